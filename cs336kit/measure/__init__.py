@@ -1,0 +1,3 @@
+"""The instruments: FLOPs, bytes, seconds, bits, storages, graphs."""
+
+from cs336kit.measure.device import device as device

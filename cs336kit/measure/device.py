@@ -1,0 +1,34 @@
+"""Which device the course runs on."""
+
+import torch
+
+
+def device(name: str | torch.device | None = None) -> torch.device:
+    """The device to use: the first CUDA GPU if there is one, else the CPU; with a name, exactly that one or an error.
+
+    `name`: "cpu", "cuda", "cuda:1", "meta" or a torch.device. Nothing is moved and nothing is initialised on a CPU.
+    Raises ValueError for a name that torch does not know and RuntimeError for a device that this machine lacks.
+    """
+    if name is None:
+        return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+    try:
+        wanted = torch.device(name)
+    except (RuntimeError, TypeError, ValueError):
+        raise ValueError(f"{name!r} is not a device: write 'cpu', 'cuda', 'cuda:1' or 'meta'.") from None
+    if wanted.type in ("cpu", "meta"):
+        return wanted
+    if wanted.type != "cuda":
+        raise ValueError(f"{name!r} is not a device of this course: write 'cpu', 'cuda', 'cuda:1' or 'meta'.")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count == 0:
+        raise RuntimeError(f"{str(wanted)!r} was asked for, but this machine has no CUDA device: use measure.device().")
+    if (wanted.index or 0) >= count:
+        known = ", ".join(f"'cuda:{i}'" for i in range(count))
+        raise RuntimeError(f"{str(wanted)!r} was asked for, but this machine has only {known}.")
+    return torch.device("cuda", wanted.index or 0)
+
+
+def device_name(where: torch.device | None = None) -> str:
+    """The name that the driver gives the device ("NVIDIA H100 80GB HBM3"), or "cpu"."""
+    where = device(where)
+    return torch.cuda.get_device_name(where) if where.type == "cuda" else where.type

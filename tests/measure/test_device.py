@@ -1,0 +1,38 @@
+import pytest
+import torch
+
+from cs336kit import measure
+from cs336kit.measure.device import device_name
+
+
+def test_default_is_cuda_where_there_is_one():
+    assert measure.device().type == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.mark.parametrize("name", ["cpu", "meta", torch.device("cpu")])
+def test_named_devices(name):
+    assert measure.device(name) == torch.device(name)
+
+
+@pytest.mark.parametrize("name", ["gpu", "tpu", "", 3.5, "mps"])
+def test_unknown_names_are_refused(name):
+    with pytest.raises(ValueError, match="is not a device"):
+        measure.device(name)
+
+
+def test_missing_cuda_is_a_sentence(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(RuntimeError, match="this machine has no CUDA device"):
+        measure.device("cuda")
+
+
+def test_an_index_too_far_lists_what_is_there(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert measure.device("cuda") == torch.device("cuda", 0)
+    with pytest.raises(RuntimeError, match=r"only 'cuda:0', 'cuda:1'"):
+        measure.device("cuda:2")
+
+
+def test_name():
+    assert device_name(torch.device("cpu")) == "cpu"
