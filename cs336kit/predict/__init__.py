@@ -1,0 +1,3 @@
+"""Numbers in, numbers out: every formula of the course, on the standard library alone."""
+
+from cs336kit.predict.breakdown import Breakdown as Breakdown

@@ -1,0 +1,74 @@
+"""Refuse bad input with one sentence: what was given, what is allowed, what to do."""
+
+import difflib
+import math
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def _integer(name: str, value: object, *, minimum: int, allowed: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        advice = ""
+        if isinstance(value, float) and value.is_integer():
+            advice = f" Write int({name}) if the whole number is meant."
+        raise ValueError(f"{name} must be {allowed}, got {value!r} of type {type(value).__name__}.{advice}")
+    if value < minimum:
+        raise ValueError(f"{name} must be {allowed}, got {value!r}.")
+    return int(value)
+
+
+def positive_int(name: str, value: object) -> int:
+    """Return `value` as an int if it is a whole number of at least 1; otherwise raise ValueError.
+
+    Floats (even 2.0), bools and strings are refused: a count that was computed as a float may already be rounded.
+    """
+    return _integer(name, value, minimum=1, allowed="a positive whole number (int)")
+
+
+def non_negative_int(name: str, value: object) -> int:
+    """Return `value` as an int if it is a whole number of at least 0; otherwise raise ValueError."""
+    return _integer(name, value, minimum=0, allowed="a whole number (int) of at least 0")
+
+
+def _number(name: str, value: object, *, allowed: str) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ValueError(f"{name} must be {allowed}, got {value!r} of type {type(value).__name__}.")
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be {allowed}, got {value!r}.")
+    return int(value) if isinstance(value, Integral) else float(value)
+
+
+def positive_number(name: str, value: object) -> int | float:
+    """Return `value` if it is a finite int or float above 0; otherwise raise ValueError. An int stays an int."""
+    allowed = "a finite number above 0"
+    number = _number(name, value, allowed=allowed)
+    if number <= 0:
+        raise ValueError(f"{name} must be {allowed}, got {value!r}.")
+    return number
+
+
+def fraction(name: str, value: object, *, zero: bool = False) -> float:
+    """Return `value` as a float if it lies in (0, 1], or in [0, 1] with `zero=True`; otherwise raise ValueError."""
+    allowed = "a fraction from 0 to 1" if zero else "a fraction above 0 and at most 1"
+    number = _number(name, value, allowed=allowed)
+    if number < 0 or number > 1 or (number == 0 and not zero):
+        advice = f" If {value!r} is a percentage, divide it by 100." if 1 < number <= 100 else ""
+        raise ValueError(f"{name} must be {allowed}, got {value!r}.{advice}")
+    return float(number)
+
+
+def known(kind: str, name: object, table: Mapping[str, T]) -> T:
+    """Return `table[name]`; an unknown name raises a ValueError that lists the known ones and suggests the closest."""
+    if isinstance(name, str) and name in table:
+        return table[name]
+    names = [str(key) for key in table]
+    suggestion = ""
+    if isinstance(name, str):
+        by_folded = {key.casefold(): key for key in names}
+        close = difflib.get_close_matches(name.casefold(), list(by_folded), n=1)
+        if close:
+            suggestion = f" Did you mean {by_folded[close[0]]!r}?"
+    raise ValueError(f"unknown {kind} {name!r}.{suggestion} Known: {', '.join(names)}.")
