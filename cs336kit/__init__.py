@@ -1,0 +1,1 @@
+"""Resource accounting for language models: predict it, measure it, compare."""

@@ -1,0 +1,1 @@
+"""What is accounted for: models, optimizers, data, training, checkpoints, in plain PyTorch to be read."""

@@ -1,0 +1,24 @@
+"""The lesson desk: comparison tables, figures, explorers, exercises, the claims ledger."""
+
+from cs336kit.teach import exercises, explorers, figures
+from cs336kit.teach.claims import claims
+from cs336kit.teach.comparison import Comparison, compare, ledger
+from cs336kit.teach.numbers import gb, gib, si
+from cs336kit.teach.tables import Table, table
+from cs336kit.teach.traps import expect
+
+__all__ = [
+    "Comparison",
+    "Table",
+    "claims",
+    "compare",
+    "exercises",
+    "expect",
+    "explorers",
+    "figures",
+    "gb",
+    "gib",
+    "ledger",
+    "si",
+    "table",
+]

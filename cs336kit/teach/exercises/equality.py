@@ -1,0 +1,88 @@
+"""Are two answers the same, and if not, what is the difference in words?"""
+
+import math
+import numbers
+
+from cs336kit.teach.exercises.calling import LIMIT, TooLong, limit, shorten
+
+
+def difference(given, expected, tolerance: float) -> str | None:
+    """None when `given` equals `expected`, else the rest of a sentence that begins ``for this case``.
+
+    Numbers and floating-point tensors are compared with a relative tolerance, tensors by shape and dtype too, sequences and
+    mappings element by element; only lists, tuples and mappings are walked, so an endless iterator cannot hang the check.
+    """
+    try:
+        with limit(LIMIT):
+            return _difference(given, expected, tolerance)
+    except (Exception, TooLong) as error:
+        return f"your answer {shorten(given)} cannot be compared with {shorten(expected)} ({type(error).__name__})"
+
+
+def _difference(given, expected, tolerance):
+    if _is_tensor(expected):
+        return _tensor_difference(given, expected, tolerance)
+    if _is_tensor(given) and given.ndim == 0:
+        given = given.item()
+    if isinstance(expected, bool):
+        same = type(given).__name__ in ("bool", "bool_") and bool(given) is expected
+    elif isinstance(expected, numbers.Real):
+        if not isinstance(given, numbers.Real) or isinstance(given, bool):
+            return _wrong_type(given, expected)
+        same = _close(given, expected, tolerance)
+    elif isinstance(expected, (tuple, list)):
+        if not isinstance(given, (tuple, list)):
+            return _wrong_type(given, expected)
+        if len(given) != len(expected):
+            return f"you returned {len(given)} values, {shorten(given)}, and {len(expected)} are right: {shorten(expected)}"
+        parts = (_difference(g, e, tolerance) for g, e in zip(given, expected, strict=True))
+        same = all(part is None for part in parts)
+    elif isinstance(expected, dict):
+        if not isinstance(given, dict):
+            return _wrong_type(given, expected)
+        if set(given) != set(expected):
+            return f"the keys are {shorten(sorted(given, key=str))}, and should be {shorten(sorted(expected, key=str))}"
+        same = all(_difference(given[key], expected[key], tolerance) is None for key in expected)
+    else:
+        if type(given) is not type(expected):
+            return _wrong_type(given, expected)
+        same = bool(given == expected)
+    return None if same else f"you returned {shorten(given)}, and {shorten(expected)} is right"
+
+
+def _tensor_difference(given, expected, tolerance):
+    import torch
+
+    if not _is_tensor(given):
+        return _wrong_type(given, expected)
+    if tuple(given.shape) != tuple(expected.shape):
+        return f"you returned a tensor of shape {tuple(given.shape)}, and {tuple(expected.shape)} is right"
+    if given.dtype != expected.dtype:
+        return f"you returned a tensor of {given.dtype}, and {expected.dtype} is right"
+    if torch.equal(given, expected):
+        return None
+    if expected.is_floating_point() and tolerance:
+        scale = expected.detach().abs().max().item() if expected.numel() else 0.0
+        if torch.allclose(given, expected, rtol=tolerance, atol=tolerance * scale, equal_nan=True):
+            return None
+    where = (given != expected).nonzero()[0].tolist()
+    got, want = given[tuple(where)].item(), expected[tuple(where)].item()
+    return f"the first different element is at {where}: you have {got!r}, and {want!r} is right"
+
+
+def _wrong_type(given, expected) -> str:
+    if given is None:
+        return "your function returned nothing (is there a return?)"
+    return f"you returned {shorten(given)}, a {type(given).__name__}; a {type(expected).__name__} is wanted"
+
+
+def _close(given, expected, tolerance) -> bool:
+    if math.isnan(expected):
+        return math.isnan(given)
+    if isinstance(given, int) and isinstance(expected, int):
+        return given == expected
+    return given == expected or math.isclose(given, expected, rel_tol=tolerance)
+
+
+def _is_tensor(value) -> bool:
+    return type(value).__module__.startswith("torch") and hasattr(value, "storage_offset")

@@ -1,0 +1,5 @@
+"""Figures in one style: deterministic SVG, readable in greyscale and when projected, never without alt text."""
+
+from cs336kit.teach.figures.style import COLORS, HATCHES, Figure, axes, show
+
+__all__ = ["COLORS", "HATCHES", "Figure", "axes", "show"]

@@ -1,0 +1,18 @@
+"""Show a mistake without breaking the lesson: run it, print what Python says, go on."""
+
+from contextlib import contextmanager
+
+
+@contextmanager
+def expect(exception: type[Exception], lines: int = 1):
+    """Run a block that must fail, and print ``Type: message`` (the first `lines` lines of it).
+
+    Raises AssertionError when the block does not fail, so that a trap that no longer snaps is noticed.
+    """
+    try:
+        yield
+    except exception as error:
+        message = "\n".join(line.rstrip() for line in str(error).strip().splitlines()[:lines])
+        print(f"{type(error).__name__}: {message}")
+    else:
+        raise AssertionError(f"this block was expected to raise {exception.__name__}, and it did not")
