@@ -1,0 +1,93 @@
+import dataclasses
+import json
+
+import pytest
+
+from cs336kit.predict import TransformerConfig
+
+TINY = {"layers": 2, "d_model": 16, "heads": 4, "vocab": 32, "context": 8}
+
+
+def test_defaults_are_those_of_gpt2():
+    config = TransformerConfig(**TINY)
+    assert (config.kv_heads, config.head_dim, config.d_ff) == (4, 4, 64)
+    assert (config.mlp, config.norm, config.positions, config.bias) == ("gelu", "layernorm", "learned", "all")
+    assert config.norm_bias and config.tied_head and config.experts == 0 and config.dropout == 0
+
+
+def test_head_dim_need_not_be_d_model_over_heads():
+    config = TransformerConfig(**TINY, head_dim=6, kv_heads=2)
+    assert (config.query_width, config.kv_width) == (24, 12)
+    assert TransformerConfig(**{**TINY, "heads": 3}, head_dim=4).query_width == 12
+
+
+def test_rmsnorm_has_no_shift_unless_asked_and_then_it_is_refused():
+    assert TransformerConfig(**TINY, norm="rmsnorm").norm_bias is False
+    with pytest.raises(ValueError, match="RMSNorm has a scale only"):
+        TransformerConfig(**TINY, norm="rmsnorm", norm_bias=True)
+
+
+@pytest.mark.parametrize("experts", [None, 0, 1])
+def test_one_expert_is_a_dense_model(experts):
+    assert TransformerConfig(**TINY, experts=experts) == TransformerConfig(**TINY)
+
+
+def test_a_configuration_is_frozen_hashable_and_survives_json():
+    config = TransformerConfig(**TINY, kv_heads=2, experts=4, experts_per_token=2, window=4, source="a paper")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.layers = 3
+    again = TransformerConfig.from_dict(json.loads(json.dumps(dataclasses.asdict(config))))
+    assert again == config and hash(again) == hash(config)
+    assert dataclasses.replace(config, layers=3).layers == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"layers": 0}, "layers must be a positive whole number"),
+        ({"layers": 2.0}, "layers must be"),
+        ({"layers": True}, "layers must be"),
+        ({"d_model": -1}, "d_model must be"),
+        ({"vocab": float("nan")}, "vocab must be"),
+        ({"heads": 3}, "heads=3 does not divide d_model=16: change one of them, or give head_dim"),
+        ({"kv_heads": 3}, "kv_heads=3 does not divide heads=4"),
+        ({"kv_heads": 8}, "kv_heads=8 does not divide heads=4"),
+        ({"kv_heads": 0}, "kv_heads must be"),
+        ({"head_dim": 0}, "head_dim must be"),
+        ({"head_dim": 3, "positions": "rope"}, "head_dim=3 is odd"),
+        ({"mlp": "relu"}, "unknown mlp 'relu'"),
+        ({"mlp": ["gelu"]}, "unknown mlp"),
+        ({"norm": "rms"}, "unknown norm 'rms'.*rmsnorm"),
+        ({"positions": "alibi"}, "unknown positions 'alibi'"),
+        ({"bias": True}, "unknown bias True.*all, none, qkv"),
+        ({"mlp": "swiglu"}, "d_ff is missing"),
+        ({"d_ff": 0}, "d_ff must be"),
+        ({"norm_bias": 1}, "norm_bias is 1: give True or False"),
+        ({"tied_head": "no"}, "tied_head is 'no': give True or False"),
+        ({"experts": 8}, "experts_per_token is missing"),
+        ({"experts": 8, "experts_per_token": 9}, "experts_per_token=9 is more than experts=8"),
+        ({"experts_per_token": 2}, "a dense model has no experts to choose from"),
+        ({"experts": -1}, "experts must be"),
+        ({"window": 0}, "window must be"),
+        ({"dropout": 1}, "dropout is 1"),
+        ({"dropout": -0.1}, "dropout is -0.1"),
+        ({"dropout": float("nan")}, "dropout is nan"),
+        ({"norms_per_block": 3}, "norms_per_block is 3"),
+    ],
+)
+def test_bad_combinations_are_refused_with_a_sentence(change, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        TransformerConfig(**{**TINY, **change})
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ([], "not list"),
+        ({**TINY, "n_heads": 4}, "unknown field of a TransformerConfig 'n_heads'.*heads"),
+        ({"layers": 2, "heads": 4}, "lacks d_model, vocab, context"),
+    ],
+)
+def test_from_dict_names_what_is_unknown_or_missing(values, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        TransformerConfig.from_dict(values)
