@@ -1,0 +1,182 @@
+"""What each accelerator promises, cell by cell, with its basis and its source; nothing is guessed."""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+
+#: Precisions in the order in which tables show them.
+PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
+#: The engine that a matrix product in this precision runs on, unless the caller names one.
+DEFAULT_ENGINE = {precision: "vector" if precision == "fp32" else "tensor" for precision in PRECISIONS}
+#: Cells of a device that are no peak.
+FACTS = ("memory_label_bytes", "memory_bytes", "bandwidth", "link", "host_link", "power")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a number was read."""
+
+    title: str
+    url: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of the table: `value` in `unit`, what it stands for, where and when it was read."""
+
+    value: int | float
+    unit: str
+    basis: str
+    sources: tuple[Source, ...]
+    date: date
+
+
+@dataclass(frozen=True, repr=False)
+class Accelerator:
+    """One accelerator: its peaks, memory, bandwidth, links and power.
+
+    Peaks in FLOP/s (int8: OP/s), dense unless `sparse=True`; memory in bytes; bandwidth and links in bytes per second,
+    links each way; power in watts. `cell(...)` gives the same number with basis, sources and date. A number that has no
+    source is absent, and asking for it raises LookupError: it is never taken from a neighbour.
+    """
+
+    name: str
+    title: str
+    aliases: tuple[str, ...]
+    facts: Mapping[str, Cell]
+    peaks: Mapping[tuple[str, str, str], Cell]
+
+    def cell(self, what: str, *, sparse: bool = False, engine: str | None = None) -> Cell:
+        """The cell behind a fact ("bandwidth") or a peak ("bf16"), with basis, sources and date."""
+        if what in FACTS:
+            if what not in self.facts:
+                raise LookupError(f"{self.title} has no sourced {what}; it has {self._listed(self.facts)}.")
+            return self.facts[what]
+        if what not in PRECISIONS:
+            known = ", ".join((*PRECISIONS, *FACTS))
+            raise ValueError(f"{what!r} is neither a precision nor a fact of an accelerator: choose one of {known}.")
+        if engine not in (None, "tensor", "vector"):
+            raise ValueError(f"engine must be 'tensor' or 'vector', got {engine!r}.")
+        key = (what, engine or DEFAULT_ENGINE[what], "sparse" if sparse else "dense")
+        if key not in self.peaks:
+            there = self._listed(" ".join(k) for k in self.peaks)
+            raise LookupError(f"{self.title} has no sourced {' '.join(key)} peak; it has {there}.")
+        return self.peaks[key]
+
+    def peak(self, precision: str, *, sparse: bool = False, engine: str | None = None) -> float:
+        """Peak FLOP/s of a precision: dense, on tensor cores (fp32: on vector cores), unless said otherwise."""
+        if precision not in PRECISIONS:
+            raise ValueError(f"{precision!r} is not a precision with a peak: choose one of {', '.join(PRECISIONS)}.")
+        return float(self.cell(precision, sparse=sparse, engine=engine).value)
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """The precisions whose default peak (dense, default engine) is in the table."""
+        return tuple(p for p in PRECISIONS if (p, DEFAULT_ENGINE[p], "dense") in self.peaks)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of memory as the driver reports them (the number on the box is `memory_label_bytes`)."""
+        return int(self.cell("memory_bytes").value)
+
+    @property
+    def memory_label_bytes(self) -> int:
+        """Bytes of memory as printed on the box, with GB = 10⁹ bytes."""
+        return int(self.cell("memory_label_bytes").value)
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes per second between the chip and its own memory."""
+        return float(self.cell("bandwidth").value)
+
+    @property
+    def link(self) -> float:
+        """Bytes per second each way to other accelerators (half of the sum of both ways that is often printed)."""
+        return float(self.cell("link").value)
+
+    @property
+    def host_link(self) -> float:
+        """Bytes per second each way to the host's memory."""
+        return float(self.cell("host_link").value)
+
+    @property
+    def power(self) -> int:
+        """Board power limit in watts."""
+        return int(self.cell("power").value)
+
+    def cells(self) -> Iterator[tuple[str, Cell]]:
+        """Every cell of this accelerator with its name, facts first."""
+        yield from self.facts.items()
+        for key, cell in self.peaks.items():
+            yield " ".join(key), cell
+
+    @staticmethod
+    def _listed(names) -> str:
+        return ", ".join(names) or "nothing"
+
+    def __repr__(self) -> str:
+        return f"Accelerator({self.name!r}: {self.title})"
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+@cache
+def _table() -> dict[str, Accelerator]:
+    # Read on first use, so that importing predict stays fast.
+    import tomllib
+
+    raw = tomllib.loads(Path(__file__).with_name("accelerators.toml").read_text(encoding="utf-8"))
+    sources = {key: Source(**entry) for key, entry in raw.pop("sources").items()}
+
+    def cell(entry: dict) -> Cell:
+        cited = tuple(sources[key] for key in entry["source"])
+        return Cell(entry["value"], entry["unit"], entry["basis"], cited, entry["date"])
+
+    table = {}
+    for name, entry in raw.items():
+        peaks = {
+            (precision, engine, sparsity): cell(value)
+            for precision, engines in entry["peak"].items()
+            for engine, kinds in engines.items()
+            for sparsity, value in kinds.items()
+        }
+        facts = {fact: cell(entry[fact]) for fact in FACTS if fact in entry}
+        table[name] = Accelerator(
+            name, entry["title"], tuple(entry["aliases"]), MappingProxyType(facts), MappingProxyType(peaks)
+        )
+    return table
+
+
+def accelerators() -> tuple[Accelerator, ...]:
+    """Every accelerator of the table, oldest first within a vendor."""
+    return tuple(_table().values())
+
+
+def accelerator(name: str) -> Accelerator:
+    """The accelerator called `name`: a name of the table ("h100-sxm") or what the driver says ("NVIDIA H200").
+
+    Case, spaces and underscores do not matter. Left out: any guess. "H100" alone is three products with different
+    peaks, so it raises ValueError and lists them, as does any unknown name.
+    """
+    table = _table()
+    if not isinstance(name, str):
+        raise ValueError(f"the name of an accelerator is a text such as 'h100-sxm', got {name!r}.")
+    wanted = _folded(name)
+    for device in table.values():
+        if wanted in {_folded(known) for known in (device.name, device.title, *device.aliases)}:
+            return device
+    family = [known for known in table if wanted and known.startswith(wanted + "-")]
+    if family:
+        raise ValueError(f"{name!r} is sold as {' and '.join(family)}, with different numbers: name one of them.")
+    close = difflib.get_close_matches(wanted, table, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise ValueError(f"unknown accelerator {name!r}.{hint} Known: {', '.join(table)}. For another one, pass its peak.")
+
+
+def _folded(name: str) -> str:
+    return name.strip().lower().replace("_", "-").replace(" ", "-")

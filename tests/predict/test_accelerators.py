@@ -1,0 +1,136 @@
+import subprocess
+import sys
+
+import pytest
+
+from cs336kit.predict.accelerators import PRECISIONS, accelerator, accelerators
+
+NAMES = [
+    "v100-sxm2-32gb",
+    "a100-sxm-40gb",
+    "a100-sxm-80gb",
+    "l4",
+    "l40s",
+    "rtx-4090",
+    "h100-pcie",
+    "h100-sxm",
+    "h100-nvl",
+    "h200-sxm",
+    "b200-sxm",
+    "gb200",
+    "b300-sxm",
+    "gb300",
+    "mi300x",
+    "tpu-v5e",
+    "tpu-v5p",
+    "tpu-v6e",
+]
+DRIVER_NAMES = {
+    "Tesla V100-SXM2-32GB": "v100-sxm2-32gb",
+    "NVIDIA A100-SXM4-40GB": "a100-sxm-40gb",
+    "NVIDIA A100-SXM4-80GB": "a100-sxm-80gb",
+    "NVIDIA L4": "l4",
+    "NVIDIA L40S": "l40s",
+    "NVIDIA GeForce RTX 4090": "rtx-4090",
+    "NVIDIA H100 PCIe": "h100-pcie",
+    "NVIDIA H100 80GB HBM3": "h100-sxm",
+    "NVIDIA H100 NVL": "h100-nvl",
+    "NVIDIA H200": "h200-sxm",
+    "NVIDIA B200": "b200-sxm",
+    "NVIDIA GB200": "gb200",
+    "AMD Instinct MI300X": "mi300x",
+}
+
+
+def test_the_table_holds_the_eighteen_devices():
+    assert [a.name for a in accelerators()] == NAMES
+
+
+@pytest.mark.parametrize("device", accelerators(), ids=lambda a: a.name)
+def test_every_cell_has_unit_basis_source_and_date(device):
+    cells = dict(device.cells())
+    assert {"bandwidth", "memory_label_bytes"} <= cells.keys()
+    for name, cell in cells.items():
+        assert cell.value > 0 and cell.basis and cell.sources and cell.date.year >= 2024, name
+        assert all(source.url.startswith("https://") and source.title for source in cell.sources), name
+        assert cell.unit in {"bytes", "byte/s", "W", "FLOP/s", "OP/s"}, name
+    for precision, engine, sparsity in device.peaks:
+        cell = device.peaks[precision, engine, sparsity]
+        assert precision in PRECISIONS and cell.basis.startswith(f"{sparsity}, {engine}")
+        assert cell.unit == ("OP/s" if precision == "int8" else "FLOP/s")
+
+
+def test_sparse_is_twice_dense_where_both_stand():
+    pairs = 0
+    for device in accelerators():
+        for (precision, engine, sparsity), cell in device.peaks.items():
+            if sparsity == "sparse":
+                # Printed figures carry four digits: 989.4 and 1978.9.
+                assert cell.value == pytest.approx(2 * device.peak(precision, engine=engine), rel=1e-3)
+                pairs += 1
+    assert pairs > 20
+
+
+@pytest.mark.parametrize(("driver", "name"), DRIVER_NAMES.items())
+def test_driver_names_resolve(driver, name):
+    assert accelerator(driver).name == name
+
+
+def test_no_name_resolves_to_two_devices():
+    spoken = [{n.lower().replace(" ", "-") for n in (a.name, a.title, *a.aliases)} for a in accelerators()]
+    assert sum(map(len, spoken)) == len(set.union(*spoken))
+
+
+def test_the_numbers_that_the_course_uses():
+    h100 = accelerator("H100 SXM")
+    assert h100.peak("bf16") == 989.4e12 and h100.peak("bf16", sparse=True) == 1978.9e12
+    assert h100.peak("bf16", engine="vector") == 133.8e12
+    assert (
+        h100.peak("fp32") == 66.9e12 and h100.peak("fp64") == 66.9e12 and h100.peak("fp64", engine="vector") == 33.5e12
+    )
+    assert (h100.memory_label_bytes, h100.memory_bytes) == (80_000_000_000, 81_559 * 2**20)
+    assert (h100.bandwidth, h100.link, h100.host_link) == (3.35e12, 450e9, 64e9)
+    assert accelerator("b200-sxm").peak("bf16") == 2250e12 and accelerator("gb200").peak("bf16") == 2500e12
+    assert "1000 W" in accelerator("b200-sxm").cell("bf16").basis
+    assert accelerator("a100_sxm_80gb").power == 400
+
+
+@pytest.mark.parametrize("name", ["H100", "a100", "V100", "tpu"])
+def test_a_family_name_is_not_resolved(name):
+    with pytest.raises(ValueError, match="name one of them"):
+        accelerator(name)
+
+
+@pytest.mark.parametrize("name", ["", "h100-sxn", "NVIDIA H100", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "cpu", None, 7])
+def test_an_unknown_name_lists_the_known(name):
+    with pytest.raises(ValueError, match=r"h100-sxm"):
+        accelerator(name)
+
+
+def test_absent_cells_raise_and_never_fall_back():
+    with pytest.raises(LookupError, match="has no sourced fp8 tensor dense peak; it has fp64 vector dense"):
+        accelerator("a100-sxm-80gb").peak("fp8")
+    with pytest.raises(LookupError, match="bf16 tensor dense"):
+        accelerator("v100-sxm2-32gb").peak("bf16")
+    for precision in ("fp64", "fp32", "tf32", "fp8", "int8"):
+        with pytest.raises(LookupError):
+            accelerator("h100-nvl").peak(precision)
+    with pytest.raises(LookupError, match="no sourced link"):
+        _ = accelerator("l40s").link
+    with pytest.raises(LookupError, match="no sourced memory_bytes"):
+        _ = accelerator("mi300x").memory_bytes
+
+
+def test_wrong_questions_are_sentences():
+    h100 = accelerator("h100-sxm")
+    with pytest.raises(ValueError, match="neither a precision nor a fact"):
+        h100.cell("bfloat16")
+    with pytest.raises(ValueError, match="not a precision"):
+        h100.peak("bandwidth")
+    with pytest.raises(ValueError, match="engine must be"):
+        h100.peak("bf16", engine="cuda")
+
+
+def test_importing_predict_reads_no_table():
+    code = "import sys, cs336kit.predict; sys.exit('tomllib' in sys.modules or 'torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
