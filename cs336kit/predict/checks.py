@@ -50,6 +50,16 @@ def positive_number(name: str, value: object) -> int | float:
     return number
 
 
+def count(name: str, value: object) -> int:
+    """Return `value` as an int if it is a whole number of at least 1, also when written as a float (70e9).
+
+    For napkin arithmetic, where sizes are read from a paper; dimensions of tensors go through `positive_int`.
+    """
+    if isinstance(value, float) and math.isfinite(value) and value.is_integer():
+        value = int(value)
+    return _integer(name, value, minimum=1, allowed="a positive whole number, such as 7 or 70e9")
+
+
 def fraction(name: str, value: object, *, zero: bool = False) -> float:
     """Return `value` as a float if it lies in (0, 1], or in [0, 1] with `zero=True`; otherwise raise ValueError."""
     allowed = "a fraction from 0 to 1" if zero else "a fraction above 0 and at most 1"

@@ -47,6 +47,17 @@ def test_positive_number_keeps_ints_exact():
     assert type(checks.positive_number("tokens", numpy.float32(0.5))) is float
 
 
+@pytest.mark.parametrize("value", [*NOT_NUMBERS, *NOT_FINITE, 0, -1, 0.0, 2.5, -3.0])
+def test_count_refuses(value):
+    with pytest.raises(ValueError, match="parameters must be a positive whole number, such as"):
+        checks.count("parameters", value)
+
+
+def test_count_accepts_scientific_notation():
+    assert checks.count("parameters", 70e9) == 70 * 10**9
+    assert type(checks.count("parameters", 70e9)) is int
+
+
 @pytest.mark.parametrize("value", [*NOT_NUMBERS, *NOT_FINITE, 0, -0.1, 1.01, 50])
 def test_fraction_refuses(value):
     with pytest.raises(ValueError, match="mfu must be a fraction above 0 and at most 1"):

@@ -1,0 +1,123 @@
+"""Which memory a tensor uses: storages counted once, the layout of a view, and whether an operation copies."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from html import escape
+
+import torch
+
+
+def _storage(name: str, tensor: object) -> torch.UntypedStorage:
+    if not isinstance(tensor, torch.Tensor):
+        raise ValueError(f"{name} must be a torch tensor, got {tensor!r} of type {type(tensor).__name__}.")
+    if tensor.layout is not torch.strided:
+        raise ValueError(f"{name} is a {tensor.layout} tensor: it has no single storage. Call .to_dense() first.")
+    return tensor.untyped_storage()
+
+
+def same_storage(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors use the same storage, so that a write to one can be seen in the other.
+
+    Also true for two storages that start at the same address (`torch.from_numpy` twice on one array).
+    Errors: ValueError for what is not a strided tensor.
+    """
+    first, second = _storage("the first argument", a), _storage("the second argument", b)
+    if first._cdata == second._cdata:  # the storage itself
+        return True
+    if first.device != second.device or first.device.type == "meta":  # meta and fake tensors have no address
+        return False
+    return first.data_ptr() == second.data_ptr() != 0
+
+
+def _tensors(values: Iterable) -> Iterator[object]:
+    for value in values:
+        if isinstance(value, (torch.Tensor, str)) or not isinstance(value, Iterable):
+            yield value
+        else:
+            yield from _tensors(value)
+
+
+def storage_bytes(*tensors: torch.Tensor | Iterable[torch.Tensor]) -> int:
+    """Bytes of the storages behind the tensors, each storage counted once: what they keep alive together.
+
+    Takes tensors and iterables of tensors (`model.parameters()`). A view counts the whole storage that it keeps alive.
+    Left out: metadata, the allocator's rounding. Errors: ValueError for what is not a strided tensor.
+    """
+    # Holding the storages while counting: an address may be used again once its storage is gone.
+    storages = {}
+    for number, tensor in enumerate(_tensors(tensors)):
+        storage = _storage(f"tensor {number}", tensor)
+        storages[storage._cdata] = storage
+    return sum(storage.nbytes() for storage in storages.values())
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a tensor reads its storage. Strides and offset count elements."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    contiguous: bool
+    dtype: torch.dtype
+    view_bytes: int  #: elements of the tensor × bytes per element
+    storage_bytes: int  #: of the whole storage behind it
+
+    def _rows(self) -> list[tuple[str, str]]:
+        return [
+            ("shape", str(self.shape)),
+            ("strides", str(self.strides)),
+            ("offset", str(self.offset)),
+            ("contiguous", str(self.contiguous)),
+            ("dtype", str(self.dtype)),
+            ("bytes of the view", f"{self.view_bytes:,}"),
+            ("bytes of the storage", f"{self.storage_bytes:,}"),
+        ]
+
+    def __repr__(self) -> str:
+        rows = self._rows()
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+    def _repr_html_(self) -> str:
+        cells = (
+            f'<tr><td style="text-align:left">{name}</td><td style="text-align:left">{escape(value)}</td></tr>'
+            for name, value in self._rows()
+        )
+        return f"<table><tbody>{''.join(cells)}</tbody></table>"
+
+
+def layout(tensor: torch.Tensor) -> Layout:
+    """Shape, strides, offset and contiguity of a tensor, and its bytes against those of its storage."""
+    storage = _storage("the argument of layout", tensor)
+    return Layout(
+        shape=tuple(tensor.shape),
+        strides=tuple(tensor.stride()),
+        offset=tensor.storage_offset(),
+        contiguous=tensor.is_contiguous(),
+        dtype=tensor.dtype,
+        view_bytes=tensor.numel() * tensor.element_size(),
+        storage_bytes=storage.nbytes(),
+    )
+
+
+def view_or_copy(operation: Callable, *tensors: torch.Tensor) -> str:
+    """Run `operation(*tensors)` and say how its result is stored: "same tensor", "view" or "copy".
+
+    A result of several tensors (`split`) is a copy if any of them has a storage of its own. Errors: ValueError if the
+    operation is not callable, was given no tensor, or does not return tensors.
+    """
+    if not callable(operation):
+        raise ValueError(f"the operation must be a function of tensors, got {operation!r}. Write lambda x: …")
+    if not tensors:
+        raise ValueError("view_or_copy needs at least one tensor to run the operation on.")
+    for tensor in tensors:
+        _storage("each argument after the operation", tensor)
+    results = list(_tensors([operation(*tensors)]))
+    if not results:
+        raise ValueError("the operation returned no tensor.")
+    for result in results:
+        _storage("the result of the operation", result)
+    if all(any(result is tensor for tensor in tensors) for result in results):
+        return "same tensor"
+    return "view" if all(any(same_storage(result, t) for t in tensors) for result in results) else "copy"

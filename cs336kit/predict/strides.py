@@ -1,0 +1,142 @@
+"""Where an element lives: shape, strides and offset against a flat storage. Everything counts elements, not bytes."""
+
+import math
+from collections.abc import Iterable
+from itertools import product
+
+from cs336kit.predict.checks import non_negative_int, positive_int
+
+
+def _sizes(shape: Iterable[int], name: str = "shape") -> tuple[int, ...]:
+    if isinstance(shape, str) or not isinstance(shape, Iterable):
+        raise ValueError(f"{name} must be a tuple of sizes such as (2, 3), got {shape!r}.")
+    return tuple(positive_int(f"{name}[{axis}]", size) for axis, size in enumerate(shape))
+
+
+def _steps(strides: Iterable[int], *, axes: int) -> tuple[int, ...]:
+    if isinstance(strides, str) or not isinstance(strides, Iterable):
+        raise ValueError(f"strides must be a tuple of steps such as (3, 1), got {strides!r}.")
+    steps = tuple(non_negative_int(f"strides[{axis}]", step) for axis, step in enumerate(strides))
+    if len(steps) != axes:
+        raise ValueError(f"strides must have one step for each of the {axes} axes, got {len(steps)}: {steps!r}.")
+    return steps
+
+
+def contiguous_strides(shape: Iterable[int]) -> tuple[int, ...]:
+    """Strides of a row-major tensor: the last axis steps by 1, every other by the product of the sizes to its right.
+
+    Unit: elements (torch; NumPy counts bytes). Errors: ValueError for sizes below 1.
+    """
+    strides, step = [], 1
+    for size in reversed(_sizes(shape)):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def element_offset(index: Iterable[int], *, strides: Iterable[int], offset: int = 0) -> int:
+    """Position in the storage of the element at `index`: offset + Σ indexᵢ · strideᵢ, counted from zero.
+
+    Errors: ValueError for a negative index or one of another length than the strides.
+    """
+    index = tuple(non_negative_int(f"index[{axis}]", i) for axis, i in enumerate(index))
+    steps = _steps(strides, axes=len(index))
+    return non_negative_int("offset", offset) + sum(i * step for i, step in zip(index, steps, strict=True))
+
+
+def element_index(position: int, *, shape: Iterable[int]) -> tuple[int, ...]:
+    """Index of the element at `position` of a contiguous tensor: the inverse of `element_offset`.
+
+    Errors: ValueError for a position past the end.
+    """
+    sizes = _sizes(shape)
+    rest = non_negative_int("position", position)
+    if rest >= math.prod(sizes):
+        raise ValueError(f"position {position} is past the end: shape {sizes} has {math.prod(sizes)} elements.")
+    index = []
+    for step in contiguous_strides(sizes):
+        index.append(rest // step)
+        rest %= step
+    return tuple(index)
+
+
+def expanded_strides(shape: Iterable[int], *, strides: Iterable[int], to: Iterable[int]) -> tuple[int, ...]:
+    """Strides after broadcasting `shape` to the shape `to`: 0 for every axis that is new or grows from size 1.
+
+    A step of 0 revisits the same element, so that nothing is copied. Errors: ValueError where sizes do not broadcast.
+    """
+    sizes, target = _sizes(shape), _sizes(to, "to")
+    steps = _steps(strides, axes=len(sizes))
+    new = len(target) - len(sizes)
+    if new < 0:
+        raise ValueError(f"shape {sizes} has more axes than {target}: expanding adds axes, it removes none.")
+    expanded = [0] * new
+    for axis, (size, step) in enumerate(zip(sizes, steps, strict=True)):
+        wanted = target[new + axis]
+        if size not in (1, wanted):
+            raise ValueError(f"axis {axis} of {sizes} has size {size} and cannot become {wanted}: only size 1 grows.")
+        expanded.append(step if size == wanted else 0)
+    return tuple(expanded)
+
+
+def extent(shape: Iterable[int], *, strides: Iterable[int], offset: int = 0) -> tuple[int, int]:
+    """Lowest and highest position in the storage that the tensor touches; the storage needs `highest + 1` elements."""
+    sizes = _sizes(shape)
+    steps = _steps(strides, axes=len(sizes))
+    lowest = non_negative_int("offset", offset)
+    return lowest, lowest + sum((size - 1) * step for size, step in zip(sizes, steps, strict=True))
+
+
+def view_strides(shape: Iterable[int], *, strides: Iterable[int], to: Iterable[int]) -> tuple[int, ...] | None:
+    """Strides with which `to` shows the same elements in the same order without a copy, or None if a copy is needed.
+
+    The view rule: neighbouring axes i, i+1 merge only where strideᵢ = strideᵢ₊₁ · sizeᵢ₊₁. Merge all that do into
+    runs; the new shape must then cut every run into whole axes. Errors: ValueError if the counts of elements differ.
+    Source: the documentation of `torch.Tensor.view`.
+    """
+    sizes, target = _sizes(shape), _sizes(to, "to")
+    steps = _steps(strides, axes=len(sizes))
+    if math.prod(sizes) != math.prod(target):
+        raise ValueError(f"shape {sizes} has {math.prod(sizes)} elements and {target} has {math.prod(target)}.")
+
+    runs: list[tuple[int, int]] = []  # (elements, step between them); an axis of size 1 never steps
+    for size, step in zip(sizes, steps, strict=True):
+        if size == 1:
+            continue
+        if runs and runs[-1][1] == size * step:
+            runs[-1] = (runs[-1][0] * size, step)
+        else:
+            runs.append((size, step))
+
+    new_strides: list[int] = []
+    remaining, step = runs.pop() if runs else (1, 1)
+    for size in reversed(target):
+        if remaining == 1 and size > 1 and runs:
+            remaining, step = runs.pop()
+        if remaining % size:
+            return None
+        new_strides.append(step)
+        step, remaining = step * size, remaining // size
+    return tuple(reversed(new_strides))
+
+
+def overlaps(shape: Iterable[int], *, strides: Iterable[int]) -> bool:
+    """Whether two different indices land on the same element, so that an in-place write is ambiguous.
+
+    Two rules settle nearly every tensor; the rest are enumerated, which takes time and memory in proportion to the
+    number of elements.
+    """
+    sizes = _sizes(shape)
+    steps = _steps(strides, axes=len(sizes))
+    lowest, highest = extent(sizes, strides=steps)
+    if math.prod(sizes) > highest - lowest + 1:
+        return True  # more indices than positions
+    reach = 0
+    for step, size in sorted(zip(steps, sizes, strict=True)):
+        if size > 1 and step <= reach:
+            break
+        reach += (size - 1) * step
+    else:
+        return False  # every axis steps over all that the finer axes reach
+    offsets = [element_offset(index, strides=steps) for index in product(*map(range, sizes))]
+    return len(set(offsets)) < len(offsets)
