@@ -1,0 +1,59 @@
+# Every target sets up what it needs and can be repeated; nothing is done twice.
+# PY=python3 uses an environment of your own (with the kit's dependencies installed) instead of .venv.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+NOTEBOOKS := notebooks
+WORKERS ?= 2
+
+ifeq ($(origin PY), undefined)
+PY := .venv/bin/python
+READY := .venv/.ready
+endif
+
+# The newest Python from 3.11 on, under any of its usual names.
+find_python = for p in python3.13 python3.12 python3.11 python3 python; do \
+  $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done
+
+.PHONY: help setup lab test lint check-notebooks refresh gpu bench readme constraints clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
+
+setup: $(READY) ## set up .venv with the pinned versions (other targets do this by themselves)
+
+.venv/.ready: pyproject.toml constraints.txt
+	@python="$$($(find_python))"; \
+	if [ -z "$$python" ]; then \
+	  echo "Python 3.11 or newer is needed and was not found. Install it (python.org, your package manager, or conda) and run make again."; exit 1; fi; \
+	command -v git >/dev/null || { echo "git is needed and was not found: install it with your package manager."; exit 1; }; \
+	if [ ! -x .venv/bin/python ]; then \
+	  echo "Setting up .venv with $$python: about a minute, 1.4 GB."; \
+	  "$$python" -m venv .venv || { echo "Python's venv module is missing: install it (Debian and Ubuntu: apt install python3-venv)."; rm -rf .venv; exit 1; }; fi
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[lab,test]"
+	@touch $@
+
+lab: $(READY) ## open the course in JupyterLab (this machine only, with a token)
+	$(PY) -m jupyterlab --ip=127.0.0.1 --ServerApp.root_dir=. $(if $(filter 0,$(shell id -u)),--allow-root) $(NOTEBOOKS)/00_napkin_math.ipynb
+
+test: $(READY) lint ## verify everything: style, imports, unit tests, and every output of every lesson
+	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile --nbval --nbval-current-env tests $(NOTEBOOKS)
+
+lint: $(READY) ## style of the code and the import rules of the rooms
+	$(PY) -m ruff check cs336kit tests conftest.py
+	$(PY) -m ruff format --check --quiet cs336kit tests conftest.py
+	$(PY) -c "import sys; from importlinter.cli import lint_imports_command; sys.argv[0] = 'lint-imports'; lint_imports_command()"
+
+check-notebooks: $(READY) ## run lessons and compare their outputs: make check-notebooks NB=02 (all without NB)
+	$(PY) -m pytest -q --nbval --nbval-current-env $(if $(NB),$(wildcard $(NOTEBOOKS)/$(NB)_*.ipynb),$(NOTEBOOKS))
+
+refresh: $(READY) ## execute lessons and store their outputs: make refresh NB=02 (FRESH=1 measures times anew)
+	$(PY) -m cs336kit.teach.lessons.refresh $(NB) $(if $(FRESH),--fresh)
+
+constraints: ## renew constraints.txt with the newest versions that fit pyproject.toml
+	@rm -rf .venv-new && "$$($(find_python))" -m venv .venv-new
+	.venv-new/bin/python -m pip install --quiet --disable-pip-version-check torch==$${TORCH:-2.13.0} -e ".[lab,test]"
+	.venv-new/bin/python -m pip freeze --exclude-editable | sed 's/+cpu$$//;s/+cu[0-9]*$$//' > constraints.txt
+	@rm -rf .venv-new; echo "constraints.txt is renewed; now: make test"
+
+clean: ## remove the environment and the caches
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
