@@ -15,6 +15,7 @@ from cs336kit.predict.napkin import matmul_flops as matmul_flops
 from cs336kit.predict.napkin import six_pn_flops as six_pn_flops
 from cs336kit.predict.napkin import training_days as training_days
 from cs336kit.predict.number_format import NumberFormat as NumberFormat
+from cs336kit.predict.optimizer_state import optimizer_state_bytes as optimizer_state_bytes
 from cs336kit.predict.parameters import active_parameters as active_parameters
 from cs336kit.predict.parameters import matmul_parameters as matmul_parameters
 from cs336kit.predict.parameters import parameters as parameters

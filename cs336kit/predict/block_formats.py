@@ -1,0 +1,105 @@
+"""Block formats: a group of small elements that share one scale."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from cs336kit.predict.checks import non_negative_int
+from cs336kit.predict.number_format import NumberFormat
+
+
+@dataclass(frozen=True)
+class QuantizedBlock:
+    """One block in memory: a scale and the codes of its elements."""
+
+    #: What every element is multiplied by: the decoded scale, times the tensor's own scale where there is one.
+    factor: float
+    #: The code of the scale.
+    scale_code: int
+    #: The code of each element.
+    codes: tuple[int, ...]
+    #: What the block stands for.
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class BlockFormat:
+    """Elements in a small format with a scale per block, and for NVFP4 one more per tensor.
+
+    scale_rule "power_of_two" (the MX formats): the scale is 2 to the exponent of the block's largest magnitude, minus
+    the exponent of the element format's largest value; what is still too large saturates.
+    scale_rule "largest" (NVFP4): the scale brings the block's largest magnitude to the element format's largest value,
+    rounded to the scale format, after a tensor scale (fp32, not rounded here) has done the same for the scales.
+    Source: OCP Microscaling Formats 1.0, sections 5 and 6; NVIDIA's NVFP4 as in Transformer Engine.
+    """
+
+    name: str
+    #: The format of one element.
+    element: NumberFormat
+    #: The format of the scale.
+    scale: NumberFormat
+    #: Elements that share a scale.
+    block_size: int
+    #: "power_of_two" or "largest".
+    scale_rule: str = "power_of_two"
+
+    @property
+    def bits_per_element(self):
+        """Bits of an element and its share of the scale: 4.25 for mxfp4."""
+        return self.element.bits + self.scale.bits / self.block_size
+
+    @property
+    def bytes(self):
+        """Bytes per element, with its share of the scale."""
+        return self.bits_per_element / 8
+
+    @property
+    def max(self):
+        """The largest finite value: the largest element under the largest scale (and a tensor scale of 1)."""
+        return self.element.max * self.scale.max
+
+    def storage_bytes(self, elements):
+        """Bytes of a row of elements, packed; the last block is filled up."""
+        blocks = math.ceil(non_negative_int("elements", elements) / self.block_size)
+        return math.ceil(blocks * (self.block_size * self.element.bits + self.scale.bits) / 8)
+
+    def with_element(self, element):
+        """The same block of other elements, as mxfp8 with fp8_e5m2."""
+        return replace(self, name=f"{self.name} ({element.name})", element=element)
+
+    def quantize(self, values: Sequence[float], *, tensor_scale: float | None = None) -> tuple[QuantizedBlock, ...]:
+        """The blocks that a row of finite floats becomes; `dequantize` gives the floats back.
+
+        tensor_scale: the factor in front of all blocks; when not given, 1 for power_of_two, and for "largest" the one
+        that uses the whole range of the scales.
+        """
+        values = [float(x) for x in values]
+        if not all(map(math.isfinite, values)):
+            raise ValueError(f"{self.name} takes finite numbers: a shared scale cannot hold an infinity or a NaN.")
+        if tensor_scale is None:
+            tensor_scale = self.tensor_scale(values)
+        starts = range(0, len(values), self.block_size)
+        return tuple(self._block(values[start : start + self.block_size], tensor_scale) for start in starts)
+
+    def dequantize(self, blocks: Sequence[QuantizedBlock]) -> list[float]:
+        """The values of the blocks, one after the other."""
+        return [x for block in blocks for x in block.values]
+
+    def tensor_scale(self, values: Sequence[float]) -> float:
+        """The factor that brings the largest magnitude of a tensor to the format's largest value (1 for MX)."""
+        largest = max(map(abs, values), default=0.0)
+        return 1.0 if self.scale_rule == "power_of_two" or largest == 0 else largest / self.max
+
+    def _block(self, values, tensor_scale):
+        largest = max(map(abs, values)) / tensor_scale
+        if largest == 0:
+            wanted = 1.0
+        elif self.scale_rule == "power_of_two":
+            exponent = math.frexp(largest)[1] - 1 - self.element.max_exponent
+            wanted = math.ldexp(1.0, max(self.scale.min_exponent, min(self.scale.max_exponent, exponent)))
+        else:
+            wanted = largest / self.element.max
+        scale_code = self.scale.encode(wanted, overflow="saturate")
+        factor = self.scale.decode(scale_code) * tensor_scale
+        codes = tuple(self.element.encode(x / factor if factor else 0.0, overflow="saturate") for x in values)
+        return QuantizedBlock(factor, scale_code, codes, tuple(self.element.decode(code) * factor for code in codes))

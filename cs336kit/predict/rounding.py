@@ -1,0 +1,102 @@
+"""Rounding a real number to a code of a format, with integers only, so that nothing rounds twice."""
+
+import math
+
+#: nearest_even: ties go to the even significand; nearest_away: ties go away from zero; toward_zero cuts off;
+#: up and down go towards +∞ and -∞; stochastic goes up with the probability that keeps the mean.
+MODES = ("nearest_even", "nearest_away", "toward_zero", "up", "down", "stochastic")
+#: What a value becomes that is too large after rounding.
+OVERFLOWS = ("inf", "nan", "saturate")
+
+
+def encode(number_format, x, *, mode="nearest_even", overflow=None, random=None):
+    """The code (int) of the value that the float x rounds to in a format.
+
+    mode: one of MODES; stochastic needs random=random.Random(seed).
+    overflow: one of OVERFLOWS; when not given, infinity if the format has one, else NaN if it has one, else saturate.
+    The modes that cut towards zero give the largest finite value instead, as IEEE 754 does. An infinite x overflows.
+    A format without zero (E8M0) takes NaN for 0 and the smallest value for what is below it; a format without a sign
+    takes NaN for negative numbers.
+    Raises ValueError for an unknown mode, and where the answer is a NaN or an infinity that the format lacks.
+    Source: IEEE 754-2019, sections 4.3 and 7.4; OCP 8-bit Floating Point Specification 1.0, section 5.2.
+    """
+    if mode not in MODES:
+        raise ValueError(f"mode={mode!r} is unknown; known are {', '.join(MODES)}.")
+    if mode == "stochastic" and random is None:
+        raise ValueError("mode='stochastic' draws random numbers: give it random=random.Random(seed).")
+    if overflow not in (None, *OVERFLOWS):
+        raise ValueError(f"overflow={overflow!r} is unknown; known are {', '.join(OVERFLOWS)}.")
+
+    x = float(x)
+    negative = math.copysign(1.0, x) < 0
+    if math.isnan(x) or (negative and not number_format.signed) or (x == 0 and not number_format.subnormals):
+        return _nan(number_format, x)
+    if math.isinf(x):
+        magnitude = number_format.largest + 1
+    else:
+        magnitude = _magnitude(number_format, abs(x), _towards(mode, negative), random)
+        if magnitude > number_format.largest and _towards(mode, negative) == "toward_zero":
+            magnitude = number_format.largest
+    if magnitude > number_format.largest:
+        magnitude = _overflowed(number_format, x, overflow)
+    if magnitude == 0 and number_format.nan == "negative_zero":
+        return 0
+    return magnitude + (negative << (number_format.bits - 1))
+
+
+def _towards(mode, negative):
+    """The mode for the magnitude: up and down become away from zero or towards it, by the sign."""
+    if mode in ("up", "down"):
+        return "away" if (mode == "down") == negative else "toward_zero"
+    return mode
+
+
+def _magnitude(number_format, x, mode, random):
+    """The code of x ≥ 0 as if the exponent had no upper end."""
+    if x == 0:
+        return 0
+    fraction_bits = number_format.fraction_bits
+    half_to_one, exponent = math.frexp(x)
+    significand, unit = int(half_to_one * 2**53), exponent - 53  # x = significand · 2^unit, exactly
+    binade = max(exponent - 1, number_format.min_exponent)
+    cut = binade - fraction_bits - unit  # how many low bits of the significand are below the last fraction bit
+    if cut <= 0:
+        units = significand << -cut
+    else:
+        units, rest = significand >> cut, significand & ((1 << cut) - 1)
+        half = 1 << (cut - 1)
+        units += {
+            "nearest_even": lambda: rest > half or (rest == half and units % 2 == 1),
+            "nearest_away": lambda: rest >= half,
+            "toward_zero": lambda: False,
+            "away": lambda: rest > 0,
+            "stochastic": lambda: random.randrange(1 << cut) < rest,
+        }[mode]()
+    # units counts steps of 2^(binade - fraction_bits). The codes of one binade follow those of the one below it,
+    # so adding the steps to the start of the binade gives the code, carries included.
+    steps_below = (binade - number_format.min_exponent) << fraction_bits
+    no_subnormals = 0 if number_format.subnormals else 1 << fraction_bits
+    return max(steps_below + units - no_subnormals, 0)
+
+
+def _overflowed(number_format, x, overflow):
+    """The magnitude code for a value that is too large."""
+    if overflow is None:
+        overflow = "inf" if number_format.infinities else "nan" if number_format.nan != "none" else "saturate"
+    if overflow == "saturate":
+        return number_format.largest
+    if overflow == "nan":
+        return _nan(number_format, x)
+    if not number_format.infinities:
+        raise ValueError(f"{number_format.name} has no infinity for {x}: use overflow='saturate' or overflow='nan'.")
+    return number_format.largest + 1
+
+
+def _nan(number_format, x):
+    """The code that stands for NaN."""
+    if number_format.nan == "none":
+        raise ValueError(f"{number_format.name} has no NaN, and {x} has no other code there.")
+    if number_format.nan == "negative_zero":
+        return 1 << (number_format.bits - 1)
+    quiet = 1 << (number_format.fraction_bits - 1) if number_format.infinities else 0
+    return number_format.largest + 1 + quiet

@@ -1,0 +1,63 @@
+"""The fast rounding against ml_dtypes, numpy and the slow rounding of `predict`."""
+
+import ml_dtypes
+import numpy
+import pytest
+
+from cs336kit import measure, predict
+
+ML_DTYPES = {
+    "bf16": ml_dtypes.bfloat16,
+    "fp16": numpy.float16,
+    "fp8_e4m3": ml_dtypes.float8_e4m3fn,
+    "fp8_e5m2": ml_dtypes.float8_e5m2,
+    "fp6_e2m3": ml_dtypes.float6_e2m3fn,
+    "fp4_e2m1": ml_dtypes.float4_e2m1fn,
+}
+
+
+def values(count):
+    patterns = numpy.random.default_rng(3).integers(0, 2**32, count, dtype=numpy.uint32).view(numpy.float32)
+    return numpy.concatenate([patterns[~numpy.isnan(patterns)], numpy.float32([0.0, -0.0, numpy.inf, -numpy.inf])])
+
+
+@pytest.mark.parametrize("name", ML_DTYPES)
+def test_a_million_values_equal_ml_dtypes(name):
+    x = values(1_000_000)
+    overflow = {"fp8_e4m3": "nan", "fp6_e2m3": "saturate", "fp4_e2m1": "saturate"}.get(name, "inf")
+    ours = measure.rounded(x, predict.FORMATS[name], overflow=overflow)
+    with numpy.errstate(over="ignore", invalid="ignore"):
+        theirs = x.astype(ML_DTYPES[name]).astype(numpy.float64)
+    numpy.testing.assert_array_equal(ours, theirs)
+    numbers = ~numpy.isnan(ours)
+    numpy.testing.assert_array_equal(numpy.signbit(ours[numbers]), numpy.signbit(theirs[numbers]))
+
+
+@pytest.mark.parametrize("name", ["tf32", "bf16", "fp8_e5m2"])
+@pytest.mark.parametrize("mode", ["nearest_even", "toward_zero"])
+def test_the_two_ways_of_rounding_agree(name, mode):
+    number_format, x = predict.FORMATS[name], values(2000)
+    ours = measure.rounded(x, number_format, mode=mode)
+    assert ours.tolist() == [number_format.round(v, mode=mode, overflow="saturate") for v in x.tolist()]
+
+
+def test_stochastic_rounding_keeps_the_mean():
+    bf16 = predict.FORMATS["bf16"]
+    x = 1 + bf16.eps / 8
+    draws = measure.rounded(numpy.full(100_000, x), bf16, mode="stochastic", seed=0)
+    assert set(draws) == {1.0, 1 + bf16.eps}
+    assert draws.mean() == pytest.approx(x, abs=bf16.eps * 0.005)
+    assert (draws == measure.rounded(numpy.full(100_000, x), bf16, mode="stochastic", seed=0)).all()
+
+
+def test_bad_input_is_refused():
+    bf16 = predict.FORMATS["bf16"]
+    with pytest.raises(ValueError, match="give it seed=0"):
+        measure.rounded([1.0], bf16, mode="stochastic")
+    with pytest.raises(ValueError, match="known are nearest_even"):
+        measure.rounded([1.0], bf16, mode="up")
+    with pytest.raises(ValueError, match="known are saturate"):
+        measure.rounded([1.0], bf16, overflow="wrap")
+    for name in ("fp64", "e8m0"):
+        with pytest.raises(ValueError, match="is not rounded here"):
+            measure.rounded([1.0], predict.FORMATS[name])
