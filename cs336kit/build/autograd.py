@@ -74,7 +74,8 @@ class Scalar:
         return self * -1.0
 
     def __sub__(self, other):
-        return self + -_scalar(other)
+        other = _scalar(other)
+        return Scalar(self.value - other.value, parents=(self, other), slopes=(1.0, -1.0), operation="−")
 
     def __truediv__(self, other):
         return self * _scalar(other) ** -1

@@ -1,6 +1,7 @@
-"""Draw a computation graph, ours or torch's, in one style: a small layered layout (Sugiyama et al., 1981) in matplotlib."""
+"""Draw a computation graph, ours or torch's, in one style, with a small layered layout (Sugiyama et al., 1981)."""
 
 import re
+from itertools import pairwise
 
 from cs336kit.teach.figures.style import COLORS, Figure, axes, show
 
@@ -20,24 +21,14 @@ def computation_graph(graph, *, alt: str, direction: str = "right") -> Figure:
         raise ValueError(f"direction is {direction!r}: give 'right' or 'down'.")
     lines = [node_lines(node) for node in graph.nodes]
     size = [(_LETTER * max(map(len, text)) + 2 * _PAD, _LINE * len(text) + 2 * _PAD) for text in lines]
-    along, across = (0, 1) if direction == "right" else (1, 0)
-    rank, order, links = layers(len(graph.nodes), graph.edges)
-    width = [size[n][across] if n < len(size) else 0.1 for n in range(len(rank))]
-    thick = [max(size[n][along] for n in layer if n < len(size)) for layer in order]
-    gap = 0.75 if direction == "right" else 0.45
-    main = [sum(thick[:r]) + gap * r + thick[r] / 2 for r in range(len(order))]
-    cross = _coordinates(order, links, width)
-    # Forward goes right or down; matplotlib's vertical axis goes up.
-    place = [
-        (main[rank[n]], -cross[n]) if direction == "right" else (cross[n], -main[rank[n]]) for n in range(len(rank))
-    ]
+    place, links = layout(size, graph.edges, direction)
     low = [min(place[n][a] - size[n][a] / 2 for n in range(len(size))) - 0.1 for a in (0, 1)]
     high = [max(place[n][a] + size[n][a] / 2 for n in range(len(size))) + 0.1 for a in (0, 1)]
     figure, ax = axes(width=high[0] - low[0], height=high[1] - low[1])
     ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
     ax.axis("off")
     figure.get_layout_engine().set(w_pad=0, h_pad=0)
-    _draw_edges(ax, graph, links, place, size, along)
+    _draw_edges(ax, graph, links, place, size, 0 if direction == "right" else 1)
     for node, text, (x, y), (w, h) in zip(graph.nodes, lines, place, size, strict=False):
         _draw_node(ax, node, text, x, y, w, h)
     return show(figure, alt=alt)
@@ -54,7 +45,7 @@ def node_lines(node) -> list[str]:
         )
     second = "scalar" if node.shape == () else "×".join(map(str, node.shape))
     if node.kind != "compute":
-        second += f" {node.kind}"
+        second += f" · {node.kind}"
     kept, seen = [], set()
     for saved in node.saved:
         if saved.storage not in seen:
@@ -62,6 +53,22 @@ def node_lines(node) -> list[str]:
             note = saved.kind if saved.kind != "tensor" else f"{saved.bytes:,} B"
             kept.append(f"keeps {saved.tensor or saved.name}: {note}")
     return [first, second, *(["(freed)"] if node.freed else kept)]
+
+
+def layout(size, edges, direction: str) -> tuple[list[tuple[float, float]], list[list[int]]]:
+    """Centres of all boxes in inches (invisible nodes of long edges at the end), and each edge as a chain of nodes."""
+    along, across = (0, 1) if direction == "right" else (1, 0)
+    rank, order, links = layers(len(size), edges)
+    width = [size[n][across] if n < len(size) else 0.1 for n in range(len(rank))]
+    thick = [max(size[n][along] for n in layer if n < len(size)) for layer in order]
+    gap = 0.75 if direction == "right" else 0.45
+    main = [sum(thick[:r]) + gap * r + thick[r] / 2 for r in range(len(order))]
+    cross = _coordinates(order, links, width)
+    # Forward goes right or down; matplotlib's vertical axis goes up.
+    place = [
+        (main[rank[n]], -cross[n]) if direction == "right" else (cross[n], -main[rank[n]]) for n in range(len(rank))
+    ]
+    return place, links
 
 
 def layers(count: int, edges) -> tuple[list[int], list[list[int]], list[list[int]]]:
@@ -94,7 +101,7 @@ def layers(count: int, edges) -> tuple[list[int], list[list[int]], list[list[int
 def _neighbours(count: int, links) -> list[list[int]]:
     found: list[list[int]] = [[] for _ in range(count)]
     for chain in links:
-        for a, b in zip(chain, chain[1:], strict=False):
+        for a, b in pairwise(chain):
             found[a].append(b)
             found[b].append(a)
     return found
@@ -151,14 +158,14 @@ def _draw_edges(ax, graph, links, place, size, along):
             points[0][a] += step[a] * size[source][a] / 2 + (offset if a != along else 0)
             points[-1][a] -= step[a] * (size[target][a] / 2 + 0.02) - (offset if a != along else 0)
         vertices, codes = [points[0]], [Path.MOVETO]
-        for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
+        for (x0, y0), (x1, y1) in pairwise(points):
             bend = (
                 [((x0 + x1) / 2, y0), ((x0 + x1) / 2, y1)] if along == 0 else [(x0, (y0 + y1) / 2), (x1, (y0 + y1) / 2)]
             )
             vertices += [*bend, (x1, y1)]
             codes += [Path.CURVE4] * 3
         arrow = FancyArrowPatch(path=Path(vertices, codes), arrowstyle="-|>", mutation_scale=13, linewidth=1.3)
-        arrow.set(color="#555555", zorder=2, shrinkA=0, shrinkB=0)
+        arrow.set(color="#555555", zorder=2)
         ax.add_patch(arrow)
         if target in slopes:
             value = slopes[target][entered.get(target, 0)]
