@@ -1,5 +1,6 @@
 """Call a learner's function: whatever happens in there becomes a sentence."""
 
+import re
 import reprlib
 import signal
 import threading
@@ -29,12 +30,12 @@ def shorten(value) -> str:
     """A short repr of any value, even of one whose own repr fails or never ends."""
     try:
         with limit(2):
-            return " ".join(_Short().repr(value).split())
+            return re.sub(r" at 0x[0-9a-f]+", "", " ".join(_Short().repr(value).split()))
     except (Exception, TooLong):
         return f"<{type(value).__name__} that cannot be shown>"
 
 
-def call(function, args: tuple, kwargs: dict, what: str = "raised"):
+def call(function, args: tuple, kwargs: dict):
     """Call `function`; raise Failed with a sentence when it raises, never ends, or asks for other arguments."""
     try:
         with limit(LIMIT):
@@ -45,7 +46,7 @@ def call(function, args: tuple, kwargs: dict, what: str = "raised"):
         raise
     except BaseException as error:
         text = " ".join(str(error).split()) or "no message"
-        raise Failed(f"{what}: {type(error).__name__}: {text[:200]}{_line(error, function)}") from None
+        raise Failed(f"raised {type(error).__name__}: {text[:200]}{_line(error, function)}") from None
 
 
 def _line(error: BaseException, function) -> str:

@@ -163,7 +163,12 @@ _WAITING = "replace the ... with your answer and run this cell again; teach.exer
 def _observed(exercise: Exercise, function, case: Case):
     args, kwargs = copy.deepcopy((case.args, case.kwargs))
     result = call(function, args, kwargs)
-    return result if result is ... else call(exercise.observe, (result, args), {}, what="returned something else")
+    if result is ...:
+        return result
+    try:
+        return call(exercise.observe, (result, args), {})
+    except Failed:
+        raise Failed(f"returned {shorten(result)}, which is not the kind of answer that is asked for.") from None
 
 
 def _judge(exercise: Exercise, case: Case, given, answer=None) -> Result:

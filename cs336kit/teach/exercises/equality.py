@@ -73,7 +73,12 @@ def _tensor_difference(given, expected, tolerance):
 def _wrong_type(given, expected) -> str:
     if given is None:
         return "your function returned nothing (is there a return?)"
-    return f"you returned {shorten(given)}, a {type(given).__name__}; a {type(expected).__name__} is wanted"
+    given_type, wanted_type = ("nothing" if v is None else _article(type(v).__name__) for v in (given, expected))
+    return f"you returned {shorten(given)}, {given_type}; {wanted_type} is wanted"
+
+
+def _article(name: str) -> str:
+    return ("an " if name[0].lower() in "aeiou" else "a ") + name
 
 
 def _close(given, expected, tolerance) -> bool:

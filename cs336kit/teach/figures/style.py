@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 #: Okabe and Ito's colours (2008), ordered so that neighbours also differ in lightness when printed in grey.
-COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#222222")
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#56B4E9", "#D55E00", "#CC79A7", "#222222")
 #: A second mark beside colour for bars and areas.
 HATCHES = ("", "//", "..", "xx", "\\\\", "++", "--")
 
