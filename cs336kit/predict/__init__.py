@@ -5,6 +5,10 @@ from cs336kit.predict.accelerators import accelerator as accelerator
 from cs336kit.predict.accelerators import accelerators as accelerators
 from cs336kit.predict.block_formats import BlockFormat as BlockFormat
 from cs336kit.predict.breakdown import Breakdown as Breakdown
+from cs336kit.predict.flops_estimates import chinchilla_flops as chinchilla_flops
+from cs336kit.predict.flops_estimates import kaplan_flops as kaplan_flops
+from cs336kit.predict.flops_estimates import kaplan_parameters as kaplan_parameters
+from cs336kit.predict.flops_estimates import six_np_estimate as six_np_estimate
 from cs336kit.predict.formats import FORMATS as FORMATS
 from cs336kit.predict.models import MODELS as MODELS
 from cs336kit.predict.models import model as model
@@ -27,3 +31,7 @@ from cs336kit.predict.strides import extent as extent
 from cs336kit.predict.strides import overlaps as overlaps
 from cs336kit.predict.strides import view_strides as view_strides
 from cs336kit.predict.transformer import TransformerConfig as TransformerConfig
+from cs336kit.predict.transformer_flops import forward_flops as forward_flops
+from cs336kit.predict.transformer_flops import kv_cache_bytes as kv_cache_bytes
+from cs336kit.predict.transformer_flops import recomputed_flops as recomputed_flops
+from cs336kit.predict.transformer_flops import training_flops as training_flops

@@ -1,0 +1,77 @@
+"""The three usual estimates of a Transformer's FLOPs, kept as published so that their errors can be seen."""
+
+from cs336kit.predict.breakdown import Breakdown
+from cs336kit.predict.parameters import parameters
+from cs336kit.predict.transformer import TransformerConfig
+from cs336kit.predict.transformer_flops import check_sizes
+
+
+def kaplan_parameters(config: TransformerConfig) -> Breakdown:
+    """Parameters by row of Kaplan's table: weights of GPT-2-like blocks, without biases, norms and grouped heads.
+
+    Source: Kaplan et al. 2020, "Scaling Laws for Neural Language Models", arXiv:2001.08361, table 1.
+    """
+    c = config
+    rows = {
+        "embed": (c.vocab + c.context) * c.d_model,
+        "attention: QKV": c.layers * c.d_model * 3 * c.query_width,
+        "attention: mask": 0,
+        "attention: project": c.layers * c.query_width * c.d_model,
+        "feedforward": c.layers * 2 * c.d_model * c.d_ff,
+        "de-embed": 0,
+    }
+    return Breakdown(rows, unit="parameters")
+
+
+def kaplan_flops(config: TransformerConfig, *, sequence: int) -> Breakdown:
+    """Forward FLOPs of one token by row of Kaplan's table, at context `sequence`.
+
+    The mask row is 2·L·S·A·h: scores and values over half of the pairs. The paper's own total, 2N + 2·L·S·A·h, leaves
+    out the rows embed and de-embed. Norms, GELU and softmax are missing; keys and values count as one per query head.
+    Source: Kaplan et al. 2020, arXiv:2001.08361, table 1 and section 2.1.
+    """
+    check_sizes(config, 1, sequence)
+    c = config
+    rows = {
+        "embed": 4 * c.d_model,
+        "attention: QKV": 2 * c.layers * c.d_model * 3 * c.query_width,
+        "attention: mask": 2 * c.layers * sequence * c.query_width,
+        "attention: project": 2 * c.layers * c.query_width * c.d_model,
+        "feedforward": 2 * c.layers * 2 * c.d_model * c.d_ff,
+        "de-embed": 2 * c.d_model * c.vocab,
+    }
+    return Breakdown(rows, unit="FLOPs")
+
+
+def chinchilla_flops(config: TransformerConfig, *, batch: int, sequence: int) -> Breakdown:
+    """Forward FLOPs of `batch` sequences as the Chinchilla paper counts them.
+
+    It counts the embedding as a product with one-hot vectors, all S×S pairs, 3 FLOPs per softmax element, and an MLP of
+    two matrices. Training is three times this. Source: Hoffmann et al. 2022, arXiv:2203.15556, appendix F.
+    """
+    check_sizes(config, batch, sequence)
+    c, tokens = config, batch * sequence
+    rows = {
+        "embeddings": 2 * tokens * c.vocab * c.d_model,
+        "attention: QKV": c.layers * 2 * 3 * tokens * c.d_model * c.query_width,
+        "attention: key @ query logits": c.layers * 2 * tokens * sequence * c.query_width,
+        "attention: softmax": c.layers * 3 * c.heads * tokens * sequence,
+        "attention: softmax @ values": c.layers * 2 * tokens * sequence * c.query_width,
+        "attention: final linear": c.layers * 2 * tokens * c.query_width * c.d_model,
+        "dense block": c.layers * 2 * tokens * 2 * c.d_model * c.d_ff,
+        "final logits": 2 * tokens * c.d_model * c.vocab,
+    }
+    return Breakdown(rows, unit="FLOPs")
+
+
+def six_np_estimate(config: TransformerConfig, *, batch: int, sequence: int, embeddings: bool = True) -> int:
+    """Training FLOPs as 6·N·P with P all parameters, or without the two embedding tables (`embeddings=False`).
+
+    Left out: the S² part of attention, and, without embeddings, the head. Source: Kaplan et al. 2020, section 2.1.
+    """
+    check_sizes(config, batch, sequence)
+    counted = parameters(config)
+    total = counted.total
+    if not embeddings:
+        total -= sum(counted.get(name, 0) for name in ("token embedding", "position embedding", "head"))
+    return 6 * batch * sequence * total
