@@ -1,0 +1,104 @@
+"""Predicted state against torch.optim's after two real steps: 0 bytes off."""
+
+from functools import partial
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cs336kit import measure, predict
+
+SHAPES = [(), (7,), (5, 3), (16, 16), (2, 3, 4), (1, 9), (4, 1)]
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}
+CASES = [
+    ("sgd", torch.optim.SGD, {}),
+    ("sgd", torch.optim.SGD, {"momentum": 0.9}),
+    ("momentum", partial(torch.optim.SGD, momentum=0.9), {}),
+    ("Adagrad", torch.optim.Adagrad, {}),
+    ("RMSprop", torch.optim.RMSprop, {}),
+    ("rmsprop", torch.optim.RMSprop, {"centered": True}),
+    ("rmsprop", torch.optim.RMSprop, {"momentum": 0.9}),
+    ("rmsprop", torch.optim.RMSprop, {"momentum": 0.9, "centered": True}),
+    ("Adam", torch.optim.Adam, {}),
+    ("adam", torch.optim.Adam, {"amsgrad": True}),
+    ("AdamW", torch.optim.AdamW, {}),
+    ("adamw", torch.optim.AdamW, {"amsgrad": True}),
+    ("adamax", torch.optim.Adamax, {}),
+    ("nadam", torch.optim.NAdam, {}),
+    ("radam", torch.optim.RAdam, {}),
+    ("adadelta", torch.optim.Adadelta, {}),
+    ("asgd", torch.optim.ASGD, {}),
+    ("rprop", torch.optim.Rprop, {}),
+    ("adafactor", torch.optim.Adafactor, {}),
+]
+
+
+def two_steps(make, shapes, dtype, **options):
+    parameters = [torch.nn.Parameter(torch.ones(shape, dtype=dtype)) for shape in shapes]
+    optimizer = make(parameters, **options)
+    for _ in range(2):
+        for parameter in parameters:
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+    return optimizer
+
+
+@pytest.mark.parametrize("precision", DTYPES)
+@pytest.mark.parametrize(("name", "make", "options"), CASES)
+def test_zero_bytes_off(name, make, options, precision):
+    measured = measure.state_bytes(two_steps(make, SHAPES, DTYPES[precision], **options))
+    assert predict.optimizer_state_bytes(name, shapes=SHAPES, precision=precision, **options) == measured
+
+
+@pytest.mark.parametrize("precision", DTYPES)
+def test_muon(precision):
+    shapes = [(5, 3), (16, 16), (1, 9)]
+    measured = measure.state_bytes(two_steps(torch.optim.Muon, shapes, DTYPES[precision]))
+    assert predict.optimizer_state_bytes("muon", shapes=shapes, precision=precision) == measured
+
+
+def test_sparse_adam():
+    table = torch.nn.Embedding(10, 4, sparse=True)
+    optimizer = torch.optim.SparseAdam(table.parameters())
+    for _ in range(2):
+        optimizer.zero_grad()
+        table(torch.tensor([1, 2])).sum().backward()
+        optimizer.step()
+    assert predict.optimizer_state_bytes("sparseadam", shapes=[(10, 4)]) == measure.state_bytes(optimizer)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.lists(st.integers(1, 5), max_size=4).map(tuple), min_size=1, max_size=4))
+def test_adafactor_for_any_shapes(shapes):
+    measured = measure.state_bytes(two_steps(torch.optim.Adafactor, shapes, torch.float32))
+    assert predict.optimizer_state_bytes("adafactor", shapes=shapes) == measured
+
+
+def test_counts_in_place_of_shapes():
+    elements = sum(torch.Size(shape).numel() for shape in SHAPES)
+    by_count = predict.optimizer_state_bytes("adamw", parameters=elements, tensors=len(SHAPES))
+    assert by_count == predict.optimizer_state_bytes("adamw", shapes=SHAPES)
+    assert by_count.total == 2 * 4 * elements + 4 * len(SHAPES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"optimizer": "lion", "shapes": SHAPES}, "unknown optimizer 'lion'.* Known: sgd, momentum, adagrad"),
+        ({"optimizer": None, "shapes": SHAPES}, "unknown optimizer None"),
+        ({"optimizer": "adam", "shapes": SHAPES, "precision": "int8"}, "unknown precision 'int8'"),
+        ({"optimizer": "adamw", "shapes": SHAPES, "momentum": 0.9}, "keeps no state for momentum=0.9"),
+        ({"optimizer": "sgd", "shapes": SHAPES, "amsgrad": True}, "options that cost state here: momentum"),
+        ({"optimizer": "adam"}, "the size of the model is missing"),
+        ({"optimizer": "adam", "parameters": 10}, "both parameters"),
+        ({"optimizer": "adam", "parameters": True, "tensors": 1}, "parameters must be a positive whole number"),
+        ({"optimizer": "adam", "shapes": SHAPES, "tensors": 3}, "leave those two out"),
+        ({"optimizer": "adam", "shapes": [(2, -1)]}, "a dimension must be"),
+        ({"optimizer": "muon", "shapes": [(3,)]}, "muon takes matrices only"),
+        ({"optimizer": "adafactor", "parameters": 9, "tensors": 1}, "keeps state by shape"),
+    ],
+)
+def test_refusals(arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        predict.optimizer_state_bytes(**arguments)
