@@ -1,0 +1,54 @@
+import math
+
+import pytest
+
+from cs336kit.teach.numbers import check_unit, gb, gib, si, text
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (124_439_808, "124,439,808"),
+        (448.0, "448"),
+        (2.0**-24, "5.96046e-08"),
+        (True, "True"),
+        ((2, 3), "(2, 3)"),
+        ((2,), "(2,)"),
+        (6.3e24, "6.3e+24"),
+        (10**24, "1e+24"),
+        ("bf16", "bf16"),
+        (float("inf"), "inf"),
+    ],
+)
+def test_text(value, written):
+    assert text(value) == written
+
+
+def test_gib_and_gb_differ_by_seven_percent():
+    assert gib(80e9) == "74.51 GiB"
+    assert gb(80 * 2**30) == "85.9 GB"
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "written"),
+    [
+        (312e12, "FLOP/s", "312 TFLOP/s"),
+        (989.4e12, "FLOP/s", "989.4 TFLOP/s"),
+        (6.3e24, "FLOPs", "6.3e+24 FLOPs"),
+        (0, "FLOPs", "0 FLOPs"),
+    ],
+)
+def test_si(value, unit, written):
+    assert si(value, unit) == written
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, True, "3", None])
+def test_sizes_refuse_what_is_no_finite_number(bad):
+    for write in (gib, gb, lambda value: si(value, "s")):
+        with pytest.raises(ValueError, match="finite number"):
+            write(bad)
+
+
+def test_an_unknown_unit_lists_the_known_ones():
+    with pytest.raises(ValueError, match=r"unknown unit 'Gb'.*GiB.*FLOP/s"):
+        check_unit("Gb")

@@ -1,0 +1,25 @@
+import pytest
+
+from cs336kit.teach import expect
+
+
+def test_the_message_is_printed(capsys):
+    with expect(ValueError):
+        raise ValueError("first line\nsecond line")
+    assert capsys.readouterr().out == "ValueError: first line\n"
+
+
+def test_more_lines_on_request(capsys):
+    with expect(ValueError, lines=2):
+        raise ValueError("first line\nsecond line")
+    assert capsys.readouterr().out == "ValueError: first line\nsecond line\n"
+
+
+def test_a_trap_that_does_not_snap_is_noticed():
+    with pytest.raises(AssertionError, match="expected to raise ValueError"), expect(ValueError):
+        pass
+
+
+def test_another_exception_passes_through():
+    with pytest.raises(KeyError), expect(ValueError):
+        raise KeyError("x")
