@@ -5,6 +5,7 @@ from cs336kit.predict.accelerators import accelerator as accelerator
 from cs336kit.predict.accelerators import accelerators as accelerators
 from cs336kit.predict.block_formats import BlockFormat as BlockFormat
 from cs336kit.predict.breakdown import Breakdown as Breakdown
+from cs336kit.predict.einsum import einsum_flops as einsum_flops
 from cs336kit.predict.flops_estimates import chinchilla_flops as chinchilla_flops
 from cs336kit.predict.flops_estimates import kaplan_flops as kaplan_flops
 from cs336kit.predict.flops_estimates import kaplan_parameters as kaplan_parameters
@@ -23,6 +24,12 @@ from cs336kit.predict.optimizer_state import optimizer_state_bytes as optimizer_
 from cs336kit.predict.parameters import active_parameters as active_parameters
 from cs336kit.predict.parameters import matmul_parameters as matmul_parameters
 from cs336kit.predict.parameters import parameters as parameters
+from cs336kit.predict.roofline import Cost as Cost
+from cs336kit.predict.roofline import elementwise_cost as elementwise_cost
+from cs336kit.predict.roofline import matmul_cost as matmul_cost
+from cs336kit.predict.roofline import reduction_cost as reduction_cost
+from cs336kit.predict.roofline import roofline as roofline
+from cs336kit.predict.roofline import softmax_cost as softmax_cost
 from cs336kit.predict.strides import contiguous_strides as contiguous_strides
 from cs336kit.predict.strides import element_index as element_index
 from cs336kit.predict.strides import element_offset as element_offset
@@ -30,6 +37,10 @@ from cs336kit.predict.strides import expanded_strides as expanded_strides
 from cs336kit.predict.strides import extent as extent
 from cs336kit.predict.strides import overlaps as overlaps
 from cs336kit.predict.strides import view_strides as view_strides
+from cs336kit.predict.transfers import pcie_bandwidth as pcie_bandwidth
+from cs336kit.predict.transfers import pipeline_seconds as pipeline_seconds
+from cs336kit.predict.transfers import pipeline_timeline as pipeline_timeline
+from cs336kit.predict.transfers import transfer_seconds as transfer_seconds
 from cs336kit.predict.transformer import TransformerConfig as TransformerConfig
 from cs336kit.predict.transformer_flops import forward_flops as forward_flops
 from cs336kit.predict.transformer_flops import kv_cache_bytes as kv_cache_bytes

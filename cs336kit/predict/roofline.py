@@ -1,0 +1,139 @@
+"""Time bounds from FLOPs and bytes: arithmetic intensity, the roofline, and what the usual operations cost.
+
+Conventions: a multiply, an add, a compare, a division, a root and an exponential are one FLOP each; an accumulator
+starts from zero (or −∞), so adding up n numbers is n FLOPs, as in a matrix product. Bytes are those that must cross
+between the chip and its memory when every input is read once and every output written once.
+"""
+
+from dataclasses import dataclass
+
+from cs336kit.predict.accelerators import Accelerator
+from cs336kit.predict.checks import non_negative_int, positive_int, positive_number
+from cs336kit.predict.napkin import matmul_flops
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What an operation does (`flops`) and what it moves (`bytes`); costs add, and multiply by a count."""
+
+    flops: int
+    bytes: int
+
+    def __post_init__(self):
+        non_negative_int("flops", self.flops)
+        positive_int("bytes", self.bytes)
+
+    @property
+    def intensity(self) -> float:
+        """Arithmetic intensity, FLOPs per byte moved."""
+        return self.flops / self.bytes
+
+    def __add__(self, other: "Cost") -> "Cost":
+        if not isinstance(other, Cost):
+            return NotImplemented
+        return Cost(self.flops + other.flops, self.bytes + other.bytes)
+
+    def __mul__(self, times: int) -> "Cost":
+        times = positive_int("the factor of a Cost", times)
+        return Cost(self.flops * times, self.bytes * times)
+
+    __rmul__ = __mul__
+
+
+def matmul_cost(rows: int, inner: int, columns: int, *, batch: int = 1, bytes_per_element: int = 2) -> Cost:
+    """Cost of `batch` products (rows, inner) × (inner, columns): both factors read once, the product written once.
+
+    Left out: rereading tiles that fall out of the cache, which a small cache forces. Source: Williams et al. 2009.
+    """
+    flops = matmul_flops(rows, inner, columns, batch=batch)
+    size = positive_int("bytes_per_element", bytes_per_element)
+    return Cost(flops, size * batch * (rows * inner + inner * columns + rows * columns))
+
+
+def elementwise_cost(
+    elements: int, *, flops_per_element: int = 1, reads: int = 1, writes: int = 1, bytes_per_element: int = 2
+) -> Cost:
+    """Cost of an element-wise operation: `x + y` has reads=2, relu reads=1, a copy flops_per_element=0."""
+    elements = positive_int("elements", elements)
+    moved = non_negative_int("reads", reads) + non_negative_int("writes", writes)
+    size = positive_int("bytes_per_element", bytes_per_element)
+    return Cost(elements * non_negative_int("flops_per_element", flops_per_element), elements * moved * size)
+
+
+def reduction_cost(rows: int, columns: int, *, bytes_per_element: int = 2) -> Cost:
+    """Cost of reducing each row of (rows, columns) to one number by sum or maximum: one FLOP per element read."""
+    rows, columns = positive_int("rows", rows), positive_int("columns", columns)
+    size = positive_int("bytes_per_element", bytes_per_element)
+    return Cost(rows * columns, size * (rows * columns + rows))
+
+
+def softmax_cost(rows: int, columns: int, *, bytes_per_element: int = 2, fused: bool = True) -> Cost:
+    """Cost of a softmax over each row: maximum, subtract, exponential, sum, divide, so 5 FLOPs per element.
+
+    `fused`: one kernel reads each element once and writes it once. Otherwise each of the five steps is a kernel of its
+    own, and the three element-wise ones write what the next one reads. Source: counting the steps.
+    """
+    rows, columns = positive_int("rows", rows), positive_int("columns", columns)
+    size = positive_int("bytes_per_element", bytes_per_element)
+    n = rows * columns
+    # The subtraction and the division also read one number per row.
+    moved = 2 * n if fused else (n + rows) + (2 * n + rows) + 2 * n + (n + rows) + (2 * n + rows)
+    return Cost(5 * n, size * moved)
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """A bound on time: `seconds` = max(compute_seconds, memory_seconds), `bound` names the larger of the two.
+
+    `intensity` and `ridge` are in FLOPs per byte; `flops_per_second` is what the roof allows at this intensity.
+    """
+
+    compute_seconds: float
+    memory_seconds: float
+    intensity: float
+    ridge: float
+    bandwidth: float
+
+    @property
+    def seconds(self) -> float:
+        return max(self.compute_seconds, self.memory_seconds)
+
+    @property
+    def bound(self) -> str:
+        return "compute" if self.compute_seconds >= self.memory_seconds else "memory"
+
+    @property
+    def flops_per_second(self) -> float:
+        return min(self.ridge, self.intensity) * self.bandwidth
+
+
+def roofline(
+    cost: Cost,
+    *,
+    accelerator: Accelerator | None = None,
+    precision: str = "bf16",
+    peak_flops_per_second: float | None = None,
+    bandwidth_bytes_per_second: float | None = None,
+) -> Roofline:
+    """The shortest time that an operation can take on a chip that computes and moves bytes at the same time.
+
+    Give an accelerator and a precision, or the peak and the bandwidth themselves (each replaces the accelerator's).
+    Left out: launch overhead, caches, tiles that do not fill the chip. Errors: ValueError where a number is missing,
+    LookupError where the accelerator has none. Source: Williams, Waterman and Patterson 2009, "Roofline".
+    """
+    if not isinstance(cost, Cost):
+        raise ValueError(f"roofline takes a Cost(flops, bytes), such as matmul_cost(...) returns, got {cost!r}.")
+    if accelerator is not None and not isinstance(accelerator, Accelerator):
+        raise ValueError(f"accelerator must be predict.accelerator('h100-sxm') or the like, got {accelerator!r}.")
+    if accelerator is not None:
+        if peak_flops_per_second is None:
+            peak_flops_per_second = accelerator.peak(precision)
+        if bandwidth_bytes_per_second is None:
+            bandwidth_bytes_per_second = accelerator.bandwidth
+    if peak_flops_per_second is None or bandwidth_bytes_per_second is None:
+        raise ValueError(
+            "a roofline needs an accelerator, or both peak_flops_per_second and bandwidth_bytes_per_second."
+        )
+    peak = positive_number("peak_flops_per_second", peak_flops_per_second)
+    bandwidth = positive_number("bandwidth_bytes_per_second", bandwidth_bytes_per_second)
+    return Roofline(cost.flops / peak, cost.bytes / bandwidth, cost.intensity, peak / bandwidth, bandwidth)

@@ -1,0 +1,63 @@
+"""How long a copy takes over a link, and what is gained when copies run beside the computation."""
+
+from cs336kit.predict.checks import known, non_negative_int, positive_int, positive_number
+
+#: PCI Express: transfers per second and lane, and the share of bits that carry data (8b/10b, 128b/130b, FLIT).
+PCIE = {
+    1: (2.5e9, 8 / 10),
+    2: (5e9, 8 / 10),
+    3: (8e9, 128 / 130),
+    4: (16e9, 128 / 130),
+    5: (32e9, 128 / 130),
+    6: (64e9, 242 / 256),
+}
+
+
+def pcie_bandwidth(generation: int, *, lanes: int = 16) -> float:
+    """Bytes per second each way over a PCI Express link: transfers per second × lanes × coding ÷ 8 bits.
+
+    Left out: packet headers and flow control, which take another 5 to 20 %. Source: PCI Express base specifications.
+    """
+    generation, lanes = positive_int("generation", generation), positive_int("lanes", lanes)
+    if generation not in PCIE:
+        known("PCI Express generation", str(generation), {str(known_one): None for known_one in PCIE})
+    rate, coding = PCIE[generation]
+    return rate * lanes * coding / 8
+
+
+def transfer_seconds(size_bytes: int, *, bandwidth_bytes_per_second: float, latency_seconds: float = 0.0) -> float:
+    """Seconds to move `size_bytes` over a link: latency + bytes ÷ bandwidth (one direction, nothing else on the link)."""
+    size = non_negative_int("size_bytes", size_bytes)
+    bandwidth = positive_number("bandwidth_bytes_per_second", bandwidth_bytes_per_second)
+    latency = positive_number("latency_seconds", latency_seconds) if latency_seconds else 0.0
+    return latency + size / bandwidth
+
+
+def pipeline_seconds(batches: int, *, copy_seconds: float, compute_seconds: float, overlap: bool) -> float:
+    """Seconds to copy and compute `batches` batches, one after the other or with the next copy beside the computation.
+
+    Overlapped: the first copy and the last computation stand alone, and between them each step takes the longer of
+    the two. Left out: contention for memory bandwidth. Errors: ValueError for times that are not positive.
+    """
+    batches = positive_int("batches", batches)
+    copy = positive_number("copy_seconds", copy_seconds)
+    compute = positive_number("compute_seconds", compute_seconds)
+    if not overlap:
+        return batches * (copy + compute)
+    return copy + (batches - 1) * max(copy, compute) + compute
+
+
+def pipeline_timeline(
+    batches: int, *, copy_seconds: float, compute_seconds: float, overlap: bool
+) -> list[tuple[str, int, float, float]]:
+    """The same as spans (lane, batch, start, end), lane "copy" or "compute": each computation waits for its copy."""
+    pipeline_seconds(batches, copy_seconds=copy_seconds, compute_seconds=compute_seconds, overlap=overlap)
+    spans, copied, computed = [], 0.0, 0.0
+    for batch in range(batches):
+        start = copied if overlap else computed
+        copied = start + copy_seconds
+        spans.append(("copy", batch, start, copied))
+        start = max(copied, computed)
+        computed = start + compute_seconds
+        spans.append(("compute", batch, start, computed))
+    return spans
