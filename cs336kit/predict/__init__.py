@@ -30,6 +30,11 @@ from cs336kit.predict.roofline import matmul_cost as matmul_cost
 from cs336kit.predict.roofline import reduction_cost as reduction_cost
 from cs336kit.predict.roofline import roofline as roofline
 from cs336kit.predict.roofline import softmax_cost as softmax_cost
+from cs336kit.predict.signal import fraction_cut as fraction_cut
+from cs336kit.predict.signal import residual_second_moments as residual_second_moments
+from cs336kit.predict.signal import second_moment_spread as second_moment_spread
+from cs336kit.predict.signal import second_moments as second_moments
+from cs336kit.predict.signal import truncated_std as truncated_std
 from cs336kit.predict.strides import contiguous_strides as contiguous_strides
 from cs336kit.predict.strides import element_index as element_index
 from cs336kit.predict.strides import element_offset as element_offset
