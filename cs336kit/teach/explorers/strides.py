@@ -1,0 +1,132 @@
+"""Choose shape, strides and offset, and see which positions of the storage the tensor reads."""
+
+import importlib.util
+import math
+from collections.abc import Sequence
+
+from cs336kit import predict
+from cs336kit.predict.checks import non_negative_int, positive_int
+from cs336kit.teach.figures import COLORS
+
+_CELL = "border:1px solid {edge};background:{face};min-width:1.9em;padding:0.2em;text-align:center;color:{ink};"
+
+
+def strides(
+    shape: Sequence[int] = (3, 4), *, strides: Sequence[int] | None = None, offset: int = 0, elements: int = 12
+):
+    """Explore how a tensor of one or two axes reads a storage that holds 0, 1, 2, … `elements` − 1.
+
+    strides: of a contiguous tensor unless given. With ipywidgets and a running kernel the numbers can be moved by hand;
+    elsewhere the same picture stands still. Errors: ValueError for nonsense or more than two axes.
+    """
+    return StrideExplorer(shape, strides, offset, elements)
+
+
+class StrideExplorer:
+    """One reading of a storage: `positions` by index, whether it fits, and its picture as HTML and text."""
+
+    def __init__(self, shape: Sequence[int], strides: Sequence[int] | None, offset: int, elements: int):
+        self.elements = positive_int("elements", elements)
+        self.strides = predict.contiguous_strides(shape) if strides is None else tuple(strides)
+        self.lowest, self.highest = predict.extent(shape, strides=self.strides, offset=offset)
+        self.shape, self.offset = tuple(shape), non_negative_int("offset", offset)
+        if len(self.shape) not in (1, 2):
+            raise ValueError(f"the explorer draws one or two axes, got shape {self.shape}.")
+
+    @property
+    def fits(self) -> bool:
+        """Whether the storage is long enough."""
+        return self.highest < self.elements
+
+    @property
+    def positions(self) -> list[list[int]]:
+        """Position in the storage of every element, row by row (a vector is one row)."""
+        rows, columns = self.shape if len(self.shape) == 2 else (1, *self.shape)
+        down, right = self.strides if len(self.strides) == 2 else (0, *self.strides)
+        return [[self.offset + i * down + j * right for j in range(columns)] for i in range(rows)]
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: how much is read, and what kind of view it is."""
+        if not self.fits:
+            return f"Position {self.highest} is needed and the storage ends at {self.elements - 1}: torch refuses."
+        contiguous = all(
+            size == 1 or step == plain
+            for size, step, plain in zip(self.shape, self.strides, predict.contiguous_strides(self.shape), strict=True)
+        )
+        kind = "contiguous" if contiguous else "not contiguous"
+        if predict.overlaps(self.shape, strides=self.strides):
+            kind += ", and some elements are the same memory"
+        touched = len({position for row in self.positions for position in row})
+        return f"{math.prod(self.shape)} elements read {touched} of {self.elements} positions; {kind}."
+
+    def __repr__(self) -> str:
+        strip = [str(position) for position in range(self.elements)]
+        owners = self._owners()
+        used = ["^" * len(label) if position in owners else " " * len(label) for position, label in enumerate(strip)]
+        width = len(str(self.highest))
+        grid = [" ".join(f"{p:>{width}}" if p < self.elements else "?" * width for p in row) for row in self.positions]
+        head = f"shape {self.shape}, strides {self.strides}, offset {self.offset}"
+        lines = [head, "storage  " + " ".join(strip), "read     " + " ".join(used)]
+        lines += [("tensor   " if i == 0 else "         ") + row for i, row in enumerate(grid)] + [self.verdict]
+        return "\n".join(line.rstrip() for line in lines)
+
+    def _owners(self) -> dict[int, int]:
+        """Position → the first row that reads it."""
+        owners: dict[int, int] = {}
+        for i, row in enumerate(self.positions):
+            for position in row:
+                owners.setdefault(position, i)
+        return owners
+
+    def _repr_html_(self) -> str:
+        owners = self._owners()
+        strip = "".join(_cell(str(p), owners.get(p)) for p in range(self.elements))
+        rows = (
+            "".join(_cell(str(p) if p < self.elements else "?", i if p < self.elements else None) for p in row)
+            for i, row in enumerate(self.positions)
+        )
+        grid = "".join(f"<tr>{row}</tr>" for row in rows)
+        table = '<table style="border-collapse:collapse;margin:0.3em 0;">'
+        return (
+            f"<div><b>shape</b> {self.shape} · <b>strides</b> {self.strides} · <b>offset</b> {self.offset}<br>"
+            f"storage {table}<tr>{strip}</tr></table>tensor {table}{grid}</table>{self.verdict}</div>"
+        )
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
+        bundle = {"text/plain": repr(self), "text/html": self._repr_html_()}
+        if importlib.util.find_spec("ipywidgets"):
+            bundle = {**self.widget()._repr_mimebundle_(), **bundle}
+        return bundle
+
+    def widget(self):
+        """The same picture with a slider for every number (needs ipywidgets)."""
+        import ipywidgets
+
+        top, picture = self.elements, ipywidgets.HTML(self._repr_html_())
+        style = {"continuous_update": True, "layout": ipywidgets.Layout(width="20em")}
+        sizes = [
+            ipywidgets.IntSlider(size, 1, max(8, size), description=f"size {axis}", **style)
+            for axis, size in enumerate(self.shape)
+        ]
+        steps = [
+            ipywidgets.IntSlider(step, 0, max(top, step), description=f"stride {axis}", **style)
+            for axis, step in enumerate(self.strides)
+        ]
+        offset = ipywidgets.IntSlider(self.offset, 0, max(top - 1, self.offset), description="offset", **style)
+
+        def redraw(_change):
+            shape, strides = [slider.value for slider in sizes], [slider.value for slider in steps]
+            picture.value = StrideExplorer(shape, strides, offset.value, self.elements)._repr_html_()
+
+        for slider in (*sizes, *steps, offset):
+            slider.observe(redraw, names="value")
+        return ipywidgets.VBox([ipywidgets.HBox(sizes), ipywidgets.HBox(steps), offset, picture])
+
+
+def _cell(text: str, row: int | None) -> str:
+    color = None if row is None else COLORS[row % 6]
+    style = _CELL.format(
+        edge=color or "#bbbbbb", face=f"{color}40" if color else "#f4f4f4", ink="#111" if color else "#999"
+    )
+    return f'<td style="{style}">{text}</td>'
