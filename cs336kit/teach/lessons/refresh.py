@@ -5,6 +5,7 @@ cell keeps what it has as long as its text is the one that was measured; ``--fre
 """
 
 import argparse
+import copy
 import os
 import sys
 import time
@@ -15,6 +16,11 @@ from cs336kit.teach.lessons.outputs import difference
 from cs336kit.teach.lessons.structure import problems
 
 NOTEBOOKS = Path("notebooks")
+#: The same whoever stores the notebook: no version, no name of an environment.
+_METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
 _SKIP = "skip-on-this-machine"
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 
@@ -71,10 +77,7 @@ def refresh(path: Path, fresh: bool = False) -> bool:
 def normalise(notebook):
     """Metadata that does not depend on who wrote the notebook and where: kernel, ids, slide roles, collapsed solutions."""
     notebook.nbformat, notebook.nbformat_minor = 4, 5
-    notebook.metadata = {
-        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-        "language_info": {"name": "python"},
-    }
+    notebook.metadata = copy.deepcopy(_METADATA)
     notebook.cells = [cell for cell in notebook.cells if cell.source.strip()]
     for cell, id in zip(notebook.cells, kind.source_ids(notebook.cells), strict=True):
         cell.id = id
@@ -115,6 +118,8 @@ def _execute(notebook, folder: Path) -> None:
         resources={"metadata": {"path": str(folder)}},
     )
     client.execute(env=environment)
+    # The kernel has reported its own version into the metadata.
+    notebook.metadata = copy.deepcopy(_METADATA)
     for cell in notebook.cells:
         if _SKIP in kind.tags(cell):
             cell.metadata["tags"].remove(_SKIP)

@@ -1,0 +1,68 @@
+"""The anatomy of every lesson, and the ledger of claims over all of them."""
+
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from cs336kit.teach import claims
+from cs336kit.teach.lessons import cells as kind
+from cs336kit.teach.lessons.structure import problems
+
+LESSONS = sorted((Path(__file__).parents[2] / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+#: Which lesson settles the claims of a topic.
+TOPICS = {
+    "00": ("napkin",),
+    "01": ("floats",),
+    "02": ("storage",),
+    "03": ("tensors", "devices"),
+    "04": ("einops",),
+    "05": ("flops", "mfu", "hardware"),
+    "06": ("autograd",),
+    "07": ("gradient-flops",),
+    "08": ("init", "model"),
+    "09": ("optimizers",),
+    "10": ("randomness", "data", "training", "checkpoint"),
+    "11": ("memory", "activations"),
+    "12": ("mixed-precision",),
+    "13": ("transformer",),
+}
+
+
+@pytest.fixture(scope="module")
+def notebooks():
+    return {path: nbformat.read(path, as_version=4) for path in LESSONS}
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_anatomy(path, notebooks):
+    assert problems(notebooks[path], path.name) == []
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_every_claim_of_the_topic_is_settled_by_a_cell(path, notebooks):
+    shown = {id for notebook in notebooks.values() for cell in notebook.cells for id in kind.valued(cell, "claim")}
+    for topic in TOPICS[path.name[:2]]:
+        for claim in claims(topic):
+            assert claim.id in shown, f"no cell shows {claim.id}: {claim.claim}"
+            assert claim.verdict and claim.truth, f"{claim.id} has no verdict"
+
+
+def test_lessons_are_numbered_without_gaps():
+    assert [path.name[:2] for path in LESSONS] == [f"{i:02}" for i in range(len(LESSONS))]
+
+
+def test_an_empty_notebook_has_every_problem():
+    found = "\n".join(problems(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("x = 1")]), "99_x.ipynb"))
+    for part in (
+        "begins with",
+        "lacks **Time**",
+        "objectives",
+        "more than import",
+        "The ledger",
+        "two traps",
+        "two figures",
+        "code cells",
+        "exercises",
+    ):
+        assert part in found

@@ -1,0 +1,52 @@
+"""A small lesson with every kind of output, executed once and then tampered with."""
+
+import copy
+
+import nbformat
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from cs336kit.teach.lessons.refresh import refresh
+
+CELLS = (
+    ("text", 'print("gradients", 2 + 4)', []),
+    ("number", "1 / 3", []),
+    ("table", "from cs336kit import teach\nteach.compare(('weights', 448, 448, 'bytes'))", []),
+    (
+        "figure",
+        "figure, axes = teach.figures.axes(width=3, height=2)\naxes.plot([1, 2, 3])\n"
+        "teach.figures.show(figure, alt='One line that rises from one at the left to three.')",
+        [],
+    ),
+    ("time", "import time\nprint(time.time())", ["measured:time"]),
+    ("verdict", "time.time() > 0", ["verdict"]),
+    ("trap", "with teach.expect(ZeroDivisionError):\n    1 / 0", []),
+    ("address", "object()", []),
+    ("approximate", "print('loss', 0.1234)", ["approx:1e-2"]),
+    (
+        "solution",
+        "def double(x):\n    ### BEGIN SOLUTION\n    return 2 * x\n    ### END SOLUTION\n\nprint('passed' if double(3) == 6 else 'not yet')",
+        ["solution"],
+    ),
+)
+
+
+def write(path):
+    """Write and execute the toy lesson; returns the stored notebook."""
+    cells = [new_markdown_cell("# 99 · A toy\n\nOne cell of every kind.")]
+    cells += [new_code_cell(source, metadata={"tags": tags}) for _, source, tags in CELLS]
+    nbformat.write(new_notebook(cells=cells), path)
+    refresh(path)
+    return nbformat.read(path, as_version=4)
+
+
+def cell(notebook, name):
+    """The toy's cell of that name."""
+    index = [kind for kind, *_ in CELLS].index(name)
+    return [c for c in notebook.cells if c.cell_type == "code"][index]
+
+
+def changed(notebook, change):
+    """A copy with `change` applied to it."""
+    notebook = copy.deepcopy(notebook)
+    change(notebook)
+    return notebook
