@@ -1,0 +1,70 @@
+"""The bit explorer: its static twin, and its controls when they are used."""
+
+import importlib.util
+import math
+
+import pytest
+
+from cs336kit.predict import FORMATS, NumberFormat
+from cs336kit.teach import explorers
+
+needs_widgets = pytest.mark.skipif(importlib.util.find_spec("ipywidgets") is None, reason="ipywidgets is not installed")
+
+
+def test_the_text_twin_shows_fields_formula_and_spacing():
+    lines = repr(explorers.bits(0.1, "fp16")).splitlines()
+    assert lines[0] == "fp16  sign 0  exponent 01011  fraction 1001100110"
+    assert lines[1] == "(1 + 614/1024) × 2^(11 - 15) = 0.0999755859375"
+    assert lines[2].endswith("(2^-14)")
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if isinstance(FORMATS[name], NumberFormat)])
+def test_formulas_make_the_value(name):
+    for value in (1.0, 0.3, 1e-6, 2.0):
+        explorer = explorers.bits(value, name)
+        left, right = explorer.formula().split("   ")[0].replace("^", "**").replace("×", "*").split(" = ")
+        assert eval(left) == float(right) == explorer.value == FORMATS[name].round(value)
+        assert "".join(bits for _, bits in explorer.fields()) == f"{explorer.code:0{FORMATS[name].bits}b}"
+
+
+def test_what_is_no_number_says_why():
+    assert explorers.bits(math.nan, "fp8_e4m3").formula() == "reserved code → NaN"
+    assert explorers.bits(-math.inf, "fp16").formula() == "all-ones exponent → -inf"
+    assert explorers.bits(math.inf, "fp16").neighbours() == "no neighbours"
+    assert "subnormal" in explorers.bits(-1e-6, "fp16").formula()
+    with pytest.raises(ValueError, match="look at fp4_e2m1 instead"):
+        explorers.bits(1.0, "mxfp4")
+    with pytest.raises(ValueError, match="unknown number format"):
+        explorers.bits(1.0, "fp7")
+
+
+def test_html_has_a_box_per_bit():
+    page = explorers.bits(0.1, "bf16")._repr_html_()
+    assert page.count("<span") == 16
+    assert all(word in page for word in ("sign", "exponent", "fraction", "bf16"))
+
+
+@needs_widgets
+def test_controls_move_together():
+    explorer = explorers.bits(0.1, "fp16")
+    choice, number, pattern, step, picture = explorer.widget().children
+    choice.value = "fp8_e4m3"
+    assert (number.value, pattern.value) == ("0.1015625", "0.0011.101")
+    pattern.value = "0.1111.110"
+    assert (number.value, explorer.value) == ("448.0", 448.0)
+    step.children[1].click()
+    assert number.value == "nan"
+    step.children[0].click()
+    number.value = "-3.3"
+    assert (number.value, explorer.value) == ("-3.25", -3.25)
+    for box, text, sentence in ((number, "three", "is no number"), (pattern, "0101", "has 8 bits")):
+        box.value = text
+        assert sentence in picture.value
+        assert explorer.value == -3.25
+
+
+@needs_widgets
+def test_the_bundle_keeps_the_twins():
+    bundle = explorers.bits()._repr_mimebundle_()
+    assert set(bundle) == {"text/plain", "text/html", "application/vnd.jupyter.widget-view+json"}
+    assert bundle["text/plain"].startswith("fp16")
