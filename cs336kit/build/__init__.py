@@ -8,6 +8,8 @@ from cs336kit.build.batches import Batches as Batches
 from cs336kit.build.batches import get_batch as get_batch
 from cs336kit.build.batches import prefetch as prefetch
 from cs336kit.build.clipping import clip_gradients as clip_gradients
+from cs336kit.build.convert import from_transformers as from_transformers
+from cs336kit.build.convert import to_transformers as to_transformers
 from cs336kit.build.cruncher import Cruncher as Cruncher
 from cs336kit.build.decoder import Block as Block
 from cs336kit.build.decoder import DecoderOnly as DecoderOnly
@@ -42,13 +44,13 @@ from cs336kit.build.multihead import MultiHeadAttention as MultiHeadAttention
 from cs336kit.build.norms import LayerNorm as LayerNorm
 from cs336kit.build.norms import RMSNorm as RMSNorm
 from cs336kit.build.norms import layer_norm as layer_norm
+from cs336kit.build.optimizers import SGD as SGD
 from cs336kit.build.optimizers import AdaGrad as AdaGrad
 from cs336kit.build.optimizers import Adam as Adam
 from cs336kit.build.optimizers import AdamW as AdamW
 from cs336kit.build.optimizers import Momentum as Momentum
 from cs336kit.build.optimizers import Optimizer as Optimizer
 from cs336kit.build.optimizers import RMSProp as RMSProp
-from cs336kit.build.optimizers import SGD as SGD
 from cs336kit.build.positions import rope as rope
 from cs336kit.build.positions import rope_tables as rope_tables
 from cs336kit.build.precision import POLICIES as POLICIES
