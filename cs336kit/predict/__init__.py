@@ -11,6 +11,15 @@ from cs336kit.predict.flops_estimates import kaplan_flops as kaplan_flops
 from cs336kit.predict.flops_estimates import kaplan_parameters as kaplan_parameters
 from cs336kit.predict.flops_estimates import six_np_estimate as six_np_estimate
 from cs336kit.predict.formats import FORMATS as FORMATS
+from cs336kit.predict.gradient_nets import decoder as decoder
+from cs336kit.predict.gradient_nets import decoder_block as decoder_block
+from cs336kit.predict.gradient_nets import linear_net as linear_net
+from cs336kit.predict.gradient_nets import with_lora as with_lora
+from cs336kit.predict.gradients import GradientFlops as GradientFlops
+from cs336kit.predict.gradients import Matmul as Matmul
+from cs336kit.predict.gradients import Pointwise as Pointwise
+from cs336kit.predict.gradients import gradient_flops as gradient_flops
+from cs336kit.predict.gradients import leaves as leaves
 from cs336kit.predict.models import MODELS as MODELS
 from cs336kit.predict.models import model as model
 from cs336kit.predict.napkin import bytes_per_parameter as bytes_per_parameter
