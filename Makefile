@@ -14,7 +14,7 @@ endif
 find_python = for p in python3.13 python3.12 python3.11 python3 python; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done
 
-.PHONY: help setup lab test lint check-notebooks refresh gpu bench readme constraints clean
+.PHONY: help setup lab test lint check-notebooks refresh readme constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -41,13 +41,17 @@ test: $(READY) lint ## verify everything: style, imports, unit tests, and every 
 lint: $(READY) ## style of the code and the import rules of the rooms
 	$(PY) -m ruff check cs336kit tests conftest.py
 	$(PY) -m ruff format --check --quiet cs336kit tests conftest.py
-	$(PY) -c "import sys; from importlinter.cli import lint_imports_command; sys.argv[0] = 'lint-imports'; lint_imports_command()"
+	$(PY) -c "from importlinter.cli import lint_imports_command as lint; lint()" > .lint-imports.log || { cat .lint-imports.log; exit 1; }
+	@tail -n 2 .lint-imports.log; rm -f .lint-imports.log
 
 check-notebooks: $(READY) ## run lessons and compare their outputs: make check-notebooks NB=02 (all without NB)
 	$(PY) -m pytest -q --nbval --nbval-current-env $(if $(NB),$(wildcard $(NOTEBOOKS)/$(NB)_*.ipynb),$(NOTEBOOKS))
 
 refresh: $(READY) ## execute lessons and store their outputs: make refresh NB=02 (FRESH=1 measures times anew)
 	$(PY) -m cs336kit.teach.lessons.refresh $(NB) $(if $(FRESH),--fresh)
+
+readme: $(READY) ## write the table of lessons in README.md anew from the notebooks
+	$(PY) -m cs336kit.teach.lessons.readme
 
 constraints: ## renew constraints.txt with the newest versions that fit pyproject.toml
 	@rm -rf .venv-new && "$$($(find_python))" -m venv .venv-new
