@@ -2,23 +2,38 @@
 
 from cs336kit.teach.figures.formats import number_lines, ranges, running_sums, spacings
 from cs336kit.teach.figures.graph import computation_graph
+from cs336kit.teach.figures.initialization import growth, signal_through_layers, tails
 from cs336kit.teach.figures.napkin import days_against_accelerators, largest_models
+from cs336kit.teach.figures.optimizers import state_bars, step_sizes, trajectories
 from cs336kit.teach.figures.strides import masks, strided
 from cs336kit.teach.figures.style import COLORS, HATCHES, Figure, axes, show
+from cs336kit.teach.figures.transformer import block as transformer_block
+from cs336kit.teach.figures.transformer import estimate_errors, parameter_shares
+from cs336kit.teach.figures.transformer import heads as attention_heads
 
 __all__ = [
     "COLORS",
     "HATCHES",
     "Figure",
+    "attention_heads",
     "axes",
     "computation_graph",
     "days_against_accelerators",
+    "estimate_errors",
+    "growth",
     "largest_models",
     "masks",
     "number_lines",
+    "parameter_shares",
     "ranges",
     "running_sums",
     "show",
+    "signal_through_layers",
     "spacings",
+    "state_bars",
+    "step_sizes",
     "strided",
+    "tails",
+    "trajectories",
+    "transformer_block",
 ]
