@@ -7,6 +7,10 @@ from cs336kit.build.autograd import Scalar as Scalar
 from cs336kit.build.batches import Batches as Batches
 from cs336kit.build.batches import get_batch as get_batch
 from cs336kit.build.batches import prefetch as prefetch
+from cs336kit.build.checkpoint import CheckpointError as CheckpointError
+from cs336kit.build.checkpoint import checkpoint_bytes as checkpoint_bytes
+from cs336kit.build.checkpoint import load_checkpoint as load_checkpoint
+from cs336kit.build.checkpoint import save_checkpoint as save_checkpoint
 from cs336kit.build.clipping import clip_gradients as clip_gradients
 from cs336kit.build.convert import from_transformers as from_transformers
 from cs336kit.build.convert import to_transformers as to_transformers

@@ -1,0 +1,86 @@
+"""Write a file so that a reader finds the old one or the new one, never half of one."""
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def save_beside(content: Any, path: Path) -> Path:
+    """Write `content` with torch.save to path.saving, flush it to the disk, and return that path.
+
+    A disk that is full, or any other failure to write, raises OSError with what to do, and path.saving is removed.
+    """
+    beside = path.with_name(path.name + ".saving")
+    try:
+        with open(beside, "wb", buffering=0) as raw:
+            writer = _Writer(raw)
+            try:
+                torch.save(content, writer)
+            except (OSError, RuntimeError):
+                if writer.error is None:
+                    raise
+                raise _explained(writer, path) from writer.error
+            os.fsync(raw.fileno())
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    return beside
+
+
+def keep_older(path: Path, *, keep: int) -> None:
+    """Give the files at path, path.1, … path.(keep-2) the names path.1, … path.(keep-1); `path` itself stays as well.
+
+    A second name for the same file (a hard link) costs no copy, and at no moment is there no file at `path`.
+    """
+    for age in range(keep - 1, 0, -1):
+        newer = path if age == 1 else path.with_name(f"{path.name}.{age - 1}")
+        older = path.with_name(f"{path.name}.{age}")
+        if newer.exists():
+            link = path.with_name(path.name + ".linking")
+            link.unlink(missing_ok=True)
+            os.link(newer, link)
+            os.replace(link, older)
+
+
+def flush_folder(folder: Path) -> None:
+    """Flush the names in a folder to the disk: without it, a power cut after a rename may bring the old name back."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class _Writer:
+    """A file that writes all it is given, and remembers why it could not: torch reports only that a write failed."""
+
+    def __init__(self, raw):
+        self.raw, self.written, self.error = raw, 0, None
+
+    def write(self, data) -> int:
+        view = memoryview(data)
+        try:
+            while view:
+                count = self.raw.write(view)
+                view, self.written = view[count:], self.written + count
+        except OSError as error:
+            self.error = error
+            raise
+        return len(data)
+
+    def flush(self) -> None:
+        self.raw.flush()
+
+
+def _explained(writer: _Writer, path: Path) -> OSError:
+    reason = writer.error.errno
+    full = reason in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return OSError(
+        reason,
+        f"the checkpoint could not be written: {os.strerror(reason)} after {writer.written:,} bytes. Earlier "
+        f"checkpoints are as they were. {'Free space, or save to another disk.' if full else 'Look at the disk.'}",
+        str(path),
+    )
