@@ -28,7 +28,12 @@ class Linear(nn.Module):
 
     def initialize(self, *, deviation: float):
         """Draw the weight again from a normal with this standard deviation, cut off at three of them."""
-        nn.init.trunc_normal_(self.weight, std=deviation, a=-3 * deviation, b=3 * deviation)
+        # By the inverse distribution function: torch's trunc_normal_ looks at the values it has drawn, and fake tensors
+        # (a 70B model on a laptop) have none.
+        edge = math.erf(3 / math.sqrt(2))
+        with torch.no_grad():
+            self.weight.uniform_(-edge, edge).erfinv_().mul_(math.sqrt(2) * deviation)
+            self.weight.clamp_(-3 * deviation, 3 * deviation)
 
     def forward(self, x: Float[Tensor, "... inputs"]) -> Float[Tensor, "... outputs"]:
         return F.linear(x, self.weight, self.bias)
