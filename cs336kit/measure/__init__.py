@@ -1,5 +1,8 @@
 """The instruments: FLOPs, bytes, seconds, bits, storages, graphs."""
 
+from cs336kit.measure.activations import SavedActivations as SavedActivations
+from cs336kit.measure.activations import SavedTensor as SavedTensor
+from cs336kit.measure.activations import saved_activation_bytes as saved_activation_bytes
 from cs336kit.measure.bits import Bits as Bits
 from cs336kit.measure.bits import all_values as all_values
 from cs336kit.measure.bits import bits as bits
@@ -7,10 +10,20 @@ from cs336kit.measure.bits import finite_values as finite_values
 from cs336kit.measure.device import device as device
 from cs336kit.measure.flops import flops as flops
 from cs336kit.measure.graph import graph as graph
+from cs336kit.measure.memory import memory_timeline as memory_timeline
+from cs336kit.measure.memory import peak_bytes as peak_bytes
+from cs336kit.measure.mfu import mfu as mfu
+from cs336kit.measure.products import LECTURE_PRODUCT as LECTURE_PRODUCT
+from cs336kit.measure.products import best_matmul as best_matmul
+from cs336kit.measure.products import matmul_sweep as matmul_sweep
+from cs336kit.measure.products import product as product
 from cs336kit.measure.rounding import rounded as rounded
+from cs336kit.measure.seconds import seconds as seconds
 from cs336kit.measure.state_bytes import state_bytes as state_bytes
 from cs336kit.measure.storage import Layout as Layout
 from cs336kit.measure.storage import layout as layout
 from cs336kit.measure.storage import same_storage as same_storage
 from cs336kit.measure.storage import storage_bytes as storage_bytes
 from cs336kit.measure.storage import view_or_copy as view_or_copy
+from cs336kit.measure.transfers import overlap_timeline as overlap_timeline
+from cs336kit.measure.transfers import transfer as transfer

@@ -3,6 +3,11 @@
 from cs336kit.predict.accelerators import Accelerator as Accelerator
 from cs336kit.predict.accelerators import accelerator as accelerator
 from cs336kit.predict.accelerators import accelerators as accelerators
+from cs336kit.predict.activations import paper_block_bytes as paper_block_bytes
+from cs336kit.predict.activations import saved_activation_bytes as saved_activation_bytes
+from cs336kit.predict.activations import saved_block_bytes as saved_block_bytes
+from cs336kit.predict.allocator import allocated_bytes as allocated_bytes
+from cs336kit.predict.allocator import reserved_bytes as reserved_bytes
 from cs336kit.predict.block_formats import BlockFormat as BlockFormat
 from cs336kit.predict.breakdown import Breakdown as Breakdown
 from cs336kit.predict.einsum import einsum_flops as einsum_flops

@@ -1,0 +1,117 @@
+"""Model FLOPs utilisation: the FLOP/s achieved, over a peak that a datasheet promises or that was measured."""
+
+import contextlib
+from dataclasses import dataclass
+
+import torch
+
+from cs336kit.measure.device import device, device_name
+from cs336kit.predict import Accelerator, accelerator
+from cs336kit.predict.checks import positive_number
+
+#: The precision of a peak, by dtype. fp32 products run in tf32 where torch is told that they may.
+PRECISION_OF = {
+    torch.float64: "fp64",
+    torch.float32: "fp32",
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+    torch.float8_e4m3fn: "fp8",
+    torch.float8_e5m2: "fp8",
+    torch.int8: "int8",
+}
+
+
+@dataclass(frozen=True)
+class Utilisation:
+    """`flops_per_second` achieved, and its fractions of the `dense`, `sparse` and `best_measured` peak (None: not known).
+
+    As a float it is the MFU: the fraction of the dense peak.
+    """
+
+    flops_per_second: float
+    precision: str
+    peaks: dict[str, float]
+
+    def _fraction(self, peak: str) -> float | None:
+        return self.flops_per_second / self.peaks[peak] if peak in self.peaks else None
+
+    @property
+    def dense(self) -> float | None:
+        return self._fraction("dense")
+
+    @property
+    def sparse(self) -> float | None:
+        return self._fraction("sparse")
+
+    @property
+    def best_measured(self) -> float | None:
+        return self._fraction("best measured")
+
+    def __float__(self) -> float:
+        return self.dense
+
+    def __repr__(self) -> str:
+        against = ", ".join(
+            f"{self.flops_per_second / value:.3f} of the {name} peak {value / 1e12:.4g}"
+            for name, value in self.peaks.items()
+        )
+        return f"{self.flops_per_second / 1e12:.4g} TFLOP/s in {self.precision}: {against} TFLOP/s"
+
+
+def mfu(
+    flops: float,
+    seconds: float,
+    *,
+    dtype: torch.dtype | str,
+    peak_flops_per_second: float | None = None,
+    accelerator_name: str | Accelerator | None = None,
+    best_measured: float | None = None,
+) -> Utilisation:
+    """MFU = FLOPs ÷ seconds ÷ peak FLOP/s, against the dense peak and, where known, the sparse and the best measured one.
+
+    `flops` are those that the model needs (`measure.flops(...).total`, without recomputation), `seconds` a number or
+    `measure.seconds(...)`. `dtype` is a torch dtype or a precision such as "tf32". The peak comes from the accelerator
+    in this machine, from one named, or from `peak_flops_per_second`; `best_measured` is what a matmul sweep reached.
+    Errors: LookupError where the device has no known peak, which says how to pass it; ValueError for numbers below 0.
+    Source: Chowdhery et al. 2022, "PaLM", appendix B.
+    """
+    rate = positive_number("flops", float(flops)) / positive_number("seconds", float(seconds))
+    precision = _precision(dtype)
+    peaks: dict[str, float] = {}
+    if peak_flops_per_second is not None:
+        peaks["dense"] = positive_number("peak_flops_per_second", peak_flops_per_second)
+    else:
+        chip = _chip(accelerator_name)
+        try:
+            peaks["dense"] = chip.peak(precision)
+        except LookupError as error:
+            raise LookupError(f"{error} To use another number, pass peak_flops_per_second=….") from None
+        with contextlib.suppress(LookupError):  # without a sourced sparse peak that fraction is None
+            peaks["sparse"] = chip.peak(precision, sparse=True)
+    if best_measured is not None:
+        peaks["best measured"] = positive_number("best_measured", best_measured)
+    return Utilisation(rate, precision, peaks)
+
+
+def _chip(name: str | Accelerator | None) -> Accelerator:
+    if isinstance(name, Accelerator):
+        return name
+    asked = device_name(device()) if name is None else name
+    try:
+        return accelerator(asked)
+    except ValueError as error:
+        raise LookupError(
+            f"no peak is known for {asked!r}: pass peak_flops_per_second=… (from the datasheet, dense, or from "
+            f"measure.best_matmul(...)), or accelerator_name=…. {error}"
+        ) from None
+
+
+def _precision(dtype: torch.dtype | str) -> str:
+    if isinstance(dtype, torch.dtype):
+        if dtype not in PRECISION_OF:
+            known = ", ".join(str(known) for known in PRECISION_OF)
+            raise ValueError(f"{dtype} has no peak of its own; dtypes with one are {known}.")
+        if dtype is torch.float32 and torch.get_float32_matmul_precision() != "highest":
+            return "tf32"
+        return PRECISION_OF[dtype]
+    return dtype

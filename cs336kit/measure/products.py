@@ -1,0 +1,100 @@
+"""Matrix products timed over sizes and dtypes: the best of them is the peak that this machine really has."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from cs336kit.measure.device import device as _device
+from cs336kit.measure.seconds import Timing, seconds
+from cs336kit.predict import Cost, matmul_flops
+from cs336kit.predict.checks import known, positive_int
+
+#: What a precision means for the operands: their dtype, and whether fp32 products may run in tf32.
+PRECISIONS = {
+    "fp32": (torch.float32, False),
+    "tf32": (torch.float32, True),
+    "bf16": (torch.bfloat16, False),
+    "fp16": (torch.float16, False),
+    "fp8": (torch.float8_e4m3fn, False),
+}
+#: The product of the lecture: (B, D) times (D, K).
+LECTURE_PRODUCT = (16384, 32768, 8192)
+
+
+@dataclass(frozen=True)
+class Product:
+    """One timed product (rows, inner) × (inner, columns) in a precision."""
+
+    precision: str
+    shape: tuple[int, int, int]
+    timing: Timing
+
+    @property
+    def flops(self) -> int:
+        return matmul_flops(*self.shape)
+
+    @property
+    def flops_per_second(self) -> float:
+        return self.flops / self.timing.median
+
+    @property
+    def cost(self) -> Cost:
+        """FLOPs, and bytes with both factors read once and the product written once (fp8 writes bf16)."""
+        rows, inner, columns = self.shape
+        size = PRECISIONS[self.precision][0].itemsize
+        out = 2 if self.precision == "fp8" else size
+        return Cost(self.flops, size * (rows * inner + inner * columns) + out * rows * columns)
+
+
+def product(
+    rows: int, inner: int, columns: int, *, precision: str = "fp32", device: torch.device | str | None = None, **timing
+) -> Product:
+    """Time one matrix product of random numbers; further arguments go to `measure.seconds`.
+
+    fp8 runs through torch's scaled product with a scale of 1 and writes bf16. Errors: ValueError for an unknown
+    precision, RuntimeError where the device lacks it (tf32 needs CUDA).
+    """
+    shape = tuple(positive_int(n, v) for n, v in (("rows", rows), ("inner", inner), ("columns", columns)))
+    dtype, allow_tf32 = known("precision", precision, PRECISIONS)
+    where = _device(device)
+    if allow_tf32 and where.type != "cuda":
+        raise RuntimeError(
+            "tf32 is a mode of NVIDIA's tensor cores: it needs a CUDA device; use 'fp32' or 'bf16' here."
+        )
+    make = torch.bfloat16 if precision == "fp8" else dtype
+    a = torch.randn(shape[0], shape[1], device=where, dtype=make)
+    b = torch.randn(shape[1], shape[2], device=where, dtype=make)
+    if precision == "fp8":
+        a, b, one = a.to(dtype), b.t().contiguous().t().to(dtype), torch.ones((), device=where)
+        function = lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)  # noqa: E731
+    else:
+        function = lambda: a @ b  # noqa: E731
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if allow_tf32 else "highest")
+    try:
+        return Product(precision, shape, seconds(function, device=where, **timing))
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def matmul_sweep(
+    sizes: Sequence[int | tuple[int, int, int]],
+    *,
+    precisions: Sequence[str] = ("fp32", "bf16"),
+    device: torch.device | str | None = None,
+    **timing,
+) -> list[Product]:
+    """Time square products (an int) or shapes (rows, inner, columns) in each precision, smallest work first."""
+    shapes = [(size,) * 3 if isinstance(size, int) else tuple(size) for size in sizes]
+    shapes.sort(key=lambda shape: matmul_flops(*shape))
+    return [product(*shape, precision=p, device=device, **timing) for p in precisions for shape in shapes]
+
+
+def best_matmul(products: Sequence[Product], *, precision: str) -> float:
+    """The highest FLOP/s among the products of a precision: the best measured peak. Errors: ValueError if none is there."""
+    rates = [one.flops_per_second for one in products if one.precision == precision]
+    if not rates:
+        there = ", ".join(dict.fromkeys(one.precision for one in products)) or "none"
+        raise ValueError(f"no product was measured in {precision!r}; measured: {there}.")
+    return max(rates)

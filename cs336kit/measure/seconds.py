@@ -1,0 +1,156 @@
+"""How long a function takes: warm up, synchronise, repeat until the spread is small, report median and quartiles."""
+
+import gc
+import inspect
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from cs336kit.measure.device import device as _device
+from cs336kit.predict.checks import positive_int, positive_number
+
+#: A clock cannot resolve a shorter batch of calls than this; calls are grouped until a batch takes as long.
+SHORTEST_BATCH_SECONDS = 1e-4
+#: A call that takes longer than this is certainly not empty.
+LONGEST_EMPTY_CALL_SECONDS = 1e-6
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds per call: `median`, `first_quartile`, `third_quartile`, the raw `repeats` and `calls` in each repeat.
+
+    `spread` is the distance of the quartiles over the median; `settled` says whether it fell below what was asked for.
+    """
+
+    repeats: tuple[float, ...]
+    calls: int
+    device: str
+    settled: bool
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.repeats)
+
+    @property
+    def first_quartile(self) -> float:
+        return statistics.quantiles(self.repeats, n=4, method="inclusive")[0]
+
+    @property
+    def third_quartile(self) -> float:
+        return statistics.quantiles(self.repeats, n=4, method="inclusive")[2]
+
+    @property
+    def spread(self) -> float:
+        return (self.third_quartile - self.first_quartile) / self.median
+
+    def agrees_with(self, other: "Timing") -> bool:
+        """Whether the two ranges between fastest and slowest repeat overlap: nothing then tells the two apart."""
+        return min(self.repeats) <= max(other.repeats) and min(other.repeats) <= max(self.repeats)
+
+    def __float__(self) -> float:
+        return self.median
+
+    def __repr__(self) -> str:
+        scales = ((1, "s"), (1e3, "ms"), (1e6, "µs"), (1e9, "ns"))
+        scale, unit = next((pair for pair in scales if self.median * pair[0] >= 1), scales[-1])
+        low, middle, high = (x * scale for x in (self.first_quartile, self.median, self.third_quartile))
+        note = "" if self.settled else ", spread still large"
+        quartiles = f"quartiles {low:.4g} to {high:.4g}, {len(self.repeats)} repeats on {self.device}{note}"
+        return f"{middle:.4g} {unit} ({quartiles})"
+
+
+def seconds(
+    function: Callable[[], object],
+    *,
+    device: torch.device | str | None = None,
+    spread: float = 0.05,
+    warmup: int = 3,
+    at_least: int = 5,
+    at_most: int = 50,
+    budget_seconds: float = 5.0,
+) -> Timing:
+    """Time `function()`: seconds per call, as the median of repeats.
+
+    `warmup` calls are thrown away: they pay for compilation, caches and clocks. Then repeats go on until the quartiles
+    lie within `spread` of the median (or `at_most` repeats or `budget_seconds` are reached: then `.settled` is False).
+    A GPU works behind Python's back, so there each repeat lies between two CUDA events and the last one is waited for;
+    a CPU is timed with `time.perf_counter`. Very short functions are called several times within a repeat.
+    Errors: TypeError for what cannot be called, RuntimeError where the function leaves nothing to time.
+    """
+    if not callable(function):
+        kind = type(function).__name__
+        raise TypeError(
+            f"measure.seconds runs a function, such as lambda: x @ w, but got a {kind}: put 'lambda:' before it."
+        )
+    at_least, at_most = positive_int("at_least", at_least), positive_int("at_most", at_most)
+    warmup, budget = positive_int("warmup", warmup), positive_number("budget_seconds", budget_seconds)
+    if not 2 <= at_least <= at_most:
+        raise ValueError(f"at_least must be 2 or more and no larger than at_most, got {at_least} and {at_most}.")
+    spread = positive_number("spread", spread)
+    where = _device(device)
+    once = _cuda_repeat if where.type == "cuda" else _cpu_repeat
+    for _ in range(warmup):
+        result = function()
+    if inspect.isgenerator(result) or inspect.iscoroutine(result):
+        kind = type(result).__name__
+        raise RuntimeError(
+            f"the function returned a {kind}, so its body has not run and there is nothing to time: run it."
+        )
+    calls = _calls_per_repeat(function, once, where)
+    start, repeats, settled = time.perf_counter(), [], False
+    collecting = gc.isenabled()
+    gc.disable()  # a collection in one repeat would look like a slow function
+    try:
+        while len(repeats) < at_most:
+            repeats.append(once(function, calls, where) / calls)
+            if len(repeats) >= at_least:
+                timing = Timing(tuple(repeats), calls, where.type, True)
+                settled = timing.spread <= spread
+                if settled or time.perf_counter() - start > budget:
+                    break
+    finally:
+        if collecting:
+            gc.enable()
+    return Timing(tuple(repeats), calls, where.type, settled)
+
+
+def _cpu_repeat(function, calls: int, where: torch.device) -> float:
+    start = time.perf_counter()
+    for _ in range(calls):
+        function()
+    return time.perf_counter() - start
+
+
+def _cuda_repeat(function, calls: int, where: torch.device) -> float:
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    stream = torch.cuda.current_stream(where)
+    torch.cuda.synchronize(where)
+    first.record(stream)
+    for _ in range(calls):
+        function()
+    last.record(stream)
+    last.synchronize()
+    return first.elapsed_time(last) / 1e3
+
+
+def _calls_per_repeat(function, once, where) -> int:
+    calls = 1
+    while (elapsed := once(function, calls, where)) < SHORTEST_BATCH_SECONDS:
+        calls *= 4
+    if elapsed / calls < LONGEST_EMPTY_CALL_SECONDS:
+        # Under a microsecond: is it more than the call itself costs? The fastest of a few tries is what a busy machine
+        # disturbs least.
+        mine, empty = (min(_cpu_repeat(f, 4096, where) for _ in range(5)) for f in (function, _nothing))
+        if mine < 2 * empty:
+            raise RuntimeError(
+                f"one call takes {mine / 4096:.0e} s, as long as calling an empty function: there is nothing to time. "
+                "Let the function do the work itself: lambda: x @ w."
+            )
+    return calls
+
+
+def _nothing():
+    return None

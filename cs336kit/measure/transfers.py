@@ -1,0 +1,104 @@
+"""Copies between host and device, and the computation that hides them."""
+
+from dataclasses import dataclass
+
+import torch
+
+from cs336kit.measure.device import device as _device
+from cs336kit.measure.seconds import Timing, seconds
+from cs336kit.predict.checks import positive_int
+
+DIRECTIONS = ("host to device", "device to host", "device to device", "host to host")
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One kind of copy: `size_bytes` moved in `timing`; `bytes_per_second` counts them once, also where a chip both
+    reads and writes them."""
+
+    direction: str
+    pinned: bool
+    size_bytes: int
+    timing: Timing
+
+    @property
+    def bytes_per_second(self) -> float:
+        return self.size_bytes / self.timing.median
+
+
+def transfer(size_bytes: int, *, direction: str = "host to device", pinned: bool = False, **timing) -> Transfer:
+    """Time a copy of `size_bytes` in one direction, from pinned or pageable host memory.
+
+    "host to host" runs anywhere; the others need a CUDA device. Further arguments go to `measure.seconds`.
+    Errors: ValueError for a direction that does not exist, RuntimeError where there is no CUDA device.
+    """
+    size = positive_int("size_bytes", size_bytes)
+    if direction not in DIRECTIONS:
+        raise ValueError(f"direction must be one of {', '.join(map(repr, DIRECTIONS))}, got {direction!r}.")
+    if direction == "host to host" and not pinned:
+        source, target = (torch.ones(size, dtype=torch.uint8) for _ in range(2))
+        return Transfer(direction, pinned, size, seconds(lambda: target.copy_(source), device="cpu", **timing))
+    where = _device("cuda")
+    source_is_host, target_is_host = direction.startswith("host"), direction.endswith("host")
+    source = torch.ones(size, dtype=torch.uint8, device="cpu" if source_is_host else where)
+    target = torch.ones(size, dtype=torch.uint8, device="cpu" if target_is_host else where)
+    if pinned:
+        source = source.pin_memory() if source_is_host else source
+        target = target.pin_memory() if target_is_host else target
+    return Transfer(
+        direction, pinned, size, seconds(lambda: target.copy_(source, non_blocking=pinned), device=where, **timing)
+    )
+
+
+def overlap_timeline(
+    *, batches: int = 6, size_bytes: int = 2**28, products: int = 8, width: int = 4096, pinned: bool = True
+) -> list[tuple[str, int, float, float]]:
+    """Copy batches to the GPU on one stream while another multiplies: spans (lane, batch, start, end) in seconds.
+
+    The form is that of `predict.pipeline_timeline`. `pinned=False` copies from pageable memory, which makes the host
+    wait for each copy. Errors: RuntimeError where there is no CUDA device.
+    """
+    where = _device("cuda")
+    host = [torch.ones(positive_int("size_bytes", size_bytes) // 4) for _ in range(positive_int("batches", batches))]
+    if pinned:
+        host = [batch.pin_memory() for batch in host]
+    weight = torch.randn(width, width, device=where, dtype=torch.bfloat16)
+    copying, computing = torch.cuda.Stream(where), torch.cuda.Stream(where)
+    run = _Overlap(host, weight, products, copying, computing)
+    run.once()  # warm up
+    return run.once()
+
+
+class _Overlap:
+    def __init__(self, host, weight, products, copying, computing):
+        self.host, self.weight, self.products = host, weight, products
+        self.copying, self.computing = copying, computing
+
+    def once(self):
+        torch.cuda.synchronize()
+        origin = torch.cuda.Event(enable_timing=True)
+        origin.record(self.copying)
+        marks = []
+        for batch in self.host:
+            with torch.cuda.stream(self.copying):
+                start = self._mark()
+                on_device = batch.to(self.weight.device, non_blocking=True)
+                copied = self._mark()
+            self.computing.wait_event(copied)
+            on_device.record_stream(self.computing)
+            with torch.cuda.stream(self.computing):
+                begun = self._mark()
+                for _ in range(self.products):
+                    self.weight @ self.weight
+                done = self._mark()
+            marks.append((start, copied, begun, done))
+        torch.cuda.synchronize()
+        at = [[origin.elapsed_time(event) / 1e3 for event in row] for row in marks]
+        spans = [(("copy", i, row[0], row[1]), ("compute", i, row[2], row[3])) for i, row in enumerate(at)]
+        return [span for pair in spans for span in pair]
+
+    @staticmethod
+    def _mark():
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event

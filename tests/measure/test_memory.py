@@ -1,0 +1,94 @@
+import pytest
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.profiler import profile
+
+from cs336kit import measure
+from cs336kit.measure.memory import memory_timeline
+
+
+def by_profiler(function):
+    """The allocator's own events, as an independent witness."""
+    with profile(profile_memory=True) as recorded:
+        function()
+
+    def walk(nodes):
+        for node in nodes:
+            yield node
+            yield from walk(node.children)
+
+    tree = recorded.profiler.kineto_results.experimental_event_tree()
+    events = sorted((e.start_time_ns, e.extra_fields.alloc_size) for e in walk(tree) if e.name == "[memory]")
+    live = peak = 0
+    for _, size in events:
+        live += size
+        peak = max(peak, live)
+    return peak
+
+
+def peak(function, **arguments):
+    return measure.peak_bytes(function, device="cpu", **arguments)
+
+
+def test_small_cases_by_hand():
+    x = torch.ones(1000)
+    assert peak(lambda: x + 1) == 4000
+    assert peak(lambda: (x + 1) * 2) == 8000
+    assert peak(lambda: x.add_(1).view(10, 100).t()) == 0
+    assert peak(lambda: torch.tensor([1.0, 2.0])) == 8
+    assert peak(lambda: [torch.ones(10) for _ in range(5)]) == 200
+    assert peak(lambda: [torch.ones(10).sum() for _ in range(5)]) == 5 * 4 + 40 - 4 + 4 - 4 + 4
+    assert peak(lambda: None) == 0
+
+
+def test_rounding_as_on_a_gpu():
+    x = torch.ones(1000)
+    assert peak(lambda: x + 1, round_to=512) == 4096
+
+
+def test_a_training_step_equals_the_allocators_events():
+    model = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 8))
+    x = torch.randn(16, 32)
+
+    def step():
+        loss = model(x).square().mean()
+        loss.backward()
+        model.zero_grad(set_to_none=True)
+
+    step()
+    assert peak(step) == by_profiler(step)
+
+
+def test_gradients_that_stay_are_alive_at_the_end():
+    model, x = nn.Linear(8, 4, bias=False), torch.randn(2, 8)
+    points = memory_timeline(lambda: model(x).sum().backward())
+    assert points[-1].live_bytes == 4 * 8 * 4  # the weight's gradient
+    assert points[0].operator.startswith("aten.")
+
+
+def test_addresses_that_are_used_again_do_not_confuse_it():
+    def run():
+        for _ in range(50):
+            a = torch.ones(100)
+            b = a + 1
+            del a, b
+
+    assert peak(run) == 800
+
+
+def test_resized_storage():
+    assert peak(lambda: torch.empty(0).resize_(250)) == 1000
+
+
+def test_fake_and_meta_tensors_need_no_memory():
+    assert peak(lambda: torch.empty(10**6, 10**6, device="meta").relu()) == 8 * 10**12
+    with FakeTensorMode():
+        assert peak(lambda: torch.empty(10**6, 10**6).relu()) == 8 * 10**12
+
+
+def test_bad_input():
+    with pytest.raises(TypeError, match="but got a Tensor"):
+        peak(torch.ones(3))
+    with pytest.raises(ValueError, match="round_to must be"):
+        peak(lambda: None, round_to=0)

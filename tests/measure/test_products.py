@@ -1,0 +1,45 @@
+import pytest
+import torch
+
+from cs336kit.measure.products import LECTURE_PRODUCT, best_matmul, matmul_sweep, product
+from cs336kit.predict import matmul_flops
+
+QUICK = {"device": "cpu", "warmup": 1, "at_least": 2, "at_most": 2}
+
+
+def test_one_product():
+    one = product(32, 16, 8, precision="fp32", **QUICK)
+    assert one.flops == 2 * 32 * 16 * 8 and one.flops_per_second == one.flops / one.timing.median
+    assert one.cost.bytes == 4 * (32 * 16 + 16 * 8 + 32 * 8)
+
+
+def test_fp8_runs_and_counts_its_bytes():
+    one = product(32, 16, 16, precision="fp8", **QUICK)
+    assert one.cost.bytes == 32 * 16 + 16 * 16 + 2 * 32 * 16
+
+
+def test_a_sweep_and_its_best():
+    sweep = matmul_sweep([32, (8, 4, 2), 16], precisions=("fp32", "bf16"), **QUICK)
+    assert [(one.precision, one.shape[0]) for one in sweep] == [(p, n) for p in ("fp32", "bf16") for n in (8, 16, 32)]
+    assert best_matmul(sweep, precision="bf16") == max(one.flops_per_second for one in sweep[3:])
+    with pytest.raises(ValueError, match="no product was measured in 'fp16'; measured: fp32, bf16"):
+        best_matmul(sweep, precision="fp16")
+
+
+def test_the_lectures_product_is_two_to_the_43():
+    assert matmul_flops(*LECTURE_PRODUCT) == 2**43
+
+
+def test_the_precision_setting_is_put_back():
+    before = torch.get_float32_matmul_precision()
+    product(8, 8, 8, precision="fp32", **QUICK)
+    assert torch.get_float32_matmul_precision() == before
+
+
+def test_bad_input():
+    with pytest.raises(RuntimeError, match="needs a CUDA device"):
+        product(8, 8, 8, precision="tf32", **QUICK)
+    with pytest.raises(ValueError, match="unknown precision 'fp9'"):
+        product(8, 8, 8, precision="fp9", **QUICK)
+    with pytest.raises(ValueError, match="rows must be"):
+        product(0, 8, 8, **QUICK)

@@ -1,0 +1,106 @@
+import itertools
+import time
+
+import pytest
+import torch
+
+from cs336kit import measure
+from cs336kit.measure.seconds import Timing
+
+
+class Clock:
+    """A clock that a test moves by hand: timing code is checked without any real time."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
+
+    def function(self, durations):
+        durations = iter(durations)
+
+        def run():
+            self.now += next(durations)
+
+        return run
+
+
+def test_median_quartiles_and_spread(monkeypatch):
+    clock = Clock(monkeypatch)
+    warm_and_probe = [9.0] * 4
+    timing = measure.seconds(
+        clock.function([*warm_and_probe, 1.0, 1.01, 1.02, 1.03, 1.04]), device="cpu", budget_seconds=1e9
+    )
+    assert timing.repeats == pytest.approx((1.0, 1.01, 1.02, 1.03, 1.04)) and timing.settled
+    assert (timing.first_quartile, timing.median, timing.third_quartile) == pytest.approx((1.01, 1.02, 1.03))
+    assert timing.spread == pytest.approx(0.02 / 1.02) and float(timing) == timing.median
+
+
+def test_warm_up_is_thrown_away(monkeypatch):
+    clock = Clock(monkeypatch)
+    timing = measure.seconds(
+        clock.function(itertools.chain([100.0] * 8, itertools.repeat(1.0))), device="cpu", warmup=7
+    )
+    assert set(timing.repeats) == {1.0}
+
+
+def test_repeats_until_the_spread_is_small(monkeypatch):
+    clock = Clock(monkeypatch)
+    noisy = [1.0, 3.0, 1.0, 3.0, 2.0]
+    timing = measure.seconds(
+        clock.function(itertools.chain([1.0] * 4, noisy, itertools.repeat(2.0))), device="cpu", budget_seconds=1e9
+    )
+    assert timing.settled and len(timing.repeats) > 5 and timing.median == 2.0
+
+
+def test_it_says_when_the_spread_stays_large(monkeypatch):
+    clock = Clock(monkeypatch)
+    timing = measure.seconds(
+        clock.function(itertools.chain([1.0] * 4, itertools.cycle([1.0, 2.0, 3.0]))),
+        device="cpu", at_most=12, budget_seconds=1e9,
+    )  # fmt: skip
+    assert not timing.settled and len(timing.repeats) == 12 and "spread still large" in repr(timing)
+
+
+def test_the_budget_ends_it(monkeypatch):
+    clock = Clock(monkeypatch)
+    timing = measure.seconds(
+        clock.function(itertools.chain([1.0] * 4, itertools.cycle([1.0, 2.0, 3.0]))), device="cpu", budget_seconds=8.0
+    )
+    assert not timing.settled and len(timing.repeats) <= 6
+
+
+def test_short_functions_are_called_several_times(monkeypatch):
+    clock = Clock(monkeypatch)
+    timing = measure.seconds(clock.function(itertools.repeat(1e-5)), device="cpu")
+    assert timing.calls > 1 and timing.median == pytest.approx(1e-5)
+
+
+def test_the_same_function_twice_agrees():
+    first, second = (measure.seconds(lambda: time.sleep(0.002), device="cpu", at_most=20) for _ in range(2))
+    assert min(first.repeats) >= 0.002 and min(second.repeats) >= 0.002
+    assert Timing((1.0, 2.0), 1, "cpu", True).agrees_with(Timing((1.5, 3.0), 1, "cpu", True))
+    assert not Timing((1.0, 2.0), 1, "cpu", True).agrees_with(Timing((2.5, 3.0), 1, "cpu", True))
+
+
+def test_repr_chooses_the_unit():
+    assert repr(Timing((0.002, 0.002), 1, "cpu", True)) == "2 ms (quartiles 2 to 2, 2 repeats on cpu)"
+    assert repr(Timing((3e-7, 3e-7), 1, "cpu", True)).startswith("300 ns")
+
+
+def test_nothing_to_time_is_a_sentence():
+    with pytest.raises(RuntimeError, match="as long as calling an empty function: there is nothing to time"):
+        measure.seconds(lambda: None, device="cpu")
+    with pytest.raises(RuntimeError, match="returned a generator, so its body has not run"):
+        measure.seconds(lambda: (x for x in range(3)), device="cpu")
+    with pytest.raises(TypeError, match="but got a Tensor: put 'lambda:' before it"):
+        measure.seconds(torch.ones(3) + 1)
+
+
+def test_bad_settings_are_sentences():
+    work = lambda: sum(range(1000))  # noqa: E731
+    with pytest.raises(ValueError, match="at_least must be 2 or more"):
+        measure.seconds(work, device="cpu", at_least=9, at_most=3)
+    with pytest.raises(ValueError, match="spread must be"):
+        measure.seconds(work, device="cpu", spread=0)
+    with pytest.raises(ValueError, match="is not a device"):
+        measure.seconds(work, device="gpu")
