@@ -17,6 +17,7 @@ from cs336kit.measure.products import LECTURE_PRODUCT as LECTURE_PRODUCT
 from cs336kit.measure.products import best_matmul as best_matmul
 from cs336kit.measure.products import matmul_sweep as matmul_sweep
 from cs336kit.measure.products import product as product
+from cs336kit.measure.resident import resident_bytes as resident_bytes
 from cs336kit.measure.rounding import rounded as rounded
 from cs336kit.measure.seconds import seconds as seconds
 from cs336kit.measure.state_bytes import state_bytes as state_bytes
