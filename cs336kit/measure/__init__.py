@@ -17,6 +17,8 @@ from cs336kit.measure.products import LECTURE_PRODUCT as LECTURE_PRODUCT
 from cs336kit.measure.products import best_matmul as best_matmul
 from cs336kit.measure.products import matmul_sweep as matmul_sweep
 from cs336kit.measure.products import product as product
+from cs336kit.measure.recorded import recorded as recorded
+from cs336kit.measure.recorded import records as records
 from cs336kit.measure.resident import resident_bytes as resident_bytes
 from cs336kit.measure.rounding import rounded as rounded
 from cs336kit.measure.seconds import seconds as seconds
