@@ -41,7 +41,9 @@ def node_lines(node) -> list[str]:
     first = named or node.tensor or operation
     if node.value is not None:
         return [first if node.kind != "constant" else f"{node.value:g}"] + (
-            [f"value {node.value:.4g}", f"grad {node.grad:.4g}"] if node.kind != "constant" else []
+            [f"value {node.value:.4g}".replace("-", "−"), f"grad {node.grad:.4g}".replace("-", "−")]
+            if node.kind != "constant"
+            else []
         )
     second = "scalar" if node.shape == () else "×".join(map(str, node.shape))
     if node.kind != "compute":
@@ -171,6 +173,13 @@ def _draw_edges(ax, graph, links, place, size, along):
             value = slopes[target][entered.get(target, 0)]
             entered[target] = entered.get(target, 0) + 1
             (x0, y0), (x1, y1) = points[-2:]
-            label = ax.text((x0 + x1) / 2, (y0 + y1) / 2, f"×{value:.3g}", ha="center", va="center", fontsize=FONT - 1)
+            label = ax.text(
+                (x0 + x1) / 2,
+                (y0 + y1) / 2,
+                f"×{value:.3g}".replace("-", "−"),
+                ha="center",
+                va="center",
+                fontsize=FONT - 1,
+            )
             label.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 1})
             label.set_zorder(5)
