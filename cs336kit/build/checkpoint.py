@@ -149,7 +149,7 @@ def _read(path: Path) -> dict:
     except pickle.UnpicklingError as error:
         raise CheckpointError(
             f"{path} was refused: it holds something other than tensors and plain values, which could run code when "
-            f"it is read. {str(error).partition(chr(10))[0]}"
+            "it is read. Get the checkpoint from its source again, or load nothing from there."
         ) from error
     except CheckpointError:
         raise
