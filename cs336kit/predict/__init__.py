@@ -35,8 +35,10 @@ from cs336kit.predict.napkin import six_pn_flops as six_pn_flops
 from cs336kit.predict.napkin import training_days as training_days
 from cs336kit.predict.number_format import NumberFormat as NumberFormat
 from cs336kit.predict.optimizer_state import optimizer_state_bytes as optimizer_state_bytes
+from cs336kit.predict.optimizer_step import optimizer_step_bytes as optimizer_step_bytes
 from cs336kit.predict.parameters import active_parameters as active_parameters
 from cs336kit.predict.parameters import matmul_parameters as matmul_parameters
+from cs336kit.predict.parameters import parameter_shapes as parameter_shapes
 from cs336kit.predict.parameters import parameters as parameters
 from cs336kit.predict.roofline import Cost as Cost
 from cs336kit.predict.roofline import elementwise_cost as elementwise_cost
@@ -56,6 +58,10 @@ from cs336kit.predict.strides import expanded_strides as expanded_strides
 from cs336kit.predict.strides import extent as extent
 from cs336kit.predict.strides import overlaps as overlaps
 from cs336kit.predict.strides import view_strides as view_strides
+from cs336kit.predict.training_memory import break_even_batch as break_even_batch
+from cs336kit.predict.training_memory import largest_batch as largest_batch
+from cs336kit.predict.training_memory import paper_break_even_batch as paper_break_even_batch
+from cs336kit.predict.training_memory import training_memory as training_memory
 from cs336kit.predict.transfers import pcie_bandwidth as pcie_bandwidth
 from cs336kit.predict.transfers import pipeline_seconds as pipeline_seconds
 from cs336kit.predict.transfers import pipeline_timeline as pipeline_timeline
