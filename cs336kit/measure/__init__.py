@@ -13,6 +13,7 @@ from cs336kit.measure.graph import graph as graph
 from cs336kit.measure.memory import memory_timeline as memory_timeline
 from cs336kit.measure.memory import peak_bytes as peak_bytes
 from cs336kit.measure.mfu import mfu as mfu
+from cs336kit.measure.operations import operations as operations
 from cs336kit.measure.products import LECTURE_PRODUCT as LECTURE_PRODUCT
 from cs336kit.measure.products import best_matmul as best_matmul
 from cs336kit.measure.products import matmul_sweep as matmul_sweep

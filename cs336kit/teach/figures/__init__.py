@@ -3,6 +3,7 @@
 from cs336kit.teach.figures.formats import number_lines, ranges, running_sums, spacings
 from cs336kit.teach.figures.gradients import cost_bars, difference_errors
 from cs336kit.teach.figures.graph import computation_graph
+from cs336kit.teach.figures.hardware import live_memory, peaks, roofline, timelines
 from cs336kit.teach.figures.initialization import growth, signal_through_layers, tails
 from cs336kit.teach.figures.napkin import days_against_accelerators, largest_models
 from cs336kit.teach.figures.optimizers import state_bars, step_sizes, trajectories
@@ -26,6 +27,7 @@ __all__ = [
     "estimate_errors",
     "growth",
     "largest_models",
+    "live_memory",
     "loss_curves",
     "loss_scale",
     "lost_updates",
@@ -33,7 +35,9 @@ __all__ = [
     "masks",
     "number_lines",
     "parameter_shares",
+    "peaks",
     "ranges",
+    "roofline",
     "running_sums",
     "show",
     "signal_through_layers",
@@ -42,6 +46,7 @@ __all__ = [
     "step_sizes",
     "strided",
     "tails",
+    "timelines",
     "trajectories",
     "transformer_block",
     "unseen_share",

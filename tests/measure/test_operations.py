@@ -1,0 +1,48 @@
+import math
+
+import pytest
+
+from cs336kit import measure
+from cs336kit.predict import softmax_cost
+
+
+def matmul(x, w):
+    out = [[0.0] * len(w[0]) for _ in x]
+    for i in range(len(x)):
+        for k in range(len(w[0])):
+            for j in range(len(w)):
+                out[i][k] += x[i][j] * w[j][k]
+    return out
+
+
+def softmax(row):
+    largest, total = -math.inf, 0.0
+    for x in row:
+        largest = x if x > largest else largest
+    weights = [(x - largest).exp() for x in row]
+    for w in weights:
+        total = total + w
+    return [w / total for w in weights]
+
+
+def test_a_matrix_product():
+    x, w = [[1.0] * 5 for _ in range(3)], [[2.0] * 4 for _ in range(5)]
+    counted = measure.operations(matmul, x, w)
+    assert dict(counted) == {"multiply": 60, "add": 60} and counted.total == 2 * 3 * 5 * 4
+
+
+def test_a_softmax():
+    counted = measure.operations(softmax, [1.0, 2.0, 3.0])
+    assert dict(counted) == {"compare": 3, "subtract": 3, "exp": 3, "add": 3, "divide": 3}
+    assert counted.total == softmax_cost(1, 3).flops
+
+
+def test_values_are_right():
+    seen = []
+    measure.operations(lambda a, b: seen.append(float(a * 3 + b / 2 - 1)), 2, 4)
+    assert seen == [7.0]
+
+
+def test_bad_input():
+    with pytest.raises(TypeError, match="runs a function"):
+        measure.operations(3)
