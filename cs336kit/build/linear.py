@@ -27,9 +27,11 @@ class Linear(nn.Module):
         self.initialize(deviation=1 / math.sqrt(inputs))
 
     def initialize(self, *, deviation: float):
-        """Draw the weight again from a normal with this standard deviation, cut off at three of them."""
+        """Draw the weight again from a normal with this standard deviation, cut off at three; on meta, do nothing."""
         # By the inverse distribution function: torch's trunc_normal_ looks at the values it has drawn, and fake tensors
         # (a 70B model on a laptop) have none.
+        if self.weight.is_meta:
+            return
         edge = math.erf(3 / math.sqrt(2))
         with torch.no_grad():
             self.weight.uniform_(-edge, edge).erfinv_().mul_(math.sqrt(2) * deviation)
