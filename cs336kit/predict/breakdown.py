@@ -95,15 +95,17 @@ class Breakdown(Mapping):
         return "\n".join(f"{n:<{widths[0]}}  {v:>{widths[1]}}  {s:>{widths[2]}}" for n, v, s in table)
 
     def _repr_html_(self) -> str:
-        number = ' style="text-align:right"'
-        head = f'<tr><th style="text-align:left">component</th><th{number}>{self.unit}</th><th{number}>share</th></tr>'
+        cell = "padding:0.25em 0.9em;border-bottom:1px solid #d0d0d0;"
+        name_style, number = f' style="text-align:left;{cell}"', f' style="text-align:right;{cell}"'
+        head = f"<tr><th{name_style}>component</th><th{number}>{self.unit}</th><th{number}>share</th></tr>"
         rows = self._rows()
         body = []
         for name, value, share in rows:
             tag = "th" if name == "total" and (name, value, share) == rows[-1] else "td"
-            left = f'<{tag} style="text-align:left">{escape(name)}</{tag}>'
+            left = f"<{tag}{name_style}>{escape(name)}</{tag}>"
             body.append(f"<tr>{left}<{tag}{number}>{value}</{tag}><{tag}{number}>{share}</{tag}></tr>")
-        return f"<table><thead>{head}</thead><tbody>{''.join(body)}</tbody></table>"
+        table = '<table style="border-collapse:collapse;font-variant-numeric:tabular-nums;">'
+        return f"{table}<thead>{head}</thead><tbody>{''.join(body)}</tbody></table>"
 
 
 def _rebuild(parts: dict[str, int], unit: str) -> Breakdown:

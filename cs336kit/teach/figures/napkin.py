@@ -50,10 +50,11 @@ def largest_models(
     ax.minorticks_off()
     ax.set_xlabel("accelerators")
     ax.set_ylabel("parameters (B = 10⁹)")
-    ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1))
+    ax.legend(loc="upper left")
     return show(figure, alt=alt)
 
 
 def _log_ticks(ax, values: Sequence[int]):
     ax.set_xscale("log")
-    ax.set_xticks(list(values), [f"{value:,}" for value in values])
+    shown = values if len(values) <= 8 else values[::2]
+    ax.set_xticks(list(shown), [f"{value:,}" for value in shown])

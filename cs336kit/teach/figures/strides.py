@@ -14,9 +14,9 @@ def strided(storage: Sequence, views: Sequence[tuple], *, alt: str) -> Figure:
     read n times.
     """
     left = max(shape[-1] for _, shape, _, _ in views) + 1.5  # where the strips begin
-    heights = [max(shape[0] if len(shape) == 2 else 1, 3) + 1.7 for _, shape, _, _ in views]
+    heights = [max(shape[0] if len(shape) == 2 else 1, 2.4) + 1.4 for _, shape, _, _ in views]
     columns, lines = left + len(storage), sum(heights)
-    inch = min(0.62, 11 / columns)
+    inch = min(0.55, 8.8 / columns)
     figure, ax = axes(width=inch * columns, height=inch * lines)
     top = 0.0
     for (name, shape, strides, offset), height in zip(views, heights, strict=True):
@@ -24,7 +24,7 @@ def strided(storage: Sequence, views: Sequence[tuple], *, alt: str) -> Figure:
         _strip(ax, left, top, storage, shape, strides, offset)
         top -= height
     ax.set_xlim(-0.6, columns - 0.4)
-    ax.set_ylim(-lines + 1.2, 1.3)
+    ax.set_ylim(-lines + 1.0, 1.2)
     ax.set_aspect("equal")
     ax.axis("off")
     return show(figure, alt=alt)
