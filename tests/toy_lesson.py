@@ -24,7 +24,8 @@ CELLS = (
     ("approximate", "print('loss', 0.1234)", ["approx:1e-2"]),
     (
         "solution",
-        "def double(x):\n    ### BEGIN SOLUTION\n    return 2 * x\n    ### END SOLUTION\n\nprint('passed' if double(3) == 6 else 'not yet')",
+        "def double(x):\n    ### BEGIN SOLUTION\n    return 2 * x\n    ### END SOLUTION\n\n"
+        "print('passed' if double(3) == 6 else 'not yet')",
         ["solution"],
     ),
 )
