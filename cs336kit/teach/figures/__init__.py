@@ -1,5 +1,6 @@
 """Figures in one style: deterministic SVG, readable in greyscale and when projected, never without alt text."""
 
+from cs336kit.teach.figures.einops import memory_order, order_costs
 from cs336kit.teach.figures.formats import number_lines, ranges, running_sums, spacings
 from cs336kit.teach.figures.gradients import cost_bars, difference_errors
 from cs336kit.teach.figures.graph import computation_graph
@@ -33,7 +34,9 @@ __all__ = [
     "lost_updates",
     "magnitudes",
     "masks",
+    "memory_order",
     "number_lines",
+    "order_costs",
     "parameter_shares",
     "peaks",
     "ranges",
