@@ -80,11 +80,10 @@ class Layout:
         return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
 
     def _repr_html_(self) -> str:
-        cells = (
-            f'<tr><td style="text-align:left">{name}</td><td style="text-align:left">{escape(value)}</td></tr>'
-            for name, value in self._rows()
-        )
-        return f"<table><tbody>{''.join(cells)}</tbody></table>"
+        cell = 'style="text-align:left;padding:0.25em 0.9em;border-bottom:1px solid #d0d0d0;"'
+        rows = (f"<tr><td {cell}>{name}</td><td {cell}>{escape(value)}</td></tr>" for name, value in self._rows())
+        table = '<table style="border-collapse:collapse;font-variant-numeric:tabular-nums;">'
+        return f"{table}<tbody>{''.join(rows)}</tbody></table>"
 
 
 def layout(tensor: torch.Tensor) -> Layout:
