@@ -4,6 +4,8 @@
 SHELL := /bin/bash
 NOTEBOOKS := notebooks
 WORKERS ?= 2
+# Loopback only; a token is JupyterLab's default.
+LAB := --ip=127.0.0.1 --ServerApp.root_dir=.
 
 ifeq ($(origin PY), undefined)
 PY := .venv/bin/python
@@ -30,10 +32,14 @@ setup: $(READY) ## set up .venv with the pinned versions (other targets do this 
 	  echo "Setting up .venv with $$python: about a minute, 1.4 GB."; \
 	  "$$python" -m venv .venv || { echo "Python's venv module is missing: install it (Debian and Ubuntu: apt install python3-venv)."; rm -rf .venv; exit 1; }; fi
 	@.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[lab,test]"
+	@# JupyterLab's news pop-up asks the network and covers the lesson.
+	@.venv/bin/python -m jupyter labextension disable --level=sys_prefix "@jupyterlab/apputils-extension:announcements" 2> /dev/null
 	@touch $@
 
 lab: $(READY) ## open the course in JupyterLab (this machine only, with a token)
-	$(PY) -m jupyterlab --ip=127.0.0.1 --ServerApp.root_dir=. $(if $(filter 0,$(shell id -u)),--allow-root) $(NOTEBOOKS)/00_napkin_math.ipynb
+	@# JupyterLab shows the stored figures of notebooks that you trust: these are the ones you cloned.
+	@$(PY) -m nbformat.sign $(NOTEBOOKS)/*.ipynb > /dev/null
+	$(PY) -m jupyterlab $(LAB) $(if $(filter 0,$(shell id -u)),--allow-root) $(NOTEBOOKS)/00_napkin_math.ipynb
 
 test: $(READY) lint ## verify everything: style, imports, unit tests, and every output of every lesson
 	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile --nbval --nbval-current-env tests $(NOTEBOOKS)

@@ -101,7 +101,7 @@ class Result:
         color = {"passed": "#009E73", "waiting": "#888888"}.get(self.state, "#D55E00")
         return (
             f'<div style="border-left:6px solid {color};padding:0.4em 0.9em;white-space:pre-wrap;">'
-            f"<b>{escape(self.id)} {escape(self.state)}</b> {escape(self.message)}</div>"
+            f"<b>{escape(self.id)} {escape(self.state)}:</b> {escape(self.message)}</div>"
         )
 
 
