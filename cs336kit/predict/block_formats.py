@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cs336kit.predict.checks import non_negative_int
+from cs336kit.predict.checks import non_negative_int, positive_int, positive_number
 from cs336kit.predict.number_format import NumberFormat
 
 
@@ -43,6 +43,13 @@ class BlockFormat:
     #: "power_of_two" or "largest".
     scale_rule: str = "power_of_two"
 
+    def __post_init__(self):
+        positive_int("block_size", self.block_size)
+        if self.scale_rule not in ("power_of_two", "largest"):
+            raise ValueError(
+                f"{self.name}: scale_rule={self.scale_rule!r} is unknown; known are power_of_two, largest."
+            )
+
     @property
     def bits_per_element(self):
         """Bits of an element and its share of the scale: 4.25 for mxfp4."""
@@ -78,6 +85,7 @@ class BlockFormat:
             raise ValueError(f"{self.name} takes finite numbers: a shared scale cannot hold an infinity or a NaN.")
         if tensor_scale is None:
             tensor_scale = self.tensor_scale(values)
+        positive_number("tensor_scale", tensor_scale)
         starts = range(0, len(values), self.block_size)
         return tuple(self._block(values[start : start + self.block_size], tensor_scale) for start in starts)
 
@@ -88,7 +96,9 @@ class BlockFormat:
     def tensor_scale(self, values: Sequence[float]) -> float:
         """The factor that brings the largest magnitude of a tensor to the format's largest value (1 for MX)."""
         largest = max(map(abs, values), default=0.0)
-        return 1.0 if self.scale_rule == "power_of_two" or largest == 0 else largest / self.max
+        if self.scale_rule == "power_of_two" or largest == 0:
+            return 1.0
+        return max(largest / self.max, math.ulp(0.0))  # a factor of 0 would lose every value
 
     def _block(self, values, tensor_scale):
         largest = max(map(abs, values)) / tensor_scale

@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass, replace
 
 from cs336kit.predict import rounding
+from cs336kit.predict.checks import non_negative_int, positive_int
 
 #: Where a format keeps its NaN. ieee: the whole top exponent field (with the infinities); all_ones: the code whose
 #: bits are all one, per sign; negative_zero: the code of -0; none: nowhere.
@@ -47,7 +48,9 @@ class NumberFormat:
     storage_bits: int | None = None
 
     def __post_init__(self):
-        if not 1 <= self.exponent_bits <= 11 or not 0 <= self.fraction_bits <= 52:
+        positive_int("exponent_bits", self.exponent_bits)
+        non_negative_int("fraction_bits", self.fraction_bits)
+        if self.exponent_bits > 11 or self.fraction_bits > 52:
             raise ValueError(
                 f"{self.name}: {self.exponent_bits} exponent and {self.fraction_bits} fraction bits do not fit into fp64: "
                 "use 1 to 11 exponent bits and 0 to 52 fraction bits."
@@ -64,6 +67,8 @@ class NumberFormat:
             object.__setattr__(self, "bias", 2 ** (self.exponent_bits - 1) - 1)
         if self.storage_bits is None:
             object.__setattr__(self, "storage_bits", self.bits)
+        if positive_int("storage_bits", self.storage_bits) < self.bits:
+            raise ValueError(f"{self.name}: {self.bits} bits do not fit into storage_bits={self.storage_bits}.")
         if self.max_exponent > 1023 or self.min_exponent - self.fraction_bits < -1074:
             raise ValueError(f"{self.name}: with bias {self.bias} its values leave the range of fp64.")
 

@@ -22,7 +22,7 @@ def encode(number_format, x, *, mode="nearest_even", overflow=None, random=None)
     """
     if mode not in MODES:
         raise ValueError(f"mode={mode!r} is unknown; known are {', '.join(MODES)}.")
-    if mode == "stochastic" and random is None:
+    if mode == "stochastic" and not hasattr(random, "randrange"):
         raise ValueError("mode='stochastic' draws random numbers: give it random=random.Random(seed).")
     if overflow not in (None, *OVERFLOWS):
         raise ValueError(f"overflow={overflow!r} is unknown; known are {', '.join(OVERFLOWS)}.")

@@ -7,7 +7,7 @@ import gfloat.formats
 import numpy
 import pytest
 
-from cs336kit.predict import FORMATS
+from cs336kit.predict import FORMATS, BlockFormat
 
 MX = {
     "mxfp8": (gfloat.formats.format_info_mxfp8_e4m3, None),
@@ -88,3 +88,30 @@ def test_every_value_that_is_already_in_the_format_stays():
     mxfp4 = FORMATS["mxfp4"]
     values = [x * 2.0**-9 for x in mxfp4.element.values()]
     assert mxfp4.dequantize(mxfp4.quantize(values)) == values
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"block_size": 0}, "block_size must be a positive"),
+        ({"block_size": 16, "scale_rule": "mean"}, "known are power"),
+    ],
+)
+def test_a_block_that_cannot_be_is_refused(arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        BlockFormat("odd", element=FORMATS["fp4_e2m1"], scale=FORMATS["e8m0"], **arguments)
+
+
+def test_sizes_and_scales_that_cannot_be_are_refused():
+    for elements in (-1, 1.5, True):
+        with pytest.raises(ValueError, match="elements must be a whole number"):
+            FORMATS["mxfp4"].storage_bytes(elements)
+    for scale in (0.0, -1.0, math.nan):
+        with pytest.raises(ValueError, match="tensor_scale must be a finite number above 0"):
+            FORMATS["nvfp4"].quantize([1.0], tensor_scale=scale)
+
+
+@pytest.mark.parametrize("values", [[5e-324], [1e-320, -1e-310], [1e308, 1e-300]])
+def test_the_ends_of_fp64_quantize_to_finite_values(values):
+    for name in ("mxfp8", "mxfp4", "nvfp4"):
+        assert all(map(math.isfinite, FORMATS[name].dequantize(FORMATS[name].quantize(values))))

@@ -9,6 +9,8 @@ import ml_dtypes
 import numpy
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cs336kit.predict import FORMATS, NumberFormat
 
@@ -161,6 +163,10 @@ def test_the_worked_example_of_e4m3():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
+        ({"exponent_bits": 0, "fraction_bits": 3}, "exponent_bits must be a positive whole number"),
+        ({"exponent_bits": True, "fraction_bits": 3}, "exponent_bits must be a positive whole number"),
+        ({"exponent_bits": 4, "fraction_bits": -1}, "fraction_bits must be a whole number"),
+        ({"exponent_bits": 4, "fraction_bits": 3, "storage_bits": 7}, "8 bits do not fit"),
         ({"exponent_bits": 12, "fraction_bits": 3}, "do not fit into fp64"),
         ({"exponent_bits": 4, "fraction_bits": 53}, "do not fit into fp64"),
         ({"exponent_bits": 4, "fraction_bits": 3, "nan": "some"}, "known are ieee, all_ones"),
@@ -187,3 +193,34 @@ def test_codes_values_and_rules_that_do_not_exist_are_refused():
         FORMATS["fp32"].values()
     with pytest.raises(ValueError, match="the rules are infinities, nan"):
         e4m3.with_rules(infinity=True)
+
+
+RULES = st.sampled_from(
+    [
+        {"infinities": True, "nan": "ieee"},
+        {"infinities": False, "nan": "all_ones"},
+        {"infinities": False, "nan": "negative_zero"},
+        {"infinities": False, "nan": "none"},
+    ]
+)
+
+
+@given(st.integers(2, 6), st.integers(1, 5), st.integers(-3, 20), RULES)
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_any_format_follows_from_its_bits(exponent_bits, fraction_bits, bias, rules):
+    made = NumberFormat("made", exponent_bits=exponent_bits, fraction_bits=fraction_bits, bias=bias, **rules)
+    values = [made.decode(code) for code in range(made.codes)]
+    up = values[: made.largest + 1]
+    assert up == sorted(set(up)) and up[0] == 0 and up[1] == made.min_subnormal
+    assert made.finite_values == len({x for x in values if math.isfinite(x)})
+    assert made.nan_codes == sum(map(math.isnan, values)) and made.infinite_codes == sum(map(math.isinf, values))
+    last = {"ieee": 1, "all_ones": 2}.get(rules["nan"], 1)
+    field = 2**exponent_bits - (2 if rules["infinities"] else 1)
+    assert made.max == (2 - last * 2.0**-fraction_bits) * 2.0 ** (field - bias)
+    assert (made.min_normal, made.min_subnormal) == (2.0 ** (1 - bias), 2.0 ** (1 - bias - fraction_bits))
+    for low, high in itertools.pairwise(up):
+        assert high - low == made.spacing(low)
+        middle = (low + high) / 2
+        below, above = (made.round(math.nextafter(middle, way)) for way in (low, high))
+        assert (below, above) == (low, high)
+    assert all(made.encode(x) == code for code, x in enumerate(up))

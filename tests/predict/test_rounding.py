@@ -222,6 +222,8 @@ def test_what_has_no_code_is_refused():
         FORMATS["fp16"].encode(1.0, overflow="wrap")
     with pytest.raises(ValueError, match=r"random=random.Random"):
         FORMATS["fp16"].encode(1.0, mode="stochastic")
+    with pytest.raises(ValueError, match=r"random=random.Random"):
+        FORMATS["fp16"].encode(1.0, mode="stochastic", random=7)
 
 
 def test_nan_stays_nan():
