@@ -13,10 +13,12 @@ from cs336kit.measure.graph import graph as graph
 from cs336kit.measure.memory import memory_timeline as memory_timeline
 from cs336kit.measure.memory import peak_bytes as peak_bytes
 from cs336kit.measure.mfu import mfu as mfu
+from cs336kit.measure.mfu import this_accelerator as this_accelerator
 from cs336kit.measure.operations import operations as operations
 from cs336kit.measure.products import LECTURE_PRODUCT as LECTURE_PRODUCT
 from cs336kit.measure.products import best_matmul as best_matmul
 from cs336kit.measure.products import matmul_sweep as matmul_sweep
+from cs336kit.measure.products import precisions as precisions
 from cs336kit.measure.products import product as product
 from cs336kit.measure.recorded import recorded as recorded
 from cs336kit.measure.recorded import records as records

@@ -93,6 +93,14 @@ def mfu(
     return Utilisation(rate, precision, peaks)
 
 
+def this_accelerator() -> Accelerator | None:
+    """The entry of `predict.accelerator` for the GPU in this machine, or None where it is a CPU or not in the table."""
+    try:
+        return accelerator(device_name(device()))
+    except ValueError:
+        return None
+
+
 def _chip(name: str | Accelerator | None) -> Accelerator:
     if isinstance(name, Accelerator):
         return name

@@ -22,6 +22,16 @@ PRECISIONS = {
 LECTURE_PRODUCT = (16384, 32768, 8192)
 
 
+def precisions(device: torch.device | str | None = None) -> tuple[str, ...]:
+    """The precisions whose products this device has units for: fp32 and bf16 on a CPU, more on a CUDA GPU by its age."""
+    where = _device(device)
+    if where.type != "cuda":
+        return ("fp32", "bf16")
+    age = torch.cuda.get_device_capability(where)
+    since = {"fp32": (0, 0), "tf32": (8, 0), "bf16": (8, 0), "fp16": (7, 0), "fp8": (8, 9)}
+    return tuple(precision for precision, first in since.items() if age >= first)
+
+
 @dataclass(frozen=True)
 class Product:
     """One timed product (rows, inner) × (inner, columns) in a precision."""

@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 import torch
 
@@ -57,3 +59,11 @@ def test_bad_input():
         measure.mfu(1.0, 1.0, dtype=torch.bool, peak_flops_per_second=1.0)
     with pytest.raises(ValueError, match="not a precision"):
         measure.mfu(1.0, 1.0, dtype="bfloat", accelerator_name="h100-sxm")
+
+
+def test_the_accelerator_of_this_machine(monkeypatch):
+    module = sys.modules["cs336kit.measure.mfu"]
+    for name, entry in (("cpu", None), ("NVIDIA H200", "h200-sxm"), ("NVIDIA Unheard Of", None)):
+        monkeypatch.setattr(module, "device_name", lambda where, name=name: name)
+        found = measure.this_accelerator()
+        assert (found and found.name) == entry

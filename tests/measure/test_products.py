@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from cs336kit.measure.products import LECTURE_PRODUCT, best_matmul, matmul_sweep, product
+from cs336kit.measure.products import LECTURE_PRODUCT, best_matmul, matmul_sweep, precisions, product
 from cs336kit.predict import matmul_flops
 
 QUICK = {"device": "cpu", "warmup": 1, "at_least": 2, "at_most": 2}
@@ -43,3 +43,12 @@ def test_bad_input():
         product(8, 8, 8, precision="fp9", **QUICK)
     with pytest.raises(ValueError, match="rows must be"):
         product(0, 8, 8, **QUICK)
+
+
+def test_precisions_by_device(monkeypatch):
+    assert precisions("cpu") == ("fp32", "bf16")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    for age, last in (((7, 0), "fp16"), ((8, 0), "fp16"), ((8, 9), "fp8"), ((9, 0), "fp8")):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda where, age=age: age)
+        assert precisions("cuda")[-1] == last and ("bf16" in precisions("cuda")) == (age >= (8, 0))
