@@ -1,7 +1,6 @@
 """A quantity with parts: component → int, and their total."""
 
 from collections.abc import Iterator, Mapping
-from html import escape
 
 from cs336kit.predict.checks import known, non_negative_int
 
@@ -95,6 +94,8 @@ class Breakdown(Mapping):
         return "\n".join(f"{n:<{widths[0]}}  {v:>{widths[1]}}  {s:>{widths[2]}}" for n, v, s in table)
 
     def _repr_html_(self) -> str:
+        from html import escape  # only when shown: importing predict stays fast
+
         cell = "padding:0.25em 0.9em;border-bottom:1px solid #d0d0d0;"
         name_style, number = f' style="text-align:left;{cell}"', f' style="text-align:right;{cell}"'
         head = f"<tr><th{name_style}>component</th><th{number}>{self.unit}</th><th{number}>share</th></tr>"

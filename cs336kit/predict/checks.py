@@ -1,6 +1,5 @@
 """Refuse bad input with one sentence: what was given, what is allowed, what to do."""
 
-import difflib
 import math
 from collections.abc import Mapping
 from numbers import Integral, Real
@@ -77,6 +76,8 @@ def known(kind: str, name: object, table: Mapping[str, T]) -> T:
     names = [str(key) for key in table]
     suggestion = ""
     if isinstance(name, str):
+        import difflib  # only when something is wrong: importing predict stays fast
+
         by_folded = {key.casefold(): key for key in names}
         close = difflib.get_close_matches(name.casefold(), list(by_folded), n=1)
         if close:

@@ -3,8 +3,6 @@
 Symbols: P parameters, N tokens. One FLOP is one multiply or one add. Time is in days of 86,400 seconds.
 """
 
-from fractions import Fraction
-
 from cs336kit.predict.breakdown import Breakdown
 from cs336kit.predict.checks import count, fraction, known, positive_int, positive_number
 
@@ -94,8 +92,8 @@ def largest_model(accelerators: int, *, memory_bytes: float, bytes_per_parameter
     Left out: activations, buffers, fragmentation. Rounded down. Errors: ValueError for nonsense.
     """
     accelerators = count("accelerators", accelerators)
-    memory = Fraction(positive_number("memory_bytes", memory_bytes))
-    each = Fraction(positive_number("bytes_per_parameter", bytes_per_parameter))
+    memory = positive_number("memory_bytes", memory_bytes)
+    each = positive_number("bytes_per_parameter", bytes_per_parameter)
     if not isinstance(sharded, bool):
         raise ValueError(f"sharded must be True or False, got {sharded!r}.")
     return int((accelerators if sharded else 1) * memory // each)
