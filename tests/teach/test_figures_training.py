@@ -5,7 +5,11 @@ from cs336kit import teach
 ALT = "A sentence that says what the figure shows to someone who cannot see it."
 DRAW = {
     "loss_curves": lambda: teach.figures.loss_curves(
-        {"fp32": [5.5, 4.0, 3.5, 3.2], "bf16": [5.5, 4.1, 3.5, 3.3]}, levels={"ln 256": 5.5}, smooth=2, alt=ALT
+        {"fp32": [5.5, 4.0, 3.5, 3.2], "bf16": [5.5, 4.1, 3.5, 3.3]},
+        levels={"ln 256": 5.5},
+        points={"held out": [(4, 3.1)]},
+        smooth=2,
+        alt=ALT,
     ),
     "unseen_share": lambda: teach.figures.unseen_share([0, 1, 2], [1, 0.37, 0.14], [1, 0.36, 0.13], alt=ALT),
     "lost_updates": lambda: teach.figures.lost_updates({"bf16": [1.0] * 9, "fp32": range(9)}, every=2, alt=ALT),

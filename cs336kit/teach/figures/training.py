@@ -9,22 +9,27 @@ def loss_curves(
     curves: Mapping[str, Sequence[float]],
     *,
     levels: Mapping[str, float] | None = None,
+    points: Mapping[str, Sequence[tuple[int, float]]] | None = None,
     smooth: int = 1,
     first_step: int = 0,
     alt: str,
 ) -> Figure:
     """Losses (nats per token) over steps, one line each; `smooth` averages that many steps into one point.
 
-    levels: name → a loss to compare with, drawn as a thin horizontal line.
+    levels: name → a loss to compare with, drawn as a thin horizontal line. points: name → (step, loss) pairs, such as
+    evaluations, drawn as single marks.
     """
     figure, ax = axes(height=4)
     for name, losses in curves.items():
-        points = [sum(losses[i : i + smooth]) / smooth for i in range(0, len(losses) - smooth + 1, smooth)]
-        steps = [first_step + i * smooth + (smooth + 1) / 2 for i in range(len(points))]
-        ax.plot(steps, points, label=name, markersize=5)
+        averages = [sum(losses[i : i + smooth]) / smooth for i in range(0, len(losses) - smooth + 1, smooth)]
+        steps = [first_step + i * smooth + (smooth + 1) / 2 for i in range(len(averages))]
+        ax.plot(steps, averages, label=name, markersize=5)
+    for name, pairs in (points or {}).items():
+        ax.plot(*zip(*pairs, strict=True), linestyle="", label=name, markersize=9)
     for number, (name, level) in enumerate((levels or {}).items()):
         ax.axhline(level, color="#555555", linewidth=1.2, linestyle=("--", ":", "-.")[number % 3])
         ax.annotate(name, (1, level), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=11)
+        ax.margins(y=0.08)
     ax.set(xlabel="step", ylabel="loss (nats per token)")
     ax.legend(loc="upper right" if not levels else "lower left")
     return show(figure, alt=alt)
