@@ -26,6 +26,8 @@ from cs336kit.measure.resident import resident_bytes as resident_bytes
 from cs336kit.measure.rounding import rounded as rounded
 from cs336kit.measure.seconds import seconds as seconds
 from cs336kit.measure.state_bytes import state_bytes as state_bytes
+from cs336kit.measure.step_memory import StepMemory as StepMemory
+from cs336kit.measure.step_memory import step_memory as step_memory
 from cs336kit.measure.storage import Layout as Layout
 from cs336kit.measure.storage import layout as layout
 from cs336kit.measure.storage import same_storage as same_storage

@@ -40,6 +40,9 @@ from cs336kit.predict.parameters import active_parameters as active_parameters
 from cs336kit.predict.parameters import matmul_parameters as matmul_parameters
 from cs336kit.predict.parameters import parameter_shapes as parameter_shapes
 from cs336kit.predict.parameters import parameters as parameters
+from cs336kit.predict.plan import Plan as Plan
+from cs336kit.predict.plan import Question as Question
+from cs336kit.predict.plan import plan as plan
 from cs336kit.predict.roofline import Cost as Cost
 from cs336kit.predict.roofline import elementwise_cost as elementwise_cost
 from cs336kit.predict.roofline import matmul_cost as matmul_cost
@@ -51,6 +54,9 @@ from cs336kit.predict.signal import residual_second_moments as residual_second_m
 from cs336kit.predict.signal import second_moment_spread as second_moment_spread
 from cs336kit.predict.signal import second_moments as second_moments
 from cs336kit.predict.signal import truncated_std as truncated_std
+from cs336kit.predict.step_memory import peak_moments as peak_moments
+from cs336kit.predict.step_memory import step_peak as step_peak
+from cs336kit.predict.step_memory import step_timeline as step_timeline
 from cs336kit.predict.strides import contiguous_strides as contiguous_strides
 from cs336kit.predict.strides import element_index as element_index
 from cs336kit.predict.strides import element_offset as element_offset

@@ -34,6 +34,35 @@ def parameters(config: TransformerConfig) -> Breakdown:
     return Breakdown(parts, unit="parameters")
 
 
+def parameter_shapes(config: TransformerConfig) -> list[tuple[int, ...]]:
+    """The shape of every parameter tensor in the order of `build.DecoderOnly`, (outputs, inputs) for a matrix.
+
+    What an optimizer keeps its state for. A tied head has no tensor of its own.
+    """
+    first, block, last = shapes_of_parts(config)
+    return first + config.layers * block + last
+
+
+def shapes_of_parts(config: TransformerConfig) -> tuple[list, list, list]:
+    """The shapes before the blocks, of one block, and after the blocks."""
+    c = config
+    D, Q, KV, F = c.d_model, c.query_width, c.kv_width, c.d_ff
+    qkv_bias, all_bias = c.bias != "none", c.bias == "all"
+    norm = [(D,)] * (1 + c.norm_bias)
+
+    def linear(inputs: int, outputs: int, bias: bool) -> list[tuple[int, ...]]:
+        return [(outputs, inputs), (outputs,)] if bias else [(outputs, inputs)]
+
+    hidden = linear(D, F, all_bias) * (2 if c.mlp == "swiglu" else 1)
+    mlp = (hidden + linear(F, D, all_bias)) * max(c.experts, 1)
+    if c.experts:
+        mlp = [(c.experts, D), *mlp]
+    attention = linear(D, Q, qkv_bias) + 2 * linear(D, KV, qkv_bias) + linear(Q, D, all_bias)
+    block = norm + attention + (norm if c.norms_per_block == 2 else []) + mlp
+    first = [(c.vocab, D)] + ([(c.context, D)] if c.positions == "learned" else [])
+    return first, block, norm + ([] if c.tied_head else [(c.vocab, D)])
+
+
 def active_parameters(config: TransformerConfig) -> Breakdown:
     """Parameters that take part in the computation for one token: of each layer's experts, only those it visits.
 

@@ -6,7 +6,14 @@ import torch
 import transformers
 from reference_decoder import Decoder
 
-from cs336kit.predict import MODELS, TransformerConfig, active_parameters, matmul_parameters, parameters
+from cs336kit.predict import (
+    MODELS,
+    TransformerConfig,
+    active_parameters,
+    matmul_parameters,
+    parameter_shapes,
+    parameters,
+)
 
 
 def numel(module):
@@ -152,6 +159,7 @@ def test_every_combination_of_options_equals_a_real_module():
         with torch.device("meta"):
             model = Decoder(config)
         assert parameters(config).total == numel(model), config
+        assert sorted(parameter_shapes(config)) == sorted(tuple(p.shape) for p in model.parameters()), config
 
 
 def test_components_of_a_real_module_one_by_one():

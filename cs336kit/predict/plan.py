@@ -1,0 +1,226 @@
+"""The two napkin questions in one answer: how long does a training run take, and does it fit?"""
+
+from dataclasses import dataclass, replace
+
+from cs336kit.predict.accelerators import Accelerator, accelerator
+from cs336kit.predict.breakdown import Breakdown
+from cs336kit.predict.checks import count as whole
+from cs336kit.predict.checks import fraction, known, positive_int
+from cs336kit.predict.napkin import (
+    STATES_PER_PARAMETER,
+    bytes_per_parameter,
+    delivered_flops,
+    largest_model,
+    six_pn_flops,
+)
+from cs336kit.predict.parameters import active_parameters, parameters
+from cs336kit.predict.step_memory import peak_moments
+from cs336kit.predict.training_memory import TRAINING_PRECISIONS, training_memory
+from cs336kit.predict.transformer import TransformerConfig
+from cs336kit.predict.transformer_flops import training_flops
+
+#: Buckets that sharding (ZeRO stage 3, FSDP) splits over all accelerators.
+SHARDED = ("parameters", "gradients", "optimizer state", "master weights")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A training run: what, on what, how. `model` is a configuration, or a number of parameters.
+
+    `batch` and `sequence` are what one accelerator works on at a time; a number of parameters has no activations, so
+    it takes neither. `sharded` splits parameters, gradients and optimizer state over all accelerators.
+    """
+
+    model: TransformerConfig | int | float
+    name: str = "model"
+    accelerator: str = "h100-sxm"
+    count: int = 1
+    tokens: int | float | None = None
+    batch: int | None = None
+    sequence: int | None = None
+    precision: str = "mixed"
+    optimizer: str = "adamw"
+    attention: str | None = None
+    checkpointing: bool = False
+    mfu: float = 0.4
+    sharded: bool = True
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The answer: FLOPs, days, bytes per accelerator by bucket, whether they fit, and what to change."""
+
+    question: Question
+    device: Accelerator
+    parameters: int
+    flops: int | None
+    six_pn: int | None
+    days: float | None
+    memory: Breakdown
+    fits: bool
+    advice: tuple[str, ...]
+    largest_model: int
+
+    def __str__(self) -> str:
+        """The answer as text, in GiB and days."""
+        q = self.question
+        lines = [f"{q.name}: {self.parameters:,} parameters"]
+        if self.days is not None:
+            lines.append(
+                f"time: {self.flops:.4g} FLOPs (6PN: {self.six_pn:.4g}) on {q.count:,} × {self.device.name} "
+                f"at MFU {q.mfu:g}: {self.days:,.1f} days"
+            )
+        how = [f"{q.precision}, {q.optimizer}"]
+        if q.batch:
+            how.append(f"batch {q.batch} × {q.sequence}, {q.attention} attention")
+        how += ["checkpointing"] * q.checkpointing
+        if q.count > 1:
+            how.append("sharded" if q.sharded else "replicated")
+        lines.append(f"memory per accelerator ({', '.join(how)}):")
+        room = self.device.memory_bytes
+        rows = [*self.memory.items(), ("together", self.memory.total), ("available", room)]
+        lines += [f"  {name:<18}{size / 2**30:>12,.2f} GiB" for name, size in rows]
+        lines.append("it fits" if self.fits else "it does not fit; what would help:")
+        lines += [f"  - {sentence}" for sentence in self.advice]
+        kind = "over all accelerators" if q.sharded and q.count > 1 else "on each accelerator"
+        lines.append(f"largest model {kind}, without activations: {self.largest_model:.3g} parameters")
+        return "\n".join(lines)
+
+    def as_dict(self) -> dict:
+        """Plain values for JSON: counts are ints, bytes are bytes, days a float."""
+        q = self.question
+        return {
+            "model": q.name,
+            "parameters": self.parameters,
+            "accelerator": self.device.name,
+            "count": q.count,
+            "precision": q.precision,
+            "optimizer": q.optimizer,
+            "batch": q.batch,
+            "sequence": q.sequence,
+            "attention": q.attention,
+            "checkpointing": q.checkpointing,
+            "sharded": q.sharded,
+            "mfu": q.mfu,
+            "tokens": None if q.tokens is None else int(q.tokens),
+            "flops": self.flops,
+            "six_pn_flops": self.six_pn,
+            "days": self.days,
+            "memory_bytes": dict(self.memory.items()),
+            "total_bytes": self.memory.total,
+            "available_bytes": self.device.memory_bytes,
+            "fits": self.fits,
+            "advice": list(self.advice),
+            "largest_model": self.largest_model,
+        }
+
+
+def plan(question: Question) -> Plan:
+    """Answer a question. Impossible or contradictory ones raise a ValueError that says what to change.
+
+    Time: the FLOPs of a run over count · peak · MFU, with the dense peak of the precision. The FLOPs of a configuration
+    are exact (attention over all pairs, no recomputation, which MFU leaves out); of a number of parameters, 6PN.
+    Memory per accelerator: the four buckets and the temporary tensors of the step's peak. Left out: communication and
+    its buffers, the gathered layers of sharding, fragmentation, the CUDA context: leave some per cent free.
+    """
+    q, device, config = _checked(question)
+    peak = _sentence(device.peak, "fp32" if q.precision == "fp32" else "bf16")
+    room = _sentence(lambda: device.memory_bytes)
+    P = parameters(config).total if config else whole("parameters", q.model)
+    flops = six_pn = days = None
+    if q.tokens is not None:
+        tokens = whole("tokens", q.tokens)
+        active = active_parameters(config).total if config else P
+        six_pn = flops = int(six_pn_flops(active, tokens=tokens))
+        if config:
+            flops = training_flops(config, batch=1, sequence=q.sequence).total * tokens // q.sequence
+        days = flops / delivered_flops(q.count, peak_flops_per_second=peak, days=1, mfu=q.mfu)
+    memory = _memory(q, P)
+    fits = memory.total <= room
+    each = bytes_per_parameter(q.optimizer, precision=q.precision).total
+    largest = largest_model(q.count, memory_bytes=room, bytes_per_parameter=each, sharded=q.sharded)
+    advice = () if fits else tuple(_advice(q, P, room))
+    return Plan(q, device, P, flops, six_pn, days, memory, fits, advice, largest)
+
+
+def _sentence(function, *arguments):
+    """A fact that the table of accelerators lacks is as impossible an input as a wrong number."""
+    try:
+        return function(*arguments)
+    except LookupError as error:
+        raise ValueError(str(error)) from None
+
+
+def _checked(q: Question):
+    device = accelerator(q.accelerator)
+    positive_int("count", q.count)
+    fraction("mfu", q.mfu)
+    known("training precision", q.precision, TRAINING_PRECISIONS)
+    known("optimizer", q.optimizer, STATES_PER_PARAMETER)
+    if isinstance(q.model, TransformerConfig):
+        sequence = min(q.model.context, 4096) if q.sequence is None else q.sequence
+        return replace(q, batch=q.batch or 1, sequence=sequence, attention=q.attention or "sdpa"), device, q.model
+    whole("parameters", q.model)
+    for name in ("batch", "sequence", "attention", "checkpointing"):
+        if getattr(q, name):
+            raise ValueError(
+                f"{name} is about activations, which need the shape of the model, not only its number of parameters: "
+                f"name a model or give a configuration, or leave {name} out"
+            )
+    return q, device, None
+
+
+def _memory(q: Question, P: int) -> Breakdown:
+    """Bytes by bucket on one accelerator, and the temporary tensors by which the step's peak is above them."""
+    over = q.count if q.sharded else 1
+    if not isinstance(q.model, TransformerConfig):
+        each = bytes_per_parameter(q.optimizer, precision=q.precision)
+        parts = {"parameters": each["weights"], "gradients": each["gradients"]}
+        parts |= {"optimizer state": each["optimizer states"], "master weights": each["master weights"]}
+        return Breakdown({name: -(-P * size // over) for name, size in parts.items() if size}, unit="bytes")
+    policy = {"precision": q.precision, "attention": q.attention, "checkpointing": q.checkpointing}
+    whole_model = training_memory(q.model, q.batch, q.sequence, optimizer=q.optimizer, **policy)
+    moment = max(peak_moments(q.model, q.batch, q.sequence, **policy).values())
+    above = max(0, moment - whole_model["gradients"] - whole_model["activations"])
+    parts = {name: -(-size // over) if name in SHARDED else size for name, size in whole_model.items()}
+    return Breakdown({**parts, "temporary tensors": above}, unit="bytes")
+
+
+def _advice(q: Question, P: int, room: int) -> list[str]:
+    """Each single change that makes it fit; if there is none, all of them and as many accelerators as it takes."""
+
+    def fits(**changes) -> bool:
+        return _memory(replace(q, **changes), P).total <= room
+
+    single = {}
+    if isinstance(q.model, TransformerConfig):
+        if q.attention == "explicit":
+            single["fused attention (--attention sdpa)"] = {"attention": "sdpa"}
+        if not q.checkpointing:
+            single["activation checkpointing (--checkpointing)"] = {"checkpointing": True}
+        if q.batch > 1:
+            batch = _largest(q.batch - 1, lambda size: fits(batch=size)) or 1
+            single[f"a batch of {batch} per accelerator (--batch {batch})"] = {"batch": batch}
+    if not q.sharded and q.count > 1:
+        single[f"sharding over the {q.count} accelerators (leave --replicated out)"] = {"sharded": True}
+    enough = next((q.count * 2**i for i in range(1, 21) if fits(sharded=True, count=q.count * 2**i)), None)
+    if enough:
+        single[f"sharding over {enough} accelerators (--count {enough})"] = {"sharded": True, "count": enough}
+    helps = [sentence for sentence, change in single.items() if fits(**change)]
+    if helps:
+        return helps
+    together = {name: value for change in single.values() for name, value in change.items() if name != "count"}
+    together |= {"sharded": True, "batch": 1 if q.batch else None}
+    for count in (q.count * 2**i for i in range(21)):
+        if fits(**together, count=count):
+            return [f"all of these together: {', '.join(single)}, on {count} accelerators (--count {count})"]
+    return ["a shorter sequence or a smaller model: what cannot be sharded does not fit by itself"]
+
+
+def _largest(limit: int, fits) -> int:
+    """The largest whole number up to `limit` that fits, 0 if none does; what fits, fits when smaller too."""
+    low = 0
+    while low < limit:
+        middle = (low + limit + 1) // 2
+        low, limit = (middle, limit) if fits(middle) else (low, middle - 1)
+    return low

@@ -1,0 +1,170 @@
+"""Memory in the course of one training step: exact at the borders between blocks, and the moments that can be the peak."""
+
+from math import prod
+from typing import NamedTuple
+
+from cs336kit.predict.activations import ACTIVATION_PRECISIONS, saved_activation_bytes, saved_block_bytes
+from cs336kit.predict.breakdown import Breakdown
+from cs336kit.predict.checks import known
+from cs336kit.predict.napkin import BYTES_OF_PARTS
+from cs336kit.predict.parameters import parameters, shapes_of_parts
+from cs336kit.predict.training_memory import TRAINING_PRECISIONS, training_memory
+from cs336kit.predict.transformer import TransformerConfig
+
+
+class Moment(NamedTuple):
+    """A stage of the step and the bytes alive at its end, beyond parameters and optimizer state."""
+
+    stage: str
+    live_bytes: int
+
+
+def _gradients(config: TransformerConfig, size: int) -> tuple[int, int, int]:
+    """Bytes of the gradients of head and final norm, of one block, and of all parameters."""
+    parts = parameters(config)
+    head = size * (config.vocab * config.d_model + parts["final norm"])
+    outside = ("token embedding", "position embedding", "final norm", "head")
+    block = sum(value for name, value in parts.items() if name not in outside) // config.layers
+    return head, size * block, size * parts.total
+
+
+def step_timeline(
+    config: TransformerConfig,
+    batch: int,
+    sequence: int,
+    *,
+    precision: str = "fp32",
+    attention: str = "explicit",
+    checkpointing: bool = False,
+) -> list[Moment]:
+    """Live bytes beyond parameters and optimizer state when each stage of a step ends, from old gradients freed.
+
+    Stages: "embedding", "block 1 forward" … "loss", "block L backward" … "block 1 backward", "backward", "step". At a
+    border only what autograd keeps, the residual stream or its gradient, the gradients so far, and the loss are alive.
+    Left out: temporary tensors inside a stage, see `step_peak`.
+    """
+    activations, _ = known("training precision", precision, TRAINING_PRECISIONS)
+    size = ACTIVATION_PRECISIONS[activations]
+    head, block_gradient, all_gradients = _gradients(config, BYTES_OF_PARTS[precision]["gradients"])
+    policy = {"precision": activations, "attention": attention}
+    saved = saved_activation_bytes(config, batch, sequence, checkpointing=checkpointing, **policy).total
+    stream = size.stream * batch * sequence * config.d_model
+    block = stream if checkpointing else saved_block_bytes(config, batch, sequence, **policy).total
+    loss = 2 * size.stream  # the loss and its gradient
+    # Autocast's cache holds the bf16 copies until autocast ends; those of matrices are saved too, unless recomputed.
+    cached = 0
+    if size.casts:
+        _, shapes, _ = shapes_of_parts(config)
+        norms = config.norms_per_block * (1 + config.norm_bias) * config.d_model
+        biases = sum(shape[0] for shape in shapes if len(shape) == 1) - norms
+        cached = 2 * (biases + checkpointing * sum(prod(shape) for shape in shapes if len(shape) == 2))
+    # A block's input is still in the caller's hands; it is one more tensor where the norm kept an fp32 copy instead.
+    copied = activations == "bf16" and config.norm == "rmsnorm" and not checkpointing
+    held = 2 * stream if copied else stream
+    moments = [Moment("embedding", stream)]
+    moments += [Moment(f"block {i + 1} forward", (i + 1) * (block + cached) + held) for i in range(config.layers)]
+    moments.append(Moment("loss", saved + size.stream))
+    for i in range(config.layers, -1, -1):
+        done = config.layers - i
+        stage = "head backward" if i == config.layers else f"block {i + 1} backward"
+        moments.append(Moment(stage, i * block + stream + head + done * block_gradient + loss))
+    moments.append(Moment("backward", all_gradients + size.stream))
+    moments.append(Moment("step", 0))
+    return moments
+
+
+def peak_moments(
+    config: TransformerConfig,
+    batch: int,
+    sequence: int,
+    *,
+    precision: str = "fp32",
+    attention: str = "explicit",
+    checkpointing: bool = False,
+) -> dict[str, int]:
+    """Live bytes, beyond parameters and optimizer state, at the moments of a step that can be its peak.
+
+    "loss": two gradients of the logits beside everything saved; "head backward": the gradient of the head's matrix;
+    "mlp backward" and "attention backward", in the last block or the first (the last to run backward, when all other
+    gradients are there), with the gradients of its wide tensors; "tied embedding": two copies of its gradient;
+    "optimizer step": all gradients and what AdamW needs for one tensor at a time (torch's `foreach=False`).
+    Exact for the paper block in fp32 and bf16 without dropout; for others a tensor or two of one block may be missing.
+    Left out: the MLP of a mixture of experts, whose experts run one by one.
+    """
+    activations, _ = known("training precision", precision, TRAINING_PRECISIONS)
+    size = ACTIVATION_PRECISIONS[activations]
+    policy = {"precision": activations, "attention": attention}
+    gradient = BYTES_OF_PARTS[precision]["gradients"]
+    head, block_gradient, all_gradients = _gradients(config, gradient)
+    saved = saved_activation_bytes(config, batch, sequence, checkpointing=checkpointing, **policy).total
+    block = saved_block_bytes(config, batch, sequence, **policy)
+    tokens, D = batch * sequence, config.d_model
+    stream, row, logits = size.stream * tokens * D, size.matmul * tokens * D, size.stream * tokens * config.vocab
+    table = gradient * config.vocab * D
+    moments = {
+        "loss": saved + 2 * logits + size.stream,
+        "head backward": saved + row + table + size.stream,
+        "optimizer step": all_gradients + size.stream + BYTES_OF_PARTS[precision]["weights"] * _adamw_elements(config),
+    }
+    if config.tied_head:
+        moments["tied embedding"] = all_gradients + 2 * table + 2 * size.stream
+    # Before the backward pass of block i: the blocks below it and the gradients above. Linear in i: an end is the peak.
+    each = stream if checkpointing else block.total
+    rest = config.layers - 1
+    before = head + stream + 2 * size.stream + max(rest * each, rest * block_gradient)
+    inside = _inside_block(config, block, tokens, size, gradient, block_gradient)
+    return moments | {name: before + value for name, value in inside.items()}
+
+
+def _inside_block(config, block, tokens, size, gradient, block_gradient) -> dict[str, int]:
+    """The two moments of one block's backward pass: what it still keeps, its gradients so far, temporary tensors."""
+    c, row = config, size.matmul * tokens * config.d_model
+    moments = {}
+    if not c.experts:
+        hidden = size.matmul * tokens * c.d_ff
+        down = gradient * (c.d_ff + (c.bias == "all")) * c.d_model
+        # Gone: the down projection's input. New: its gradient, and those of the tensors that made it.
+        moments["mlp backward"] = block.total + down + (2 if c.mlp == "swiglu" else 1) * hidden
+    inputs = (c.d_model + (c.bias != "none")) * (c.query_width + 2 * c.kv_width)
+    still_missing = gradient * (inputs + (1 + c.norm_bias) * c.d_model)
+    kept = sum(block[name] for name in ("attention norm", "query, key, value inputs", "query", "key", "value"))
+    done = block_gradient - still_missing + kept
+    pairs = block.get("softmax output", 0)
+    if pairs:
+        masks = block.get("weights' dropout mask", 0) + block.get("dropped weights", 0)
+        # The gradient of the weights, then that of the scores; value and its side are gone by then.
+        moments["attention backward"] = done + pairs + max(block["value"] + row + pairs + masks, 2 * pairs)
+    else:
+        gradients = block["query"] + block["key"] + block["value"]
+        moments["attention backward"] = done + block["logsumexp"] + 2 * block["attention output's input"] + gradients
+    return moments
+
+
+def _adamw_elements(config: TransformerConfig) -> int:
+    """Elements that AdamW needs for a moment: two tensors as large as one parameter, beside one as large as the last."""
+    first, block, last = shapes_of_parts(config)
+    order = [prod(shape) for shape in (*first, *block, *block[: 1 if config.layers > 1 else 0], *last)]
+    return max(2 * now + before for before, now in zip([0, *order], order, strict=False))
+
+
+def step_peak(
+    config: TransformerConfig,
+    batch: int,
+    sequence: int,
+    *,
+    precision: str = "fp32",
+    optimizer: str = "adamw",
+    attention: str = "explicit",
+    checkpointing: bool = False,
+) -> Breakdown:
+    """What is alive at the peak of a training step whose old gradients are freed: parameters, state, and the rest.
+
+    The last component is named after its moment, see `peak_moments`. Less than the four buckets together when gradients
+    and activations take turns; more when the temporary tensors of one moment are larger than all gradients.
+    """
+    policy = {"precision": precision, "attention": attention, "checkpointing": checkpointing}
+    buckets = training_memory(config, batch, sequence, optimizer=optimizer, **policy)
+    lasting = {name: buckets[name] for name in buckets if name not in ("gradients", "activations")}
+    moments = peak_moments(config, batch, sequence, **policy)
+    moment = max(moments, key=moments.get)
+    return Breakdown({**lasting, f"alive at the peak: {moment}": moments[moment]}, unit="bytes")

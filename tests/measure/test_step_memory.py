@@ -1,0 +1,56 @@
+import pytest
+import torch
+from torch import nn
+
+from cs336kit.measure import step_memory
+
+
+class Stack(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Linear(8, 8, bias=False) for _ in range(2))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x).exp()
+        return x.sum()
+
+
+def test_stages_come_in_the_order_of_the_step_and_end_at_nothing():
+    model, x = Stack(), torch.randn(4, 8, requires_grad=True)
+    result = step_memory(model, lambda: model(x), torch.optim.SGD(model.parameters()))
+    names = [name for name, _, _ in result.stages]
+    assert names == [
+        "embedding",
+        "block 1 forward",
+        "block 2 forward",
+        "loss",
+        "head backward",
+        "block 2 backward",
+        "block 1 backward",
+        "backward",
+        "step",
+    ]
+    live = {name: size for name, size, _ in result.stages}
+    # A product of (4, 8) by (8, 8), and an exponential that autograd keeps; then a loss of 4 bytes.
+    assert live["embedding"] == 0 and live["block 1 forward"] == 128 and live["block 2 forward"] == 2 * 128
+    assert live["loss"] == 2 * 128 + 4
+    assert live["backward"] == 2 * 256 + 128 + 4
+    assert live["step"] == 128
+    assert result.peak_bytes >= max(live.values())
+    assert all(result.points[index].live_bytes >= 0 for _, _, index in result.stages)
+    assert isinstance(result.peak_operator, str)
+
+
+def test_old_gradients_are_refused():
+    model, x = Stack(), torch.randn(4, 8)
+    model(x).backward()
+    with pytest.raises(ValueError, match="zero_grad"):
+        step_memory(model, lambda: model(x), torch.optim.SGD(model.parameters()))
+
+
+def test_the_hooks_are_removed_when_the_loss_fails():
+    model = Stack()
+    with pytest.raises(ZeroDivisionError):
+        step_memory(model, lambda: 1 / 0, torch.optim.SGD(model.parameters()))
+    assert not any(block._forward_hooks or block._forward_pre_hooks for block in model.blocks)

@@ -1,0 +1,98 @@
+import contextlib
+import dataclasses
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cs336kit import build, measure
+from cs336kit.predict import TransformerConfig, peak_moments, step_peak, step_timeline, training_memory
+
+GPT = TransformerConfig(layers=3, d_model=64, heads=8, vocab=50, context=96)
+LLAMA = dataclasses.replace(
+    GPT,
+    kv_heads=2,
+    d_ff=172,
+    mlp="swiglu",
+    norm="rmsnorm",
+    norm_bias=False,
+    positions="rope",
+    bias="none",
+    tied_head=False,
+)
+POLICIES = list(itertools.product(("explicit", "sdpa"), (False, True)))
+
+
+def step(config, batch, sequence, *, precision="fp32", attention="explicit", checkpointing=False):
+    model = build.DecoderOnly(config, attention=attention, checkpointing=checkpointing)
+    if precision == "bf16":
+        model = model.bfloat16()
+    tokens = torch.randint(config.vocab, (batch, sequence))
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+
+    def loss():
+        policy = torch.autocast("cpu", torch.bfloat16) if precision == "autocast" else contextlib.nullcontext()
+        with policy:
+            return F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
+
+    loss().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return measure.step_memory(model, loss, optimizer)
+
+
+@pytest.mark.parametrize("config", [GPT, LLAMA], ids=["gpt", "llama"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "autocast"])
+def test_every_border_of_the_step_to_the_byte(config, precision):
+    for attention, checkpointing in POLICIES:
+        policy = {"precision": precision, "attention": attention, "checkpointing": checkpointing}
+        measured = [(stage, live) for stage, live, _ in step(config, 2, 24, **policy).stages]
+        assert measured == step_timeline(config, 2, 24, **policy)
+
+
+@pytest.mark.parametrize("config", [GPT, LLAMA], ids=["gpt", "llama"])
+@pytest.mark.parametrize(("vocab", "batch", "sequence"), [(50, 2, 16), (50, 2, 96), (2000, 2, 96), (3000, 1, 8)])
+def test_the_peak_in_fp32_to_the_byte_and_its_moment(config, vocab, batch, sequence):
+    config = dataclasses.replace(config, vocab=vocab)
+    for attention, checkpointing in POLICIES:
+        policy = {"attention": attention, "checkpointing": checkpointing}
+        assert step(config, batch, sequence, **policy).peak_bytes == max(
+            peak_moments(config, batch, sequence, **policy).values()
+        )
+
+
+@pytest.mark.parametrize("config", [GPT, LLAMA], ids=["gpt", "llama"])
+@pytest.mark.parametrize("precision", ["bf16", "autocast"])
+def test_the_peak_in_other_precisions_within_three_per_cent_or_a_tensor_of_the_norm(config, precision):
+    for attention, checkpointing in POLICIES:
+        policy = {"precision": precision, "attention": attention, "checkpointing": checkpointing}
+        measured = step(config, 2, 96, **policy).peak_bytes
+        predicted = max(peak_moments(config, 2, 96, **policy).values())
+        fp32_tensor = 4 * 2 * 96 * 64
+        assert abs(measured - predicted) <= max(0.03 * measured, 3 * fp32_tensor)
+
+
+def test_large_vocabularies_peak_at_the_loss():
+    config = dataclasses.replace(GPT, vocab=2000)
+    for precision, (attention, checkpointing) in itertools.product(("fp32", "bf16", "autocast"), POLICIES):
+        policy = {"precision": precision, "attention": attention, "checkpointing": checkpointing}
+        moments = peak_moments(config, 2, 96, **policy)
+        assert max(moments, key=moments.get) == "loss"
+        assert step(config, 2, 96, **policy).peak_bytes == moments["loss"]
+
+
+def test_the_peak_names_its_moment_and_adds_what_lasts():
+    peak = step_peak(GPT, 2, 96, attention="explicit")
+    buckets = training_memory(GPT, 2, 96)
+    assert list(peak) == ["parameters", "optimizer state", "alive at the peak: attention backward"]
+    assert peak["optimizer state"] == buckets["optimizer state"]
+    mixed = step_peak(GPT, 2, 96, precision="mixed")
+    assert "master weights" in mixed
+
+
+def test_one_layer_has_no_blocks_below():
+    config = dataclasses.replace(GPT, layers=1)
+    stages = [stage for stage, _ in step_timeline(config, 2, 8)]
+    assert stages == ["embedding", "block 1 forward", "loss", "head backward", "block 1 backward", "backward", "step"]
+    assert [(stage, live) for stage, live, _ in step(config, 2, 8).stages] == step_timeline(config, 2, 8)
