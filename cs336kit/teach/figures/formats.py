@@ -41,7 +41,7 @@ def ranges(formats: Mapping[str, tuple[int, int, int, int]], *, alt: str) -> Fig
     left.set(xlabel="power of two: range", xlim=(min(lowest) - 42, max(largest) + 42))
     left.invert_yaxis()
     left.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
-    right.barh(rows, fraction, color=COLORS[3], hatch=HATCHES[2], edgecolor="white")
+    right.barh(rows, fraction, color=COLORS[3], hatch=HATCHES[4], edgecolor="white")
     right.set(xlabel="fraction bits: precision", xlim=(0, max(fraction) * 1.2))
     return show(figure, alt=alt)
 
