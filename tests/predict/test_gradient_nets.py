@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
-from cs336kit import predict
+from cs336kit import build, measure, predict
 
 aten = torch.ops.aten
 # torch's counter has no entry for the fused attention kernel of the CPU.
@@ -180,3 +180,47 @@ def test_experts_and_parallel_blocks_are_refused():
         predict.decoder_block(experts, batch=1, sequence=2)
     with pytest.raises(ValueError, match="two norms"):
         predict.decoder_block(parallel, batch=1, sequence=2)
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+@pytest.mark.parametrize("attention", ["explicit", "sdpa"])
+@pytest.mark.parametrize("name", ["GPT-2", "Llama"])
+def test_the_courses_own_models(name, attention, checkpointed):
+    config, kind = (GPT2, build.DecoderOnly) if name == "GPT-2" else (LLAMA, build.Llama)
+    model = kind(config, attention=attention, checkpointing=checkpointed)
+    tokens = torch.zeros(B, S, dtype=torch.int64)
+    counted = measure.flops(lambda: model(tokens).sum().backward(), by="pass")
+    steps, blocks = predict.decoder(config, batch=B, sequence=S, attention=attention)
+    cost = predict.gradient_flops(steps, checkpoint=blocks if checkpointed else ())
+    assert (cost.forward, cost.backward) == (counted["forward"], counted["backward"])
+    options = {"batch": B, "sequence": S, "attention": attention, "checkpointing": checkpointed}
+    assert cost.total == predict.training_flops(config, **options).total
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama-2-7b", "llama-3-8b"])
+def test_real_configurations_agree_with_the_count_by_component(name):
+    config = predict.MODELS[name]
+    steps, _ = predict.decoder(config, batch=2, sequence=512, attention="explicit")
+    assert predict.gradient_flops(steps).total == predict.training_flops(config, batch=2, sequence=512).total
+
+
+@pytest.mark.parametrize("trained", ["attention.query", "mlp", "blocks.1", "norm1", "embedding"])
+@pytest.mark.parametrize("kind", [build.DecoderOnly, build.Llama])
+def test_the_courses_own_models_with_frozen_parameters(kind, trained):
+    config = GPT2 if kind is build.DecoderOnly else LLAMA
+    model = kind(config, attention="explicit")
+    ours = {"query": "w_q", "key": "w_k", "value": "w_v", "output": "w_o", "gate": "w_gate", "up": "w_up"} | {
+        "down": "w_down", "norm1": "norm1", "norm2": "norm2", "final_norm": "norm", "head": "head",
+        "positions": "positions", "embedding": "embedding",
+    }  # fmt: skip
+    steps, _ = predict.decoder(config, batch=B, sequence=S, attention="explicit")
+    frozen = set(predict.leaves(steps))
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(trained in name)
+        parts = name.split(".")
+        if trained in name:
+            frozen.discard((f"{parts[1]}." if parts[0] == "blocks" else "") + ours[parts[-2]])
+    tokens = torch.zeros(B, S, dtype=torch.int64)
+    counted = measure.flops(lambda: model(tokens).sum().backward(), by="pass")
+    cost = predict.gradient_flops(steps, frozen=frozen)
+    assert (cost.forward, cost.backward) == (counted["forward"], counted["backward"])

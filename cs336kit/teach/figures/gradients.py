@@ -20,8 +20,8 @@ def difference_errors(steps, errors: dict, *, best: dict, alt: str) -> Figure:
     return show(figure, alt=alt)
 
 
-def cost_bars(costs: dict, *, alt: str, unit: str = "forward passes") -> Figure:
-    """Stacked horizontal bars, one per way to train: forward, gradients and recomputation, relative to one forward.
+def cost_bars(costs: dict, *, alt: str) -> Figure:
+    """Stacked horizontal bars, one per way to train: forward, gradients and recomputation, in forwards of the first way.
 
     costs: label → predict.GradientFlops. Recomputation is split off from the gradients.
     """
@@ -31,16 +31,17 @@ def cost_bars(costs: dict, *, alt: str, unit: str = "forward passes") -> Figure:
         "gradients of weights and activations": lambda c: c.model_flops - c.forward,
         "computed again": lambda c: c.total - c.model_flops,
     }
+    one = next(iter(costs.values())).forward
     left = [0.0] * len(costs)
     for i, (label, part) in enumerate(parts.items()):
-        width = [part(cost) / cost.forward for cost in costs.values()]
+        width = [part(cost) / one for cost in costs.values()]
         bars = ax.barh(range(len(costs)), width, left=left, color=COLORS[i], hatch=HATCHES[i], label=label, height=0.62)
         bars_text = [f"{w:.2f}" if w > 0.12 else "" for w in width]
         ax.bar_label(bars, bars_text, label_type="center", fontsize=11, bbox={"fc": "white", "ec": "none", "pad": 1})
         left = [a + b for a, b in zip(left, width, strict=True)]
     ax.set_yticks(range(len(costs)), list(costs))
     ax.invert_yaxis()
-    ax.set_xlabel(f"FLOPs in units of {unit}")
+    ax.set(xlabel="FLOPs of a step, in forward passes of the first row", xlim=(0, 1.03 * max(left)))
     ax.grid(axis="y", visible=False)
     figure.legend(loc="outside upper center", ncols=3, fontsize=11)
     return show(figure, alt=alt)
