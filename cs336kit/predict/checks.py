@@ -9,6 +9,8 @@ T = TypeVar("T")
 
 
 def _integer(name: str, value: object, *, minimum: int, allowed: str) -> int:
+    if type(value) is int and value >= minimum:  # the usual case, without asking an abstract class
+        return value
     if isinstance(value, bool) or not isinstance(value, Integral):
         advice = ""
         if isinstance(value, float) and value.is_integer():
