@@ -188,58 +188,7 @@ _FLOPS = Exercise(
     checked="GPT-2 and GPT-3, and a toy whose F is not 4D; full and causal.",
 )
 
-# --- 13.4: how wide is a SwiGLU? -------------------------------------------------------------------------------------
-
-
-def swiglu_width(d_model, multiple):
-    return -(-8 * d_model // (3 * multiple)) * multiple
-
-
-_SWIGLU = Exercise(
-    id="13.4",
-    reference=swiglu_width,
-    cases=lambda: [
-        Case((4096, 256), label="Llama-2 7B"),
-        Case((5120, 256), label="Llama-2 13B"),
-        Case((768, 64), label="D = 768 in steps of 64, where 8D/3 fits"),
-        Case((640, 1), label="D = 640 in steps of 1"),
-    ],
-    mistakes=(
-        Mistake(
-            lambda D, m: 8 * D // (3 * m) * m,
-            "You rounded down: for {case} you returned {given}, which has fewer weights than the GELU MLP. Round up.",
-        ),
-        Mistake(
-            lambda D, m: round(8 * D / (3 * m)) * m,
-            "You rounded to the nearest multiple: for {case} you returned {given}. Round up.",
-        ),
-        Mistake(
-            lambda D, m: 4 * D,
-            "4D is the width of the GELU MLP: for {case} you returned {given}. With three matrices that is half as many "
-            "weights again.",
-        ),
-        Mistake(
-            lambda D, m: -(-8 * D // 3),
-            "The multiple is missing: for {case} you returned {given}. Round up to the next multiple.",
-        ),
-        Mistake(
-            lambda D, m: -(-2 * D // (3 * m)) * m,
-            "You took two thirds of D: for {case} you returned {given}. It is two thirds of 4D.",
-        ),
-        Mistake(
-            lambda D, m: 8 * D / 3,
-            "This is 8D/3 as it comes: for {case} you returned {given}. A width is a whole number, and a multiple.",
-        ),
-    ),
-    hints=(
-        "How many weights does a GELU MLP with F = 4D have, and how many a SwiGLU of width F?",
-        "8D² = 3DF gives F. Then round up to the next multiple; negative floor division rounds up in Python.",
-        "return -(-___ * d_model // (___ * multiple)) * multiple",
-    ),
-    checked="Llama-2 7B (11,008) and 13B (13,824), and widths where 8D/3 fits or leaves a remainder.",
-)
-
-# --- 13.5: a mixture of experts --------------------------------------------------------------------------------------
+# --- 13.4: a mixture of experts --------------------------------------------------------------------------------------
 
 
 def mixture(d_model, d_ff, experts, experts_per_token):
@@ -249,7 +198,7 @@ def mixture(d_model, d_ff, experts, experts_per_token):
 
 
 _MIXTURE = Exercise(
-    id="13.5",
+    id="13.4",
     reference=mixture,
     cases=lambda: [
         Case((4096, 14336, 8, 2), label="Mixtral 8x7B"),
@@ -295,7 +244,7 @@ _MIXTURE = Exercise(
     checked="Mixtral 8x7B and 8x22B, 16 experts with one per token, 4 experts with three.",
 )
 
-# --- 13.6: the context at which attention matters --------------------------------------------------------------------
+# --- 13.5: the context at which attention matters --------------------------------------------------------------------
 
 
 def context_for_share(layers, d_model, d_ff, vocab, share):
@@ -304,7 +253,7 @@ def context_for_share(layers, d_model, d_ff, vocab, share):
 
 
 _SHARE = Exercise(
-    id="13.6",
+    id="13.5",
     reference=context_for_share,
     cases=lambda: [
         Case((12, 768, 3072, 50257, 0.1), label="10 % of GPT-2"),
@@ -345,4 +294,4 @@ _SHARE = Exercise(
     checked="10 % of GPT-2, half of GPT-3 and 2 % of GPT-3.",
 )
 
-EXERCISES = (_ATTENTION, _GPT2, _FLOPS, _SWIGLU, _MIXTURE, _SHARE)
+EXERCISES = (_ATTENTION, _GPT2, _FLOPS, _MIXTURE, _SHARE)

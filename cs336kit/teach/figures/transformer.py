@@ -68,7 +68,7 @@ def estimate_errors(
     for name, line in errors.items():
         ax.plot(contexts, line, label=name)
     ax.set_xscale("log", base=2)
-    ticks = list(contexts)[:: max(1, len(contexts) // 6)]
+    ticks = list(contexts)[:: -(-len(contexts) // 5)]
     ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     ax.minorticks_off()
     ax.set(xlabel="sequence length S (tokens)", ylabel="error of the estimate (%)")
