@@ -11,7 +11,7 @@ class Scalar:
 
     `parents` are those numbers and `slopes` the local derivatives, one per parent, taken while computing forward.
     As in PyTorch, gradients of leaves add up over several calls of `backward`; set `grad = 0.0` in between.
-    Left out: tensors, second derivatives, freeing the graph. Source: Baydin et al. (2018), section 3.2.
+    Left out: tensors, infinities, second derivatives, freeing the graph. Source: Baydin et al. (2018), section 3.2.
     """
 
     def __init__(self, value, *, parents=(), slopes=(), operation="leaf", name=""):
@@ -67,7 +67,7 @@ class Scalar:
         return Scalar(max(self.value, 0.0), parents=(self,), slopes=(float(self.value > 0),), operation="relu")
 
     def sigmoid(self):
-        result = 1 / (1 + math.exp(-self.value)) if self.value > -700 else 0.0
+        result = 1 / (1 + math.exp(-self.value)) if self.value > -700 else 0.0  # exp overflows above 709
         return Scalar(result, parents=(self,), slopes=(result * (1 - result),), operation="sigmoid")
 
     def __neg__(self):

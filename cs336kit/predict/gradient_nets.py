@@ -37,7 +37,7 @@ def with_lora(steps: Sequence[Step], *, rank: int, targets: Iterable[str] | None
     positive_int("rank", rank)
     computed = {step.output for step in steps}
     weights = {s.right: s for s in steps if isinstance(s, Matmul) and s.right not in computed}
-    chosen = set(weights) if targets is None else set(targets)
+    chosen = set(weights) if targets is None else {targets} if isinstance(targets, str) else set(targets)
     for name in sorted(chosen):
         known("weight in targets", name, weights)
     result: list[Step] = []

@@ -220,6 +220,10 @@ def _repeated(steps, needs, checkpoint, early_stop) -> set[str]:
     """The outputs of the products that checkpointed segments compute again."""
     known_steps, taken, repeated = set(steps), set(), set()
     for segment in checkpoint:
+        if isinstance(segment, Step):
+            raise ValueError(
+                "checkpoint is a list of segments, each a slice of the steps: checkpoint=[net[:2], net[2:]]."
+            )
         for step in segment:
             if step not in known_steps or step in taken:
                 problem = "lies in two checkpointed segments" if step in taken else "is not one of the steps"

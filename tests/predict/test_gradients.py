@@ -131,6 +131,12 @@ def test_lora_trains_without_the_weight_gradients():
     assert cost.by_tensor["x"] == 2 * 10 * 64 * 64 + 2 * 10 * 64 * 2
 
 
+def test_one_name_may_stand_without_a_list():
+    net = predict.linear_net((4, 4, 4), batch=2)
+    assert predict.gradient_flops(net, frozen="w1") == predict.gradient_flops(net, frozen=["w1"])
+    assert predict.with_lora(net, rank=1, targets="w2") == predict.with_lora(net, rank=1, targets=["w2"])
+
+
 def test_utilization_counts_the_model_or_the_hardware():
     net = predict.linear_net((8, 8, 8), batch=8, activation=True)
     cost = predict.gradient_flops(net, checkpoint=[net])
@@ -161,6 +167,7 @@ def test_the_table_names_every_product():
         (lambda net: predict.gradient_flops([*net, net[0]]), r"h1 is computed twice"),
         (lambda net: predict.gradient_flops(net, checkpoint=[net, net[:1]]), r"h1 lies in two checkpointed segments"),
         (lambda net: predict.gradient_flops(net[:1], checkpoint=[net]), r"h2 is not one of the steps"),
+        (lambda net: predict.gradient_flops(net, checkpoint=net), r"each a slice of the steps"),
         (lambda net: predict.linear_net((4,), batch=2), r"at least two widths"),
         (lambda net: predict.linear_net((4, 0), batch=2), r"columns of h1 = x @ w1 must be a positive whole"),
         (lambda net: predict.linear_net((4, 4), batch=2.0), r"rows of h1"),

@@ -50,8 +50,8 @@ _REGRESSION = Exercise(
         ),
     ),
     hints=(
-        "Which factors lie on the way from L back to w0, and which one more on the way to w1?",
-        "z.grad = dL/dz. Both w0 and u reach z through sums only, so their gradients equal z.grad.",
+        "Which factors lie on the way from the loss back to w0, and which one more on the way to w1?",
+        "z.grad = dloss/dz. Both w0 and u reach z through sums only, so their gradients equal z.grad.",
         "z = w0 + w1*x - y; w0.grad = 2*z; w1.grad = w0.grad times du/dw1, and u = w1*x.",
     ),
     checked="five points, with a zero residual, x = 0 and negative numbers among them.",
@@ -81,7 +81,7 @@ _FAN_OUT = Exercise(
         ),
         Mistake(
             lambda x: 3 + 2 * x * x,
-            "For {case} you returned {given}: that is dL/dy. One more step back: multiply by dy/dx = 2x.",
+            "For {case} you returned {given}: that is dloss/dy. One more step back: multiply by dy/dx = 2x.",
         ),
         Mistake(
             lambda x: 3 * 2 * x * x * 2 * x,
@@ -93,8 +93,8 @@ _FAN_OUT = Exercise(
         ),
     ),
     hints=(
-        "How many ways lead from L back to y?",
-        "y.grad is a sum of two products, one per branch: dL/du·du/dy + dL/dv·dv/dy.",
+        "How many ways lead from the loss back to y?",
+        "y.grad is a sum of two products, one per branch: dloss/du·du/dy + dloss/dv·dv/dy.",
         "y.grad = 1*3 + 1*(2*y); then x.grad = y.grad * (the derivative of x²).",
     ),
     checked="five values of x, negative and zero among them.",
@@ -151,7 +151,7 @@ _BACKWARD = Exercise(
     id="06.3",
     reference=backward,
     cases=lambda: [
-        Case(([[], [(0, 6.0)], [(1, 2.0)]],), label="the chain y = x², L = 2y at x = 3"),
+        Case(([[], [(0, 6.0)], [(1, 2.0)]],), label="the chain y = x², loss = 2y at x = 3"),
         Case(([[], [(0, 3.0)], [(0, 14.0)], [(1, 1.0), (2, 1.0)]],), label="a fan-out with two branches"),
         Case(([[], [(0, 5.0), (0, 5.0)]],), label="x·x, one parent twice"),
         Case(
