@@ -144,7 +144,8 @@ def saved_activation_bytes(
     `precision`: "fp32", "bf16" (a bf16 model), or "autocast" (torch.autocast to bf16 over fp32 weights, whose bf16
     copies are kept too). `attention`: "explicit" (softmax written out) or "sdpa" (torch's fused function).
     `checkpointing`: keep only each block's input (torch.utils.checkpoint, use_reentrant=False).
-    Convention: every storage once, 0 bytes off `build.DecoderOnly` and `build.Llama` with F.cross_entropy on a CPU.
+    Convention: every storage once, 0 bytes off `build.DecoderOnly` and `build.Llama` on a CPU; the loss is torch's
+    F.cross_entropy of fp32 logits (`build.cross_entropy` keeps 4 bytes less, bf16 logits half of its part).
     Grouped heads are not expanded; with dropout above 0 each of its three places in a block counts (a mask as wide as
     its input). A mixture of experts drops no token. On CUDA dropout masks take one byte, and the softmax works in fp32
     under autocast. Left out: parameters, buffers, token ids, the logits, temporary tensors, allocator rounding.
@@ -161,8 +162,8 @@ def saved_activation_bytes(
     parts["head's input"] = size.matmul * tokens * c.d_model
     if size.casts:
         parts["bf16 copy of head"] = 2 * c.d_model * c.vocab
-    # Log-probabilities, and one number for the mean; autocast takes the loss in fp32.
-    parts["cross-entropy"] = size.stream * (tokens * c.vocab + 1)
+    # Log-probabilities in fp32, and one number for the mean.
+    parts["cross-entropy"] = 4 * (tokens * c.vocab + 1)
     return Breakdown(parts, unit="bytes")
 
 

@@ -11,6 +11,9 @@ from cs336kit.predict.parameters import parameters, shapes_of_parts
 from cs336kit.predict.training_memory import TRAINING_PRECISIONS, training_memory
 from cs336kit.predict.transformer import TransformerConfig
 
+#: The loss is one fp32 number, whatever the precision of the model.
+_LOSS = 4
+
 
 class Moment(NamedTuple):
     """A stage of the step and the bytes alive at its end, beyond parameters and optimizer state."""
@@ -50,7 +53,7 @@ def step_timeline(
     saved = saved_activation_bytes(config, batch, sequence, checkpointing=checkpointing, **policy).total
     stream = size.stream * batch * sequence * config.d_model
     block = stream if checkpointing else saved_block_bytes(config, batch, sequence, **policy).total
-    loss = 2 * size.stream  # the loss and its gradient
+    loss = 2 * _LOSS  # the loss and its gradient
     # Autocast's cache holds the bf16 copies until autocast ends; those of matrices are saved too, unless recomputed.
     cached = 0
     if size.casts:
@@ -63,12 +66,12 @@ def step_timeline(
     held = 2 * stream if copied else stream
     moments = [Moment("embedding", stream)]
     moments += [Moment(f"block {i + 1} forward", (i + 1) * (block + cached) + held) for i in range(config.layers)]
-    moments.append(Moment("loss", saved + size.stream))
+    moments.append(Moment("loss", saved + _LOSS))
     for i in range(config.layers, -1, -1):
         done = config.layers - i
         stage = "head backward" if i == config.layers else f"block {i + 1} backward"
         moments.append(Moment(stage, i * block + stream + head + done * block_gradient + loss))
-    moments.append(Moment("backward", all_gradients + size.stream))
+    moments.append(Moment("backward", all_gradients + _LOSS))
     moments.append(Moment("step", 0))
     return moments
 
@@ -99,19 +102,19 @@ def peak_moments(
     saved = saved_activation_bytes(config, batch, sequence, checkpointing=checkpointing, **policy).total
     block = saved_block_bytes(config, batch, sequence, **policy)
     tokens, D = batch * sequence, config.d_model
-    stream, row, logits = size.stream * tokens * D, size.matmul * tokens * D, size.stream * tokens * config.vocab
+    stream, row, pairs = size.stream * tokens * D, size.matmul * tokens * D, tokens * config.vocab
     table = gradient * config.vocab * D
     moments = {
-        "loss": saved + 2 * logits + size.stream,
-        "head backward": saved + row + table + size.stream,
-        "optimizer step": all_gradients + size.stream + BYTES_OF_PARTS[precision]["weights"] * _adamw_elements(config),
+        "loss": saved + 2 * 4 * pairs + _LOSS,
+        "head backward": saved + (size.matmul - 4) * pairs + row + table + _LOSS,
+        "optimizer step": all_gradients + _LOSS + BYTES_OF_PARTS[precision]["weights"] * _adamw_elements(config),
     }
     if config.tied_head:
-        moments["tied embedding"] = all_gradients + 2 * table + 2 * size.stream
+        moments["tied embedding"] = all_gradients + 2 * table + 2 * _LOSS
     # Before the backward pass of block i: the blocks below it and the gradients above. Linear in i: an end is the peak.
     each = stream if checkpointing else block.total
     rest = config.layers - 1
-    before = head + stream + 2 * size.stream + max(rest * each, rest * block_gradient)
+    before = head + stream + 2 * _LOSS + max(rest * each, rest * block_gradient)
     inside = _inside_block(config, block, tokens, size, gradient, block_gradient)
     return moments | {name: before + value for name, value in inside.items()}
 

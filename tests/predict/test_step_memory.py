@@ -34,7 +34,7 @@ def step(config, batch, sequence, *, precision="fp32", attention="explicit", che
     def loss():
         policy = torch.autocast("cpu", torch.bfloat16) if precision == "autocast" else contextlib.nullcontext()
         with policy:
-            return F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
+            return F.cross_entropy(model(tokens).flatten(0, 1).float(), tokens.flatten())
 
     loss().backward()
     optimizer.step()
