@@ -13,9 +13,7 @@ def trajectories(
 ) -> Figure:
     """Paths of optimizers, one panel each, on the contours of ½(a·x² + b·y²) with curvatures (a, b)."""
     rows = -(-len(paths) // 3)
-    figure, plots = axes(
-        rows, min(3, len(paths)), width=10.5, height=2.9 * rows, squeeze=False, sharex=True, sharey=True
-    )
+    figure, plots = axes(rows, min(3, len(paths)), width=9, height=2.7 * rows, squeeze=False, sharex=True, sharey=True)
     a, b = curvatures
     turns = [2 * math.pi * k / 60 for k in range(61)]
     for number, (ax, (name, path)) in enumerate(zip(plots.flat, paths.items(), strict=False)):
@@ -43,7 +41,7 @@ def trajectories(
 def step_sizes(
     steps: Sequence[int], series: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, alt: str
 ) -> Figure:
-    """Length of each step in units of the learning rate over the step number, both axes logarithmic.
+    """Length of each step in units of the learning rate over the step number (logarithmic).
 
     series: name → (predicted, measured) at each of `steps`.
     """
@@ -51,14 +49,15 @@ def step_sizes(
     for number, (name, (predicted, measured)) in enumerate(series.items()):
         ax.plot(steps, predicted, color=COLORS[number], marker="", label=f"{name}, predicted")
         ax.plot(steps, measured, color=COLORS[number], linestyle="", marker=_MARKERS[number], label="measured")
-    ax.set(xscale="log", yscale="log", xlabel="step t", ylabel="|update| ÷ learning rate")
-    ax.legend(loc="center right")
+    ax.set(xscale="log", xlabel="step t", ylabel="|update| ÷ learning rate")
+    ax.set_ylim(bottom=0)
+    ax.legend(loc="upper right")
     return show(figure, alt=alt)
 
 
 def state_bars(bytes_per_parameter: Mapping[str, Mapping[str, float]], *, alt: str) -> Figure:
     """Bytes of state per parameter, one group of bars per optimizer; name → dtype → bytes."""
-    figure, ax = axes(width=9.5, height=0.6 + 0.42 * len(bytes_per_parameter))
+    figure, ax = axes(width=8.5, height=0.6 + 0.42 * len(bytes_per_parameter))
     kinds = list(next(iter(bytes_per_parameter.values())))
     height = 0.8 / len(kinds)
     for number, kind in enumerate(kinds):
@@ -69,5 +68,5 @@ def state_bars(bytes_per_parameter: Mapping[str, Mapping[str, float]], *, alt: s
     ax.invert_yaxis()
     ax.grid(axis="y", visible=False)
     ax.set_xlabel("bytes of state per parameter")
-    ax.legend(loc="lower right", title="parameters in")
+    ax.legend(loc="upper right", title="parameters in")
     return show(figure, alt=alt)
