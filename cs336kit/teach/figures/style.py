@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 #: Okabe and Ito's colours (2008), ordered so that neighbours also differ in lightness when printed in grey.
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#56B4E9", "#D55E00", "#CC79A7", "#222222")
 #: A second mark beside colour for bars and areas.
-HATCHES = ("", "//", "..", "xx", "\\\\", "++", "--")
+HATCHES = ("", "//", "||", "xx", "\\\\", "++", "--")
 
 _LINES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
