@@ -136,3 +136,25 @@ def test_in_eval_mode_without_gradients_nothing_is_recomputed():
     model = build.DecoderOnly(PAPER, checkpointing=True)
     with torch.no_grad():
         assert not model(tokens()).requires_grad
+
+
+@pytest.mark.parametrize("config", [PAPER, LLAMA])
+def test_it_learns_a_sequence_by_heart(config):
+    torch.manual_seed(0)
+    model, x = build.DecoderOnly(config), tokens(config)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(60):
+        loss = build.cross_entropy(model(x[:, :-1]), x[:, 1:])
+        optimizer.zero_grad()
+        loss.backward()
+        build.clip_gradients(model.parameters(), max_norm=1.0)
+        optimizer.step()
+    assert loss < 0.3
+
+
+@pytest.mark.parametrize("config", [PAPER, LLAMA])
+def test_it_compiles_as_one_graph(config):
+    model, x = build.DecoderOnly(config, attention="sdpa"), tokens(config)
+    compiled = torch.compile(lambda ids: build.cross_entropy(model(ids), ids), backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), build.cross_entropy(model(x), x))
+    torch._dynamo.reset()
