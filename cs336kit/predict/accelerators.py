@@ -1,12 +1,15 @@
 """What each accelerator promises, cell by cell, with its basis and its source; nothing is guessed."""
 
-import difflib
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date
 from functools import cache
-from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import date
 
 #: Precisions in the order in which tables show them.
 PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
@@ -129,6 +132,7 @@ class Accelerator:
 def _table() -> dict[str, Accelerator]:
     # Read on first use, so that importing predict stays fast.
     import tomllib
+    from pathlib import Path
 
     raw = tomllib.loads(Path(__file__).with_name("accelerators.toml").read_text(encoding="utf-8"))
     sources = {key: Source(**entry) for key, entry in raw.pop("sources").items()}
@@ -173,7 +177,9 @@ def accelerator(name: str) -> Accelerator:
     family = [known for known in table if wanted and known.startswith(wanted + "-")]
     if family:
         raise ValueError(f"{name!r} is sold as {' and '.join(family)}, with different numbers: name one of them.")
-    close = difflib.get_close_matches(wanted, table, n=1)
+    from difflib import get_close_matches
+
+    close = get_close_matches(wanted, table, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     raise ValueError(f"unknown accelerator {name!r}.{hint} Known: {', '.join(table)}. For another one, pass its peak.")
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
 
 from cs336kit.predict.breakdown import Breakdown
 from cs336kit.predict.checks import known, positive_int, positive_number
@@ -138,6 +137,8 @@ class GradientFlops:
         )
 
     def _repr_html_(self) -> str:
+        from html import escape  # only where HTML is shown: importing predict stays fast
+
         headers, rows = self.table()
 
         def line(cells, tag):
