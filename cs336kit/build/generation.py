@@ -39,13 +39,15 @@ def generate(
     temperature: float = 0.0,
     top_k: int | None = None,
     generator: torch.Generator | None = None,
-) -> Int[Tensor, "B S+new_tokens"]:
+) -> Int[Tensor, "B S+{new_tokens}"]:
     """The tokens with `new_tokens` more. With a KV cache each step reads one token, without one the whole text again.
 
     Both give the same tokens, up to rounding between two logits that tie. The model is put into eval mode meanwhile.
     A text that would outgrow the model's context raises ValueError before the first step.
     """
     positive_int("new_tokens", new_tokens)
+    if tokens.shape[1] == 0:
+        raise ValueError("there is no token to continue: give at least one, such as the one that begins a text.")
     longest = tokens.shape[1] + new_tokens - 1
     if longest > model.config.context:
         raise ValueError(

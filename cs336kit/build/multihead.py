@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from cs336kit.build.attention import ATTENTION, attention
 from cs336kit.build.linear import Linear
 from cs336kit.build.positions import rope
-from cs336kit.predict.checks import known, positive_int
+from cs336kit.predict.checks import fraction, known, positive_int
 
 #: Which projections have a bias: (query, key and value; output).
 BIASES = {"all": (True, True), "qkv": (True, False), "none": (False, False)}
@@ -61,16 +61,18 @@ class MultiHeadAttention(nn.Module):
     ):
         super().__init__()
         positive_int("d_model", d_model)
-        self.heads, self.kv_heads = positive_int("heads", heads), positive_int("kv_heads", kv_heads or heads)
+        self.heads = positive_int("heads", heads)
+        self.kv_heads = heads if kv_heads is None else positive_int("kv_heads", kv_heads)
         if heads % self.kv_heads:
             raise ValueError(f"kv_heads={kv_heads} does not divide heads={heads}.")
         if head_dim is None and d_model % heads:
             raise ValueError(f"heads={heads} does not divide d_model={d_model}: change one of them, or give head_dim.")
-        self.head_dim = positive_int("head_dim", head_dim or d_model // heads)
+        self.head_dim = d_model // heads if head_dim is None else positive_int("head_dim", head_dim)
         self.method = method
         known("attention method", method, dict.fromkeys(ATTENTION))
         inner, outer = known("bias", bias, BIASES)
-        self.window, self.dropout = window, dropout
+        self.window = None if window is None else positive_int("window", window)
+        self.dropout = fraction("dropout", dropout, zero=True)
         self.query = Linear(d_model, self.heads * self.head_dim, bias=inner)
         self.key = Linear(d_model, self.kv_heads * self.head_dim, bias=inner)
         self.value = Linear(d_model, self.kv_heads * self.head_dim, bias=inner)

@@ -54,6 +54,8 @@ def test_refuses():
     model, prompt = model_of(PAPER), torch.zeros(1, 4, dtype=torch.long)
     with pytest.raises(ValueError, match="4 tokens and 22 new ones need 25 positions, the model's context has 24"):
         build.generate(model, prompt, new_tokens=22)
+    with pytest.raises(ValueError, match="there is no token to continue"):
+        build.generate(model, prompt[:, :0], new_tokens=2)
     with pytest.raises(ValueError, match="new_tokens must be"):
         build.generate(model, prompt, new_tokens=0)
     with pytest.raises(ValueError, match="temperature must be"):

@@ -83,3 +83,8 @@ def test_refuses():
         build.MultiHeadAttention(8, 3)
     with pytest.raises(ValueError, match=r"unknown bias 'some'. .*Known: all, qkv, none"):
         build.MultiHeadAttention(8, 4, bias="some")
+    for name in ("kv_heads", "head_dim", "window"):
+        with pytest.raises(ValueError, match=f"{name} must be a positive whole number"):
+            build.MultiHeadAttention(8, 4, **{name: 0})
+    with pytest.raises(ValueError, match="dropout must be"):
+        build.MultiHeadAttention(8, 4, dropout=1.5)
