@@ -158,3 +158,17 @@ def test_it_compiles_as_one_graph(config):
     compiled = torch.compile(lambda ids: build.cross_entropy(model(ids), ids), backend="eager", fullgraph=True)
     torch.testing.assert_close(compiled(x), build.cross_entropy(model(x), x))
     torch._dynamo.reset()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and there is none")
+@pytest.mark.parametrize("config", CONFIGS)
+def test_cuda_gives_the_same_logits_and_text(config):
+    model, x = build.DecoderOnly(config).double(), tokens(config)
+    expected, text = model(x), build.generate(model, x[:, :4], new_tokens=6)
+    model.cuda()
+    for attention in ("explicit", "sdpa"):
+        for block in model.blocks:
+            block.attention.method = attention
+        torch.testing.assert_close(model(x.cuda()).cpu(), expected)
+        assert torch.equal(build.generate(model, x[:, :4].cuda(), new_tokens=6).cpu(), text)
