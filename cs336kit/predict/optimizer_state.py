@@ -91,6 +91,12 @@ def _sizes(optimizer, names, shapes, parameters, tensors):
         return dict.fromkeys(names, positive_int("parameters", parameters)), positive_int("tensors", tensors)
     if parameters is not None or tensors is not None:
         raise ValueError("shapes already say how many parameters and tensors there are: leave those two out.")
+    shapes = list(shapes) if isinstance(shapes, Iterable) else [shapes]
+    for shape in shapes:
+        if not isinstance(shape, tuple | list):
+            raise ValueError(
+                f"shapes must be one tuple for each parameter tensor, such as [(4, 3), (4,)], got {shape!r}."
+            )
     shapes = [tuple(non_negative_int("a dimension", size) for size in shape) for shape in shapes]
     if optimizer == "muon" and any(len(shape) != 2 for shape in shapes):
         raise ValueError(f"muon takes matrices only, got shapes {shapes!r}: give the other tensors to AdamW.")

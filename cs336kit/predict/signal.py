@@ -14,7 +14,8 @@ def second_moments(
     Give fan_in for activations; for gradients give fan_out and the second moment at the top, and read from the top down.
     The mean over all draws of W is this at every width, if the weights are independent with a symmetric distribution
     of mean 0; a single draw differs, see `second_moment_spread`. Left out: biases.
-    Errors: ValueError for unknown activations. Source: He et al. 2015, section 2.2; Hanin 2018, theorem 2.
+    Errors: ValueError for unknown activations. Source: He et al. 2015, section 2.2; Hanin 2018
+    (for the gradients of ReLU nets of finite width).
     """
     factor = positive_int("fan", fan) * positive_number("weight_std", weight_std) ** 2
     factor *= _moments(activation, slope)[0]
@@ -27,7 +28,7 @@ def second_moment_spread(layers: int, *, width: int, activation: str = "linear",
 
     √((1 + (k − 1)/width)^layers − 1), with k = E[φ⁴]/E[φ²]² for a standard normal: 3 (linear) or 6 (relu). The mean of
     n nets has 1/√n of it as its relative standard error. Convention: a fixed input, all layers of the same width.
-    Source: Hanin and Nica 2020, "Products of Many Large Random Matrices", section 1 (there for the logarithm).
+    Source: Hanin and Nica 2020, "Products of Many Large Random Matrices and Gradients" (there for the logarithm).
     """
     second, fourth = _moments(activation, slope)
     growth = 1 + (fourth / second**2 - 1) / positive_int("width", width)
@@ -72,6 +73,7 @@ def truncated_std(*, std: float, a: float, b: float, mean: float = 0.0) -> float
 
 def _bounds(std, a, b, mean):
     std = positive_number("std", std)
+    mean, a, b = (_finite(name, value) for name, value in (("mean", mean), ("a", a), ("b", b)))
     if not a < b:
         raise ValueError(f"a={a!r} must be below b={b!r}: give the lower bound first.")
     return (a - mean) / std, (b - mean) / std
@@ -82,5 +84,11 @@ def _moments(activation, slope):
     slopes = {"linear": 1.0, "relu": 0.0, "leaky_relu": slope}
     if activation not in slopes:
         raise ValueError(f"unknown activation {activation!r}. Known: {', '.join(slopes)}.")
-    negative = slopes[activation]
+    negative = _finite("slope", slopes[activation])
     return (1 + negative**2) / 2, 3 * (1 + negative**4) / 2
+
+
+def _finite(name, value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number, got {value!r}.")
+    return value

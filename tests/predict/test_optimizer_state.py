@@ -95,6 +95,8 @@ def test_counts_in_place_of_shapes():
         ({"optimizer": "adam", "parameters": True, "tensors": 1}, "parameters must be a positive whole number"),
         ({"optimizer": "adam", "shapes": SHAPES, "tensors": 3}, "leave those two out"),
         ({"optimizer": "adam", "shapes": [(2, -1)]}, "a dimension must be"),
+        ({"optimizer": "adam", "shapes": 7}, "one tuple for each parameter tensor"),
+        ({"optimizer": "adam", "shapes": [3, 4]}, "such as .* got 3"),
         ({"optimizer": "muon", "shapes": [(3,)]}, "muon takes matrices only"),
         ({"optimizer": "adafactor", "parameters": 9, "tensors": 1}, "keeps state by shape"),
     ],

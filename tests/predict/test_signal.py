@@ -86,6 +86,9 @@ def test_far_tails_do_not_round_to_nothing_too_early():
         (lambda: predict.second_moment_spread(2, width=0), "width must be"),
         (lambda: predict.fraction_cut(std=0.0, a=-1, b=1), "std must be"),
         (lambda: predict.truncated_std(std=1.0, a=1, b=1), "a=1 must be below b=1"),
+        (lambda: predict.fraction_cut(std=1.0, a=-1, b=1, mean=math.nan), "mean must be a finite number, got nan"),
+        (lambda: predict.fraction_cut(std=1.0, a="-1", b=1), "a must be a finite number"),
+        (lambda: predict.second_moment_spread(2, width=4, activation="leaky_relu", slope=math.nan), "slope must be"),
         (lambda: predict.residual_second_moments(1.0, additions=2.5), "additions must be"),
     ],
 )
