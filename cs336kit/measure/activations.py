@@ -107,18 +107,24 @@ class _Watch(TorchFunctionMode):
     def __torch_function__(self, function, types, args=(), kwargs=None):
         for value in args:
             if isinstance(value, torch.nn.Parameter):
-                self.roles[_key(value)] = "parameter"
+                self.own(value, "parameter")
         self.operations.append(getattr(function, "__name__", "operation").strip("_"))
         try:
             return function(*args, **(kwargs or {}))
         finally:
             self.operations.pop()
 
+    def own(self, tensor, role):
+        # The storage is held: a module may convert its parameters while it is watched, and free the old ones.
+        self.roles[_key(tensor)] = role, tensor.untyped_storage()
+
     def enter(self, module, args):
         if not self.modules:
             self.names.update({id(child): name for name, child in module.named_modules()})
-            self.roles.update({_key(buffer): "buffer" for buffer in module.buffers()})
-            self.roles.update({_key(parameter): "parameter" for parameter in module.parameters()})
+            for buffer in module.buffers():
+                self.own(buffer, "buffer")
+            for parameter in module.parameters():
+                self.own(parameter, "parameter")
         self.modules.append(self.names.get(id(module), type(module).__name__))
 
     def leave(self, module, args, output):
@@ -184,8 +190,8 @@ def saved_activation_bytes(function: Callable[[], torch.Tensor], *, without=()) 
             "and call neither backward() nor no_grad() inside"
         )
     for owner in without if isinstance(without, (list, tuple)) else (without,):
-        held = [owner] if isinstance(owner, torch.Tensor) else [*owner.parameters(), *owner.buffers()]
-        watch.roles.update({_key(tensor): "left out" for tensor in held})
+        for tensor in [owner] if isinstance(owner, torch.Tensor) else [*owner.parameters(), *owner.buffers()]:
+            watch.own(tensor, "left out")
     by_storage = {}
     for handle in (reference() for reference in watch.saved):
         if handle is not None:
@@ -193,7 +199,7 @@ def saved_activation_bytes(function: Callable[[], torch.Tensor], *, without=()) 
     tensors = []
     for key, handles in by_storage.items():
         first = handles[0]
-        role = watch.roles.get(key, "activation")
+        role, _ = watch.roles.get(key, ("activation", None))
         if role == "activation" and first.tensor.dtype in (torch.int64, torch.int32):
             role = "indices"
         size = first.tensor.untyped_storage().nbytes()

@@ -84,6 +84,18 @@ def test_loose_parameters_are_recognised_and_frozen_tensors_can_be_left_out():
     assert saved_activation_bytes(lambda: F.linear(x, model.weight.data), without=[model]).total == 0
 
 
+def test_parameters_that_are_replaced_meanwhile_lend_their_address_to_nobody():
+    x = needs_grad(2, 8, 16)
+
+    def converted():
+        model = nn.Sequential(*[nn.Linear(16, 16) for _ in range(8)])
+        model(x)
+        return model.bfloat16()(x.bfloat16())
+
+    for _ in range(5):
+        assert saved_activation_bytes(converted).total == 8 * 2 * 2 * 8 * 16
+
+
 def test_checkpointing_keeps_inputs_and_names_them():
     layer, x = nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 8)), needs_grad(5, 8)
     kept = saved_activation_bytes(lambda: checkpoint(layer, x, use_reentrant=False).exp())

@@ -6,6 +6,7 @@ from cs336kit.teach.figures.gradients import cost_bars, difference_errors
 from cs336kit.teach.figures.graph import computation_graph
 from cs336kit.teach.figures.hardware import live_memory, peaks, roofline, timelines
 from cs336kit.teach.figures.initialization import growth, signal_through_layers, tails
+from cs336kit.teach.figures.memory import saved_against_sequence, saved_parts, step_course
 from cs336kit.teach.figures.napkin import days_against_accelerators, largest_models
 from cs336kit.teach.figures.optimizers import state_bars, step_sizes, trajectories
 from cs336kit.teach.figures.strides import masks, strided
@@ -42,10 +43,13 @@ __all__ = [
     "ranges",
     "roofline",
     "running_sums",
+    "saved_against_sequence",
+    "saved_parts",
     "show",
     "signal_through_layers",
     "spacings",
     "state_bars",
+    "step_course",
     "step_sizes",
     "strided",
     "tails",
