@@ -15,9 +15,10 @@ def days(parameters, tokens, accelerators, sparse_peak, mfu):
 
 def _days_cases():
     return [
+        # An MFU of 0.5 would hide which half is missing, so the case that has it comes second.
+        Case((8e9, 15e12, 384, 1979e12, 0.4), label="8B on 15T tokens"),
         Case((70e9, 15e12, 1024, 1979e12, 0.5), label="70B on 15T tokens"),
-        Case((8e9, 15e12, 512, 1979e12, 0.4), label="8B on 15T tokens"),
-        Case((1.3e9, 26e9, 8, 1979e12, 0.35), label="1.3B on 26B tokens"),
+        Case((1.3e9, 26e9, 8, 624e12, 0.35), label="1.3B on 26B tokens, on A100s"),
     ]
 
 
@@ -30,6 +31,19 @@ _DAYS = Exercise(
             lambda p, n, g, peak, mfu: days(p, n, g, 2 * peak, mfu),
             "You used the sparse peak as it stands: for {case} you returned {given}, half of the days. Training "
             "multiplies dense matrices, and the dense peak is half of the sparse one.",
+        ),
+        Mistake(
+            lambda p, n, g, peak, mfu: days(p, n, g, 4 * peak, mfu),
+            "You doubled the sparse peak: for {case} you returned {given}, a quarter of the days. The dense peak is half "
+            "of the sparse one.",
+        ),
+        Mistake(
+            lambda p, n, g, peak, mfu: days(p, n, g, 1979e12, mfu),
+            "You wrote the peak of an H100 where the argument sparse_peak belongs: for {case} you returned {given}.",
+        ),
+        Mistake(
+            lambda p, n, g, peak, mfu: round(days(p, n, g, peak, mfu)),
+            "You rounded to whole days: for {case} you returned {given}, where {expected} is right.",
         ),
         Mistake(
             lambda p, n, g, peak, mfu: days(p, n, g, peak, mfu) * DAY,
@@ -63,7 +77,7 @@ _DAYS = Exercise(
         "Needed: 6 per parameter and token. Delivered: dense peak × MFU × accelerators × seconds in a day. Divide.",
         "return 6 * parameters * tokens / (sparse_peak / ___ * mfu * accelerators * ___)",
     ),
-    checked="70B on 15T tokens, 8B on 15T tokens and 1.3B on 26B tokens, each from the sparse peak.",
+    checked="70B and 8B on 15T tokens on H100s and 1.3B on 26B tokens on A100s, each from the sparse peak.",
 )
 
 # --- 00.2: gibibytes of an AdamW run ---------------------------------------------------------------------------------
@@ -88,6 +102,14 @@ _GIB = Exercise(
         ),
         Mistake(
             lambda p: 16 * p, "These are bytes: for {case} you returned {given}. Divide by the bytes of one GiB, 2³⁰."
+        ),
+        Mistake(
+            lambda p: 16 * p / 2**20,
+            "These are MiB: for {case} you returned {given}, 1,024 times the GiB.",
+        ),
+        Mistake(
+            lambda p: round(16 * p / 2**30, 2),
+            "You rounded: for {case} you returned {given}, where {expected} is right. Round when you print, not before.",
         ),
         Mistake(
             lambda p: 4 * p / 2**30,
@@ -129,7 +151,8 @@ _LARGEST = Exercise(
     cases=lambda: [
         Case((8, 80, 16, True), label="8 × 80 GB, sharded"),
         Case((8, 80, 16, False), label="8 × 80 GB, replicated"),
-        Case((3, 24, 18, True), label="3 × 24 GB at 18 bytes, sharded"),
+        Case((5, 40, 12, True), label="5 × 40 GB at 12 bytes, sharded"),
+        Case((7, 24, 18, True), label="7 × 24 GB at 18 bytes, sharded"),
         Case((16, 141, 12, False), label="16 × 141 GB at 12 bytes, replicated"),
     ],
     mistakes=(
@@ -157,8 +180,23 @@ _LARGEST = Exercise(
             "parameters themselves, as an int.",
         ),
         Mistake(
-            lambda g, m, b, sharded: math.ceil((g if sharded else 1) * m * 10**9 / b + 0.5),
+            lambda g, m, b, sharded: math.ceil((g if sharded else 1) * m * 10**9 / b),
             "You rounded up: for {case} you returned {given}, and the last parameter does not fit. Round down.",
+        ),
+        Mistake(
+            lambda g, m, b, sharded: round((g if sharded else 1) * m * 10**9 / b),
+            "You rounded to the nearest: for {case} you returned {given}, and the last parameter does not fit. Round "
+            "down.",
+        ),
+        Mistake(
+            lambda g, m, b, sharded: (g if sharded else 1) * m * 10**9 / b,
+            "A part of a parameter cannot be trained: for {case} you returned {given}. Return a whole number, rounded "
+            "down.",
+        ),
+        Mistake(
+            lambda g, m, b, sharded: (g if sharded else 1) * (m * 10**9 // b),
+            "You rounded down on every accelerator and added afterwards: for {case} you returned {given}. Sharded, a "
+            "parameter's bytes may lie on two of them: pool the memory, then divide.",
         ),
     ),
     hints=(
@@ -166,7 +204,8 @@ _LARGEST = Exercise(
         "Multiply the memory by the accelerators only if sharded; divide by the bytes per parameter; round down.",
         "return int((accelerators if ___ else 1) * memory_gb * ___ // bytes_per_parameter)",
     ),
-    checked="8 × 80 GB sharded and replicated, an uneven division, and 16 × 141 GB replicated.",
+    checked="8 × 80 GB sharded and replicated, two divisions that leave a rest, and 16 × 141 GB replicated.",
+    tolerance=0,
 )
 
 # --- 00.4: how many accelerators for a deadline ----------------------------------------------------------------------
@@ -186,6 +225,7 @@ _DEADLINE = Exercise(
     cases=lambda: [
         Case((70e9, 15e12, 90, 989.5e12, 0.5), label="70B on 15T tokens in 90 days"),
         Case((8e9, 15e12, 30, 989.5e12, 0.4), label="8B on 15T tokens in 30 days"),
+        Case((13e9, 1e12, 45, 989.5e12, 0.45), label="13B on 1T tokens in 45 days"),
         Case((1e9, 20e9, 30, 989.5e12, 0.4), label="1B on 20B tokens in 30 days"),
         Case((1e9, 86.4e9, 6, 1e15, 1), label="a deadline that one accelerator meets exactly"),
     ],
@@ -213,6 +253,15 @@ _DEADLINE = Exercise(
             "The MFU is missing: for {case} you returned {given}, as if each ran at its peak.",
         ),
         Mistake(
+            lambda p, n, d, peak, mfu: math.ceil(_exact_share(p, n, d, peak / 2, mfu)),
+            "You halved the peak: for {case} you returned {given}. This time it is the dense one already.",
+        ),
+        Mistake(
+            lambda p, n, d, peak, mfu: math.ceil(_exact_share(p, n, d, peak, mfu) / 3),
+            "This is the forward pass alone: for {case} you returned {given}. Training costs 6 FLOPs for each parameter "
+            "and token.",
+        ),
+        Mistake(
             lambda p, n, d, peak, mfu: math.ceil(_exact_share(p, n, d, peak, mfu) * DAY),
             "Days and seconds are mixed: for {case} you returned {given}, 86,400 times too many. The peak is per second "
             "and the deadline in days.",
@@ -223,7 +272,7 @@ _DEADLINE = Exercise(
         "FLOPs needed ÷ FLOPs that one accelerator delivers before the deadline, rounded up to a whole number.",
         "return math.ceil(6 * parameters * tokens / (peak * mfu * ___ * days))",
     ),
-    checked="three deadlines, and one that is met exactly (where adding one is one too many).",
+    checked="four deadlines, and one that is met exactly (where adding one is one too many).",
 )
 
 # --- 00.5: the largest model that a cluster can hold and train well --------------------------------------------------
@@ -274,6 +323,28 @@ _AFFORDABLE = Exercise(
             "You wrote 20 where the argument tokens_per_parameter belongs: for {case} you returned {given}.",
         ),
         Mistake(
+            lambda g, d, peak, mfu, m, r=20: min(_by_compute(g, d, peak, mfu, r), g * m / 16),
+            "A part of a parameter cannot be trained: for {case} you returned {given}. Return an int, rounded down.",
+        ),
+        Mistake(
+            lambda g, d, peak, mfu, m, r=20: int(min(_by_compute(g, d, peak, 1, r), g * m / 16)),
+            "The MFU is missing: for {case} you returned {given}, as if each ran at its peak.",
+        ),
+        Mistake(
+            lambda g, d, peak, mfu, m, r=20: int(min(_by_compute(g, d, peak / DAY, mfu, r), g * m / 16)),
+            "Days and seconds are mixed: for {case} you returned {given}. The peak is per second: a day has 86,400.",
+        ),
+        Mistake(
+            lambda g, d, peak, mfu, m, r=20: int(min(_by_compute(g, d, peak, mfu, 1), g * m / 16)),
+            "You trained on one token for each parameter: for {case} you returned {given}. With N = ratio × P the FLOPs "
+            "are 6 · ratio · P².",
+        ),
+        Mistake(
+            lambda g, d, peak, mfu, m, r=20: int(min(_by_compute(g, d, peak, mfu, 1 / r), g * m / 16)),
+            "You multiplied by the ratio instead of dividing by it: for {case} you returned {given}. More tokens for "
+            "each parameter leave fewer parameters. Mind the brackets: flops / (6 * ratio).",
+        ),
+        Mistake(
             lambda g, d, peak, mfu, m, r=20: int(min(_by_compute(g, d, peak, mfu, r), m / 16)),
             "You gave it the memory of one accelerator: for {case} you returned {given}. The problem says sharded.",
         ),
@@ -284,7 +355,7 @@ _AFFORDABLE = Exercise(
         "P = math.sqrt(flops / (6 * ___)); return int(min(P, ___ * memory_bytes / 16))",
     ),
     checked="two clusters limited by compute, one by memory, and another ratio of tokens to parameters.",
-    tolerance=1e-6,
+    tolerance=0,
 )
 
 EXERCISES = (_DAYS, _GIB, _LARGEST, _DEADLINE, _AFFORDABLE)

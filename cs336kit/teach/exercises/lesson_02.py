@@ -24,6 +24,15 @@ _STRIDES = Exercise(
             "These are bytes: for {case} you returned {given}. NumPy counts strides in bytes, torch in elements.",
         ),
         Mistake(
+            lambda shape: tuple(8 * step for step in strides_of(shape)),
+            "These are bytes of 8-byte elements: for {case} you returned {given}. Torch counts strides in elements.",
+        ),
+        Mistake(
+            lambda shape: strides_of(shape) or (1,),
+            "A tensor without axes has no strides: for {case} you returned {given}. Start from an empty list and add "
+            "one stride for each size.",
+        ),
+        Mistake(
             lambda shape: tuple(math.prod(shape[:axis]) for axis in range(len(shape))),
             "This is column-major order (Fortran, MATLAB): for {case} you returned {given}. In torch the last axis "
             "steps by 1.",
@@ -84,6 +93,16 @@ _POSITION = Exercise(
             "to axis 0 of the other.",
         ),
         Mistake(
+            lambda index, strides, offset: position(index[:2], strides[:2], offset),
+            "You wrote two axes out: for {case} you returned {given}. A tensor may have any number of axes; take index "
+            "and strides together with zip.",
+        ),
+        Mistake(
+            lambda index, strides, offset: position(index, strides, 0) - offset,
+            "You subtracted the offset: for {case} you returned {given}. The view begins that far into the storage, so "
+            "add it.",
+        ),
+        Mistake(
             lambda index, strides, offset: 4 * position(index, strides, offset),
             "This is an address in bytes: for {case} you returned {given}. Count elements.",
         ),
@@ -116,6 +135,7 @@ def _matrices():
         Case((torch.arange(15).view(3, 5).T[:3],), label="a slice of a transposed matrix"),
         Case((x[1:4, 2:5],), label="a slice that begins at x[1, 2]"),
         Case((x[:5, 1:4],), label="a tall slice"),
+        Case((x[::2, 1::2],), label="a slice that skips rows and columns"),
     ]
 
 
@@ -146,6 +166,20 @@ _DIAGONAL = Exercise(
             "along both axes.",
         ),
         Mistake(
+            lambda x: x.as_strided((min(x.shape),), (x.stride(1),), x.storage_offset()),
+            "You walked along the first row: for {case} you returned {given}. One step along the diagonal is a step "
+            "along both axes.",
+        ),
+        Mistake(
+            lambda x: x.as_strided((min(x.shape),), (x.stride(0) + 1,), x.storage_offset()),
+            "You took 1 for the step to the next column: for {case} you returned {given}. That step is x.stride(1).",
+        ),
+        Mistake(
+            lambda x: x.as_strided((min(x.shape),), (max(x.stride()) + 1,), x.storage_offset()),
+            "You took 1 for the smaller step: for {case} you returned {given}. A slice may skip along both axes: add "
+            "x.stride(0) and x.stride(1).",
+        ),
+        Mistake(
             lambda x: x.as_strided((x.shape[0],), (sum(x.stride()),), x.storage_offset()),
             "The diagonal is as long as the shorter side: for {case} you returned {given}, which reads past the "
             "matrix into whatever follows.",
@@ -156,7 +190,8 @@ _DIAGONAL = Exercise(
         "x.as_strided(size, stride, offset): one axis, min(rows, columns) long, whose stride is the sum of both.",
         "return x.as_strided((min(x.shape),), (x.stride(0) + ___,), x.___())",
     ),
-    checked="square, wide and tall matrices, a transposed one and slices that begin inside the storage; all as views.",
+    checked="square, wide and tall matrices, a transposed one, slices that begin inside the storage and one that skips; all "
+    "as views.",
 )
 
 # --- 02.4: sliding windows -------------------------------------------------------------------------------------------
@@ -219,6 +254,22 @@ _WINDOWS = Exercise(
             "by x.stride(0).",
         ),
         Mistake(
+            lambda x, size, step=1: _strided_windows(x, len(x) - size + 1, size, (step * x.stride(0), x.stride(0))),
+            "You counted the windows as if the step were 1: for {case} the last ones read past the end of x. Divide by "
+            "the step before you add one.",
+        ),
+        Mistake(
+            lambda x, size, step=1: _strided_windows(x, _window_count(x, size, step), size, (step, x.stride(0))),
+            "Inside a window you step right, between windows you do not: for {case} you returned {given}. Multiply "
+            "both steps by x.stride(0).",
+        ),
+        Mistake(
+            lambda x, size, step=1: _strided_windows(
+                x, _window_count(x, size, step), size, (x.stride(0), step * x.stride(0))
+            ),
+            "The two strides are swapped: for {case} you returned {given}. Axis 0 goes from window to window.",
+        ),
+        Mistake(
             lambda x, size, step=1: x.unfold(0, size, size),
             "These windows do not overlap: for {case} you returned {given}. The next window begins `step` elements "
             "later, not `size`.",
@@ -260,6 +311,15 @@ _MASK = Exercise(
             "the fewest keys.",
         ),
         Mistake(
+            lambda q, k: torch.ones(q, k, dtype=torch.bool),
+            "Nothing is hidden: for {case} every query may look everywhere, the future included.",
+        ),
+        Mistake(
+            lambda q, k: torch.ones(q, k, dtype=torch.bool).tril(q - k),
+            "The shift goes the wrong way: for {case} even the past is hidden. With more keys than queries the diagonal "
+            "moves right, and tril's argument is positive.",
+        ),
+        Mistake(
             lambda q, k: torch.ones(q, k, dtype=torch.bool).tril(),
             "The corner is wrong when there are more keys than queries: for {case} the last query should see all keys. "
             "The first keys − queries keys are the past.",
@@ -292,6 +352,8 @@ _CAN_VIEW = Exercise(
         Case(((2, 1, 3), (3, 99, 1), (6,)), label="(2, 1, 3) with strides (3, 99, 1) as (6,)"),
         Case(((2, 3, 4), (1, 2, 6), (2, 12)), label="(2, 3, 4) with strides (1, 2, 6) as (2, 12)"),
         Case(((5, 4), (0, 1), (20,)), label="an expanded (5, 4) as (20,)"),
+        Case(((2, 3, 4), (1, 8, 2), (2, 12)), label="(2, 3, 4) with strides (1, 8, 2) as (2, 12)"),
+        Case(((4, 6), (12, 1), (3, 2, 4)), label="the left half of the columns, (4, 6) as (3, 2, 4)"),
     ],
     mistakes=(
         Mistake(
@@ -305,6 +367,11 @@ _CAN_VIEW = Exercise(
             "same order with fixed steps.",
         ),
         Mistake(
+            lambda shape, strides, to: can_view(shape, strides, to) or len(to) > len(shape),
+            "You let every shape with more axes through: for {case} you returned {given}. A new axis may not take "
+            "elements from two runs: cut from the right, and every new size must divide what is left of its run.",
+        ),
+        Mistake(
             lambda shape, strides, to: can_view(shape, strides, to) and 1 not in shape,
             "You let an axis of size 1 stop a merge: for {case} you returned {given}. It is never stepped along, so its "
             "stride means nothing: skip it.",
@@ -316,7 +383,8 @@ _CAN_VIEW = Exercise(
         "the right, every new size must divide what is left of its run.",
         "for size in reversed(to): if rest == 1 and size > 1: rest = runs.pop(); if rest % size: return False; rest //= ___",
     ),
-    checked="splits, merges, added axes, axes of size 1 with odd strides, a permuted and an expanded tensor.",
+    checked="splits, merges, a merge of two axes out of three, added axes, a new axis across two runs, axes of size 1 with "
+    "odd strides, permuted and expanded tensors.",
 )
 
 EXERCISES = (_STRIDES, _POSITION, _DIAGONAL, _WINDOWS, _MASK, _CAN_VIEW)
