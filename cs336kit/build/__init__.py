@@ -18,6 +18,8 @@ from cs336kit.build.cruncher import Cruncher as Cruncher
 from cs336kit.build.decoder import Block as Block
 from cs336kit.build.decoder import DecoderOnly as DecoderOnly
 from cs336kit.build.decoder import KVCache as KVCache
+from cs336kit.build.float8 import E4M3 as E4M3
+from cs336kit.build.float8 import E5M2 as E5M2
 from cs336kit.build.float8 import Float8Linear as Float8Linear
 from cs336kit.build.float8 import quantize as quantize
 from cs336kit.build.float8 import scaled_matmul as scaled_matmul

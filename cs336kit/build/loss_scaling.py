@@ -32,10 +32,15 @@ class LossScaler:
 
     @torch.no_grad()
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        """Divide the gradients in place by the factor and note whether all are finite."""
+        """Divide the gradients in place by the factor and note whether all are finite.
+
+        Gradients in fp16 raise ValueError: divided, the small ones would be lost again. The parameters must be fp32.
+        """
         if self.finite is not None:
             raise RuntimeError("the gradients of this step are unscaled already: call unscale once, before clipping.")
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        if any(gradient.dtype == torch.float16 for gradient in gradients):
+            raise ValueError("fp16 gradients would underflow when they are unscaled: keep the parameters in fp32.")
         for gradient in gradients:
             gradient.mul_(1 / self.factor)
         self.finite = all(bool(torch.isfinite(gradient).all()) for gradient in gradients)

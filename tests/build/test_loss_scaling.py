@@ -45,6 +45,13 @@ def test_unscale_gives_the_true_gradients_once():
     scaler.unscale(optimizer)  # the next step may
 
 
+def test_fp16_parameters_are_refused_as_by_torch():
+    parameter = torch.nn.Parameter(torch.zeros(1, dtype=torch.float16))
+    parameter.grad = torch.ones(1, dtype=torch.float16)
+    with pytest.raises(ValueError, match="keep the parameters in fp32"):
+        LossScaler().step(SGD([parameter], lr=1.0))
+
+
 def test_state_and_arguments():
     scaler = LossScaler()
     scaler.step(SGD([parameter_with([1.0, 1.0, 1.0])], lr=1.0))

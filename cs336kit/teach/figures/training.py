@@ -49,7 +49,7 @@ def lost_updates(weights: Mapping[str, Sequence[float]], *, every: int, alt: str
     """The value of one weight over equal updates, one line per way of keeping it, a point at each `every` steps."""
     figure, ax = axes()
     for name, values in weights.items():
-        ax.plot(range(0, len(values), every), list(values)[::every], label=name)
+        ax.plot(range(0, len(values), every), list(values)[::every], label=name, markersize=5)
     ax.set(xlabel="updates", ylabel="the weight")
     ax.legend()
     return show(figure, alt=alt)
@@ -84,5 +84,5 @@ def magnitudes(
         ax.annotate(f" {name}", (exponent, top * (1.02 - 0.09 * number)), fontsize=11, va="top")
     ax.set(xlabel="exponent e of the magnitude, in [2^e, 2^(e+1))", ylabel="share")
     ax.grid(axis="x", visible=False)
-    ax.legend(loc="center left")
+    ax.legend(loc="center right")
     return show(figure, alt=alt)
