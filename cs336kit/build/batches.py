@@ -41,17 +41,17 @@ def get_batch(
             f"the data have {len(data)}. Take a shorter sequence or more data."
         )
     starts = torch.randint(starts_available, (batch,), generator=generator).numpy()
-    # Every window of S + 1 tokens, as a view: row i starts at token i. Picking rows copies B·(S + 1) tokens, nothing
-    # else.
-    step = data.strides[0]
-    windows = np.lib.stride_tricks.as_strided(data, (starts_available, sequence + 1), (step, step), writeable=False)
+    # Every window of S + 1 tokens, as a view: row i starts at token i. Picking rows copies B·(S + 1) tokens and reads
+    # nothing else. NumPy's plain constructor takes a tenth of the time of as_strided, which matters for small batches.
+    step = data.itemsize
+    windows = np.ndarray((starts_available, sequence + 1), data.dtype, buffer=data, strides=(step, step))
     picked = windows[starts]
     on_gpu = torch.device(device).type == "cuda"
     both = torch.empty((2, batch, sequence), dtype=torch.int64, pin_memory=on_gpu)
-    both[0] = torch.from_numpy(picked[:, :-1])
-    both[1] = torch.from_numpy(picked[:, 1:])
-    x, y = both.to(device, non_blocking=on_gpu)
-    return x, y
+    pair = both.numpy()
+    pair[0], pair[1] = picked[:, :-1], picked[:, 1:]
+    both = both.to(device, non_blocking=on_gpu)
+    return both[0], both[1]
 
 
 def _array(tokens) -> np.ndarray:
@@ -60,7 +60,7 @@ def _array(tokens) -> np.ndarray:
     array = np.asarray(tokens)  # a memory map becomes a plain array over the same pages
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ValueError(f"tokens must be one row of whole numbers, got {array.dtype} of shape {array.shape}.")
-    return array
+    return np.ascontiguousarray(array)  # no copy, unless the tokens do not lie side by side
 
 
 class Batches(Iterator[Batch]):
