@@ -20,10 +20,11 @@ def flops(function: Callable[[], object], *, by: str = "operator", depth: int | 
 
     Convention: a multiply and an add are two FLOPs; attention is counted in full, also where a causal mask hides half.
     Counted on CPU and GPU alike, forward and backward: products of matrices and vectors, convolutions, grouped and
-    scaled matrix products, fused attention (2 products forward; 5 backward, where explicit attention needs 4).
-    Left out, as in torch: element-wise operations, outer products, reductions, softmax, norms, embeddings, and what a
-    compiled graph runs. Nothing counted is a Breakdown with total 0. `by="module"` gives each module what its own code
-    ran (the backward pass too), names cut to `depth` parts; `by="pass"` splits forward from backward.
+    scaled matrix products, recurrent layers, fused attention (2 products forward; 5 backward, explicit needs 4).
+    Left out, as in torch: element-wise operations, outer products, reductions, softmax, norms, embeddings, bilinear
+    layers, factorisations, and what a compiled graph runs. Nothing counted is a Breakdown with total 0.
+    `by="module"` gives each module what its own code ran (the backward pass too), names cut to `depth` parts;
+    `by="pass"` splits forward from backward.
     Source: torch.utils.flop_counter, with formulas for the operators that it lacks.
     """
     if not callable(function):
@@ -48,8 +49,14 @@ def flops(function: Callable[[], object], *, by: str = "operator", depth: int | 
         counts[name] = counts.get(name, 0) + int(amount)
 
     formulas = {op: _recording(op, formula, record) for op, formula in {**flop_registry, **FORMULAS}.items()}
-    with where, FlopCounterMode(display=False, custom_mapping=formulas):
-        function()
+    # In inference torch would run whole encoder layers as one operator, whose insides no counter sees.
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with where, FlopCounterMode(display=False, custom_mapping=formulas):
+            function()
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
     return Breakdown({name: amount for name, amount in counts.items() if amount}, unit="FLOPs")
 
 
@@ -93,6 +100,22 @@ def _add_batched(start, a, b, **kwargs) -> int:
     return _matmul(a, b)
 
 
+def _recurrent(x, input_weight, hidden_weight, *args, **kwargs) -> int:
+    return 2 * math.prod(x.shape[:-1]) * (input_weight.numel() + hidden_weight.numel())
+
+
+def _recurrent_backward(*args, **kwargs) -> int:
+    return 2 * _recurrent(*args)
+
+
+def _cudnn_recurrent(x, weights, *args, **kwargs) -> int:
+    return 2 * math.prod(x.shape[:-1]) * sum(weight.numel() for weight in weights if weight.dim() == 2)
+
+
+def _cudnn_recurrent_backward(x, weights, *args, **kwargs) -> int:
+    return 2 * _cudnn_recurrent(x, weights)
+
+
 FORMULAS = {
     aten._scaled_dot_product_flash_attention_for_cpu: _attention,
     aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
@@ -102,6 +125,10 @@ FORMULAS = {
     aten.vdot: _dot,
     aten.addbmm: _add_batched,
     aten._int_mm: _matmul,
+    aten.mkldnn_rnn_layer: _recurrent,
+    aten.mkldnn_rnn_layer_backward: _recurrent_backward,
+    aten._cudnn_rnn: _cudnn_recurrent,
+    aten._cudnn_rnn_backward: _cudnn_recurrent_backward,
 } | {
     getattr(aten, name): formula
     for name, formula in (
@@ -131,7 +158,8 @@ def _label(operator) -> str:
     """One name for the same operation on every device: fused attention and convolution have several kernels."""
     name = str(operator).removeprefix("aten.").lstrip("_")
     backward = " backward" if name.endswith("_backward") else ""
-    for part, label in (("attention", "attention"), ("conv", "convolution"), ("grouped_mm", "grouped_mm")):
+    families = {"attention": "attention", "conv": "convolution", "grouped_mm": "grouped_mm", "rnn": "recurrent layer"}
+    for part, label in families.items():
         if part in name:
             return label + backward
     return name.removesuffix("_v2")

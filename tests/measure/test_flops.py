@@ -135,6 +135,24 @@ def test_recomputation_is_counted_where_it_happens():
     assert dict(again) == {"forward": 2 * one, "backward": 6 * one}
 
 
+def test_inference_runs_no_fast_path_past_the_counter():
+    layer, x = nn.TransformerEncoderLayer(16, 4, 64, dropout=0.0, batch_first=True).eval(), torch.randn(2, 8, 16)
+    with torch.no_grad():
+        counted = measure.flops(lambda: layer(x)).total
+    assert counted == 2 * 16 * 16 * (4 * 16 + 2 * 64) + 2 * 2 * 2 * 8 * 8 * 16
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+@pytest.mark.parametrize(("layer", "gates"), [(nn.LSTM, 4), (nn.GRU, 3), (nn.RNN, 1)])
+def test_recurrent_layers(layer, gates):
+    recurrent, x = layer(16, 32, batch_first=True), torch.randn(2, 8, 16)
+    hand = 2 * 2 * 8 * gates * 32 * (16 + 32)
+    with torch.no_grad():
+        assert measure.flops(lambda: recurrent(x)).total == hand
+    if layer is nn.LSTM:
+        assert measure.flops(lambda: recurrent(x.requires_grad_())[0].sum().backward()).total == 3 * hand
+
+
 def test_meta_tensors_and_nothing():
     x = torch.empty(10**6, 10**6, device="meta")
     assert measure.flops(lambda: x @ x).total == 2 * 10**18
