@@ -2,6 +2,7 @@ import re
 
 import pytest
 
+from cs336kit.measure.recorded import NoRecord, Row, Stage
 from cs336kit.predict import pipeline_timeline
 from cs336kit.teach.figures import hardware
 
@@ -31,3 +32,15 @@ def test_figures_are_deterministic_and_speak(name):
 def test_alt_text_is_required():
     with pytest.raises(ValueError, match="too short"):
         hardware.timelines([("x", [("copy", 0, 0.0, 1.0)])], alt="a figure")
+
+
+def test_recorded_timelines_draw_a_record_or_say_that_there_is_none():
+    rows = tuple(
+        Row(lane, {"pinned": pinned, "batch": batch, "start": 0.01 * batch}, None, 0.008, "s", (0.008,))
+        for pinned in (True, False)
+        for batch in range(3)
+        for lane in ("copy", "compute")
+    )
+    drawn = hardware.recorded_timelines(Stage("overlap", "NVIDIA Example", "2.13.0", "2026-01-02", (), rows), alt=ALT)
+    assert drawn.alt == f"Recorded on NVIDIA Example. {ALT}"
+    assert repr(hardware.recorded_timelines(NoRecord("overlap"), alt=ALT)).startswith("There is no record of 'overlap'")

@@ -4,14 +4,21 @@ from cs336kit.teach.figures.einops import memory_order, order_costs
 from cs336kit.teach.figures.formats import number_lines, ranges, running_sums, spacings
 from cs336kit.teach.figures.gradients import cost_bars, difference_errors
 from cs336kit.teach.figures.graph import computation_graph
-from cs336kit.teach.figures.hardware import live_memory, peaks, roofline, timelines
+from cs336kit.teach.figures.hardware import live_memory, peaks, recorded_timelines, roofline, timelines
 from cs336kit.teach.figures.initialization import growth, signal_through_layers, tails
 from cs336kit.teach.figures.memory import saved_against_sequence, saved_parts, step_course
 from cs336kit.teach.figures.napkin import days_against_accelerators, largest_models
 from cs336kit.teach.figures.optimizers import state_bars, step_sizes, trajectories
 from cs336kit.teach.figures.strides import masks, strided
 from cs336kit.teach.figures.style import COLORS, HATCHES, Figure, axes, show
-from cs336kit.teach.figures.training import loss_curves, loss_scale, lost_updates, magnitudes, unseen_share
+from cs336kit.teach.figures.training import (
+    loss_curves,
+    loss_differences,
+    loss_scale,
+    lost_updates,
+    magnitudes,
+    unseen_share,
+)
 from cs336kit.teach.figures.transformer import block as transformer_block
 from cs336kit.teach.figures.transformer import estimate_errors, parameter_shares
 from cs336kit.teach.figures.transformer import heads as attention_heads
@@ -31,6 +38,7 @@ __all__ = [
     "largest_models",
     "live_memory",
     "loss_curves",
+    "loss_differences",
     "loss_scale",
     "lost_updates",
     "magnitudes",
@@ -41,6 +49,7 @@ __all__ = [
     "parameter_shares",
     "peaks",
     "ranges",
+    "recorded_timelines",
     "roofline",
     "running_sums",
     "saved_against_sequence",

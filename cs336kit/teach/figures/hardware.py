@@ -87,6 +87,16 @@ def timelines(runs: Sequence[tuple[str, Sequence[tuple[str, int, float, float]]]
     return show(figure, alt=alt)
 
 
+def recorded_timelines(record, *, alt: str):
+    """The spans of a recorded "overlap" stage, pinned above pageable; where there is no record, what says so."""
+    runs = []
+    for name, pinned in (("pinned", True), ("pageable", False)):
+        rows = [row for lane in ("copy", "compute") for row in record.named(lane, pinned=pinned)]
+        spans = [(r.label, r.setting["batch"], r.setting["start"], r.setting["start"] + r.measured) for r in rows]
+        runs.append((name, spans))
+    return timelines(runs, alt=f"Recorded on {record.gpu}. {alt}") if record else record
+
+
 def live_memory(points: Sequence[tuple[str, float]], *, marks: Sequence[tuple[int, str]] = (), alt: str) -> Figure:
     """Live bytes after each operator of a run, as steps, in MiB; marks: (operator's number, text) to point at."""
     figure, ax = axes(width=9, height=3.8)
