@@ -86,7 +86,8 @@ def _close(given, expected, tolerance) -> bool:
         return math.isnan(given)
     if isinstance(given, int) and isinstance(expected, int):
         return given == expected
-    return given == expected or math.isclose(given, expected, rel_tol=tolerance)
+    # math.isclose turns whole numbers into floats, and so takes 2**53 + 1 for 2.0**53.
+    return given == expected or (tolerance > 0 and math.isclose(given, expected, rel_tol=tolerance))
 
 
 def _is_tensor(value) -> bool:

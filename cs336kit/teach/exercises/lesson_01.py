@@ -40,6 +40,19 @@ def _subnormals_one_step_low(bits):
     return (-1) ** sign * (fraction / 1024 + (exponent > 0)) * 2.0 ** (exponent - 15)
 
 
+def _bias_sixteen(bits):
+    return _value(bits) / 2
+
+
+def _subnormals_are_zero(bits):
+    return 0.0 if bits.split(".")[1] == "00000" else _value(bits)
+
+
+def _subnormals_with_one(bits):
+    sign, exponent, fraction = (int(field, 2) for field in bits.split("."))
+    return (-1) ** sign * (1 + fraction / 1024) * 2.0 ** (max(exponent, 1) - 15)
+
+
 def _bit_patterns():
     generator = random.Random(1)
     fixed = (
@@ -101,6 +114,21 @@ def _one_bit_short(x, fraction_bits):
     return round(x / step) * step
 
 
+def _one_bit_more(x, fraction_bits):
+    step = 2.0 ** (math.frexp(x)[1] - 2 - fraction_bits)
+    return round(x / step) * step
+
+
+def _next_above(x, fraction_bits):
+    step = 2.0 ** (math.frexp(x)[1] - 1 - fraction_bits)
+    return math.ceil(x / step) * step
+
+
+def _next_below(x, fraction_bits):
+    step = 2.0 ** (math.frexp(x)[1] - 1 - fraction_bits)
+    return math.floor(x / step) * step
+
+
 def _numbers_to_round():
     generator = random.Random(3)
     fixed = ((100.3, 7), (-0.1, 10), (1 + 3 * 2**-8, 7), (1 + 2**-8, 7), (-1 - 2**-8, 7), (0.0, 7), (1e-20, 3))
@@ -138,6 +166,16 @@ def _largest_never_ieee(exponent_bits, fraction_bits, ieee):
     return (2 - 2.0**-fraction_bits) * 2.0 ** (2**exponent_bits - 1 - bias)
 
 
+def _largest_without_bias(exponent_bits, fraction_bits, ieee):
+    return _largest(exponent_bits, fraction_bits, ieee) * 2.0 ** (2 ** (exponent_bits - 1) - 1)
+
+
+def _largest_without_one(exponent_bits, fraction_bits, ieee):
+    bias = 2 ** (exponent_bits - 1) - 1
+    last = 2**fraction_bits - (1 if ieee else 2)
+    return last / 2**fraction_bits * 2.0 ** (2**exponent_bits - (2 if ieee else 1) - bias)
+
+
 def _formats_by_rule():
     named = (
         ("fp16", 5, 10, True),
@@ -157,16 +195,17 @@ def _formats_by_rule():
 # 01.5 · Design a format ----------------------------------------------------------------------------------------------
 
 
-def _design(largest, smallest, relative_error, *, half=True, normal=True, low_end=True):
-    # An error of half a step, 2^-(f+1), relative to the smallest number of a binade.
-    fraction_bits = 1
+def _design(largest, smallest, relative_error, *, half=True, normal=True, low_end=True, reserved=1, fewest=1):
+    # An error of half a step, 2^-(f+1), relative to the power of two below the number.
+    fraction_bits = fewest
     while 2.0 ** -(fraction_bits + half) > relative_error:
         fraction_bits += 1
     exponent_bits = 2
     while True:
         bias = 2 ** (exponent_bits - 1) - 1
         bottom = 2.0 ** (1 - bias - (0 if normal else fraction_bits))
-        if (2 - 2.0**-fraction_bits) * 2.0**bias >= largest and (bottom <= smallest or not low_end):
+        top = (2 - 2.0**-fraction_bits) * 2.0 ** (bias + 1 - reserved)
+        if top >= largest and (bottom <= smallest or not low_end):
             return exponent_bits, fraction_bits
         exponent_bits += 1
 
@@ -178,6 +217,10 @@ def _wishes():
         (200.0, 1e-6, 0.07, "values from 1e-6 to 200 within 7 %"),
         (3.0, 0.4, 0.26, "values from 0.4 to 3 within 26 %"),
         (1.0, 1e-20, 0.001, "values from 1e-20 to 1 within 0.1 %"),
+        (65504.0, 2.0**-14, 2.0**-11, "fp16's own largest value, smallest normal and error"),
+        (65505.0, 2.0**-14, 2.0**-11, "1 more than fp16's largest value, with its smallest normal and error"),
+        (65504.0, 0.99 * 2.0**-14, 2.0**-11, "fp16's largest value and error, 1 % below its smallest normal"),
+        (6.0, 0.5, 0.6, "values from 0.5 to 6 within 60 %"),
     )
     generator = random.Random(5)
     drawn = []
@@ -202,6 +245,9 @@ EXERCISES = (
                 _subnormals_one_step_low,
                 ", half of what is right: subnormals keep the exponent of field 1, which is -14, and not -15.",
             ),
+            _wrong(_bias_sixteen, ", half of what is right: the bias is 2**(5 - 1) - 1 = 15, and not 16."),
+            _wrong(_subnormals_are_zero, ": exponent field 0 is zero only with fraction 0; else it is a subnormal."),
+            _wrong(_subnormals_with_one, ": the exponent is right; with field 0 there is no implied 1 to add."),
         ),
         hints=(
             "Split the text at its points. Which of the three fields is stored with something added?",
@@ -231,7 +277,15 @@ EXERCISES = (
             ),
             _wrong(
                 lambda fraction_bits: 2 ** (fraction_bits + 2) + 1,
-                ": up there the steps are already 4, one binade too far.",
+                ": up there the steps are already 4, one power of two too far.",
+            ),
+            _wrong(
+                lambda fraction_bits: 2**fraction_bits,
+                ". That is a power of two, so it is there, and the steps from there on are still 1.",
+            ),
+            _wrong(
+                lambda fraction_bits: 2.0 ** (fraction_bits + 1) + 1,
+                ": Python's floats are fp64, which misses this number itself. Compute with whole numbers, 2 and not 2.0.",
             ),
         ),
         hints=(
@@ -240,6 +294,7 @@ EXERCISES = (
             "The spacing is 2 from 2**(fraction_bits + ___) on; that power itself is still there.",
         ),
         checked="fp16, bf16, fp32, E4M3 and fp64.",
+        tolerance=0,
     ),
     Exercise(
         id="01.3",
@@ -252,6 +307,14 @@ EXERCISES = (
             _wrong(_fixed_step, ": you used the steps between 1 and 2 everywhere; they double with each power of two."),
             _wrong(
                 _one_bit_short, ": your step is twice as large as it should be. math.frexp gives a fraction below 1."
+            ),
+            _wrong(_one_bit_more, ": your step is half of what it should be, so one bit too many is kept."),
+            _wrong(_next_above, ": that is always the neighbour above, and the nearer one is {expected}."),
+            _wrong(_next_below, ": that is always the neighbour below, and the nearer one is {expected}."),
+            _wrong(lambda x, fraction_bits: abs(_round_to(x, fraction_bits)), ": the sign of a negative x is lost."),
+            _wrong(
+                lambda x, fraction_bits: round(x, fraction_bits),
+                ": round(x, n) keeps n decimal places, and fraction bits are places in base two.",
             ),
         ),
         hints=(
@@ -282,6 +345,12 @@ EXERCISES = (
             _wrong(
                 _largest_never_ieee,
                 ": with ieee=True the top exponent belongs to infinity and NaN, so go one exponent down.",
+            ),
+            _wrong(_largest_without_bias, ": the exponent field is stored with the bias added, so take it off."),
+            _wrong(_largest_without_one, ": the implied leading 1 is missing in front of the fraction."),
+            _wrong(
+                lambda exponent_bits, fraction_bits, ieee: _largest(exponent_bits, fraction_bits, ieee) / 2,
+                ", half of what is right: the bias is 2**(exponent_bits - 1) - 1, one less than you took.",
             ),
         ),
         hints=(
@@ -314,6 +383,20 @@ EXERCISES = (
                 lambda largest, smallest, relative_error: _design(largest, smallest, relative_error)[::-1],
                 ": the order is (exponent_bits, fraction_bits), and the right answer is {expected}.",
             ),
+            _wrong(
+                lambda largest, smallest, relative_error: _design(largest, smallest, relative_error, reserved=0),
+                ": one exponent bit too few. The all-ones exponent is reserved, so the largest exponent is the bias.",
+            ),
+            _wrong(
+                lambda largest, smallest, relative_error: _design(largest, smallest, relative_error, fewest=0),
+                ": without a fraction bit the all-ones exponent has no code for NaN; start from 1.",
+            ),
+            _wrong(
+                lambda largest, smallest, relative_error: tuple(
+                    bits + more for bits, more in zip(_design(largest, smallest, relative_error), (1, 0), strict=True)
+                ),
+                ": one exponent bit too many: with one less, both ends are still normal numbers (they may be reached exactly).",
+            ),
         ),
         hints=(
             "The two answers are independent: which wish fixes the fraction bits, and which the exponent bits?",
@@ -322,6 +405,6 @@ EXERCISES = (
             "Raise exponent_bits until (2 - 2**-fraction_bits) * 2**bias >= largest and 2**(1 - bias) <= ___, "
             "with bias = 2**(exponent_bits - 1) - 1.",
         ),
-        checked="five wishes with their ends and errors, and 15 random ones.",
+        checked="nine wishes, fp16's own ends and those just beyond among them, and 15 random ones.",
     ),
 )

@@ -1,5 +1,6 @@
 """Figures about number formats: where the values lie, how far they reach, and what sums lose."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 from cs336kit.teach.figures.style import COLORS, HATCHES, Figure, axes, show
@@ -38,11 +39,11 @@ def ranges(formats: Mapping[str, tuple[int, int, int, int]], *, alt: str) -> Fig
         left.text(lowest[row] - 4, row, f"2$^{{{lowest[row]}}}$", va="center", ha="right", fontsize=12)
         right.text(fraction[row] + 0.4, row, str(fraction[row]), va="center", fontsize=12)
     left.set_yticks(rows, formats)
-    left.set(xlabel="power of two: range", xlim=(min(lowest) - 42, max(largest) + 42))
+    left.set(xlabel="range: exponent of two", xlim=(min(lowest) - 42, max(largest) + 42))
     left.invert_yaxis()
     left.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     right.barh(rows, fraction, color=COLORS[3], hatch=HATCHES[4], edgecolor="white")
-    right.set(xlabel="fraction bits: precision", xlim=(0, max(fraction) * 1.2))
+    right.set(xlabel="precision: fraction bits", xlim=(0, max(fraction) * 1.2))
     return show(figure, alt=alt)
 
 
@@ -56,9 +57,20 @@ def spacings(magnitudes: Sequence[float], formats: Mapping[str, Sequence[float]]
         ax.plot(magnitudes, spacing, label=name, drawstyle="steps-post", marker="")
     ax.set_xscale("log", base=2)
     ax.set_yscale("log", base=2)
+    # Every fourth and every eighth power of two; the automatic ticks fall on 2^-21, 2^-16, …
+    finite = [x for spacing in formats.values() for x in spacing if not math.isnan(x)]
+    ax.set_xticks(_powers_of_two(magnitudes, every=4))
+    ax.set_yticks(_powers_of_two(finite, every=8))
+    ax.minorticks_off()
     ax.set(xlabel="magnitude of the number", ylabel="distance to the next number")
     ax.legend(loc="upper left")
     return show(figure, alt=alt)
+
+
+def _powers_of_two(values: Sequence[float], *, every: int) -> list[float]:
+    """The powers of two within the values whose exponents are multiples of `every`."""
+    lowest, highest = math.log2(min(values)), math.log2(max(values))
+    return [2.0**k for k in range(every * math.ceil(lowest / every), math.floor(highest) + 1, every)]
 
 
 def running_sums(terms: Sequence[int], sums: Mapping[str, Sequence[float]], *, alt: str) -> Figure:
