@@ -138,7 +138,7 @@ def _llm_analysis(config, sequence):
         moe_num_experts=c.experts or 1,
         moe_top_k=c.experts_per_token or 1,
     )
-    logging.getLogger("llm_analysis").setLevel(logging.ERROR)
+    analysis.logger.setLevel(logging.ERROR)
     gpu = configs.get_gpu_config_by_name("a100-sxm-80gb")
     estimator = analysis.LLMAnalysis(theirs, gpu, flops_efficiency=1, hbm_memory_efficiency=1)
     gated = c.mlp == "swiglu"
