@@ -170,6 +170,20 @@ def test_a_failing_function_leaves_no_hooks():
     assert (len(module._global_forward_hooks), len(module._global_forward_pre_hooks)) == before
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_gpu_counts_the_same(dtype):
+    q = torch.randn(2, 3, 64, 32, device="cuda", dtype=dtype, requires_grad=True)
+    product = 2 * 2 * 3 * 64 * 64 * 32
+    step = lambda: F.scaled_dot_product_attention(q, q, q, is_causal=True).sum().backward()  # noqa: E731
+    assert dict(measure.flops(step)) == {"attention": 2 * product, "attention backward": 5 * product}
+    model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4)).cuda()
+    x = torch.randn(5, 8, device="cuda")
+    counted = measure.flops(lambda: model(x).sum().backward(), by="module")
+    assert dict(counted) == {"Sequential.0": 2 * 2 * 5 * 8 * 16, "Sequential.2": 3 * 2 * 5 * 16 * 4}
+
+
 def test_bad_input_is_a_sentence():
     x = torch.ones(2, 2)
     with pytest.raises(TypeError, match="but got a Tensor: put 'lambda:' before it"):

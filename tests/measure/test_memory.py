@@ -87,6 +87,15 @@ def test_fake_and_meta_tensors_need_no_memory():
         assert peak(lambda: torch.empty(10**6, 10**6).relu()) == 8 * 10**12
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
+def test_a_gpus_allocator_agrees_with_the_tracker():
+    x = torch.ones(1000, device="cuda")
+    for function in (lambda: x + 1, lambda: (x + 1) * 2, lambda: x.add_(1), lambda: [x.exp() for _ in range(5)]):
+        function()
+        assert measure.peak_bytes(function, device="cuda") == peak(function, round_to=512)
+
+
 def test_bad_input():
     with pytest.raises(TypeError, match="but got a Tensor"):
         peak(torch.ones(3))

@@ -89,6 +89,14 @@ def test_a_real_clock_runs_too():
     assert min(timing.repeats) >= 0.002 and timing.device == "cpu"
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
+def test_a_gpu_is_timed_by_events():
+    x = torch.randn(1024, 1024, device="cuda")
+    timing = measure.seconds(lambda: x @ x)
+    assert timing.device == "cuda" and timing.median > 0
+
+
 def test_repr_chooses_the_unit():
     assert repr(Timing((0.002, 0.002), 1, "cpu", True)) == "2 ms (quartiles 2 to 2, 2 repeats on cpu)"
     assert repr(Timing((3e-7, 3e-7), 1, "cpu", True)).startswith("300 ns")
