@@ -10,11 +10,11 @@ def strided(storage: Sequence, views: Sequence[tuple], *, alt: str) -> Figure:
     """Each view as a grid, beside the one strip of storage that all of them read.
 
     storage: the values in order; views: (name, shape, strides, offset) with one or two axes, in elements. A colour is
-    a row of the view, an arrow the step along an axis from the view's first element; grey is not touched, and ×n is
-    read n times.
+    a row of the view, and stands in figures below the strip too; an arrow is the step along an axis from the view's
+    first element; grey is not touched.
     """
-    left = max(shape[-1] for _, shape, _, _ in views) + 1.5  # where the strips begin
-    heights = [max(shape[0] if len(shape) == 2 else 1, 2.4) + 1.4 for _, shape, _, _ in views]
+    left = max(shape[-1] for _, shape, _, _ in views) + 2.6  # where the strips begin
+    heights = [max(shape[0] if len(shape) == 2 else 1, 3.0) + 1.4 for _, shape, _, _ in views]
     columns, lines = left + len(storage), sum(heights)
     inch = min(0.55, 8.8 / columns)
     figure, ax = axes(width=inch * columns, height=inch * lines)
@@ -24,7 +24,7 @@ def strided(storage: Sequence, views: Sequence[tuple], *, alt: str) -> Figure:
         _strip(ax, left, top, storage, shape, strides, offset)
         top -= height
     ax.set_xlim(-0.6, columns - 0.4)
-    ax.set_ylim(-lines + 1.0, 1.2)
+    ax.set_ylim(-lines + 1.3, 1.2)
     ax.set_aspect("equal")
     ax.axis("off")
     return show(figure, alt=alt)
@@ -49,11 +49,17 @@ def _strip(ax, left: float, top: float, storage: Sequence, shape: tuple, strides
         readers.setdefault(offset + i * steps[0] + j * steps[1], []).append(i)
     y = top - 1.2
     ax.text(left - 0.5, top + 0.75, f"strides {tuple(strides)}, offset {offset}", ha="left", va="center", fontsize=12)
+    small = {"va": "center", "fontsize": 10.5, "color": "#444444"}
+    for line, title in enumerate(["position", "row"][: len(shape)]):
+        ax.text(left - 0.7, y - 0.8 - 0.5 * line, title, ha="right", **small)
     for position, value in enumerate(storage):
         owners = readers.get(position)
         _cell(ax, left + position, y, value, COLORS[owners[0] % 6] if owners else None)
-        times = f" ×{len(owners)}" if owners and len(owners) > 1 else ""
-        ax.text(left + position, y - 0.8, f"{position}{times}", ha="center", va="center", fontsize=9, color="#555555")
+        ax.text(left + position, y - 0.8, str(position), ha="center", **small)
+        if owners and len(shape) == 2:
+            first, last = owners[0], owners[-1]
+            row = f"{first}–{last}" if last > first else str(first)
+            ax.text(left + position, y - 1.3, row, ha="center", **small)
     moves = [(axis, step) for axis, (size, step) in enumerate(zip(shape, strides, strict=True)) if size > 1 and step]
     for level, (axis, step) in enumerate(sorted(moves, key=lambda move: (move[1], -move[0]))):
         _arrow(ax, left + offset, y + 0.5, step, 0.35 + 0.5 * level, f"axis {axis}: +{step}")
@@ -70,7 +76,8 @@ def _cell(ax, x: float, y: float, value: object, color: str | None):
     from matplotlib.patches import Rectangle
 
     face = color + "40" if color else "#f4f4f4"
-    ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=face, edgecolor=color or "#bbbbbb", linewidth=1.2))
+    edge, order = (color, 2) if color else ("#bbbbbb", 1)  # the grey edge of a neighbour stays below
+    ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=face, edgecolor=edge, linewidth=1.2, zorder=order))
     ax.text(x, y, str(value), ha="center", va="center", fontsize=12, color="#111111" if color else "#999999")
 
 
