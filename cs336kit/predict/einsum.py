@@ -47,6 +47,9 @@ def einsum_flops(pattern: str, /, *shapes: Sequence[int], order: str = "left", *
     `order="best"` in the cheapest of all orders. Left out: copies to reorder axes, which cost bytes and no FLOPs.
     Raises ValueError for a pattern or sizes that do not fit. Source: the definition of einsum.
     """
+    for shape in shapes:
+        if isinstance(shape, str) or not isinstance(shape, Sequence):
+            raise ValueError(f"the shape of an operand is a tuple such as (2, 3) or x.shape, got {shape!r}.")
     inputs, output = _parse(pattern, shapes, axes)
     sizes = _sizes(pattern, inputs, output, shapes, axes)
     if order not in ("left", "best"):
@@ -101,9 +104,9 @@ def _parse(pattern, shapes, axes):
 
 
 def _fits_letters(terms, shapes) -> bool:
-    """Whether unspaced terms can be read letter by letter: with shapes given, each letter needs its axis."""
-    pairs = zip(terms, shapes, strict=False)
-    return all("..." in term or len(term) == len(shape) for term, shape in pairs)
+    """Whether unspaced terms can be read letter by letter: not if they are words whose shapes have one axis each."""
+    words = any(len(term) > 1 for term in terms if "..." not in term)
+    return not (shapes and words and all(len(shape) == 1 for shape in shapes))
 
 
 def _names(term: str, letters: bool, pattern: str) -> list[str]:
@@ -149,7 +152,9 @@ def _sizes(pattern, inputs, output, shapes, axes) -> dict[str, int]:
             )
         for axis, size in zip(operand, shape, strict=True):
             size = positive_int(f"the size of axis {axis}", size)
-            if sizes.setdefault(axis, size) != size:
+            if axis.startswith("...") and 1 in (size, sizes.get(axis)):
+                sizes[axis] = max(size, sizes.get(axis, 1))  # axes behind '...' broadcast
+            elif sizes.setdefault(axis, size) != size:
                 given = _shown(shapes) + "".join(f", {name}={value}" for name, value in axes.items())
                 raise ValueError(f"{pattern!r}: axis {axis} is {sizes[axis]} and {size} at once; given: {given}.")
     missing = [axis for axis in names if axis not in sizes]

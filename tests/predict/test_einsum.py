@@ -101,7 +101,9 @@ def test_known_patterns():
     assert einsum_flops("b s1 d, b s2 d -> b s1 s2", (2, 8, 4), (2, 6, 4)) == 2 * 2 * 8 * 6 * 4
     assert einsum_flops("... d, d f -> ... f", (7, 2, 4), (4, 5)) == 2 * 7 * 2 * 4 * 5
     assert einsum_flops("...ij,...jk->...ik", (3, 1, 2, 4), (3, 1, 4, 5)) == 2 * 3 * 2 * 4 * 5
-    assert einsum_flops("batch,batch->", batch=9) == 18
+    assert einsum_flops("...ij,...jk->...ik", (3, 1, 2, 4), (1, 5, 4, 6)) == 2 * 3 * 5 * 2 * 4 * 6
+    assert einsum_flops("batch,batch->", batch=9) == einsum_flops("batch,batch->", (9,), (9,)) == 18
+    assert einsum_flops("i,i->", torch.ones(5).shape, torch.ones(5).shape) == 10
     assert einsum_flops("i, j -> i j", i=3, j=4) == 12 and einsum_flops("i j -> i", i=3, j=4) == 12
     assert einsum_flops("i j -> j i", i=3, j=4) == 0
 
@@ -135,6 +137,8 @@ def test_order_of_a_chain():
         ("b d, d f -> b f", ((2, 3), (3, 5)), {"f": 6}, "axis f is 6 and 5 at once"),
         ("b d, d f -> b f", ((2, 3),), {}, "has 2 operands, but 1 shapes"),
         ("b d, d f -> b f", ((2, 3), (3,)), {}, "has 2 axes, but its shape is"),
+        ("bd,df->bf", ((2, 3), (3, 4, 5)), {}, "'d f' has 2 axes, but its shape is \\(3, 4, 5\\)"),
+        ("b d, d f -> b f", ((2, 3), 3), {}, "the shape of an operand is a tuple"),
         ("... d, d f -> ... f", (), {"d": 2, "f": 3}, "give the shapes"),
         ("b d, d% -> b", (), {"b": 1, "d": 2}, "no name of an axis"),
     ],
