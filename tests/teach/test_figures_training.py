@@ -11,6 +11,9 @@ DRAW = {
         smooth=2,
         alt=ALT,
     ),
+    "loss_differences": lambda: teach.figures.loss_differences(
+        {"fp32": [5.5, 4.0, 3.5, 3.2], "bf16": [5.5, 4.1, 3.5, 3.3]}, reference="fp32", tolerance=0.1, smooth=2, alt=ALT
+    ),
     "unseen_share": lambda: teach.figures.unseen_share([0, 1, 2], [1, 0.37, 0.14], [1, 0.36, 0.13], alt=ALT),
     "lost_updates": lambda: teach.figures.lost_updates({"bf16": [1.0] * 9, "fp32": range(9)}, every=2, alt=ALT),
     "loss_scale": lambda: teach.figures.loss_scale([8, 4, 4, 8], [1], alt=ALT),

@@ -31,7 +31,27 @@ def loss_curves(
         ax.annotate(name, (1, level), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=11)
         ax.margins(y=0.08)
     ax.set(xlabel="step", ylabel="loss (nats per token)")
-    ax.legend(loc="upper right" if not levels else "lower left")
+    ax.legend(loc="center right", bbox_to_anchor=(1, 0.7))
+    return show(figure, alt=alt)
+
+
+def loss_differences(
+    curves: Mapping[str, Sequence[float]], *, reference: str, tolerance: float, smooth: int = 1, alt: str
+) -> Figure:
+    """Losses over steps, and beside them each curve less that of `reference`, with a band of ± `tolerance`."""
+    figure, (left, right) = axes(1, 2, width=8.8, height=3.7)
+    means = {
+        name: [sum(losses[i : i + smooth]) / smooth for i in range(0, len(losses) - smooth + 1, smooth)]
+        for name, losses in curves.items()
+    }
+    for name, values in means.items():
+        steps = [i * smooth + (smooth + 1) / 2 for i in range(len(values))]
+        left.plot(steps, values, label=name, markersize=5)
+        right.plot(steps, [a - b for a, b in zip(values, means[reference], strict=True)], label=name, markersize=5)
+    right.axhspan(-tolerance, tolerance, color="#dddddd", alpha=0.6, linewidth=0, label="spread of seeds")
+    left.set(xlabel="step", ylabel="loss (nats per token)")
+    right.set(xlabel="step", ylabel=f"loss − loss in {reference}", ylim=(-1.6 * tolerance, 1.6 * tolerance))
+    right.legend(fontsize=10, ncols=2)
     return show(figure, alt=alt)
 
 
