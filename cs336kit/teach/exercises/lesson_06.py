@@ -1,5 +1,7 @@
 """Exercises of lesson 06: computation graphs."""
 
+import itertools
+
 import torch
 
 from cs336kit.teach.exercises.core import Case, Exercise, Mistake
@@ -21,7 +23,7 @@ _REGRESSION = Exercise(
     id="06.1",
     reference=regression_gradients,
     cases=lambda: [
-        Case((1.0, 2.0, 3.0, 5.0), label="w0=1, w1=2, x=3, y=5"),
+        Case((1.0, 2.0, 3.0, 4.0), label="w0=1, w1=2, x=3, y=4"),
         Case((0.5, -1.0, 2.0, 4.0), label="w0=0.5, w1=−1, x=2, y=4"),
         Case((0.0, 1.0, -3.0, -3.0), label="a perfect prediction"),
         Case((2.0, 3.0, 0.0, 1.0), label="x = 0"),
@@ -47,6 +49,14 @@ _REGRESSION = Exercise(
         Mistake(
             lambda w0, w1, x, y: (2 * (w0 + w1 * x - y), 2 * (w0 + w1 * x - y) * w1),
             "For {case} you returned {given}: you multiplied by w1, which is du/dx. The way to w1 goes through du/dw1 = x.",
+        ),
+        Mistake(
+            lambda w0, w1, x, y: (2 * (w1 * x - y), 2 * (w1 * x - y) * x),
+            "For {case} you returned {given}: w0 is missing from the residual, z = w0 + w1·x − y.",
+        ),
+        Mistake(
+            lambda w0, w1, x, y: (2 * (w0 + w1 * x - y) ** 2, 2 * (w0 + w1 * x - y) ** 2 * x),
+            "For {case} you returned {given}: you multiplied by the loss z². Its derivative with respect to z is 2z.",
         ),
     ),
     hints=(
@@ -90,6 +100,18 @@ _FAN_OUT = Exercise(
         Mistake(
             lambda x: (3 + 2 * x) * 2 * x,
             "For {case} you returned {given}: dv/dy is 2y, not 2x; the local derivative uses the node's own input.",
+        ),
+        Mistake(
+            lambda x: 3 * 2 * x + 2 * x * x,
+            "For {case} you returned {given}: the branch through v stops at y. Add both branches at y, then go on to x.",
+        ),
+        Mistake(
+            lambda x: (3 + 2 * x * x) * x,
+            "For {case} you returned {given}: half of it. The last step multiplies by dy/dx = 2x, not by x.",
+        ),
+        Mistake(
+            lambda x: (3 * x * x + 2 * x * x) * 2 * x,
+            "For {case} you returned {given}: du/dy is 3, the slope of u = 3y, not u itself.",
         ),
     ),
     hints=(
@@ -147,6 +169,40 @@ def _one_edge_per_parent(nodes):
     return backward([list(dict(edges).items()) for edges in nodes])
 
 
+def _depth_first(nodes):
+    gradients = [0.0] * len(nodes)
+    gradients[-1] = 1.0
+
+    def visit(i):
+        for parent, slope in nodes[i]:
+            gradients[parent] += slope * gradients[i]
+            visit(parent)
+
+    visit(len(nodes) - 1)
+    return gradients
+
+
+def _breadth_first(nodes):
+    gradients = [0.0] * len(nodes)
+    gradients[-1] = 1.0
+    waiting, seen = [len(nodes) - 1], set()
+    while waiting:
+        i = waiting.pop(0)
+        for parent, slope in nodes[i] if i not in seen else ():
+            gradients[parent] += slope * gradients[i]
+            waiting.append(parent)
+        seen.add(i)
+    return gradients
+
+
+def _all_start_at_one(nodes):
+    gradients = [1.0] * len(nodes)
+    for i in reversed(range(len(nodes))):
+        for parent, slope in nodes[i]:
+            gradients[parent] += slope * gradients[i]
+    return gradients
+
+
 _BACKWARD = Exercise(
     id="06.3",
     reference=backward,
@@ -158,6 +214,7 @@ _BACKWARD = Exercise(
             ([[], [], [(0, 3.0), (1, 2.0)], [(2, 1.0), (0, -1.0)], [(3, 4.0), (2, 0.5)]],),
             label="a graph of five nodes",
         ),
+        Case(([[], [(0, 2.0)], [(1, 3.0)], [(1, 1.0), (2, 1.0)]],), label="a node used now and again one step later"),
         Case(([[], [(0, 2.0)], [(0, 7.0)], [(1, 1.0)]],), label="a graph with a node that the result does not use"),
         Case(([[]],), label="a single leaf"),
     ],
@@ -183,13 +240,27 @@ _BACKWARD = Exercise(
             _one_edge_per_parent,
             "For {case} you returned {given}: the same parent twice counts twice, as in x·x, whose derivative is 2x.",
         ),
+        Mistake(
+            _breadth_first,
+            "For {case} you returned {given}: a node passed its gradient on before all of it had arrived. The order of the "
+            "list, backwards, never does.",
+        ),
+        Mistake(
+            _depth_first,
+            "For {case} you returned {given}: a node was visited once per way that leads to it, and each time passed on all "
+            "that it had. Visit every node once, when its gradient is complete.",
+        ),
+        Mistake(
+            _all_start_at_one,
+            "For {case} you returned {given}: every gradient started at 1. Only the last node's does; the others start at 0.",
+        ),
     ),
     hints=(
         "Which node's gradient do you know before you start, and in which order do the others become known?",
         "Set the last gradient to 1, walk the list backwards, and give every parent slope × own gradient, added up.",
         "for i in reversed(range(len(nodes))): for parent, slope in nodes[i]: gradients[parent] += …",
     ),
-    checked="a chain, a fan-out, a parent used twice, a mixed graph, an unused node and a single leaf.",
+    checked="seven graphs: a chain, a fan-out, a parent used twice, a node used early and late, and a single leaf among them.",
 )
 
 # --- 06.4: an affine layer over a batch -------------------------------------------------------------------------------
@@ -242,6 +313,18 @@ _AFFINE = Exercise(
             lambda x, w, g: (g @ w.T, x.T @ g, g.mean(0)),
             "For {case} the gradient of b is a mean over the batch. Nothing divided by B: sum the rows.",
         ),
+        Mistake(
+            lambda x, w, g: (x.T @ g, g @ w.T, g.sum(0)),
+            "For {case} the first two gradients are exchanged: x, w, b is the order that is asked for.",
+        ),
+        Mistake(
+            lambda x, w, g: (g @ w.T, x.T @ g, g.sum(0, keepdim=True)),
+            "For {case} the gradient of b has the shape (1, K). A gradient has the shape of its tensor, (K).",
+        ),
+        Mistake(
+            lambda x, w, g: (g @ w.T, x.T @ g),
+            "For {case} you returned two gradients. The third, b's, is missing.",
+        ),
     ),
     hints=(
         "Each gradient has the shape of its tensor. Which products of x, w and y.grad have those shapes?",
@@ -290,6 +373,18 @@ _KEPT = Exercise(
             lambda b, s: 4 * (b * sum(s[:-1]) + sum(m * n for m, n in zip(s, s[1:], strict=False))),
             "For {case} you returned {given}: you counted the weights. They are referred to, and exist anyway.",
         ),
+        Mistake(
+            lambda b, s: 4 * b * sum(s[1:]),
+            "For {case} you returned {given}: these are the outputs of the products. A product keeps its input.",
+        ),
+        Mistake(
+            lambda b, s: 8 * b * sum(s[:-1]),
+            "For {case} you returned {given}, twice too much: an fp32 element takes 4 bytes.",
+        ),
+        Mistake(
+            lambda b, s: 4 * b * s[0],
+            "For {case} you returned {given}: only x. Every product keeps its own input, the later ones the ReLU's result.",
+        ),
     ),
     hints=(
         "Which operand does a product need again in order to compute the gradient of its weight?",
@@ -336,6 +431,44 @@ def _not_restored(f, x, h):
     return gradient
 
 
+def _backward_difference(f, x, h):
+    return _forward_difference(f, x, -h)
+
+
+def _half_steps(f, x, h):
+    return numeric_gradient(f, x, h / 2)
+
+
+def _into_a_copy(f, x, h):
+    x, gradient = x.clone(), torch.zeros_like(x)
+    for i in range(x.numel()):
+        up, down = x.clone(), x.clone()
+        up.reshape(-1)[i] += h  # of a transposed x, reshape makes a copy, and up itself stays as it was
+        down.reshape(-1)[i] -= h
+        gradient.reshape(-1)[i] = (f(up) - f(down)) / (2 * h)
+    return gradient
+
+
+def _no_clone(f, x, h):
+    x, gradient = x.clone(), torch.zeros(x.shape, dtype=x.dtype)
+    for place in itertools.product(*map(range, x.shape)):
+        up, down = x, x
+        up[place] += h
+        down[place] -= h
+        gradient[place] = (f(up) - f(down)) / (2 * h)
+    return gradient
+
+
+def _whole_rows(f, x, h):
+    gradient = torch.zeros(x.shape, dtype=x.dtype)
+    for i in range(len(x)):
+        up, down = x.clone(), x.clone()
+        up[i] += h
+        down[i] -= h
+        gradient[i] = (f(up) - f(down)) / (2 * h)
+    return gradient
+
+
 def _cubes(x):
     return float((x * x * x).sum() + x.prod())
 
@@ -369,6 +502,27 @@ _NUMERIC = Exercise(
         Mistake(
             lambda f, x, h: -numeric_gradient(f, x, h),
             "For {case} the sign is turned: f(x + h) comes first.",
+        ),
+        Mistake(
+            _backward_difference,
+            "For {case} this is the backward difference, (f(x) − f(x − h)) / h, whose error is of order h. Step to both sides.",
+        ),
+        Mistake(
+            _half_steps,
+            "For {case} you stepped by h/2 to each side. Step by h, and divide by 2h.",
+        ),
+        Mistake(
+            _into_a_copy,
+            "For {case} the gradient is 0: reshape or flatten of a transposed tensor is a copy, and writing there changes "
+            "nothing. Index the tensor itself with all its indices.",
+        ),
+        Mistake(
+            _no_clone,
+            "For {case} the gradient is 0: up and down are one tensor under two names, so both are back at x. Clone it twice.",
+        ),
+        Mistake(
+            _whole_rows,
+            "For {case} a whole row moved at once. Move one element at a time, whatever the number of dimensions.",
         ),
     ),
     hints=(

@@ -43,6 +43,23 @@ _TWO_LAYERS = Exercise(
             lambda B, D, K: (2 * B * D * (D + K), 4 * B * D * D + 6 * B * D * K),
             "For {case} you returned {given}: the second number is forward and backward together; give backward alone.",
         ),
+        Mistake(
+            lambda B, D, K: (2 * B * D * (D + K), 6 * B * D * (D + K)),
+            "For {case} you returned {given}: the second number is 6NP, the rule for a whole step. Give backward alone, "
+            "without the gradient of x.",
+        ),
+        Mistake(
+            lambda B, D, K: (2 * B * D * (D + K), 4 * B * D * K),
+            "For {case} you returned {given}: backward stops at layer 2 there. w1 is trained too: one more product, 2BDD.",
+        ),
+        Mistake(
+            lambda B, D, K: two_layer_flops(B, D, K)[::-1],
+            "For {case} you returned {given}: these are the two numbers in the other order; forward comes first.",
+        ),
+        Mistake(
+            lambda B, D, K: two_layer_flops(1, D, K),
+            "For {case} you returned {given}: that is the count for one row. A batch has B of them.",
+        ),
     ),
     hints=(
         "Name the products of backward one by one. Which of the four does nobody ask for?",
@@ -75,7 +92,7 @@ def _weight_cases():
         make = lambda *shape: torch.randint(-3, 4, shape, generator=generator).double()  # noqa: E731
         return make(B, D), make(B, K)
 
-    shapes = {(3, 3, 3): 0, (5, 2, 4): 1, (1, 4, 3): 2, (2, 6, 1): 3}
+    shapes = {(3, 3, 3): 0, (5, 3, 4): 1, (1, 4, 3): 2, (2, 6, 1): 3}
     return [Case(pair(*s, seed), label=f"B, D, K = {s[0]}, {s[1]}, {s[2]}") for s, seed in shapes.items()]
 
 
@@ -105,6 +122,19 @@ _WEIGHTS = Exercise(
         Mistake(
             lambda h, g: (_product(h, g), h.numel() * g.shape[1]),
             "For {case} you counted BDK operations: the multiply without the add.",
+        ),
+        Mistake(
+            lambda h, g: (_product(h, g), (2 * h.shape[0] - 1) * h.shape[1] * g.shape[1]),
+            "For {case} you counted (2B − 1)DK operations. The sum starts at 0, so every round of the loop adds, the first "
+            "one too: 2BDK.",
+        ),
+        Mistake(
+            lambda h, g: (_product(h, g) / len(h), 2 * h.numel() * g.shape[1]),
+            "For {case} you averaged over the batch. g is given; every row contributes in full, so sum.",
+        ),
+        Mistake(
+            lambda h, g: (_product(h, g).float(), 2 * h.numel() * g.shape[1]),
+            "For {case} the numbers are right and the dtype is not: make the zeros with dtype=h.dtype.",
         ),
     ),
     hints=(
@@ -175,11 +205,24 @@ _FROZEN = Exercise(
             "For {case} you returned {given}: you stop at the first layer only. The gradient stops at the lowest trained "
             "layer.",
         ),
+        Mistake(
+            lambda b, s, t: sum(f * ((i in t) or any(j < i for j in t)) for i, f in _products(b, s).items()),
+            "For {case} you returned {given}: one product per layer, where a trained layer above another needs two, for its "
+            "weight and for its input.",
+        ),
+        Mistake(
+            lambda b, s, t: backward_flops(b, s, {i + 1 for i in t}),
+            "For {case} you returned {given}: you counted the layers from 0. The lowest has the number 1.",
+        ),
+        Mistake(
+            lambda b, s, t: backward_flops(b, s, t) + sum(_products(b, s).values()),
+            "For {case} you returned {given}: that includes forward. Give backward alone.",
+        ),
     ),
     hints=(
         "For each layer ask two questions: who needs the gradient of its weight, and who needs that of its input?",
         "The weight's: if the layer is trained. The input's: if some layer before it is trained.",
-        "for layer i: product if i in trained, plus product if any(j < i for j in trained)",
+        "for layer i: total += product * ((i in trained) + any(… for j in trained))",
     ),
     checked="six choices of trained layers, none and all among them.",
 )
@@ -237,6 +280,20 @@ _LORA = Exercise(
             lambda n, i, o, r: 2 * _base(n, i, o) + _pair(n, i, o, r),
             "For {case} you returned {given}: A and B are trained, so each costs three products, not one.",
         ),
+        Mistake(
+            lambda n, i, o, r: _base(n, i, o) + 2 * _pair(n, i, o, r),
+            "For {case} you returned {given}: backward alone. Forward and backward together are asked for.",
+        ),
+        Mistake(
+            lambda n, i, o, r: 3 * _base(n, i, o),
+            "For {case} you returned {given}: 6NP, a full step without adapters. W's own gradient is not computed, and A and "
+            "B cost something.",
+        ),
+        Mistake(
+            lambda n, i, o, r: 2 * _base(n, i, o) + 2 * _pair(n, i, o, r),
+            "For {case} you returned {given}: A and B count two products each. They are trained, so their own gradients are a "
+            "third.",
+        ),
     ),
     hints=(
         "How many products does the frozen matrix take part in? And each of the two small ones?",
@@ -267,6 +324,7 @@ _RECOMPUTE = Exercise(
         Case((10, (5, 6, 7, 8, 9), 2), label="four layers in segments of two"),
         Case((10, (5, 6, 7, 8, 9, 10), 2), label="five layers in segments of two"),
         Case((7, (4, 5, 6, 7, 8, 9, 10), 3), label="six layers in segments of three"),
+        Case((3, (4, 5, 6, 7), 10), label="three layers in one segment of up to ten"),
     ],
     mistakes=(
         Mistake(
@@ -296,13 +354,23 @@ _RECOMPUTE = Exercise(
             lambda b, s, n: 2 * recomputed_flops(b, s, n),
             "For {case} you returned {given}, twice too much: a product that is computed again costs one forward.",
         ),
+        Mistake(
+            lambda b, s, n: sum(_list(b, s)) * (n - 1) // n,
+            "For {case} you returned {given}, a share of forward. That is right only if all products cost the same and no "
+            "segment is short.",
+        ),
+        Mistake(
+            lambda b, s, n: sum(_list(b, s)) // n,
+            "For {case} you returned {given}, forward divided by the segment's length. Go through the segments and leave out "
+            "the last product of each.",
+        ),
     ),
     hints=(
         "What does backward need from inside a segment: inputs of products, or outputs?",
         "A product keeps its input before it runs. Once the last product of a segment has its input, nothing is missing.",
         "Sum the products except number segment, 2·segment, … and except the very last.",
     ),
-    checked="five cuts of networks with 2 to 6 layers, one with a short last segment.",
+    checked="six cuts of networks with 2 to 6 layers, among them a short last segment and a segment longer than the network.",
 )
 
 # --- 07.6: from MFU to HFU --------------------------------------------------------------------------------------------
@@ -344,6 +412,18 @@ _HFU = Exercise(
         Mistake(
             lambda u, f, r: u * (3 * f + r) / (2 * f),
             "For {case} you returned {given}: backward alone is 2 times forward; the step is 3 times forward.",
+        ),
+        Mistake(
+            lambda u, f, r: u * (2 * f + r) / (2 * f),
+            "For {case} you returned {given}: you set the repeated FLOPs against backward alone. A step has forward too.",
+        ),
+        Mistake(
+            lambda u, f, r: u * (6 * f + r) / (6 * f),
+            "For {case} you returned {given}: 6 is in units of NP, and forward is 2NP already. A step is 3 times forward.",
+        ),
+        Mistake(
+            lambda u, f, r: u + r / (3 * f),
+            "For {case} you returned {given}: you added a share of FLOPs to a utilization. Scale the MFU by executed ÷ needed.",
         ),
     ),
     hints=(

@@ -8,15 +8,15 @@ def difference_errors(steps, errors: dict, *, best: dict, alt: str) -> Figure:
 
     steps: step sizes; errors: method → error at each step (zeros are left out); best: method → predicted best step.
     """
-    figure, ax = axes(width=8, height=4)
+    figure, ax = axes(width=8.5, height=4.2)
     for i, (method, values) in enumerate(errors.items()):
         points = [(h, e) for h, e in zip(steps, values, strict=True) if e > 0]
         ax.loglog(*zip(*points, strict=True), label=method, markersize=4)
         ax.axvline(best[method], color=COLORS[i], linewidth=1.2, linestyle=":")
-        ax.annotate("predicted best h", (best[method], max(max(v) for v in errors.values())), rotation=90, fontsize=10,
+        ax.annotate("predicted best h", (best[method], max(max(v) for v in errors.values())), rotation=90, fontsize=11,
                     ha="right", va="top", color=COLORS[i])  # fmt: skip
     ax.set(xlabel="step h", ylabel="error of the derivative")
-    ax.legend(loc="lower right")
+    figure.legend(loc="outside upper center", ncols=len(errors))
     return show(figure, alt=alt)
 
 
@@ -31,6 +31,7 @@ def cost_bars(costs: dict, *, alt: str) -> Figure:
         "gradients of weights and activations": lambda c: c.model_flops - c.forward,
         "computed again": lambda c: c.total - c.model_flops,
     }
+    parts = {label: part for label, part in parts.items() if any(map(part, costs.values()))}
     one = next(iter(costs.values())).forward
     left = [0.0] * len(costs)
     for i, (label, part) in enumerate(parts.items()):

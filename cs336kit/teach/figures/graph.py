@@ -6,7 +6,7 @@ from itertools import pairwise
 from cs336kit.teach.figures.style import COLORS, Figure, axes, show
 
 FONT = 10.5
-_LETTER, _LINE, _PAD = 0.092, 0.19, 0.1  # inches: the width of a character, the height of a line, the margin of a box
+_LINE, _PAD = 0.19, 0.1  # inches: the height of a line, the margin of a box
 _FILL = {"leaf": "#dcecf7", "parameter": "#d9f0e8", "constant": "#f0f0f0", "compute": "#fdf1d8"}
 _EDGE = {"leaf": COLORS[0], "parameter": COLORS[2], "constant": "#888888", "compute": COLORS[1]}
 
@@ -20,8 +20,9 @@ def computation_graph(graph, *, alt: str, direction: str = "right") -> Figure:
     if direction not in ("right", "down"):
         raise ValueError(f"direction is {direction!r}: give 'right' or 'down'.")
     lines = [node_lines(node) for node in graph.nodes]
-    size = [(_LETTER * max(map(len, text)) + 2 * _PAD, _LINE * len(text) + 2 * _PAD) for text in lines]
-    place, links = layout(size, graph.edges, direction)
+    size = [(_width(text) + 2 * _PAD, _LINE * len(text) + 2 * _PAD) for text in lines]
+    labelled = any(node.value is not None for node in graph.nodes)  # slopes stand on the arrows of scalars
+    place, links = layout(size, graph.edges, direction, gap=0.75 if labelled and direction == "right" else 0.4)
     low = [min(place[n][a] - size[n][a] / 2 for n in range(len(size))) - 0.1 for a in (0, 1)]
     high = [max(place[n][a] + size[n][a] / 2 for n in range(len(size))) + 0.1 for a in (0, 1)]
     figure, ax = axes(width=high[0] - low[0], height=high[1] - low[1])
@@ -32,6 +33,15 @@ def computation_graph(graph, *, alt: str, direction: str = "right") -> Figure:
     for node, text, (x, y), (w, h) in zip(graph.nodes, lines, place, size, strict=False):
         _draw_node(ax, node, text, x, y, w, h)
     return show(figure, alt=alt)
+
+
+def _width(text: list[str]) -> float:
+    """Inches that the widest line takes, the first one in bold."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextPath
+
+    font = [FontProperties("DejaVu Sans", weight="normal" if i else "bold") for i in range(len(text))]
+    return max(TextPath((0, 0), s, size=FONT, prop=f).get_extents().x1 / 72 for s, f in zip(text, font, strict=True))
 
 
 def node_lines(node) -> list[str]:
@@ -52,18 +62,17 @@ def node_lines(node) -> list[str]:
     for saved in node.saved:
         if saved.storage not in seen:
             seen.add(saved.storage)
-            note = saved.kind if saved.kind != "tensor" else f"{saved.bytes:,} B"
-            kept.append(f"keeps {saved.tensor or saved.name}: {note}")
+            kind = "keeps" if saved.kind == "tensor" else saved.kind  # a leaf exists anyway; it is only referred to
+            kept.append(f"{kind} {saved.tensor or saved.name}: {saved.bytes:,} B")
     return [first, second, *(["(freed)"] if node.freed else kept)]
 
 
-def layout(size, edges, direction: str) -> tuple[list[tuple[float, float]], list[list[int]]]:
+def layout(size, edges, direction: str, *, gap: float = 0.45) -> tuple[list[tuple[float, float]], list[list[int]]]:
     """Centres of all boxes in inches (invisible nodes of long edges at the end), and each edge as a chain of nodes."""
     along, across = (0, 1) if direction == "right" else (1, 0)
     rank, order, links = layers(len(size), edges)
     width = [size[n][across] if n < len(size) else 0.1 for n in range(len(rank))]
     thick = [max(size[n][along] for n in layer if n < len(size)) for layer in order]
-    gap = 0.75 if direction == "right" else 0.45
     main = [sum(thick[:r]) + gap * r + thick[r] / 2 for r in range(len(order))]
     cross = _coordinates(order, links, width)
     # Forward goes right or down; matplotlib's vertical axis goes up.
