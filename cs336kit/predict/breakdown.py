@@ -22,7 +22,10 @@ class Breakdown(Mapping):
     def __init__(self, parts: Mapping[str, int], *, unit: str):
         if not isinstance(parts, Mapping):
             raise ValueError(f"a Breakdown takes a mapping from component to int, got {parts!r}.")
-        checked = {str(name): non_negative_int(f"component {name!r}", value) for name, value in parts.items()}
+        checked = {
+            str(name): value if type(value) is int and value >= 0 else non_negative_int(f"component {name!r}", value)
+            for name, value in parts.items()
+        }
         object.__setattr__(self, "_parts", checked)
         object.__setattr__(self, "_unit", known("unit", unit, UNITS))
 

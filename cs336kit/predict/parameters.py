@@ -1,7 +1,9 @@
 """Parameters of a Transformer, component by component."""
 
+from functools import lru_cache
+
 from cs336kit.predict.breakdown import Breakdown
-from cs336kit.predict.transformer import TransformerConfig
+from cs336kit.predict.transformer import TransformerConfig, check_config
 
 
 def parameters(config: TransformerConfig) -> Breakdown:
@@ -10,6 +12,13 @@ def parameters(config: TransformerConfig) -> Breakdown:
     A linear layer from n to m features has n·m weights, and m biases where `config.bias` says so (the head and a
     router have none). A tied head costs nothing. Exact: equal to the sum of `numel` over a real model's parameters.
     """
+    check_config(config)
+    return _parameters(config)
+
+
+@lru_cache(maxsize=256)
+def _parameters(config: TransformerConfig) -> Breakdown:
+    # Both sides are frozen, and the memory of one training step asks for the same count several times.
     c = config
     D, Q, KV, F = c.d_model, c.query_width, c.kv_width, c.d_ff
     qkv_bias = c.bias != "none"

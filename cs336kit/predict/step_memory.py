@@ -44,7 +44,7 @@ def step_timeline(
 
     Stages: "embedding", "block 1 forward" … "loss", "block L backward" … "block 1 backward", "backward", "step". At a
     border only what autograd keeps, the residual stream or its gradient, the gradients so far, and the loss are alive.
-    Left out: temporary tensors inside a stage, see `step_peak`.
+    Left out: temporary tensors inside a stage, see `step_peak`; the indices by which experts find their tokens.
     """
     activations, _ = known("training precision", precision, TRAINING_PRECISIONS)
     size = ACTIVATION_PRECISIONS[activations]
@@ -92,7 +92,7 @@ def peak_moments(
     gradients are there), with the gradients of its wide tensors; "tied embedding": two copies of its gradient;
     "optimizer step": all gradients and what AdamW needs for one tensor at a time (torch's `foreach=False`).
     Exact for the paper block in fp32 and bf16 without dropout; for others a tensor or two of one block may be missing.
-    Left out: the MLP of a mixture of experts, whose experts run one by one.
+    Left out: of a mixture of experts, the indices of its routing and the temporary tensors of one expert.
     """
     activations, _ = known("training precision", precision, TRAINING_PRECISIONS)
     size = ACTIVATION_PRECISIONS[activations]
@@ -122,7 +122,8 @@ def peak_moments(
 def _inside_block(config, block, tokens, size, gradient, block_gradient) -> dict[str, int]:
     """The two moments of one block's backward pass: what it still keeps, its gradients so far, temporary tensors."""
     c, row = config, size.matmul * tokens * config.d_model
-    moments = {}
+    # The experts run backward one by one, so the temporary tensors of one are small beside what all of them keep.
+    moments = {"mlp backward": block.total}
     if not c.experts:
         hidden = size.matmul * tokens * c.d_ff
         down = gradient * (c.d_ff + (c.bias == "all")) * c.d_model

@@ -155,3 +155,9 @@ class TransformerConfig:
         if missing:
             raise ValueError(f"the configuration lacks {', '.join(missing)}")
         return cls(**values)
+
+
+def check_config(config: TransformerConfig) -> None:
+    """Raise ValueError for anything else than a TransformerConfig, such as the name of a model."""
+    if not isinstance(config, TransformerConfig):
+        raise ValueError(f"config must be a TransformerConfig, got {config!r}; MODELS holds well-known ones by name")

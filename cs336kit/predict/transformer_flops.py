@@ -5,7 +5,7 @@ B batch · S sequence · D d_model · A heads · K kv_heads · h head_dim · F d
 
 from cs336kit.predict.breakdown import Breakdown
 from cs336kit.predict.checks import known, positive_int
-from cs336kit.predict.transformer import TransformerConfig
+from cs336kit.predict.transformer import TransformerConfig, check_config
 
 #: Matrix products in the backward pass of attention, where the forward pass has two: the explicit path keeps the S×S
 #: weights, the fused one ("sdpa") computes the scores again.
@@ -17,8 +17,7 @@ ELEMENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "fp8_e4m3": 1, "fp8_
 
 def check_sizes(config: TransformerConfig, batch: int, sequence: int) -> None:
     """Raise ValueError unless the model can run on `batch` sequences of `sequence` tokens."""
-    if not isinstance(config, TransformerConfig):
-        raise ValueError(f"config must be a TransformerConfig, got {config!r}; MODELS holds well-known ones.")
+    check_config(config)
     positive_int("batch", batch)
     positive_int("sequence", sequence)
     if config.positions == "learned" and sequence > config.context:

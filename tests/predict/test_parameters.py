@@ -188,3 +188,8 @@ def test_matmul_parameters_are_the_matrices_that_multiply():
         model = Decoder(config)
     linear = [m for m in model.modules() if isinstance(m, torch.nn.Linear)]
     assert matmul_parameters(config) == sum(m.weight.numel() for m in linear)
+
+
+def test_the_name_of_a_model_is_not_its_configuration():
+    with pytest.raises(ValueError, match="must be a TransformerConfig, got 'gpt2'; MODELS holds"):
+        parameters("gpt2")
