@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
+from cs336kit.measure.calls import runnable
 from cs336kit.predict import Breakdown
 
 aten = torch.ops.aten
@@ -27,11 +28,7 @@ def flops(function: Callable[[], object], *, by: str = "operator", depth: int | 
     `by="pass"` splits forward from backward.
     Source: torch.utils.flop_counter, with formulas for the operators that it lacks.
     """
-    if not callable(function):
-        kind = type(function).__name__
-        raise TypeError(
-            f"measure.flops runs a function, such as lambda: x @ w, but got a {kind}: put 'lambda:' before it."
-        )
+    runnable("measure.flops", function)
     if by not in GROUPINGS:
         raise ValueError(f"by must be one of {', '.join(map(repr, GROUPINGS))}, got {by!r}.")
     if depth is not None and (by != "module" or isinstance(depth, bool) or not isinstance(depth, int) or depth < 1):

@@ -8,6 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from cs336kit.measure.calls import runnable
 from cs336kit.measure.device import device as _device
 from cs336kit.predict.checks import positive_int
 
@@ -27,11 +28,7 @@ def memory_timeline(function: Callable[[], object], *, round_to: int = 1) -> lis
     makes it until its last reference goes. `round_to=512` rounds each storage up as the CUDA allocator does.
     Left out: what was there before, and scratch memory inside a kernel. Errors: TypeError for what cannot be called.
     """
-    if not callable(function):
-        kind = type(function).__name__
-        raise TypeError(
-            f"this runs a function, such as lambda: model(x).sum(), but got a {kind}: put 'lambda:' before it."
-        )
+    runnable("measure.memory_timeline", function)
     tracker = _LiveStorages(positive_int("round_to", round_to))
     with tracker:
         function()
@@ -45,11 +42,10 @@ def peak_bytes(function: Callable[[], object], *, device: torch.device | str | N
     On a CUDA device this is `max_memory_allocated` less what was allocated before: every tensor rounded up to 512 bytes,
     kernels' scratch memory included. Elsewhere it is the peak of `memory_timeline`: exact bytes of storages.
     """
+    runnable("measure.peak_bytes", function)
     where = _device(device)
     if where.type != "cuda":
         return max((point.live_bytes for point in memory_timeline(function, round_to=round_to)), default=0)
-    if not callable(function):
-        memory_timeline(function)  # raises the sentence
     torch.cuda.synchronize(where)
     torch.cuda.reset_peak_memory_stats(where)
     before = torch.cuda.memory_allocated(where)

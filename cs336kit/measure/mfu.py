@@ -6,7 +6,9 @@ from dataclasses import dataclass
 import torch
 
 from cs336kit.measure.device import device, device_name
+from cs336kit.measure.seconds import Timing
 from cs336kit.predict import Accelerator, accelerator
+from cs336kit.predict.accelerators import PRECISIONS
 from cs336kit.predict.checks import positive_number
 
 #: The precision of a peak, by dtype. fp32 products run in tf32 where torch is told that they may.
@@ -55,12 +57,14 @@ class Utilisation:
             f"{self.flops_per_second / value:.3f} of the {name} peak {value / 1e12:.4g}"
             for name, value in self.peaks.items()
         )
-        return f"{self.flops_per_second / 1e12:.4g} TFLOP/s in {self.precision}: {against} TFLOP/s"
+        text = f"{self.flops_per_second / 1e12:.4g} TFLOP/s in {self.precision}: {against} TFLOP/s"
+        impossible = self.flops_per_second > max(self.peaks.values())
+        return text + (" (above every peak: check FLOPs, seconds and dtype)" if impossible else "")
 
 
 def mfu(
     flops: float,
-    seconds: float,
+    seconds: float | Timing,
     *,
     dtype: torch.dtype | str,
     peak_flops_per_second: float | None = None,
@@ -75,7 +79,8 @@ def mfu(
     Errors: LookupError where the device has no known peak, which says how to pass it; ValueError for numbers below 0.
     Source: Chowdhery et al. 2022, "PaLM", appendix B.
     """
-    rate = positive_number("flops", float(flops)) / positive_number("seconds", float(seconds))
+    seconds = seconds.median if isinstance(seconds, Timing) else seconds
+    rate = positive_number("flops", flops) / positive_number("seconds", seconds)
     precision = _precision(dtype)
     peaks: dict[str, float] = {}
     if peak_flops_per_second is not None:
@@ -122,4 +127,6 @@ def _precision(dtype: torch.dtype | str) -> str:
         if dtype is torch.float32 and torch.get_float32_matmul_precision() != "highest":
             return "tf32"
         return PRECISION_OF[dtype]
+    if dtype not in PRECISIONS:
+        raise ValueError(f"{dtype!r} is not a precision with a peak: choose one of {', '.join(PRECISIONS)}.")
     return dtype

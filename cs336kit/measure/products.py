@@ -96,7 +96,10 @@ def matmul_sweep(
     **timing,
 ) -> list[Product]:
     """Time square products (an int) or shapes (rows, inner, columns) in each precision, smallest work first."""
-    shapes = [(size,) * 3 if isinstance(size, int) else tuple(size) for size in sizes]
+    shapes = [(size,) * 3 if isinstance(size, int) else size for size in sizes]
+    for shape in shapes:
+        if not isinstance(shape, (tuple, list)) or len(shape) != 3:
+            raise ValueError(f"a size is a whole number or (rows, inner, columns), got {shape!r}.")
     shapes.sort(key=lambda shape: matmul_flops(*shape))
     return [product(*shape, precision=p, device=device, **timing) for p in precisions for shape in shapes]
 

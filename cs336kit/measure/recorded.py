@@ -80,6 +80,8 @@ def records(folder: Path | None = None) -> dict[str, dict]:
 
 def recorded(stage: str, *, gpu: str | None = None, folder: Path | None = None) -> Stage | NoRecord:
     """The newest record of a stage ("products", "bandwidths", …), of one GPU if named; without one, a NoRecord."""
+    if not isinstance(stage, str):
+        raise ValueError(f"the name of a stage is a text such as 'products', got {stage!r}.")
     candidates = [
         (data["stages"][stage]["date"], name, data)
         for name, data in records(folder).items()

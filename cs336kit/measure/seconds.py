@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
+from cs336kit.measure.calls import runnable
 from cs336kit.measure.device import device as _device
 from cs336kit.predict.checks import positive_int, positive_number
 
@@ -80,11 +81,7 @@ def seconds(
     a CPU is timed with `time.perf_counter`. Very short functions are called several times within a repeat.
     Errors: TypeError for what cannot be called, RuntimeError where the function leaves nothing to time.
     """
-    if not callable(function):
-        kind = type(function).__name__
-        raise TypeError(
-            f"measure.seconds runs a function, such as lambda: x @ w, but got a {kind}: put 'lambda:' before it."
-        )
+    runnable("measure.seconds", function)
     at_least, at_most = positive_int("at_least", at_least), positive_int("at_most", at_most)
     warmup, budget = positive_int("warmup", warmup), positive_number("budget_seconds", budget_seconds)
     if not 2 <= at_least <= at_most:

@@ -57,6 +57,11 @@ def test_bad_input():
             measure.mfu(1.0, bad, dtype="fp32", peak_flops_per_second=1.0)
     with pytest.raises(ValueError, match="has no peak of its own"):
         measure.mfu(1.0, 1.0, dtype=torch.bool, peak_flops_per_second=1.0)
+    for bad in ("much", True, None):
+        with pytest.raises(ValueError, match="flops must be"):
+            measure.mfu(bad, 1.0, dtype="fp32", peak_flops_per_second=1.0)
+    with pytest.raises(ValueError, match="'fp33' is not a precision"):
+        measure.mfu(1.0, 1.0, dtype="fp33", peak_flops_per_second=1.0)
     with pytest.raises(ValueError, match="not a precision"):
         measure.mfu(1.0, 1.0, dtype="bfloat", accelerator_name="h100-sxm")
 
@@ -67,3 +72,8 @@ def test_the_accelerator_of_this_machine(monkeypatch):
         monkeypatch.setattr(module, "device_name", lambda where, name=name: name)
         found = measure.this_accelerator()
         assert (found and found.name) == entry
+
+
+def test_more_than_the_peak_is_pointed_out():
+    assert "above every peak" in repr(measure.mfu(2e12, 1.0, dtype="fp32", peak_flops_per_second=1e12))
+    assert "above every peak" not in repr(measure.mfu(1e12, 1.0, dtype="fp32", peak_flops_per_second=1e12))

@@ -41,6 +41,9 @@ def test_bad_input():
         product(8, 8, 8, precision="tf32", **QUICK)
     with pytest.raises(ValueError, match="unknown precision 'fp9'"):
         product(8, 8, 8, precision="fp9", **QUICK)
+    for bad in ("a", (1, 2), 2.5):
+        with pytest.raises(ValueError, match="a size is a whole number or"):
+            matmul_sweep([bad], **QUICK)
     with pytest.raises(ValueError, match="rows must be"):
         product(0, 8, 8, **QUICK)
 
