@@ -7,6 +7,8 @@ WORKERS ?= 2
 # Loopback only; a token is JupyterLab's default.
 LAB := --ip=127.0.0.1 --ServerApp.root_dir=.
 
+NO_CUDA := 'this measures a CUDA device, and torch sees none here. On a CPU everything else works: make test.'
+
 ifeq ($(origin PY), undefined)
 PY := .venv/bin/python
 READY := .venv/.ready
@@ -16,7 +18,7 @@ endif
 find_python = for p in python3.13 python3.12 python3.11 python3 python; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done
 
-.PHONY: help setup lab test lint check-notebooks refresh readme constraints clean
+.PHONY: help setup lab test lint check-notebooks refresh gpu gpu-lessons gpu-records bench readme constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -55,6 +57,20 @@ check-notebooks: $(READY) ## run lessons and compare their outputs: make check-n
 
 refresh: $(READY) ## execute lessons and store their outputs: make refresh NB=02 (FRESH=1 measures times anew)
 	$(PY) -m cs336kit.teach.lessons.refresh $(NB) $(if $(FRESH),--fresh)
+
+gpu: gpu-lessons gpu-records ## on a CUDA machine: the lessons, the tests marked gpu, then the records (in two halves: gpu-lessons, gpu-records)
+
+gpu-lessons: $(READY) ## every lesson compared on CUDA, and the unit tests that need it
+	@$(PY) -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else $(NO_CUDA))"
+	$(PY) -m pytest -q --nbval --nbval-current-env $(NOTEBOOKS)
+	$(PY) -m pytest -q -m gpu tests
+
+gpu-records: $(READY) ## measure this GPU and write cs336kit/measure/records (STAGES="products memory" for some)
+	$(PY) -m cs336kit.teach.gpu $(STAGES)
+
+bench: $(READY) ## speeds as ratios of one run: loader, training step, estimators
+	$(PY) -m cs336kit.build.bench
+	$(PY) -m cs336kit.teach.estimators
 
 readme: $(READY) ## write the table of lessons in README.md anew from the notebooks
 	$(PY) -m cs336kit.teach.lessons.readme
