@@ -49,12 +49,15 @@ class Float8Matmul(torch.autograd.Function):
         return scaled_matmul(x8, w8.t(), scale_a=x_scale, scale_b=w_scale, dtype=torch.bfloat16)
 
     @staticmethod
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x8, x_scale, w8, w_scale = ctx.saved_tensors
         g8, g_scale = quantize(gradient, E5M2)
-        dx = scaled_matmul(g8, w8, scale_a=g_scale, scale_b=w_scale, dtype=torch.bfloat16)
-        dw = scaled_matmul(g8.t(), x8, scale_a=g_scale, scale_b=x_scale, dtype=torch.float32)
-        return dx.to(ctx.dtypes[0]), dw.to(ctx.dtypes[1])
+        dx = dw = None
+        if ctx.needs_input_grad[0]:
+            dx = scaled_matmul(g8, w8, scale_a=g_scale, scale_b=w_scale, dtype=torch.bfloat16).to(ctx.dtypes[0])
+        if ctx.needs_input_grad[1]:
+            dw = scaled_matmul(g8.t(), x8, scale_a=g_scale, scale_b=x_scale, dtype=torch.float32).to(ctx.dtypes[1])
+        return dx, dw
 
 
 class Float8Linear(nn.Module):

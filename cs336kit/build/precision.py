@@ -18,7 +18,7 @@ class Policy:
     """
 
     name = "fp32"
-    matmul = "highest"
+    matmul = "ieee"
 
     def __init__(self, device: torch.device | str = "cpu"):
         self.device = torch.device(device)
@@ -54,10 +54,10 @@ class Policy:
 class TF32(Policy):
     """fp32 tensors, whose matmuls may round their inputs to 10 fraction bits on a GPU's tensor cores.
 
-    Where the hardware has no TF32, such as on most CPUs, the results are those of fp32.
+    Only GPUs have TF32: on a CPU the results are those of fp32.
     """
 
-    name, matmul = "tf32", "high"
+    name, matmul = "tf32", "tf32"
 
 
 class BF16(Policy):
@@ -153,11 +153,11 @@ def precision(name: str, *, device: torch.device | str = "cpu", **options) -> Po
 
 
 @contextmanager
-def _fp32_matmul(level: str):
-    """Let fp32 matmuls use TF32 ("high") or not ("highest"), and put back what was set before."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(level)
+def _fp32_matmul(rounding: str):
+    """Let a GPU's fp32 matmuls use TF32 ("tf32") or not ("ieee"), and put back what was set before."""
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = rounding
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        torch.backends.cuda.matmul.fp32_precision = before

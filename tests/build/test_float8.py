@@ -1,6 +1,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from cs336kit.build import Float8Linear, Linear, quantize, scaled_matmul
 from cs336kit.build.float8 import E4M3, E5M2, Float8Matmul, transformer_engine, use_float8
@@ -41,6 +42,17 @@ def test_both_gradients_are_products_of_rounded_values():
     assert torch.allclose(x.grad, g8 @ w8, rtol=1e-2, atol=1e-2)  # dx is rounded to bf16
     assert torch.allclose(w.grad, g8.t() @ x8, rtol=1e-5, atol=1e-4)
     assert x.grad.dtype == w.grad.dtype == torch.float32
+
+
+def test_gradients_that_nobody_needs_are_not_computed():
+    for x_needs, w_needs in ((False, True), (True, False)):
+        x = torch.ones(16, 32, requires_grad=x_needs)
+        w = torch.ones(48, 32, requires_grad=w_needs)
+        counter = FlopCounterMode(display=False)
+        with counter:
+            Float8Matmul.apply(x, w).float().sum().backward()
+        assert counter.get_total_flops() == 2 * (2 * 16 * 32 * 48)
+        assert (x.grad is not None, w.grad is not None) == (x_needs, w_needs)
 
 
 @pytest.mark.parametrize("kind", [nn.Linear, Linear])

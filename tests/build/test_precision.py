@@ -66,17 +66,20 @@ def test_fp16_survives_an_overflow():
     assert other.scaler.factor == 2.0**19
 
 
-def test_tf32_is_set_for_forward_and_backward_and_put_back():
-    before = torch.get_float32_matmul_precision()
+@pytest.mark.parametrize("before", ["none", "ieee", "tf32"])
+@pytest.mark.parametrize(("name", "during"), [("fp32", "ieee"), ("tf32", "tf32")])
+def test_tf32_is_set_for_forward_and_backward_and_put_back(monkeypatch, name, during, before):
+    matmul = torch.backends.cuda.matmul
+    monkeypatch.setattr(matmul, "fp32_precision", before)
     seen = []
     x = torch.ones(1, requires_grad=True)
-    x.register_hook(lambda grad: seen.append(torch.get_float32_matmul_precision()))
-    policy = precision("tf32")
+    x.register_hook(lambda gradient: seen.append(matmul.fp32_precision))
+    policy = precision(name)
     with policy.forward():
-        seen.append(torch.get_float32_matmul_precision())
+        seen.append(matmul.fp32_precision)
         loss = (x * 2).sum()
     policy.backward(loss)
-    assert seen == ["high", "high"] and torch.get_float32_matmul_precision() == before
+    assert seen == [during, during] and matmul.fp32_precision == before
 
 
 def test_unknown_names_list_the_known_ones():
