@@ -32,3 +32,10 @@ def test_figures_are_deterministic_described_and_small(draw):
 
 def test_a_zero_error_is_left_out_of_a_logarithmic_axis():
     assert not re.search(r"\b(nan|inf)\b", errors_figure().svg)
+
+
+def test_a_part_that_no_bar_has_is_not_in_the_legend():
+    net = predict.linear_net((8, 8, 8), batch=4)
+    plain = cost_bars({"all": predict.gradient_flops(net)}, alt=ALT)
+    assert plain.svg.count('id="patch_') < bars_figure().svg.count('id="patch_')
+    assert "computed again" not in plain.svg and "computed again" in bars_figure().svg

@@ -1,5 +1,7 @@
 """The drawn graph: boxes that do not overlap, the same bytes every time, the same style for both engines."""
 
+import re
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -69,6 +71,24 @@ def test_boxes_say_value_gradient_and_what_is_kept():
     leaf, dot, *_ = torch_graph().nodes
     assert node_lines(leaf) == ["w", "3 · leaf"]
     assert node_lines(dot) == ["Dot", "scalar", "keeps self: 12 B"]
+
+
+def test_a_leaf_that_is_referred_to_shows_its_bytes():
+    x, w = torch.ones(2, 3, requires_grad=True) * 1, torch.ones(3, 4, requires_grad=True)
+    *_, product = measure.graph(x @ w, names={"x": x, "w": w}).nodes
+    assert sorted(node_lines(product)[2:]) == ["keeps x: 24 B", "leaf w: 48 B"]
+
+
+def width_in_points(figure):
+    return float(re.search(r'<svg[^>]* width="([\d.]+)pt"', figure.svg)[1])
+
+
+def test_a_two_layer_network_fits_a_notebook():
+    x, w1, w2 = torch.ones(32, 16), torch.ones(16, 64, requires_grad=True), torch.ones(64, 8, requires_grad=True)
+    a = (x @ w1).relu()
+    loss = ((a @ w2) ** 2).mean()
+    names = {"x": x, "w1": w1, "w2": w2, "a": a, "loss": loss}
+    assert width_in_points(computation_graph(measure.graph(loss, names=names), alt=ALT)) < 11 * 72
 
 
 def test_another_direction_is_refused():
