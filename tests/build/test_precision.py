@@ -66,12 +66,17 @@ def test_fp16_survives_an_overflow():
     assert other.scaler.factor == 2.0**19
 
 
-@pytest.mark.parametrize("before", ["none", "ieee", "tf32"])
+@pytest.fixture(params=["none", "ieee", "tf32"])
+def set_before(request):
+    was = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = request.param
+    yield torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = was
+
+
 @pytest.mark.parametrize(("name", "during"), [("fp32", "ieee"), ("tf32", "tf32")])
-def test_tf32_is_set_for_forward_and_backward_and_put_back(monkeypatch, name, during, before):
-    matmul = torch.backends.cuda.matmul
-    monkeypatch.setattr(matmul, "fp32_precision", before)
-    seen = []
+def test_tf32_is_set_for_forward_and_backward_and_put_back(set_before, name, during):
+    matmul, seen = torch.backends.cuda.matmul, []
     x = torch.ones(1, requires_grad=True)
     x.register_hook(lambda gradient: seen.append(matmul.fp32_precision))
     policy = precision(name)
@@ -79,7 +84,7 @@ def test_tf32_is_set_for_forward_and_backward_and_put_back(monkeypatch, name, du
         seen.append(matmul.fp32_precision)
         loss = (x * 2).sum()
     policy.backward(loss)
-    assert seen == [during, during] and matmul.fp32_precision == before
+    assert seen == [during, during] and matmul.fp32_precision == set_before
 
 
 def test_unknown_names_list_the_known_ones():
