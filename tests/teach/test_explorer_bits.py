@@ -38,6 +38,19 @@ def test_what_is_no_number_says_why():
         explorers.bits(1.0, "fp7")
 
 
+@pytest.mark.parametrize("name", ["fp4_e2m1", "fp8_e4m3", "fp8_e5m2", "e8m0"])
+def test_next_above_and_below_visit_every_value_in_order(name):
+    values = sorted(set(FORMATS[name].values()))
+    explorer = explorers.bits(values[0], name)
+    for way, wanted in ((1, values), (-1, values[::-1])):
+        for value in wanted[1:]:
+            explorer.code = explorer.neighbour(way)
+            assert explorer.value == value
+    outermost = explorers.bits(-math.inf if FORMATS[name].infinities else values[0], name)
+    with pytest.raises(ValueError, match=f"is the smallest value of {name}"):
+        outermost.neighbour(-1)
+
+
 def test_html_has_a_box_per_bit():
     page = explorers.bits(0.1, "bf16")._repr_html_()
     assert page.count("<span") == 16
@@ -53,10 +66,15 @@ def test_controls_move_together():
     pattern.value = "0.1111.110"
     assert (number.value, explorer.value) == ("448.0", 448.0)
     step.children[1].click()
-    assert number.value == "nan"
+    assert number.value == "448.0" and "448.0 is the largest value of fp8_e4m3" in picture.value
+    number.value = "nan"
     step.children[0].click()
+    assert "NaN has no neighbours" in picture.value
     number.value = "-3.3"
     assert (number.value, explorer.value) == ("-3.25", -3.25)
+    step.children[1].click()
+    assert number.value == "-3.0"
+    step.children[0].click()
     for box, text, sentence in ((number, "three", "is no number"), (pattern, "0101", "has 8 bits")):
         box.value = text
         assert sentence in picture.value

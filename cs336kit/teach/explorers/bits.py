@@ -50,6 +50,21 @@ class BitExplorer:
         spacing = self.number_format.spacing(self.value)
         return f"values here are {spacing!r} apart (2^{int(math.log2(spacing))})"
 
+    def neighbour(self, way: int) -> int:
+        """The code of the next value above (way=1) or below (way=-1); raises ValueError where there is none."""
+        number_format = self.number_format
+        # Codes count magnitudes: from the sign bit on they go down, and +0 and -0 are one place.
+        negative = 2 ** (number_format.bits - 1) if number_format.signed else number_format.codes
+        place = (self.code if self.code < negative else negative - self.code) + way
+        code = place if place >= 0 else negative - place
+        if math.isnan(self.value):
+            raise ValueError("NaN has no neighbours: it is not a number.")
+        if abs(place) >= negative or code >= number_format.codes or math.isnan(number_format.decode(code)):
+            raise ValueError(
+                f"{self.value!r} is the {'largest' if way > 0 else 'smallest'} value of {number_format.name}."
+            )
+        return code
+
     def __repr__(self) -> str:
         lines = [self.number_format.name + "  " + "  ".join(f"{name} {bits}" for name, bits in self.fields())]
         return "\n".join([*lines, self.formula(), self.neighbours()])
@@ -132,9 +147,7 @@ class BitExplorer:
         number.observe(attempt(type_value), "value")
         pattern.observe(attempt(type_bits), "value")
         for button, way in zip(step.children, (-1, 1), strict=True):
-            button.on_click(
-                attempt(lambda _, way=way: setattr(self, "code", (self.code + way) % self.number_format.codes))
-            )
+            button.on_click(attempt(lambda _, way=way: setattr(self, "code", self.neighbour(way))))
         show()
         return widgets.VBox([choice, number, pattern, step, picture])
 
