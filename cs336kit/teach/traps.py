@@ -1,5 +1,6 @@
 """Show a mistake without breaking the lesson: run it, print what Python says, go on."""
 
+import textwrap
 from contextlib import contextmanager
 
 
@@ -13,6 +14,8 @@ def expect(exception: type[Exception], lines: int = 1):
         yield
     except exception as error:
         message = "\n".join(line.rstrip() for line in str(error).strip().splitlines()[:lines])
-        print(f"{type(error).__name__}: {message}")
+        for line in f"{type(error).__name__}: {message}".splitlines():
+            # Jupyter breaks long lines in the middle of a word.
+            print(textwrap.fill(line, 112, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False))
     else:
         raise AssertionError(f"this block was expected to raise {exception.__name__}, and it did not")

@@ -23,3 +23,10 @@ def test_a_trap_that_does_not_snap_is_noticed():
 def test_another_exception_passes_through():
     with pytest.raises(KeyError), expect(ValueError):
         raise KeyError("x")
+
+
+def test_long_messages_break_between_words(capsys):
+    with expect(ValueError):
+        raise ValueError("word " * 60)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 2 and all(len(line) <= 112 and line.split()[-1] == "word" for line in lines)

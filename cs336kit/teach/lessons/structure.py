@@ -24,7 +24,14 @@ _MACHINE_PATH = re.compile(r"/(?:root|home|Users|work|tmp|var/folders)/[\w.-]+|[
 
 def problems(notebook, name: str) -> list[str]:
     """Everything in a notebook that breaks the course's rules, one sentence each; empty when all is well."""
-    found = [*_opening(notebook), *_closing(notebook), *_lengths(notebook), *_execution(notebook), *_tags(notebook)]
+    found = [
+        *_opening(notebook),
+        *_closing(notebook),
+        *_lengths(notebook),
+        *_magics(notebook),
+        *_execution(notebook),
+        *_tags(notebook),
+    ]
     found += [*_exercises(notebook, name[:2]), *_notation(notebook), *_paths(notebook), *_figures(notebook)]
     return found
 
@@ -83,6 +90,13 @@ def _lengths(notebook):
         yield f"the median code cell has {statistics.median(lines):g} lines; {MEDIAN_LINES} is the most"
     if len(lines) not in CODE_CELLS:
         yield f"there are {len(lines)} code cells; {CODE_CELLS.start} to {CODE_CELLS.stop - 1} are wanted"
+
+
+def _magics(notebook):
+    for cell in _code(notebook):
+        # Converters that write a script comment such lines out, and the cell then does nothing without failing.
+        if match := re.search(r"^# ?[!%][\w{\"'].*$", cell["source"], flags=re.M):
+            yield f"{_where(cell)} has a command that was commented out: {match[0]}"
 
 
 def _execution(notebook):
