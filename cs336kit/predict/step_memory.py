@@ -15,6 +15,23 @@ from cs336kit.predict.transformer import TransformerConfig
 _LOSS = 4
 
 
+#: An RMSNorm written out works on so many fp32 tensors at once in its backward pass, its kept input among them.
+_RMSNORM_ROWS = 6
+_OF_MLP = (
+    "mlp norm",
+    "mlp inputs",
+    "gelu input",
+    "gate",
+    "silu",
+    "up",
+    "mlp down's input",
+    "mlp dropout mask",
+    "expert outputs",
+    "routing weights",
+    "bf16 copies of weights",
+)
+
+
 class Moment(NamedTuple):
     """A stage of the step and the bytes alive at its end, beyond parameters and optimizer state."""
 
@@ -89,9 +106,11 @@ def peak_moments(
 
     "loss": two gradients of the logits beside everything saved; "head backward": the gradient of the head's matrix;
     "mlp backward" and "attention backward", in the last block or the first (the last to run backward, when all other
-    gradients are there), with the gradients of its wide tensors; "tied embedding": two copies of its gradient;
-    "optimizer step": all gradients and what AdamW needs for one tensor at a time (torch's `foreach=False`).
-    Exact for the paper block in fp32 and bf16 without dropout; for others a tensor or two of one block may be missing.
+    gradients are there), with the gradients of its wide tensors; "norm backward": the fp32 tensors of an RMSNorm;
+    "tied embedding": two copies of its gradient; "optimizer step": all gradients and what AdamW needs for one tensor at
+    a time (torch's `foreach=False`).
+    Exact for the GPT block in fp32 and bf16 and the Llama block in fp32, without dropout or window, and wherever the
+    loss is the peak; elsewhere a tensor or two of one block are missing or too many, some per cent of a tiny model.
     Left out: of a mixture of experts, the indices of its routing and the temporary tensors of one expert.
     """
     activations, _ = known("training precision", precision, TRAINING_PRECISIONS)
@@ -116,14 +135,20 @@ def peak_moments(
     rest = config.layers - 1
     before = head + stream + 2 * _LOSS + max(rest * each, rest * block_gradient)
     inside = _inside_block(config, block, tokens, size, gradient, block_gradient)
-    return moments | {name: before + value for name, value in inside.items()}
+    moments |= {name: before + value for name, value in inside.items()}
+    if config.norm == "rmsnorm":
+        final = config.layers * each + head + 2 * _LOSS + _RMSNORM_ROWS * 4 * tokens * D
+        moments["norm backward"] = max(final, moments["norm backward"])
+    return moments
 
 
 def _inside_block(config, block, tokens, size, gradient, block_gradient) -> dict[str, int]:
     """The two moments of one block's backward pass: what it still keeps, its gradients so far, temporary tensors."""
-    c, row = config, size.matmul * tokens * config.d_model
+    c, row, moments = config, size.matmul * tokens * config.d_model, {}
+    if c.norm == "rmsnorm":
+        moments["norm backward"] = _norm_of_block(c, block, tokens, size, gradient, block_gradient)
     # The experts run backward one by one, so the temporary tensors of one are small beside what all of them keep.
-    moments = {"mlp backward": block.total}
+    moments["mlp backward"] = block.total
     if not c.experts:
         hidden = size.matmul * tokens * c.d_ff
         down = gradient * (c.d_ff + (c.bias == "all")) * c.d_model
@@ -142,6 +167,18 @@ def _inside_block(config, block, tokens, size, gradient, block_gradient) -> dict
         gradients = block["query"] + block["key"] + block["value"]
         moments["attention backward"] = done + block["logsumexp"] + 2 * block["attention output's input"] + gradients
     return moments
+
+
+def _norm_of_block(config, block, tokens, size, gradient, block_gradient) -> int:
+    """The later of a block's RMSNorms to run backward, with all gradients of the block, or the norm before the MLP."""
+    c, rows = config, _RMSNORM_ROWS * 4 * tokens * config.d_model
+    if c.norms_per_block == 1:
+        return block_gradient + rows
+    matrices = 2 * c.d_model * (c.query_width + c.kv_width)
+    biases = (c.query_width + 2 * c.kv_width) * (c.bias != "none") + c.d_model * (c.bias == "all")
+    of_attention = gradient * (matrices + biases + c.d_model)
+    kept = sum(value for name, value in block.items() if name not in _OF_MLP) + size.casts * 2 * matrices
+    return max(block_gradient, block_gradient - of_attention + kept) + rows
 
 
 def _adamw_elements(config: TransformerConfig) -> int:
