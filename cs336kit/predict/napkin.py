@@ -5,11 +5,15 @@ Symbols: P parameters, N tokens. One FLOP is one multiply or one add. Time is in
 
 from cs336kit.predict.breakdown import Breakdown
 from cs336kit.predict.checks import count, fraction, known, positive_int, positive_number
+from cs336kit.predict.optimizer_state import OPTIMIZERS
 
 SECONDS_PER_DAY = 24 * 60 * 60
 
 #: Values that an optimizer remembers for every parameter, besides the parameter and its gradient.
-STATES_PER_PARAMETER = {"sgd": 0, "momentum": 1, "adagrad": 1, "rmsprop": 1, "lion": 1, "adam": 2, "adamw": 2}
+STATES_PER_PARAMETER = {
+    **{name: len(OPTIMIZERS[name].tensors) for name in ("sgd", "momentum", "adagrad", "rmsprop", "adam", "adamw")},
+    "lion": 1,  # not in torch.optim: Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms", algorithm 2
+}
 
 #: Bytes of one value of each part, in the usual ways to mix precisions.
 BYTES_OF_PARTS = {

@@ -53,6 +53,11 @@ def _decoder(scale, fan=1, all_scaled=False, embedding=0.02):
     return stds
 
 
+def _gpt2(shapes, layers):
+    residual = {name: 0.02 / math.sqrt(2 * layers) for name in ("attention out", "mlp down")}
+    return decoder_stds(shapes, layers) | residual
+
+
 def _decoder_cases():
     for layers, d in ((12, 768), (2, 64), (96, 12288)):
         shapes = {
@@ -63,6 +68,9 @@ def _decoder_cases():
             "mlp down": (d, 4 * d),
         }
         yield Case(args=(shapes, layers), label=f"{layers} layers of width {d}")
+    shapes = {"mlp down": (64, 172), "mlp up": (172, 64), "attention out": (64, 32), "query": (32, 64)}
+    shapes["embedding"] = (1000, 64)
+    yield Case(args=(shapes, 3), label="3 layers of width 64, d_ff 172, query width 32, in another order")
 
 
 EXERCISES = (
@@ -87,6 +95,10 @@ EXERCISES = (
             Mistake(
                 lambda n, x, w: x * w,
                 "You returned the size of one product, and each output is a sum of fan_in of them: {given} is too small.",
+            ),
+            Mistake(
+                lambda n, x, w: x * w / math.sqrt(n),
+                "You divided by √fan_in; a sum of fan_in terms is larger than one of them. Dividing is the weights' cure.",
             ),
             Mistake(
                 lambda n, x, w: math.sqrt(n) * (x + w),
@@ -128,6 +140,19 @@ EXERCISES = (
                 "That is Xavier's 2/(fan_in + fan_out), equal to 1/fan_in only for square matrices.",
             ),
             Mistake(
+                lambda s, a: math.sqrt(2 / math.prod(s[1:])),
+                "You doubled the variance without a ReLU behind it; {case} needs the plain {expected}.",
+            ),
+            Mistake(
+                lambda s, a: math.sqrt(2 if a == "relu" else 1) / math.prod(s[1:]),
+                "The root belongs to fan_in as well as to the 2: {expected} for {case}.",
+            ),
+            Mistake(
+                lambda s, a: math.sqrt((2 if a == "relu" else 1) / s[-1]),
+                "The last dimension is fan_in only for a matrix. A convolution's output sums over its kernel and its "
+                "input channels: take the product of all but the first dimension.",
+            ),
+            Mistake(
                 lambda s, a: math.sqrt((2 if a == "relu" else 1) / s[1]),
                 "A convolution's output sums over its kernel too: fan_in of {case} is the product of all but the first.",
             ),
@@ -163,6 +188,10 @@ EXERCISES = (
                 "That is the part that is kept; the part that is cut is 1 minus {given}.",
             ),
             Mistake(
+                lambda s, b: math.erfc(b / (s**2 * math.sqrt(2))),
+                "You divided the bound by the variance: std is a standard deviation already, do not square it.",
+            ),
+            Mistake(
                 lambda s, b: math.erfc(b / s),
                 "erf belongs to a normal of variance ½: its argument is the number of standard deviations over √2.",
             ),
@@ -183,6 +212,7 @@ EXERCISES = (
             Case(args=(512, 65504.0, True), label="width 512, fp16, ReLU"),
             Case(args=(128, 3.4e38, True), label="width 128, fp32, ReLU"),
             Case(args=(4096, 448.0, True), label="width 4096, E4M3, ReLU"),
+            Case(args=(4, 16.0, False), label="width 4 and a limit of exactly 16, linear"),
         ],
         mistakes=(
             Mistake(
@@ -198,6 +228,14 @@ EXERCISES = (
                 lambda w, m, r: first_overflow(w, m, r) - 1,
                 "Layer {given} is the last one that still fits; the question is for the one after it.",
             ),
+            Mistake(
+                lambda w, m, r: math.log(m) / math.log(math.sqrt(w / 2 if r else w)),
+                "A layer has a whole number: the first layer above the limit is {expected}, just after {given}.",
+            ),
+            Mistake(
+                lambda w, m, r: math.ceil(round(math.log(m) / math.log(math.sqrt(w / 2 if r else w)), 9)),
+                "{case}: layer {given} reaches the limit exactly and is not above it; the next one is.",
+            ),
             Mistake(_one_layer_late, "One too many: layer {expected} is already over the limit. Count the input as 0."),
         ),
         hints=(
@@ -205,13 +243,17 @@ EXERCISES = (
             "E[x²] grows by width (by width/2 before a ReLU), the root mean square by its root. Multiply until too large.",
             "Start with rms = 1.0 at layer 0; while rms <= largest: count a layer and multiply by ____.",
         ),
-        checked="fp32, fp16 and E4M3, linear and ReLU nets of width 128 to 4,096.",
+        checked="fp32, fp16 and E4M3, linear and ReLU nets of width 128 to 4,096, and a limit that is met exactly.",
     ),
     Exercise(
         id="08.5",
         reference=decoder_stds,
         cases=_decoder_cases,
         mistakes=(
+            Mistake(
+                _gpt2,
+                "You took GPT-2's own 0.02/√(2·layers); only its factor is asked for, on top of each 1/√fan_in.",
+            ),
             Mistake(
                 _decoder(lambda layers: 1 / math.sqrt(layers)),
                 "Each block writes into the residual stream twice, after attention and after the MLP: √(2·layers).",
@@ -242,6 +284,6 @@ EXERCISES = (
             "1/√fan_in for all matrices; the two writers divide by √(2·layers) as well; the embedding gets 0.02.",
             "Loop over shapes.items(); shape[1] is fan_in; name in ('attention out', 'mlp down') gets the factor ____.",
         ),
-        checked="2, 12 and 96 layers; all five tensors of each.",
+        checked="2, 3, 12 and 96 layers; all five tensors of each, in two orders.",
     ),
 )

@@ -28,7 +28,22 @@ def _decays_the_new(gradients, momentum):
     return velocity
 
 
-def _adam(p, gradients, lr, betas, eps, weight_decay=0.0, *, correct=(True, True), inside=False, root=True, decay="w"):
+def _adam(
+    p,
+    gradients,
+    lr,
+    betas,
+    eps,
+    weight_decay=0.0,
+    *,
+    correct=(True, True),
+    power=True,
+    inside=False,
+    root=True,
+    outside=False,
+    sums=False,
+    decay="w",
+):
     """AdamW on one number, with a switch for each way to get it wrong."""
     beta1, beta2 = betas
     m = v = 0.0
@@ -40,14 +55,19 @@ def _adam(p, gradients, lr, betas, eps, weight_decay=0.0, *, correct=(True, True
             p = p * (1 - lr * weight_decay)
         elif decay == "without lr":
             p = p * (1 - weight_decay)
-        m = beta1 * m + (1 - beta1) * g
-        v = beta2 * v + (1 - beta2) * g * g
+        m = beta1 * m + (1 if sums else 1 - beta1) * g
+        v = beta2 * v + (1 if sums else 1 - beta2) * g * g
+        t = t if power else 1
         m_hat = m / (1 - beta1**t) if correct[0] else m
         v_hat = v / (1 - beta2**t) if correct[1] else v
         scale = math.sqrt(v_hat + eps) if inside else (math.sqrt(v_hat) if root else v_hat) + eps
+        if outside:
+            scale = (math.sqrt(v) + eps) / math.sqrt(1 - beta2**t)
         p = p - lr * m_hat / scale
         if decay == "grows":
             p = p + lr * weight_decay * before
+        elif decay == "after":
+            p = p * (1 - lr * weight_decay)
     return p
 
 
@@ -87,9 +107,27 @@ def _groups_by(rule):
     }
 
 
+def _norm(gradients):
+    return math.sqrt(sum(float((g.double() ** 2).sum()) for g in gradients))
+
+
 def clip(gradients, max_norm):
-    norm = math.sqrt(sum(float((g.double() ** 2).sum()) for g in gradients))
+    norm = _norm(gradients)
     return [g * min(1.0, max_norm / norm) for g in gradients] if norm else list(gradients)
+
+
+def _in_place(gradients, max_norm):
+    norm = _norm(gradients)
+    return [g.mul_(min(1.0, max_norm / norm) if norm else 1.0) for g in gradients]
+
+
+def _clipped(result, args):
+    """The result, or a word for it where the tensors that were given have themselves been scaled to the limit."""
+    gradients, max_norm = args
+    same = any(new is old for new, old in zip(result, gradients, strict=False))
+    return (
+        "your own input, changed in place" if same and math.isclose(_norm(result), max_norm, rel_tol=1e-4) else result
+    )
 
 
 def _clip_each(gradients, max_norm):
@@ -135,6 +173,14 @@ EXERCISES = (
             ),
             Mistake(lambda g, m: sum(g), "Nothing decays in your sum: multiply the old buffer by momentum first."),
             Mistake(_decays_the_new, "The newest gradient enters undecayed: you multiplied it by momentum too."),
+            Mistake(
+                lambda g, m: sum(x * m**i for i, x in enumerate(g)),
+                "You let the newest gradients decay most; the oldest has been multiplied by momentum most often.",
+            ),
+            Mistake(
+                lambda g, m: momentum_buffer([*g, g[-1]], m),
+                "That is Nesterov's direction, g + momentum · buffer; the buffer itself is {expected} for {case}.",
+            ),
             Mistake(lambda g, m: g[-1], "You returned the last gradient alone; the buffer remembers the earlier ones."),
         ),
         hints=(
@@ -172,6 +218,26 @@ EXERCISES = (
                 "You put eps inside the root, √(v̂ + eps): it then weighs like √eps. torch adds it after the root.",
             ),
             Mistake(_adam_with(root=False), "You divided by v̂ itself; the step is m̂ over its root."),
+            Mistake(
+                _adam_with(outside=True),
+                "You added eps to √v before correcting v, so that it counts for more at first. torch corrects, then adds.",
+            ),
+            Mistake(
+                _adam_with(sums=True),
+                "m and v are averages: the new gradient enters with 1 − β. Without it they are sums, too large for {case}.",
+            ),
+            Mistake(
+                _adam_with(power=False),
+                "You correct by 1 − β in every step; after t steps m lacks βᵗ, so raise beta to the power t.",
+            ),
+            Mistake(
+                lambda p, gs, lr, betas, eps: adam(p, gs, lr, betas[::-1], eps),
+                "You swapped the betas: the first belongs to m, the average of gradients, the second to v.",
+            ),
+            Mistake(
+                lambda p, gs, lr, betas, eps: 2 * p - adam(p, gs, lr, betas, eps),
+                "You walk uphill: the step is subtracted from p.",
+            ),
         ),
         hints=(
             "What do m and v hold after the first step, if they started at 0?",
@@ -199,6 +265,10 @@ EXERCISES = (
                 _adamw_with(decay="without lr"),
                 "torch's AdamW shrinks by 1 − lr·weight_decay; you left out lr, which makes the decay ignore the schedule.",
             ),
+            Mistake(
+                _adamw_with(decay="after"),
+                "You shrink p after the step, so that the step shrinks too. torch shrinks first: {expected} for {case}.",
+            ),
             Mistake(_adamw_with(decay="grows"), "Your parameter grows: the decay has to pull it towards 0."),
             Mistake(
                 _adamw_with(decay="none"), "weight_decay does nothing in your answer: {case} should end at {expected}."
@@ -223,6 +293,10 @@ EXERCISES = (
             Mistake(
                 lambda shapes, e: sum(2 * math.prod(s) * e for s in shapes),
                 "Each parameter tensor also has a step counter, a 4-byte fp32 scalar: {given} lacks them.",
+            ),
+            Mistake(
+                lambda shapes, e: sum(math.prod(s) * e + 4 for s in shapes),
+                "AdamW keeps two tensors for each parameter, m and v: {given} counts one.",
             ),
             Mistake(
                 lambda shapes, e: sum(3 * math.prod(s) * e + 4 for s in shapes),
@@ -253,6 +327,7 @@ EXERCISES = (
         reference=clip,
         cases=_clip_cases,
         tolerance=1e-5,
+        observe=_clipped,
         mistakes=(
             Mistake(
                 _clip_each,
@@ -265,6 +340,18 @@ EXERCISES = (
             Mistake(
                 _scale_up,
                 "You also scale *up*: gradients that are below the limit must stay as they are.",
+            ),
+            Mistake(
+                lambda gs, m: [g * min(1.0, m / max(1e-9, *(float(t.norm()) for t in [*gs, gs[0]]))) for g in gs],
+                "You took the norm of the longest tensor alone; the joint norm of 5 and 12 is 13, not 12.",
+            ),
+            Mistake(
+                lambda gs, m: [g * min(1.0, m / max(1e-9, sum(float((t**2).sum()) for t in gs))) for g in gs],
+                "You divided by the sum of squares; the norm is its root.",
+            ),
+            Mistake(
+                _in_place,
+                "You changed the gradients that you were given; the task asks for new tensors (g * scale, not g.mul_).",
             ),
             Mistake(
                 _sum_of_norms,
