@@ -66,7 +66,8 @@ class Accelerator:
             raise ValueError(f"engine must be 'tensor' or 'vector', got {engine!r}.")
         key = (what, engine or DEFAULT_ENGINE[what], "sparse" if sparse else "dense")
         if key not in self.peaks:
-            there = self._listed(" ".join(k) for k in self.peaks)
+            same = [" ".join(other) for other in self.peaks if other[0] == what]
+            there = self._listed(same or dict.fromkeys(precision for precision, _, _ in self.peaks))
             raise LookupError(f"{self.title} has no sourced {' '.join(key)} peak; it has {there}.")
         return self.peaks[key]
 

@@ -108,10 +108,14 @@ def test_an_unknown_name_lists_the_known(name):
 
 
 def test_absent_cells_raise_and_never_fall_back():
-    with pytest.raises(LookupError, match="has no sourced fp8 tensor dense peak; it has fp64 vector dense"):
+    with pytest.raises(
+        LookupError, match="has no sourced fp8 tensor dense peak; it has fp64, fp32, tf32, fp16, bf16, int8"
+    ):
         accelerator("a100-sxm-80gb").peak("fp8")
     with pytest.raises(LookupError, match="bf16 tensor dense"):
         accelerator("v100-sxm2-32gb").peak("bf16")
+    with pytest.raises(LookupError, match="no sourced fp64 tensor dense peak; it has fp64 vector dense"):
+        accelerator("l40s").peak("fp64")
     for precision in ("fp64", "fp32", "tf32", "fp8", "int8"):
         with pytest.raises(LookupError):
             accelerator("h100-nvl").peak(precision)
