@@ -1,5 +1,8 @@
 """Well-known decoder-only models as configurations, each with the paper or published configuration it follows."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from cs336kit.predict.checks import known
 from cs336kit.predict.transformer import TransformerConfig
 
@@ -7,9 +10,7 @@ from cs336kit.predict.transformer import TransformerConfig
 def _gpt2(
     layers, d_model, heads, *, context=1024, source="Radford et al. 2019, table 2; config.json of openai-community"
 ):
-    return TransformerConfig(
-        layers=layers, d_model=d_model, heads=heads, vocab=50257, context=context, source=source
-    )
+    return TransformerConfig(layers=layers, d_model=d_model, heads=heads, vocab=50257, context=context, source=source)
 
 
 def _llama(layers, d_model, heads, kv_heads, d_ff, vocab, context, *, source, **more):
@@ -67,8 +68,7 @@ _MIXTRAL = "Jiang et al. 2024, arXiv:2401.04088, table 1; config.json of mistral
 _QWEN = "Qwen Team 2024, arXiv:2412.15115; config.json of Qwen"
 _GEMMA = "Gemma Team 2024, arXiv:2403.08295, table 1 (GeGLU: the matrices of SwiGLU with another activation)"
 
-#: name → configuration. Contexts are those of pretraining as published. Dropout, a choice of the run, is 0 here.
-MODELS = {
+_BY_NAME = {
     "gpt2": _gpt2(12, 768, 12),
     "gpt2-medium": _gpt2(24, 1024, 16),
     "gpt2-large": _gpt2(36, 1280, 20),
@@ -153,6 +153,40 @@ MODELS = {
 }
 
 
+class _Models(Mapping):
+    """Read-only; "Llama-3 8B" finds "llama-3-8b", and an unknown name raises a ValueError that lists the known ones."""
+
+    def __init__(self, models: dict[str, TransformerConfig]):
+        self._models = MappingProxyType(models)
+        self._folded = {_fold(name): name for name in models} | {"gpt3": "gpt3-175b", "gpt2small": "gpt2"}
+
+    def __getitem__(self, name: str) -> TransformerConfig:
+        return known("model", self._folded.get(_fold(name), name), self._models)
+
+    def __contains__(self, name: object) -> bool:
+        return _fold(name) in self._folded
+
+    def get(self, name: str, default=None):
+        return self._models.get(self._folded.get(_fold(name)), default)
+
+    def __iter__(self):
+        return iter(self._models)
+
+    def __len__(self) -> int:
+        return len(self._models)
+
+    def __repr__(self) -> str:
+        return f"MODELS({', '.join(self)})"
+
+
+def _fold(name: object) -> str:
+    return "".join(filter(str.isalnum, name.lower())) if isinstance(name, str) else ""
+
+
+#: name → configuration. Contexts are those of pretraining as published. Dropout, a choice of the run, is 0 here.
+MODELS = _Models(_BY_NAME)
+
+
 def model(name: str) -> TransformerConfig:
     """The configuration of a known model; an unknown name raises a ValueError that lists the known ones."""
-    return known("model", name, MODELS)
+    return MODELS[name]
