@@ -39,7 +39,9 @@ def run_stage(name: str, *, device: torch.device, tiny: bool, folder: Path) -> t
 def main(arguments: list[str] | None = None) -> int:
     """Run the stages named on the command line, all of them for none; 1 if one of them failed, 2 for a wrong question."""
     parser = argparse.ArgumentParser(prog="python -m cs336kit.teach.gpu", description=__doc__.splitlines()[0])
-    parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"some of: {', '.join(STAGES)}")
+    parser.add_argument(
+        "stages", nargs="*", metavar="STAGE", help=f"some of: {', '.join(name.replace(' ', '-') for name in STAGES)}"
+    )
     parser.add_argument("--device", default="cuda", help="cuda, or cpu for a rehearsal")
     parser.add_argument("--tiny", action="store_true", help="a rehearsal: every size shrunk to a second's work")
     parser.add_argument(
@@ -47,8 +49,10 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--minutes", type=float, help="start no further stage after this long, and say which are left")
     options = parser.parse_args(arguments)
+    # "training-step" saves the quotes that "training step" needs in a shell.
+    wanted = [name.replace("-", " ") for name in options.stages]
     try:
-        for name in options.stages:
+        for name in wanted:
             known("stage", name, STAGES)
         device = measure.device(options.device)
         if options.out.resolve() == RECORDS.resolve() and (options.tiny or device.type != "cuda"):
@@ -57,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     started, failed, left = time.monotonic(), [], []
-    for name in options.stages or list(STAGES):
+    for name in wanted or list(STAGES):
         if options.minutes is not None and time.monotonic() - started > 60 * options.minutes:
             left.append(name)
             continue

@@ -65,6 +65,12 @@ def test_a_failing_stage_keeps_its_rows(monkeypatch, tmp_path, capsys):
     assert "skipped the rest of 'products' failed" in capsys.readouterr().out
 
 
+def test_a_stage_of_two_words_needs_no_quotes(monkeypatch, tmp_path):
+    monkeypatch.setitem(STAGES, "training step", lambda run: iter([gpu_stages.row("step", 1.0, "s")]))
+    assert gpu.main(["training-step", "--device", "cpu", "--tiny", "--out", str(tmp_path)]) == 0
+    assert list(json.loads((tmp_path / "cpu.json").read_text())["stages"]) == ["training step"]
+
+
 def test_time_is_up(tmp_path, capsys):
     assert gpu.main(["products", "--device", "cpu", "--tiny", "--out", str(tmp_path), "--minutes", "-1"]) == 0
     assert "not started, time is up: 'products'" in capsys.readouterr().out and not list(tmp_path.iterdir())
