@@ -52,10 +52,12 @@ def refresh(path: Path, fresh: bool = False) -> bool:
     for old, cell in zip(stored.cells, new.cells, strict=True):
         if cell.cell_type != "code":
             continue
+        if "gpu" in kind.tags(cell):
+            # Live only: stored without output, so that the notebook is the same wherever it was stored.
+            cell.outputs, cell.execution_count = [], None
+            continue
         if kind.reason_to_skip(cell):
-            cell.outputs, cell.execution_count = old.outputs, old.execution_count
-            if "gpu" in kind.tags(cell):
-                continue
+            cell.outputs = old.outputs
         elif old.get("id") == cell.id and old.execution_count and not (fresh and kind.measured(cell)):
             tolerance = next(map(float, kind.valued(cell, "approx")), None)
             if kind.measured(cell) or difference(old.outputs, cell.outputs, tolerance) is None:
