@@ -1,0 +1,3 @@
+"""Units that the exercises of lesson 00 share."""
+
+DAY = 86_400
