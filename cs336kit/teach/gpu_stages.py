@@ -119,10 +119,10 @@ def roofline(run: Run) -> Iterator[dict]:
     """FLOP/s of operations from one FLOP per ten bytes to thousands, beside the roof at their intensity."""
     width, tokens = (64, (1, 8)) if run.tiny else (8192, (1, 8, 32, 128, 256, 512, 2048, 8192))
     rows = 128 if run.tiny else 16384
-    x = torch.randn(rows, width, device=run.device, dtype=torch.bfloat16)
+    x, y = (torch.randn(rows, width, device=run.device, dtype=torch.bfloat16) for _ in range(2))
     w = torch.randn(width, width, device=run.device, dtype=torch.bfloat16)
     operations: list[tuple[str, Callable[[], object], predict.Cost]] = [
-        ("x + y", lambda: x + x, predict.elementwise_cost(x.numel(), reads=2)),
+        ("x + y", lambda: x + y, predict.elementwise_cost(x.numel(), reads=2)),
         ("gelu", lambda: F.gelu(x), predict.elementwise_cost(x.numel(), flops_per_element=8)),
         ("softmax", lambda: x.softmax(-1), predict.softmax_cost(rows, width)),
     ]
