@@ -1,6 +1,7 @@
 """Check an answer against a reference, stop at the first counterexample, and name the mistake behind it.
 
-A lesson's exercises stand in ``exercises/lesson_NN.py`` as ``EXERCISES = (Exercise(...), ...)``::
+A lesson's exercises stand in ``exercises/lesson_NN.py``, or in a package of that name with a module for each exercise, as
+``EXERCISES = (Exercise(...), ...)``::
 
     def largest(exponent_bits, fraction_bits, ieee): ...          # the right answer
     def reserved_too_much(exponent_bits, fraction_bits, ieee): ... # how people get it wrong

@@ -1,3 +1,3 @@
 """Units that the exercises of lesson 00 share."""
 
-DAY = 86_400
+DAY = 86_400  # seconds
