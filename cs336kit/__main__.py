@@ -8,8 +8,7 @@ from pathlib import Path
 
 from cs336kit.predict.checks import known
 from cs336kit.predict.models import MODELS
-from cs336kit.predict.napkin import STATES_PER_PARAMETER
-from cs336kit.predict.plan import Question, plan
+from cs336kit.predict.plan import OPTIMIZER_NAMES, Question, plan
 from cs336kit.predict.training_memory import TRAINING_PRECISIONS
 from cs336kit.predict.transformer import TransformerConfig
 
@@ -72,7 +71,7 @@ def _arguments() -> argparse.ArgumentParser:
     command.add_argument("--batch", type=_count, help="sequences that one accelerator works on at a time")
     command.add_argument("--sequence", type=_count, help="tokens of a sequence")
     command.add_argument("--precision", default=default["precision"], choices=list(TRAINING_PRECISIONS))
-    command.add_argument("--optimizer", default=default["optimizer"], choices=list(STATES_PER_PARAMETER))
+    command.add_argument("--optimizer", default=default["optimizer"], choices=OPTIMIZER_NAMES)
     command.add_argument("--attention", choices=["explicit", "sdpa"])
     command.add_argument("--checkpointing", action="store_true", help="keep only the input of each block")
     command.add_argument("--mfu", type=float, default=default["mfu"], help="model FLOPs utilization, 0.4 by default")

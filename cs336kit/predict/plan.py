@@ -13,12 +13,15 @@ from cs336kit.predict.napkin import (
     largest_model,
     six_pn_flops,
 )
+from cs336kit.predict.optimizer_state import OPTIMIZERS
 from cs336kit.predict.parameters import active_parameters, parameters
 from cs336kit.predict.step_memory import peak_moments
 from cs336kit.predict.training_memory import TRAINING_PRECISIONS, training_memory
 from cs336kit.predict.transformer import TransformerConfig
 from cs336kit.predict.transformer_flops import training_flops
 
+#: Optimizers whose state is known both per parameter and for the tensors of a model.
+OPTIMIZER_NAMES = tuple(name for name in STATES_PER_PARAMETER if name in OPTIMIZERS)
 #: Buckets that sharding (ZeRO stage 3, FSDP) splits over all accelerators.
 SHARDED = ("parameters", "gradients", "optimizer state", "master weights")
 
@@ -156,7 +159,7 @@ def _checked(q: Question):
     positive_int("count", q.count)
     fraction("mfu", q.mfu)
     known("training precision", q.precision, TRAINING_PRECISIONS)
-    known("optimizer", q.optimizer, STATES_PER_PARAMETER)
+    known("optimizer", q.optimizer, dict.fromkeys(OPTIMIZER_NAMES))
     if isinstance(q.model, TransformerConfig):
         sequence = min(q.model.context, 4096) if q.sequence is None else q.sequence
         return replace(q, batch=q.batch or 1, sequence=sequence, attention=q.attention or "sdpa"), device, q.model

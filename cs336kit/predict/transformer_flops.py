@@ -95,10 +95,13 @@ def training_flops(
     """FLOPs of one forward and backward pass by component, with the recomputation of checkpointing as one more.
 
     Each product of the forward pass has two in the backward pass, one for each of its inputs: 3× forward, exactly.
-    `attention="sdpa"` has five instead of four for attention, as the fused kernel computes the scores again.
+    `attention="sdpa"` has five instead of four for attention, as the fused kernel computes the scores again; with
+    dropout above 0 four, because torch then leaves the fused kernel on a CPU (on CUDA it does not: five).
     Convention and what is left out: as in `forward_flops`; the optimizer's element-wise work too.
     """
     backward = known("attention", attention, ATTENTION_BACKWARD_MATMULS)
+    if config.dropout:
+        backward = ATTENTION_BACKWARD_MATMULS["explicit"]
     forward = forward_flops(config, batch=batch, sequence=sequence, causal=causal)
     parts = {name: 3 * value for name, value in forward.items()}
     for name in ("attention scores", "attention values"):

@@ -4,6 +4,7 @@ import itertools
 import pytest
 
 from cs336kit.predict import MODELS, Plan, Question, TransformerConfig, accelerator, parameters, plan, training_memory
+from cs336kit.predict.plan import OPTIMIZER_NAMES
 
 
 def test_seventy_billion_on_fifteen_trillion_tokens_takes_144_days():
@@ -67,6 +68,12 @@ def test_what_does_not_fit_gets_advice_that_makes_it_fit(question):
         if "count" in change:
             change["sharded"] = True
         assert plan(dataclasses.replace(question, **change)).fits, sentence
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZER_NAMES)
+def test_every_optimizer_works_with_and_without_a_configuration(optimizer):
+    assert plan(Question(MODELS["gpt2"], optimizer=optimizer)).memory["activations"]
+    assert plan(Question(1e9, optimizer=optimizer)).largest_model
 
 
 def test_what_fits_needs_no_advice():

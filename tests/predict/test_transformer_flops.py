@@ -7,6 +7,7 @@ import transformers
 from reference_decoder import Decoder
 from torch.utils.flop_counter import FlopCounterMode
 
+from cs336kit import build, measure
 from cs336kit.predict import (
     MODELS,
     TransformerConfig,
@@ -104,6 +105,14 @@ def test_fused_attention_has_five_matmuls_in_its_backward_pass():
         )
 
     assert fused["attention scores"] + fused["attention values"] == 2 * counted(attend)
+
+
+def test_dropout_sends_fused_attention_to_the_path_with_four():
+    config = TransformerConfig(**TINY, dropout=0.1)
+    fused = training_flops(config, batch=2, sequence=8, attention="sdpa")
+    assert fused == training_flops(config, batch=2, sequence=8)
+    model, ids = Decoder(config, sdpa=True), torch.zeros(2, 8, dtype=torch.long)
+    assert counted(lambda: model.loss(ids).backward()) == fused.total
 
 
 @pytest.mark.parametrize(
@@ -219,3 +228,24 @@ def test_unknown_names_are_refused():
         kv_cache_bytes(config, batch=1, sequence=4, precision="fp7")
     with pytest.raises(ValueError, match="MODELS holds"):
         forward_flops("gpt2", batch=1, sequence=4)
+
+
+ODD = {
+    "a head wider than D / A, one key head": {"kv_heads": 1, "head_dim": 10, "bias": "qkv", "norm_bias": False},
+    "parallel, window": {"norms_per_block": 1, "window": 3, "tied_head": False, "mlp": "swiglu", "d_ff": 7},
+    "grouped experts": {"kv_heads": 2, "experts": 3, "experts_per_token": 2, "norm": "rmsnorm", "positions": "rope"},
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("attention", ["explicit", "sdpa"])
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_odd_architectures_equal_the_counter_on_a_cpu(odd, dropout, attention, checkpointing):
+    config = TransformerConfig(**TINY, **ODD[odd], dropout=dropout)
+    model = build.DecoderOnly(config, attention=attention, checkpointing=checkpointing)
+    ids = torch.randint(config.vocab, (2, 8))
+    assert measure.flops(lambda: model(ids)).total == forward_flops(config, batch=2, sequence=8).total
+    step = measure.flops(lambda: model(ids).sum().backward()).total
+    options = {"attention": attention, "checkpointing": checkpointing}
+    assert step == training_flops(config, batch=2, sequence=8, **options).total

@@ -69,7 +69,9 @@ def step_course(
     """
     figure, ax = axes(width=9.5, height=4.4)
     places, sizes = _visible(live_bytes)
-    ax.fill_between(places, sizes, step="post", facecolor="#c3dbec", edgecolor=COLORS[0], linewidth=0.8, label="measured")
+    ax.fill_between(
+        places, sizes, step="post", facecolor="#c3dbec", edgecolor=COLORS[0], linewidth=0.8, label="measured"
+    )
     ax.plot(
         [index for *_, index in borders], [size / _MIB for _, size, _ in borders], linestyle="", marker="o",
         markersize=8, fillstyle="none", color=COLORS[4], label="predicted at the borders of the blocks",
