@@ -42,6 +42,27 @@ _ATTENTION = Exercise(
             "Keys and values are two matrices: for {case} you returned {given}, with only one of width K·h.",
         ),
         Mistake(
+            lambda D, A, K, h: 2 * D * D + 2 * D * K * h,
+            "You gave the query and output matrices D rows: for {case} you returned {given}. All query heads together are "
+            "A·h wide, which need not be D.",
+        ),
+        Mistake(
+            lambda D, A, K, h: 2 * D * h * (A + K) + (A + 2 * K) * h + D,
+            "You counted biases: for {case} you returned {given}. The weights alone are asked for.",
+        ),
+        Mistake(
+            lambda D, A, K, h: D * h * (A + K),
+            "You counted two matrices: for {case} you returned {given}. There are four: query, key, value and output.",
+        ),
+        Mistake(
+            lambda D, A, K, h: 4 * D * h * (A + K),
+            "You counted FLOPs for a token: for {case} you returned {given}, two for each weight. The weights are asked for.",
+        ),
+        Mistake(
+            lambda D, A, K, h: 2 * D * (A + K),
+            "The width of a head is missing: for {case} you returned {given}. Every head owns h rows of each matrix.",
+        ),
+        Mistake(
             lambda D, A, K, h: 2 * D * h * (A + K) * A,
             "You multiplied by the number of heads twice: for {case} you returned {given}. The A·h rows are all heads.",
         ),
@@ -96,6 +117,34 @@ _GPT2 = Exercise(
         Mistake(
             lambda L, D, V, C: gpt2_parameters(L, D, V, C) - C * D,
             "The learned positions are missing: for {case} you returned {given}, context × D short.",
+        ),
+        Mistake(
+            lambda L, D, V, C: L * 12 * D**2 + (V + C) * D,
+            "These are the weights alone: for {case} you returned {given}. Add the biases of the linear layers, and two "
+            "numbers per feature for every norm.",
+        ),
+        Mistake(
+            lambda L, D, V, C: gpt2_parameters(L, D, V, C) - D,
+            "You gave the norm in front of the head a scale only: for {case} you returned {given}, D short.",
+        ),
+        Mistake(
+            lambda L, D, V, C: gpt2_parameters(L, D, V, C) - 4 * L * D,
+            "4D a block are missing: for {case} you returned {given}. Attention's four matrices have a bias of D each, and the "
+            "two norms of a block have 4D; one of these is not there.",
+        ),
+        Mistake(
+            lambda L, D, V, C: gpt2_parameters(L, D, V, C) - 5 * L * D,
+            "The MLP's biases are missing: for {case} you returned {given}. They are as long as what comes out: F = 4D, then D.",
+        ),
+        Mistake(
+            lambda L, D, V, C: gpt2_parameters(L, D, V, C) - L * D,
+            "D a block is missing: for {case} you returned {given}. Four biases of attention have D each, and the MLP's two "
+            "4D and D: one of length D was left out.",
+        ),
+        Mistake(
+            lambda L, D, V, C: gpt2_parameters(L, D, V, C) + 3 * L * D,
+            "You gave both matrices of the MLP a bias of 4D: for {case} you returned {given}. The second one maps to D numbers, "
+            "so its bias has D.",
         ),
         Mistake(
             lambda L, D, V, C: gpt2_parameters(L, D, V, C) + (L - 1) * (V + C) * D,
@@ -175,6 +224,44 @@ _FLOPS = Exercise(
             "This is 2 FLOPs per weight and token alone: for {case} you returned {given}. Attention's S² part has no weights.",
         ),
         Mistake(
+            lambda L, D, F, V, S, c: forward_flops(L, D, 4 * D, V, S, c),
+            "You took 4D for the width of the MLP: for {case} you returned {given}, but d_ff is given and may differ.",
+        ),
+        Mistake(
+            lambda L, D, F, V, S, c: forward_flops(L, D, F, V, S, c) + (2 * L * S * D if c else 0),
+            "You counted S(S + 1)/2 pairs, which is what the mask leaves: for {case} you returned {given}. The convention here "
+            "is half of S², the diagonal halved too.",
+        ),
+        Mistake(
+            lambda L, D, F, V, S, c: forward_flops(L, D, F, V, S, c) + 2 * S * L * D * F,
+            "You gave the MLP three matrices: for {case} you returned {given}. A GELU MLP has two.",
+        ),
+        Mistake(
+            lambda L, D, F, V, S, c: forward_flops(L, D, F, V, S, c) - 2 * (S - 1) * D * V,
+            "You applied the head to one position: for {case} you returned {given}. A forward pass gives logits for all S.",
+        ),
+        Mistake(
+            lambda L, D, F, V, S, c: forward_flops(L, D, F, V, S, c) + 2 * (L - 1) * S * D * V,
+            "The head exists once per model, not once per layer: for {case} you returned {given}.",
+        ),
+        Mistake(
+            lambda L, D, F, V, S, c: forward_flops(1, D, F, V, S, c),
+            "This is one layer and the head: for {case} you returned {given}. Multiply what is in a block by layers.",
+        ),
+        Mistake(
+            lambda L, D, F, V, S, c: 2 * S * (_weights(L, D, F) + D * V) + 4 * D * S**2 // (2 if c else 1),
+            "The S² part is there for one layer only: for {case} you returned {given}.",
+        ),
+        Mistake(
+            lambda L, D, F, V, S, c: forward_flops(L, D, F, V, S, c) - 2 * S * L * D * D,
+            "One of attention's four matrices is missing: for {case} you returned {given}. Query, key, value and output each "
+            "cost 2·D² for a token.",
+        ),
+        Mistake(
+            lambda L, D, F, V, S, c: forward_flops(L, D, F, V, S, c) // S,
+            "This is one token's share: for {case} you returned {given}. The whole sequence is asked for.",
+        ),
+        Mistake(
             lambda *a: 3 * forward_flops(*a),
             "This is forward and backward: for {case} you returned {given}, three times the forward pass.",
         ),
@@ -230,6 +317,32 @@ _MIXTURE = Exercise(
             "A multiply and an add are two FLOPs: for {case} you returned {given}, half of the FLOPs.",
         ),
         Mistake(
+            lambda D, F, X, k: (mixture(D, F, X, k)[0], 2 * 3 * D * F * k),
+            "The router's FLOPs are missing: for {case} you returned {given}. Every token is multiplied by its D × experts "
+            "matrix too.",
+        ),
+        Mistake(
+            lambda D, F, X, k: (3 * D * F * X, mixture(D, F, X, k)[1]),
+            "The router's D·experts weights are missing among the parameters: for {case} you returned {given}.",
+        ),
+        Mistake(
+            lambda D, F, X, k: (3 * D * F * X + X, 2 * (3 * D * F * k + X)),
+            "You gave the router one weight per expert: for {case} you returned {given}. It maps D features to experts "
+            "scores, a D × experts matrix.",
+        ),
+        Mistake(
+            lambda D, F, X, k: mixture(D, F, X, k)[::-1],
+            "The pair is the wrong way round: for {case} you returned {given}. Parameters come first, then FLOPs.",
+        ),
+        Mistake(
+            lambda D, F, X, k: (mixture(D, F, X, k)[0], 3 * mixture(D, F, X, k)[1]),
+            "This is forward and backward: for {case} you returned {given}. The forward pass alone is asked for.",
+        ),
+        Mistake(
+            lambda D, F, X, k: (mixture(D, F, X, k)[0], 2 * k * (3 * D * F + D * X)),
+            "You ran the router once per visited expert: for {case} you returned {given}. A token meets it once.",
+        ),
+        Mistake(
             lambda D, F, X, k: (mixture(D, F, X, k)[0], 2 * (3 * D * F * k + D * k)),
             "The router scores all experts before it chooses: for {case} you returned {given}, with scores for the chosen "
             "ones only.",
@@ -259,6 +372,7 @@ _SHARE = Exercise(
         Case((12, 768, 3072, 50257, 0.1), label="10 % of GPT-2"),
         Case((96, 12288, 49152, 50257, 0.5), label="half of GPT-3"),
         Case((96, 12288, 49152, 50257, 0.02), label="2 % of GPT-3"),
+        Case((2, 64, 100, 300, 0.25), label="a quarter of a toy whose F is not 4D"),
     ],
     mistakes=(
         Mistake(
@@ -281,6 +395,34 @@ _SHARE = Exercise(
             "two FLOPs per multiply-add.",
         ),
         Mistake(
+            lambda L, D, F, V, s: context_for_share(L, D, 4 * D, V, s),
+            "You took 4D for the width of the MLP: for {case} you returned {given}, but d_ff is given and may differ.",
+        ),
+        Mistake(
+            lambda *a: int(context_for_share(*a)),
+            "You rounded down: for {case} you returned {given}. The length at which the share is met exactly is a float.",
+        ),
+        Mistake(
+            lambda *a: round(context_for_share(*a)),
+            "You rounded: for {case} you returned {given}. The length at which the share is met exactly is a float.",
+        ),
+        Mistake(
+            lambda L, D, F, V, s: context_for_share(L, D, F, V, 1 - s),
+            "You swapped the two parts: for {case} you returned {given}, where everything but attention has that share.",
+        ),
+        Mistake(
+            lambda L, D, F, V, s: context_for_share(L, D, F, V, s) * L,
+            "The S² part is there once per layer: for {case} you returned {given}, as if one layer had it.",
+        ),
+        Mistake(
+            lambda L, D, F, V, s: s * _weights(L, D, F) / (2 * L * D),
+            "Two things are missing: for {case} you returned {given}. The head is part of the pass, and so is attention itself.",
+        ),
+        Mistake(
+            lambda L, D, F, V, s: context_for_share(L, D, 3 * F / 2, V, s),
+            "You gave the MLP three matrices: for {case} you returned {given}. A GELU MLP has two.",
+        ),
+        Mistake(
             lambda L, D, F, V, s: s / (1 - s) * (_weights(L, D, F) + 2 * D * V) / (2 * L * D),
             "You counted FLOPs for the embedding: for {case} you returned {given}. It multiplies nothing.",
         ),
@@ -291,7 +433,7 @@ _SHARE = Exercise(
         "and solve for S.",
         "return share / (1 - share) * (layers*(4*d_model**2 + 2*d_model*d_ff) + ___) / (___ * layers * d_model)",
     ),
-    checked="10 % of GPT-2, half of GPT-3 and 2 % of GPT-3.",
+    checked="10 % of GPT-2, half of GPT-3, 2 % of GPT-3, and a quarter of a toy whose F is not 4D.",
 )
 
 EXERCISES = (_ATTENTION, _GPT2, _FLOPS, _MIXTURE, _SHARE)

@@ -31,9 +31,12 @@ def block(steps: Sequence[tuple[str, str, str]], *, alt: str) -> Figure:
         ax.annotate("", (end, 0), (start, 0), arrowprops={"arrowstyle": "-|>", "color": "#555555"})
     adds = [x for x, step in zip(centre, steps, strict=True) if step[0] == "+"]
     for start, end in zip([0.4, adds[0] + 0.5], adds, strict=True):
-        ax.plot([start, start, end, end], [0, 0.75, 0.75, 0.3], color=COLORS[4], linestyle="-", marker="", linewidth=2)
+        ax.plot([start, start, end, end], [0, 0.75, 0.75, 0.45], color=COLORS[4], linestyle="-", marker="", linewidth=2)
+        ax.annotate("", (end, 0.3), (end, 0.5), arrowprops={"arrowstyle": "-|>", "color": COLORS[4], "linewidth": 2})
         ax.text((start + end) / 2, 0.87, "residual: the input, unchanged", ha="center", fontsize=11, color=COLORS[4])
-    ax.set_xlim(0, centre[-1] + 1.2)
+    for y, row in ((-0.55, "shape"), (-0.85, "parameters")):
+        ax.text(0.45, y, row, ha="right", va="center", fontsize=11, color="#555555")
+    ax.set_xlim(-0.75, centre[-1] + 1.2)
     ax.set_ylim(-1.05, 1.1)
     ax.axis("off")
     return show(figure, alt=alt)
@@ -78,18 +81,19 @@ def estimate_errors(
 
 def heads(panels: Sequence[tuple[str, int, int]], *, alt: str) -> Figure:
     """Which key/value head serves which query heads. panels: (title, query heads, key/value heads)."""
-    figure, plots = axes(1, len(panels), width=3.4 * len(panels), height=2.2, squeeze=False)
-    for ax, (title, queries, keys) in zip(plots[0], panels, strict=True):
+    figure, plots = axes(1, len(panels), width=3.6 * len(panels), height=2.2, squeeze=False)
+    for number, (ax, (title, queries, keys)) in enumerate(zip(plots[0], panels, strict=True)):
         group = queries // keys
         for a in range(queries):
             k = a // group
-            color = COLORS[k % 6]
+            color = COLORS[k % len(COLORS)]
             below = k * group + (group - 1) / 2
             ax.plot([a, below], [1, 0], color=color, linestyle="-", marker="", linewidth=1.5)
             ax.plot(a, 1, marker="o", markersize=12, color=color)
             ax.plot(below, 0, marker="s", markersize=14, color=color)
         ax.set(title=title, xlim=(-0.7, queries - 0.3), ylim=(-0.35, 1.35))
-        ax.set_yticks([0, 1], ["K", "A"])
+        ax.set_yticks([0, 1], ["key/value heads", "query heads"] if number == 0 else ["", ""])
+        ax.tick_params(length=0)
         ax.set_xticks([])
         ax.grid(False)
         ax.spines[:].set_visible(False)
