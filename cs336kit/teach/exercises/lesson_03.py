@@ -18,6 +18,7 @@ _GIBIBYTES = Exercise(
         Case(((12288, 49152), 32), label="GPT-3's feed-forward matrix in fp32"),
         Case(((8, 2048, 4096), 16), label="activations of 8 × 2048 tokens in bf16"),
         Case(((5, 7, 3), 8), label="105 bytes"),
+        Case(((4096, 4096), 4), label="an fp4 matrix"),
         Case(((), 64), label="a single fp64 number"),
     ],
     mistakes=(
@@ -41,13 +42,26 @@ _GIBIBYTES = Exercise(
             lambda shape, bits: math.prod(shape) / 2**30,
             "This is the number of elements over 2³⁰: for {case} you returned {given}. An element has bits / 8 bytes.",
         ),
+        Mistake(
+            lambda shape, bits: math.prod(shape) * (bits // 8) / 2**30,
+            "You made whole bytes of an element first: for {case} you returned {given}. Two fp4 numbers share a byte; "
+            "divide at the end.",
+        ),
+        Mistake(
+            lambda shape, bits: math.prod(shape) * bits / 8 / 2**20,
+            "This is MiB: for {case} you returned {given}. A GiB is 2³⁰ bytes.",
+        ),
+        Mistake(
+            lambda shape, bits: math.prod(shape[:2]) * bits / 8 / 2**30,
+            "You took two axes: for {case} you returned {given}. A tensor may have any number of them.",
+        ),
     ),
     hints=(
         "How many elements are there, and how many bytes is one?",
         "Elements: the product of the sizes (1 for no axes). Bytes: bits ÷ 8. A GiB has 2³⁰ bytes.",
         "return math.prod(shape) * bits / ___ / 2**___",
     ),
-    checked="GPT-3's matrix, bf16 activations, a tensor of 105 bytes and a single number.",
+    checked="GPT-3's matrix, bf16 activations, a tensor of 105 bytes, an fp4 matrix and a single number.",
 )
 
 # --- 03.2: what the allocator counts ---------------------------------------------------------------------------------
@@ -87,6 +101,18 @@ _ALLOCATED = Exercise(
         Mistake(
             lambda sizes: sum(max(size, 512) for size in sizes),
             "You made 512 the least and left the rest: for {case} you returned {given}. 513 bytes take two units.",
+        ),
+        Mistake(
+            lambda sizes: sum(max(512, -(-size // 512) * 512) for size in sizes),
+            "An empty tensor got a block: for {case} you returned {given}. Nothing is allocated for 0 bytes.",
+        ),
+        Mistake(
+            lambda sizes: 512 * len(sizes),
+            "One unit for each tensor, however large: for {case} you returned {given}. 4096 bytes take eight.",
+        ),
+        Mistake(
+            lambda sizes: 2 * 2**20 if sizes else 0,
+            "That is what is reserved, a segment of 2 MiB: for {case} you returned {given}. The blocks in it were asked for.",
         ),
     ),
     hints=(
@@ -134,6 +160,26 @@ _COPY = Exercise(
             lambda n, rate, lanes: n / (rate * 2**30 * lanes * 128 / 130 / 8),
             "A gigatransfer is 10⁹ transfers, not 2³⁰: for {case} you returned {given}.",
         ),
+        Mistake(
+            lambda n, rate, lanes: n / (rate * lanes * 128 / 130 / 8),
+            "The giga is missing: for {case} you returned {given}. A gigatransfer is 10⁹ transfers.",
+        ),
+        Mistake(
+            lambda n, rate, lanes: n / (rate * 1e9 * lanes * 130 / 128 / 8),
+            "The coding is upside down: for {case} you returned {given}. It makes a link slower: 128 of 130 bits are data.",
+        ),
+        Mistake(
+            lambda n, rate, lanes: n / (rate * 1e9 * lanes * 8 / 10 / 8),
+            "8 bits of 10 was the coding up to version 2.0: for {case} you returned {given}. Here it is 128 of 130.",
+        ),
+        Mistake(
+            lambda n, rate, lanes: copy_seconds(n, rate, 16),
+            "The lanes are fixed at 16: for {case} you returned {given}.",
+        ),
+        Mistake(
+            lambda n, rate, lanes: n / copy_seconds(n, rate, lanes),
+            "This is bytes per second: for {case} you returned {given}. Divide the bytes by it.",
+        ),
     ),
     hints=(
         "How many bits cross the wire each second, and how many of them are data?",
@@ -178,6 +224,27 @@ _PIPELINE = Exercise(
             lambda n, c, k: c + n * max(c, k) + k,
             "One step too many: for {case} you returned {given}. Between the first copy and the last computation there are "
             "batches − 1 steps.",
+        ),
+        Mistake(
+            lambda n, c, k: c + (n - 1) * max(c, k),
+            "The last computation is missing: for {case} you returned {given}.",
+        ),
+        Mistake(
+            lambda n, c, k: (n - 1) * max(c, k) + k,
+            "The first copy is missing: for {case} you returned {given}. Nothing can be computed before it is there.",
+        ),
+        Mistake(
+            lambda n, c, k: c + (n - 1) * min(c, k) + k,
+            "The shorter of the two sets the pace: for {case} you returned {given}. Both must be done before the next step.",
+        ),
+        Mistake(
+            lambda n, c, k: n * c + k,
+            "You assumed that copying is the slower part: for {case} you returned {given}. Where computing is slower, the "
+            "copies are done early and wait.",
+        ),
+        Mistake(
+            lambda n, c, k: c + n * max(c, k),
+            "For {case} you returned {given}: after the first copy, the last of the steps is a computation alone.",
         ),
     ),
     hints=(
@@ -228,6 +295,20 @@ _FIT = Exercise(
                 n if (memory - reserved) // layer >= n else (memory - reserved) // layer - 1
             ),
             "For {case} you returned {given}: a number of layers cannot be negative.",
+        ),
+        Mistake(
+            lambda layer, n, memory, reserved: n if (memory - reserved) // layer >= n else 0,
+            "All or none: for {case} you returned {given}. Where a few layers do not fit, the others can stay.",
+        ),
+        Mistake(
+            lambda layer, n, memory, reserved: min(n, (memory - reserved) / layer),
+            "For {case} you returned {given}: a part of a layer does not compute. Round down.",
+        ),
+        Mistake(
+            lambda layer, n, memory, reserved: (
+                n if (memory - reserved) // layer >= n else max(0, (memory - reserved) // layer - 2)
+            ),
+            "Two slots are kept free: for {case} you returned {given}. Layers are copied in one at a time.",
         ),
     ),
     hints=(
