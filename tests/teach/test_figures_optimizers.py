@@ -12,7 +12,9 @@ def test_trajectories_has_a_panel_for_each_path():
 def test_step_sizes_and_state_bars_draw():
     steps = [1, 10, 100]
     for figure in (
-        figures.step_sizes(steps, {"corrected": ([1.0] * 3, [1.0] * 3), "not": ([3.0, 2.0, 1.0],) * 2}, alt=ALT),
+        figures.step_sizes(
+            steps, {"corrected": ([1.0] * 100, [1.0] * 3), "not": ([2.0] * 100, [3.0, 2.0, 1.0])}, alt=ALT
+        ),
         figures.state_bars({"sgd": {"fp32": 0.0, "bf16": 0.0}, "adamw": {"fp32": 8.0, "bf16": 4.0}}, alt=ALT),
     ):
         assert figure.svg.startswith("<svg") and len(figure.svg) < 150_000

@@ -24,13 +24,14 @@ def trajectories(
         xs, ys = zip(*path, strict=True)
         ax.plot(xs, ys, color=COLORS[number % len(COLORS)], linestyle="-", linewidth=1.3, markersize=3.5)
         ax.plot([0], [0], color="#222222", marker="+", markersize=12, linestyle="")
-        ax.set_title(f"{name}: {len(path) - 1} steps")
+        ax.set_title(name)
         ax.grid(False)
     far = max(abs(x) for path in paths.values() for x, _ in path) * 1.1
     high = max(abs(y) for path in paths.values() for _, y in path) * 1.15
     plots[0][0].set(xlim=(-far, far * 0.6), ylim=(-high, high))
     for ax in plots[-1]:
         ax.set_xlabel("flat direction x")
+    plots[0][0].annotate("start", paths[next(iter(paths))][0], (8, -4), textcoords="offset points", fontsize=11)
     for row in plots:
         row[0].set_ylabel("steep direction y")
     for ax in list(plots.flat)[len(paths) :]:
@@ -43,11 +44,14 @@ def step_sizes(
 ) -> Figure:
     """Length of each step in units of the learning rate over the step number (logarithmic).
 
-    series: name → (predicted, measured) at each of `steps`.
+    series: name → (predicted at every step from 1 on, measured at each of `steps`).
     """
     figure, ax = axes(height=4)
     for number, (name, (predicted, measured)) in enumerate(series.items()):
-        ax.plot(steps, predicted, color=COLORS[number], marker="", label=f"{name}, predicted")
+        # Few enough points for a small file, dense enough on a logarithmic axis for a smooth line.
+        dense = sorted({*steps, *(t for t in (round(1.08**k) for k in range(200)) if t <= max(steps))})
+        smooth = [predicted[t - 1] for t in dense]
+        ax.plot(dense, smooth, color=COLORS[number], marker="", label=f"{name}: predicted")
         ax.plot(steps, measured, color=COLORS[number], linestyle="", marker=_MARKERS[number], label="measured")
     ax.set(xscale="log", xlabel="step t", ylabel="|update| ÷ learning rate")
     ax.set_ylim(bottom=0)
@@ -57,13 +61,14 @@ def step_sizes(
 
 def state_bars(bytes_per_parameter: Mapping[str, Mapping[str, float]], *, alt: str) -> Figure:
     """Bytes of state per parameter, one group of bars per optimizer; name → dtype → bytes."""
-    figure, ax = axes(width=8.5, height=0.6 + 0.42 * len(bytes_per_parameter))
+    figure, ax = axes(width=8.5, height=1 + 0.55 * len(bytes_per_parameter))
     kinds = list(next(iter(bytes_per_parameter.values())))
     height = 0.8 / len(kinds)
     for number, kind in enumerate(kinds):
         values = [entry[kind] for entry in bytes_per_parameter.values()]
         rows = [row + (number - (len(kinds) - 1) / 2) * height for row in range(len(values))]
-        ax.barh(rows, values, height, color=COLORS[number], hatch=HATCHES[number], edgecolor="white", label=kind)
+        bars = ax.barh(rows, values, height, color=COLORS[number], hatch=HATCHES[number], edgecolor="white", label=kind)
+        ax.bar_label(bars, [f"{value:.2f}" if value else "0" for value in values], padding=4, fontsize=11)
     ax.set_yticks(range(len(bytes_per_parameter)), bytes_per_parameter)
     ax.invert_yaxis()
     ax.grid(axis="y", visible=False)
