@@ -20,7 +20,7 @@ def _chain(steps, peak, bandwidth, fused, *, bytes_moved):
 _SOFTMAX = [(1e6, 2e6, 2e6), (1e6, 2e6, 2e6), (2e6, 2e6, 2e6)]
 _MIXED = [(5e9, 1e6, 1e6), (1e6, 1e6, 1e6)]
 #: It widens and narrows, so that no two of its reads and writes are alike.
-_UNEVEN = [(1e6, 3e6, 9e6), (2e6, 9e6, 5e6), (1e6, 5e6, 7e6)]
+_UNEVEN = [(5e5, 3e6, 9e6), (1e6, 9e6, 5e6), (5e5, 5e6, 8e6)]
 
 CHAIN = Exercise(
     id="05.6",
@@ -32,7 +32,7 @@ CHAIN = Exercise(
         Case((_MIXED, 1e12, 1e12, True), label="a heavy step and a light one, fused"),
         Case((_UNEVEN, 1e12, 1e12, True), label="steps of uneven bytes, fused"),
         Case((_UNEVEN, 1e12, 1e12, False), label="steps of uneven bytes, one by one"),
-        Case((_UNEVEN, 1e12, 4e12, True), label="steps of uneven bytes with fast memory, fused"),
+        Case((_UNEVEN, 1e12, 1e13, True), label="steps of uneven bytes with fast memory, fused"),
         Case(([(3e3, 1e3, 2e3)], 1e3, 1e3, True), label="a single step, fused"),
     ],
     mistakes=(
