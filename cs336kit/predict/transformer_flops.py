@@ -104,8 +104,10 @@ def training_flops(
         backward = ATTENTION_BACKWARD_MATMULS["explicit"]
     forward = forward_flops(config, batch=batch, sequence=sequence, causal=causal)
     parts = {name: 3 * value for name, value in forward.items()}
-    for name in ("attention scores", "attention values"):
-        parts[name] = forward[name] * (2 + backward) // 2
+    scores = forward["attention scores"]
+    # Both parts together are a whole number also where five products and an odd count of pairs make halves.
+    parts["attention scores"] = scores * (2 + backward) // 2
+    parts["attention values"] = scores * (2 + backward) - parts["attention scores"]
     if checkpointing:
         again = recomputed_flops(config, batch=batch, sequence=sequence, causal=causal)
         parts["recomputed forward"] = again.total

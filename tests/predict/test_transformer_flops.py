@@ -249,3 +249,12 @@ def test_odd_architectures_equal_the_counter_on_a_cpu(odd, dropout, attention, c
     step = measure.flops(lambda: model(ids).sum().backward()).total
     options = {"attention": attention, "checkpointing": checkpointing}
     assert step == training_flops(config, batch=2, sequence=8, **options).total
+
+
+@pytest.mark.parametrize("window", [None, 1, 3])
+def test_fused_causal_attention_loses_no_half(window):
+    config = TransformerConfig(layers=1, d_model=3, heads=1, vocab=5, context=5, window=window)
+    forward = forward_flops(config, batch=1, sequence=5, causal=True)["attention scores"]
+    step = training_flops(config, batch=1, sequence=5, causal=True, attention="sdpa")
+    assert forward % 2 == 1
+    assert step["attention scores"] + step["attention values"] == 7 * forward
