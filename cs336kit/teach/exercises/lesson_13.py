@@ -184,7 +184,7 @@ _FLOPS = Exercise(
         Case((12, 768, 3072, 50257, 1024, False), label="GPT-2 at 1024 tokens"),
         Case((12, 768, 3072, 50257, 1024, True), label="GPT-2 at 1024 tokens, causal"),
         Case((96, 12288, 49152, 50257, 2048, False), label="GPT-3 at 2048 tokens"),
-        Case((2, 64, 100, 300, 512, True), label="a toy whose F is not 4D, causal"),
+        Case((2, 64, 100, 300, 511, True), label="511 tokens through a toy whose F is not 4D, causal"),
     ],
     mistakes=(
         Mistake(
@@ -233,6 +233,10 @@ _FLOPS = Exercise(
             "is half of S², the diagonal halved too.",
         ),
         Mistake(
+            lambda L, D, F, V, S, c: forward_flops(L, D, F, V, S, c) - (2 * L * D if c and S % 2 else 0),
+            "S * S // 2 loses half a pair where S is odd: for {case} you returned {given}. Halve after multiplying.",
+        ),
+        Mistake(
             lambda L, D, F, V, S, c: forward_flops(L, D, F, V, S, c) + 2 * S * L * D * F,
             "You gave the MLP three matrices: for {case} you returned {given}. A GELU MLP has two.",
         ),
@@ -270,9 +274,9 @@ _FLOPS = Exercise(
         "Which matrices does a token meet, and what do tokens do with each other?",
         "2 FLOPs per weight and token, head included. Then two products over pairs of positions, S²·D multiply-adds each; "
         "causal keeps half of the pairs.",
-        "return 2*S*(L*(4*D*D + 2*D*F) + ___) + 4*L*D * (S*S // 2 if causal else ___)",
+        "return 2*S*(L*(4*D*D + 2*D*F) + ___) + (2 if causal else ___) * L*S*S*D",
     ),
-    checked="GPT-2 and GPT-3, and a toy whose F is not 4D; full and causal.",
+    checked="GPT-2 and GPT-3, and an odd number of tokens through a toy whose F is not 4D; full and causal.",
 )
 
 # --- 13.4: a mixture of experts --------------------------------------------------------------------------------------
