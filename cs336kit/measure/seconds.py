@@ -15,6 +15,8 @@ from cs336kit.predict.checks import positive_int, positive_number
 
 #: A clock cannot resolve a shorter batch of calls than this; calls are grouped until a batch takes as long.
 SHORTEST_BATCH_SECONDS = 1e-4
+#: Repeats go on until their quartiles lie this close together, as a part of the median.
+DEFAULT_SPREAD = 0.05
 #: A call that takes longer than this is certainly not empty.
 LONGEST_EMPTY_CALL_SECONDS = 1e-6
 
@@ -47,9 +49,12 @@ class Timing:
     def spread(self) -> float:
         return (self.third_quartile - self.first_quartile) / self.median
 
-    def agrees_with(self, other: "Timing") -> bool:
-        """Whether the two ranges between fastest and slowest repeat overlap: nothing then tells the two apart."""
-        return min(self.repeats) <= max(other.repeats) and min(other.repeats) <= max(self.repeats)
+    def agrees_with(self, other: "Timing", *, within: float = DEFAULT_SPREAD) -> bool:
+        """Whether nothing tells the two apart: their medians differ by no more than the spread that `measure.seconds`
+        settles for (`within`, of the larger one), or their ranges between fastest and slowest repeat overlap."""
+        apart = abs(self.median - other.median) > positive_number("within", within) * max(self.median, other.median)
+        overlap = min(self.repeats) <= max(other.repeats) and min(other.repeats) <= max(self.repeats)
+        return overlap or not apart
 
     def __float__(self) -> float:
         return self.median
@@ -67,7 +72,7 @@ def seconds(
     function: Callable[[], object],
     *,
     device: torch.device | str | None = None,
-    spread: float = 0.05,
+    spread: float = DEFAULT_SPREAD,
     warmup: int = 3,
     at_least: int = 5,
     at_most: int = 50,
