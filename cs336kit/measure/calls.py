@@ -12,7 +12,8 @@ def runnable(instrument: str, function: object) -> Callable[[], object]:
             f"{instrument} runs a function, such as lambda: x @ w, but got a {kind}: put 'lambda:' before it."
         )
     try:
-        signature = inspect.signature(function)
+        # A module's own signature takes anything; its forward says what it needs.
+        signature = inspect.signature(getattr(function, "forward", function))
     except (TypeError, ValueError):  # some built-in functions have none
         return function
     try:

@@ -7,7 +7,7 @@ import torch
 
 from cs336kit.measure.device import device, device_name
 from cs336kit.measure.seconds import Timing
-from cs336kit.predict import Accelerator, accelerator
+from cs336kit.predict import Accelerator, Breakdown, accelerator
 from cs336kit.predict.accelerators import PRECISIONS
 from cs336kit.predict.checks import positive_number
 
@@ -80,6 +80,8 @@ def mfu(
     Source: Chowdhery et al. 2022, "PaLM", appendix B.
     """
     seconds = seconds.median if isinstance(seconds, Timing) else seconds
+    if isinstance(flops, Breakdown):
+        raise ValueError("flops must be a number, got a Breakdown: write measure.flops(…).total.")
     rate = positive_number("flops", flops) / positive_number("seconds", seconds)
     precision = _precision(dtype)
     peaks: dict[str, float] = {}

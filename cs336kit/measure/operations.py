@@ -23,6 +23,11 @@ def operations(function: Callable[..., object], *values) -> Breakdown:
 def _counting(value, counts: Counter):
     if isinstance(value, (list, tuple)):
         return [_counting(item, counts) for item in value]
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(
+            f"measure.operations counts on numbers and nested lists of them, got a {type(value).__name__}: "
+            "write x.tolist() for a tensor."
+        )
     return Number(float(value), counts)
 
 

@@ -91,11 +91,15 @@ def product(
 def matmul_sweep(
     sizes: Sequence[int | tuple[int, int, int]],
     *,
-    precisions: Sequence[str] = ("fp32", "bf16"),
+    precisions: Sequence[str] | str = ("fp32", "bf16"),
     device: torch.device | str | None = None,
     **timing,
 ) -> list[Product]:
     """Time square products (an int) or shapes (rows, inner, columns) in each precision, smallest work first."""
+    if not isinstance(sizes, Sequence) or isinstance(sizes, str):
+        raise ValueError(f"sizes is a sequence such as (256, 512), also for a single size, got {sizes!r}.")
+    if isinstance(precisions, str):
+        precisions = (precisions,)
     shapes = [(size,) * 3 if isinstance(size, int) else size for size in sizes]
     for shape in shapes:
         if not isinstance(shape, (tuple, list)) or len(shape) != 3:

@@ -10,7 +10,7 @@ KIB, MIB = 2**10, 2**20
 BLOCK_BYTES = 512
 #: Requests up to this size live in the small pool, whose segments have SMALL_SEGMENT_BYTES.
 SMALL_REQUEST_BYTES, SMALL_SEGMENT_BYTES = 1 * MIB, 2 * MIB
-#: Larger requests up to this size get a segment of LARGE_SEGMENT_BYTES; beyond it, their own, rounded up to 2 MiB.
+#: Larger requests below this size get a segment of LARGE_SEGMENT_BYTES; from it on, their own, rounded up to 2 MiB.
 LARGE_REQUEST_BYTES, LARGE_SEGMENT_BYTES, ROUND_SEGMENT_BYTES = 10 * MIB, 20 * MIB, 2 * MIB
 
 
@@ -39,6 +39,8 @@ def reserved_bytes(requests: Iterable[int]) -> AllocatorState:
     one, a segment is reserved. Left out: freeing, streams, expandable segments and other options.
     Source: PyTorch, c10/cuda/CUDACachingAllocator.cpp.
     """
+    if not isinstance(requests, Iterable):
+        raise ValueError(f"requests are the sizes of several tensors, such as [4, 4096], got {requests!r}.")
     free = {"small": [], "large": []}
     requested = allocated = reserved = 0
     for place, request in enumerate(requests):

@@ -49,7 +49,8 @@ def einsum_flops(pattern: str, /, *shapes: Sequence[int], order: str = "left", *
     """
     for shape in shapes:
         if isinstance(shape, str) or not isinstance(shape, Sequence):
-            raise ValueError(f"the shape of an operand is a tuple such as (2, 3) or x.shape, got {shape!r}.")
+            given = repr(shape) if isinstance(shape, (int, float, str, type(None))) else f"a {type(shape).__name__}"
+            raise ValueError(f"the shape of an operand is a tuple such as (2, 3) or x.shape, got {given}.")
     inputs, output = _parse(pattern, shapes, axes)
     sizes = _sizes(pattern, inputs, output, shapes, axes)
     if order not in ("left", "best"):

@@ -42,6 +42,8 @@ def pipeline_seconds(batches: int, *, copy_seconds: float, compute_seconds: floa
     batches = positive_int("batches", batches)
     copy = positive_number("copy_seconds", copy_seconds)
     compute = positive_number("compute_seconds", compute_seconds)
+    if not isinstance(overlap, bool):
+        raise ValueError(f"overlap must be True or False, got {overlap!r}.")
     if not overlap:
         return batches * (copy + compute)
     return copy + (batches - 1) * max(copy, compute) + compute

@@ -32,3 +32,5 @@ def test_a_module_needs_its_input():
     layer = torch.nn.Linear(2, 2)
     with pytest.raises(TypeError, match=r"calls the function without arguments, but forward\(input"):
         measure.flops(layer.forward)
+    with pytest.raises(TypeError, match=r"but Linear\(input.* needs some: write lambda: Linear\("):
+        measure.seconds(layer)

@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from cs336kit import measure
 
@@ -61,6 +61,25 @@ def test_attention_explicit_and_fused(causal, rows, keys, width, values):
     assert dict(measure.flops(fused)) == {"attention": 2 * product}
     step = measure.flops(lambda: fused().sum().backward())
     assert dict(step) == {"attention": 2 * product, "attention backward": 5 * product}
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_equals_torchs_registry(causal):
+    shapes = (2, 3, 8, 4), (2, 3, 6, 4), (2, 3, 6, 4)
+    if causal:
+        shapes = ((2, 3, 8, 4),) * 3
+    q, k, v = (leaf(*shape) for shape in shapes)
+    for function in (
+        lambda: explicit(q, k, v, causal),
+        lambda: explicit(q, k, v, causal).sum().backward(),
+    ):
+        assert measure.flops(function).total - by_registry(function) == 0
+    # torch has formulas for fused attention, but does not know the kernel that a CPU runs.
+    fused = lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal)  # noqa: E731
+    forward = sdpa_flop_count(*shapes)
+    assert measure.flops(fused).total - forward == 0
+    both = measure.flops(lambda: fused().sum().backward()).total
+    assert both - forward - sdpa_backward_flop_count(fused().shape, *shapes) == 0
 
 
 def test_the_explicit_path_of_the_fused_call_agrees_with_the_registry():

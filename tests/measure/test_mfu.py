@@ -58,6 +58,8 @@ def test_bad_input():
     for bad in ("much", True, None):
         with pytest.raises(ValueError, match="flops must be"):
             measure.mfu(bad, 1.0, dtype="fp32", peak_flops_per_second=1.0)
+    with pytest.raises(ValueError, match="flops must be a number, got a Breakdown: write measure.flops"):
+        measure.mfu(measure.flops(lambda: None), 1.0, dtype="fp32", peak_flops_per_second=1.0)
     with pytest.raises(ValueError, match="'fp33' is not a precision"):
         measure.mfu(1.0, 1.0, dtype="fp33", peak_flops_per_second=1.0)
     with pytest.raises(ValueError, match="not a precision"):

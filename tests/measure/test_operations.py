@@ -1,6 +1,7 @@
 import math
 
 import pytest
+import torch
 
 from cs336kit import measure
 from cs336kit.predict import softmax_cost
@@ -46,3 +47,6 @@ def test_values_are_right():
 def test_bad_input():
     with pytest.raises(TypeError, match="runs a function"):
         measure.operations(3)
+    for bad in (torch.ones(2), "12", [1.0, None], True):
+        with pytest.raises(TypeError, match="counts on numbers and nested lists of them, got a"):
+            measure.operations(sum, bad)

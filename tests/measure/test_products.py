@@ -44,6 +44,10 @@ def test_bad_input():
     for bad in ("a", (1, 2), 2.5):
         with pytest.raises(ValueError, match="a size is a whole number or"):
             matmul_sweep([bad], **QUICK)
+    for bad in (64, "64", None):
+        with pytest.raises(ValueError, match="sizes is a sequence such as"):
+            matmul_sweep(bad, **QUICK)
+    assert [one.precision for one in matmul_sweep([8], precisions="fp32", **QUICK)] == ["fp32"]
     with pytest.raises(ValueError, match="rows must be"):
         product(0, 8, 8, **QUICK)
 

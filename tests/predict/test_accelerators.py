@@ -38,6 +38,8 @@ DRIVER_NAMES = {
     "NVIDIA H200": "h200-sxm",
     "NVIDIA B200": "b200-sxm",
     "NVIDIA GB200": "gb200",
+    "NVIDIA B300 SXM6 AC": "b300-sxm",
+    "NVIDIA GB300": "gb300",
     "AMD Instinct MI300X": "mi300x",
 }
 
@@ -74,6 +76,18 @@ def test_sparse_is_twice_dense_where_both_stand():
 @pytest.mark.parametrize(("driver", "name"), DRIVER_NAMES.items())
 def test_driver_names_resolve(driver, name):
     assert accelerator(driver).name == name
+
+
+@pytest.mark.parametrize("device", accelerators(), ids=lambda a: a.name)
+def test_names_resolve_exactly_and_their_beginnings_do_not(device):
+    spoken = (device.name, device.title, *device.aliases)
+    assert all(accelerator(name) is device for name in spoken)
+    known = {name.lower().replace(" ", "-") for a in accelerators() for name in (a.name, a.title, *a.aliases)}
+    for name in spoken:
+        for near in (name[:-1], name + "0"):
+            if near.strip().lower().replace(" ", "-") not in known:
+                with pytest.raises(ValueError):
+                    accelerator(near)
 
 
 def test_no_name_resolves_to_two_devices():

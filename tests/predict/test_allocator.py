@@ -39,6 +39,8 @@ def test_bad_input():
         allocated_bytes(-1)
     with pytest.raises(ValueError, match="request 1 must be"):
         reserved_bytes([1, 0])
+    with pytest.raises(ValueError, match="requests are the sizes of several tensors"):
+        reserved_bytes(4096)
 
 
 @pytest.mark.gpu

@@ -42,5 +42,7 @@ def test_bad_input_is_a_sentence():
         transfer_seconds(1, bandwidth_bytes_per_second=0)
     with pytest.raises(ValueError, match="copy_seconds must be"):
         pipeline_timeline(2, copy_seconds=-1, compute_seconds=1, overlap=True)
+    with pytest.raises(ValueError, match="overlap must be True or False, got 'no'"):
+        pipeline_timeline(2, copy_seconds=1, compute_seconds=1, overlap="no")
     with pytest.raises(ValueError, match="batches must be"):
         pipeline_seconds(0, copy_seconds=1, compute_seconds=1, overlap=True)
