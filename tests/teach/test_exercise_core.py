@@ -1,7 +1,6 @@
 """The checking framework itself, on a small exercise of its own."""
 
 import itertools
-import time
 
 import pytest
 import torch
@@ -121,9 +120,7 @@ def test_hostile_answers_get_a_sentence(answer, part):
 
 def test_an_endless_loop_is_given_up(monkeypatch):
     monkeypatch.setattr("cs336kit.teach.exercises.calling.LIMIT", 1)
-    start = time.monotonic()
     assert "did not return within 1 seconds" in message(hangs)
-    assert time.monotonic() - start < 60
 
 
 def test_arguments_are_copied_for_every_call(monkeypatch):
