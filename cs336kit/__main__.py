@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -38,16 +39,36 @@ def _count(text: str) -> int:
     return int(number)
 
 
+def _without_blanks(precision: str) -> str:
+    return precision.replace(",", "").replace(" ", "-")
+
+
+def _fields(pairs: list[tuple[str, object]]) -> dict:
+    """A JSON object, in which the last of two equal names would win silently."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _Contradiction(f"the configuration gives {twice} twice: leave one of them out")
+    return values
+
+
+class _Contradiction(Exception):
+    """Two values for one name."""
+
+
 def _model(text: str) -> tuple[str, TransformerConfig | float]:
     """A configuration from a name or a JSON file, or a number of parameters."""
     if text in MODELS:
         return text, MODELS[text]
-    if text.endswith(".json"):
+    if text.lower().endswith(".json"):
         try:
-            values = json.loads(Path(text).read_text(encoding="utf-8"))
+            values = json.loads(Path(text).read_text(encoding="utf-8"), object_pairs_hook=_fields)
         except OSError as error:
             raise ValueError(f"{text} cannot be read: {error.strerror}.") from None
-        except ValueError:
+        except _Contradiction as error:
+            raise ValueError(f"{text}: {error}") from None
+        except (ValueError, RecursionError):
             raise ValueError(f'{text} is not JSON: it must hold an object such as {{"layers": 12, …}}.') from None
         return Path(text).stem, TransformerConfig.from_dict(values)
     try:
@@ -70,11 +91,12 @@ def _arguments() -> argparse.ArgumentParser:
     command.add_argument("--tokens", type=_number, help="tokens to train on, such as 15T; without it no time")
     command.add_argument("--batch", type=_count, help="sequences that one accelerator works on at a time")
     command.add_argument("--sequence", type=_count, help="tokens of a sequence")
-    command.add_argument("--precision", default=default["precision"], choices=list(TRAINING_PRECISIONS))
+    precisions = [_without_blanks(name) for name in TRAINING_PRECISIONS]
+    command.add_argument("--precision", type=_without_blanks, default=default["precision"], choices=precisions)
     command.add_argument("--optimizer", default=default["optimizer"], choices=OPTIMIZER_NAMES)
     command.add_argument("--attention", choices=["explicit", "sdpa"])
     command.add_argument("--checkpointing", action="store_true", help="keep only the input of each block")
-    command.add_argument("--mfu", type=float, default=default["mfu"], help="model FLOPs utilization, 0.4 by default")
+    command.add_argument("--mfu", type=_number, default=default["mfu"], help="model FLOPs utilization, 0.4 by default")
     command.add_argument("--replicated", action="store_true", help="a whole model on each accelerator, not sharded")
     command.add_argument("--json", action="store_true", help="print JSON")
     return parser
@@ -85,13 +107,18 @@ def main(arguments: list[str] | None = None) -> int:
     values = vars(_arguments().parse_args(arguments))
     as_json, replicated = values.pop("json"), values.pop("replicated")
     del values["command"]
+    values["precision"] = next(name for name in TRAINING_PRECISIONS if _without_blanks(name) == values["precision"])
     try:
         name, model = _model(values.pop("model"))
         answer = plan(Question(model=model, name=name, sharded=not replicated, **values))
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    print(json.dumps(answer.as_dict(), indent=2) if as_json else answer)
+    try:
+        print(json.dumps(answer.as_dict(), indent=2) if as_json else answer, flush=True)
+    except BrokenPipeError:
+        # The reader (head, a pager) has seen enough. What is left in the buffer goes nowhere, also at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

@@ -83,6 +83,11 @@ class Plan:
         room = self.device.memory_bytes
         rows = [*self.memory.items(), ("together", self.memory.total), ("available", room)]
         lines += [f"  {name:<18}{size / 2**30:>12,.2f} GiB" for name, size in rows]
+        if isinstance(q.model, TransformerConfig) and q.model.experts:
+            lines.append(
+                "(temporary tensors of experts that share the tokens equally: an uneven router needs more, in toy models "
+                "up to 15 % of the peak)"
+            )
         lines.append("it fits" if self.fits else "it does not fit; what would help:")
         lines += [f"  - {sentence}" for sentence in self.advice]
         kind = "over all accelerators" if q.sharded and q.count > 1 else "on each accelerator"
@@ -124,7 +129,8 @@ def plan(question: Question) -> Plan:
     Time: the FLOPs of a run over count · peak · MFU, with the dense peak of the precision. The FLOPs of a configuration
     are exact (attention over all pairs, no recomputation, which MFU leaves out); of a number of parameters, 6PN.
     Memory per accelerator: the four buckets and the temporary tensors of the step's peak. Left out: communication and
-    its buffers, the gathered layers of sharding, fragmentation, the CUDA context: leave some per cent free.
+    its buffers, the gathered layers of sharding, fragmentation, the CUDA context: leave some per cent free. How exact
+    the temporary tensors are, and that experts are taken to share the tokens equally, says `peak_moments`.
     """
     q, device, config = _checked(question)
     peak = _sentence(device.peak, "fp32" if q.precision == "fp32" else "bf16")
@@ -137,7 +143,10 @@ def plan(question: Question) -> Plan:
         six_pn = flops = int(six_pn_flops(active, tokens=tokens))
         if config:
             flops = training_flops(config, batch=1, sequence=q.sequence).total * tokens // q.sequence
-        days = flops / delivered_flops(q.count, peak_flops_per_second=peak, days=1, mfu=q.mfu)
+        try:
+            days = flops / delivered_flops(q.count, peak_flops_per_second=peak, days=1, mfu=q.mfu)
+        except OverflowError:
+            raise ValueError(f"{tokens:.3g} tokens take more FLOPs than can be divided into days: give fewer") from None
     memory = _memory(q, P)
     fits = memory.total <= room
     each = bytes_per_parameter(q.optimizer, precision=q.precision).total
@@ -162,10 +171,11 @@ def _checked(q: Question):
     known("optimizer", q.optimizer, dict.fromkeys(OPTIMIZER_NAMES))
     if isinstance(q.model, TransformerConfig):
         sequence = min(q.model.context, 4096) if q.sequence is None else q.sequence
-        return replace(q, batch=q.batch or 1, sequence=sequence, attention=q.attention or "sdpa"), device, q.model
+        batch = 1 if q.batch is None else positive_int("batch", q.batch)
+        return replace(q, batch=batch, sequence=sequence, attention=q.attention or "sdpa"), device, q.model
     whole("parameters", q.model)
     for name in ("batch", "sequence", "attention", "checkpointing"):
-        if getattr(q, name):
+        if getattr(q, name) is not None and getattr(q, name) is not False:
             raise ValueError(
                 f"{name} is about activations, which need the shape of the model, not only its number of parameters: "
                 f"name a model or give a configuration, or leave {name} out"

@@ -48,6 +48,11 @@ def _gradients(config: TransformerConfig, size: int) -> tuple[int, int, int]:
     return head, size * block, size * parts.total
 
 
+def _routing(config: TransformerConfig, tokens: int) -> int:
+    """Bytes of the indices by which one block's experts find their tokens: chosen experts, token and place, in int64."""
+    return 3 * 8 * tokens * config.experts_per_token if config.experts else 0
+
+
 def step_timeline(
     config: TransformerConfig,
     batch: int,
@@ -61,7 +66,7 @@ def step_timeline(
 
     Stages: "embedding", "block 1 forward" … "loss", "block L backward" … "block 1 backward", "backward", "step". At a
     border only what autograd keeps, the residual stream or its gradient, the gradients so far, and the loss are alive.
-    Left out: temporary tensors inside a stage, see `step_peak`; the indices by which experts find their tokens.
+    Left out: temporary tensors inside a stage, see `step_peak`.
     """
     activations, _ = known("training precision", precision, TRAINING_PRECISIONS)
     size = ACTIVATION_PRECISIONS[activations]
@@ -69,7 +74,9 @@ def step_timeline(
     policy = {"precision": activations, "attention": attention}
     saved = saved_activation_bytes(config, batch, sequence, checkpointing=checkpointing, **policy).total
     stream = size.stream * batch * sequence * config.d_model
-    block = stream if checkpointing else saved_block_bytes(config, batch, sequence, **policy).total
+    routing = 0 if checkpointing else _routing(config, batch * sequence)
+    saved += config.layers * routing
+    block = stream if checkpointing else saved_block_bytes(config, batch, sequence, **policy).total + routing
     loss = 2 * _LOSS  # the loss and its gradient
     # Autocast's cache holds the bf16 copies until autocast ends; those of matrices are saved too, unless recomputed.
     cached = 0
@@ -109,9 +116,11 @@ def peak_moments(
     gradients are there), with the gradients of its wide tensors; "norm backward": the fp32 tensors of an RMSNorm;
     "tied embedding": two copies of its gradient; "optimizer step": all gradients and what AdamW needs for one tensor at
     a time (torch's `foreach=False`).
-    Exact for the GPT block in fp32 and bf16 and the Llama block in fp32, without dropout or window, and wherever the
-    loss is the peak; elsewhere a tensor or two of one block are missing or too many, some per cent of a tiny model.
-    Left out: of a mixture of experts, the indices of its routing and the temporary tensors of one expert.
+    "recomputation": a checkpointed block with experts, computed again.
+    Exact for dense blocks in every precision, with dropout, window or checkpointing, where no other moment is higher:
+    that takes F ≥ 2.5·D, A·h = D and, with dropout and explicit attention, S up to D; else up to 2 % low, and up to
+    11 % in models with a narrow MLP. Experts are taken to share the tokens equally: then within 2.5 %. A router that
+    prefers some experts needs more, 15 % of a toy model.
     """
     activations, _ = known("training precision", precision, TRAINING_PRECISIONS)
     size = ACTIVATION_PRECISIONS[activations]
@@ -123,6 +132,8 @@ def peak_moments(
     tokens, D = batch * sequence, config.d_model
     stream, row, pairs = size.stream * tokens * D, size.matmul * tokens * D, tokens * config.vocab
     table = gradient * config.vocab * D
+    routing = _routing(config, tokens)
+    saved += 0 if checkpointing else config.layers * routing
     moments = {
         "loss": saved + 2 * 4 * pairs + _LOSS,
         "head backward": saved + (size.matmul - 4) * pairs + row + table + _LOSS,
@@ -131,10 +142,10 @@ def peak_moments(
     if config.tied_head:
         moments["tied embedding"] = all_gradients + 2 * table + 2 * _LOSS
     # Before the backward pass of block i: the blocks below it and the gradients above. Linear in i: an end is the peak.
-    each = stream if checkpointing else block.total
+    each = stream if checkpointing else block.total + routing
     rest = config.layers - 1
     before = head + stream + 2 * _LOSS + max(rest * each, rest * block_gradient)
-    inside = _inside_block(config, block, tokens, size, gradient, block_gradient)
+    inside = _inside_block(config, block, tokens, size, gradient, block_gradient, checkpointing=checkpointing)
     moments |= {name: before + value for name, value in inside.items()}
     if config.norm == "rmsnorm":
         final = config.layers * each + head + 2 * _LOSS + _RMSNORM_ROWS * 4 * tokens * D
@@ -142,31 +153,80 @@ def peak_moments(
     return moments
 
 
-def _inside_block(config, block, tokens, size, gradient, block_gradient) -> dict[str, int]:
-    """The two moments of one block's backward pass: what it still keeps, its gradients so far, temporary tensors."""
-    c, row, moments = config, size.matmul * tokens * config.d_model, {}
-    if c.norm == "rmsnorm":
-        moments["norm backward"] = _norm_of_block(c, block, tokens, size, gradient, block_gradient)
-    # The experts run backward one by one, so the temporary tensors of one are small beside what all of them keep.
-    moments["mlp backward"] = block.total
-    if not c.experts:
-        hidden = size.matmul * tokens * c.d_ff
-        down = gradient * (c.d_ff + (c.bias == "all")) * c.d_model
-        # Gone: the down projection's input. New: its gradient, and those of the tensors that made it.
-        moments["mlp backward"] = block.total + down + (2 if c.mlp == "swiglu" else 1) * hidden
-    inputs = (c.d_model + (c.bias != "none")) * (c.query_width + 2 * c.kv_width)
-    still_missing = gradient * (inputs + (1 + c.norm_bias) * c.d_model)
+def _inside_block(config, block, tokens, size, gradient, block_gradient, *, checkpointing) -> dict[str, int]:
+    """The moments of one block's backward pass: what it still keeps, its gradients so far, temporary tensors."""
+    c, moments = config, {}
+    # Under autocast the copies of the query, key and value matrices outlive the products inside attention.
+    matrices = c.d_model * (c.query_width + 2 * c.kv_width)
+    copies = 2 * matrices if size.casts else 0
+    # A parallel MLP has run backward before: its gradient of the normed input waits for that of attention.
+    waiting = size.stream * tokens * c.d_model if c.norms_per_block == 1 else 0
+    moments["mlp backward"] = _mlp_backward(c, block, tokens, size, gradient, checkpointing=checkpointing)
+    still_missing = gradient * (matrices + (c.query_width + 2 * c.kv_width) * (c.bias != "none"))
+    still_missing += gradient * (1 + c.norm_bias) * c.d_model
     kept = sum(block[name] for name in ("attention norm", "query, key, value inputs", "query", "key", "value"))
-    done = block_gradient - still_missing + kept
+    done = block_gradient - still_missing + kept + copies + waiting
     pairs = block.get("softmax output", 0)
     if pairs:
         masks = block.get("weights' dropout mask", 0) + block.get("dropped weights", 0)
+        # With fused attention, dropout takes torch to a path in fp32: the gradient of its output is cast too.
+        output = block["query"]
         # The gradient of the weights, then that of the scores; value and its side are gone by then.
-        moments["attention backward"] = done + pairs + max(block["value"] + row + pairs + masks, 2 * pairs)
+        moments["attention backward"] = done + pairs + max(block["value"] + output + pairs + masks, 2 * pairs)
     else:
         gradients = block["query"] + block["key"] + block["value"]
-        moments["attention backward"] = done + block["logsumexp"] + 2 * block["attention output's input"] + gradients
-    return moments
+        temporary = block["logsumexp"] + 2 * block["attention output's input"] + gradients
+        moments["attention backward"] = done + temporary + block.get("window mask", 0)
+    if c.norm == "rmsnorm":
+        moments["norm backward"] = _norm_of_block(c, block, tokens, size, gradient, block_gradient)
+    if c.experts and checkpointing:
+        # The sum of the experts' outputs, the scores, and under autocast the fp32 input that all of them cast.
+        sums = (2 if size.casts else 1) * size.stream * tokens * c.d_model + size.matmul * tokens * c.experts_per_token
+        moments["recomputation"] = block.total + _routing(c, tokens) + sums
+    # An RMSNorm in bf16 keeps an fp32 copy of its input; a checkpoint holds the input itself beside it.
+    held = size.stream * tokens * c.d_model if checkpointing and c.norm == "rmsnorm" and size.stream == 2 else 0
+    return {name: value + held for name, value in moments.items()}
+
+
+def _mlp_backward(config, block, tokens, size, gradient, *, checkpointing) -> int:
+    """The backward pass of a dense MLP peaks in the down projection or in the operation before it."""
+    c = config
+    if c.experts:
+        return _experts_backward(c, block, tokens, size, gradient)
+    hidden, elements, bias = size.matmul * tokens * c.d_ff, c.d_ff * c.d_model, (c.bias == "all") * c.d_model
+    mask = block.get("mlp dropout mask", 0)
+    # Gone: the mask, and the down projection's input. New: its gradient, and those of the tensors that made it.
+    before_down = block.total - mask + gradient * (elements + bias) + (2 if c.mlp == "swiglu" else 1) * hidden
+    if not size.casts:
+        # Both products of the down projection, and its bias unless the recomputed input is freed before.
+        down = block.total + hidden + gradient * (elements + bias * (not checkpointing))
+        return max(down, before_down)
+    # Autocast: the gradient comes in bf16, cast from the stream's (a mask's product takes its place), then is cast back.
+    row = 0 if mask else size.matmul * tokens * c.d_model
+    down = block.total + hidden + row + 2 * (elements + bias * (not checkpointing))
+    cast_back = block.total - mask + (2 + 4 - 2) * elements + 2 * bias
+    return max(down, cast_back, before_down - 2 * elements)
+
+
+def _experts_backward(config, block, tokens, size, gradient) -> int:
+    """The experts run backward one by one, the last one first; each is taken to have an equal share of the tokens."""
+    c, visits, bias = config, tokens * config.experts_per_token, config.bias == "all"
+    matrices, branches = (3, 2) if c.mlp == "swiglu" else (2, 1)
+    elements = c.d_ff * c.d_model
+    each = matrices * elements + bias * ((matrices - 1) * c.d_ff + c.d_model)
+    # What one expert keeps. Its output's two copies are gone when its own backward pass peaks, before down.
+    hidden = (2 * branches) * size.matmul * visits * c.d_ff // c.experts
+    outputs = block["expert outputs"] // c.experts
+    rows = size.matmul * visits * c.d_model * (branches if size.casts else 1) // c.experts
+    own = hidden + outputs + rows + block.get("mlp dropout mask", 0) // c.experts
+    own += (2 * matrices * elements if size.casts else 0) + 16 * visits // c.experts
+    own += 4 * visits // c.experts  # its routing weights
+    temporary = gradient * (elements + bias * c.d_model) + hidden // 2 - outputs
+    temporary -= block.get("mlp dropout mask", 0) // c.experts + (2 * elements if size.casts else 0)
+    # Later experts find the sum of the gradients so far, of the tokens and of the routing weights.
+    summed = size.stream * (tokens * c.d_model + visits)
+    rest = c.experts - 1
+    return block.total + _routing(c, tokens) + temporary + max(0, summed + rest * (gradient * each - own))
 
 
 def _norm_of_block(config, block, tokens, size, gradient, block_gradient) -> int:

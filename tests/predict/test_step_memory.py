@@ -24,8 +24,10 @@ LLAMA = dataclasses.replace(
 POLICIES = list(itertools.product(("explicit", "sdpa"), (False, True)))
 
 
-def step(config, batch, sequence, *, precision="fp32", attention="explicit", checkpointing=False):
-    model = build.DecoderOnly(config, attention=attention, checkpointing=checkpointing)
+def step(
+    config, batch, sequence, *, precision="fp32", attention="explicit", checkpointing=False, change=lambda model: model
+):
+    model = change(build.DecoderOnly(config, attention=attention, checkpointing=checkpointing))
     if precision == "bf16":
         model = model.bfloat16()
     tokens = torch.randint(config.vocab, (batch, sequence))
@@ -62,15 +64,64 @@ def test_the_peak_in_fp32_to_the_byte_and_its_moment(config, vocab, batch, seque
         )
 
 
-@pytest.mark.parametrize("config", [GPT, LLAMA], ids=["gpt", "llama"])
-@pytest.mark.parametrize("precision", ["bf16", "autocast"])
-def test_the_peak_in_other_precisions_within_three_per_cent_or_a_tensor_of_the_norm(config, precision):
+FALCON = dataclasses.replace(GPT, positions="rope", bias="none", norms_per_block=1, kv_heads=1)
+DENSE = {
+    "gpt": GPT,
+    "llama": LLAMA,
+    "gpt with dropout": dataclasses.replace(GPT, dropout=0.1),
+    "llama with dropout": dataclasses.replace(LLAMA, dropout=0.1),
+    "llama with a window": dataclasses.replace(LLAMA, window=20),
+    "parallel, layer norm": FALCON,
+    "parallel, rms norm": dataclasses.replace(LLAMA, norms_per_block=1),
+}
+
+
+@pytest.mark.parametrize("config", DENSE.values(), ids=DENSE)
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "autocast"])
+def test_the_peak_in_every_precision_to_the_byte(config, precision):
     for attention, checkpointing in POLICIES:
         policy = {"precision": precision, "attention": attention, "checkpointing": checkpointing}
         measured = step(config, 2, 96, **policy).peak_bytes
+        assert measured == max(peak_moments(config, 2, 96, **policy).values())
+
+
+EXPERTS = dataclasses.replace(LLAMA, experts=4, experts_per_token=2)
+
+
+def share_equally(model):
+    """Add so much to the scores that every expert gets the same number of tokens; gradients stay as they are."""
+
+    def routed(router, experts, chosen):
+        def forward(tokens):
+            token = torch.arange(len(tokens))
+            scores = torch.zeros(len(tokens), experts, dtype=tokens.dtype)
+            for place in range(chosen):
+                scores[token, (token * chosen + place) % experts] = 100.0
+            return F.linear(tokens, router.weight) + scores
+
+        return forward
+
+    for block in model.blocks:
+        block.mlp.router.forward = routed(block.mlp.router, len(block.mlp.experts), block.mlp.experts_per_token)
+    return model
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "autocast"])
+def test_experts_that_share_the_tokens_equally(precision):
+    wide = dataclasses.replace(EXPERTS, d_ff=1024)
+    for config, (attention, checkpointing) in itertools.product((EXPERTS, wide), POLICIES):
+        policy = {"precision": precision, "attention": attention, "checkpointing": checkpointing}
+        measured = step(config, 2, 96, change=share_equally, **policy).peak_bytes
         predicted = max(peak_moments(config, 2, 96, **policy).values())
-        fp32_tensor = 4 * 2 * 96 * 64
-        assert abs(measured - predicted) <= max(0.03 * measured, 3 * fp32_tensor)
+        # Left out: three numbers for each visit of a token to an expert.
+        assert 0 <= measured - predicted <= 3 * 2 * 2 * 96
+
+
+def test_the_borders_of_a_step_with_experts_hold_for_any_routing():
+    for precision, (attention, checkpointing) in itertools.product(("fp32", "bf16", "autocast"), POLICIES):
+        policy = {"precision": precision, "attention": attention, "checkpointing": checkpointing}
+        measured = [(stage, live) for stage, live, _ in step(EXPERTS, 2, 24, **policy).stages]
+        assert measured == step_timeline(EXPERTS, 2, 24, **policy)
 
 
 def test_large_vocabularies_peak_at_the_loss():
