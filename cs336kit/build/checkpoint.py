@@ -16,6 +16,7 @@ from cs336kit.predict import Breakdown
 from cs336kit.predict.checks import non_negative_int, positive_int
 
 FORMAT = "cs336kit checkpoint 1"
+PARTS = {"step", "model", "optimizer", "optimizer_class", "data", "policy", "extra", "rng"}
 #: The plain types that can be read back without running code (and torch.Tensor, dict, list and tuple).
 PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.Size)
 
@@ -52,6 +53,7 @@ def save_checkpoint(
         "step": non_negative_int("step", step),
         "model": model.state_dict(),
         "optimizer": None if optimizer is None else optimizer.state_dict(),
+        "optimizer_class": None if optimizer is None else type(optimizer).__name__,
         "data": None if data is None else data.state_dict(),
         "policy": None if policy is None else policy.state_dict(),
         "extra": extra,
@@ -87,10 +89,10 @@ def load_checkpoint(
     problems = [
         f"it holds no {name} state" for name, part in parts.items() if part is not None and content[name] is None
     ]
-    if model is not None:
+    if model is not None and content["model"] is not None:
         problems += _model_differences(model.state_dict(), content["model"])
     if optimizer is not None and content["optimizer"] is not None:
-        problems += _optimizer_differences(optimizer, content["optimizer"])
+        problems += _optimizer_differences(optimizer, content["optimizer"], content["optimizer_class"])
     if problems:
         raise CheckpointError(f"{path} does not fit, and nothing was loaded:\n- " + "\n- ".join(problems))
     for name, part in parts.items():
@@ -157,6 +159,8 @@ def _read(path: Path) -> dict:
         raise CheckpointError(f"{path} is damaged: {str(error).partition(chr(10))[0]}") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise CheckpointError(f"{path} is not a checkpoint of save_checkpoint: its format is not {FORMAT!r}.")
+    if missing := PARTS - content.keys():
+        raise CheckpointError(f"{path} is not a whole checkpoint: it lacks {', '.join(sorted(missing))}.")
     return content
 
 
@@ -164,13 +168,19 @@ def _model_differences(expected: dict, found: dict) -> list[str]:
     problems = [f"{name} is missing in the file" for name in expected if name not in found]
     problems += [f"{name} is in the file and not in the model" for name in found if name not in expected]
     for name in expected.keys() & found.keys():
-        if isinstance(expected[name], torch.Tensor) and expected[name].shape != found[name].shape:
+        if not isinstance(expected[name], torch.Tensor):
+            continue
+        if not isinstance(found[name], torch.Tensor):
+            problems.append(f"{name} is no tensor in the file")
+        elif expected[name].shape != found[name].shape:
             shapes = f"{tuple(found[name].shape)} in the file and {tuple(expected[name].shape)} in the model"
             problems.append(f"{name} has shape {shapes}")
     return sorted(problems)
 
 
-def _optimizer_differences(optimizer: torch.optim.Optimizer, found: dict) -> list[str]:
+def _optimizer_differences(optimizer: torch.optim.Optimizer, found: dict, found_class: str) -> list[str]:
+    if type(optimizer).__name__ != found_class:
+        return [f"the optimizer is {type(optimizer).__name__}, and the file holds the state of {found_class}"]
     sizes = [len(group["params"]) for group in optimizer.param_groups]
     found_sizes = [len(group["params"]) for group in found["param_groups"]]
     if sizes != found_sizes:

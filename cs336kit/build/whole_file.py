@@ -19,11 +19,11 @@ def save_beside(content: Any, path: Path) -> Path:
             writer = _Writer(raw)
             try:
                 torch.save(content, writer)
+                writer.sync()
             except (OSError, RuntimeError):
                 if writer.error is None:
                     raise
                 raise _explained(writer, path) from writer.error
-            os.fsync(raw.fileno())
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
@@ -73,6 +73,14 @@ class _Writer:
 
     def flush(self) -> None:
         self.raw.flush()
+
+    def sync(self) -> None:
+        """Wait until the disk has everything; some file systems find out only now that they are full."""
+        try:
+            os.fsync(self.raw.fileno())
+        except OSError as error:
+            self.error = error
+            raise
 
 
 def _explained(writer: _Writer, path: Path) -> OSError:

@@ -201,6 +201,27 @@ def test_an_optimizer_that_does_not_fit(tmp_path):
         load_checkpoint(tmp_path / "m.pt", optimizer=run["optimizer"])
 
 
+def test_the_state_of_another_optimizer_is_refused(tmp_path):
+    run = new_run("Momentum")
+    advance(run, 1)
+    save_checkpoint(tmp_path / "c.pt", **run)
+    other = new_run("AdamW")
+    with pytest.raises(CheckpointError, match="the optimizer is AdamW, and the file holds the state of Momentum"):
+        load_checkpoint(tmp_path / "c.pt", **other)
+    advance(other, 1)  # nothing was loaded: it still steps
+
+
+def test_a_file_of_the_right_format_with_other_content(tmp_path):
+    model, path = nn.Linear(2, 2), tmp_path / "c.pt"
+    content = torch.load(save_checkpoint(path, model=model))
+    torch.save({name: part for name, part in content.items() if name not in ("rng", "model")}, path)
+    with pytest.raises(CheckpointError, match="it lacks model, rng"):
+        load_checkpoint(path, model=model)
+    torch.save({**content, "model": {"weight": 1, "bias": content["model"]["bias"]}}, path)
+    with pytest.raises(CheckpointError, match="weight is no tensor in the file"):
+        load_checkpoint(path, model=model)
+
+
 def test_damaged_foreign_and_absent_files(tmp_path):
     path = save_checkpoint(tmp_path / "c.pt", model=nn.Linear(30, 30))
     whole = path.read_bytes()

@@ -25,6 +25,16 @@ def test_a_failing_write_is_explained_and_cleaned_up(tmp_path, monkeypatch, numb
     assert os.listdir(tmp_path) == []
 
 
+def test_a_disk_that_reports_late_is_explained_too(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="could not be written: No space left .* Free space"):
+        save_beside({"x": torch.zeros(3)}, tmp_path / "c.pt")
+    assert os.listdir(tmp_path) == []
+
+
 def _failing_open(number):
     class Full:
         def __init__(self, path, *args, **options):
