@@ -28,8 +28,7 @@ def loss_curves(
         ax.plot(*zip(*pairs, strict=True), linestyle="", label=name, markersize=9)
     for number, (name, level) in enumerate((levels or {}).items()):
         ax.axhline(level, color="#555555", linewidth=1.2, linestyle=("--", ":", "-.")[number % 3])
-        ax.annotate(name, (1, level), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=11)
-        ax.margins(y=0.08)
+        ax.annotate(name, (1.01, level), xycoords=("axes fraction", "data"), va="center", fontsize=11)
     ax.set(xlabel="step", ylabel="loss (nats per token)")
     ax.legend(loc="center right", bbox_to_anchor=(1, 0.7))
     return show(figure, alt=alt)
@@ -50,7 +49,9 @@ def loss_differences(
         right.plot(steps, [a - b for a, b in zip(values, means[reference], strict=True)], label=name, markersize=5)
     right.axhspan(-tolerance, tolerance, color="#dddddd", alpha=0.6, linewidth=0, label="spread of seeds")
     left.set(xlabel="step", ylabel="loss (nats per token)")
-    right.set(xlabel="step", ylabel=f"loss − loss in {reference}", ylim=(-1.6 * tolerance, 1.6 * tolerance))
+    right.set(
+        xlabel="step", ylabel=f"loss − loss in {reference}", ylim=(-1.3 * tolerance, 2.4 * tolerance)
+    )  # room for the legend
     right.legend(fontsize=10, ncols=2)
     return show(figure, alt=alt)
 
@@ -101,8 +102,8 @@ def magnitudes(
     top = max(max(values) for values in shares.values())
     for number, (name, exponent) in enumerate(limits.items()):
         ax.axvline(exponent, color="#222222", linewidth=1.5, linestyle=("--", ":", "-.")[number % 3])
-        ax.annotate(f" {name}", (exponent, top * (1.02 - 0.09 * number)), fontsize=11, va="top")
-    ax.set(xlabel="exponent e of the magnitude, in [2^e, 2^(e+1))", ylabel="share")
+        ax.annotate(f" {name}", (exponent, top * (1.24 - 0.09 * number)), fontsize=11, va="top")
+    ax.set(xlabel="exponent e of the magnitude, in [2^e, 2^(e+1))", ylabel="share", ylim=(0, 1.26 * top))
     ax.grid(axis="x", visible=False)
     ax.legend(loc="center right")
     return show(figure, alt=alt)
