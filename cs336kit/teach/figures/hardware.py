@@ -19,7 +19,9 @@ def peaks(devices: Sequence[tuple[str, dict[str, float]]], precisions: Sequence[
         left = [i - 0.4 + width * (place + 0.5) for i, _ in there]
         bars = ax.bar(left, [v / 1e12 for _, v in there], width * 0.92, label=name, color=COLORS[place],
                       hatch=HATCHES[place], edgecolor="white")  # fmt: skip
-        ax.bar_label(bars, [f"{v / 1e12:.0f}" for _, v in there], fontsize=9, padding=1)
+        ax.bar_label(
+            bars, [f"{v / 1e12:.3g}" if v < 1e14 else f"{v / 1e12:.0f}" for _, v in there], fontsize=9, padding=1
+        )
     ax.set_yscale("log")
     ax.set_xticks(range(len(precisions)), precisions)
     ax.set_ylabel("dense peak, TFLOP/s")
