@@ -119,3 +119,12 @@ def test_links_of_the_readme_lead_somewhere():
 def test_a_readme_without_its_marks_is_refused():
     with pytest.raises(ValueError, match=r"README\.md lacks the lines"):
         with_table("nothing", "")
+
+
+def test_every_name_of_predict_is_there_on_first_use():
+    from cs336kit import predict
+
+    assert {"einsum_flops", "gradient_flops", "transfer_seconds"} <= set(dir(predict))
+    assert all(callable(getattr(predict, name)) for name in predict._ON_FIRST_USE)
+    with pytest.raises(AttributeError, match="has no 'telepathy'"):
+        predict.telepathy

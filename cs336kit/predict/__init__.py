@@ -6,25 +6,9 @@ from cs336kit.predict.accelerators import accelerators as accelerators
 from cs336kit.predict.activations import paper_block_bytes as paper_block_bytes
 from cs336kit.predict.activations import saved_activation_bytes as saved_activation_bytes
 from cs336kit.predict.activations import saved_block_bytes as saved_block_bytes
-from cs336kit.predict.allocator import allocated_bytes as allocated_bytes
-from cs336kit.predict.allocator import reserved_bytes as reserved_bytes
 from cs336kit.predict.block_formats import BlockFormat as BlockFormat
 from cs336kit.predict.breakdown import Breakdown as Breakdown
-from cs336kit.predict.einsum import einsum_flops as einsum_flops
-from cs336kit.predict.flops_estimates import chinchilla_flops as chinchilla_flops
-from cs336kit.predict.flops_estimates import kaplan_flops as kaplan_flops
-from cs336kit.predict.flops_estimates import kaplan_parameters as kaplan_parameters
-from cs336kit.predict.flops_estimates import six_np_estimate as six_np_estimate
 from cs336kit.predict.formats import FORMATS as FORMATS
-from cs336kit.predict.gradient_nets import decoder as decoder
-from cs336kit.predict.gradient_nets import decoder_block as decoder_block
-from cs336kit.predict.gradient_nets import linear_net as linear_net
-from cs336kit.predict.gradient_nets import with_lora as with_lora
-from cs336kit.predict.gradients import GradientFlops as GradientFlops
-from cs336kit.predict.gradients import Matmul as Matmul
-from cs336kit.predict.gradients import Pointwise as Pointwise
-from cs336kit.predict.gradients import gradient_flops as gradient_flops
-from cs336kit.predict.gradients import leaves as leaves
 from cs336kit.predict.models import MODELS as MODELS
 from cs336kit.predict.models import model as model
 from cs336kit.predict.napkin import bytes_per_parameter as bytes_per_parameter
@@ -35,7 +19,6 @@ from cs336kit.predict.napkin import six_pn_flops as six_pn_flops
 from cs336kit.predict.napkin import training_days as training_days
 from cs336kit.predict.number_format import NumberFormat as NumberFormat
 from cs336kit.predict.optimizer_state import optimizer_state_bytes as optimizer_state_bytes
-from cs336kit.predict.optimizer_step import optimizer_step_bytes as optimizer_step_bytes
 from cs336kit.predict.parameters import active_parameters as active_parameters
 from cs336kit.predict.parameters import matmul_parameters as matmul_parameters
 from cs336kit.predict.parameters import parameter_shapes as parameter_shapes
@@ -49,11 +32,6 @@ from cs336kit.predict.roofline import matmul_cost as matmul_cost
 from cs336kit.predict.roofline import reduction_cost as reduction_cost
 from cs336kit.predict.roofline import roofline as roofline
 from cs336kit.predict.roofline import softmax_cost as softmax_cost
-from cs336kit.predict.signal import fraction_cut as fraction_cut
-from cs336kit.predict.signal import residual_second_moments as residual_second_moments
-from cs336kit.predict.signal import second_moment_spread as second_moment_spread
-from cs336kit.predict.signal import second_moments as second_moments
-from cs336kit.predict.signal import truncated_std as truncated_std
 from cs336kit.predict.step_memory import peak_moments as peak_moments
 from cs336kit.predict.step_memory import step_peak as step_peak
 from cs336kit.predict.step_memory import step_timeline as step_timeline
@@ -68,12 +46,51 @@ from cs336kit.predict.training_memory import break_even_batch as break_even_batc
 from cs336kit.predict.training_memory import largest_batch as largest_batch
 from cs336kit.predict.training_memory import paper_break_even_batch as paper_break_even_batch
 from cs336kit.predict.training_memory import training_memory as training_memory
-from cs336kit.predict.transfers import pcie_bandwidth as pcie_bandwidth
-from cs336kit.predict.transfers import pipeline_seconds as pipeline_seconds
-from cs336kit.predict.transfers import pipeline_timeline as pipeline_timeline
-from cs336kit.predict.transfers import transfer_seconds as transfer_seconds
 from cs336kit.predict.transformer import TransformerConfig as TransformerConfig
 from cs336kit.predict.transformer_flops import forward_flops as forward_flops
 from cs336kit.predict.transformer_flops import kv_cache_bytes as kv_cache_bytes
 from cs336kit.predict.transformer_flops import recomputed_flops as recomputed_flops
 from cs336kit.predict.transformer_flops import training_flops as training_flops
+
+#: Where the names live that are imported on first use, so that importing the room stays a matter of milliseconds.
+_ON_FIRST_USE = {
+    "GradientFlops": "gradients",
+    "Matmul": "gradients",
+    "Pointwise": "gradients",
+    "allocated_bytes": "allocator",
+    "chinchilla_flops": "flops_estimates",
+    "decoder": "gradient_nets",
+    "decoder_block": "gradient_nets",
+    "einsum_flops": "einsum",
+    "fraction_cut": "signal",
+    "gradient_flops": "gradients",
+    "kaplan_flops": "flops_estimates",
+    "kaplan_parameters": "flops_estimates",
+    "leaves": "gradients",
+    "linear_net": "gradient_nets",
+    "optimizer_step_bytes": "optimizer_step",
+    "pcie_bandwidth": "transfers",
+    "pipeline_seconds": "transfers",
+    "pipeline_timeline": "transfers",
+    "reserved_bytes": "allocator",
+    "residual_second_moments": "signal",
+    "second_moment_spread": "signal",
+    "second_moments": "signal",
+    "six_np_estimate": "flops_estimates",
+    "transfer_seconds": "transfers",
+    "truncated_std": "signal",
+    "with_lora": "gradient_nets",
+}
+
+
+def __getattr__(name: str):
+    if name not in _ON_FIRST_USE:
+        raise AttributeError(f"cs336kit.predict has no {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_ON_FIRST_USE[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ON_FIRST_USE})
