@@ -127,4 +127,4 @@ def test_every_name_of_predict_is_there_on_first_use():
     assert {"einsum_flops", "gradient_flops", "transfer_seconds"} <= set(dir(predict))
     assert all(callable(getattr(predict, name)) for name in predict._ON_FIRST_USE)
     with pytest.raises(AttributeError, match="has no 'telepathy'"):
-        predict.telepathy
+        _ = predict.telepathy
