@@ -36,6 +36,14 @@ _BUCKETS = Exercise(
             lambda parameters, activations, states: 2 * parameters + states * parameters + activations,
             "This counts numbers: for {case} you returned {given}. An fp32 number takes 4 bytes.",
         ),
+        Mistake(
+            lambda parameters, activations, states: 4 * (2 + states) * parameters + activations,
+            "The activations are numbers too: for {case} you returned {given}. Give them their 4 bytes.",
+        ),
+        Mistake(
+            lambda parameters, activations, states: 16 * parameters + 4 * activations,
+            "16 bytes per parameter are Adam's: for {case} you returned {given}. Use `states`.",
+        ),
     ),
     hints=(
         "Which four things are alive when the forward pass has ended and the old gradients are still there?",
@@ -55,7 +63,7 @@ def block_bytes(B, S, D, A):
 _BLOCK = Exercise(
     id="11.2",
     reference=block_bytes,
-    cases=lambda: [Case(sizes) for sizes in ((1, 1, 8, 1), (2, 6, 16, 4), (1, 64, 32, 8), (4, 1024, 768, 12))],
+    cases=lambda: [Case(sizes) for sizes in ((1, 1, 8, 1), (3, 6, 16, 4), (1, 64, 32, 8), (4, 1024, 768, 12))],
     mistakes=(
         Mistake(
             lambda B, S, D, A: 4 * (16 * B * S * D + B * S**2) + 16 * B * S,
@@ -85,6 +93,25 @@ _BLOCK = Exercise(
             "Two rows of D too few: for {case} you returned {given}. Query, key and value are three tensors, and so is "
             "what goes into them.",
         ),
+        Mistake(
+            lambda B, S, D, A: 4 * (16 * B * S * D + A * B * S**2) + 8 * B * S,
+            "Half of the norms' numbers are missing: for {case} you returned {given}. Two norms keep two numbers per "
+            "token each, in 4 bytes.",
+        ),
+        Mistake(
+            lambda B, S, D, A: 4 * (16 * B * S * D + 2 * A * B * S**2) + 16 * B * S,
+            "The S² term is counted twice: for {case} you returned {given}. The softmax keeps its output, not the scores "
+            "that went in, and the product with the values keeps the same tensor.",
+        ),
+        Mistake(
+            lambda B, S, D, A: 4 * (12 * B * S * D + A * B * S**2) + 16 * B * S,
+            "One of the MLP's hidden tensors is missing: for {case} you returned {given}. GELU keeps its input, the down "
+            "matrix its own: 4D wide, both.",
+        ),
+        Mistake(
+            lambda B, S, D, A: 2 * (16 * B * S * D + A * B * S**2) + 8 * B * S,
+            "These are 2 bytes per number: for {case} you returned {given}. The block is in fp32.",
+        ),
     ),
     hints=(
         "Go through the block line by line, and for each line ask what its backward pass needs.",
@@ -105,7 +132,7 @@ _FUSED = Exercise(
     id="11.3",
     reference=fused_bytes,
     cases=lambda: [
-        Case(sizes) for sizes in ((1, 3, 2, 2, 4, 4), (2, 8, 4, 2, 8, 2), (1, 128, 8, 1, 16, 2), (2, 5, 6, 3, 10, 4))
+        Case(sizes) for sizes in ((2, 8, 6, 2, 8, 2), (1, 3, 2, 2, 4, 4), (1, 128, 8, 1, 16, 2), (2, 5, 6, 3, 10, 4))
     ],
     mistakes=(
         Mistake(
@@ -131,6 +158,19 @@ _FUSED = Exercise(
             lambda B, S, A, K, h, p: p * B * S * h * (A + 2 * K) + 4 * B * A * S,
             "The output is missing: for {case} you returned {given}. Its backward pass multiplies the output with the "
             "gradient, so the kernel keeps it.",
+        ),
+        Mistake(
+            lambda B, S, A, K, h, p: p * B * S * h * (2 * A + K) + 4 * B * A * S,
+            "Key or value is missing: for {case} you returned {given}. The backward pass needs both.",
+        ),
+        Mistake(
+            lambda B, S, A, K, h, p: p * B * S * h * (2 * A + 2 * K) + 4 * B * K * S,
+            "The log-sum-exp belongs to the queries: for {case} you returned {given}. There is one for each of the A "
+            "query heads.",
+        ),
+        Mistake(
+            lambda B, S, A, K, h, p: 4 * B * S * h * (2 * A + 2 * K) + 4 * B * A * S,
+            "All tensors have 4 bytes here: for {case} you returned {given}. Only the log-sum-exp is always fp32.",
         ),
     ),
     hints=(
@@ -184,6 +224,16 @@ _PER_PARAMETER = Exercise(
             _from_table(dict(zip(_POLICIES, (12, 12, 14, 14, 6), strict=True))),
             "The gradients are missing: for {case} you returned {given}. They live beside parameters and state.",
         ),
+        Mistake(
+            _from_table(dict(zip(_POLICIES, (16, 16, 16, 18, 12), strict=True))),
+            "The moments follow the dtype of the parameter: for {case} you returned {given}. In a bf16 model torch's "
+            "AdamW keeps them in 2 bytes each.",
+        ),
+        Mistake(
+            _from_table(dict(zip(_POLICIES, (16, 18, 16, 18, 8), strict=True))),
+            "Autocast's bf16 copies of the weights count as activations: for {case} you returned {given}. They live from "
+            "the forward pass to the backward pass only.",
+        ),
     ),
     hints=(
         "For each policy write down four numbers: bytes of the weight, of its gradient, of a master copy, of the moments.",
@@ -214,6 +264,7 @@ _INTERVAL = Exercise(
             (80, 50, 3),
             (1, 5, 5),
             (7, 20, 1),
+            (7, 20, 10),
         )
     ],
     mistakes=(
@@ -236,6 +287,19 @@ _INTERVAL = Exercise(
                 range(1, layers + 1), key=lambda k: layers // k * input_bytes + k * block_bytes
             ),
             "The last, shorter segment has an input too: for {case} you returned {given}. Round L / k up.",
+        ),
+        Mistake(
+            lambda layers, input_bytes, block_bytes: min(
+                (k for k in range(1, layers + 1) if layers % k == 0),
+                key=lambda k: layers // k * input_bytes + k * block_bytes,
+            ),
+            "You tried divisors of L only: for {case} you returned {given}. A last, shorter segment is allowed.",
+        ),
+        Mistake(
+            lambda layers, input_bytes, block_bytes: min(
+                range(layers, 0, -1), key=lambda k: -(-layers // k) * input_bytes + k * block_bytes
+            ),
+            "Of several that are equal you took the largest: for {case} you returned {given}. Take the smallest.",
         ),
     ),
     hints=(
