@@ -118,8 +118,8 @@ def peak_moments(
     a time (torch's `foreach=False`).
     "recomputation": a checkpointed block with experts, computed again.
     Exact for dense blocks in every precision, with dropout, window or checkpointing, where no other moment is higher:
-    that takes F ≥ 2.5·D, A·h = D and, with dropout and explicit attention, S up to D; else up to 2 % low, and up to
-    11 % in models with a narrow MLP. Experts are taken to share the tokens equally: then within 2.5 %. A router that
+    that takes F ≥ 2.5·D, A·h = D and, with dropout and explicit attention, S up to D; else toy models are up to 2 %
+    off, and up to 11 % with a narrow MLP. Experts are taken to share the tokens equally: then within 2.5 %. A router that
     prefers some experts needs more, 15 % of a toy model.
     """
     activations, _ = known("training precision", precision, TRAINING_PRECISIONS)
