@@ -11,11 +11,20 @@ import pytest
 # One thread each, here and in the kernels that inherit this: sums depend on how many threads share them.
 os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", PYTHONHASHSEED="0")
 
+from importlib.util import find_spec
+
 from nbval.plugin import IPyNbCell
 
 from cs336kit.teach.lessons import cells as kind
 from cs336kit.teach.lessons.outputs import difference
 from cs336kit.teach.lessons.structure import verdict_problem
+
+if find_spec("hypothesis"):
+    from hypothesis import settings
+
+    # The same examples in every run, and no deadline: a slow machine is not a wrong answer.
+    settings.register_profile("course", deadline=None, derandomize=True)
+    settings.load_profile("course")
 
 
 class LessonCell(IPyNbCell):
