@@ -76,6 +76,12 @@ def test_the_course_has_the_four_rooms_and_no_other_folder():
     assert rooms == {"predict", "build", "measure", "teach"}
 
 
+def test_no_folder_of_tests_is_left_out(pytestconfig):
+    folders = {path.parent.name for path in (ROOT / "tests").rglob("test_*.py")}
+    assert folders == {"tests", "predict", "build", "measure", "teach", "notebooks", "browser"}
+    assert not folders & set(pytestconfig.getini("norecursedirs"))
+
+
 def test_ci_runs_the_readme_s_command_and_nothing_else():
     lines = [line for line in (ROOT / ".ci/run").read_text().splitlines() if line and not line.startswith("#")]
     assert lines[-1] == "make test" and len(lines) == 3
