@@ -21,7 +21,7 @@ CELLS = (
     ("verdict", "time.time() > 0", ["verdict"]),
     ("trap", "with teach.expect(ZeroDivisionError):\n    1 / 0", []),
     ("address", "object()", []),
-    ("gpu", "print('runs on a GPU')", ["gpu"]),
+    ("gpu", "if teach.on_gpu():\n    print('runs on a GPU')", ["gpu"]),
     ("approximate", "print('loss', 0.1234)", ["approx:1e-2"]),
     (
         "solution",

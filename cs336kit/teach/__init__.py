@@ -3,6 +3,7 @@
 from cs336kit.teach import exercises, explorers, figures
 from cs336kit.teach.claims import claims
 from cs336kit.teach.comparison import Comparison, compare, ledger
+from cs336kit.teach.devices import on_gpu
 from cs336kit.teach.numbers import gb, gib, si
 from cs336kit.teach.tables import Table, table
 from cs336kit.teach.traps import expect
@@ -19,6 +20,7 @@ __all__ = [
     "gb",
     "gib",
     "ledger",
+    "on_gpu",
     "si",
     "table",
 ]

@@ -45,12 +45,21 @@ def measured(cell) -> bool:
 
 
 def reason_to_skip(cell) -> str | None:
-    """Why this machine cannot run the cell (no CUDA device, an older library), or None."""
-    if "gpu" in tags(cell):
-        import torch
+    """Why this machine cannot verify the cell (no CUDA device, another version of a library), or None."""
+    if "gpu" in tags(cell) and not cuda():
+        return "needs a CUDA device, and there is none"
+    return unmet_need(cell)
 
-        if not torch.cuda.is_available():
-            return "needs a CUDA device, and there is none"
+
+def cuda() -> bool:
+    """Whether torch sees a CUDA device."""
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def unmet_need(cell) -> str | None:
+    """Which version of a library the cell asks for and this machine lacks, or None."""
     for need in valued(cell, "needs"):
         package, relation, wanted = re.fullmatch(r"([A-Za-z0-9_-]+)(>=|<)([\d.]+)", need).groups()
         have = metadata.version(package)

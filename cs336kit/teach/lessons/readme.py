@@ -20,7 +20,7 @@ def lesson_table(folder: Path) -> str:
         promise = next(line for line in notebook.cells[0].source.splitlines()[1:] if line.strip())
         code = [cell for cell in notebook.cells if kind.is_code(cell)]
         exercises = sum("exercise" in kind.tags(cell) for cell in code)
-        compared = sum(bool(cell.outputs) and not kind.measured(cell) for cell in code)
+        compared = sum(bool(c.outputs) and not kind.measured(c) and "gpu" not in kind.tags(c) for c in code)
         rows.append(f"| [{title}]({folder.name}/{path.name}) | {promise.strip()} | {exercises} | {compared} |")
     return "\n".join(rows)
 

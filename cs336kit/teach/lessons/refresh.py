@@ -52,11 +52,8 @@ def refresh(path: Path, fresh: bool = False) -> bool:
     for old, cell in zip(stored.cells, new.cells, strict=True):
         if cell.cell_type != "code":
             continue
-        if "gpu" in kind.tags(cell):
-            # Live only: stored without output, so that the notebook is the same wherever it was stored.
-            cell.outputs, cell.execution_count = [], None
-            continue
-        if kind.reason_to_skip(cell):
+        if kind.unmet_need(cell) or ("gpu" in kind.tags(cell) and kind.cuda()):
+            # What a GPU shows is live only: the stored notebook is the one of a machine without.
             cell.outputs = old.outputs
         elif old.get("id") == cell.id and old.execution_count and not (fresh and kind.measured(cell)):
             tolerance = next(map(float, kind.valued(cell, "approx")), None)
@@ -107,7 +104,7 @@ def _execute(notebook, folder: Path) -> None:
     # One thread: sums over many elements depend on how many threads share them.
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
     for cell in notebook.cells:
-        if cell.cell_type == "code" and kind.reason_to_skip(cell):
+        if cell.cell_type == "code" and kind.unmet_need(cell):
             cell.metadata.setdefault("tags", []).append(_SKIP)
     client = NotebookClient(
         notebook,

@@ -100,10 +100,10 @@ def _magics(notebook):
 
 
 def _execution(notebook):
+    counts = [cell.get("execution_count") for cell in _code(notebook)]
+    if counts != list(range(1, len(counts) + 1)):
+        yield f"the execution counts are not 1 to {len(counts)} in order: run `make refresh`"
     code = [cell for cell in _code(notebook) if "gpu" not in kind.tags(cell)]
-    counts = [cell.get("execution_count") for cell in code]
-    if counts != list(range(1, len(code) + 1)):
-        yield f"the execution counts are not 1 to {len(code)} in order: run `make refresh`"
     yield from (problem for cell in code if (problem := verdict_problem(notebook["cells"], cell)))
     shown = [cell for cell in code if cell["outputs"]]
     exempt = [cell for cell in code if kind.measured(cell)]
@@ -135,6 +135,8 @@ def _tags(notebook):
         for id in kind.valued(cell, "claim"):
             if id not in known:
                 yield f"{_where(cell)} shows the claim {id!r}, which is not in the ledger"
+        if "gpu" in kind.tags(cell) and not cell["source"].startswith("if teach.on_gpu():\n"):
+            yield f"{_where(cell)} is tagged gpu and must begin with 'if teach.on_gpu():', so that a CPU comes through"
         if "NBVAL" in cell["source"]:
             yield f"{_where(cell)} contains one of nbval's own markers"
         if not cell.get("metadata", {}).get("slideshow", {}).get("slide_type"):

@@ -1,0 +1,14 @@
+"""Cells that only a GPU can run, in lessons that everybody runs from top to bottom."""
+
+
+def on_gpu() -> bool:
+    """True where there is a CUDA device; elsewhere it prints that the cell is skipped and returns False.
+
+    Every cell tagged ``gpu`` begins with ``if teach.on_gpu():``, so that "Run All" comes through on a CPU.
+    """
+    import torch
+
+    if torch.cuda.is_available():
+        return True
+    print("This cell needs a CUDA device, and there is none here: skipped.")
+    return False
