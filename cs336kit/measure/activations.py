@@ -4,13 +4,13 @@ import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from html import escape
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
 from cs336kit.predict import Breakdown
+from cs336kit.predict.grid import as_html, as_text
 
 
 @dataclass(frozen=True)
@@ -63,28 +63,11 @@ class SavedTable:
             yield operation, t.module, shape, str(t.dtype).removeprefix("torch."), f"{t.bytes:,}", t.role
 
     def __repr__(self):
-        rows = list(self._rows())
-        widths = [max(len(row[i]) for row in rows) for i in range(6)]
-        lines = []
-        for row in rows:
-            padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-            cells = [*padded[:4], row[4].rjust(widths[4]), padded[5]]
-            lines.append("  ".join(cells).rstrip())
-        return "\n".join(lines)
+        return as_text(list(self._rows()), "<<<<><", gap=2)
 
     def _repr_html_(self):
-        def html(tag, row):
-            sides = ("left", "left", "left", "left", "right", "left")
-            cells = (
-                f'<{tag} style="text-align:{side}">{escape(cell)}</{tag}>'
-                for side, cell in zip(sides, row, strict=True)
-            )
-            return f"<tr>{''.join(cells)}</tr>"
-
         head, *body = self._rows()
-        return (
-            f"<table><thead>{html('th', head)}</thead><tbody>{''.join(html('td', row) for row in body)}</tbody></table>"
-        )
+        return as_html(head, body, "<<<<><")
 
 
 class _Handle:

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from html import escape
 
 import torch
+
+from cs336kit.predict.grid import as_html, as_text
 
 
 def _storage(name: str, tensor: object) -> torch.UntypedStorage:
@@ -75,15 +76,10 @@ class Layout:
         ]
 
     def __repr__(self) -> str:
-        rows = self._rows()
-        width = max(len(name) for name, _ in rows)
-        return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+        return as_text(self._rows(), "<<", gap=2)
 
     def _repr_html_(self) -> str:
-        cell = 'style="text-align:left;padding:0.25em 0.9em;border-bottom:1px solid #d0d0d0;"'
-        rows = (f"<tr><td {cell}>{name}</td><td {cell}>{escape(value)}</td></tr>" for name, value in self._rows())
-        table = '<table style="border-collapse:collapse;font-variant-numeric:tabular-nums;">'
-        return f"{table}<tbody>{''.join(rows)}</tbody></table>"
+        return as_html((), self._rows(), "<<")
 
 
 def layout(tensor: torch.Tensor) -> Layout:

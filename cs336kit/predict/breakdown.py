@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from cs336kit.predict.checks import known, non_negative_int
+from cs336kit.predict.grid import as_html, as_text
 
 #: The units a Breakdown may count, each with the heading of its column.
 UNITS = {unit: unit for unit in ("bytes", "FLOPs", "parameters", "elements", "tokens", "bytes/parameter")}
@@ -92,24 +93,10 @@ class Breakdown(Mapping):
         return [(name, f"{value:,}", f"{100 * value / total:.1f} %" if total else "–") for name, value in rows]
 
     def __repr__(self) -> str:
-        table = [("component", self.unit, "share"), *self._rows()]
-        widths = [max(len(row[column]) for row in table) for column in range(3)]
-        return "\n".join(f"{n:<{widths[0]}}  {v:>{widths[1]}}  {s:>{widths[2]}}" for n, v, s in table)
+        return as_text([("component", self.unit, "share"), *self._rows()], "<>>", gap=2)
 
     def _repr_html_(self) -> str:
-        from html import escape  # only when shown: importing predict stays fast
-
-        cell = "padding:0.25em 0.9em;border-bottom:1px solid #d0d0d0;"
-        name_style, number = f' style="text-align:left;{cell}"', f' style="text-align:right;{cell}"'
-        head = f"<tr><th{name_style}>component</th><th{number}>{self.unit}</th><th{number}>share</th></tr>"
-        rows = self._rows()
-        body = []
-        for name, value, share in rows:
-            tag = "th" if name == "total" and (name, value, share) == rows[-1] else "td"
-            left = f"<{tag}{name_style}>{escape(name)}</{tag}>"
-            body.append(f"<tr>{left}<{tag}{number}>{value}</{tag}><{tag}{number}>{share}</{tag}></tr>")
-        table = '<table style="border-collapse:collapse;font-variant-numeric:tabular-nums;">'
-        return f"{table}<thead>{head}</thead><tbody>{''.join(body)}</tbody></table>"
+        return as_html(("component", self.unit, "share"), self._rows(), "<>>", total=True)
 
 
 def _rebuild(parts: dict[str, int], unit: str) -> Breakdown:

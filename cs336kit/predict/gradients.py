@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from cs336kit.predict.breakdown import Breakdown
 from cs336kit.predict.checks import known, positive_int, positive_number
+from cs336kit.predict.grid import as_html, as_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,24 +131,10 @@ class GradientFlops:
 
     def __repr__(self) -> str:
         headers, rows = self.table()
-        widths = [max(len(line[i]) for line in (headers, *rows)) for i in range(len(headers))]
-        return "\n".join(
-            "   ".join(f"{cell:{'>' if i else '<'}{widths[i]}}" for i, cell in enumerate(line)).rstrip()
-            for line in (headers, *rows)
-        )
+        return as_text([headers, *rows], "<>>>>>")
 
     def _repr_html_(self) -> str:
-        from html import escape  # only where HTML is shown: importing predict stays fast
-
-        headers, rows = self.table()
-
-        def line(cells, tag):
-            sides = ["left", *["right"] * (len(cells) - 1)]
-            body = (f'<{tag} style="text-align:{s}">{escape(c)}</{tag}>' for c, s in zip(cells, sides, strict=True))
-            return f"<tr>{''.join(body)}</tr>"
-
-        body = [line(row, "th" if i == len(rows) - 1 else "td") for i, row in enumerate(rows)]
-        return f"<table><thead>{line(headers, 'th')}</thead><tbody>{''.join(body)}</tbody></table>"
+        return as_html(*self.table(), "<>>>>>", total=True)
 
 
 def leaves(steps: Iterable[Step]) -> tuple[str, ...]:

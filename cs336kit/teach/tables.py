@@ -1,11 +1,9 @@
 """Plain tables that read well as text, in a notebook and on a projector."""
 
-import html
 from dataclasses import dataclass
 
+from cs336kit.predict.grid import as_html, as_text
 from cs336kit.teach.numbers import as_python, text
-
-_CELL = "padding:0.25em 0.9em;border-bottom:1px solid #d0d0d0;"
 
 
 @dataclass(frozen=True, repr=False)
@@ -20,28 +18,10 @@ class Table:
     align: str
 
     def __repr__(self) -> str:
-        lines = [self.headers, *self.rows]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(self.headers))]
-        return "\n".join(
-            "   ".join(f"{cell:{a}{w}}" for cell, a, w in zip(line, self.align, widths, strict=True)).rstrip()
-            for line in lines
-        )
+        return as_text([self.headers, *self.rows], self.align)
 
     def _repr_html_(self) -> str:
-        def row(cells, tag, style):
-            sides = ("left" if a == "<" else "right" for a in self.align)
-            body = "".join(
-                f'<{tag} style="text-align:{side};{_CELL}{style}">{html.escape(cell)}</{tag}>'
-                for cell, side in zip(cells, sides, strict=True)
-            )
-            return f"<tr>{body}</tr>"
-
-        head = row(self.headers, "th", "border-bottom:2px solid #555;")
-        body = "\n".join(row(cells, "td", "") for cells in self.rows)
-        return (
-            '<table style="border-collapse:collapse;font-variant-numeric:tabular-nums;">\n'
-            f"<thead>{head}</thead>\n<tbody>\n{body}\n</tbody></table>"
-        )
+        return as_html(self.headers, self.rows, self.align)
 
 
 def table(headers, rows, align: str | None = None) -> Table:
