@@ -47,8 +47,8 @@ test: $(READY) lint ## verify everything: style, imports, unit tests, and every 
 	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile --nbval --nbval-current-env tests $(NOTEBOOKS)
 
 lint: $(READY) ## style of the code and the import rules of the rooms
-	$(PY) -m ruff check cs336kit tests conftest.py
-	$(PY) -m ruff format --check --quiet cs336kit tests conftest.py
+	$(PY) -m ruff check cs336kit benchmarks tests conftest.py
+	$(PY) -m ruff format --check --quiet cs336kit benchmarks tests conftest.py
 	$(PY) -c "from importlinter.cli import lint_imports_command as lint; lint()" > .lint-imports.log || { cat .lint-imports.log; exit 1; }
 	@tail -n 2 .lint-imports.log; rm -f .lint-imports.log
 
@@ -56,7 +56,7 @@ check-notebooks: $(READY) ## run lessons and compare their outputs: make check-n
 	$(PY) -m pytest -q --nbval --nbval-current-env $(if $(NB),$(wildcard $(NOTEBOOKS)/$(NB)_*.ipynb),$(NOTEBOOKS))
 
 refresh: $(READY) ## execute lessons and store their outputs: make refresh NB=02 (FRESH=1 measures times anew)
-	$(PY) -m cs336kit.teach.lessons.refresh $(NB) $(if $(FRESH),--fresh)
+	$(PY) -m cs336kit.course.refresh $(NB) $(if $(FRESH),--fresh)
 
 gpu: gpu-lessons gpu-records ## on a CUDA machine: the lessons, the tests marked gpu, then the records (in two halves: gpu-lessons, gpu-records)
 
@@ -65,15 +65,15 @@ gpu-lessons: $(READY) ## every lesson compared on CUDA, and the unit tests that 
 	$(PY) -m pytest -q --nbval --nbval-current-env $(NOTEBOOKS)
 	$(PY) -m pytest -q -m gpu tests
 
-gpu-records: $(READY) ## measure this GPU and write cs336kit/measure/records (STAGES="products memory" for some)
-	$(PY) -m cs336kit.teach.gpu $(STAGES)
+gpu-records: $(READY) ## measure this GPU and write benchmarks/records (STAGES="products memory" for some)
+	$(PY) -m benchmarks.gpu $(STAGES)
 
 bench: $(READY) ## speeds as ratios of one run: loader, training step, estimators
-	$(PY) -m cs336kit.build.bench
-	$(PY) -m cs336kit.teach.estimators
+	$(PY) -m benchmarks.training
+	$(PY) -m benchmarks.estimators
 
 readme: $(READY) ## write the table of lessons in README.md anew from the notebooks
-	$(PY) -m cs336kit.teach.lessons.readme
+	$(PY) -m cs336kit.course.readme
 
 constraints: ## renew constraints.txt with the newest versions that fit pyproject.toml
 	@rm -rf .venv-new && "$$($(find_python))" -m venv .venv-new

@@ -15,9 +15,9 @@ from importlib.util import find_spec
 
 from nbval.plugin import IPyNbCell
 
-from cs336kit.teach.lessons import cells as kind
-from cs336kit.teach.lessons.outputs import difference
-from cs336kit.teach.lessons.structure import verdict_problem
+from cs336kit.course import cells as kind
+from cs336kit.course.outputs import difference
+from cs336kit.course.structure import verdict_problem
 
 if find_spec("hypothesis"):
     from hypothesis import settings

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cs336kit.teach.lessons.readme import lesson_table, with_table
+from cs336kit.course.readme import lesson_table, with_table
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -67,18 +67,24 @@ def test_importing_predict_imports_no_torch():
     assert done.stdout.strip() == "[]"
 
 
-def test_the_course_has_the_four_rooms_and_no_other_folder():
+def test_the_course_has_its_rooms_and_no_other_folder():
     tracked = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.splitlines()
-    assert {path.split("/")[0] for path in tracked if "/" in path} <= {"cs336kit", "notebooks", "tests", ".ci"}
+    assert {path.split("/")[0] for path in tracked if "/" in path} <= {
+        "cs336kit",
+        "notebooks",
+        "benchmarks",
+        "tests",
+        ".ci",
+    }
     rooms = {path.split("/")[1] for path in tracked if path.startswith("cs336kit/") and path.count("/") > 1}
-    assert rooms == {"predict", "build", "measure", "teach"}
+    assert rooms == {"predict", "lm", "measure", "teach", "course"}
 
 
 def test_no_folder_of_tests_is_left_out(pytestconfig):
     folders = {path.parent.name for path in (ROOT / "tests").rglob("test_*.py")}
-    assert {"predict", "build", "measure", "teach", "notebooks", "browser"} <= folders
+    assert {"fast", "predict", "lm", "measure", "teach", "notebooks", "claims", "browser"} <= folders
     assert not folders & set(pytestconfig.getini("norecursedirs"))
 
 

@@ -5,7 +5,7 @@ import copy
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from cs336kit.teach.lessons.refresh import refresh
+from cs336kit.course.refresh import refresh
 
 CELLS = (
     ("text", 'print("gradients", 2 + 4)', []),

@@ -10,7 +10,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.overrides import TorchFunctionMode
 
 from cs336kit.predict import Breakdown
-from cs336kit.predict.grid import as_html, as_text
+from cs336kit.predict._common.grid import as_html, as_text
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ def graph(result, *, names: Mapping[str, torch.Tensor] | None = None) -> Graph:
         return _Reader(dict(names or {})).read(result.grad_fn)
     if all(hasattr(result, attribute) for attribute in ("value", "grad", "parents", "slopes")):
         return _scalar_graph(result)
-    raise TypeError(f"A graph belongs to a torch tensor or to a build.Scalar; you gave a {type(result).__name__}.")
+    raise TypeError(f"A graph belongs to a torch tensor or to a lm.Scalar; you gave a {type(result).__name__}.")
 
 
 class _Reader:

@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 from cs336kit.measure.calls import runnable
 from cs336kit.measure.device import device as _device
-from cs336kit.predict.checks import positive_int
+from cs336kit.predict._common.checks import positive_int
 
 
 @dataclass(frozen=True)

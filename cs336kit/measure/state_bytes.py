@@ -2,7 +2,7 @@
 
 import torch
 
-from cs336kit.predict.breakdown import Breakdown
+from cs336kit.predict._common.breakdown import Breakdown
 
 
 def state_bytes(optimizer: torch.optim.Optimizer) -> Breakdown:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cs336kit.predict.grid import as_html, as_text
+from cs336kit.predict._common.grid import as_html, as_text
 
 
 def _storage(name: str, tensor: object) -> torch.UntypedStorage:

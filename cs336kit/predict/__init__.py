@@ -1,5 +1,6 @@
 """Numbers in, numbers out: every formula of the course, on the standard library alone."""
 
+from cs336kit.predict._common.breakdown import Breakdown as Breakdown
 from cs336kit.predict.accelerators import Accelerator as Accelerator
 from cs336kit.predict.accelerators import accelerator as accelerator
 from cs336kit.predict.accelerators import accelerators as accelerators
@@ -7,7 +8,6 @@ from cs336kit.predict.activations import paper_block_bytes as paper_block_bytes
 from cs336kit.predict.activations import saved_activation_bytes as saved_activation_bytes
 from cs336kit.predict.activations import saved_block_bytes as saved_block_bytes
 from cs336kit.predict.block_formats import BlockFormat as BlockFormat
-from cs336kit.predict.breakdown import Breakdown as Breakdown
 from cs336kit.predict.formats import FORMATS as FORMATS
 from cs336kit.predict.models import MODELS as MODELS
 from cs336kit.predict.models import model as model

@@ -1,12 +1,12 @@
-"""Bytes that a forward pass keeps for its backward pass, by component, exact for `build.DecoderOnly` and `build.Llama`.
+"""Bytes that a forward pass keeps for its backward pass, by component, exact for `lm.DecoderOnly` and `lm.Llama`.
 
 B batch · S sequence · D d_model · A heads · K kv_heads · h head_dim · F d_ff · V vocab · L layers.
 """
 
 from dataclasses import dataclass
 
-from cs336kit.predict.breakdown import Breakdown
-from cs336kit.predict.checks import known, positive_int
+from cs336kit.predict._common.breakdown import Breakdown
+from cs336kit.predict._common.checks import known, positive_int
 from cs336kit.predict.transformer import TransformerConfig
 from cs336kit.predict.transformer_flops import ATTENTION_BACKWARD_MATMULS, check_sizes
 
@@ -108,7 +108,7 @@ def _weight_copies(config: TransformerConfig) -> int:
 
 
 def saved_block_bytes(
-    config: TransformerConfig, batch: int, sequence: int, *, precision: str = "fp32", attention: str = "explicit"
+    config: TransformerConfig, batch: int, sequence: int, *, precision: str = "fp32", attention: str = "eager"
 ) -> Breakdown:
     """Bytes that one block keeps for its backward pass, by component; its arguments are `saved_activation_bytes`'s."""
     check_sizes(config, batch, sequence)
@@ -136,16 +136,16 @@ def saved_activation_bytes(
     sequence: int,
     *,
     precision: str = "fp32",
-    attention: str = "explicit",
+    attention: str = "eager",
     checkpointing: bool = False,
 ) -> Breakdown:
     """Bytes that a forward pass with its cross-entropy loss keeps for the backward pass, by component.
 
     `precision`: "fp32", "bf16" (a bf16 model), or "autocast" (torch.autocast to bf16 over fp32 weights, whose bf16
-    copies are kept too). `attention`: "explicit" (softmax written out) or "sdpa" (torch's fused function).
+    copies are kept too). `attention`: "eager" (softmax written out) or "sdpa" (torch's fused function).
     `checkpointing`: keep only each block's input (torch.utils.checkpoint, use_reentrant=False).
-    Convention: every storage once, 0 bytes off `build.DecoderOnly` and `build.Llama` on a CPU; the loss is torch's
-    F.cross_entropy of fp32 logits (`build.cross_entropy` keeps 4 bytes less, bf16 logits half of its part).
+    Convention: every storage once, 0 bytes off `lm.DecoderOnly` and `lm.Llama` on a CPU; the loss is torch's
+    F.cross_entropy of fp32 logits (`lm.cross_entropy` keeps 4 bytes less, bf16 logits half of its part).
     Grouped heads are not expanded; with dropout above 0 each of its three places in a block counts (a mask as wide as
     its input). A mixture of experts drops no token. On CUDA dropout masks take one byte, and the softmax works in fp32
     under autocast. Left out: parameters, buffers, token ids, the logits, temporary tensors, allocator rounding.

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cs336kit.predict.checks import non_negative_int, positive_int
+from cs336kit.predict._common.checks import non_negative_int, positive_int
 
 KIB, MIB = 2**10, 2**20
 #: Every block is a multiple of this.

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cs336kit.predict.checks import non_negative_int, positive_int, positive_number
+from cs336kit.predict._common.checks import non_negative_int, positive_int, positive_number
 from cs336kit.predict.number_format import NumberFormat
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from cs336kit.predict.checks import positive_int
+from cs336kit.predict._common.checks import positive_int
 
 #: The search over orders visits every split of every subset: 3¹⁰ = 59,049 for ten operands.
 MOST_OPERANDS = 10

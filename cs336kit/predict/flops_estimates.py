@@ -1,6 +1,6 @@
 """The three usual estimates of a Transformer's FLOPs, kept as published so that their errors can be seen."""
 
-from cs336kit.predict.breakdown import Breakdown
+from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict.parameters import parameters
 from cs336kit.predict.transformer import TransformerConfig
 from cs336kit.predict.transformer_flops import check_sizes

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from cs336kit.predict.checks import known, positive_int
+from cs336kit.predict._common.checks import known, positive_int
 from cs336kit.predict.gradients import Matmul, Pointwise, Step
 from cs336kit.predict.transformer import TransformerConfig
 
@@ -67,12 +67,12 @@ def decoder_block(
 ) -> tuple[Step, ...]:
     """One pre-norm block, from `x` to `<prefix>out`: q, k, v, scores, mix, o, and up, down (GELU) or gate, up, down.
 
-    attention: "explicit" (two products and a softmax) or "sdpa" (one fused kernel, whose backward computes the scores
+    attention: "eager" (two products and a softmax) or "sdpa" (one fused kernel, whose backward computes the scores
     again). All S × S scores are counted, also under a causal mask or a window, as counters do. Weights are named
     w_q … w_down, norms norm1 and norm2, with the prefix before them. Dropout counts as config.dropout says.
     Errors: ValueError for a mixture of experts.
     """
-    known("attention", attention, {"explicit": 0, "sdpa": 1})
+    known("attention", attention, {"eager": 0, "sdpa": 1})
     if config.experts:
         raise ValueError(f"experts={config.experts}: routed products are not counted here; give a dense configuration.")
     if config.norms_per_block != 2:

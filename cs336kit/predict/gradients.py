@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from cs336kit.predict.breakdown import Breakdown
-from cs336kit.predict.checks import known, positive_int, positive_number
-from cs336kit.predict.grid import as_html, as_text
+from cs336kit.predict._common.breakdown import Breakdown
+from cs336kit.predict._common.checks import known, positive_int, positive_number
+from cs336kit.predict._common.grid import as_html, as_text
 
 
 @dataclass(frozen=True, kw_only=True)

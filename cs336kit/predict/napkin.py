@@ -3,8 +3,8 @@
 Symbols: P parameters, N tokens. One FLOP is one multiply or one add. Time is in days of 86,400 seconds.
 """
 
-from cs336kit.predict.breakdown import Breakdown
-from cs336kit.predict.checks import count, fraction, known, positive_int, positive_number
+from cs336kit.predict._common.breakdown import Breakdown
+from cs336kit.predict._common.checks import count, fraction, known, positive_int, positive_number
 from cs336kit.predict.optimizer_state import OPTIMIZERS
 
 SECONDS_PER_DAY = 24 * 60 * 60

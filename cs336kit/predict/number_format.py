@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, replace
 
 from cs336kit.predict import rounding
-from cs336kit.predict.checks import non_negative_int, positive_int
+from cs336kit.predict._common.checks import non_negative_int, positive_int
 
 #: Where a format keeps its NaN. ieee: the whole top exponent field (with the infinities); all_ones: the code whose
 #: bits are all one, per sign; negative_zero: the code of -0; none: nowhere.

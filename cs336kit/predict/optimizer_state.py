@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from math import prod
 from typing import NamedTuple
 
-from cs336kit.predict.breakdown import Breakdown
-from cs336kit.predict.checks import known, non_negative_int, positive_int
+from cs336kit.predict._common.breakdown import Breakdown
+from cs336kit.predict._common.checks import known, non_negative_int, positive_int
 
 #: Bytes of one element of the precisions in which torch's optimizers keep their state.
 ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2}

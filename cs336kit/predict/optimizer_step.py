@@ -1,6 +1,6 @@
 """Bytes that one optimizer step needs for a moment, beyond parameters, gradients and state."""
 
-from cs336kit.predict.checks import known, positive_int
+from cs336kit.predict._common.checks import known, positive_int
 from cs336kit.predict.optimizer_state import ELEMENT_BYTES
 
 #: Parameter-sized lists of temporaries that torch's foreach implementation has alive at once: without weight decay in

@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 
-from cs336kit.predict.breakdown import Breakdown
+from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict.transformer import TransformerConfig, check_config
 
 
@@ -44,7 +44,7 @@ def _parameters(config: TransformerConfig) -> Breakdown:
 
 
 def parameter_shapes(config: TransformerConfig) -> list[tuple[int, ...]]:
-    """The shape of every parameter tensor in the order of `build.DecoderOnly`, (outputs, inputs) for a matrix.
+    """The shape of every parameter tensor in the order of `lm.DecoderOnly`, (outputs, inputs) for a matrix.
 
     What an optimizer keeps its state for. A tied head has no tensor of its own.
     """

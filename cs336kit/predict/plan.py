@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, replace
 
+from cs336kit.predict._common.breakdown import Breakdown
+from cs336kit.predict._common.checks import count as whole
+from cs336kit.predict._common.checks import fraction, known, positive_int
 from cs336kit.predict.accelerators import Accelerator, accelerator
-from cs336kit.predict.breakdown import Breakdown
-from cs336kit.predict.checks import count as whole
-from cs336kit.predict.checks import fraction, known, positive_int
 from cs336kit.predict.napkin import (
     STATES_PER_PARAMETER,
     bytes_per_parameter,
@@ -207,7 +207,7 @@ def _advice(q: Question, P: int, room: int) -> list[str]:
 
     single = {}
     if isinstance(q.model, TransformerConfig):
-        if q.attention == "explicit":
+        if q.attention == "eager":
             single["fused attention (--attention sdpa)"] = {"attention": "sdpa"}
         if not q.checkpointing:
             single["activation checkpointing (--checkpointing)"] = {"checkpointing": True}

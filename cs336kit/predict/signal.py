@@ -2,7 +2,7 @@
 
 import math
 
-from cs336kit.predict.checks import positive_int, positive_number
+from cs336kit.predict._common.checks import positive_int, positive_number
 
 
 def second_moments(

@@ -3,9 +3,9 @@
 from math import prod
 from typing import NamedTuple
 
+from cs336kit.predict._common.breakdown import Breakdown
+from cs336kit.predict._common.checks import known
 from cs336kit.predict.activations import ACTIVATION_PRECISIONS, saved_activation_bytes, saved_block_bytes
-from cs336kit.predict.breakdown import Breakdown
-from cs336kit.predict.checks import known
 from cs336kit.predict.napkin import BYTES_OF_PARTS
 from cs336kit.predict.parameters import parameters, shapes_of_parts
 from cs336kit.predict.training_memory import TRAINING_PRECISIONS, training_memory
@@ -59,7 +59,7 @@ def step_timeline(
     sequence: int,
     *,
     precision: str = "fp32",
-    attention: str = "explicit",
+    attention: str = "eager",
     checkpointing: bool = False,
 ) -> list[Moment]:
     """Live bytes beyond parameters and optimizer state when each stage of a step ends, from old gradients freed.
@@ -106,7 +106,7 @@ def peak_moments(
     sequence: int,
     *,
     precision: str = "fp32",
-    attention: str = "explicit",
+    attention: str = "eager",
     checkpointing: bool = False,
 ) -> dict[str, int]:
     """Live bytes, beyond parameters and optimizer state, at the moments of a step that can be its peak.
@@ -255,7 +255,7 @@ def step_peak(
     *,
     precision: str = "fp32",
     optimizer: str = "adamw",
-    attention: str = "explicit",
+    attention: str = "eager",
     checkpointing: bool = False,
 ) -> Breakdown:
     """What is alive at the peak of a training step whose old gradients are freed: parameters, state, and the rest.

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from itertools import product
 
-from cs336kit.predict.checks import non_negative_int, positive_int
+from cs336kit.predict._common.checks import non_negative_int, positive_int
 
 
 def _sizes(shape: Iterable[int], name: str = "shape") -> tuple[int, ...]:

@@ -3,9 +3,9 @@
 P parameters · B batch · S sequence. Everything is per replica: one model on one device, before any sharding.
 """
 
+from cs336kit.predict._common.breakdown import Breakdown
+from cs336kit.predict._common.checks import known, positive_int, positive_number
 from cs336kit.predict.activations import saved_activation_bytes
-from cs336kit.predict.breakdown import Breakdown
-from cs336kit.predict.checks import known, positive_int, positive_number
 from cs336kit.predict.napkin import BYTES_OF_PARTS
 from cs336kit.predict.optimizer_state import optimizer_state_bytes
 from cs336kit.predict.parameters import parameter_shapes, parameters, shapes_of_parts
@@ -28,7 +28,7 @@ def training_memory(
     *,
     precision: str = "fp32",
     optimizer: str = "adamw",
-    attention: str = "explicit",
+    attention: str = "eager",
     checkpointing: bool = False,
 ) -> Breakdown:
     """Bytes of the buckets of training: parameters, gradients, optimizer state, activations kept for backward.

@@ -1,6 +1,6 @@
 """How long a copy takes over a link, and what is gained when copies run beside the computation."""
 
-from cs336kit.predict.checks import known, non_negative_int, positive_int, positive_number
+from cs336kit.predict._common.checks import known, non_negative_int, positive_int, positive_number
 
 #: PCI Express: transfers per second and lane, and the share of bits that carry data (8b/10b, 128b/130b, FLIT).
 PCIE = {

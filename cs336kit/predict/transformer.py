@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, fields
 
-from cs336kit.predict.checks import known, positive_int
+from cs336kit.predict._common.checks import known, positive_int
 
 #: What each choice means; also the table of allowed names.
 CHOICES = {

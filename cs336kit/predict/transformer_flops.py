@@ -3,13 +3,13 @@
 B batch · S sequence · D d_model · A heads · K kv_heads · h head_dim · F d_ff · V vocab · L layers.
 """
 
-from cs336kit.predict.breakdown import Breakdown
-from cs336kit.predict.checks import known, positive_int
+from cs336kit.predict._common.breakdown import Breakdown
+from cs336kit.predict._common.checks import known, positive_int
 from cs336kit.predict.transformer import TransformerConfig, check_config
 
 #: Matrix products in the backward pass of attention, where the forward pass has two: the explicit path keeps the S×S
 #: weights, the fused one ("sdpa") computes the scores again.
-ATTENTION_BACKWARD_MATMULS = {"explicit": 4, "sdpa": 5}
+ATTENTION_BACKWARD_MATMULS = {"eager": 4, "sdpa": 5}
 
 #: Bytes of one element of a cache.
 ELEMENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "int8": 1}
@@ -90,7 +90,7 @@ def training_flops(
     sequence: int,
     causal: bool = False,
     checkpointing: bool = False,
-    attention: str = "explicit",
+    attention: str = "eager",
 ) -> Breakdown:
     """FLOPs of one forward and backward pass by component, with the recomputation of checkpointing as one more.
 
@@ -101,7 +101,7 @@ def training_flops(
     """
     backward = known("attention", attention, ATTENTION_BACKWARD_MATMULS)
     if config.dropout:
-        backward = ATTENTION_BACKWARD_MATMULS["explicit"]
+        backward = ATTENTION_BACKWARD_MATMULS["eager"]
     forward = forward_flops(config, batch=batch, sequence=sequence, causal=causal)
     parts = {name: 3 * value for name, value in forward.items()}
     scores = forward["attention scores"]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from cs336kit.predict.grid import as_html, as_text
+from cs336kit.predict._common.grid import as_html, as_text
 from cs336kit.teach.numbers import as_python, text
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from cs336kit.teach.lessons import cells
+from cs336kit.course import cells
 
 
 def cell(*tags, source="x"):

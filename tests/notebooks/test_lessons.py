@@ -5,9 +5,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from cs336kit.course import cells as kind
+from cs336kit.course.structure import problems
 from cs336kit.teach import claims
-from cs336kit.teach.lessons import cells as kind
-from cs336kit.teach.lessons.structure import problems
 
 LESSONS = sorted((Path(__file__).parents[2] / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 #: Which lesson settles the claims of a topic.

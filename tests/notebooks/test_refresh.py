@@ -2,7 +2,7 @@ import nbformat
 import pytest
 import toy_lesson as toy
 
-from cs336kit.teach.lessons import refresh as storing
+from cs336kit.course import refresh as storing
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 import toy_lesson as toy
 from toy_lesson import cell
 
-from cs336kit.teach.lessons.structure import problems
+from cs336kit.course.structure import problems
 
 ROOT = Path(__file__).parents[2]
 

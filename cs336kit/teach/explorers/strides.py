@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 
 from cs336kit import predict
-from cs336kit.predict.checks import non_negative_int, positive_int
+from cs336kit.predict._common.checks import non_negative_int, positive_int
 from cs336kit.teach.figures import COLORS
 
 _CELL = "border:1px solid {edge};background:{face};min-width:1.9em;padding:0.2em;text-align:center;color:{ink};"

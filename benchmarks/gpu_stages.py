@@ -1,0 +1,294 @@
+"""What `make gpu` measures: each stage is a generator of rows for the record of one GPU."""
+
+import gc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import product as pairs
+
+import torch
+import torch.nn.functional as F
+
+from cs336kit import lm, measure, predict
+from cs336kit.measure.seconds import Timing
+
+GIB = 2**30
+
+
+@dataclass
+class Run:
+    """Where a stage runs and how large: `tiny` shrinks everything to a rehearsal of seconds; `skipped` gathers reasons."""
+
+    device: torch.device
+    tiny: bool = False
+    skipped: list[str] = field(default_factory=list)
+
+    def __post_init__(self):
+        self.chip = measure.this_accelerator() if self.device.type == "cuda" else None
+        self.timing = {"budget_seconds": 0.05, "at_most": 3, "at_least": 2, "warmup": 1} if self.tiny else {}
+
+    def peak(self, precision: str) -> float | None:
+        """The datasheet's dense peak, or None where the table has none."""
+        return self.chip.peak(precision) if self.chip and precision in self.chip.precisions else None
+
+    def fact(self, name: str) -> float | None:
+        """A fact of the chip ("bandwidth", "host_link"), or None."""
+        return float(self.chip.cell(name).value) if self.chip and name in self.chip.facts else None
+
+    def skip(self, what: str, reason: object) -> None:
+        first_line = next(iter(str(reason).strip().splitlines()), type(reason).__name__)
+        self.skipped.append(f"{what}: {first_line[:200]}")
+
+    def free(self) -> None:
+        """Give memory back before the next measurement."""
+        if self.device.type == "cuda":
+            gc.collect()
+            torch.cuda.empty_cache()
+
+
+def row(label: str, measured, unit: str, *, predicted: float | None = None, repeats=(), **setting) -> dict:
+    """One row of a record; a Timing brings its own repeats."""
+    if isinstance(measured, Timing):
+        measured, repeats = measured.median, measured.repeats
+    return {
+        "label": label,
+        "setting": setting,
+        "predicted": None if predicted is None else float(predicted),
+        "measured": float(measured),
+        "unit": unit,
+        "repeats": [float(value) for value in repeats] or [float(measured)],
+    }
+
+
+def products(run: Run) -> Iterator[dict]:
+    """Seconds of matrix products in every precision: the lecture's shape and squares, beside the time at the peak."""
+    shapes = [(n, n, n) for n in ((32, 64) if run.tiny else (1024, 2048, 4096, 8192, 16384))]
+    if not run.tiny:
+        shapes.insert(0, measure.LECTURE_PRODUCT)
+    for precision in ("fp32", "tf32", "bf16", "fp16", "fp8"):
+        if precision not in measure.precisions(run.device):
+            run.skip(precision, f"{run.device.type} has no units for it")
+            continue
+        for shape in shapes:
+            one = measure.product(*shape, precision=precision, device=run.device, **run.timing)
+            peak = run.peak(precision)
+            bound = peak and one.flops / peak
+            setting = dict(zip(("rows", "inner", "columns"), shape, strict=True))
+            yield row("product", one.timing, "s", predicted=bound, precision=precision, **setting)
+            run.free()
+
+
+def bandwidths(run: Run) -> Iterator[dict]:
+    """Bytes per second of copies: between host and device, pinned or not, and within the device."""
+    size = 2**16 if run.tiny else 2**30
+    kinds = [("host to host", False)]
+    if run.device.type == "cuda":
+        kinds += [*pairs(("host to device", "device to host"), (True, False)), ("device to device", False)]
+    else:
+        run.skip("copies to and from a device", "this run has no CUDA device")
+    for direction, pinned in kinds:
+        copy = measure.transfer(size, direction=direction, pinned=pinned, **run.timing)
+        memory = run.fact("bandwidth")
+        # Within a device every byte is read and written.
+        bound = (memory and memory / 2) if direction == "device to device" else run.fact("host_link")
+        predicted = None if direction == "host to host" else bound
+        rates = [size / seconds for seconds in copy.timing.repeats]
+        yield row("copy", copy.bytes_per_second, "byte/s", predicted=predicted, repeats=rates, direction=direction,
+                  pinned=pinned, size_bytes=size)  # fmt: skip
+
+
+def overlap(run: Run) -> Iterator[dict]:
+    """Spans of copies and computations on two streams, and the whole beside `predict.pipeline_seconds`."""
+    if run.device.type != "cuda":
+        run.skip("overlap", "this run has no CUDA device")
+        return
+    for pinned in (True, False):
+        spans = measure.overlap_timeline(pinned=pinned, **({"size_bytes": 2**20, "width": 256} if run.tiny else {}))
+        for lane, batch, start, end in spans:
+            yield row(lane, end - start, "s", pinned=pinned, batch=batch, start=start)
+        copies, computations = ([e - s for lane, _, s, e in spans if lane == name] for name in ("copy", "compute"))
+        mean = {
+            "copy_seconds": sum(copies) / len(copies),
+            "compute_seconds": sum(computations) / len(computations),
+        }
+        predicted = predict.pipeline_seconds(len(copies), overlap=pinned, **mean)
+        whole = max(end for *_, end in spans) - min(start for *_, start, _ in spans)
+        yield row("whole", whole, "s", predicted=predicted, pinned=pinned)
+
+
+def roofline(run: Run) -> Iterator[dict]:
+    """FLOP/s of operations from one FLOP per ten bytes to thousands, beside the roof at their intensity."""
+    width, tokens = (64, (1, 8)) if run.tiny else (8192, (1, 8, 32, 128, 256, 512, 2048, 8192))
+    rows = 128 if run.tiny else 16384
+    x, y = (torch.randn(rows, width, device=run.device, dtype=torch.bfloat16) for _ in range(2))
+    w = torch.randn(width, width, device=run.device, dtype=torch.bfloat16)
+    operations: list[tuple[str, Callable[[], object], predict.Cost]] = [
+        ("x + y", lambda: x + y, predict.elementwise_cost(x.numel(), reads=2)),
+        ("gelu", lambda: F.gelu(x), predict.elementwise_cost(x.numel(), flops_per_element=8)),
+        ("softmax", lambda: x.softmax(-1), predict.softmax_cost(rows, width)),
+    ]
+    for n in tokens:
+        cost = predict.matmul_cost(n, width, width)
+        operations.append((f"linear on {n} tokens", lambda n=n: x[:n] @ w, cost))
+    for name, function, cost in operations:
+        timing = measure.seconds(function, device=run.device, **run.timing)
+        bound = None
+        if run.peak("bf16"):
+            bound = predict.roofline(cost, accelerator=run.chip).flops_per_second
+        rates = [cost.flops / seconds for seconds in timing.repeats]
+        yield row(name, cost.flops / timing.median, "FLOP/s", predicted=bound, repeats=rates, flops=cost.flops,
+                  bytes=cost.bytes)  # fmt: skip
+
+
+def optimizers(run: Run) -> Iterator[dict]:
+    """Seconds and temporary bytes of one AdamW step on GPT-2's parameters: a loop, foreach, fused, and the course's own."""
+    config = predict.TransformerConfig(layers=2, d_model=64, heads=4, vocab=256, context=32) if run.tiny else _gpt2()
+    count = predict.parameters(config).total
+    memory = run.fact("bandwidth")
+    # Parameter and two moments are read and written, the gradient is read: 7 numbers of 4 bytes.
+    bound = memory and 28 * count / memory
+    ways = {
+        "loop": lambda p: torch.optim.AdamW(p, foreach=False),
+        "foreach": lambda p: torch.optim.AdamW(p, foreach=True),
+        "fused": lambda p: torch.optim.AdamW(p, fused=True),
+        "course": lambda p: lm.AdamW(p, lr=1e-3),
+    }
+    for name, make in ways.items():
+        model = lm.DecoderOnly(config).to(run.device)
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer = make(list(model.parameters()))
+        timing = measure.seconds(optimizer.step, device=run.device, **run.timing)
+        yield row("AdamW step", timing, "s", predicted=bound, way=name, parameters=count)
+        temporary = measure.peak_bytes(optimizer.step, device=run.device)
+        way = {"foreach": "foreach", "fused": "fused"}.get(name)
+        expected = (
+            predict.optimizer_step_bytes("adamw", parameters=count, implementation=way, weight_decay=True)
+            if way
+            else None
+        )
+        yield row("AdamW temporaries", temporary, "bytes", predicted=expected, way=name, parameters=count)
+        del model, optimizer
+        run.free()
+
+
+def memory(run: Run) -> Iterator[dict]:
+    """Saved activations and the peak of a training step, for a GPT-2 and a Llama, beside their predictions."""
+    models = {"gpt2": (_gpt2(), lm.DecoderOnly), "llama": (predict.MODELS["smollm2-135m"], lm.Llama)}
+    if run.tiny:
+        small = predict.TransformerConfig(layers=2, d_model=64, heads=4, vocab=256, context=32)
+        models = {"gpt2": (small, lm.DecoderOnly)}
+    sequence, batches = (32, (1, 2)) if run.tiny else (1024, (1, 4, 8))
+    policies = [("fp32", False), ("autocast", False), ("fp32", True)]
+    for (name, (config, make)), (policy, checkpointing), batch in pairs(models.items(), policies, batches):
+        setting = {
+            "model": name,
+            "precision": policy,
+            "checkpointing": checkpointing,
+            "batch": batch,
+            "sequence": sequence,
+        }
+        how = {"precision": policy, "attention": "sdpa", "checkpointing": checkpointing}
+        try:
+            model = make(config, attention="sdpa", checkpointing=checkpointing).to(run.device)
+            step, loss, lasting = _step(model, config, batch, sequence, policy, run.device)
+            step()  # the second step has its optimizer state
+            saved = measure.saved_activation_bytes(loss).total
+            expected = predict.saved_activation_bytes(config, batch, sequence, **how).total
+            yield row("saved activations", saved, "bytes", predicted=expected, **setting)
+            peak = lasting() + measure.peak_bytes(step, device=run.device)
+            expected = predict.step_peak(config, batch, sequence, **how).total
+            yield row("peak of a step", peak, "bytes", predicted=expected, **setting)
+        except torch.OutOfMemoryError as error:
+            run.skip(f"{name} {policy} at batch {batch}", error)
+        model = step = loss = lasting = None
+        run.free()
+
+
+def training_step(run: Run) -> Iterator[dict]:
+    """Seconds, tokens per second and MFU of a GPT-2 training step: bf16 autocast, fused attention and AdamW, compiled."""
+    config = predict.TransformerConfig(layers=2, d_model=64, heads=4, vocab=256, context=32) if run.tiny else _gpt2()
+    sequence, batches = (32, (2,)) if run.tiny else (1024, (16, 32, 64))
+    for batch, compiled in pairs(batches, (False,) if run.tiny else (False, True)):
+        setting = {"batch": batch, "sequence": sequence, "compiled": compiled}
+        try:
+            model = lm.DecoderOnly(config, attention="sdpa").to(run.device)
+            ready = torch.compile(model) if compiled else model
+            step, _, _ = _step(ready, config, batch, sequence, "autocast", run.device)
+            timing = measure.seconds(step, device=run.device, **run.timing)
+        except (torch.OutOfMemoryError, RuntimeError) as error:
+            run.skip(f"training step at batch {batch}, compiled={compiled}", error)
+            continue
+        finally:
+            model = ready = step = None
+            run.free()
+        work = predict.training_flops(config, batch=batch, sequence=sequence).total
+        peak = run.peak("bf16")
+        yield row("step", timing, "s", predicted=peak and work / peak, flops=work, **setting)
+        yield row("throughput", batch * sequence / timing.median, "tokens/s", **setting)
+        if peak:
+            yield row("MFU", work / timing.median / peak, "fraction", **setting)
+
+
+def fp8_training(run: Run) -> Iterator[dict]:
+    """The course's decoder on the course's text in bf16 and in fp8, from the same seed: losses, and seconds of a step."""
+    width, steps, batch, sequence = (32, 3, 2, 16) if run.tiny else (512, 300, 32, 256)
+    config = predict.TransformerConfig(layers=2 if run.tiny else 6, d_model=width, heads=4, vocab=256, context=sequence)
+    tokens = lm.encode(lm.course_text())
+    for name in ("autocast", "fp8"):
+        if name == "fp8" and "fp8" not in measure.precisions(run.device) and run.device.type == "cuda":
+            run.skip("fp8", "this GPU has no fp8 units")
+            continue
+        lm.seed_everything(0)
+        policy = lm.precision(name, device=run.device)
+        model = policy.prepare(lm.DecoderOnly(config, attention="sdpa").to(run.device))
+        optimizer = lm.AdamW(model.parameters(), lr=1e-3)
+        batches = lm.Batches(tokens, batch=batch, sequence=sequence, seed=0, device=run.device)
+        history = lm.train(model, optimizer, batches, steps=steps, policy=policy)
+        every = max(1, steps // 30)
+        for step in range(0, steps, every):
+            yield row("loss", history.losses[step], "loss", precision=name, step=step)
+        timing = measure.seconds(
+            lambda: lm.train(model, optimizer, batches, steps=1, policy=policy),  # noqa: B023 - runs at once
+            device=run.device,
+            **run.timing,
+        )
+        yield row("step", timing, "s", precision=name, batch=batch, sequence=sequence)
+        run.free()
+
+
+STAGES: dict[str, Callable[[Run], Iterator[dict]]] = {
+    "products": products,
+    "bandwidths": bandwidths,
+    "overlap": overlap,
+    "roofline": roofline,
+    "optimizers": optimizers,
+    "memory": memory,
+    "training step": training_step,
+    "fp8 training": fp8_training,
+}
+
+
+def _gpt2() -> predict.TransformerConfig:
+    return replace(predict.MODELS["gpt2"], dropout=0.0)
+
+
+def _step(model, config, batch: int, sequence: int, policy: str, device: torch.device):
+    """A training step as a function, its loss alone, and the bytes that last between steps (parameters and state)."""
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)  # no temporaries of its own
+    x = torch.randint(config.vocab, (batch, sequence), device=device)
+
+    def loss():
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=policy == "autocast"):
+            logits = model(x)
+        return F.cross_entropy(logits.float().view(-1, config.vocab), x.view(-1))
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        loss().backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    def lasting():
+        return sum(p.nbytes for p in model.parameters()) + measure.state_bytes(optimizer).total
+
+    return step, loss, lasting

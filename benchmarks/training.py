@@ -1,0 +1,106 @@
+"""Two ratios of the training kit: `python -m benchmarks.training` prints them for this machine."""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cs336kit.lm.batches import Batches, get_batch
+from cs336kit.lm.decoder import DecoderOnly
+from cs336kit.lm.loss import cross_entropy
+from cs336kit.lm.optimizers import AdamW
+from cs336kit.lm.precision import precision
+from cs336kit.lm.tokens import TokenFile
+from cs336kit.lm.train import train
+from cs336kit.predict import TransformerConfig
+
+
+def row_by_row(tokens: TokenFile, *, batch: int, sequence: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """The loader that `get_batch` is compared with: index the memory map once per row, then stack."""
+    starts = torch.randint(len(tokens) - sequence, (batch,), generator=generator).tolist()
+    x = torch.stack([torch.from_numpy(tokens[i : i + sequence].astype(np.int64)) for i in starts])
+    y = torch.stack([torch.from_numpy(tokens[i + 1 : i + 1 + sequence].astype(np.int64)) for i in starts])
+    return x, y
+
+
+def median_seconds(functions: dict[str, Callable[[], object]], *, repeats: int) -> dict[str, float]:
+    """Median seconds of each function, called in turn so that a busy machine slows all of them alike."""
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    for function in functions.values():
+        function()
+    for _ in range(repeats):
+        for name, function in functions.items():
+            start = time.perf_counter()
+            function()
+            times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def loader_seconds(tokens: TokenFile, *, batch: int, sequence: int, repeats: int = 100) -> dict[str, float]:
+    """Median seconds of one batch, drawn by `get_batch` and row by row."""
+    generator = torch.Generator().manual_seed(0)
+    arguments = {"batch": batch, "sequence": sequence, "generator": generator}
+    functions = {
+        "get_batch": lambda: get_batch(tokens, **arguments),
+        "row by row": lambda: row_by_row(tokens, **arguments),
+    }
+    return median_seconds(functions, repeats=repeats)
+
+
+def step_seconds(*, device: torch.device | str, repeats: int = 10) -> dict[str, float]:
+    """Median seconds of one step of a small decoder: the bare loop in fp32, and `train` in several precisions.
+
+    A call of `train` ends with reading the loss, which waits for the device, so the times are those of finished work.
+    """
+    config = TransformerConfig(layers=2, d_model=128, heads=4, vocab=256, context=128)
+    batches = Batches(np.arange(10_000) % 256, batch=8, sequence=128, seed=0, device=device)
+
+    def bare() -> Callable[[], object]:
+        model = DecoderOnly(config).to(device)
+        optimizer = AdamW(model.parameters(), lr=1e-3)
+
+        def step() -> float:
+            x, y = next(batches)
+            optimizer.zero_grad()
+            loss = cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            return loss.item()
+
+        return step
+
+    def with_train(name: str) -> Callable[[], object]:
+        policy = precision(name, device=device)
+        model = policy.prepare(DecoderOnly(config).to(device))
+        optimizer = AdamW(model.parameters(), lr=1e-3)
+        return lambda: train(model, optimizer, batches, steps=1, policy=policy)
+
+    functions = {"bare loop": bare()}
+    functions.update({f"train, {name}": with_train(name) for name in ("fp32", "autocast", "fp8")})
+    return median_seconds(functions, repeats=repeats)
+
+
+def main() -> None:
+    """Print both tables."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    with tempfile.TemporaryDirectory() as folder:
+        rng = np.random.default_rng(0)
+        tokens = TokenFile.write(Path(folder) / "t", rng.integers(50_257, size=5_000_000), vocab=50_257)
+        print("loader, one batch of uint16 tokens: row by row ÷ get_batch")
+        for batch, sequence in ((4, 128), (16, 128), (8, 1024), (64, 1024)):
+            seconds = loader_seconds(tokens, batch=batch, sequence=sequence)
+            ratio = seconds["row by row"] / seconds["get_batch"]
+            print(f"  B={batch:<3} S={sequence:<5} {seconds['get_batch'] * 1e6:8.0f} µs   {ratio:5.1f}×")
+    print(f"step of a small decoder on {device}: relative to the bare loop")
+    seconds = step_seconds(device=device)
+    for name, value in seconds.items():
+        print(f"  {name:<22} {value * 1e3:8.1f} ms   {value / seconds['bare loop']:5.2f}")
+
+
+if __name__ == "__main__":
+    main()

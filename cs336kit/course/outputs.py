@@ -1,0 +1,98 @@
+"""Are a stored output and a new one the same? One answer for verification and for storing anew."""
+
+import difflib
+import math
+import re
+
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
+_KERNEL_FILE = re.compile(r"/tmp/ipykernel_\d+/\d+\.py")
+#: matplotlib names clip paths and markers by a digest of their exact coordinates, which the last bit of a float changes.
+_DIGEST = re.compile(r"\b[mp][0-9a-f]{10}\b")
+#: Widgets carry a new random id in every run; their static twin is compared instead.
+_IGNORED = ("application/vnd.jupyter.widget-view+json",)
+#: How far (in points) a coordinate of a figure may move: other processors round differently, readers cannot see it.
+FIGURE_TOLERANCE = 0.05
+
+
+def difference(stored, new, tolerance: float | None = None) -> str | None:
+    """None when two lists of notebook outputs are the same, else a diff for a maintainer.
+
+    Text, HTML, errors and images must be equal; object addresses and kernel file names are masked; figures (SVG) may differ
+    by FIGURE_TOLERANCE in a coordinate. tolerance: relative, for the numbers in text and HTML of cells tagged ``approx``.
+    """
+    old, now = _flatten(stored), _flatten(new)
+    for i in range(max(len(old), len(now))):
+        if i >= len(now):
+            return f"an output is missing: {old[i][0]}\n" + _indented("- ", old[i][1])
+        if i >= len(old):
+            return f"there is one output more: {now[i][0]}\n" + _indented("+ ", now[i][1])
+        (old_kind, old_text), (new_kind, new_text) = old[i], now[i]
+        if old_kind != new_kind:
+            return f"the kind of output changed from {old_kind} to {new_kind}\n" + _diff(old_text, new_text)
+        close = FIGURE_TOLERANCE if "svg" in old_kind else None
+        relative = tolerance if old_kind.startswith(("text/", "stdout")) else None
+        if not _same_text(old_text, new_text, close, relative):
+            return f"{old_kind} differs (- stored, + new)\n" + _diff(old_text, new_text)
+    return None
+
+
+def _flatten(outputs) -> list[tuple[str, str]]:
+    """(kind, text) pairs: streams first and whole, because the kernel may cut them anywhere, then the rest in order."""
+    streams: dict[str, str] = {}
+    rest = []
+    for output in outputs:
+        kind = output["output_type"]
+        if kind == "stream":
+            streams[output["name"]] = streams.get(output["name"], "") + _text(output["text"])
+        elif kind == "error":
+            rest.append(("error", f"{output['ename']}: {output['evalue']}"))
+        else:
+            for mime in sorted(output.get("data", {})):
+                if mime not in _IGNORED:
+                    text = _text(output["data"][mime])
+                    rest.append((mime, _numbered(text) if "svg" in mime else text))
+    return [(name, _masked(text)) for name, text in [*sorted(streams.items(), reverse=True), *rest]]
+
+
+def _text(value) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(isinstance(line, str) for line in value):
+        return "".join(value)
+    import json
+
+    return json.dumps(value, sort_keys=True, indent=1)
+
+
+def _numbered(svg: str) -> str:
+    """The figure with its digests replaced by their order of appearance, so that what refers to what is still compared."""
+    places: dict[str, str] = {}
+    return _DIGEST.sub(lambda found: places.setdefault(found[0], f"id-{len(places)}"), svg)
+
+
+def _masked(text: str) -> str:
+    return _ADDRESS.sub("0x…", _KERNEL_FILE.sub("<cell>", text)).strip()
+
+
+def _same_text(old: str, new: str, absolute: float | None, relative: float | None) -> bool:
+    if old == new:
+        return True
+    if absolute is None and relative is None:
+        return False
+    if _NUMBER.sub("#", old) != _NUMBER.sub("#", new):
+        return False
+    pairs = zip(_NUMBER.findall(old), _NUMBER.findall(new), strict=True)
+    return all(
+        math.isclose(float(a), float(b), abs_tol=absolute or 0, rel_tol=relative or 0) for a, b in pairs if a != b
+    )
+
+
+def _diff(old: str, new: str, most: int = 40) -> str:
+    lines = list(difflib.unified_diff(old.splitlines(), new.splitlines(), "stored", "new", lineterm="", n=1))[2:]
+    cut = [line[:300] for line in lines[:most]]
+    return "\n".join(cut + ([f"… and {len(lines) - most} more lines"] if len(lines) > most else []))
+
+
+def _indented(mark: str, text: str) -> str:
+    return "\n".join(mark + line[:300] for line in text.splitlines()[:20])

@@ -1,0 +1,206 @@
+"""The anatomy of a lesson, checked: what a reader may rely on in every notebook."""
+
+import ast
+import json
+import re
+import statistics
+
+from cs336kit.course import cells as kind
+from cs336kit.teach.claims import claims
+
+#: Words in a cell of prose; a trap, an exercise or the formula card may say more.
+PROSE_WORDS, LONG_WORDS = 90, 130
+CODE_LINES, CODE_CELLS, MEDIAN_LINES = 25, range(25, 46), 8
+EXEMPT_SHARE = 0.10
+
+_SYMBOL_RULES = {
+    r"\bFLOPS\b|\b[kMGTPE]FLOPS\b": "write FLOPs for a count and FLOP/s for a rate",
+    r"\bFLOPs/s\b|\bflops/s\b|\bFLOP/sec\b": "a rate is FLOP/s",
+    r"\bKB\b": "write kB (1,000 bytes) or KiB (1,024 bytes)",
+    r"\b[KMGT]ib\b|\bgb\b|\bGbs\b": "write GB (10**9 bytes) or GiB (2**30 bytes)",
+}
+_MACHINE_PATH = re.compile(r"/(?:root|home|Users|work|tmp|var/folders)/[\w.-]+|[A-Z]:\\\\Users")
+
+
+def problems(notebook, name: str) -> list[str]:
+    """Everything in a notebook that breaks the course's rules, one sentence each; empty when all is well."""
+    found = [
+        *_opening(notebook),
+        *_closing(notebook),
+        *_lengths(notebook),
+        *_magics(notebook),
+        *_execution(notebook),
+        *_tags(notebook),
+    ]
+    found += [*_exercises(notebook, name[:2]), *_notation(notebook), *_paths(notebook), *_figures(notebook)]
+    return found
+
+
+def _code(notebook):
+    return [cell for cell in notebook["cells"] if kind.is_code(cell)]
+
+
+def _prose(notebook):
+    return [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "markdown"]
+
+
+def _opening(notebook):
+    first = notebook["cells"][0]["source"] if notebook["cells"] else ""
+    if not re.match(r"# \d\d · \S", first):
+        yield "the first cell begins with '# NN · Title'"
+    for part in ("**Time**", "**Needs**", "**After this you can**"):
+        if part not in first:
+            yield f"the first cell lacks {part}"
+    bullets = re.findall(r"^[-*] ", first, flags=re.M)
+    if not 3 <= len(bullets) <= 5:
+        yield f"the first cell has {len(bullets)} objectives, and 3 to 5 are wanted"
+    code = _code(notebook)
+    if code and not all(isinstance(node, (ast.Import, ast.ImportFrom)) for node in ast.parse(code[0]["source"]).body):
+        yield "the first code cell does more than import"
+
+
+def _closing(notebook):
+    headings = [line for text in _prose(notebook) for line in text.splitlines() if line.startswith("## ")]
+    wanted = ("ledger", "formula card", "further reading")
+    places = [next((i for i, h in enumerate(headings) if word in h.lower()), -1) for word in wanted]
+    if -1 in places or places != sorted(places):
+        yield "a lesson ends with the sections 'The ledger', 'Formula card' and 'Further reading', in this order"
+    if not any("teach.ledger()" in cell["source"] for cell in _code(notebook)):
+        yield "no cell shows teach.ledger()"
+    if sum(text.startswith("> **Trap") for text in _prose(notebook)) < 2:
+        yield "a lesson shows at least two traps, each a cell that begins with '> **Trap.**'"
+    if sum("image/svg+xml" in output.get("data", {}) for cell in _code(notebook) for output in cell["outputs"]) < 2:
+        yield "a lesson has at least two figures"
+
+
+def _lengths(notebook):
+    lines = []
+    for cell in notebook["cells"]:
+        size = len(cell["source"].splitlines())
+        if kind.is_code(cell):
+            lines.append(size)
+            if size > CODE_LINES:
+                yield f"{_where(cell)} has {size} lines; {CODE_LINES} is the most"
+        elif cell["cell_type"] == "markdown":
+            words = len(re.sub(r"\$\$.*?\$\$|\]\([^)]*\)|[|`#>*-]", " ", cell["source"], flags=re.S).split())
+            long = cell["source"].startswith(("> **Trap", "### Exercise", "# ", "## Formula card", "## Further"))
+            if words > (LONG_WORDS if long else PROSE_WORDS):
+                yield f"{_where(cell)} has {words} words; {LONG_WORDS if long else PROSE_WORDS} is the most"
+    if lines and statistics.median(lines) > MEDIAN_LINES:
+        yield f"the median code cell has {statistics.median(lines):g} lines; {MEDIAN_LINES} is the most"
+    if len(lines) not in CODE_CELLS:
+        yield f"there are {len(lines)} code cells; {CODE_CELLS.start} to {CODE_CELLS.stop - 1} are wanted"
+
+
+def _magics(notebook):
+    for cell in _code(notebook):
+        # Converters that write a script comment such lines out, and the cell then does nothing without failing.
+        if match := re.search(r"^# ?[!%][\w{\"'].*$", cell["source"], flags=re.M):
+            yield f"{_where(cell)} has a command that was commented out: {match[0]}"
+
+
+def _execution(notebook):
+    counts = [cell.get("execution_count") for cell in _code(notebook)]
+    if counts != list(range(1, len(counts) + 1)):
+        yield f"the execution counts are not 1 to {len(counts)} in order: run `make refresh`"
+    code = [cell for cell in _code(notebook) if "gpu" not in kind.tags(cell)]
+    yield from (problem for cell in code if (problem := verdict_problem(notebook["cells"], cell)))
+    shown = [cell for cell in code if cell["outputs"]]
+    exempt = [cell for cell in code if kind.measured(cell)]
+    if shown and len(exempt) >= EXEMPT_SHARE * len(shown) and exempt:
+        yield f"{len(exempt)} of {len(shown)} cells with output are exempt from comparison; it must stay under 10 %"
+    for cell in code:
+        for output in cell["outputs"]:
+            if output["output_type"] == "error" or output.get("name") == "stderr":
+                yield f"{_where(cell)} stores an error or something on stderr"
+
+
+def verdict_problem(cells, cell) -> str | None:
+    """What is wrong with a measured cell's verdict: the next code cell must be tagged so, be compared, and say something."""
+    if not kind.measured(cell):
+        return None
+    if not kind.valued(cell, "measured"):
+        return f"{_where(cell)} is tagged measured without a reason (measured:time, measured:memory, …)"
+    later = [c for c in cells[cells.index(cell) + 1 :] if kind.is_code(c)]
+    if not later or "verdict" not in kind.tags(later[0]) or kind.measured(later[0]) or not later[0]["outputs"]:
+        return f"{_where(cell)} is exempt from comparison, so the next code cell must be its verdict, compared, with output"
+    return None
+
+
+def _tags(notebook):
+    known = {claim.id for claim in claims()}
+    for cell in notebook["cells"]:
+        for tag in kind.unknown_tags(cell):
+            yield f"{_where(cell)} has the tag {tag!r}, which the course does not know"
+        for id in kind.valued(cell, "claim"):
+            if id not in known:
+                yield f"{_where(cell)} shows the claim {id!r}, which is not in the ledger"
+        if "gpu" in kind.tags(cell) and not cell["source"].startswith("if teach.on_gpu():\n"):
+            yield f"{_where(cell)} is tagged gpu and must begin with 'if teach.on_gpu():', so that a CPU comes through"
+        if "NBVAL" in cell["source"]:
+            yield f"{_where(cell)} contains one of nbval's own markers"
+        if not cell.get("metadata", {}).get("slideshow", {}).get("slide_type"):
+            yield f"{_where(cell)} has no slide role: run `make refresh`"
+    ids = [cell.get("id") for cell in notebook["cells"]]
+    if ids != kind.source_ids(notebook["cells"]):
+        yield "a cell was edited after its outputs were stored (its id no longer fits its text): run `make refresh`"
+
+
+def _exercises(notebook, number):
+    stubs = [cell for cell in _code(notebook) if "exercise" in kind.tags(cell)]
+    solutions = [cell for cell in _code(notebook) if "solution" in kind.tags(cell)]
+    if not 4 <= len(stubs) <= 6 or len(stubs) != len(solutions):
+        yield f"there are {len(stubs)} exercises and {len(solutions)} solutions; 4 to 6 of each are wanted"
+    for i, (stub, solution) in enumerate(zip(stubs, solutions, strict=False), start=1):
+        id = f"{number}.{i}"
+        if f"### Exercise {id}" not in "\n".join(_prose(notebook)):
+            yield f"no heading '### Exercise {id}'"
+        for cell, state in ((stub, "waiting"), (solution, "passed")):
+            if f'check("{id}"' not in cell["source"] or f"{id} {state}" not in _output_text(cell):
+                yield f"{_where(cell)} should check exercise {id} and show that it is {state}"
+        if not all(mark in solution["source"] for mark in ("### BEGIN SOLUTION", "### END SOLUTION")):
+            yield f"{_where(solution)} lacks its ### BEGIN SOLUTION or ### END SOLUTION"
+
+
+def _notation(notebook):
+    for cell in notebook["cells"]:
+        text = (
+            re.sub(r"`[^`]*`|\]\([^)]*\)", " ", cell["source"])
+            if cell["cell_type"] == "markdown"
+            else _output_text(cell)
+        )
+        for pattern, rule in _SYMBOL_RULES.items():
+            if match := re.search(pattern, text):
+                yield f"{_where(cell)} says {match[0]!r}: {rule}"
+
+
+def _paths(notebook):
+    for cell in notebook["cells"]:
+        if match := _MACHINE_PATH.search(json.dumps([cell["source"], cell.get("outputs", [])])):
+            yield f"{_where(cell)} contains the path of a machine: {match[0]}"
+
+
+def _figures(notebook):
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "markdown" and re.search(r"!\[\s*\]\(|<img(?![^>]*alt=\"[^\"]{20})", cell["source"]):
+            yield f"{_where(cell)} has an image without alt text"
+        for output in cell.get("outputs", []):
+            data = output.get("data", {})
+            if "image/png" in data or "image/jpeg" in data:
+                yield f"{_where(cell)} stores a bitmap; show figures with teach.figures.show"
+            svg = "".join(data.get("image/svg+xml", ""))
+            if svg and len((re.search(r"<title>([^<]*)</title>", svg) or ["", ""])[1]) < 40:
+                yield f"{_where(cell)} has a figure without alt text of 40 characters"
+
+
+def _output_text(cell) -> str:
+    parts = []
+    for output in cell.get("outputs", []):
+        parts.append("".join(output.get("text", "")))
+        parts.append("".join(output.get("data", {}).get("text/plain", "")))
+    return "\n".join(parts)
+
+
+def _where(cell) -> str:
+    first = next(iter(cell["source"].strip().splitlines()), "")
+    return f"cell {cell.get('execution_count') or 'of text'} ({first[:50]!r})"

@@ -1,0 +1,124 @@
+"""Linear layers whose three matrix products run in fp8, with one scale per tensor."""
+
+import importlib
+
+import torch
+from torch import Tensor, nn
+
+from cs336kit.lm.linear import Linear
+
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+
+#: Output layers stay in bf16: their error goes straight into the loss. Matched against the last part of a
+#: module's name.
+KEPT = ("head", "lm_head", "final")
+
+
+def quantize(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return `x` in an fp8 dtype and the fp32 scale that brings it back: x ≈ q · scale.
+
+    The scale puts the largest magnitude of this tensor on the largest number of the format ("current scaling"). A
+    tensor of zeros gets scale 1. An infinity or NaN in x makes the scale, and so the product, infinite or NaN.
+    """
+    largest = torch.finfo(dtype).max
+    amax = x.abs().amax().float()
+    scale = torch.where(amax > 0, amax / largest, 1.0)
+    return (x.float() / scale).clamp(-largest, largest).to(dtype), scale
+
+
+def scaled_matmul(a: Tensor, b: Tensor, *, scale_a: Tensor, scale_b: Tensor, dtype: torch.dtype) -> Tensor:
+    """(M, K) @ (K, N) of two fp8 tensors, accumulated in fp32 and multiplied by both scales, in `dtype`.
+
+    The hardware reads both operands along K, so a is laid out by rows and b by columns; both are copied if need be.
+    """
+    return torch._scaled_mm(a.contiguous(), b.t().contiguous().t(), scale_a=scale_a, scale_b=scale_b, out_dtype=dtype)
+
+
+class Float8Matmul(torch.autograd.Function):
+    """x (M, K) by weight (N, K): x·Wᵀ forward, and both gradients, each one fp8 product.
+
+    Values and weights take E4M3, whose extra fraction bit is worth more there; gradients take E5M2 for its range.
+    Kept for backward: x and W in one byte per element.
+    """
+
+    @staticmethod
+    def forward(ctx, x: Tensor, weight: Tensor) -> Tensor:
+        (x8, x_scale), (w8, w_scale) = quantize(x, E4M3), quantize(weight, E4M3)
+        ctx.save_for_backward(x8, x_scale, w8, w_scale)
+        ctx.dtypes = x.dtype, weight.dtype
+        return scaled_matmul(x8, w8.t(), scale_a=x_scale, scale_b=w_scale, dtype=torch.bfloat16)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x8, x_scale, w8, w_scale = ctx.saved_tensors
+        g8, g_scale = quantize(gradient, E5M2)
+        dx = dw = None
+        if ctx.needs_input_grad[0]:
+            dx = scaled_matmul(g8, w8, scale_a=g_scale, scale_b=w_scale, dtype=torch.bfloat16).to(ctx.dtypes[0])
+        if ctx.needs_input_grad[1]:
+            dw = scaled_matmul(g8.t(), x8, scale_a=g_scale, scale_b=x_scale, dtype=torch.float32).to(ctx.dtypes[1])
+        return dx, dw
+
+
+class Float8Linear(nn.Module):
+    """A linear layer with the parameters of `linear` themselves (fp32 masters) and fp8 products; output in bf16.
+
+    On a GPU the products need K, N and the number of rows M to be multiples of 16; other rows raise ValueError there.
+    """
+
+    def __init__(self, linear: nn.Module):
+        super().__init__()
+        self.weight, self.bias = linear.weight, linear.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.reshape(-1, x.shape[-1])
+        if x.is_cuda and rows.shape[0] % 16:
+            raise ValueError(f"fp8 products need B·S to be a multiple of 16, got {rows.shape[0]} rows: change B or S.")
+        out = Float8Matmul.apply(rows, self.weight).reshape(*x.shape[:-1], -1)
+        return out if self.bias is None else out + self.bias.to(out.dtype)
+
+
+def fits_float8(name: str, module: nn.Module) -> bool:
+    """Whether a module is a linear layer that may run in fp8: both sides multiples of 16, and not an output layer."""
+    if not isinstance(module, nn.Linear | Linear) or name.rpartition(".")[2] in KEPT:
+        return False
+    return all(side % 16 == 0 for side in module.weight.shape)
+
+
+def use_float8(model: nn.Module) -> nn.Module:
+    """Replace the linear layers of `model` that fit by `Float8Linear`, in place; names and parameters stay."""
+    return _replace(model, Float8Linear)
+
+
+def use_transformer_engine(model: nn.Module) -> nn.Module:
+    """Replace the same layers by Transformer Engine's, with copies of their weights."""
+    engine = transformer_engine()
+
+    def layer(linear: nn.Module) -> nn.Module:
+        outputs, inputs = linear.weight.shape
+        new = engine.Linear(inputs, outputs, bias=linear.bias is not None, params_dtype=linear.weight.dtype)
+        new.load_state_dict(linear.state_dict(), strict=False)
+        return new.to(linear.weight.device)
+
+    return _replace(model, layer)
+
+
+def transformer_engine():
+    """Return the module transformer_engine.pytorch; where it is absent, ImportError says how to install it."""
+    try:
+        return importlib.import_module("transformer_engine.pytorch")
+    except ImportError as error:
+        raise ImportError(
+            "Transformer Engine is not installed. On a machine with an NVIDIA GPU: pip install 'cs336kit[fp8]'. "
+            'Or take engine="torch", which needs nothing more.'
+        ) from error
+
+
+def _replace(model: nn.Module, make) -> nn.Module:
+    chosen = [name for name, module in model.named_modules() if fits_float8(name, module)]
+    if not chosen:
+        raise ValueError("no linear layer of this model fits fp8: both sides must be multiples of 16.")
+    for name in chosen:
+        parent, _, child = name.rpartition(".")
+        setattr(model.get_submodule(parent), child, make(model.get_submodule(name)))
+    return model

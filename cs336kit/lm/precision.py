@@ -1,0 +1,163 @@
+"""Precision policies: what a training step does differently in fp32, tf32, bf16, fp16 and fp8."""
+
+from contextlib import contextmanager, nullcontext
+
+import torch
+from torch import Tensor, nn
+
+from cs336kit.lm.float8 import transformer_engine, use_float8, use_transformer_engine
+from cs336kit.lm.loss_scaling import LossScaler
+from cs336kit.predict._common.checks import known
+
+
+class Policy:
+    """fp32 for everything, and the five places where another precision may differ.
+
+    `prepare` changes the model before the optimizer is made; `forward` is the context of model and loss; `backward`,
+    `unscale` and `step` do what their names say, in this order, with clipping between the last two.
+    """
+
+    name = "fp32"
+    matmul = "ieee"
+
+    def __init__(self, device: torch.device | str = "cpu"):
+        self.device = torch.device(device)
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        return model
+
+    def forward(self):
+        return _fp32_matmul(self.matmul)
+
+    def backward(self, loss: Tensor) -> None:
+        with _fp32_matmul(self.matmul):
+            loss.backward()
+
+    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        """Bring the gradients to their true size; nothing to do unless the loss was scaled."""
+
+    def step(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Update the parameters; False says that the step was skipped because a gradient overflowed."""
+        optimizer.step()
+        return True
+
+    def state_dict(self) -> dict:
+        return {}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Take up a saved state; most policies have none."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(device={str(self.device)!r})"
+
+
+class TF32(Policy):
+    """fp32 tensors, whose matmuls may round their inputs to 10 fraction bits on a GPU's tensor cores.
+
+    Only GPUs have TF32: on a CPU the results are those of fp32.
+    """
+
+    name, matmul = "tf32", "tf32"
+
+
+class BF16(Policy):
+    """Everything in bf16: parameters, gradients, optimizer state. Half the memory, and small updates get lost.
+
+    A model with floating-point inputs must be given them in bf16.
+    """
+
+    name = "bf16"
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        return model.to(torch.bfloat16)
+
+
+class BF16Autocast(Policy):
+    """fp32 parameters, gradients and optimizer state; autocast runs matmuls in bf16, delicate ops in fp32."""
+
+    name, dtype = "autocast", torch.bfloat16
+
+    def forward(self):
+        return torch.autocast(self.device.type, dtype=self.dtype)
+
+
+class FP16(BF16Autocast):
+    """Autocast to fp16 over fp32 masters. Its smallest number is 6e-8, so the loss is scaled up before backward."""
+
+    name, dtype = "fp16", torch.float16
+
+    def __init__(self, device: torch.device | str = "cpu", *, scaler: LossScaler | None = None):
+        super().__init__(device)
+        self.scaler = LossScaler() if scaler is None else scaler
+
+    def backward(self, loss: Tensor) -> None:
+        self.scaler.scale(loss).backward()
+
+    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        self.scaler.unscale(optimizer)
+
+    def step(self, optimizer: torch.optim.Optimizer) -> bool:
+        return self.scaler.step(optimizer)
+
+    def state_dict(self) -> dict:
+        return self.scaler.state_dict()
+
+    def load_state_dict(self, state: dict) -> None:
+        self.scaler.load_state_dict(state)
+
+
+class FP8(BF16Autocast):
+    """fp8 products in the hidden linear layers, forward (E4M3) and backward (E5M2 gradients); bf16 autocast elsewhere.
+
+    `engine="torch"` scales every tensor by its own largest magnitude and runs on CPUs and on GPUs from compute
+    capability 8.9. `engine="transformer_engine"` hands the same layers to NVIDIA's library, with its delayed scaling.
+    """
+
+    name = "fp8"
+
+    def __init__(self, device: torch.device | str = "cpu", *, engine: str = "torch"):
+        super().__init__(device)
+        self.engine = known("fp8 engine", engine, {"torch": "torch", "transformer_engine": "transformer_engine"})
+        if engine == "transformer_engine":
+            transformer_engine()  # say now that it is missing, not in the middle of a run
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        if self.device.type == "cuda" and torch.cuda.get_device_capability(self.device) < (8, 9):
+            name = torch.cuda.get_device_name(self.device)
+            raise RuntimeError(f"{name} has no fp8 units, which came with compute capability 8.9: take autocast.")
+        return use_float8(model) if self.engine == "torch" else use_transformer_engine(model)
+
+    @contextmanager
+    def forward(self):
+        with super().forward(), self._engine_context():
+            yield
+
+    def _engine_context(self):
+        if self.engine == "torch":
+            return nullcontext()
+        engine = transformer_engine()
+        if hasattr(engine, "autocast"):
+            return engine.autocast(enabled=True)
+        return engine.fp8_autocast(enabled=True)  # its name before version 2.8
+
+
+POLICIES = {policy.name: policy for policy in (Policy, TF32, BF16, BF16Autocast, FP16, FP8)}
+
+
+def precision(name: str, *, device: torch.device | str = "cpu", **options) -> Policy:
+    """Return the policy of a name: fp32, tf32, bf16, autocast, fp16 or fp8; another name raises ValueError.
+
+    `options` go to the policy: `scaler=` for fp16, `engine=` for fp8.
+    """
+    return known("precision policy", name, POLICIES)(device, **options)
+
+
+@contextmanager
+def _fp32_matmul(rounding: str):
+    """Let a GPU's fp32 matmuls use TF32 ("tf32") or not ("ieee"), and put back what was set before."""
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = rounding
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before

@@ -1,0 +1,95 @@
+import json
+
+import jsonschema
+import pytest
+import torch
+
+from benchmarks import gpu, gpu_stages
+from benchmarks.gpu_stages import STAGES, Run
+from cs336kit import measure
+from cs336kit.measure.recorded import RECORDS
+
+SCHEMA = json.loads((RECORDS / "schema.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def rehearsal(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("records")
+    status = gpu.main(["--device", "cpu", "--tiny", "--out", str(folder)])
+    (path,) = [p for p in folder.iterdir() if p.suffix == ".json"]
+    return status, json.loads(path.read_text())
+
+
+def test_every_stage_runs_and_fits_the_schema(rehearsal):
+    status, data = rehearsal
+    assert status == 0, data
+    jsonschema.validate(data, SCHEMA)
+    assert list(data["stages"]) == list(STAGES) and data["dry_run"] is True
+    for name, stage in data["stages"].items():
+        assert stage["rows"] or name == "overlap", name
+        assert all(
+            (row["repeats"] and row["measured"] > 0) or row["label"].endswith("temporaries") for row in stage["rows"]
+        )
+
+
+def test_skipped_things_are_named(rehearsal):
+    stages = rehearsal[1]["stages"]
+    assert stages["overlap"]["skipped"] == ["overlap: this run has no CUDA device"]
+    assert any(reason.startswith("tf32:") for reason in stages["products"]["skipped"])
+
+
+def test_saved_activations_are_predicted_to_the_byte(rehearsal):
+    rows = [r for r in rehearsal[1]["stages"]["memory"]["rows"] if r["label"] == "saved activations"]
+    assert len(rows) == 6 and all(row["measured"] == row["predicted"] for row in rows)
+
+
+def test_the_peak_of_a_step_is_predicted(rehearsal):
+    rows = [r for r in rehearsal[1]["stages"]["memory"]["rows"] if r["label"] == "peak of a step"]
+    assert len(rows) == 6 and all(row["measured"] == pytest.approx(row["predicted"], rel=0.01) for row in rows)
+
+
+def test_a_rehearsal_is_not_shown_in_a_lesson(rehearsal, tmp_path):
+    (tmp_path / "cpu.json").write_text(json.dumps(rehearsal[1]))
+    assert not measure.recorded("products", folder=tmp_path)
+
+
+def test_a_failing_stage_keeps_its_rows(monkeypatch, tmp_path, capsys):
+    def broken(run: Run):
+        yield gpu_stages.row("product", 1.0, "s")
+        raise ZeroDivisionError("on purpose")
+
+    monkeypatch.setitem(STAGES, "products", broken)
+    assert gpu.main(["products", "--device", "cpu", "--tiny", "--out", str(tmp_path)]) == 1
+    stage = json.loads((tmp_path / "cpu.json").read_text())["stages"]["products"]
+    assert len(stage["rows"]) == 1 and "ZeroDivisionError: on purpose" in stage["skipped"][0]
+    assert "skipped the rest of 'products' failed" in capsys.readouterr().out
+
+
+def test_a_stage_of_two_words_needs_no_quotes(monkeypatch, tmp_path):
+    monkeypatch.setitem(STAGES, "training step", lambda run: iter([gpu_stages.row("step", 1.0, "s")]))
+    assert gpu.main(["training-step", "--device", "cpu", "--tiny", "--out", str(tmp_path)]) == 0
+    assert list(json.loads((tmp_path / "cpu.json").read_text())["stages"]) == ["training step"]
+
+
+def test_time_is_up(tmp_path, capsys):
+    assert gpu.main(["products", "--device", "cpu", "--tiny", "--out", str(tmp_path), "--minutes", "-1"]) == 0
+    assert "not started, time is up: 'products'" in capsys.readouterr().out and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--device", "cpu", "--tiny"], "may not write among the records"),
+        (["produce", "--device", "cpu", "--tiny", "--out", "x"], "unknown stage 'produce'"),
+        (["--device", "gpu", "--out", "x"], "is not a device"),
+    ],
+)
+def test_wrong_questions_are_sentences(arguments, message, capsys):
+    assert gpu.main(arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
+def test_without_a_gpu_it_says_so(capsys):
+    assert gpu.main([]) == 2
+    assert "has no CUDA device" in capsys.readouterr().err

@@ -1,0 +1,357 @@
+import json
+import os
+import pickle
+import random
+import subprocess
+import sys
+import textwrap
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from cs336kit import lm
+from cs336kit.lm import Batches, CheckpointError, checkpoint_bytes, load_checkpoint, save_checkpoint, seed_everything
+
+V = 17
+
+
+class Net(nn.Module):
+    def __init__(self, width=16):
+        super().__init__()
+        self.embedding = nn.Embedding(V, width)
+        self.dropout = nn.Dropout(0.2)
+        self.hidden = nn.Linear(width, width)
+        self.norm = nn.BatchNorm1d(width)  # its running statistics are buffers, which a checkpoint must hold too
+        self.head = nn.Linear(width, V, bias=False)
+
+    def forward(self, x):
+        h = self.dropout(torch.relu(self.hidden(self.embedding(x))))
+        h = h + 0.1 * random.random() + 0.1 * float(np.random.rand())  # draws from every global stream
+        return self.head(self.norm(h.transpose(1, 2)).transpose(1, 2))
+
+
+OPTIMIZERS = {
+    "SGD": lambda p: lm.SGD(p, lr=0.1),
+    "Momentum": lambda p: lm.Momentum(p, lr=0.1),
+    "AdaGrad": lambda p: lm.AdaGrad(p, lr=0.1),
+    "RMSProp": lambda p: lm.RMSProp(p, lr=0.01),
+    "Adam": lambda p: lm.Adam(p, lr=0.01),
+    "AdamW": lambda p: lm.AdamW(p, lr=0.01, weight_decay=0.1),
+    "torch SGD": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
+    "torch AdamW": lambda p: torch.optim.AdamW(p, lr=0.01, amsgrad=True),
+    "torch NAdam": lambda p: torch.optim.NAdam(p, lr=0.01),
+    "torch RMSprop": lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.9, centered=True),
+    "torch Adafactor": lambda p: torch.optim.Adafactor(p, lr=0.01),
+}
+
+
+def new_run(optimizer="AdamW", *, seed=0, width=16, policy="fp32"):
+    seed_everything(seed)
+    policy = lm.precision(policy)
+    model = policy.prepare(Net(width))
+    batches = Batches(np.arange(500) * 7 % V, batch=4, sequence=8, seed=seed)
+    return {"model": model, "optimizer": OPTIMIZERS[optimizer](model.parameters()), "data": batches, "policy": policy}
+
+
+def advance(run, steps, first_step=0):
+    schedule = lambda step: 0.01 / (1 + step)  # noqa: E731
+    history = lm.train(
+        run["model"],
+        run["optimizer"],
+        run["data"],
+        steps=steps,
+        first_step=first_step,
+        schedule=schedule,
+        policy=run["policy"],
+    )
+    return history.losses
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_twenty_and_twenty_equal_forty(tmp_path, name):
+    straight = new_run(name)
+    losses = advance(straight, 40)
+    first = new_run(name)
+    before = advance(first, 20)
+    save_checkpoint(tmp_path / "c.pt", step=20, **first)
+    second = new_run(name, seed=123)
+    restored = load_checkpoint(tmp_path / "c.pt", **second)
+    assert restored == {"step": 20, "extra": None}
+    assert before + advance(second, 20, first_step=restored["step"]) == losses
+    for a, b in zip(straight["model"].state_dict().values(), second["model"].state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("policy", ["autocast", "fp16", "fp8"])
+def test_resuming_in_other_precisions(tmp_path, policy):
+    losses = advance(new_run(policy=policy), 6)
+    first = new_run(policy=policy)
+    before = advance(first, 3)
+    save_checkpoint(tmp_path / "c.pt", step=3, **first)
+    second = new_run(policy=policy, seed=5)
+    assert before + advance(second, 3, first_step=load_checkpoint(tmp_path / "c.pt", **second)["step"]) == losses
+
+
+def test_each_part_matters(tmp_path):
+    """Leaving any one part out changes the losses that follow."""
+    losses = advance(new_run(), 8)
+    first = new_run()
+    advance(first, 4)
+    save_checkpoint(tmp_path / "c.pt", step=4, **first)
+    for left_out in ("model", "optimizer", "data", "rng", None):
+        second = new_run(seed=3)
+        parts = {name: part for name, part in second.items() if name != left_out}
+        load_checkpoint(tmp_path / "c.pt", restore_rng=left_out != "rng", **parts)
+        assert (advance(second, 4, first_step=4) == losses[4:]) == (left_out is None), left_out
+
+
+def test_the_size_is_tensors_and_a_named_overhead(tmp_path):
+    run = new_run("AdamW")
+    advance(run, 1)
+    path = save_checkpoint(tmp_path / "c.pt", step=1, **run)
+    parameters = list(run["model"].parameters())
+    count, tensors = sum(p.numel() for p in parameters), len(parameters)
+    buffers = sum(b.numel() * b.element_size() for b in run["model"].buffers())
+    generators = 2 * torch.get_rng_state().numel() + 8 * (len(random.getstate()[1]) + 624)
+    sizes = checkpoint_bytes(path)
+    assert sizes["tensor data"] == 4 * count + (8 * count + 4 * tensors) + buffers + generators
+    assert sizes.total == os.path.getsize(path)
+    assert sizes["zip records and padding"] < 300 * len(zipfile.ZipFile(path).namelist())
+
+
+def test_the_last_k_stay(tmp_path):
+    model = nn.Linear(1, 1)
+    for step in range(6):
+        save_checkpoint(tmp_path / "c.pt", model=model, step=step, keep=3)
+    steps = {file.name: load_checkpoint(file, restore_rng=False)["step"] for file in tmp_path.iterdir()}
+    assert steps == {"c.pt": 5, "c.pt.1": 4, "c.pt.2": 3}
+
+
+def test_file_then_rename_then_folder_are_flushed(tmp_path, monkeypatch):
+    events, fsync, replace = [], os.fsync, os.replace
+
+    def spy_fsync(descriptor):
+        events.append("folder" if os.path.isdir(f"/proc/self/fd/{descriptor}") else "file")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", spy_fsync)
+    monkeypatch.setattr(os, "replace", lambda a, b: (events.append("rename"), replace(a, b))[1])
+    save_checkpoint(tmp_path / "c.pt", model=nn.Linear(1, 1))
+    assert events == ["file", "rename", "folder"]
+
+
+class Malicious:
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return os.mkdir, (self.marker,)
+
+
+@pytest.mark.parametrize("kind", ["torch", "pickle", "inside a checkpoint"])
+def test_loading_runs_no_code(tmp_path, kind):
+    path, marker, model = tmp_path / "evil.pt", tmp_path / "executed", nn.Linear(1, 1)
+    if kind == "pickle":
+        path.write_bytes(pickle.dumps(Malicious(str(marker))))
+    elif kind == "torch":
+        torch.save(Malicious(str(marker)), path)
+    else:
+        save_checkpoint(path, model=model)
+        content = torch.load(path)
+        torch.save({**content, "extra": {"note": Malicious(str(marker))}}, path)
+    with pytest.raises(CheckpointError, match="refused"):
+        load_checkpoint(path, model=model)
+    assert not marker.exists()
+    torch.load(path, weights_only=False) if kind != "pickle" else pickle.loads(path.read_bytes())
+    assert marker.exists()  # the file was truly malicious
+
+
+def test_keys_and_shapes_that_do_not_fit_are_listed_and_nothing_is_loaded(tmp_path):
+    run = new_run()
+    advance(run, 1)
+    save_checkpoint(tmp_path / "c.pt", **run)
+    other = new_run(width=8)
+    other["model"].extra = nn.Linear(2, 2, bias=False)
+    del other["model"].head
+    before = {name: value.clone() for name, value in other["model"].state_dict().items()}
+    with pytest.raises(CheckpointError) as caught:
+        load_checkpoint(tmp_path / "c.pt", **other)
+    message = str(caught.value)
+    assert "extra.weight is missing in the file" in message
+    assert "head.weight is in the file and not in the model" in message
+    assert "hidden.weight has shape (16, 16) in the file and (8, 8) in the model" in message
+    assert all(torch.equal(before[name], value) for name, value in other["model"].state_dict().items())
+
+
+def test_an_optimizer_that_does_not_fit(tmp_path):
+    run = new_run()
+    advance(run, 1)
+    save_checkpoint(tmp_path / "c.pt", model=run["model"], optimizer=run["optimizer"])
+    two_groups = lm.AdamW([{"params": [p]} for p in list(run["model"].parameters())[:2]], lr=0.1)
+    with pytest.raises(CheckpointError, match=r"groups of \[1, 1\] parameters, the file of \[6\]"):
+        load_checkpoint(tmp_path / "c.pt", optimizer=two_groups)
+    reordered = lm.AdamW(list(run["model"].parameters())[::-1], lr=0.1)
+    with pytest.raises(CheckpointError, match="optimizer state exp_avg of parameter 1 has shape"):
+        load_checkpoint(tmp_path / "c.pt", optimizer=reordered)
+    save_checkpoint(tmp_path / "m.pt", model=run["model"])
+    with pytest.raises(CheckpointError, match="holds no optimizer state"):
+        load_checkpoint(tmp_path / "m.pt", optimizer=run["optimizer"])
+
+
+def test_the_state_of_another_optimizer_is_refused(tmp_path):
+    run = new_run("Momentum")
+    advance(run, 1)
+    save_checkpoint(tmp_path / "c.pt", **run)
+    other = new_run("AdamW")
+    with pytest.raises(CheckpointError, match="the optimizer is AdamW, and the file holds the state of Momentum"):
+        load_checkpoint(tmp_path / "c.pt", **other)
+    advance(other, 1)  # nothing was loaded: it still steps
+
+
+def test_a_file_of_the_right_format_with_other_content(tmp_path):
+    model, path = nn.Linear(2, 2), tmp_path / "c.pt"
+    content = torch.load(save_checkpoint(path, model=model))
+    torch.save({name: part for name, part in content.items() if name not in ("rng", "model")}, path)
+    with pytest.raises(CheckpointError, match="it lacks model, rng"):
+        load_checkpoint(path, model=model)
+    torch.save({**content, "model": {"weight": 1, "bias": content["model"]["bias"]}}, path)
+    with pytest.raises(CheckpointError, match="weight is no tensor in the file"):
+        load_checkpoint(path, model=model)
+
+
+def test_damaged_foreign_and_absent_files(tmp_path):
+    path = save_checkpoint(tmp_path / "c.pt", model=nn.Linear(30, 30))
+    whole = path.read_bytes()
+    for size in (0, 1, 100, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(CheckpointError):
+            load_checkpoint(path)
+    torch.save({"some": 1}, path)
+    with pytest.raises(CheckpointError, match="not a checkpoint of save_checkpoint"):
+        load_checkpoint(path)
+    with pytest.raises(FileNotFoundError):
+        load_checkpoint(tmp_path / "absent.pt")
+
+
+def test_every_flipped_bit_of_the_tensors_is_found(tmp_path):
+    path = save_checkpoint(tmp_path / "c.pt", model=nn.Linear(8, 8))
+    whole = path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        tensor = next(entry for entry in archive.infolist() if entry.filename.endswith("/data/0"))
+        data = archive.read(tensor)
+    start = whole.index(data)
+    for position in range(start, start + len(data), 7):
+        harmed = bytearray(whole)
+        harmed[position] ^= 1 << position % 8
+        path.write_bytes(harmed)
+        with pytest.raises(CheckpointError, match="checksum of its part .*/data/0 is wrong"):
+            load_checkpoint(path)
+
+
+def test_what_could_not_be_read_back_is_not_written(tmp_path):
+    model = nn.Linear(1, 1)
+    save_checkpoint(tmp_path / "c.pt", model=model, step=1, extra={"loss": 1.5, "names": ["a"], "t": torch.ones(1)})
+    with pytest.raises(CheckpointError, match=r"\['extra'\]\['loss'\] is a numpy.float64"):
+        save_checkpoint(tmp_path / "c.pt", model=model, step=2, extra={"loss": np.float64(1.5)})
+    assert load_checkpoint(tmp_path / "c.pt")["step"] == 1
+    with pytest.raises(ValueError, match="keep"):
+        save_checkpoint(tmp_path / "c.pt", model=model, keep=0)
+
+
+def run_script(script, *arguments):
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)],
+        capture_output=True, text=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_full_disk_is_a_clear_error_and_loses_nothing(tmp_path):
+    """A limit on the size of files stands in for a disk that is full."""
+    result = run_script(
+        """
+        import json, resource, sys
+        from torch import nn
+        from cs336kit.lm import load_checkpoint, save_checkpoint
+        path, model = sys.argv[1], nn.Linear(300, 300)
+        save_checkpoint(path, model=model, step=1)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        try:
+            save_checkpoint(path, model=model, step=2)
+        except OSError as error:
+            print(json.dumps([str(error), load_checkpoint(path, model=model)["step"]]))
+        """,
+        tmp_path / "c.pt",
+    )
+    assert "could not be written: File too large after 100,000 bytes" in result[0] and "Free space" in result[0]
+    assert result[1] == 1 and os.listdir(tmp_path) == ["c.pt"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_two_hundred_kills_never_lose_the_last_good_checkpoint(tmp_path):
+    """One process imports torch and forks a saver 200 times; each saver is killed at a random moment of its saving.
+
+    The saver reports every step that it has saved. Afterwards the file must load, hold that step or the one after,
+    and hold the weights of its step.
+    """
+    result = run_script(
+        """
+        import json, os, random, select, signal, sys, time
+        import torch
+        from torch import nn
+        from cs336kit.lm import load_checkpoint, save_checkpoint
+        path, draw, model = sys.argv[1], random.Random(0), nn.Linear(100, 100)
+
+        def fill(step):
+            with torch.no_grad():
+                model.weight.fill_(step)
+
+        def save(step):
+            fill(step)
+            save_checkpoint(path, model=model, step=step, keep=2)
+
+        start = time.perf_counter()
+        for step in range(1, 21):
+            save(step)
+        duration = (time.perf_counter() - start) / 20
+        kills = during = lost = torn = 0
+        for _ in range(200):
+            first = load_checkpoint(path, restore_rng=False)["step"] + 1
+            reader, writer = os.pipe()
+            child = os.fork()
+            if child == 0:
+                os.close(reader)
+                for step in range(first, first + 10**6):
+                    os.write(writer, step.to_bytes(4, "big"))  # "I begin to save this step"
+                    save(step)
+                    os.write(writer, (0).to_bytes(4, "big"))  # "it is saved"
+            os.close(writer)
+            os.read(reader, 4)  # it has begun
+            time.sleep(draw.random() * 1.5 * duration)
+            os.kill(child, signal.SIGKILL)
+            _, status = os.waitpid(child, 0)
+            kills += os.WIFSIGNALED(status)
+            words, said = [first], b""
+            while part := os.read(reader, 65536):
+                said += part
+            os.close(reader)
+            words += [int.from_bytes(said[i : i + 4], "big") for i in range(0, len(said), 4)]
+            begun = max(words)
+            saved = begun if words[-1] == 0 else begun - 1
+            during += words[-1] != 0
+            loaded = load_checkpoint(path, model=model, restore_rng=False)["step"]
+            lost += loaded not in (saved, begun)
+            torn += not bool((model.weight == loaded).all())
+            load_checkpoint(path + ".1", restore_rng=False)
+        print(json.dumps([kills, during, lost, torn]))
+        """,
+        tmp_path / "c.pt",
+    )
+    kills, during, lost, torn = result
+    assert (kills, lost, torn) == (200, 0, 0)
+    assert during > 100  # most of the kills hit in the middle of a save

@@ -1,0 +1,174 @@
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.autograd.graph import saved_tensors_hooks
+
+from cs336kit import lm, predict
+
+PAPER = predict.TransformerConfig(layers=2, d_model=16, heads=4, vocab=31, context=12)
+LLAMA = predict.TransformerConfig(
+    layers=2, d_model=16, heads=4, kv_heads=2, d_ff=24, vocab=31, context=12, mlp="swiglu", norm="rmsnorm",
+    positions="rope", bias="none", tied_head=False,
+)  # fmt: skip
+CONFIGS = [
+    PAPER,
+    LLAMA,
+    replace(LLAMA, bias="qkv", tied_head=True),
+    replace(LLAMA, kv_heads=1, head_dim=6, window=3),
+    replace(LLAMA, experts=4, experts_per_token=2, bias="all"),
+    replace(PAPER, experts=3, experts_per_token=1, norm_bias=False, tied_head=False, positions="none"),
+    replace(PAPER, positions="rope", norms_per_block=1, bias="none", kv_heads=1),
+    replace(PAPER, norm="rmsnorm", norm_bias=False, mlp="swiglu", d_ff=20),
+]
+
+
+def tokens(config=PAPER, batch=2, length=None, seed=0):
+    return torch.randint(config.vocab, (batch, length or config.context), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_every_configuration_has_its_predicted_parameters(config):
+    model = lm.DecoderOnly(config)
+    assert sum(p.numel() for p in model.parameters()) == predict.parameters(config).total
+    assert model(tokens(config)).shape == (2, 12, 31)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_both_attention_methods_and_checkpointing_give_the_same_gradients(config):
+    x, results = tokens(config), []
+    for options in ({}, {"attention": "sdpa"}, {"checkpointing": True}):
+        torch.manual_seed(0)
+        model = lm.DecoderOnly(config, **options).double()
+        model(x).square().sum().backward()
+        results.append([p.grad for p in model.parameters()])
+    for other in results[1:]:
+        torch.testing.assert_close(results[0], other)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_logits_do_not_depend_on_later_tokens(config):
+    model, x = lm.DecoderOnly(config), tokens(config)
+    changed = x.clone()
+    changed[:, 7:] = (changed[:, 7:] + 1) % config.vocab
+    before, after = model(x), model(changed)
+    torch.testing.assert_close(before[:, :7], after[:, :7])
+    assert not torch.allclose(before[:, 7:], after[:, 7:])
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_a_cache_changes_nothing(config):
+    model, x = lm.DecoderOnly(config).double(), tokens(config)
+    cache = lm.KVCache(config)
+    parts = [model(x[:, start:stop], cache=cache) for start, stop in [(0, 5), (5, 6), (6, 9), (9, 10)]]
+    torch.testing.assert_close(torch.cat(parts, dim=1), model(x[:, :10]))
+    length = min(10, config.window or 10)
+    shape = (2, config.kv_heads, length, config.head_dim)
+    assert [t.shape for t in cache.tensors()] == [shape] * (2 * config.layers)
+
+
+def test_the_block_is_two_residuals_from_their_own_input():
+    block = lm.DecoderOnly(PAPER).blocks[0]
+    x = torch.randn(2, 5, 16)
+    z = x + block.attention(F.layer_norm(x, (16,)))
+    torch.testing.assert_close(block(x), z + block.mlp(F.layer_norm(z, (16,))))
+    torch.nn.init.zeros_(block.attention.output.weight)
+    torch.nn.init.zeros_(block.mlp.down.weight)
+    assert torch.equal(block(x), x)
+
+
+def test_a_tied_head_is_one_parameter():
+    tied, free = lm.DecoderOnly(PAPER), lm.DecoderOnly(replace(PAPER, tied_head=False))
+    assert tied.head.weight is tied.embedding.weight
+    assert len(list(free.parameters())) == len(list(tied.parameters())) + 1
+
+
+def test_a_new_model_knows_nothing():
+    torch.manual_seed(0)
+    x = tokens(length=12, batch=50)
+    loss = lm.cross_entropy(lm.DecoderOnly(PAPER)(x), x)
+    assert loss.item() == pytest.approx(torch.tensor(31.0).log().item(), abs=0.1)
+
+
+def test_dropout_only_in_training():
+    model = lm.DecoderOnly(replace(PAPER, dropout=0.3))
+    assert not torch.equal(model(tokens()), model(tokens()))
+    model.eval()
+    assert torch.equal(model(tokens()), model(tokens()))
+
+
+def test_more_positions_than_the_context_are_refused():
+    with pytest.raises(ValueError, match="13 positions are more than the model's context of 12"):
+        lm.DecoderOnly(PAPER)(tokens(length=13))
+    cache, model = lm.KVCache(PAPER), lm.DecoderOnly(PAPER)
+    model(tokens(), cache=cache)
+    with pytest.raises(ValueError, match="13 positions"):
+        model(tokens(length=1), cache=cache)
+
+
+def saved_bytes(model, x):
+    known = {t.untyped_storage()._cdata for t in [*model.parameters(), *model.buffers(), x]}
+    storages = {}
+
+    def pack(tensor):
+        storages[tensor.untyped_storage()._cdata] = tensor.untyped_storage()
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        logits = model(x)
+    assert logits.requires_grad
+    return sum(storage.nbytes() for key, storage in storages.items() if key not in known)
+
+
+@pytest.mark.parametrize("d", [0, 1])
+def test_the_paper_block_keeps_what_the_formula_says(d):
+    B, S, D, A, E, L = 2, 12, 16, 4, 4, 2
+    model, x = lm.DecoderOnly(replace(PAPER, dropout=0.1 * d)), tokens()
+    block = 4 * B * S * D * (8 + 2 * E + 2 * d) + 4 * A * B * S * S * (1 + 2 * d) + 16 * B * S
+    final_norm, head = 4 * B * S * D + 8 * B * S, 4 * B * S * D
+    assert saved_bytes(model, x) == L * block + final_norm + head
+    checkpointed = lm.DecoderOnly(replace(PAPER, dropout=0.1 * d), checkpointing=True)
+    assert saved_bytes(checkpointed, x) == L * 4 * B * S * D + final_norm + head
+
+
+def test_in_eval_mode_without_gradients_nothing_is_recomputed():
+    model = lm.DecoderOnly(PAPER, checkpointing=True)
+    with torch.no_grad():
+        assert not model(tokens()).requires_grad
+
+
+@pytest.mark.parametrize("config", [PAPER, LLAMA])
+def test_it_learns_a_sequence_by_heart(config):
+    torch.manual_seed(0)
+    model, x = lm.DecoderOnly(config), tokens(config)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(60):
+        loss = lm.cross_entropy(model(x[:, :-1]), x[:, 1:])
+        optimizer.zero_grad()
+        loss.backward()
+        lm.clip_gradients(model.parameters(), max_norm=1.0)
+        optimizer.step()
+    assert loss < 0.3
+
+
+@pytest.mark.parametrize("config", [PAPER, LLAMA])
+def test_it_compiles_as_one_graph(config):
+    model, x = lm.DecoderOnly(config, attention="sdpa"), tokens(config)
+    compiled = torch.compile(lambda ids: lm.cross_entropy(model(ids), ids), backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), lm.cross_entropy(model(x), x))
+    torch._dynamo.reset()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and there is none")
+@pytest.mark.parametrize("config", CONFIGS)
+def test_cuda_gives_the_same_logits_and_text(config):
+    model, x = lm.DecoderOnly(config).double(), tokens(config)
+    expected, text = model(x), lm.generate(model, x[:, :4], new_tokens=6)
+    model.cuda()
+    for attention in ("eager", "sdpa"):
+        for block in model.blocks:
+            block.attention.method = attention
+        torch.testing.assert_close(model(x.cuda()).cpu(), expected)
+        assert torch.equal(lm.generate(model, x[:, :4].cuda(), new_tokens=6).cpu(), text)

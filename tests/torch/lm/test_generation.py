@@ -1,0 +1,63 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from cs336kit import lm, predict
+
+PAPER = predict.TransformerConfig(layers=2, d_model=16, heads=4, vocab=31, context=24)
+LLAMA = replace(
+    PAPER, kv_heads=2, d_ff=24, mlp="swiglu", norm="rmsnorm", norm_bias=False, positions="rope", bias="none"
+)  # fmt: skip
+
+
+def model_of(config):
+    torch.manual_seed(0)
+    model = lm.DecoderOnly(config).double()
+    # Larger weights than a new model has, so that its choices are not all the same token.
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return model
+
+
+@pytest.mark.parametrize("config", [PAPER, LLAMA, replace(LLAMA, window=4), replace(PAPER, dropout=0.5)])
+@pytest.mark.parametrize("options", [{}, {"temperature": 1.3}, {"temperature": 0.7, "top_k": 5}])
+def test_with_and_without_a_cache_the_tokens_are_the_same(config, options):
+    model, prompt = model_of(config), torch.randint(31, (3, 4))
+    texts = [
+        lm.generate(model, prompt, new_tokens=21, cache=cache, generator=torch.Generator().manual_seed(1), **options)
+        for cache in (True, False)
+    ]
+    assert torch.equal(*texts)
+    assert texts[0].shape == (3, 25)
+    assert torch.equal(texts[0][:, :4], prompt)
+    assert len(texts[0].unique()) > 5
+    assert model.training
+
+
+def test_greedy_takes_the_likeliest_each_time():
+    model, prompt = model_of(PAPER).eval(), torch.randint(31, (2, 4))
+    text = lm.generate(model, prompt, new_tokens=6)
+    assert torch.equal(model(text)[:, 3:-1].argmax(dim=-1), text[:, 4:])
+
+
+def test_sample_follows_the_distribution():
+    logits = torch.tensor([[0.0, 1.0, 2.0, -50.0]]).expand(20_000, 4)
+    generator = torch.Generator().manual_seed(0)
+    drawn = lm.sample(logits, temperature=2.0, generator=generator).flatten().bincount(minlength=4) / 20_000
+    torch.testing.assert_close(drawn, (logits[0] / 2).softmax(dim=0), atol=0.02, rtol=0)
+    best = lm.sample(logits, temperature=1.0, top_k=1, generator=generator)
+    assert torch.equal(best, logits.argmax(dim=-1, keepdim=True))
+
+
+def test_refuses():
+    model, prompt = model_of(PAPER), torch.zeros(1, 4, dtype=torch.long)
+    with pytest.raises(ValueError, match="4 tokens and 22 new ones need 25 positions, the model's context has 24"):
+        lm.generate(model, prompt, new_tokens=22)
+    with pytest.raises(ValueError, match="there is no token to continue"):
+        lm.generate(model, prompt[:, :0], new_tokens=2)
+    with pytest.raises(ValueError, match="new_tokens must be"):
+        lm.generate(model, prompt, new_tokens=0)
+    with pytest.raises(ValueError, match="temperature must be"):
+        lm.generate(model, prompt, new_tokens=1, temperature=-1)
+    assert model.training

@@ -1,0 +1,27 @@
+import random
+
+import numpy as np
+import torch
+
+from cs336kit.lm import seed_everything
+from cs336kit.lm.rng_state import rng_state, set_rng_state
+
+
+def draws():
+    return random.gauss(0, 1), float(np.random.randn()), torch.randn(3).tolist(), random.random(), torch.rand(1).item()
+
+
+def test_every_stream_goes_on_where_it_was():
+    seed_everything(5)
+    draws()  # leaves a half-used pair of normal numbers in Python's and NumPy's generators
+    state = rng_state()
+    expected = [draws() for _ in range(3)]
+    seed_everything(99)
+    set_rng_state(state)
+    assert [draws() for _ in range(3)] == expected
+
+
+def test_the_state_is_tensors_and_plain_values():
+    for name, value in rng_state().items():
+        parts = value if isinstance(value, list) else [value]
+        assert all(type(part) in (int, float, str, type(None), torch.Tensor) for part in parts), name

@@ -1,0 +1,85 @@
+import errno
+import os
+
+import pytest
+import torch
+
+from cs336kit.lm.whole_file import flush_folder, keep_older, save_beside
+
+
+def test_saving_beside_leaves_the_path_alone(tmp_path):
+    path = tmp_path / "c.pt"
+    path.write_bytes(b"old")
+    beside = save_beside({"x": torch.arange(3)}, path)
+    assert path.read_bytes() == b"old" and beside.parent == tmp_path
+    assert torch.load(beside)["x"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_a_failing_write_is_explained_and_cleaned_up(tmp_path, monkeypatch, number):
+    monkeypatch.setattr("cs336kit.lm.whole_file.open", _failing_open(number), raising=False)
+    with pytest.raises(OSError, match="could not be written: .* after [0-9,]+ bytes") as caught:
+        save_beside({"x": torch.zeros(100_000)}, tmp_path / "c.pt")
+    assert caught.value.errno == number
+    assert ("Free space" in str(caught.value)) == (number != errno.EIO)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_disk_that_reports_late_is_explained_too(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="could not be written: No space left .* Free space"):
+        save_beside({"x": torch.zeros(3)}, tmp_path / "c.pt")
+    assert os.listdir(tmp_path) == []
+
+
+def _failing_open(number):
+    class Full:
+        def __init__(self, path, *args, **options):
+            self.file = open(path, *args, **options)  # noqa: SIM115 (closed in __exit__)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exception):
+            self.file.close()
+
+        def write(self, data):
+            if self.file.tell() + len(data) > 50_000:
+                raise OSError(number, os.strerror(number))
+            return self.file.write(data)
+
+        def flush(self):
+            self.file.flush()
+
+    return Full
+
+
+def test_short_writes_are_continued(tmp_path, monkeypatch):
+    class Short(_failing_open(errno.ENOSPC)):
+        def write(self, data):
+            return self.file.write(data[:1000])
+
+        def fileno(self):
+            return self.file.fileno()
+
+    monkeypatch.setattr("cs336kit.lm.whole_file.open", Short, raising=False)
+    beside = save_beside(torch.arange(10_000), tmp_path / "c.pt")
+    assert torch.equal(torch.load(beside), torch.arange(10_000))
+
+
+def test_the_last_k_keep_their_order(tmp_path):
+    path = tmp_path / "c.pt"
+    for number in range(5):
+        keep_older(path, keep=3)
+        (tmp_path / "new").write_text(str(number))
+        os.replace(tmp_path / "new", path)
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"c.pt": "4", "c.pt.1": "3", "c.pt.2": "2"}
+
+
+def test_flush_folder(tmp_path):
+    flush_folder(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        flush_folder(tmp_path / "absent")

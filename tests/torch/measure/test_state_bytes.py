@@ -1,0 +1,42 @@
+import pytest
+import torch
+
+from cs336kit import measure
+from cs336kit.predict._common.breakdown import Breakdown
+
+
+def test_nothing_before_the_first_step_and_all_of_it_after():
+    parameter = torch.nn.Parameter(torch.ones(3, 5))
+    optimizer = torch.optim.Adam([parameter])
+    assert measure.state_bytes(optimizer) == Breakdown({}, unit="bytes")
+    parameter.grad = torch.ones(3, 5)
+    optimizer.step()
+    assert measure.state_bytes(optimizer) == Breakdown({"exp_avg": 60, "exp_avg_sq": 60, "step": 4}, unit="bytes")
+
+
+def test_a_parameter_without_gradient_costs_nothing():
+    used, unused = torch.nn.Parameter(torch.ones(4)), torch.nn.Parameter(torch.ones(100))
+    optimizer = torch.optim.Adam([used, unused])
+    used.grad = torch.ones(4)
+    optimizer.step()
+    assert measure.state_bytes(optimizer).total == 2 * 16 + 4
+
+
+def test_tensors_in_lists_count():
+    parameter = torch.nn.Parameter(torch.tensor([1.0, 2.0]))
+    optimizer = torch.optim.LBFGS([parameter], max_iter=3)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = (parameter**4).sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    state = optimizer.state[parameter]
+    assert measure.state_bytes(optimizer)["old_dirs"] == 8 * len(state["old_dirs"]) > 0
+
+
+def test_anything_else_is_refused():
+    with pytest.raises(ValueError, match=r"must be a torch.optim.Optimizer, got Linear"):
+        measure.state_bytes(torch.nn.Linear(2, 2))

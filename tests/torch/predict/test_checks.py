@@ -1,0 +1,90 @@
+import math
+
+import numpy
+import pytest
+
+from cs336kit.predict._common import checks
+
+NOT_NUMBERS = [True, False, "3", None, [1], 1j]
+NOT_FINITE = [math.nan, math.inf, -math.inf]
+
+
+@pytest.mark.parametrize("value", [*NOT_NUMBERS, *NOT_FINITE, 0, -1, 2.0, 2.5])
+def test_positive_int_refuses(value):
+    with pytest.raises(ValueError, match="batch must be a positive whole number"):
+        checks.positive_int("batch", value)
+
+
+def test_positive_int_accepts_python_and_numpy_integers():
+    assert checks.positive_int("batch", 3) == 3
+    assert type(checks.positive_int("batch", numpy.int32(3))) is int
+
+
+def test_a_whole_float_is_refused_with_advice():
+    with pytest.raises(ValueError, match=r"got 2\.0 of type float\. Write int\(batch\)"):
+        checks.positive_int("batch", 2.0)
+
+
+@pytest.mark.parametrize("value", [*NOT_NUMBERS, *NOT_FINITE, -1, 0.0])
+def test_non_negative_int_refuses(value):
+    with pytest.raises(ValueError, match="offset must be a whole number"):
+        checks.non_negative_int("offset", value)
+
+
+def test_non_negative_int_accepts_zero():
+    assert checks.non_negative_int("offset", 0) == 0
+
+
+@pytest.mark.parametrize("value", [*NOT_NUMBERS, *NOT_FINITE, 0, -0.5])
+def test_positive_number_refuses(value):
+    with pytest.raises(ValueError, match="tokens must be a finite number above 0"):
+        checks.positive_number("tokens", value)
+
+
+def test_positive_number_keeps_ints_exact():
+    assert type(checks.positive_number("tokens", 10**30)) is int
+    assert checks.positive_number("tokens", 15e12) == 15e12
+    assert type(checks.positive_number("tokens", numpy.float32(0.5))) is float
+
+
+@pytest.mark.parametrize("value", [*NOT_NUMBERS, *NOT_FINITE, 0, -1, 0.0, 2.5, -3.0])
+def test_count_refuses(value):
+    with pytest.raises(ValueError, match="parameters must be a positive whole number, such as"):
+        checks.count("parameters", value)
+
+
+def test_count_accepts_scientific_notation():
+    assert checks.count("parameters", 70e9) == 70 * 10**9
+    assert type(checks.count("parameters", 70e9)) is int
+
+
+@pytest.mark.parametrize("value", [*NOT_NUMBERS, *NOT_FINITE, 0, -0.1, 1.01, 50])
+def test_fraction_refuses(value):
+    with pytest.raises(ValueError, match="mfu must be a fraction above 0 and at most 1"):
+        checks.fraction("mfu", value)
+
+
+def test_fraction_names_the_percentage():
+    with pytest.raises(ValueError, match="If 50 is a percentage, divide it by 100"):
+        checks.fraction("mfu", 50)
+
+
+def test_fraction_accepts_its_ends():
+    assert checks.fraction("mfu", 1) == 1.0
+    assert checks.fraction("dropout", 0, zero=True) == 0.0
+
+
+def test_known_returns_the_entry():
+    assert checks.known("format", "bf16", {"fp32": 4, "bf16": 2}) == 2
+
+
+def test_known_lists_and_suggests():
+    with pytest.raises(ValueError) as error:
+        checks.known("format", "BF-16", {"fp32": 4, "bf16": 2})
+    assert str(error.value) == "unknown format 'BF-16'. Did you mean 'bf16'? Known: fp32, bf16."
+
+
+@pytest.mark.parametrize("name", [None, 7, [], {}, "zzz", ""])
+def test_known_refuses_anything_else(name):
+    with pytest.raises(ValueError, match="Known: fp32, bf16"):
+        checks.known("format", name, {"fp32": 4, "bf16": 2})
