@@ -1,11 +1,16 @@
 """Predict, measure, compare: the one table of the course, and the ledger that a lesson fills with it."""
 
 import math
+from collections.abc import Sequence
 
+from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.teach.numbers import UNITS, as_python, check_unit, text
 from cs336kit.teach.tables import Table
 
-_HEADERS = ("quantity", "predicted", "measured", "unit", "ratio")
+#: Where the second number comes from: torch's count of what ran or of its shapes, an instrument (a clock, an allocator,
+#: bytes read back), another formula, or a manufacturer.
+SOURCES = ("measured", "counted", "computed", "datasheet")
+_ABSENT = "–"
 _ledger: dict[tuple[str, str, str], tuple] = {}
 
 
@@ -23,22 +28,28 @@ class Comparison(Table):
         return {row[0]: row[-1] for row in self.rows}
 
 
-def compare(*rows, keep: bool = True) -> Comparison:
+def compare(*rows, how: str = "measured", total: str = "total", keep: bool = True) -> Comparison:
     """Set predictions beside measurements.
 
-    rows: ``(quantity, predicted, measured)`` or ``(quantity, predicted, measured, unit)``. Equal values are ``exact``;
-    otherwise the last column is measured ÷ predicted to four digits (``differs`` where there is no such number).
-    keep: also enter the rows in the lesson's ledger; False for values that differ from machine to machine.
+    rows: ``(quantity, predicted, measured)`` or ``(quantity, predicted, measured, unit)``; or two Breakdowns, predicted
+    and measured, which are compared component by component and in total. Equal values are ``exact``; otherwise the last
+    column is measured ÷ predicted (``differs`` where there is no such number, as where one side lacks a component).
+    how: one of SOURCES, the heading of the second number. total: what the last row of two Breakdowns is called.
+    keep: also enter the rows (of two Breakdowns the total) in the lesson's ledger; False for values that differ from
+    machine to machine.
 
-    Raises ValueError for a row of another length, an unknown unit, or GB beside GiB in one table.
+    Raises ValueError for a row of another length, an unknown unit, GB beside GiB in one table, or Breakdowns of two units.
     """
+    if how not in SOURCES:
+        raise ValueError(f"how={how!r} is not known: where does the second number come from? {', '.join(SOURCES)}")
     if not rows:
         raise ValueError("compare needs at least one row: (quantity, predicted, measured) or with a unit as the fourth")
-    rows = [_complete(row) for row in rows]
+    parts = any(isinstance(row, Breakdown) for row in rows)
+    rows = [(*row, how) for row in (_components(rows, total) if parts else map(_complete, rows))]
     table = _render(rows)
-    if keep:
-        for quantity, predicted, measured, unit in rows:
-            _ledger[quantity, text(predicted), unit] = (quantity, predicted, measured, unit)
+    for row in rows[-1:] if parts else rows:
+        if keep:
+            _ledger[row[0], text(row[1]), row[3]] = row
     return table
 
 
@@ -56,17 +67,32 @@ def _complete(row) -> tuple:
     return str(quantity), predicted, measured, check_unit(row[3] if len(row) == 4 else "")
 
 
-def _render(rows, mixed: bool = False) -> Comparison:
-    units = {unit for *_, unit in rows}
-    if not mixed and units & set(UNITS["decimal bytes"]) and units & set(UNITS["binary bytes"]):
+def _components(pair: Sequence, total: str) -> list[tuple]:
+    if len(pair) != 2 or not all(isinstance(side, Breakdown) for side in pair):
+        given = ", ".join(type(side).__name__ for side in pair)
+        raise ValueError(f"a Breakdown is compared with one other Breakdown, not in ({given}); give both, or rows")
+    predicted, measured = pair
+    if predicted.unit != measured.unit:
+        raise ValueError(f"{predicted.unit} cannot be compared with {measured.unit}: count both in one unit")
+    names = dict.fromkeys([*predicted, *measured])
+    rows = [(name, *(side.get(name, _ABSENT) for side in pair), predicted.unit) for name in names]
+    return [*rows, (total, predicted.total, measured.total, predicted.unit)]
+
+
+def _render(rows: Sequence[tuple], mixed: bool = False) -> Comparison:
+    quantities, predicted, measured, units, sources = zip(*rows, strict=True)
+    if not mixed and {*units} & {*UNITS["decimal bytes"]} and {*units} & {*UNITS["binary bytes"]}:
         raise ValueError(
-            f"one table mixes decimal and binary bytes ({', '.join(sorted(units))}): GB is 10**9 bytes and GiB 2**30; "
+            f"one table mixes decimal and binary bytes ({', '.join(sorted({*units}))}): GB is 10**9 bytes and GiB 2**30; "
             "choose one, or make two tables"
         )
-    cells = tuple((q, text(p), text(m), unit, _ratio(p, m)) for q, p, m, unit in rows)
-    if not units - {""}:
-        return Comparison(_HEADERS[:3] + _HEADERS[4:], tuple(c[:3] + c[4:] for c in cells), "<>>>")
-    return Comparison(_HEADERS, cells, "<>><>")
+    several = len({*sources}) > 1
+    columns = [("quantity", "<", quantities), ("predicted", ">", map(text, predicted))]
+    columns += [("found" if several else sources[0], ">", map(text, measured))]
+    columns += [("how", "<", sources)] if several else []
+    columns += [("unit", "<", units)] if any(units) else []
+    headers, align, cells = zip(*columns, ("ratio", ">", map(_ratio, predicted, measured)), strict=True)
+    return Comparison(headers, tuple(zip(*cells, strict=True)), "".join(align))
 
 
 def _ratio(predicted, measured) -> str:
@@ -75,9 +101,9 @@ def _ratio(predicted, measured) -> str:
     numbers = [value for value in (predicted, measured) if isinstance(value, (int, float)) and type(value) is not bool]
     if len(numbers) < 2 or predicted == 0 or not all(map(math.isfinite, numbers)):
         return "differs"
-    ratio = f"{measured / predicted:.4f}"
-    # 1.0000 would read as equal, and these two are not.
-    return ratio if ratio != "1.0000" else f"1{measured / predicted - 1:+.1e}"
+    # 1.0000 would read as equal, and these two are not: as many digits as show a difference.
+    written = (f"{measured / predicted:.{digits}f}" for digits in range(4, 17))
+    return next((ratio for ratio in written if float(ratio) != 1), "differs")
 
 
 def _equal(predicted, measured) -> bool:

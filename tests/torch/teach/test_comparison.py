@@ -4,6 +4,7 @@ import numpy
 import pytest
 import torch
 
+from cs336kit.predict import Breakdown
 from cs336kit.teach import compare, comparison, ledger
 
 
@@ -29,8 +30,17 @@ def test_text_is_aligned_and_deterministic():
     assert compare(*rows)._repr_html_() == compare(*rows)._repr_html_()
 
 
-def test_a_ratio_that_rounds_to_one_still_shows_the_difference():
-    assert compare(("p", 124_439_808, 124_439_809)).ratios["p"] == "1+8.0e-09"
+@pytest.mark.parametrize(
+    ("predicted", "measured", "ratio"),
+    [
+        (124_439_808, 124_439_809, "1.00000001"),
+        (100_000, 99_997, "0.99997"),
+        (10_000, 10_001, "1.0001"),
+        (2**60, 2**60 + 1, "differs"),  # closer than a float can say
+    ],
+)
+def test_a_ratio_near_one_has_the_digits_that_show_the_difference(predicted, measured, ratio):
+    assert compare(("p", predicted, measured)).ratios["p"] == ratio
 
 
 @pytest.mark.parametrize(
@@ -43,6 +53,9 @@ def test_a_ratio_that_rounds_to_one_still_shows_the_difference():
         (True, True, "exact"),
         (True, 1, "differs"),
         ((2, 3), torch.Size([2, 3]), "exact"),
+        ((2, 3), (2, 4), "differs"),
+        ((2, 3), (3, 3), "differs"),
+        ((2,), (2, 3), "differs"),
         ("bf16", "fp16", "differs"),
         (torch.float32, torch.float32, "exact"),
         (1.5, torch.tensor(1.5), "exact"),
@@ -87,3 +100,49 @@ def test_the_ledger_keeps_rows_once_and_in_order():
 def test_an_empty_ledger_says_what_to_do():
     with pytest.raises(ValueError, match="run the cells above"):
         ledger()
+
+
+def test_breakdowns_are_compared_by_component_and_in_total():
+    predicted = Breakdown({"norms": 10, "mlp": 40, "loss": 5}, unit="bytes")
+    measured = Breakdown({"mlp": 40, "norms": 11, "copies": 4}, unit="bytes")
+    table = compare(predicted, measured, how="counted")
+    assert table.headers == ("quantity", "predicted", "counted", "unit", "ratio")
+    assert table.rows == (
+        ("norms", "10", "11", "bytes", "1.1000"),
+        ("mlp", "40", "40", "bytes", "exact"),
+        ("loss", "5", "–", "bytes", "differs"),
+        ("copies", "–", "4", "bytes", "differs"),
+        ("total", "55", "55", "bytes", "exact"),
+    )
+    assert not table.exact and compare(predicted, predicted).exact
+
+
+def test_a_component_of_zero_that_one_side_lacks_is_not_exact():
+    assert (
+        compare(Breakdown({"a": 1, "b": 0}, unit="FLOPs"), Breakdown({"a": 1}, unit="FLOPs")).ratios["b"] == "differs"
+    )
+
+
+def test_only_the_named_total_of_breakdowns_enters_the_ledger():
+    parts = Breakdown({"norms": 10, "mlp": 40}, unit="bytes")
+    compare(parts, parts, total="kept for backward")
+    assert ledger().ratios == {"kept for backward": "exact"}
+
+
+def test_breakdowns_need_one_unit_and_one_another():
+    parts = Breakdown({"norms": 10}, unit="bytes")
+    with pytest.raises(ValueError, match="bytes cannot be compared with FLOPs"):
+        compare(parts, Breakdown({"norms": 10}, unit="FLOPs"))
+    for rows in ((parts,), (parts, 10), (parts, parts, parts), (("a", 1, 1), parts)):
+        with pytest.raises(ValueError, match="compared with one other Breakdown"):
+            compare(*rows)
+
+
+def test_the_heading_says_where_the_second_number_comes_from():
+    assert compare(("a", 1, 1), how="datasheet").headers == ("quantity", "predicted", "datasheet", "ratio")
+    assert ledger().headers == ("quantity", "predicted", "datasheet", "ratio")
+    compare(("b", 2.0, 2.5, "s"), how="counted")
+    assert ledger().headers == ("quantity", "predicted", "found", "how", "unit", "ratio")
+    assert [row[3] for row in ledger().rows] == ["datasheet", "counted"]
+    with pytest.raises(ValueError, match="how='guessed' is not known.*measured, counted"):
+        compare(("a", 1, 1), how="guessed")
