@@ -1,17 +1,19 @@
 """The house style, and `show`, the only way a figure leaves the kit."""
 
+import functools
 import html
 import io
 import re
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
 #: Okabe and Ito's colours (2008), ordered so that neighbours also differ in lightness when printed in grey.
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#56B4E9", "#D55E00", "#CC79A7", "#222222")
 #: A second mark beside colour for bars and areas.
 HATCHES = ("", "//", "||", "xx", "\\\\", "++", "--")
 
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _LINES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
 def _rc() -> dict:
@@ -39,7 +41,7 @@ def _rc() -> dict:
         "svg.hashsalt": "cs336kit",
         "svg.fonttype": "path",
         # Colour, line style and marker change together, so that no line depends on colour alone.
-        "axes.prop_cycle": cycler(color=COLORS) + cycler(linestyle=_LINES) + cycler(marker=_MARKERS),
+        "axes.prop_cycle": cycler(color=COLORS) + cycler(linestyle=_LINES) + cycler(marker=MARKERS),
     }
 
 
@@ -62,7 +64,7 @@ def axes(rows: int = 1, columns: int = 1, *, width: float = 8, height: float = 3
 class Figure:
     """A finished figure: its SVG and the sentence that says what it shows."""
 
-    svg: str = field()
+    svg: str
     alt: str
 
     def __repr__(self) -> str:
@@ -95,3 +97,14 @@ def show(figure, *, alt: str) -> Figure:
     svg = svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
     svg = re.sub(r"(<svg[^>]*>)", lambda m: f"{m[1]}\n <title>{html.escape(alt)}</title>", svg, count=1)
     return Figure("\n".join(line.rstrip() for line in svg.splitlines()) + "\n", alt)
+
+
+def described(draw: Callable[..., tuple]) -> Callable[..., Figure]:
+    """A figure's function of one that draws: returning (matplotlib figure, what it shows), the alt text unless `alt` is given."""
+
+    @functools.wraps(draw)
+    def figure(*data, alt: str | None = None, **options) -> Figure:
+        drawn, said = draw(*data, **options)
+        return show(drawn, alt=said[:1].upper() + said[1:] + "." if alt is None else alt)
+
+    return figure

@@ -1,0 +1,50 @@
+"""Loss curves, and how much of the data was drawn."""
+
+from collections.abc import Mapping, Sequence
+
+from cs336kit.teach.figures.primitives import Series, lines
+from cs336kit.teach.figures.style import axes, described
+
+
+def averaged(losses: Sequence[float], smooth: int, first_step: int = 0) -> tuple[list[float], list[float]]:
+    """The middles of runs of `smooth` steps, and the mean loss of each."""
+    means = [sum(losses[i : i + smooth]) / smooth for i in range(0, len(losses) - smooth + 1, smooth)]
+    return [first_step + i * smooth + (smooth + 1) / 2 for i in range(len(means))], means
+
+
+@described
+def loss_curves(
+    curves: Series,
+    *,
+    levels: Mapping[str, float] | None = None,
+    points: Mapping[str, Sequence[tuple[int, float]]] | None = None,
+    smooth: int = 1,
+    first_step: int = 0,
+):
+    """Losses (nats per token) over steps, one line each; `smooth` averages that many steps into one point.
+
+    levels: name → a loss to compare with, drawn as a thin horizontal line. points: name → (step, loss) pairs, such as
+    evaluations, drawn as single marks.
+    """
+    figure, ax = axes(height=4)
+    means = {name: averaged(losses, smooth, first_step) for name, losses in curves.items()}
+    single = {name: tuple(zip(*pairs, strict=True)) for name, pairs in (points or {}).items()}
+    labels = {"xlabel": "step", "ylabel": "loss (nats per token)"}
+    said = lines(ax, means, single, mark={"markersize": 9}, markersize=5, **labels)
+    for number, (name, level) in enumerate((levels or {}).items()):
+        ax.axhline(level, color="#555555", linewidth=1.2, linestyle=("--", ":", "-.")[number % 3])
+        ax.annotate(name, (1.01, level), xycoords=("axes fraction", "data"), va="center", fontsize=11)
+        said += f"; {name} is {level:.4g}"
+    ax.legend(loc="center right", bbox_to_anchor=(1, 0.7))
+    return figure, said
+
+
+@described
+def unseen_share(passes: Sequence[float], predicted: Sequence[float], measured: Sequence[float]):
+    """Share of tokens that no batch has held yet, over passes (tokens drawn ÷ tokens in the file)."""
+    figure, ax = axes()
+    labels = {"xlabel": "tokens drawn ÷ tokens in the file", "ylabel": "share never drawn", "legend": {}}
+    curve, dots = {"predicted, exp(−passes)": (passes, predicted)}, {"measured": (passes, measured)}
+    said = lines(ax, curve, dots, marker="", **labels)
+    ax.set_ylim(0, 1.02)
+    return figure, said

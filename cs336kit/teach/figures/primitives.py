@@ -1,0 +1,149 @@
+"""What figures are made of: bars, lines, number lines, cells of memory, timelines. Each returns what it drew, in words."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from cs336kit.teach.figures.style import COLORS, HATCHES, MARKERS
+
+#: Name → numbers, such as the heights of a line or of bars.
+Series = Mapping[str, Sequence[float]]
+#: Text that stands back and can still be read on white and on light grey.
+QUIET = "#555555"
+
+
+def listed(names: Sequence, values: Sequence, most: int = 8) -> str:
+    """Names with their values: all of them, or the first and how many follow; None is no value."""
+    pairs = [(name, value) for name, value in zip(names, values, strict=True) if value is not None]
+    more = f" and {len(pairs) - most} more" if len(pairs) > most else ""
+    return ", ".join(f"{name} {value:,.4g}" for name, value in pairs[:most]) + more
+
+
+def course(name: str, xs: Sequence[float], ys: Sequence[float]) -> str:
+    """Where a line begins and ends, and its extremes where they lie in between; NaN is no value."""
+    points = [(float(x), float(y)) for x, y in zip(xs, ys, strict=True) if y == y]
+    ends = points[:1] + points[1:][-1:]
+    words = f"{name} " + " to ".join(f"{y:,.4g} at {x:,.4g}" for x, y in ends)
+    for extreme, choose in (("highest", max), ("lowest", min)):
+        x, y = choose(points, key=lambda point: point[1])
+        inside = f"{y:,.4g}" not in [f"{end:,.4g}" for _, end in ends]
+        words += f", {extreme} {y:,.4g} at {x:,.4g}" if inside else ""
+    return words
+
+
+def over(xs: Sequence[float], series: Series) -> dict[str, tuple]:
+    """Series over the same places, as `lines` takes them."""
+    return {name: (xs, ys) for name, ys in series.items()}
+
+
+def lines(
+    ax, series: Mapping[str, tuple], points: Mapping[str, tuple] | None = None, *, xlabel: str = "", ylabel: str = "",
+    legend: Mapping | None = None, pair: tuple[str, str] = ("{}", "{}"), mark: Mapping | None = None, **look,
+) -> str:  # fmt: skip
+    """Lines, and points without a line: name → (xs, ys). `look` and `mark` go to ``ax.plot`` for lines and for points.
+
+    Points under the name of a line belong to it: they take its colour, and the line has no marks of its own.
+    pair: how the legend calls a line and its points; legend: where it stands, as ``ax.legend`` takes it.
+    """
+    said = [course(name, *drawn) for drawings in (series, points or {}) for name, drawn in drawings.items()]
+    rest = dict(points or {})
+    for number, (name, (xs, ys)) in enumerate(series.items()):
+        alone = name not in rest
+        (line,) = ax.plot(xs, ys, label=pair[0].format(name), **(look if alone else {"marker": "", **look}))
+        if not alone:
+            dots = {"color": line.get_color(), "marker": MARKERS[number % len(MARKERS)], **(mark or {})}
+            ax.plot(*rest.pop(name), linestyle="", label=pair[1].format(name), **dots)
+    for name, (xs, ys) in rest.items():
+        ax.plot(xs, ys, linestyle="", label=name, **(mark or {}))
+    return _labelled(ax, f"{ylabel} over {xlabel}", said, legend, xlabel=xlabel, ylabel=ylabel)
+
+
+def _labelled(ax, title: str, said: Sequence[str], legend: Mapping | None, **labels: str) -> str:
+    ax.set(**{axis: label for axis, label in labels.items() if label})
+    if legend is not None:
+        ax.legend(**legend)
+    return (f"{title}: " if any(labels.values()) else "") + "; ".join(said)
+
+
+def log_axis(ax, which: str, ticks: Sequence[float], *, base: int = 10, write: Callable | None = "{:,}".format):
+    """Make one axis logarithmic, with ticks at those of the given values that it shows. write: None for powers."""
+    getattr(ax, f"set_{which}scale")("log", base=base)
+    low, high = getattr(ax, f"get_{which}lim")()
+    shown = [tick for tick in ticks if low <= tick <= high]
+    getattr(ax, f"set_{which}ticks")(shown, write and [write(tick) for tick in shown])
+    ax.minorticks_off()
+
+
+def bars(
+    ax, places: Sequence, series: Mapping[str, Sequence[float | None]], *, label: str = "", legend: Mapping | None = None,
+    stacked: bool = False, flat: bool = False, size: float = 0.8, fill: float = 1.0, at: Sequence[float] | None = None,
+    written: Callable[[float], str] | None = None, text: Mapping | None = None, **look,
+) -> str:  # fmt: skip
+    """One bar for each name of `series` at each place, side by side or stacked; None leaves a bar out.
+
+    label: of the axis of values. flat: bars lie, the first place on top. size: of all bars of a place together; fill: the
+    part of it that they take. at: where the places are on an axis of numbers. written: what stands on a bar; `text` goes
+    to ``ax.bar_label``, `look` to ``ax.bar``.
+    """
+    thick = size if stacked else size / len(series)
+    along, draw = ("left", ax.barh) if flat else ("bottom", ax.bar)
+    base = [0.0] * len(places)
+    for number, (name, values) in enumerate(series.items()):
+        there = [(i, value) for i, value in enumerate(values) if value is not None]
+        shift = 0 if stacked else (number - (len(series) - 1) / 2) * thick
+        middles = [(at[i] if at else i) + shift for i, _ in there]
+        own = {"label": name, "color": COLORS[number % 7], "hatch": HATCHES[number % 7], "edgecolor": "white", **look}
+        starts = {along: [base[i] for i, _ in there]}
+        drawn = draw(middles, [value for _, value in there], thick * fill, **starts, **own)
+        if written:
+            ax.bar_label(drawn, [written(value) for _, value in there], **(text or {}))
+        for i, value in there if stacked else ():
+            base[i] += value
+    if at is None:
+        (ax.set_yticks if flat else ax.set_xticks)(range(len(places)), places)
+    if flat:
+        ax.invert_yaxis()
+    ax.grid(axis="y" if flat else "x", visible=False)
+    said = [f"{name}: {listed(places, values)}" for name, values in series.items()]
+    return _labelled(ax, label, said, legend, **{"xlabel" if flat else "ylabel": label})
+
+
+def number_line(ax, values: Series, limit: float) -> str:
+    """One line for each name, with a tick at each of its values from -limit to limit."""
+    for row, numbers in enumerate(values.values()):
+        inside = [x for x in numbers if abs(x) <= limit]
+        ax.hlines(row, -limit, limit, color="#bbbbbb", linewidth=1)
+        ax.vlines(inside, row - 0.3, row + 0.3, color=COLORS[row % len(COLORS)], linewidth=1.3)
+    ax.set_yticks(range(len(values)), [f"{name}\n{len(numbers)} values" for name, numbers in values.items()])
+    ax.set(ylim=(len(values) - 0.5, -0.5))
+    ax.grid(False)
+    counts = [sum(abs(x) <= limit for x in numbers) for numbers in values.values()]
+    return f"values within ±{limit:g}: {listed(list(values), counts)}"
+
+
+def cell(ax, x: float, y: float, value: object, row: int | None = 0, *, height: float = 1.0, **look):
+    """One element of memory around (x, y), in the colour of its row; None is an element that nobody reads.
+
+    look: goes to the rectangle instead of the light fill and the coloured edge.
+    """
+    from matplotlib.patches import Rectangle
+
+    color = "#bbbbbb" if row is None else COLORS[row % 6]
+    face = "#f4f4f4" if row is None else color + "40"
+    # The grey edge of a neighbour stays below.
+    look = look or {"facecolor": face, "edgecolor": color, "linewidth": 1.2, "zorder": 1 if row is None else 2}
+    ax.add_patch(Rectangle((x - 0.5, y - height / 2), 1, height, **look))
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85} if "hatch" in look else None
+    ink = {"fontsize": 9, "bbox": box} if box else {"fontsize": 12, "color": "#666666" if row is None else "#111111"}
+    ax.text(x, y, str(value), ha="center", va="center", **ink)
+
+
+def timeline(ax, spans: Sequence[tuple[str, object, float, float]], lanes: Mapping[str, tuple[float, int]]) -> str:
+    """Spans (lane, text, start, end) on lanes: lane → (height, number of its colour)."""
+    for lane, text, start, end in spans:
+        y, number = lanes[lane]
+        ax.barh(y, end - start, left=start, height=0.82, edgecolor="white", color=COLORS[number], hatch=HATCHES[number])
+        ink = "white" if number == 0 else "black"
+        ax.text((start + end) / 2, y, str(text), ha="center", va="center", fontsize=10, color=ink)
+    ax.grid(axis="y", visible=False)
+    busy = [sum(end - start for name, _, start, end in spans if name == lane) for lane in lanes]
+    last = max(end for *_, end in spans)
+    return f"{len(spans)} spans end at {last:,.4g}; busy are {listed(list(lanes), busy)}"

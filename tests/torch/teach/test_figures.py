@@ -1,0 +1,362 @@
+"""Every figure: the same bytes every time, described from its data, legible, and told apart without colour."""
+
+import inspect
+import math
+import re
+import xml.etree.ElementTree as ElementTree
+from itertools import combinations
+
+import numpy
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure as MatplotlibFigure
+from matplotlib.text import Text
+
+from cs336kit import measure, predict
+from cs336kit.lm import Scalar
+from cs336kit.measure.recorded import NoRecord, Row, Stage
+from cs336kit.teach import figures
+from cs336kit.teach.figures.graph import layout
+from cs336kit.teach.figures.lesson_06 import node_lines
+
+ALT = "One line that rises from one at the left to three at the right & stays <below> four."
+
+
+def fan_out():
+    y = Scalar(0.7, name="y")
+    loss = y.sin() + y.exp()
+    loss.backward()
+    return measure.graph(loss)
+
+
+def torch_graph():
+    w = torch.ones(3, requires_grad=True)
+    return measure.graph(((torch.ones(3) @ w) ** 2).sum(), names={"w": w})
+
+
+def costs():
+    net = predict.linear_net((8, 8, 8), batch=4)
+    again = predict.gradient_flops(net, frozen="x", checkpoint=[net])
+    return {"all": predict.gradient_flops(net), "data only": again}
+
+
+SLOW = predict.pipeline_timeline(3, copy_seconds=0.01, compute_seconds=0.02, overlap=False)
+FAST = predict.pipeline_timeline(3, copy_seconds=0.01, compute_seconds=0.02, overlap=True)
+FALLING = ([2.0**-n for n in range(21)],) * 3
+STEADY = ([1.0] * 21, [1.1] * 21, [0.1] * 21)
+LOSSES = {"fp32": [5.5, 4.0, 3.5, 3.2], "bf16": [5.5, 4.1, 3.5, 3.3]}
+VIEWS = [
+    ("x", (3, 4), (4, 1), 0),
+    ("x.T", (4, 3), (1, 4), 0),
+    ("x[:, 1]", (3,), (4,), 1),
+    ("windows", (2, 3), (0, 0), 4),
+]
+BLOCK = [("norm", "2×3×4", "8"), ("attention", "2×3×4", "80"), ("+", "2×3×4", ""), ("norm", "2×3×4", "8"),
+         ("MLP", "2×3×4", "160"), ("+", "2×3×4", "")]  # fmt: skip
+#: Name → (arguments, options), as small as shows everything that the figure can draw.
+DATA = {
+    "days_against_accelerators": (([512, 1024, 2048], {"0.5": [288.0, 144.0, 72.0], "0.3": [480.0, 240.0, 120.0]}),
+                                  {"mark": (1024, 144.0)}),
+    "largest_models": (([1, 8], {"sharded": [5e9, 40e9], "replicated": [5e9, 5e9]}), {"lines": {"GPT-3": 175e9}}),
+    "number_lines": (({"fp4": [-1.0, 0.0, 1.0, 9.0], "fp6": [0.0, 2.0]},), {"limit": 4}),
+    "ranges": (({"fp32": (-149, -126, 127, 23), "fp16": (-24, -14, 15, 10)},), {}),
+    "spacings": (([1.0, 2.0, 4.0], {"bf16": [0.1, 0.2, 0.4], "fp8": [0.2, 0.4, math.nan]}), {}),
+    "running_sums": (([1, 10, 100], {"fp32": [0.1, 1.0, 10.0], "bf16": [0.1, 1.0, 4.0]}), {}),
+    "strided": ((range(12), VIEWS), {}),
+    "masks": (([("causal", [[True, False], [True, True]]), ("all", [[True] * 2] * 2)],), {}),
+    "live_memory": (([("", 0), ("", 2**20), ("", 0)],), {"marks": [(1, "highest")]}),
+    "timelines": (([("one by one", SLOW), ("overlapped", FAST)],), {}),
+    "memory_order": (({"before": [(0, "0"), (1, "1")] * 4, "after": [(0, "0")] * 4 + [(1, "1")] * 4},),
+                     {"groups": {0: "head 0", 1: "head 1"}}),
+    "order_costs": (([64, 128], {"left": [1e3, 4e3], "right": [2e3, 4e3]}), {"xlabel": "sequence length"}),
+    "peaks": (([("A100", {"bf16": 1e14}), ("H100", {"bf16": 2e14, "fp8": 4e14})], ("bf16", "fp8")), {}),
+    "roofline": (([("add", 0.1, 1e11), ("product", 900.0, 5e14)],),
+                 {"peak_flops_per_second": 1e15, "bandwidth_bytes_per_second": 3e12, "ceilings": [("fp32", 6e13)]}),
+    "computation_graph": ((fan_out(),), {}),
+    "difference_errors": (([0.1, 0.01, 0.001], {"forward": [0.1, 0.01, 0.0], "central": [0.01, 1e-4, 1e-5]}),
+                          {"best": {"forward": 0.01, "central": 0.03}}),
+    "cost_bars": ((costs(),), {}),
+    "estimate_errors": (([512, 1024, 2048], {"6NP": [-1, -2, -4], "other": [3, 0, -3]}), {}),
+    "signal_through_layers": (({"up": {"plain": STEADY, "halved": FALLING}, "down": {"plain": STEADY, "halved": FALLING}},),
+                              {}),
+    "growth": (({"plain": (list(range(49)), list(range(49)))},), {"xlabel": "additions", "ylabel": "mean of squares"}),
+    "tails": (((0, 1, 2), {"normal": [500, 200], "cut": [700, 0]}), {}),
+    "step_sizes": (([1, 10, 100], {"corrected": ([1.0] * 100, [1.0] * 3), "plain": ([2.0] * 100, [3.0, 2.0, 1.0])}), {}),
+    "trajectories": (({name: [(-8.0, 2.0), (-4.0, -1.0), (0.0, 0.0)] for name in ("SGD", "Momentum", "Adam", "AdamW")},),
+                     {"curvatures": (1.0, 25.0)}),
+    "state_bars": (({"sgd": {"fp32": 0.0, "bf16": 0.0}, "adamw": {"fp32": 8.0, "bf16": 4.0}},), {}),
+    "loss_curves": ((LOSSES,), {"levels": {"ln 256": 5.5}, "points": {"held out": [(4, 3.1)]}, "smooth": 2}),
+    "unseen_share": (([0, 1, 2], [1, 0.37, 0.14], [1, 0.36, 0.13]), {}),
+    "saved_parts": (({"fp32": {"norms": 3, "mlp": 5}, "bf16": {"norms": 2, "mlp": 2}},), {"name": "kept bytes"}),
+    "saved_against_sequence": (([256, 512, 1024], {"eager": [2**30, 2**32, 2**34], "sdpa": [2**30, 2**31, 2**32]},
+                                {"eager": [(512, 2**32)]}), {}),
+    "step_course": (([0, 2**20, 2**21, 2**20, 0], [("forward", 2**20, 1), ("loss", 2**21, 2)]),
+                    {"peak": ("backward", 2**21), "labels": ("forward", "loss")}),
+    "loss_differences": ((LOSSES,), {"reference": "fp32", "tolerance": 0.1, "smooth": 2}),
+    "lost_updates": (({"bf16": [1.0] * 9, "fp32": range(9)},), {"every": 2}),
+    "loss_scale": (([8, 4, 4, 8], [1]), {}),
+    "magnitudes": ((range(-3, 0), {"before": [0.2, 0.5, 0.3], "after": [0.1, 0.1, 0.8]}), {"limits": {"fp16": -2}}),
+    "transformer_block": ((BLOCK,), {}),
+    "parameter_shares": (({"gpt2": {"MLP": 1, "head": 3}, "llama": {"MLP": 2, "head": 2}},), {}),
+    "attention_heads": (([("multi-head", 4, 4), ("grouped", 4, 2), ("multi-query", 4, 1)],), {}),
+}  # fmt: skip
+
+
+def draw(name, **more):
+    arguments, options = DATA[name]
+    return getattr(figures, name)(*arguments, **options, **more)
+
+
+def test_every_figure_is_drawn_here():
+    made = {name for name, made in inspect.getmembers(figures, inspect.isfunction) if hasattr(made, "__wrapped__")}
+    assert made == set(DATA)
+
+
+@pytest.fixture
+def canvas(monkeypatch):
+    """Draw a figure; returns its canvas and the texts that were drawn on it, all at their places."""
+
+    def show(make):
+        made, texts = [], {}
+        save, write = MatplotlibFigure.savefig, Text.draw
+        with monkeypatch.context() as patch:
+            patch.setattr(MatplotlibFigure, "savefig", lambda self, *a, **k: made.append(self) or save(self, *a, **k))
+            make()
+            patch.setattr(Text, "draw", lambda self, *a, **k: texts.update({self: 0}) or write(self, *a, **k))
+            drawn = FigureCanvasAgg(made[-1])
+            drawn.draw()
+        return drawn, [text for text in texts if text.get_visible() and text.get_text().strip()]
+
+    return show
+
+
+def overlaps(texts):
+    """Pairs of texts of which one covers more than a tenth of the other."""
+    for (a, x), (b, y) in combinations([(text.get_text(), text.get_window_extent()) for text in texts], 2):
+        wide, high = min(x.x1, y.x1) - max(x.x0, y.x0), min(x.y1, y.y1) - max(x.y0, y.y0)
+        if wide > 0 < high and wide * high > 0.1 * min(x.width * x.height, y.width * y.height):
+            yield a, b
+
+
+def pale(drawn, texts):
+    """Texts whose contrast with what lies below them is under 4.5 to 1 (WCAG 2.2, 1.4.3)."""
+    places = [text.get_window_extent() for text in texts]
+    for text in texts:
+        text.set_alpha(0)
+    drawn.draw()
+    pixels = numpy.asarray(drawn.buffer_rgba())[::-1, :, :3] / 255
+    for text, box in zip(texts, places, strict=True):
+        below = pixels[max(0, int(box.y0)) : int(box.y1) + 1, max(0, int(box.x0)) : int(box.x1) + 1].reshape(-1, 3)
+        own = text.get_bbox_patch()
+        ground = to_rgb(own.get_facecolor()) if own else numpy.median(below, axis=0)
+        dark, light = sorted(map(luminance, (to_rgb(text.get_color()), ground)))
+        if (light + 0.05) / (dark + 0.05) < 4.5:
+            yield text.get_text()
+
+
+def luminance(color):
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in color]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def grey(color):
+    red, green, blue = to_rgb(color)
+    return 0.299 * red + 0.587 * green + 0.114 * blue
+
+
+def alike(figure):
+    """Pairs in a legend that share hatch, dashes and marks and are about as light."""
+    for legend in [*figure.legends, *filter(None, (ax.get_legend() for ax in figure.axes))]:
+        looks = []
+        for handle in legend.legend_handles:
+            marks = [getattr(handle, f"get_{of}", str)() for of in ("hatch", "linestyle", "marker", "fillstyle")]
+            color = handle.get_color() if hasattr(handle, "get_color") else handle.get_facecolor()
+            looks.append((handle.get_label(), [*marks, getattr(handle, "_unscaled_dash_pattern", None)], grey(color)))
+        yield from ((a, b) for (a, x, p), (b, y, q) in combinations(looks, 2) if x == y and abs(p - q) < 0.08)
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_a_figure_is_the_same_every_time_and_small(name):
+    figure = draw(name)
+    assert figure.svg == draw(name).svg and len(figure.svg) < 150_000
+    assert not re.search(r"<dc:date>|Matplotlib v|\bnan\b|\binf\b", figure.svg)
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_alt_text_is_made_from_the_data_unless_it_is_given(name):
+    figure = draw(name)
+    assert len(figure.alt) >= 40 and figure.alt.endswith(".") and figure.alt[0] == figure.alt[0].upper()
+    root = ElementTree.fromstring(draw(name, alt=ALT).svg)
+    assert root.get("role") == "img" and root.get("aria-label") == root[0].text == ALT
+    with pytest.raises(ValueError, match="too short: say in a sentence"):
+        draw(name, alt="a figure")
+
+
+def words(data):
+    """Every string in the data."""
+    if isinstance(data, str):
+        yield data
+    elif isinstance(data, (dict, list, tuple)):
+        yield from (word for part in data for word in words(part))
+        yield from words(list(data.values())) if isinstance(data, dict) else ()
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_what_the_data_name_is_written_legibly(name, canvas):
+    drawn, texts = canvas(lambda: draw(name))
+    arguments, options = DATA[name]
+    written = " ".join(text.get_text() for text in texts)
+    assert [word for word in words([list(arguments), list(options.values())]) if word not in written] == []
+    assert list(overlaps(texts)) == list(pale(drawn, texts)) == list(alike(drawn.figure)) == []
+
+
+def test_the_checks_find_what_is_illegible(canvas):
+    def bad():
+        figure, ax = figures.axes()
+        ax.text(0.5, 0.5, "below", color="#999999")
+        ax.text(0.5, 0.51, "above")
+        ax.plot([0, 1], color="#777777", label="one")
+        ax.plot([1, 0], color="#787878", label="two", linestyle="-", marker="o")
+        ax.legend()
+        figures.show(figure, alt=ALT)
+
+    drawn, texts = canvas(bad)
+    assert list(overlaps(texts)) == [("below", "above")] and list(alike(drawn.figure)) == [("one", "two")]
+    assert list(pale(drawn, texts)) == ["below"]
+
+
+def test_neighbouring_colours_differ_in_grey():
+    assert all(abs(grey(a) - grey(b)) > 0.08 for a, b in zip(figures.COLORS, figures.COLORS[1:], strict=False))
+
+
+def test_the_bundle_carries_the_alt_text_twice():
+    data, metadata = draw("growth", alt=ALT)._repr_mimebundle_()
+    assert set(data) == {"image/svg+xml", "text/plain"} and data["text/plain"] == f"Figure: {ALT}"
+    assert metadata["image/svg+xml"]["alt"] == ALT
+
+
+@pytest.mark.parametrize("alt", ["", "a plot", None, 7])
+def test_a_drawing_of_your_own_needs_alt_text(alt):
+    with pytest.raises(ValueError, match="say in a sentence"):
+        figures.show(figures.axes()[0], alt=alt)
+
+
+def test_alt_text_says_what_the_lines_do():
+    assert figures.running_sums([1, 10, 100], {"fp32": [0.5, 7, 2]}).alt == (
+        "Running total over terms added: fp32 0.5 at 1 to 2 at 100, highest 7 at 10."
+    )
+    assert "fp8 0.2 at 1 to 0.4 at 2." in draw("spacings").alt  # NaN has no place
+    assert "A100: bf16 100; H100: bf16 200, fp8 400." in draw("peaks").alt
+
+
+def test_alt_text_of_many_bars_is_cut():
+    shares = [1 / 20] * 20
+    assert "and 12 more" in figures.magnitudes(range(20), {"all": shares}, limits={}).alt
+
+
+def test_values_beyond_the_limit_are_not_drawn():
+    def ticks(values):
+        svg = figures.number_lines({"a": values}, limit=4).svg
+        return [len(re.findall("M ", part)) for part in re.findall(r'id="LineCollection_\d".*?</g>', svg, re.S)]
+
+    assert ticks([1.0, 2.0]) == ticks([1.0, 2.0, 5.0]) != ticks([1.0, 2.0, 3.0])
+
+
+def test_strided_refuses_to_read_past_the_storage():
+    with pytest.raises(IndexError):
+        figures.strided(range(5), [("x", (3, 4), (4, 1), 0)])
+
+
+def test_a_part_that_no_bar_has_is_left_out():
+    (whole, again) = costs().items()
+    assert "computed again" not in figures.cost_bars(dict([whole])).alt
+    assert "computed again" in figures.cost_bars(dict([whole, again])).alt
+
+
+def test_losses_are_averages_in_the_middle_of_their_steps():
+    assert "fp32 4.75 at 1.5 to 3.35 at 3.5;" in figures.loss_curves(LOSSES, smooth=2).alt
+    assert "fp32 4.75 at 11.5" in figures.loss_curves(LOSSES, smooth=2, first_step=10).alt
+
+
+def test_recorded_timelines_draw_a_record_or_say_that_there_is_none():
+    rows = tuple(
+        Row(lane, {"pinned": pinned, "batch": batch, "start": 0.01 * batch}, None, 0.008, "s", (0.008,))
+        for pinned in (True, False)
+        for batch in range(3)
+        for lane in ("copy", "compute")
+    )
+    drawn = figures.recorded_timelines(Stage("overlap", "NVIDIA Example", "2.13.0", "2026-01-02", (), rows), alt=ALT)
+    assert drawn.alt == f"Recorded on NVIDIA Example. {ALT}"
+    assert repr(figures.recorded_timelines(NoRecord("overlap"), alt=ALT)).startswith("There is no record of 'overlap'")
+
+
+@st.composite
+def graphs(draw):
+    count = draw(st.integers(1, 9))
+    edges = [(draw(st.integers(0, t - 1)), t) for t in range(1, count) for _ in range(draw(st.integers(1, 3)))]
+    return count, edges, [draw(st.sampled_from([None, (0.4, 0.19)])) for _ in edges]
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs(), st.sampled_from(["right", "down"]))
+def test_boxes_and_labels_do_not_overlap_and_arrows_go_forward_from_box_to_box(graph, direction):
+    count, edges, labels = graph
+    size = [(0.5 + 0.3 * (n % 4), 0.4 + 0.2 * (n % 3)) for n in range(count)]
+    whole, place, curves, middles = layout(size, edges, labels, direction)
+    boxes = list(zip(place, size, strict=True))
+    boxes += [(middle, label) for middle, label in zip(middles, labels, strict=True) if label]
+    for (a, x), (b, y) in combinations(boxes, 2):
+        assert max(abs(a[i] - b[i]) - (x[i] + y[i]) / 2 for i in (0, 1)) > -0.03  # Graphviz rounds to points
+    assert all(a[i] - x[i] / 2 > 0 and a[i] + x[i] / 2 < whole[i] for a, x in boxes for i in (0, 1))
+    axis, sign = (0, 1) if direction == "right" else (1, -1)
+    for (source, target), curve in zip(edges, curves, strict=True):
+        assert len(curve) % 3 == 1 and sign * (place[target][axis] - place[source][axis]) > 0
+        for box, end in ((source, curve[0]), (target, curve[-1])):
+            assert all(abs(end[i] - place[box][i]) < size[box][i] / 2 + 0.03 for i in (0, 1))
+
+
+@pytest.mark.parametrize("make", [fan_out, torch_graph])
+def test_a_graph_goes_right_or_down(make, canvas):
+    (right, _), (down, texts) = (
+        canvas(lambda d=d: figures.computation_graph(make(), direction=d)) for d in ("right", "down")
+    )
+    assert right.figure.get_figwidth() > down.figure.get_figwidth() and list(overlaps(texts)) == []
+    with pytest.raises(ValueError, match="give 'right' or 'down'"):
+        figures.computation_graph(make(), direction="up")
+
+
+def test_a_scalar_graph_has_its_slopes_on_the_arrows(canvas):
+    _, texts = canvas(lambda: draw("computation_graph"))
+    slopes = {text.get_text() for text in texts if text.get_text().startswith("×")}
+    assert slopes == {f"×{math.cos(0.7):.3g}", f"×{math.exp(0.7):.3g}", "×1"}
+
+
+def test_boxes_say_value_gradient_and_what_is_kept():
+    leaf, sine, *_ = fan_out().nodes
+    assert node_lines(leaf) == ["y", "value 0.7", "grad 2.779"] and node_lines(sine)[0] == "sin"
+    leaf, dot, *_ = torch_graph().nodes
+    assert node_lines(leaf) == ["w", "3 · leaf"] and node_lines(dot) == ["Dot", "scalar", "keeps self: 12 B"]
+    x, w = torch.ones(2, 3, requires_grad=True) * 1, torch.ones(3, 4, requires_grad=True)
+    *_, product = measure.graph(x @ w, names={"x": x, "w": w}).nodes
+    assert sorted(node_lines(product)[2:]) == ["keeps x: 24 B", "leaf w: 48 B"]
+
+
+def test_what_two_operands_share_is_kept_once_and_what_is_freed_is_said():
+    x = torch.ones(4, requires_grad=True).exp()
+    square = x * x
+    assert node_lines(measure.graph(square).nodes[-1])[2:] == ["keeps other: 16 B"]
+    square.sum().backward()
+    assert node_lines(measure.graph(square).nodes[-1])[2:] == ["(freed)"]
+
+
+def test_a_two_layer_network_fits_a_notebook(canvas):
+    x, w1, w2 = torch.ones(32, 16), torch.ones(16, 64, requires_grad=True), torch.ones(64, 8, requires_grad=True)
+    a = (x @ w1).relu()
+    loss = ((a @ w2) ** 2).mean()
+    names = {"x": x, "w1": w1, "w2": w2, "a": a, "loss": loss}
+    drawn, _ = canvas(lambda: figures.computation_graph(measure.graph(loss, names=names)))
+    assert drawn.figure.get_figwidth() < 11
