@@ -118,18 +118,18 @@ def test_every_figure_is_drawn_here():
 
 @pytest.fixture
 def canvas(monkeypatch):
-    """Draw a figure; returns its canvas and the texts that were drawn on it, all at their places."""
+    """Draw a figure; returns it, its canvas, and the texts that were drawn, all at their places."""
 
     def show(make):
         made, texts = [], {}
         save, write = MatplotlibFigure.savefig, Text.draw
         with monkeypatch.context() as patch:
             patch.setattr(MatplotlibFigure, "savefig", lambda self, *a, **k: made.append(self) or save(self, *a, **k))
-            make()
+            figure = make()
             patch.setattr(Text, "draw", lambda self, *a, **k: texts.update({self: 0}) or write(self, *a, **k))
             drawn = FigureCanvasAgg(made[-1])
             drawn.draw()
-        return drawn, [text for text in texts if text.get_visible() and text.get_text().strip()]
+        return figure, drawn, [text for text in texts if text.get_visible() and text.get_text().strip()]
 
     return show
 
@@ -179,23 +179,6 @@ def alike(figure):
         yield from ((a, b) for (a, x, p), (b, y, q) in combinations(looks, 2) if x == y and abs(p - q) < 0.08)
 
 
-@pytest.mark.parametrize("name", DATA)
-def test_a_figure_is_the_same_every_time_and_small(name):
-    figure = draw(name)
-    assert figure.svg == draw(name).svg and len(figure.svg) < 150_000
-    assert not re.search(r"<dc:date>|Matplotlib v|\bnan\b|\binf\b", figure.svg)
-
-
-@pytest.mark.parametrize("name", DATA)
-def test_alt_text_is_made_from_the_data_unless_it_is_given(name):
-    figure = draw(name)
-    assert len(figure.alt) >= 40 and figure.alt.endswith(".") and figure.alt[0] == figure.alt[0].upper()
-    root = ElementTree.fromstring(draw(name, alt=ALT).svg)
-    assert root.get("role") == "img" and root.get("aria-label") == root[0].text == ALT
-    with pytest.raises(ValueError, match="too short: say in a sentence"):
-        draw(name, alt="a figure")
-
-
 def words(data):
     """Every string in the data."""
     if isinstance(data, str):
@@ -206,12 +189,17 @@ def words(data):
 
 
 @pytest.mark.parametrize("name", DATA)
-def test_what_the_data_name_is_written_legibly(name, canvas):
-    drawn, texts = canvas(lambda: draw(name))
+def test_a_figure_is_legible_described_small_and_the_same_every_time(name, canvas):
+    figure, drawn, texts = canvas(lambda: draw(name))
     arguments, options = DATA[name]
     written = " ".join(text.get_text() for text in texts)
     assert [word for word in words([list(arguments), list(options.values())]) if word not in written] == []
     assert list(overlaps(texts)) == list(pale(drawn, texts)) == list(alike(drawn.figure)) == []
+    assert len(figure.alt) >= 40 and figure.alt.endswith(".") and figure.alt[0] == figure.alt[0].upper()
+    assert draw(name).svg == figure.svg and len(figure.svg) < 150_000
+    assert not re.search(r"<dc:date>|Matplotlib v|\bnan\b|\binf\b", figure.svg)
+    root = ElementTree.fromstring(figure.svg)
+    assert root.get("role") == "img" and root.get("aria-label") == root[0].text == figure.alt
 
 
 def test_the_checks_find_what_is_illegible(canvas):
@@ -224,7 +212,7 @@ def test_the_checks_find_what_is_illegible(canvas):
         ax.legend()
         figures.show(figure, alt=ALT)
 
-    drawn, texts = canvas(bad)
+    _, drawn, texts = canvas(bad)
     assert list(overlaps(texts)) == [("below", "above")] and list(alike(drawn.figure)) == [("one", "two")]
     assert list(pale(drawn, texts)) == ["below"]
 
@@ -233,8 +221,10 @@ def test_neighbouring_colours_differ_in_grey():
     assert all(abs(grey(a) - grey(b)) > 0.08 for a, b in zip(figures.COLORS, figures.COLORS[1:], strict=False))
 
 
-def test_the_bundle_carries_the_alt_text_twice():
-    data, metadata = draw("growth", alt=ALT)._repr_mimebundle_()
+def test_a_given_alt_text_stands_in_the_svg_and_the_bundle():
+    figure = draw("lost_updates", alt=ALT)
+    assert ElementTree.fromstring(figure.svg)[0].text == ALT
+    data, metadata = figure._repr_mimebundle_()
     assert set(data) == {"image/svg+xml", "text/plain"} and data["text/plain"] == f"Figure: {ALT}"
     assert metadata["image/svg+xml"]["alt"] == ALT
 
@@ -243,6 +233,11 @@ def test_the_bundle_carries_the_alt_text_twice():
 def test_a_drawing_of_your_own_needs_alt_text(alt):
     with pytest.raises(ValueError, match="say in a sentence"):
         figures.show(figures.axes()[0], alt=alt)
+
+
+def test_a_given_alt_text_that_is_too_short_is_refused():
+    with pytest.raises(ValueError, match="too short: say in a sentence"):
+        draw("lost_updates", alt="a figure")
 
 
 def test_alt_text_says_what_the_lines_do():
@@ -321,16 +316,15 @@ def test_boxes_and_labels_do_not_overlap_and_arrows_go_forward_from_box_to_box(g
 
 @pytest.mark.parametrize("make", [fan_out, torch_graph])
 def test_a_graph_goes_right_or_down(make, canvas):
-    (right, _), (down, texts) = (
-        canvas(lambda d=d: figures.computation_graph(make(), direction=d)) for d in ("right", "down")
-    )
+    _, right, _ = canvas(lambda: figures.computation_graph(make()))
+    _, down, texts = canvas(lambda: figures.computation_graph(make(), direction="down"))
     assert right.figure.get_figwidth() > down.figure.get_figwidth() and list(overlaps(texts)) == []
     with pytest.raises(ValueError, match="give 'right' or 'down'"):
         figures.computation_graph(make(), direction="up")
 
 
 def test_a_scalar_graph_has_its_slopes_on_the_arrows(canvas):
-    _, texts = canvas(lambda: draw("computation_graph"))
+    *_, texts = canvas(lambda: draw("computation_graph"))
     slopes = {text.get_text() for text in texts if text.get_text().startswith("×")}
     assert slopes == {f"×{math.cos(0.7):.3g}", f"×{math.exp(0.7):.3g}", "×1"}
 
@@ -358,5 +352,5 @@ def test_a_two_layer_network_fits_a_notebook(canvas):
     a = (x @ w1).relu()
     loss = ((a @ w2) ** 2).mean()
     names = {"x": x, "w1": w1, "w2": w2, "a": a, "loss": loss}
-    drawn, _ = canvas(lambda: figures.computation_graph(measure.graph(loss, names=names)))
+    _, drawn, _ = canvas(lambda: figures.computation_graph(measure.graph(loss, names=names)))
     assert drawn.figure.get_figwidth() < 11
