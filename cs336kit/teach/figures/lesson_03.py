@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from cs336kit.teach.figures.primitives import lines, timeline
-from cs336kit.teach.figures.style import COLORS, axes, described
+from cs336kit.teach.figures.style import COLORS, axes, described, show
 
 
 @described
@@ -12,6 +12,10 @@ def timelines(runs: Sequence[tuple[str, Sequence[tuple[str, int, float, float]]]
 
     runs: (name, spans), a span being (lane, batch, start, end) in seconds, as `predict.pipeline_timeline` gives it.
     """
+    return _lanes(runs)
+
+
+def _lanes(runs: Sequence) -> tuple:
     figure, ax = axes(width=9, height=1.1 + 1.25 * len(runs))
     ticks, said = {}, []
     for place, (name, spans) in enumerate(runs):
@@ -24,7 +28,7 @@ def timelines(runs: Sequence[tuple[str, Sequence[tuple[str, int, float, float]]]
     return figure, f"copies and computations over time in ms. {'. '.join(said)}"
 
 
-def recorded_timelines(record, *, alt: str = ""):
+def recorded_timelines(record, *, alt: str | None = None):
     """The spans of a recorded "overlap" stage, pinned above pageable; where there is no record, what says so."""
     if not record:
         return record
@@ -34,7 +38,8 @@ def recorded_timelines(record, *, alt: str = ""):
         starts = [row.setting["start"] for row in rows]
         spans = [(r.label, r.setting["batch"], at, at + r.measured) for r, at in zip(rows, starts, strict=True)]
         runs.append((name, spans))
-    return timelines(runs, alt=f"Recorded on {record.gpu}. {alt}")
+    figure, said = _lanes(runs)
+    return show(figure, alt=f"Recorded on {record.gpu}. {said + '.' if alt is None else alt}")
 
 
 @described

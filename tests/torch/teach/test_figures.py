@@ -284,8 +284,9 @@ def test_recorded_timelines_draw_a_record_or_say_that_there_is_none():
         for batch in range(3)
         for lane in ("copy", "compute")
     )
-    drawn = figures.recorded_timelines(Stage("overlap", "NVIDIA Example", "2.13.0", "2026-01-02", (), rows), alt=ALT)
-    assert drawn.alt == f"Recorded on NVIDIA Example. {ALT}"
+    record = Stage("overlap", "NVIDIA Example", "2.13.0", "2026-01-02", (), rows)
+    assert figures.recorded_timelines(record, alt=ALT).alt == f"Recorded on NVIDIA Example. {ALT}"
+    assert "pinned: 6 spans end at 28; busy are copy 24, compute 24." in figures.recorded_timelines(record).alt
     assert repr(figures.recorded_timelines(NoRecord("overlap"), alt=ALT)).startswith("There is no record of 'overlap'")
 
 
