@@ -3,6 +3,7 @@
 import functools
 import html
 import io
+import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,12 +53,18 @@ def axes(rows: int = 1, columns: int = 1, *, width: float = 8, height: float = 3
     Unlike pyplot, nothing is kept open and no window or inline backend shows the figure a second time. The style stays
     set for the session, because matplotlib reads line widths and legend fonts only when something is drawn.
     """
+    quiet()
     from matplotlib import rcParams
     from matplotlib.figure import Figure as MatplotlibFigure
 
     rcParams.update(_rc())
     figure = MatplotlibFigure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots(rows, columns, **subplots)
+
+
+def quiet():
+    """Keep matplotlib's notes on its font cache and its folders off the page: they depend on the machine."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
 
 
 @dataclass(frozen=True, repr=False)
@@ -104,6 +111,7 @@ def described(draw: Callable[..., tuple]) -> Callable[..., Figure]:
 
     @functools.wraps(draw)
     def figure(*data, alt: str | None = None, **options) -> Figure:
+        quiet()
         drawn, said = draw(*data, **options)
         return show(drawn, alt=said[:1].upper() + said[1:] + "." if alt is None else alt)
 

@@ -2,7 +2,10 @@
 
 import inspect
 import math
+import os
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 from itertools import combinations
 
@@ -251,6 +254,16 @@ def test_alt_text_says_what_the_lines_do():
 def test_alt_text_of_many_bars_is_cut():
     shares = [1 / 20] * 20
     assert "and 12 more" in figures.magnitudes(range(20), {"all": shares}, limits={}).alt
+
+
+def test_a_first_figure_writes_nothing_on_a_machine_without_a_font_cache():
+    code = (
+        "import torch\nfrom cs336kit import measure\nfrom cs336kit.teach import figures\n"
+        "figures.computation_graph(measure.graph(torch.ones(2, requires_grad=True).sum()))"
+    )
+    nowhere = {**os.environ, "HOME": "/dev/null", "MPLCONFIGDIR": "/dev/null", "XDG_CACHE_HOME": "/dev/null"}
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=nowhere, check=True)
+    assert run.stdout == run.stderr == ""
 
 
 def test_values_beyond_the_limit_are_not_drawn():
