@@ -34,7 +34,7 @@ def lost_updates(weights: Series, *, every: int):
 def loss_scale(scales: Sequence[float], skipped: Sequence[int]):
     """The loss scale over steps (logarithmic, base 2), with the skipped steps marked."""
     figure, ax = axes()
-    points = {"skipped step": (skipped, [scales[step] for step in skipped])} if skipped else {}
+    points = {"skipped step": (skipped, [scales[step] for step in skipped])}
     curve = {"loss scale": (range(len(scales)), scales)}
     look = {"mark": {"marker": "X", "color": COLORS[4]}, "drawstyle": "steps-mid", "marker": ""}
     said = lines(ax, curve, points, xlabel="step", ylabel="loss scale", legend={}, **look)

@@ -20,6 +20,8 @@ def listed(names: Sequence, values: Sequence, most: int = 8) -> str:
 def course(name: str, xs: Sequence[float], ys: Sequence[float]) -> str:
     """Where a line begins and ends, and its extremes where they lie in between; NaN is no value."""
     points = [(float(x), float(y)) for x, y in zip(xs, ys, strict=True) if y == y]
+    if not points:
+        return f"{name}: none"
     ends = points[:1] + points[1:][-1:]
     words = f"{name} " + " to ".join(f"{y:,.4g} at {x:,.4g}" for x, y in ends)
     for extreme, choose in (("highest", max), ("lowest", min)):

@@ -25,6 +25,7 @@ from cs336kit.measure.recorded import NoRecord, Row, Stage
 from cs336kit.teach import figures
 from cs336kit.teach.figures.graph import layout
 from cs336kit.teach.figures.lesson_06 import node_lines
+from cs336kit.teach.figures.primitives import bars, lines
 
 ALT = "One line that rises from one at the left to three at the right & stays <below> four."
 
@@ -243,11 +244,34 @@ def test_a_given_alt_text_that_is_too_short_is_refused():
         draw("lost_updates", alt="a figure")
 
 
+def test_stacked_bars_begin_where_the_last_one_ends_and_others_stand_side_by_side():
+    _, (stacked, grouped) = figures.axes(1, 2)
+    bars(stacked, ["a", "b"], {"x": [1, 2], "y": [3, 4]}, stacked=True, flat=True)
+    assert [(bar.get_x(), bar.get_width()) for bar in stacked.patches] == [(0, 1), (0, 2), (1, 3), (2, 4)]
+    assert stacked.get_ylim()[0] > stacked.get_ylim()[1]  # the first place on top
+    bars(grouped, ["a", "b"], {"x": [1, None], "y": [3, 4]})
+    assert [(round(bar.get_x(), 6), bar.get_height()) for bar in grouped.patches] == [(-0.4, 1), (0, 3), (1, 4)]
+
+
+def test_points_under_the_name_of_a_line_take_its_colour_and_others_their_own():
+    _, ax = figures.axes()
+    values = ([0, 1], [1, 2])
+    lines(ax, {"p": values, "q": values}, {"q": values, "r": values}, pair=("{}, predicted", "{}, measured"))
+    drawn = {line.get_label(): (line.get_color(), line.get_linestyle(), line.get_marker()) for line in ax.lines}
+    assert drawn == {
+        "p, predicted": (figures.COLORS[0], "-", "o"),
+        "q, predicted": (figures.COLORS[1], "--", ""),
+        "q, measured": (figures.COLORS[1], "None", "s"),
+        "r": (figures.COLORS[2], "None", "^"),
+    }
+
+
 def test_alt_text_says_what_the_lines_do():
     assert figures.running_sums([1, 10, 100], {"fp32": [0.5, 7, 2]}).alt == (
         "Running total over terms added: fp32 0.5 at 1 to 2 at 100, highest 7 at 10."
     )
     assert "fp8 0.2 at 1 to 0.4 at 2." in draw("spacings").alt  # NaN has no place
+    assert figures.loss_scale([8, 8], []).alt.endswith("skipped step: none; 0 steps are skipped.")
     assert "A100: bf16 100; H100: bf16 200, fp8 400." in draw("peaks").alt
 
 
