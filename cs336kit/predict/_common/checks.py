@@ -71,6 +71,13 @@ def fraction(name: str, value: object, *, zero: bool = False) -> float:
     return float(number)
 
 
+def boolean(name: str, value: object) -> bool:
+    """Return `value` if it is True or False; otherwise raise ValueError ("no" would count as true)."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False, got {value!r}.")
+    return value
+
+
 def known(kind: str, name: object, table: Mapping[str, T]) -> T:
     """Return `table[name]`; an unknown name raises a ValueError that lists the known ones and suggests the closest."""
     if isinstance(name, str) and name in table:

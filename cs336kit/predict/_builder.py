@@ -1,0 +1,407 @@
+"""Write a program operation by operation: each method is one function of torch, with what autograd keeps of it on a CPU."""
+
+from collections.abc import Iterable, Sequence
+from contextlib import contextmanager
+from math import prod
+
+from cs336kit.predict.operations import (
+    ELEMENT_BYTES,
+    EndOfCache,
+    Free,
+    Gradient,
+    Hold,
+    Leaf,
+    Mark,
+    Op,
+    Program,
+    Repeat,
+    Storage,
+    Tensor,
+)
+from cs336kit.predict.precision import PrecisionPolicy
+
+
+class Builder:
+    """Collects the items of a program. Tensors that it returns are held, as a variable holds them, until `free`.
+
+    `train=False` writes the pass without autograd: nothing is kept. Parameters of the `frozen` components are not
+    trained; with `lora_rank`, none is but the adapters of this rank beside the `lora_targets`.
+    """
+
+    def __init__(
+        self,
+        policy: PrecisionPolicy,
+        *,
+        train: bool = True,
+        frozen: Iterable[str] = (),
+        lora_rank: int | None = None,
+        lora_targets: Iterable[str] = (),
+    ):
+        self.policy, self.train = policy, train
+        self.frozen, self.lora_rank, self.lora_targets = frozenset(frozen), lora_rank, frozenset(lora_targets)
+        #: "start", "block" or "end", for the parameters
+        self.section = "start"
+        self.cached: list[tuple[tuple[int, ...], int]] = []
+        self.items: list = []
+        self.leaves: list[Leaf] = []
+        self.count = 1
+        self.prefix = ""
+        #: the part of the model that the operations belong to
+        self.part = "embedding"
+        #: autocast's cache: id of a parameter → (its copy, how often it exists)
+        self.cache: dict[int, tuple[Tensor, int]] = {}
+
+    # -- structure ---------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def within(self, name: str, *, part: str = ""):
+        """Places of the operations inside begin with `name/`, and belong to `part` if given."""
+        before = self.prefix, self.part
+        self.prefix, self.part = f"{self.prefix}{name}/", part or self.part
+        yield
+        self.prefix, self.part = before
+
+    @contextmanager
+    def repeat(self, name: str, count: int, *, checkpoint: Tensor | None = None):
+        """What is written inside happens `count` times."""
+        outside, self.items = self.items, []
+        self.count *= count
+        with self.within(name):
+            yield
+        self.count //= count
+        body, self.items = self.items, outside
+        kept = checkpoint.storage if checkpoint is not None and self.train else None
+        self.items.append(Repeat(name, count, tuple(body), kept))
+
+    def free(self, *tensors: Tensor) -> None:
+        """The caller no longer holds these tensors."""
+        self.items.append(Free(tuple([tensor.storage for tensor in tensors])))
+
+    def hold(self, tensor: Tensor) -> None:
+        """The caller holds this second output of an operation too."""
+        self.items.append(Hold(tensor.storage))
+
+    def mark(self, name: str) -> None:
+        """A timeline shows what is alive here."""
+        self.items.append(Mark(name))
+
+    def end_of_cache(self) -> None:
+        """Autocast ends here."""
+        if self.cache:
+            self.items.append(EndOfCache(tuple((copy.storage, count) for copy, count in self.cache.values())))
+            self.cache.clear()
+
+    def cache_of(self, *tensors: Tensor, window: int | None) -> None:
+        """A cache for generation holds these keys and values, of a sliding window the last positions."""
+        for tensor in tensors:
+            B, K, T, h = tensor.shape
+            self.cached.append(((B, K, min(T, window or T), h), self.count))
+
+    def program(self, output: Tensor) -> Program:
+        return Program(tuple(self.items), tuple(self.leaves), tuple(self.cached), self.policy, output)
+
+    # -- tensors -----------------------------------------------------------------------------------------------------
+
+    def parameter(self, component: str, *shape: int) -> Tensor:
+        dtype = self.policy.weights
+        storage = Storage(component, prod(shape) * ELEMENT_BYTES[dtype], leaf=True)
+        tensor = Tensor(shape, dtype, storage, self.train and self.trained(component))
+        self.leaves.append(Leaf(component, tensor, self.count, self.section))
+        return tensor
+
+    def trained(self, component: str) -> bool:
+        """Whether parameters of this component get gradients."""
+        return component == "adapters" if self.lora_rank else component not in self.frozen
+
+    def data(self, name: str, shape: tuple[int, ...], dtype: str = "int64") -> Tensor:
+        """What the caller holds all the time: token ids, tables of angles."""
+        return Tensor(shape, dtype, Storage(name, prod(shape) * ELEMENT_BYTES[dtype], leaf=True), False)
+
+    def view(self, tensor: Tensor, *shape: int) -> Tensor:
+        """The same elements under another shape, without a copy in either direction."""
+        return Tensor(shape, tensor.dtype, tensor.storage, tensor.needs_gradient, tensor.source)
+
+    # -- one operation -----------------------------------------------------------------------------------------------
+
+    def op(
+        self,
+        place: str,
+        kind: str,
+        inputs: Sequence[Tensor],
+        shape: tuple[int, ...],
+        *,
+        dtype: str = "",
+        name: str = "",
+        keeps: Iterable[Tensor | Storage] = (),
+        keeps_output: bool = False,
+        statistics: Sequence[Storage] = (),
+        passes: Sequence[bool] = (),
+        scratch: int = 0,
+        watched: int = 0,
+        flops: Sequence[tuple[str, int]] = (),
+        gradient_flops: int = 0,
+        again: int = 0,
+        alias: bool = False,
+    ) -> Tensor:
+        """Append an operation whose gradients follow from the shapes, and return its output.
+
+        A gradient has the output's type and, in an operation on elements, the broadcast shape first; the engine then
+        sums it to the input's shape and casts it to the input's type. `passes`: for which inputs the incoming gradient
+        is handed on as it is (sums). `alias`: the output is a view of the first input, but its gradient is not.
+        """
+        dtype = dtype or inputs[0].dtype
+        elements = prod(shape)
+        size = ELEMENT_BYTES[dtype]
+        output = inputs[0].storage if alias else Storage(name or place, elements * size)
+        needs = False
+        gradients = ()
+        kept: tuple[Storage, ...] = ()
+        if self.train:
+            collected = []
+            for index, tensor in enumerate(inputs):
+                if not tensor.needs_gradient:
+                    continue
+                needs = True
+                own = prod(tensor.shape)
+                then = ()
+                if kind == "cast":
+                    first = own * ELEMENT_BYTES[tensor.dtype]
+                elif kind in _ELEMENTWISE:
+                    first = None if passes and passes[index] else elements * size
+                    if own != elements:
+                        then = (own * size,)
+                    if tensor.dtype != dtype:
+                        then = (*then, own * ELEMENT_BYTES[tensor.dtype])
+                else:
+                    first = own * size
+                collected.append(Gradient(tensor, first, then, gradient_flops))
+            if needs:
+                gradients = tuple(collected)
+                kept = tuple([k.storage if isinstance(k, Tensor) else k for k in keeps])
+                if keeps_output:
+                    kept += (output,)
+        result = Tensor(shape, dtype, output, needs, object() if alias else None)
+        self.items.append(
+            Op(
+                self.prefix + place,
+                kind,
+                tuple(inputs),
+                (result,),
+                () if alias else (output, *statistics),
+                kept,
+                gradients,
+                self.part,
+                scratch,
+                watched,
+                tuple(flops),
+                again,
+            )
+        )
+        return result
+
+    # -- torch's functions -------------------------------------------------------------------------------------------
+
+    def cast(self, place: str, x: Tensor, dtype: str, *, name: str = "") -> Tensor:
+        """x.to(dtype): a copy, or x itself where nothing changes."""
+        return x if x.dtype == dtype else self.op(place, "cast", [x], x.shape, dtype=dtype, name=name)
+
+    def _cast_parameter(self, parameter: Tensor, name: str) -> Tensor:
+        """Autocast's copy of a parameter, made once; a frozen one is copied at every use."""
+        cached = self.cache.get(id(parameter))
+        if cached is not None:
+            return cached[0]
+        copy = self.cast(f"cast {parameter.storage.name}", parameter, self.policy.products, name=name)
+        if self.trained(parameter.storage.name):
+            self.cache[id(parameter)] = (copy, self.count)
+        return copy
+
+    def linear(
+        self,
+        place: str,
+        x: Tensor,
+        outputs: int,
+        *,
+        component: str,
+        bias: bool = False,
+        weight: Tensor | None = None,
+        copies: str = "bf16 copies of weights",
+        name: str = "",
+        cast: str = "",
+    ) -> Tensor:
+        """x Wᵀ + b; keeps x and W. Under autocast all three are cast first, the parameters once."""
+        *rows, inputs = x.shape
+        W = self.parameter(component, outputs, inputs) if weight is None else weight
+        b = self.parameter(component, outputs) if bias else None
+        given, source = x, x
+        copied: list[Tensor] = []
+        if self.policy.casts:
+            # In the order in which torch evaluates its arguments: the last one first.
+            b = self._cast_parameter(b, "bf16 copies of biases") if b is not None else None
+            W = self._cast_parameter(W, copies)
+            copied = [t for t in (b, W) if t is not None and not self.trained(component)]
+            source = x = self.cast(f"{place}/cast", x, self.policy.products, name=cast or x.storage.name)
+        flops = 2 * prod(rows) * inputs * outputs
+        y = self._linear(place, source, W, b, (*rows, outputs), component, flops, name)
+        if x is not given:
+            self.free(x)
+        if copied:
+            self.free(*copied)
+        if self.lora_rank and component in self.lora_targets:
+            y = self._adapted(place, given, y, component, name)
+        return y
+
+    def _adapted(self, place: str, x: Tensor, base: Tensor, component: str, name: str) -> Tensor:
+        """y = base + (x Aᵀ) Bᵀ. Source: Hu et al. 2021, section 4.1."""
+        middle = self.linear(f"{place}/A", x, self.lora_rank, component="adapters", name="adapters' middle")
+        change = self.linear(f"{place}/B", middle, base.shape[-1], component="adapters")
+        self.free(middle)
+        y = self.add(f"{place}/adapted", base, change, name=name)
+        self.free(base, change)
+        return y
+
+    def _linear(self, place, x, W, b, shape, component, flops, name) -> Tensor:
+        size = ELEMENT_BYTES[x.dtype]
+        gradients = []
+        if x.needs_gradient:
+            gradients.append(Gradient(x, x.elements * size, (), flops))
+        if W.needs_gradient:
+            gradients.append(Gradient(W, W.elements * size, (), flops))
+        if b is not None and b.needs_gradient:
+            # The incoming gradient itself, summed over the rows.
+            gradients.append(Gradient(b, None, (b.elements * size,)))
+        output = Storage(name or place, prod(shape) * size)
+        keeps = [W.storage] if x.needs_gradient else []
+        if W.needs_gradient:
+            keeps.append(x.storage)
+        result = Tensor(shape, x.dtype, output, bool(gradients))
+        inputs = (x, W) if b is None else (x, W, b)
+        self.items.append(
+            Op(
+                self.prefix + place,
+                "linear",
+                inputs,
+                (result,),
+                (output,),
+                tuple(keeps),
+                tuple(gradients),
+                self.part,
+                0,
+                0,
+                ((component, flops),),
+            )
+        )
+        return result
+
+    def layer_norm(self, place: str, x: Tensor, *, component: str, shift: bool, name: str, kept_as: str) -> Tensor:
+        """Torch's fused layer norm; keeps its input, and mean and 1/deviation of each row."""
+        D = x.shape[-1]
+        scale = [self.parameter(component, D) for _ in range(1 + shift)]
+        rows = x.elements // D
+        statistics = [Storage(kept_as, ELEMENT_BYTES[x.dtype] * rows) for _ in range(2)]
+        return self.op(
+            place, "layer_norm", [x, *scale], x.shape, name=name, keeps=[x, *scale, *statistics], statistics=statistics
+        )
+
+    def rms_norm(self, place: str, x: Tensor, *, component: str, name: str, kept_as: str) -> Tensor:
+        """RMSNorm written out in fp32, as in `lm.RMSNorm`: its seven operations."""
+        D = x.shape[-1]
+        rows = x.shape[:-1]
+        scale = self.parameter(component, D)
+        wide = self.cast(f"{place}/fp32", x, "fp32", name=kept_as)
+        row, few = wide.elements * 4, 4 * prod(rows)
+        # Backward of a power: grad · (exponent · self.pow(exponent − 1)) has two more tensors for a moment.
+        square = self.op(f"{place}/square", "square", [wide], wide.shape, keeps=[wide], scratch=2 * row)
+        mean = self.op(f"{place}/mean", "mean", [square], (*rows, 1))
+        self.free(square)
+        shifted = self.op(f"{place}/add eps", "add", [mean], mean.shape, passes=[True])
+        self.free(mean)
+        inverse = self.op(
+            f"{place}/rsqrt", "rsqrt", [shifted], mean.shape, keeps_output=True, name=kept_as, scratch=2 * few
+        )
+        self.free(shifted)
+        normed = self.op(
+            f"{place}/normalize", "mul", [wide, inverse], wide.shape, keeps=[wide, inverse], name=f"{kept_as}"
+        )
+        self.free(inverse)
+        scaled = self.op(
+            f"{place}/scale", "mul", [normed, scale], wide.shape, keeps=[normed, scale], name=name, dtype="fp32"
+        )
+        if x.dtype == "fp32":
+            self.free(normed)
+            return scaled
+        result = self.cast(f"{place}/cast", scaled, x.dtype, name=name)
+        self.free(scaled, normed, wide)
+        return result
+
+    def add(self, place: str, x: Tensor, y: Tensor, *, name: str = "") -> Tensor:
+        """x + y, in the wider of both types; the gradient is handed on to both."""
+        dtype = x.dtype if ELEMENT_BYTES[x.dtype] >= ELEMENT_BYTES[y.dtype] else y.dtype
+        shape = x.shape if x.elements >= y.elements else y.shape
+        return self.op(place, "add", [x, y], shape, dtype=dtype, passes=[True, True], name=name)
+
+    def chunk(self, place: str, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Both halves of the last axis as views; their gradients are put together in one new tensor."""
+        half = (*x.shape[:-1], x.shape[-1] // 2)
+        pieces = tuple(Tensor(half, x.dtype, x.storage, x.needs_gradient, object()) for _ in range(2))
+        gradients = (Gradient(x, x.bytes),) if x.needs_gradient else ()
+        self.items.append(Op(self.prefix + place, "chunk", (x,), pieces, (), (), gradients, self.part))
+        return pieces
+
+    def cat(self, place: str, x: Tensor, y: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """Two tensors one behind the other; each gets its part of the gradient as a view."""
+        output = Storage(place, prod(shape) * ELEMENT_BYTES[x.dtype])
+        gradients = tuple(Gradient(t, None) for t in (x, y) if t.needs_gradient)
+        result = Tensor(shape, x.dtype, output, bool(gradients))
+        self.items.append(Op(self.prefix + place, "cat", (x, y), (result,), (output,), (), gradients, self.part))
+        return result
+
+    def mul(self, place: str, x: Tensor, y: Tensor, *, name: str = "") -> Tensor:
+        """x · y; keeps each factor that the other's gradient needs."""
+        dtype = x.dtype if ELEMENT_BYTES[x.dtype] >= ELEMENT_BYTES[y.dtype] else y.dtype
+        keeps = [factor for factor, other in ((x, y), (y, x)) if other.needs_gradient]
+        return self.op(place, "mul", [x, y], x.shape, dtype=dtype, keeps=keeps, name=name)
+
+    def dropout(self, place: str, x: Tensor, probability: float, *, mask: str, name: str = "") -> Tensor:
+        """Eager dropout on a CPU: a mask as wide as x, then a product."""
+        if not probability or not self.train:
+            return x
+        noise = self.op(f"{place}/mask", "bernoulli", [], x.shape, dtype=x.dtype, name=mask)
+        y = self.op(place, "dropout", [x], x.shape, keeps=[noise], name=name)
+        self.free(x, noise)
+        return y
+
+    def copy(self, place: str, x: Tensor, shape: tuple[int, ...], *, name: str = "") -> Tensor:
+        """A reshape that cannot be a view: a copy, whose gradient is handed on as it is."""
+        return self.op(place, "copy", [x], shape, name=name, passes=[True])
+
+    def matmul(
+        self, place: str, x: Tensor, y: Tensor, shape: tuple[int, ...], flops: int, *, component: str, name: str = ""
+    ) -> Tensor:
+        """A batched product x @ y; keeps both."""
+        keeps = [factor for factor, other in ((x, y), (y, x)) if other.needs_gradient]
+        return self.op(
+            place, "matmul", [x, y], shape, keeps=keeps, name=name, flops=((component, flops),), gradient_flops=flops
+        )
+
+    def index(self, place: str, x: Tensor, rows: Tensor, shape: tuple[int, ...], *, name: str) -> Tensor:
+        """Chosen rows of x; keeps the indices. Its gradient is put into zeros of x's size."""
+        return self.op(place, "index", [x, rows], shape, keeps=[rows], watched=x.bytes, name=name)
+
+    def index_add(self, place: str, x: Tensor, rows: Tensor, source: Tensor) -> Tensor:
+        """x[rows] += source in place; keeps the indices and the source. x's gradient is handed on, source's is chosen from it."""
+        needs = self.train and (x.needs_gradient or source.needs_gradient)
+        gradients = []
+        if needs and x.needs_gradient:
+            gradients.append(Gradient(x, None))
+        if needs and source.needs_gradient:
+            gradients.append(Gradient(source, source.bytes))
+        result = Tensor(x.shape, x.dtype, x.storage, needs, object())
+        keeps = (rows.storage, source.storage) if needs else ()
+        self.items.append(
+            Op(self.prefix + place, "index_add", (x, rows, source), (result,), (), keeps, tuple(gradients), self.part)
+        )
+        return result
+
+
+#: Operations on elements, whose gradients have the output's shape before the engine sums them to the input's.
+_ELEMENTWISE = frozenset({"add", "mul", "div", "copy", "neg", "gelu", "silu", "cast"})

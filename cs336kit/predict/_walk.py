@@ -1,0 +1,325 @@
+"""Run a program in the mind: which storages are alive after every operation, forward and backward.
+
+The rules are those of torch's autograd engine. A node of the backward pass runs when its output's gradient is complete;
+while it runs, the incoming gradient, what it kept, and what it returns are alive. Then each returned gradient is summed
+to its input's shape and cast to its type, the incoming gradient goes, and what was kept goes. A second gradient of the same
+tensor is added to the first: in place with `sums_in_place` (unless somebody else still holds it, or it belongs to a
+parameter), else in a third tensor. Torch does the first; while a dispatch mode watches, as `measure` does, the second.
+"""
+
+from contextlib import suppress
+from typing import NamedTuple
+
+from cs336kit.predict.operations import (
+    ELEMENT_BYTES,
+    EndOfCache,
+    Free,
+    Gradient,
+    Hold,
+    Op,
+    Program,
+    Repeat,
+    Storage,
+    operations,
+)
+
+
+class _EverythingIsBack(Exception):
+    """Early stop of a checkpointed block."""
+
+
+class Alive(NamedTuple):
+    """Bytes alive at a moment, beyond parameters and optimizer state: gradients of parameters and kept tensors among them."""
+
+    bytes: int
+    gradients: int
+    kept: int
+    place: str
+
+
+#: Part of the model → the moment of its backward pass.
+_BACKWARD = {
+    "embedding": "embedding backward",
+    "norms": "norm backward",
+    "attention": "attention backward",
+    "mlp": "mlp backward",
+    "head": "head backward",
+    "loss": "loss",
+}
+
+
+class Walk:
+    """One forward and one backward pass. `peaks`: the most that is alive in each moment; `marks`: what is at each border.
+
+    `shards`: over so many ranks a block's gradients are reduced and scattered when its backward pass ends, and those of
+    the tables and the head at the end (ZeRO stages 2 and 3).
+    """
+
+    def __init__(self, program: Program, *, sums_in_place: bool = False, shards: int = 1, follow=None):
+        self.program, self.sums_in_place, self.shards, self.follow = program, sums_in_place, shards, follow
+        self.gradient_size = ELEMENT_BYTES[program.policy.gradients]
+        self.weight_size = ELEMENT_BYTES[program.policy.weights]
+        self.live = self.gradients = self.kept = 0
+        self.peaks: dict[str, Alive] = {}
+        self.marks: list[tuple[str, int]] = []
+        #: who holds a storage: variables, gradients on their way, operations that keep it
+        self.holds: dict[Storage, int] = {}
+        self.keeping: dict[Storage, int] = {}
+        #: source of a tensor → the storage of its gradient so far
+        self.waiting: dict[object, Storage] = {}
+        self.saving = True
+        self.moment = "forward"
+        self.repeated = 1
+        #: the checkpointed block whose backward pass runs, until it has been computed again
+        self.to_recompute: Repeat | None = None
+        self.checkpointed = False
+        #: while a block is computed again: the operation that brings back the last kept tensor, and what variables hold
+        self.last: Op | None = None
+        self.variables: dict[Storage, int] | None = None
+
+    # -- bookkeeping -------------------------------------------------------------------------------------------------
+
+    def hold(self, storage: Storage) -> None:
+        held = self.holds.get(storage, 0)
+        if not held:
+            self.live += storage.bytes
+        self.holds[storage] = held + 1
+
+    def drop(self, storage: Storage) -> None:
+        held = self.holds[storage] - 1
+        if held:
+            self.holds[storage] = held
+        else:
+            del self.holds[storage]
+            self.live -= storage.bytes
+
+    def keep(self, op: Op) -> None:
+        for storage in op.keeps:
+            if not storage.leaf:
+                self.hold(storage)
+                kept = self.keeping.get(storage, 0)
+                if not kept:
+                    self.kept += storage.bytes
+                self.keeping[storage] = kept + 1
+
+    def release(self, op: Op) -> None:
+        for storage in op.keeps:
+            if not storage.leaf:
+                kept = self.keeping[storage] = self.keeping[storage] - 1
+                if not kept:
+                    self.kept -= storage.bytes
+                self.drop(storage)
+
+    def see(self, moment: str, place: str, extra: int = 0) -> None:
+        """Compare with the highest so far in this moment."""
+        live = self.live + extra
+        if self.follow is not None:
+            self.follow(place, live)
+        highest = self.peaks.get(moment)
+        if highest is None or live > highest[0]:
+            self.peaks[moment] = Alive(live, self.gradients, self.kept, place)
+
+    # -- repetition --------------------------------------------------------------------------------------------------
+
+    def _repeat(self, block: Repeat, run) -> tuple[int, int]:
+        """Run once for all: the other runs are alike, each from where the one before ended. Returns (start, difference).
+
+        Between the first run and the last the live bytes change evenly, so one of these two holds the peak.
+        """
+        before = self.live, self.gradients, self.kept
+        outside, self.peaks = self.peaks, {}
+        self.repeated *= block.count
+        run()
+        self.repeated //= block.count
+        rest = block.count - 1
+        each = self.live - before[0], self.gradients - before[1], self.kept - before[2]
+        live, gradients, kept = (rest * change for change in each)
+        self.live += live
+        self.gradients += gradients
+        self.kept += kept
+        inside, self.peaks = self.peaks, outside
+        for moment, peak in inside.items():
+            if live > 0:
+                peak = Alive(peak.bytes + live, peak.gradients + gradients, peak.kept + kept, peak.place)
+            highest = outside.get(moment)
+            if highest is None or peak.bytes > highest.bytes:
+                outside[moment] = peak
+        return before[0], each[0]
+
+    # -- forward -----------------------------------------------------------------------------------------------------
+
+    def forward(self, items) -> None:
+        for item in items:
+            kind = item.__class__
+            if kind is Op:
+                self._run(item)
+                if item is self.last:
+                    raise _EverythingIsBack
+            elif kind is Free:
+                for storage in item.storages:
+                    if not storage.leaf:
+                        self.drop(storage)
+                        if self.variables is not None:
+                            self.variables.pop(storage, None)
+            elif kind is Repeat:
+                self._repeat_forward(item)
+            elif kind is Hold:
+                self._variable(item.storage)
+            elif kind is EndOfCache:
+                self._end_of_cache(item.copies)
+            elif self.variables is None:
+                self.marks.append((item.name, self.live))
+
+    def _variable(self, storage: Storage) -> None:
+        self.hold(storage)
+        if self.variables is not None:
+            self.variables[storage] = self.repeated
+
+    def _run(self, op: Op) -> None:
+        if self.saving:
+            self.keep(op)
+            if op is self.last and not op.keeps_after:
+                return
+        if not op.allocates:
+            return
+        output, *statistics = op.allocates
+        self._variable(output)
+        for storage in statistics:
+            self.hold(storage)
+        self.see(self.moment, op.place)
+        for storage in statistics:
+            self.drop(storage)
+
+    def _repeat_forward(self, block: Repeat) -> None:
+        saving, marks = self.saving, len(self.marks)
+
+        def run():
+            if block.checkpoint is not None and saving:
+                self.hold(block.checkpoint)
+                self.kept += block.checkpoint.bytes
+                self.saving = False
+            self.forward(block.items)
+
+        _, each = self._repeat(block, run)
+        self.saving = saving
+        inside, self.marks[marks:] = self.marks[marks:], []
+        for run_number in range(block.count if inside else 0):
+            self.marks += [(name, live + run_number * each) for name, live in inside]
+
+    def _end_of_cache(self, copies) -> None:
+        for storage, count in copies:
+            if self.holds[storage] == 1:
+                self.live -= (count - 1) * storage.bytes
+            self.drop(storage)
+
+    # -- backward ----------------------------------------------------------------------------------------------------
+
+    def backward(self, items) -> None:
+        for item in reversed(items):
+            if item.__class__ is Op:
+                self._node(item)
+            elif item.__class__ is Repeat:
+                self._repeat_backward(item)
+
+    def _repeat_backward(self, block: Repeat) -> None:
+        outermost = block.name == "block"
+        if outermost and not any(name.endswith("backward") for name, _ in self.marks):
+            self.marks.append(("head backward", self.live))
+
+        def run():
+            before = self.gradients
+            if block.checkpoint is None:
+                self.backward(block.items)
+            else:
+                self.checkpointed, self.to_recompute = True, block
+                self.backward(block.items)
+                self.checkpointed, self.to_recompute = False, None
+                self.kept -= block.checkpoint.bytes
+                self.drop(block.checkpoint)
+            if outermost:
+                self.scatter(self.gradients - before)
+
+        start, each = self._repeat(block, run)
+        if outermost:
+            self.marks += [("block backward", start + (run_number + 1) * each) for run_number in range(block.count)]
+
+    def scatter(self, gradients: int) -> None:
+        """Of these bytes of gradients, each rank keeps its share."""
+        gone = gradients - -(-gradients // self.shards)
+        self.live -= gone
+        self.gradients -= gone
+
+    def _recompute(self, block: Repeat) -> None:
+        """Run the block again until everything that it keeps is back; a node that keeps its inputs need not run for that."""
+        self.to_recompute = None
+        self.last = [op for op, _ in operations(block.items) if op.keeps][-1]
+        self.variables = variables = {}
+        repeated, self.repeated = self.repeated, 1
+        self.moment = "recomputation"
+        with suppress(_EverythingIsBack):
+            self.forward(block.items)
+        self.moment, self.repeated = "forward", repeated
+        self.last = self.variables = None
+        self._end_of_cache(list(variables.items()))
+
+    def _node(self, op: Op) -> None:
+        waiting, checkpointed = self.waiting, self.checkpointed
+        if op.keeps and self.to_recompute is not None:
+            self._recompute(self.to_recompute)
+        incoming = [waiting.pop(t.source) for t in op.outputs if t.source in waiting]
+        if not op.gradients:
+            for storage in incoming:
+                self.drop(storage)
+            return
+        moment = _BACKWARD[op.part]
+        returned: list[tuple[Gradient, Storage]] = []
+        for gradient in op.gradients:
+            storage = incoming[0] if gradient.bytes is None else Storage("gradient", gradient.bytes)
+            self.hold(storage)
+            returned.append((gradient, storage))
+        self.see(moment, op.place, op.scratch if self.sums_in_place else op.scratch + op.watched)
+        if checkpointed:  # what was recomputed lived in the node's own hands
+            self.release(op)
+        for i, (gradient, storage) in enumerate(returned):
+            for size in gradient.then:
+                new = Storage("gradient", size)
+                self.hold(new)
+                self.see(moment, op.place)
+                self.drop(storage)
+                storage = new
+            if gradient.then:
+                returned[i] = gradient, storage
+        for storage in incoming:
+            self.drop(storage)
+        if not checkpointed:
+            self.release(op)
+        for gradient, storage in returned:
+            self._collect(op, moment, gradient, storage)
+
+    def _collect(self, op: Op, moment: str, gradient: Gradient, storage: Storage) -> None:
+        tensor = gradient.of
+        source, parameter = tensor.source, tensor.storage.leaf
+        first = self.waiting.get(source)
+        if first is None:
+            self.waiting[source] = storage
+            if parameter:
+                if self.gradient_size != self.weight_size:
+                    storage = self.waiting[source] = self._wider(moment, op, storage)
+                self.gradients += storage.bytes
+        elif not self.sums_in_place or parameter or self.holds[first] > 1:
+            total = Storage("gradient", first.bytes)
+            self.hold(total)
+            self.see(moment, f"{op.place}, sum")
+            self.drop(first)
+            self.drop(storage)
+            self.waiting[source] = total
+        else:
+            self.drop(storage)
+
+    def _wider(self, moment: str, op: Op, storage: Storage) -> Storage:
+        """The gradient of a parameter in the type in which gradients are accumulated."""
+        wide = Storage("gradient", storage.bytes // self.weight_size * self.gradient_size)
+        self.hold(wide)
+        self.see(moment, op.place)
+        self.drop(storage)
+        return wide

@@ -1,0 +1,198 @@
+"""The forward pass of a model as one list of operations, from which every other number of the course is a walk.
+
+An operation is what torch's autograd sees as one node: its inputs, its output, what it keeps for the backward pass, and
+what its backward pass returns for each input. A block that is repeated stands in the list once.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from cs336kit.predict.precision import PrecisionPolicy
+
+#: Bytes of one element.
+ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int64": 8, "int8": 1}
+
+
+class Storage:
+    """Bytes that live and die together, however many tensors look at them."""
+
+    __slots__ = ("bytes", "leaf", "name")
+
+    def __init__(self, name: str, bytes: int, leaf: bool = False):
+        self.name = name
+        self.bytes = bytes
+        #: a parameter, or data that the caller holds: alive before and after
+        self.leaf = leaf
+
+    def __repr__(self) -> str:
+        return f"Storage({self.name!r}, {self.bytes:,} bytes)"
+
+
+class Tensor:
+    """A shape and an element type over a storage. Tensors with the same `source` collect one gradient."""
+
+    __slots__ = ("dtype", "needs_gradient", "shape", "source", "storage")
+
+    def __init__(
+        self, shape: tuple[int, ...], dtype: str, storage: Storage, needs_gradient: bool, source: object = None
+    ):
+        self.shape = shape
+        self.dtype = dtype
+        self.storage = storage
+        self.needs_gradient = needs_gradient
+        self.source = storage if source is None else source
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its elements; a view of a part has fewer than its storage."""
+        return prod(self.shape) * ELEMENT_BYTES[self.dtype]
+
+    def __repr__(self) -> str:
+        return f"Tensor({' × '.join(map(str, self.shape))}, {self.dtype}, {self.storage.name!r})"
+
+
+@dataclass(slots=True, eq=False)
+class Gradient:
+    """What the backward pass of an operation hands to one of its inputs."""
+
+    #: whose gradient it is
+    of: Tensor
+    #: bytes that the operation allocates for it; None: the incoming gradient itself, or a view of it, is handed on
+    bytes: int | None
+    #: sizes through which the engine brings it to the input's shape and then to its type, each a new tensor
+    then: tuple[int, ...] = ()
+    #: FLOPs of the product that makes it
+    flops: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Op:
+    """One operation: what it reads, writes, keeps and computes, forward and backward."""
+
+    #: where it stands, such as "block/attention/query"
+    place: str
+    #: what it does, such as "linear" or "softmax"
+    kind: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    #: storages that it allocates: its output, and statistics that it keeps
+    allocates: tuple[Storage, ...]
+    #: storages that its backward pass needs, parameters among them
+    keeps: tuple[Storage, ...]
+    gradients: tuple[Gradient, ...]
+    #: the part of the model: "embedding", "norms", "attention", "mlp", "head" or "loss"
+    part: str
+    #: bytes that its backward pass needs for a moment, beside the gradients that it returns
+    scratch: int = 0
+    #: bytes that it needs beside those while a dispatch mode watches, where torch otherwise works in place
+    watched: int = 0
+    #: FLOPs of the forward pass by component; a multiply and an add are two
+    flops: tuple[tuple[str, int], ...] = ()
+    #: FLOPs that its backward pass spends on computing something again (fused attention)
+    again: int = 0
+
+    @property
+    def forward_flops(self) -> int:
+        return sum(count for _, count in self.flops)
+
+    @property
+    def keeps_after(self) -> bool:
+        """Whether it keeps something that it has made itself, and so has to run before that can be kept."""
+        return any(storage in self.allocates for storage in self.keeps)
+
+    @property
+    def forward_bytes(self) -> int:
+        """Bytes that it must at least read and write, each tensor once; a view moves nothing."""
+        if not self.allocates:
+            return 0
+        written = sum(storage.bytes for storage in self.allocates)
+        # A look-up reads as many rows as it writes, not the whole table.
+        return 2 * written if self.kind in ("embedding", "index") else written + sum(t.bytes for t in self.inputs)
+
+
+@dataclass(slots=True, eq=False)
+class Free:
+    """The caller lets go of these storages here: a variable goes out of scope or is assigned anew."""
+
+    storages: tuple[Storage, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """The caller holds a second result of the operation before."""
+
+    storage: Storage
+
+
+@dataclass(slots=True, eq=False)
+class Mark:
+    """A place whose live bytes a timeline shows."""
+
+    name: str
+
+
+@dataclass(slots=True, eq=False)
+class EndOfCache:
+    """Autocast ends: its cached copies of the parameters go, (copy, how many there are by repetition) each."""
+
+    copies: tuple[tuple[Storage, int], ...]
+
+
+@dataclass(slots=True, eq=False)
+class Repeat:
+    """`count` times the same items, each run continuing from the one before; `keeps_input` for checkpointing."""
+
+    name: str
+    count: int
+    items: "tuple[Item, ...]"
+    #: a checkpointed block: its input alone is kept, and the backward pass runs the items again
+    checkpoint: Storage | None = None
+
+
+Item = Op | Free | Hold | Mark | EndOfCache | Repeat
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A parameter: the component that it counts in, its shape and type, how often it exists, whether it is trained."""
+
+    component: str
+    tensor: Tensor
+    count: int
+    #: "start", "block" or "end" of the model
+    place: str
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """The operations of one forward pass in order, and the parameters that they read."""
+
+    items: tuple[Item, ...]
+    leaves: tuple[Leaf, ...]
+    #: keys and values that a cache holds: (shape, how often) each
+    cached: tuple[tuple[tuple[int, ...], int], ...]
+    #: element types
+    policy: PrecisionPolicy
+    #: the output of the pass: the loss, or the logits
+    output: Tensor
+
+    def operations(self) -> Iterator[tuple[Op, int]]:
+        """Every operation in order with the number of times that it runs."""
+        yield from operations(self.items)
+
+    def __repr__(self) -> str:
+        ops = list(self.operations())
+        return f"Program({len(ops)} operations, {sum(count for _, count in ops):,} when repeated)"
+
+
+def operations(items: Sequence[Item], count: int = 1) -> Iterator[tuple[Op, int]]:
+    for item in items:
+        if isinstance(item, Op):
+            yield item, count
+        elif isinstance(item, Repeat):
+            yield from operations(item.items, count * item.count)

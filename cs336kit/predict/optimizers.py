@@ -1,0 +1,180 @@
+"""What an optimizer keeps between steps, and what one step needs for a moment."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import prod
+
+from cs336kit.predict._common.breakdown import Breakdown
+from cs336kit.predict._common.checks import known, non_negative_int, positive_int
+from cs336kit.predict.operations import ELEMENT_BYTES
+
+#: A step counter, or another scalar that torch keeps for each parameter tensor, is a 0-d fp32 tensor.
+SCALAR_BYTES = 4
+#: Element types in which torch's optimizers keep their state.
+STATE_TYPES = {name: ELEMENT_BYTES[name] for name in ("fp64", "fp32", "bf16", "fp16")}
+
+
+@dataclass(frozen=True)
+class OptimizerSpec:
+    """What torch.optim keeps for each parameter tensor, under torch's names, and the temporary tensors of a step."""
+
+    #: tensors of the parameter's shape and type
+    tensors: tuple[str, ...] = ()
+    #: 0-d fp32 tensors
+    scalars: tuple[str, ...] = ("step",)
+    #: option → the one more tensor that it costs
+    options: dict[str, str] = field(default_factory=dict)
+    #: temporary lists as large as the model in torch's foreach implementation: without weight decay in the gradient, with it
+    foreach: tuple[int, int] | None = None
+    #: the loop over tensors: (temporaries of this parameter's size, those of the one before that are still held)
+    loop: tuple[tuple[int, int], ...] | None = None
+    #: "factored" (a number per row and column), "matrices" (refuses other shapes), or "" for the parameter's own shape
+    shaped: str = ""
+
+
+def _spec(*tensors: str, scalars=("step",), foreach=None, loop=None, shaped="", **options: str) -> OptimizerSpec:
+    return OptimizerSpec(tensors, scalars, options, foreach, loop, shaped)
+
+
+#: By the lower-case name of torch's class; "momentum" is SGD with momentum. Source: torch.optim 2.13, `_single_tensor_*`
+#: and `_multi_tensor_*`; lion, which torch does not have: Chen et al. 2023, algorithm 2.
+OPTIMIZERS = {
+    "sgd": _spec(scalars=(), foreach=(0, 1), loop=((0, 0),), momentum="momentum_buffer"),
+    "momentum": _spec("momentum_buffer", scalars=(), foreach=(0, 1), loop=((0, 0),)),
+    "adagrad": _spec("sum", foreach=(2, 2), loop=((1, 1),)),
+    "rmsprop": _spec("square_avg", foreach=(1, 2), loop=((1, 1),), momentum="momentum_buffer", centered="grad_avg"),
+    "adam": _spec("exp_avg", "exp_avg_sq", foreach=(1, 1), loop=((2, 1),), amsgrad="max_exp_avg_sq"),
+    "adamw": _spec("exp_avg", "exp_avg_sq", foreach=(1, 1), loop=((2, 1),), amsgrad="max_exp_avg_sq"),
+    "adamax": _spec("exp_avg", "exp_inf", foreach=(1, 1), loop=((1, 0),)),
+    "nadam": _spec("exp_avg", "exp_avg_sq", scalars=("step", "mu_product"), foreach=(1, 2), loop=((2, 1),)),
+    "radam": _spec("exp_avg", "exp_avg_sq", foreach=(1, 1), loop=((2, 0),)),
+    "adadelta": _spec("square_avg", "acc_delta", foreach=(2, 3), loop=((1, 2), (2, 1))),
+    "asgd": _spec("ax", scalars=("step", "eta", "mu"), foreach=(1, 1)),
+    "rprop": _spec("prev", "step_size"),
+    "sparseadam": _spec("exp_avg", "exp_avg_sq", scalars=()),
+    "muon": _spec("momentum_buffer", scalars=(), shaped="matrices"),
+    "adafactor": _spec("row_var", "col_var", "variance", shaped="factored"),
+    "lion": _spec("exp_avg", scalars=()),
+}
+
+
+def optimizer_spec(name: str) -> OptimizerSpec:
+    """The optimizer of a name, in any case; an unknown one raises ValueError."""
+    return known("optimizer", name.lower() if isinstance(name, str) else name, OPTIMIZERS)
+
+
+def optimizer_state_bytes(
+    optimizer: str,
+    *,
+    shapes: Iterable[tuple[int, ...]] | None = None,
+    parameters: int | None = None,
+    tensors: int | None = None,
+    precision: str = "fp32",
+    momentum: bool | float = False,
+    centered: bool = False,
+    amsgrad: bool = False,
+) -> Breakdown:
+    """Bytes of torch.optim's state by state tensor, once every parameter has had a gradient.
+
+    Give `shapes`, one tuple for each parameter tensor, or the counts `parameters` (elements) and `tensors`; Adafactor
+    and Muon need the shapes. `precision` is the dtype of the parameters, which their state follows: pure bf16 training
+    keeps bf16 state. Names are torch's, in any case ("AdamW"); "momentum" is SGD with momentum.
+    Convention: each tensor also costs 4 bytes per fp32 scalar, such as the step (8 under an fp64 default dtype).
+    Left out: master weights, LBFGS (its history depends on the run). Errors: ValueError for unknown names, options
+    that the optimizer does not have, and shapes that it refuses. Source: the state dictionaries of torch.optim 2.13.
+    """
+    spec = optimizer_spec(optimizer)
+    element = known("precision", precision, STATE_TYPES)
+    names = list(spec.tensors)
+    for option, value in {"momentum": momentum, "centered": centered, "amsgrad": amsgrad}.items():
+        if value and option in spec.options:
+            names.append(spec.options[option])
+        elif value and not (option == "momentum" and optimizer.lower() in ("momentum", "muon")):
+            has = ", ".join(spec.options) or "none"
+            raise ValueError(f"{optimizer} keeps no state for {option}={value!r}; options that cost state here: {has}.")
+    sizes, tensors = _sizes(optimizer.lower(), spec.shaped, names, shapes, parameters, tensors)
+    parts = {name: size * element for name, size in sizes.items()}
+    return Breakdown(parts | dict.fromkeys(spec.scalars, SCALAR_BYTES * tensors), unit="bytes")
+
+
+def _sizes(optimizer, shaped, names, shapes, parameters, tensors):
+    """Elements of each state tensor, summed over the parameters, and the number of parameter tensors."""
+    if shapes is None:
+        if shaped:
+            raise ValueError(f"{optimizer} keeps state by shape: give shapes=[(rows, columns), …], not counts.")
+        if parameters is None or tensors is None:
+            raise ValueError("the size of the model is missing: give shapes=…, or both parameters=… and tensors=….")
+        return dict.fromkeys(names, positive_int("parameters", parameters)), positive_int("tensors", tensors)
+    if parameters is not None or tensors is not None:
+        raise ValueError("shapes already say how many parameters and tensors there are: leave those two out.")
+    shapes = list(shapes) if isinstance(shapes, Iterable) else [shapes]
+    for shape in shapes:
+        if not isinstance(shape, tuple | list):
+            raise ValueError(
+                f"shapes must be one tuple for each parameter tensor, such as [(4, 3), (4,)], got {shape!r}."
+            )
+    shapes = [tuple(non_negative_int("a dimension", size) for size in shape) for shape in shapes]
+    other = [shape for shape in shapes if len(shape) != 2]
+    if shaped == "matrices" and other:
+        raise ValueError(
+            f"{optimizer} takes matrices only, and {len(other)} of {len(shapes)} tensors are none, the first of shape "
+            f"{other[0]}: give those to AdamW."
+        )
+    if shaped == "factored":
+        return _factored(shapes), len(shapes)
+    return dict.fromkeys(names, sum(map(prod, shapes))), len(shapes)
+
+
+def _factored(shapes):
+    """Adafactor keeps one number per row and one per column of each matrix, in place of one per element."""
+    matrices = [shape for shape in shapes if len(shape) > 1]
+    sizes = {
+        "row_var": sum(prod(shape[:-1]) for shape in matrices),
+        "col_var": sum(prod(shape[:-2]) * shape[-1] for shape in matrices),
+        "variance": sum(prod(shape) for shape in shapes if len(shape) < 2),
+    }
+    return {name: size for name, size in sizes.items() if size}
+
+
+def optimizer_step_bytes(
+    optimizer: str,
+    *,
+    parameters: int | None = None,
+    sizes: Iterable[int] | None = None,
+    precision: str = "fp32",
+    implementation: str = "foreach",
+    weight_decay: bool | float = False,
+) -> int:
+    """Peak of the temporaries of one step, from the second step on, for torch's three implementations.
+
+    "foreach" runs each operation over all tensors at once, so a temporary such as √v̂ exists for all of them together: as
+    large as the model, once to three times. "fused" kernels keep temporaries in registers: 0. "loop" has them for one
+    tensor at a time; give `sizes`, the elements of each parameter tensor in order, since what is left of one is held
+    until the next assigns it anew. `weight_decay` says whether the decay is on (AdamW's never costs; the loop has none).
+    On CUDA, foreach is torch's default, on a CPU the loop. Errors: ValueError for unknown names, and for optimizers whose
+    temporaries are not known. Source: torch.optim 2.13, `_multi_tensor_*`, `_single_tensor_*`.
+    """
+    spec = optimizer_spec(optimizer)
+    known("implementation", implementation, {"foreach": True, "fused": True, "loop": True})
+    element = known("precision", precision, STATE_TYPES)
+    if implementation == "fused":
+        return 0
+    if implementation == "loop":
+        if sizes is None or spec.loop is None:
+            what = "give sizes=…" if spec.loop else "its temporary tensors are not known"
+            raise ValueError(f"the loop of {optimizer} depends on the parameter tensors: {what}.")
+        return element * _loop_elements(spec.loop, list(sizes))
+    if spec.foreach is None:
+        table = {name: other for name, other in OPTIMIZERS.items() if other.foreach}
+        known("optimizer with a known foreach implementation", optimizer, table)
+        raise AssertionError  # the line above has raised
+    plain, decayed = spec.foreach
+    count = positive_int("parameters", sum(sizes) if sizes is not None else parameters)
+    return (decayed if weight_decay else plain) * count * element
+
+
+def _loop_elements(loop: tuple[tuple[int, int], ...], sizes: list[int]) -> int:
+    return max(
+        (own * now + held * before for before, now in zip([0, *sizes], sizes, strict=False) for own, held in loop),
+        default=0,
+    )

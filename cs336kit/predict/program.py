@@ -1,0 +1,361 @@
+"""From a configuration to its program, and the walks that count: parameters, FLOPs, kept bytes, cache, traffic.
+
+B batch · S sequence · D d_model · A heads · K kv_heads · h head_dim · F d_ff · V vocab · L layers.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from math import prod
+
+from cs336kit.predict._common.breakdown import Breakdown
+from cs336kit.predict._common.checks import boolean, known, positive_int
+from cs336kit.predict._decoder import decoder
+from cs336kit.predict.operations import ELEMENT_BYTES, Op, Program, Repeat, operations
+from cs336kit.predict.precision import PrecisionPolicy, policy
+from cs336kit.predict.transformer import TransformerConfig, check_config
+
+#: How attention is computed: softmax written out, or torch's fused function.
+ATTENTION = {"eager": "eager", "sdpa": "sdpa"}
+PHASES = {"train": True, "prefill": False, "decode": False}
+#: Components that exist once per expert.
+_OF_EXPERTS = ("mlp gate", "mlp up", "mlp down")
+
+
+def program(
+    config: TransformerConfig,
+    *,
+    batch: int,
+    sequence: int,
+    precision: str | PrecisionPolicy = "fp32",
+    attention: str = "eager",
+    checkpointing: bool = False,
+    phase: str = "train",
+    causal: bool = False,
+    frozen: Iterable[str] = (),
+    lora_rank: int | None = None,
+    lora_targets: Iterable[str] = ("query", "value"),
+    expert_tokens: Sequence | None = None,
+) -> Program:
+    """The operations of one forward pass of `lm.DecoderOnly` on a CPU, in order: what every estimate walks over.
+
+    `precision`: a name of POLICIES, or a policy. `attention`: "eager" or "sdpa". `checkpointing`: each block keeps only
+    its input. `phase`: "train" ends with the loss, F.cross_entropy of fp32 logits; "prefill" and "decode" run without
+    autograd, and decode works on one new token after `sequence` − 1 cached ones. `causal`: attention's FLOPs count half
+    of the pairs, or the band of a sliding window. `frozen`: components (keys of `parameters`) that are not trained;
+    `lora_rank` freezes everything and trains adapters of this rank beside `lora_targets`. `expert_tokens`: for each layer
+    the tokens of each expert, or one such list for all layers; None for equal shares.
+    Errors: ValueError for sizes and names that cannot be.
+    """
+    check_config(config)
+    batch, sequence = check_sizes(config, batch=batch, sequence=sequence)
+    known("attention", attention, ATTENTION)
+    known("phase", phase, PHASES)
+    boolean("checkpointing", checkpointing)
+    boolean("causal", causal)
+    frozen = (frozen,) if isinstance(frozen, str) else tuple(frozen)
+    targets = (lora_targets,) if isinstance(lora_targets, str) else tuple(lora_targets)
+    if frozen or lora_rank is not None:
+        for name in (*frozen, *(targets if lora_rank else ())):
+            known("component", name, parameters(config))
+    if lora_rank is not None:
+        positive_int("lora_rank", lora_rank)
+    routing = _routing(config, batch * sequence, expert_tokens)
+    return _program(
+        config, batch, sequence, policy(precision), attention, checkpointing, phase, causal, frozen, lora_rank, targets, routing
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _program(config, batch, sequence, policy, attention, checkpointing, phase, causal, frozen, rank, targets, routing):
+    return decoder(
+        config, batch=batch, sequence=sequence, policy=policy, attention=attention, checkpointing=checkpointing,
+        phase=phase, causal=causal, frozen=frozen, lora_rank=rank, lora_targets=targets, routing=routing,
+    )  # fmt: skip
+
+
+def check_sizes(config: TransformerConfig, *, batch: int, sequence: int) -> tuple[int, int]:
+    """The sizes as ints; raises ValueError unless the model can run on `batch` sequences of `sequence` tokens."""
+    check_config(config)
+    batch, sequence = positive_int("batch", batch), positive_int("sequence", sequence)
+    if config.positions != "none" and sequence > config.context:
+        raise ValueError(
+            f"sequence={sequence} is longer than context={config.context}, and the model's {config.positions} positions end "
+            "there: shorten the sequence or give a configuration with a longer context"
+        )
+    return batch, sequence
+
+
+def _routing(config: TransformerConfig, tokens: int, expert_tokens: Sequence | None) -> tuple | None:
+    if expert_tokens is None:
+        return None
+    layers = list(expert_tokens)
+    if layers and not isinstance(layers[0], Sequence):
+        layers = [layers] * config.layers
+    visits = tokens * config.experts_per_token
+    for sizes in layers:
+        if len(sizes) != config.experts or sum(sizes) != visits:
+            raise ValueError(
+                f"expert_tokens gives {len(sizes)} experts {sum(sizes)} tokens: this model's {config.experts} experts get "
+                f"{visits} in every layer"
+            )
+    if len(layers) != config.layers or not config.experts:
+        raise ValueError(f"expert_tokens has {len(layers)} layers, and the model {config.layers} with experts")
+    return tuple(tuple(int(n) for n in sizes) for sizes in layers)
+
+
+# -- parameters ------------------------------------------------------------------------------------------------------
+
+
+def parameters(config: TransformerConfig) -> Breakdown:
+    """Parameters of the whole model by component; a shared matrix is counted once.
+
+    A linear layer from n to m features has n·m weights, and m biases where `config.bias` says so (the head and a
+    router have none). A tied head costs nothing. Exact: equal to the sum of `numel` over a real model's parameters.
+    """
+    check_config(config)
+    return _parameters(config)
+
+
+@lru_cache(maxsize=256)
+def _leaves(config: TransformerConfig) -> tuple:
+    return _program(config, 1, 1, policy("fp32"), "sdpa", False, "prefill", False, (), None, (), None).leaves
+
+
+@lru_cache(maxsize=256)
+def _parameters(config: TransformerConfig) -> Breakdown:
+    # Frozen on both sides, and one estimate asks for the same count several times.
+    parts: dict[str, int] = {}
+    for leaf in _leaves(config):
+        parts[leaf.component] = parts.get(leaf.component, 0) + leaf.count * prod(leaf.tensor.shape)
+    return Breakdown({name: parts.get(name, 0) for name in _in_order(parts)}, unit="parameters")
+
+
+def _in_order(parts: dict[str, int]) -> list[str]:
+    """Tables first, then the block's components as they stand in it, the norms, the head (also where it is tied)."""
+    last = ("norms", "final norm", "head")
+    return [*(name for name in parts if name not in last), *last]
+
+
+def parameter_shapes(config: TransformerConfig) -> list[tuple[int, ...]]:
+    """The shape of every parameter tensor in the order of `lm.DecoderOnly`, (outputs, inputs) for a matrix.
+
+    What an optimizer keeps its state for. A tied head has no tensor of its own.
+    """
+    check_config(config)
+    return list(_shapes(config))
+
+
+@lru_cache(maxsize=64)
+def _shapes(config: TransformerConfig) -> tuple[tuple[int, ...], ...]:
+    leaves = _leaves(config)
+    inside = [leaf for leaf in leaves if leaf.count > 1 or leaf.place.startswith("block")]
+    first = [leaf.tensor.shape for leaf in leaves if leaf.place == "start"]
+    last = [leaf.tensor.shape for leaf in leaves if leaf.place == "end"]
+    block: list[tuple[int, ...]] = []
+    # Experts are written once and repeated: their tensors come again for each of them.
+    i = 0
+    while i < len(inside):
+        times = inside[i].count // config.layers
+        run = [inside[i]]
+        while times > 1 and i + len(run) < len(inside) and inside[i + len(run)].count == inside[i].count:
+            run.append(inside[i + len(run)])
+        block += [leaf.tensor.shape for leaf in run] * times
+        i += len(run)
+    return (*first, *block * config.layers, *last)
+
+
+def active_parameters(config: TransformerConfig) -> Breakdown:
+    """Parameters that take part in the computation for one token: of each layer's experts, only those it visits.
+
+    Equal to `parameters` for a dense model. Embedding tables are counted whole, as published counts do.
+    """
+    parts = dict(parameters(config).items())
+    if config.experts:
+        for name in _OF_EXPERTS:
+            if name in parts:
+                parts[name] = parts[name] // config.experts * config.experts_per_token
+    return Breakdown(parts, unit="parameters")
+
+
+def matmul_parameters(config: TransformerConfig) -> int:
+    """Weights that one token is multiplied by in a forward pass, P in 2·P FLOPs per token.
+
+    Biases, norms and embedding look-ups multiply nothing; the head counts whether tied or not; of the experts only the
+    visited ones count.
+    """
+    flops = forward_flops(config, batch=1, sequence=1)
+    products = sum(count for name, count in flops.items() if name not in ("attention scores", "attention values"))
+    return products // 2
+
+
+# -- FLOPs -----------------------------------------------------------------------------------------------------------
+
+
+def _add(parts: dict[str, int], flops: Iterable[tuple[str, int]], times: int) -> None:
+    for name, count in flops:
+        parts[name] = parts.get(name, 0) + count * times
+
+
+def forward_flops(config: TransformerConfig, *, batch: int, sequence: int, causal: bool = False) -> Breakdown:
+    """FLOPs of one forward pass over `batch` sequences of `sequence` tokens, logits included, by component.
+
+    Convention: matrix products only, 2·m·n·k each. Attention is counted over all S×S pairs, as counters and kernels
+    without masking do, whatever the window; `causal=True` counts half of them, or the band of a sliding window.
+    Of a mixture of experts, each token pays for the router and the experts it visits. Left out: embedding look-ups,
+    norms, softmax, activations. Errors: ValueError for sizes below 1 or beyond the positions.
+    """
+    parts: dict[str, int] = {}
+    for op, count in program(config, batch=batch, sequence=sequence, causal=causal, attention="sdpa").operations():
+        _add(parts, op.flops, count)
+    return Breakdown(parts, unit="FLOPs")
+
+
+def recomputed_flops(config: TransformerConfig, *, batch: int, sequence: int, causal: bool = False) -> Breakdown:
+    """FLOPs that activation checkpointing of every block adds to a step: the blocks' forward pass once more.
+
+    The recomputation stops as soon as every saved tensor is back. A dense block's last linear saves only its input,
+    so it is not run again, unless dropout follows it; in a mixture of experts, the routing weights multiply its
+    output, which must be there. Follows torch.utils.checkpoint with use_reentrant=False.
+    """
+    options = {"batch": batch, "sequence": sequence, "causal": causal}
+    again = _recomputed(program(config, checkpointing=True, attention="sdpa", **options))
+    components = [name for name in forward_flops(config, **options) if name != "head"]
+    return Breakdown({name: again.get(name, 0) for name in components}, unit="FLOPs")
+
+
+def _recomputed(program: Program) -> dict[str, int]:
+    parts: dict[str, int] = {}
+    for item in program.items:
+        if isinstance(item, Repeat) and item.checkpoint is not None:
+            ops = list(operations(item.items))
+            last = max(i for i, (op, _) in enumerate(ops) if op.keeps)
+            for op, count in ops[: last + ops[last][0].keeps_after]:
+                _add(parts, op.flops, count * item.count)
+    return parts
+
+
+def training_flops(
+    config: TransformerConfig,
+    *,
+    batch: int,
+    sequence: int,
+    causal: bool = False,
+    checkpointing: bool = False,
+    attention: str = "eager",
+    **options,
+) -> Breakdown:
+    """FLOPs of one forward and backward pass by component, with the recomputation of checkpointing as one more.
+
+    Each product of the forward pass has two in the backward pass, one for each of its inputs that needs a gradient: 3×
+    forward, exactly, when all are trained. `attention="sdpa"` has five instead of four for attention, as the fused
+    kernel computes the scores again; with dropout above 0 four, because torch then leaves the fused kernel on a CPU (on
+    CUDA it does not: five). `options` are those of `program`: frozen components, LoRA.
+    Convention and what is left out: as in `forward_flops`; the optimizer's element-wise work too.
+    """
+    size = {"batch": batch, "sequence": sequence, "causal": causal}
+    walked = program(config, checkpointing=checkpointing, attention=attention, **size, **options)
+    parts: dict[str, int] = {}
+    for op, count in walked.operations():
+        if not op.flops:
+            continue
+        back = sum(gradient.flops for gradient in op.gradients) + (op.again if op.gradients else 0)
+        # Where one kernel holds both products of attention, the odd FLOP of a half goes to the second.
+        name, first = op.flops[0]
+        share = back if len(op.flops) == 1 else back // 2
+        _add(parts, ((name, first + share), *((other, flops + back - share) for other, flops in op.flops[1:])), count)
+    if checkpointing:
+        parts["recomputed forward"] = sum(_recomputed(walked).values())
+    return Breakdown(parts, unit="FLOPs")
+
+
+# -- bytes -----------------------------------------------------------------------------------------------------------
+
+
+def saved_activation_bytes(
+    config: TransformerConfig,
+    *,
+    batch: int,
+    sequence: int,
+    precision: str | PrecisionPolicy = "fp32",
+    attention: str = "eager",
+    checkpointing: bool = False,
+    **options,
+) -> Breakdown:
+    """Bytes that a forward pass with its cross-entropy loss keeps for the backward pass, by component.
+
+    `precision`: "fp32", "bf16" (a bf16 model), or "autocast" (torch.autocast to bf16 over fp32 weights, whose bf16
+    copies are kept too). `attention`: "eager" (softmax written out) or "sdpa" (torch's fused function).
+    `checkpointing`: keep only each block's input (torch.utils.checkpoint, use_reentrant=False).
+    Convention: every storage once, 0 bytes off `lm.DecoderOnly` and `lm.Llama` on a CPU; the loss is torch's
+    F.cross_entropy of fp32 logits (`lm.cross_entropy` keeps 4 bytes less, bf16 logits half of its part).
+    Grouped heads are not expanded; with dropout above 0 each of its three places in a block counts (a mask as wide as
+    its input). A mixture of experts drops no token. On CUDA dropout masks take one byte, and the softmax works in fp32
+    under autocast. Left out: parameters, buffers, token ids and routing indices, the logits, temporary tensors, rounding.
+    Source: after Korthikanti et al. 2022, arXiv:2205.05198, section 4.1, term by term against torch.
+    """
+    walked = program(
+        config, batch=batch, sequence=sequence, precision=precision, attention=attention, checkpointing=checkpointing,
+        **options,
+    )  # fmt: skip
+    parts: dict[str, int] = {}
+    _kept(walked.items, 1, parts, set())
+    return Breakdown(parts, unit="bytes")
+
+
+def saved_block_bytes(config: TransformerConfig, *, batch: int, sequence: int, **options) -> Breakdown:
+    """Bytes that one block keeps for its backward pass, by component; its arguments are `saved_activation_bytes`'s."""
+    walked = program(config, batch=batch, sequence=sequence, **options)
+    block = next(item for item in walked.items if isinstance(item, Repeat))
+    parts: dict[str, int] = {}
+    _kept(block.items, 1, parts, set())
+    return Breakdown(parts, unit="bytes")
+
+
+def _kept(items, count: int, parts: dict[str, int], seen: set) -> None:
+    for item in items:
+        if item.__class__ is Op:
+            storages = item.keeps
+        elif item.__class__ is Repeat:
+            if item.checkpoint is None:
+                _kept(item.items, count * item.count, parts, seen)
+            else:
+                parts["block inputs"] = parts.get("block inputs", 0) + count * item.count * item.checkpoint.bytes
+            continue
+        else:
+            continue
+        for storage in storages:
+            if not storage.leaf and storage.name != "indices" and storage not in seen:
+                seen.add(storage)
+                parts[storage.name] = parts.get(storage.name, 0) + storage.bytes * count
+
+
+def kv_cache_bytes(config: TransformerConfig, *, batch: int, sequence: int, precision: str = "bf16") -> int:
+    """Bytes of the keys and values of `sequence` tokens in every layer: 2·L·B·S·K·h elements.
+
+    A sliding window keeps the last `window` tokens only. Left out: allocation in pages, scales of quantised caches.
+    """
+    size = known("precision of a cache", precision, CACHE_TYPES)
+    walked = program(config, batch=batch, sequence=sequence, phase="prefill", attention="sdpa")
+    return size * sum(count * prod(shape) for shape, count in walked.cached)
+
+
+#: Bytes of one element of a cache.
+CACHE_TYPES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "int8": 1}
+
+
+def traffic_bytes(config: TransformerConfig, *, batch: int, sequence: int, **options) -> Breakdown:
+    """Bytes that a forward pass must at least read and write, by part of the model: each operation's tensors once.
+
+    Views move nothing. `options` are those of `program`. Left out: what a cache keeps close between two operations (less),
+    and what a kernel reads twice (more). For a roofline: forward FLOPs over these bytes is the intensity.
+    """
+    parts: dict[str, int] = {}
+    for op, count in program(config, batch=batch, sequence=sequence, **options).operations():
+        if moved := op.forward_bytes:
+            parts[op.part] = parts.get(op.part, 0) + count * moved
+    return Breakdown(parts, unit="bytes")
+
+
+#: What a walk may be given, for those that write one of their own.
+Walker = Callable[[Op, int], None]
+__all__ = ["ELEMENT_BYTES", "program"]

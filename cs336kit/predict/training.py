@@ -1,0 +1,300 @@
+"""Memory of a training step: its buckets, the staircase, the peak with what is alive at it, and what follows from them.
+
+P parameters · B batch · S sequence. Everything is per replica: one model on one device, unless `shards` says otherwise.
+"""
+
+from functools import lru_cache
+from math import prod
+from typing import NamedTuple
+
+from cs336kit.predict._common.breakdown import Breakdown
+from cs336kit.predict._common.checks import boolean, positive_int, positive_number
+from cs336kit.predict._walk import Alive, Walk
+from cs336kit.predict.operations import ELEMENT_BYTES, Program, Repeat, Storage
+from cs336kit.predict.optimizers import optimizer_spec, optimizer_state_bytes, optimizer_step_bytes
+from cs336kit.predict.precision import PrecisionPolicy, policy
+from cs336kit.predict.program import parameter_shapes, parameters, program, saved_activation_bytes
+from cs336kit.predict.transformer import TransformerConfig
+
+#: The loss is one fp32 number, whatever the precision of the model; its gradient another.
+_LOSS = 4
+#: Buckets that sharding (ZeRO stage 3, FSDP) splits over all ranks.
+SHARDED = ("parameters", "gradients", "optimizer state", "master weights")
+
+
+class Moment(NamedTuple):
+    """A stage of the step and the bytes alive at its end, beyond parameters and optimizer state."""
+
+    stage: str
+    live_bytes: int
+
+
+def state_bytes(
+    config: TransformerConfig, *, precision: str | PrecisionPolicy = "fp32", optimizer: str = "adamw"
+) -> Breakdown:
+    """Bytes that exist for the parameters all the time or at the end of a step: parameters, gradients, states, masters."""
+    kind = policy(precision)
+    spec = optimizer_spec(optimizer)
+    count = parameters(config).total
+    # Two optimizers keep state by shape; for all others the counts are enough, and quicker.
+    shapes = parameter_shapes(config)
+    size = {"shapes": shapes} if spec.shaped else {"parameters": count, "tensors": len(shapes)}
+    parts = {
+        "parameters": ELEMENT_BYTES[kind.weights] * count,
+        "gradients": ELEMENT_BYTES[kind.gradients] * count,
+        "optimizer state": optimizer_state_bytes(optimizer, precision=kind.states, **size).total,
+    }
+    if kind.master_weights:
+        parts["master weights"] = ELEMENT_BYTES[kind.master_weights] * count
+    return Breakdown(parts, unit="bytes")
+
+
+def training_memory(
+    config: TransformerConfig,
+    *,
+    batch: int,
+    sequence: int,
+    precision: str | PrecisionPolicy = "fp32",
+    optimizer: str = "adamw",
+    attention: str = "eager",
+    checkpointing: bool = False,
+) -> Breakdown:
+    """Bytes of the buckets of training: parameters, gradients, optimizer state, activations kept for backward.
+
+    `precision`: "fp32"; "autocast" (fp32 everything, bf16 products); "bf16" (bf16 everything); "mixed" (bf16 model and
+    gradients, fp32 master weights in the optimizer); "mixed-fp32-gradients". In fp32 with AdamW, parameters, gradients
+    and state are 16P bytes, plus 4 for each parameter tensor's step counter.
+    They add up to what exists when the forward pass ends and old gradients are kept; `step_peak` says what is alive at
+    once, which is what has to fit. Left out: temporary tensors, the CUDA context, fragmentation, communication buffers.
+    """
+    states = state_bytes(config, precision=precision, optimizer=optimizer)
+    saved = saved_activation_bytes(
+        config, batch=batch, sequence=sequence, precision=precision, attention=attention, checkpointing=checkpointing
+    )
+    return Breakdown({**states, "activations": saved.total}, unit="bytes")
+
+
+def _walked(walked: Program, *, shards: int = 1, sums_in_place: bool = False) -> Walk:
+    """Both passes of a step. Who called backward holds the loss and the first gradient until it returns."""
+    walk = Walk(walked, shards=shards, sums_in_place=sums_in_place)
+    walk.forward(walked.items)
+    walk.marks.append(("loss", walk.live))
+    root = Storage("gradient of the loss", _LOSS)
+    walk.hold(root)
+    walk.hold(root)
+    walk.waiting[walked.output.source] = root
+    walk.backward(walked.items)
+    walk.drop(root)
+    walk.marks.append(("backward", walk.live))
+    return walk
+
+
+def step_timeline(config: TransformerConfig, *, batch: int, sequence: int, **options) -> list[Moment]:
+    """Live bytes beyond parameters and optimizer state when each stage of a step ends, from old gradients freed.
+
+    Stages: "embedding", "block 1 forward" … "loss", "block L backward" … "block 1 backward", "backward", "step". At a
+    border only what autograd keeps, the residual stream or its gradient, the gradients so far, and the loss are alive.
+    `options` are those of `predict.program`. Left out: temporary tensors inside a stage, see `peak_moments`.
+    """
+    walk = _walked(program(config, batch=batch, sequence=sequence, **options))
+    moments, forward, backward = [], 0, config.layers + 1
+    for name, live in walk.marks:
+        if name == "block forward":
+            forward += 1
+            name = f"block {forward} forward"
+        elif name == "block backward":
+            backward -= 1
+            name = f"block {backward} backward"
+        moments.append(Moment(name, live))
+    return [*moments, Moment("step", 0)]
+
+
+@lru_cache(maxsize=256)
+def _moments(walked: Program, optimizer: str, foreach: bool, shards: int) -> dict[str, Alive]:
+    walk = _walked(walked, shards=shards)
+    step = walk.live + _step_bytes(walked, optimizer, foreach) // shards
+    return walk.peaks | {"optimizer step": Alive(step, walk.gradients, 0, optimizer)}
+
+
+def _step_bytes(walked: Program, optimizer: str, foreach: bool) -> int:
+    """Temporary tensors of the optimizer, where they are known; else 0."""
+    spec = optimizer_spec(optimizer)
+    states = walked.policy.states
+    sizes = [prod(leaf.tensor.shape) for leaf in walked.leaves for _ in range(1) if leaf.tensor.needs_gradient]
+    if foreach:
+        if spec.foreach is None:
+            return 0
+        count = sum(leaf.count * prod(leaf.tensor.shape) for leaf in walked.leaves if leaf.tensor.needs_gradient)
+        return optimizer_step_bytes(optimizer, parameters=count, precision=states)
+    if spec.loop is None:
+        return 0
+    # What the last parameter of a block leaves behind meets the first of the next.
+    blocks = [item.count for item in walked.items if isinstance(item, Repeat)]
+    inside = [prod(leaf.tensor.shape) for leaf in walked.leaves if leaf.place == "block" and leaf.tensor.needs_gradient]
+    if sum(blocks) > 1 and inside:
+        start = sum(leaf.place == "start" and leaf.tensor.needs_gradient for leaf in walked.leaves)
+        sizes = sizes[: start + len(inside)] + inside[:1] + sizes[start + len(inside) :]
+    return optimizer_step_bytes(optimizer, sizes=sizes, precision=states, implementation="loop")
+
+
+def _alive(config, batch, sequence, optimizer, foreach, shards, options) -> dict[str, Alive]:
+    boolean("foreach", foreach)
+    walked = program(config, batch=batch, sequence=sequence, **options)
+    return _moments(walked, optimizer.lower(), foreach, positive_int("shards", shards))
+
+
+def peak_moments(
+    config: TransformerConfig, *, batch: int, sequence: int, optimizer: str = "adamw", foreach: bool = False, **options
+) -> dict[str, int]:
+    """The most bytes alive, beyond parameters and optimizer state, in each moment of a step that can hold its peak.
+
+    "forward"; "loss": two gradients of the logits beside everything kept; "head backward"; "norm backward", "mlp
+    backward", "attention backward", in whichever block they are highest; "recomputation" of a checkpointed block;
+    "embedding backward", where a tied table's two gradients meet; "optimizer step": all gradients and the temporary
+    tensors of the optimizer, for one tensor at a time or, with `foreach=True` (torch's default on CUDA), for all.
+    `options` are those of `predict.program`. Equal to what `measure.step_memory` counts on a CPU, to the byte; a
+    mixture of experts needs `expert_tokens` for that, and is taken to share the tokens equally without them.
+    Left out: the temporaries of optimizers for which they are not known (Muon, Adafactor, Lion and others).
+    """
+    moments = _alive(config, batch, sequence, optimizer, foreach, 1, options)
+    return {name: moment.bytes for name, moment in moments.items()}
+
+
+def step_peak(
+    config: TransformerConfig,
+    *,
+    batch: int,
+    sequence: int,
+    optimizer: str = "adamw",
+    foreach: bool = False,
+    shards: int = 1,
+    **options,
+) -> Breakdown:
+    """What is alive at the peak of a training step whose old gradients are freed, by bucket. This is what has to fit.
+
+    Activations are what autograd keeps at that moment; temporary tensors are the gradients on their way and everything
+    else. Less than the buckets of `training_memory` where gradients and activations take turns, more where temporary
+    tensors are large. `shards`: ranks that share parameters, gradients and states (ZeRO stage 3, FSDP); then a rank
+    holds the gathered parameters of two blocks, the one that runs and the one that is fetched, and the whole gradients
+    of the block that runs. The moment of the peak: `peak_moments`. `options` are those of `predict.program`.
+    """
+    moments = _alive(config, batch, sequence, optimizer, foreach, shards, options)
+    peak = max(moments.values())
+    states = state_bytes(config, precision=options.get("precision", "fp32"), optimizer=optimizer)
+    parts = {name: -(-size // shards) for name, size in states.items() if name != "gradients"}
+    if shards > 1:
+        parts["gathered parameters"] = gathered_bytes(config, precision=options.get("precision", "fp32"))
+    parts["gradients"] = peak.gradients
+    parts["activations"] = peak.kept
+    parts["temporary tensors"] = peak.bytes - peak.gradients - peak.kept
+    return Breakdown(parts, unit="bytes")
+
+
+def gathered_bytes(config: TransformerConfig, *, precision: str | PrecisionPolicy = "fp32") -> int:
+    """Bytes of the parameters that a sharded rank gathers at a time: two blocks, or the tables and head if those are more.
+
+    The block that runs, and the next one, which is fetched meanwhile. Source: torch's fully_shard, with its default of
+    one block of prefetch; the tables and the head stay gathered from the forward pass to the end of the backward pass.
+    """
+    parts = parameters(config)
+    outside = ("token embedding", "position embedding", "final norm", "head")
+    root = sum(parts.get(name, 0) for name in outside)
+    block = (parts.total - root) // config.layers
+    return ELEMENT_BYTES[policy(precision).products] * (root + min(config.layers, 2) * block)
+
+
+def largest_batch(config: TransformerConfig, *, sequence: int, memory_bytes: float, shards: int = 1, **options) -> int:
+    """The largest batch whose peak fits into `memory_bytes`; 0 if not even one sequence does.
+
+    `options` are those of `step_peak`. Left out: the context, fragmentation, communication buffers, so leave a few per
+    cent of the device free.
+    """
+    room = positive_number("memory_bytes", memory_bytes)
+
+    def fits(batch: int) -> bool:
+        return step_peak(config, batch=batch, sequence=sequence, shards=shards, **options).total <= room
+
+    return largest(fits)
+
+
+def largest(fits, limit: int | None = None) -> int:
+    """The largest whole number (up to `limit`) that fits, 0 if none does; what fits, fits when smaller too."""
+    low, high = 0, 1
+    while (limit is None or high <= limit) and fits(high):
+        low, high = high, 2 * high
+    high = high if limit is None else min(high, limit + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _affine(config, sequence, options) -> tuple[int, int]:
+    """The buckets are fixed + each · batch: the weights do not grow with the batch, activations do."""
+    one = training_memory(config, batch=1, sequence=sequence, **options).total
+    two = training_memory(config, batch=2, sequence=sequence, **options).total
+    return 2 * one - two, two - one
+
+
+def break_even_batch(
+    config: TransformerConfig,
+    *,
+    sequence: int,
+    precision: str = "mixed-fp32-gradients",
+    than: str = "fp32",
+    **options,
+) -> int:
+    """B_min: the smallest batch at which the buckets of training in `precision` take no more memory than in `than`.
+
+    A mixed policy keeps more for each parameter (a second copy of the weights) and less for each token. Below B_min it
+    costs memory. Options are those of `training_memory`. Errors: ValueError if it never pays.
+    """
+    fixed, each = _affine(config, sequence, {**options, "precision": precision})
+    other_fixed, other_each = _affine(config, sequence, {**options, "precision": than})
+    extra, saving = fixed - other_fixed, other_each - each
+    if extra <= 0:
+        return 1
+    if saving <= 0:
+        raise ValueError(
+            f"{precision!r} saves nothing per sequence over {than!r} here, so no batch makes up for its weights"
+        )
+    return -(-extra // saving)
+
+
+# -- the published estimates beside the exact ones ----------------------------------------------------------------------
+
+
+def paper_block_bytes(config: TransformerConfig, *, batch: int, sequence: int, bytes_per_element: int = 2) -> Breakdown:
+    """Bytes that one GPT block keeps according to the paper of 2022, term by term: 34·BSD + 5·ABS² at 2 bytes, F = 4D.
+
+    With p bytes per element: 2BSD(p(E + 4) + 1) + ABS²(2p + 1), E = F/D, dropout everywhere, one byte per mask element.
+    Left out there: mean and 1/deviation of the norms. The two norms keep their inputs, the linear layers theirs.
+    Source: Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", equation 2.
+    """
+    batch, sequence = positive_int("batch", batch), positive_int("sequence", sequence)
+    p = positive_int("bytes_per_element", bytes_per_element)
+    row = batch * sequence * config.d_model
+    pairs = config.heads * batch * sequence**2
+    hidden = batch * sequence * config.d_ff
+    parts = {
+        "layer norm inputs": 2 * p * row,
+        "query, key, value input": p * row,
+        "query and key": 2 * p * row,
+        "value": p * row,
+        "attention output's input": p * row,
+        "mlp up's input": p * row,
+        "gelu input": p * hidden,
+        "mlp down's input": p * hidden,
+        "softmax output": p * pairs,
+        "weights' dropout mask": pairs,
+        "dropped weights": p * pairs,
+        "attention dropout mask": row,
+        "mlp dropout mask": row,
+    }
+    return Breakdown(parts, unit="bytes")
+
+
+def paper_break_even_batch(config: TransformerConfig, *, sequence: int) -> float:
+    """B_min of the decoder notes, 6D²/(8DS + AS²): activations of the 2022 paper at E = 4, weights 12LD² only."""
+    S = positive_int("sequence", sequence)
+    return 6 * config.d_model**2 / (8 * config.d_model * S + config.heads * S**2)
