@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import torch
 
-from cs336kit.measure.calls import runnable
 from cs336kit.measure.device import device as _device
+from cs336kit.measure.device import runnable
 from cs336kit.predict._common.checks import positive_int, positive_number
 
 #: A clock cannot resolve a shorter batch of calls than this; calls are grouped until a batch takes as long.
