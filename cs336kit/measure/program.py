@@ -70,7 +70,7 @@ class TracedProgram:
         """Bytes kept for the backward pass, as `measure.saved_activation_bytes` counts them."""
         return sum(op.saved_bytes for op in self.operations)
 
-    def by_module(self, quantity: str = "flops", *, depth: int | None = None) -> Breakdown:
+    def by_module(self, depth: int | None = None, *, quantity: str = "flops") -> Breakdown:
         """One of QUANTITIES by place, cut to `depth` parts; operations of the model's own code are "(model)"."""
         unit = known("quantity", quantity, QUANTITIES)
         parts: Counter[str] = Counter()
@@ -116,7 +116,8 @@ def program(
     trace = recorder.trace
     trace.own(model.buffers(), "buffer")
     trace.own(model.parameters(), "parameter")
-    with trace.watching(saved=True), recorder.storages, _torch.flop_counter(recorder.count):
+    # The counter takes some operators apart, so it comes behind the tracker, which sees them as they run without it.
+    with trace.watching(saved=True), _torch.flop_counter(recorder.count), recorder.storages:
         output = loss()
     saved = trace.saved()
     if backward or optimizer is not None:
@@ -124,9 +125,9 @@ def program(
             raise ValueError(
                 "backward starts from a loss: the function must return one number that requires a gradient."
             )
-        with recorder.storages:
+        with _torch.flop_counter(recorder.count), recorder.storages:
             seed = torch.ones_like(output)
-            with trace.watching(), _torch.flop_counter(recorder.count):
+            with trace.watching():
                 _torch.run_backward(output, seed)
         recorder.settle()
     if optimizer is not None:
