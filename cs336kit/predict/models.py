@@ -41,7 +41,7 @@ class _Models(Mapping):
         return _fold(name) in _folded()
 
     def get(self, name: str, default=None):
-        return self[name] if name in self else default
+        return _table().get(_folded().get(_fold(name)), default)
 
     def __iter__(self) -> Iterator[str]:
         return iter(_table())
