@@ -1,6 +1,8 @@
 """What the kit uses of torch without a promise: when one of these fails, torch changed it, and measure/_torch.py follows."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -168,3 +170,8 @@ def test_kernels_of_other_devices_by_shapes():
     x, weights = torch.empty(4, 2, 16, device="meta"), [torch.empty(96, 16), torch.empty(96, 32), torch.empty(96)]
     assert formula[aten._cudnn_rnn](x, weights) == 2 * 4 * 2 * 96 * (16 + 32)
     assert formula[aten._cudnn_rnn_backward](x, weights) == 2 * formula[aten._cudnn_rnn](x, weights)
+
+
+def test_importing_the_instruments_draws_in_no_figures():
+    code = "import sys, cs336kit.measure; sys.exit(bool({'matplotlib', 'jsonschema', 'IPython'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
