@@ -159,7 +159,8 @@ class _Recorder:
         frame, backward = self._here
         alive = sum(self.storages.sizes.get(key) or 0 for key in self._made)
         if alive:
-            self._amounts(frame)["backward_bytes" if backward else "output_bytes"] += alive
+            # Outside every call only autograd makes something: the first gradient.
+            self._amounts(frame)["backward_bytes" if backward or frame is OUTSIDE else "output_bytes"] += alive
         self._made.clear()
 
     def operations(self, saved: list[tuple[Frame, SavedTensor]]) -> tuple[TracedOp, ...]:
@@ -181,7 +182,7 @@ class _Recorder:
             amounts.setdefault(frame, Counter()).update(done)
         return tuple(
             TracedOp(frame.place, _name(frame), saved=tuple(kept.get(frame, ())), **{key: done[key] for key in _FIELDS})
-            for frame, done in sorted(amounts.items(), key=lambda item: item[0].serial)
+            for frame, done in sorted(amounts.items(), key=lambda item: (item[0] is OUTSIDE, item[0].serial))
         )
 
     def _amounts(self, frame: Frame) -> Counter[str]:
@@ -210,6 +211,5 @@ class _Recorder:
 
 
 def _name(frame: Frame) -> str:
-    # Autograd itself makes the first gradient and the sums of gradients; other nodes than those of a torch function
-    # belong to a torch.autograd.Function.
+    # Autograd itself makes the first gradient; other nodes than those of a torch function belong to an autograd.Function.
     return "autograd" if frame is OUTSIDE else frame.operation or "autograd.Function"

@@ -123,8 +123,17 @@ def test_a_function_of_ones_own_and_the_peak_of_forward():
 def test_a_model_that_no_machine_holds():
     with FakeTensorMode():
         layer, x = nn.Linear(10**6, 10**6, bias=False), torch.randn(1, 10**6)
-        traced = measure.program(layer, lambda: layer(x).sum())
-    assert traced.flops == 2 * 10**12 and traced.saved_bytes == 4 * 10**6
+        traced = measure.program(layer, lambda: layer(x).sum(), backward=True)
+    assert traced.flops == traced.backward_flops == 2 * 10**12 and traced.saved_bytes == 4 * 10**6
+    assert traced.peak_bytes > 4 * 10**12
+
+
+def test_the_first_gradient_comes_last_and_belongs_to_backward():
+    matrix, x = nn.Parameter(torch.randn(8, 8)), torch.randn(5, 8)
+    tied = nn.ParameterList([matrix])
+    traced = measure.program(tied, lambda: F.linear(F.linear(x, matrix), matrix).sum(), backward=True)
+    last = traced.operations[-1]
+    assert (last.name, last.place, last.output_bytes, last.backward_bytes) == ("autograd", "", 0, 4)
 
 
 def test_the_table_has_a_row_for_each_operation_and_a_total():
