@@ -4,6 +4,10 @@ Each stage runs alone, and its rows are in the record as soon as it ends; what i
 """
 
 import argparse
+import datetime
+import json
+import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -12,7 +16,7 @@ import torch
 
 from benchmarks.gpu_stages import STAGES, Run
 from cs336kit import measure
-from cs336kit.measure.recorded import RECORDS, write_stage
+from cs336kit.measure.recorded import RECORDS, check_record
 from cs336kit.predict._common.checks import known
 
 
@@ -34,6 +38,49 @@ def run_stage(name: str, *, device: torch.device, tiny: bool, folder: Path) -> t
         folder, name, rows=rows, skipped=run.skipped, wall_seconds=wall, dry_run=tiny or device.type != "cuda"
     )
     return path, len(rows), run.skipped, well
+
+
+def write_stage(
+    folder: Path, stage: str, *, rows: list[dict], skipped: list[str], wall_seconds: float, dry_run: bool
+) -> Path:
+    """Add one stage to the record of the device in this machine; the other stages of the file stay.
+
+    A file among the course's own records can only come from a CUDA device and a full run: anything else raises
+    RuntimeError, so that no number there was made up. The file is replaced in one step.
+    """
+    on_gpu = torch.cuda.is_available()
+    if folder.resolve() == RECORDS.resolve() and (dry_run or not on_gpu):
+        raise RuntimeError(
+            "only a full run on a CUDA device may write among the records: give another folder for a rehearsal."
+        )
+    gpu = torch.cuda.get_device_name() if on_gpu else "cpu"
+    path = folder / f"{re.sub('[^a-z0-9]+', '-', gpu.lower()).strip('-')}.json"
+    head = {
+        "gpu": gpu,
+        "driver": _driver() if on_gpu else "none",
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda or "none",
+        "python": sys.version.split()[0],
+        "dry_run": dry_run,
+    }
+    old = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    # A record describes one set-up: stages of another torch or driver are not mixed with this one's.
+    stages = old["stages"] if old and {k: old[k] for k in head} == head else {}
+    today = datetime.date.today().isoformat()
+    stages[stage] = {"date": today, "wall_seconds": round(wall_seconds, 3), "skipped": skipped, "rows": rows}
+    data = {**head, "stages": stages}
+    check_record(data)
+    folder.mkdir(parents=True, exist_ok=True)
+    waiting = path.with_suffix(".json.part")
+    waiting.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    os.replace(waiting, path)
+    return path
+
+
+def _driver() -> str:
+    version = Path("/proc/driver/nvidia/version")
+    match = re.search(r"(\d+\.\d+(\.\d+)?)\s", version.read_text()) if version.exists() else None
+    return match.group(1) if match else "unknown"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,7 +1,7 @@
 """The instruments: FLOPs, bytes, seconds, bits, storages, graphs."""
 
+from cs336kit.measure._trace import SavedTensor as SavedTensor
 from cs336kit.measure.activations import SavedActivations as SavedActivations
-from cs336kit.measure.activations import SavedTensor as SavedTensor
 from cs336kit.measure.activations import saved_activation_bytes as saved_activation_bytes
 from cs336kit.measure.bits import Bits as Bits
 from cs336kit.measure.bits import all_values as all_values
@@ -10,8 +10,12 @@ from cs336kit.measure.bits import finite_values as finite_values
 from cs336kit.measure.device import device as device
 from cs336kit.measure.flops import flops as flops
 from cs336kit.measure.graph import graph as graph
+from cs336kit.measure.memory import StepMemory as StepMemory
 from cs336kit.measure.memory import memory_timeline as memory_timeline
 from cs336kit.measure.memory import peak_bytes as peak_bytes
+from cs336kit.measure.memory import resident_bytes as resident_bytes
+from cs336kit.measure.memory import state_bytes as state_bytes
+from cs336kit.measure.memory import step_memory as step_memory
 from cs336kit.measure.mfu import mfu as mfu
 from cs336kit.measure.mfu import this_accelerator as this_accelerator
 from cs336kit.measure.operations import operations as operations
@@ -20,14 +24,13 @@ from cs336kit.measure.products import best_matmul as best_matmul
 from cs336kit.measure.products import matmul_sweep as matmul_sweep
 from cs336kit.measure.products import precisions as precisions
 from cs336kit.measure.products import product as product
+from cs336kit.measure.program import TracedOp as TracedOp
+from cs336kit.measure.program import TracedProgram as TracedProgram
+from cs336kit.measure.program import program as program
 from cs336kit.measure.recorded import recorded as recorded
 from cs336kit.measure.recorded import records as records
-from cs336kit.measure.resident import resident_bytes as resident_bytes
 from cs336kit.measure.rounding import rounded as rounded
 from cs336kit.measure.seconds import seconds as seconds
-from cs336kit.measure.state_bytes import state_bytes as state_bytes
-from cs336kit.measure.step_memory import StepMemory as StepMemory
-from cs336kit.measure.step_memory import step_memory as step_memory
 from cs336kit.measure.storage import Layout as Layout
 from cs336kit.measure.storage import layout as layout
 from cs336kit.measure.storage import same_storage as same_storage

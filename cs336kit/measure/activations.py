@@ -1,31 +1,12 @@
 """The bytes that a forward pass keeps for its backward pass, tensor by tensor."""
 
-import sys
-import weakref
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import torch
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.overrides import TorchFunctionMode
 
+from cs336kit.measure._trace import SavedTensor, Trace
 from cs336kit.predict import Breakdown
 from cs336kit.predict._common.grid import as_html, as_text
-
-
-@dataclass(frozen=True)
-class SavedTensor:
-    """One storage that the graph holds: what saved it first, in which module, its shape there, and its bytes."""
-
-    operation: str
-    module: str
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    bytes: int
-    #: how many times operations saved it; its bytes exist once
-    saves: int
-    #: "activation", or why its bytes are not counted: "parameter", "buffer", "indices" (token ids, targets), "left out"
-    role: str
 
 
 class SavedActivations(Breakdown):
@@ -33,8 +14,8 @@ class SavedActivations(Breakdown):
 
     __slots__ = ("tensors",)
 
-    def __init__(self, tensors):
-        parts = {}
+    def __init__(self, tensors: Sequence[SavedTensor]):
+        parts: dict[str, int] = {}
         for tensor in tensors:
             if tensor.role == "activation":
                 parts[tensor.operation] = parts.get(tensor.operation, 0) + tensor.bytes
@@ -52,7 +33,7 @@ class SavedActivations(Breakdown):
 class SavedTable:
     """A list of saved tensors, shown as text and HTML."""
 
-    def __init__(self, tensors):
+    def __init__(self, tensors: Sequence[SavedTensor]):
         self.tensors = tensors
 
     def _rows(self):
@@ -70,79 +51,6 @@ class SavedTable:
         return as_html(head, body, "<<<<><")
 
 
-class _Handle:
-    """What the graph keeps in place of a saved tensor. While it is alive, so are the tensor's bytes."""
-
-    __slots__ = ("__weakref__", "module", "operation", "tensor")
-
-    def __init__(self, tensor, operation, module):
-        self.tensor, self.operation, self.module = tensor, operation, module
-
-
-class _Watch(TorchFunctionMode):
-    """Knows, at any moment of a forward pass, the running operation and module, and every parameter and buffer met."""
-
-    def __init__(self):
-        super().__init__()
-        self.operations, self.modules, self.saved = [], [], []
-        self.names, self.roles = {}, {}
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        for value in args:
-            if isinstance(value, torch.nn.Parameter):
-                self.own(value, "parameter")
-        self.operations.append(getattr(function, "__name__", "operation").strip("_"))
-        try:
-            return function(*args, **(kwargs or {}))
-        finally:
-            self.operations.pop()
-
-    def own(self, tensor, role):
-        # The storage is held: a module may convert its parameters while it is watched, and free the old ones.
-        self.roles[_key(tensor)] = role, tensor.untyped_storage()
-
-    def enter(self, module, args):
-        if not self.modules:
-            self.names.update({id(child): name for name, child in module.named_modules()})
-            for buffer in module.buffers():
-                self.own(buffer, "buffer")
-            for parameter in module.parameters():
-                self.own(parameter, "parameter")
-        self.modules.append(self.names.get(id(module), type(module).__name__))
-
-    def leave(self, module, args, output):
-        self.modules.pop()
-
-    def pack(self, tensor):
-        operation = self.operations[-1] if self.operations else _function_outside_torch()
-        # Detached: an operation's own output would lead back to the graph that holds the handle, and never be freed.
-        handle = _Handle(tensor.detach(), operation, self.modules[-1] if self.modules else "")
-        self.saved.append(weakref.ref(handle))
-        return handle
-
-
-def _key(tensor):
-    # Addresses are reused, and are 0 on meta and fake tensors; the storage object itself is neither.
-    return tensor.untyped_storage()._cdata
-
-
-def _function_outside_torch():
-    """Name what saves a tensor without calling a torch function: checkpointing, or an autograd.Function."""
-    frame = sys._getframe(2)
-    while frame is not None:
-        if frame.f_code.co_filename.endswith("utils/checkpoint.py"):
-            return "checkpoint"
-        frame = frame.f_back
-    return "autograd.Function"
-
-
-def _requires_grad(output):
-    if isinstance(output, torch.Tensor):
-        return output.requires_grad
-    values = output.values() if isinstance(output, dict) else output if isinstance(output, (list, tuple)) else ()
-    return any(_requires_grad(value) for value in values)
-
-
 def saved_activation_bytes(function: Callable[[], torch.Tensor], *, without=()) -> SavedActivations:
     """Run `function`, which returns a loss or an output, and count the bytes kept for its backward pass.
 
@@ -158,38 +66,21 @@ def saved_activation_bytes(function: Callable[[], torch.Tensor], *, without=()) 
             f"saved_activation_bytes takes a function that computes the loss, not {type(function).__name__}: tensors are "
             "watched while they are saved. Write saved_activation_bytes(lambda: model.loss(tokens))"
         )
-    watch = _Watch()
-    before = register_module_forward_pre_hook(watch.enter)
-    after = register_module_forward_hook(watch.leave, always_call=True)
-    try:
-        with torch.autograd.graph.saved_tensors_hooks(watch.pack, lambda handle: handle.tensor), watch:
-            output = function()
-    finally:
-        before.remove()
-        after.remove()
+    trace = Trace()
+    with trace.watching(saved=True):
+        output = function()
     if not _requires_grad(output):
         raise ValueError(
             "the function returned nothing that requires a gradient, so nothing is kept: return the loss, "
             "and call neither backward() nor no_grad() inside"
         )
     for owner in without if isinstance(without, (list, tuple)) else (without,):
-        for tensor in [owner] if isinstance(owner, torch.Tensor) else [*owner.parameters(), *owner.buffers()]:
-            watch.own(tensor, "left out")
-    by_storage = {}
-    for handle in (reference() for reference in watch.saved):
-        if handle is not None:
-            by_storage.setdefault(_key(handle.tensor), []).append(handle)
-    tensors = []
-    for key, handles in by_storage.items():
-        first = handles[0]
-        role, _ = watch.roles.get(key, ("activation", None))
-        if role == "activation" and first.tensor.dtype in (torch.int64, torch.int32):
-            role = "indices"
-        size = first.tensor.untyped_storage().nbytes()
-        tensors.append(
-            SavedTensor(
-                first.operation, first.module, tuple(first.tensor.shape), first.tensor.dtype, size, len(handles), role
-            )
-        )
-    del output
-    return SavedActivations(tensors)
+        trace.own([owner] if isinstance(owner, torch.Tensor) else [*owner.parameters(), *owner.buffers()], "left out")
+    return SavedActivations([tensor for _, tensor in trace.saved()])
+
+
+def _requires_grad(output) -> bool:
+    if isinstance(output, torch.Tensor):
+        return output.requires_grad
+    values = output.values() if isinstance(output, dict) else output if isinstance(output, (list, tuple)) else ()
+    return any(_requires_grad(value) for value in values)

@@ -1,4 +1,7 @@
-"""Which device the course runs on."""
+"""What every instrument asks first: which device, and is this a function that can be run?"""
+
+import inspect
+from collections.abc import Callable
 
 import torch
 
@@ -32,3 +35,26 @@ def device_name(where: torch.device | None = None) -> str:
     """The name that the driver gives the device ("NVIDIA H100 80GB HBM3"), or "cpu"."""
     where = device(where)
     return torch.cuda.get_device_name(where) if where.type == "cuda" else where.type
+
+
+def runnable(instrument: str, function: object) -> Callable[[], object]:
+    """Return `function` if it can be called without arguments; otherwise raise TypeError with what to write instead."""
+    if not callable(function):
+        kind = type(function).__name__
+        raise TypeError(
+            f"{instrument} runs a function, such as lambda: x @ w, but got a {kind}: put 'lambda:' before it."
+        )
+    try:
+        # A module's own signature takes anything; its forward says what it needs.
+        signature = inspect.signature(getattr(function, "forward", function))
+    except (TypeError, ValueError):  # some built-in functions have none
+        return function
+    try:
+        signature.bind()
+    except TypeError:
+        name = getattr(function, "__name__", type(function).__name__)
+        raise TypeError(
+            f"{instrument} calls the function without arguments, but {name}{signature} needs some: "
+            f"write lambda: {name if name != '<lambda>' else 'f'}(…)."
+        ) from None
+    return function

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
+from cs336kit.measure import _torch
+
 
 @dataclass(frozen=True)
 class Saved:
@@ -105,8 +107,8 @@ class _Reader:
     def __init__(self, names: dict[str, torch.Tensor]):
         self.held: list = [*names.values(), *(tensor.grad_fn for tensor in names.values())]
         self.by_node = {id(t.grad_fn): name for name, t in names.items() if t.grad_fn is not None}
-        self.by_storage = {_storage(t): name for name, t in reversed(names.items())}
-        self.kind = {_storage(t): "parameter" for t in names.values() if isinstance(t, torch.nn.Parameter)}
+        self.by_storage = {_torch.storage_key(t): name for name, t in reversed(names.items())}
+        self.kind = {_torch.storage_key(t): "parameter" for t in names.values() if isinstance(t, torch.nn.Parameter)}
         self.number: dict[int, int] = {}
 
     def read(self, root) -> Graph:
@@ -114,7 +116,7 @@ class _Reader:
         for node in order:
             if hasattr(node, "variable"):
                 self.held.append(node.variable)
-                self.kind[_storage(node.variable)] = _leaf_kind(node.variable)
+                self.kind[_torch.storage_key(node.variable)] = _leaf_kind(node.variable)
         index = {id(node): i for i, node in enumerate(order)}
         edges = [(index[id(source)], index[id(node)]) for node in order for source in _inputs(node)]
         return Graph(tuple(self._node(i, node) for i, node in enumerate(order)), tuple(edges))
@@ -123,27 +125,24 @@ class _Reader:
         name = node.name().removeprefix("torch::autograd::")
         if hasattr(node, "variable"):
             leaf = node.variable
-            return Node(index, name, self.by_storage.get(_storage(leaf), ""), _leaf_kind(leaf), tuple(leaf.shape))
-        shape = tuple(node._input_metadata[0].shape) if getattr(node, "_input_metadata", ()) else ()
+            return Node(
+                index, name, self.by_storage.get(_torch.storage_key(leaf), ""), _leaf_kind(leaf), tuple(leaf.shape)
+            )
         try:
-            saved, freed = tuple(self._saved(name, tensor) for name, tensor in _saved_tensors(node)), False
+            saved, freed = tuple(self._saved(name, tensor) for name, tensor in _torch.node_saved(node)), False
         except RuntimeError as error:
             if "freed" not in str(error):
                 raise
             saved, freed = (), True
-        return Node(index, name, self.by_node.get(id(node), ""), "compute", shape, saved, freed)
+        return Node(index, name, self.by_node.get(id(node), ""), "compute", _torch.node_shape(node), saved, freed)
 
     def _saved(self, name: str, tensor: torch.Tensor) -> Saved:
         self.held.append(tensor)
-        key = _storage(tensor)
+        key = _torch.storage_key(tensor)
         number = self.number.setdefault(key, len(self.number))
         size = tensor.untyped_storage().nbytes()
         kind = self.kind.get(key, "tensor")
         return Saved(name, self.by_storage.get(key, ""), tuple(tensor.shape), size, number, kind)
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
 
 
 def _leaf_kind(tensor: torch.Tensor) -> str:
@@ -152,14 +151,6 @@ def _leaf_kind(tensor: torch.Tensor) -> str:
 
 def _inputs(node) -> list:
     return [source for source, _ in node.next_functions if source is not None]
-
-
-def _saved_tensors(node) -> list[tuple[str, torch.Tensor]]:
-    """What a node keeps: attributes _saved_* of built-in nodes, saved_tensors of a torch.autograd.Function."""
-    values = [(name.removeprefix("_saved_"), getattr(node, name)) for name in dir(node) if name.startswith("_saved_")]
-    values.append(("saved", getattr(node, "saved_tensors", ())))
-    lists = [(name, value if isinstance(value, tuple | list) else (value,)) for name, value in values]
-    return [(name, tensor) for name, value in lists for tensor in value if isinstance(tensor, torch.Tensor)]
 
 
 def _scalar_graph(root) -> Graph:

@@ -1,15 +1,17 @@
-"""Bytes that are alive while a function runs: the peak, and the whole course of it."""
+"""Bytes that are alive while a function runs, in the course of a training step, in this process, in an optimizer."""
 
-import weakref
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch import Tensor, nn
 
-from cs336kit.measure.calls import runnable
+from cs336kit.measure._trace import LiveStorages
 from cs336kit.measure.device import device as _device
+from cs336kit.measure.device import runnable
+from cs336kit.predict import Breakdown
 from cs336kit.predict._common.checks import positive_int
 
 
@@ -21,6 +23,17 @@ class MemoryPoint:
     live_bytes: int
 
 
+class _Timeline(LiveStorages):
+    """Notes the live bytes after every operator."""
+
+    def __init__(self, round_to: int = 1):
+        super().__init__(round_to, ran=lambda operator, made: self.note(str(operator)))
+        self.points: list[MemoryPoint] = []
+
+    def note(self, name: str):
+        self.points.append(MemoryPoint(name, self.live))
+
+
 def memory_timeline(function: Callable[[], object], *, round_to: int = 1) -> list[MemoryPoint]:
     """Run `function()` and list the live bytes after every operator and at the end, on any device, also meta and fake.
 
@@ -29,11 +42,11 @@ def memory_timeline(function: Callable[[], object], *, round_to: int = 1) -> lis
     Left out: what was there before, and scratch memory inside a kernel. Errors: TypeError for what cannot be called.
     """
     runnable("measure.memory_timeline", function)
-    tracker = _LiveStorages(positive_int("round_to", round_to))
-    with tracker:
+    timeline = _Timeline(positive_int("round_to", round_to))
+    with timeline:
         function()
-    tracker.points.append(MemoryPoint("end", tracker.live))
-    return tracker.points
+    timeline.note("end")
+    return timeline.points
 
 
 def peak_bytes(function: Callable[[], object], *, device: torch.device | str | None = None, round_to: int = 1) -> int:
@@ -45,7 +58,7 @@ def peak_bytes(function: Callable[[], object], *, device: torch.device | str | N
     runnable("measure.peak_bytes", function)
     where = _device(device)
     if where.type != "cuda":
-        return max((point.live_bytes for point in memory_timeline(function, round_to=round_to)), default=0)
+        return max(point.live_bytes for point in memory_timeline(function, round_to=round_to))
     torch.cuda.synchronize(where)
     torch.cuda.reset_peak_memory_stats(where)
     before = torch.cuda.memory_allocated(where)
@@ -54,43 +67,110 @@ def peak_bytes(function: Callable[[], object], *, device: torch.device | str | N
     return torch.cuda.max_memory_allocated(where) - before
 
 
-class _LiveStorages(TorchDispatchMode):
-    """Adds a storage's bytes when an operator first returns it, and takes them off when it is freed."""
+@dataclass(frozen=True)
+class StepMemory:
+    """`points`: live bytes after every operator; `stages`: (stage, live bytes, index of the point) at the borders."""
 
-    def __init__(self, round_to: int):
-        super().__init__()
-        self.round_to, self.live, self.points = round_to, 0, []
-        # By the storage's address in C++, which is unique while it lives: its bytes, or None if it was there before.
-        self._sizes: dict[int, int | None] = {}
-        self._references: dict[int, weakref.ref] = {}
+    points: tuple[MemoryPoint, ...]
+    stages: tuple[tuple[str, int, int], ...]
 
-    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        # torch.tensor([1.0]) makes its storage without an operator and announces it by lift_fresh.
-        if operator is not torch.ops.aten.lift_fresh.default:
-            for tensor in _tensors((args, kwargs)):
-                self._see(tensor, before=True)
-        result = operator(*args, **kwargs)
-        for tensor in _tensors(result):
-            self._see(tensor, before=False)
-        self.points.append(MemoryPoint(str(operator), self.live))
-        return result
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes that were alive at once."""
+        return max(point.live_bytes for point in self.points)
 
-    def _see(self, tensor, *, before: bool):
-        storage = tensor.untyped_storage()
-        key = storage._cdata
-        if key not in self._sizes:
-            self._references[key] = weakref.ref(storage, lambda _: self._freed(key))
-            self._sizes[key] = None if before else 0
-        if self._sizes[key] is not None:
-            size = -(-storage.nbytes() // self.round_to) * self.round_to
-            self.live += size - self._sizes[key]  # also when resize_ changed it
-            self._sizes[key] = size
-
-    def _freed(self, key: int):
-        self.live -= self._sizes.pop(key) or 0
-        del self._references[key]
+    @property
+    def peak_operator(self) -> str:
+        """The operator after which they were."""
+        return max(self.points, key=lambda point: point.live_bytes).operator
 
 
-def _tensors(tree):
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+def step_memory(model: nn.Module, loss: Callable[[], Tensor], optimizer: torch.optim.Optimizer) -> StepMemory:
+    """Run one step (loss, backward, optimizer, gradients freed) and follow the live bytes of everything it makes.
+
+    `model.blocks` are its blocks; stages are named as in `predict.step_timeline`. Parameters and optimizer state that
+    are there before do not count, so run one step first, and start with no gradients. Works on any device, also fake.
+    Left out: scratch memory inside kernels, rounding. Errors: ValueError for gradients left over from before.
+    """
+    no_gradients(model)
+    timeline, stages, hooks = _Timeline(), {}, []
+
+    def mark(stage: str):
+        stages.setdefault(stage, (timeline.live, len(timeline.points) - 1))
+
+    def mark_gradient(tensor: Tensor, stage: str):
+        # Not when checkpointing runs the block again, after the loss.
+        if tensor.requires_grad and "loss" not in stages:
+            tensor.register_hook(lambda _: mark(stage))
+
+    def watch(index: int, block: nn.Module):
+        def before(block, inputs):
+            if index == 1:
+                mark("embedding")
+            mark_gradient(inputs[0], f"block {index} backward")
+
+        def after(block, inputs, output):
+            mark(f"block {index} forward")
+            if index == len(model.blocks):
+                mark_gradient(output, "head backward")
+
+        hooks.extend((block.register_forward_pre_hook(before), block.register_forward_hook(after)))
+
+    for index, block in enumerate(model.blocks, start=1):
+        watch(index, block)
+    try:
+        with timeline:
+            value = loss()
+            mark("loss")
+            value.backward()
+            mark("backward")
+            optimizer.step()
+            optimizer.zero_grad()
+            del value
+            mark("step")
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return StepMemory(tuple(timeline.points), tuple((stage, *at) for stage, at in stages.items()))
+
+
+def no_gradients(model: nn.Module):
+    """Refuse a model that has gradients from before, which a measured step would free."""
+    if any(parameter.grad is not None for parameter in model.parameters()):
+        raise ValueError(
+            "the model has gradients from before, which the step would free: call optimizer.zero_grad() first"
+        )
+
+
+def resident_bytes() -> int:
+    """Bytes of this process that lie in memory: its resident set, memory-mapped pages that it has touched included.
+
+    Read from Linux's /proc, elsewhere from psutil. Where neither is there, RuntimeError says so.
+    """
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    try:
+        import psutil
+    except ImportError:
+        message = "the resident set is read from /proc or by psutil, and neither is here: pip install psutil."
+        raise RuntimeError(message) from None
+    return psutil.Process().memory_info().rss
+
+
+def state_bytes(optimizer: torch.optim.Optimizer) -> Breakdown:
+    """Bytes of the tensors in `optimizer.state`, summed over the parameters, by torch's name of the state.
+
+    Call it after a step: before the first one most optimizers keep nothing. Tensors inside lists count too
+    (LBFGS); Python numbers count nothing. Convention: elements × element size; a storage that two entries share
+    is counted twice. Errors: ValueError for anything but a torch optimizer.
+    """
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise ValueError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}.")
+    parts: dict[str, int] = {}
+    for state in optimizer.state.values():
+        for name, value in state.items():
+            tensors = [item for item in (value if isinstance(value, list) else [value]) if torch.is_tensor(item)]
+            if tensors:
+                parts[name] = parts.get(name, 0) + sum(t.numel() * t.element_size() for t in tensors)
+    return Breakdown(parts, unit="bytes")

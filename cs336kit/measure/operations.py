@@ -1,6 +1,7 @@
 """Count the operations of a plain Python loop, by feeding it numbers that count."""
 
 import math
+import operator
 from collections import Counter
 from collections.abc import Callable
 
@@ -31,38 +32,31 @@ def _counting(value, counts: Counter):
     return Number(float(value), counts)
 
 
+def _counted(operation: str, function: Callable[[float, float], float | bool]) -> Callable:
+    def method(self, other):
+        self.counts[operation] += 1
+        result = function(self.value, float(other))
+        return result if isinstance(result, bool) else Number(result, self.counts)
+
+    return method
+
+
 class Number:
     """A float that notes each operation done to it."""
 
     def __init__(self, value: float, counts: Counter):
         self.value, self.counts = value, counts
 
-    def _done(self, operation: str, value):
-        self.counts[operation] += 1
-        return Number(value, self.counts) if operation != "compare" else value
-
-    def __add__(self, other):
-        return self._done("add", self.value + float(other))
-
-    def __sub__(self, other):
-        return self._done("subtract", self.value - float(other))
-
-    def __mul__(self, other):
-        return self._done("multiply", self.value * float(other))
-
-    def __truediv__(self, other):
-        return self._done("divide", self.value / float(other))
-
-    def __gt__(self, other):
-        return self._done("compare", self.value > float(other))
-
-    def __lt__(self, other):
-        return self._done("compare", self.value < float(other))
+    __add__ = __radd__ = _counted("add", operator.add)
+    __mul__ = __rmul__ = _counted("multiply", operator.mul)
+    __sub__ = _counted("subtract", operator.sub)
+    __truediv__ = _counted("divide", operator.truediv)
+    __gt__ = _counted("compare", operator.gt)
+    __lt__ = _counted("compare", operator.lt)
 
     def exp(self):
-        return self._done("exp", math.exp(self.value))
-
-    __radd__, __rmul__ = __add__, __mul__
+        self.counts["exp"] += 1
+        return Number(math.exp(self.value), self.counts)
 
     def __float__(self) -> float:
         return self.value

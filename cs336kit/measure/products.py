@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
+from cs336kit.measure import _torch
 from cs336kit.measure.device import device as _device
 from cs336kit.measure.seconds import Timing, seconds
 from cs336kit.predict import Cost, matmul_flops
@@ -77,7 +78,7 @@ def product(
     b = torch.randn(shape[1], shape[2], device=where, dtype=make)
     if precision == "fp8":
         a, b, one = a.to(dtype), b.t().contiguous().t().to(dtype), torch.ones((), device=where)
-        function = lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)  # noqa: E731
+        function = lambda: _torch.scaled_product(a, b, one)  # noqa: E731
     else:
         function = lambda: a @ b  # noqa: E731
     before = torch.get_float32_matmul_precision()

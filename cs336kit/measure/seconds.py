@@ -1,16 +1,16 @@
 """How long a function takes: warm up, synchronise, repeat until the spread is small, report median and quartiles."""
 
-import gc
 import inspect
 import statistics
 import time
+import timeit
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
-from cs336kit.measure.calls import runnable
 from cs336kit.measure.device import device as _device
+from cs336kit.measure.device import runnable
 from cs336kit.predict._common.checks import positive_int, positive_number
 
 #: A clock cannot resolve a shorter batch of calls than this; calls are grouped until a batch takes as long.
@@ -18,7 +18,7 @@ SHORTEST_BATCH_SECONDS = 1e-4
 #: Repeats go on until their quartiles lie this close together, as a part of the median.
 DEFAULT_SPREAD = 0.05
 #: A call that takes longer than this is certainly not empty.
-LONGEST_EMPTY_CALL_SECONDS = 1e-6
+LONGEST_EMPTY_CALL_SECONDS = 1e-5
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def seconds(
     `warmup` calls are thrown away: they pay for compilation, caches and clocks. Then repeats go on until the quartiles
     lie within `spread` of the median (or `at_most` repeats or `budget_seconds` are reached: then `.settled` is False).
     A GPU works behind Python's back, so there each repeat lies between two CUDA events and the last one is waited for;
-    a CPU is timed with `time.perf_counter`. Very short functions are called several times within a repeat.
+    a CPU is timed by `timeit` with `time.perf_counter`. Very short functions are called several times within a repeat.
     Errors: TypeError for what cannot be called, RuntimeError where the function leaves nothing to time.
     """
     runnable("measure.seconds", function)
@@ -101,29 +101,25 @@ def seconds(
         raise RuntimeError(
             f"the function returned a {kind}, so its body has not run and there is nothing to time: run it."
         )
-    calls = _calls_per_repeat(function, once, where)
+    calls = 1
+    while once(function, calls, where) < SHORTEST_BATCH_SECONDS:
+        calls *= 4
     start, repeats, settled = time.perf_counter(), [], False
-    collecting = gc.isenabled()
-    gc.disable()  # a collection in one repeat would look like a slow function
-    try:
-        while len(repeats) < at_most:
-            repeats.append(once(function, calls, where) / calls)
-            if len(repeats) >= at_least:
-                timing = Timing(tuple(repeats), calls, where.type, True)
-                settled = timing.spread <= spread
-                if settled or time.perf_counter() - start > budget:
-                    break
-    finally:
-        if collecting:
-            gc.enable()
+    while len(repeats) < at_most and not settled:
+        repeats.append(once(function, calls, where) / calls)
+        if len(repeats) >= at_least:
+            settled = Timing(tuple(repeats), calls, where.type, True).spread <= spread
+            if time.perf_counter() - start > budget:
+                break
+    # Asked of the fastest repeat: an interrupted one looks like work.
+    if min(repeats) < LONGEST_EMPTY_CALL_SECONDS:
+        _refuse_nothing(function, where)
     return Timing(tuple(repeats), calls, where.type, settled)
 
 
 def _cpu_repeat(function, calls: int, where: torch.device) -> float:
-    start = time.perf_counter()
-    for _ in range(calls):
-        function()
-    return time.perf_counter() - start
+    # timeit stops the collection of garbage, which in one repeat would look like a slow function.
+    return timeit.timeit(function, timer=time.perf_counter, number=calls)
 
 
 def _cuda_repeat(function, calls: int, where: torch.device) -> float:
@@ -131,27 +127,21 @@ def _cuda_repeat(function, calls: int, where: torch.device) -> float:
     stream = torch.cuda.current_stream(where)
     torch.cuda.synchronize(where)
     first.record(stream)
-    for _ in range(calls):
-        function()
+    timeit.timeit(function, number=calls)
     last.record(stream)
     last.synchronize()
     return first.elapsed_time(last) / 1e3
 
 
-def _calls_per_repeat(function, once, where) -> int:
-    calls = 1
-    while (elapsed := once(function, calls, where)) < SHORTEST_BATCH_SECONDS:
-        calls *= 4
-    if elapsed / calls < LONGEST_EMPTY_CALL_SECONDS:
-        # Under a microsecond: is it more than the call itself costs? The fastest of a few tries is what a busy machine
-        # disturbs least.
-        mine, empty = (min(_cpu_repeat(f, 4096, where) for _ in range(5)) for f in (function, _nothing))
-        if mine < 2 * empty:
-            raise RuntimeError(
-                f"one call takes {mine / 4096:.0e} s, as long as calling an empty function: there is nothing to time. "
-                "Let the function do the work itself: lambda: x @ w."
-            )
-    return calls
+def _refuse_nothing(function, where: torch.device):
+    """Raise RuntimeError if a call costs no more than calling an empty function, by the fastest of short bursts."""
+    bursts = [(_cpu_repeat(function, 1000, where), _cpu_repeat(_nothing, 1000, where)) for _ in range(7)]
+    mine, empty = (min(times) for times in zip(*bursts, strict=True))
+    if mine < 2 * empty:
+        raise RuntimeError(
+            f"one call takes {mine / 1000:.0e} s, as long as calling an empty function: there is nothing to time. "
+            "Let the function do the work itself: lambda: x @ w."
+        )
 
 
 def _nothing():

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
+from cs336kit.measure import _torch
 from cs336kit.predict._common.grid import as_html, as_text
 
 
@@ -23,7 +24,7 @@ def same_storage(a: torch.Tensor, b: torch.Tensor) -> bool:
     Errors: ValueError for what is not a strided tensor.
     """
     first, second = _storage("the first argument", a), _storage("the second argument", b)
-    if first._cdata == second._cdata:  # the storage itself
+    if _torch.storage_key(a) == _torch.storage_key(b):
         return True
     if first.device != second.device or first.device.type == "meta":  # meta and fake tensors have no address
         return False
@@ -48,7 +49,7 @@ def storage_bytes(*tensors: torch.Tensor | Iterable[torch.Tensor]) -> int:
     storages = {}
     for number, tensor in enumerate(_tensors(tensors)):
         storage = _storage(f"tensor {number}", tensor)
-        storages[storage._cdata] = storage
+        storages[_torch.storage_key(tensor)] = storage
     return sum(storage.nbytes() for storage in storages.values())
 
 

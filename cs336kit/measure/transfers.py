@@ -64,41 +64,33 @@ def overlap_timeline(
         host = [batch.pin_memory() for batch in host]
     weight = torch.randn(width, width, device=where, dtype=torch.bfloat16)
     copying, computing = torch.cuda.Stream(where), torch.cuda.Stream(where)
-    run = _Overlap(host, weight, products, copying, computing)
-    run.once()  # warm up
-    return run.once()
+    _overlap_once(host, weight, products, copying, computing)  # warm up
+    return _overlap_once(host, weight, products, copying, computing)
 
 
-class _Overlap:
-    def __init__(self, host, weight, products, copying, computing):
-        self.host, self.weight, self.products = host, weight, products
-        self.copying, self.computing = copying, computing
-
-    def once(self):
-        torch.cuda.synchronize()
-        origin = torch.cuda.Event(enable_timing=True)
-        origin.record(self.copying)
-        marks = []
-        for batch in self.host:
-            with torch.cuda.stream(self.copying):
-                start = self._mark()
-                on_device = batch.to(self.weight.device, non_blocking=True)
-                copied = self._mark()
-            self.computing.wait_event(copied)
-            on_device.record_stream(self.computing)
-            with torch.cuda.stream(self.computing):
-                begun = self._mark()
-                for _ in range(self.products):
-                    self.weight @ self.weight
-                done = self._mark()
-            marks.append((start, copied, begun, done))
-        torch.cuda.synchronize()
-        at = [[origin.elapsed_time(event) / 1e3 for event in row] for row in marks]
-        spans = [(("copy", i, row[0], row[1]), ("compute", i, row[2], row[3])) for i, row in enumerate(at)]
-        return [span for pair in spans for span in pair]
-
-    @staticmethod
-    def _mark():
+def _overlap_once(host, weight, products: int, copying, computing) -> list[tuple[str, int, float, float]]:
+    def mark():
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
+
+    torch.cuda.synchronize()
+    marks = []
+    for batch in host:
+        with torch.cuda.stream(copying):
+            start = mark()
+            on_device = batch.to(weight.device, non_blocking=True)
+            copied = mark()
+        computing.wait_event(copied)
+        on_device.record_stream(computing)
+        with torch.cuda.stream(computing):
+            begun = mark()
+            for _ in range(products):
+                weight @ weight
+            marks.append((start, copied, begun, mark()))
+    torch.cuda.synchronize()
+    origin, spans = marks[0][0], []
+    for i, events in enumerate(marks):
+        start, copied, begun, done = (origin.elapsed_time(event) / 1e3 for event in events)
+        spans += [("copy", i, start, copied), ("compute", i, begun, done)]
+    return spans

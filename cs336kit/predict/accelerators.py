@@ -8,6 +8,8 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from cs336kit.predict._common.checks import known
+
 if TYPE_CHECKING:
     from datetime import date
 
@@ -60,8 +62,8 @@ class Accelerator:
                 raise LookupError(f"{self.title} has no sourced {what}; it has {self._listed(self.facts)}.")
             return self.facts[what]
         if what not in PRECISIONS:
-            known = ", ".join((*PRECISIONS, *FACTS))
-            raise ValueError(f"{what!r} is neither a precision nor a fact of an accelerator: choose one of {known}.")
+            choices = ", ".join((*PRECISIONS, *FACTS))
+            raise ValueError(f"{what!r} is neither a precision nor a fact of an accelerator: choose one of {choices}.")
         if engine not in (None, "tensor", "vector"):
             raise ValueError(f"engine must be 'tensor' or 'vector', got {engine!r}.")
         key = (what, engine or DEFAULT_ENGINE[what], "sparse" if sparse else "dense")
@@ -169,21 +171,15 @@ def accelerator(name: str) -> Accelerator:
     peaks, so it raises ValueError and lists them, as does any unknown name.
     """
     table = _table()
-    if not isinstance(name, str):
-        raise ValueError(f"the name of an accelerator is a text such as 'h100-sxm', got {name!r}.")
     wanted = _folded(name)
     for device in table.values():
-        if wanted in {_folded(known) for known in (device.name, device.title, *device.aliases)}:
+        if wanted in map(_folded, (device.name, device.title, *device.aliases)):
             return device
-    family = [known for known in table if wanted and known.startswith(wanted + "-")]
+    family = [key for key in table if wanted and key.startswith(wanted + "-")]
     if family:
         raise ValueError(f"{name!r} is sold as {' and '.join(family)}, with different numbers: name one of them.")
-    from difflib import get_close_matches
-
-    close = get_close_matches(wanted, table, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise ValueError(f"unknown accelerator {name!r}.{hint} Known: {', '.join(table)}. For another one, pass its peak.")
+    return known("accelerator", name, table)
 
 
-def _folded(name: str) -> str:
-    return name.strip().lower().replace("_", "-").replace(" ", "-")
+def _folded(name: object) -> str:
+    return name.strip().lower().replace("_", "-").replace(" ", "-") if isinstance(name, str) else ""

@@ -44,7 +44,7 @@ class BlockFormat:
     scale_rule: str = "power_of_two"
 
     def __post_init__(self):
-        positive_int("block_size", self.block_size)
+        object.__setattr__(self, "block_size", positive_int("block_size", self.block_size))
         if self.scale_rule not in ("power_of_two", "largest"):
             raise ValueError(
                 f"{self.name}: scale_rule={self.scale_rule!r} is unknown; known are power_of_two, largest."
@@ -83,11 +83,10 @@ class BlockFormat:
         values = [float(x) for x in values]
         if not all(map(math.isfinite, values)):
             raise ValueError(f"{self.name} takes finite numbers: a shared scale cannot hold an infinity or a NaN.")
-        if tensor_scale is None:
-            tensor_scale = self.tensor_scale(values)
-        positive_number("tensor_scale", tensor_scale)
+        scale = self.tensor_scale(values) if tensor_scale is None else tensor_scale
+        scale = float(positive_number("tensor_scale", scale))
         starts = range(0, len(values), self.block_size)
-        return tuple(self._block(values[start : start + self.block_size], tensor_scale) for start in starts)
+        return tuple(self._block(values[start : start + self.block_size], scale) for start in starts)
 
     def dequantize(self, blocks: Sequence[QuantizedBlock]) -> list[float]:
         """The values of the blocks, one after the other."""

@@ -1,9 +1,9 @@
 """The three usual estimates of a Transformer's FLOPs, kept as published so that their errors can be seen."""
 
 from cs336kit.predict._common.breakdown import Breakdown
+from cs336kit.predict._common.checks import positive_int
 from cs336kit.predict.parameters import parameters
 from cs336kit.predict.transformer import TransformerConfig
-from cs336kit.predict.transformer_flops import check_sizes
 
 
 def kaplan_parameters(config: TransformerConfig) -> Breakdown:
@@ -11,7 +11,7 @@ def kaplan_parameters(config: TransformerConfig) -> Breakdown:
 
     Source: Kaplan et al. 2020, "Scaling Laws for Neural Language Models", arXiv:2001.08361, table 1.
     """
-    c = config
+    c, _, _ = _checked(config, 1, 1)
     rows = {
         "embed": (c.vocab + c.context) * c.d_model,
         "attention: QKV": c.layers * c.d_model * 3 * c.query_width,
@@ -30,8 +30,7 @@ def kaplan_flops(config: TransformerConfig, *, sequence: int) -> Breakdown:
     out the rows embed and de-embed. Norms, GELU and softmax are missing; keys and values count as one per query head.
     Source: Kaplan et al. 2020, arXiv:2001.08361, table 1 and section 2.1.
     """
-    check_sizes(config, 1, sequence)
-    c = config
+    c, _, sequence = _checked(config, 1, sequence)
     rows = {
         "embed": 4 * c.d_model,
         "attention: QKV": 2 * c.layers * c.d_model * 3 * c.query_width,
@@ -49,8 +48,8 @@ def chinchilla_flops(config: TransformerConfig, *, batch: int, sequence: int) ->
     It counts the embedding as a product with one-hot vectors, all S×S pairs, 3 FLOPs per softmax element, and an MLP of
     two matrices. Training is three times this. Source: Hoffmann et al. 2022, arXiv:2203.15556, appendix F.
     """
-    check_sizes(config, batch, sequence)
-    c, tokens = config, batch * sequence
+    c, batch, sequence = _checked(config, batch, sequence)
+    tokens = batch * sequence
     rows = {
         "embeddings": 2 * tokens * c.vocab * c.d_model,
         "attention: QKV": c.layers * 2 * 3 * tokens * c.d_model * c.query_width,
@@ -69,9 +68,20 @@ def six_np_estimate(config: TransformerConfig, *, batch: int, sequence: int, emb
 
     Left out: the S² part of attention, and, without embeddings, the head. Source: Kaplan et al. 2020, section 2.1.
     """
-    check_sizes(config, batch, sequence)
+    config, batch, sequence = _checked(config, batch, sequence)
     counted = parameters(config)
     total = counted.total
     if not embeddings:
         total -= sum(counted.get(name, 0) for name in ("token embedding", "position embedding", "head"))
     return 6 * batch * sequence * total
+
+
+def _checked(config: object, batch: object, sequence: object) -> tuple[TransformerConfig, int, int]:
+    if not isinstance(config, TransformerConfig):
+        raise ValueError(
+            f"config must be a TransformerConfig, got {config!r}; predict.model('gpt2') gives a known one."
+        )
+    batch, sequence = positive_int("batch", batch), positive_int("sequence", sequence)
+    if config.positions == "learned" and sequence > config.context:
+        raise ValueError(f"sequence={sequence} is longer than context={config.context}, where learned positions end.")
+    return config, batch, sequence

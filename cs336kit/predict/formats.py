@@ -1,6 +1,5 @@
 """The number formats of the course by name."""
 
-from collections.abc import Mapping
 from types import MappingProxyType
 
 from cs336kit.predict._common.checks import known
@@ -8,26 +7,11 @@ from cs336kit.predict.block_formats import BlockFormat
 from cs336kit.predict.number_format import NumberFormat
 
 
-class _Formats(Mapping):
-    """A read-only mapping whose missing key is a sentence that lists the known names."""
+class _Formats(dict):
+    """A missing key is a sentence that lists the known names."""
 
-    def __init__(self, formats):
-        self._formats = MappingProxyType({entry.name: entry for entry in formats})
-
-    def __getitem__(self, name):
-        return known("number format", name, self._formats)
-
-    def __contains__(self, name):
-        return name in self._formats
-
-    def get(self, name, default=None):
-        return self._formats.get(name, default)
-
-    def __iter__(self):
-        return iter(self._formats)
-
-    def __len__(self):
-        return len(self._formats)
+    def __missing__(self, name):
+        return known("number format", name, self)
 
     def __repr__(self):
         return f"FORMATS({', '.join(self)})"
@@ -41,25 +25,25 @@ _E8M0 = NumberFormat(
     "e8m0", exponent_bits=8, fraction_bits=0, infinities=False, nan="all_ones", signed=False, subnormals=False
 )
 
+_ENTRIES = (
+    NumberFormat("fp64", exponent_bits=11, fraction_bits=52),
+    NumberFormat("fp32", exponent_bits=8, fraction_bits=23),
+    NumberFormat("tf32", exponent_bits=8, fraction_bits=10, storage_bits=32),
+    NumberFormat("bf16", exponent_bits=8, fraction_bits=7),
+    NumberFormat("fp16", exponent_bits=5, fraction_bits=10),
+    _E4M3,
+    NumberFormat("fp8_e5m2", exponent_bits=5, fraction_bits=2),
+    _E2M3,
+    _E3M2,
+    _E2M1,
+    _E8M0,
+    BlockFormat("mxfp8", element=_E4M3, scale=_E8M0, block_size=32),
+    BlockFormat("mxfp6", element=_E2M3, scale=_E8M0, block_size=32),
+    BlockFormat("mxfp4", element=_E2M1, scale=_E8M0, block_size=32),
+    BlockFormat("nvfp4", element=_E2M1, scale=_E4M3, block_size=16, scale_rule="largest"),
+)
+
 #: Name → NumberFormat or BlockFormat. Sources: IEEE 754-2019 (fp64, fp32, fp16); Google's bfloat16 and NVIDIA's tf32
 #: are fp32 with a shorter fraction; OCP 8-bit Floating Point 1.0 (fp8); OCP Microscaling Formats 1.0 (fp6, fp4, e8m0,
 #: mx…); NVIDIA (nvfp4).
-FORMATS = _Formats(
-    (
-        NumberFormat("fp64", exponent_bits=11, fraction_bits=52),
-        NumberFormat("fp32", exponent_bits=8, fraction_bits=23),
-        NumberFormat("tf32", exponent_bits=8, fraction_bits=10, storage_bits=32),
-        NumberFormat("bf16", exponent_bits=8, fraction_bits=7),
-        NumberFormat("fp16", exponent_bits=5, fraction_bits=10),
-        _E4M3,
-        NumberFormat("fp8_e5m2", exponent_bits=5, fraction_bits=2),
-        _E2M3,
-        _E3M2,
-        _E2M1,
-        _E8M0,
-        BlockFormat("mxfp8", element=_E4M3, scale=_E8M0, block_size=32),
-        BlockFormat("mxfp6", element=_E2M3, scale=_E8M0, block_size=32),
-        BlockFormat("mxfp4", element=_E2M1, scale=_E8M0, block_size=32),
-        BlockFormat("nvfp4", element=_E2M1, scale=_E4M3, block_size=16, scale_rule="largest"),
-    )
-)
+FORMATS = MappingProxyType(_Formats((entry.name, entry) for entry in _ENTRIES))

@@ -11,6 +11,7 @@ and the flags say which codes at the top are taken away from the numbers.
 
 import math
 from dataclasses import dataclass, replace
+from numbers import Integral
 
 from cs336kit.predict import rounding
 from cs336kit.predict._common.checks import non_negative_int, positive_int
@@ -48,8 +49,8 @@ class NumberFormat:
     storage_bits: int | None = None
 
     def __post_init__(self):
-        positive_int("exponent_bits", self.exponent_bits)
-        non_negative_int("fraction_bits", self.fraction_bits)
+        object.__setattr__(self, "exponent_bits", positive_int("exponent_bits", self.exponent_bits))
+        object.__setattr__(self, "fraction_bits", non_negative_int("fraction_bits", self.fraction_bits))
         if self.exponent_bits > 11 or self.fraction_bits > 52:
             raise ValueError(
                 f"{self.name}: {self.exponent_bits} exponent and {self.fraction_bits} fraction bits do not fit into fp64: "
@@ -63,11 +64,13 @@ class NumberFormat:
             )
         if not self.infinities and self.nan == "ieee":
             raise ValueError(f"{self.name}: nan='ieee' reserves the top exponent, so give infinities=True too.")
-        if self.bias is None:
-            object.__setattr__(self, "bias", 2 ** (self.exponent_bits - 1) - 1)
-        if self.storage_bits is None:
-            object.__setattr__(self, "storage_bits", self.bits)
-        if positive_int("storage_bits", self.storage_bits) < self.bits:
+        bias = 2 ** (self.exponent_bits - 1) - 1 if self.bias is None else self.bias
+        if isinstance(bias, bool) or not isinstance(bias, Integral):
+            raise ValueError(f"{self.name}: bias must be a whole number, got {bias!r}.")
+        object.__setattr__(self, "bias", int(bias))
+        stored = self.bits if self.storage_bits is None else positive_int("storage_bits", self.storage_bits)
+        object.__setattr__(self, "storage_bits", stored)
+        if stored < self.bits:
             raise ValueError(f"{self.name}: {self.bits} bits do not fit into storage_bits={self.storage_bits}.")
         if self.max_exponent > 1023 or self.min_exponent - self.fraction_bits < -1074:
             raise ValueError(f"{self.name}: with bias {self.bias} its values leave the range of fp64.")
@@ -215,6 +218,6 @@ class NumberFormat:
         return replace(self, name=f"{self.name} ({changed})", **rules)
 
     def _checked(self, code):
-        if isinstance(code, bool) or not isinstance(code, int) or not 0 <= code < self.codes:
+        if isinstance(code, bool) or not isinstance(code, Integral) or not 0 <= code < self.codes:
             raise ValueError(f"{code!r} is no code of {self.name}: give an integer from 0 to {self.codes - 1}.")
-        return code
+        return int(code)

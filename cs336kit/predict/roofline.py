@@ -20,8 +20,8 @@ class Cost:
     bytes: int
 
     def __post_init__(self):
-        non_negative_int("flops", self.flops)
-        positive_int("bytes", self.bytes)
+        object.__setattr__(self, "flops", non_negative_int("flops", self.flops))
+        object.__setattr__(self, "bytes", positive_int("bytes", self.bytes))
 
     @property
     def intensity(self) -> float:
@@ -45,9 +45,10 @@ def matmul_cost(rows: int, inner: int, columns: int, *, batch: int = 1, bytes_pe
 
     Left out: rereading tiles that fall out of the cache, which a small cache forces. Source: Williams et al. 2009.
     """
-    flops = matmul_flops(rows, inner, columns, batch=batch)
-    size = positive_int("bytes_per_element", bytes_per_element)
-    return Cost(flops, size * batch * (rows * inner + inner * columns + rows * columns))
+    sizes = {"rows": rows, "inner": inner, "columns": columns, "batch": batch, "bytes_per_element": bytes_per_element}
+    rows, inner, columns, batch, size = (positive_int(name, value) for name, value in sizes.items())
+    moved = rows * inner + inner * columns + rows * columns
+    return Cost(matmul_flops(rows, inner, columns, batch=batch), size * batch * moved)
 
 
 def elementwise_cost(

@@ -1,6 +1,7 @@
 """How large activations and gradients become in a deep net at initialization, and what a truncated normal cuts."""
 
 import math
+from numbers import Real
 
 from cs336kit.predict._common.checks import positive_int, positive_number
 
@@ -66,17 +67,17 @@ def truncated_std(*, std: float, a: float, b: float, mean: float = 0.0) -> float
     Source: Johnson, Kotz, Balakrishnan 1994, "Continuous Univariate Distributions" 1, section 13.10.1.
     """
     low, high = _bounds(std, a, b, mean)
-    kept = 1 - fraction_cut(std=std, a=a, b=b, mean=mean)
+    std, kept = float(std), 1 - fraction_cut(std=std, a=a, b=b, mean=mean)
     at_low, at_high = (math.exp(-(z**2) / 2) / math.sqrt(2 * math.pi) for z in (low, high))
     return std * math.sqrt(1 + (low * at_low - high * at_high) / kept - ((at_low - at_high) / kept) ** 2)
 
 
 def _bounds(std, a, b, mean):
     std = positive_number("std", std)
-    mean, a, b = (_finite(name, value) for name, value in (("mean", mean), ("a", a), ("b", b)))
-    if not a < b:
+    mean, low, high = (_finite(name, value) for name, value in (("mean", mean), ("a", a), ("b", b)))
+    if not low < high:
         raise ValueError(f"a={a!r} must be below b={b!r}: give the lower bound first.")
-    return (a - mean) / std, (b - mean) / std
+    return (low - mean) / std, (high - mean) / std
 
 
 def _moments(activation, slope):
@@ -89,6 +90,6 @@ def _moments(activation, slope):
 
 
 def _finite(name, value):
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
         raise ValueError(f"{name} must be a finite number, got {value!r}.")
-    return value
+    return float(value)

@@ -13,10 +13,14 @@ def _sizes(shape: Iterable[int], name: str = "shape") -> tuple[int, ...]:
     return tuple(positive_int(f"{name}[{axis}]", size) for axis, size in enumerate(shape))
 
 
+def _counts(values: Iterable[int], name: str) -> tuple[int, ...]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ValueError(f"{name} must be a tuple of whole numbers such as (3, 1), got {values!r}.")
+    return tuple(non_negative_int(f"{name}[{axis}]", value) for axis, value in enumerate(values))
+
+
 def _steps(strides: Iterable[int], *, axes: int) -> tuple[int, ...]:
-    if isinstance(strides, str) or not isinstance(strides, Iterable):
-        raise ValueError(f"strides must be a tuple of steps such as (3, 1), got {strides!r}.")
-    steps = tuple(non_negative_int(f"strides[{axis}]", step) for axis, step in enumerate(strides))
+    steps = _counts(strides, "strides")
     if len(steps) != axes:
         raise ValueError(f"strides must have one step for each of the {axes} axes, got {len(steps)}: {steps!r}.")
     return steps
@@ -39,7 +43,7 @@ def element_offset(index: Iterable[int], *, strides: Iterable[int], offset: int 
 
     Errors: ValueError for a negative index or one of another length than the strides.
     """
-    index = tuple(non_negative_int(f"index[{axis}]", i) for axis, i in enumerate(index))
+    index = _counts(index, "index")
     steps = _steps(strides, axes=len(index))
     return non_negative_int("offset", offset) + sum(i * step for i, step in zip(index, steps, strict=True))
 

@@ -19,9 +19,7 @@ def pcie_bandwidth(generation: int, *, lanes: int = 16) -> float:
     Left out: packet headers and flow control, which take another 5 to 20 %. Source: PCI Express base specifications.
     """
     generation, lanes = positive_int("generation", generation), positive_int("lanes", lanes)
-    if generation not in PCIE:
-        known("PCI Express generation", str(generation), {str(known_one): None for known_one in PCIE})
-    rate, coding = PCIE[generation]
+    rate, coding = known("PCI Express generation", str(generation), {str(each): PCIE[each] for each in PCIE})
     return rate * lanes * coding / 8
 
 
@@ -39,11 +37,7 @@ def pipeline_seconds(batches: int, *, copy_seconds: float, compute_seconds: floa
     Overlapped: the first copy and the last computation stand alone, and between them each step takes the longer of
     the two. Left out: contention for memory bandwidth. Errors: ValueError for times that are not positive.
     """
-    batches = positive_int("batches", batches)
-    copy = positive_number("copy_seconds", copy_seconds)
-    compute = positive_number("compute_seconds", compute_seconds)
-    if not isinstance(overlap, bool):
-        raise ValueError(f"overlap must be True or False, got {overlap!r}.")
+    batches, copy, compute = _checked(batches, copy_seconds, compute_seconds, overlap)
     if not overlap:
         return batches * (copy + compute)
     return copy + (batches - 1) * max(copy, compute) + compute
@@ -53,13 +47,20 @@ def pipeline_timeline(
     batches: int, *, copy_seconds: float, compute_seconds: float, overlap: bool
 ) -> list[tuple[str, int, float, float]]:
     """The same as spans (lane, batch, start, end), lane "copy" or "compute": each computation waits for its copy."""
-    pipeline_seconds(batches, copy_seconds=copy_seconds, compute_seconds=compute_seconds, overlap=overlap)
+    batches, copy, compute = _checked(batches, copy_seconds, compute_seconds, overlap)
     spans, copied, computed = [], 0.0, 0.0
     for batch in range(batches):
         start = copied if overlap else computed
-        copied = start + copy_seconds
+        copied = start + copy
         spans.append(("copy", batch, start, copied))
         start = max(copied, computed)
-        computed = start + compute_seconds
+        computed = start + compute
         spans.append(("compute", batch, start, computed))
     return spans
+
+
+def _checked(batches, copy_seconds, compute_seconds, overlap) -> tuple[int, float, float]:
+    if not isinstance(overlap, bool):
+        raise ValueError(f"overlap must be True or False, got {overlap!r}.")
+    copy = positive_number("copy_seconds", copy_seconds)
+    return positive_int("batches", batches), copy, positive_number("compute_seconds", compute_seconds)

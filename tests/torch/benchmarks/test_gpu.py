@@ -93,3 +93,22 @@ def test_wrong_questions_are_sentences(arguments, message, capsys):
 def test_without_a_gpu_it_says_so(capsys):
     assert gpu.main([]) == 2
     assert "has no CUDA device" in capsys.readouterr().err
+
+
+ROW = {"label": "product", "setting": {}, "predicted": None, "measured": 2.0, "unit": "s", "repeats": [2.0, 2.1]}
+
+
+def test_writing_adds_stages_and_keeps_the_others(tmp_path):
+    for stage in ("products", "memory"):
+        path = gpu.write_stage(tmp_path, stage, rows=[ROW], skipped=[], wall_seconds=1.0, dry_run=True)
+    data = json.loads(path.read_text())
+    jsonschema.validate(data, SCHEMA)
+    assert list(data["stages"]) == ["products", "memory"] and data["torch"] == torch.__version__
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_only_a_gpu_writes_among_the_records(tmp_path):
+    before = sorted(RECORDS.iterdir())
+    with pytest.raises(RuntimeError, match="only a full run on a CUDA device"):
+        gpu.write_stage(RECORDS, "products", rows=[ROW], skipped=[], wall_seconds=1.0, dry_run=True)
+    assert sorted(RECORDS.iterdir()) == before

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from cs336kit import measure
-from cs336kit.measure.calls import runnable
+from cs336kit.measure.device import runnable
 
 
 def double(x, times=2):

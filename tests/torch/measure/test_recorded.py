@@ -1,12 +1,12 @@
 import copy
 import json
+import re
 
 import jsonschema
 import pytest
-import torch
 
 from cs336kit import measure
-from cs336kit.measure.recorded import RECORDS, check_record, write_stage
+from cs336kit.measure.recorded import RECORDS, check_record
 from cs336kit.measure.recorded import recorded as function
 
 ROW = {"label": "product", "setting": {"precision": "bf16", "rows": 64}, "predicted": 1.0, "measured": 2.0,
@@ -46,15 +46,14 @@ def test_the_schema_itself_is_valid_and_the_example_fits():
 
 
 @pytest.mark.parametrize(("path", "value"), BAD, ids=str)
-def test_both_validators_refuse(path, value):
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(changed(path, value), SCHEMA)
-    with pytest.raises(ValueError, match="record"):
+def test_what_does_not_fit_is_refused_by_its_place(path, value):
+    place = ".".join(str(step) for step in path[: -1 if value in (..., 1) else None]).replace(".0", "[0]")
+    with pytest.raises(ValueError, match=re.escape(f"record.{place}".rstrip(".")) + r".*: .+"):
         check_record(changed(path, value))
 
 
 def test_numbers_must_be_finite():
-    with pytest.raises(ValueError, match="finite"):
+    with pytest.raises(ValueError, match="not JSON compliant"):
         check_record(changed((*STAGE, "rows", 0, "measured"), float("inf")))
 
 
@@ -89,21 +88,5 @@ def test_a_rehearsal_is_never_shown_as_a_record(tmp_path):
 
 def test_a_broken_record_is_an_error(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps(changed((*STAGE, "date"), "soon")))
-    with pytest.raises(ValueError, match=r"record.stages.products.date must match"):
+    with pytest.raises(ValueError, match=r"record.stages.products.date: 'soon' does not match"):
         function("products", folder=tmp_path)
-
-
-def test_writing_adds_stages_and_keeps_the_others(tmp_path):
-    for stage in ("products", "memory"):
-        path = write_stage(tmp_path, stage, rows=[ROW], skipped=[], wall_seconds=1.0, dry_run=True)
-    data = json.loads(path.read_text())
-    jsonschema.validate(data, SCHEMA)
-    assert list(data["stages"]) == ["products", "memory"] and data["torch"] == torch.__version__
-    assert [p.name for p in tmp_path.iterdir()] == [path.name]
-
-
-def test_only_a_gpu_writes_among_the_records(tmp_path):
-    before = sorted(RECORDS.iterdir())
-    with pytest.raises(RuntimeError, match="only a full run on a CUDA device"):
-        write_stage(RECORDS, "products", rows=[ROW], skipped=[], wall_seconds=1.0, dry_run=True)
-    assert sorted(RECORDS.iterdir()) == before

@@ -1,4 +1,5 @@
 import itertools
+import sys
 import time
 
 import pytest
@@ -6,6 +7,8 @@ import torch
 
 from cs336kit import measure
 from cs336kit.measure.seconds import Timing
+
+seconds_module = sys.modules[Timing.__module__]  # `measure.seconds` is the function
 
 
 class Clock:
@@ -128,6 +131,18 @@ def test_nothing_to_time_is_a_sentence():
         measure.seconds(lambda: (x for x in range(3)), device="cpu")
     with pytest.raises(TypeError, match="but got a Tensor: put 'lambda:' before it"):
         measure.seconds(torch.ones(3) + 1)
+
+
+@pytest.mark.parametrize(
+    "interrupted", [range(0), range(1), range(4), range(3, 9), range(20, 60), range(0, 9_000, 2000)]
+)
+def test_nothing_to_time_is_refused_on_a_busy_machine_too(monkeypatch, interrupted):
+    """Calls of 20 ns, some of which another program interrupts for a millisecond."""
+    clock = Clock(monkeypatch)
+    mine = clock.function(2e-8 + 1e-3 * (call in interrupted) for call in itertools.count())
+    monkeypatch.setattr(seconds_module, "_nothing", clock.function(itertools.repeat(2e-8)))
+    with pytest.raises(RuntimeError, match="there is nothing to time"):
+        measure.seconds(mine, device="cpu", warmup=1)
 
 
 def test_bad_settings_are_sentences():

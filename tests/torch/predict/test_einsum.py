@@ -1,5 +1,6 @@
 import itertools
 import math
+import sys
 from contextlib import nullcontext
 
 import pytest
@@ -104,6 +105,24 @@ def test_known_patterns():
     assert einsum_flops("i,i->", torch.ones(5).shape, torch.ones(5).shape) == 10
     assert einsum_flops("i, j -> i j", i=3, j=4) == 12 and einsum_flops("i j -> i", i=3, j=4) == 12
     assert einsum_flops("i j -> j i", i=3, j=4) == 0
+
+
+def test_an_axis_of_one_operand_alone_is_added_up_first():
+    """Not twice the product of all sizes, 12,000: 200 additions, then 10 × 30 products."""
+    flops = einsum_flops("a b, c -> a c", a=10, b=20, c=30)
+    assert flops == 500 and flops.matmul == 0
+    assert [(step.kind, step.flops) for step in flops.steps] == [("sum", 200), ("multiply", 300)]
+
+
+def test_the_best_order_needs_numpy_and_few_operands(monkeypatch):
+    many = ", ".join("i j" for _ in range(8))
+    assert einsum_flops(f"{many} -> i", i=2, j=3) == 6 * 6 + 2 * 6
+    with pytest.raises(ValueError, match="has 8 operands; the search for the best order takes at most 7"):
+        einsum_flops(f"{many} -> i", i=2, j=3, order="best")
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    assert einsum_flops("i j, j k, k l -> i l", i=2, j=3, k=4, l=5) > 0
+    with pytest.raises(ImportError, match="pip install numpy, or take order='left'"):
+        einsum_flops("i j, j k, k l -> i l", i=2, j=3, k=4, l=5, order="best")
 
 
 def test_order_of_a_chain():

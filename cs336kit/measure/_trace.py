@@ -1,0 +1,228 @@
+"""What the instruments watch with: which module and function runs, what autograd saves, which storages are alive."""
+
+import itertools
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from cs336kit.measure import _torch
+
+
+@dataclass(eq=False)
+class Frame:
+    """One call of a module or, with an `operation`, of a torch function in its code."""
+
+    module: str
+    operation: str = ""
+    #: the number of the first autograd node that the call may create, and the thread that counts it
+    first: int = 0
+    thread: int = 0
+    #: a call inside the backward pass: checkpointing repeats it
+    again: bool = False
+    #: calls begin in this order
+    serial: int = field(default_factory=itertools.count().__next__)
+
+    @property
+    def place(self) -> str:
+        """The module's path below the outermost one: "blocks.0.attention"."""
+        return self.module.partition(".")[2]
+
+
+OUTSIDE = Frame("outside modules")
+
+
+@dataclass(frozen=True)
+class SavedTensor:
+    """One storage that the graph holds: what saved it first, in which module, its shape there, and its bytes."""
+
+    operation: str
+    module: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    bytes: int
+    #: how many times operations saved it; its bytes exist once
+    saves: int
+    #: "activation", or why its bytes are not counted: "parameter", "buffer", "indices" (token ids, targets), "left out"
+    role: str
+
+
+class _Handle:
+    """What the graph keeps in place of a saved tensor. While it is alive, so are the tensor's bytes."""
+
+    __slots__ = ("__weakref__", "frame", "tensor")
+
+    def __init__(self, tensor: Tensor, frame: Frame):
+        self.tensor, self.frame = tensor, frame
+
+
+class Trace(TorchFunctionMode):
+    """Knows the module and the torch function that run, in the backward pass too, and what autograd saves in them.
+
+    Autograd numbers its nodes in the order in which the forward pass creates them, so a node belongs to the innermost
+    call that was running when its number was given.
+    """
+
+    def __init__(self, leaving: Callable[[Frame], None] = lambda frame: None):
+        super().__init__()
+        self._leaving = leaving
+        self._stack: list[Frame] = []
+        self._names: dict[nn.Module, str] = {}
+        self._owner: dict[int, Frame] = {}
+        self._thread = threading.get_ident()
+        self._saved: list[weakref.ref] = []
+        # The storage is held: a module may convert its parameters while it is watched, and free the old ones.
+        self._roles: dict[int, tuple[str, torch.UntypedStorage]] = {}
+
+    @contextmanager
+    def watching(self, *, saved: bool = False) -> Iterator[None]:
+        """Watch what runs inside; with `saved` also what autograd keeps."""
+        hooks = _torch.module_hooks(self._enter_module, self._leave_module)
+        pack = torch.autograd.graph.saved_tensors_hooks(self._pack, lambda handle: handle.tensor)
+        try:
+            with self:
+                if saved:
+                    with pack:
+                        yield
+                else:
+                    yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def frame(self) -> Frame:
+        """The call that runs now; in the backward pass the one whose node runs, unless checkpointing repeats a call."""
+        top = self._stack[-1] if self._stack else OUTSIDE
+        if not _torch.in_backward() or (top.again and top.module != OUTSIDE.module):
+            return top
+        return self._owner.get(_torch.running_node(), OUTSIDE)
+
+    def own(self, tensors: Iterable[Tensor], role: str):
+        """The storages of these tensors exist anyway: they are listed under this role."""
+        self._roles.update({_torch.storage_key(tensor): (role, tensor.untyped_storage()) for tensor in tensors})
+
+    def saved(self) -> list[tuple[Frame, SavedTensor]]:
+        """Every storage that the graph still holds, once, at the first call that saved it."""
+        by_storage: dict[int, list[_Handle]] = {}
+        for handle in (reference() for reference in self._saved):
+            if handle is not None:
+                by_storage.setdefault(_torch.storage_key(handle.tensor), []).append(handle)
+        found = []
+        for key, handles in by_storage.items():
+            frame, tensor = handles[0].frame, handles[0].tensor
+            indices = tensor.dtype in (torch.int64, torch.int32)
+            role = self._roles[key][0] if key in self._roles else "indices" if indices else "activation"
+            size = tensor.untyped_storage().nbytes()
+            shape = tuple(tensor.shape)
+            one = SavedTensor(frame.operation, frame.place, shape, tensor.dtype, size, len(handles), role)
+            found.append((frame, one))
+        return found
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        self.own((value for value in args if isinstance(value, nn.Parameter)), "parameter")
+        module = self._stack[-1].module if self._stack else OUTSIDE.module
+        self._enter(module, getattr(function, "__name__", "operation").strip("_"))
+        try:
+            return function(*args, **(kwargs or {}))
+        finally:
+            self._leave()
+
+    def _enter(self, module: str, operation: str = ""):
+        numbered = _torch.next_node(), threading.get_ident()
+        self._stack.append(Frame(module, operation, *numbered, again=_torch.in_backward()))
+
+    def _leave(self):
+        frame = self._stack.pop()
+        # A GPU repeats calls on a thread of its own, with numbers of its own.
+        if frame.thread == self._thread:
+            for number in range(frame.first, _torch.next_node()):
+                self._owner.setdefault(number, frame)
+        self._leaving(frame)
+
+    def _enter_module(self, module: nn.Module, inputs):
+        if module not in self._names:
+            above = f"{self._stack[-1].module}." if self._stack else ""
+            for name, child in module.named_modules(prefix=above + type(module).__name__):
+                self._names.setdefault(child, name)
+        if not self._stack:
+            self.own(module.buffers(), "buffer")
+            self.own(module.parameters(), "parameter")
+        self._enter(self._names[module])
+
+    def _leave_module(self, module: nn.Module, inputs, output):
+        self._leave()
+
+    def _pack(self, tensor: Tensor) -> _Handle:
+        frame = self._stack[-1] if self._stack else OUTSIDE
+        if not frame.operation:
+            frame = Frame(frame.module, _function_outside_torch())
+        # Detached: an operation's own output would lead back to the graph that holds the handle, and never be freed.
+        handle = _Handle(tensor.detach(), frame)
+        self._saved.append(weakref.ref(handle))
+        return handle
+
+
+def _function_outside_torch() -> str:
+    """Name what saves a tensor without calling a torch function: checkpointing, or an autograd.Function."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code.co_filename.endswith("utils/checkpoint.py"):
+            return "checkpoint"
+        frame = frame.f_back
+    return "autograd.Function"
+
+
+class LiveStorages(_torch.TorchDispatchMode):
+    """Adds a storage's bytes when an operator first returns it, and takes them off when it is freed.
+
+    `starting()` is called before an operator and `ran(operator, keys of the storages that it made)` after it.
+    """
+
+    def __init__(
+        self,
+        round_to: int = 1,
+        *,
+        starting: Callable[[], None] = lambda: None,
+        ran: Callable[[object, set[int]], None] = lambda operator, made: None,
+    ):
+        super().__init__()
+        self._round_to, self._starting, self._ran = round_to, starting, ran
+        self.live = 0
+        # By a storage's key: its bytes, or None if it was there before.
+        self.sizes: dict[int, int | None] = {}
+        self._references: dict[int, weakref.ref] = {}
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        # torch.tensor([1.0]) makes its storage without an operator and announces it by lift_fresh.
+        if operator is not torch.ops.aten.lift_fresh.default:
+            for tensor in _torch.tensors((args, kwargs)):
+                self._see(tensor, before=True)
+        self._starting()
+        result = operator(*args, **kwargs)
+        made = {key for tensor in _torch.tensors(result) if (key := self._see(tensor, before=False)) is not None}
+        self._ran(operator, made)
+        return result
+
+    def _see(self, tensor: Tensor, *, before: bool) -> int | None:
+        """Count the tensor's storage; its key if it is new."""
+        storage, key = tensor.untyped_storage(), _torch.storage_key(tensor)
+        new = key not in self.sizes
+        if new:
+            self._references[key] = weakref.ref(storage, lambda _: self._freed(key))
+            self.sizes[key] = None if before else 0
+        if (counted := self.sizes[key]) is not None:
+            size = -(-storage.nbytes() // self._round_to) * self._round_to
+            self.live += size - counted  # also when resize_ changed it
+            self.sizes[key] = size
+        return key if new else None
+
+    def _freed(self, key: int):
+        self.live -= self.sizes.pop(key) or 0
+        del self._references[key]

@@ -1,0 +1,215 @@
+"""One forward pass as torch ran it: a list of operations, to be laid beside the list that `predict` gives."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from cs336kit.measure import _torch
+from cs336kit.measure._trace import OUTSIDE, Frame, LiveStorages, SavedTensor, Trace
+from cs336kit.measure.device import runnable
+from cs336kit.measure.memory import no_gradients
+from cs336kit.predict import Breakdown
+from cs336kit.predict._common.checks import known, positive_int
+from cs336kit.predict._common.grid import as_html, as_text
+
+#: What `TracedProgram.by_module` can add up, with its unit.
+QUANTITIES = {
+    "flops": "FLOPs", "backward_flops": "FLOPs", "saved_bytes": "bytes", "output_bytes": "bytes", "backward_bytes": "bytes",
+}  # fmt: skip
+_FIELDS = [quantity for quantity in QUANTITIES if quantity != "saved_bytes"]
+
+
+@dataclass(frozen=True)
+class TracedOp:
+    """One call of a torch function in the forward pass, and what its part of the backward pass did."""
+
+    #: path of the module whose code calls it, below the model: "blocks.0.attention.query"; "" in the model itself
+    place: str
+    #: the function: "linear", "layer_norm", "add"
+    name: str
+    flops: int
+    #: the storages that autograd keeps because of it, each at the first operation that saves it
+    saved: tuple[SavedTensor, ...]
+    #: bytes that it makes and that are still alive when it returns: its result, and what it saves
+    output_bytes: int
+    #: FLOPs of its gradients, and of running it again under checkpointing
+    backward_flops: int = 0
+    #: bytes that its backward makes and that are alive when the next one starts: the gradients it hands on
+    backward_bytes: int = 0
+
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes of the storages in `saved`."""
+        return sum(tensor.bytes for tensor in self.saved)
+
+
+@dataclass(frozen=True, repr=False)
+class TracedProgram:
+    """The operations of a forward pass in their order; `peak_bytes` is the most that was alive in all that ran."""
+
+    operations: tuple[TracedOp, ...]
+    peak_bytes: int
+    #: where that was: the place and name of an operation, "(backward)" after it in its backward
+    peak_at: str
+
+    @property
+    def flops(self) -> int:
+        """FLOPs of the forward pass."""
+        return sum(op.flops for op in self.operations)
+
+    @property
+    def backward_flops(self) -> int:
+        """FLOPs of the backward pass, what checkpointing repeats included; 0 if it did not run."""
+        return sum(op.backward_flops for op in self.operations)
+
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes kept for the backward pass, as `measure.saved_activation_bytes` counts them."""
+        return sum(op.saved_bytes for op in self.operations)
+
+    def by_module(self, depth: int | None = None, *, quantity: str = "flops") -> Breakdown:
+        """One of QUANTITIES by place, cut to `depth` parts; operations of the model's own code are "(model)"."""
+        unit = known("quantity", quantity, QUANTITIES)
+        parts: Counter[str] = Counter()
+        end = depth if depth is None else positive_int("depth", depth)
+        for op in self.operations:
+            parts[".".join(op.place.split(".")[:end]) or "(model)"] += getattr(op, quantity)
+        return Breakdown({place: amount for place, amount in parts.items() if amount}, unit=unit)
+
+    def _rows(self):
+        yield "place", "operation", *QUANTITIES
+        for op in self.operations:
+            yield op.place or "(model)", op.name, *(f"{getattr(op, quantity):,}" for quantity in QUANTITIES)
+        yield "total", "", *(f"{sum(getattr(op, quantity) for op in self.operations):,}" for quantity in QUANTITIES)
+
+    def __repr__(self) -> str:
+        return as_text(list(self._rows()), "<<>>>>>", gap=2)
+
+    def _repr_html_(self) -> str:
+        head, *body = self._rows()
+        return as_html(head, body, "<<>>>>>", total=True)
+
+
+def program(
+    model: nn.Module,
+    loss: Callable[[], Tensor],
+    *,
+    backward: bool = False,
+    optimizer: torch.optim.Optimizer | None = None,
+) -> TracedProgram:
+    """Run `loss()`, which calls `model`, and list the operations that torch ran, in forward order.
+
+    Listed is every call of a torch function that makes a storage, multiplies, writes in place or is saved; views are
+    not. A function that a function calls belongs to the outer one (`F.cross_entropy` is one operation). `backward=True`
+    also runs the backward pass, gives each operation its part of it, and leaves the gradients; with an `optimizer` the
+    peak is that of a whole step: backward, step, and gradients freed. Conventions as in `measure.flops`,
+    `saved_activation_bytes` and `memory_timeline`: beyond what was there before, without scratch memory.
+    Errors: TypeError for what cannot be called, ValueError for old gradients or a result that is no scalar to derive.
+    """
+    runnable("measure.program", loss)
+    if backward or optimizer is not None:
+        no_gradients(model)
+    recorder = _Recorder()
+    trace = recorder.trace
+    trace.own(model.buffers(), "buffer")
+    trace.own(model.parameters(), "parameter")
+    # The counter takes some operators apart, so it comes behind the tracker, which sees them as they run without it.
+    with trace.watching(saved=True), _torch.flop_counter(recorder.count), recorder.storages:
+        output = loss()
+    saved = trace.saved()
+    if backward or optimizer is not None:
+        if not isinstance(output, Tensor) or output.numel() != 1 or not output.requires_grad:
+            raise ValueError(
+                "backward starts from a loss: the function must return one number that requires a gradient."
+            )
+        with _torch.flop_counter(recorder.count), recorder.storages:
+            seed = torch.ones_like(output)
+            with trace.watching():
+                _torch.run_backward(output, seed)
+        recorder.settle()
+    if optimizer is not None:
+        recorder.optimizing = True
+        with recorder.storages:
+            optimizer.step()
+            optimizer.zero_grad()
+    return TracedProgram(recorder.operations(saved), recorder.peak, recorder.peak_at)
+
+
+class _Recorder:
+    """Gathers what each call does: FLOPs and bytes, forward and backward, by the names of TracedOp's fields."""
+
+    def __init__(self):
+        self.trace = Trace(leaving=self._left)
+        self.storages = LiveStorages(starting=self._starting, ran=self._ran)
+        self.peak, self.peak_at, self.optimizing = 0, "", False
+        self._done: dict[Frame, Counter[str]] = {}
+        #: the call that runs and whether backward does, and the storages that it made
+        self._here: tuple[Frame, bool] = (OUTSIDE, False)
+        self._made: set[int] = set()
+
+    def count(self, operator: str, amount: int):
+        frame, backward = self.trace.frame(), _torch.in_backward()
+        self._amounts(frame)["backward_flops" if backward else "flops"] += amount
+
+    def settle(self):
+        """The running call ends: what it made and is still alive is its result."""
+        frame, backward = self._here
+        alive = sum(self.storages.sizes.get(key) or 0 for key in self._made)
+        if alive:
+            # Outside every call only autograd makes something: the first gradient.
+            self._amounts(frame)["backward_bytes" if backward or frame is OUTSIDE else "output_bytes"] += alive
+        self._made.clear()
+
+    def operations(self, saved: list[tuple[Frame, SavedTensor]]) -> tuple[TracedOp, ...]:
+        """Every call that did something, in the order in which they began; a repeated one adds to the first."""
+        kept: dict[Frame, list[SavedTensor]] = {}
+        for frame, tensor in saved:
+            if tensor.role == "activation":
+                kept.setdefault(frame, []).append(tensor)
+        amounts: dict[Frame, Counter[str]] = {frame: Counter() for frame in kept}
+        first: dict[tuple[str, str], list[Frame]] = {}
+        repeated: Counter[tuple[str, str]] = Counter()
+        for frame, done in sorted(self._done.items(), key=lambda item: item[0].serial):
+            name = (frame.module, frame.operation)
+            if not frame.again:
+                first.setdefault(name, []).append(frame)
+            elif repeated[name] < len(first.get(name, ())):
+                repeated[name] += 1
+                frame = first[name][repeated[name] - 1]
+            amounts.setdefault(frame, Counter()).update(done)
+        return tuple(
+            TracedOp(frame.place, _name(frame), saved=tuple(kept.get(frame, ())), **{key: done[key] for key in _FIELDS})
+            for frame, done in sorted(amounts.items(), key=lambda item: (item[0] is OUTSIDE, item[0].serial))
+        )
+
+    def _amounts(self, frame: Frame) -> Counter[str]:
+        return self._done.setdefault(frame, Counter())
+
+    def _starting(self):
+        here = self.trace.frame(), _torch.in_backward()
+        if here != self._here:
+            self.settle()
+            self._here = here
+
+    def _ran(self, operator, made: set[int]):
+        if self.optimizing:
+            self._made.clear()
+        elif made or _torch.writes(operator):
+            self._amounts(self._here[0])
+            self._made |= made
+        if self.storages.live > self.peak:
+            frame, backward = self._here
+            place = f"{frame.place}/{_name(frame)}".lstrip("/") + " (backward)" * backward
+            self.peak, self.peak_at = self.storages.live, "optimizer" if self.optimizing else place
+
+    def _left(self, frame: Frame):
+        if frame is self._here[0]:
+            self.settle()
+
+
+def _name(frame: Frame) -> str:
+    # Autograd itself makes the first gradient; other nodes than those of a torch function belong to an autograd.Function.
+    return "autograd" if frame is OUTSIDE else frame.operation or "autograd.Function"

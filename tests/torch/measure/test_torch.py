@@ -1,0 +1,177 @@
+"""What the kit uses of torch without a promise: when one of these fails, torch changed it, and measure/_torch.py follows."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from cs336kit.measure import _torch
+
+aten = torch.ops.aten
+
+
+def test_private_names_stand_in_one_module():
+    private = re.compile(
+        r"torch\._[a-zC]|\._cdata|\._schema|_saved_|_input_metadata|_python_dispatch|_pytree|flop_counter import"
+    )
+    folder = Path(_torch.__file__).parent
+    found = {path.name for path in folder.glob("*.py") if private.search(path.read_text(encoding="utf-8"))}
+    assert found == {"_torch.py"}
+
+
+def test_nested_tensors_are_found():
+    a, b = torch.ones(1), torch.ones(2)
+    assert [id(t) for t in _torch.tensors(({"x": [a, 3]}, (b, None)))] == [id(a), id(b)]
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_storage_has_one_key_and_two_have_two(device):
+    a, b = torch.ones(4, device=device), torch.ones(4, device=device)
+    assert _torch.storage_key(a) == _torch.storage_key(a[1:]) != _torch.storage_key(b)
+
+
+def test_operators_know_whether_they_write():
+    assert _torch.writes(aten.relu_.default) and _torch.writes(aten.add.out)
+    assert not _torch.writes(aten.relu.default) and not _torch.writes(aten.view.default)
+
+
+def test_nodes_are_numbered_in_the_order_of_the_forward_pass():
+    x, seen = torch.ones(2, requires_grad=True), []
+    numbers = [_torch.next_node()]
+    for _ in range(3):
+        x = x.exp()
+        x.register_hook(lambda _: seen.append((_torch.in_backward(), _torch.running_node())))
+        numbers.append(_torch.next_node())
+    assert numbers == list(range(numbers[0], numbers[0] + 4))
+    assert not _torch.in_backward() and _torch.running_node() is None
+    _torch.run_backward(x.sum(), torch.ones(()))
+    assert all(inside for inside, _ in seen) and len(seen) == 3
+
+
+def test_the_running_node_is_the_one_whose_backward_runs():
+    numbers = []
+
+    class Watched(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            numbers.append(_torch.running_node())
+            return gradient
+
+    x = torch.ones(2, requires_grad=True)
+    first = _torch.next_node()
+    Watched.apply(x).sum().backward()
+    assert numbers == [first]
+
+
+def test_run_backward_equals_backward_and_keeps_a_function_mode_in_force():
+    class Names(torch.overrides.TorchFunctionMode):
+        seen = ()
+
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            self.seen = (*self.seen, function.__name__)
+            return function(*args, **(kwargs or {}))
+
+    x = torch.randn(3, requires_grad=True)
+    (x * x).sum().backward()
+    expected, x.grad = x.grad, None
+    loss = torch.utils.checkpoint.checkpoint(lambda x: x * x, x, use_reentrant=False).sum()
+    with Names() as names:
+        _torch.run_backward(loss, torch.ones(()))
+    assert torch.equal(x.grad, expected) and "mul" in names.seen
+
+
+def test_a_node_tells_its_shape_and_what_it_keeps():
+    x = torch.randn(2, 3, requires_grad=True)
+    y = x.exp()
+    assert _torch.node_shape(y.grad_fn) == (2, 3)
+    ((name, kept),) = _torch.node_saved(y.grad_fn)
+    assert name == "result" and _torch.storage_key(kept) == _torch.storage_key(y)
+
+
+def test_module_hooks_are_called_around_every_module_and_removed():
+    calls = []
+    hooks = _torch.module_hooks(lambda m, x: calls.append("before"), lambda m, x, y: calls.append("after"))
+    nn.Sequential(nn.ReLU())(torch.ones(1))
+    for hook in hooks:
+        hook.remove()
+    nn.ReLU()(torch.ones(1))
+    assert calls == ["before", "before", "after", "after"]
+
+
+def test_the_scaled_product():
+    a, b = torch.randn(16, 32).to(torch.float8_e4m3fn), torch.randn(16, 32).to(torch.float8_e4m3fn)
+    found = _torch.scaled_product(a, b.t(), torch.tensor(1.0))
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), a.float() @ b.float().t(), rtol=0.02, atol=0.05)
+
+
+def fp8(*shape):
+    return torch.randn(*shape).to(torch.float8_e4m3fn)
+
+
+def int8(*shape):
+    return torch.randint(-8, 8, shape, dtype=torch.int8)
+
+
+B, M, K, N = 3, 32, 16, 48
+one = torch.tensor(1.0)
+#: operator, a call of it, and its FLOPs by hand
+PRODUCTS = {
+    "mm": (lambda: torch.randn(M, K) @ torch.randn(K, N), 2 * M * K * N),
+    "addmm": (lambda: torch.addmm(torch.ones(N), torch.randn(M, K), torch.randn(K, N)), 2 * M * K * N),
+    "bmm": (lambda: torch.bmm(torch.randn(B, M, K), torch.randn(B, K, N)), 2 * B * M * K * N),
+    "baddbmm": (
+        lambda: torch.baddbmm(torch.ones(B, M, N), torch.randn(B, M, K), torch.randn(B, K, N)), 2 * B * M * K * N
+    ),
+    "addbmm": (lambda: torch.addbmm(torch.ones(M, N), torch.randn(B, M, K), torch.randn(B, K, N)), 2 * B * M * K * N),
+    "int_mm": (lambda: torch._int_mm(int8(M, K), int8(K, N)), 2 * M * K * N),
+    "scaled_mm": (lambda: _torch.scaled_product(fp8(M, K), fp8(N, K).t(), one), 2 * M * K * N),
+    "mv": (lambda: torch.randn(M, K) @ torch.randn(K), 2 * M * K),
+    "addmv": (lambda: torch.addmv(torch.ones(M), torch.randn(M, K), torch.randn(K)), 2 * M * K),
+    "dot": (lambda: torch.randn(K) @ torch.randn(K), 2 * K),
+    "vdot": (lambda: torch.vdot(torch.randn(K), torch.randn(K)), 2 * K),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("operator", PRODUCTS)
+def test_every_product_is_counted_once_with_its_factor(operator):
+    call, expected = PRODUCTS[operator]
+    counted = {}
+    with _torch.flop_counter(lambda name, amount: counted.update({name: counted.get(name, 0) + amount})):
+        call()
+    assert counted == {operator: expected}
+
+
+@pytest.mark.parametrize("name", ["_int_mm", "_scaled_mm_v2", "addbmm"])
+def test_formulas_of_products_by_shapes(name):
+    if not hasattr(aten, name):
+        pytest.skip(f"this torch has no {name}")
+    shapes = [torch.empty(B, M, K, device="meta"), torch.empty(B, K, N, device="meta")]
+    a, b = shapes if name == "addbmm" else [shape[0] for shape in shapes]
+    arguments = (torch.empty(M, N, device="meta"), a, b) if name == "addbmm" else (a, b)
+    assert _torch.FORMULAS[getattr(aten, name)](*arguments) == 2 * M * K * N * (B if name == "addbmm" else 1)
+
+
+def test_kernels_of_other_devices_by_shapes():
+    """What a CPU cannot run: the formulas on meta tensors, by hand."""
+    q, k, v = (torch.empty(2, 3, rows, width, device="meta") for rows, width in ((5, 8), (7, 8), (7, 6)))
+    formula = _torch.FORMULAS
+    assert formula[aten._scaled_dot_product_fused_attention_overrideable](q, k, v) == 2 * 2 * 3 * 5 * 7 * (8 + 6)
+    backward = formula[aten._scaled_dot_product_fused_attention_overrideable_backward]
+    assert backward(q, q, k, v) == 2 * 2 * 3 * 5 * 7 * (3 * 8 + 2 * 6)
+    x, weights = torch.empty(4, 2, 16, device="meta"), [torch.empty(96, 16), torch.empty(96, 32), torch.empty(96)]
+    assert formula[aten._cudnn_rnn](x, weights) == 2 * 4 * 2 * 96 * (16 + 32)
+    assert formula[aten._cudnn_rnn_backward](x, weights) == 2 * formula[aten._cudnn_rnn](x, weights)
+
+
+def test_importing_the_instruments_draws_in_no_figures():
+    code = "import sys, cs336kit.measure; sys.exit(bool({'matplotlib', 'jsonschema', 'IPython'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
