@@ -10,7 +10,7 @@ from pathlib import Path
 from cs336kit.predict._common.checks import known
 from cs336kit.predict.models import MODELS
 from cs336kit.predict.plan import OPTIMIZER_NAMES, Question, plan
-from cs336kit.predict.training_memory import TRAINING_PRECISIONS
+from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.transformer import TransformerConfig
 
 _SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}

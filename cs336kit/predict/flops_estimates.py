@@ -2,7 +2,7 @@
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import positive_int
-from cs336kit.predict.parameters import parameters
+from cs336kit.predict.program import parameters
 from cs336kit.predict.transformer import TransformerConfig
 
 
@@ -63,7 +63,7 @@ def chinchilla_flops(config: TransformerConfig, *, batch: int, sequence: int) ->
     return Breakdown(rows, unit="FLOPs")
 
 
-def six_np_estimate(config: TransformerConfig, *, batch: int, sequence: int, embeddings: bool = True) -> int:
+def six_nd_estimate(config: TransformerConfig, *, batch: int, sequence: int, embeddings: bool = True) -> int:
     """Training FLOPs as 6·N·P with P all parameters, or without the two embedding tables (`embeddings=False`).
 
     Left out: the S² part of attention, and, without embeddings, the head. Source: Kaplan et al. 2020, section 2.1.

@@ -5,44 +5,28 @@ Symbols: P parameters, N tokens. One FLOP is one multiply or one add. Time is in
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import count, fraction, known, positive_int, positive_number
-from cs336kit.predict.optimizer_state import OPTIMIZERS
+from cs336kit.predict.operations import ELEMENT_BYTES
+from cs336kit.predict.optimizers import OPTIMIZERS
+from cs336kit.predict.precision import PrecisionPolicy, policy
 
 SECONDS_PER_DAY = 24 * 60 * 60
 
-#: Values that an optimizer remembers for every parameter, besides the parameter and its gradient.
-STATES_PER_PARAMETER = {
-    **{name: len(OPTIMIZERS[name].tensors) for name in ("sgd", "momentum", "adagrad", "rmsprop", "adam", "adamw")},
-    "lion": 1,  # not in torch.optim: Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms", algorithm 2
-}
-
-#: Bytes of one value of each part, in the usual ways to mix precisions.
-BYTES_OF_PARTS = {
-    # everything in single precision
-    "fp32": {"weights": 4, "gradients": 4, "master weights": 0, "state": 4},
-    # torch.autocast: its bf16 copies of the weights live as long as the activations and are counted with them
-    "autocast": {"weights": 4, "gradients": 4, "master weights": 0, "state": 4},
-    # bf16 weights to compute with, an fp32 copy to update (ZeRO, Megatron-LM)
-    "mixed": {"weights": 2, "gradients": 2, "master weights": 4, "state": 4},
-    # the same, with gradients accumulated in fp32
-    "mixed, fp32 gradients": {"weights": 2, "gradients": 4, "master weights": 4, "state": 4},
-    # no fp32 anywhere: cheapest, and small updates are lost
-    "bf16": {"weights": 2, "gradients": 2, "master weights": 0, "state": 2},
-}
+#: Optimizers whose state is as many values for every parameter.
+NAPKIN_OPTIMIZERS = ("sgd", "momentum", "adagrad", "rmsprop", "adam", "adamw", "lion")
 
 
-def matmul_flops(rows: int, inner: int, columns: int, *, batch: int = 1) -> int:
-    """FLOPs of `batch` products of a (rows, inner) by an (inner, columns) matrix: 2 · rows · inner · columns each.
+def matmul_flops(M: int, K: int, N: int, *, batch: int = 1) -> int:
+    """FLOPs of `batch` products of an M × K by a K × N matrix: 2·M·K·N each.
 
-    Convention: a multiply and an add are two FLOPs, so an output element costs `inner` multiplies and `inner` adds
+    Convention: a multiply and an add are two FLOPs, so an output element costs K multiplies and K adds
     (the first add is to zero). Left out: reading and writing the operands. Errors: ValueError for sizes below 1.
     """
-    sizes = {"rows": rows, "inner": inner, "columns": columns, "batch": batch}
-    rows, inner, columns, batch = (positive_int(name, value) for name, value in sizes.items())
-    return 2 * batch * rows * inner * columns
+    M, K, N, batch = (positive_int(name, n) for name, n in {"M": M, "K": K, "N": N, "batch": batch}.items())
+    return 2 * batch * M * K * N
 
 
-def six_pn_flops(parameters: float, *, tokens: float) -> int:
-    """FLOPs of training P parameters on N tokens: 6PN.
+def six_nd(parameters: float, *, tokens: float) -> int:
+    """FLOPs of training P parameters on N tokens: 6PN, which the literature writes 6ND with N parameters and D tokens.
 
     Each token multiplies and adds once with each weight in the forward pass (2), and twice in the backward pass: for
     the gradient of the input and for that of the weight (4). Left out: the S² part of attention, embeddings (looked
@@ -73,19 +57,24 @@ def training_days(
     Left out: what 6PN leaves out, restarts, evaluation. Errors: ValueError for nonsense.
     """
     a_day = delivered_flops(accelerators, peak_flops_per_second=peak_flops_per_second, days=1, mfu=mfu)
-    return six_pn_flops(parameters, tokens=tokens) / a_day
+    return six_nd(parameters, tokens=tokens) / a_day
 
 
-def bytes_per_parameter(optimizer: str = "adamw", *, precision: str = "fp32") -> Breakdown:
-    """Bytes that training keeps for every parameter, by part: weights, gradients, master weights, optimizer states.
+def bytes_per_parameter(optimizer: str = "adamw", *, precision: str | PrecisionPolicy = "fp32") -> Breakdown:
+    """Bytes that training keeps for every parameter, by part: parameters, gradients, master weights, optimizer state.
 
     Left out: activations, temporary copies, the optimizer's step counters (4 bytes a tensor, not a parameter).
     Errors: ValueError for an unknown optimizer or precision. Source: Rajbhandari et al. 2020, "ZeRO", section 3.1.
     """
-    states = known("optimizer", optimizer, STATES_PER_PARAMETER)
-    parts = known("precision", precision, BYTES_OF_PARTS)
-    amounts = {name: parts[name] for name in ("weights", "gradients", "master weights")}
-    return Breakdown({**amounts, "optimizer states": states * parts["state"]}, unit="bytes/parameter")
+    states = len(known("optimizer", optimizer, {name: OPTIMIZERS[name] for name in NAPKIN_OPTIMIZERS}).tensors)
+    kind = policy(precision)
+    parts = {
+        "parameters": ELEMENT_BYTES[kind.weights],
+        "gradients": ELEMENT_BYTES[kind.gradients],
+        "master weights": ELEMENT_BYTES[kind.master_weights] if kind.master_weights else 0,
+        "optimizer state": states * ELEMENT_BYTES[kind.states],
+    }
+    return Breakdown(parts, unit="bytes/parameter")
 
 
 def largest_model(accelerators: int, *, memory_bytes: float, bytes_per_parameter: float, sharded: bool = True) -> int:

@@ -6,24 +6,11 @@ from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import count as whole
 from cs336kit.predict._common.checks import fraction, known, positive_int
 from cs336kit.predict.accelerators import Accelerator, accelerator
-from cs336kit.predict.napkin import (
-    STATES_PER_PARAMETER,
-    bytes_per_parameter,
-    delivered_flops,
-    largest_model,
-    six_pn_flops,
-)
-from cs336kit.predict.optimizer_state import OPTIMIZERS
-from cs336kit.predict.parameters import active_parameters, parameters
-from cs336kit.predict.step_memory import peak_moments
-from cs336kit.predict.training_memory import TRAINING_PRECISIONS, training_memory
+from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS, bytes_per_parameter, delivered_flops, largest_model, six_nd
+from cs336kit.predict.precision import POLICIES
+from cs336kit.predict.program import active_parameters, check_sizes, parameters, training_flops
+from cs336kit.predict.training import SHARDED, largest, step_peak
 from cs336kit.predict.transformer import TransformerConfig
-from cs336kit.predict.transformer_flops import training_flops
-
-#: Optimizers whose state is known both per parameter and for the tensors of a model.
-OPTIMIZER_NAMES = tuple(name for name in STATES_PER_PARAMETER if name in OPTIMIZERS)
-#: Buckets that sharding (ZeRO stage 3, FSDP) splits over all accelerators.
-SHARDED = ("parameters", "gradients", "optimizer state", "master weights")
 
 
 @dataclass(frozen=True)
@@ -112,7 +99,7 @@ class Plan:
             "mfu": q.mfu,
             "tokens": None if q.tokens is None else int(q.tokens),
             "flops": self.flops,
-            "six_pn_flops": self.six_pn,
+            "six_nd": self.six_pn,
             "days": self.days,
             "memory_bytes": dict(self.memory.items()),
             "total_bytes": self.memory.total,
@@ -140,7 +127,7 @@ def plan(question: Question) -> Plan:
     if q.tokens is not None:
         tokens = whole("tokens", q.tokens)
         active = active_parameters(config).total if config else P
-        six_pn = flops = int(six_pn_flops(active, tokens=tokens))
+        six_pn = flops = int(six_nd(active, tokens=tokens))
         if config:
             flops = training_flops(config, batch=1, sequence=q.sequence).total * tokens // q.sequence
         try:
@@ -167,11 +154,11 @@ def _checked(q: Question):
     device = accelerator(q.accelerator)
     positive_int("count", q.count)
     fraction("mfu", q.mfu)
-    known("training precision", q.precision, TRAINING_PRECISIONS)
-    known("optimizer", q.optimizer, dict.fromkeys(OPTIMIZER_NAMES))
+    known("precision", q.precision, POLICIES)
+    known("optimizer", q.optimizer, dict.fromkeys(NAPKIN_OPTIMIZERS))
     if isinstance(q.model, TransformerConfig):
         sequence = min(q.model.context, 4096) if q.sequence is None else q.sequence
-        batch = 1 if q.batch is None else positive_int("batch", q.batch)
+        batch, sequence = check_sizes(q.model, batch=1 if q.batch is None else q.batch, sequence=sequence)
         return replace(q, batch=batch, sequence=sequence, attention=q.attention or "sdpa"), device, q.model
     whole("parameters", q.model)
     for name in ("batch", "sequence", "attention", "checkpointing"):
@@ -184,19 +171,15 @@ def _checked(q: Question):
 
 
 def _memory(q: Question, P: int) -> Breakdown:
-    """Bytes by bucket on one accelerator, and the temporary tensors by which the step's peak is above them."""
+    """Bytes by bucket on one accelerator at the peak of a step."""
     over = q.count if q.sharded else 1
     if not isinstance(q.model, TransformerConfig):
         each = bytes_per_parameter(q.optimizer, precision=q.precision)
-        parts = {"parameters": each["weights"], "gradients": each["gradients"]}
-        parts |= {"optimizer state": each["optimizer states"], "master weights": each["master weights"]}
-        return Breakdown({name: -(-P * size // over) for name, size in parts.items() if size}, unit="bytes")
-    policy = {"precision": q.precision, "attention": q.attention, "checkpointing": q.checkpointing}
-    whole_model = training_memory(q.model, q.batch, q.sequence, optimizer=q.optimizer, **policy)
-    moment = max(peak_moments(q.model, q.batch, q.sequence, **policy).values())
-    above = max(0, moment - whole_model["gradients"] - whole_model["activations"])
-    parts = {name: -(-size // over) if name in SHARDED else size for name, size in whole_model.items()}
-    return Breakdown({**parts, "temporary tensors": above}, unit="bytes")
+        return Breakdown({name: -(-P * each[name] // over) for name in SHARDED if each[name]}, unit="bytes")
+    return step_peak(
+        q.model, batch=q.batch, sequence=q.sequence, precision=q.precision, optimizer=q.optimizer,
+        attention=q.attention, checkpointing=q.checkpointing, shards=over,
+    )  # fmt: skip
 
 
 def _advice(q: Question, P: int, room: int) -> list[str]:
@@ -212,7 +195,7 @@ def _advice(q: Question, P: int, room: int) -> list[str]:
         if not q.checkpointing:
             single["activation checkpointing (--checkpointing)"] = {"checkpointing": True}
         if q.batch > 1:
-            batch = _largest(q.batch - 1, lambda size: fits(batch=size)) or 1
+            batch = largest(lambda size: fits(batch=size), q.batch - 1) or 1
             single[f"a batch of {batch} per accelerator (--batch {batch})"] = {"batch": batch}
     if not q.sharded and q.count > 1:
         single[f"sharding over the {q.count} accelerators (leave --replicated out)"] = {"sharded": True}
@@ -228,12 +211,3 @@ def _advice(q: Question, P: int, room: int) -> list[str]:
         if fits(**together, count=count):
             return [f"all of these together: {', '.join(single)}, on {count} accelerators (--count {count})"]
     return ["a shorter sequence or a smaller model: what cannot be sharded does not fit by itself"]
-
-
-def _largest(limit: int, fits) -> int:
-    """The largest whole number up to `limit` that fits, 0 if none does; what fits, fits when smaller too."""
-    low = 0
-    while low < limit:
-        middle = (low + limit + 1) // 2
-        low, limit = (middle, limit) if fits(middle) else (low, middle - 1)
-    return low

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, fields
 
-from cs336kit.predict._common.checks import known, positive_int
+from cs336kit.predict._common.checks import at_most, boolean, known, non_negative_int, positive_int
 
 #: What each choice means; also the table of allowed names.
 CHOICES = {
@@ -11,6 +11,9 @@ CHOICES = {
     "positions": {"learned": "a vector per position", "rope": "rotated queries and keys", "none": "no positions"},
     "bias": {"all": "every linear layer of a block", "none": "no linear layer", "qkv": "query, key and value only"},
 }
+
+#: Far beyond any model: sizes that a typing error makes, and that would only exhaust the memory.
+LARGEST = {"layers": 10**5, "d_model": 10**7, "heads": 10**6, "vocab": 10**9, "context": 10**10}
 
 _REQUIRED = ("layers", "d_model", "heads", "vocab", "context")
 
@@ -65,7 +68,7 @@ class TransformerConfig:
 
     def __post_init__(self):
         for name in _REQUIRED:
-            self._set(name, positive_int(name, getattr(self, name)))
+            self._set(name, at_most(name, positive_int(name, getattr(self, name)), LARGEST[name]))
         for name, choices in CHOICES.items():
             known(name, getattr(self, name), choices)
         self._settle_heads()
@@ -73,15 +76,14 @@ class TransformerConfig:
         if self.norm_bias is None:
             self._set("norm_bias", self.norm == "layernorm")
         for name in ("norm_bias", "tied_head"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} is {getattr(self, name)!r}: give True or False")
+            boolean(name, getattr(self, name))
         if self.norm == "rmsnorm" and self.norm_bias:
             raise ValueError("norm_bias=True with norm='rmsnorm': RMSNorm has a scale only; use norm='layernorm'")
         if self.window is not None:
-            positive_int("window", self.window)
+            self._set("window", positive_int("window", self.window))
         if isinstance(self.dropout, bool) or not isinstance(self.dropout, (int, float)) or not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is {self.dropout!r}: give a probability from 0 up to, not including, 1")
-        if self.norms_per_block not in (1, 2) or isinstance(self.norms_per_block, bool):
+        if type(self.norms_per_block) is not int or self.norms_per_block not in (1, 2):
             raise ValueError(f"norms_per_block is {self.norms_per_block!r}: give 2, or 1 for a parallel block")
 
     def _set(self, name, value):
@@ -90,7 +92,7 @@ class TransformerConfig:
     def _settle_heads(self):
         if self.kv_heads is None:
             self._set("kv_heads", self.heads)
-        positive_int("kv_heads", self.kv_heads)
+        self._set("kv_heads", positive_int("kv_heads", self.kv_heads))
         if self.heads % self.kv_heads:
             raise ValueError(
                 f"kv_heads={self.kv_heads} does not divide heads={self.heads}: every key/value head must serve the "
@@ -102,7 +104,7 @@ class TransformerConfig:
                     f"heads={self.heads} does not divide d_model={self.d_model}: change one of them, or give head_dim"
                 )
             self._set("head_dim", self.d_model // self.heads)
-        positive_int("head_dim", self.head_dim)
+        self._set("head_dim", positive_int("head_dim", self.head_dim))
         if self.positions == "rope" and self.head_dim % 2:
             raise ValueError(f"head_dim={self.head_dim} is odd: positions='rope' rotates pairs, so make it even")
 
@@ -111,11 +113,8 @@ class TransformerConfig:
             if self.mlp == "swiglu":
                 raise ValueError("d_ff is missing: a SwiGLU MLP has no usual width (Llama-2 7B: 11008 at d_model 4096)")
             self._set("d_ff", 4 * self.d_model)
-        positive_int("d_ff", self.d_ff)
-        if self.experts is None:
-            self._set("experts", 0)
-        if self.experts != 0:
-            positive_int("experts", self.experts)
+        self._set("d_ff", positive_int("d_ff", self.d_ff))
+        self._set("experts", 0 if self.experts is None else non_negative_int("experts", self.experts))
         if self.experts in (0, 1):
             if self.experts_per_token not in (None, 0, 1):
                 raise ValueError(
@@ -129,7 +128,7 @@ class TransformerConfig:
             raise ValueError(
                 f"experts_per_token is missing: how many of the {self.experts} experts does a token visit?"
             )
-        positive_int("experts_per_token", self.experts_per_token)
+        self._set("experts_per_token", positive_int("experts_per_token", self.experts_per_token))
         if self.experts_per_token > self.experts:
             raise ValueError(f"experts_per_token={self.experts_per_token} is more than experts={self.experts}")
 

@@ -37,7 +37,11 @@ def non_negative_int(name: str, value: object) -> int:
 def _number(name: str, value: object, *, allowed: str) -> int | float:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ValueError(f"{name} must be {allowed}, got {value!r} of type {type(value).__name__}.")
-    if not math.isfinite(value):
+    try:
+        finite = math.isfinite(value)
+    except OverflowError:
+        raise ValueError(f"{name} must be {allowed}, got a number that no float can hold.") from None
+    if not finite:
         raise ValueError(f"{name} must be {allowed}, got {value!r}.")
     return int(value) if isinstance(value, Integral) else float(value)
 
@@ -69,6 +73,13 @@ def fraction(name: str, value: object, *, zero: bool = False) -> float:
         advice = f" If {value!r} is a percentage, divide it by 100." if 1 < number <= 100 else ""
         raise ValueError(f"{name} must be {allowed}, got {value!r}.{advice}")
     return float(number)
+
+
+def at_most(name: str, value: int, largest: int) -> int:
+    """Return `value` if it is not above `largest`; otherwise raise ValueError."""
+    if value > largest:
+        raise ValueError(f"{name} must be at most 10**{len(str(largest)) - 1}, got a number of {len(str(value))} digits.")
+    return value
 
 
 def boolean(name: str, value: object) -> bool:
