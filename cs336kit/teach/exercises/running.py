@@ -1,0 +1,261 @@
+"""Run a learner's function where it can do no harm: whatever happens in there becomes a sentence.
+
+On Linux the check forks the kernel, so that the answer has the reader's cells, imports and tensors, and everything that it
+does ends with its process: it cannot hang (the process is killed after `LIMIT` seconds), exit, print megabytes, change the
+checker or torch for later cells, or delete, write and start anything (an audit hook refuses). Only words come back. Where
+there is no fork, or CUDA is in use (which a fork would break), the answer runs in this process: then an alarm ends a loop,
+where the system has one, and the rest is not guarded.
+
+What an answer is compared with is computed before it runs, and what the judge calls is put back after each call. This
+guards against accidents and simple tricks; whoever reads the frames of the checker can cheat.
+"""
+
+import builtins
+import contextlib
+import copy
+import gc
+import importlib
+import json
+import math
+import operator
+import os
+import re
+import reprlib
+import secrets
+import selectors
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+
+#: Seconds after which a check is given up: an endless loop is a usual mistake.
+LIMIT = 10
+#: Bytes of memory that an answer may take on top of what is there.
+MEMORY = 4 << 30
+#: Characters of what an answer prints that are shown.
+PRINTED = 2000
+
+Say = Callable[[str, str], None]
+
+
+class Failed(Exception):
+    """The call gave no value; the text continues a sentence that begins with the call."""
+
+
+class TooLong(BaseException):
+    """Not an Exception, so that an `except Exception` inside the answer does not swallow it."""
+
+
+def attempt(function: Callable, args: tuple, restore: Callable[[], None]):
+    """Call `function`; raise Failed with a sentence when it raises, never ends, or asks for other arguments."""
+    try:
+        return function(*args)
+    except TooLong:
+        raise Failed(_too_long()) from None
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        restore()
+        raise Failed(f"raised {type(error).__name__}: {_text(error)[:200]}{_line(error, function)}") from None
+    finally:
+        restore()
+
+
+def _too_long() -> str:
+    return f"did not return within {LIMIT} seconds: is there a loop that never ends?"
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return " ".join(str(error).split()) or "no message"
+    except Exception:
+        return "its message cannot be shown"
+
+
+def _line(error: BaseException, function) -> str:
+    """Where in the answer itself it happened, as the line number that Jupyter can show."""
+    code = getattr(function, "__code__", None)
+    trace, found = error.__traceback__, None
+    while trace is not None:
+        if code is not None and trace.tb_frame.f_code is code:
+            found = trace.tb_lineno - code.co_firstlineno + 1
+        trace = trace.tb_next
+    return f" (line {found} of your function)" if found else ""
+
+
+def keeper(exercise) -> Callable[[], None]:
+    """A function that puts back what the judge uses, however an answer may have changed it since."""
+    own = [module for name, module in sys.modules.items() if name.startswith(__package__)]
+    used = [builtins, copy, json, math, operator, os, re, reprlib, importlib.import_module("cs336kit.measure")]
+    torch = sys.modules.get("torch")
+    tensor = torch.Tensor if torch else None
+    places = [(vars(m), dict(vars(m)), m in own) for m in (*own, *used, *([torch] if torch else ()))]
+    methods = dict(vars(tensor)) if torch else {}
+    put, get, missing, assign = dict.__setitem__, dict.get, object(), type.__setattr__
+
+    # Every name in here is a local or a method of a plain dict: the answer may have replaced all others.
+    def restore():
+        for now, before, whole in places:
+            for name, value in before.items():
+                if get(now, name, missing) is not value:
+                    put(now, name, value)
+            if whole:
+                for name in [*now]:
+                    if name not in before:
+                        del now[name]
+        if methods:
+            now = tensor.__dict__
+            for name, value in methods.items():
+                if now.get(name, missing) is not value:
+                    assign(tensor, name, value)
+
+    return restore
+
+
+def run(work: Callable[[Say], None], seconds: float | None = None) -> tuple[str, str]:
+    """What ``work(say)`` said last, a state and a message; in a process of its own where that is possible."""
+    return (_apart if _can_fork() else _here)(work, LIMIT if seconds is None else seconds)
+
+
+def _can_fork() -> bool:
+    torch = sys.modules.get("torch")
+    return sys.platform == "linux" and hasattr(os, "fork") and not (torch and torch.cuda.is_initialized())
+
+
+def _here(work, seconds: float):
+    said = []
+    with alarm(seconds):
+        work(lambda state, message: said.append((state, message)))
+    return said[-1]
+
+
+@contextlib.contextmanager
+def alarm(seconds: float):
+    """Raise TooLong in the block after `seconds`, where the system has an alarm and this is the main thread."""
+    main = threading.current_thread() is threading.main_thread()
+    if not (main and hasattr(signal, "SIGALRM") and hasattr(signal, "setitimer")):
+        yield
+        return
+
+    def stop(signum, frame):
+        while frame is not None:
+            if frame.f_code.co_filename.startswith("<frozen importlib"):
+                # An import that is interrupted leaves half a module behind: let it end.
+                signal.setitimer(signal.ITIMER_REAL, 0.1)
+                return
+            frame = frame.f_back
+        raise TooLong
+
+    before = signal.signal(signal.SIGALRM, stop)
+    remaining, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, remaining)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _apart(work, seconds: float):
+    results, say_to = os.pipe()
+    prints, print_to = os.pipe()
+    token = secrets.token_hex(8)  # so that nothing else on the pipe is taken for a verdict
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: fork beside threads, which stay behind
+        child = os.fork()
+    if child == 0:
+        _child(work, say_to, print_to, token)
+    os.close(say_to)
+    os.close(print_to)
+    try:
+        said, text, length = _listen(results, prints, seconds)
+    finally:
+        for kill in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError):
+                kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        os.close(results)
+        os.close(prints)
+    if length:
+        more = f"\n… {length - PRINTED:,} more characters were printed.\n" if length > PRINTED else ""
+        print(text.decode(errors="replace")[:PRINTED] + more, end="")
+    verdicts = [json.loads(line[len(token) :]) for line in said.decode().splitlines() if line.startswith(token)]
+    state, message = verdicts[-1] if verdicts else ("running", "the check")
+    if state != "running":
+        return state, message
+    code = os.waitstatus_to_exitcode(status)
+    ended = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+    why = _too_long() if code == -signal.SIGKILL else f"ended the process that it ran in, {ended}."
+    return "not yet", f"{message} {why}"
+
+
+def _listen(results: int, prints: int, seconds: float) -> tuple[bytes, bytes, int]:
+    """What comes through the pipe of results until it is closed or time is up; the beginning and length of what is printed."""
+    received, printed, deadline = {results: b"", prints: b""}, 0, time.monotonic() + seconds
+    with selectors.DefaultSelector() as pipes:
+        pipes.register(results, selectors.EVENT_READ)
+        pipes.register(prints, selectors.EVENT_READ)
+        over = False
+        # When the results have ended, what is still in the other pipe is read without waiting.
+        while ready := pipes.select(0 if over else max(0, deadline - time.monotonic())):
+            for key, _ in ready:
+                data = os.read(key.fd, 1 << 16)
+                if not data:
+                    pipes.unregister(key.fd)
+                    over = over or key.fd == results
+                printed += len(data) if key.fd == prints else 0
+                if key.fd == results or len(received[prints]) < 4 * PRINTED:
+                    received[key.fd] += data
+            if time.monotonic() > deadline or not pipes.get_map():
+                break
+    return received[results], received[prints], printed
+
+
+def _child(work, say_to: int, print_to: int, token: str):
+    """The forked process: everything that leaves it are lines of a state and a message."""
+    import resource
+
+    code = 1
+    try:
+        os.setsid()
+        for old, new in ((os.open(os.devnull, os.O_RDONLY), 0), (print_to, 1), (print_to, 2)):
+            os.dup2(old, new)
+        sys.stdin = os.fdopen(0)
+        sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, errors="replace")
+        gc.freeze()  # sockets and threads of the parent are not ours to finalize
+        if "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(1)  # the parent's pool of threads did not come along
+        with open("/proc/self/statm") as sizes:
+            now = int(sizes.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, now + MEMORY))
+        sys.dont_write_bytecode = True
+        sys.addaudithook(_guard())
+        write, dumps, flush = os.write, json.dumps, sys.stdout.flush
+
+        def say(state, message):
+            write(say_to, f"{token}{dumps([state, message])}\n".encode())
+
+        work(say)
+        flush()
+        code = 0
+    except BaseException:
+        sys.__excepthook__(*sys.exc_info())
+    finally:
+        os._exit(code)
+
+
+def _guard():
+    """An audit hook that refuses what would outlive the process; nothing can remove it."""
+    refused = (
+        "os.remove os.rmdir os.rename os.truncate os.mkdir os.link os.symlink os.chmod os.chown os.utime shutil.rmtree"
+    )
+    refused += " os.system os.exec os.posix_spawn os.spawn os.fork os.forkpty subprocess.Popen os.kill os.killpg"
+    names = frozenset((*refused.split(), "shutil.move", "socket.connect", "signal.pthread_kill"))
+    writing = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+    def hook(event, args, names=names, writing=writing, null=os.devnull, error=PermissionError):
+        if event in names or (event == "open" and args[2] and args[2] & writing and args[0] != null):
+            raise error(f"an answer may not do that here ({event})")
+
+    return hook
