@@ -221,7 +221,7 @@ def judge(found: Exercise, trials: list, answer: Callable, say: Say) -> None:
     """Run the answer on one case after the other and say what is found; the last thing said is the verdict."""
     given: list = []
     # What is called after the answer is held in locals, out of its reach; restore() puts back the rest.
-    differ, show, tolerance, restore = difference, shorten, found.tolerance, keeper(found)
+    differ, show, tolerance, restore = difference, shorten, found.tolerance, keeper()
     for trial in trials:
         label, args, expected, wrong = trial
         say("running", label)

@@ -10,17 +10,10 @@ What an answer is compared with is computed before it runs, and what the judge c
 guards against accidents and simple tricks; whoever reads the frames of the checker can cheat.
 """
 
-import builtins
 import contextlib
-import copy
 import gc
-import importlib
 import json
-import math
-import operator
 import os
-import re
-import reprlib
 import secrets
 import selectors
 import signal
@@ -33,7 +26,7 @@ from collections.abc import Callable
 #: Seconds after which a check is given up: an endless loop is a usual mistake.
 LIMIT = 10
 #: Bytes of memory that an answer may take on top of what is there.
-MEMORY = 4 << 30
+MEMORY = 2 << 30
 #: Characters of what an answer prints that are shown.
 PRINTED = 2000
 
@@ -85,15 +78,32 @@ def _line(error: BaseException, function) -> str:
     return f" (line {found} of your function)" if found else ""
 
 
-def keeper(exercise) -> Callable[[], None]:
+#: Modules that the judge calls, besides the kit's own.
+_USED = (
+    "builtins",
+    "copy",
+    "fractions",
+    "inspect",
+    "json",
+    "json.encoder",
+    "math",
+    "operator",
+    "os",
+    "re",
+    "reprlib",
+    "torch",
+)
+
+
+def keeper() -> Callable[[], None]:
     """A function that puts back what the judge uses, however an answer may have changed it since."""
-    own = [module for name, module in sys.modules.items() if name.startswith(__package__)]
-    used = [builtins, copy, json, math, operator, os, re, reprlib, importlib.import_module("cs336kit.measure")]
     torch = sys.modules.get("torch")
     tensor = torch.Tensor if torch else None
-    places = [(vars(m), dict(vars(m)), m in own) for m in (*own, *used, *([torch] if torch else ()))]
+    used = [m for name, m in sys.modules.items() if name.startswith("cs336kit.") or name in _USED]
+    places = [(vars(m), dict(vars(m)), m.__name__.startswith(__package__)) for m in used]
     methods = dict(vars(tensor)) if torch else {}
     put, get, missing, assign = dict.__setitem__, dict.get, object(), type.__setattr__
+    erase = type.__delattr__
 
     # Every name in here is a local or a method of a plain dict: the answer may have replaced all others.
     def restore():
@@ -110,6 +120,9 @@ def keeper(exercise) -> Callable[[], None]:
             for name, value in methods.items():
                 if now.get(name, missing) is not value:
                     assign(tensor, name, value)
+            for name in [*now]:
+                if name not in methods:
+                    erase(tensor, name)
 
     return restore
 
@@ -221,14 +234,19 @@ def _child(work, say_to: int, print_to: int, token: str):
         os.setsid()
         for old, new in ((os.open(os.devnull, os.O_RDONLY), 0), (print_to, 1), (print_to, 2)):
             os.dup2(old, new)
+        os.closerange(3, say_to)
+        os.closerange(say_to + 1, os.sysconf("SC_OPEN_MAX"))
         sys.stdin = os.fdopen(0)
         sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, errors="replace")
         gc.freeze()  # sockets and threads of the parent are not ours to finalize
         if "torch" in sys.modules:
-            sys.modules["torch"].set_num_threads(1)  # the parent's pool of threads did not come along
+            torch = sys.modules["torch"]
+            torch.set_num_threads(1)  # the parent's pool of threads did not come along
+            torch.save = _to_files_only(torch.save)
         with open("/proc/self/statm") as sizes:
             now = int(sizes.read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, now + MEMORY))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # for what C++ writes, which the hook does not see
         sys.dont_write_bytecode = True
         sys.addaudithook(_guard())
         write, dumps, flush = os.write, json.dumps, sys.stdout.flush
@@ -243,6 +261,15 @@ def _child(work, say_to: int, print_to: int, token: str):
         sys.__excepthook__(*sys.exc_info())
     finally:
         os._exit(code)
+
+
+def _to_files_only(save):
+    def save_to(value, file, *args, **kwargs):
+        if not hasattr(file, "write"):
+            open(file, "wb")  # noqa: SIM115 - it opens paths in C++, which the hook does not see, and this is refused
+        return save(value, file, *args, **kwargs)
+
+    return save_to
 
 
 def _guard():

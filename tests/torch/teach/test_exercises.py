@@ -14,7 +14,7 @@ IDS = exercises.known_ids()
 #: Changes to a right answer that change nothing, or nothing that the task asks for.
 HARMLESS = {
     "01.5": ["bias + top → bias - top"],  # top is 0
-    "02.4": ["0 → -1"],  # the only axis
+    "02.4": ["0 → -1", "0 → -1"],  # the only axis
     "03.3": ["1000000000.0 → 999999999.0"],  # within the tolerance of a float
     "09.2": [
         "p * (1 - lr * weight_decay) → p / (1 - lr * weight_decay)",  # weight_decay and sums are off
