@@ -240,23 +240,22 @@ def judge(found: Exercise, trials: list, answer: Callable, say: Say) -> None:
             break
     else:
         return say("passed", found.checked)
-    alike = [
-        i for i, value in enumerate(wrong) if value is not _NOTHING and differ(given[-1], value, tolerance) is None
-    ]
+    unknown, named = f"for {label} {text}.", f"For {label} you returned {show(result)}: "
+    sentences = dict(enumerate(found.mistakes.values()))
+    alike = [i for i in sentences if differ(given[-1], wrong[i], tolerance) is None]
+    say("not yet", named + sentences[alike[0]] if alike else unknown)
     if not alike:
-        return say("not yet", f"for {label} {text}.")
-    sentences, text = list(found.mistakes.values()), f"For {label} you returned {show(result)}: "
-    say("not yet", text + sentences[alike[0]])
-    if len(alike) > 1:
-        # Several mistakes come to the same here: the one meant agrees most often elsewhere.
-        for _, args, *_ in trials[len(given) :]:
-            try:
-                given.append(attempt(lambda *args: found.observed(answer(*args), args), args, restore))
-            except Failed:
-                given.append(_NOTHING)
-        values = [wrong for *_, wrong in trials]
-        score = {i: sum(differ(g, w[i], tolerance) is None for g, w in zip(given, values, strict=True)) for i in alike}
-        say("not yet", text + sentences[max(score, key=score.get)])
+        return None
+    # Several mistakes may come to the same here, or one by accident: the one meant agrees in most other cases too.
+    for _, args, *_ in trials[len(given) :]:
+        try:
+            given.append(attempt(lambda *args: found.observed(answer(*args), args), args, restore))
+        except Failed:
+            given.append(_NOTHING)
+    pairs = [(value, wrong) for value, (*_, wrong) in zip(given, trials, strict=True)]
+    score = {i: sum(differ(value, wrong[i], tolerance) is None for value, wrong in pairs) for i in alike}
+    best = max(score, key=score.get)
+    say("not yet", named + sentences[best] if 2 * score[best] >= len(trials) else unknown)
 
 
 @dataclass(frozen=True, repr=False)

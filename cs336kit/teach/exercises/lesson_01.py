@@ -153,6 +153,11 @@ def _wishes():
     return named
 
 
+def _by_count(largest, smallest, relative_error):
+    powers = math.floor(math.log2(largest)) - math.floor(math.log2(smallest)) + 1
+    return max(2, math.ceil(math.log2(powers + 2))), design(largest, smallest, relative_error)[1]
+
+
 @exercise(
     "01.5",
     cases=_wishes,
@@ -160,7 +165,7 @@ def _wishes():
         "design(largest, smallest, relative_error, half=0)": "one fraction bit too many. Rounding is off by half a step.",
         "right_if(smallest=1.0)": "it reaches the largest value; the smallest lies below its normal numbers.",
         "right_if(smallest=smallest * 2.0 ** right[1])": "subnormals miss the relative error, and your smallest is one.",
-        "right[::-1]": "the order is (exponent_bits, fraction_bits).",
+        _by_count: "you counted the powers of two in the range; the bias decides where they lie.",
         "design(largest, smallest, relative_error, top=1)": "the all-ones exponent is reserved: one exponent bit too few.",
         "(right[0] + 1, right[1])": "one exponent bit too many: with one less, both ends are still normal numbers.",
     },

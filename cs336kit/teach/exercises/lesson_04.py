@@ -126,13 +126,12 @@ def _grouped():
     "04.4",
     cases=_grouped,
     mistakes={
-        "q @ k.repeat(1, q.shape[1] // k.shape[1], 1, 1).mT": "neighbouring query heads share a key head (0 0 1 1), and yours "
-        "take turns (0 1 0 1).",
+        "q @ k.repeat(1, q.shape[1] // k.shape[1], 1, 1).mT": "your heads take turns (0 1 0 1); neighbours share a key "
+        "head (0 0 1 1).",
         "right.mT": "scores have queries as rows, keys as columns, and yours have changed places.",
         "einsum(q, k, 'b a s h, b k t h -> b a s t')": "the key heads were added up: an axis missing on the right is summed.",
         "rearrange(right, 'b (k r) s t -> b k r s t', k=k.shape[1])": "groups and members are still two axes: merge them, (k r).",
-        "q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT": "the numbers are right, and k was copied for every query "
-        "head. Cut the axis of q instead, so that one einsum names the key head in both.",
+        "q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT": "right numbers, but k was copied: cut the axis of q instead.",
         "right / q.shape[-1] ** 0.5": "you divided by the square root of h; the plain dot products were asked for.",
     },
     hints=(

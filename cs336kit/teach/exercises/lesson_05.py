@@ -176,8 +176,8 @@ _UNEVEN = [(5e5, 3e6, 9e6), (1e6, 9e6, 5e6), (5e5, 5e6, 8e6)]
         "sum(f / peak + (r + w) / bandwidth for f, r, w in steps)": "computing and moving overlap: take the longer, not the sum.",
         "right_if(fused=False)": "that is for separate kernels. Fused, what one step writes for the next stays on the chip.",
         "right_if(fused=True)": "that is the time of a fused kernel. One by one, every step reads and writes memory.",
-        "max(sum(f for f, _, _ in steps) / peak, sum(r + w for _, r, w in steps) / bandwidth)": "one maximum over all steps: "
-        "separate kernels have one each, and a fused one moves only the first input and the last output.",
+        "max(sum(f for f, _, _ in steps) / peak, sum(r + w for _, r, w in steps) / bandwidth)": "separate kernels "
+        "have a maximum each, and a fused one moves only the first input and the last output.",
         "max(max(f / peak, (r + w) / bandwidth) for f, r, w in steps)": "you took the longest step, and all of them run.",
         _fused(lambda steps: steps[0][1]): "the last write is missing. The result has to reach memory.",
     },

@@ -58,9 +58,9 @@ def weight_gradient(h, g):
     return h.T @ g, 2 * h.numel() * g.shape[1]
 
 
-def _products(batch, sizes):
-    """The FLOPs of each layer's product, by the layer's number from 1."""
-    return {i: 2 * batch * sizes[i - 1] * sizes[i] for i in range(1, len(sizes))}
+def _total(batch, sizes, times):
+    """The FLOPs of all layers' products, each `times(layer)` times; layers count from 1."""
+    return sum(2 * batch * sizes[i - 1] * sizes[i] * times(i) for i in range(1, len(sizes)))
 
 
 @exercise(
@@ -74,17 +74,16 @@ def _products(batch, sizes):
         "five equal layers, all trained": (3, (2, 2, 2, 2, 2, 2), {1, 2, 3, 4, 5}),
     },
     mistakes={
-        "sum(2 * f for f in _products(batch, sizes).values()) if trained else 0": "a frozen weight needs no gradient, and "
-        "below the first trained layer nothing is computed at all.",
-        "sum(f for i, f in _products(batch, sizes).items() if i in trained)": "only the weights' gradients. They need the "
-        "gradient that travels down to them, through frozen layers too.",
-        "sum(2 * f for i, f in _products(batch, sizes).items() if i in trained)": "a frozen layer above a trained one passes the "
-        "gradient on; the lowest trained one passes it to nobody.",
-        "right + sum(f for i, f in _products(batch, sizes).items() if i == min(trained))": "nothing below the lowest "
-        "trained layer learns, so the gradient of its input is not computed.",
-        "backward_flops(batch, sizes[::-1], {len(sizes) - i for i in trained})": "you looked for trained layers above. What "
-        "matters is whether anything below still needs the gradient.",
-        "right + sum(_products(batch, sizes).values())": "that includes forward. Give backward alone.",
+        "_total(batch, sizes, lambda i: 2) if trained else 0": "a frozen weight needs no gradient, and below "
+        "the lowest trained layer nothing is computed at all.",
+        "_total(batch, sizes, lambda i: i in trained)": "only the weights' gradients. They need the gradient "
+        "that travels down to them, through frozen layers too.",
+        "_total(batch, sizes, lambda i: 2 * (i in trained))": "frozen layers above pass the gradient on, the lowest "
+        "trained one does not.",
+        "right + _total(batch, sizes, lambda i: i == min(trained))": "nothing below the lowest trained layer needs a gradient.",
+        "_total(batch, sizes, lambda i: (i in trained) + any(j > i for j in trained))": "you looked for trained "
+        "layers above. What matters is whether anything below still needs the gradient.",
+        "right + _total(batch, sizes, lambda i: 1)": "that includes forward. Give backward alone.",
     },
     hints=(
         "For each layer ask two questions: who needs the gradient of its weight, and who needs that of its input?",
@@ -94,7 +93,7 @@ def _products(batch, sizes):
     checked="six choices of trained layers, none and all among them.",
 )
 def backward_flops(batch, sizes, trained):
-    return sum(f * ((i in trained) + any(j < i for j in trained)) for i, f in _products(batch, sizes).items())
+    return _total(batch, sizes, lambda i: (i in trained) + any(j < i for j in trained))
 
 
 @exercise(
@@ -109,8 +108,8 @@ def backward_flops(batch, sizes, trained):
         "right - 4 * tokens * d_in * d_out": "only A and B. The frozen matrix still runs forward and passes the gradient on.",
         "right - 2 * tokens * d_in * d_out": "the frozen matrix runs forward only, but layers below need its input's gradient.",
         "right - 2 * tokens * d_in * rank": "the gradient of x through A is missing. x feeds two paths, and both send back.",
-        "4 * tokens * d_in * d_out + 6 * tokens * d_in * d_out * rank": "the low-rank path never builds A·B: it has "
-        "r·(d_in + d_out) weights.",
+        "4 * tokens * d_in * d_out + 6 * tokens * d_in * d_out * rank": "the low-rank path has r·(d_in + d_out) "
+        "weights, not A·B.",
         "right - 2 * tokens * rank * (d_in + d_out)": "A and B are trained: the gradients of the two are a third product each.",
     },
     hints=(
@@ -135,14 +134,11 @@ def lora_flops(tokens, d_in, d_out, rank):
         "three layers in one segment of up to ten": (3, (4, 5, 6, 7), 10),
     },
     mistakes={
-        "sum(_products(batch, sizes).values())": "a whole forward pass, the rule of 8NP. Recomputation stops before a segment's "
-        "last product, whose output backward does not need.",
+        "_total(batch, sizes, lambda i: 1)": "a whole forward pass, the rule of 8NP. It stops before a segment's last product.",
         "right_if(segment=len(sizes))": "you left out the last product of the network, but every segment's is.",
-        "sum(f for i, f in _products(batch, sizes).items() if (i - 1) % segment)": "you left out the first product of each "
-        "segment, which is computed again; the last one is not.",
-        "sum(_products(batch, sizes).values()) - right": "these are the segments' last products, which are not repeated.",
-        "sum(f for i, f in _products(batch, sizes).items() if i % segment)": "the last segment is shorter, and its last "
-        "product is not repeated either.",
+        "_total(batch, sizes, lambda i: (i - 1) % segment > 0)": "the last product of a segment is left out, not the first.",
+        "_total(batch, sizes, lambda i: 1) - right": "these are the segments' last products, which are not repeated.",
+        "_total(batch, sizes, lambda i: i % segment > 0)": "the last, shorter segment's last product is not repeated either.",
         "2 * right": "twice too much: a product that is computed again costs one forward.",
     },
     hints=(
@@ -153,7 +149,7 @@ def lora_flops(tokens, d_in, d_out, rank):
     checked="six cuts of networks with 2 to 6 layers, among them a short last segment and a segment longer than the network.",
 )
 def recomputed_flops(batch, sizes, segment):
-    return sum(f for i, f in _products(batch, sizes).items() if i % segment and i + 1 < len(sizes))
+    return _total(batch, sizes, lambda i: i % segment > 0 and i + 1 < len(sizes))
 
 
 @exercise(

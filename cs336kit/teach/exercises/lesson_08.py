@@ -38,8 +38,7 @@ def output_std(fan_in, input_std, weight_std):
         "right * math.sqrt(shape[1] / shape[0])": "you used fan_out, the first dimension of torch's layout (fan_out, fan_in).",
         "right**2": "that is the variance; initializers take the standard deviation, its root.",
         "right_if(activation='linear')": "ReLU halves E[x²]: double the variance before a ReLU.",
-        "right / math.sqrt(2) / (math.sqrt(2) if activation == 'relu' else 1)": "the variance is halved; ReLU takes that much "
-        "away by itself, so double it: √(2/fan_in).",
+        "right / 2 if activation == 'relu' else right": "ReLU halves E[x²] by itself: double the variance, do not halve it.",
         "right * (math.sqrt(2) if activation == 'relu' else 1)": "a gain of 2 belongs to the variance; here it is √2.",
         "right_if(shape=shape[:2])": "a convolution's output sums over its kernel too: take all dimensions but the first.",
     },
@@ -129,8 +128,8 @@ def _tensors(d, d_ff, inner, vocab=1000):
     },
     mistakes={
         "decoder_stds(shapes, layers, writers=1)": "each block writes twice into the residual stream: √(2·layers), not √layers.",
-        "{name: right[name] / (math.sqrt(2 * layers) if name in _WRITERS else 1) for name in right}": "you divided the standard "
-        "deviation by 2·layers; the variance is what adds up, so divide by its root.",
+        "decoder_stds(shapes, layers, writers=4 * layers)": "the variance is what adds up: divide the standard "
+        "deviation by the root of 2·layers.",
         "decoder_stds(shapes, layers, writers=0)": "the two matrices that write into the residual stream need 1/√(2·layers).",
         "dict.fromkeys(shapes, 0.02)": "0.02 is the embedding's; a matrix has 1/√fan_in.",
         "right_if(shapes={name: shape[::-1] for name, shape in shapes.items()})": "you used fan_out; an output sums over fan_in.",

@@ -170,8 +170,8 @@ def _not_in_place(result, args):
         "[clip([g], max_norm)[0] for g in gradients]": "you clipped each tensor by its own norm; take one factor for all.",
         "[g.clamp(-max_norm, max_norm) for g in gradients]": "clamping element by element changes the direction.",
         "[g * (max_norm / (_norm(gradients) or 1)) for g in gradients]": "gradients below the limit must stay as they are.",
-        "[g.mul_(min(1.0, max_norm / (_norm(gradients) or 1))) for g in gradients]": "you changed the gradients that you were "
-        "given; the task asks for new tensors (g * scale, not g.mul_).",
+        "[g.mul_(min(1.0, max_norm / (_norm(gradients) or 1))) for g in gradients]": "you changed the "
+        "gradients that you were given; the task asks for new tensors (g * scale, not g.mul_).",
         "clip(gradients, max_norm, norm=sum(float(g.norm()) for g in gradients))": "norms of parts do not add: 5 and 12 give 13.",
         "clip(gradients, max_norm, norm=_norm(gradients) ** 2)": "you divided by the sum of squares; the norm is its root.",
     },
@@ -198,10 +198,10 @@ def clip(gradients, max_norm, *, norm=None):
         "a scalar, and a matrix with bias in its name": ({"scale": (), "bias_table": (4, 4)},),
     },
     mistakes={
-        "decay_groups(shapes, lambda name, shape: 'bias' not in name)": "you went by the name bias. A norm's weight is not one, "
-        "and is not decayed; ask for the dimensions.",
-        "decay_groups(shapes, lambda name, shape: 'weight' in name)": "you went by the name weight. A norm has a weight too; ask "
-        "for the dimensions.",
+        "decay_groups(shapes, lambda name, shape: 'bias' not in name)": "a norm's weight is not a bias, and is not "
+        "decayed: ask for dimensions.",
+        "decay_groups(shapes, lambda name, shape: 'weight' in name)": "a norm has a weight too: go by the dimensions, "
+        "not by the name.",
         "decay_groups(shapes, lambda name, shape: True)": "you decay everything: a norm's scale at 0 silences its layer.",
         "decay_groups(shapes, lambda name, shape: len(shape) < 2)": "the groups are swapped: matrices are decayed.",
         "decay_groups(shapes, lambda name, shape: len(shape) >= 1)": "vectors are norms' scales and biases, and not decayed.",

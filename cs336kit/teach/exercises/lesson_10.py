@@ -92,14 +92,14 @@ def accumulated(parts):
     "10.4",
     cases={"four batches": (4,), "one batch": (1,), "no batch": (0,), "nine batches": (9,)},
     mistakes={
-        "[(action, i) for i in range(n) for action in ('copy', 'train')]": "nothing is prefetched: copy batch i + 1 before you "
-        "train on batch i.",
+        "[(action, i) for i in range(n) for action in ('copy', 'train')]": "nothing is prefetched: copy i + 1 before "
+        "you train on i.",
         "sorted(right)": "all copies come first: every batch lies in the GPU's memory at once. Only one may be ahead.",
         "right[:-1]": "the last batch was copied and never trained on. It still waits when the loop ends.",
         "right[1:]": "batch 0 was never copied. Before the loop there is one copy to start.",
         "[*right[:-1], ('copy', n), *right[-1:]]": "batch n does not exist, the last one is n − 1.",
-        "[w for w in right[:-1] if w != ('copy', n - 1)] + [('train', n - 2)]": "you trained on a batch twice and never "
-        "copied the last: the next batch exists as long as i + 1 < n.",
+        "[w for w in right[:-1] if w != ('copy', n - 1)] + [('train', n - 2)]": "you trained on a batch "
+        "twice and never copied the last: the next batch exists as long as i + 1 < n.",
     },
     hints=(
         "At any moment one batch is in use and one is on its way. What happens before the loop, and what in its last round?",

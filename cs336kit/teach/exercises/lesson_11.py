@@ -121,12 +121,11 @@ _SIZES = (
         "1": "you keep the input of every block. When inputs are dear and blocks cheap, longer segments are better.",
         "layers": "one segment holds all blocks at once when it is computed again: k blocks are alive during it.",
         "max(1, round(layers**0.5))": "√L is right only when a block keeps as much as its input. Weigh both.",
-        "min(layers, max(1, round((layers * input_bytes / block_bytes) ** 0.5)))": "the root of L · input / block ignores that "
-        "segments are whole. Try every k from 1 to L.",
-        "min(range(1, layers + 1), key=lambda k: layers // k * input_bytes + k * block_bytes)": "the last, shorter segment has "
-        "an input too. Round L / k up.",
-        "min(range(layers, 0, -1), key=lambda k: -(-layers // k) * input_bytes + k * block_bytes)": "of several that are equal "
-        "take the smallest.",
+        "min(layers, max(1, round((layers * input_bytes / block_bytes) ** 0.5)))": "segments are whole: try every k from 1 to L.",
+        "min(range(1, layers + 1), key=lambda k: layers // k * input_bytes + k * block_bytes)": "a last, shorter "
+        "segment has an input too.",
+        "min(range(layers, 0, -1), key=lambda k: -(-layers // k) * input_bytes + k * block_bytes)": "of several "
+        "that are equal take the smallest.",
     },
     hints=(
         "With a checkpoint every k blocks, what is alive while one segment is computed again?",

@@ -26,7 +26,7 @@ from cs336kit.teach.exercises.core import exercise
         "is_lost(weight, update * (1 - 1e-9), fraction_bits)": "an exact tie goes to the even neighbour: a last bit of 1 moves.",
         "update <= 2.0**-fraction_bits / 2": "2⁻ᶠ is the spacing at 1. It grows with the weight's power of two.",
         "update <= weight * 2.0**-fraction_bits / 2": "the spacing is the same from one power of two to the next.",
-        "not right": "it is the other way round.",
+        "right_if(fraction_bits=7)": "that is for bf16, whatever the format. Take fraction_bits.",
     },
     hints=(
         "How far is it from the weight to the next larger number of the format?",
@@ -99,8 +99,8 @@ def _norm(gradient):
         "right_if(scale=1)": "you never divided by the scale, and clipped the scaled gradient.",
         "right * scale": "the factor of the clipping is right, and the result is still scaled.",
         "scaled_gradient / scale": "that is unscaled, and not clipped.",
-        "scaled_gradient / scale * (max_norm / (_norm(scaled_gradient / scale) or 1))": "a gradient that is shorter than "
-        "max_norm stays as it is; you stretched it.",
+        "scaled_gradient / scale * (max_norm / (_norm(scaled_gradient / scale) or 1))": "a gradient that is "
+        "shorter than max_norm stays as it is; you stretched it.",
         "(scaled_gradient / scale).clamp(-max_norm, max_norm)": "you cut every element on its own, which turns the gradient.",
     },
     hints=(

@@ -102,8 +102,8 @@ def forward_flops(layers, d_model, d_ff, vocab, sequence, causal):
     mistakes={
         "right_if(experts_per_token=experts)": "you let every expert compute. A token visits experts_per_token of them.",
         "(right[0] - d_model * experts, right[1] - 2 * d_model * experts)": "the router's D·experts weights are missing.",
-        "(3 * d_model * d_ff * experts_per_token + d_model * experts, right[1])": "all experts must be stored: which are "
-        "visited depends on the token.",
+        "(3 * d_model * d_ff * experts_per_token + d_model * experts, right[1])": "all experts must be "
+        "stored: which are visited depends on the token.",
         "(right[0] - d_model * d_ff * experts, right[1] - 2 * d_model * d_ff * experts_per_token)": "a SwiGLU has 3 matrices.",
         "(right[0], right[1] // 2)": "half of the FLOPs: a multiply and an add are two.",
         "(right[0], right[1] - 2 * d_model * experts)": "the router's FLOPs are missing: it multiplies every token.",

@@ -83,6 +83,14 @@ def test_of_mistakes_that_agree_here_the_one_that_agrees_elsewhere_is_named(know
     assert message(lambda width, height: width - 1) == "For your function(1, 1) you returned 0: one less."
 
 
+def test_a_mistake_that_agrees_by_accident_is_not_named(way):
+    # At 2 × 2 this is the perimeter, and nowhere else.
+    assert (
+        message(lambda width, height: 8 if width == 2 else 100 * width)
+        == "for a square you returned 8, and 4 is right."
+    )
+
+
 def test_an_unknown_mistake_shows_the_counterexample_and_the_right_value(way):
     def area(width, height):
         return width * height + (width == 5)
@@ -387,12 +395,17 @@ def test_after_threads_of_torch_a_kernel_still_checks(tmp_path):
             (y @ x @ y.softmax(0)).sum().backward()
             print("trained", len(torch.linalg.svdvals(y.detach()[:50])))
             return flops / seconds / (sparse_peak / 2 * accelerators)
+        from IPython.display import display
+        def shows(*args):
+            display("shown")
+            return 1
+        assert "right" in exercises.check("05.2", shows).message
         print(exercises.check("05.2", mfu), exercises.check("05.2", mfu).passed)
     """
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(textwrap.dedent(source).strip())])
     NotebookClient(notebook, timeout=120, kernel_name="python3").execute(env=os.environ | {"OMP_NUM_THREADS": "4"})
     text = "".join(output["text"] for output in notebook.cells[0].outputs)
-    assert text.startswith("trained 50\n" * 6 + "05.2 passed") and text.endswith("True\n")
+    assert text.startswith("'shown'\n" + "trained 50\n" * 6 + "05.2 passed") and text.endswith("True\n")
 
 
 # --- what is compared ------------------------------------------------------------------------------------------------
