@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from cs336kit.teach.exercises.judging import difference, shorten
@@ -113,8 +114,9 @@ def exercise(id: str, **parts) -> Callable[[Callable], Callable]:
     """Add an exercise to the course, with the function below as the right answer; the parts are fields of Exercise."""
 
     def add(reference: Callable) -> Callable:
-        if id in _known:
-            raise ValueError(f"there is an exercise {id!r} already, with the answer {_known[id].reference.__name__}")
+        before = _known[id].reference if id in _known else reference
+        if (before.__module__, before.__name__) != (reference.__module__, reference.__name__):
+            raise ValueError(f"there is an exercise {id!r} already, with the answer {before.__name__}")
         _known[id] = Exercise(id, reference, **parts)
         return reference
 
@@ -185,12 +187,12 @@ def check(id: str, answer) -> Result:
     if answer is ...:
         return Result(id, "waiting", _waiting(found))
     if not callable(answer):
-        text = f"pass the function itself, not {shorten(answer)} (no parentheses after its name)."
-        return Result(id, "not yet", text)
-    if used := _names(getattr(answer, "__code__", None)) & set(found.avoid):
+        text = "pass the function itself, not {} (no parentheses after its name)."
+        return Result(id, *run(lambda say: say("not yet", text.format(shorten(answer)))))
+    function = type(answer) is FunctionType
+    if used := _names(answer.__code__ if function else None) & set(found.avoid):
         return Result(id, "not yet", f"the task asks for an answer of your own, without {' and '.join(sorted(used))}.")
-    name = getattr(answer, "__name__", "")
-    cases = trials(found, name if isinstance(name, str) and name.isidentifier() else "your function")
+    cases = trials(found, answer.__name__ if function and answer.__name__.isidentifier() else "your function")
     return Result(id, *run(lambda say: judge(found, cases, answer, say)))
 
 

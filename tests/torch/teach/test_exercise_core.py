@@ -295,9 +295,20 @@ def raises_without_end(width, height):
     raise Endless
 
 
-@pytest.mark.parametrize("answer", [loops, raises_without_end, lambda width, height: time.sleep(1e6)])
+class EndlessRepr:
+    def __repr__(self):
+        while True:
+            pass
+
+    __getattr__ = __repr__
+
+
+@pytest.mark.parametrize(
+    "answer", [loops, raises_without_end, lambda width, height: time.sleep(1e6), lambda width, height: EndlessRepr()]
+)
 def test_nothing_hangs(answer, monkeypatch):
     monkeypatch.setattr(running, "LIMIT", 0.5)
+    assert "the check did not return" in message(EndlessRepr())
     assert "a square did not return within 0.5 seconds" in message(answer)
 
 
@@ -446,7 +457,9 @@ def test_names_that_the_task_rules_out(known):
 
 def test_an_id_is_given_once(known):
     with pytest.raises(ValueError, match="there is an exercise '99.1' already, with the answer area"):
-        exercises.exercise("99.1", cases=[], mistakes={}, hints=(), checked="")(area)
+        exercises.exercise("99.1", cases=[], mistakes={}, hints=(), checked="")(raises)
+    exercises.exercise("99.1", cases=[], mistakes={}, hints=(), checked="reloaded")(area)
+    assert exercises.load("99.1").checked == "reloaded"
 
 
 def test_hints_come_one_after_another():
