@@ -99,7 +99,7 @@ def intensity(tokens, d_in, d_out, p):
         "right and (right - 1 or 1)": "one token short. At that batch the intensity is still below the ridge; round up.",
         "right_if(ridge=2 * ridge)": "the factor 2 of the FLOPs (a multiply and an add) is missing.",
         "right_if(p=2) if p != 2 else right_if(p=1)": "that is for elements of another size; here they have p bytes.",
-        "right or math.ceil(p * d * d * ridge / (2 * d * (d - p * ridge) or -1))": "no number of tokens reaches a ridge of D/p.",
+        "right or math.ceil(p * d * d * ridge / (2 * d * (d - p * ridge) or -1))": "no batch reaches a ridge of D/p: None.",
         "right or 0": "no batch reaches the ridge there. Return None, which is not the number 0.",
     },
     hints=(

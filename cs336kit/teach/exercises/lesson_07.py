@@ -135,7 +135,7 @@ def lora_flops(tokens, d_in, d_out, rank):
     },
     mistakes={
         "_total(batch, sizes, lambda i: 1)": "a whole forward pass, the rule of 8NP. It stops before a segment's last product.",
-        "right_if(segment=len(sizes))": "you left out the last product of the network, but every segment's is.",
+        "right_if(segment=len(sizes))": "you left out the network's last product; every segment's is left out.",
         "_total(batch, sizes, lambda i: (i - 1) % segment > 0)": "the last product of a segment is left out, not the first.",
         "_total(batch, sizes, lambda i: 1) - right": "these are the segments' last products, which are not repeated.",
         "_total(batch, sizes, lambda i: i % segment > 0)": "the last, shorter segment's last product is not repeated either.",
