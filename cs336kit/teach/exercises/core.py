@@ -1,82 +1,126 @@
 """Check an answer against a reference, stop at the first counterexample, and name the mistake behind it.
 
-A lesson's exercises stand in ``exercises/lesson_NN.py``, or in a package of that name with a module for each exercise, as
-``EXERCISES = (Exercise(...), ...)``::
+The exercises of a lesson stand in ``exercises/lesson_NN.py``, each above its right answer::
 
-    def largest(exponent_bits, fraction_bits, ieee): ...          # the right answer
-    def reserved_too_much(exponent_bits, fraction_bits, ieee): ... # how people get it wrong
-
-    Exercise(
-        id="01.4",
-        reference=largest,
-        cases=lambda: [Case(args=(5, 10, True), label="fp16"), Case(args=(4, 3, False), label="E4M3")],
-        mistakes=(Mistake(reserved_too_much, "For {case} you returned {given}: you reserved the whole top exponent."),),
-        hints=("a nudge", "the method", "almost there"),
-        checked="fp16, bf16, E5M2 and 20 random formats",
+    @exercise(
+        "99.1",
+        cases={"a square": (2, 2), "a page": (21, 29.7)},
+        mistakes={
+            "width + height": "you added where you should multiply.",
+            "right_if(height=width)": "you squared the width.",
+            _by_counting: "you counted the squares that fit.",
+        },
+        hints=("a nudge", "the method"),
+        checked="a square and a page.",
     )
+    def area(width, height):
+        return width * height
 
-The reference may also be a plain value (then there are no cases, and each mistake is a wrong value). A mistake is recognised
-by behaviour: the answer returned what that wrong answer returns. Its message may use {case}, {given} and {expected}.
+A mistake is recognised by behaviour: the answer returned what that wrong answer returns. It is an expression of the
+arguments by name, of `right` (what the reference returns) and of `right_if(name=value)` (what it would return for other
+arguments), or a function. A message begins "For <case> you returned <value>: ", and the sentence goes on from there.
 """
 
 import copy
 import importlib
+import inspect
 import pkgutil
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
-from cs336kit.teach.exercises.calling import Failed, call, shorten
-from cs336kit.teach.exercises.equality import difference
+from cs336kit.teach.exercises.judging import difference, shorten
+from cs336kit.teach.exercises.running import Failed, Say, attempt, keeper, run
 
+#: Arguments by label, or without labels: then the call itself is the label.
+Cases = Mapping[str, tuple] | Iterable[tuple]
 
-@dataclass(frozen=True)
-class Case:
-    """One call to try: positional and keyword arguments (copied for every call), and how messages name it."""
-
-    args: tuple = ()
-    kwargs: dict[str, Any] = field(default_factory=dict)
-    label: str = ""
-
-    def name(self, function: str) -> str:
-        """The label, or the call itself as text."""
-        parts = [shorten(value) for value in self.args] + [f"{k}={shorten(v)}" for k, v in self.kwargs.items()]
-        return self.label or f"{function}({', '.join(parts)})"
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """A known wrong answer (a function, or a value) and the sentence that names what went wrong."""
-
-    answer: Any
-    message: str
+#: Stands for what a wrong answer returns where it returns nothing.
+_NOTHING = object()
 
 
 @dataclass(frozen=True)
 class Exercise:
     """What is asked, what is right, and how people go wrong.
 
-    observe: what of a call is compared, ``observe(result, args)``; by default the result itself. Use it where a side
-    effect or a storage matters. tolerance: relative, for floats and tensors; 0 asks for equality.
+    observe: what of a call is compared, ``observe(result, args)``; the result itself by default. tolerance: relative, for
+    floats and tensors; 0 asks for equality. avoid: names that the answer's own code must not use.
     """
 
     id: str
-    reference: Any
-    mistakes: tuple[Mistake, ...]
-    hints: tuple[str, str, str]
+    reference: Callable
+    cases: Cases | Callable[[], Cases]
+    mistakes: Mapping[str | Callable, str]
+    hints: tuple[str, ...]
     checked: str
-    cases: Callable[[], Iterable[Case]] = lambda: (Case(),)
-    observe: Callable[[Any, tuple], Any] = lambda result, args: result
+    observe: Callable[[Any, tuple], Any] | None = None
     tolerance: float = 1e-9
+    avoid: tuple[str, ...] = ()
 
-    @property
-    def is_function(self) -> bool:
-        """Whether the answer is a function (and not a plain value)."""
-        return callable(self.reference) and not isinstance(self.reference, type)
+    def calls(self, name: str) -> list[tuple[str, tuple]]:
+        """Label and arguments of every case; `name` is the function's in a label that is a call."""
+        cases = self.cases() if callable(self.cases) else self.cases
+        if isinstance(cases, Mapping):
+            return list(cases.items())
+        return [(f"{name}({', '.join(map(shorten, args))})", args) for args in cases]
+
+    def observed(self, result, args: tuple):
+        """What of a call is compared."""
+        return result if self.observe is None else self.observe(result, args)
+
+    def right(self, args: tuple):
+        """What the reference returns, on a copy of the arguments, as it is compared."""
+        args = copy.deepcopy(args)
+        return self.observed(self.reference(*args), args)
+
+    def wrong(self, args: tuple) -> list:
+        """What each mistake returns, in order, as it is compared; a mark that equals nothing where it raises."""
+        return [self._value(answer, copy.deepcopy(args)) for answer in self.wrong_answers.values()]
+
+    @cached_property
+    def wrong_answers(self) -> dict[str | Callable, Callable]:
+        """Each mistake as a function."""
+        return {mistake: mistake if callable(mistake) else self._compiled(mistake) for mistake in self.mistakes}
+
+    def _compiled(self, expression: str) -> Callable:
+        code = compile(expression, f"<mistake of {self.id}>", "eval")
+
+        def wrong(*args):
+            given = inspect.signature(self.reference).bind(*args)
+            given.apply_defaults()
+            scope = {**given.arguments, "right_if": lambda **other: self.reference(**{**given.arguments, **other})}
+            if "right" in code.co_names:
+                scope["right"] = self.reference(*copy.deepcopy(args))
+            return eval(code, {**self.reference.__globals__, **scope})
+
+        return wrong
+
+    def _value(self, answer: Callable, args: tuple):
+        try:
+            return self.observed(answer(*args), args)
+        except Exception:
+            return _NOTHING
+
+
+_known: dict[str, Exercise] = {}
+
+
+def exercise(id: str, **parts) -> Callable[[Callable], Callable]:
+    """Add an exercise to the course, with the function below as the right answer; the parts are fields of Exercise."""
+
+    def add(reference: Callable) -> Callable:
+        before = _known[id].reference if id in _known else reference
+        if (before.__module__, before.__name__) != (reference.__module__, reference.__name__):
+            raise ValueError(f"there is an exercise {id!r} already, with the answer {before.__name__}")
+        _known[id] = Exercise(id, reference, **parts)
+        return reference
+
+    return add
 
 
 @dataclass(frozen=True, repr=False)
@@ -106,27 +150,27 @@ class Result:
         )
 
 
-@cache
 def load(id: str) -> Exercise:
     """The exercise with this id, such as ``01.4``; an unknown id raises ValueError and lists the known ones."""
-    match = re.fullmatch(r"(\d\d)\.(\d+)", id) if isinstance(id, str) else None
+    match = re.fullmatch(r"(\d\d)\.\d+", id) if isinstance(id, str) else None
     if match and f"lesson_{match[1]}" in _modules():
-        module = importlib.import_module(f"cs336kit.teach.exercises.lesson_{match[1]}")
-        for exercise in module.EXERCISES:
-            if exercise.id == id:
-                return exercise
-        known = ", ".join(exercise.id for exercise in module.EXERCISES)
-        raise ValueError(f"lesson {match[1]} has no exercise {id!r}; it has {known}")
+        importlib.import_module(f"{__package__}.lesson_{match[1]}")
+    if id in _known:
+        return _known[id]
     lessons = ", ".join(name.removeprefix("lesson_") for name in _modules())
+    known = ", ".join(i for i in _known if match and i.startswith(match[1]))
     raise ValueError(
-        f"no exercise {id!r}: an id is lesson.number, as in '01.4', and the lessons with exercises are {lessons}"
+        f"lesson {match[1]} has no exercise {id!r}; it has {known}"
+        if known
+        else f"no exercise {id!r}: an id is lesson.number, as in '01.4', and the lessons with exercises are {lessons}"
     )
 
 
 def known_ids() -> tuple[str, ...]:
     """The ids of all exercises of the course, in order."""
-    modules = [importlib.import_module(f"cs336kit.teach.exercises.{name}") for name in _modules()]
-    return tuple(exercise.id for module in modules for exercise in module.EXERCISES)
+    for name in _modules():
+        importlib.import_module(f"{__package__}.{name}")
+    return tuple(sorted(id for id in _known if f"lesson_{id[:2]}" in _modules()))
 
 
 def _modules() -> list[str]:
@@ -135,109 +179,108 @@ def _modules() -> list[str]:
 
 
 def check(id: str, answer) -> Result:
-    """Try `answer` on every case of the exercise and say what was found; never raises for a wrong answer."""
-    exercise = load(id)
+    """Try `answer` on every case of the exercise and say what was found; never raises for a wrong answer.
+
+    The answer runs in a process of its own, where that is possible: see :mod:`cs336kit.teach.exercises.running`.
+    """
+    found = load(id)
     if answer is ...:
-        return Result(id, "waiting", _WAITING.format(id=id))
-    if not exercise.is_function:
-        return _judge(exercise, Case(label="this"), answer)
+        return Result(id, "waiting", _waiting(found))
     if not callable(answer):
-        return Result(
-            id, "not yet", f"pass the function itself, not {shorten(answer)} (no parentheses after its name)."
-        )
-    for case in exercise.cases():
+        text = "pass the function itself, not {} (no parentheses after its name)."
+        return Result(id, *run(lambda say: say("not yet", text.format(shorten(answer)))))
+    function = type(answer) is FunctionType
+    if used := _names(answer.__code__ if function else None) & set(found.avoid):
+        return Result(id, "not yet", f"the task asks for an answer of your own, without {' and '.join(sorted(used))}.")
+    cases = trials(found, answer.__name__ if function and answer.__name__.isidentifier() else "your function")
+    return Result(id, *run(lambda say: judge(found, cases, answer, say)))
+
+
+def trials(found: Exercise, name: str) -> list[tuple[str, tuple, Any, list]]:
+    """For each case its label, arguments to give away, and what the reference and the mistakes return.
+
+    All that an answer is compared with is computed here, before the answer runs.
+    """
+    calls = found.calls(name)
+    return [(label, copy.deepcopy(args), found.right(args), found.wrong(args)) for label, args in calls]
+
+
+def _waiting(found: Exercise) -> str:
+    times = {1: "once", 2: "twice", 3: "three times"}[len(found.hints)]
+    return (
+        f"replace the ... with your answer and run this cell again; teach.exercises.hint({found.id!r}) helps, {times}."
+    )
+
+
+def _names(code) -> set[str]:
+    """All names that a function's code uses, in functions inside it too."""
+    if code is None:
+        return set()
+    return set(code.co_names).union(*(_names(inner) for inner in code.co_consts if hasattr(inner, "co_names")))
+
+
+def judge(found: Exercise, trials: list, answer: Callable, say: Say) -> None:
+    """Run the answer on one case after the other and say what is found; the last thing said is the verdict."""
+    given: list = []
+    # What is called after the answer is held in locals, out of its reach; restore() puts back the rest.
+    differ, show, tolerance, restore = difference, shorten, found.tolerance, keeper()
+    for trial in trials:
+        label, args, expected, wrong = trial
+        say("running", label)
         try:
-            given = _observed(exercise, answer, case)
+            result = attempt(answer, args, restore)
+            if result is ...:
+                return say("waiting", _waiting(found))
+            try:
+                given.append(attempt(found.observed, (result, args), restore))
+            except Failed:
+                raise Failed(f"returned {show(result)}, which is not the kind of answer that is asked for.") from None
         except Failed as failure:
-            return Result(id, "not yet", f"{case.name(_name(answer))} {failure}")
-        if given is ...:
-            return Result(id, "waiting", _WAITING.format(id=id))
-        result = _judge(exercise, case, given, answer)
-        if not result:
-            return result
-    return Result(id, "passed", exercise.checked)
-
-
-_WAITING = "replace the ... with your answer and run this cell again; teach.exercises.hint({id!r}) helps, three times."
-
-
-def _observed(exercise: Exercise, function, case: Case):
-    args, kwargs = copy.deepcopy((case.args, case.kwargs))
-    result = call(function, args, kwargs)
-    if result is ...:
-        return result
-    try:
-        return call(exercise.observe, (result, args), {})
-    except Failed:
-        raise Failed(f"returned {shorten(result)}, which is not the kind of answer that is asked for.") from None
-
-
-def _judge(exercise: Exercise, case: Case, given, answer=None) -> Result:
-    expected = _observed(exercise, exercise.reference, case) if exercise.is_function else exercise.reference
-    wrong = difference(given, expected, exercise.tolerance)
-    if wrong is None:
-        return Result(exercise.id, "passed", exercise.checked)
-    name = case.name(_name(answer))
-    mistake = _recognise(exercise, case, given, answer)
-    if mistake:
-        fields = {"{case}": name, "{given}": shorten(given), "{expected}": shorten(expected)}
-        message = re.sub(r"\{(case|given|expected)\}", lambda m: fields[m[0]], mistake.message)
-    elif exercise.is_function:
-        message = f"for {name} {wrong}."
+            return say("not yet", f"{label} {failure}")
+        text = differ(given[-1], expected, tolerance)
+        if text is not None:
+            break
     else:
-        message = f"{wrong}."
-    return Result(exercise.id, "not yet", message)
-
-
-def _recognise(exercise: Exercise, case: Case, given, answer) -> Mistake | None:
-    """The mistake that gives the same wrong value here; where several do, the one that agrees most often elsewhere."""
-    alike = [m for m in exercise.mistakes if _agrees(exercise, m, case, given)]
-    if len(alike) < 2 or answer is None:
-        return alike[0] if alike else None
-    score = dict.fromkeys(range(len(alike)), 0)
-    for other in exercise.cases():
+        return say("passed", found.checked)
+    unknown, named = f"for {label} {text}.", f"For {label} you returned {show(result)}: "
+    sentences = dict(enumerate(found.mistakes.values()))
+    alike = [i for i in sentences if differ(given[-1], wrong[i], tolerance) is None]
+    say("not yet", named + sentences[alike[0]] if alike else unknown)
+    if not alike:
+        return None
+    # Several mistakes may come to the same here, or one by accident: the one meant agrees in most other cases too.
+    for _, args, *_ in trials[len(given) :]:
         try:
-            value = _observed(exercise, answer, other)
+            given.append(attempt(lambda *args: found.observed(answer(*args), args), args, restore))
         except Failed:
-            continue
-        for i, mistake in enumerate(alike):
-            score[i] += _agrees(exercise, mistake, other, value)
-    return alike[max(score, key=score.get)]
-
-
-def _agrees(exercise: Exercise, mistake: Mistake, case: Case, given) -> bool:
-    try:
-        value = _observed(exercise, mistake.answer, case) if exercise.is_function else mistake.answer
-    except Failed:
-        return False
-    return difference(given, value, exercise.tolerance) is None
-
-
-def _name(answer) -> str:
-    name = getattr(answer, "__name__", "")
-    return name if isinstance(name, str) and name.isidentifier() else "your function"
+            given.append(_NOTHING)
+    pairs = [(value, wrong) for value, (*_, wrong) in zip(given, trials, strict=True)]
+    score = {i: sum(differ(value, wrong[i], tolerance) is None for value, wrong in pairs) for i in alike}
+    best = max(score, key=score.get)
+    say("not yet", named + sentences[best] if 2 * score[best] >= len(trials) else unknown)
 
 
 @dataclass(frozen=True, repr=False)
 class Hint:
-    """One step of an exercise's ladder of three."""
+    """One step of an exercise's ladder."""
 
     id: str
     level: int
+    of: int
     text: str
 
     def __repr__(self) -> str:
-        return f"{self.id} hint {self.level} of 3: {self.text}"
+        return f"{self.id} hint {self.level} of {self.of}: {self.text}"
 
 
 _asked: dict[str, int] = {}
 
 
 def hint(id: str, level: int | None = None) -> Hint:
-    """The next hint of an exercise: a nudge, then the method, then almost the answer; `level` 1 to 3 asks for one of them."""
-    exercise = load(id)
+    """The next hint of an exercise: a nudge, then the method, then almost the answer; `level` from 1 asks for one of them."""
+    hints = load(id).hints
     if level is None:
-        level = _asked[id] = min(_asked.get(id, 0) + 1, 3)
-    if isinstance(level, bool) or level not in (1, 2, 3):
-        raise ValueError(f"level={level!r}: there are hints 1 (a nudge), 2 (the method) and 3 (almost there)")
-    return Hint(id, level, exercise.hints[level - 1])
+        level = _asked[id] = min(_asked.get(id, 0) + 1, len(hints))
+    if isinstance(level, bool) or not isinstance(level, int) or not 1 <= level <= len(hints):
+        raise ValueError(f"level={level!r}: there are hints 1 (a nudge) to {len(hints)} (the last help)")
+    return Hint(id, level, len(hints), hints[level - 1])

@@ -1,13 +1,39 @@
-"""Every exercise of the course: the reference passes, each known mistake gets its own message, nothing breaks the check."""
+"""Every exercise of the course: the reference passes, each mistake gets its own words, nothing else passes."""
 
 import itertools
-import re
+import math
+import statistics
 
 import pytest
+import torch
 
+from cs336kit.course import exercise as maintain
 from cs336kit.teach import exercises
+from cs336kit.teach.exercises import running
 
 IDS = exercises.known_ids()
+
+#: Changes to a right answer that change nothing, or nothing that the task asks for.
+HARMLESS = {
+    "01.5": ["bias + top → bias - top"],  # top is 0
+    "02.4": ["0 → -1", "0 → -1"],  # the only axis
+    "03.3": ["1000000000.0 → 999999999.0"],  # within the tolerance of a float
+    "09.2": [
+        "p * (1 - lr * weight_decay) → p / (1 - lr * weight_decay)",  # weight_decay and sums are off
+        "1 - lr * weight_decay → 1 + lr * weight_decay",
+        "1 → 2",
+        "1 → 0",
+    ],
+    "09.5": ["norm > max_norm → norm >= max_norm"],  # then the factor is 1
+    "11.5": ["1 → 2"],  # a k above layers is never better
+    "12.3": ["norm > max_norm → norm >= max_norm"],
+}
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Known answers, which need no process of their own, are tried in this one."""
+    monkeypatch.setattr(running, "_can_fork", lambda: False)
 
 
 def test_unknown_ids_list_the_known_ones():
@@ -18,58 +44,132 @@ def test_unknown_ids_list_the_known_ones():
         exercises.load("00.99")
 
 
-def test_ids_are_unique_and_numbered_from_one():
-    assert len(set(IDS)) == len(IDS)
+def test_ids_are_numbered_from_one():
     for lesson, group in itertools.groupby(IDS, key=lambda id: id[:2]):
         numbers = [id[3:] for id in group]
         assert numbers == [str(i) for i in range(1, len(numbers) + 1)] and 4 <= len(numbers) <= 6, lesson
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_the_reference_passes(id):
-    exercise = exercises.load(id)
-    result = exercises.check(id, exercise.reference)
-    assert result.passed, result
-    assert len(exercise.checked) > 10
+def test_the_reference_passes_and_each_mistake_gets_its_own_words(id, here):
+    found = exercises.load(id)
+    result = exercises.check(id, found.reference)
+    assert repr(result) == f"{id} passed: {found.checked}" and len(found.checked) > 10
+    assert 3 <= len(found.mistakes) <= 6 and len(set(found.mistakes.values())) == len(found.mistakes)
+    for mistake, sentence in found.mistakes.items():
+        message = exercises.check(id, found.wrong_answers[mistake]).message
+        assert message.startswith("For ") and message.endswith(f": {sentence}"), (sentence, message)
+    assert maintain.confused(found) == []
+    assert len(set(found.hints)) == len(found.hints) in (2, 3) and min(map(len, found.hints)) > 15
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_each_known_mistake_gets_its_own_message(id):
-    exercise = exercises.load(id)
-    assert len(exercise.mistakes) >= 3
-    messages = []
-    for mistake in exercise.mistakes:
-        result = exercises.check(id, mistake.answer)
-        assert result.state == "not yet", (id, mistake.message)
-        for words in re.split(r"\{(?:case|given|expected)\}", mistake.message):
-            assert words in result.message, (mistake.message, result.message)
-        messages.append(mistake.message)
-    assert len(set(messages)) == len(messages)
-
-
-@pytest.mark.parametrize("id", IDS)
-def test_there_are_three_hints_that_differ(id):
-    hints = exercises.load(id).hints
-    assert len(set(hints)) == 3 and all(len(hint) > 15 for hint in hints)
-
-
-def _raise(*args, **kwargs):
-    raise RuntimeError("on purpose")
-
-
-@pytest.mark.parametrize("id", IDS)
-def test_hostile_answers_get_a_sentence(id):
-    import torch
-
+def test_stubs_wait_and_answers_of_another_kind_get_a_sentence(id, here):
+    found = exercises.load(id)
+    assert exercises.check(id, lambda *args: ...).state == exercises.check(id, ...).state == "waiting"
+    (_, first), *_ = found.calls("")
     values = ["text", object(), itertools.count(), torch.ones(7, 1, 3), [], {}, float("nan"), None]
-    answers = values + [lambda *args, _v=value, **kwargs: _v for value in values] + [_raise, lambda: 0]
-    for answer in answers:
+    answers = [*values, lambda: 0, lambda *args: args[0], lambda *args: found.reference(*first)]
+    for answer in answers + [lambda *args, _v=value: _v for value in values]:
         result = exercises.check(id, answer)
-        assert not result.passed and len(result.message) > 15, (id, answer, result)
-        assert "Traceback" not in result.message
+        assert result.state == "not yet" and len(result.message) > 15, (answer, result)
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_the_stub_waits(id):
-    assert exercises.check(id, lambda *args, **kwargs: ...).state == "waiting" or not exercises.load(id).is_function
-    assert exercises.check(id, ...).state == "waiting"
+def test_a_changed_reference_does_not_pass(id):
+    found = exercises.load(id)
+    assert maintain.unnoticed(found, maintain.changed(found.reference)) == HARMLESS.get(id, [])
+
+
+def grows(width, largest, factor):
+    layer, rms = 0, 1.0
+    while rms <= largest:
+        layer, rms = layer + 1, rms * factor
+    return layer
+
+
+def momentum_as_sum(p, gradients, lr, betas, eps):
+    m = v = 0.0
+    for t, g in enumerate(gradients, start=1):
+        m = betas[0] * m + g
+        v = betas[1] * v + (1 - betas[1]) * g * g
+        p -= lr * m / (1 - betas[0] ** t) / (math.sqrt(v / (1 - betas[1] ** t)) + eps)
+    return p
+
+
+def corrected_in_place(p, gradients, lr, betas, eps):
+    m = v = 0.0
+    for t, g in enumerate(gradients, start=1):
+        m = (betas[0] * m + (1 - betas[0]) * g) / (1 - betas[0] ** t)
+        v = (betas[1] * v + (1 - betas[1]) * g * g) / (1 - betas[1] ** t)
+        p -= lr * m / (math.sqrt(v) + eps)
+    return p
+
+
+def by_logarithm(largest, smallest, relative_error):
+    exponents = math.floor(math.log2(largest)) - math.floor(math.log2(smallest)) + 1
+    return max(2, math.ceil(math.log2(exponents + 2))), max(1, math.ceil(-math.log2(relative_error) - 1))
+
+
+def by_weight(shapes):
+    names = [name for name in shapes if name.endswith("weight")]
+    return {"decay": names, "no decay": [name for name in shapes if name not in names]}
+
+
+def rounded_root(layers, input_bytes, block_bytes):
+    return max(1, min(layers, round(math.sqrt(layers * input_bytes / block_bytes))))
+
+
+def gpt2_without_attention_biases(layers, d_model, vocab, context):
+    block = 12 * d_model**2 + d_model + 5 * d_model + 4 * d_model
+    return layers * block + (vocab + context) * d_model + 2 * d_model
+
+
+@pytest.mark.parametrize(
+    ("id", "answer", "words"),
+    [
+        (
+            "00.5",
+            lambda g, d, peak, mfu, m, r=20: int(min(g * peak * mfu * d * 86400 / 6 / r, g * m / 16)),
+            "no square root",
+        ),
+        ("01.5", by_logarithm, "you counted the powers of two"),
+        ("02.3", lambda x: torch.diagonal(x), "without diagonal"),
+        ("02.4", lambda x, size, step=1: x.unfold(0, size, step), "without unfold"),
+        (
+            "02.6",
+            lambda s, t, to: torch.empty(s).as_strided(s, t).view(to) is not None,
+            "without as_strided and torch and view",
+        ),
+        ("05.5", lambda times, warmup: (statistics.mean(times[warmup:]), min(times), max(times)), "is right"),
+        ("05.6", lambda steps, c, b, fused: max(max(f / c, (r + w) / b) for f, r, w in steps), "the longest step"),
+        ("06.4", lambda x, w, g: (g @ w.T, x.T @ g / len(x), g.mean(0)), "averaged over the batch"),
+        ("06.5", lambda batch, sizes: batch * (4 * sum(sizes[:-1]) + sum(sizes[1:-1])), "no mask of its own"),
+        ("08.2", lambda s, a: math.sqrt((0.5 if a == "relu" else 1) / math.prod(s[1:])), "do not halve it"),
+        ("08.2", lambda s, a: (2 if a == "relu" else 1) / math.sqrt(math.prod(s[1:])), "here it is √2"),
+        ("08.2", lambda s, a: math.sqrt((2 if a == "relu" else 1) / s[0]), "fan_out"),
+        ("08.4", lambda width, largest, relu: grows(width, largest, math.sqrt(width / (8 if relu else 4))), "is right"),
+        (
+            "08.4",
+            lambda width, largest, relu: grows(width, largest / 4, math.sqrt(width / (2 if relu else 1))),
+            "is right",
+        ),
+        ("08.5", lambda shapes, layers: dict.fromkeys(shapes, 0.02), "0.02 is the embedding's"),
+        ("09.2", momentum_as_sum, "m and v are averages"),
+        ("09.2", corrected_in_place, "kept the corrected m and v"),
+        ("09.6", by_weight, "a norm has a weight too"),
+        (
+            "11.2",
+            lambda B, S, D, A: 4 * (18 * B * S * D + A * B * S**2) + 16 * B * S,
+            "what goes into q, k and v is one tensor",
+        ),
+        ("11.5", rounded_root, "segments are whole"),
+        ("12.1", lambda weight, update, bits: update <= 2.0**-bits / 2, "2⁻ᶠ is the spacing at 1"),
+        ("12.1", lambda weight, update, bits: exercises.load("12.1").reference(weight, update, 7), "that is for bf16"),
+        ("13.2", gpt2_without_attention_biases, "query, key and value"),
+    ],
+)
+def test_mistakes_that_were_misnamed_once(id, answer, words, here):
+    """Wrong answers that got a false diagnosis or none; where none is known, the right value is shown."""
+    result = exercises.check(id, answer)
+    assert result.state == "not yet" and words in result.message

@@ -1,0 +1,199 @@
+"""``cs336kit exercise new 07.3`` writes a new exercise, ``cs336kit exercise try 07.3`` says what its cases tell apart."""
+
+import argparse
+import ast
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import combinations, product
+from pathlib import Path
+
+from cs336kit.course.refresh import NOTEBOOKS, find, normalise
+from cs336kit.predict._common.grid import as_text
+from cs336kit.teach.exercises import Exercise, core, known_ids, load, running
+from cs336kit.teach.exercises.judging import difference
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_FOLDER = Path(core.__file__).parent
+
+_SWAPS = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Div,
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+}
+
+
+def matrix(exercise: Exercise) -> tuple[list[str], list[list[int]]]:
+    """The labels of the cases, and for each mistake and case a number: 0 where it is right, alike where mistakes agree."""
+    calls = exercise.calls(exercise.reference.__name__)
+    rows: list[list[int]] = [[] for _ in exercise.mistakes]
+    for _, args in calls:
+        seen = [exercise.right(args)]
+        for row, value in zip(rows, exercise.wrong(args), strict=True):
+            same = [i for i, other in enumerate(seen) if difference(value, other, exercise.tolerance) is None]
+            row.append(same[0] if same else len(seen))
+            seen += [] if same else [value]
+    return [label for label, _ in calls], rows
+
+
+def confused(exercise: Exercise) -> list[str]:
+    """Mistakes that no case separates from the right answer or from each other, one sentence each."""
+    named = list(zip(_LETTERS, matrix(exercise)[1], strict=False))
+    passing = [f"{a} passes: no case tells it from the right answer" for a, row in named if not any(row)]
+    pairs = [(a, b) for (a, one), (b, two) in combinations(named, 2) if one == two]
+    return passing + [f"{a} and {b} return the same in every case" for a, b in pairs]
+
+
+def changed(function: Callable) -> Iterator[tuple[str, Callable]]:
+    """The function with one small change each: another operator or comparison, or a number that is one more or less."""
+    source = textwrap.dedent(inspect.getsource(function))
+    for place, step in product(range(sum(1 for _ in ast.walk(_tree(source)))), (1, -1)):
+        tree = _tree(source)
+        node = list(ast.walk(tree))[place]
+        before = ast.unparse(node)
+        if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+            node.value += step
+        elif step == 1 and isinstance(node, (ast.BinOp, ast.BoolOp)) and type(node.op) in _SWAPS:
+            node.op = _SWAPS[type(node.op)]()
+        elif step == 1 and isinstance(node, ast.Compare) and type(node.ops[0]) in _SWAPS:
+            node.ops[0] = _SWAPS[type(node.ops[0])]()
+        else:
+            continue
+        scope = dict(function.__globals__)
+        exec(compile(ast.fix_missing_locations(tree), function.__code__.co_filename, "exec"), scope)
+        yield f"{before} → {ast.unparse(node)}", scope[function.__name__]
+
+
+def _tree(source: str) -> ast.Module:
+    tree = ast.parse(source)
+    tree.body[0].decorator_list.clear()
+    return tree
+
+
+def unnoticed(exercise: Exercise, answers: Iterable[tuple[str, Callable]]) -> list[str]:
+    """The names of those answers that pass; each is given a second, and all run in one process of their own."""
+    trials = core.trials(exercise, "")
+
+    def work(say):
+        passed = []
+        for name, answer in answers:
+            said: list[str] = []
+            with suppress(running.TooLong), running.alarm(1):
+                core.judge(exercise, trials, answer, lambda state, _, said=said: said.append(state))
+            passed += [name] if said[-1] == "passed" else []
+        say("done", "\n".join(passed))
+
+    state, message = running.run(work, seconds=60)
+    if state != "done":
+        raise RuntimeError(f"{exercise.id}: {message}")
+    return message.splitlines()
+
+
+def show(exercise: Exercise) -> str:
+    """A table of mistakes and of the cases that tell something new, and below it what no case tells apart."""
+    labels, rows = matrix(exercise)
+    columns = {column: i for i, column in reversed(list(enumerate(zip(*rows, strict=True))))}
+    told = sorted(columns.values())
+    names = [m if isinstance(m, str) else f"{m.__name__}()" for m in exercise.mistakes]
+    # The right answer is a dot; in a column, answers that agree share a digit.
+    lines = [["", "mistake", *(str(i + 1) for i in told)]]
+    for letter, name, row in zip(_LETTERS, names, rows, strict=False):
+        lines.append([letter, textwrap.shorten(name, 60), *(str(row[i] or "·") for i in told)])
+    cases = [f"case {i + 1}: {labels[i]}" for i in told]
+    cases += [f"{len(labels) - len(told)} more cases tell nothing new"] * (len(told) < len(labels))
+    below = confused(exercise) or ["Every mistake is told apart."]
+    below += [
+        f"a changed answer passes (is it right, too?): {it}" for it in unnoticed(exercise, changed(exercise.reference))
+    ]
+    return "\n".join([as_text(lines, "<<" + ">" * len(told)), "", *cases, "", *below])
+
+
+_STUB = """
+
+@exercise(
+    "{id}",
+    cases=[],
+    mistakes={{}},
+    hints=("", ""),
+    checked="",
+)
+def {signature}:
+    raise NotImplementedError
+"""
+
+
+def new(id: str, signature: str, title: str, notebooks: Path = NOTEBOOKS, folder: Path = _FOLDER) -> list[Path]:
+    """Write the stub of an exercise and its three cells (task, stub, folded solution); returns the files written.
+
+    Raises ValueError when the id is not the next one of its lesson or the signature is none.
+    """
+    import nbformat
+    from nbformat.v4 import new_code_cell, new_markdown_cell
+
+    if not re.fullmatch(r"\d\d\.\d", id) or not re.fullmatch(r"[a-z]\w*\([^()]*\)", signature):
+        raise ValueError(
+            f"{id!r} {signature!r}: write a lesson and a number, as in 07.3, and a signature, as in 'area(w, h)'"
+        )
+    [path] = find([id[:2]], notebooks)
+    module = folder / f"lesson_{id[:2]}.py"
+    text = module.read_text(encoding="utf-8") if module.exists() else _HEAD.format(id[:2])
+    following = f"{id[:2]}.{text.count('@exercise(') + 1}"
+    if id != following:
+        raise ValueError(f"the next exercise of lesson {id[:2]} is {following}, not {id}")
+    notebook = nbformat.read(path, as_version=4)
+    check = f'teach.exercises.check("{id}", {signature.split("(")[0]})'
+    solved = f"# Solution of {id}: unfold it when you have tried\ndef {signature}:\n    ### BEGIN SOLUTION\n"
+    cells = [
+        new_markdown_cell(f"### Exercise {id} · {title}\n\nWrite `{signature}`: …"),
+        new_code_cell(f"def {signature}:\n    return ...\n\n\n{check}", metadata={"tags": ["exercise"]}),
+        new_code_cell(f"{solved}    return ...\n    ### END SOLUTION\n\n\n{check}", metadata={"tags": ["solution"]}),
+    ]
+    ends = [i for i, cell in enumerate(notebook.cells) if "solution" in cell.metadata.get("tags", [])]
+    ledger = [i for i, cell in enumerate(notebook.cells) if re.match(r"## .*ledger", cell.source, re.I)]
+    place = ends[-1] + 1 if ends else ledger[0] if ledger else len(notebook.cells)
+    notebook.cells[place:place] = cells
+    path.write_text(nbformat.writes(normalise(notebook)).rstrip("\n") + "\n", encoding="utf-8")
+    module.write_text(text + _STUB.format(id=id, signature=signature), encoding="utf-8")
+    return [module, path]
+
+
+_HEAD = '"""Exercises of lesson {}."""\n\nfrom cs336kit.teach.exercises.core import exercise\n'
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run ``exercise new`` or ``exercise try``; 1 when mistakes are not told apart, 2 with a sentence for what cannot be."""
+    parser = argparse.ArgumentParser(prog="cs336kit exercise", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    add = commands.add_parser("new", help="write the stub of an exercise, and its cells in the notebook")
+    add.add_argument("id", help="the next of its lesson, such as 07.3")
+    add.add_argument("signature", nargs="?", default="answer(x)", help="such as 'area(width, height)'")
+    add.add_argument("--title", default="Title")
+    commands.add_parser("try", help="which case tells which mistakes apart").add_argument(
+        "ids", nargs="*", help="all for none"
+    )
+    options = parser.parse_args(arguments)
+    try:
+        if options.command == "new":
+            for path in new(options.id, options.signature, options.title):
+                print(path)
+            print(f"Fill both in, then: cs336kit exercise try {options.id}; make refresh NB={options.id[:2]}")
+            return 0
+        found = [load(id) for id in options.ids or known_ids()]
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    for exercise in found:
+        print(f"{exercise.id}\n{show(exercise)}\n")
+    return int(any(map(confused, found)))

@@ -1,0 +1,122 @@
+"""Are two answers the same, and if not, what is the difference in words?"""
+
+import math
+import re
+import reprlib
+from fractions import Fraction
+
+
+class _Short(reprlib.Repr):
+    def __init__(self):
+        super().__init__()
+        self.maxstring = self.maxother = 160
+        self.maxlong = 60
+        self.maxtuple = self.maxlist = self.maxdict = 12
+
+    def repr1(self, value, level):
+        if _is_tensor(value) and value.numel() > 6:
+            return f"a tensor of shape {tuple(value.shape)}"
+        return super().repr1(value, level)
+
+
+def shorten(value) -> str:
+    """A short repr of any value, even of one whose own repr fails."""
+    try:
+        return re.sub(r" at 0x[0-9a-f]+", "", " ".join(_Short().repr(value).split()))
+    except Exception:
+        return f"<{type(value).__name__} that cannot be shown>"
+
+
+def difference(given, expected, tolerance: float) -> str | None:
+    """None when `given` equals `expected`, else the rest of a sentence that begins ``for this case``.
+
+    Numbers and floating-point tensors are compared with a relative tolerance, tensors by shape and dtype too, sequences and
+    mappings element by element. Values of classes that the answer made itself are read without their own methods, so that
+    they cannot claim to be equal; only lists, tuples and mappings are walked, so an endless iterator cannot hang the check.
+    """
+    try:
+        return _difference(given, expected, tolerance)
+    except Exception as error:
+        return f"your answer {shorten(given)} cannot be compared with {shorten(expected)} ({type(error).__name__})"
+
+
+def _difference(given, expected, tolerance):
+    if _is_tensor(expected):
+        return _tensor_difference(given, expected, tolerance)
+    given = _plain(given)
+    if isinstance(expected, (tuple, list)):
+        if not isinstance(given, (tuple, list)):
+            return _wrong_type(given, expected)
+        if len(given) != len(expected):
+            return f"you returned {len(given)} values, {shorten(given)}, and {len(expected)} are right: {shorten(expected)}"
+        same = all(_difference(g, e, tolerance) is None for g, e in zip(given, expected, strict=True))
+    elif isinstance(expected, dict):
+        if not isinstance(given, dict):
+            return _wrong_type(given, expected)
+        if set(given) != set(expected):
+            return f"the keys are {shorten(sorted(given, key=str))}, and should be {shorten(sorted(expected, key=str))}"
+        same = all(_difference(given[key], expected[key], tolerance) is None for key in expected)
+    elif type(expected) in (int, float):
+        if type(given) not in (int, float, Fraction):
+            return _wrong_type(given, expected)
+        same = _close(given, expected, tolerance)
+    else:
+        if type(given) is not type(expected):
+            return _wrong_type(given, expected)
+        same = bool(given == expected)
+    return None if same else f"you returned {shorten(given)}, and {shorten(expected)} is right"
+
+
+def _plain(value):
+    """The value as Python's own int, float, bool, tuple, list or dict where it is one of them, a NumPy or tensor scalar."""
+    if (_is_tensor(value) and value.ndim == 0) or type(value).__module__ == "numpy":
+        return value.item()
+    for kind, read in ((int, int.__index__), (float, float.__float__), (tuple, tuple.__iter__), (list, list.__iter__)):
+        if isinstance(value, kind) and type(value) not in (kind, bool):
+            return kind(read(value))
+    return dict(dict.items(value)) if isinstance(value, dict) else value
+
+
+def _tensor_difference(given, expected, tolerance):
+    import torch
+
+    if not _is_tensor(given):
+        return _wrong_type(given, expected)
+    if tuple(given.shape) != tuple(expected.shape):
+        return f"you returned a tensor of shape {tuple(given.shape)}, and {tuple(expected.shape)} is right"
+    if given.dtype != expected.dtype:
+        return f"you returned a tensor of {given.dtype}, and {expected.dtype} is right"
+    if torch.equal(given, expected):
+        return None
+    if expected.is_floating_point() and tolerance:
+        scale = expected.detach().abs().max().item() if expected.numel() else 0.0
+        if torch.allclose(given, expected, rtol=tolerance, atol=tolerance * scale, equal_nan=True):
+            return None
+    where = (given != expected).nonzero()[0].tolist()
+    got, want = given[tuple(where)].item(), expected[tuple(where)].item()
+    return f"the first different element is at {where}: you have {got!r}, and {want!r} is right"
+
+
+def _wrong_type(given, expected) -> str:
+    if given is None:
+        return "your function returned nothing (is there a return?)"
+    given_type, wanted_type = ("nothing" if v is None else _article(type(v).__name__) for v in (given, expected))
+    return f"you returned {shorten(given)}, {given_type}; {wanted_type} is wanted"
+
+
+def _article(name: str) -> str:
+    return ("an " if name[0].lower() in "aeiou" else "a ") + name
+
+
+def _close(given, expected, tolerance) -> bool:
+    if math.isnan(expected):
+        return math.isnan(given)
+    if isinstance(given, int) and isinstance(expected, int):
+        return given == expected
+    # math.isclose turns whole numbers into floats, and so takes 2**53 + 1 for 2.0**53.
+    return given == expected or (tolerance > 0 and math.isclose(given, expected, rel_tol=tolerance))
+
+
+def _is_tensor(value) -> bool:
+    """Whether this is a tensor or a parameter: a subclass may answer as it likes when it is compared."""
+    return (type(value).__module__, type(value).__name__) in (("torch", "Tensor"), ("torch.nn.parameter", "Parameter"))
