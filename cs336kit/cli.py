@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cs336kit.predict._common.checks import known
 from cs336kit.predict.models import MODELS
-from cs336kit.predict.plan import OPTIMIZER_NAMES, Question, plan
+from cs336kit.predict.plan import Question, plan
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.transformer import TransformerConfig
 

@@ -320,9 +320,9 @@ def _steps(operations: list[Op], config: TransformerConfig, x: str, prefix: str)
         return names.setdefault(tensor.source, default)
 
     heads, h = config.heads * operations[0].inputs[0].shape[0], config.head_dim
-    for op in operations:
-        last = op.place.split("/")[-1]
-        short = "out" if op is operations[-1] else _SHORT.get(last, last)
+    for op, following in pairwise([*operations, None]):
+        group, last = op.place.split("/")[1], op.place.split("/")[-1]
+        short = "out" if following is None else _SHORT.get(last, last)
         if op.kind == "sdpa":
             q, k, v = map(name_of, op.inputs)
             S, fused = op.inputs[0].shape[2], fresh("attention")
@@ -333,7 +333,16 @@ def _steps(operations: list[Op], config: TransformerConfig, x: str, prefix: str)
             yield Matmul(left=weights, right=v, output=mix, inner=S, columns=h, **size)
             names[op.outputs[0].source] = mix
             continue
-        inputs = tuple(name_of(t) for t in op.inputs if t.needs_gradient and not (op.kind == "linear" and t.storage.leaf))
+        flowing = [t for t in op.inputs if t.needs_gradient and not t.storage.leaf]
+        inputs = tuple(dict.fromkeys(name_of(t) for t in flowing))
+        # A norm is one step, whose operations in between count as its input; so is what only moves or rotates a tensor.
+        inside = group.endswith("norm") and following is not None and following.place.split("/")[1] == group
+        moves = all(storage.leaf for storage in op.keeps) and op.kind not in ("linear", "matmul")
+        if inside or (moves and len(inputs) == 1 and not group.endswith("norm")):
+            names.update((tensor.source, inputs[0]) for tensor in op.outputs)
+            continue
+        if group.endswith("norm"):
+            short = _SHORT[group]
         if op.kind == "linear":
             W = op.inputs[1]
             output, weight = fresh(short), fresh(f"w_{short}")
@@ -347,7 +356,8 @@ def _steps(operations: list[Op], config: TransformerConfig, x: str, prefix: str)
             yield Matmul(left=left, right=right, output=output, rows=S, inner=inner, columns=columns, count=heads)
         else:
             output = fresh(short)
-            yield Pointwise(inputs=inputs, output=output, keeps=bool(op.keeps))
+            leaves = tuple(name_of(t) for t in op.inputs if t.needs_gradient and t.storage.leaf)
+            yield Pointwise(inputs=(*inputs, *leaves), output=output, keeps=bool(op.keeps))
         for tensor in op.outputs:
             names[tensor.source] = output
 
