@@ -1,8 +1,11 @@
 """Are a stored output and a new one the same? One answer for verification and for storing anew."""
 
 import difflib
+import json
 import math
 import re
+from collections.abc import Sequence
+from typing import Any
 
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
@@ -15,7 +18,9 @@ _IGNORED = ("application/vnd.jupyter.widget-view+json",)
 FIGURE_TOLERANCE = 0.05
 
 
-def difference(stored, new, tolerance: float | None = None) -> str | None:
+def difference(
+    stored: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]], tolerance: float | None = None
+) -> str | None:
     """None when two lists of notebook outputs are the same, else a diff for a maintainer.
 
     Text, HTML, errors and images must be equal; object addresses and kernel file names are masked; figures (SVG) may differ
@@ -37,10 +42,10 @@ def difference(stored, new, tolerance: float | None = None) -> str | None:
     return None
 
 
-def _flatten(outputs) -> list[tuple[str, str]]:
+def _flatten(outputs: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
     """(kind, text) pairs: streams first and whole, because the kernel may cut them anywhere, then the rest in order."""
     streams: dict[str, str] = {}
-    rest = []
+    rest: list[tuple[str, str]] = []
     for output in outputs:
         kind = output["output_type"]
         if kind == "stream":
@@ -55,13 +60,9 @@ def _flatten(outputs) -> list[tuple[str, str]]:
     return [(name, _masked(text)) for name, text in [*sorted(streams.items(), reverse=True), *rest]]
 
 
-def _text(value) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and all(isinstance(line, str) for line in value):
+def _text(value: Any) -> str:
+    if isinstance(value, str) or (isinstance(value, list) and all(isinstance(line, str) for line in value)):
         return "".join(value)
-    import json
-
     return json.dumps(value, sort_keys=True, indent=1)
 
 
@@ -78,9 +79,7 @@ def _masked(text: str) -> str:
 def _same_text(old: str, new: str, absolute: float | None, relative: float | None) -> bool:
     if old == new:
         return True
-    if absolute is None and relative is None:
-        return False
-    if _NUMBER.sub("#", old) != _NUMBER.sub("#", new):
+    if (absolute is None and relative is None) or _NUMBER.sub("#", old) != _NUMBER.sub("#", new):
         return False
     pairs = zip(_NUMBER.findall(old), _NUMBER.findall(new), strict=True)
     return all(

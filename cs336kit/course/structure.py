@@ -4,8 +4,11 @@ import ast
 import json
 import re
 import statistics
+from collections.abc import Iterator
+from typing import Any
 
 from cs336kit.course import cells as kind
+from cs336kit.course.cells import Cell
 from cs336kit.teach.claims import claims
 
 #: Words in a cell of prose; a trap, an exercise or the formula card may say more.
@@ -19,32 +22,26 @@ _SYMBOL_RULES = {
     r"\bKB\b": "write kB (1,000 bytes) or KiB (1,024 bytes)",
     r"\b[KMGT]ib\b|\bgb\b|\bGbs\b": "write GB (10**9 bytes) or GiB (2**30 bytes)",
 }
+#: A notebook as JSON or as nbformat's node, which is a dict too.
+Notebook = dict[str, Any]
 _MACHINE_PATH = re.compile(r"/(?:root|home|Users|work|tmp|var/folders)/[\w.-]+|[A-Z]:\\\\Users")
 
 
-def problems(notebook, name: str) -> list[str]:
+def problems(notebook: Notebook, name: str) -> list[str]:
     """Everything in a notebook that breaks the course's rules, one sentence each; empty when all is well."""
-    found = [
-        *_opening(notebook),
-        *_closing(notebook),
-        *_lengths(notebook),
-        *_magics(notebook),
-        *_execution(notebook),
-        *_tags(notebook),
-    ]
-    found += [*_exercises(notebook, name[:2]), *_notation(notebook), *_paths(notebook), *_figures(notebook)]
-    return found
+    rules = (_opening, _closing, _lengths, _magics, _execution, _tags, _notation, _paths, _figures)
+    return [problem for rule in rules for problem in rule(notebook)] + list(_exercises(notebook, name[:2]))
 
 
-def _code(notebook):
+def _code(notebook: Notebook) -> list[Cell]:
     return [cell for cell in notebook["cells"] if kind.is_code(cell)]
 
 
-def _prose(notebook):
+def _prose(notebook: Notebook) -> list[str]:
     return [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "markdown"]
 
 
-def _opening(notebook):
+def _opening(notebook: Notebook) -> Iterator[str]:
     first = notebook["cells"][0]["source"] if notebook["cells"] else ""
     if not re.match(r"# \d\d · \S", first):
         yield "the first cell begins with '# NN · Title'"
@@ -59,7 +56,7 @@ def _opening(notebook):
         yield "the first code cell does more than import"
 
 
-def _closing(notebook):
+def _closing(notebook: Notebook) -> Iterator[str]:
     headings = [line for text in _prose(notebook) for line in text.splitlines() if line.startswith("## ")]
     wanted = ("ledger", "formula card", "further reading")
     places = [next((i for i, h in enumerate(headings) if word in h.lower()), -1) for word in wanted]
@@ -73,7 +70,7 @@ def _closing(notebook):
         yield "a lesson has at least two figures"
 
 
-def _lengths(notebook):
+def _lengths(notebook: Notebook) -> Iterator[str]:
     lines = []
     for cell in notebook["cells"]:
         size = len(cell["source"].splitlines())
@@ -92,14 +89,14 @@ def _lengths(notebook):
         yield f"there are {len(lines)} code cells; {CODE_CELLS.start} to {CODE_CELLS.stop - 1} are wanted"
 
 
-def _magics(notebook):
+def _magics(notebook: Notebook) -> Iterator[str]:
     for cell in _code(notebook):
         # Converters that write a script comment such lines out, and the cell then does nothing without failing.
         if match := re.search(r"^# ?[!%][\w{\"'].*$", cell["source"], flags=re.M):
             yield f"{_where(cell)} has a command that was commented out: {match[0]}"
 
 
-def _execution(notebook):
+def _execution(notebook: Notebook) -> Iterator[str]:
     counts = [cell.get("execution_count") for cell in _code(notebook)]
     if counts != list(range(1, len(counts) + 1)):
         yield f"the execution counts are not 1 to {len(counts)} in order: run `make refresh`"
@@ -115,7 +112,7 @@ def _execution(notebook):
                 yield f"{_where(cell)} stores an error or something on stderr"
 
 
-def verdict_problem(cells, cell) -> str | None:
+def verdict_problem(cells: list[Cell], cell: Cell) -> str | None:
     """What is wrong with a measured cell's verdict: the next code cell must be tagged so, be compared, and say something."""
     if not kind.measured(cell):
         return None
@@ -127,7 +124,7 @@ def verdict_problem(cells, cell) -> str | None:
     return None
 
 
-def _tags(notebook):
+def _tags(notebook: Notebook) -> Iterator[str]:
     known = {claim.id for claim in claims()}
     for cell in notebook["cells"]:
         for tag in kind.unknown_tags(cell):
@@ -146,7 +143,7 @@ def _tags(notebook):
         yield "a cell was edited after its outputs were stored (its id no longer fits its text): run `make refresh`"
 
 
-def _exercises(notebook, number):
+def _exercises(notebook: Notebook, number: str) -> Iterator[str]:
     stubs = [cell for cell in _code(notebook) if "exercise" in kind.tags(cell)]
     solutions = [cell for cell in _code(notebook) if "solution" in kind.tags(cell)]
     if not 4 <= len(stubs) <= 6 or len(stubs) != len(solutions):
@@ -162,7 +159,7 @@ def _exercises(notebook, number):
             yield f"{_where(solution)} lacks its ### BEGIN SOLUTION or ### END SOLUTION"
 
 
-def _notation(notebook):
+def _notation(notebook: Notebook) -> Iterator[str]:
     for cell in notebook["cells"]:
         text = (
             re.sub(r"`[^`]*`|\]\([^)]*\)", " ", cell["source"])
@@ -174,13 +171,13 @@ def _notation(notebook):
                 yield f"{_where(cell)} says {match[0]!r}: {rule}"
 
 
-def _paths(notebook):
+def _paths(notebook: Notebook) -> Iterator[str]:
     for cell in notebook["cells"]:
         if match := _MACHINE_PATH.search(json.dumps([cell["source"], cell.get("outputs", [])])):
             yield f"{_where(cell)} contains the path of a machine: {match[0]}"
 
 
-def _figures(notebook):
+def _figures(notebook: Notebook) -> Iterator[str]:
     for cell in notebook["cells"]:
         if cell["cell_type"] == "markdown" and re.search(r"!\[\s*\]\(|<img(?![^>]*alt=\"[^\"]{20})", cell["source"]):
             yield f"{_where(cell)} has an image without alt text"
@@ -193,7 +190,7 @@ def _figures(notebook):
                 yield f"{_where(cell)} has a figure without alt text of 40 characters"
 
 
-def _output_text(cell) -> str:
+def _output_text(cell: Cell) -> str:
     parts = []
     for output in cell.get("outputs", []):
         parts.append("".join(output.get("text", "")))
@@ -201,6 +198,6 @@ def _output_text(cell) -> str:
     return "\n".join(parts)
 
 
-def _where(cell) -> str:
+def _where(cell: Cell) -> str:
     first = next(iter(cell["source"].strip().splitlines()), "")
     return f"cell {cell.get('execution_count') or 'of text'} ({first[:50]!r})"

@@ -172,14 +172,8 @@ COSMETIC = (untouched, address, widget_id, other_time, figure_nudged, within_tol
 def verify(folder, *options):
     """What verification prints about the notebooks of a folder: one pytest, as `make test` runs it."""
     command = [sys.executable, "-m", "pytest", "-p", "conftest", "-p", "no:cacheprovider", "-q", "-rA", *options]
-    command += [
-        "--nbval",
-        "--nbval-current-env",
-        "-c",
-        str(ROOT / "pyproject.toml"),
-        f"--rootdir={folder}",
-        str(folder),
-    ]
+    command += ["--nbval", "--nbval-current-env", "--nbval-cell-timeout=120"]
+    command += ["-c", str(ROOT / "pyproject.toml"), f"--rootdir={folder}", str(folder)]
     paths = os.pathsep.join([str(ROOT), str(folder)])
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths})
     assert done.returncode in (0, 1), done.stdout + done.stderr
