@@ -14,6 +14,8 @@ from toy_lesson import cell
 from cs336kit.course.structure import problems
 
 ROOT = Path(__file__).parents[2]
+# One run of 29 notebooks, each with a kernel of its own, precedes the first verdict: a loaded machine takes minutes.
+pytestmark = pytest.mark.timeout(1800)
 
 
 def text(n):
