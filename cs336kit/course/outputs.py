@@ -5,6 +5,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
@@ -26,19 +27,17 @@ def difference(
     Text, HTML, errors and images must be equal; object addresses and kernel file names are masked; figures (SVG) may differ
     by FIGURE_TOLERANCE in a coordinate. tolerance: relative, for the numbers in text and HTML of cells tagged ``approx``.
     """
-    old, now = _flatten(stored), _flatten(new)
-    for i in range(max(len(old), len(now))):
-        if i >= len(now):
-            return f"an output is missing: {old[i][0]}\n" + _indented("- ", old[i][1])
-        if i >= len(old):
-            return f"there is one output more: {now[i][0]}\n" + _indented("+ ", now[i][1])
-        (old_kind, old_text), (new_kind, new_text) = old[i], now[i]
+    for (old_kind, old), (new_kind, now) in zip_longest(_flatten(stored), _flatten(new), fillvalue=("", "")):
+        if not new_kind:
+            return f"an output is missing: {old_kind}\n" + _diff(old, now)
+        if not old_kind:
+            return f"there is one output more: {new_kind}\n" + _diff(old, now)
         if old_kind != new_kind:
-            return f"the kind of output changed from {old_kind} to {new_kind}\n" + _diff(old_text, new_text)
+            return f"the kind of output changed from {old_kind} to {new_kind}\n" + _diff(old, now)
         close = FIGURE_TOLERANCE if "svg" in old_kind else None
         relative = tolerance if old_kind.startswith(("text/", "stdout")) else None
-        if not _same_text(old_text, new_text, close, relative):
-            return f"{old_kind} differs (- stored, + new)\n" + _diff(old_text, new_text)
+        if not _same_text(old, now, close, relative):
+            return f"{old_kind} differs (- stored, + new)\n" + _diff(old, now)
     return None
 
 
@@ -91,7 +90,3 @@ def _diff(old: str, new: str, most: int = 40) -> str:
     lines = list(difflib.unified_diff(old.splitlines(), new.splitlines(), "stored", "new", lineterm="", n=1))[2:]
     cut = [line[:300] for line in lines[:most]]
     return "\n".join(cut + ([f"… and {len(lines) - most} more lines"] if len(lines) > most else []))
-
-
-def _indented(mark: str, text: str) -> str:
-    return "\n".join(mark + line[:300] for line in text.splitlines()[:20])

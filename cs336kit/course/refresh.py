@@ -89,17 +89,9 @@ def _execute(notebook: Any, folder: Path) -> None:
     for cell in notebook.cells:
         if cell.cell_type == "code" and kind.unmet_need(cell):
             cell.metadata.setdefault("tags", []).append(_SKIP)
-    client = NotebookClient(
-        notebook,
-        timeout=300,
-        kernel_name="python3",
-        record_timing=False,
-        store_widget_state=False,
-        coalesce_streams=True,
-        skip_cells_with_tag=_SKIP,
-        resources={"metadata": {"path": str(folder)}},
-    )
-    client.execute(env=environment)
+    settings: dict[str, Any] = {"record_timing": False, "store_widget_state": False, "coalesce_streams": True}
+    settings |= {"kernel_name": "python3", "timeout": 300, "skip_cells_with_tag": _SKIP}
+    NotebookClient(notebook, resources={"metadata": {"path": str(folder)}}, **settings).execute(env=environment)
     # The kernel has reported its own version into the metadata.
     notebook.metadata = copy.deepcopy(_METADATA)
     for cell in notebook.cells:
