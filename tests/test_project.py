@@ -176,6 +176,30 @@ def test_set_up_goes_on_after_it_was_stopped_and_says_so_without_a_network(tmp_p
     assert "Is there a network? Run make again" in said
 
 
+@pytest.mark.parametrize(
+    ("user", "apt", "sentence"),
+    [
+        ("0", "exit 0", "Installing Chromium"),
+        (
+            "0",
+            "echo no such package; exit 100",
+            "no such package\nChromium could not be installed: tests/browser will be",
+        ),
+        ("1000", "exit 0", "No Chromium, and no apt-get as root to install it: tests/browser will be skipped."),
+    ],
+)
+def test_a_browser_is_installed_where_that_is_possible_and_never_required(tmp_path, user, apt, sentence):
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("bash", "make", "tail", "rm"):
+        (tools / name).symlink_to(shutil.which(name))
+    for name, does in (("id", f"echo {user}"), ("apt-get", apt)):
+        (tools / name).write_text(f"#!{shutil.which('bash')}\n{does}\n")
+        (tools / name).chmod(0o755)
+    code, said = make(tmp_path, "browser", PATH=str(tools))
+    assert code == 0 and sentence in said and not (tmp_path / ".apt.log").exists()
+
+
 def test_the_readme_s_table_is_that_of_the_notebooks():
     readme = (ROOT / "README.md").read_text()
     assert with_table(readme, lesson_table(ROOT / "notebooks")) == readme, "run: make readme"
