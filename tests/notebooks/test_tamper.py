@@ -1,5 +1,6 @@
 """The proof that verification verifies: a stored notebook is changed in one place, and verification must see it."""
 
+import copy
 import os
 import re
 import subprocess
@@ -14,24 +15,20 @@ from toy_lesson import cell
 from cs336kit.course.structure import problems
 
 ROOT = Path(__file__).parents[2]
-# One run of 29 notebooks, each with a kernel of its own, precedes the first verdict: a loaded machine takes minutes.
+# One run of ten notebooks, each with a kernel of its own, precedes the first verdict: a loaded machine takes minutes.
 pytestmark = pytest.mark.timeout(1800)
 
 
-def stdout(name, text):
+def stdout(text):
     """The cell printed something else."""
-
-    def change(n):
-        cell(n, name).outputs[0].text = text
-
-    return change
+    return lambda c: c.outputs[0].update(text=text)
 
 
-def shown(name, mime, old, new):
+def shown(mime, old, new):
     """The cell showed something else."""
 
-    def change(n):
-        data = cell(n, name).outputs[0].data
+    def change(c):
+        data = c.outputs[0].data
         assert old in data[mime]
         data[mime] = data[mime].replace(old, new, 1)
 
@@ -41,53 +38,77 @@ def shown(name, mime, old, new):
 def moved(points):
     """The curve of the figure begins that much further to the right."""
 
-    def change(n):
-        svg = cell(n, "figure").outputs[0].data["image/svg+xml"]
-        x = re.search(r"M (\d+\.\d+)", svg)[1]
-        shown("figure", "image/svg+xml", x, str(float(x) + points))(n)
+    def change(c):
+        x = re.search(r"M (\d+\.\d+)", c.outputs[0].data["image/svg+xml"])[1]
+        shown("image/svg+xml", x, str(float(x) + points))(c)
 
     return change
 
 
-def outputs(name, *new, also=()):
-    """The cell has these outputs, and those of its own that are kept."""
-
-    def change(n):
-        kept = [cell(n, name).outputs[i] for i in also]
-        cell(n, name).outputs = [*kept, *new]
-
-    return change
+def stream(text, name="stdout"):
+    return nbformat.v4.new_output("stream", name=name, text=text)
 
 
-def tags(name, *new, then=lambda n: None):
-    """The cell has other tags, and something else is changed too."""
-
-    def change(n):
-        cell(n, name).metadata["tags"] = list(new)
-        then(n)
-
-    return change
+def outputs(*new):
+    """The cell has these outputs instead of its own."""
+    return lambda c: c.update(outputs=list(new))
 
 
-def source(name, old, new, then=lambda n: None):
-    """The cell has another text, and something else is changed too."""
-
-    def change(n):
-        assert old in cell(n, name).source
-        cell(n, name).source = cell(n, name).source.replace(old, new, 1)
-        then(n)
-
-    return change
+def added(output):
+    """The cell has one output more."""
+    return lambda c: c.outputs.append(output)
 
 
-def count(name, number, then=lambda n: None):
-    """The cell has another execution count, and something else is changed too."""
+def never_run(c):
+    c.outputs, c.execution_count = [], None
 
-    def change(n):
-        cell(n, name).execution_count = number
-        then(n)
 
-    return change
+def ignored_by_tag(c):
+    c.metadata["tags"] = ["nbval-ignore-output"]
+    stdout("gradients 7\n")(c)
+
+
+def skipped_by_comment(c):
+    c.source = "# NBVAL_SKIP\n" + c.source
+    stdout("gradients 7\n")(c)
+
+
+def widget_id(c):
+    view = {"model_id": "0123", "version_major": 2}
+    c.outputs[0].data["application/vnd.jupyter.widget-view+json"] = view
+
+
+ERROR = nbformat.v4.new_output("error", ename="ZeroDivisionError", evalue="division by zero", traceback=[])
+#: What is changed in a cell of the toy lesson, and is seen in that cell.
+TAMPERED = {
+    ("text", "other text"): stdout("gradients 7\n"),
+    ("text", "stderr"): added(stream("warning\n", "stderr")),
+    ("text", "leaked path"): stdout("gradients 6 in /home/somebody/notes\n"),
+    ("text", "ignored by tag"): ignored_by_tag,
+    ("text", "skipped by comment"): skipped_by_comment,
+    ("number", "last digit"): shown("text/plain", "0.3333333333333333", "0.3333333333333334"),
+    ("number", "missing output"): outputs(),
+    ("number", "extra output"): added(stream("one more\n")),
+    ("number", "never run"): never_run,
+    ("number", "stale count"): lambda c: c.update(execution_count=17),
+    ("table", "html"): shown("text/html", "448", "240"),
+    ("table", "text"): shown("text/plain", "448", "240"),
+    ("figure", "moved"): moved(3),
+    ("figure", "recoloured"): shown("image/svg+xml", "#0072b2", "#d55e00"),
+    ("trap", "other exception"): stdout("ValueError: division by zero\n"),
+    ("trap", "other type"): outputs(ERROR),
+    ("solution", "fails"): lambda c: c.update(source=c.source.replace("2 * x", "3 * x")),
+    ("approximate", "beyond tolerance"): stdout("loss 0.1334\n"),
+}
+#: What may differ in a cell, and is no failure.
+COSMETIC = {
+    ("address", "other address"): shown("text/plain", "0x", "0x7"),
+    ("table", "widget id"): widget_id,
+    ("time", "other time"): stdout("12.5\n"),
+    ("figure", "nudged"): moved(0.01),
+    ("approximate", "within tolerance"): stdout("loss 0.1235\n"),
+    ("text", "split stream"): outputs(stream("grad"), stream("ients 6\n")),
+}
 
 
 def swapped_cells(n):
@@ -101,50 +122,24 @@ def deleted_verdict(n):
         c.execution_count = number
 
 
-def widget_id(n):
-    view = {"model_id": "0123", "version_major": 2}
-    cell(n, "table").outputs[0].data["application/vnd.jupyter.widget-view+json"] = view
-
-
-def stream(text, name="stdout"):
-    return nbformat.v4.new_output("stream", name=name, text=text)
-
-
-WRONG = stdout("text", "gradients 7\n")
-ERROR = nbformat.v4.new_output("error", ename="ZeroDivisionError", evalue="division by zero", traceback=[])
-TAMPERED = {
-    "text": WRONG,
-    "last_digit": shown("number", "text/plain", "0.3333333333333333", "0.3333333333333334"),
-    "table_html": shown("table", "text/html", "448", "240"),
-    "table_text": shown("table", "text/plain", "448", "240"),
-    "figure_moved": moved(3),
-    "figure_recoloured": shown("figure", "image/svg+xml", "#0072b2", "#d55e00"),
-    "missing_output": outputs("number"),
-    "extra_output": outputs("number", stream("one more\n"), also=[0]),
-    "never_run": count("number", None, then=outputs("number")),
-    "stale_count": count("number", 17),
-    "swapped_cells": swapped_cells,
-    "wrong_exception": stdout("trap", "ValueError: division by zero\n"),
-    "other_type": outputs("trap", ERROR),
-    "stderr": outputs("text", stream("warning\n", "stderr"), also=[0]),
-    "deleted_verdict": deleted_verdict,
-    "untagged_verdict": tags("verdict"),
-    "measured_without_reason": tags("time", "measured"),
-    "leaked_path": stdout("text", "gradients 6 in /home/somebody/notes\n"),
-    "solution_fails": source("solution", "2 * x", "3 * x"),
-    "ignored_by_tag": tags("text", "nbval-ignore-output", then=WRONG),
-    "skipped_by_comment": source("text", "print", "# NBVAL_SKIP\nprint", then=WRONG),
-    "beyond_tolerance": stdout("approximate", "loss 0.1334\n"),
+#: What is changed between cells, and is seen somewhere in the notebook.
+BETWEEN = {
+    "swapped": swapped_cells,
+    "deleted": deleted_verdict,
+    "untagged": lambda n: cell(n, "verdict").metadata.update(tags=[]),
+    "unreasoned": lambda n: cell(n, "time").metadata.update(tags=["measured"]),
 }
-COSMETIC = {
-    "untouched": lambda n: None,
-    "address": shown("address", "text/plain", "0x", "0x7"),
-    "widget_id": widget_id,
-    "other_time": stdout("time", "12.5\n"),
-    "figure_nudged": moved(0.01),
-    "within_tolerance": stdout("approximate", "loss 0.1235\n"),
-    "split_stream": outputs("text", stream("grad"), stream("ients 6\n")),
-}
+
+
+def layers():
+    """The changes of cells, dealt out so that a notebook has one in a cell at most: each is judged by its own cell."""
+    dealt = []
+    for (name, what), change in {**TAMPERED, **COSMETIC}.items():
+        layer = next((layer for layer in dealt if name not in layer), None)
+        if layer is None:
+            dealt.append(layer := {})
+        layer[name] = (what, change)
+    return dealt
 
 
 def verify(folder, *options):
@@ -164,27 +159,53 @@ def notebook(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def verified(notebook, tmp_path_factory):
-    """The verdicts on all changed notebooks."""
+def report(notebook, tmp_path_factory):
+    """What verification prints about all changed notebooks."""
     folder = tmp_path_factory.mktemp("tampered")
-    for name, change in {**TAMPERED, **COSMETIC}.items():
-        nbformat.write(toy.changed(notebook, change), folder / f"98_{name}.ipynb")
+    for number, layer in enumerate(layers()):
+        changed = copy.deepcopy(notebook)
+        for name, (_, change) in layer.items():
+            change(cell(changed, name))
+        nbformat.write(changed, folder / f"98_{number}.ipynb")
+    for name, change in BETWEEN.items():
+        changed = copy.deepcopy(notebook)
+        change(changed)
+        nbformat.write(changed, folder / f"97_{name}.ipynb")
     return verify(folder)
 
 
-@pytest.mark.parametrize("name", TAMPERED)
-def test_tampering_is_seen(verified, name):
-    assert re.search(rf"^FAILED .*98_{name}\.ipynb::", verified, flags=re.M)
+@pytest.fixture(scope="module")
+def verdicts(report):
+    """PASSED or FAILED of every changed cell, and of the cells beside them, which were left alone."""
+    found = {
+        (int(n), int(c)): verdict
+        for verdict, n, c in re.findall(r"^(\w+) \S*98_(\d+)\.ipynb::Cell (\d+)", report, flags=re.M)
+    }
+    places = {name: place for place, (name, *_) in enumerate(toy.CELLS) if name != "gpu"}
+    return {
+        (name, layer[name][0]) if name in layer else (name, f"untouched {number}"): found[number, place]
+        for number, layer in enumerate(layers())
+        for name, place in places.items()
+    }
 
 
-@pytest.mark.parametrize("name", COSMETIC)
-def test_cosmetic_changes_are_not(verified, name):
-    assert not re.search(rf"^FAILED .*98_{name}\.ipynb::", verified, flags=re.M)
-    assert len(re.findall(rf"^PASSED .*98_{name}\.ipynb::", verified, flags=re.M)) == len(toy.CELLS) - 1
+@pytest.mark.parametrize("change", TAMPERED, ids=" ".join)
+def test_tampering_with_a_cell_is_seen_in_it(verdicts, change):
+    assert verdicts[change] == "FAILED"
 
 
-def test_a_failure_tells_what_a_maintainer_needs(verified):
-    part = verified[verified.index("98_last_digit.ipynb, cell [2]") :][:600]
+@pytest.mark.parametrize("name", BETWEEN)
+def test_tampering_with_the_order_of_cells_is_seen(report, name):
+    assert re.search(rf"^FAILED \S*97_{name}\.ipynb::", report, flags=re.M)
+
+
+def test_nothing_else_is_a_failure(verdicts):
+    assert {change for change, verdict in verdicts.items() if verdict != "PASSED"} == set(TAMPERED)
+    assert set(COSMETIC) < set(verdicts)
+
+
+def test_a_failure_tells_what_a_maintainer_needs(report):
+    part = report[report.index("98_0.ipynb, cell [2]") :][:600]
     assert "-0.3333333333333334" in part and "+0.3333333333333333" in part
     assert "make refresh NB=98" in part
 
@@ -194,8 +215,8 @@ def test_a_leaked_path_is_seen_in_prose_too(tmp_path):
     assert any("path of a machine: /home/somebody" in problem for problem in problems(notebook, "98_x.ipynb"))
 
 
-def test_gpu_cells_are_skipped_without_cuda_and_run_with_it(verified, notebook, tmp_path):
-    assert "needs a CUDA device, and there is none" in verified
+def test_gpu_cells_are_skipped_without_cuda_and_run_with_it(report, notebook, tmp_path):
+    assert "needs a CUDA device, and there is none" in report
     nbformat.write(notebook, tmp_path / "99_toy.ipynb")
     (tmp_path / "with_cuda.py").write_text("import torch\ntorch.cuda.is_available = lambda: True\n")
     shown = verify(tmp_path, "-p", "with_cuda")
