@@ -1,9 +1,11 @@
 # Every target sets up what it needs and can be repeated; nothing is done twice.
-# PY=python3 uses an environment of your own (with the kit's dependencies installed) instead of .venv.
+# PY=python3 uses an environment of your own (with the kit's dependencies installed) instead of .venv;
+# PYTHON=python3.12 makes .venv with that Python.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 NOTEBOOKS := notebooks
 WORKERS ?= 2
+NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=120
 # Loopback only; a token is JupyterLab's default.
 LAB := --ip=127.0.0.1 --ServerApp.root_dir=.
 
@@ -15,10 +17,13 @@ READY := .venv/.ready
 endif
 
 # The newest Python from 3.11 on, under any of its usual names.
-find_python = for p in python3.13 python3.12 python3.11 python3 python; do \
+find_python = for p in $(PYTHON) python3.13 python3.12 python3.11 python3 python; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done
 
-.PHONY: help setup lab test lint check-notebooks refresh gpu gpu-lessons gpu-records bench readme constraints clean
+no_python = echo "Python 3.11 or newer is needed and was not found. Install it (python.org, your package manager, or conda) and run make again."
+no_packages = echo "The packages could not be installed (what pip says is above). Is there a network? Run make again: it goes on from here."
+
+.PHONY: help setup lab test fast lint browser check-notebooks refresh gpu gpu-lessons gpu-records bench readme constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -27,13 +32,13 @@ setup: $(READY) ## set up .venv with the pinned versions (other targets do this 
 
 .venv/.ready: pyproject.toml constraints.txt
 	@python="$$($(find_python))"; \
-	if [ -z "$$python" ]; then \
-	  echo "Python 3.11 or newer is needed and was not found. Install it (python.org, your package manager, or conda) and run make again."; exit 1; fi; \
+	if [ -z "$$python" ]; then $(no_python); exit 1; fi; \
 	command -v git >/dev/null || { echo "git is needed and was not found: install it with your package manager."; exit 1; }; \
-	if [ ! -x .venv/bin/python ]; then \
+	if ! .venv/bin/python -m pip --version > /dev/null 2>&1; then \
+	  rm -rf .venv; \
 	  echo "Setting up .venv with $$python: about a minute, 1.4 GB."; \
 	  "$$python" -m venv .venv || { echo "Python's venv module is missing: install it (Debian and Ubuntu: apt install python3-venv)."; rm -rf .venv; exit 1; }; fi
-	@.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[lab,test]"
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[lab,test]" || { $(no_packages); exit 1; }
 	@# JupyterLab's news pop-up asks the network and covers the lesson.
 	@.venv/bin/python -m jupyter labextension disable --level=sys_prefix "@jupyterlab/apputils-extension:announcements" 2> /dev/null
 	@touch $@
@@ -44,25 +49,37 @@ lab: $(READY) ## open the course in JupyterLab (this machine only, with a token)
 	$(PY) -m jupyterlab $(LAB) $(if $(filter 0,$(shell id -u)),--allow-root) $(NOTEBOOKS)/00_napkin_math.ipynb
 
 test: $(READY) lint ## verify everything: style, imports, unit tests, and every output of every lesson
-	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile --nbval --nbval-current-env tests $(NOTEBOOKS)
+	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile $(NBVAL) tests $(NOTEBOOKS)
 
-lint: $(READY) ## style of the code and the import rules of the rooms
+fast: $(READY) ## the unit tests that need no torch, in seconds
+	$(PY) -m pytest -q -p no:nbval tests/fast
+
+lint: $(READY) ## style of the code, its types, and the import rules of the rooms
 	$(PY) -m ruff check cs336kit benchmarks tests conftest.py
 	$(PY) -m ruff format --check --quiet cs336kit benchmarks tests conftest.py
 	$(PY) -c "from importlinter.cli import lint_imports_command as lint; lint()" > .lint-imports.log || { cat .lint-imports.log; exit 1; }
 	@tail -n 2 .lint-imports.log; rm -f .lint-imports.log
+	$(PY) -m mypy
+
+browser: ## install Chromium for tests/browser where apt can (Debian and Ubuntu, as root); without it they are skipped
+	@for name in chromium chromium-browser google-chrome; do command -v $$name > /dev/null && exit 0; done; \
+	if [ "$$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then \
+	  echo "No Chromium, and no apt-get as root to install it: tests/browser will be skipped."; exit 0; fi; \
+	echo "Installing Chromium for tests/browser."; \
+	{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium; } > .apt.log 2>&1 \
+	  || { tail -n 3 .apt.log; echo "Chromium could not be installed: tests/browser will be skipped."; }; rm -f .apt.log
 
 check-notebooks: $(READY) ## run lessons and compare their outputs: make check-notebooks NB=02 (all without NB)
-	$(PY) -m pytest -q --nbval --nbval-current-env $(if $(NB),$(wildcard $(NOTEBOOKS)/$(NB)_*.ipynb),$(NOTEBOOKS))
+	$(PY) -m cs336kit lessons verify $(NB)
 
 refresh: $(READY) ## execute lessons and store their outputs: make refresh NB=02 (FRESH=1 measures times anew)
-	$(PY) -m cs336kit.course.refresh $(NB) $(if $(FRESH),--fresh)
+	$(PY) -m cs336kit lessons refresh $(NB) $(if $(FRESH),--fresh)
 
 gpu: gpu-lessons gpu-records ## on a CUDA machine: the lessons, the tests marked gpu, then the records (in two halves: gpu-lessons, gpu-records)
 
 gpu-lessons: $(READY) ## every lesson compared on CUDA, and the unit tests that need it
 	@$(PY) -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else $(NO_CUDA))"
-	$(PY) -m pytest -q --nbval --nbval-current-env $(NOTEBOOKS)
+	$(PY) -m cs336kit lessons verify
 	$(PY) -m pytest -q -m gpu tests
 
 gpu-records: $(READY) ## measure this GPU and write benchmarks/records (STAGES="products memory" for some)
@@ -73,13 +90,13 @@ bench: $(READY) ## speeds as ratios of one run: loader, training step, estimator
 	$(PY) -m benchmarks.estimators
 
 readme: $(READY) ## write the table of lessons in README.md anew from the notebooks
-	$(PY) -m cs336kit.course.readme
+	$(PY) -m cs336kit lessons readme
 
 constraints: ## renew constraints.txt with the newest versions that fit pyproject.toml
-	@rm -rf .venv-new && "$$($(find_python))" -m venv .venv-new
-	.venv-new/bin/python -m pip install --quiet --disable-pip-version-check torch==$${TORCH:-2.13.0} -e ".[lab,test]"
-	.venv-new/bin/python -m pip freeze --exclude-editable | sed 's/+cpu$$//;s/+cu[0-9]*$$//' > constraints.txt
+	@python="$$($(find_python))"; if [ -z "$$python" ]; then $(no_python); exit 1; fi; rm -rf .venv-new && "$$python" -m venv .venv-new
+	.venv-new/bin/python -m pip install --quiet --disable-pip-version-check torch==$${TORCH:-2.13.0} -e ".[lab,test]" || { $(no_packages); exit 1; }
+	.venv-new/bin/python -m pip freeze --all --exclude pip --exclude-editable | sed 's/+cpu$$//;s/+cu[0-9]*$$//' > constraints.txt
 	@rm -rf .venv-new; echo "constraints.txt is renewed; now: make test"
 
 clean: ## remove the environment and the caches
-	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache *.egg-info

@@ -1,1 +1,3 @@
 """Resource accounting for language models: predict it, measure it, compare."""
+
+__version__ = "0.2.dev0"

@@ -1,14 +1,19 @@
-"""`cs336kit plan …`: time, memory and the largest model of a training run, from a shell."""
+"""The `cs336kit` command: `plan` answers without torch; `lessons` and `exercise` serve those who write the course."""
 
 import argparse
+import codecs
 import dataclasses
+import io
 import json
 import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
+from cs336kit import __version__
 from cs336kit.predict._common.checks import known
 from cs336kit.predict.models import MODELS
+from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
 from cs336kit.predict.plan import Question, plan
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.transformer import TransformerConfig
@@ -19,7 +24,7 @@ _SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 class _Parser(argparse.ArgumentParser):
     """Bad input is one sentence and exit code 2, without the usage text."""
 
-    def error(self, message):
+    def error(self, message: str) -> NoReturn:
         self.exit(2, f"{message}\n")
 
 
@@ -39,11 +44,7 @@ def _count(text: str) -> int:
     return int(number)
 
 
-def _without_blanks(precision: str) -> str:
-    return precision.replace(",", "").replace(" ", "-")
-
-
-def _fields(pairs: list[tuple[str, object]]) -> dict:
+def _fields(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """A JSON object, in which the last of two equal names would win silently."""
     values = dict(pairs)
     if len(values) < len(pairs):
@@ -77,11 +78,8 @@ def _model(text: str) -> tuple[str, TransformerConfig | float]:
         return text, known("model (or the number of its parameters, or a .json file)", text, MODELS)
 
 
-def _arguments() -> argparse.ArgumentParser:
-    parser = _Parser(prog="cs336kit", description=__doc__, allow_abbrev=False)
-    command = parser.add_subparsers(dest="command", required=True, parser_class=_Parser).add_parser(
-        "plan", help="time, memory and the largest model of a training run", allow_abbrev=False
-    )
+def _plan_arguments() -> argparse.ArgumentParser:
+    command = _Parser(prog="cs336kit plan", description=_COMMANDS["plan"], allow_abbrev=False)
     default = {f.name: f.default for f in dataclasses.fields(Question)}
     command.add_argument(
         "model", help="a name (llama-3-8b), a .json file of a TransformerConfig, or P alone (70e9, 70B)"
@@ -91,32 +89,107 @@ def _arguments() -> argparse.ArgumentParser:
     command.add_argument("--tokens", type=_number, help="tokens to train on, such as 15T; without it no time")
     command.add_argument("--batch", type=_count, help="sequences that one accelerator works on at a time")
     command.add_argument("--sequence", type=_count, help="tokens of a sequence")
-    precisions = [_without_blanks(name) for name in TRAINING_PRECISIONS]
-    command.add_argument("--precision", type=_without_blanks, default=default["precision"], choices=precisions)
-    command.add_argument("--optimizer", default=default["optimizer"], choices=OPTIMIZER_NAMES)
+    command.add_argument("--precision", default=default["precision"], choices=list(POLICIES))
+    command.add_argument("--optimizer", default=default["optimizer"], choices=NAPKIN_OPTIMIZERS)
     command.add_argument("--attention", choices=["eager", "sdpa"])
     command.add_argument("--checkpointing", action="store_true", help="keep only the input of each block")
     command.add_argument("--mfu", type=_number, default=default["mfu"], help="model FLOPs utilization, 0.4 by default")
     command.add_argument("--replicated", action="store_true", help="a whole model on each accelerator, not sharded")
     command.add_argument("--json", action="store_true", help="print JSON")
-    return parser
+    return command
+
+
+def _plan(arguments: list[str]) -> int:
+    values = vars(_plan_arguments().parse_args(arguments))
+    as_json, replicated = values.pop("json"), values.pop("replicated")
+    name, model = _model(values.pop("model"))
+    answer = plan(Question(model=model, name=name, sharded=not replicated, **values))
+    print(json.dumps(answer.as_dict(), indent=2) if as_json else answer)
+    return 0
+
+
+def _lessons(arguments: list[str]) -> int:
+    from cs336kit.course import lessons
+
+    parser = _Parser(prog="cs336kit lessons", description=_COMMANDS["lessons"], allow_abbrev=False)
+    parser.add_argument("action", nargs="?", default="list", choices=["list", "verify", "refresh", "readme"])
+    parser.add_argument("numbers", nargs="*", help="such as 02; none means all")
+    parser.add_argument("--fresh", action="store_true", help="refresh: measure what depends on the machine again")
+    asked = parser.parse_args(arguments)
+    if asked.action == "verify":
+        from cs336kit.course.verify import verify
+
+        return verify(asked.numbers)
+    if asked.action == "refresh":
+        from cs336kit.course.refresh import store
+
+        return store(asked.numbers, asked.fresh)
+    if asked.action == "readme" and asked.numbers:
+        parser.error("readme is about all lessons: leave the numbers out")
+    print(lessons.write_readme() if asked.action == "readme" else lessons.listing(asked.numbers))
+    return 0
+
+
+def _exercise(arguments: list[str]) -> int:
+    from cs336kit.course.exercise import main
+
+    return int(main(arguments))
+
+
+_COMMANDS = {
+    "plan": "time, memory and the largest model of a training run",
+    "lessons": "list the lessons of a clone; verify, refresh: run them and compare, or store; readme: its table",
+    "exercise": "new 07.3 writes an exercise's stub, try 07.3 says which case tells which mistakes apart",
+}
+#: What a terminal that knows only ASCII shows instead.
+_ASCII = {"×": "x", "–": "-", "−": "-", "…": "...", "·": "-", "→": "->"}
+
+
+def _in_ascii(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(_ASCII.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
+
+
+def _run(arguments: list[str] | None) -> int:
+    parser = _Parser(prog="cs336kit", description="Resource accounting for language models.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"cs336kit {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
+    for name, purpose in _COMMANDS.items():
+        commands.add_parser(name, help=purpose, add_help=False)
+    asked, rest = parser.parse_known_args(arguments)
+    return {"plan": _plan, "lessons": _lessons, "exercise": _exercise}[asked.command](rest)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; returns the exit code (2 with a sentence on stderr for input that cannot be)."""
-    values = vars(_arguments().parse_args(arguments))
-    as_json, replicated = values.pop("json"), values.pop("replicated")
-    del values["command"]
-    values["precision"] = next(name for name in TRAINING_PRECISIONS if _without_blanks(name) == values["precision"])
+    """Run the command line; returns the exit code (2 with a sentence on stderr for what cannot be)."""
+    codecs.register_error("cs336kit", _in_ascii)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="cs336kit")
     try:
-        name, model = _model(values.pop("model"))
-        answer = plan(Question(model=model, name=name, sharded=not replicated, **values))
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
-    try:
-        print(json.dumps(answer.as_dict(), indent=2) if as_json else answer, flush=True)
+        try:
+            return _run(arguments)
+        finally:
+            print(end="", flush=True)
     except BrokenPipeError:
-        # The reader (head, a pager) has seen enough. What is left in the buffer goes nowhere, also at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
+        # The reader (head, a pager) has seen enough.
+        _forget_output()
+        return 0
+    except ValueError as error:
+        sentence = str(error)
+    except OSError as error:
+        sentence = f"{error.filename or 'The output'} cannot be read or written: {error.strerror}."
+        if error.filename is None:
+            _forget_output()
+    except ModuleNotFoundError as error:
+        if str(error.name).startswith("cs336kit"):
+            raise
+        sentence = f'This command needs {error.name}: pip install "cs336kit[lab,test]"'
+    print(sentence, file=sys.stderr)
+    return 2
+
+
+def _forget_output() -> None:
+    """What is left in the buffer goes nowhere, also at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

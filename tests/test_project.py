@@ -7,33 +7,49 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import venv
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
-from cs336kit.course.readme import lesson_table, with_table
+import cs336kit
+from cs336kit.course.lessons import lesson_table, with_table
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+#: Packages whose module has another name.
+DISTRIBUTIONS = {"yaml": "pyyaml", "ml_dtypes": "ml-dtypes", "cycler": "matplotlib"}
 PINS = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split())
 
 
-def requirements():
-    project = PYPROJECT["project"]
-    extras = project["optional-dependencies"]
-    return [*project["dependencies"], *extras["lab"], *extras["test"]]
+EXTRAS = PYPROJECT["project"]["optional-dependencies"]
+#: The tiers of the tests; a folder that is not among them would have to be added to DESIGN and here.
+TIERS = {"fast", "torch", "notebooks", "claims", "browser", "slow"}
 
 
-def canonical(name):
-    return re.sub(r"[-_.]+", "-", re.match(r"[A-Za-z0-9_.-]+", name)[0]).lower()
+def names(*extras):
+    listed = [Requirement(line) for extra in extras for line in EXTRAS[extra]]
+    return {canonicalize_name(found.name) for found in listed} - {"cs336kit"}
 
 
-def test_every_requirement_is_pinned_exactly():
-    pinned = {canonical(name) for name in PINS}
-    assert {canonical(name) for name in requirements()} <= pinned
+def test_every_requirement_of_make_test_is_pinned_exactly():
+    assert names("torch", "lab", "test") <= {canonicalize_name(name) for name in PINS}
     assert PINS["torch"] == "2.13.0"
     assert all(re.fullmatch(r"\d+(\.\w+)*", version) for version in PINS.values())
+
+
+def test_the_kit_requires_nothing_and_its_extras_hold_what_their_rooms_import():
+    assert PYPROJECT["project"]["dependencies"] == []
+    assert EXTRAS["lab"][0] == "cs336kit[torch]"
+    offered = {"lm": names("torch"), "measure": names("torch"), "teach": names("torch", "lab")}
+    offered["course"] = offered["teach"] | names("test")
+    for room, packages in offered.items():
+        modules_needed = {name.split(".")[0] for path in modules(room) for name in imported(path)}
+        needed = modules_needed - sys.stdlib_module_names - {"cs336kit"}
+        assert {DISTRIBUTIONS.get(name, canonicalize_name(name)) for name in needed} <= packages, room
 
 
 def test_conda_and_binder_install_the_same_pinned_set():
@@ -49,14 +65,19 @@ def modules(room):
     return sorted((ROOT / "cs336kit" / room).rglob("*.py"))
 
 
+def imported(path):
+    """The modules that a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module
+
+
 @pytest.mark.parametrize("path", modules("predict"), ids=lambda path: path.stem)
 def test_predict_needs_the_standard_library_alone(path):
-    for node in ast.walk(ast.parse(path.read_text())):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom):
-            names = [node.module]
-        for name in names:
-            assert name.split(".")[0] in sys.stdlib_module_names or name.startswith("cs336kit.predict"), name
+    for name in imported(path):
+        assert name.split(".")[0] in sys.stdlib_module_names or name.startswith("cs336kit.predict"), name
 
 
 def test_importing_predict_imports_no_torch():
@@ -77,44 +98,106 @@ def test_the_course_has_its_rooms_and_no_other_folder():
         "benchmarks",
         "tests",
         ".ci",
+        ".github",
     }
     rooms = {path.split("/")[1] for path in tracked if path.startswith("cs336kit/") and path.count("/") > 1}
     assert rooms == {"predict", "lm", "measure", "teach", "course"}
 
 
-def test_no_folder_of_tests_is_left_out(pytestconfig):
-    folders = {path.parent.name for path in (ROOT / "tests").rglob("test_*.py")}
-    assert {"fast", "predict", "lm", "measure", "teach", "notebooks", "claims", "browser"} <= folders
-    assert not folders & set(pytestconfig.getini("norecursedirs"))
+def test_no_file_and_no_folder_of_tests_is_left_out(pytestconfig):
+    files = [path for path in (ROOT / "tests").rglob("*.py") if re.search("^def test_", path.read_text(), flags=re.M)]
+    assert all(path.name.startswith("test_") for path in files)
+    places = [path.relative_to(ROOT / "tests").parts[:-1] for path in files]
+    assert {parts[0] for parts in places if parts} == TIERS
+    assert not {part for parts in places for part in parts} & set(pytestconfig.getini("norecursedirs"))
+    assert re.search(r"^test:.*\n.* tests \$\(NOTEBOOKS\)$", (ROOT / "Makefile").read_text(), flags=re.M)
 
 
-def test_ci_runs_the_readme_s_command_and_nothing_else():
+def test_every_ci_runs_the_readme_s_command_and_nothing_else():
     lines = [line for line in (ROOT / ".ci/run").read_text().splitlines() if line and not line.startswith("#")]
-    assert lines[-1] == "make test" and len(lines) == 3
+    assert lines[-2:] == ["make browser", "make test"] and len(lines) == 4
     assert "make test" in (ROOT / "README.md").read_text()
+    workflow = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())
+    assert [job["steps"][-1]["run"] for job in workflow["jobs"].values()] == ["sudo make browser && make test"] * 2
+    versions = workflow["jobs"]["tests"]["strategy"]["matrix"]["python"]
+    assert f">={versions[0]}" == PYPROJECT["project"]["requires-python"]
+
+
+def test_hooks_of_pre_commit_are_targets_of_make():
+    repositories = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert [repository["repo"] for repository in repositories] == ["local"]
+    assert {hook["entry"] for hook in repositories[0]["hooks"]} <= {f"make {target}" for target in targets()}
+
+
+def test_version_licence_and_title_stand_in_the_citation_too():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["cff-version"] == "1.2.0" and citation["type"] == "software" and citation["authors"]
+    assert citation["title"].startswith(PYPROJECT["project"]["name"])
+    assert citation["license"] == PYPROJECT["project"]["license"]
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    assert re.findall(r"^## (\S+)", changes, flags=re.M)[0] == cs336kit.__version__.removesuffix(".dev0")
+    assert f"## {citation['version']} " in changes
+
+
+def targets():
+    return set(re.search(r"\.PHONY: (.*)", (ROOT / "Makefile").read_text())[1].split())
 
 
 def test_help_lists_every_target():
-    makefile = (ROOT / "Makefile").read_text()
-    phony = re.search(r"\.PHONY: (.*)", makefile)[1].split()
     shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert re.findall(r"make ([a-z-]+)", shown) and set(re.findall(r"^  make ([a-z-]+)", shown, flags=re.M)) == set(
-        phony
+    assert set(re.findall(r"^  make ([a-z-]+)", shown, flags=re.M)) == targets()
+
+
+def make(folder, target, **environment):
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, folder)
+    done = subprocess.run(
+        ["make", target], cwd=folder, capture_output=True, text=True, env={**os.environ, **environment}, check=False
     )
+    return done.returncode, done.stdout + done.stderr
 
 
-def test_without_python_make_says_what_is_missing(tmp_path):
+@pytest.mark.parametrize("target", ["setup", "constraints"])
+def test_without_python_make_says_what_is_missing(tmp_path, target):
     tools = tmp_path / "bin"
     tools.mkdir()
     for name in ("bash", "git", "sh", "make"):
         (tools / name).symlink_to(shutil.which(name))
-    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
-        shutil.copy(ROOT / name, tmp_path)
-    done = subprocess.run(
-        ["make", "setup"], cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "PATH": str(tools)}
-    )
-    assert done.returncode != 0
-    assert "Python 3.11 or newer is needed" in done.stdout
+    code, said = make(tmp_path, target, PATH=str(tools))
+    assert code != 0 and "Python 3.11 or newer is needed" in said
+    assert (tmp_path / "constraints.txt").read_text() == (ROOT / "constraints.txt").read_text()
+
+
+def test_set_up_goes_on_after_it_was_stopped_and_says_so_without_a_network(tmp_path):
+    # What Ctrl-C leaves behind: an environment whose pip had not been installed yet.
+    venv.create(tmp_path / ".venv", with_pip=False)
+    code, said = make(tmp_path, "setup", PIP_NO_INDEX="1", PIP_CONFIG_FILE=os.devnull, PYTHON=sys.executable)
+    assert code != 0 and "Setting up .venv with" in said and "No module named pip" not in said
+    assert "Is there a network? Run make again" in said
+
+
+@pytest.mark.parametrize(
+    ("user", "apt", "sentence"),
+    [
+        ("0", "exit 0", "Installing Chromium"),
+        (
+            "0",
+            "echo no such package; exit 100",
+            "no such package\nChromium could not be installed: tests/browser will be",
+        ),
+        ("1000", "exit 0", "No Chromium, and no apt-get as root to install it: tests/browser will be skipped."),
+    ],
+)
+def test_a_browser_is_installed_where_that_is_possible_and_never_required(tmp_path, user, apt, sentence):
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("bash", "make", "tail", "rm"):
+        (tools / name).symlink_to(shutil.which(name))
+    for name, does in (("id", f"echo {user}"), ("apt-get", apt)):
+        (tools / name).write_text(f"#!{shutil.which('bash')}\n{does}\n")
+        (tools / name).chmod(0o755)
+    code, said = make(tmp_path, "browser", PATH=str(tools))
+    assert code == 0 and sentence in said and not (tmp_path / ".apt.log").exists()
 
 
 def test_the_readme_s_table_is_that_of_the_notebooks():

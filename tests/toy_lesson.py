@@ -1,7 +1,5 @@
 """A small lesson with every kind of output, executed once and then tampered with."""
 
-import copy
-
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
@@ -45,10 +43,3 @@ def cell(notebook, name):
     """The toy's cell of that name."""
     index = [kind for kind, *_ in CELLS].index(name)
     return [c for c in notebook.cells if c.cell_type == "code"][index]
-
-
-def changed(notebook, change):
-    """A copy with `change` applied to it."""
-    notebook = copy.deepcopy(notebook)
-    change(notebook)
-    return notebook

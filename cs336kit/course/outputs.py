@@ -1,8 +1,12 @@
 """Are a stored output and a new one the same? One answer for verification and for storing anew."""
 
 import difflib
+import json
 import math
 import re
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Any
 
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
@@ -15,32 +19,32 @@ _IGNORED = ("application/vnd.jupyter.widget-view+json",)
 FIGURE_TOLERANCE = 0.05
 
 
-def difference(stored, new, tolerance: float | None = None) -> str | None:
+def difference(
+    stored: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]], tolerance: float | None = None
+) -> str | None:
     """None when two lists of notebook outputs are the same, else a diff for a maintainer.
 
     Text, HTML, errors and images must be equal; object addresses and kernel file names are masked; figures (SVG) may differ
     by FIGURE_TOLERANCE in a coordinate. tolerance: relative, for the numbers in text and HTML of cells tagged ``approx``.
     """
-    old, now = _flatten(stored), _flatten(new)
-    for i in range(max(len(old), len(now))):
-        if i >= len(now):
-            return f"an output is missing: {old[i][0]}\n" + _indented("- ", old[i][1])
-        if i >= len(old):
-            return f"there is one output more: {now[i][0]}\n" + _indented("+ ", now[i][1])
-        (old_kind, old_text), (new_kind, new_text) = old[i], now[i]
+    for (old_kind, old), (new_kind, now) in zip_longest(_flatten(stored), _flatten(new), fillvalue=("", "")):
+        if not new_kind:
+            return f"an output is missing: {old_kind}\n" + _diff(old, now)
+        if not old_kind:
+            return f"there is one output more: {new_kind}\n" + _diff(old, now)
         if old_kind != new_kind:
-            return f"the kind of output changed from {old_kind} to {new_kind}\n" + _diff(old_text, new_text)
+            return f"the kind of output changed from {old_kind} to {new_kind}\n" + _diff(old, now)
         close = FIGURE_TOLERANCE if "svg" in old_kind else None
         relative = tolerance if old_kind.startswith(("text/", "stdout")) else None
-        if not _same_text(old_text, new_text, close, relative):
-            return f"{old_kind} differs (- stored, + new)\n" + _diff(old_text, new_text)
+        if not _same_text(old, now, close, relative):
+            return f"{old_kind} differs (- stored, + new)\n" + _diff(old, now)
     return None
 
 
-def _flatten(outputs) -> list[tuple[str, str]]:
+def _flatten(outputs: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
     """(kind, text) pairs: streams first and whole, because the kernel may cut them anywhere, then the rest in order."""
     streams: dict[str, str] = {}
-    rest = []
+    rest: list[tuple[str, str]] = []
     for output in outputs:
         kind = output["output_type"]
         if kind == "stream":
@@ -55,13 +59,9 @@ def _flatten(outputs) -> list[tuple[str, str]]:
     return [(name, _masked(text)) for name, text in [*sorted(streams.items(), reverse=True), *rest]]
 
 
-def _text(value) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and all(isinstance(line, str) for line in value):
+def _text(value: Any) -> str:
+    if isinstance(value, str) or (isinstance(value, list) and all(isinstance(line, str) for line in value)):
         return "".join(value)
-    import json
-
     return json.dumps(value, sort_keys=True, indent=1)
 
 
@@ -78,9 +78,7 @@ def _masked(text: str) -> str:
 def _same_text(old: str, new: str, absolute: float | None, relative: float | None) -> bool:
     if old == new:
         return True
-    if absolute is None and relative is None:
-        return False
-    if _NUMBER.sub("#", old) != _NUMBER.sub("#", new):
+    if (absolute is None and relative is None) or _NUMBER.sub("#", old) != _NUMBER.sub("#", new):
         return False
     pairs = zip(_NUMBER.findall(old), _NUMBER.findall(new), strict=True)
     return all(
@@ -92,7 +90,3 @@ def _diff(old: str, new: str, most: int = 40) -> str:
     lines = list(difflib.unified_diff(old.splitlines(), new.splitlines(), "stored", "new", lineterm="", n=1))[2:]
     cut = [line[:300] for line in lines[:most]]
     return "\n".join(cut + ([f"… and {len(lines) - most} more lines"] if len(lines) > most else []))
-
-
-def _indented(mark: str, text: str) -> str:
-    return "\n".join(mark + line[:300] for line in text.splitlines()[:20])

@@ -1,21 +1,20 @@
-"""Execute lessons and store their outputs: ``python -m cs336kit.course.refresh 02 [--fresh]``.
+"""Execute lessons and store their outputs: ``cs336kit lessons refresh 02 [--fresh]``.
 
 A cell whose new outputs equal the stored ones keeps the stored bytes, so a second refresh changes nothing. A ``measured``
 cell keeps what it has as long as its text is the one that was measured; ``--fresh`` measures it again.
 """
 
-import argparse
 import copy
 import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from cs336kit.course import cells as kind
+from cs336kit.course.lessons import find
 from cs336kit.course.outputs import difference
-from cs336kit.course.structure import problems
 
-NOTEBOOKS = Path("notebooks")
 #: The same whoever stores the notebook: no version, no name of an environment.
 _METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -23,21 +22,6 @@ _METADATA = {
 }
 _SKIP = "skip-on-this-machine"
 _WIDGET = "application/vnd.jupyter.widget-view+json"
-
-
-def find(names: list[str], folder: Path = NOTEBOOKS) -> list[Path]:
-    """The notebooks whose numbers (``02``) or paths are given, all of them for none; an unknown one raises ValueError."""
-    every = sorted(folder.glob("[0-9][0-9]_*.ipynb"))
-    if not names:
-        return every
-    found = []
-    for name in names:
-        match = [path for path in every if path.name.startswith(f"{name}_") or str(path) == name or path.stem == name]
-        if not match:
-            known = ", ".join(path.stem for path in every) or "none"
-            raise ValueError(f"no lesson {name!r} in {folder}; there are {known}")
-        found += match
-    return found
 
 
 def refresh(path: Path, fresh: bool = False) -> bool:
@@ -52,18 +36,17 @@ def refresh(path: Path, fresh: bool = False) -> bool:
     for old, cell in zip(stored.cells, new.cells, strict=True):
         if cell.cell_type != "code":
             continue
-        if kind.unmet_need(cell) or ("gpu" in kind.tags(cell) and kind.cuda()):
-            # What a GPU shows is live only: the stored notebook is the one of a machine without.
+        # What a GPU shows is live only: the stored notebook is the one of a machine without.
+        keep = kind.unmet_need(cell) or ("gpu" in kind.tags(cell) and kind.cuda())
+        if not keep and old.get("id") == cell.id and old.execution_count and not (fresh and kind.measured(cell)):
+            keep = kind.measured(cell) or difference(old.outputs, cell.outputs, kind.tolerance(cell)) is None
+        if keep:
             cell.outputs = old.outputs
-        elif old.get("id") == cell.id and old.execution_count and not (fresh and kind.measured(cell)):
-            tolerance = next(map(float, kind.valued(cell, "approx")), None)
-            if kind.measured(cell) or difference(old.outputs, cell.outputs, tolerance) is None:
-                cell.outputs = old.outputs
-        count += bool(cell.source.strip())
-        cell.execution_count = count if cell.source.strip() else None
+        count += 1
+        cell.execution_count = count
         for output in cell.outputs:
             if output.output_type == "execute_result":
-                output.execution_count = cell.execution_count
+                output.execution_count = count
     text = nbformat.writes(new).rstrip("\n") + "\n"
     if text.encode() == before:
         return False
@@ -73,7 +56,7 @@ def refresh(path: Path, fresh: bool = False) -> bool:
     return True
 
 
-def normalise(notebook):
+def normalise(notebook: Any) -> Any:
     """Metadata that does not depend on who wrote the notebook and where: kernel, ids, slide roles, collapsed solutions."""
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     notebook.metadata = copy.deepcopy(_METADATA)
@@ -88,17 +71,17 @@ def normalise(notebook):
     return notebook
 
 
-def _slide_role(cell) -> str:
+def _slide_role(cell: Any) -> str:
     if "solution" in kind.tags(cell):
         return "skip"
     if cell.cell_type == "code" or cell.source.startswith("> "):
         return "fragment"
-    return (
-        "slide" if cell.source.startswith(("# ", "## ")) else "subslide" if cell.source.startswith("### ") else "notes"
-    )
+    if cell.source.startswith("### "):
+        return "subslide"
+    return "slide" if cell.source.startswith(("# ", "## ")) else "notes"
 
 
-def _execute(notebook, folder: Path) -> None:
+def _execute(notebook: Any, folder: Path) -> None:
     from nbclient import NotebookClient
 
     # One thread: sums over many elements depend on how many threads share them.
@@ -106,17 +89,9 @@ def _execute(notebook, folder: Path) -> None:
     for cell in notebook.cells:
         if cell.cell_type == "code" and kind.unmet_need(cell):
             cell.metadata.setdefault("tags", []).append(_SKIP)
-    client = NotebookClient(
-        notebook,
-        timeout=300,
-        kernel_name="python3",
-        record_timing=False,
-        store_widget_state=False,
-        coalesce_streams=True,
-        skip_cells_with_tag=_SKIP,
-        resources={"metadata": {"path": str(folder)}},
-    )
-    client.execute(env=environment)
+    settings: dict[str, Any] = {"record_timing": False, "store_widget_state": False, "coalesce_streams": True}
+    settings |= {"kernel_name": "python3", "timeout": 300, "skip_cells_with_tag": _SKIP}
+    NotebookClient(notebook, resources={"metadata": {"path": str(folder)}}, **settings).execute(env=environment)
     # The kernel has reported its own version into the metadata.
     notebook.metadata = copy.deepcopy(_METADATA)
     for cell in notebook.cells:
@@ -128,32 +103,28 @@ def _execute(notebook, folder: Path) -> None:
             output.pop("transient", None)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Refresh the lessons named on the command line (all for none), and say what happened to each."""
+def store(names: list[str], fresh: bool = False) -> int:
+    """Refresh the lessons of these numbers (all for none) and say what happened to each; 1 when a cell failed, else 0."""
     import nbformat
 
-    parser = argparse.ArgumentParser(prog="make refresh NB=02", description="execute lessons and store their outputs")
-    parser.add_argument("lessons", nargs="*", help="numbers such as 02; none means all")
-    parser.add_argument("--fresh", action="store_true", help="measure the machine-dependent cells again, too")
-    options = parser.parse_args(arguments)
-    try:
-        paths = find(options.lessons)
-    except ValueError as error:
-        parser.error(str(error))
-    failed = 0
-    for path in paths:
+    from cs336kit.course.structure import problems
+
+    failed = False
+    for path in find(names):
         start = time.perf_counter()
         try:
-            changed = refresh(path, options.fresh)
+            changed = refresh(path, fresh)
         except Exception as error:
-            failed += 1
+            failed = True
             print(f"{path.name}: not stored, because a cell failed\n{error}")
             continue
         print(f"{path.name}: {'stored' if changed else 'unchanged'} ({time.perf_counter() - start:.0f} s)")
         for problem in problems(nbformat.read(path, as_version=4), path.name):
             print(f"  {problem}")
-    return 1 if failed else 0
+    return int(failed)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from cs336kit.cli import main
+
+    sys.exit(main(["lessons", "refresh", *sys.argv[1:]]))

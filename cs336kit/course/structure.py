@@ -4,8 +4,11 @@ import ast
 import json
 import re
 import statistics
+from collections.abc import Iterator
+from typing import Any
 
 from cs336kit.course import cells as kind
+from cs336kit.course.cells import Cell
 from cs336kit.teach.claims import claims
 
 #: Words in a cell of prose; a trap, an exercise or the formula card may say more.
@@ -19,32 +22,29 @@ _SYMBOL_RULES = {
     r"\bKB\b": "write kB (1,000 bytes) or KiB (1,024 bytes)",
     r"\b[KMGT]ib\b|\bgb\b|\bGbs\b": "write GB (10**9 bytes) or GiB (2**30 bytes)",
 }
+#: A notebook as JSON or as nbformat's node, which is a dict too.
+Notebook = dict[str, Any]
 _MACHINE_PATH = re.compile(r"/(?:root|home|Users|work|tmp|var/folders)/[\w.-]+|[A-Z]:\\\\Users")
 
 
-def problems(notebook, name: str) -> list[str]:
+def problems(notebook: Notebook, name: str) -> list[str]:
     """Everything in a notebook that breaks the course's rules, one sentence each; empty when all is well."""
-    found = [
-        *_opening(notebook),
-        *_closing(notebook),
-        *_lengths(notebook),
-        *_magics(notebook),
-        *_execution(notebook),
-        *_tags(notebook),
-    ]
-    found += [*_exercises(notebook, name[:2]), *_notation(notebook), *_paths(notebook), *_figures(notebook)]
-    return found
+    found = [problem for rule in (_opening, _closing, _lengths, _execution) for problem in rule(notebook)]
+    for cell in notebook["cells"]:
+        rules = (_length, _magic, _tags, _notation, _path, _figure)
+        found += [f"{_where(cell)} {problem}" for rule in rules for problem in rule(cell)]
+    return [*found, *_exercises(notebook, name[:2])]
 
 
-def _code(notebook):
+def _code(notebook: Notebook) -> list[Cell]:
     return [cell for cell in notebook["cells"] if kind.is_code(cell)]
 
 
-def _prose(notebook):
+def _prose(notebook: Notebook) -> list[str]:
     return [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "markdown"]
 
 
-def _opening(notebook):
+def _opening(notebook: Notebook) -> Iterator[str]:
     first = notebook["cells"][0]["source"] if notebook["cells"] else ""
     if not re.match(r"# \d\d · \S", first):
         yield "the first cell begins with '# NN · Title'"
@@ -59,7 +59,7 @@ def _opening(notebook):
         yield "the first code cell does more than import"
 
 
-def _closing(notebook):
+def _closing(notebook: Notebook) -> Iterator[str]:
     headings = [line for text in _prose(notebook) for line in text.splitlines() if line.startswith("## ")]
     wanted = ("ledger", "formula card", "further reading")
     places = [next((i for i, h in enumerate(headings) if word in h.lower()), -1) for word in wanted]
@@ -73,36 +73,37 @@ def _closing(notebook):
         yield "a lesson has at least two figures"
 
 
-def _lengths(notebook):
-    lines = []
-    for cell in notebook["cells"]:
-        size = len(cell["source"].splitlines())
-        if kind.is_code(cell):
-            lines.append(size)
-            if size > CODE_LINES:
-                yield f"{_where(cell)} has {size} lines; {CODE_LINES} is the most"
-        elif cell["cell_type"] == "markdown":
-            words = len(re.sub(r"\$\$.*?\$\$|\]\([^)]*\)|[|`#>*-]", " ", cell["source"], flags=re.S).split())
-            long = cell["source"].startswith(("> **Trap", "### Exercise", "# ", "## Formula card", "## Further"))
-            if words > (LONG_WORDS if long else PROSE_WORDS):
-                yield f"{_where(cell)} has {words} words; {LONG_WORDS if long else PROSE_WORDS} is the most"
+def _lengths(notebook: Notebook) -> Iterator[str]:
+    lines = [len(cell["source"].splitlines()) for cell in _code(notebook)]
     if lines and statistics.median(lines) > MEDIAN_LINES:
         yield f"the median code cell has {statistics.median(lines):g} lines; {MEDIAN_LINES} is the most"
     if len(lines) not in CODE_CELLS:
         yield f"there are {len(lines)} code cells; {CODE_CELLS.start} to {CODE_CELLS.stop - 1} are wanted"
 
 
-def _magics(notebook):
-    for cell in _code(notebook):
-        # Converters that write a script comment such lines out, and the cell then does nothing without failing.
-        if match := re.search(r"^# ?[!%][\w{\"'].*$", cell["source"], flags=re.M):
-            yield f"{_where(cell)} has a command that was commented out: {match[0]}"
+def _length(cell: Cell) -> Iterator[str]:
+    if kind.is_code(cell):
+        size, most, unit = len(cell["source"].splitlines()), CODE_LINES, "lines"
+    else:
+        size = len(re.sub(r"\$\$.*?\$\$|\]\([^)]*\)|[|`#>*-]", " ", cell["source"], flags=re.S).split())
+        long = cell["source"].startswith(("> **Trap", "### Exercise", "# ", "## Formula card", "## Further"))
+        most, unit = LONG_WORDS if long else PROSE_WORDS, "words"
+    if size > most:
+        yield f"has {size} {unit}; {most} is the most"
 
 
-def _execution(notebook):
+def _magic(cell: Cell) -> Iterator[str]:
+    # Converters that write a script comment such lines out, and the cell then does nothing without failing.
+    if kind.is_code(cell) and (match := re.search(r"^# ?[!%][\w{\"'].*$", cell["source"], flags=re.M)):
+        yield f"has a command that was commented out: {match[0]}"
+
+
+def _execution(notebook: Notebook) -> Iterator[str]:
     counts = [cell.get("execution_count") for cell in _code(notebook)]
     if counts != list(range(1, len(counts) + 1)):
         yield f"the execution counts are not 1 to {len(counts)} in order: run `make refresh`"
+    if [cell.get("id") for cell in notebook["cells"]] != kind.source_ids(notebook["cells"]):
+        yield "a cell was edited after its outputs were stored (its id no longer fits its text): run `make refresh`"
     code = [cell for cell in _code(notebook) if "gpu" not in kind.tags(cell)]
     yield from (problem for cell in code if (problem := verdict_problem(notebook["cells"], cell)))
     shown = [cell for cell in code if cell["outputs"]]
@@ -115,7 +116,7 @@ def _execution(notebook):
                 yield f"{_where(cell)} stores an error or something on stderr"
 
 
-def verdict_problem(cells, cell) -> str | None:
+def verdict_problem(cells: list[Cell], cell: Cell) -> str | None:
     """What is wrong with a measured cell's verdict: the next code cell must be tagged so, be compared, and say something."""
     if not kind.measured(cell):
         return None
@@ -127,26 +128,20 @@ def verdict_problem(cells, cell) -> str | None:
     return None
 
 
-def _tags(notebook):
-    known = {claim.id for claim in claims()}
-    for cell in notebook["cells"]:
-        for tag in kind.unknown_tags(cell):
-            yield f"{_where(cell)} has the tag {tag!r}, which the course does not know"
-        for id in kind.valued(cell, "claim"):
-            if id not in known:
-                yield f"{_where(cell)} shows the claim {id!r}, which is not in the ledger"
-        if "gpu" in kind.tags(cell) and not cell["source"].startswith("if teach.on_gpu():\n"):
-            yield f"{_where(cell)} is tagged gpu and must begin with 'if teach.on_gpu():', so that a CPU comes through"
-        if "NBVAL" in cell["source"]:
-            yield f"{_where(cell)} contains one of nbval's own markers"
-        if not cell.get("metadata", {}).get("slideshow", {}).get("slide_type"):
-            yield f"{_where(cell)} has no slide role: run `make refresh`"
-    ids = [cell.get("id") for cell in notebook["cells"]]
-    if ids != kind.source_ids(notebook["cells"]):
-        yield "a cell was edited after its outputs were stored (its id no longer fits its text): run `make refresh`"
+def _tags(cell: Cell) -> Iterator[str]:
+    for tag in kind.unknown_tags(cell):
+        yield f"has the tag {tag!r}, which the course does not know"
+    for id in sorted(set(kind.valued(cell, "claim")) - {claim.id for claim in claims()}):
+        yield f"shows the claim {id!r}, which is not in the ledger"
+    if "gpu" in kind.tags(cell) and not cell["source"].startswith("if teach.on_gpu():\n"):
+        yield "is tagged gpu and must begin with 'if teach.on_gpu():', so that a CPU comes through"
+    if "NBVAL" in cell["source"]:
+        yield "contains one of nbval's own markers"
+    if not cell.get("metadata", {}).get("slideshow", {}).get("slide_type"):
+        yield "has no slide role: run `make refresh`"
 
 
-def _exercises(notebook, number):
+def _exercises(notebook: Notebook, number: str) -> Iterator[str]:
     stubs = [cell for cell in _code(notebook) if "exercise" in kind.tags(cell)]
     solutions = [cell for cell in _code(notebook) if "solution" in kind.tags(cell)]
     if not 4 <= len(stubs) <= 6 or len(stubs) != len(solutions):
@@ -162,38 +157,32 @@ def _exercises(notebook, number):
             yield f"{_where(solution)} lacks its ### BEGIN SOLUTION or ### END SOLUTION"
 
 
-def _notation(notebook):
-    for cell in notebook["cells"]:
-        text = (
-            re.sub(r"`[^`]*`|\]\([^)]*\)", " ", cell["source"])
-            if cell["cell_type"] == "markdown"
-            else _output_text(cell)
-        )
-        for pattern, rule in _SYMBOL_RULES.items():
-            if match := re.search(pattern, text):
-                yield f"{_where(cell)} says {match[0]!r}: {rule}"
+def _notation(cell: Cell) -> Iterator[str]:
+    prose = cell["cell_type"] == "markdown"
+    text = re.sub(r"`[^`]*`|\]\([^)]*\)", " ", cell["source"]) if prose else _output_text(cell)
+    for pattern, rule in _SYMBOL_RULES.items():
+        if match := re.search(pattern, text):
+            yield f"says {match[0]!r}: {rule}"
 
 
-def _paths(notebook):
-    for cell in notebook["cells"]:
-        if match := _MACHINE_PATH.search(json.dumps([cell["source"], cell.get("outputs", [])])):
-            yield f"{_where(cell)} contains the path of a machine: {match[0]}"
+def _path(cell: Cell) -> Iterator[str]:
+    if match := _MACHINE_PATH.search(json.dumps([cell["source"], cell.get("outputs", [])])):
+        yield f"contains the path of a machine: {match[0]}"
 
 
-def _figures(notebook):
-    for cell in notebook["cells"]:
-        if cell["cell_type"] == "markdown" and re.search(r"!\[\s*\]\(|<img(?![^>]*alt=\"[^\"]{20})", cell["source"]):
-            yield f"{_where(cell)} has an image without alt text"
-        for output in cell.get("outputs", []):
-            data = output.get("data", {})
-            if "image/png" in data or "image/jpeg" in data:
-                yield f"{_where(cell)} stores a bitmap; show figures with teach.figures.show"
-            svg = "".join(data.get("image/svg+xml", ""))
-            if svg and len((re.search(r"<title>([^<]*)</title>", svg) or ["", ""])[1]) < 40:
-                yield f"{_where(cell)} has a figure without alt text of 40 characters"
+def _figure(cell: Cell) -> Iterator[str]:
+    if cell["cell_type"] == "markdown" and re.search(r"!\[\s*\]\(|<img(?![^>]*alt=\"[^\"]{20})", cell["source"]):
+        yield "has an image without alt text"
+    for output in cell.get("outputs", []):
+        data = output.get("data", {})
+        if "image/png" in data or "image/jpeg" in data:
+            yield "stores a bitmap; show figures with teach.figures.show"
+        svg = "".join(data.get("image/svg+xml", ""))
+        if svg and len((re.search(r"<title>([^<]*)</title>", svg) or ["", ""])[1]) < 40:
+            yield "has a figure without alt text of 40 characters"
 
 
-def _output_text(cell) -> str:
+def _output_text(cell: Cell) -> str:
     parts = []
     for output in cell.get("outputs", []):
         parts.append("".join(output.get("text", "")))
@@ -201,6 +190,6 @@ def _output_text(cell) -> str:
     return "\n".join(parts)
 
 
-def _where(cell) -> str:
+def _where(cell: Cell) -> str:
     first = next(iter(cell["source"].strip().splitlines()), "")
     return f"cell {cell.get('execution_count') or 'of text'} ({first[:50]!r})"

@@ -1,5 +1,6 @@
 """What is accounted for: models, optimizers, data, training, checkpoints, in plain PyTorch to be read."""
 
+from cs336kit import _torch as _torch
 from cs336kit.lm.attention import attention as attention
 from cs336kit.lm.attention import causal_mask as causal_mask
 from cs336kit.lm.attention import softmax as softmax

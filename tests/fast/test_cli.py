@@ -2,9 +2,12 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from cs336kit import __version__
 from cs336kit.cli import main
 
 
@@ -85,6 +88,9 @@ def test_impossible_input_gets_a_sentence_and_exit_code_2(capsys, arguments, sen
         (["plan", "gpt2", "--mfu", "half"], "'half' is not a number"),
         (["plan", "gpt2", "--precision", "fp9"], "invalid choice: 'fp9'"),
         (["plan", "gpt2", "--colour", "red"], "unrecognized arguments"),
+        (["plot", "gpt2"], "invalid choice: 'plot'"),
+        (["lessons", "burn"], "invalid choice: 'burn'"),
+        (["lessons", "readme", "2"], "readme is about all lessons"),
     ],
 )
 def test_arguments_that_argparse_refuses_are_one_sentence_too(capsys, arguments, sentence):
@@ -109,14 +115,77 @@ def test_a_model_with_experts_says_what_is_assumed_of_its_router(capsys):
     assert "equally" not in capsys.readouterr().out
 
 
-def test_a_reader_that_closes_the_pipe_early_is_no_error():
+def shell(*arguments, **options):
+    command = [sys.executable, "-m", "cs336kit", *arguments]
+    return subprocess.run(command, **{"capture_output": True, "check": False, **options})
+
+
+@pytest.mark.parametrize("arguments", [("plan", "gpt2"), ("--help",)])
+def test_a_reader_that_closes_the_pipe_early_is_no_error(arguments):
     read, write = os.pipe()
     os.close(read)
-    run = subprocess.run(
-        [sys.executable, "-m", "cs336kit", "plan", "gpt2"], stdout=write, stderr=subprocess.PIPE, check=False
-    )
+    run = shell(*arguments, capture_output=False, stdout=write, stderr=subprocess.PIPE)
     os.close(write)
     assert (run.returncode, run.stderr) == (0, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is always full")
+@pytest.mark.parametrize(
+    "arguments", [("plan", "gpt2"), ("plan", "gpt2", "--json"), ("plan", "--help"), ("--version",)]
+)
+def test_a_full_disk_is_a_sentence(arguments):
+    with open("/dev/full", "w") as full:
+        run = shell(*arguments, capture_output=False, stdout=full, stderr=subprocess.PIPE)
+    assert (run.returncode, run.stderr.decode()) == (
+        2,
+        "The output cannot be read or written: No space left on device.\n",
+    )
+
+
+def test_a_terminal_that_knows_only_ascii_gets_ascii():
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    run = shell("plan", "gpt2", "--batch", "4", "--sequence", "128", env=ascii_only)
+    assert run.returncode == 0 and b"batch 4 x 128" in run.stdout
+    run = shell("plan", "abacus–×", env=ascii_only)
+    assert run.returncode == 2 and b"'abacus-x'" in run.stderr and b"Traceback" not in run.stderr
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"cs336kit {__version__}\n"
+
+
+def test_lessons_are_listed_with_their_promises(capsys):
+    assert main(["lessons"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "00 · Napkin math" and lines[1].startswith("     Two questions")
+    assert main(["lessons", "list", "1"]) == 0
+    assert capsys.readouterr().out.startswith("01 · Floating point\n")
+
+
+def test_outside_a_clone_there_are_no_lessons(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["lessons"]) == 2
+    assert capsys.readouterr().err == "there are no lessons in notebooks/: run this in a clone of the course.\n"
+
+
+def test_exercise_hands_over_its_arguments(monkeypatch):
+    given = []
+    module = SimpleNamespace(main=lambda arguments: given.append(arguments) or 3)
+    monkeypatch.setitem(sys.modules, "cs336kit.course.exercise", module)
+    assert main(["exercise", "try", "--verbose", "07.3", "-x"]) == 3
+    assert given == [["try", "--verbose", "07.3", "-x"]]
+
+
+def test_a_package_that_is_not_installed_is_named_with_its_extra(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "cs336kit.course.exercise", None)
+    with pytest.raises(ModuleNotFoundError):
+        main(["exercise", "new", "07.3"])
+    monkeypatch.delitem(sys.modules, "cs336kit.course.refresh", raising=False)
+    monkeypatch.setitem(sys.modules, "nbformat", None)
+    assert main(["lessons", "refresh"]) == 2
+    assert capsys.readouterr().err == 'This command needs nbformat: pip install "cs336kit[lab,test]"\n'
 
 
 def test_the_command_line_never_imports_torch():

@@ -2,7 +2,9 @@ import nbformat
 import pytest
 import toy_lesson as toy
 
-from cs336kit.course import refresh as storing
+from cs336kit.cli import main
+from cs336kit.course.lessons import find
+from cs336kit.course.refresh import refresh
 
 
 @pytest.fixture(scope="module")
@@ -14,14 +16,14 @@ def stored(tmp_path_factory):
 
 def test_a_second_refresh_changes_nothing(stored):
     before = stored.read_bytes()
-    assert storing.refresh(stored) is False
+    assert refresh(stored) is False
     assert stored.read_bytes() == before
 
 
 def test_fresh_measures_again_and_nothing_else(stored, tmp_path):
     copy = tmp_path / stored.name
     copy.write_bytes(stored.read_bytes())
-    assert storing.refresh(copy, fresh=True) is True
+    assert refresh(copy, fresh=True) is True
     old, new = (nbformat.read(path, as_version=4) for path in (stored, copy))
     changed = [a.source for a, b in zip(old.cells, new.cells, strict=True) if a != b]
     assert changed == [toy.cell(old, "time").source]
@@ -32,26 +34,57 @@ def test_a_changed_measured_cell_is_measured_again(stored, tmp_path):
     notebook = nbformat.read(stored, as_version=4)
     toy.cell(notebook, "time").source = "import time\nprint('new', time.time())"
     nbformat.write(notebook, copy)
-    storing.refresh(copy)
+    refresh(copy)
     cell = toy.cell(nbformat.read(copy, as_version=4), "time")
     assert cell.outputs[0].text.startswith("new")
 
 
-def test_a_failing_cell_stores_nothing_and_says_so(stored, tmp_path, capsys, monkeypatch):
-    path = tmp_path / "97_toy.ipynb"
-    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1 / 0")]), path)
-    before = path.read_bytes()
-    monkeypatch.setattr(storing, "NOTEBOOKS", tmp_path)
-    monkeypatch.setattr(storing.find, "__defaults__", (tmp_path,))
-    assert storing.main(["97"]) == 1
-    assert path.read_bytes() == before
-    assert "not stored, because a cell failed" in capsys.readouterr().out
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """A folder with lessons 02, which fails, and 03, which does not."""
+    (tmp_path / "notebooks").mkdir()
+    for name, source in (("02_broken", "1 / 0"), ("03_sound", "1 + 1")):
+        cells = [
+            nbformat.v4.new_markdown_cell(f"# {name[:2]} · A toy\n\nA promise."),
+            nbformat.v4.new_code_cell(source),
+        ]
+        nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "notebooks" / f"{name}.ipynb")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "notebooks"
 
 
-def test_an_unknown_lesson_lists_the_known_ones(stored):
-    with pytest.raises(ValueError, match="no lesson '42'.*99_toy"):
-        storing.find(["42"], stored.parent)
-    assert storing.find(["99"], stored.parent) == [stored] == storing.find([], stored.parent)
+def test_a_failing_cell_stores_nothing_and_says_so(clone, capsys):
+    before = (clone / "02_broken.ipynb").read_bytes()
+    assert main(["lessons", "refresh", "2"]) == 1
+    assert (clone / "02_broken.ipynb").read_bytes() == before
+    assert "02_broken.ipynb: not stored, because a cell failed" in capsys.readouterr().out
+
+
+def test_a_lesson_is_refreshed_by_the_command_and_then_unchanged(clone, capsys):
+    for word in ("stored", "unchanged"):
+        assert main(["lessons", "refresh", "03"]) == 0
+        assert f"03_sound.ipynb: {word}" in capsys.readouterr().out
+
+
+def test_a_lesson_has_a_number_a_name_and_a_path(clone):
+    broken, sound = find([])
+    for name in ("2", "02", "02_broken", "notebooks/02_broken.ipynb"):
+        assert find([name]) == [broken]
+    assert find(["3", "2"]) == [sound, broken]
+
+
+@pytest.mark.parametrize("action", ["list", "verify", "refresh"])
+@pytest.mark.parametrize("name", ["42", "0", "2_", "02_", "", "*"])
+def test_an_unknown_lesson_is_refused_with_the_known_ones(clone, capsys, action, name):
+    assert main(["lessons", action, "3", name]) == 2
+    said = capsys.readouterr()
+    assert said.err == f"no lesson {name!r} in notebooks; there are 02_broken, 03_sound\n" and said.out == ""
+
+
+def test_verification_by_number_runs_that_lesson_alone(clone, capfd):
+    assert main(["lessons", "refresh", "3"]) == 0
+    assert main(["lessons", "verify", "3"]) == 0
+    assert "1 passed" in capfd.readouterr().out
 
 
 def test_metadata_is_the_course_s_own(stored):
