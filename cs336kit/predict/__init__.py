@@ -15,29 +15,15 @@ from cs336kit.predict.napkin import matmul_flops as matmul_flops
 from cs336kit.predict.napkin import six_nd as six_nd
 from cs336kit.predict.napkin import training_days as training_days
 from cs336kit.predict.number_format import NumberFormat as NumberFormat
-from cs336kit.predict.plan import Plan as Plan
-from cs336kit.predict.plan import Question as Question
-from cs336kit.predict.plan import plan as plan
-from cs336kit.predict.roofline import Cost as Cost
-from cs336kit.predict.roofline import elementwise_cost as elementwise_cost
-from cs336kit.predict.roofline import matmul_cost as matmul_cost
-from cs336kit.predict.roofline import reduction_cost as reduction_cost
-from cs336kit.predict.roofline import roofline as roofline
-from cs336kit.predict.roofline import softmax_cost as softmax_cost
-from cs336kit.predict.strides import contiguous_strides as contiguous_strides
-from cs336kit.predict.strides import element_index as element_index
-from cs336kit.predict.strides import element_offset as element_offset
-from cs336kit.predict.strides import expanded_strides as expanded_strides
-from cs336kit.predict.strides import extent as extent
-from cs336kit.predict.strides import overlaps as overlaps
-from cs336kit.predict.strides import view_strides as view_strides
-from cs336kit.predict.transformer import TransformerConfig as TransformerConfig
 from cs336kit.predict.operations import Op as Op
 from cs336kit.predict.operations import Program as Program
 from cs336kit.predict.optimizers import OPTIMIZERS as OPTIMIZERS
 from cs336kit.predict.optimizers import OptimizerSpec as OptimizerSpec
 from cs336kit.predict.optimizers import optimizer_state_bytes as optimizer_state_bytes
 from cs336kit.predict.optimizers import optimizer_step_bytes as optimizer_step_bytes
+from cs336kit.predict.plan import Plan as Plan
+from cs336kit.predict.plan import Question as Question
+from cs336kit.predict.plan import plan as plan
 from cs336kit.predict.precision import POLICIES as POLICIES
 from cs336kit.predict.precision import PrecisionPolicy as PrecisionPolicy
 from cs336kit.predict.program import active_parameters as active_parameters
@@ -52,6 +38,19 @@ from cs336kit.predict.program import saved_activation_bytes as saved_activation_
 from cs336kit.predict.program import saved_block_bytes as saved_block_bytes
 from cs336kit.predict.program import traffic_bytes as traffic_bytes
 from cs336kit.predict.program import training_flops as training_flops
+from cs336kit.predict.roofline import Cost as Cost
+from cs336kit.predict.roofline import elementwise_cost as elementwise_cost
+from cs336kit.predict.roofline import matmul_cost as matmul_cost
+from cs336kit.predict.roofline import reduction_cost as reduction_cost
+from cs336kit.predict.roofline import roofline as roofline
+from cs336kit.predict.roofline import softmax_cost as softmax_cost
+from cs336kit.predict.strides import contiguous_strides as contiguous_strides
+from cs336kit.predict.strides import element_index as element_index
+from cs336kit.predict.strides import element_offset as element_offset
+from cs336kit.predict.strides import expanded_strides as expanded_strides
+from cs336kit.predict.strides import extent as extent
+from cs336kit.predict.strides import overlaps as overlaps
+from cs336kit.predict.strides import view_strides as view_strides
 from cs336kit.predict.training import break_even_batch as break_even_batch
 from cs336kit.predict.training import largest_batch as largest_batch
 from cs336kit.predict.training import paper_block_bytes as paper_block_bytes
@@ -60,6 +59,7 @@ from cs336kit.predict.training import peak_moments as peak_moments
 from cs336kit.predict.training import step_peak as step_peak
 from cs336kit.predict.training import step_timeline as step_timeline
 from cs336kit.predict.training import training_memory as training_memory
+from cs336kit.predict.transformer import TransformerConfig as TransformerConfig
 
 #: Where the names live that are imported on first use, so that importing the room stays a matter of milliseconds.
 _ON_FIRST_USE = {

@@ -78,7 +78,9 @@ def fraction(name: str, value: object, *, zero: bool = False) -> float:
 def at_most(name: str, value: int, largest: int) -> int:
     """Return `value` if it is not above `largest`; otherwise raise ValueError."""
     if value > largest:
-        raise ValueError(f"{name} must be at most 10**{len(str(largest)) - 1}, got a number of {len(str(value))} digits.")
+        raise ValueError(
+            f"{name} must be at most 10**{len(str(largest)) - 1}, got a number of {len(str(value))} digits."
+        )
     return value
 
 
