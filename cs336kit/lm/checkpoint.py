@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from cs336kit.lm.rng_state import rng_state, set_rng_state
+from cs336kit.lm.runs import rng_state, set_rng_state
 from cs336kit.lm.whole_file import flush_folder, keep_older, save_beside
 from cs336kit.predict import Breakdown
 from cs336kit.predict._common.checks import non_negative_int, positive_int

@@ -5,7 +5,7 @@ import importlib
 import torch
 from torch import Tensor, nn
 
-from cs336kit.lm.linear import Linear
+from cs336kit.lm.layers import Linear
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 

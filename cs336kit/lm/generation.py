@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from cs336kit.lm.decoder import KVCache
+from cs336kit.lm.models import KVCache
 from cs336kit.predict._common.checks import positive_int, positive_number
 
 

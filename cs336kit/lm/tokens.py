@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cs336kit.lm.progress import ProgressBar
+from cs336kit.lm.runs import ProgressBar
 from cs336kit.predict._common.checks import non_negative_int, positive_int
 
 MAGIC = b"CS336TOK"

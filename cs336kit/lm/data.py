@@ -1,6 +1,7 @@
-"""Batches of shifted sequences, drawn from tokens by a generator of their own."""
+"""Text, tokens, batches: the course's own text, one token per byte, and batches of shifted sequences."""
 
 from collections.abc import Iterable, Iterator
+from importlib.resources import files
 
 import numpy as np
 import torch
@@ -9,7 +10,35 @@ from torch import Tensor
 from cs336kit.lm.tokens import TokenFile
 from cs336kit.predict._common.checks import positive_int
 
+#: Number of different tokens of the byte-level tokenizer.
+BYTE_VOCAB = 256
+Tokens = TokenFile | np.ndarray | Tensor
 Batch = tuple[Tensor, Tensor]
+
+
+def course_text() -> str:
+    """Return the text that ships with the course: the Python language reference by topic, frozen, 466 kB.
+
+    Where it comes from and under which licence stands beside it, in cs336kit/lm/corpus.
+    """
+    return (files("cs336kit.lm") / "corpus" / "python_reference.txt").read_bytes().decode("utf-8")
+
+
+def encode(text: str) -> np.ndarray:
+    """Return the UTF-8 bytes of `text` as tokens (uint8, vocabulary 256): 1 to 4 a character."""
+    if not isinstance(text, str):
+        raise TypeError(f"encode takes a str, got {type(text).__name__}. Bytes are tokens already: numpy.frombuffer.")
+    return np.frombuffer(text.encode("utf-8"), dtype=np.uint8)
+
+
+def decode(tokens) -> str:
+    """Return the text of byte-level `tokens`; what is no UTF-8, such as half a character, becomes U+FFFD."""
+    tokens = np.asarray(tokens)
+    if tokens.size and (tokens.dtype.kind not in "iu" or tokens.min() < 0 or tokens.max() >= BYTE_VOCAB):
+        raise ValueError(
+            f"decode takes whole numbers from 0 to 255, got {tokens.dtype} from {tokens.min()} to {tokens.max()}."
+        )
+    return tokens.astype(np.uint8).tobytes().decode("utf-8", errors="replace")
 
 
 def get_batch(

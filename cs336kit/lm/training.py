@@ -1,18 +1,78 @@
-"""The training loop, for any model, any optimizer and any batches."""
+"""The training loop and its parts: loss, learning-rate schedule, gradient clipping; for any model and any batches."""
 
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from cs336kit.lm.loss import cross_entropy
 from cs336kit.lm.precision import Policy
-from cs336kit.lm.progress import ProgressBar
-from cs336kit.predict._common.checks import non_negative_int, positive_int
+from cs336kit.lm.runs import ProgressBar
+from cs336kit.predict._common.checks import non_negative_int, positive_int, positive_number
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def cross_entropy(logits: Float[Tensor, "... V"], targets: Int[Tensor, "..."]) -> Float[Tensor, ""]:
+    """Mean over all positions of −ln softmax(logits)[target], in nats; exp of it is the perplexity.
+
+    log softmax(x) = x − ln Σ eˣ, taken in fp32 from the logits minus their maximum, so that nothing overflows. A model
+    that knows nothing has ln V. Kept for backward: the V log-probabilities of every position, 4·B·S·V bytes.
+    Equal to torch.nn.functional.cross_entropy. Shapes that do not fit raise ValueError.
+    """
+    if targets.shape != logits.shape[:-1]:
+        raise ValueError(
+            f"targets of shape {tuple(targets.shape)} do not fit logits of shape {tuple(logits.shape)}: "
+            "one target per position, so targets.shape must be logits.shape[:-1]."
+        )
+    log_probabilities = torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), dim=-1)
+    return -log_probabilities.gather(-1, targets.unsqueeze(-1)).mean()
+
+
+def cosine_schedule(step: int, *, max_lr: float, warmup_steps: int, total_steps: int, min_lr: float = 0.0) -> float:
+    """Learning rate of `step`, counted from 0: up to max_lr over the warm-up, down to min_lr at total_steps.
+
+    Warm-up: max_lr · step / warmup_steps, so step 0 has rate 0. Then min_lr + ½(1 + cos πt)(max_lr − min_lr), where t
+    runs from 0 at the end of the warm-up to 1 at total_steps; afterwards the rate stays at min_lr.
+    Source: Loshchilov and Hutter 2017, equation 5 (without restarts); warm-up as in Touvron et al. 2023, section 2.3.
+    """
+    non_negative_int("step", step)
+    non_negative_int("warmup_steps", warmup_steps)
+    positive_int("total_steps", total_steps)
+    positive_number("max_lr", max_lr)
+    if warmup_steps >= total_steps:
+        raise ValueError(f"warmup_steps={warmup_steps} leaves no step of total_steps={total_steps} for the decay.")
+    if not 0 <= min_lr <= max_lr:
+        raise ValueError(f"min_lr must be from 0 to max_lr={max_lr!r}, got {min_lr!r}.")
+    if step < warmup_steps:
+        return max_lr * step / warmup_steps
+    progress = min(1.0, (step - warmup_steps) / (total_steps - warmup_steps))
+    return min_lr + (1 + math.cos(math.pi * progress)) / 2 * (max_lr - min_lr)
+
+
+@torch.no_grad()
+def clip_gradients(parameters: Tensor | Iterable[nn.Parameter], *, max_norm: float) -> Tensor:
+    """Scale all gradients in place so that their joint L2 norm is at most `max_norm`; return the norm they had.
+
+    The direction of the update stays: every gradient is multiplied by the same max_norm / (norm + 1e-6), where that
+    is below 1. Parameters without a gradient are skipped. The returned 0-d tensor stays on the gradients' device, so
+    clipping itself never waits for a GPU. A norm that is NaN or infinite is returned as it is: look at it.
+    Equal to torch.nn.utils.clip_grad_norm_. Source: Pascanu et al. 2013, section 3.2.
+    """
+    positive_number("max_norm", max_norm)
+    parameters = [parameters] if isinstance(parameters, Tensor) else parameters
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if not gradients:
+        return torch.tensor(0.0)
+    device = gradients[0].device
+    norms = [torch.linalg.vector_norm(gradient).to(device) for gradient in gradients]
+    total = torch.linalg.vector_norm(torch.stack(norms))
+    scale = (max_norm / (total + 1e-6)).clamp(max=1.0)
+    for gradient in gradients:
+        gradient.mul_(scale.to(gradient.device))
+    return total
 
 
 @dataclass
