@@ -4,8 +4,15 @@
 """
 
 import math
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any
 
 import torch
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+Group = dict[str, Any]
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -13,37 +20,44 @@ class Optimizer(torch.optim.Optimizer):
 
     Parameter groups, `zero_grad`, hooks, schedulers and `state_dict` come from torch.optim.Optimizer, and the
     state and group names are torch's, so that a `state_dict` can be exchanged with torch's optimizer of that name.
+    Hyper-parameters are checked when a group is added and again at every step, since schedulers change them.
     Errors: ValueError for hyper-parameters, RuntimeError for sparse or complex gradients.
     """
 
-    # Options of torch's optimizer of the same name that this class leaves out, with the only value it can honour.
-    left_out: dict = {}  # noqa: RUF012
+    # Options of torch's optimizer of the same name that this class leaves out, with the only value it can honour. They
+    # stand in the groups, where a state_dict needs them, and not in the defaults, where schedulers look for a momentum.
+    left_out: dict[str, Any] = {}  # noqa: RUF012
 
-    def __init__(self, params, **options):
-        super().__init__(params, {**self.left_out, **options})
+    def __init__(self, params: ParamsT, **options: Any):
+        super().__init__(params, options)
 
-    def update(self, parameter, gradient, group):
+    def update(self, parameter: Tensor, gradient: Tensor, group: Group) -> None:
         """Change one parameter in place, and `self.state[parameter]`, a dict that is empty before the first step."""
         raise TypeError(f"{type(self).__name__} has no update rule: write update(parameter, gradient, group).")
 
-    def check(self, group):
-        """Refuse hyper-parameters that have no meaning; families with more of them extend this."""
+    def check(self, group: Group) -> None:
+        """Refuse hyper-parameters that have no meaning, and turn NumPy's numbers into Python's; families extend this."""
         for name in ("lr", "weight_decay"):
-            at_least_zero(name, group[name])
+            group[name] = at_least_zero(name, group[name])
+        for name in ("maximize", "nesterov", "centered"):
+            if not isinstance(group.get(name, False), bool):
+                raise ValueError(f"{name} is {_short(group[name])}; it must be True or False.")
         for name, value in self.left_out.items():
-            if group[name] != value:
+            if group.setdefault(name, value) != value:
                 raise ValueError(
-                    f"{name} is {group[name]!r}; {type(self).__name__} is written for {name}={value!r} alone: "
+                    f"{name} is {_short(group[name])}; {type(self).__name__} is written for {name}={value!r} alone: "
                     "leave it out, or use the torch.optim optimizer that has this option."
                 )
 
     @torch.no_grad()
-    def step(self, closure=None):
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One update of every parameter that has a gradient; returns the closure's loss, or None without one."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        for group in self.param_groups:
+            self.check(group)
         self.refuse_gradients()
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -52,7 +66,7 @@ class Optimizer(torch.optim.Optimizer):
                     self.update(parameter, gradient, group)
         return loss
 
-    def refuse_gradients(self):
+    def refuse_gradients(self) -> None:
         """Look at all gradients before the first update, so that a refusal leaves every parameter untouched."""
         for group in self.param_groups:
             for gradient in (p.grad for p in group["params"] if p.grad is not None):
@@ -63,48 +77,53 @@ class Optimizer(torch.optim.Optimizer):
                         "only dense, real gradients are allowed: use a torch.optim optimizer that names this kind."
                     )
 
-    def add_param_group(self, param_group):
-        self.check({**self.defaults, **param_group})
-        super().add_param_group(param_group)
+    def add_param_group(self, param_group: Group) -> None:
+        checked = {**self.defaults, **param_group}
+        self.check(checked)
+        super().add_param_group(checked)
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # called by load_state_dict and by unpickling
         for group in self.param_groups:
-            for name, value in self.left_out.items():
-                group.setdefault(name, value)
             group.setdefault("maximize", False)
             self.check(group)
 
 
-def at_least_zero(name, value):
-    """Return `value` if it is a finite real number ≥ 0; else ValueError."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise ValueError(f"{name} is {value!r}; it must be a finite number of at least 0, such as 0.01.")
-    return value
+def at_least_zero(name: str, value: Any) -> int | float:
+    """Return `value` as a plain number if it is finite, real and ≥ 0, NumPy's included; else ValueError."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value) or value < 0:
+        raise ValueError(f"{name} is {_short(value)}; it must be a finite number of at least 0, such as 0.01.")
+    return int(value) if isinstance(value, Integral) else float(value)
 
 
-def decay_rate(name, value):
+def decay_rate(name: str, value: Any) -> int | float:
     """Return `value` if it is in [0, 1), the share of the past that a running average keeps; else ValueError."""
-    if at_least_zero(name, value) >= 1:
+    if (rate := at_least_zero(name, value)) >= 1:
         raise ValueError(f"{name} is {value!r}; it must be at least 0 and below 1, such as 0.9.")
-    return value
+    return rate
 
 
-def counter():
+def counter() -> Tensor:
     """A step counter as torch keeps it: a 0-d float tensor on the CPU, 4 bytes for each parameter tensor."""
     return torch.tensor(0.0, dtype=torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32)
+
+
+def _short(value: Any) -> str:
+    """A value as a message shows it: a whole model's parameters would fill pages."""
+    shown = repr(value)
+    return shown if len(shown) <= 60 and "\n" not in shown else f"a {type(value).__name__}"
 
 
 class SGD(Optimizer):
     """p ← p − lr·g; keeps no state.
 
-    `weight_decay` λ adds λp to the gradient (the L2 penalty λ‖p‖²/2). Equal to torch.optim.SGD without momentum to
-    the last bit: one `add` with `alpha` (a scaled addition rounds once) for each of the two lines.
+    `weight_decay` λ adds λp to the gradient (the L2 penalty λ‖p‖²/2). Equal to torch.optim.SGD(foreach=False) to the
+    last bit: one `add` with `alpha` (a scaled addition rounds once) for each of the two lines.
     """
 
     left_out = {"momentum": 0, "dampening": 0, "nesterov": False}  # noqa: RUF012
 
-    def __init__(self, params, lr=1e-3, *, weight_decay=0, maximize=False):
+    def __init__(self, params: ParamsT, lr: float = 1e-3, *, weight_decay: float = 0, maximize: bool = False):
         super().__init__(params, lr=lr, weight_decay=weight_decay, maximize=maximize)
 
     def update(self, parameter, gradient, group):
@@ -117,25 +136,24 @@ class Momentum(Optimizer):
     """v ← μv + (1 − τ)g, p ← p − lr·v, with dampening τ; the first step sets v = g. One tensor of state.
 
     With τ = 0, torch's default, v is a decayed *sum* that grows towards g/(1 − μ), not an average.
-    `nesterov` steps along g + μv instead. Equal to torch.optim.SGD(momentum=μ) to the last bit.
+    `nesterov` steps along g + μv instead. Equal to torch.optim.SGD(momentum=μ, foreach=False) to the last
+    bit.
     Source: Polyak 1964; Sutskever et al. 2013, "On the importance of initialization and momentum", section 2.
     """
 
-    def __init__(self, params, lr=1e-3, momentum=0.9, dampening=0, weight_decay=0, nesterov=False, *, maximize=False):
+    def __init__(
+        self, params: ParamsT, lr: float = 1e-3, momentum: float = 0.9, dampening: float = 0,
+        weight_decay: float = 0, nesterov: bool = False, *, maximize: bool = False,
+    ):  # fmt: skip
         super().__init__(
-            params,
-            lr=lr,
-            momentum=momentum,
-            dampening=dampening,
-            weight_decay=weight_decay,
-            nesterov=nesterov,
+            params, lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov,
             maximize=maximize,
-        )
+        )  # fmt: skip
 
-    def check(self, group):
+    def check(self, group: Group) -> None:
         super().check(group)
-        at_least_zero("momentum", group["momentum"])
-        at_least_zero("dampening", group["dampening"])
+        for name in ("momentum", "dampening"):
+            group[name] = at_least_zero(name, group[name])
         if group["momentum"] == 0:
             raise ValueError("momentum is 0; it must be above 0, such as 0.9: without momentum use SGD.")
         if group["nesterov"] and group["dampening"] != 0:
@@ -157,44 +175,32 @@ class Momentum(Optimizer):
 class AdaGrad(Optimizer):
     """s ← s + g², p ← p − lr·g/(√s + ε); a running sum that never decays. One tensor and a counter of state.
 
-    At step t the rate is lr/(1 + (t − 1)·lr_decay). Equal to torch.optim.Adagrad to the last bit; that needs ε
+    At step t the rate is lr/(1 + (t − 1)·lr_decay). Equal to torch.optim.Adagrad(foreach=False) to the last bit; that needs ε
     *outside* the root and the quotient inside one `addcdiv`. State is made at once, not at the first step.
     Source: Duchi, Hazan, Singer 2011, "Adaptive Subgradient Methods", figure 1.
     """
 
     def __init__(
-        self,
-        params,
-        lr=1e-2,
-        lr_decay=0,
-        weight_decay=0,
-        initial_accumulator_value=0,
-        eps=1e-10,
-        *,
-        maximize=False,
-    ):
+        self, params: ParamsT, lr: float = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
+        initial_accumulator_value: float = 0, eps: float = 1e-10, *, maximize: bool = False,
+    ):  # fmt: skip
         super().__init__(
-            params,
-            lr=lr,
-            lr_decay=lr_decay,
-            weight_decay=weight_decay,
-            initial_accumulator_value=initial_accumulator_value,
-            eps=eps,
-            maximize=maximize,
-        )
+            params, lr=lr, lr_decay=lr_decay, weight_decay=weight_decay, initial_accumulator_value=initial_accumulator_value,
+            eps=eps, maximize=maximize,
+        )  # fmt: skip
 
-    def check(self, group):
+    def check(self, group: Group) -> None:
         super().check(group)
         for name in ("lr_decay", "initial_accumulator_value", "eps"):
-            at_least_zero(name, group[name])
+            group[name] = at_least_zero(name, group[name])
 
-    def add_param_group(self, param_group):
+    def add_param_group(self, param_group: Group) -> None:
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         for parameter in group["params"]:
             self.start(parameter, group)
 
-    def start(self, parameter, group):
+    def start(self, parameter: Tensor, group: Group) -> None:
         start = torch.full_like(parameter, group["initial_accumulator_value"])
         self.state[parameter] = {"step": counter(), "sum": start}
 
@@ -215,41 +221,26 @@ class RMSProp(Optimizer):
 
     `centered` subtracts the squared running mean of the gradient (one more tensor): the root is then of its variance.
     `momentum` collects the quotients in a buffer (one more tensor). There is no bias correction: early steps are
-    longer by 1/√(1 − αᵗ). Equal to torch.optim.RMSprop to the last bit; the mean is then a `lerp`, m + (1 − α)(g − m),
-    which rounds differently from αm + (1 − α)g.
+    longer by 1/√(1 − αᵗ). Equal to torch.optim.RMSprop(foreach=False) to the last bit; the mean is then a `lerp`,
+    m + (1 − α)(g − m), which rounds differently from αm + (1 − α)g.
     Source: Tieleman and Hinton 2012, lecture 6.5; centred: Graves 2013, "Generating Sequences", equations 38–45.
     """
 
     def __init__(
-        self,
-        params,
-        lr=1e-2,
-        alpha=0.99,
-        eps=1e-8,
-        weight_decay=0,
-        momentum=0,
-        centered=False,
-        *,
-        maximize=False,
-    ):
+        self, params: ParamsT, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0,
+        momentum: float = 0, centered: bool = False, *, maximize: bool = False,
+    ):  # fmt: skip
         super().__init__(
-            params,
-            lr=lr,
-            alpha=alpha,
-            eps=eps,
-            weight_decay=weight_decay,
-            momentum=momentum,
-            centered=centered,
+            params, lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum, centered=centered,
             maximize=maximize,
-        )
+        )  # fmt: skip
 
-    def check(self, group):
+    def check(self, group: Group) -> None:
         super().check(group)
-        decay_rate("alpha", group["alpha"])
-        at_least_zero("eps", group["eps"])
-        at_least_zero("momentum", group["momentum"])
+        group["alpha"] = decay_rate("alpha", group["alpha"])
+        group["eps"], group["momentum"] = (at_least_zero(name, group[name]) for name in ("eps", "momentum"))
 
-    def start(self, parameter, group):
+    def start(self, parameter: Tensor, group: Group) -> dict[str, Tensor]:
         names = ["square_avg"] + ["momentum_buffer"] * (group["momentum"] > 0) + ["grad_avg"] * group["centered"]
         return {"step": counter()} | {name: torch.zeros_like(parameter) for name in names}
 
@@ -278,23 +269,25 @@ class Adam(Optimizer):
     """m ← β₁m + (1 − β₁)g, v ← β₂v + (1 − β₂)g², p ← p − lr·m̂/(√v̂ + ε), with m̂ = m/(1 − β₁ᵗ), v̂ = v/(1 − β₂ᵗ).
 
     Two tensors and a counter of state. `weight_decay` λ adds λp to the gradient, so it too is divided by √v̂.
-    Equal to torch.optim.Adam to the last bit. That needs this order: m by `lerp`; v by multiply, then `addcmul`;
+    Equal to torch.optim.Adam(foreach=False) to the last bit. That needs this order: m by `lerp`; v by multiply, then `addcmul`;
     the root of v first, then its correction by √(1 − β₂ᵗ), then ε; m's correction inside the step size.
     Left out: amsgrad. Source: Kingma and Ba 2015, algorithm 1 (ε as there, not as in the end of its section 2).
     """
 
     left_out = {"amsgrad": False, "decoupled_weight_decay": False}  # noqa: RUF012
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, *, maximize=False):
+    def __init__(
+        self, params: ParamsT, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 0, *, maximize: bool = False,
+    ):  # fmt: skip
         super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize)
 
-    def check(self, group):
+    def check(self, group: Group) -> None:
         super().check(group)
         if not isinstance(group["betas"], tuple | list) or len(group["betas"]) != 2:
-            raise ValueError(f"betas is {group['betas']!r}; it must be a pair of numbers, such as (0.9, 0.999).")
-        for index, beta in enumerate(group["betas"]):
-            decay_rate(f"betas[{index}]", beta)
-        at_least_zero("eps", group["eps"])
+            raise ValueError(f"betas is {_short(group['betas'])}; it must be a pair of numbers, such as (0.9, 0.999).")
+        group["betas"] = tuple(decay_rate(f"betas[{index}]", beta) for index, beta in enumerate(group["betas"]))
+        group["eps"] = at_least_zero("eps", group["eps"])
 
     def decay(self, parameter, gradient, group):
         """Return the gradient with the L2 penalty's part added: the penalty goes through m and v."""
@@ -319,14 +312,17 @@ class Adam(Optimizer):
 class AdamW(Adam):
     """Adam whose weight decay shrinks the parameter itself, p ← (1 − lr·λ)p before the step, and leaves m and v alone.
 
-    Equal to torch.optim.AdamW to the last bit. Source: Loshchilov and Hutter 2019, algorithm 2 (with its schedule
+    Equal to torch.optim.AdamW(foreach=False) to the last bit. Source: Loshchilov and Hutter 2019, algorithm 2 (with its schedule
     multiplier inside lr, as torch has it).
     """
 
     left_out = {"amsgrad": False, "decoupled_weight_decay": True}  # noqa: RUF012
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *, maximize=False):
-        super().__init__(params, lr, betas, eps, weight_decay, maximize=maximize)
+    def __init__(
+        self, params: ParamsT, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 1e-2, *, maximize: bool = False,
+    ):  # fmt: skip
+        super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize)
 
     def decay(self, parameter, gradient, group):
         """Shrink the parameter in place; return the gradient unchanged."""
