@@ -1,127 +1,347 @@
-"""State dicts between this course's decoder and the models of Hugging Face's transformers, both ways."""
+"""Weights between this course's decoder and the models of Hugging Face's transformers, both ways."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from cs336kit.lm.models import LLAMA, DecoderOnly, Llama
 from cs336kit.predict import TransformerConfig
+from cs336kit.predict._common.checks import known
 
-#: Our names → GPT-2's, for a part with a weight and perhaps a bias; `#` stands for the number of the layer.
-GPT2 = {
-    "embedding": "transformer.wte",
-    "positions": "transformer.wpe",
-    "blocks.#.norm1": "transformer.h.#.ln_1",
-    "blocks.#.attention.output": "transformer.h.#.attn.c_proj",
-    "blocks.#.norm2": "transformer.h.#.ln_2",
-    "blocks.#.mlp.up": "transformer.h.#.mlp.c_fc",
-    "blocks.#.mlp.down": "transformer.h.#.mlp.c_proj",
-    "final_norm": "transformer.ln_f",
-    "head": "lm_head",
+
+@dataclass(frozen=True)
+class Family:
+    """How one model_type of transformers says what our decoder says."""
+
+    #: our parts → theirs, without the prefix of the whole; `#` stands for the number of the layer
+    names: Mapping[str, str]
+    #: fields of TransformerConfig → fields of their configuration
+    sizes: Mapping[str, str]
+    #: fields of TransformerConfig that are the same in the whole family
+    fixed: Mapping[str, Any]
+    #: what stands before the names of all parts but the head
+    prefix: str = "model."
+    #: their field of the norms' epsilon, and of the activation
+    eps: str = "rms_norm_eps"
+    activation: str = "hidden_act"
+    #: fused query, key and value: by kv head, each with its queries, in place of all queries, all keys, all values
+    by_head: bool = False
+    #: matrices that they store (inputs, outputs)
+    transposed: tuple[str, ...] = ()
+    #: fields that must have this value; any other field that is not understood must be absent, None, False or zero
+    must: Mapping[str, Any] = field(default_factory=dict)
+
+
+_NORMS = {"blocks.#.norm1": "layers.#.input_layernorm", "blocks.#.norm2": "layers.#.post_attention_layernorm"}
+_ENDS = {"embedding": "embed_tokens", "final_norm": "norm", "head": "lm_head"}
+_PROJECTIONS = {
+    f"blocks.#.attention.{ours}": f"layers.#.self_attn.{theirs}_proj"
+    for ours, theirs in {"query": "q", "key": "k", "value": "v", "output": "o"}.items()
 }
-#: GPT-2 keeps query, key and value in one matrix, and these matrices as (inputs, outputs).
-GPT2_FUSED = "transformer.h.#.attn.c_attn"
-GPT2_TRANSPOSED = re.compile(r"\.(c_attn|c_proj|c_fc)\.weight$")
+_SWIGLU = {f"blocks.#.mlp.{part}": f"layers.#.mlp.{part}_proj" for part in ("gate", "up", "down")}
+_LLAMA_NAMES = {**_ENDS, **_NORMS, **_PROJECTIONS, **_SWIGLU}
+_LLAMA_SIZES = {
+    "layers": "num_hidden_layers", "d_model": "hidden_size", "heads": "num_attention_heads", "vocab": "vocab_size",
+    "kv_heads": "num_key_value_heads", "head_dim": "head_dim", "d_ff": "intermediate_size", "window": "sliding_window",
+    "context": "max_position_embeddings", "tied_head": "tie_word_embeddings",
+}  # fmt: skip
+_MIXTRAL_NAMES = {
+    **_ENDS, **_NORMS, **_PROJECTIONS, "blocks.#.mlp.router": "layers.#.mlp.gate",
+    "blocks.#.mlp.experts.gate_up": "layers.#.mlp.experts.gate_up_proj",
+    "blocks.#.mlp.experts.down": "layers.#.mlp.experts.down_proj",
+}  # fmt: skip
+_PHI3_NAMES = {
+    **_ENDS, **_NORMS, "blocks.#.attention.qkv": "layers.#.self_attn.qkv_proj",
+    "blocks.#.attention.output": "layers.#.self_attn.o_proj",
+    "blocks.#.mlp.gate_up": "layers.#.mlp.gate_up_proj", "blocks.#.mlp.down": "layers.#.mlp.down_proj",
+}  # fmt: skip
+_STARCODER2_NAMES = {
+    **_ENDS, **_NORMS, **_PROJECTIONS, "blocks.#.mlp.up": "layers.#.mlp.c_fc", "blocks.#.mlp.down": "layers.#.mlp.c_proj",
+}  # fmt: skip
+_GPT2_NAMES = {
+    "embedding": "wte", "positions": "wpe", "blocks.#.norm1": "h.#.ln_1", "blocks.#.norm2": "h.#.ln_2",
+    "blocks.#.attention.qkv": "h.#.attn.c_attn", "blocks.#.attention.output": "h.#.attn.c_proj",
+    "blocks.#.mlp.up": "h.#.mlp.c_fc", "blocks.#.mlp.down": "h.#.mlp.c_proj", "final_norm": "ln_f", "head": "lm_head",
+}  # fmt: skip
+_GPT2_SIZES = {
+    "layers": "n_layer", "d_model": "n_embd", "heads": "n_head", "d_ff": "n_inner", "vocab": "vocab_size",
+    "context": "n_positions", "tied_head": "tie_word_embeddings",
+}  # fmt: skip
+_FALCON_NAMES = {
+    "embedding": "word_embeddings", "final_norm": "ln_f", "head": "lm_head", "blocks.#.norm1": "h.#.input_layernorm",
+    "blocks.#.norm2": "h.#.post_attention_layernorm", "blocks.#.attention.qkv": "h.#.self_attention.query_key_value",
+    "blocks.#.attention.output": "h.#.self_attention.dense", "blocks.#.mlp.up": "h.#.mlp.dense_h_to_4h",
+    "blocks.#.mlp.down": "h.#.mlp.dense_4h_to_h",
+}  # fmt: skip
+_FALCON_SIZES = {
+    **{name: theirs for name, theirs in _LLAMA_SIZES.items() if name not in ("head_dim", "window")},
+    "kv_heads": "num_kv_heads", "d_ff": "ffn_hidden_size",
+}  # fmt: skip
+_GPT2_FIXED = {"positions": "learned", "norm": "layernorm", "mlp": "gelu"}
+_ROPE_GELU = {"positions": "rope", "norm": "layernorm", "mlp": "gelu"}
+_GPT2: dict[str, Any] = {
+    "prefix": "transformer.", "eps": "layer_norm_epsilon", "activation": "activation_function",
+    "must": {"scale_attn_weights": True},
+}  # fmt: skip
 
-#: Our names → those of Llama, Mistral, Qwen2 and Mixtral.
-LLAMA = {
-    "embedding": "model.embed_tokens",
-    "blocks.#.norm1": "model.layers.#.input_layernorm",
-    "blocks.#.attention.query": "model.layers.#.self_attn.q_proj",
-    "blocks.#.attention.key": "model.layers.#.self_attn.k_proj",
-    "blocks.#.attention.value": "model.layers.#.self_attn.v_proj",
-    "blocks.#.attention.output": "model.layers.#.self_attn.o_proj",
-    "blocks.#.norm2": "model.layers.#.post_attention_layernorm",
-    "blocks.#.mlp.gate": "model.layers.#.mlp.gate_proj",
-    "blocks.#.mlp.up": "model.layers.#.mlp.up_proj",
-    "blocks.#.mlp.down": "model.layers.#.mlp.down_proj",
-    "blocks.#.mlp.router": "model.layers.#.mlp.gate",
-    "final_norm": "model.norm",
-    "head": "lm_head",
+_LLAMA = Family(_LLAMA_NAMES, _LLAMA_SIZES, LLAMA)
+FAMILIES = {
+    "gpt2": Family(_GPT2_NAMES, _GPT2_SIZES, _GPT2_FIXED, transposed=("c_attn", "c_proj", "c_fc"), **_GPT2),
+    "gpt_bigcode": Family(_GPT2_NAMES, _GPT2_SIZES, _GPT2_FIXED, by_head=True, **_GPT2),
+    "llama": _LLAMA,
+    "mistral": _LLAMA,
+    "ministral": _LLAMA,
+    "qwen2": _LLAMA,
+    "mixtral": Family(
+        _MIXTRAL_NAMES,
+        {**_LLAMA_SIZES, "experts": "num_local_experts", "experts_per_token": "num_experts_per_tok"},
+        LLAMA,
+    ),
+    "phi3": Family(_PHI3_NAMES, _LLAMA_SIZES, LLAMA),
+    "starcoder2": Family(_STARCODER2_NAMES, _LLAMA_SIZES, _ROPE_GELU, eps="norm_epsilon"),
+    "stablelm": Family(_LLAMA_NAMES, _LLAMA_SIZES, {**LLAMA, "norm": "layernorm"}, eps="layer_norm_eps"),
+    "falcon": Family(
+        _FALCON_NAMES, _FALCON_SIZES, _ROPE_GELU, "transformer.", "layer_norm_epsilon", "activation", by_head=True
+    ),
 }
-#: Mixtral keeps all experts of a layer in two tensors: gate and up (experts, 2F, D), and down (experts, D, F).
-MIXTRAL_IN = "model.layers.{}.mlp.experts.gate_up_proj"
-MIXTRAL_OUT = "model.layers.{}.mlp.experts.down_proj"
+#: What the best known of the others need, and our decoder lacks.
+LACKING = {
+    "qwen3": "norms of queries and keys",
+    "qwen3_moe": "norms of queries and keys",
+    "olmo2": "norms of queries and keys, and norms behind the branches",
+    "olmo": "norms without parameters",
+    "gemma": "norms that scale by 1 + weight, and embeddings times √d_model",
+    "gemma2": "norms behind the branches, soft caps, and norms that scale by 1 + weight",
+    "gemma3_text": "norms of queries and keys, and norms that scale by 1 + weight",
+    "granite": "multipliers of embeddings, scores, residuals and logits",
+    "cohere": "a scale of the logits, and norms beside swiglu in parallel",
+    "phi": "a bias on the head, and rotation of a part of each head",
+    "gpt_neox": "two norms in parallel, and rotation of a part of each head",
+    "qwen2_moe": "a shared expert",
+    "bloom": "ALiBi",
+    "opt": "ReLU, and positions that start at 2",
+}
+#: Fields without an effect on the logits: names, sizes of other heads, training; and biases, which the weights show.
+_HARMLESS = re.compile(
+    r"_token_id$|dropout|_pdrop$|^summary_|^_|^initializer_range$|^use_cache$|^pretraining_tp$|^router_aux_loss_coef$"
+    r"|^max_window_layers$|_softmax_in_fp32$|^reorder_and_upcast_attn$|^original_max_position_embeddings$|bias$"
+    r"|^(architectures|chunk_size_feed_forward|dtype|torch_dtype|id2label|label2id|model_type|return_dict|auto_map"
+    r"|transformers_version|problem_type|attn_implementation|use_sliding_window|output_\w+)$"
+)
+_ACTIVATIONS = {
+    "gelu": {"gelu": "none", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh"},
+    "swiglu": {"silu": "none", "swish": "none"},
+}
 
 
-def to_transformers(state: Mapping[str, Tensor], config: TransformerConfig) -> dict[str, Tensor]:
-    """Our `state_dict` under the names and layouts of transformers: GPT2LMHeadModel or LlamaForCausalLM's relatives.
+def from_transformers(
+    model: nn.Module | Mapping[str, Tensor], config: Any = None, *, attention: str = "sdpa", **options: Any
+) -> DecoderOnly:
+    """Our decoder with the weights of a transformers model, in eval mode: a Llama where it is one, else a DecoderOnly.
 
-    Learned positions mean GPT-2, rotary ones Llama (Mistral, Qwen2; with experts Mixtral, as transformers 5 names them).
-    Values are copied where the layout differs and shared where it does not. Another architecture raises ValueError.
+    `model` is the model, or its state dict with `config`, its configuration (the object, or its dict). Weights alone do
+    not tell a Gemma from a Llama, so there is no conversion without the configuration. A model_type, a field that
+    matters, or a weight that our decoder does not have raises ValueError with its name. Logits are theirs up to
+    rounding. Dropout is left at 0. `options` are those of DecoderOnly, such as device and dtype (default: the weights').
     """
-    names = _family(config)
+    state = model.state_dict() if isinstance(model, nn.Module) else model
+    config = getattr(model, "config", None) if config is None else config
+    fields = config.to_dict() if hasattr(config, "to_dict") else config
+    if not isinstance(fields, Mapping) or "model_type" not in fields:
+        raise ValueError(
+            f"the configuration of transformers is missing (got {type(config).__name__}): give the model, or its state "
+            "dict with model.config, since weights alone do not say what is computed with them."
+        )
+    kind = _family(fields["model_type"])
+    choices = _choices(fields, kind)
+    ours = dict(_renamed(state, kind, choices))
+    ours.setdefault(
+        "head.weight", ours.get("embedding.weight", torch.empty(0))
+    )  # checkpoints of tied models leave it out
+    ours_config = TransformerConfig(**choices, **_biases(ours))
+    built = {"norm_eps": fields[kind.eps], "approximate": _approximate(fields, kind), **_rope(fields, ours_config)}
+    weight = ours["head.weight"]
+    options = {"device": weight.device, "dtype": weight.dtype, **options}
+    make = Llama if all(getattr(ours_config, name) == value for name, value in LLAMA.items()) else DecoderOnly
+    result = make(ours_config, attention=attention, **built, **options)
+    if missing := result.state_dict().keys() - ours.keys():
+        raise ValueError(f"the weights of {', '.join(sorted(missing))} are missing in the state dict.")
+    result.load_state_dict(ours)
+    return result.eval()
+
+
+def to_transformers(
+    state: Mapping[str, Tensor], config: TransformerConfig, *, family: str | None = None
+) -> dict[str, Tensor]:
+    """Our `state_dict` (or gradients by name) under the names and layouts of transformers.
+
+    `family` is a model_type of transformers; left out, learned positions mean GPT-2, rotary ones Llama, with experts
+    Mixtral, and another architecture raises ValueError. Values are copied where the layout differs.
+    """
+    if family is None:
+        shape = (config.positions, config.norm, config.mlp, config.norms_per_block)
+        family = {
+            ("learned", "layernorm", "gelu", 2): "gpt2",
+            ("rope", "rmsnorm", "swiglu", 2): "mixtral" if config.experts else "llama",
+        }.get(shape)
+    if family is None:
+        raise ValueError(
+            "only GPT-2's architecture (learned positions, LayerNorm, GELU) and Llama's (rotary positions, RMSNorm, "
+            f"SwiGLU) are known by their shape: name the family, one of {', '.join(FAMILIES)}; got {config!r}."
+        )
+    kind = _family(family)
     theirs = {}
-    for name, tensor in state.items():
-        part, kind = name.rsplit(".", 1)
+    for name, tensor in _fused(state, config, kind):
+        part, _, end = name.rpartition(".") if name.endswith((".weight", ".bias")) else (name, "", "")
         layer = re.search(r"blocks\.(\d+)", part)
         generic = re.sub(r"blocks\.\d+", "blocks.#", part)
-        if generic in names:
-            theirs[_numbered(names[generic], layer) + "." + kind] = tensor
-    for layer in range(config.layers):
-        if names is GPT2:
-            for kind in ("weight", "bias"):
-                parts = [state[f"blocks.{layer}.attention.{p}.{kind}"] for p in ("query", "key", "value")]
-                theirs[GPT2_FUSED.replace("#", str(layer)) + "." + kind] = torch.cat(parts)
-        elif config.experts:
-            experts = [f"blocks.{layer}.mlp.experts.{e}." for e in range(config.experts)]
-            both = [torch.cat([state[e + "gate.weight"], state[e + "up.weight"]]) for e in experts]
-            theirs[MIXTRAL_IN.format(layer)] = torch.stack(both)
-            theirs[MIXTRAL_OUT.format(layer)] = torch.stack([state[e + "down.weight"] for e in experts])
-    return {name: _oriented(name, tensor, names) for name, tensor in theirs.items()}
+        full = known(f"part of {family}", generic, kind.names).replace("#", layer[1] if layer else "")
+        full = ("" if generic == "head" else kind.prefix) + full + ("." + end if end else "")
+        theirs[full] = tensor.T.contiguous() if _is_transposed(full, kind) else tensor
+    return theirs
 
 
-def from_transformers(state: Mapping[str, Tensor], config: TransformerConfig) -> dict[str, Tensor]:
-    """The inverse of `to_transformers`: what `load_state_dict` of a DecoderOnly or Llama of this config takes.
+def _family(model_type: str) -> Family:
+    if model_type in LACKING:
+        raise ValueError(f"a {model_type} cannot be built here: it has {LACKING[model_type]}.")
+    return known("architecture (model_type)", model_type, FAMILIES)
 
-    GPT-2's gelu is the tanh approximation and its norms' eps 1e-5; Llama's eps and `rope_base` stand in its config:
-    give them to the model, they are not in the state dict. A tensor that is missing raises KeyError with its name.
-    """
-    names = _family(config)
-    theirs = {name: _oriented(name, tensor, names) for name, tensor in state.items()}
-    ours = {}
-    for our_name, their_name in names.items():
-        for layer in range(config.layers) if "#" in our_name else (None,):
-            ours_part, their_part = (n.replace("#", str(layer)) for n in (our_name, their_name))
-            for kind in ("weight", "bias"):
-                if f"{their_part}.{kind}" in theirs:
-                    ours[f"{ours_part}.{kind}"] = theirs[f"{their_part}.{kind}"]
-    for layer in range(config.layers):
-        if names is GPT2:
-            for kind in ("weight", "bias"):
-                fused = theirs[GPT2_FUSED.replace("#", str(layer)) + "." + kind]
-                for part, tensor in zip(("query", "key", "value"), fused.chunk(3), strict=True):
-                    ours[f"blocks.{layer}.attention.{part}.{kind}"] = tensor
-        elif config.experts:
-            for e, (both, down) in enumerate(
-                zip(theirs[MIXTRAL_IN.format(layer)], theirs[MIXTRAL_OUT.format(layer)], strict=True)
+
+def _choices(fields: Mapping[str, Any], kind: Family) -> dict[str, Any]:
+    """The fields of our configuration; a field of theirs that would change the logits, and is not read, is refused."""
+    model_type, used = fields["model_type"], {*kind.sizes.values(), kind.eps, kind.activation}
+    choices = {**kind.fixed, **{ours: fields.get(theirs) for ours, theirs in kind.sizes.items()}, "source": model_type}
+    used |= {"rope_parameters", "rope_theta", "rope_scaling", "partial_rotary_factor", "layer_types"}
+    if kind.by_head:  # Falcon and StarCoder say by flags how many kv heads there are, and Falcon how many norms
+        used |= {"multi_query", "new_decoder_architecture", "parallel_attn", "num_ln_in_parallel_attn"}
+        used |= {"num_key_value_heads"}
+        if not fields.get("new_decoder_architecture"):
+            choices["kv_heads"] = 1 if fields["multi_query"] else choices["heads"]
+        if fields.get("parallel_attn"):
+            choices["norms_per_block"] = 1
+            if fields.get("num_ln_in_parallel_attn") == 2 or (
+                fields["new_decoder_architecture"] and fields.get("num_ln_in_parallel_attn") is None
             ):
-                gate, up = both.chunk(2)
-                expert = f"blocks.{layer}.mlp.experts.{e}."
-                ours |= {expert + "gate.weight": gate, expert + "up.weight": up, expert + "down.weight": down}
-    # Checkpoints of tied models leave the head out.
-    if "head.weight" not in ours:
-        ours["head.weight"] = ours["embedding.weight"]
-    return ours
+                raise _refused(fields, "num_ln_in_parallel_attn", "one norm for both branches")
+    for name, value in fields.items():
+        if name in kind.must:
+            if value != kind.must[name]:
+                raise _refused(fields, name, f"{name}={kind.must[name]!r}")
+        elif value and name not in used and not _HARMLESS.search(name):
+            raise _refused(fields, name, "nothing of that kind")
+    layers = set(fields.get("layer_types") or ())
+    if layers == {"full_attention"} or fields.get("use_sliding_window") is False:
+        choices["window"] = None
+    elif not layers <= {"sliding_attention"}:
+        raise _refused(fields, "layer_types", "the same attention in every layer")
+    for name in ("layers", "d_model", "heads", "vocab", "context", "tied_head"):
+        if choices[name] is None:
+            raise ValueError(f"the configuration of {model_type} lacks {kind.sizes[name]}: give model.config.")
+    return choices
 
 
-def _family(config: TransformerConfig) -> Mapping[str, str]:
-    if config.norms_per_block == 2:
-        gpt2 = ("learned", "layernorm", "gelu", "all", 0, config.heads)
-        if (config.positions, config.norm, config.mlp, config.bias, config.experts, config.kv_heads) == gpt2:
-            return GPT2
-        if (config.positions, config.norm, config.mlp) == ("rope", "rmsnorm", "swiglu") and config.bias != "all":
-            return LLAMA
-    raise ValueError(
-        "only GPT-2's architecture (learned positions, LayerNorm, GELU, all biases) and Llama's (rotary positions, "
-        f"RMSNorm, SwiGLU, no biases or those of qkv) can be converted, got {config!r}."
-    )
+def _refused(fields: Mapping[str, Any], name: str, built: str) -> ValueError:
+    given = f"{fields['model_type']} with {name}={fields.get(name)!r}"
+    return ValueError(f"a {given} cannot be built here: our decoder has {built}.")
 
 
-def _numbered(name: str, layer: re.Match | None) -> str:
-    return name if layer is None else name.replace("#", layer.group(1))
+def _approximate(fields: Mapping[str, Any], kind: Family) -> str:
+    activations = _ACTIVATIONS[kind.fixed["mlp"]]
+    if fields[kind.activation] not in activations:
+        raise _refused(fields, kind.activation, f"{', '.join(activations)} there")
+    return activations[fields[kind.activation]]
 
 
-def _oriented(name: str, tensor: Tensor, names: Mapping[str, str]) -> Tensor:
-    return tensor.T.contiguous() if names is GPT2 and GPT2_TRANSPOSED.search(name) else tensor
+def _rope(fields: Mapping[str, Any], config: TransformerConfig) -> dict[str, float]:
+    """The base of rotary positions; what stretches or shortens them is refused."""
+    if config.positions != "rope":
+        return {}
+    given = {**(fields.get("rope_scaling") or {}), **(fields.get("rope_parameters") or {})}
+    base = given.pop("rope_theta", fields.get("rope_theta"))
+    if base is None:
+        raise ValueError(f"the configuration of {fields['model_type']} lacks rope_theta: give model.config.")
+    plain = {"rope_type": "default", "type": "default", "partial_rotary_factor": 1.0}
+    given = {"partial_rotary_factor": fields.get("partial_rotary_factor") or 1.0, **given}
+    for name, value in given.items():
+        if value is not None and value != plain.get(name):
+            raise _refused({**fields, name: value}, name, "plain rotary positions over the whole head")
+    return {"rope_base": base}
+
+
+def _biases(ours: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Which biases there are, by the weights themselves."""
+    biased = {re.sub(r"\d+", "#", name)[: -len(".bias")] for name in ours if name.endswith(".bias")}
+    norms = {name for name in biased if "norm" in name}
+    linear = {name.rpartition(".")[2] for name in biased - norms}
+    inner = {"query", "key", "value"}
+    everything = inner | {"output", "up", "down"} | ({"gate"} if any(".gate." in name for name in ours) else set())
+    patterns = {"none": set(), "qkv": inner, "all": everything}
+    found = next((name for name, parts in patterns.items() if parts == linear), None)
+    if found is None:
+        raise ValueError(f"biases on {', '.join(sorted(linear))} alone: our decoder has them on all, qkv or none.")
+    return {"bias": found, "norm_bias": bool(norms)}
+
+
+def _is_transposed(name: str, kind: Family) -> bool:
+    return name.endswith(".weight") and name.split(".")[-2] in kind.transposed
+
+
+def _renamed(state: Mapping[str, Tensor], kind: Family, choices: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    """Their weights under our names, fused matrices taken apart; a weight that has no name here is refused."""
+    by_name = {theirs: ours for ours, theirs in kind.names.items()}
+    A = choices["heads"]
+    K, h = choices.get("kv_heads") or A, choices.get("head_dim") or choices["d_model"] // A
+    for name, tensor in state.items():
+        if re.search(r"rotary_emb\.inv_freq$|\.attn\.(masked_)?bias$", name):
+            continue  # tables that follow from the configuration
+        short = name.removeprefix(kind.prefix)
+        part, _, end = short.rpartition(".") if short.endswith((".weight", ".bias")) else (short, "", "")
+        layer = re.search(r"\.(\d+)\.", part)
+        ours = by_name.get(re.sub(r"\.\d+\.", ".#.", part, count=1))
+        if ours is None:
+            raise ValueError(f"the weight {name} has no place in our decoder, so this model computes something else.")
+        ours = ours.replace("#", layer[1] if layer else "")
+        tensor = tensor.T if _is_transposed(name, kind) else tensor
+        stem, _, last = ours.rpartition(".")
+        if last == "qkv":
+            if kind.by_head:
+                rows = tensor.unflatten(0, (K, A // K + 2, h))
+                parts = rows[:, :-2].flatten(0, 2), rows[:, -2].flatten(0, 1), rows[:, -1].flatten(0, 1)
+            else:
+                parts = tensor.split([A * h, K * h, K * h])
+            for own, piece in zip(("query", "key", "value"), parts, strict=True):
+                yield f"{stem}.{own}.{end}", piece
+        elif stem.endswith("experts"):
+            for number, expert in enumerate(tensor):
+                for own, piece in zip(last.split("_"), expert.chunk(2) if "_" in last else [expert], strict=True):
+                    yield f"{stem}.{number}.{own}.weight", piece
+        elif last == "gate_up":
+            for own, piece in zip(("gate", "up"), tensor.chunk(2), strict=True):
+                yield f"{stem}.{own}.{end}", piece
+        else:
+            yield f"{ours}.{end}", tensor
+
+
+def _fused(state: Mapping[str, Tensor], config: TransformerConfig, kind: Family) -> Iterator[tuple[str, Tensor]]:
+    """Our weights, with those put together that their layout keeps in one tensor: the inverse of the taking apart."""
+    left, K = dict(state), config.kv_heads
+    for layer in range(config.layers):
+        attention, mlp = f"blocks.{layer}.attention", f"blocks.{layer}.mlp"
+        for end in ("weight", "bias"):
+            if "blocks.#.attention.qkv" in kind.names and f"{attention}.query.{end}" in left:
+                parts = [left.pop(f"{attention}.{own}.{end}") for own in ("query", "key", "value")]
+                if kind.by_head:
+                    parts = [torch.cat([part.unflatten(0, (K, -1)) for part in parts], dim=1).flatten(0, 1)]
+                yield f"{attention}.qkv.{end}", torch.cat(parts)
+            if "blocks.#.mlp.gate_up" in kind.names and f"{mlp}.gate.{end}" in left:
+                yield f"{mlp}.gate_up.{end}", torch.cat([left.pop(f"{mlp}.{own}.{end}") for own in ("gate", "up")])
+        if config.experts:
+            take = lambda own, stem=mlp: [left.pop(f"{stem}.experts.{e}.{own}.weight") for e in range(config.experts)]  # noqa: E731
+            both = [torch.cat(pair) for pair in zip(take("gate"), take("up"), strict=True)]
+            yield f"{mlp}.experts.gate_up", torch.stack(both)
+            yield f"{mlp}.experts.down", torch.stack(take("down"))
+    yield from left.items()
