@@ -1,8 +1,11 @@
 """Weights between this course's decoder and the models of Hugging Face's transformers, both ways."""
 
+import functools
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any
 
 import torch
@@ -15,116 +18,19 @@ from cs336kit.predict._common.checks import known
 
 @dataclass(frozen=True)
 class Family:
-    """How one model_type of transformers says what our decoder says."""
+    """How one architecture of transformers says what our decoder says: one table of families.toml, which explains it."""
 
-    #: our parts → theirs, without the prefix of the whole; `#` stands for the number of the layer
     names: Mapping[str, str]
-    #: fields of TransformerConfig → fields of their configuration
     sizes: Mapping[str, str]
-    #: fields of TransformerConfig that are the same in the whole family
     fixed: Mapping[str, Any]
-    #: what stands before the names of all parts but the head
-    prefix: str = "model."
-    #: their field of the norms' epsilon, and of the activation
-    eps: str = "rms_norm_eps"
-    activation: str = "hidden_act"
-    #: fused query, key and value: by kv head, each with its queries, in place of all queries, all keys, all values
-    by_head: bool = False
-    #: matrices that they store (inputs, outputs)
-    transposed: tuple[str, ...] = ()
-    #: fields that must have this value; any other field that is not understood must be absent, None, False or zero
-    must: Mapping[str, Any] = field(default_factory=dict)
+    must: Mapping[str, Any]
+    prefix: str
+    eps: str
+    activation: str
+    by_head: bool
+    transposed: list[str]
 
 
-_NORMS = {"blocks.#.norm1": "layers.#.input_layernorm", "blocks.#.norm2": "layers.#.post_attention_layernorm"}
-_ENDS = {"embedding": "embed_tokens", "final_norm": "norm", "head": "lm_head"}
-_PROJECTIONS = {
-    f"blocks.#.attention.{ours}": f"layers.#.self_attn.{theirs}_proj"
-    for ours, theirs in {"query": "q", "key": "k", "value": "v", "output": "o"}.items()
-}
-_SWIGLU = {f"blocks.#.mlp.{part}": f"layers.#.mlp.{part}_proj" for part in ("gate", "up", "down")}
-_LLAMA_NAMES = {**_ENDS, **_NORMS, **_PROJECTIONS, **_SWIGLU}
-_LLAMA_SIZES = {
-    "layers": "num_hidden_layers", "d_model": "hidden_size", "heads": "num_attention_heads", "vocab": "vocab_size",
-    "kv_heads": "num_key_value_heads", "head_dim": "head_dim", "d_ff": "intermediate_size", "window": "sliding_window",
-    "context": "max_position_embeddings", "tied_head": "tie_word_embeddings",
-}  # fmt: skip
-_MIXTRAL_NAMES = {
-    **_ENDS, **_NORMS, **_PROJECTIONS, "blocks.#.mlp.router": "layers.#.mlp.gate",
-    "blocks.#.mlp.experts.gate_up": "layers.#.mlp.experts.gate_up_proj",
-    "blocks.#.mlp.experts.down": "layers.#.mlp.experts.down_proj",
-}  # fmt: skip
-_PHI3_NAMES = {
-    **_ENDS, **_NORMS, "blocks.#.attention.qkv": "layers.#.self_attn.qkv_proj",
-    "blocks.#.attention.output": "layers.#.self_attn.o_proj",
-    "blocks.#.mlp.gate_up": "layers.#.mlp.gate_up_proj", "blocks.#.mlp.down": "layers.#.mlp.down_proj",
-}  # fmt: skip
-_STARCODER2_NAMES = {
-    **_ENDS, **_NORMS, **_PROJECTIONS, "blocks.#.mlp.up": "layers.#.mlp.c_fc", "blocks.#.mlp.down": "layers.#.mlp.c_proj",
-}  # fmt: skip
-_GPT2_NAMES = {
-    "embedding": "wte", "positions": "wpe", "blocks.#.norm1": "h.#.ln_1", "blocks.#.norm2": "h.#.ln_2",
-    "blocks.#.attention.qkv": "h.#.attn.c_attn", "blocks.#.attention.output": "h.#.attn.c_proj",
-    "blocks.#.mlp.up": "h.#.mlp.c_fc", "blocks.#.mlp.down": "h.#.mlp.c_proj", "final_norm": "ln_f", "head": "lm_head",
-}  # fmt: skip
-_GPT2_SIZES = {
-    "layers": "n_layer", "d_model": "n_embd", "heads": "n_head", "d_ff": "n_inner", "vocab": "vocab_size",
-    "context": "n_positions", "tied_head": "tie_word_embeddings",
-}  # fmt: skip
-_FALCON_NAMES = {
-    "embedding": "word_embeddings", "final_norm": "ln_f", "head": "lm_head", "blocks.#.norm1": "h.#.input_layernorm",
-    "blocks.#.norm2": "h.#.post_attention_layernorm", "blocks.#.attention.qkv": "h.#.self_attention.query_key_value",
-    "blocks.#.attention.output": "h.#.self_attention.dense", "blocks.#.mlp.up": "h.#.mlp.dense_h_to_4h",
-    "blocks.#.mlp.down": "h.#.mlp.dense_4h_to_h",
-}  # fmt: skip
-_FALCON_SIZES = {
-    **{name: theirs for name, theirs in _LLAMA_SIZES.items() if name not in ("head_dim", "window")},
-    "kv_heads": "num_kv_heads", "d_ff": "ffn_hidden_size",
-}  # fmt: skip
-_GPT2_FIXED = {"positions": "learned", "norm": "layernorm", "mlp": "gelu"}
-_ROPE_GELU = {"positions": "rope", "norm": "layernorm", "mlp": "gelu"}
-_GPT2: dict[str, Any] = {
-    "prefix": "transformer.", "eps": "layer_norm_epsilon", "activation": "activation_function",
-    "must": {"scale_attn_weights": True},
-}  # fmt: skip
-
-_LLAMA = Family(_LLAMA_NAMES, _LLAMA_SIZES, LLAMA)
-FAMILIES = {
-    "gpt2": Family(_GPT2_NAMES, _GPT2_SIZES, _GPT2_FIXED, transposed=("c_attn", "c_proj", "c_fc"), **_GPT2),
-    "gpt_bigcode": Family(_GPT2_NAMES, _GPT2_SIZES, _GPT2_FIXED, by_head=True, **_GPT2),
-    "llama": _LLAMA,
-    "mistral": _LLAMA,
-    "ministral": _LLAMA,
-    "qwen2": _LLAMA,
-    "mixtral": Family(
-        _MIXTRAL_NAMES,
-        {**_LLAMA_SIZES, "experts": "num_local_experts", "experts_per_token": "num_experts_per_tok"},
-        LLAMA,
-    ),
-    "phi3": Family(_PHI3_NAMES, _LLAMA_SIZES, LLAMA),
-    "starcoder2": Family(_STARCODER2_NAMES, _LLAMA_SIZES, _ROPE_GELU, eps="norm_epsilon"),
-    "stablelm": Family(_LLAMA_NAMES, _LLAMA_SIZES, {**LLAMA, "norm": "layernorm"}, eps="layer_norm_eps"),
-    "falcon": Family(
-        _FALCON_NAMES, _FALCON_SIZES, _ROPE_GELU, "transformer.", "layer_norm_epsilon", "activation", by_head=True
-    ),
-}
-#: What the best known of the others need, and our decoder lacks.
-LACKING = {
-    "qwen3": "norms of queries and keys",
-    "qwen3_moe": "norms of queries and keys",
-    "olmo2": "norms of queries and keys, and norms behind the branches",
-    "olmo": "norms without parameters",
-    "gemma": "norms that scale by 1 + weight, and embeddings times √d_model",
-    "gemma2": "norms behind the branches, soft caps, and norms that scale by 1 + weight",
-    "gemma3_text": "norms of queries and keys, and norms that scale by 1 + weight",
-    "granite": "multipliers of embeddings, scores, residuals and logits",
-    "cohere": "a scale of the logits, and norms beside swiglu in parallel",
-    "phi": "a bias on the head, and rotation of a part of each head",
-    "gpt_neox": "two norms in parallel, and rotation of a part of each head",
-    "qwen2_moe": "a shared expert",
-    "bloom": "ALiBi",
-    "opt": "ReLU, and positions that start at 2",
-}
 #: Fields without an effect on the logits: names, sizes of other heads, training; and biases, which the weights show.
 _HARMLESS = re.compile(
     r"_token_id$|dropout|_pdrop$|^summary_|^_|^initializer_range$|^use_cache$|^pretraining_tp$|^router_aux_loss_coef$"
@@ -190,8 +96,8 @@ def to_transformers(
         }.get(shape)
     if family is None:
         raise ValueError(
-            "only GPT-2's architecture (learned positions, LayerNorm, GELU) and Llama's (rotary positions, RMSNorm, "
-            f"SwiGLU) are known by their shape: name the family, one of {', '.join(FAMILIES)}; got {config!r}."
+            "only GPT-2's architecture (learned positions, LayerNorm, GELU) and Llama's (rotary positions, RMSNorm, SwiGLU) "
+            f"are known by their shape: name the family, one of {', '.join(sorted(_table()))}; got {config!r}."
         )
     kind = _family(family)
     theirs = {}
@@ -205,10 +111,18 @@ def to_transformers(
     return theirs
 
 
+@functools.cache
+def _table(name: str = "architecture") -> dict[str, Any]:
+    return tomllib.loads((files("cs336kit.lm") / "families.toml").read_text("utf-8"))[name]
+
+
 def _family(model_type: str) -> Family:
-    if model_type in LACKING:
-        raise ValueError(f"a {model_type} cannot be built here: it has {LACKING[model_type]}.")
-    return known("architecture (model_type)", model_type, FAMILIES)
+    if lacking := _table("lacking").get(model_type):
+        raise ValueError(f"a {model_type} cannot be built here: it has {lacking}.")
+    own = known("architecture (model_type)", model_type, _table())
+    base = _table().get(own.get("like"), {})
+    merged = {name: {**base.get(name, {}), **part} for name, part in own.items() if isinstance(part, dict)}
+    return Family(**{name: value for name, value in {**base, **own, **merged}.items() if name != "like"})
 
 
 def _choices(fields: Mapping[str, Any], kind: Family) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def test_the_family_follows_from_the_shape():
         model = lm.from_transformers(their_model)
         assert type(model) is (lm.DecoderOnly if name == "gpt2" else lm.Llama)
         assert lm.to_transformers(model.state_dict(), model.config).keys() == their_model.state_dict().keys()
-    with pytest.raises(ValueError, match="name the family, one of gpt2, gpt_bigcode, llama"):
+    with pytest.raises(ValueError, match="name the family, one of falcon, gpt2, gpt_bigcode, llama"):
         lm.to_transformers({}, lm.from_transformers(theirs(*CASES["falcon 7b"])).config)
 
 
