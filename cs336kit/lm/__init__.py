@@ -22,8 +22,6 @@ from cs336kit.lm.float8 import E5M2 as E5M2
 from cs336kit.lm.float8 import Float8Linear as Float8Linear
 from cs336kit.lm.float8 import quantize as quantize
 from cs336kit.lm.float8 import scaled_matmul as scaled_matmul
-from cs336kit.lm.generation import generate as generate
-from cs336kit.lm.generation import sample as sample
 from cs336kit.lm.initializers import fans as fans
 from cs336kit.lm.initializers import gain as gain
 from cs336kit.lm.initializers import kaiming_normal_ as kaiming_normal_
@@ -53,6 +51,8 @@ from cs336kit.lm.models import Cruncher as Cruncher
 from cs336kit.lm.models import DecoderOnly as DecoderOnly
 from cs336kit.lm.models import KVCache as KVCache
 from cs336kit.lm.models import Llama as Llama
+from cs336kit.lm.models import generate as generate
+from cs336kit.lm.models import sample as sample
 from cs336kit.lm.optimizers import SGD as SGD
 from cs336kit.lm.optimizers import AdaGrad as AdaGrad
 from cs336kit.lm.optimizers import Adam as Adam

@@ -28,13 +28,9 @@ def softmax(x: Tensor, *, dim: int) -> Tensor:
 
 
 def causal_mask(
-    queries: int,
-    keys: int,
-    *,
-    window: int | None = None,
-    dtype: torch.dtype = torch.float32,
+    queries: int, keys: int, *, window: int | None = None, dtype: torch.dtype = torch.float32,
     device: torch.device | str | None = None,
-) -> Float[Tensor, "queries keys"]:
+) -> Float[Tensor, "queries keys"]:  # fmt: skip
     """What is added to the scores: 0 where a query may look, −inf where it may not.
 
     The queries are the last of the keys: query i stands at position keys − queries + i, and sees the positions up to
@@ -50,15 +46,9 @@ def causal_mask(
 
 
 def attention(
-    query: Float[Tensor, "... Sq h"],
-    key: Float[Tensor, "... Skv h"],
-    value: Float[Tensor, "... Skv v"],
-    *,
-    mask: Tensor | None = None,
-    method: str = "eager",
-    window: int | None = None,
-    dropout: float = 0.0,
-) -> Float[Tensor, "... Sq v"]:
+    query: Float[Tensor, "... Sq h"], key: Float[Tensor, "... Skv h"], value: Float[Tensor, "... Skv v"], *,
+    mask: Tensor | None = None, method: str = "eager", window: int | None = None, dropout: float = 0.0,
+) -> Float[Tensor, "... Sq v"]:  # fmt: skip
     """Softmax(q kᵀ / √h + mask) v: (…, A, Sq, h), (…, K, Skv, h) and (…, K, Skv, v) give (…, A, Sq, v).
 
     The axis before the sequence holds the heads: each of the K key/value heads serves A/K neighbouring query heads, and
@@ -135,10 +125,9 @@ class LayerCache:
         if self.keys is not None and self.values is not None:
             keys = torch.cat([self.keys, keys], dim=-2)
             values = torch.cat([self.values, values], dim=-2)
+        dropped = 0 if self.window is None else max(0, keys.shape[-2] - self.window)
         # A copy of the last positions where some are dropped: a view would keep the storage of all.
-        dropped = self.window is not None and keys.shape[-2] > self.window
-        self.keys = keys[..., -self.window :, :].contiguous() if dropped else keys
-        self.values = values[..., -self.window :, :].contiguous() if dropped else values
+        self.keys, self.values = (t[..., dropped:, :].contiguous() if dropped else t for t in (keys, values))
         return keys, values
 
 
@@ -151,19 +140,10 @@ class MultiHeadAttention(nn.Module):
     """
 
     def __init__(
-        self,
-        d_model: int,
-        heads: int,
-        *,
-        kv_heads: int | None = None,
-        head_dim: int | None = None,
-        bias: str = "all",
-        window: int | None = None,
-        dropout: float = 0.0,
-        method: str = "eager",
-        rope_pairs: str = "halves",
+        self, d_model: int, heads: int, *, kv_heads: int | None = None, head_dim: int | None = None, bias: str = "all",
+        window: int | None = None, dropout: float = 0.0, method: str = "eager", rope_pairs: str = "halves",
         **factory: Any,
-    ):
+    ):  # fmt: skip
         super().__init__()
         positive_int("d_model", d_model)
         self.heads = positive_int("heads", heads)
@@ -185,13 +165,10 @@ class MultiHeadAttention(nn.Module):
         self.output = Linear(self.heads * self.head_dim, d_model, bias=outer, **factory)
 
     def forward(
-        self,
-        x: Float[Tensor, "... S D"],
-        *,
+        self, x: Float[Tensor, "... S D"], *,
         angles: tuple[Float[Tensor, "... S h"], Float[Tensor, "... S h"]] | None = None,
-        cache: LayerCache | None = None,
-        mask: Tensor | None = None,
-    ) -> Float[Tensor, "... S D"]:
+        cache: LayerCache | None = None, mask: Tensor | None = None,
+    ) -> Float[Tensor, "... S D"]:  # fmt: skip
         """`angles`: the cosine and sine rows of these positions, for rotary positions. `cache`: what came before.
 
         `mask`: who may look where, instead of the causal past (see `attention`).

@@ -28,16 +28,9 @@ class CheckpointError(ValueError):
 
 
 def save_checkpoint(
-    path: str | os.PathLike[str] | BinaryIO,
-    *,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer | None = None,
-    step: int = 0,
-    data: Any = None,
-    policy: Any = None,
-    extra: dict[str, Any] | None = None,
-    keep: int = 1,
-) -> Path | None:
+    path: str | os.PathLike[str] | BinaryIO, *, model: nn.Module, optimizer: torch.optim.Optimizer | None = None,
+    step: int = 0, data: Any = None, policy: Any = None, extra: dict[str, Any] | None = None, keep: int = 1,
+) -> Path | None:  # fmt: skip
     """Write everything a run needs to go on: model, optimizer, steps done, data position, loss scale, every global RNG.
 
     `data` and `policy` are anything with state_dict and load_state_dict, such as `Batches` and a precision policy;
@@ -79,14 +72,9 @@ def save_checkpoint(
 
 
 def load_checkpoint(
-    path: str | os.PathLike[str] | BinaryIO,
-    *,
-    model: nn.Module | None = None,
-    optimizer: torch.optim.Optimizer | None = None,
-    data: Any = None,
-    policy: Any = None,
-    restore_rng: bool = True,
-) -> dict[str, Any]:
+    path: str | os.PathLike[str] | BinaryIO, *, model: nn.Module | None = None,
+    optimizer: torch.optim.Optimizer | None = None, data: Any = None, policy: Any = None, restore_rng: bool = True,
+) -> dict[str, Any]:  # fmt: skip
     """Fill the objects given from a checkpoint, a path or an open file, and return {"step", "extra"}: all or nothing.
 
     Reading runs no code: only tensors and plain values are unpickled, anything else is refused. The checksums of the
@@ -95,14 +83,12 @@ def load_checkpoint(
     `restore_rng=False` leaves Python's, NumPy's and torch's global generators alone, as evaluation should. Tensors
     are read to the CPU and copied to where the objects live.
     """
-    if isinstance(path, str | os.PathLike):
-        with open(path, "rb") as file:
-            content = _read(file, str(path))
-    else:
-        path, content = "the file", _read(io.BytesIO(path.read()), "the file")
+    name = str(path) if isinstance(path, str | os.PathLike) else "the file"
+    with open(path, "rb") if isinstance(path, str | os.PathLike) else io.BytesIO(path.read()) as file:
+        content = _read(file, name)
     parts = {"data": data, "policy": policy, "optimizer": optimizer, "model": model}
     given = {name: part for name, part in parts.items() if part is not None}
-    problems = [f"it holds no {name} state" for name in given if content[name] is None]
+    problems = [f"it holds no {part} state" for part in given if content[part] is None]
     if isinstance(content["step"], bool) or not isinstance(content["step"], int) or content["step"] < 0:
         problems.append(f"its step is {content['step']!r}, no count")
     if model is not None and content["model"] is not None:
@@ -110,24 +96,24 @@ def load_checkpoint(
     if optimizer is not None and content["optimizer"] is not None:
         problems += _optimizer_differences(optimizer, content["optimizer"], content["optimizer_class"])
     if problems:
-        raise CheckpointError(f"{path} does not fit, and nothing was loaded:\n- " + "\n- ".join(problems))
+        raise CheckpointError(f"{name} does not fit, and nothing was loaded:\n- " + "\n- ".join(problems))
     # The model comes last: it was compared in full, and is too large to be kept twice. What may still refuse its state
     # is small, or, as an optimizer's tensors, replaced and not overwritten.
     before: list[tuple[Any, Any]] = []
-    random_before, name = rng_state(), "rng"
+    random_before, loading = rng_state(), "rng"
     try:
         if restore_rng:
             set_rng_state(content["rng"])
-        for name, part in given.items():
-            if name != "model":
+        for loading, part in given.items():
+            if loading != "model":
                 state = part.state_dict()
-                before.append((part, state if name == "optimizer" else copy.deepcopy(state)))
-            part.load_state_dict(content[name])
+                before.append((part, state if loading == "optimizer" else copy.deepcopy(state)))
+            part.load_state_dict(content[loading])
     except Exception as error:
         set_rng_state(random_before)
         for part, state in reversed(before):
             part.load_state_dict(state)
-        sentence = f"{path} does not fit, and nothing was loaded: its {name} state was refused: {error}"
+        sentence = f"{name} does not fit, and nothing was loaded: its {loading} state was refused: {error}"
         raise CheckpointError(sentence) from error
     return {"step": content["step"], "extra": content["extra"]}
 

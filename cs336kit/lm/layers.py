@@ -78,12 +78,9 @@ class Embedding(nn.Module):
 
 
 def layer_norm(
-    x: Float[Tensor, "... D"],
-    weight: Float[Tensor, " D"],
-    bias: Float[Tensor, " D"] | None = None,
-    *,
+    x: Float[Tensor, "... D"], weight: Float[Tensor, " D"], bias: Float[Tensor, " D"] | None = None, *,
     eps: float = 1e-5,
-) -> Float[Tensor, "... D"]:
+) -> Float[Tensor, "... D"]:  # fmt: skip
     """LayerNorm written out: subtract the mean over D, divide by the standard deviation over D, scale and shift.
 
     Never over the sequence or the batch. The variance is the biased one (divided by D, not D − 1). Equal to
@@ -150,12 +147,9 @@ def rope_tables(
 
 
 def rope(
-    x: Float[Tensor, "... S h"],
-    cosine: Float[Tensor, "... S h"],
-    sine: Float[Tensor, "... S h"],
-    *,
+    x: Float[Tensor, "... S h"], cosine: Float[Tensor, "... S h"], sine: Float[Tensor, "... S h"], *,
     pairs: str = "halves",
-) -> Float[Tensor, "... S h"]:
+) -> Float[Tensor, "... S h"]:  # fmt: skip
     """Turn every pair of dimensions by its angle; lengths stay, and q·k then depends on the distance of positions only.
 
     The tables are the rows of `rope_tables` for the positions of x, one for each: `cosine[positions]`. The result has
@@ -209,15 +203,9 @@ class GELUMLP(nn.Module):
     """
 
     def __init__(
-        self,
-        d_model: int,
-        d_ff: int,
-        *,
-        bias: bool = True,
-        dropout: float = 0.0,
-        approximate: str = "none",
+        self, d_model: int, d_ff: int, *, bias: bool = True, dropout: float = 0.0, approximate: str = "none",
         **factory: Any,
-    ):
+    ):  # fmt: skip
         super().__init__()
         self.up = Linear(d_model, d_ff, bias=bias, **factory)
         self.down = Linear(d_ff, d_model, bias=bias, **factory)

@@ -1,4 +1,4 @@
-"""The models: the deep linear one of the lecture, and the decoder of any configuration, GPT-2's, Llama's and between."""
+"""The models: the lecture's deep linear one, the decoder of any configuration (GPT-2's, Llama's), and text from it."""
 
 import math
 from typing import Any
@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from cs336kit.lm.attention import LayerCache, MultiHeadAttention
 from cs336kit.lm.layers import GELUMLP, Embedding, LayerNorm, Linear, MixtureOfExperts, RMSNorm, SwiGLU, rope_tables
 from cs336kit.predict import TransformerConfig
-from cs336kit.predict._common.checks import known, positive_int
+from cs336kit.predict._common.checks import known, positive_int, positive_number
 
 #: What makes a configuration a Llama: field of TransformerConfig → the value that it must have.
 LLAMA = {"norm": "rmsnorm", "positions": "rope", "mlp": "swiglu"}
@@ -57,17 +57,17 @@ def make_norm(config: TransformerConfig, *, eps: float, **factory: Any) -> nn.Mo
 
 def make_mlp(config: TransformerConfig, *, approximate: str, **factory: Any) -> nn.Module:
     """The MLP that the configuration names, or a mixture of such experts (dropout then falls on each expert)."""
-    options = {"bias": config.bias == "all", "dropout": config.dropout, **factory}
+    options: dict[str, Any] = {"bias": config.bias == "all", "dropout": config.dropout, **factory}
 
     def one() -> nn.Module:
         if config.mlp == "swiglu":
-            return SwiGLU(config.d_model, config.d_ff, **options)
-        return GELUMLP(config.d_model, config.d_ff, approximate=approximate, **options)
+            return SwiGLU(config.d_model, config.d_ff or 0, **options)
+        return GELUMLP(config.d_model, config.d_ff or 0, approximate=approximate, **options)
 
     if not config.experts:
         return one()
     experts = [one() for _ in range(config.experts)]
-    return MixtureOfExperts(config.d_model, experts, experts_per_token=config.experts_per_token, **factory)
+    return MixtureOfExperts(config.d_model, experts, experts_per_token=config.experts_per_token or 0, **factory)
 
 
 class Block(nn.Module):
@@ -78,29 +78,15 @@ class Block(nn.Module):
     """
 
     def __init__(
-        self,
-        config: TransformerConfig,
-        *,
-        attention: str = "eager",
-        norm_eps: float = 1e-5,
-        approximate: str = "none",
-        rope_pairs: str = "halves",
-        **factory: Any,
-    ):
+        self, config: TransformerConfig, *, attention: str = "eager", norm_eps: float = 1e-5,
+        approximate: str = "none", rope_pairs: str = "halves", **factory: Any,
+    ):  # fmt: skip
         super().__init__()
         self.norm1 = make_norm(config, eps=norm_eps, **factory)
         self.attention = MultiHeadAttention(
-            config.d_model,
-            config.heads,
-            kv_heads=config.kv_heads,
-            head_dim=config.head_dim,
-            bias=config.bias,
-            window=config.window,
-            dropout=config.dropout,
-            method=attention,
-            rope_pairs=rope_pairs,
-            **factory,
-        )
+            config.d_model, config.heads, kv_heads=config.kv_heads, head_dim=config.head_dim, bias=config.bias,
+            window=config.window, dropout=config.dropout, method=attention, rope_pairs=rope_pairs, **factory,
+        )  # fmt: skip
         self.norm2 = make_norm(config, eps=norm_eps, **factory) if config.norms_per_block == 2 else None
         self.mlp = make_mlp(config, approximate=approximate, **factory)
 
@@ -111,18 +97,14 @@ class Block(nn.Module):
         `choices` are fields of a TransformerConfig (norm, mlp, bias, kv_heads, window, …) and options of a Block
         (attention, norm_eps, device, …). For rotary positions give `angles` to its forward pass.
         """
-        fields = TransformerConfig.__dataclass_fields__.keys() & choices.keys()
-        sizes = {"layers": 1, "vocab": 1, "context": 1, "d_model": d_model, "heads": heads, "d_ff": d_ff}
-        config = TransformerConfig(**sizes, **{name: choices.pop(name) for name in fields})
+        fields = {name: choices.pop(name) for name in TransformerConfig.__dataclass_fields__.keys() & choices.keys()}
+        config = TransformerConfig(layers=1, vocab=1, context=1, d_model=d_model, heads=heads, d_ff=d_ff, **fields)
         return cls(config, **choices)
 
     def forward(
-        self,
-        x: Float[Tensor, "... S D"],
-        angles: tuple[Tensor, Tensor] | None = None,
-        cache: LayerCache | None = None,
-        mask: Tensor | None = None,
-    ) -> Float[Tensor, "... S D"]:
+        self, x: Float[Tensor, "... S D"], angles: tuple[Tensor, Tensor] | None = None,
+        cache: LayerCache | None = None, mask: Tensor | None = None,
+    ) -> Float[Tensor, "... S D"]:  # fmt: skip
         if self.norm2 is None:
             normed = self.norm1(x)
             return x + self.attention(normed, angles=angles, cache=cache, mask=mask) + self.mlp(normed)
@@ -159,18 +141,10 @@ class DecoderOnly(nn.Module):
     """
 
     def __init__(
-        self,
-        config: TransformerConfig,
-        *,
-        attention: str = "eager",
-        checkpointing: bool = False,
-        norm_eps: float = 1e-5,
-        approximate: str = "none",
-        rope_base: float = 10_000.0,
-        rope_pairs: str = "halves",
-        initial: str = "fan_in",
-        **factory: Any,
-    ):
+        self, config: TransformerConfig, *, attention: str = "eager", checkpointing: bool = False,
+        norm_eps: float = 1e-5, approximate: str = "none", rope_base: float = 10_000.0, rope_pairs: str = "halves",
+        initial: str = "fan_in", **factory: Any,
+    ):  # fmt: skip
         super().__init__()
         if not isinstance(config, TransformerConfig):
             raise ValueError(
@@ -185,11 +159,11 @@ class DecoderOnly(nn.Module):
         self.sine: Tensor
         if config.positions == "rope":
             # Buffers, so that they move with the model; not stored in a checkpoint, since they follow from the config.
-            cosine, sine = rope_tables(config.context, config.head_dim, base=rope_base, **factory)
+            cosine, sine = rope_tables(config.context, config.head_dim or 0, base=rope_base, **factory)
             self.register_buffer("cosine", cosine, persistent=False)
             self.register_buffer("sine", sine, persistent=False)
-        block = {"attention": attention, "norm_eps": norm_eps, "approximate": approximate, "rope_pairs": rope_pairs}
-        self.blocks = nn.ModuleList(Block(config, **block, **factory) for _ in range(config.layers))
+        block: dict[str, Any] = {"attention": attention, "norm_eps": norm_eps, "approximate": approximate, **factory}
+        self.blocks = nn.ModuleList(Block(config, rope_pairs=rope_pairs, **block) for _ in range(config.layers))
         self.final_norm = make_norm(config, eps=norm_eps, **factory)
         self.head = Linear(config.d_model, config.vocab, bias=False, **factory)
         if config.tied_head:
@@ -249,3 +223,54 @@ class Llama(DecoderOnly):
                     "change it, or build a DecoderOnly."
                 )
         super().__init__(config, attention=attention, **options)
+
+
+def sample(
+    logits: Float[Tensor, "B V"], *, temperature: float = 0.0, top_k: int | None = None,
+    generator: torch.Generator | None = None,
+) -> Int[Tensor, "B 1"]:  # fmt: skip
+    """One token per row: the likeliest at temperature 0, else drawn from softmax(logits / temperature).
+
+    `top_k` draws from the k likeliest only. Left out: nucleus sampling, beams, repetition penalties.
+    """
+    if temperature == 0:
+        return logits.argmax(dim=-1, keepdim=True)
+    logits = logits.float() / positive_number("temperature", temperature)
+    if top_k is not None:
+        kept = logits.topk(min(positive_int("top_k", top_k), logits.shape[-1]), dim=-1)
+        choice = torch.multinomial(kept.values.softmax(dim=-1), 1, generator=generator)
+        return kept.indices.gather(-1, choice)
+    return torch.multinomial(logits.softmax(dim=-1), 1, generator=generator)
+
+
+@torch.no_grad()
+def generate(
+    model: DecoderOnly, tokens: Int[Tensor, "B S"], *, new_tokens: int, cache: bool = True, temperature: float = 0.0,
+    top_k: int | None = None, generator: torch.Generator | None = None,
+) -> Int[Tensor, "B S+{new_tokens}"]:  # fmt: skip
+    """The tokens with `new_tokens` more. With a KV cache each step reads one token, without one the whole text again.
+
+    Both give the same tokens, up to rounding between two logits that tie. The model is put into eval mode meanwhile.
+    A text that would outgrow the model's context raises ValueError before the first step.
+    """
+    positive_int("new_tokens", new_tokens)
+    if tokens.shape[1] == 0:
+        raise ValueError("there is no token to continue: give at least one, such as the one that begins a text.")
+    longest, config = tokens.shape[1] + new_tokens - 1, model.config
+    if longest > config.context:
+        raise ValueError(
+            f"{tokens.shape[1]} tokens and {new_tokens} new ones need {longest} positions, the model's context has "
+            f"{config.context}: ask for fewer."
+        )
+    was_training = model.training
+    model.eval()
+    memory = KVCache(config) if cache else None
+    new = tokens
+    try:
+        for _ in range(new_tokens):
+            logits = model(new, cache=memory) if cache else model(tokens)
+            new = sample(logits[:, -1], temperature=temperature, top_k=top_k, generator=generator)
+            tokens = torch.cat([tokens, new], dim=1)
+    finally:
+        model.train(was_training)
+    return tokens

@@ -1,6 +1,8 @@
 """Precision policies: what a training step does differently in fp32, tf32, bf16, fp16 and fp8."""
 
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -52,7 +54,7 @@ class LossScaler:
         """Step if the gradients are finite, adapt the factor, and return whether the step was made."""
         if self.finite is None:
             self.unscale(optimizer)
-        stepped, self.finite = self.finite, None
+        stepped, self.finite = bool(self.finite), None
         if stepped:
             optimizer.step()
             self.clean_steps += 1
@@ -62,15 +64,15 @@ class LossScaler:
             self.factor, self.clean_steps = self.factor * self.backoff, 0
         return stepped
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[str, Any]:
         return {"scale": self.factor, "clean_steps": self.clean_steps}
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         self.factor, self.clean_steps = state["scale"], state["clean_steps"]
 
 
 class Policy:
-    """fp32 for everything, and the five places where another precision may differ.
+    """fp32 for everything, and the places where another precision may differ.
 
     `prepare` changes the model before the optimizer is made; `forward` is the context of model and loss; `backward`,
     `unscale` and `step` do what their names say, in this order, with clipping between the last two.
@@ -78,6 +80,8 @@ class Policy:
 
     name = "fp32"
     matmul = "ieee"
+    dtype: torch.dtype | None = None  #: of autocast
+    scaler: LossScaler | None = None
 
     def __init__(self, device: torch.device | str = "cpu"):
         self.device = torch.device(device)
@@ -85,26 +89,32 @@ class Policy:
     def prepare(self, model: nn.Module) -> nn.Module:
         return model
 
-    def forward(self):
-        return _fp32_matmul(self.matmul)
+    def forward(self) -> AbstractContextManager[Any]:
+        return _fp32_matmul(self.matmul) if self.dtype is None else torch.autocast(self.device.type, dtype=self.dtype)
 
     def backward(self, loss: Tensor) -> None:
         with _fp32_matmul(self.matmul):
-            loss.backward()
+            (loss if self.scaler is None else self.scaler.scale(loss)).backward()
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
         """Bring the gradients to their true size; nothing to do unless the loss was scaled."""
+        if self.scaler is not None:
+            self.scaler.unscale(optimizer)
 
     def step(self, optimizer: torch.optim.Optimizer) -> bool:
         """Update the parameters; False says that the step was skipped because a gradient overflowed."""
+        if self.scaler is not None:
+            return self.scaler.step(optimizer)
         optimizer.step()
         return True
 
-    def state_dict(self) -> dict:
-        return {}
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self.scaler is None else self.scaler.state_dict()
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take up a saved state; most policies have none."""
+        if self.scaler is not None:
+            self.scaler.load_state_dict(state)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(device={str(self.device)!r})"
@@ -136,33 +146,15 @@ class Autocast(Policy):
 
     name, dtype = "autocast", torch.bfloat16
 
-    def forward(self):
-        return torch.autocast(self.device.type, dtype=self.dtype)
 
-
-class FP16(Autocast):
+class FP16(Policy):
     """Autocast to fp16 over fp32 masters. Its smallest number is 6e-8, so the loss is scaled up before backward."""
 
     name, dtype = "fp16", torch.float16
 
     def __init__(self, device: torch.device | str = "cpu", *, scaler: LossScaler | None = None):
         super().__init__(device)
-        self.scaler = LossScaler() if scaler is None else scaler
-
-    def backward(self, loss: Tensor) -> None:
-        self.scaler.scale(loss).backward()
-
-    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        self.scaler.unscale(optimizer)
-
-    def step(self, optimizer: torch.optim.Optimizer) -> bool:
-        return self.scaler.step(optimizer)
-
-    def state_dict(self) -> dict:
-        return self.scaler.state_dict()
-
-    def load_state_dict(self, state: dict) -> None:
-        self.scaler.load_state_dict(state)
+        self.scaler: LossScaler = LossScaler() if scaler is None else scaler
 
 
 class FP8(Autocast):
@@ -187,23 +179,20 @@ class FP8(Autocast):
         return use_float8(model) if self.engine == "torch" else use_transformer_engine(model)
 
     @contextmanager
-    def forward(self):
-        with super().forward(), self._engine_context():
+    def forward(self) -> Iterator[None]:
+        inner: AbstractContextManager[Any] = nullcontext()
+        if self.engine == "transformer_engine":
+            engine = transformer_engine()
+            make = engine.autocast if hasattr(engine, "autocast") else engine.fp8_autocast  # its name before 2.8
+            inner = make(enabled=True)
+        with super().forward(), inner:
             yield
 
-    def _engine_context(self):
-        if self.engine == "torch":
-            return nullcontext()
-        engine = transformer_engine()
-        if hasattr(engine, "autocast"):
-            return engine.autocast(enabled=True)
-        return engine.fp8_autocast(enabled=True)  # its name before version 2.8
+
+POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in (Policy, TF32, BF16, Autocast, FP16, FP8)}
 
 
-POLICIES = {policy.name: policy for policy in (Policy, TF32, BF16, Autocast, FP16, FP8)}
-
-
-def precision(name: str, *, device: torch.device | str = "cpu", **options) -> Policy:
+def precision(name: str, *, device: torch.device | str = "cpu", **options: Any) -> Policy:
     """Return the policy of a name: fp32, tf32, bf16, autocast, fp16 or fp8; another name raises ValueError.
 
     `options` go to the policy: `scaler=` for fp16, `engine=` for fp8.
@@ -212,7 +201,7 @@ def precision(name: str, *, device: torch.device | str = "cpu", **options) -> Po
 
 
 @contextmanager
-def _fp32_matmul(rounding: str):
+def _fp32_matmul(rounding: str) -> Iterator[None]:
     """Let a GPU's fp32 matmuls use TF32 ("tf32") or not ("ieee"), and put back what was set before."""
     before = torch.backends.cuda.matmul.fp32_precision
     torch.backends.cuda.matmul.fp32_precision = rounding

@@ -2,11 +2,11 @@
 
 import random
 import sys
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
 import torch
-from tqdm import tqdm
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from cs336kit.predict._common.checks import non_negative_int
 
@@ -31,19 +31,19 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)  # seeds the generators of all CUDA devices too
 
 
-def rng_state() -> dict:
+def rng_state() -> dict[str, Any]:
     """Return the states of Python's, NumPy's and torch's global generators, those of all GPUs included."""
     version, internal, gauss = random.getstate()
     kind, keys, position, has_gauss, cached = np.random.get_state()
     return {
         "python": [version, torch.tensor(internal), gauss],
-        "numpy": [kind, torch.tensor(keys.tolist()), position, has_gauss, cached],
+        "numpy": [kind, torch.tensor(np.asarray(keys).tolist()), position, has_gauss, cached],
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
     }
 
 
-def set_rng_state(state: dict) -> None:
+def set_rng_state(state: dict[str, Any]) -> None:
     """Put back what `rng_state` returned. States of GPUs that this machine lacks are left out."""
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal.tolist()), gauss))
@@ -64,13 +64,9 @@ class ProgressBar:
 
     def __init__(self, total: int, *, unit: str, label: str = "", file: TextIO | None = None):
         self.total, self.unit, self.label = total, unit, label
-        self.file = sys.stderr if file is None else file
-        self.done = 0
-        self.bar = None
+        self.file, self.done, self.bar = sys.stderr if file is None else file, 0, None
         if self.file.isatty():
-            self.bar = tqdm(
-                total=total, unit=f" {unit}", desc=label, file=self.file, mininterval=0.5, dynamic_ncols=True
-            )
+            self.bar = tqdm(total=total, unit=f" {unit}", desc=label, file=self.file, dynamic_ncols=True)
 
     def update(self, n: int = 1, **facts: float) -> None:
         """Add `n` units done; `facts` (name=number) stand behind the count."""
@@ -79,9 +75,7 @@ class ProgressBar:
         if self.bar is not None:
             self.bar.set_postfix_str(shown, refresh=False)
             self.bar.update(n)
-        elif not self.total:
-            return
-        elif self.done * 10 // self.total > before * 10 // self.total:
+        elif self.total and self.done * 10 // self.total > before * 10 // self.total:
             label = f"{self.label} " if self.label else ""
             line = f"{label}{self.done:,}/{self.total:,} {self.unit} ({self.done * 100 // self.total} %)"
             print(line + (f" · {shown}" if shown else ""), file=self.file, flush=True)

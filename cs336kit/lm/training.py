@@ -1,7 +1,7 @@
 """The training loop and its parts: loss, learning-rate schedule, gradient clipping; for any model and any batches."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -62,8 +62,8 @@ def clip_gradients(parameters: Tensor | Iterable[nn.Parameter], *, max_norm: flo
     Equal to torch.nn.utils.clip_grad_norm_. Source: Pascanu et al. 2013, section 3.2.
     """
     positive_number("max_norm", max_norm)
-    parameters = [parameters] if isinstance(parameters, Tensor) else parameters
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    several = [parameters] if isinstance(parameters, Tensor) else parameters
+    gradients = [parameter.grad for parameter in several if parameter.grad is not None]
     if not gradients:
         return torch.tensor(0.0)
     device = gradients[0].device
@@ -88,22 +88,12 @@ class History:
 
 
 def train(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    batches: Iterable[tuple[Tensor, Tensor]],
-    *,
-    steps: int,
-    loss: Loss = cross_entropy,
-    schedule: Callable[[int], float] | None = None,
-    clip: Callable[[Iterable[nn.Parameter]], Tensor | float] | None = None,
-    accumulate: int = 1,
-    policy: Policy | None = None,
-    evaluate: Callable[[], float] | None = None,
-    evaluate_every: int | None = None,
-    after_step: Callable[[int], None] | None = None,
-    first_step: int = 0,
-    progress: bool = False,
-) -> History:
+    model: nn.Module, optimizer: torch.optim.Optimizer, batches: Iterable[tuple[Tensor, Tensor]], *, steps: int,
+    loss: Loss = cross_entropy, schedule: Callable[[int], float] | None = None,
+    clip: Callable[[Iterable[nn.Parameter]], Tensor | float] | None = None, accumulate: int = 1,
+    policy: Policy | None = None, evaluate: Callable[[], float] | None = None, evaluate_every: int | None = None,
+    after_step: Callable[[int], None] | None = None, first_step: int = 0, progress: bool = False,
+) -> History:  # fmt: skip
     """Take `steps` optimizer steps and return their history.
 
     A step draws `accumulate` batches (x, y) and follows the gradient of the mean of their losses, `loss(model(x), y)`;
@@ -130,7 +120,12 @@ def train(
             optimizer.zero_grad(set_to_none=True)
             value = _accumulate_gradients(model, batches, loss=loss, count=accumulate, policy=policy, step=step)
             rate = float(optimizer.param_groups[0]["lr"])
-            _refuse_nan(value, step=step, rate=rate, history=history)
+            if not math.isfinite(value):
+                before = f"the loss before was {history.losses[-1]:.4g}" if history.losses else "it is the first step"
+                raise FloatingPointError(
+                    f"the loss is {value} in step {step} (learning rate {rate:.3g}; {before}). The step was not made. "
+                    "Lower the learning rate, clip the gradients, or look for a bad batch."
+                )
             policy.unscale(optimizer)
             if clip is not None:
                 history.gradient_norms.append(float(clip(parameters)))
@@ -140,7 +135,10 @@ def train(
             history.learning_rates.append(rate)
             done = step + 1
             if evaluate is not None and (done % evaluate_every == 0 or done == last_step):
-                history.evaluations.append((done, _evaluated(model, evaluate)))
+                model.eval()
+                with torch.no_grad():
+                    history.evaluations.append((done, float(evaluate())))
+                model.train()
             if after_step is not None:
                 after_step(done)
             if progress:
@@ -148,9 +146,11 @@ def train(
     return history
 
 
-def _accumulate_gradients(model, batches, *, loss: Loss, count: int, policy: Policy, step: int) -> float:
+def _accumulate_gradients(
+    model: nn.Module, batches: Iterator[tuple[Tensor, Tensor]], *, loss: Loss, count: int, policy: Policy, step: int
+) -> float:
     """Add up the gradients of `count` batches, each divided by `count`, and return the mean loss."""
-    total = 0.0
+    total: Tensor | float = 0.0
     for _ in range(count):
         try:
             x, y = next(batches)
@@ -163,31 +163,10 @@ def _accumulate_gradients(model, batches, *, loss: Loss, count: int, policy: Pol
     return float(total)
 
 
-def _refuse_nan(value: float, *, step: int, rate: float, history: History) -> None:
-    if not math.isfinite(value):
-        before = f"the loss before was {history.losses[-1]:.4g}" if history.losses else "it is the first step"
-        raise FloatingPointError(
-            f"the loss is {value} in step {step} (learning rate {rate:.3g}; {before}). The step was not made. "
-            "Lower the learning rate, clip the gradients, or look for a bad batch."
-        )
-
-
-def _evaluated(model: nn.Module, evaluate: Callable[[], float]) -> float:
-    model.eval()
-    with torch.no_grad():
-        value = float(evaluate())
-    model.train()
-    return value
-
-
 def mean_loss(
-    model: nn.Module,
-    batches: Iterable[tuple[Tensor, Tensor]],
-    *,
-    count: int,
-    loss: Loss = cross_entropy,
+    model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], *, count: int, loss: Loss = cross_entropy,
     policy: Policy | None = None,
-) -> float:
+) -> float:  # fmt: skip
     """Mean loss of the model over `count` batches, without gradients and in eval mode, which is put back afterwards."""
     positive_int("count", count)
     policy = Policy() if policy is None else policy
