@@ -31,12 +31,14 @@ class Family:
     transposed: list[str]
 
 
-#: Fields without an effect on the logits: names, sizes of other heads, training; and biases, which the weights show.
-_HARMLESS = re.compile(
+#: Fields that are read elsewhere (biases from the weights), or have no effect on the logits: names, other heads, training.
+_READ = re.compile(
     r"_token_id$|dropout|_pdrop$|^summary_|^_|^initializer_range$|^use_cache$|^pretraining_tp$|^router_aux_loss_coef$"
     r"|^max_window_layers$|_softmax_in_fp32$|^reorder_and_upcast_attn$|^original_max_position_embeddings$|bias$"
     r"|^(architectures|chunk_size_feed_forward|dtype|torch_dtype|id2label|label2id|model_type|return_dict|auto_map"
-    r"|transformers_version|problem_type|attn_implementation|use_sliding_window|output_\w+)$"
+    r"|transformers_version|problem_type|attn_implementation|use_sliding_window|output_\w+|rope_parameters|rope_theta"
+    r"|rope_scaling|partial_rotary_factor|layer_types|multi_query|num_key_value_heads|new_decoder_architecture|parallel_attn"
+    r"|num_ln_in_parallel_attn)$"
 )
 _ACTIVATIONS = {
     "gelu": {"gelu": "none", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh"},
@@ -62,18 +64,22 @@ def from_transformers(
             f"the configuration of transformers is missing (got {type(config).__name__}): give the model, or its state "
             "dict with model.config, since weights alone do not say what is computed with them."
         )
-    kind = _family(fields["model_type"])
-    choices = _choices(fields, kind)
-    ours = dict(_renamed(state, kind, choices))
-    ours.setdefault(
-        "head.weight", ours.get("embedding.weight", torch.empty(0))
-    )  # checkpoints of tied models leave it out
+    try:
+        kind = _family(fields["model_type"])
+        choices, built = _choices(fields, kind)
+    except KeyError as error:
+        raise ValueError(f"the configuration of {fields['model_type']} lacks {error}: give model.config.") from None
+    ours = dict(_taken_apart(state, kind, choices))
+    if choices["tied_head"]:
+        table = ours.get("embedding.weight", torch.empty(0))
+        if not torch.equal(ours.setdefault("head.weight", table), table):  # checkpoints may leave it out
+            raise ValueError(
+                "head and embedding differ in the weights, and tie_word_embeddings=True says they are one."
+            )
     ours_config = TransformerConfig(**choices, **_biases(ours))
-    built = {"norm_eps": fields[kind.eps], "approximate": _approximate(fields, kind), **_rope(fields, ours_config)}
-    weight = ours["head.weight"]
-    options = {"device": weight.device, "dtype": weight.dtype, **options}
+    made_like = {"device": ours["final_norm.weight"].device, "dtype": ours["final_norm.weight"].dtype}
     make = Llama if all(getattr(ours_config, name) == value for name, value in LLAMA.items()) else DecoderOnly
-    result = make(ours_config, attention=attention, **built, **options)
+    result = make(ours_config, attention=attention, **{**made_like, **built, **options})
     if missing := result.state_dict().keys() - ours.keys():
         raise ValueError(f"the weights of {', '.join(sorted(missing))} are missing in the state dict.")
     result.load_state_dict(ours)
@@ -101,7 +107,7 @@ def to_transformers(
         )
     kind = _family(family)
     theirs = {}
-    for name, tensor in _fused(state, config, kind):
+    for name, tensor in _put_together(state, config, kind):
         part, _, end = name.rpartition(".") if name.endswith((".weight", ".bias")) else (name, "", "")
         layer = re.search(r"blocks\.(\d+)", part)
         generic = re.sub(r"blocks\.\d+", "blocks.#", part)
@@ -125,65 +131,57 @@ def _family(model_type: str) -> Family:
     return Family(**{name: value for name, value in {**base, **own, **merged}.items() if name != "like"})
 
 
-def _choices(fields: Mapping[str, Any], kind: Family) -> dict[str, Any]:
-    """The fields of our configuration; a field of theirs that would change the logits, and is not read, is refused."""
-    model_type, used = fields["model_type"], {*kind.sizes.values(), kind.eps, kind.activation}
-    choices = {**kind.fixed, **{ours: fields.get(theirs) for ours, theirs in kind.sizes.items()}, "source": model_type}
-    used |= {"rope_parameters", "rope_theta", "rope_scaling", "partial_rotary_factor", "layer_types"}
+def _choices(fields: Mapping[str, Any], kind: Family) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Fields of our configuration, options of our decoder; what would change the logits and is not read is refused."""
+
+    def refused(name: str, built: str, value: Any = None) -> ValueError:
+        given = f"{fields['model_type']} with {name}={fields.get(name, value)!r}"
+        return ValueError(f"a {given} cannot be built here: our decoder has {built}.")
+
+    optional = ("head_dim", "kv_heads", "d_ff")
+    choices: dict[str, Any] = {
+        ours: fields.get(name) if ours in optional else fields[name] for ours, name in kind.sizes.items()
+    }
+    choices |= {**kind.fixed, "source": fields["model_type"]}
     if kind.by_head:  # Falcon and StarCoder say by flags how many kv heads there are, and Falcon how many norms
-        used |= {"multi_query", "new_decoder_architecture", "parallel_attn", "num_ln_in_parallel_attn"}
-        used |= {"num_key_value_heads"}
-        if not fields.get("new_decoder_architecture"):
+        grouped = fields.get("new_decoder_architecture", False)
+        if not grouped:
             choices["kv_heads"] = 1 if fields["multi_query"] else choices["heads"]
         if fields.get("parallel_attn"):
             choices["norms_per_block"] = 1
-            if fields.get("num_ln_in_parallel_attn") == 2 or (
-                fields["new_decoder_architecture"] and fields.get("num_ln_in_parallel_attn") is None
-            ):
-                raise _refused(fields, "num_ln_in_parallel_attn", "one norm for both branches")
+            if (fields["num_ln_in_parallel_attn"] or (2 if grouped else 1)) == 2:
+                raise refused("num_ln_in_parallel_attn", "one norm for both branches")
     for name, value in fields.items():
-        if name in kind.must:
-            if value != kind.must[name]:
-                raise _refused(fields, name, f"{name}={kind.must[name]!r}")
-        elif value and name not in used and not _HARMLESS.search(name):
-            raise _refused(fields, name, "nothing of that kind")
+        if name in kind.must and value != kind.must[name]:
+            raise refused(name, f"{name}={kind.must[name]!r}")
+        if (
+            value
+            and name not in {*kind.sizes.values(), *kind.must, kind.eps, kind.activation}
+            and not _READ.search(name)
+        ):
+            raise refused(name, "nothing of that kind")
     layers = set(fields.get("layer_types") or ())
     if layers == {"full_attention"} or fields.get("use_sliding_window") is False:
         choices["window"] = None
-    elif not layers <= {"sliding_attention"}:
-        raise _refused(fields, "layer_types", "the same attention in every layer")
-    for name in ("layers", "d_model", "heads", "vocab", "context", "tied_head"):
-        if choices[name] is None:
-            raise ValueError(f"the configuration of {model_type} lacks {kind.sizes[name]}: give model.config.")
-    return choices
-
-
-def _refused(fields: Mapping[str, Any], name: str, built: str) -> ValueError:
-    given = f"{fields['model_type']} with {name}={fields.get(name)!r}"
-    return ValueError(f"a {given} cannot be built here: our decoder has {built}.")
-
-
-def _approximate(fields: Mapping[str, Any], kind: Family) -> str:
-    activations = _ACTIVATIONS[kind.fixed["mlp"]]
+    elif not layers <= {"sliding_attention"} or (fields.get("use_sliding_window") and not layers):
+        raise refused("layer_types", "the same attention in every layer")
+    activations = _ACTIVATIONS[choices["mlp"]]
     if fields[kind.activation] not in activations:
-        raise _refused(fields, kind.activation, f"{', '.join(activations)} there")
-    return activations[fields[kind.activation]]
-
-
-def _rope(fields: Mapping[str, Any], config: TransformerConfig) -> dict[str, float]:
-    """The base of rotary positions; what stretches or shortens them is refused."""
-    if config.positions != "rope":
-        return {}
-    given = {**(fields.get("rope_scaling") or {}), **(fields.get("rope_parameters") or {})}
-    base = given.pop("rope_theta", fields.get("rope_theta"))
-    if base is None:
-        raise ValueError(f"the configuration of {fields['model_type']} lacks rope_theta: give model.config.")
-    plain = {"rope_type": "default", "type": "default", "partial_rotary_factor": 1.0}
-    given = {"partial_rotary_factor": fields.get("partial_rotary_factor") or 1.0, **given}
-    for name, value in given.items():
-        if value is not None and value != plain.get(name):
-            raise _refused({**fields, name: value}, name, "plain rotary positions over the whole head")
-    return {"rope_base": base}
+        raise refused(kind.activation, f"{', '.join(activations)} there")
+    options = {"norm_eps": fields[kind.eps], "approximate": activations[fields[kind.activation]]}
+    if choices["positions"] == "rope":
+        given = {**fields, **(fields.get("rope_scaling") or {}), **(fields.get("rope_parameters") or {})}
+        options["rope_base"] = given["rope_theta"]
+        plain = {
+            "rope_type": "default",
+            "type": "default",
+            "partial_rotary_factor": 1.0,
+            "rope_theta": given["rope_theta"],
+        }
+        for name, value in given.items():
+            if value is not None and value != plain.get(name, fields.get(name)):
+                raise refused(name, "plain rotary positions over the whole head", value)
+    return choices, options
 
 
 def _biases(ours: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -193,7 +191,7 @@ def _biases(ours: Mapping[str, Tensor]) -> dict[str, Any]:
     linear = {name.rpartition(".")[2] for name in biased - norms}
     inner = {"query", "key", "value"}
     everything = inner | {"output", "up", "down"} | ({"gate"} if any(".gate." in name for name in ours) else set())
-    patterns = {"none": set(), "qkv": inner, "all": everything}
+    patterns: dict[str, set[str]] = {"none": set(), "qkv": inner, "all": everything}
     found = next((name for name, parts in patterns.items() if parts == linear), None)
     if found is None:
         raise ValueError(f"biases on {', '.join(sorted(linear))} alone: our decoder has them on all, qkv or none.")
@@ -204,58 +202,60 @@ def _is_transposed(name: str, kind: Family) -> bool:
     return name.endswith(".weight") and name.split(".")[-2] in kind.transposed
 
 
-def _renamed(state: Mapping[str, Tensor], kind: Family, choices: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+def _taken_apart(state: Mapping[str, Tensor], kind: Family, choices: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
     """Their weights under our names, fused matrices taken apart; a weight that has no name here is refused."""
-    by_name = {theirs: ours for ours, theirs in kind.names.items()}
     A = choices["heads"]
     K, h = choices.get("kv_heads") or A, choices.get("head_dim") or choices["d_model"] // A
+
+    def parts(last: str, tensor: Tensor) -> dict[str, Tensor]:
+        if last == "gate_up":
+            return dict(zip(("gate", "up"), tensor.chunk(2), strict=True))
+        if last != "qkv":
+            return {last: tensor}
+        rows = tensor.unflatten(0, (K, A // K + 2, h)) if kind.by_head else tensor.unflatten(0, (A + 2 * K, h))
+        each = (rows[:, :-2], rows[:, -2], rows[:, -1]) if kind.by_head else rows.split([A, K, K])
+        shape = tensor.shape[1:]
+        return {own: part.reshape(-1, *shape) for own, part in zip(("query", "key", "value"), each, strict=True)}
+
+    by_name = {theirs: ours for ours, theirs in kind.names.items()}
     for name, tensor in state.items():
         if re.search(r"rotary_emb\.inv_freq$|\.attn\.(masked_)?bias$", name):
             continue  # tables that follow from the configuration
         short = name.removeprefix(kind.prefix)
-        part, _, end = short.rpartition(".") if short.endswith((".weight", ".bias")) else (short, "", "")
-        layer = re.search(r"\.(\d+)\.", part)
-        ours = by_name.get(re.sub(r"\.\d+\.", ".#.", part, count=1))
+        place = re.sub(r"\.(weight|bias)$", "", short)
+        layer = re.search(r"\.(\d+)\.", place)
+        ours = by_name.get(re.sub(r"\.\d+\.", ".#.", place, count=1))
         if ours is None:
             raise ValueError(f"the weight {name} has no place in our decoder, so this model computes something else.")
-        ours = ours.replace("#", layer[1] if layer else "")
         tensor = tensor.T if _is_transposed(name, kind) else tensor
-        stem, _, last = ours.rpartition(".")
-        if last == "qkv":
-            if kind.by_head:
-                rows = tensor.unflatten(0, (K, A // K + 2, h))
-                parts = rows[:, :-2].flatten(0, 2), rows[:, -2].flatten(0, 1), rows[:, -1].flatten(0, 1)
-            else:
-                parts = tensor.split([A * h, K * h, K * h])
-            for own, piece in zip(("query", "key", "value"), parts, strict=True):
-                yield f"{stem}.{own}.{end}", piece
-        elif stem.endswith("experts"):
-            for number, expert in enumerate(tensor):
-                for own, piece in zip(last.split("_"), expert.chunk(2) if "_" in last else [expert], strict=True):
-                    yield f"{stem}.{number}.{own}.weight", piece
-        elif last == "gate_up":
-            for own, piece in zip(("gate", "up"), tensor.chunk(2), strict=True):
-                yield f"{stem}.{own}.{end}", piece
-        else:
-            yield f"{ours}.{end}", tensor
+        stem, dot, last = ours.replace("#", layer[1] if layer else "").rpartition(".")
+        several = (
+            {f"{stem}.{e}": expert for e, expert in enumerate(tensor)} if stem.endswith("experts") else {stem: tensor}
+        )
+        for prefix, piece in several.items():
+            for own, part in parts(last, piece).items():
+                yield f"{prefix}{dot}{own}{short[len(place) :] or '.weight'}", part
 
 
-def _fused(state: Mapping[str, Tensor], config: TransformerConfig, kind: Family) -> Iterator[tuple[str, Tensor]]:
+def _put_together(state: Mapping[str, Tensor], config: TransformerConfig, kind: Family) -> Iterator[tuple[str, Tensor]]:
     """Our weights, with those put together that their layout keeps in one tensor: the inverse of the taking apart."""
-    left, K = dict(state), config.kv_heads
+    left, K = dict(state), config.kv_heads or config.heads
+
+    def take(stem: str, *names: str) -> list[Tensor]:
+        return [left.pop(f"{stem}.{name}") for name in names]
+
     for layer in range(config.layers):
         attention, mlp = f"blocks.{layer}.attention", f"blocks.{layer}.mlp"
         for end in ("weight", "bias"):
             if "blocks.#.attention.qkv" in kind.names and f"{attention}.query.{end}" in left:
-                parts = [left.pop(f"{attention}.{own}.{end}") for own in ("query", "key", "value")]
+                parts = take(attention, f"query.{end}", f"key.{end}", f"value.{end}")
                 if kind.by_head:
                     parts = [torch.cat([part.unflatten(0, (K, -1)) for part in parts], dim=1).flatten(0, 1)]
                 yield f"{attention}.qkv.{end}", torch.cat(parts)
             if "blocks.#.mlp.gate_up" in kind.names and f"{mlp}.gate.{end}" in left:
-                yield f"{mlp}.gate_up.{end}", torch.cat([left.pop(f"{mlp}.{own}.{end}") for own in ("gate", "up")])
+                yield f"{mlp}.gate_up.{end}", torch.cat(take(mlp, f"gate.{end}", f"up.{end}"))
         if config.experts:
-            take = lambda own, stem=mlp: [left.pop(f"{stem}.experts.{e}.{own}.weight") for e in range(config.experts)]  # noqa: E731
-            both = [torch.cat(pair) for pair in zip(take("gate"), take("up"), strict=True)]
-            yield f"{mlp}.experts.gate_up", torch.stack(both)
-            yield f"{mlp}.experts.down", torch.stack(take("down"))
+            stems = [f"{mlp}.experts.{e}" for e in range(config.experts)]
+            yield f"{mlp}.experts.gate_up", torch.stack([torch.cat(take(s, "gate.weight", "up.weight")) for s in stems])
+            yield f"{mlp}.experts.down", torch.stack([take(s, "down.weight")[0] for s in stems])
     yield from left.items()

@@ -27,6 +27,9 @@ class Optimizer(torch.optim.Optimizer):
     # Options of torch's optimizer of the same name that this class leaves out, with the only value it can honour. They
     # stand in the groups, where a state_dict needs them, and not in the defaults, where schedulers look for a momentum.
     left_out: dict[str, Any] = {}  # noqa: RUF012
+    #: The hyper-parameters that are numbers of at least 0, and those that must be below 1 too.
+    numbers: tuple[str, ...] = ("lr", "weight_decay")
+    shares: tuple[str, ...] = ()
 
     def __init__(self, params: ParamsT, **options: Any):
         super().__init__(params, options)
@@ -37,8 +40,10 @@ class Optimizer(torch.optim.Optimizer):
 
     def check(self, group: Group) -> None:
         """Refuse hyper-parameters that have no meaning, and turn NumPy's numbers into Python's; families extend this."""
-        for name in ("lr", "weight_decay"):
+        for name in self.numbers:
             group[name] = at_least_zero(name, group[name])
+        for name in self.shares:
+            group[name] = decay_rate(name, group[name])
         for name in ("maximize", "nesterov", "centered"):
             if not isinstance(group.get(name, False), bool):
                 raise ValueError(f"{name} is {_short(group[name])}; it must be True or False.")
@@ -141,6 +146,8 @@ class Momentum(Optimizer):
     Source: Polyak 1964; Sutskever et al. 2013, "On the importance of initialization and momentum", section 2.
     """
 
+    numbers = ("lr", "weight_decay", "momentum", "dampening")
+
     def __init__(
         self, params: ParamsT, lr: float = 1e-3, momentum: float = 0.9, dampening: float = 0,
         weight_decay: float = 0, nesterov: bool = False, *, maximize: bool = False,
@@ -152,8 +159,6 @@ class Momentum(Optimizer):
 
     def check(self, group: Group) -> None:
         super().check(group)
-        for name in ("momentum", "dampening"):
-            group[name] = at_least_zero(name, group[name])
         if group["momentum"] == 0:
             raise ValueError("momentum is 0; it must be above 0, such as 0.9: without momentum use SGD.")
         if group["nesterov"] and group["dampening"] != 0:
@@ -180,6 +185,8 @@ class AdaGrad(Optimizer):
     Source: Duchi, Hazan, Singer 2011, "Adaptive Subgradient Methods", figure 1.
     """
 
+    numbers = ("lr", "weight_decay", "lr_decay", "initial_accumulator_value", "eps")
+
     def __init__(
         self, params: ParamsT, lr: float = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
         initial_accumulator_value: float = 0, eps: float = 1e-10, *, maximize: bool = False,
@@ -188,11 +195,6 @@ class AdaGrad(Optimizer):
             params, lr=lr, lr_decay=lr_decay, weight_decay=weight_decay, initial_accumulator_value=initial_accumulator_value,
             eps=eps, maximize=maximize,
         )  # fmt: skip
-
-    def check(self, group: Group) -> None:
-        super().check(group)
-        for name in ("lr_decay", "initial_accumulator_value", "eps"):
-            group[name] = at_least_zero(name, group[name])
 
     def add_param_group(self, param_group: Group) -> None:
         super().add_param_group(param_group)
@@ -226,6 +228,8 @@ class RMSProp(Optimizer):
     Source: Tieleman and Hinton 2012, lecture 6.5; centred: Graves 2013, "Generating Sequences", equations 38–45.
     """
 
+    numbers, shares = ("lr", "weight_decay", "eps", "momentum"), ("alpha",)
+
     def __init__(
         self, params: ParamsT, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0,
         momentum: float = 0, centered: bool = False, *, maximize: bool = False,
@@ -234,11 +238,6 @@ class RMSProp(Optimizer):
             params, lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum, centered=centered,
             maximize=maximize,
         )  # fmt: skip
-
-    def check(self, group: Group) -> None:
-        super().check(group)
-        group["alpha"] = decay_rate("alpha", group["alpha"])
-        group["eps"], group["momentum"] = (at_least_zero(name, group[name]) for name in ("eps", "momentum"))
 
     def start(self, parameter: Tensor, group: Group) -> dict[str, Tensor]:
         names = ["square_avg"] + ["momentum_buffer"] * (group["momentum"] > 0) + ["grad_avg"] * group["centered"]
@@ -275,6 +274,7 @@ class Adam(Optimizer):
     """
 
     left_out = {"amsgrad": False, "decoupled_weight_decay": False}  # noqa: RUF012
+    numbers = ("lr", "weight_decay", "eps")
 
     def __init__(
         self, params: ParamsT, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
@@ -287,7 +287,6 @@ class Adam(Optimizer):
         if not isinstance(group["betas"], tuple | list) or len(group["betas"]) != 2:
             raise ValueError(f"betas is {_short(group['betas'])}; it must be a pair of numbers, such as (0.9, 0.999).")
         group["betas"] = tuple(decay_rate(f"betas[{index}]", beta) for index, beta in enumerate(group["betas"]))
-        group["eps"] = at_least_zero("eps", group["eps"])
 
     def decay(self, parameter, gradient, group):
         """Return the gradient with the L2 penalty's part added: the penalty goes through m and v."""

@@ -59,13 +59,14 @@ class ProgressBar:
 
     A bar redraws its line with carriage returns, which a log keeps as one endless line; so a stream that is no terminal
     gets lines that end, at 10 %, 20 %, … Those depend on the count alone, never on the clock.
-    `update(n, loss=…)` adds `n` and shows the facts given. Use it in a `with`, or call `close()`.
+    `update(n, loss=…)` adds `n` and shows the facts given; with `shown=False` nothing is. Use it in a `with`, or call
+    `close()`.
     """
 
-    def __init__(self, total: int, *, unit: str, label: str = "", file: TextIO | None = None):
-        self.total, self.unit, self.label = total, unit, label
+    def __init__(self, total: int, *, unit: str, label: str = "", file: TextIO | None = None, shown: bool = True):
+        self.total, self.unit, self.label, self.shown = total, unit, label, shown
         self.file, self.done, self.bar = sys.stderr if file is None else file, 0, None
-        if self.file.isatty():
+        if shown and self.file.isatty():
             self.bar = tqdm(total=total, unit=f" {unit}", desc=label, file=self.file, dynamic_ncols=True)
 
     def update(self, n: int = 1, **facts: float) -> None:
@@ -75,7 +76,7 @@ class ProgressBar:
         if self.bar is not None:
             self.bar.set_postfix_str(shown, refresh=False)
             self.bar.update(n)
-        elif self.total and self.done * 10 // self.total > before * 10 // self.total:
+        elif self.shown and self.total and self.done * 10 // self.total > before * 10 // self.total:
             label = f"{self.label} " if self.label else ""
             line = f"{label}{self.done:,}/{self.total:,} {self.unit} ({self.done * 100 // self.total} %)"
             print(line + (f" · {shown}" if shown else ""), file=self.file, flush=True)

@@ -112,7 +112,7 @@ def train(
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     history, batches = History(first_step), iter(batches)
     model.train()
-    with ProgressBar(steps if progress else 0, unit="steps", label="train") as bar:
+    with ProgressBar(steps, unit="steps", label="train", shown=progress) as bar:
         for step in range(first_step, last_step):
             if schedule is not None:
                 for group in optimizer.param_groups:
@@ -141,8 +141,7 @@ def train(
                 model.train()
             if after_step is not None:
                 after_step(done)
-            if progress:
-                bar.update(1, loss=value)
+            bar.update(1, loss=value)
     return history
 
 

@@ -1,5 +1,7 @@
 """The decoder against transformers' own models: the same weights must give the same logits and gradients."""
 
+import copy
+
 import pytest
 import torch
 
@@ -62,7 +64,7 @@ CASES = {
 def theirs(kind, fields):
     torch.manual_seed(0)
     model = getattr(transformers, kind + ("LMHeadModel" if kind == "GPT2" else "ForCausalLM"))(
-        getattr(transformers, kind + "Config")(**fields)
+        getattr(transformers, kind + "Config")(**copy.deepcopy(fields))  # it writes into nested ones
     )
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
@@ -181,3 +183,17 @@ def test_a_field_that_is_not_understood_is_refused():
     fields = their_model.config.to_dict() | {"logits_scaling": 4.0}
     with pytest.raises(ValueError, match=r"llama with logits_scaling=4.0 cannot be built here"):
         lm.from_transformers(their_model.state_dict(), fields)
+
+
+def test_a_configuration_without_its_defaults_and_a_head_that_is_not_tied_are_refused():
+    their_model = theirs(*CASES["llama"])
+    for field in ("rope_parameters", "rms_norm_eps", "vocab_size"):
+        fields = {name: value for name, value in their_model.config.to_dict().items() if name != field}
+        with pytest.raises(ValueError, match="the configuration of llama lacks .*: give model.config"):
+            lm.from_transformers(their_model.state_dict(), fields)
+    fields = their_model.config.to_dict() | {"tie_word_embeddings": True}
+    with pytest.raises(ValueError, match="head and embedding differ in the weights"):
+        lm.from_transformers(their_model.state_dict(), fields)
+    state = {name: tensor for name, tensor in their_model.state_dict().items() if name != "lm_head.weight"}
+    with pytest.raises(ValueError, match=r"the weights of head\.weight are missing"):
+        lm.from_transformers(state, their_model.config)
