@@ -79,12 +79,13 @@ def attention(
     # One key head meets the queries of its A/K query heads as if they were more positions: no copy of the keys.
     scores = query.reshape(*axes, K, A // K * Sq, h) @ key.transpose(-2, -1) / math.sqrt(h)
     scores = scores.view(*axes, A, Sq, Skv)
+    # A sum keeps nothing for backward, whereas masked_fill would keep the mask; what was added is freed at once.
     if mask is None:
-        mask = causal_mask(Sq, Skv, window=window, dtype=scores.dtype, device=scores.device)
+        scores = scores + causal_mask(Sq, Skv, window=window, dtype=scores.dtype, device=scores.device)
     elif mask.dtype == torch.bool:
-        mask = torch.zeros_like(mask, dtype=scores.dtype).masked_fill(~mask, -math.inf)
-    # A sum keeps nothing for backward, whereas masked_fill would keep the mask.
-    scores = scores + mask
+        scores = scores + torch.zeros_like(mask, dtype=scores.dtype).masked_fill(~mask, -math.inf)
+    else:
+        scores = scores + mask
     weights = F.dropout(torch.softmax(scores, dim=-1), dropout)
     return (weights.view(*axes, K, A // K * Sq, Skv) @ value).view(*axes, A, Sq, value.shape[-1])
 
