@@ -76,13 +76,9 @@ def xavier_uniform_(weight: Tensor, *, gain: float = 1.0, generator: Random = No
 
 
 def kaiming_normal_(
-    weight: Tensor,
-    *,
-    a: float = 0.0,
-    mode: str = "fan_in",
-    nonlinearity: str = "leaky_relu",
+    weight: Tensor, *, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
     generator: Random = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Normal with variance gain²/fan: 2/fan_in for ReLU keeps E[x²] from layer to layer.
 
     `mode="fan_out"` keeps the gradient's instead; `a` is leaky ReLU's slope, 0 for ReLU.
@@ -92,13 +88,9 @@ def kaiming_normal_(
 
 
 def kaiming_uniform_(
-    weight: Tensor,
-    *,
-    a: float = 0.0,
-    mode: str = "fan_in",
-    nonlinearity: str = "leaky_relu",
+    weight: Tensor, *, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
     generator: Random = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Uniform in ±√3·std, with the std of `kaiming_normal_`. torch's Linear uses a=√5, which is ±1/√fan_in."""
     bound = math.sqrt(3.0) * _kaiming_std(weight, a, mode, nonlinearity)
     return uniform_(weight, a=-bound, b=bound, generator=generator)
@@ -106,14 +98,8 @@ def kaiming_uniform_(
 
 @torch.no_grad()
 def trunc_normal_(
-    weight: Tensor,
-    *,
-    mean: float = 0.0,
-    std: float = 1.0,
-    a: float = -2.0,
-    b: float = 2.0,
-    generator: Random = None,
-) -> Tensor:
+    weight: Tensor, *, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator: Random = None,
+) -> Tensor:  # fmt: skip
     """Normal values, drawn again wherever they fall outside [a, b]: cut, not clipped to the edge.
 
     a and b are values, *not* multiples of std: for ±3 standard deviations write a=-3 * std, b=3 * std. The cut makes

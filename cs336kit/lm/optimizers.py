@@ -83,9 +83,9 @@ class Optimizer(torch.optim.Optimizer):
                     )
 
     def add_param_group(self, param_group: Group) -> None:
-        checked = {**self.defaults, **param_group}
-        self.check(checked)
-        super().add_param_group(checked)
+        self.check({**self.defaults, **param_group})  # before it is added, and then in place, for NumPy's numbers
+        super().add_param_group(param_group)
+        self.check(self.param_groups[-1])
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # called by load_state_dict and by unpickling
