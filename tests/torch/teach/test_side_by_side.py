@@ -59,9 +59,7 @@ def by_operation(program, quantity):
 @pytest.mark.parametrize("config", [GPT, LLAMA, MIXTRAL], ids=["GPT-2", "Llama", "Mixtral"])
 def test_every_operation_is_predicted(config, attention, precision):
     ran, shares = traced(config, precision, attention)
-    said = predict.program(
-        config, batch=3, sequence=16, precision=precision, attention=attention, expert_tokens=shares
-    )
+    said = predict.program(config, batch=3, sequence=16, precision=precision, attention=attention, expert_tokens=shares)
     for quantity in ("flops", "saved_bytes"):
         predicted, measured = said.by_operation(quantity), by_operation(ran, quantity)
         assert dict(predicted) == dict(measured)
