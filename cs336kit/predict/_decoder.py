@@ -65,7 +65,7 @@ class _Decoder:
             self._heads(b.linear(name, x, n * h, component=name, bias=inner, name=name), n, name, fused)
             for name, n in (("query", A), ("key", K), ("value", K))
         )
-        if c.positions == "rope":
+        if self.tables is not None:
             turned_q = _rotate(b, "query rotary", q, self.tables, "query")
             turned_k = _rotate(b, "key rotary", k, self.tables, "key")
             b.free(q, k)
@@ -150,10 +150,12 @@ class _Decoder:
             return z
         return b.op("values/heads", "heads", [z], shape, alias=True)
 
-    def _softmax(self, scores: Tensor) -> Tensor:
-        """The weights, dropped if asked."""
+    def _softmax(self, scores: Tensor, *, assigned: bool = False) -> Tensor:
+        """The weights, dropped if asked. `assigned`: the variable of the scores takes the weights."""
         b, p = self.b, self.c.dropout
         weights = b.op("softmax", "softmax", [scores], scores.shape, keeps_output=True, name="softmax output")
+        if assigned:
+            b.free(scores)
         return b.dropout("weights dropout", weights, p, mask="weights' dropout mask", name="dropped weights")
 
     def _eager(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -206,8 +208,7 @@ class _Decoder:
             masked = b.add("mask", scores, mask)
             b.free(scores)
             scores = masked
-        weights = self._softmax(scores)
-        b.free(scores)
+        weights = self._softmax(scores, assigned=True)
         returned = b.cast("weights/cast", weights, q.dtype)
         w = values if grouped else self._batched(values, "value")
         z = self._weighted(weights, w, q.shape)
@@ -254,7 +255,8 @@ class _Decoder:
         if weights is not soft:
             b.free(soft)
         z = b.op("zeros", "full", [], (N, c.d_model), dtype=x.dtype, name="sum of experts")
-        total, held = z, ()
+        total = z
+        held: tuple[Tensor, ...] = ()
         for count, sizes in self._groups(N * k):
             if count > 1:
                 with b.repeat("experts", count):
@@ -283,7 +285,9 @@ class _Decoder:
                 repeating = size == before
         return [*groups, (1, sizes[-1])]
 
-    def _visit(self, tokens: Tensor, weights: Tensor, total: Tensor, n: int, held: tuple[Tensor, ...]):
+    def _visit(
+        self, tokens: Tensor, weights: Tensor, total: Tensor, n: int, held: tuple[Tensor, ...]
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """One expert on its n tokens. The caller's variables of the expert before live until they are assigned anew."""
         b, c = self.b, self.c
         N, k = self.B * self.S, c.experts_per_token
@@ -380,7 +384,8 @@ def decoder(
         b.free(x)
         x = summed
     if c.positions == "rope":
-        d.tables = tuple(b.data(name, (S, c.head_dim), policy.weights) for name in ("cosine", "sine"))
+        shape = (S, c.head_dim)
+        d.tables = b.data("cosine", shape, policy.weights), b.data("sine", shape, policy.weights)
     b.mark("embedding")
     b.section = "block"
     for count, sizes in [(c.layers, None)] if routing is None else [(1, sizes) for sizes in routing]:

@@ -228,7 +228,9 @@ def _name(op: Op, places: dict[str, int]) -> str:
     return f"{module} {function}"
 
 
-def _collect(items: Sequence[Item], flops: bool, places: dict[str, int], seen: set, parts: dict[str, int]) -> None:
+def _collect(
+    items: Sequence[Item], flops: bool, places: dict[str, int], seen: set[Storage], parts: dict[str, int]
+) -> None:
     for item in items:
         if isinstance(item, Repeat):
             for _ in range(item.count):

@@ -1,6 +1,8 @@
 """The two napkin questions in one answer: how long does a training run take, and does it fit?"""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import count as whole
@@ -11,6 +13,8 @@ from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.program import active_parameters, check_sizes, parameters, training_flops
 from cs336kit.predict.training import SHARDED, largest, step_peak
 from cs336kit.predict.transformer import TransformerConfig
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ class Plan:
         room = self.device.memory_bytes
         rows = [*self.memory.items(), ("together", self.memory.total), ("available", room)]
         lines += [f"  {name:<22}{size / 2**30:>12,.2f} GiB" for name, size in rows]
-        if isinstance(q.model, TransformerConfig) and q.model.experts:
+        if self.uneven is not None:
             lines.append(
                 f"(experts that share the tokens equally; if all tokens chose the same ones: {self.uneven / 2**30:,.2f} GiB)"
             )
@@ -82,7 +86,7 @@ class Plan:
         lines.append(f"largest model {kind}, without activations: {self.largest_model:.3g} parameters")
         return "\n".join(lines)
 
-    def as_dict(self) -> dict:
+    def as_dict(self) -> dict[str, object]:
         """Plain values for JSON: counts are ints, bytes are bytes, days a float."""
         q = self.question
         return {
@@ -130,7 +134,7 @@ def plan(question: Question) -> Plan:
         tokens = whole("tokens", q.tokens)
         active = active_parameters(config).total if config else P
         six_pn = flops = int(six_nd(active, tokens=tokens))
-        if config:
+        if config and q.sequence:
             flops = training_flops(config, batch=1, sequence=q.sequence).total * tokens // q.sequence
         try:
             days = flops / delivered_flops(q.count, peak_flops_per_second=peak, days=1, mfu=q.mfu)
@@ -145,7 +149,7 @@ def plan(question: Question) -> Plan:
     return Plan(q, device, P, flops, six_pn, days, memory, uneven, fits, advice, largest)
 
 
-def _sentence(function, *arguments):
+def _sentence(function: Callable[..., T], *arguments: str) -> T:
     """A fact that the table of accelerators lacks is as impossible an input as a wrong number."""
     try:
         return function(*arguments)
@@ -153,7 +157,7 @@ def _sentence(function, *arguments):
         raise ValueError(str(error)) from None
 
 
-def _checked(q: Question):
+def _checked(q: Question) -> tuple[Question, Accelerator, TransformerConfig | None]:
     device = accelerator(q.accelerator)
     positive_int("count", q.count)
     fraction("mfu", q.mfu)
@@ -183,6 +187,8 @@ def _memory(q: Question, P: int) -> Breakdown:
 
 
 def _peak(q: Question, expert_tokens: list[int] | None = None) -> Breakdown:
+    # Of a configuration, which `_checked` has given a batch and a sequence.
+    assert isinstance(q.model, TransformerConfig) and q.batch and q.sequence
     return step_peak(
         q.model, batch=q.batch, sequence=q.sequence, precision=q.precision, optimizer=q.optimizer, attention=q.attention,
         checkpointing=q.checkpointing, shards=q.count if q.sharded else 1, expert_tokens=expert_tokens,
@@ -194,6 +200,7 @@ def _uneven(q: Question) -> int:
 
     What is alive at any moment is linear in the experts' shares, so its maximum lies where the shares are extreme.
     """
+    assert isinstance(q.model, TransformerConfig) and q.batch and q.sequence
     none = [0] * (q.model.experts - q.model.experts_per_token)
     all_tokens = [q.batch * q.sequence] * q.model.experts_per_token
     return max(_peak(q, shares).total for shares in (none + all_tokens, all_tokens + none))
@@ -202,16 +209,16 @@ def _uneven(q: Question) -> int:
 def _advice(q: Question, P: int, room: int) -> list[str]:
     """Each single change that makes it fit; if there is none, all of them and as many accelerators as it takes."""
 
-    def fits(**changes) -> bool:
+    def fits(**changes: Any) -> bool:
         return _memory(replace(q, **changes), P).total <= room
 
-    single = {}
+    single: dict[str, dict[str, Any]] = {}
     if isinstance(q.model, TransformerConfig):
         if q.attention == "eager":
             single["fused attention (--attention sdpa)"] = {"attention": "sdpa"}
         if not q.checkpointing:
             single["activation checkpointing (--checkpointing)"] = {"checkpointing": True}
-        if q.batch > 1:
+        if q.batch and q.batch > 1:
             batch = largest(lambda size: fits(batch=size), q.batch - 1) or 1
             single[f"a batch of {batch} per accelerator (--batch {batch})"] = {"batch": batch}
     if not q.sharded and q.count > 1:
