@@ -10,13 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cs336kit.lm.batches import Batches, get_batch
-from cs336kit.lm.decoder import DecoderOnly
-from cs336kit.lm.loss import cross_entropy
-from cs336kit.lm.optimizers import AdamW
-from cs336kit.lm.precision import precision
-from cs336kit.lm.tokens import TokenFile
-from cs336kit.lm.train import train
+from cs336kit.lm import AdamW, Batches, DecoderOnly, TokenFile, cross_entropy, get_batch, precision, train
 from cs336kit.predict import TransformerConfig
 
 

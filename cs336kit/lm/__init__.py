@@ -1,77 +1,49 @@
 """What is accounted for: models, optimizers, data, training, checkpoints, in plain PyTorch to be read."""
 
-from cs336kit import _torch as _torch
-from cs336kit.lm.attention import attention as attention
-from cs336kit.lm.attention import causal_mask as causal_mask
-from cs336kit.lm.attention import softmax as softmax
+from cs336kit import _needs_torch as _needs_torch
+# ruff: noqa: I001
+# fmt: off
+from cs336kit.lm.attention import (
+    MultiHeadAttention as MultiHeadAttention, attention as attention, causal_mask as causal_mask, softmax as softmax,
+)
 from cs336kit.lm.autograd import Scalar as Scalar
-from cs336kit.lm.batches import Batches as Batches
-from cs336kit.lm.batches import get_batch as get_batch
-from cs336kit.lm.batches import prefetch as prefetch
-from cs336kit.lm.checkpoint import CheckpointError as CheckpointError
-from cs336kit.lm.checkpoint import checkpoint_bytes as checkpoint_bytes
-from cs336kit.lm.checkpoint import load_checkpoint as load_checkpoint
-from cs336kit.lm.checkpoint import save_checkpoint as save_checkpoint
-from cs336kit.lm.clipping import clip_gradients as clip_gradients
-from cs336kit.lm.convert import from_transformers as from_transformers
-from cs336kit.lm.convert import to_transformers as to_transformers
-from cs336kit.lm.cruncher import Cruncher as Cruncher
-from cs336kit.lm.decoder import Block as Block
-from cs336kit.lm.decoder import DecoderOnly as DecoderOnly
-from cs336kit.lm.decoder import KVCache as KVCache
-from cs336kit.lm.float8 import E4M3 as E4M3
-from cs336kit.lm.float8 import E5M2 as E5M2
-from cs336kit.lm.float8 import Float8Linear as Float8Linear
-from cs336kit.lm.float8 import quantize as quantize
-from cs336kit.lm.float8 import scaled_matmul as scaled_matmul
-from cs336kit.lm.generation import generate as generate
-from cs336kit.lm.generation import sample as sample
-from cs336kit.lm.initializers import fans as fans
-from cs336kit.lm.initializers import gain as gain
-from cs336kit.lm.initializers import kaiming_normal_ as kaiming_normal_
-from cs336kit.lm.initializers import kaiming_uniform_ as kaiming_uniform_
-from cs336kit.lm.initializers import lecun_normal_ as lecun_normal_
-from cs336kit.lm.initializers import normal_ as normal_
-from cs336kit.lm.initializers import residual_normal_ as residual_normal_
-from cs336kit.lm.initializers import trunc_normal_ as trunc_normal_
-from cs336kit.lm.initializers import uniform_ as uniform_
-from cs336kit.lm.initializers import xavier_normal_ as xavier_normal_
-from cs336kit.lm.initializers import xavier_uniform_ as xavier_uniform_
-from cs336kit.lm.linear import Embedding as Embedding
-from cs336kit.lm.linear import Linear as Linear
-from cs336kit.lm.llama import Llama as Llama
-from cs336kit.lm.loss import cross_entropy as cross_entropy
-from cs336kit.lm.loss_scaling import LossScaler as LossScaler
-from cs336kit.lm.mlp import GELUMLP as GELUMLP
-from cs336kit.lm.mlp import MixtureOfExperts as MixtureOfExperts
-from cs336kit.lm.mlp import SwiGLU as SwiGLU
-from cs336kit.lm.mlp import gelu as gelu
-from cs336kit.lm.mlp import silu as silu
-from cs336kit.lm.multihead import MultiHeadAttention as MultiHeadAttention
-from cs336kit.lm.norms import LayerNorm as LayerNorm
-from cs336kit.lm.norms import RMSNorm as RMSNorm
-from cs336kit.lm.norms import layer_norm as layer_norm
-from cs336kit.lm.optimizers import SGD as SGD
-from cs336kit.lm.optimizers import AdaGrad as AdaGrad
-from cs336kit.lm.optimizers import Adam as Adam
-from cs336kit.lm.optimizers import AdamW as AdamW
-from cs336kit.lm.optimizers import Momentum as Momentum
-from cs336kit.lm.optimizers import Optimizer as Optimizer
-from cs336kit.lm.optimizers import RMSProp as RMSProp
-from cs336kit.lm.positions import rope as rope
-from cs336kit.lm.positions import rope_tables as rope_tables
-from cs336kit.lm.precision import POLICIES as POLICIES
-from cs336kit.lm.precision import Policy as Policy
-from cs336kit.lm.precision import precision as precision
-from cs336kit.lm.progress import ProgressBar as ProgressBar
-from cs336kit.lm.schedule import cosine_schedule as cosine_schedule
-from cs336kit.lm.seed import seed_everything as seed_everything
-from cs336kit.lm.text import course_text as course_text
-from cs336kit.lm.text import decode as decode
-from cs336kit.lm.text import encode as encode
-from cs336kit.lm.tokens import TokenFile as TokenFile
-from cs336kit.lm.tokens import TokenFileError as TokenFileError
-from cs336kit.lm.tokens import token_dtype as token_dtype
-from cs336kit.lm.train import History as History
-from cs336kit.lm.train import mean_loss as mean_loss
-from cs336kit.lm.train import train as train
+from cs336kit.lm.checkpoint import (
+    CheckpointError as CheckpointError, checkpoint_bytes as checkpoint_bytes, load_checkpoint as load_checkpoint,
+    save_checkpoint as save_checkpoint,
+)
+from cs336kit.lm.convert import from_transformers as from_transformers, to_transformers as to_transformers
+from cs336kit.lm.data import (
+    Batches as Batches, course_text as course_text, decode as decode, encode as encode, get_batch as get_batch,
+    prefetch as prefetch,
+)
+from cs336kit.lm.float8 import (
+    E4M3 as E4M3, E5M2 as E5M2, Float8Linear as Float8Linear, quantize as quantize, scaled_matmul as scaled_matmul,
+)
+from cs336kit.lm.initializers import (
+    fans as fans, gain as gain, kaiming_normal_ as kaiming_normal_, kaiming_uniform_ as kaiming_uniform_,
+    lecun_normal_ as lecun_normal_, normal_ as normal_, residual_normal_ as residual_normal_,
+    trunc_normal_ as trunc_normal_, uniform_ as uniform_, xavier_normal_ as xavier_normal_,
+    xavier_uniform_ as xavier_uniform_,
+)
+from cs336kit.lm.layers import (
+    GELUMLP as GELUMLP, Embedding as Embedding, LayerNorm as LayerNorm, Linear as Linear,
+    MixtureOfExperts as MixtureOfExperts, RMSNorm as RMSNorm, SwiGLU as SwiGLU, gelu as gelu,
+    layer_norm as layer_norm, reorder_pairs as reorder_pairs, rope as rope, rope_tables as rope_tables, silu as silu,
+)
+from cs336kit.lm.models import (
+    Block as Block, Cruncher as Cruncher, DecoderOnly as DecoderOnly, KVCache as KVCache, Llama as Llama,
+    generate as generate, sample as sample,
+)
+from cs336kit.lm.optimizers import (
+    SGD as SGD, AdaGrad as AdaGrad, Adam as Adam, AdamW as AdamW, Momentum as Momentum, Optimizer as Optimizer,
+    RMSProp as RMSProp,
+)
+from cs336kit.lm.precision import (
+    POLICIES as POLICIES, LossScaler as LossScaler, Policy as Policy, precision as precision,
+)
+from cs336kit.lm.runs import ProgressBar as ProgressBar, seed_everything as seed_everything
+from cs336kit.lm.tokens import TokenFile as TokenFile, TokenFileError as TokenFileError, token_dtype as token_dtype
+from cs336kit.lm.training import (
+    History as History, clip_gradients as clip_gradients, cosine_schedule as cosine_schedule,
+    cross_entropy as cross_entropy, mean_loss as mean_loss, train as train,
+)

@@ -1,16 +1,20 @@
 """Attention: every position takes a weighted mean of the values of the positions that it may see."""
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from cs336kit.predict._common.checks import known, positive_int
+from cs336kit.lm.layers import PAIRS, Linear, rope
+from cs336kit.predict._common.checks import fraction, known, positive_int
 
 #: How attention is computed: step by step, or by torch's scaled_dot_product_attention.
 ATTENTION = ("eager", "sdpa")
+#: Which projections have a bias: (query, key and value; output).
+BIASES = {"all": (True, True), "qkv": (True, False), "none": (False, False)}
 
 
 def softmax(x: Tensor, *, dim: int) -> Tensor:
@@ -24,13 +28,9 @@ def softmax(x: Tensor, *, dim: int) -> Tensor:
 
 
 def causal_mask(
-    queries: int,
-    keys: int,
-    *,
-    window: int | None = None,
-    dtype: torch.dtype = torch.float32,
+    queries: int, keys: int, *, window: int | None = None, dtype: torch.dtype = torch.float32,
     device: torch.device | str | None = None,
-) -> Float[Tensor, "queries keys"]:
+) -> Float[Tensor, "queries keys"]:  # fmt: skip
     """What is added to the scores: 0 where a query may look, −inf where it may not.
 
     The queries are the last of the keys: query i stands at position keys − queries + i, and sees the positions up to
@@ -46,42 +46,143 @@ def causal_mask(
 
 
 def attention(
-    query: Float[Tensor, "B A Sq h"],
-    key: Float[Tensor, "B K Skv h"],
-    value: Float[Tensor, "B K Skv h"],
-    *,
-    method: str = "eager",
-    window: int | None = None,
-    dropout: float = 0.0,
-) -> Float[Tensor, "B A Sq h"]:
-    """Causal softmax(q kᵀ / √h + mask) v; each of the K key/value heads serves A/K neighbouring query heads.
+    query: Float[Tensor, "... Sq h"], key: Float[Tensor, "... Skv h"], value: Float[Tensor, "... Skv v"], *,
+    mask: Tensor | None = None, method: str = "eager", window: int | None = None, dropout: float = 0.0,
+) -> Float[Tensor, "... Sq v"]:  # fmt: skip
+    """Softmax(q kᵀ / √h + mask) v: (…, A, Sq, h), (…, K, Skv, h) and (…, K, Skv, v) give (…, A, Sq, v).
 
+    The axis before the sequence holds the heads: each of the K key/value heads serves A/K neighbouring query heads, and
+    nothing is expanded for that. Any axes may stand before it, or none. Without a mask attention is causal; `mask`
+    (…, Sq, Skv) says instead who may look where: True = may look, or floats that are added to the scores. A query that
+    may look nowhere has no result (NaN, or what torch's kernel makes of it).
     `method="eager"` does it step by step and keeps the A·Sq·Skv weights for backward; `"sdpa"` calls torch's
     scaled_dot_product_attention, which recomputes them where it has a fused kernel. Both give the same numbers up to
-    rounding. `dropout` drops weights (after the softmax); give 0 outside training. Nothing is expanded for grouped
-    heads. FLOPs: 4·B·A·Sq·Skv·h, the masked half included. Source: Vaswani et al. 2017, equation 1; Ainslie et al. 2023.
+    rounding. `dropout` drops weights (after the softmax); give 0 outside training. FLOPs: 2·B·A·Sq·Skv·(h + v), the
+    masked half included. Source: Vaswani et al. 2017, equation 1; Ainslie et al. 2023.
     """
     known("attention method", method, dict.fromkeys(ATTENTION))
-    (_, A, Sq, h), (_, K, Skv, _) = query.shape, key.shape
+    if query.dim() == 2:
+        heads = (tensor.unsqueeze(0) for tensor in (query, key, value))
+        return attention(*heads, mask=mask, method=method, window=window, dropout=dropout).squeeze(0)
+    (*axes, A, Sq, h), (*key_axes, K, Skv, _) = query.shape, key.shape
     if A % K:
         raise ValueError(f"{A} query heads and {K} key/value heads: the second must divide the first.")
+    if axes != key_axes or key.shape[:-1] != value.shape[:-1]:
+        raise ValueError(
+            f"query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)} do not fit: their leading "
+            "axes must be equal, and keys and values as many."
+        )
+    if mask is not None and window is not None:
+        raise ValueError("mask and window are both given: put the window into the mask.")
     if method == "sdpa":
-        return _fused(query, key, value, window=window, dropout=dropout)
+        return _fused(query, key, value, mask=mask, window=window, dropout=dropout)
     # One key head meets the queries of its A/K query heads as if they were more positions: no copy of the keys.
-    scores = query.reshape(-1, K, A // K * Sq, h) @ key.transpose(-2, -1) / math.sqrt(h)
-    scores = scores.view(-1, A, Sq, Skv)
-    # A sum keeps nothing for backward, whereas masked_fill would keep the mask.
-    scores = scores + causal_mask(Sq, Skv, window=window, dtype=scores.dtype, device=scores.device)
+    scores = query.reshape(*axes, K, A // K * Sq, h) @ key.transpose(-2, -1) / math.sqrt(h)
+    scores = scores.view(*axes, A, Sq, Skv)
+    # A sum keeps nothing for backward, whereas masked_fill would keep the mask; what was added is freed at once.
+    if mask is None:
+        scores = scores + causal_mask(Sq, Skv, window=window, dtype=scores.dtype, device=scores.device)
+    elif mask.dtype == torch.bool:
+        scores = scores + torch.zeros_like(mask, dtype=scores.dtype).masked_fill(~mask, -math.inf)
+    else:
+        scores = scores + mask
     weights = F.dropout(torch.softmax(scores, dim=-1), dropout)
-    return (weights.view(-1, K, A // K * Sq, Skv) @ value).view(-1, A, Sq, h)
+    return (weights.view(*axes, K, A // K * Sq, Skv) @ value).view(*axes, A, Sq, value.shape[-1])
 
 
-def _fused(query: Tensor, key: Tensor, value: Tensor, *, window: int | None, dropout: float) -> Tensor:
+def _fused(
+    query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor | None, window: int | None, dropout: float
+) -> Tensor:
     queries, keys = query.shape[-2], key.shape[-2]
-    mask = None
-    if (window is not None and window < keys) or 1 < queries < keys:
-        mask = causal_mask(queries, keys, window=window, dtype=query.dtype, device=query.device)
     causal = mask is None and queries > 1
+    if mask is None and ((window is not None and window < keys) or 1 < queries < keys):
+        mask, causal = causal_mask(queries, keys, window=window, dtype=query.dtype, device=query.device), False
     return F.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, is_causal=causal, dropout_p=dropout, enable_gqa=key.shape[1] < query.shape[1]
+        query,
+        key,
+        value,
+        attn_mask=mask,
+        is_causal=causal,
+        dropout_p=dropout,
+        enable_gqa=key.shape[-3] < query.shape[-3],
     )
+
+
+class LayerCache:
+    """The keys and values of one layer for the tokens seen so far, (B, K, T, h) each: T grows with every call.
+
+    With a sliding window only the last `window` positions stay.
+    """
+
+    def __init__(self, *, window: int | None = None):
+        self.keys: Tensor | None = None
+        self.values: Tensor | None = None
+        self.window = window
+
+    def extend(
+        self, keys: Float[Tensor, "... new h"], values: Float[Tensor, "... new h"]
+    ) -> tuple[Float[Tensor, "... T h"], Float[Tensor, "... T h"]]:
+        """Append the new positions; return every position that their queries may look at."""
+        if self.keys is not None and self.values is not None:
+            keys = torch.cat([self.keys, keys], dim=-2)
+            values = torch.cat([self.values, values], dim=-2)
+        dropped = 0 if self.window is None else max(0, keys.shape[-2] - self.window)
+        # A copy of the last positions where some are dropped: a view would keep the storage of all.
+        self.keys, self.values = (t[..., dropped:, :].contiguous() if dropped else t for t in (keys, values))
+        return keys, values
+
+
+class MultiHeadAttention(nn.Module):
+    """Causal self-attention with A query heads of width h, and K ≤ A heads for keys and values.
+
+    Four matrices: query (D → A·h), key and value (D → K·h), output (A·h → D). Parameters: 2·D·h·(A + K), plus biases:
+    "all" four, "qkv" three, or "none". Dropout falls on the weights and on the output, in training only.
+    K = A is multi-head, K = 1 multi-query (Shazeer 2019), anything between grouped-query (Ainslie et al. 2023).
+    """
+
+    def __init__(
+        self, d_model: int, heads: int, *, kv_heads: int | None = None, head_dim: int | None = None, bias: str = "all",
+        window: int | None = None, dropout: float = 0.0, method: str = "eager", rope_pairs: str = "halves",
+        **factory: Any,
+    ):  # fmt: skip
+        super().__init__()
+        positive_int("d_model", d_model)
+        self.heads = positive_int("heads", heads)
+        self.kv_heads = heads if kv_heads is None else positive_int("kv_heads", kv_heads)
+        if heads % self.kv_heads:
+            raise ValueError(f"kv_heads={kv_heads} does not divide heads={heads}.")
+        if head_dim is None and d_model % heads:
+            raise ValueError(f"heads={heads} does not divide d_model={d_model}: change one of them, or give head_dim.")
+        self.head_dim = d_model // heads if head_dim is None else positive_int("head_dim", head_dim)
+        self.method, self.rope_pairs = method, rope_pairs
+        known("attention method", method, dict.fromkeys(ATTENTION))
+        known("pairing of rotary positions", rope_pairs, dict.fromkeys(PAIRS))
+        inner, outer = known("bias", bias, BIASES)
+        self.window = None if window is None else positive_int("window", window)
+        self.dropout = fraction("dropout", dropout, zero=True)
+        self.query = Linear(d_model, self.heads * self.head_dim, bias=inner, **factory)
+        self.key = Linear(d_model, self.kv_heads * self.head_dim, bias=inner, **factory)
+        self.value = Linear(d_model, self.kv_heads * self.head_dim, bias=inner, **factory)
+        self.output = Linear(self.heads * self.head_dim, d_model, bias=outer, **factory)
+
+    def forward(
+        self, x: Float[Tensor, "... S D"], *,
+        angles: tuple[Float[Tensor, "... S h"], Float[Tensor, "... S h"]] | None = None,
+        cache: LayerCache | None = None, mask: Tensor | None = None,
+    ) -> Float[Tensor, "... S D"]:  # fmt: skip
+        """`angles`: the cosine and sine rows of these positions, for rotary positions. `cache`: what came before.
+
+        `mask`: who may look where, instead of the causal past (see `attention`).
+        """
+        axes = x.shape[:-1]
+        query = self.query(x).view(*axes, self.heads, self.head_dim).transpose(-3, -2)
+        key = self.key(x).view(*axes, self.kv_heads, self.head_dim).transpose(-3, -2)
+        value = self.value(x).view(*axes, self.kv_heads, self.head_dim).transpose(-3, -2)
+        if angles is not None:
+            query, key = rope(query, *angles, pairs=self.rope_pairs), rope(key, *angles, pairs=self.rope_pairs)
+        if cache is not None:
+            key, value = cache.extend(key, value)
+        dropout = self.dropout if self.training else 0.0
+        z = attention(query, key, value, mask=mask, method=self.method, window=self.window, dropout=dropout)
+        z = self.output(z.transpose(-3, -2).reshape(*axes, -1))
+        return F.dropout(z, self.dropout, self.training)

@@ -1,23 +1,25 @@
 """Checkpoints that continue a run to the last bit, survive a kill in mid-write, and run no code when they are read."""
 
+import copy
+import io
 import os
 import pickle
 import zipfile
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from torch import nn
 
-from cs336kit.lm.rng_state import rng_state, set_rng_state
+from cs336kit.lm.runs import rng_state, set_rng_state
 from cs336kit.lm.whole_file import flush_folder, keep_older, save_beside
 from cs336kit.predict import Breakdown
 from cs336kit.predict._common.checks import non_negative_int, positive_int
 
 FORMAT = "cs336kit checkpoint 1"
 PARTS = {"step", "model", "optimizer", "optimizer_class", "data", "policy", "extra", "rng"}
-#: The plain types that can be read back without running code (and torch.Tensor, dict, list and tuple).
+#: The plain types that can be read back without running code (and tensors, dict, list and tuple).
 PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.Size)
 
 
@@ -26,16 +28,9 @@ class CheckpointError(ValueError):
 
 
 def save_checkpoint(
-    path: str | os.PathLike,
-    *,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer | None = None,
-    step: int = 0,
-    data: Any = None,
-    policy: Any = None,
-    extra: dict | None = None,
-    keep: int = 1,
-) -> Path:
+    path: str | os.PathLike[str] | BinaryIO, *, model: nn.Module, optimizer: torch.optim.Optimizer | None = None,
+    step: int = 0, data: Any = None, policy: Any = None, extra: dict[str, Any] | None = None, keep: int = 1,
+) -> Path | None:  # fmt: skip
     """Write everything a run needs to go on: model, optimizer, steps done, data position, loss scale, every global RNG.
 
     `data` and `policy` are anything with state_dict and load_state_dict, such as `Batches` and a precision policy;
@@ -43,10 +38,10 @@ def save_checkpoint(
     stay as path.1 (the newest of them) … path.(k-1).
     The file is written beside, flushed to the disk with its folder, and renamed: at every moment `path` is a whole
     checkpoint, the old one or the new one. One process at a time may save to a path. A disk that is full raises
-    OSError with what to do, and leaves the checkpoints as they were. The learning-rate schedule is a function of the
-    step and needs no saving. Generators of your own are not saved, except those inside `data`.
+    OSError with what to do, and leaves the checkpoints as they were. A file that is open for writing may be given in
+    place of a path: it gets the same bytes, and keeping it whole is then yours. The learning-rate schedule is a function
+    of the step and needs no saving. Generators of your own are not saved, except those inside `data`.
     """
-    path = Path(path)
     positive_int("keep", keep)
     content = {
         "format": FORMAT,
@@ -60,50 +55,70 @@ def save_checkpoint(
         "rng": rng_state(),
     }
     _refuse_unreadable(content, "checkpoint")
+    if not isinstance(path, str | os.PathLike):
+        torch.save(content, path)
+        return None
+    path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: give the name of a file in it, such as {path / 'checkpoint.pt'}.")
     beside = save_beside(content, path)
-    keep_older(path, keep=keep)
-    os.replace(beside, path)
+    try:
+        keep_older(path, keep=keep)
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
     flush_folder(path.parent)
     return path
 
 
 def load_checkpoint(
-    path: str | os.PathLike,
-    *,
-    model: nn.Module | None = None,
-    optimizer: torch.optim.Optimizer | None = None,
-    data: Any = None,
-    policy: Any = None,
-    restore_rng: bool = True,
-) -> dict:
-    """Fill the objects given from a checkpoint and return {"step", "extra"}.
+    path: str | os.PathLike[str] | BinaryIO, *, model: nn.Module | None = None,
+    optimizer: torch.optim.Optimizer | None = None, data: Any = None, policy: Any = None, restore_rng: bool = True,
+) -> dict[str, Any]:  # fmt: skip
+    """Fill the objects given from a checkpoint, a path or an open file, and return {"step", "extra"}: all or nothing.
 
-    Reading runs no code: only tensors and plain values are unpickled, anything else is refused. All keys and shapes are
-    compared before the first value is written, so that a checkpoint that does not fit changes nothing; the
-    CheckpointError lists every key and shape that differs. The checksums of the file are compared first.
+    Reading runs no code: only tensors and plain values are unpickled, anything else is refused. The checksums of the
+    file come first, then all keys, shapes and element types are compared; the CheckpointError lists what differs. A part
+    that refuses its state (a generator, an optimizer's hyper-parameters) leaves every other part as it was too.
     `restore_rng=False` leaves Python's, NumPy's and torch's global generators alone, as evaluation should. Tensors
     are read to the CPU and copied to where the objects live.
     """
-    content = _read(Path(path))
-    parts = {"model": model, "optimizer": optimizer, "data": data, "policy": policy}
-    problems = [
-        f"it holds no {name} state" for name, part in parts.items() if part is not None and content[name] is None
-    ]
+    name = str(path) if isinstance(path, str | os.PathLike) else "the file"
+    with open(path, "rb") if isinstance(path, str | os.PathLike) else io.BytesIO(path.read()) as file:
+        content = _read(file, name)
+    parts = {"data": data, "policy": policy, "optimizer": optimizer, "model": model}
+    given = {name: part for name, part in parts.items() if part is not None}
+    problems = [f"it holds no {part} state" for part in given if content[part] is None]
+    if isinstance(content["step"], bool) or not isinstance(content["step"], int) or content["step"] < 0:
+        problems.append(f"its step is {content['step']!r}, no count")
     if model is not None and content["model"] is not None:
         problems += _model_differences(model.state_dict(), content["model"])
     if optimizer is not None and content["optimizer"] is not None:
         problems += _optimizer_differences(optimizer, content["optimizer"], content["optimizer_class"])
     if problems:
-        raise CheckpointError(f"{path} does not fit, and nothing was loaded:\n- " + "\n- ".join(problems))
-    for name, part in parts.items():
-        if part is not None:
-            part.load_state_dict(content[name])
-    if restore_rng:
-        set_rng_state(content["rng"])
+        raise CheckpointError(f"{name} does not fit, and nothing was loaded:\n- " + "\n- ".join(problems))
+    # The model comes last: it was compared in full, and is too large to be kept twice. What may still refuse its state
+    # is small, or, as an optimizer's tensors, replaced and not overwritten.
+    before: list[tuple[Any, Any]] = []
+    random_before, loading = rng_state(), "rng"
+    try:
+        if restore_rng:
+            set_rng_state(content["rng"])
+        for loading, part in given.items():
+            if loading != "model":
+                state = part.state_dict()
+                before.append((part, state if loading == "optimizer" else copy.deepcopy(state)))
+            part.load_state_dict(content[loading])
+    except Exception as error:
+        set_rng_state(random_before)
+        for part, state in reversed(before):
+            part.load_state_dict(state)
+        sentence = f"{name} does not fit, and nothing was loaded: its {loading} state was refused: {error}"
+        raise CheckpointError(sentence) from error
     return {"step": content["step"], "extra": content["extra"]}
 
 
-def checkpoint_bytes(path: str | os.PathLike) -> Breakdown:
+def checkpoint_bytes(path: str | os.PathLike[str]) -> Breakdown:
     """The bytes of a checkpoint file by what they hold: tensor data, pickle, zip records and padding.
 
     The first is what a formula predicts; the other two are the container's: the pickle names keys, shapes and plain
@@ -119,8 +134,6 @@ def checkpoint_bytes(path: str | os.PathLike) -> Breakdown:
 
 def _refuse_unreadable(value: Any, where: str) -> None:
     """Refuse, before writing, what reading would refuse: a subclass of float, say, as NumPy's numbers are."""
-    if isinstance(value, torch.Tensor):
-        return
     if type(value) in (dict, OrderedDict):
         for key, part in value.items():
             _refuse_unreadable(key, where)
@@ -128,71 +141,101 @@ def _refuse_unreadable(value: Any, where: str) -> None:
     elif type(value) in (list, tuple):
         for index, part in enumerate(value):
             _refuse_unreadable(part, f"{where}[{index}]")
-    elif type(value) not in PLAIN:
+    elif type(value) not in (*PLAIN, torch.Tensor, nn.Parameter):
         raise CheckpointError(
             f"{where} is a {type(value).__module__}.{type(value).__qualname__}, which could not be read back: a "
             "checkpoint holds tensors, numbers, strings, lists and dicts. Convert it first, with float() say."
         )
 
 
-def _read(path: Path) -> dict:
-    with open(path, "rb") as file:
-        start = file.read(2)
-    if not zipfile.is_zipfile(path):
-        if start.startswith(pickle.PROTO):
-            raise CheckpointError(f"{path} was refused: it is a bare pickle, which runs code when it is read.")
-        raise CheckpointError(f"{path} is truncated, or no checkpoint: it has no zip directory at its end.")
+def _read(file: BinaryIO, name: str) -> dict[str, Any]:
+    start = file.read(2)
     try:
-        with zipfile.ZipFile(path) as archive:
-            broken = archive.testzip()  # torch.load itself does not compare the checksums
-        if broken is not None:
-            raise CheckpointError(f"{path} is damaged: the checksum of its part {broken} is wrong. Take an older one.")
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise CheckpointError(
-            f"{path} was refused: it holds something other than tensors and plain values, which could run code when "
-            "it is read. Get the checkpoint from its source again, or load nothing from there."
-        ) from error
+        if not zipfile.is_zipfile(file):
+            if start.startswith(pickle.PROTO):
+                raise CheckpointError(f"{name} was refused: it is a bare pickle, which runs code when it is read.")
+            raise CheckpointError(f"{name} is truncated, or no checkpoint: it has no zip directory at its end.")
+        _check_entries(file, name)
+        file.seek(0)
+        content = torch.load(file, map_location="cpu", weights_only=True)
     except CheckpointError:
         raise
-    except (RuntimeError, EOFError, LookupError, ValueError, AttributeError, TypeError, zipfile.BadZipFile) as error:
-        raise CheckpointError(f"{path} is damaged: {str(error).partition(chr(10))[0]}") from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise CheckpointError(f"{path} is not a checkpoint of save_checkpoint: its format is not {FORMAT!r}.")
+    except pickle.UnpicklingError as error:
+        raise CheckpointError(
+            f"{name} was refused: it holds something other than tensors and plain values, which could run code when "
+            "it is read. Get the checkpoint from its source again, or load nothing from there."
+        ) from error
+    except Exception as error:  # zip and torch raise a dozen kinds for a directory that makes no sense
+        raise CheckpointError(f"{name} is damaged: {str(error).partition(chr(10))[0]}") from error
+    found = content.get("format") if isinstance(content, dict) else None
+    family, _, number = FORMAT.rpartition(" ")
+    if found != FORMAT and isinstance(found, str) and found.startswith(family + " "):
+        raise CheckpointError(
+            f"{name} has format {found!r}, this kit reads {family} {number}: it was written by another version of "
+            "cs336kit. Update the kit, or load it with the version that wrote it."
+        )
+    if found != FORMAT:
+        raise CheckpointError(f"{name} is not a checkpoint of save_checkpoint: its format is not {FORMAT!r}.")
     if missing := PARTS - content.keys():
-        raise CheckpointError(f"{path} is not a whole checkpoint: it lacks {', '.join(sorted(missing))}.")
+        raise CheckpointError(f"{name} is not a whole checkpoint: it lacks {', '.join(sorted(missing))}.")
     return content
 
 
-def _model_differences(expected: dict, found: dict) -> list[str]:
+def _check_entries(file: BinaryIO, name: str) -> None:
+    """Compare every checksum, which torch.load does not, and refuse entries that torch would read otherwise than zip."""
+    with zipfile.ZipFile(file) as archive:
+        for entry in archive.infolist():
+            # torch.save stores plain files; torch.load takes an entry marked as a folder for an empty one.
+            plain = entry.compress_type == zipfile.ZIP_STORED and entry.file_size == entry.compress_size
+            if not plain or entry.flag_bits & 0x1 or entry.external_attr & 0x10 or entry.is_dir():
+                raise CheckpointError(f"{name} is damaged: its part {entry.filename} is marked as no plain file.")
+        broken = archive.testzip()
+    if broken is not None:
+        raise CheckpointError(f"{name} is damaged: the checksum of its part {broken} is wrong. Take an older one.")
+
+
+def _model_differences(expected: dict[str, Any], found: Any) -> list[str]:
+    if not isinstance(found, dict):
+        return [f"its model state is a {type(found).__name__}, not a dict"]
     problems = [f"{name} is missing in the file" for name in expected if name not in found]
     problems += [f"{name} is in the file and not in the model" for name in found if name not in expected]
     for name in expected.keys() & found.keys():
-        if not isinstance(expected[name], torch.Tensor):
+        mine, theirs = expected[name], found[name]
+        if not isinstance(mine, torch.Tensor):
             continue
-        if not isinstance(found[name], torch.Tensor):
+        if not isinstance(theirs, torch.Tensor):
             problems.append(f"{name} is no tensor in the file")
-        elif expected[name].shape != found[name].shape:
-            shapes = f"{tuple(found[name].shape)} in the file and {tuple(expected[name].shape)} in the model"
+        elif mine.shape != theirs.shape:
+            shapes = f"{tuple(theirs.shape)} in the file and {tuple(mine.shape)} in the model"
             problems.append(f"{name} has shape {shapes}")
+        elif mine.dtype != theirs.dtype:
+            problems.append(f"{name} is {theirs.dtype} in the file and {mine.dtype} in the model")
     return sorted(problems)
 
 
-def _optimizer_differences(optimizer: torch.optim.Optimizer, found: dict, found_class: str) -> list[str]:
+def _optimizer_differences(optimizer: torch.optim.Optimizer, found: Any, found_class: Any) -> list[str]:
     if type(optimizer).__name__ != found_class:
         return [f"the optimizer is {type(optimizer).__name__}, and the file holds the state of {found_class}"]
-    sizes = [len(group["params"]) for group in optimizer.param_groups]
-    found_sizes = [len(group["params"]) for group in found["param_groups"]]
-    if sizes != found_sizes:
-        return [f"the optimizer has groups of {sizes} parameters, the file of {found_sizes}"]
-    problems = []
-    ours = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    for index, parameter in zip((i for g in found["param_groups"] for i in g["params"]), ours, strict=True):
-        for name, value in found["state"].get(index, {}).items():
-            # Some optimizers keep one number per row or per column: those stretch to the parameter's shape.
-            if isinstance(value, torch.Tensor) and not _stretches(value.shape, parameter.shape):
-                shapes = f"shape {tuple(value.shape)} in the file, its parameter {tuple(parameter.shape)}"
-                problems.append(f"optimizer state {name} of parameter {index} has {shapes}")
+    try:
+        sizes = [len(group["params"]) for group in optimizer.param_groups]
+        found_sizes = [len(group["params"]) for group in found["param_groups"]]
+        if sizes != found_sizes:
+            return [f"the optimizer has groups of {sizes} parameters, the file of {found_sizes}"]
+        problems = []
+        for number, (mine, theirs) in enumerate(zip(optimizer.param_groups, found["param_groups"], strict=True)):
+            for name in optimizer.defaults.keys() & mine.keys():
+                value, other = mine[name], theirs.get(name)
+                if type(value) in (int, float) and not isinstance(other, int | float | torch.Tensor):
+                    problems.append(f"{name} of the optimizer's group {number} is {other!r} in the file")
+        ours = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        for index, parameter in zip((i for g in found["param_groups"] for i in g["params"]), ours, strict=True):
+            for name, value in found["state"].get(index, {}).items():
+                # Some optimizers keep one number per row or per column: those stretch to the parameter's shape.
+                if isinstance(value, torch.Tensor) and not _stretches(value.shape, parameter.shape):
+                    shapes = f"shape {tuple(value.shape)} in the file, its parameter {tuple(parameter.shape)}"
+                    problems.append(f"optimizer state {name} of parameter {index} has {shapes}")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        return [f"its optimizer state is malformed: {error!r}"]
     return problems
 
 

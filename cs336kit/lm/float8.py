@@ -1,11 +1,13 @@
 """Linear layers whose three matrix products run in fp8, with one scale per tensor."""
 
 import importlib
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cs336kit.lm.linear import Linear
+from cs336kit.lm.layers import Linear
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 
@@ -42,14 +44,14 @@ class Float8Matmul(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, x: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
         (x8, x_scale), (w8, w_scale) = quantize(x, E4M3), quantize(weight, E4M3)
         ctx.save_for_backward(x8, x_scale, w8, w_scale)
         ctx.dtypes = x.dtype, weight.dtype
         return scaled_matmul(x8, w8.t(), scale_a=x_scale, scale_b=w_scale, dtype=torch.bfloat16)
 
     @staticmethod
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x8, x_scale, w8, w_scale = ctx.saved_tensors
         g8, g_scale = quantize(gradient, E5M2)
         dx = dw = None
@@ -66,7 +68,7 @@ class Float8Linear(nn.Module):
     On a GPU the products need K, N and the number of rows M to be multiples of 16; other rows raise ValueError there.
     """
 
-    def __init__(self, linear: nn.Module):
+    def __init__(self, linear: Any):
         super().__init__()
         self.weight, self.bias = linear.weight, linear.bias
 
@@ -94,7 +96,7 @@ def use_transformer_engine(model: nn.Module) -> nn.Module:
     """Replace the same layers by Transformer Engine's, with copies of their weights."""
     engine = transformer_engine()
 
-    def layer(linear: nn.Module) -> nn.Module:
+    def layer(linear: Any) -> nn.Module:
         outputs, inputs = linear.weight.shape
         new = engine.Linear(inputs, outputs, bias=linear.bias is not None, params_dtype=linear.weight.dtype)
         new.load_state_dict(linear.state_dict(), strict=False)
@@ -103,7 +105,7 @@ def use_transformer_engine(model: nn.Module) -> nn.Module:
     return _replace(model, layer)
 
 
-def transformer_engine():
+def transformer_engine() -> Any:
     """Return the module transformer_engine.pytorch; where it is absent, ImportError says how to install it."""
     try:
         return importlib.import_module("transformer_engine.pytorch")
@@ -114,7 +116,7 @@ def transformer_engine():
         ) from error
 
 
-def _replace(model: nn.Module, make) -> nn.Module:
+def _replace(model: nn.Module, make: Callable[[nn.Module], nn.Module]) -> nn.Module:
     chosen = [name for name, module in model.named_modules() if fits_float8(name, module)]
     if not chosen:
         raise ValueError("no linear layer of this model fits fp8: both sides must be multiples of 16.")

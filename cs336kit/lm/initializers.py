@@ -12,6 +12,8 @@ from torch import Tensor
 from cs336kit.predict._common.checks import known, positive_int, positive_number
 from cs336kit.predict.signal import fraction_cut
 
+Random = torch.Generator | None
+
 
 def gain(nonlinearity: str, *, slope: float = 0.01) -> float:
     """The factor on the weights' std that makes up for the activation that follows: √2 for ReLU, which halves E[x²].
@@ -41,25 +43,25 @@ def fans(weight: Tensor) -> tuple[int, int]:
 
 
 @torch.no_grad()
-def normal_(weight: Tensor, *, mean: float = 0.0, std: float = 1.0, generator=None) -> Tensor:
+def normal_(weight: Tensor, *, mean: float = 0.0, std: float = 1.0, generator: Random = None) -> Tensor:
     """Normal values of the given mean and standard deviation (not variance)."""
     return weight.normal_(mean, _std(std), generator=generator)
 
 
 @torch.no_grad()
-def uniform_(weight: Tensor, *, a: float = 0.0, b: float = 1.0, generator=None) -> Tensor:
+def uniform_(weight: Tensor, *, a: float = 0.0, b: float = 1.0, generator: Random = None) -> Tensor:
     """Uniform values in [a, b); their standard deviation is (b − a)/√12."""
     if not a <= b:
         raise ValueError(f"a={a!r} is above b={b!r}: give the lower bound first.")
     return weight.uniform_(a, b, generator=generator)
 
 
-def lecun_normal_(weight: Tensor, *, generator=None) -> Tensor:
+def lecun_normal_(weight: Tensor, *, generator: Random = None) -> Tensor:
     """Normal with variance 1/fan_in: a linear layer keeps E[x²]. Source: LeCun et al. 1998, "Efficient BackProp", 4.6."""
     return normal_(weight, std=1 / math.sqrt(fans(weight)[0]), generator=generator)
 
 
-def xavier_normal_(weight: Tensor, *, gain: float = 1.0, generator=None) -> Tensor:
+def xavier_normal_(weight: Tensor, *, gain: float = 1.0, generator: Random = None) -> Tensor:
     """Normal with variance 2/(fan_in + fan_out): a compromise between E[x²] and the gradient's.
 
     Source: Glorot and Bengio 2010, "Understanding the difficulty of training deep feedforward networks", equation 12.
@@ -67,15 +69,16 @@ def xavier_normal_(weight: Tensor, *, gain: float = 1.0, generator=None) -> Tens
     return normal_(weight, std=_xavier_std(weight, gain), generator=generator)
 
 
-def xavier_uniform_(weight: Tensor, *, gain: float = 1.0, generator=None) -> Tensor:
+def xavier_uniform_(weight: Tensor, *, gain: float = 1.0, generator: Random = None) -> Tensor:
     """Uniform in ±√3·std, with the std of `xavier_normal_`. Source: Glorot and Bengio 2010, equation 16."""
     bound = math.sqrt(3.0) * _xavier_std(weight, gain)
     return uniform_(weight, a=-bound, b=bound, generator=generator)
 
 
 def kaiming_normal_(
-    weight: Tensor, *, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator=None
-) -> Tensor:
+    weight: Tensor, *, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
+    generator: Random = None,
+) -> Tensor:  # fmt: skip
     """Normal with variance gain²/fan: 2/fan_in for ReLU keeps E[x²] from layer to layer.
 
     `mode="fan_out"` keeps the gradient's instead; `a` is leaky ReLU's slope, 0 for ReLU.
@@ -85,8 +88,9 @@ def kaiming_normal_(
 
 
 def kaiming_uniform_(
-    weight: Tensor, *, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator=None
-) -> Tensor:
+    weight: Tensor, *, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
+    generator: Random = None,
+) -> Tensor:  # fmt: skip
     """Uniform in ±√3·std, with the std of `kaiming_normal_`. torch's Linear uses a=√5, which is ±1/√fan_in."""
     bound = math.sqrt(3.0) * _kaiming_std(weight, a, mode, nonlinearity)
     return uniform_(weight, a=-bound, b=bound, generator=generator)
@@ -94,8 +98,8 @@ def kaiming_uniform_(
 
 @torch.no_grad()
 def trunc_normal_(
-    weight: Tensor, *, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator=None
-) -> Tensor:
+    weight: Tensor, *, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator: Random = None,
+) -> Tensor:  # fmt: skip
     """Normal values, drawn again wherever they fall outside [a, b]: cut, not clipped to the edge.
 
     a and b are values, *not* multiples of std: for ±3 standard deviations write a=-3 * std, b=3 * std. The cut makes
@@ -116,7 +120,7 @@ def trunc_normal_(
     return weight.copy_(values)
 
 
-def residual_normal_(weight: Tensor, *, layers: int, std: float = 0.02, generator=None) -> Tensor:
+def residual_normal_(weight: Tensor, *, layers: int, std: float = 0.02, generator: Random = None) -> Tensor:
     """Normal with std/√(2·layers), for the two matrices of each block that write into the residual stream.
 
     2·layers independent additions then add up to the variance of a single one without the factor.
@@ -125,14 +129,14 @@ def residual_normal_(weight: Tensor, *, layers: int, std: float = 0.02, generato
     return normal_(weight, std=_std(std) / math.sqrt(2 * positive_int("layers", layers)), generator=generator)
 
 
-def _std(std):
+def _std(std: float) -> float:
     return std if std == 0 and not isinstance(std, bool) else positive_number("std", std)
 
 
-def _xavier_std(weight, gain):
+def _xavier_std(weight: Tensor, gain: float) -> float:
     return gain * math.sqrt(2.0 / float(sum(fans(weight))))
 
 
-def _kaiming_std(weight, a, mode, nonlinearity):
+def _kaiming_std(weight: Tensor, a: float, mode: str, nonlinearity: str) -> float:
     fan = known("mode", mode, dict(zip(("fan_in", "fan_out"), fans(weight), strict=True)))
     return gain(nonlinearity, slope=a) / math.sqrt(fan)

@@ -1,17 +1,78 @@
 """Precision policies: what a training step does differently in fp32, tf32, bf16, fp16 and fp8."""
 
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from cs336kit.lm.float8 import transformer_engine, use_float8, use_transformer_engine
-from cs336kit.lm.loss_scaling import LossScaler
-from cs336kit.predict._common.checks import known
+from cs336kit.predict._common.checks import known, positive_int, positive_number
+
+
+class LossScaler:
+    """Multiply the loss by a power of two before backward, divide the gradients before the step, adapt the factor.
+
+    A step whose gradients hold an infinity or NaN is skipped and halves the scale; after `growth_interval` clean steps
+    in a row the scale doubles. The numbers, and the scale after every step, are those of torch.amp.GradScaler.
+    The order in a step: `scale(loss).backward()`, `unscale(optimizer)`, clip, `step(optimizer)`.
+    Asking whether a gradient overflowed waits for the GPU once per step. Source: Micikevicius et al. 2018, section 3.2.
+    """
+
+    def __init__(
+        self, *, scale: float = 65536.0, growth: float = 2.0, backoff: float = 0.5, growth_interval: int = 2000
+    ):
+        self.factor = float(positive_number("scale", scale))
+        self.growth, self.backoff = positive_number("growth", growth), positive_number("backoff", backoff)
+        self.growth_interval = positive_int("growth_interval", growth_interval)
+        if not self.backoff < 1 < self.growth:
+            raise ValueError(f"growth must be above 1 and backoff below 1, got {growth} and {backoff}.")
+        self.clean_steps = 0
+        self.finite: bool | None = None  # of the gradients unscaled in this step; None before unscale
+
+    def scale(self, loss: Tensor) -> Tensor:
+        """Return the loss times the factor: every gradient of it is larger by that factor."""
+        return loss * self.factor
+
+    @torch.no_grad()
+    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        """Divide the gradients in place by the factor and note whether all are finite.
+
+        Gradients in fp16 raise ValueError: divided, the small ones would be lost again. The parameters must be fp32.
+        """
+        if self.finite is not None:
+            raise RuntimeError("the gradients of this step are unscaled already: call unscale once, before clipping.")
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        if any(gradient.dtype == torch.float16 for gradient in gradients):
+            raise ValueError("fp16 gradients would underflow when they are unscaled: keep the parameters in fp32.")
+        for gradient in gradients:
+            gradient.mul_(1 / self.factor)
+        self.finite = all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
+
+    def step(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Step if the gradients are finite, adapt the factor, and return whether the step was made."""
+        if self.finite is None:
+            self.unscale(optimizer)
+        stepped, self.finite = bool(self.finite), None
+        if stepped:
+            optimizer.step()
+            self.clean_steps += 1
+            if self.clean_steps == self.growth_interval:
+                self.factor, self.clean_steps = self.factor * self.growth, 0
+        else:
+            self.factor, self.clean_steps = self.factor * self.backoff, 0
+        return stepped
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"scale": self.factor, "clean_steps": self.clean_steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.factor, self.clean_steps = state["scale"], state["clean_steps"]
 
 
 class Policy:
-    """fp32 for everything, and the five places where another precision may differ.
+    """fp32 for everything, and the places where another precision may differ.
 
     `prepare` changes the model before the optimizer is made; `forward` is the context of model and loss; `backward`,
     `unscale` and `step` do what their names say, in this order, with clipping between the last two.
@@ -19,6 +80,8 @@ class Policy:
 
     name = "fp32"
     matmul = "ieee"
+    dtype: torch.dtype | None = None  #: of autocast
+    scaler: LossScaler | None = None
 
     def __init__(self, device: torch.device | str = "cpu"):
         self.device = torch.device(device)
@@ -26,26 +89,32 @@ class Policy:
     def prepare(self, model: nn.Module) -> nn.Module:
         return model
 
-    def forward(self):
-        return _fp32_matmul(self.matmul)
+    def forward(self) -> AbstractContextManager[Any]:
+        return _fp32_matmul(self.matmul) if self.dtype is None else torch.autocast(self.device.type, dtype=self.dtype)
 
     def backward(self, loss: Tensor) -> None:
         with _fp32_matmul(self.matmul):
-            loss.backward()
+            (loss if self.scaler is None else self.scaler.scale(loss)).backward()
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
         """Bring the gradients to their true size; nothing to do unless the loss was scaled."""
+        if self.scaler is not None:
+            self.scaler.unscale(optimizer)
 
     def step(self, optimizer: torch.optim.Optimizer) -> bool:
         """Update the parameters; False says that the step was skipped because a gradient overflowed."""
+        if self.scaler is not None:
+            return self.scaler.step(optimizer)
         optimizer.step()
         return True
 
-    def state_dict(self) -> dict:
-        return {}
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self.scaler is None else self.scaler.state_dict()
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take up a saved state; most policies have none."""
+        if self.scaler is not None:
+            self.scaler.load_state_dict(state)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(device={str(self.device)!r})"
@@ -72,41 +141,23 @@ class BF16(Policy):
         return model.to(torch.bfloat16)
 
 
-class BF16Autocast(Policy):
+class Autocast(Policy):
     """fp32 parameters, gradients and optimizer state; autocast runs matmuls in bf16, delicate ops in fp32."""
 
     name, dtype = "autocast", torch.bfloat16
 
-    def forward(self):
-        return torch.autocast(self.device.type, dtype=self.dtype)
 
-
-class FP16(BF16Autocast):
+class FP16(Policy):
     """Autocast to fp16 over fp32 masters. Its smallest number is 6e-8, so the loss is scaled up before backward."""
 
     name, dtype = "fp16", torch.float16
 
     def __init__(self, device: torch.device | str = "cpu", *, scaler: LossScaler | None = None):
         super().__init__(device)
-        self.scaler = LossScaler() if scaler is None else scaler
-
-    def backward(self, loss: Tensor) -> None:
-        self.scaler.scale(loss).backward()
-
-    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        self.scaler.unscale(optimizer)
-
-    def step(self, optimizer: torch.optim.Optimizer) -> bool:
-        return self.scaler.step(optimizer)
-
-    def state_dict(self) -> dict:
-        return self.scaler.state_dict()
-
-    def load_state_dict(self, state: dict) -> None:
-        self.scaler.load_state_dict(state)
+        self.scaler: LossScaler = LossScaler() if scaler is None else scaler
 
 
-class FP8(BF16Autocast):
+class FP8(Autocast):
     """fp8 products in the hidden linear layers, forward (E4M3) and backward (E5M2 gradients); bf16 autocast elsewhere.
 
     `engine="torch"` scales every tensor by its own largest magnitude and runs on CPUs and on GPUs from compute
@@ -128,23 +179,20 @@ class FP8(BF16Autocast):
         return use_float8(model) if self.engine == "torch" else use_transformer_engine(model)
 
     @contextmanager
-    def forward(self):
-        with super().forward(), self._engine_context():
+    def forward(self) -> Iterator[None]:
+        inner: AbstractContextManager[Any] = nullcontext()
+        if self.engine == "transformer_engine":
+            engine = transformer_engine()
+            make = engine.autocast if hasattr(engine, "autocast") else engine.fp8_autocast  # its name before 2.8
+            inner = make(enabled=True)
+        with super().forward(), inner:
             yield
 
-    def _engine_context(self):
-        if self.engine == "torch":
-            return nullcontext()
-        engine = transformer_engine()
-        if hasattr(engine, "autocast"):
-            return engine.autocast(enabled=True)
-        return engine.fp8_autocast(enabled=True)  # its name before version 2.8
+
+POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in (Policy, TF32, BF16, Autocast, FP16, FP8)}
 
 
-POLICIES = {policy.name: policy for policy in (Policy, TF32, BF16, BF16Autocast, FP16, FP8)}
-
-
-def precision(name: str, *, device: torch.device | str = "cpu", **options) -> Policy:
+def precision(name: str, *, device: torch.device | str = "cpu", **options: Any) -> Policy:
     """Return the policy of a name: fp32, tf32, bf16, autocast, fp16 or fp8; another name raises ValueError.
 
     `options` go to the policy: `scaler=` for fp16, `engine=` for fp8.
@@ -153,7 +201,7 @@ def precision(name: str, *, device: torch.device | str = "cpu", **options) -> Po
 
 
 @contextmanager
-def _fp32_matmul(rounding: str):
+def _fp32_matmul(rounding: str) -> Iterator[None]:
     """Let a GPU's fp32 matmuls use TF32 ("tf32") or not ("ieee"), and put back what was set before."""
     before = torch.backends.cuda.matmul.fp32_precision
     torch.backends.cuda.matmul.fp32_precision = rounding

@@ -4,12 +4,12 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from cs336kit.lm.progress import ProgressBar
+from cs336kit.lm.runs import ProgressBar
 from cs336kit.predict._common.checks import non_negative_int, positive_int
 
 MAGIC = b"CS336TOK"
@@ -18,7 +18,6 @@ VERSION = 1
 FIELDS = struct.Struct("<8sIIQQI")
 HEADER_BYTES = 64  # one size for ever, and a multiple of every token's size, so that the mapped tokens are aligned
 CHUNK = 1 << 20
-NO_TOKENS = np.zeros(0, dtype=np.uint8)
 
 
 class TokenFileError(ValueError):
@@ -44,18 +43,18 @@ class TokenFile:
     foreign, truncated or damaged file.
     """
 
-    def __init__(self, path: str | os.PathLike):
+    def __init__(self, path: str | os.PathLike[str]):
         self.path = Path(path)
         self.vocab, self.length, self.checksum = _read_header(self.path)
         self.dtype = token_dtype(self.vocab)
-        self.tokens = NO_TOKENS.astype(self.dtype)  # an empty file cannot be mapped
+        self.tokens: np.ndarray = np.zeros(0, self.dtype)  # an empty file cannot be mapped
         if self.length:
             self.tokens = np.memmap(self.path, dtype=self.dtype, mode="r", offset=HEADER_BYTES, shape=(self.length,))
 
     def __len__(self) -> int:
         return self.length
 
-    def __getitem__(self, index) -> np.ndarray:
+    def __getitem__(self, index: Any) -> np.ndarray:
         return self.tokens[index]
 
     def __repr__(self) -> str:
@@ -85,7 +84,7 @@ class TokenFile:
             )
 
     @classmethod
-    def write(cls, path: str | os.PathLike, tokens, *, vocab: int, progress: bool = False) -> "TokenFile":
+    def write(cls, path: str | os.PathLike[str], tokens: Any, *, vocab: int, progress: bool = False) -> "TokenFile":
         """Write `tokens` (one array, or an iterable of arrays) and open the file.
 
         The file is written beside, then renamed: a failure leaves what was at `path` as it was.
@@ -102,7 +101,7 @@ class TokenFile:
         return cls(path)
 
     @classmethod
-    def append(cls, path: str | os.PathLike, tokens, *, progress: bool = False) -> "TokenFile":
+    def append(cls, path: str | os.PathLike[str], tokens: Any, *, progress: bool = False) -> "TokenFile":
         """Add `tokens` (one array, or an iterable of arrays, which is never held whole) and open the longer file.
 
         The tokens are flushed to disk before the header counts them, so an append that dies leaves the file as long
@@ -111,47 +110,45 @@ class TokenFile:
         path = Path(path)
         vocab, length, checksum = _read_header(path, unfinished=True)
         dtype = token_dtype(vocab)
-        total = len(tokens) if _is_one_array(tokens) else 0
-        bar = (
-            ProgressBar(total, unit="tokens", label=f"writing {path.name.removesuffix('.writing')}")
-            if progress
-            else None
-        )
-        with open(path, "r+b") as file, bar or nullcontext():
+        total, label = len(tokens) if _is_one_array(tokens) else 0, f"writing {path.name.removesuffix('.writing')}"
+        with open(path, "r+b") as file, ProgressBar(total, unit="tokens", label=label, shown=progress) as bar:
             file.truncate(HEADER_BYTES + length * dtype.itemsize)
             file.seek(0, os.SEEK_END)
             for piece in _pieces(tokens):
-                data = _checked(piece, vocab=vocab, dtype=dtype, position=length).tobytes()
+                outside = np.flatnonzero((piece < 0) | (piece >= vocab))
+                if outside.size:
+                    raise ValueError(
+                        f"token {int(piece[outside[0]])} at position {length + int(outside[0])} is outside the vocabulary: "
+                        f"with vocab={vocab} tokens run from 0 to {vocab - 1}."
+                    )
+                data = piece.astype(dtype, copy=False).tobytes()
                 file.write(data)
                 checksum = zlib.adler32(data, checksum)
                 length += len(piece)
-                if bar:
-                    bar.update(len(piece))
+                bar.update(len(piece))
             file.flush()
             os.fsync(file.fileno())
         _write_header(path, vocab=vocab, length=length, checksum=checksum)
         return cls(path)
 
     @classmethod
-    def zeros(cls, path: str | os.PathLike, *, vocab: int, length: int) -> "TokenFile":
+    def zeros(cls, path: str | os.PathLike[str], *, vocab: int, length: int) -> "TokenFile":
         """Make a file of `length` zero tokens without writing them: a sparse file, which takes almost no disk."""
         size = non_negative_int("length", length) * token_dtype(vocab).itemsize
-        zeros_checksum = (
-            size % 65521
-        ) << 16 | 1  # Adler-32 of zeros: the sum of the bytes stays 1, the sum of sums counts
-        _write_header(Path(path), vocab=vocab, length=length, checksum=zeros_checksum, create=True)
+        checksum = size % 65521 << 16 | 1  # Adler-32 of zeros: the sum of the bytes stays 1, the sum of sums counts
+        _write_header(Path(path), vocab=vocab, length=length, checksum=checksum, create=True)
         os.truncate(path, HEADER_BYTES + size)
         return cls(path)
 
 
-def _is_one_array(tokens) -> bool:
+def _is_one_array(tokens: Any) -> bool:
     """True for an array, a tensor, a TokenFile or a list of whole numbers; False for an iterable of those."""
     if isinstance(tokens, list | tuple | range):
         return bool(tokens) and isinstance(tokens[0], int | np.integer)
     return hasattr(tokens, "__len__") and hasattr(tokens, "dtype")
 
 
-def _pieces(tokens) -> Iterator[np.ndarray]:
+def _pieces(tokens: Any) -> Iterator[np.ndarray]:
     """Yield the tokens as one-dimensional arrays of at most CHUNK tokens."""
     for source in [tokens] if _is_one_array(tokens) else tokens:
         array = np.asarray(source.tokens if isinstance(source, TokenFile) else source)
@@ -163,18 +160,6 @@ def _pieces(tokens) -> Iterator[np.ndarray]:
             raise ValueError(f"tokens must be whole numbers, got {array.dtype}.")
         for start in range(0, len(array), CHUNK):
             yield array[start : start + CHUNK]
-
-
-def _checked(array: np.ndarray, *, vocab: int, dtype: np.dtype, position: int) -> np.ndarray:
-    """Return `array` in `dtype`, or say which token at which position does not fit the vocabulary."""
-    outside = np.flatnonzero((array < 0) | (array >= vocab))
-    if outside.size:
-        first = int(outside[0])
-        raise ValueError(
-            f"token {int(array[first])} at position {position + first} is outside the vocabulary: "
-            f"with vocab={vocab} tokens run from 0 to {vocab - 1}."
-        )
-    return array.astype(dtype, copy=False)
 
 
 def _write_header(path: Path, *, vocab: int, length: int, checksum: int, create: bool = False) -> None:

@@ -16,14 +16,21 @@ def save_beside(content: Any, path: Path) -> Path:
     beside = path.with_name(path.name + ".saving")
     try:
         with open(beside, "wb", buffering=0) as raw:
-            writer = _Writer(raw)
+            writer: Any = _Writer(raw)
             try:
                 torch.save(content, writer)
-                writer.sync()
+                writer.sync()  # some file systems find out only now that they are full
             except (OSError, RuntimeError):
                 if writer.error is None:
                     raise
-                raise _explained(writer, path) from writer.error
+                full = writer.error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+                raise OSError(
+                    writer.error.errno,
+                    f"the checkpoint could not be written: {os.strerror(writer.error.errno)} after {writer.written:,} "
+                    "bytes. Earlier checkpoints are as they were. "
+                    f"{'Free space, or save to another disk.' if full else 'Look at the disk.'}",
+                    str(path),
+                ) from writer.error
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
@@ -57,10 +64,11 @@ def flush_folder(folder: Path) -> None:
 class _Writer:
     """A file that writes all it is given, and remembers why it could not: torch reports only that a write failed."""
 
-    def __init__(self, raw):
-        self.raw, self.written, self.error = raw, 0, None
+    def __init__(self, raw: Any):
+        self.raw, self.written = raw, 0
+        self.error: OSError | None = None
 
-    def write(self, data) -> int:
+    def write(self, data: bytes) -> int:
         view = memoryview(data)
         try:
             while view:
@@ -75,20 +83,8 @@ class _Writer:
         self.raw.flush()
 
     def sync(self) -> None:
-        """Wait until the disk has everything; some file systems find out only now that they are full."""
         try:
             os.fsync(self.raw.fileno())
         except OSError as error:
             self.error = error
             raise
-
-
-def _explained(writer: _Writer, path: Path) -> OSError:
-    reason = writer.error.errno
-    full = reason in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    return OSError(
-        reason,
-        f"the checkpoint could not be written: {os.strerror(reason)} after {writer.written:,} bytes. Earlier "
-        f"checkpoints are as they were. {'Free space, or save to another disk.' if full else 'Look at the disk.'}",
-        str(path),
-    )

@@ -1,6 +1,6 @@
 """The instruments: FLOPs, bytes, seconds, bits, storages, graphs."""
 
-from cs336kit import _torch as _torch
+from cs336kit import _needs_torch as _needs_torch
 from cs336kit.measure._trace import SavedTensor as SavedTensor
 from cs336kit.measure.activations import SavedActivations as SavedActivations
 from cs336kit.measure.activations import saved_activation_bytes as saved_activation_bytes

@@ -135,7 +135,7 @@ class Builder:
         keeps: Iterable[Tensor | Storage] = (),
         keeps_output: bool = False,
         statistics: Sequence[Storage] = (),
-        passes: Sequence[bool] = (),
+        passes: bool = False,
         scratch: int = 0,
         watched: int = 0,
         flops: Sequence[tuple[str, int]] = (),
@@ -146,57 +146,33 @@ class Builder:
         """Append an operation whose gradients follow from the shapes, and return its output.
 
         A gradient has the output's type and, in an operation on elements, the broadcast shape first; the engine then
-        sums it to the input's shape and casts it to the input's type. `passes`: for which inputs the incoming gradient
-        is handed on as it is (sums). `alias`: the output is a view of the first input, but its gradient is not.
+        sums it to the input's shape and casts it to the input's type. `passes`: the incoming gradient is handed on as it
+        is (sums). `alias`: the output is a view of the first input, but its gradient is not.
         """
         dtype = dtype or inputs[0].dtype
-        elements = prod(shape)
-        size = ELEMENT_BYTES[dtype]
+        elements, size = prod(shape), ELEMENT_BYTES[dtype]
         output = inputs[0].storage if alias else Storage(name or place, elements * size)
-        needs = False
-        gradients = ()
+        gradients: tuple[Gradient, ...] = ()
         kept: tuple[Storage, ...] = ()
         if self.train:
-            collected = []
-            for index, tensor in enumerate(inputs):
-                if not tensor.needs_gradient:
-                    continue
-                needs = True
-                own = prod(tensor.shape)
-                then = ()
-                if kind == "cast":
-                    first = own * ELEMENT_BYTES[tensor.dtype]
-                elif kind in _ELEMENTWISE:
-                    first = None if passes and passes[index] else elements * size
-                    if own != elements:
-                        then = (own * size,)
-                    if tensor.dtype != dtype:
-                        then = (*then, own * ELEMENT_BYTES[tensor.dtype])
-                else:
-                    first = own * size
-                collected.append(Gradient(tensor, first, then, gradient_flops))
-            if needs:
-                gradients = tuple(collected)
-                kept = tuple([k.storage if isinstance(k, Tensor) else k for k in keeps])
+            gradients = tuple(
+                [
+                    Gradient(tensor, *_sizes(kind, tensor, elements, dtype, size, passes), gradient_flops)
+                    for tensor in inputs
+                    if tensor.needs_gradient
+                ]
+            )
+            if gradients:
+                kept = tuple([k.storage if k.__class__ is Tensor else k for k in keeps])
                 if keeps_output:
                     kept += (output,)
-        result = Tensor(shape, dtype, output, needs, object() if alias else None)
+        result = Tensor(shape, dtype, output, bool(gradients), object() if alias else None)
         self.items.append(
             Op(
-                self.prefix + place,
-                kind,
-                tuple(inputs),
-                (result,),
-                () if alias else (output, *statistics),
-                kept,
-                gradients,
-                self.part,
-                scratch,
-                watched,
-                tuple(flops),
-                again,
+                self.prefix + place, kind, tuple(inputs), (result,), () if alias else (output, *statistics), kept, gradients,
+                self.part, scratch, watched, tuple(flops), again,
             )
-        )
+        )  # fmt: skip
         return result
 
     # -- torch's functions -------------------------------------------------------------------------------------------
@@ -313,7 +289,7 @@ class Builder:
         square = self.op(f"{place}/square", "square", [wide], wide.shape, keeps=[wide], scratch=2 * row)
         mean = self.op(f"{place}/mean", "mean", [square], (*rows, 1))
         self.free(square)
-        shifted = self.op(f"{place}/add eps", "add", [mean], mean.shape, passes=[True])
+        shifted = self.op(f"{place}/add eps", "add", [mean], mean.shape, passes=True)
         self.free(mean)
         inverse = self.op(
             f"{place}/rsqrt", "rsqrt", [shifted], mean.shape, keeps_output=True, name=kept_as, scratch=2 * few
@@ -337,7 +313,7 @@ class Builder:
         """x + y, in the wider of both types; the gradient is handed on to both."""
         dtype = x.dtype if ELEMENT_BYTES[x.dtype] >= ELEMENT_BYTES[y.dtype] else y.dtype
         shape = x.shape if x.elements >= y.elements else y.shape
-        return self.op(place, "add", [x, y], shape, dtype=dtype, passes=[True, True], name=name)
+        return self.op(place, "add", [x, y], shape, dtype=dtype, passes=True, name=name)
 
     def chunk(self, place: str, x: Tensor) -> tuple[Tensor, Tensor]:
         """Both halves of the last axis as views; their gradients are put together in one new tensor."""
@@ -372,7 +348,7 @@ class Builder:
 
     def copy(self, place: str, x: Tensor, shape: tuple[int, ...], *, name: str = "") -> Tensor:
         """A reshape that cannot be a view: a copy, whose gradient is handed on as it is."""
-        return self.op(place, "copy", [x], shape, name=name, passes=[True])
+        return self.op(place, "copy", [x], shape, name=name, passes=True)
 
     def matmul(
         self, place: str, x: Tensor, y: Tensor, shape: tuple[int, ...], flops: int, *, component: str, name: str = ""
@@ -405,3 +381,17 @@ class Builder:
 
 #: Operations on elements, whose gradients have the output's shape before the engine sums them to the input's.
 _ELEMENTWISE = frozenset({"add", "mul", "div", "copy", "neg", "gelu", "silu", "cast"})
+
+
+def _sizes(
+    kind: str, tensor: Tensor, elements: int, dtype: str, size: int, passes: bool
+) -> tuple[int | None, tuple[int, ...]]:
+    """Bytes that an operation allocates for the gradient of an input, and the sizes through which the engine brings it."""
+    own = tensor.elements
+    if kind not in _ELEMENTWISE:
+        return own * size, ()
+    if kind == "cast":
+        return own * ELEMENT_BYTES[tensor.dtype], ()
+    first = None if passes else elements * size
+    summed = (own * size,) if own != elements else ()
+    return first, summed if tensor.dtype == dtype else (*summed, own * ELEMENT_BYTES[tensor.dtype])

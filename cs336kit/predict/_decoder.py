@@ -56,7 +56,7 @@ class _Decoder:
 
     def attention(self, x: Tensor) -> Tensor:
         """Projections, rotation, softmax of scores, sum of values, output projection."""
-        b, c, B, S = self.b, self.c, self.B, self.S
+        b, c = self.b, self.c
         A, K, h = c.heads, c.kv_heads, c.head_dim
         inner, outer = c.bias != "none", c.bias == "all"
         # On a CPU, dropout sends the fused function to its written-out path.

@@ -32,25 +32,22 @@ class Storage:
 class Tensor:
     """A shape and an element type over a storage. Tensors with the same `source` collect one gradient."""
 
-    __slots__ = ("dtype", "needs_gradient", "shape", "source", "storage")
+    __slots__ = ("dtype", "elements", "needs_gradient", "shape", "source", "storage")
 
     def __init__(
         self, shape: tuple[int, ...], dtype: str, storage: Storage, needs_gradient: bool, source: object = None
     ):
         self.shape = shape
+        self.elements = prod(shape)
         self.dtype = dtype
         self.storage = storage
         self.needs_gradient = needs_gradient
         self.source = storage if source is None else source
 
     @property
-    def elements(self) -> int:
-        return prod(self.shape)
-
-    @property
     def bytes(self) -> int:
         """Bytes of its elements; a view of a part has fewer than its storage."""
-        return prod(self.shape) * ELEMENT_BYTES[self.dtype]
+        return self.elements * ELEMENT_BYTES[self.dtype]
 
     def __repr__(self) -> str:
         return f"Tensor({' × '.join(map(str, self.shape))}, {self.dtype}, {self.storage.name!r})"

@@ -205,8 +205,10 @@ def forward_flops(config: TransformerConfig, *, batch: int, sequence: int, causa
     norms, softmax, activations. Errors: ValueError for sizes below 1 or beyond the positions.
     """
     parts: dict[str, int] = {}
-    for op, count in program(config, batch=batch, sequence=sequence, causal=causal, attention="sdpa").operations():
-        _add(parts, op.flops, count)
+    walked = program(config, batch=batch, sequence=sequence, causal=causal, attention="sdpa", phase="prefill")
+    for op, count in walked.operations():
+        if op.flops:
+            _add(parts, op.flops, count)
     return Breakdown(parts, unit="FLOPs")
 
 

@@ -1,6 +1,6 @@
 """The lesson desk: comparison tables, figures, explorers, exercises, the claims ledger."""
 
-from cs336kit import _torch as _torch
+from cs336kit import _needs_torch as _needs_torch
 from cs336kit.teach import exercises, explorers, figures
 from cs336kit.teach.claims import claims
 from cs336kit.teach.comparison import Comparison, compare, ledger

@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import pickle
@@ -259,6 +260,142 @@ def test_what_could_not_be_read_back_is_not_written(tmp_path):
     assert load_checkpoint(tmp_path / "c.pt")["step"] == 1
     with pytest.raises(ValueError, match="keep"):
         save_checkpoint(tmp_path / "c.pt", model=model, keep=0)
+
+
+def states(run):
+    """Every bit that a load may change, global generators included."""
+    tensors = [t.clone() for t in run["model"].state_dict().values()]
+    tensors += [t.clone() for state in run["optimizer"].state.values() for t in state.values()]
+    groups = [{k: v for k, v in group.items() if k != "params"} for group in run["optimizer"].param_groups]
+    position = run["data"].state_dict()
+    tensors += [position["generator"], torch.get_rng_state()]
+    return tensors, [groups, position["drawn"], run["policy"].state_dict(), random.getstate(), np.random.get_state()[2]]
+
+
+def unchanged(run, before):
+    tensors, rest = states(run)
+    return rest == before[1] and len(tensors) == len(before[0]) and all(map(torch.equal, tensors, before[0]))
+
+
+def test_a_flipped_bit_or_a_cut_is_refused_or_harmless(tmp_path):
+    """300 bits all over the file and 50 cuts: right values or a CheckpointError that changed nothing, never in between."""
+    run = new_run("Momentum")
+    advance(run, 1)
+    whole = save_checkpoint(tmp_path / "c.pt", step=1, **run).read_bytes()
+    truth = states(run)
+    with zipfile.ZipFile(tmp_path / "c.pt") as archive:
+        records = whole.index(b"PK\x01\x02")  # the directory at the end: no checksum covers it
+        names = [entry.header_offset for entry in archive.infolist()]
+    draw = random.Random(0)
+    places = [draw.randrange(len(whole)) for _ in range(100)]
+    places += [draw.randrange(records, len(whole)) for _ in range(100)]
+    places += [draw.choice(names) + draw.randrange(64) for _ in range(100)]
+    damaged = [whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :] for place in places]
+    damaged += [whole[: draw.randrange(len(whole))] for _ in range(50)]
+    other, outcomes = new_run("Momentum", seed=1), []
+    before = states(other)
+    for content in damaged:
+        try:
+            load_checkpoint(io.BytesIO(content), **other)
+        except CheckpointError:
+            outcomes.append("refused")
+            assert unchanged(other, before)
+        else:
+            outcomes.append("right")
+            assert unchanged(other, truth)
+            other = new_run("Momentum", seed=1)
+            before = states(other)
+    assert outcomes.count("refused") > 150 and outcomes.count("right") > 20
+
+
+def test_an_entry_that_is_marked_as_a_folder_is_refused(tmp_path):
+    """torch.load takes it for an empty one, and the weights for whatever lies in memory."""
+    path = save_checkpoint(tmp_path / "c.pt", model=nn.Linear(8, 8))
+    damaged = bytearray(path.read_bytes())
+    entry = damaged.rindex(b"PK\x01\x02", 0, damaged.rindex(b"/data/0"))
+    damaged[entry + 38] ^= 0x10
+    with pytest.raises(CheckpointError, match="marked as no plain file"):
+        load_checkpoint(io.BytesIO(damaged))
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "sentence"),
+    [
+        ("rng", lambda rng: {**rng, "torch": torch.zeros(3, dtype=torch.uint8)}, "its rng state was refused"),
+        ("rng", lambda rng: {"python": rng["python"]}, "its rng state was refused: 'numpy'"),
+        ("rng", lambda rng: None, "its rng state was refused"),
+        ("step", lambda step: -1, "its step is -1, no count"),
+        ("step", lambda step: "seven", "its step is 'seven', no count"),
+        ("model", lambda model: [1, 2], "its model state is a list, not a dict"),
+        (
+            "model",
+            lambda m: {k: v.long() if v.dim() == 2 else v for k, v in m.items()},
+            "is torch.int64 in the file and",
+        ),
+        ("optimizer", lambda o: {"state": o["state"]}, "its optimizer state is malformed: KeyError"),
+        (
+            "optimizer",
+            lambda o: {**o, "param_groups": [{"params": list(range(6))}]},
+            "lr of the optimizer's group 0 is None",
+        ),
+        ("optimizer", lambda o: {**o, "param_groups": [{**o["param_groups"][0], "lr": "fast"}]}, "group 0 is 'fast'"),
+        ("optimizer", lambda o: {**o, "param_groups": [{**o["param_groups"][0], "lr": -1.0}]}, "lr is -1.0"),
+        ("data", lambda data: {"drawn": 3}, "its data state was refused: 'generator'"),
+        ("policy", lambda policy: {"scale": 2.0}, "its policy state was refused: 'clean_steps'"),
+    ],
+)
+def test_a_part_that_does_not_fit_leaves_every_part_as_it_was(tmp_path, part, change, sentence):
+    run = new_run(policy="fp16")
+    advance(run, 2)
+    content = torch.load(save_checkpoint(tmp_path / "c.pt", step=2, **run))
+    torch.save({**content, part: change(content[part])}, tmp_path / "c.pt")
+    other = new_run(seed=4, policy="fp16")
+    advance(other, 1)
+    before = states(other)
+    with pytest.raises(CheckpointError, match=r"nothing was loaded") as caught:
+        load_checkpoint(tmp_path / "c.pt", **other)
+    assert sentence in str(caught.value)
+    assert unchanged(other, before)
+
+
+def test_open_files_are_written_and_read(tmp_path):
+    run, other, buffer = new_run(), new_run(seed=2), io.BytesIO()
+    advance(run, 2)
+    assert save_checkpoint(buffer, step=2, extra={"note": "here"}, **run) is None
+    buffer.seek(0)
+    assert load_checkpoint(buffer, **other) == {"step": 2, "extra": {"note": "here"}}
+    assert unchanged(other, states(run))
+    with open(tmp_path / "c.pt", "wb") as file:
+        save_checkpoint(file, step=3, **run)
+    assert load_checkpoint(tmp_path / "c.pt", **other)["step"] == 3
+    with pytest.raises(CheckpointError, match="the file is truncated, or no checkpoint"):
+        load_checkpoint(io.BytesIO(b"PK"))
+
+
+def test_a_newer_format_is_named(tmp_path):
+    content = torch.load(save_checkpoint(tmp_path / "c.pt", model=nn.Linear(1, 1)))
+    torch.save({**content, "format": "cs336kit checkpoint 2"}, tmp_path / "c.pt")
+    with pytest.raises(
+        CheckpointError, match="has format 'cs336kit checkpoint 2', .*another version of cs336kit. Update"
+    ):
+        load_checkpoint(tmp_path / "c.pt")
+
+
+def test_a_tensor_of_another_class_is_refused_before_it_is_written(tmp_path):
+    class Labelled(torch.Tensor):
+        pass
+
+    model = nn.Linear(1, 1)
+    with pytest.raises(CheckpointError, match=r"\['extra'\]\['t'\] is a .*Labelled, which could not be read back"):
+        save_checkpoint(tmp_path / "c.pt", model=model, extra={"t": torch.ones(1).as_subclass(Labelled)})
+    assert os.listdir(tmp_path) == []
+
+
+def test_saving_onto_a_folder_leaves_nothing_behind(tmp_path):
+    (tmp_path / "run").mkdir()
+    with pytest.raises(IsADirectoryError, match="run is a folder: give the name of a file in it"):
+        save_checkpoint(tmp_path / "run", model=nn.Linear(1, 1))
+    assert os.listdir(tmp_path) == ["run"] and os.listdir(tmp_path / "run") == []
 
 
 def run_script(script, *arguments):

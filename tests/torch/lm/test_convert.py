@@ -1,115 +1,199 @@
 """The decoder against transformers' own models: the same weights must give the same logits and gradients."""
 
-from dataclasses import replace
+import copy
 
 import pytest
 import torch
 
-from cs336kit import lm, predict
+from cs336kit import lm
 
 transformers = pytest.importorskip("transformers")
 transformers.logging.set_verbosity_error()
 
-GPT2 = predict.TransformerConfig(layers=3, d_model=24, heads=4, vocab=61, context=20)
-LLAMA = replace(
-    GPT2, kv_heads=2, d_ff=40, mlp="swiglu", norm="rmsnorm", norm_bias=False, positions="rope", bias="none",
-    tied_head=False,
-)  # fmt: skip
-BASE, EPS = 5000.0, 1e-4
+TOKENS = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": None}
+GPT2 = {
+    "n_layer": 3,
+    "n_head": 4,
+    "n_embd": 24,
+    "vocab_size": 61,
+    "n_positions": 20,
+    "layer_norm_epsilon": 1e-4,
+    **TOKENS,
+}
+LLAMA = {
+    "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 24, "vocab_size": 61,
+    "intermediate_size": 40, "max_position_embeddings": 20, "tie_word_embeddings": False, "rms_norm_eps": 1e-4,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}, **TOKENS,
+}  # fmt: skip
+FALCON = {
+    "num_hidden_layers": 3, "num_attention_heads": 4, "hidden_size": 24, "vocab_size": 61,
+    "max_position_embeddings": 20, "layer_norm_epsilon": 1e-4, **TOKENS,
+}  # fmt: skip
+PLAIN = {name: value for name, value in LLAMA.items() if name != "rms_norm_eps"}
+STABLE = PLAIN | {"layer_norm_eps": 1e-4}
+WHOLE = {"rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 1.0}}
+MOE = {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None}
+WINDOW = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 0}
+
+CASES = {
+    "gpt2": ("GPT2", GPT2),
+    "gpt2 narrow, untied, exact gelu": (
+        "GPT2", GPT2 | {"n_inner": 30, "tie_word_embeddings": False, "activation_function": "gelu"}),
+    "starcoder": ("GPTBigCode", GPT2),
+    "starcoder, all heads": ("GPTBigCode", GPT2 | {"multi_query": False}),
+    "llama": ("Llama", LLAMA),
+    "llama, one kv head": ("Llama", LLAMA | {"num_key_value_heads": 1, "head_dim": 10, "tie_word_embeddings": True}),
+    "llama with all biases": ("Llama", LLAMA | {"attention_bias": True, "mlp_bias": True}),
+    "mistral": ("Mistral", LLAMA | {"sliding_window": 4}),
+    "ministral": ("Ministral", LLAMA | {"sliding_window": 4, "head_dim": 6, "layer_types": ["sliding_attention"] * 3}),
+    "qwen2": ("Qwen2", LLAMA | {"tie_word_embeddings": True}),
+    "qwen2 with a window": ("Qwen2", LLAMA | WINDOW),
+    "mixtral": ("Mixtral", LLAMA | MOE),
+    "phi3": ("Phi3", LLAMA | WHOLE),
+    "starcoder2": ("Starcoder2", PLAIN | {"norm_epsilon": 1e-4, "sliding_window": 5}),
+    "starcoder2 without biases": ("Starcoder2", PLAIN | {"norm_epsilon": 1e-4, "use_bias": False}),
+    "stablelm": ("StableLm", STABLE | WHOLE | {"use_qkv_bias": True}),
+    "falcon 7b": ("Falcon", FALCON),
+    "falcon, all heads": ("Falcon", FALCON | {"multi_query": False, "bias": True}),
+    "falcon in sequence": ("Falcon", FALCON | {"parallel_attn": False}),
+    "falcon 11b": (
+        "Falcon", FALCON | {"new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1}),
+}  # fmt: skip
 
 
-def hugging_face(kind, config):
-    if kind == "GPT2":
-        theirs = transformers.GPT2Config(
-            n_layer=config.layers, n_head=config.heads, n_embd=config.d_model, n_inner=config.d_ff,
-            vocab_size=config.vocab, n_positions=config.context, tie_word_embeddings=config.tied_head,
-            layer_norm_epsilon=EPS, bos_token_id=0, eos_token_id=0,
-        )  # fmt: skip
-        model = transformers.GPT2LMHeadModel(theirs)
-    else:
-        options = {"head_dim": config.head_dim} if kind != "Qwen2" else {}
-        if kind == "Mixtral":
-            options |= {"num_local_experts": config.experts, "num_experts_per_tok": config.experts_per_token}
-        if kind in ("Mistral", "Mixtral"):
-            options["sliding_window"] = config.window
-        theirs = getattr(transformers, kind + "Config")(
-            num_hidden_layers=config.layers, num_attention_heads=config.heads, num_key_value_heads=config.kv_heads,
-            hidden_size=config.d_model, intermediate_size=config.d_ff, vocab_size=config.vocab,
-            max_position_embeddings=config.context, tie_word_embeddings=config.tied_head, rms_norm_eps=EPS,
-            rope_parameters={"rope_type": "default", "rope_theta": BASE}, bos_token_id=0, eos_token_id=0,
-            pad_token_id=None, **options,
-        )  # fmt: skip
-        model = getattr(transformers, kind + "ForCausalLM")(theirs)
+def theirs(kind, fields):
+    torch.manual_seed(0)
+    model = getattr(transformers, kind + ("LMHeadModel" if kind == "GPT2" else "ForCausalLM"))(
+        getattr(transformers, kind + "Config")(**copy.deepcopy(fields))  # it writes into nested ones
+    )
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     return model.eval()
 
 
-def ours(config, **options):
-    if config.positions == "learned":
-        return lm.DecoderOnly(config, norm_eps=EPS, approximate="tanh", **options).eval()
-    return lm.Llama(config, norm_eps=EPS, rope_base=BASE, **options).eval()
-
-
-CASES = [
-    ("GPT2", GPT2),
-    ("GPT2", replace(GPT2, d_ff=30, tied_head=False)),
-    ("Llama", LLAMA),
-    ("Llama", replace(LLAMA, kv_heads=1, head_dim=10, tied_head=True)),
-    ("Mistral", replace(LLAMA, window=4)),
-    ("Qwen2", replace(LLAMA, bias="qkv", tied_head=True)),
-    ("Mixtral", replace(LLAMA, experts=4, experts_per_token=2)),
-]
-
-
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize(("kind", "config"), CASES)
-def test_same_weights_same_logits_and_gradients(kind, config, attention):
-    torch.manual_seed(0)
-    theirs, model = hugging_face(kind, config), ours(config, attention=attention)
-    model.load_state_dict(lm.from_transformers(theirs.state_dict(), config))
-    tokens = torch.randint(config.vocab, (2, config.context))
-    expected = theirs(tokens).logits
+@pytest.mark.parametrize("name", CASES)
+def test_same_weights_same_logits_and_gradients(name, attention):
+    their_model = theirs(*CASES[name])
+    model = lm.from_transformers(their_model, attention=attention)
+    tokens = torch.randint(61, (2, 20))
+    expected = their_model(tokens).logits
     # Both compute in fp32, in another order.
-    torch.testing.assert_close(model(tokens), expected, atol=2e-4, rtol=2e-4)
+    scale = expected.abs().max().item()
+    torch.testing.assert_close(model(tokens), expected, atol=2e-5 * scale, rtol=2e-4)
 
     model(tokens).square().mean().backward()
     expected.square().mean().backward()
-    gradients = lm.to_transformers({n: p.grad for n, p in named(model)}, config)
-    for name, parameter in theirs.named_parameters():
+    gradients = {n: p.grad for n, p in model.named_parameters(remove_duplicate=False)}
+    gradients = lm.to_transformers(gradients, model.config, family=their_model.config.model_type)
+    for part, parameter in their_model.named_parameters():
         scale = parameter.grad.abs().max().item()
-        torch.testing.assert_close(gradients[name], parameter.grad, atol=1e-3 * scale, rtol=1e-3)
+        torch.testing.assert_close(gradients[part], parameter.grad, atol=1e-3 * scale, rtol=1e-3)
 
 
-def named(model):
-    return model.named_parameters(remove_duplicate=False)
-
-
-@pytest.mark.parametrize(("kind", "config"), CASES)
-def test_there_and_back(kind, config):
-    theirs, model = hugging_face(kind, config), ours(config)
-    state = theirs.state_dict()
-    model.load_state_dict(lm.from_transformers(state, config))
-    back = lm.to_transformers(model.state_dict(), config)
+@pytest.mark.parametrize("name", CASES)
+def test_there_and_back(name):
+    their_model = theirs(*CASES[name])
+    state = their_model.state_dict()
+    model = lm.from_transformers(state, their_model.config.to_dict())
+    back = lm.to_transformers(model.state_dict(), model.config, family=their_model.config.model_type)
     assert back.keys() == state.keys()
-    assert all(torch.equal(back[name], state[name]) for name in state)
-    theirs.load_state_dict(back)
+    assert all(torch.equal(back[part], state[part]) for part in state)
+    their_model.load_state_dict(back)
 
 
-def test_a_tied_checkpoint_may_leave_the_head_out():
-    state = hugging_face("GPT2", GPT2).state_dict()
-    del state["lm_head.weight"]
-    ours(GPT2).load_state_dict(lm.from_transformers(state, GPT2))
+def test_the_family_follows_from_the_shape():
+    for name in ("gpt2", "llama", "mixtral"):
+        their_model = theirs(*CASES[name])
+        model = lm.from_transformers(their_model)
+        assert type(model) is (lm.DecoderOnly if name == "gpt2" else lm.Llama)
+        assert lm.to_transformers(model.state_dict(), model.config).keys() == their_model.state_dict().keys()
+    with pytest.raises(ValueError, match="name the family, one of falcon, gpt2, gpt_bigcode, llama"):
+        lm.to_transformers({}, lm.from_transformers(theirs(*CASES["falcon 7b"])).config)
 
 
-def test_a_missing_tensor_is_named():
-    state = hugging_face("GPT2", GPT2).state_dict()
-    del state["transformer.h.1.attn.c_attn.bias"]
-    with pytest.raises(KeyError, match=r"transformer\.h\.1\.attn\.c_attn\.bias"):
-        lm.from_transformers(state, GPT2)
+def test_weights_alone_are_refused():
+    their_model = theirs(*CASES["llama"])
+    config = lm.from_transformers(their_model).config
+    for given in (None, config):
+        with pytest.raises(ValueError, match="the configuration of transformers is missing"):
+            lm.from_transformers(their_model.state_dict(), given)
 
 
-def test_another_architecture_is_refused():
-    config = replace(GPT2, positions="rope")
-    with pytest.raises(ValueError, match="only GPT-2's architecture"):
-        lm.to_transformers({}, config)
+def test_a_tied_checkpoint_may_leave_the_head_out_and_gpt2_its_biases_and_prefix():
+    their_model = theirs(*CASES["gpt2"])
+    with torch.no_grad():
+        for name, parameter in their_model.named_parameters():
+            if name.endswith("bias"):
+                parameter.zero_()
+    state = {n.removeprefix("transformer."): p for n, p in their_model.state_dict().items()}
+    state = {n: p for n, p in state.items() if n != "lm_head.weight" and not n.endswith("bias")}
+    model = lm.from_transformers(state, their_model.config)
+    assert (model.config.bias, model.config.norm_bias) == ("none", False)
+    tokens = torch.randint(61, (2, 20))
+    torch.testing.assert_close(model(tokens), their_model(tokens).logits, atol=1e-4, rtol=1e-4)
+
+
+def test_a_missing_and_an_unknown_weight_are_named():
+    their_model = theirs(*CASES["gpt2"])
+    state = their_model.state_dict()
+    with pytest.raises(ValueError, match=r"the weight transformer\.h\.1\.attn\.q_norm\.weight has no place"):
+        lm.from_transformers({**state, "transformer.h.1.attn.q_norm.weight": torch.ones(6)}, their_model.config)
+    del state["transformer.h.1.attn.c_attn.weight"]
+    with pytest.raises(
+        ValueError, match=r"weights of blocks\.1\.attention\.key\.weight, .*query\.weight.* are missing"
+    ):
+        lm.from_transformers(state, their_model.config)
+
+
+SMALL = LLAMA | {"pad_token_id": 0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "sentence"),
+    [
+        ("Qwen3", LLAMA, "norms of queries and keys"),
+        ("Gemma", SMALL, r"norms that scale by 1 \+ weight"),
+        ("Granite", SMALL, "multipliers of embeddings"),
+        ("Olmo2", SMALL, "norms behind the branches"),
+        ("Helium", SMALL, r"unknown architecture \(model_type\) 'helium'"),
+        ("Llama", LLAMA | {"attention_bias": True}, "biases on key, output, query, value alone"),
+        ("Llama", LLAMA | {"hidden_act": "gelu"}, "llama with hidden_act='gelu' cannot be built here"),
+        (
+            "Llama",
+            LLAMA | {"rope_parameters": {"rope_type": "linear", "rope_theta": 5000.0, "factor": 2.0}},
+            "plain rotary positions over the whole head",
+        ),
+        ("StableLm", STABLE, r"partial_rotary_factor=0.25 cannot be built here"),
+        ("StableLm", STABLE | WHOLE | {"use_parallel_residual": True}, "use_parallel_residual=True"),
+        ("Qwen2", LLAMA | WINDOW | {"max_window_layers": 2}, "layer_types"),
+        ("GPT2", GPT2 | {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True"),
+        ("GPT2", GPT2 | {"scale_attn_weights": False}, "scale_attn_weights=False"),
+        ("Falcon", FALCON | {"alibi": True}, "alibi=True"),
+        ("Falcon", FALCON | {"new_decoder_architecture": True, "num_kv_heads": 2}, "num_ln_in_parallel_attn"),
+    ],
+)
+def test_what_our_decoder_lacks_is_refused_by_name(kind, fields, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        lm.from_transformers(theirs(kind, fields))
+
+
+def test_a_field_that_is_not_understood_is_refused():
+    their_model = theirs(*CASES["llama"])
+    fields = their_model.config.to_dict() | {"logits_scaling": 4.0}
+    with pytest.raises(ValueError, match=r"llama with logits_scaling=4.0 cannot be built here"):
+        lm.from_transformers(their_model.state_dict(), fields)
+
+
+def test_a_configuration_without_its_defaults_and_a_head_that_is_not_tied_are_refused():
+    their_model = theirs(*CASES["llama"])
+    for field in ("rope_parameters", "rms_norm_eps", "vocab_size"):
+        fields = {name: value for name, value in their_model.config.to_dict().items() if name != field}
+        with pytest.raises(ValueError, match="the configuration of llama lacks .*: give model.config"):
+            lm.from_transformers(their_model.state_dict(), fields)
+    fields = their_model.config.to_dict() | {"tie_word_embeddings": True}
+    with pytest.raises(ValueError, match="head and embedding differ in the weights"):
+        lm.from_transformers(their_model.state_dict(), fields)
+    state = {name: tensor for name, tensor in their_model.state_dict().items() if name != "lm_head.weight"}
+    with pytest.raises(ValueError, match=r"the weights of head\.weight are missing"):
+        lm.from_transformers(state, their_model.config)

@@ -91,6 +91,50 @@ def test_a_new_model_knows_nothing():
     assert loss.item() == pytest.approx(torch.tensor(31.0).log().item(), abs=0.1)
 
 
+WIDE = {"d_model": 128, "head_dim": 32, "d_ff": 512}
+
+
+def spread(model, part):
+    named = model.named_parameters(remove_duplicate=False)
+    values = torch.cat([p.flatten() for n, p in named if part in n and n.endswith("weight")])
+    return values.std().item(), values.abs().max().item()
+
+
+@pytest.mark.parametrize("config", [replace(PAPER, **WIDE), replace(LLAMA, **WIDE | {"d_ff": 160})])
+def test_the_initial_spread(config):
+    torch.manual_seed(0)
+    default, gpt2 = lm.DecoderOnly(config), lm.DecoderOnly(config, initial="gpt2")
+    for part in ("embedding", "query", "up", "head"):
+        deviation, largest = spread(gpt2, part)
+        assert deviation == pytest.approx(0.02, rel=0.05) and largest > 0.06  # not cut off at three deviations
+    for part in ("output", "down"):
+        assert spread(gpt2, part)[0] == pytest.approx(0.02 / 2, rel=0.05)
+        inputs = 128 if part == "output" else config.d_ff
+        # The cut at three deviations makes the deviation 1.3 % smaller.
+        assert spread(default, part)[0] == pytest.approx(0.987 / (inputs * 4) ** 0.5, rel=0.02)
+    assert spread(default, "query")[0] == pytest.approx(0.987 / 128**0.5, rel=0.02)
+    with pytest.raises(ValueError, match="unknown initial spread 'small'. Known: fan_in, gpt2"):
+        lm.DecoderOnly(config, initial="small")
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_device_and_dtype_reach_every_tensor(config):
+    model = lm.DecoderOnly(config, device="cpu", dtype=torch.float64)
+    assert {t.dtype for t in [*model.parameters(), *model.buffers()]} == {torch.float64}
+    again = lm.DecoderOnly(config).bfloat16()
+    small = lm.DecoderOnly(config, dtype=torch.bfloat16)
+    assert [(n, t.dtype) for n, t in small.named_buffers()] == [(n, t.dtype) for n, t in again.named_buffers()]
+    assert all(torch.equal(a, b) for a, b in zip(small.buffers(), again.buffers(), strict=True))
+    assert {t.device.type for t in lm.DecoderOnly(config, device="meta").state_dict().values()} == {"meta"}
+
+
+def test_what_is_no_configuration_is_refused():
+    with pytest.raises(ValueError, match=r"config must be a TransformerConfig, got 'gpt2'; predict.MODELS"):
+        lm.DecoderOnly("gpt2")
+    with pytest.raises(ValueError, match="checkpointing must be True or False, got 'no'"):
+        lm.DecoderOnly(PAPER, checkpointing="no")
+
+
 def test_dropout_only_in_training():
     model = lm.DecoderOnly(replace(PAPER, dropout=0.3))
     assert not torch.equal(model(tokens()), model(tokens()))

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from cs336kit import lm
-from cs336kit.lm.multihead import LayerCache
+from cs336kit.lm.attention import LayerCache
 
 close = torch.testing.assert_close
 

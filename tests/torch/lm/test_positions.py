@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from cs336kit import lm
+from cs336kit import lm, predict
 
 
 def test_rope_is_a_multiplication_of_complex_numbers():
@@ -40,3 +40,32 @@ def test_refuses():
         lm.rope_tables(4, 7)
     with pytest.raises(ValueError, match="base must be a finite number above 0"):
         lm.rope_tables(4, 8, base=0)
+    with pytest.raises(ValueError, match="unknown pairing of rotary positions 'pairs'. .*Known: halves, neighbours"):
+        lm.rope(torch.ones(4, 8), *lm.rope_tables(4, 8), pairs="pairs")
+
+
+@pytest.mark.parametrize("positions", [1, 3, 5])
+def test_tables_that_are_not_one_row_per_position_are_refused(positions):
+    """One row would be broadcast over all positions, silently."""
+    with pytest.raises(ValueError, match=rf"x has 4 positions of width 8, the tables \({positions}, 8\)"):
+        lm.rope(torch.ones(2, 4, 8), *lm.rope_tables(positions, 8))
+
+
+def test_the_two_pairings_differ_until_the_rows_are_put_in_order():
+    config = predict.TransformerConfig(
+        layers=2, d_model=16, heads=4, kv_heads=2, vocab=31, context=12, positions="rope", bias="qkv"
+    )
+    halves = lm.DecoderOnly(config).double()
+    neighbours = lm.DecoderOnly(config, rope_pairs="neighbours").double()
+    for name, parameter in halves.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.normal_(parameter)
+    state, tokens = halves.state_dict(), torch.randint(31, (2, 12))
+    neighbours.load_state_dict(state)
+    assert not torch.allclose(neighbours(tokens), halves(tokens), atol=1e-2)
+    for name, tensor in state.items():
+        if ".query." in name or ".key." in name:
+            state[name] = lm.reorder_pairs(tensor, head_dim=4, to="neighbours")
+            assert torch.equal(lm.reorder_pairs(state[name], head_dim=4, to="halves"), tensor)
+    neighbours.load_state_dict(state)
+    torch.testing.assert_close(neighbours(tokens), halves(tokens))

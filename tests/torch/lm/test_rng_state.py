@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from cs336kit.lm import seed_everything
-from cs336kit.lm.rng_state import rng_state, set_rng_state
+from cs336kit.lm.runs import rng_state, set_rng_state
 
 
 def draws():

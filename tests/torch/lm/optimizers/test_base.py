@@ -1,6 +1,8 @@
 import copy
 import inspect
+import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -112,3 +114,70 @@ def test_an_optimizer_without_a_rule_says_so():
 @pytest.mark.parametrize("ours", [ours for ours, _, _ in PAIRS], ids=NAMES)
 def test_every_update_fits_on_a_screen(ours):
     assert len(inspect.getsource(ours.update).splitlines()) < 25
+
+
+def unit_steps(optimizer, parameter, count, scheduler):
+    for _ in range(count):
+        parameter.grad = torch.ones(1)
+        optimizer.step()
+        scheduler.step()
+    return parameter.item()
+
+
+@pytest.mark.parametrize(("ours", "theirs", "options"), PAIRS, ids=NAMES)
+def test_a_one_cycle_schedule_is_followed_as_torch_follows_it(ours, theirs, options):
+    """Momentum or beta1 is cycled too, where there is one."""
+    ends, cycles = [], ours not in (lm.SGD, lm.AdaGrad)
+    for make, loop in ((ours, {}), (theirs, {"foreach": False})):
+        parameter = torch.nn.Parameter(torch.zeros(1))
+        optimizer = make([parameter], lr=0.1, **options, **loop)
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.2, total_steps=20, cycle_momentum=cycles)
+        ends.append(unit_steps(optimizer, parameter, 19, scheduler))
+    assert ends[0] == ends[1]
+
+
+def test_sgd_refuses_the_momentum_that_a_schedule_would_cycle():
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    optimizer = lm.SGD([parameter], lr=0.1)
+    with pytest.raises(ValueError, match="must support momentum"):
+        torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.2, total_steps=20)
+    optimizer.param_groups[0]["momentum"] = 0.95
+    parameter.grad = torch.ones(1)
+    with pytest.raises(ValueError, match=r"momentum is 0.95; SGD is written for momentum=0 alone"):
+        optimizer.step()
+    assert parameter.item() == 0
+
+
+@pytest.mark.parametrize(("name", "value"), [("lr", math.nan), ("lr", -0.1), ("weight_decay", math.inf), ("eps", -1)])
+def test_what_is_changed_after_the_start_is_checked_at_the_step(name, value):
+    first, second = torch.nn.Parameter(torch.zeros(1)), torch.nn.Parameter(torch.zeros(1))
+    optimizer = lm.AdamW([{"params": [first]}, {"params": [second]}])
+    first.grad, second.grad = torch.ones(1), torch.ones(1)
+    optimizer.param_groups[1][name] = value
+    with pytest.raises(ValueError, match=f"{name} is {value}"):
+        optimizer.step()
+    assert first.item() == second.item() == 0
+
+
+@pytest.mark.parametrize("number", [np.float32(0.25), np.float64(0.25), np.int64(1)], ids=lambda n: type(n).__name__)
+def test_numbers_of_numpy_are_numbers(number):
+    results = []
+    for rate in (number, number.item()):
+        parameter = torch.nn.Parameter(torch.zeros(3))
+        parameter.grad = torch.ones(3)
+        optimizer = lm.AdamW([parameter], lr=rate, weight_decay=rate, betas=(np.float32(0.5), np.float64(0.25)))
+        optimizer.step()
+        results.append(parameter.tolist())
+        assert {type(value) for value in optimizer.param_groups[0]["betas"]} == {float}
+        assert type(optimizer.param_groups[0]["lr"]) is type(number.item())
+    assert results[0] == results[1]
+
+
+def test_a_refusal_is_one_short_sentence():
+    model = torch.nn.Linear(200, 200)
+    with pytest.raises(ValueError, match=r"lr is a list; it must be a finite number") as caught:
+        lm.SGD(model.parameters(), list(model.parameters()))
+    assert len(str(caught.value)) < 200
+    for options in ({"maximize": "no"}, {"nesterov": 1}):
+        with pytest.raises(ValueError, match=f"{next(iter(options))} is .*; it must be True or False"):
+            lm.Momentum(model.parameters(), **options)

@@ -1,6 +1,8 @@
-"""Batches of shifted sequences, drawn from tokens by a generator of their own."""
+"""Text, tokens, batches: the course's own text, one token per byte, and batches of shifted sequences."""
 
 from collections.abc import Iterable, Iterator
+from importlib.resources import files
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,16 +11,39 @@ from torch import Tensor
 from cs336kit.lm.tokens import TokenFile
 from cs336kit.predict._common.checks import positive_int
 
+#: Number of different tokens of the byte-level tokenizer.
+BYTE_VOCAB = 256
+Tokens = TokenFile | np.ndarray | Tensor
 Batch = tuple[Tensor, Tensor]
 
 
+def course_text() -> str:
+    """Return the text that ships with the course: the Python language reference by topic, frozen, 466 kB.
+
+    Where it comes from and under which licence stands beside it, in cs336kit/lm/corpus.
+    """
+    return (files("cs336kit.lm") / "corpus" / "python_reference.txt").read_bytes().decode("utf-8")
+
+
+def encode(text: str) -> np.ndarray:
+    """Return the UTF-8 bytes of `text` as tokens (uint8, vocabulary 256): 1 to 4 a character."""
+    if not isinstance(text, str):
+        raise TypeError(f"encode takes a str, got {type(text).__name__}. Bytes are tokens already: numpy.frombuffer.")
+    return np.frombuffer(text.encode("utf-8"), dtype=np.uint8)
+
+
+def decode(tokens: Any) -> str:
+    """Return the text of byte-level `tokens`; what is no UTF-8, such as half a character, becomes U+FFFD."""
+    tokens = np.asarray(tokens)
+    if tokens.size and (tokens.dtype.kind not in "iu" or tokens.min() < 0 or tokens.max() >= BYTE_VOCAB):
+        raise ValueError(
+            f"decode takes whole numbers from 0 to 255, got {tokens.dtype} from {tokens.min()} to {tokens.max()}."
+        )
+    return tokens.astype(np.uint8).tobytes().decode("utf-8", errors="replace")
+
+
 def get_batch(
-    tokens: TokenFile | np.ndarray | Tensor,
-    *,
-    batch: int,
-    sequence: int,
-    generator: torch.Generator,
-    device: torch.device | str = "cpu",
+    tokens: Tokens, *, batch: int, sequence: int, generator: torch.Generator, device: torch.device | str = "cpu"
 ) -> Batch:
     """Draw `batch` sequences at random starts and return (x, y), each (B, S) of int64, with y one token ahead of x.
 
@@ -33,7 +58,10 @@ def get_batch(
         raise ValueError(
             f"generator must be a torch.Generator, such as torch.Generator().manual_seed(0); got {generator!r}."
         )
-    data = _array(tokens)
+    data = np.asarray(tokens.tokens if isinstance(tokens, TokenFile) else tokens)  # a memory map: the same pages
+    if data.ndim != 1 or data.dtype.kind not in "iu":
+        raise ValueError(f"tokens must be one row of whole numbers, got {data.dtype} of shape {data.shape}.")
+    data = np.ascontiguousarray(data)  # no copy, unless the tokens do not lie side by side
     starts_available = len(data) - sequence
     if starts_available < 1:
         raise ValueError(
@@ -54,15 +82,6 @@ def get_batch(
     return both[0], both[1]
 
 
-def _array(tokens) -> np.ndarray:
-    if isinstance(tokens, TokenFile):
-        tokens = tokens.tokens
-    array = np.asarray(tokens)  # a memory map becomes a plain array over the same pages
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise ValueError(f"tokens must be one row of whole numbers, got {array.dtype} of shape {array.shape}.")
-    return np.ascontiguousarray(array)  # no copy, unless the tokens do not lie side by side
-
-
 class Batches(Iterator[Batch]):
     """An endless iterator of `get_batch`, whose position can be saved and restored.
 
@@ -70,21 +89,20 @@ class Batches(Iterator[Batch]):
     the very batch that would have come next.
     """
 
-    def __init__(self, tokens, *, batch: int, sequence: int, seed: int, device: torch.device | str = "cpu"):
+    def __init__(self, tokens: Tokens, *, batch: int, sequence: int, seed: int, device: torch.device | str = "cpu"):
         self.tokens, self.batch, self.sequence, self.device = tokens, batch, sequence, device
         self.generator = torch.Generator().manual_seed(seed)
         self.drawn = 0
 
     def __next__(self) -> Batch:
         self.drawn += 1
-        return get_batch(
-            self.tokens, batch=self.batch, sequence=self.sequence, generator=self.generator, device=self.device
-        )
+        shape = {"batch": self.batch, "sequence": self.sequence}
+        return get_batch(self.tokens, **shape, generator=self.generator, device=self.device)
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[str, Any]:
         return {"generator": self.generator.get_state(), "drawn": self.drawn}
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         self.generator.set_state(state["generator"])
         self.drawn = state["drawn"]
 
@@ -101,7 +119,7 @@ def prefetch(batches: Iterable[Batch], *, device: torch.device | str) -> Iterato
     ahead = None
     for batch in batches:
         with torch.cuda.stream(stream):  # no effect when there is no stream
-            moved = tuple(tensor.to(device, non_blocking=True) for tensor in batch)
+            moved: Any = tuple(tensor.to(device, non_blocking=True) for tensor in batch)
         if ahead is not None:
             yield ahead
         if stream is not None:

@@ -1,0 +1,276 @@
+"""The models: the lecture's deep linear one, the decoder of any configuration (GPT-2's, Llama's), and text from it."""
+
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from cs336kit.lm.attention import LayerCache, MultiHeadAttention
+from cs336kit.lm.layers import GELUMLP, Embedding, LayerNorm, Linear, MixtureOfExperts, RMSNorm, SwiGLU, rope_tables
+from cs336kit.predict import TransformerConfig
+from cs336kit.predict._common.checks import known, positive_int, positive_number
+
+#: What makes a configuration a Llama: field of TransformerConfig → the value that it must have.
+LLAMA = {"norm": "rmsnorm", "positions": "rope", "mlp": "swiglu"}
+#: How wide the weights start: see DecoderOnly.
+INITIAL = ("fan_in", "gpt2")
+
+
+class Cruncher(nn.Module):
+    """`layers` square linear layers, one after the other, then one head of width 1.
+
+    Shapes: (B, D) → (B,), or (B, 1) with `squeeze=False`.
+    Parameters: L·D² + D, and with `bias=True` another L·D + 1.
+    Weights start as N(0, 1/D), so that the size of the signal survives each layer; biases start at 0.
+    There is no non-linearity: the model can only express a linear map, and all its FLOPs are matmuls.
+    """
+
+    def __init__(self, d_model: int, layers: int, *, bias: bool = False, squeeze: bool = True, **factory: Any):
+        super().__init__()
+        width = positive_int("d_model", d_model)
+        self.layers = nn.ModuleList(
+            nn.Linear(width, width, bias=bias, **factory) for _ in range(positive_int("layers", layers))
+        )
+        self.final = nn.Linear(d_model, 1, bias=bias, **factory)
+        self.squeeze = squeeze
+        for linear in (*self.layers, self.final):
+            nn.init.normal_(linear.weight, std=1 / math.sqrt(d_model))
+            if bias:
+                nn.init.zeros_(linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        x = self.final(x)
+        return torch.squeeze(x, -1) if self.squeeze else x
+
+
+def make_norm(config: TransformerConfig, *, eps: float, **factory: Any) -> nn.Module:
+    """The norm that the configuration names, over D."""
+    if config.norm == "rmsnorm":
+        return RMSNorm(config.d_model, eps=eps, **factory)
+    return LayerNorm(config.d_model, bias=bool(config.norm_bias), eps=eps, **factory)
+
+
+def make_mlp(config: TransformerConfig, *, approximate: str, **factory: Any) -> nn.Module:
+    """The MLP that the configuration names, or a mixture of such experts (dropout then falls on each expert)."""
+    options: dict[str, Any] = {"bias": config.bias == "all", "dropout": config.dropout, **factory}
+
+    def one() -> nn.Module:
+        if config.mlp == "swiglu":
+            return SwiGLU(config.d_model, config.d_ff or 0, **options)
+        return GELUMLP(config.d_model, config.d_ff or 0, approximate=approximate, **options)
+
+    if not config.experts:
+        return one()
+    experts = [one() for _ in range(config.experts)]
+    return MixtureOfExperts(config.d_model, experts, experts_per_token=config.experts_per_token or 0, **factory)
+
+
+class Block(nn.Module):
+    """z₁ = x + attention(norm₁(x)), then z₁ + mlp(norm₂(z₁)): both residuals start from their own input.
+
+    With one norm per block (Falcon 7B) attention and MLP stand side by side: x + attention(norm(x)) + mlp(norm(x)).
+    The options are those of DecoderOnly. A block alone needs no configuration: `Block.from_sizes`.
+    """
+
+    def __init__(
+        self, config: TransformerConfig, *, attention: str = "eager", norm_eps: float = 1e-5,
+        approximate: str = "none", rope_pairs: str = "halves", **factory: Any,
+    ):  # fmt: skip
+        super().__init__()
+        self.norm1 = make_norm(config, eps=norm_eps, **factory)
+        self.attention = MultiHeadAttention(
+            config.d_model, config.heads, kv_heads=config.kv_heads, head_dim=config.head_dim, bias=config.bias,
+            window=config.window, dropout=config.dropout, method=attention, rope_pairs=rope_pairs, **factory,
+        )  # fmt: skip
+        self.norm2 = make_norm(config, eps=norm_eps, **factory) if config.norms_per_block == 2 else None
+        self.mlp = make_mlp(config, approximate=approximate, **factory)
+
+    @classmethod
+    def from_sizes(cls, d_model: int, heads: int, d_ff: int | None = None, **choices: Any) -> "Block":
+        """A block from its sizes alone: Block.from_sizes(64, 4, 256, norm="rmsnorm", mlp="swiglu", bias="none").
+
+        `choices` are fields of a TransformerConfig (norm, mlp, bias, kv_heads, window, …) and options of a Block
+        (attention, norm_eps, device, …). For rotary positions give `angles` to its forward pass.
+        """
+        fields = {name: choices.pop(name) for name in TransformerConfig.__dataclass_fields__.keys() & choices.keys()}
+        config = TransformerConfig(layers=1, vocab=1, context=1, d_model=d_model, heads=heads, d_ff=d_ff, **fields)
+        return cls(config, **choices)
+
+    def forward(
+        self, x: Float[Tensor, "... S D"], angles: tuple[Tensor, Tensor] | None = None,
+        cache: LayerCache | None = None, mask: Tensor | None = None,
+    ) -> Float[Tensor, "... S D"]:  # fmt: skip
+        if self.norm2 is None:
+            normed = self.norm1(x)
+            return x + self.attention(normed, angles=angles, cache=cache, mask=mask) + self.mlp(normed)
+        x = x + self.attention(self.norm1(x), angles=angles, cache=cache, mask=mask)
+        return x + self.mlp(self.norm2(x))
+
+
+class KVCache:
+    """Keys and values of every layer for the tokens seen so far: 2·L·B·K·T·h elements, T tokens long."""
+
+    def __init__(self, config: TransformerConfig):
+        self.layers = [LayerCache(window=config.window) for _ in range(config.layers)]
+        #: how many tokens the model has seen; the next one stands at this position
+        self.tokens = 0
+
+    def tensors(self) -> list[Tensor]:
+        """The cached tensors, keys and values of each layer in turn; empty before the first tokens."""
+        return [tensor for layer in self.layers for tensor in (layer.keys, layer.values) if tensor is not None]
+
+
+class DecoderOnly(nn.Module):
+    """Token ids (B, S) → logits (B, S, V): embedding, L pre-norm blocks, a final norm, the head.
+
+    By default the block of Korthikanti et al. 2022: separate query, key and value matrices, explicit softmax attention,
+    dropout on the attention weights and on both outputs of a block (none on the embeddings). Every choice comes from
+    the configuration, so a configuration like Llama's gives Llama.
+
+    `attention` is "eager" or "sdpa"; `checkpointing=True` keeps only the input of each block for backward and
+    computes the block again there. `approximate="tanh"` takes GPT-2's formula of the gelu, `rope_pairs`
+    the pairing of rotary positions ("halves", "neighbours"). The head has no bias, and shares the embedding's matrix when
+    `config.tied_head` says so. `initial="fan_in"` starts every matrix with deviation 1/√inputs, cut off at three
+    deviations, "gpt2" with 0.02, not cut off; in both, the matrices that write into the residual stream start smaller by
+    √(2L). `device` and `dtype` are those of all parameters and tables. Source: Radford et al. 2019, section 2.3.
+    """
+
+    def __init__(
+        self, config: TransformerConfig, *, attention: str = "eager", checkpointing: bool = False,
+        norm_eps: float = 1e-5, approximate: str = "none", rope_base: float = 10_000.0, rope_pairs: str = "halves",
+        initial: str = "fan_in", **factory: Any,
+    ):  # fmt: skip
+        super().__init__()
+        if not isinstance(config, TransformerConfig):
+            raise ValueError(
+                f"config must be a TransformerConfig, got {config!r}; predict.MODELS holds well-known ones."
+            )
+        if not isinstance(checkpointing, bool):
+            raise ValueError(f"checkpointing must be True or False, got {checkpointing!r}.")
+        self.config, self.checkpointing = config, checkpointing
+        self.embedding = Embedding(config.vocab, config.d_model, **factory)
+        self.positions = Embedding(config.context, config.d_model, **factory) if config.positions == "learned" else None
+        self.cosine: Tensor
+        self.sine: Tensor
+        if config.positions == "rope":
+            # Buffers, so that they move with the model; not stored in a checkpoint, since they follow from the config.
+            cosine, sine = rope_tables(config.context, config.head_dim or 0, base=rope_base, **factory)
+            self.register_buffer("cosine", cosine, persistent=False)
+            self.register_buffer("sine", sine, persistent=False)
+        block: dict[str, Any] = {"attention": attention, "norm_eps": norm_eps, "approximate": approximate, **factory}
+        self.blocks = nn.ModuleList(Block(config, rope_pairs=rope_pairs, **block) for _ in range(config.layers))
+        self.final_norm = make_norm(config, eps=norm_eps, **factory)
+        self.head = Linear(config.d_model, config.vocab, bias=False, **factory)
+        if config.tied_head:
+            self.head.weight = self.embedding.weight
+        self._initialize(known("initial spread", initial, dict.fromkeys(INITIAL, initial)))
+
+    def _initialize(self, initial: str) -> None:
+        """Draw the residual outputs again, smaller; for "gpt2" every other matrix too (embeddings have 0.02 already)."""
+        for name, module in self.named_modules():
+            residual = name.startswith("blocks") and name.endswith((".output", ".down"))
+            if isinstance(module, Linear) and (residual or initial == "gpt2"):
+                additions = 2 * self.config.layers if residual else 1
+                if initial == "gpt2":
+                    module.initialize(deviation=0.02 / math.sqrt(additions), cut=math.inf)
+                else:
+                    module.initialize(deviation=1 / math.sqrt(module.weight.shape[1] * additions))
+
+    def forward(self, tokens: Int[Tensor, "B S"], *, cache: KVCache | None = None) -> Float[Tensor, "B S V"]:
+        """Logits of the token after each position. With a cache, `tokens` continue those that it has seen.
+
+        More positions than `config.context` raise ValueError.
+        """
+        start = 0 if cache is None else cache.tokens
+        stop = start + tokens.shape[1]
+        if stop > self.config.context:
+            raise ValueError(
+                f"{stop} positions are more than the model's context of {self.config.context}: shorten them."
+            )
+        x = self.embedding(tokens)
+        if self.positions is not None:
+            x = x + self.positions.weight[start:stop]
+        angles = (self.cosine[start:stop], self.sine[start:stop]) if self.config.positions == "rope" else None
+        for layer, block in enumerate(self.blocks):
+            if self.checkpointing and cache is None and torch.is_grad_enabled():
+                x = checkpoint(block, x, angles, use_reentrant=False)
+            else:
+                x = block(x, angles, None if cache is None else cache.layers[layer])
+        if cache is not None:
+            cache.tokens = stop
+        return self.head(self.final_norm(x))
+
+
+class Llama(DecoderOnly):
+    """Token ids (B, S) → logits (B, S, V) with RMSNorm, rotary positions, grouped causal SDPA and SwiGLU.
+
+    No biases, or those of query, key and value (Qwen2); a sliding window (Mistral) and experts (Mixtral) where the
+    configuration has them. A configuration with another norm, other positions or another MLP raises ValueError.
+    `rope_base` is 10 000 for Llama 1 and 2, 500 000 for Llama 3; the options are those of DecoderOnly.
+    Source: Touvron et al. 2023, section 2.2.
+    """
+
+    def __init__(self, config: TransformerConfig, *, attention: str = "sdpa", **options: Any):
+        for name, value in LLAMA.items():
+            if getattr(config, name) != value:
+                raise ValueError(
+                    f"a Llama has {name}={value!r}, and this configuration {getattr(config, name)!r}: "
+                    "change it, or build a DecoderOnly."
+                )
+        super().__init__(config, attention=attention, **options)
+
+
+def sample(
+    logits: Float[Tensor, "B V"], *, temperature: float = 0.0, top_k: int | None = None,
+    generator: torch.Generator | None = None,
+) -> Int[Tensor, "B 1"]:  # fmt: skip
+    """One token per row: the likeliest at temperature 0, else drawn from softmax(logits / temperature).
+
+    `top_k` draws from the k likeliest only. Left out: nucleus sampling, beams, repetition penalties.
+    """
+    if temperature == 0:
+        return logits.argmax(dim=-1, keepdim=True)
+    logits = logits.float() / positive_number("temperature", temperature)
+    if top_k is not None:
+        kept = logits.topk(min(positive_int("top_k", top_k), logits.shape[-1]), dim=-1)
+        choice = torch.multinomial(kept.values.softmax(dim=-1), 1, generator=generator)
+        return kept.indices.gather(-1, choice)
+    return torch.multinomial(logits.softmax(dim=-1), 1, generator=generator)
+
+
+@torch.no_grad()
+def generate(
+    model: DecoderOnly, tokens: Int[Tensor, "B S"], *, new_tokens: int, cache: bool = True, temperature: float = 0.0,
+    top_k: int | None = None, generator: torch.Generator | None = None,
+) -> Int[Tensor, "B S+{new_tokens}"]:  # fmt: skip
+    """The tokens with `new_tokens` more. With a KV cache each step reads one token, without one the whole text again.
+
+    Both give the same tokens, up to rounding between two logits that tie. The model is put into eval mode meanwhile.
+    A text that would outgrow the model's context raises ValueError before the first step.
+    """
+    positive_int("new_tokens", new_tokens)
+    if tokens.shape[1] == 0:
+        raise ValueError("there is no token to continue: give at least one, such as the one that begins a text.")
+    longest, config = tokens.shape[1] + new_tokens - 1, model.config
+    if longest > config.context:
+        raise ValueError(
+            f"{tokens.shape[1]} tokens and {new_tokens} new ones need {longest} positions, the model's context has "
+            f"{config.context}: ask for fewer."
+        )
+    was_training = model.training
+    model.eval()
+    memory = KVCache(config) if cache else None
+    new = tokens
+    try:
+        for _ in range(new_tokens):
+            logits = model(new, cache=memory) if cache else model(tokens)
+            new = sample(logits[:, -1], temperature=temperature, top_k=top_k, generator=generator)
+            tokens = torch.cat([tokens, new], dim=1)
+    finally:
+        model.train(was_training)
+    return tokens

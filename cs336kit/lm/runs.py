@@ -1,0 +1,92 @@
+"""What a run needs around its arithmetic: seeds, the states of the random streams, a progress bar."""
+
+import random
+import sys
+from typing import Any, TextIO
+
+import numpy as np
+import torch
+from tqdm import tqdm  # type: ignore[import-untyped]
+
+from cs336kit.predict._common.checks import non_negative_int
+
+
+def seed_everything(seed: int) -> None:
+    """Seed Python's, NumPy's and torch's global generators, the last one on the CPU and on every GPU.
+
+    What it does not fix:
+    - streams of your own (`torch.Generator`, `numpy.random.default_rng`): seed each where you make it;
+    - `DataLoader` workers, whose NumPy seeds are set by `worker_init_fn` and `generator`;
+    - the order of additions: another number of threads, another device or another version of torch may round otherwise,
+      and some CUDA kernels add in no fixed order unless `torch.use_deterministic_algorithms(True)` is on;
+    - hashes of strings, which Python fixes at its start (`PYTHONHASHSEED`).
+
+    A seed outside 0 … 2**32 - 1 (NumPy's range) raises ValueError.
+    """
+    seed = non_negative_int("seed", seed)
+    if seed >= 2**32:
+        raise ValueError(f"seed must be below 2**32 = {2**32}, because NumPy takes 32 bits; got {seed}.")
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)  # seeds the generators of all CUDA devices too
+
+
+def rng_state() -> dict[str, Any]:
+    """Return the states of Python's, NumPy's and torch's global generators, those of all GPUs included."""
+    version, internal, gauss = random.getstate()
+    kind, keys, position, has_gauss, cached = np.random.get_state()
+    return {
+        "python": [version, torch.tensor(internal), gauss],
+        "numpy": [kind, torch.tensor(np.asarray(keys).tolist()), position, has_gauss, cached],
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+
+
+def set_rng_state(state: dict[str, Any]) -> None:
+    """Put back what `rng_state` returned. States of GPUs that this machine lacks are left out."""
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal.tolist()), gauss))
+    kind, keys, position, has_gauss, cached = state["numpy"]
+    np.random.set_state((kind, np.array(keys.tolist(), dtype=np.uint32), position, has_gauss, cached))
+    torch.set_rng_state(state["torch"])
+    if state["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(state["cuda"][: torch.cuda.device_count()])
+
+
+class ProgressBar:
+    """Count `total` units of work; on a terminal as one moving line, elsewhere as one line per tenth of the work.
+
+    A bar redraws its line with carriage returns, which a log keeps as one endless line; so a stream that is no terminal
+    gets lines that end, at 10 %, 20 %, … Those depend on the count alone, never on the clock.
+    `update(n, loss=…)` adds `n` and shows the facts given; with `shown=False` nothing is. Use it in a `with`, or call
+    `close()`.
+    """
+
+    def __init__(self, total: int, *, unit: str, label: str = "", file: TextIO | None = None, shown: bool = True):
+        self.total, self.unit, self.label, self.shown = total, unit, label, shown
+        self.file, self.done, self.bar = sys.stderr if file is None else file, 0, None
+        if shown and self.file.isatty():
+            self.bar = tqdm(total=total, unit=f" {unit}", desc=label, file=self.file, dynamic_ncols=True)
+
+    def update(self, n: int = 1, **facts: float) -> None:
+        """Add `n` units done; `facts` (name=number) stand behind the count."""
+        before, self.done = self.done, self.done + n
+        shown = " · ".join(f"{name} {value:.4g}" for name, value in facts.items())
+        if self.bar is not None:
+            self.bar.set_postfix_str(shown, refresh=False)
+            self.bar.update(n)
+        elif self.shown and self.total and self.done * 10 // self.total > before * 10 // self.total:
+            label = f"{self.label} " if self.label else ""
+            line = f"{label}{self.done:,}/{self.total:,} {self.unit} ({self.done * 100 // self.total} %)"
+            print(line + (f" · {shown}" if shown else ""), file=self.file, flush=True)
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+    def __enter__(self) -> "ProgressBar":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
