@@ -267,7 +267,7 @@ class Walk:
         if op.keeps and self.to_recompute is not None:
             self._recompute(self.to_recompute)
         incoming = [waiting.pop(t.source) for t in op.outputs if t.source in waiting]
-        if not op.gradients:
+        if not op.gradients or not incoming:  # without a gradient of its output, a node does not run
             for storage in incoming:
                 self.drop(storage)
             return
