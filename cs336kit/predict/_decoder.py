@@ -149,10 +149,12 @@ class _Decoder:
             return z
         return b.op("values/heads", "heads", [z], shape, alias=True)
 
-    def _softmax(self, scores: Tensor) -> Tensor:
-        """The weights, dropped if asked."""
+    def _softmax(self, scores: Tensor, *, hold: bool) -> Tensor:
+        """The weights, dropped if asked; whether a variable holds the scores meanwhile."""
         b, p = self.b, self.c.dropout
         weights = b.op("softmax", "softmax", [scores], scores.shape, keeps_output=True, name="softmax output")
+        if not hold:
+            b.free(scores)
         return b.dropout("weights dropout", weights, p, mask="weights' dropout mask", name="dropped weights")
 
     def _eager(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -167,7 +169,7 @@ class _Decoder:
         mask = self._mask(scaled.dtype)
         masked = b.add("mask", scaled, mask)
         b.free(mask, scaled)
-        weights = self._softmax(masked)
+        weights = self._softmax(masked, hold=True)
         w = self._batched(v, "value")
         z = self._weighted(weights, w, q.shape)
         if w is not v:
@@ -205,8 +207,7 @@ class _Decoder:
             masked = b.add("mask", scores, mask)
             b.free(scores)
             scores = masked
-        weights = self._softmax(scores)
-        b.free(scores)
+        weights = self._softmax(scores, hold=False)
         returned = b.cast("weights/cast", weights, q.dtype)
         w = values if grouped else self._batched(values, "value")
         z = self._weighted(weights, w, q.shape)
