@@ -388,7 +388,9 @@ def decoder(
         d.tables = b.data("cosine", shape, policy.weights), b.data("sine", shape, policy.weights)
     b.mark("embedding")
     b.section = "block"
-    for count, sizes in [(c.layers, None)] if routing is None else [(1, sizes) for sizes in routing]:
+    # Where nothing before the blocks is trained, the first one alone hands no gradient on.
+    groups = [1, c.layers - 1] if train and not x.needs_gradient and c.layers > 1 else [c.layers]
+    for count, sizes in [(n, None) for n in groups] if routing is None else [(1, sizes) for sizes in routing]:
         d.routing = sizes
         with b.repeat("block", count, checkpoint=x if checkpointing else None):
             y = d.block(x)

@@ -30,7 +30,7 @@ def test_time_of_a_configuration_counts_attention_which_six_pn_leaves_out():
 def test_buckets_are_those_of_training_memory_and_sharding_divides_them():
     config = MODELS["gpt2-xl"]
     one = plan(Question(config, sequence=1024))
-    buckets = training_memory(config, 1, 1024, precision="mixed", attention="sdpa")
+    buckets = training_memory(config, batch=1, sequence=1024, precision="mixed", attention="sdpa")
     assert all(one.memory[name] == buckets[name] for name in buckets)
     eight = plan(Question(config, sequence=1024, count=8))
     assert eight.memory["parameters"] == -(-buckets["parameters"] // 8)

@@ -96,7 +96,7 @@ def test_published_models_against_fake_tensors(name, sequence, precision, attent
     config = MODELS[name]
     with FakeTensorMode():
         policy = {"precision": precision, "attention": attention, "checkpointing": checkpointing}
-        assert held(config, 1, sequence, **policy).total == saved_activation_bytes(config, 1, sequence, **policy).total
+        assert held(config, 1, sequence, **policy).total == saved_activation_bytes(config, batch=1, sequence=sequence, **policy).total
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
@@ -107,10 +107,10 @@ def test_the_paper_block_in_closed_form(sizes, dropout):
     config = tiny(d_model=D, heads=A, d_ff=F_, dropout=dropout)
     wide, stats = B * S * (D * (8 + 2 * d) + 2 * F_), 16 * B * S
     pairs = A * B * S**2 * (1 + 2 * d)
-    assert saved_block_bytes(config, B, S).total == 4 * wide + 4 * pairs + stats
-    assert saved_block_bytes(config, B, S, precision="bf16").total == 2 * wide + 2 * pairs + stats // 2
+    assert saved_block_bytes(config, batch=B, sequence=S).total == 4 * wide + 4 * pairs + stats
+    assert saved_block_bytes(config, batch=B, sequence=S, precision="bf16").total == 2 * wide + 2 * pairs + stats // 2
     casts = B * S * (D * (8 + 2 * (3 + 5) + 4 * d) + 4 * F_) + 2 * pairs + stats + 2 * (4 * D * D + 2 * D * F_)
-    assert saved_block_bytes(config, B, S, precision="autocast").total == casts
+    assert saved_block_bytes(config, batch=B, sequence=S, precision="autocast").total == casts
 
 
 @pytest.mark.parametrize("kv_heads", [4, 2, 1])
@@ -123,7 +123,7 @@ def test_the_llama_block_in_closed_form(kv_heads):
     weights = 2 * (2 * D * A * h + 2 * D * kv_heads * h + 3 * D * F_)
 
     def block(precision):
-        return saved_block_bytes(config, B, S, precision=precision, attention="sdpa").total
+        return saved_block_bytes(config, batch=B, sequence=S, precision=precision, attention="sdpa").total
 
     assert block("fp32") == 4 * B * S * (8 * D + kv) + 16 * B * S * F_ + rest
     assert block("autocast") == B * S * (30 * D + 2 * kv) + 8 * B * S * F_ + rest + weights
@@ -132,25 +132,25 @@ def test_the_llama_block_in_closed_form(kv_heads):
 
 def test_checkpointing_keeps_the_input_of_each_block():
     config = tiny(layers=3)
-    parts = saved_activation_bytes(config, 2, 6, checkpointing=True)
+    parts = saved_activation_bytes(config, batch=2, sequence=6, checkpointing=True)
     assert parts["block inputs"] == 3 * 4 * 2 * 6 * 16
-    plain = saved_activation_bytes(config, 2, 6)
+    plain = saved_activation_bytes(config, batch=2, sequence=6)
     outside = ("final norm", "head's input", "cross-entropy")
     assert all(parts[name] == plain[name] for name in outside)
-    assert plain.total - sum(plain[name] for name in outside) == 3 * saved_block_bytes(config, 2, 6).total
+    assert plain.total - sum(plain[name] for name in outside) == 3 * saved_block_bytes(config, batch=2, sequence=6).total
 
 
 def test_the_paper_of_2022_and_what_torch_keeps_with_its_one_byte_mask():
     config = MODELS["gpt3-175b"]
     B, S, D, A = 1, 2048, 12288, 96
-    assert paper_block_bytes(config, B, S).total == 34 * B * S * D + 5 * A * B * S**2
-    assert paper_block_bytes(config, B, S, bytes_per_element=4).total == 66 * B * S * D + 9 * A * B * S**2
+    assert paper_block_bytes(config, batch=B, sequence=S).total == 34 * B * S * D + 5 * A * B * S**2
+    assert paper_block_bytes(config, batch=B, sequence=S, bytes_per_element=4).total == 66 * B * S * D + 9 * A * B * S**2
     small = tiny(dropout=0.1)
     for precision, p in (("fp32", 4), ("bf16", 2)):
-        ours = saved_block_bytes(small, 2, 6, precision=precision)
+        ours = saved_block_bytes(small, batch=2, sequence=6, precision=precision)
         masks = sum(ours[name] for name in ours if name.endswith("mask"))
         one_byte = ours.total - masks + masks // p
-        assert one_byte == paper_block_bytes(small, 2, 6, bytes_per_element=p).total + 4 * p * 2 * 6
+        assert one_byte == paper_block_bytes(small, batch=2, sequence=6, bytes_per_element=p).total + 4 * p * 2 * 6
 
 
 def test_a_fresh_layer_adds_a_block():
@@ -159,9 +159,9 @@ def test_a_fresh_layer_adds_a_block():
         policy = {"precision": precision, "attention": attention}
         deeper = dataclasses.replace(config, layers=3)
         difference = (
-            saved_activation_bytes(deeper, 2, 6, **policy).total - saved_activation_bytes(config, 2, 6, **policy).total
+            saved_activation_bytes(deeper, batch=2, sequence=6, **policy).total - saved_activation_bytes(config, batch=2, sequence=6, **policy).total
         )
-        assert difference == saved_block_bytes(config, 2, 6, **policy).total
+        assert difference == saved_block_bytes(config, batch=2, sequence=6, **policy).total
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_every_border_of_the_step_to_the_byte(config, precision):
     for attention, checkpointing in POLICIES:
         policy = {"precision": precision, "attention": attention, "checkpointing": checkpointing}
         measured = [(stage, live) for stage, live, _ in step(config, 2, 24, **policy).stages]
-        assert measured == step_timeline(config, 2, 24, **policy)
+        assert measured == step_timeline(config, batch=2, sequence=24, **policy)
 
 
 @pytest.mark.parametrize("config", [GPT, LLAMA], ids=["gpt", "llama"])
@@ -82,7 +82,7 @@ def test_the_peak_in_every_precision_to_the_byte(config, precision):
     for attention, checkpointing in POLICIES:
         policy = {"precision": precision, "attention": attention, "checkpointing": checkpointing}
         measured = step(config, 2, 96, **policy).peak_bytes
-        assert measured == max(peak_moments(config, 2, 96, **policy).values())
+        assert measured == max(peak_moments(config, batch=2, sequence=96, **policy).values())
 
 
 EXPERTS = dataclasses.replace(LLAMA, experts=4, experts_per_token=2)
@@ -112,7 +112,7 @@ def test_experts_that_share_the_tokens_equally(precision):
     for config, (attention, checkpointing) in itertools.product((EXPERTS, wide), POLICIES):
         policy = {"precision": precision, "attention": attention, "checkpointing": checkpointing}
         measured = step(config, 2, 96, change=share_equally, **policy).peak_bytes
-        predicted = max(peak_moments(config, 2, 96, **policy).values())
+        predicted = max(peak_moments(config, batch=2, sequence=96, **policy).values())
         # Left out: three numbers for each visit of a token to an expert.
         assert 0 <= measured - predicted <= 3 * 2 * 2 * 96
 
@@ -121,29 +121,29 @@ def test_the_borders_of_a_step_with_experts_hold_for_any_routing():
     for precision, (attention, checkpointing) in itertools.product(("fp32", "bf16", "autocast"), POLICIES):
         policy = {"precision": precision, "attention": attention, "checkpointing": checkpointing}
         measured = [(stage, live) for stage, live, _ in step(EXPERTS, 2, 24, **policy).stages]
-        assert measured == step_timeline(EXPERTS, 2, 24, **policy)
+        assert measured == step_timeline(EXPERTS, batch=2, sequence=24, **policy)
 
 
 def test_large_vocabularies_peak_at_the_loss():
     config = dataclasses.replace(GPT, vocab=2000)
     for precision, (attention, checkpointing) in itertools.product(("fp32", "bf16", "autocast"), POLICIES):
         policy = {"precision": precision, "attention": attention, "checkpointing": checkpointing}
-        moments = peak_moments(config, 2, 96, **policy)
+        moments = peak_moments(config, batch=2, sequence=96, **policy)
         assert max(moments, key=moments.get) == "loss"
         assert step(config, 2, 96, **policy).peak_bytes == moments["loss"]
 
 
 def test_the_peak_names_its_moment_and_adds_what_lasts():
-    peak = step_peak(GPT, 2, 96, attention="eager")
-    buckets = training_memory(GPT, 2, 96)
+    peak = step_peak(GPT, batch=2, sequence=96, attention="eager")
+    buckets = training_memory(GPT, batch=2, sequence=96)
     assert list(peak) == ["parameters", "optimizer state", "alive at the peak: attention backward"]
     assert peak["optimizer state"] == buckets["optimizer state"]
-    mixed = step_peak(GPT, 2, 96, precision="mixed")
+    mixed = step_peak(GPT, batch=2, sequence=96, precision="mixed")
     assert "master weights" in mixed
 
 
 def test_one_layer_has_no_blocks_below():
     config = dataclasses.replace(GPT, layers=1)
-    stages = [stage for stage, _ in step_timeline(config, 2, 8)]
+    stages = [stage for stage, _ in step_timeline(config, batch=2, sequence=8)]
     assert stages == ["embedding", "block 1 forward", "loss", "head backward", "block 1 backward", "backward", "step"]
-    assert [(stage, live) for stage, live, _ in step(config, 2, 8).stages] == step_timeline(config, 2, 8)
+    assert [(stage, live) for stage, live, _ in step(config, 2, 8).stages] == step_timeline(config, batch=2, sequence=8)

@@ -1,0 +1,216 @@
+"""The walk against real steps on a CPU: parameters, kept bytes, FLOPs, borders and peak, each equal."""
+
+import contextlib
+import dataclasses
+import itertools
+import random
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cs336kit import lm, measure, predict
+from cs336kit.predict import TransformerConfig
+from cs336kit.predict._walk import Walk
+
+PRECISIONS = ("fp32", "bf16", "autocast")
+POLICIES = list(itertools.product(PRECISIONS, ("eager", "sdpa"), (False, True)))
+#: component → the modules of `lm.DecoderOnly` that hold it
+MODULES = {
+    "token embedding": ("embedding",), "position embedding": ("positions",), "query": ("attention.query",),
+    "key": ("attention.key",), "value": ("attention.value",), "attention output": ("attention.output",),
+    "router": ("mlp.router",), "mlp gate": (".gate",), "mlp up": (".up",), "mlp down": (".down",),
+    "norms": ("norm1", "norm2"), "final norm": ("final_norm",), "head": ("head",),
+}  # fmt: skip
+
+
+class Adapted(torch.nn.Module):
+    """y = base(x) + B(A(x))."""
+
+    def __init__(self, base, rank):
+        super().__init__()
+        self.base = base
+        self.A = torch.nn.Linear(base.weight.shape[1], rank, bias=False)
+        self.B = torch.nn.Linear(rank, base.weight.shape[0], bias=False)
+
+    def forward(self, x):
+        return self.base(x) + self.B(self.A(x))
+
+
+class Real:
+    """A model of the configuration after its first step, its gradients freed."""
+
+    def __init__(
+        self, config, batch, sequence, *, precision="fp32", attention="eager", checkpointing=False, foreach=False,
+        frozen=(), lora_rank=None, lora_targets=(),
+    ):  # fmt: skip
+        torch.manual_seed(0)
+        self.config = config
+        self.model = lm.DecoderOnly(config, attention=attention, checkpointing=checkpointing)
+        self.freeze(frozen, lora_rank, lora_targets)
+        if precision == "bf16":
+            self.model.bfloat16()
+        self.tokens = torch.randint(config.vocab, (batch, sequence))
+        self.autocast = precision == "autocast"
+        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        self.optimizer = torch.optim.AdamW(trained, foreach=foreach)
+        self.loss().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.random_numbers = torch.get_rng_state()
+
+    def freeze(self, frozen, rank, targets):
+        self.model.requires_grad_(rank is None)
+        for component in frozen:
+            for name, module in self.model.named_modules():
+                if name.endswith(MODULES[component]):
+                    module.requires_grad_(False)
+        for component in targets:
+            for module in list(self.model.modules()):
+                for name, layer in list(module.named_children()):
+                    if f".{name}" in (MODULES[component][0], f".{MODULES[component][0].split('.')[-1]}"):
+                        setattr(module, name, Adapted(layer, rank))
+
+    def context(self):
+        return torch.autocast("cpu", torch.bfloat16) if self.autocast else contextlib.nullcontext()
+
+    def loss(self):
+        with self.context():
+            return F.cross_entropy(self.model(self.tokens).flatten(0, 1).float(), self.tokens.flatten())
+
+    def again(self):
+        """The same random numbers, and so the same routing, as in every other measurement."""
+        torch.set_rng_state(self.random_numbers)
+
+    def expert_tokens(self):
+        """How many tokens each expert of each layer gets in the step that is measured."""
+        counts = []
+
+        def count(mixture, inputs, output):
+            scores = mixture.router(inputs[0].flatten(0, -2))
+            chosen = scores.topk(mixture.experts_per_token).indices
+            counts.append([int((chosen == expert).sum()) for expert in range(len(mixture.experts))])
+
+        hooks = [block.mlp.register_forward_hook(count) for block in self.model.blocks]
+        self.again()
+        with torch.no_grad():
+            self.loss()
+        for hook in hooks:
+            hook.remove()
+        return counts
+
+    def kept(self):
+        self.again()
+        return measure.saved_activation_bytes(self.loss).total
+
+    def flops(self):
+        self.again()
+        counted = measure.flops(lambda: self.loss().backward()).total
+        self.optimizer.zero_grad()
+        return counted
+
+    def step(self):
+        self.again()
+        return measure.step_memory(self.model, self.loss, self.optimizer)
+
+
+def check(config, batch, sequence, **policy):
+    """Everything that can be measured of a step, against what is predicted of it."""
+    real = Real(config, batch, sequence, **policy)
+    named = {"batch": batch, "sequence": sequence, **policy}
+    if config.experts:
+        named["expert_tokens"] = real.expert_tokens()
+    foreach = {"foreach": named.pop("foreach")} if "foreach" in named else {}
+    said = (config, named)
+    if "lora_rank" not in policy:
+        assert predict.parameters(config).total == sum(p.numel() for p in real.model.parameters()), said
+    assert predict.saved_activation_bytes(config, **named).total == real.kept(), said
+    without_types = {name: value for name, value in named.items() if name != "precision"}
+    assert predict.training_flops(config, **without_types).total == real.flops(), said
+    step = real.step()
+    assert predict.step_timeline(config, **named) == [(stage, live) for stage, live, _ in step.stages], said
+    assert max(predict.peak_moments(config, **foreach, **named).values()) == step.peak_bytes, (step.peak_operator, said)
+
+
+def any_config(r, **fixed):
+    """A small decoder, drawn over every choice of the configuration."""
+    heads, head_dim = r.choice([1, 2, 4]), r.choice([3, 4, 8])
+    positions = r.choice(["learned", "rope", "none"])
+    head_dim += positions == "rope" and head_dim % 2
+    d_model = heads * head_dim if r.random() < 0.6 else r.choice([8, 24])
+    norm = r.choice(["layernorm", "rmsnorm"])
+    values = {
+        "layers": r.choice([1, 2, 3]),
+        "d_model": d_model,
+        "heads": heads,
+        "kv_heads": r.choice([count for count in (1, 2, 4) if heads % count == 0]),
+        "head_dim": head_dim,
+        "vocab": r.choice([7, 50, 300]),
+        "context": r.choice([16, 33]),
+        "mlp": r.choice(["gelu", "swiglu"]),
+        "norm": norm,
+        "norm_bias": norm == "layernorm" and r.random() < 0.5,
+        "positions": positions,
+        "bias": r.choice(["all", "none", "qkv"]),
+        "tied_head": r.random() < 0.5,
+        "d_ff": r.choice([4, d_model, 3 * d_model + 1, 8 * d_model]),
+        "dropout": r.choice([0.0, 0.0, 0.1]),
+        "window": r.choice([None, None, 5]),
+        "norms_per_block": r.choice([2, 2, 1]),
+    }
+    if r.random() < 0.3:
+        values |= {"experts": r.choice([2, 3, 4]), "experts_per_token": r.choice([1, 2])}
+    return TransformerConfig(**{**values, **fixed})
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_everything_about_a_step_of_any_decoder(seed):
+    r = random.Random(seed)
+    config, batch, sequence = any_config(r), r.choice([1, 2, 3]), r.choice([1, 2, 7, 16])
+    precision, attention, checkpointing = POLICIES[seed % len(POLICIES)]
+    check(config, batch, sequence, precision=precision, attention=attention, checkpointing=checkpointing)
+
+
+@pytest.mark.parametrize("seed", range(100, 112))
+def test_a_step_whose_optimizer_works_on_all_tensors_at_once(seed):
+    r = random.Random(seed)
+    config = any_config(r, vocab=7)
+    precision, attention, checkpointing = r.choice(POLICIES)
+    check(config, 1, 2, precision=precision, attention=attention, checkpointing=checkpointing, foreach=True)
+
+
+FROZEN = [
+    ("token embedding",), ("token embedding", "position embedding"), ("norms",), ("query", "key"), ("value",),
+    ("attention output", "mlp down"), ("mlp up", "mlp gate"), ("head",), ("final norm", "head"),
+    ("token embedding", "position embedding", "norms", "query", "key", "value"),
+]  # fmt: skip
+
+
+def present(components, config):
+    return tuple(name for name in components if predict.parameters(config).get(name))
+
+
+@pytest.mark.parametrize("frozen", FROZEN, ids=lambda names: ", ".join(names))
+def test_steps_with_frozen_components(frozen):
+    r = random.Random(str(frozen))
+    for precision, attention, checkpointing in r.sample(POLICIES, 4):
+        config = any_config(r, experts=0, experts_per_token=None)
+        check(
+            config, 2, 7, precision=precision, attention=attention, checkpointing=checkpointing,
+            frozen=present(frozen, config),
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "targets",
+    [("query", "value"), ("attention output",), ("mlp up", "mlp down"), ("query", "key", "value", "mlp gate")],
+    ids=lambda names: ", ".join(names),
+)
+def test_steps_with_low_rank_adapters(targets):
+    r = random.Random(str(targets))
+    for precision, attention, checkpointing in r.sample(POLICIES, 4):
+        config = any_config(r, experts=0, experts_per_token=None)
+        check(
+            config, 2, 7, precision=precision, attention=attention, checkpointing=checkpointing,
+            lora_rank=2, lora_targets=present(targets, config),
+        )  # fmt: skip
