@@ -74,7 +74,8 @@ class _Decoder:
             k, v = self._continued(k, "key"), self._continued(v, "value")
         b.cache_of(k, v, window=c.window)
         attend = self._fused if fused else self._written_out if self.method == "sdpa" else self._eager
-        z = attend(q, k, v)
+        with b.within(self.method):
+            z = attend(q, k, v)
         merged = z if fused else self._merge(z)
         out = b.linear("output", merged, c.d_model, component="attention output", bias=outer)
         b.free(q, k, v, z)
@@ -177,8 +178,8 @@ class _Decoder:
 
     def _written_out(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Torch's scaled_dot_product_attention without a fused kernel: in fp32, grouped heads repeated."""
-        b, c, B, S = self.b, self.c, self.B, self.S
-        pairs = (B, c.heads, S, S)
+        b, c, S = self.b, self.c, self.S
+        pairs = (self.B, c.heads, S, S)
         given = self._mask(q.dtype) if c.window is not None and c.window < S else None
         wide = [b.cast(f"{t.storage.name}/fp32", t, "fp32", name=t.storage.name) for t in (q, k, v)]
         held = [new for new, old in zip(wide, (q, k, v), strict=True) if new is not old]

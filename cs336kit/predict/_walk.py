@@ -267,9 +267,10 @@ class Walk:
         if op.keeps and self.to_recompute is not None:
             self._recompute(self.to_recompute)
         incoming = [waiting.pop(t.source) for t in op.outputs if t.source in waiting]
-        if not op.gradients:
+        if not op.gradients or not incoming:  # nothing asks for a gradient here, or nobody used the result
             for storage in incoming:
                 self.drop(storage)
+            self.release(op)
             return
         moment = _BACKWARD[op.part]
         returned: list[tuple[Gradient, Storage]] = []

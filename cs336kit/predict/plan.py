@@ -47,6 +47,8 @@ class Plan:
     six_pn: int | None
     days: float | None
     memory: Breakdown
+    #: the same in total if every token chose the same experts; None without experts
+    uneven: int | None
     fits: bool
     advice: tuple[str, ...]
     largest_model: int
@@ -69,11 +71,10 @@ class Plan:
         lines.append(f"memory per accelerator ({', '.join(how)}):")
         room = self.device.memory_bytes
         rows = [*self.memory.items(), ("together", self.memory.total), ("available", room)]
-        lines += [f"  {name:<18}{size / 2**30:>12,.2f} GiB" for name, size in rows]
+        lines += [f"  {name:<22}{size / 2**30:>12,.2f} GiB" for name, size in rows]
         if isinstance(q.model, TransformerConfig) and q.model.experts:
             lines.append(
-                "(temporary tensors of experts that share the tokens equally: an uneven router needs more, in toy models "
-                "up to 15 % of the peak)"
+                f"(experts that share the tokens equally; if all tokens chose the same ones: {self.uneven / 2**30:,.2f} GiB)"
             )
         lines.append("it fits" if self.fits else "it does not fit; what would help:")
         lines += [f"  - {sentence}" for sentence in self.advice]
@@ -99,10 +100,11 @@ class Plan:
             "mfu": q.mfu,
             "tokens": None if q.tokens is None else int(q.tokens),
             "flops": self.flops,
-            "six_nd": self.six_pn,
+            "six_nd_flops": self.six_pn,
             "days": self.days,
             "memory_bytes": dict(self.memory.items()),
             "total_bytes": self.memory.total,
+            "uneven_experts_bytes": self.uneven,
             "available_bytes": self.device.memory_bytes,
             "fits": self.fits,
             "advice": list(self.advice),
@@ -115,9 +117,9 @@ def plan(question: Question) -> Plan:
 
     Time: the FLOPs of a run over count · peak · MFU, with the dense peak of the precision. The FLOPs of a configuration
     are exact (attention over all pairs, no recomputation, which MFU leaves out); of a number of parameters, 6PN.
-    Memory per accelerator: the four buckets and the temporary tensors of the step's peak. Left out: communication and
-    its buffers, the gathered layers of sharding, fragmentation, the CUDA context: leave some per cent free. How exact
-    the temporary tensors are, and that experts are taken to share the tokens equally, says `peak_moments`.
+    Memory per accelerator: what is alive at the peak of a step, by bucket; that has to fit. Experts are taken to share the
+    tokens equally, and the answer also says what the least equal shares would need. Left out: communication buffers,
+    fragmentation, the CUDA context: leave some per cent free.
     """
     q, device, config = _checked(question)
     peak = _sentence(device.peak, "fp32" if q.precision == "fp32" else "bf16")
@@ -139,7 +141,8 @@ def plan(question: Question) -> Plan:
     each = bytes_per_parameter(q.optimizer, precision=q.precision).total
     largest = largest_model(q.count, memory_bytes=room, bytes_per_parameter=each, sharded=q.sharded)
     advice = () if fits else tuple(_advice(q, P, room))
-    return Plan(q, device, P, flops, six_pn, days, memory, fits, advice, largest)
+    uneven = _uneven(q) if config and config.experts else None
+    return Plan(q, device, P, flops, six_pn, days, memory, uneven, fits, advice, largest)
 
 
 def _sentence(function, *arguments):
@@ -176,10 +179,24 @@ def _memory(q: Question, P: int) -> Breakdown:
     if not isinstance(q.model, TransformerConfig):
         each = bytes_per_parameter(q.optimizer, precision=q.precision)
         return Breakdown({name: -(-P * each[name] // over) for name in SHARDED if each[name]}, unit="bytes")
+    return _peak(q)
+
+
+def _peak(q: Question, expert_tokens: list[int] | None = None) -> Breakdown:
     return step_peak(
-        q.model, batch=q.batch, sequence=q.sequence, precision=q.precision, optimizer=q.optimizer,
-        attention=q.attention, checkpointing=q.checkpointing, shards=over,
+        q.model, batch=q.batch, sequence=q.sequence, precision=q.precision, optimizer=q.optimizer, attention=q.attention,
+        checkpointing=q.checkpointing, shards=q.count if q.sharded else 1, expert_tokens=expert_tokens,
     )  # fmt: skip
+
+
+def _uneven(q: Question) -> int:
+    """Bytes if all tokens chose the same experts, the first or the last of each layer.
+
+    What is alive at any moment is linear in the experts' shares, so its maximum lies where the shares are extreme.
+    """
+    none = [0] * (q.model.experts - q.model.experts_per_token)
+    all_tokens = [q.batch * q.sequence] * q.model.experts_per_token
+    return max(_peak(q, shares).total for shares in (none + all_tokens, all_tokens + none))
 
 
 def _advice(q: Question, P: int, room: int) -> list[str]:
