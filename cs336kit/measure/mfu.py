@@ -50,7 +50,7 @@ class Utilisation:
         return self._fraction("best measured")
 
     def __float__(self) -> float:
-        return self.dense
+        return self.dense  # type: ignore[return-value] # where no peak is known, None is a TypeError
 
     def __repr__(self) -> str:
         against = ", ".join(

@@ -19,7 +19,7 @@ class Cost:
     flops: int
     bytes: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "flops", non_negative_int("flops", self.flops))
         object.__setattr__(self, "bytes", positive_int("bytes", self.bytes))
 
