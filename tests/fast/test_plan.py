@@ -4,7 +4,7 @@ import itertools
 import pytest
 
 from cs336kit.predict import MODELS, Plan, Question, TransformerConfig, accelerator, parameters, plan, training_memory
-from cs336kit.predict.plan import OPTIMIZER_NAMES
+from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
 
 
 def test_seventy_billion_on_fifteen_trillion_tokens_takes_144_days():
@@ -70,7 +70,7 @@ def test_what_does_not_fit_gets_advice_that_makes_it_fit(question):
         assert plan(dataclasses.replace(question, **change)).fits, sentence
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZER_NAMES)
+@pytest.mark.parametrize("optimizer", NAPKIN_OPTIMIZERS)
 def test_every_optimizer_works_with_and_without_a_configuration(optimizer):
     assert plan(Question(MODELS["gpt2"], optimizer=optimizer)).memory["activations"]
     assert plan(Question(1e9, optimizer=optimizer)).largest_model
@@ -109,7 +109,7 @@ def test_text_and_dictionary_of_every_kind_of_question():
         ({"count": 0}, "count must be"),
         ({"mfu": 50}, "divide it by 100"),
         ({"tokens": 0}, "tokens must be"),
-        ({"precision": "fp8"}, "unknown training precision 'fp8'"),
+        ({"precision": "fp8"}, "unknown precision 'fp8'"),
         ({"optimizer": "sophia"}, "unknown optimizer 'sophia'"),
         ({"accelerator": "h100"}, "name one of them"),
         ({"accelerator": "tpu-v5e", "precision": "fp32"}, "no sourced fp32"),
