@@ -79,7 +79,7 @@ def _kit(config, sequence):
         "parameters": lambda: predict.parameters(config).total,
         "forward FLOPs": lambda: predict.forward_flops(config, batch=1, sequence=sequence).total,
         "saved activations, bytes": lambda: (
-            predict.saved_activation_bytes(config, 1, sequence, precision="bf16", attention="sdpa").total
+            predict.saved_activation_bytes(config, batch=1, sequence=sequence, precision="bf16", attention="sdpa").total
         ),
         "KV cache, bytes": lambda: predict.kv_cache_bytes(config, batch=1, sequence=sequence, precision="bf16"),
     }

@@ -193,10 +193,10 @@ def memory(run: Run) -> Iterator[dict]:
             step, loss, lasting = _step(model, config, batch, sequence, policy, run.device)
             step()  # the second step has its optimizer state
             saved = measure.saved_activation_bytes(loss).total
-            expected = predict.saved_activation_bytes(config, batch, sequence, **how).total
+            expected = predict.saved_activation_bytes(config, batch=batch, sequence=sequence, **how).total
             yield row("saved activations", saved, "bytes", predicted=expected, **setting)
             peak = lasting() + measure.peak_bytes(step, device=run.device)
-            expected = predict.step_peak(config, batch, sequence, **how).total
+            expected = predict.step_peak(config, batch=batch, sequence=sequence, **how).total
             yield row("peak of a step", peak, "bytes", predicted=expected, **setting)
         except torch.OutOfMemoryError as error:
             run.skip(f"{name} {policy} at batch {batch}", error)

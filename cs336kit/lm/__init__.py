@@ -1,6 +1,7 @@
 """What is accounted for: models, optimizers, data, training, checkpoints, in plain PyTorch to be read."""
 
 from cs336kit import _needs_torch as _needs_torch
+
 # ruff: noqa: I001
 # fmt: off
 from cs336kit.lm.attention import (

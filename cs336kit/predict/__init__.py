@@ -91,7 +91,7 @@ _ON_FIRST_USE = {
 }
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> object:
     if name not in _ON_FIRST_USE:
         raise AttributeError(f"cs336kit.predict has no {name!r}")
     from importlib import import_module

@@ -1,6 +1,6 @@
 """Write a program operation by operation: each method is one function of torch, with what autograd keeps of it on a CPU."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 
@@ -10,6 +10,7 @@ from cs336kit.predict.operations import (
     Free,
     Gradient,
     Hold,
+    Item,
     Leaf,
     Mark,
     Op,
@@ -42,7 +43,7 @@ class Builder:
         #: "start", "block" or "end", for the parameters
         self.section = "start"
         self.cached: list[tuple[tuple[int, ...], int]] = []
-        self.items: list = []
+        self.items: list[Item] = []
         self.leaves: list[Leaf] = []
         self.count = 1
         self.prefix = ""
@@ -54,7 +55,7 @@ class Builder:
     # -- structure ---------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def within(self, name: str, *, part: str = ""):
+    def within(self, name: str, *, part: str = "") -> Iterator[None]:
         """Places of the operations inside begin with `name/`, and belong to `part` if given."""
         before = self.prefix, self.part
         self.prefix, self.part = f"{self.prefix}{name}/", part or self.part
@@ -62,7 +63,7 @@ class Builder:
         self.prefix, self.part = before
 
     @contextmanager
-    def repeat(self, name: str, count: int, *, checkpoint: Tensor | None = None):
+    def repeat(self, name: str, count: int, *, checkpoint: Tensor | None = None) -> Iterator[None]:
         """What is written inside happens `count` times."""
         outside, self.items = self.items, []
         self.count *= count
@@ -163,7 +164,7 @@ class Builder:
                 ]
             )
             if gradients:
-                kept = tuple([k.storage if k.__class__ is Tensor else k for k in keeps])
+                kept = tuple([k.storage if isinstance(k, Tensor) else k for k in keeps])
                 if keeps_output:
                     kept += (output,)
         result = Tensor(shape, dtype, output, bool(gradients), object() if alias else None)
@@ -230,14 +231,24 @@ class Builder:
 
     def _adapted(self, place: str, x: Tensor, base: Tensor, component: str, name: str) -> Tensor:
         """y = base + (x Aᵀ) Bᵀ. Source: Hu et al. 2021, section 4.1."""
-        middle = self.linear(f"{place}/A", x, self.lora_rank, component="adapters", name="adapters' middle")
+        middle = self.linear(f"{place}/A", x, self.lora_rank or 0, component="adapters", name="adapters' middle")
         change = self.linear(f"{place}/B", middle, base.shape[-1], component="adapters")
         self.free(middle)
         y = self.add(f"{place}/adapted", base, change, name=name)
         self.free(base, change)
         return y
 
-    def _linear(self, place, x, W, b, shape, component, flops, name) -> Tensor:
+    def _linear(
+        self,
+        place: str,
+        x: Tensor,
+        W: Tensor,
+        b: Tensor | None,
+        shape: tuple[int, ...],
+        component: str,
+        flops: int,
+        name: str,
+    ) -> Tensor:
         size = ELEMENT_BYTES[x.dtype]
         gradients = []
         if x.needs_gradient:
@@ -321,10 +332,10 @@ class Builder:
     def chunk(self, place: str, x: Tensor) -> tuple[Tensor, Tensor]:
         """Both halves of the last axis as views; their gradients are put together in one new tensor."""
         half = (*x.shape[:-1], x.shape[-1] // 2)
-        pieces = tuple(Tensor(half, x.dtype, x.storage, x.needs_gradient, object()) for _ in range(2))
+        first, second = (Tensor(half, x.dtype, x.storage, x.needs_gradient, object()) for _ in range(2))
         gradients = (Gradient(x, x.bytes),) if x.needs_gradient else ()
-        self.items.append(Op(self.prefix + place, "chunk", (x,), pieces, (), (), gradients, self.part))
-        return pieces
+        self.items.append(Op(self.prefix + place, "chunk", (x,), (first, second), (), (), gradients, self.part))
+        return first, second
 
     def cat(self, place: str, x: Tensor, y: Tensor, shape: tuple[int, ...]) -> Tensor:
         """Two tensors one behind the other; each gets its part of the gradient as a view."""

@@ -65,7 +65,7 @@ class _Decoder:
             self._heads(b.linear(name, x, n * h, component=name, bias=inner, name=name), n, name, fused)
             for name, n in (("query", A), ("key", K), ("value", K))
         )
-        if c.positions == "rope":
+        if self.tables is not None:
             turned_q = _rotate(b, "query rotary", q, self.tables, "query")
             turned_k = _rotate(b, "key rotary", k, self.tables, "key")
             b.free(q, k)
@@ -74,7 +74,8 @@ class _Decoder:
             k, v = self._continued(k, "key"), self._continued(v, "value")
         b.cache_of(k, v, window=c.window)
         attend = self._fused if fused else self._written_out if self.method == "sdpa" else self._eager
-        z = attend(q, k, v)
+        with b.within(self.method):
+            z = attend(q, k, v)
         merged = z if fused else self._merge(z)
         out = b.linear("output", merged, c.d_model, component="attention output", bias=outer)
         b.free(q, k, v, z)
@@ -149,11 +150,11 @@ class _Decoder:
             return z
         return b.op("values/heads", "heads", [z], shape, alias=True)
 
-    def _softmax(self, scores: Tensor, *, hold: bool) -> Tensor:
-        """The weights, dropped if asked; whether a variable holds the scores meanwhile."""
+    def _softmax(self, scores: Tensor, *, assigned: bool = False) -> Tensor:
+        """The weights, dropped if asked. `assigned`: the variable of the scores takes the weights."""
         b, p = self.b, self.c.dropout
         weights = b.op("softmax", "softmax", [scores], scores.shape, keeps_output=True, name="softmax output")
-        if not hold:
+        if assigned:
             b.free(scores)
         return b.dropout("weights dropout", weights, p, mask="weights' dropout mask", name="dropped weights")
 
@@ -169,7 +170,7 @@ class _Decoder:
         mask = self._mask(scaled.dtype)
         masked = b.add("mask", scaled, mask)
         b.free(mask, scaled)
-        weights = self._softmax(masked, hold=True)
+        weights = self._softmax(masked)
         w = self._batched(v, "value")
         z = self._weighted(weights, w, q.shape)
         if w is not v:
@@ -179,8 +180,8 @@ class _Decoder:
 
     def _written_out(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Torch's scaled_dot_product_attention without a fused kernel: in fp32, grouped heads repeated."""
-        b, c, B, S = self.b, self.c, self.B, self.S
-        pairs = (B, c.heads, S, S)
+        b, c, S = self.b, self.c, self.S
+        pairs = (self.B, c.heads, S, S)
         given = self._mask(q.dtype) if c.window is not None and c.window < S else None
         wide = [b.cast(f"{t.storage.name}/fp32", t, "fp32", name=t.storage.name) for t in (q, k, v)]
         held = [new for new, old in zip(wide, (q, k, v), strict=True) if new is not old]
@@ -207,7 +208,7 @@ class _Decoder:
             masked = b.add("mask", scores, mask)
             b.free(scores)
             scores = masked
-        weights = self._softmax(scores, hold=False)
+        weights = self._softmax(scores, assigned=True)
         returned = b.cast("weights/cast", weights, q.dtype)
         w = values if grouped else self._batched(values, "value")
         z = self._weighted(weights, w, q.shape)
@@ -254,7 +255,8 @@ class _Decoder:
         if weights is not soft:
             b.free(soft)
         z = b.op("zeros", "full", [], (N, c.d_model), dtype=x.dtype, name="sum of experts")
-        total, held = z, ()
+        total = z
+        held: tuple[Tensor, ...] = ()
         for count, sizes in self._groups(N * k):
             if count > 1:
                 with b.repeat("experts", count):
@@ -283,7 +285,9 @@ class _Decoder:
                 repeating = size == before
         return [*groups, (1, sizes[-1])]
 
-    def _visit(self, tokens: Tensor, weights: Tensor, total: Tensor, n: int, held: tuple[Tensor, ...]):
+    def _visit(
+        self, tokens: Tensor, weights: Tensor, total: Tensor, n: int, held: tuple[Tensor, ...]
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """One expert on its n tokens. The caller's variables of the expert before live until they are assigned anew."""
         b, c = self.b, self.c
         N, k = self.B * self.S, c.experts_per_token
@@ -380,7 +384,8 @@ def decoder(
         b.free(x)
         x = summed
     if c.positions == "rope":
-        d.tables = tuple(b.data(name, (S, c.head_dim), policy.weights) for name in ("cosine", "sine"))
+        shape = (S, c.head_dim)
+        d.tables = b.data("cosine", shape, policy.weights), b.data("sine", shape, policy.weights)
     b.mark("embedding")
     b.section = "block"
     # Where nothing before the blocks is trained, the first one alone hands no gradient on.

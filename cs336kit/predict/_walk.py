@@ -7,6 +7,7 @@ tensor is added to the first: in place with `sums_in_place` (unless somebody els
 parameter), else in a third tensor. Torch does the first; while a dispatch mode watches, as `measure` does, the second.
 """
 
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -16,12 +17,16 @@ from cs336kit.predict.operations import (
     Free,
     Gradient,
     Hold,
+    Item,
     Op,
     Program,
     Repeat,
     Storage,
     operations,
 )
+
+#: Called with a place and the live bytes after each operation.
+Follow = Callable[[str, int], None]
 
 
 class _EverythingIsBack(Exception):
@@ -55,7 +60,7 @@ class Walk:
     the tables and the head at the end (ZeRO stages 2 and 3).
     """
 
-    def __init__(self, program: Program, *, sums_in_place: bool = False, shards: int = 1, follow=None):
+    def __init__(self, program: Program, *, sums_in_place: bool = False, shards: int = 1, follow: Follow | None = None):
         self.program, self.sums_in_place, self.shards, self.follow = program, sums_in_place, shards, follow
         self.gradient_size = ELEMENT_BYTES[program.policy.gradients]
         self.weight_size = ELEMENT_BYTES[program.policy.weights]
@@ -121,7 +126,7 @@ class Walk:
 
     # -- repetition --------------------------------------------------------------------------------------------------
 
-    def _repeat(self, block: Repeat, run) -> tuple[int, int]:
+    def _repeat(self, block: Repeat, run: Callable[[], None]) -> tuple[int, int]:
         """Run once for all: the other runs are alike, each from where the one before ended. Returns (start, difference).
 
         Between the first run and the last the live bytes change evenly, so one of these two holds the peak.
@@ -148,24 +153,23 @@ class Walk:
 
     # -- forward -----------------------------------------------------------------------------------------------------
 
-    def forward(self, items) -> None:
+    def forward(self, items: Sequence[Item]) -> None:
         for item in items:
-            kind = item.__class__
-            if kind is Op:
+            if isinstance(item, Op):
                 self._run(item)
                 if item is self.last:
                     raise _EverythingIsBack
-            elif kind is Free:
+            elif isinstance(item, Free):
                 for storage in item.storages:
                     if not storage.leaf:
                         self.drop(storage)
                         if self.variables is not None:
                             self.variables.pop(storage, None)
-            elif kind is Repeat:
+            elif isinstance(item, Repeat):
                 self._repeat_forward(item)
-            elif kind is Hold:
+            elif isinstance(item, Hold):
                 self._variable(item.storage)
-            elif kind is EndOfCache:
+            elif isinstance(item, EndOfCache):
                 self._end_of_cache(item.copies)
             elif self.variables is None:
                 self.marks.append((item.name, self.live))
@@ -193,7 +197,7 @@ class Walk:
     def _repeat_forward(self, block: Repeat) -> None:
         saving, marks = self.saving, len(self.marks)
 
-        def run():
+        def run() -> None:
             if block.checkpoint is not None and saving:
                 self.hold(block.checkpoint)
                 self.kept += block.checkpoint.bytes
@@ -206,7 +210,7 @@ class Walk:
         for run_number in range(block.count if inside else 0):
             self.marks += [(name, live + run_number * each) for name, live in inside]
 
-    def _end_of_cache(self, copies) -> None:
+    def _end_of_cache(self, copies: Iterable[tuple[Storage, int]]) -> None:
         for storage, count in copies:
             if self.holds[storage] == 1:
                 self.live -= (count - 1) * storage.bytes
@@ -214,11 +218,11 @@ class Walk:
 
     # -- backward ----------------------------------------------------------------------------------------------------
 
-    def backward(self, items) -> None:
+    def backward(self, items: Sequence[Item]) -> None:
         for item in reversed(items):
-            if item.__class__ is Op:
+            if isinstance(item, Op):
                 self._node(item)
-            elif item.__class__ is Repeat:
+            elif isinstance(item, Repeat):
                 self._repeat_backward(item)
 
     def _repeat_backward(self, block: Repeat) -> None:
@@ -226,7 +230,7 @@ class Walk:
         if outermost and not any(name.endswith("backward") for name, _ in self.marks):
             self.marks.append(("head backward", self.live))
 
-        def run():
+        def run() -> None:
             before = self.gradients
             if block.checkpoint is None:
                 self.backward(block.items)
@@ -253,7 +257,8 @@ class Walk:
         """Run the block again until everything that it keeps is back; a node that keeps its inputs need not run for that."""
         self.to_recompute = None
         self.last = [op for op, _ in operations(block.items) if op.keeps][-1]
-        self.variables = variables = {}
+        variables: dict[Storage, int] = {}
+        self.variables = variables
         repeated, self.repeated = self.repeated, 1
         self.moment = "recomputation"
         with suppress(_EverythingIsBack):
@@ -267,9 +272,10 @@ class Walk:
         if op.keeps and self.to_recompute is not None:
             self._recompute(self.to_recompute)
         incoming = [waiting.pop(t.source) for t in op.outputs if t.source in waiting]
-        if not op.gradients or not incoming:  # without a gradient of its output, a node does not run
+        if not op.gradients or not incoming:  # nothing asks for a gradient here, or nobody used the result
             for storage in incoming:
                 self.drop(storage)
+            self.release(op)
             return
         moment = _BACKWARD[op.part]
         returned: list[tuple[Gradient, Storage]] = []

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import known, positive_int, positive_number
@@ -26,7 +27,7 @@ class Matmul:
     #: the name that both products of one fused attention kernel share; empty for an ordinary product
     fused: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("rows", "inner", "columns", "count"):
             positive_int(f"{name} of {self.output} = {self.left} @ {self.right}", getattr(self, name))
 
@@ -208,7 +209,9 @@ def _any(step: Step, needs: set[str]) -> bool:
     return any(name in needs for name in step.inputs)
 
 
-def _repeated(steps, needs, checkpoint, early_stop) -> set[str]:
+def _repeated(
+    steps: tuple[Step, ...], needs: set[str], checkpoint: Iterable[Sequence[Step]], early_stop: bool
+) -> set[str]:
     """The outputs of the products that checkpointed segments compute again."""
     known_steps, taken, repeated = set(steps), set(), set()
     for segment in checkpoint:
@@ -268,7 +271,8 @@ def with_lora(steps: Sequence[Step], *, rank: int, targets: Iterable[str] | None
         if not isinstance(step, Matmul) or step.right not in chosen:
             result.append(step)
             continue
-        w, y, size = step.right, step.output, {"rows": step.rows, "count": step.count}
+        w, y = step.right, step.output
+        size: dict[str, Any] = {"rows": step.rows, "count": step.count}
         base, down, up = f"{y}.base", f"{y}.down", f"{y}.up"
         result += [
             Matmul(left=step.left, right=w, output=base, inner=step.inner, columns=step.columns, **size),
@@ -320,17 +324,16 @@ def _steps(operations: list[Op], config: TransformerConfig, x: str, prefix: str)
         return names.setdefault(tensor.source, default)
 
     heads, h = config.heads * operations[0].inputs[0].shape[0], config.head_dim
-    for op, following in pairwise([*operations, None]):
+    for op, following in zip(operations, [*operations[1:], None], strict=True):
         group, last = op.place.split("/")[1], op.place.split("/")[-1]
         short = "out" if following is None else _SHORT.get(last, last)
         if op.kind == "sdpa":
             q, k, v = map(name_of, op.inputs)
             S, fused = op.inputs[0].shape[2], fresh("attention")
             scores, weights, mix = (fresh(name) for name in ("scores", "weights", "mix"))
-            size = {"rows": S, "count": heads, "fused": fused}
-            yield Matmul(left=q, right=k, output=scores, inner=h, columns=S, **size)
+            yield Matmul(left=q, right=k, output=scores, rows=S, inner=h, columns=S, count=heads, fused=fused)
             yield Pointwise(inputs=(scores,), output=weights, keeps=False)
-            yield Matmul(left=weights, right=v, output=mix, inner=S, columns=h, **size)
+            yield Matmul(left=weights, right=v, output=mix, rows=S, inner=S, columns=h, count=heads, fused=fused)
             names[op.outputs[0].source] = mix
             continue
         flowing = [t for t in op.inputs if t.needs_gradient and not t.storage.leaf]
@@ -379,6 +382,7 @@ def decoder(
         steps += block
         x = f"{i}.out"
     head = "embedding" if config.tied_head else "head"
-    size = {"rows": batch * sequence, "inner": config.d_model, "columns": config.vocab}
-    steps += [Pointwise(inputs=(x, "norm"), output="n"), Matmul(left="n", right=head, output="logits", **size)]
+    rows, D, V = batch * sequence, config.d_model, config.vocab
+    steps.append(Pointwise(inputs=(x, "norm"), output="n"))
+    steps.append(Matmul(left="n", right=head, output="logits", rows=rows, inner=D, columns=V))
     return tuple(steps), tuple(blocks)

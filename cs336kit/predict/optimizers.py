@@ -32,7 +32,14 @@ class OptimizerSpec:
     shaped: str = ""
 
 
-def _spec(*tensors: str, scalars=("step",), foreach=None, loop=None, shaped="", **options: str) -> OptimizerSpec:
+def _spec(
+    *tensors: str,
+    scalars: tuple[str, ...] = ("step",),
+    foreach: tuple[int, int] | None = None,
+    loop: tuple[tuple[int, int], ...] | None = None,
+    shaped: str = "",
+    **options: str,
+) -> OptimizerSpec:
     return OptimizerSpec(tensors, scalars, options, foreach, loop, shaped)
 
 
@@ -97,7 +104,14 @@ def optimizer_state_bytes(
     return Breakdown(parts | dict.fromkeys(spec.scalars, SCALAR_BYTES * tensors), unit="bytes")
 
 
-def _sizes(optimizer, shaped, names, shapes, parameters, tensors):
+def _sizes(
+    optimizer: str,
+    shaped: str,
+    names: list[str],
+    shapes: Iterable[tuple[int, ...]] | None,
+    parameters: int | None,
+    tensors: int | None,
+) -> tuple[dict[str, int], int]:
     """Elements of each state tensor, summed over the parameters, and the number of parameter tensors."""
     if shapes is None:
         if shaped:
@@ -125,7 +139,7 @@ def _sizes(optimizer, shaped, names, shapes, parameters, tensors):
     return dict.fromkeys(names, sum(map(prod, shapes))), len(shapes)
 
 
-def _factored(shapes):
+def _factored(shapes: list[tuple[int, ...]]) -> dict[str, int]:
     """Adafactor keeps one number per row and one per column of each matrix, in place of one per element."""
     matrices = [shape for shape in shapes if len(shape) > 1]
     sizes = {

@@ -1,6 +1,8 @@
 """The two napkin questions in one answer: how long does a training run take, and does it fit?"""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import count as whole
@@ -11,6 +13,8 @@ from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.program import active_parameters, check_sizes, parameters, training_flops
 from cs336kit.predict.training import SHARDED, largest, step_peak
 from cs336kit.predict.transformer import TransformerConfig
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,8 @@ class Plan:
     six_pn: int | None
     days: float | None
     memory: Breakdown
+    #: the same in total if every token chose the same experts; None without experts
+    uneven: int | None
     fits: bool
     advice: tuple[str, ...]
     largest_model: int
@@ -69,11 +75,10 @@ class Plan:
         lines.append(f"memory per accelerator ({', '.join(how)}):")
         room = self.device.memory_bytes
         rows = [*self.memory.items(), ("together", self.memory.total), ("available", room)]
-        lines += [f"  {name:<18}{size / 2**30:>12,.2f} GiB" for name, size in rows]
-        if isinstance(q.model, TransformerConfig) and q.model.experts:
+        lines += [f"  {name:<22}{size / 2**30:>12,.2f} GiB" for name, size in rows]
+        if self.uneven is not None:
             lines.append(
-                "(temporary tensors of experts that share the tokens equally: an uneven router needs more, in toy models "
-                "up to 15 % of the peak)"
+                f"(experts that share the tokens equally; if all tokens chose the same ones: {self.uneven / 2**30:,.2f} GiB)"
             )
         lines.append("it fits" if self.fits else "it does not fit; what would help:")
         lines += [f"  - {sentence}" for sentence in self.advice]
@@ -81,7 +86,7 @@ class Plan:
         lines.append(f"largest model {kind}, without activations: {self.largest_model:.3g} parameters")
         return "\n".join(lines)
 
-    def as_dict(self) -> dict:
+    def as_dict(self) -> dict[str, object]:
         """Plain values for JSON: counts are ints, bytes are bytes, days a float."""
         q = self.question
         return {
@@ -99,10 +104,11 @@ class Plan:
             "mfu": q.mfu,
             "tokens": None if q.tokens is None else int(q.tokens),
             "flops": self.flops,
-            "six_nd": self.six_pn,
+            "six_nd_flops": self.six_pn,
             "days": self.days,
             "memory_bytes": dict(self.memory.items()),
             "total_bytes": self.memory.total,
+            "uneven_experts_bytes": self.uneven,
             "available_bytes": self.device.memory_bytes,
             "fits": self.fits,
             "advice": list(self.advice),
@@ -115,9 +121,9 @@ def plan(question: Question) -> Plan:
 
     Time: the FLOPs of a run over count · peak · MFU, with the dense peak of the precision. The FLOPs of a configuration
     are exact (attention over all pairs, no recomputation, which MFU leaves out); of a number of parameters, 6PN.
-    Memory per accelerator: the four buckets and the temporary tensors of the step's peak. Left out: communication and
-    its buffers, the gathered layers of sharding, fragmentation, the CUDA context: leave some per cent free. How exact
-    the temporary tensors are, and that experts are taken to share the tokens equally, says `peak_moments`.
+    Memory per accelerator: what is alive at the peak of a step, by bucket; that has to fit. Experts are taken to share the
+    tokens equally, and the answer also says what the least equal shares would need. Left out: communication buffers,
+    fragmentation, the CUDA context: leave some per cent free.
     """
     q, device, config = _checked(question)
     peak = _sentence(device.peak, "fp32" if q.precision == "fp32" else "bf16")
@@ -128,7 +134,7 @@ def plan(question: Question) -> Plan:
         tokens = whole("tokens", q.tokens)
         active = active_parameters(config).total if config else P
         six_pn = flops = int(six_nd(active, tokens=tokens))
-        if config:
+        if config and q.sequence:
             flops = training_flops(config, batch=1, sequence=q.sequence).total * tokens // q.sequence
         try:
             days = flops / delivered_flops(q.count, peak_flops_per_second=peak, days=1, mfu=q.mfu)
@@ -139,10 +145,11 @@ def plan(question: Question) -> Plan:
     each = bytes_per_parameter(q.optimizer, precision=q.precision).total
     largest = largest_model(q.count, memory_bytes=room, bytes_per_parameter=each, sharded=q.sharded)
     advice = () if fits else tuple(_advice(q, P, room))
-    return Plan(q, device, P, flops, six_pn, days, memory, fits, advice, largest)
+    uneven = _uneven(q) if config and config.experts else None
+    return Plan(q, device, P, flops, six_pn, days, memory, uneven, fits, advice, largest)
 
 
-def _sentence(function, *arguments):
+def _sentence(function: Callable[..., T], *arguments: str) -> T:
     """A fact that the table of accelerators lacks is as impossible an input as a wrong number."""
     try:
         return function(*arguments)
@@ -150,7 +157,7 @@ def _sentence(function, *arguments):
         raise ValueError(str(error)) from None
 
 
-def _checked(q: Question):
+def _checked(q: Question) -> tuple[Question, Accelerator, TransformerConfig | None]:
     device = accelerator(q.accelerator)
     positive_int("count", q.count)
     fraction("mfu", q.mfu)
@@ -176,25 +183,42 @@ def _memory(q: Question, P: int) -> Breakdown:
     if not isinstance(q.model, TransformerConfig):
         each = bytes_per_parameter(q.optimizer, precision=q.precision)
         return Breakdown({name: -(-P * each[name] // over) for name in SHARDED if each[name]}, unit="bytes")
+    return _peak(q)
+
+
+def _peak(q: Question, expert_tokens: list[int] | None = None) -> Breakdown:
+    # Of a configuration, which `_checked` has given a batch and a sequence.
+    assert isinstance(q.model, TransformerConfig) and q.batch and q.sequence
     return step_peak(
-        q.model, batch=q.batch, sequence=q.sequence, precision=q.precision, optimizer=q.optimizer,
-        attention=q.attention, checkpointing=q.checkpointing, shards=over,
+        q.model, batch=q.batch, sequence=q.sequence, precision=q.precision, optimizer=q.optimizer, attention=q.attention,
+        checkpointing=q.checkpointing, shards=q.count if q.sharded else 1, expert_tokens=expert_tokens,
     )  # fmt: skip
+
+
+def _uneven(q: Question) -> int:
+    """Bytes if all tokens chose the same experts, the first or the last of each layer.
+
+    What is alive at any moment is linear in the experts' shares, so its maximum lies where the shares are extreme.
+    """
+    assert isinstance(q.model, TransformerConfig) and q.batch and q.sequence
+    none = [0] * (q.model.experts - q.model.experts_per_token)
+    all_tokens = [q.batch * q.sequence] * q.model.experts_per_token
+    return max(_peak(q, shares).total for shares in (none + all_tokens, all_tokens + none))
 
 
 def _advice(q: Question, P: int, room: int) -> list[str]:
     """Each single change that makes it fit; if there is none, all of them and as many accelerators as it takes."""
 
-    def fits(**changes) -> bool:
+    def fits(**changes: Any) -> bool:
         return _memory(replace(q, **changes), P).total <= room
 
-    single = {}
+    single: dict[str, dict[str, Any]] = {}
     if isinstance(q.model, TransformerConfig):
         if q.attention == "eager":
             single["fused attention (--attention sdpa)"] = {"attention": "sdpa"}
         if not q.checkpointing:
             single["activation checkpointing (--checkpointing)"] = {"checkpointing": True}
-        if q.batch > 1:
+        if q.batch and q.batch > 1:
             batch = largest(lambda size: fits(batch=size), q.batch - 1) or 1
             single[f"a batch of {batch} per accelerator (--batch {batch})"] = {"batch": batch}
     if not q.sharded and q.count > 1:

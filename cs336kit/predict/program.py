@@ -3,14 +3,15 @@
 B batch · S sequence · D d_model · A heads · K kv_heads · h head_dim · F d_ff · V vocab · L layers.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import boolean, known, positive_int
 from cs336kit.predict._decoder import decoder
-from cs336kit.predict.operations import ELEMENT_BYTES, Op, Program, Repeat, operations
+from cs336kit.predict.operations import Item, Leaf, Op, Program, Repeat, Storage, operations
 from cs336kit.predict.precision import PrecisionPolicy, policy
 from cs336kit.predict.transformer import TransformerConfig, check_config
 
@@ -34,7 +35,7 @@ def program(
     frozen: Iterable[str] = (),
     lora_rank: int | None = None,
     lora_targets: Iterable[str] = ("query", "value"),
-    expert_tokens: Sequence | None = None,
+    expert_tokens: Sequence[Any] | None = None,
 ) -> Program:
     """The operations of one forward pass of `lm.DecoderOnly` on a CPU, in order: what every estimate walks over.
 
@@ -61,16 +62,13 @@ def program(
         positive_int("lora_rank", lora_rank)
     routing = _routing(config, batch * sequence, expert_tokens)
     return _program(
-        config, batch, sequence, policy(precision), attention, checkpointing, phase, causal, frozen, lora_rank, targets, routing
+        config, batch=batch, sequence=sequence, policy=policy(precision), attention=attention, checkpointing=checkpointing,
+        phase=phase, causal=causal, frozen=frozen, lora_rank=lora_rank, lora_targets=targets, routing=routing,
     )  # fmt: skip
 
 
-@lru_cache(maxsize=64)
-def _program(config, batch, sequence, policy, attention, checkpointing, phase, causal, frozen, rank, targets, routing):
-    return decoder(
-        config, batch=batch, sequence=sequence, policy=policy, attention=attention, checkpointing=checkpointing,
-        phase=phase, causal=causal, frozen=frozen, lora_rank=rank, lora_targets=targets, routing=routing,
-    )  # fmt: skip
+#: Programs are immutable, and one question asks for the same one several times.
+_program = lru_cache(maxsize=64)(decoder)
 
 
 def check_sizes(config: TransformerConfig, *, batch: int, sequence: int) -> tuple[int, int]:
@@ -85,7 +83,9 @@ def check_sizes(config: TransformerConfig, *, batch: int, sequence: int) -> tupl
     return batch, sequence
 
 
-def _routing(config: TransformerConfig, tokens: int, expert_tokens: Sequence | None) -> tuple | None:
+def _routing(
+    config: TransformerConfig, tokens: int, expert_tokens: Sequence[Any] | None
+) -> tuple[tuple[int, ...], ...] | None:
     if expert_tokens is None:
         return None
     layers = list(expert_tokens)
@@ -117,8 +117,8 @@ def parameters(config: TransformerConfig) -> Breakdown:
 
 
 @lru_cache(maxsize=256)
-def _leaves(config: TransformerConfig) -> tuple:
-    return _program(config, 1, 1, policy("fp32"), "sdpa", False, "prefill", False, (), None, (), None).leaves
+def _leaves(config: TransformerConfig) -> tuple[Leaf, ...]:
+    return program(config, batch=1, sequence=1, attention="sdpa", phase="prefill").leaves
 
 
 @lru_cache(maxsize=256)
@@ -184,7 +184,7 @@ def matmul_parameters(config: TransformerConfig) -> int:
     visited ones count.
     """
     flops = forward_flops(config, batch=1, sequence=1)
-    products = sum(count for name, count in flops.items() if name not in ("attention scores", "attention values"))
+    products: int = sum(count for name, count in flops.items() if name not in ("attention scores", "attention values"))
     return products // 2
 
 
@@ -219,7 +219,7 @@ def recomputed_flops(config: TransformerConfig, *, batch: int, sequence: int, ca
     so it is not run again, unless dropout follows it; in a mixture of experts, the routing weights multiply its
     output, which must be there. Follows torch.utils.checkpoint with use_reentrant=False.
     """
-    options = {"batch": batch, "sequence": sequence, "causal": causal}
+    options: dict[str, Any] = {"batch": batch, "sequence": sequence, "causal": causal}
     again = _recomputed(program(config, checkpointing=True, attention="sdpa", **options))
     components = [name for name in forward_flops(config, **options) if name != "head"]
     return Breakdown({name: again.get(name, 0) for name in components}, unit="FLOPs")
@@ -244,7 +244,7 @@ def training_flops(
     causal: bool = False,
     checkpointing: bool = False,
     attention: str = "eager",
-    **options,
+    **options: Any,
 ) -> Breakdown:
     """FLOPs of one forward and backward pass by component, with the recomputation of checkpointing as one more.
 
@@ -254,7 +254,7 @@ def training_flops(
     CUDA it does not: five). `options` are those of `program`: frozen components, LoRA.
     Convention and what is left out: as in `forward_flops`; the optimizer's element-wise work too.
     """
-    size = {"batch": batch, "sequence": sequence, "causal": causal}
+    size: dict[str, Any] = {"batch": batch, "sequence": sequence, "causal": causal}
     walked = program(config, checkpointing=checkpointing, attention=attention, **size, **options)
     parts: dict[str, int] = {}
     for op, count in walked.operations():
@@ -281,7 +281,7 @@ def saved_activation_bytes(
     precision: str | PrecisionPolicy = "fp32",
     attention: str = "eager",
     checkpointing: bool = False,
-    **options,
+    **options: Any,
 ) -> Breakdown:
     """Bytes that a forward pass with its cross-entropy loss keeps for the backward pass, by component.
 
@@ -304,7 +304,7 @@ def saved_activation_bytes(
     return Breakdown(parts, unit="bytes")
 
 
-def saved_block_bytes(config: TransformerConfig, *, batch: int, sequence: int, **options) -> Breakdown:
+def saved_block_bytes(config: TransformerConfig, *, batch: int, sequence: int, **options: Any) -> Breakdown:
     """Bytes that one block keeps for its backward pass, by component; its arguments are `saved_activation_bytes`'s."""
     walked = program(config, batch=batch, sequence=sequence, **options)
     block = next(item for item in walked.items if isinstance(item, Repeat))
@@ -313,11 +313,11 @@ def saved_block_bytes(config: TransformerConfig, *, batch: int, sequence: int, *
     return Breakdown(parts, unit="bytes")
 
 
-def _kept(items, count: int, parts: dict[str, int], seen: set) -> None:
+def _kept(items: Sequence[Item], count: int, parts: dict[str, int], seen: set[Storage]) -> None:
     for item in items:
-        if item.__class__ is Op:
+        if isinstance(item, Op):
             storages = item.keeps
-        elif item.__class__ is Repeat:
+        elif isinstance(item, Repeat):
             if item.checkpoint is None:
                 _kept(item.items, count * item.count, parts, seen)
             else:
@@ -345,7 +345,7 @@ def kv_cache_bytes(config: TransformerConfig, *, batch: int, sequence: int, prec
 CACHE_TYPES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "int8": 1}
 
 
-def traffic_bytes(config: TransformerConfig, *, batch: int, sequence: int, **options) -> Breakdown:
+def traffic_bytes(config: TransformerConfig, *, batch: int, sequence: int, **options: Any) -> Breakdown:
     """Bytes that a forward pass must at least read and write, by part of the model: each operation's tensors once.
 
     Views move nothing. `options` are those of `program`. Left out: what a cache keeps close between two operations (less),
@@ -356,8 +356,3 @@ def traffic_bytes(config: TransformerConfig, *, batch: int, sequence: int, **opt
         if moved := op.forward_bytes:
             parts[op.part] = parts.get(op.part, 0) + count * moved
     return Breakdown(parts, unit="bytes")
-
-
-#: What a walk may be given, for those that write one of their own.
-Walker = Callable[[Op, int], None]
-__all__ = ["ELEMENT_BYTES", "program"]

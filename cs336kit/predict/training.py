@@ -3,9 +3,10 @@
 P parameters · B batch · S sequence. Everything is per replica: one model on one device, unless `shards` says otherwise.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import boolean, positive_int, positive_number
@@ -38,7 +39,7 @@ def state_bytes(
     count = parameters(config).total
     # Two optimizers keep state by shape; for all others the counts are enough, and quicker.
     shapes = parameter_shapes(config)
-    size = {"shapes": shapes} if spec.shaped else {"parameters": count, "tensors": len(shapes)}
+    size: dict[str, Any] = {"shapes": shapes} if spec.shaped else {"parameters": count, "tensors": len(shapes)}
     parts = {
         "parameters": ELEMENT_BYTES[kind.weights] * count,
         "gradients": ELEMENT_BYTES[kind.gradients] * count,
@@ -89,7 +90,7 @@ def _walked(walked: Program, *, shards: int = 1, sums_in_place: bool = False) ->
     return walk
 
 
-def step_timeline(config: TransformerConfig, *, batch: int, sequence: int, **options) -> list[Moment]:
+def step_timeline(config: TransformerConfig, *, batch: int, sequence: int, **options: Any) -> list[Moment]:
     """Live bytes beyond parameters and optimizer state when each stage of a step ends, from old gradients freed.
 
     Stages: "embedding", "block 1 forward" … "loss", "block L backward" … "block 1 backward", "backward", "step". At a
@@ -120,7 +121,7 @@ def _step_bytes(walked: Program, optimizer: str, foreach: bool) -> int:
     """Temporary tensors of the optimizer, where they are known; else 0."""
     spec = optimizer_spec(optimizer)
     states = walked.policy.states
-    sizes = [prod(leaf.tensor.shape) for leaf in walked.leaves for _ in range(1) if leaf.tensor.needs_gradient]
+    sizes = [prod(leaf.tensor.shape) for leaf in walked.leaves if leaf.tensor.needs_gradient]
     if foreach:
         if spec.foreach is None:
             return 0
@@ -137,14 +138,28 @@ def _step_bytes(walked: Program, optimizer: str, foreach: bool) -> int:
     return optimizer_step_bytes(optimizer, sizes=sizes, precision=states, implementation="loop")
 
 
-def _alive(config, batch, sequence, optimizer, foreach, shards, options) -> dict[str, Alive]:
+def _alive(
+    config: TransformerConfig,
+    batch: int,
+    sequence: int,
+    optimizer: str,
+    foreach: bool,
+    shards: int,
+    options: dict[str, Any],
+) -> dict[str, Alive]:
     boolean("foreach", foreach)
     walked = program(config, batch=batch, sequence=sequence, **options)
     return _moments(walked, optimizer.lower(), foreach, positive_int("shards", shards))
 
 
 def peak_moments(
-    config: TransformerConfig, *, batch: int, sequence: int, optimizer: str = "adamw", foreach: bool = False, **options
+    config: TransformerConfig,
+    *,
+    batch: int,
+    sequence: int,
+    optimizer: str = "adamw",
+    foreach: bool = False,
+    **options: Any,
 ) -> dict[str, int]:
     """The most bytes alive, beyond parameters and optimizer state, in each moment of a step that can hold its peak.
 
@@ -168,7 +183,7 @@ def step_peak(
     optimizer: str = "adamw",
     foreach: bool = False,
     shards: int = 1,
-    **options,
+    **options: Any,
 ) -> Breakdown:
     """What is alive at the peak of a training step whose old gradients are freed, by bucket. This is what has to fit.
 
@@ -198,12 +213,14 @@ def gathered_bytes(config: TransformerConfig, *, precision: str | PrecisionPolic
     """
     parts = parameters(config)
     outside = ("token embedding", "position embedding", "final norm", "head")
-    root = sum(parts.get(name, 0) for name in outside)
+    root: int = sum(parts.get(name, 0) for name in outside)
     block = (parts.total - root) // config.layers
     return ELEMENT_BYTES[policy(precision).products] * (root + min(config.layers, 2) * block)
 
 
-def largest_batch(config: TransformerConfig, *, sequence: int, memory_bytes: float, shards: int = 1, **options) -> int:
+def largest_batch(
+    config: TransformerConfig, *, sequence: int, memory_bytes: float, shards: int = 1, **options: Any
+) -> int:
     """The largest batch whose peak fits into `memory_bytes`; 0 if not even one sequence does.
 
     `options` are those of `step_peak`. Left out: the context, fragmentation, communication buffers, so leave a few per
@@ -217,7 +234,7 @@ def largest_batch(config: TransformerConfig, *, sequence: int, memory_bytes: flo
     return largest(fits)
 
 
-def largest(fits, limit: int | None = None) -> int:
+def largest(fits: Callable[[int], bool], limit: int | None = None) -> int:
     """The largest whole number (up to `limit`) that fits, 0 if none does; what fits, fits when smaller too."""
     low, high = 0, 1
     while (limit is None or high <= limit) and fits(high):
@@ -229,7 +246,7 @@ def largest(fits, limit: int | None = None) -> int:
     return low
 
 
-def _affine(config, sequence, options) -> tuple[int, int]:
+def _affine(config: TransformerConfig, sequence: int, options: dict[str, Any]) -> tuple[int, int]:
     """The buckets are fixed + each · batch: the weights do not grow with the batch, activations do."""
     one = training_memory(config, batch=1, sequence=sequence, **options).total
     two = training_memory(config, batch=2, sequence=sequence, **options).total
@@ -242,7 +259,7 @@ def break_even_batch(
     sequence: int,
     precision: str = "mixed-fp32-gradients",
     than: str = "fp32",
-    **options,
+    **options: Any,
 ) -> int:
     """B_min: the smallest batch at which the buckets of training in `precision` take no more memory than in `than`.
 

@@ -1,6 +1,7 @@
 """The shape of a decoder-only Transformer, from which every quantity of the course follows."""
 
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from cs336kit.predict._common.checks import at_most, boolean, known, non_negative_int, positive_int
 
@@ -24,7 +25,8 @@ class TransformerConfig:
 
     The block is pre-norm: x + attention(norm(x)), then x + MLP(norm(x)); a final norm and the head follow.
     The head has no bias; a mixture of experts has one router matrix (experts × d_model) and no shared expert.
-    Impossible combinations raise a ValueError whose sentence says what to change.
+    Impossible combinations raise a ValueError whose sentence says what to change. A field whose default is None is settled
+    from the others.
     """
 
     #: number of blocks, L
@@ -34,9 +36,9 @@ class TransformerConfig:
     #: query heads, A
     heads: int
     #: key and value heads, K: None for one per query head, 1 for multi-query attention
-    kv_heads: int | None = None
+    kv_heads: int = None  # type: ignore[assignment]
     #: width of the MLP (of one expert), F: None for 4·d_model, which only GELU MLPs may leave out
-    d_ff: int | None = None
+    d_ff: int = None  # type: ignore[assignment]
     #: size of the vocabulary, V
     vocab: int
     #: the longest sequence; with learned positions, also the number of position vectors
@@ -48,15 +50,15 @@ class TransformerConfig:
     #: which linear layers of a block have biases: "all", "none", or "qkv" for query, key and value only
     bias: str = "all"
     #: whether norms have a shift beside their scale: None for LayerNorm yes, RMSNorm no
-    norm_bias: bool | None = None
+    norm_bias: bool = None  # type: ignore[assignment]
     #: whether the head shares its matrix with the token embedding
     tied_head: bool = True
     #: width of one head, h: None for d_model / heads
-    head_dim: int | None = None
+    head_dim: int = None  # type: ignore[assignment]
     #: experts per MLP: 0 (or 1) for a dense model without a router
     experts: int = 0
     #: experts that each token visits
-    experts_per_token: int | None = None
+    experts_per_token: int = None  # type: ignore[assignment]
     #: sliding window: each position sees this many tokens, itself included; None for all
     window: int | None = None
     #: dropout probability of attention weights and of both outputs of a block
@@ -66,7 +68,7 @@ class TransformerConfig:
     #: where the numbers come from
     source: str = field(default="", compare=False, repr=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in _REQUIRED:
             self._set(name, at_most(name, positive_int(name, getattr(self, name)), LARGEST[name]))
         for name, choices in CHOICES.items():
@@ -86,10 +88,10 @@ class TransformerConfig:
         if type(self.norms_per_block) is not int or self.norms_per_block not in (1, 2):
             raise ValueError(f"norms_per_block is {self.norms_per_block!r}: give 2, or 1 for a parallel block")
 
-    def _set(self, name, value):
+    def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
-    def _settle_heads(self):
+    def _settle_heads(self) -> None:
         if self.kv_heads is None:
             self._set("kv_heads", self.heads)
         self._set("kv_heads", positive_int("kv_heads", self.kv_heads))
@@ -108,7 +110,7 @@ class TransformerConfig:
         if self.positions == "rope" and self.head_dim % 2:
             raise ValueError(f"head_dim={self.head_dim} is odd: positions='rope' rotates pairs, so make it even")
 
-    def _settle_mlp(self):
+    def _settle_mlp(self) -> None:
         if self.d_ff is None:
             if self.mlp == "swiglu":
                 raise ValueError("d_ff is missing: a SwiGLU MLP has no usual width (Llama-2 7B: 11008 at d_model 4096)")
@@ -143,7 +145,7 @@ class TransformerConfig:
         return self.kv_heads * self.head_dim
 
     @classmethod
-    def from_dict(cls, values: dict) -> "TransformerConfig":
+    def from_dict(cls, values: dict[str, Any]) -> "TransformerConfig":
         """A configuration from a dictionary, as read from a JSON file. Unknown and missing names raise ValueError."""
         if not isinstance(values, dict):
             raise ValueError(f"a configuration is an object of names and values, not {type(values).__name__}")

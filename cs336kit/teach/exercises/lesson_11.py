@@ -74,7 +74,7 @@ _POLICIES = {
     "fp32": (4, 4, 0, 8),
     "autocast": (4, 4, 0, 8),
     "mixed": (2, 2, 4, 8),
-    "mixed, fp32 gradients": (2, 4, 4, 8),
+    "mixed-fp32-gradients": (2, 4, 4, 8),
     "bf16": (2, 2, 0, 4),
 }
 
@@ -86,7 +86,7 @@ _POLICIES = {
         "right - 6 * (policy == 'autocast')": "autocast changes no weight, gradient or state; only products run in bf16.",
         "right - _POLICIES[policy][2]": "the fp32 master weights are missing: small updates to bf16 weights would be lost.",
         "right - 8 * policy.startswith('mixed')": "the optimizer is in bf16 there. Master weights and both moments are fp32.",
-        "right - 2 * (policy == 'mixed, fp32 gradients')": "the gradients are in fp32 there. That is 2 bytes more.",
+        "right - 2 * (policy == 'mixed-fp32-gradients')": "the gradients are in fp32 there. That is 2 bytes more.",
         "right - _POLICIES[policy][1]": "the gradients are missing. They live beside parameters and state.",
         "right + 4 * (policy == 'bf16')": "in a bf16 model torch's AdamW keeps its moments in 2 bytes each.",
     },
