@@ -3,7 +3,7 @@ import itertools
 
 import pytest
 
-from cs336kit.predict import MODELS, Plan, Question, TransformerConfig, accelerator, parameters, plan, training_memory
+from cs336kit.predict import MODELS, Plan, Question, TransformerConfig, accelerator, parameters, plan, step_peak
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
 
 
@@ -27,16 +27,24 @@ def test_time_of_a_configuration_counts_attention_which_six_pn_leaves_out():
     assert plan(Question(MODELS["mixtral-8x7b"], tokens=1e12)).six_pn == 6 * 12_879_925_248 * 10**12
 
 
-def test_buckets_are_those_of_training_memory_and_sharding_divides_them():
+def test_buckets_are_those_of_the_peak_and_sharding_divides_what_lasts():
     config = MODELS["gpt2-xl"]
     one = plan(Question(config, sequence=1024))
-    buckets = training_memory(config, batch=1, sequence=1024, precision="mixed", attention="sdpa")
-    assert all(one.memory[name] == buckets[name] for name in buckets)
+    buckets = step_peak(config, batch=1, sequence=1024, precision="mixed", attention="sdpa")
+    assert one.memory == buckets
     eight = plan(Question(config, sequence=1024, count=8))
-    assert eight.memory["parameters"] == -(-buckets["parameters"] // 8)
-    assert eight.memory["activations"] == buckets["activations"]
+    for name in ("parameters", "optimizer state", "master weights"):
+        assert eight.memory[name] == -(-buckets[name] // 8)
+    assert eight.memory["gradients"] < buckets["gradients"] or not buckets["gradients"]
+    assert "gathered parameters" in eight.memory
     replicated = plan(Question(config, sequence=1024, count=8, sharded=False))
     assert replicated.memory == one.memory
+
+
+def test_experts_that_share_unequally_need_more():
+    answer = plan(Question(MODELS["mixtral-8x7b"], batch=2, sequence=1024))
+    assert answer.uneven > answer.memory.total == answer.as_dict()["total_bytes"]
+    assert plan(Question(MODELS["gpt2"])).uneven is None
 
 
 @pytest.mark.parametrize(

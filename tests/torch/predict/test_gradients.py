@@ -235,9 +235,9 @@ def run_block(config, w, x, *, attention="sdpa", prefix=""):
     q, k, v = heads(linear("q", n)), heads(linear("k", n)), heads(linear("v", n))
     k, v = (t.repeat_interleave(config.heads // config.kv_heads, dim=1) for t in (k, v))
     if attention == "sdpa":
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=config.dropout)
     else:
-        mixed = (q @ k.transpose(-1, -2)).softmax(-1) @ v
+        mixed = F.dropout((q @ k.transpose(-1, -2)).softmax(-1), config.dropout) @ v
     x = x + F.dropout(linear("o", mixed.transpose(1, 2).reshape(B, S, -1)), config.dropout)
     n = norm("norm2", x)
     act = F.silu(linear("gate", n)) * linear("up", n) if config.mlp == "swiglu" else F.gelu(linear("up", n))
@@ -347,14 +347,21 @@ def test_impossible_blocks_are_refused(change, message):
         predict.decoder_block(GPT2, **({"batch": 1, "sequence": 2} | change))
 
 
-def test_experts_and_parallel_blocks_are_refused():
-    small = {"layers": 1, "d_model": 8, "heads": 2, "vocab": 9, "context": 4}
-    experts = predict.TransformerConfig(**small, experts=4, experts_per_token=2)
-    parallel = predict.TransformerConfig(**small, norms_per_block=1)
+def test_experts_are_refused():
+    config = predict.TransformerConfig(
+        layers=1, d_model=8, heads=2, vocab=9, context=4, experts=4, experts_per_token=2
+    )
     with pytest.raises(ValueError, match="give a dense configuration"):
-        predict.decoder_block(experts, batch=1, sequence=2)
-    with pytest.raises(ValueError, match="two norms"):
-        predict.decoder_block(parallel, batch=1, sequence=2)
+        predict.decoder_block(config, batch=1, sequence=2)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_a_parallel_block_has_one_norm(attention):
+    config = predict.TransformerConfig(layers=1, d_model=8, heads=2, vocab=9, context=S, norms_per_block=1)
+    steps, _ = predict.decoder(config, batch=B, sequence=S, attention=attention)
+    assert "0.norm1" in predict.leaves(steps) and "0.norm2" not in predict.leaves(steps)
+    cost = predict.gradient_flops(steps)
+    assert cost.total == predict.training_flops(config, batch=B, sequence=S, attention=attention).total
 
 
 @pytest.mark.parametrize("checkpointed", [False, True])

@@ -85,7 +85,7 @@ def test_counts_in_place_of_shapes():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"optimizer": "lion", "shapes": SHAPES}, "unknown optimizer 'lion'.* Known: sgd, momentum, adagrad"),
+        ({"optimizer": "lions", "shapes": SHAPES}, "unknown optimizer 'lions'. Did you mean 'lion'.* Known: sgd, momentum, adagrad"),
         ({"optimizer": None, "shapes": SHAPES}, "unknown optimizer None"),
         ({"optimizer": "adam", "shapes": SHAPES, "precision": "int8"}, "unknown precision 'int8'"),
         ({"optimizer": "adamw", "shapes": SHAPES, "momentum": 0.9}, "keeps no state for momentum=0.9"),
@@ -152,7 +152,10 @@ def test_fused_needs_nothing(name):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"optimizer": "lion", "parameters": 9}, "unknown optimizer 'lion'"),
+        ({"optimizer": "lions", "parameters": 9}, "unknown optimizer 'lions'"),
+        ({"optimizer": "lion", "parameters": 9}, "unknown optimizer with a known foreach implementation 'lion'"),
+        ({"optimizer": "adam", "implementation": "loop"}, "give sizes"),
+        ({"optimizer": "lion", "sizes": [9], "implementation": "loop"}, "its temporary tensors are not known"),
         ({"optimizer": "adam", "parameters": 0}, "parameters must be a positive whole number"),
         ({"optimizer": "adam", "parameters": 9, "implementation": "for-loop"}, "Known: foreach, fused"),
         ({"optimizer": "adam", "parameters": 9, "precision": "fp8"}, "unknown precision 'fp8'"),

@@ -484,7 +484,7 @@ def held(config, batch, sequence, *, precision="fp32", attention="eager", checkp
 def check_kept(config, batch, sequence, precision, attention, checkpointing):
     policy = {"precision": precision, "attention": attention, "checkpointing": checkpointing}
     expected = held(config, batch, sequence, **policy).total
-    assert saved_activation_bytes(config, batch, sequence, **policy).total == expected, (config, policy)
+    assert saved_activation_bytes(config, batch=batch, sequence=sequence, **policy).total == expected, (config, policy)
 
 
 def tiny(**changes):
