@@ -359,8 +359,10 @@ def _steps(operations: list[Op], config: TransformerConfig, x: str, prefix: str)
             yield Matmul(left=left, right=right, output=output, rows=S, inner=inner, columns=columns, count=heads)
         else:
             output = fresh(short)
-            leaves = tuple(name_of(t) for t in op.inputs if t.needs_gradient and t.storage.leaf)
-            yield Pointwise(inputs=(*inputs, *leaves), output=output, keeps=bool(op.keeps))
+            # A norm's shift follows its scale, as biases follow their weights.
+            scaled = any(t.needs_gradient and t.storage.leaf for t in op.inputs)
+            scale = (fresh(f"norm{short[1:]}"),) if scaled else ()
+            yield Pointwise(inputs=(*inputs, *scale), output=output, keeps=bool(op.keeps))
         for tensor in op.outputs:
             names[tensor.source] = output
 

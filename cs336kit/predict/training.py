@@ -34,20 +34,32 @@ def state_bytes(
     config: TransformerConfig, *, precision: str | PrecisionPolicy = "fp32", optimizer: str = "adamw"
 ) -> Breakdown:
     """Bytes that exist for the parameters all the time or at the end of a step: parameters, gradients, states, masters."""
-    kind = policy(precision)
-    spec = optimizer_spec(optimizer)
     count = parameters(config).total
     # Two optimizers keep state by shape; for all others the counts are enough, and quicker.
     shapes = parameter_shapes(config)
-    size: dict[str, Any] = {"shapes": shapes} if spec.shaped else {"parameters": count, "tensors": len(shapes)}
+    size: dict[str, Any] = {"shapes": shapes}
+    if not optimizer_spec(optimizer).shaped:
+        size = {"parameters": count, "tensors": len(shapes)}
+    return _states(policy(precision), optimizer, count, count, size)
+
+
+def _states(kind: PrecisionPolicy, optimizer: str, count: int, trained: int, size: dict[str, Any]) -> Breakdown:
+    """Of `count` parameters, `trained` have gradients, states and masters; `size` as for `optimizer_state_bytes`."""
     parts = {
         "parameters": ELEMENT_BYTES[kind.weights] * count,
-        "gradients": ELEMENT_BYTES[kind.gradients] * count,
+        "gradients": ELEMENT_BYTES[kind.gradients] * trained,
         "optimizer state": optimizer_state_bytes(optimizer, precision=kind.states, **size).total,
     }
     if kind.master_weights:
-        parts["master weights"] = ELEMENT_BYTES[kind.master_weights] * count
+        parts["master weights"] = ELEMENT_BYTES[kind.master_weights] * trained
     return Breakdown(parts, unit="bytes")
+
+
+def _states_of(walked: Program, optimizer: str) -> Breakdown:
+    """The same of a program, some of whose parameters may be frozen, and some adapters."""
+    shapes = [leaf.tensor.shape for leaf in walked.leaves for _ in range(leaf.count) if leaf.tensor.needs_gradient]
+    count = sum(leaf.count * prod(leaf.tensor.shape) for leaf in walked.leaves)
+    return _states(walked.policy, optimizer, count, sum(map(prod, shapes)), {"shapes": shapes})
 
 
 def training_memory(
@@ -195,7 +207,8 @@ def step_peak(
     """
     moments = _alive(config, batch, sequence, optimizer, foreach, shards, options)
     peak = max(moments.values())
-    states = state_bytes(config, precision=options.get("precision", "fp32"), optimizer=optimizer)
+    walked = program(config, batch=batch, sequence=sequence, **options)
+    states = _states_of(walked, optimizer)
     parts = {name: -(-size // shards) for name, size in states.items() if name != "gradients"}
     if shards > 1:
         parts["gathered parameters"] = gathered_bytes(config, precision=options.get("precision", "fp32"))

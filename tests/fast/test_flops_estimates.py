@@ -7,7 +7,7 @@ from cs336kit.predict import (
     kaplan_flops,
     kaplan_parameters,
     parameters,
-    six_np_estimate,
+    six_nd_estimate,
     training_flops,
 )
 
@@ -34,11 +34,11 @@ def test_chinchilla_adds_one_hot_embeddings_and_softmax():
     assert rows["attention: softmax"] == 12 * 3 * 12 * 2 * 2048**2
 
 
-def test_six_np_misses_the_square_of_the_sequence():
+def test_six_nd_misses_the_square_of_the_sequence():
     config = MODELS["llama-2-7b"]
     errors = []
     for sequence in (128, 1024, 4096):
         exact = training_flops(config, batch=1, sequence=sequence).total
-        errors.append(1 - six_np_estimate(config, batch=1, sequence=sequence) / exact)
+        errors.append(1 - six_nd_estimate(config, batch=1, sequence=sequence) / exact)
     assert errors == sorted(errors) and errors[-1] > 0.1
-    assert six_np_estimate(config, batch=1, sequence=1, embeddings=False) == 6 * (6_738_415_616 - 2 * 32000 * 4096)
+    assert six_nd_estimate(config, batch=1, sequence=1, embeddings=False) == 6 * (6_738_415_616 - 2 * 32000 * 4096)

@@ -3,8 +3,8 @@ import itertools
 
 import pytest
 
-from cs336kit.predict import MODELS, Plan, Question, TransformerConfig, accelerator, parameters, plan, training_memory
-from cs336kit.predict.plan import OPTIMIZER_NAMES
+from cs336kit.predict import MODELS, Plan, Question, TransformerConfig, accelerator, parameters, plan, step_peak
+from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
 
 
 def test_seventy_billion_on_fifteen_trillion_tokens_takes_144_days():
@@ -27,16 +27,24 @@ def test_time_of_a_configuration_counts_attention_which_six_pn_leaves_out():
     assert plan(Question(MODELS["mixtral-8x7b"], tokens=1e12)).six_pn == 6 * 12_879_925_248 * 10**12
 
 
-def test_buckets_are_those_of_training_memory_and_sharding_divides_them():
+def test_buckets_are_those_of_the_peak_and_sharding_divides_what_lasts():
     config = MODELS["gpt2-xl"]
     one = plan(Question(config, sequence=1024))
-    buckets = training_memory(config, batch=1, sequence=1024, precision="mixed", attention="sdpa")
-    assert all(one.memory[name] == buckets[name] for name in buckets)
+    buckets = step_peak(config, batch=1, sequence=1024, precision="mixed", attention="sdpa")
+    assert one.memory == buckets
     eight = plan(Question(config, sequence=1024, count=8))
-    assert eight.memory["parameters"] == -(-buckets["parameters"] // 8)
-    assert eight.memory["activations"] == buckets["activations"]
+    for name in ("parameters", "optimizer state", "master weights"):
+        assert eight.memory[name] == -(-buckets[name] // 8)
+    assert eight.memory["gradients"] < buckets["gradients"] or not buckets["gradients"]
+    assert "gathered parameters" in eight.memory
     replicated = plan(Question(config, sequence=1024, count=8, sharded=False))
     assert replicated.memory == one.memory
+
+
+def test_experts_that_share_unequally_need_more():
+    answer = plan(Question(MODELS["mixtral-8x7b"], batch=2, sequence=1024))
+    assert answer.uneven > answer.memory.total == answer.as_dict()["total_bytes"]
+    assert plan(Question(MODELS["gpt2"])).uneven is None
 
 
 @pytest.mark.parametrize(
@@ -70,7 +78,7 @@ def test_what_does_not_fit_gets_advice_that_makes_it_fit(question):
         assert plan(dataclasses.replace(question, **change)).fits, sentence
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZER_NAMES)
+@pytest.mark.parametrize("optimizer", NAPKIN_OPTIMIZERS)
 def test_every_optimizer_works_with_and_without_a_configuration(optimizer):
     assert plan(Question(MODELS["gpt2"], optimizer=optimizer)).memory["activations"]
     assert plan(Question(1e9, optimizer=optimizer)).largest_model
@@ -109,7 +117,7 @@ def test_text_and_dictionary_of_every_kind_of_question():
         ({"count": 0}, "count must be"),
         ({"mfu": 50}, "divide it by 100"),
         ({"tokens": 0}, "tokens must be"),
-        ({"precision": "fp8"}, "unknown training precision 'fp8'"),
+        ({"precision": "fp8"}, "unknown precision 'fp8'"),
         ({"optimizer": "sophia"}, "unknown optimizer 'sophia'"),
         ({"accelerator": "h100"}, "name one of them"),
         ({"accelerator": "tpu-v5e", "precision": "fp32"}, "no sourced fp32"),

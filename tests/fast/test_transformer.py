@@ -62,8 +62,8 @@ def test_a_configuration_is_frozen_hashable_and_survives_json():
         ({"bias": True}, "unknown bias True.*all, none, qkv"),
         ({"mlp": "swiglu"}, "d_ff is missing"),
         ({"d_ff": 0}, "d_ff must be"),
-        ({"norm_bias": 1}, "norm_bias is 1: give True or False"),
-        ({"tied_head": "no"}, "tied_head is 'no': give True or False"),
+        ({"norm_bias": 1}, "norm_bias must be True or False, got 1"),
+        ({"tied_head": "no"}, "tied_head must be True or False, got 'no'"),
         ({"experts": 8}, "experts_per_token is missing"),
         ({"experts": 8, "experts_per_token": 9}, "experts_per_token=9 is more than experts=8"),
         ({"experts_per_token": 2}, "a dense model has no experts to choose from"),
@@ -72,7 +72,12 @@ def test_a_configuration_is_frozen_hashable_and_survives_json():
         ({"dropout": 1}, "dropout is 1"),
         ({"dropout": -0.1}, "dropout is -0.1"),
         ({"dropout": float("nan")}, "dropout is nan"),
+        ({"dropout": True}, "dropout is True"),
         ({"norms_per_block": 3}, "norms_per_block is 3"),
+        ({"norms_per_block": 2.0}, "norms_per_block is 2.0"),
+        ({"norms_per_block": True}, "norms_per_block is True"),
+        ({"experts": 0.0}, "experts must be"),
+        ({"layers": 10**12}, r"layers must be at most 10\*\*5, got a number of 13 digits"),
     ],
 )
 def test_bad_combinations_are_refused_with_a_sentence(change, sentence):

@@ -2,12 +2,13 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
-from cs336kit import predict
+from cs336kit import lm, measure, predict
 
 
 def count(run):
@@ -178,3 +179,230 @@ def test_the_table_names_every_product():
 def test_impossible_requests_are_refused_in_a_sentence(change, message):
     with pytest.raises(ValueError, match=message):
         change(predict.linear_net((4, 4, 4), batch=2))
+
+
+# -- blocks and whole decoders: a GPT-2 block and a Llama block in plain torch
+
+aten = torch.ops.aten
+# torch's counter has no entry for the fused attention kernel of the CPU.
+FUSED = {
+    aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *args, out_shape=None, **kw: sdpa_flop_count(
+        q, k, v
+    ),
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: lambda g, q, k, v, *args, out_shape=None, **kw: (
+        sdpa_backward_flop_count(g, q, k, v)
+    ),
+}
+GPT2 = predict.TransformerConfig(layers=2, d_model=24, heads=4, vocab=50, context=16)
+LLAMA = predict.TransformerConfig(
+    layers=2, d_model=32, heads=4, kv_heads=2, d_ff=40, vocab=70, context=16, mlp="swiglu", norm="rmsnorm",
+    positions="rope", bias="none", tied_head=False,
+)  # fmt: skip
+DROPOUT = predict.TransformerConfig(layers=2, d_model=24, heads=4, vocab=50, context=16, dropout=0.1)
+B, S = 3, 10
+
+
+def weights(config, *, frozen=(), prefix="", rank=None, targets=()):
+    """Leaf tensors under the names that predict.decoder_block uses."""
+    D, Q, K, width = config.d_model, config.query_width, config.kv_width, config.d_ff
+    shapes = {"norm1": (D,), "w_q": (D, Q), "w_k": (D, K), "w_v": (D, K), "w_o": (Q, D), "norm2": (D,)}
+    shapes |= {"w_up": (D, width), "w_down": (width, D)}
+    if config.mlp == "swiglu":
+        shapes["w_gate"] = (D, width)
+    for name in targets:
+        shapes[f"{name}.A"], shapes[f"{name}.B"] = (shapes[name][0], rank), (rank, shapes[name][1])
+    return {
+        prefix + name: torch.randn(shape).mul(0.1).requires_grad_(prefix + name not in frozen)
+        for name, shape in shapes.items()
+    }
+
+
+def run_block(config, w, x, *, attention="sdpa", prefix=""):
+    def linear(name, y):
+        base = y @ w[f"{prefix}w_{name}"]
+        if f"{prefix}w_{name}.A" in w:
+            base = base + (y @ w[f"{prefix}w_{name}.A"]) @ w[f"{prefix}w_{name}.B"]
+        return base
+
+    def norm(name, y):
+        function = F.layer_norm if config.norm == "layernorm" else F.rms_norm
+        return function(y, (config.d_model,), w[prefix + name])
+
+    def heads(y):
+        return y.view(B, S, -1, config.head_dim).transpose(1, 2)
+
+    n = norm("norm1", x)
+    q, k, v = heads(linear("q", n)), heads(linear("k", n)), heads(linear("v", n))
+    k, v = (t.repeat_interleave(config.heads // config.kv_heads, dim=1) for t in (k, v))
+    if attention == "sdpa":
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=config.dropout)
+    else:
+        mixed = F.dropout((q @ k.transpose(-1, -2)).softmax(-1), config.dropout) @ v
+    x = x + F.dropout(linear("o", mixed.transpose(1, 2).reshape(B, S, -1)), config.dropout)
+    n = norm("norm2", x)
+    act = F.silu(linear("gate", n)) * linear("up", n) if config.mlp == "swiglu" else F.gelu(linear("up", n))
+    return x + F.dropout(linear("down", act), config.dropout)
+
+
+def count_fused(run):
+    with FlopCounterMode(display=False, custom_mapping=FUSED) as counter:
+        result = run()
+    return counter.get_total_flops(), result
+
+
+def counted(config, w, *, input_gradient, attention, checkpointed):
+    x = torch.randn(B, S, config.d_model, requires_grad=input_gradient)
+
+    def forward():
+        if checkpointed:
+            return checkpoint(lambda y: run_block(config, w, y, attention=attention), x, use_reentrant=False)
+        return run_block(config, w, x, attention=attention)
+
+    forward_flops, y = count_fused(forward)
+    backward_flops, _ = count_fused(lambda: y.sum().backward())
+    return forward_flops, backward_flops
+
+
+ALL = {"norm1", "norm2", "w_q", "w_k", "w_v", "w_o", "w_up", "w_down"}
+FROZEN = {
+    "nothing": set(),
+    "data": {"x"},
+    "all but value": {"x", "w_q", "w_k", "norm1"},
+    "all but output": {"x", *ALL} - {"w_o"},
+    "attention": {"x", "norm1", "w_q", "w_k", "w_v", "w_o"},
+    "weights": ALL,
+}
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("frozen", FROZEN)
+@pytest.mark.parametrize("config", [GPT2, LLAMA, DROPOUT], ids=["gpt2", "llama", "dropout"])
+def test_blocks(config, frozen, attention, checkpointed):
+    block = predict.decoder_block(config, batch=B, sequence=S, attention=attention)
+    cost = predict.gradient_flops(block, frozen=FROZEN[frozen], checkpoint=[block] if checkpointed else [])
+    w = weights(config, frozen=FROZEN[frozen])
+    options = {"input_gradient": "x" not in FROZEN[frozen], "attention": attention, "checkpointed": checkpointed}
+    assert (cost.forward, cost.backward) == counted(config, w, **options)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("targets", [("w_q", "w_v"), ("w_o",), ("w_down",), tuple(sorted(ALL - {"norm1", "norm2"}))])
+@pytest.mark.parametrize("config", [GPT2, LLAMA], ids=["gpt2", "llama"])
+def test_lora_in_a_block(config, targets, attention):
+    base = predict.decoder_block(config, batch=B, sequence=S, attention=attention)
+    block = predict.with_lora(base, rank=2, targets=targets)
+    frozen = predict.leaves(base)
+    for checkpointed in (False, True):
+        cost = predict.gradient_flops(block, frozen=frozen, checkpoint=[block] if checkpointed else [])
+        w = weights(config, frozen=frozen, rank=2, targets=targets)
+        options = {"input_gradient": False, "attention": attention, "checkpointed": checkpointed}
+        assert (cost.forward, cost.backward) == counted(config, w, **options)
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+@pytest.mark.parametrize("config", [GPT2, LLAMA], ids=["gpt2", "llama"])
+def test_a_whole_decoder(config, checkpointed):
+    steps, blocks = predict.decoder(config, batch=B, sequence=S)
+    cost = predict.gradient_flops(steps, checkpoint=blocks if checkpointed else ())
+    embedding = torch.randn(config.vocab, config.d_model, requires_grad=True)
+    head = embedding if config.tied_head else torch.randn(config.vocab, config.d_model, requires_grad=True)
+    w = {}
+    for i in range(config.layers):
+        w |= weights(config, prefix=f"{i}.")
+
+    def forward():
+        x = F.embedding(torch.zeros(B, S, dtype=torch.int64), embedding)
+        for i in range(config.layers):
+            if checkpointed:
+                x = checkpoint(lambda y, i=i: run_block(config, w, y, prefix=f"{i}."), x, use_reentrant=False)
+            else:
+                x = run_block(config, w, x, prefix=f"{i}.")
+        return x @ head.T
+
+    forward_flops, y = count_fused(forward)
+    assert (cost.forward, cost.backward) == (forward_flops, count_fused(lambda: y.sum().backward())[0])
+    assert cost.forward == predict.forward_flops(config, batch=B, sequence=S, causal=False).total
+    assert cost.by_tensor["embedding" if config.tied_head else "head"] == steps[-1].flops
+
+
+def test_the_names_of_a_block():
+    block = predict.decoder_block(LLAMA, batch=1, sequence=4, x="before", prefix="7.")
+    assert predict.leaves(block) == (
+        "before", "7.norm1", "7.w_q", "7.w_k", "7.w_v", "7.w_o", "7.norm2", "7.w_gate", "7.w_up", "7.w_down",
+    )  # fmt: skip
+    assert block[-1].output == "7.out"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"attention": "flash"}, "unknown attention 'flash'"),
+        ({"batch": 0}, "batch must be a positive"),
+        ({"sequence": True}, "sequence must be a positive"),
+    ],
+)
+def test_impossible_blocks_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        predict.decoder_block(GPT2, **({"batch": 1, "sequence": 2} | change))
+
+
+def test_experts_are_refused():
+    config = predict.TransformerConfig(
+        layers=1, d_model=8, heads=2, vocab=9, context=4, experts=4, experts_per_token=2
+    )
+    with pytest.raises(ValueError, match="give a dense configuration"):
+        predict.decoder_block(config, batch=1, sequence=2)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_a_parallel_block_has_one_norm(attention):
+    config = predict.TransformerConfig(layers=1, d_model=8, heads=2, vocab=9, context=S, norms_per_block=1)
+    steps, _ = predict.decoder(config, batch=B, sequence=S, attention=attention)
+    assert "0.norm1" in predict.leaves(steps) and "0.norm2" not in predict.leaves(steps)
+    cost = predict.gradient_flops(steps)
+    assert cost.total == predict.training_flops(config, batch=B, sequence=S, attention=attention).total
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("name", ["GPT-2", "Llama"])
+def test_the_courses_own_models(name, attention, checkpointed):
+    config, kind = (GPT2, lm.DecoderOnly) if name == "GPT-2" else (LLAMA, lm.Llama)
+    model = kind(config, attention=attention, checkpointing=checkpointed)
+    tokens = torch.zeros(B, S, dtype=torch.int64)
+    counted = measure.flops(lambda: model(tokens).sum().backward(), by="pass")
+    steps, blocks = predict.decoder(config, batch=B, sequence=S, attention=attention)
+    cost = predict.gradient_flops(steps, checkpoint=blocks if checkpointed else ())
+    assert (cost.forward, cost.backward) == (counted["forward"], counted["backward"])
+    options = {"batch": B, "sequence": S, "attention": attention, "checkpointing": checkpointed}
+    assert cost.total == predict.training_flops(config, **options).total
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama-2-7b", "llama-3-8b"])
+def test_real_configurations_agree_with_the_count_by_component(name):
+    config = predict.MODELS[name]
+    steps, _ = predict.decoder(config, batch=2, sequence=512, attention="eager")
+    assert predict.gradient_flops(steps).total == predict.training_flops(config, batch=2, sequence=512).total
+
+
+@pytest.mark.parametrize("trained", ["attention.query", "mlp", "blocks.1", "norm1", "embedding"])
+@pytest.mark.parametrize("kind", [lm.DecoderOnly, lm.Llama])
+def test_the_courses_own_models_with_frozen_parameters(kind, trained):
+    config = GPT2 if kind is lm.DecoderOnly else LLAMA
+    model = kind(config, attention="eager")
+    ours = {"query": "w_q", "key": "w_k", "value": "w_v", "output": "w_o", "gate": "w_gate", "up": "w_up"} | {
+        "down": "w_down", "norm1": "norm1", "norm2": "norm2", "final_norm": "norm", "head": "head",
+        "positions": "positions", "embedding": "embedding",
+    }  # fmt: skip
+    steps, _ = predict.decoder(config, batch=B, sequence=S, attention="eager")
+    frozen = set(predict.leaves(steps))
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(trained in name)
+        parts = name.split(".")
+        if trained in name:
+            frozen.discard((f"{parts[1]}." if parts[0] == "blocks" else "") + ours[parts[-2]])
+    tokens = torch.zeros(B, S, dtype=torch.int64)
+    counted = measure.flops(lambda: model(tokens).sum().backward(), by="pass")
+    cost = predict.gradient_flops(steps, frozen=frozen)
+    assert (cost.forward, cost.backward) == (counted["forward"], counted["backward"])

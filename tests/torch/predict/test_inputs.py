@@ -6,7 +6,7 @@ import pytest
 from cs336kit import predict
 from cs336kit.predict import strides as strides_module
 from cs336kit.predict.allocator import allocated_bytes, reserved_bytes
-from cs336kit.predict.napkin import delivered_flops, largest_model, matmul_flops, six_pn_flops, training_days
+from cs336kit.predict.napkin import delivered_flops, largest_model, matmul_flops, six_nd, training_days
 from cs336kit.predict.signal import residual_second_moments, second_moment_spread, second_moments
 from cs336kit.predict.transfers import pcie_bandwidth, pipeline_seconds, pipeline_timeline, transfer_seconds
 
@@ -21,7 +21,7 @@ CALLS = [
     (predict.reduction_cost, (BIG, BIG), {}),
     (predict.softmax_cost, (BIG, BIG), {}),
     (matmul_flops, (BIG, BIG, BIG), {"batch": BIG}),
-    (six_pn_flops, (BIG,), {"tokens": BIG}),
+    (six_nd, (BIG,), {"tokens": BIG}),
     (delivered_flops, (BIG,), {"peak_flops_per_second": BIG, "days": 2}),
     (training_days, (BIG,), {"tokens": BIG, "accelerators": 3, "peak_flops_per_second": BIG, "mfu": 1}),
     (largest_model, (BIG,), {"memory_bytes": BIG, "bytes_per_parameter": 3}),
@@ -45,7 +45,7 @@ CALLS = [
     (predict.overlaps, ((BIG, BIG),), {"strides": (BIG, 1)}),
     (predict.kaplan_flops, (GPT2,), {"sequence": 1024}),
     (predict.chinchilla_flops, (GPT2,), {"batch": BIG, "sequence": 1024}),
-    (predict.six_np_estimate, (GPT2,), {"batch": BIG, "sequence": 1024}),
+    (predict.six_nd_estimate, (GPT2,), {"batch": BIG, "sequence": 1024}),
     (predict.einsum_flops, ("i j, j k -> i k",), {"i": BIG, "j": BIG, "k": BIG}),
     (predict.einsum_flops, ("i j, j k -> i k", (BIG, BIG), (BIG, BIG)), {}),
     (predict.NumberFormat, ("mine",), {"exponent_bits": 6, "fraction_bits": 9, "bias": 12, "storage_bits": 32}),
@@ -81,7 +81,7 @@ def test_what_is_no_number_is_refused_in_a_sentence(function, arguments, named):
 
 
 @pytest.mark.parametrize("config", ["gpt2", None, 7, {"layers": 2}])
-@pytest.mark.parametrize("function", [predict.kaplan_flops, predict.chinchilla_flops, predict.six_np_estimate])
+@pytest.mark.parametrize("function", [predict.kaplan_flops, predict.chinchilla_flops, predict.six_nd_estimate])
 def test_a_wrong_configuration_is_refused(function, config):
     sizes = {"sequence": 8} if function is predict.kaplan_flops else {"batch": 1, "sequence": 8}
     with pytest.raises(ValueError, match="config must be a TransformerConfig"):

@@ -1,4 +1,4 @@
-"""Predicted state against torch.optim's after two real steps: 0 bytes off."""
+"""State of torch.optim after two real steps, and temporary tensors of a step: 0 bytes off."""
 
 from functools import partial
 
@@ -85,7 +85,7 @@ def test_counts_in_place_of_shapes():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"optimizer": "lion", "shapes": SHAPES}, "unknown optimizer 'lion'.* Known: sgd, momentum, adagrad"),
+        ({"optimizer": "lions", "shapes": SHAPES}, "unknown optimizer 'lions'. Did you mean 'lion'.* Known: sgd, momentum, adagrad"),
         ({"optimizer": None, "shapes": SHAPES}, "unknown optimizer None"),
         ({"optimizer": "adam", "shapes": SHAPES, "precision": "int8"}, "unknown precision 'int8'"),
         ({"optimizer": "adamw", "shapes": SHAPES, "momentum": 0.9}, "keeps no state for momentum=0.9"),
@@ -104,3 +104,63 @@ def test_counts_in_place_of_shapes():
 def test_refusals(arguments, sentence):
     with pytest.raises(ValueError, match=sentence):
         predict.optimizer_state_bytes(**arguments)
+
+
+STEP_SHAPES = [(30, 10), (100,), (50, 4), (7,)]
+PARAMETERS = sum(torch.Size(shape).numel() for shape in STEP_SHAPES)
+STEP_CASES = {
+    "sgd": torch.optim.SGD,
+    "momentum": partial(torch.optim.SGD, momentum=0.9, nesterov=True),
+    "adagrad": torch.optim.Adagrad,
+    "rmsprop": partial(torch.optim.RMSprop, centered=True, momentum=0.9),
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "adamax": torch.optim.Adamax,
+    "nadam": torch.optim.NAdam,
+    "radam": torch.optim.RAdam,
+    "adadelta": torch.optim.Adadelta,
+    "asgd": torch.optim.ASGD,
+}
+
+
+def peak(make, dtype, **options):
+    parameters = [torch.nn.Parameter(torch.ones(shape, dtype=dtype)) for shape in STEP_SHAPES]
+    optimizer = make(parameters, lr=1e-3, **options)
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    for _ in range(2):
+        optimizer.step()
+    return measure.peak_bytes(optimizer.step, device="cpu")
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("name", STEP_CASES)
+def test_foreach(name, precision, weight_decay):
+    predicted = predict.optimizer_step_bytes(
+        name, parameters=PARAMETERS, precision=precision, weight_decay=weight_decay
+    )
+    assert predicted == peak(STEP_CASES[name], DTYPES[precision], foreach=True, weight_decay=weight_decay)
+
+
+@pytest.mark.parametrize("name", ["sgd", "momentum", "adagrad", "adam", "adamw"])
+def test_fused_needs_nothing(name):
+    assert predict.optimizer_step_bytes(name, parameters=9, implementation="fused") == 0
+    assert peak(STEP_CASES[name], torch.float32, fused=True, weight_decay=0.1) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"optimizer": "lions", "parameters": 9}, "unknown optimizer 'lions'"),
+        ({"optimizer": "lion", "parameters": 9}, "unknown optimizer with a known foreach implementation 'lion'"),
+        ({"optimizer": "adam", "implementation": "loop"}, "give sizes"),
+        ({"optimizer": "lion", "sizes": [9], "implementation": "loop"}, "its temporary tensors are not known"),
+        ({"optimizer": "adam", "parameters": 0}, "parameters must be a positive whole number"),
+        ({"optimizer": "adam", "parameters": 9, "implementation": "for-loop"}, "Known: foreach, fused"),
+        ({"optimizer": "adam", "parameters": 9, "precision": "fp8"}, "unknown precision 'fp8'"),
+    ],
+)
+def test_refusals_of_a_step(options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        predict.optimizer_step_bytes(**options)
