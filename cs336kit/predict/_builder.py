@@ -218,7 +218,9 @@ class Builder:
             W = self._cast_parameter(W, copies)
             # A tied head is as trained as its table.
             pairs = ((b, bias_parameter), (W, matrix))
-            copied = [copy for copy, p in pairs if copy is not None and p is not None and not self.trained(p.storage.name)]
+            copied = [
+                copy for copy, p in pairs if copy is not None and p is not None and not self.trained(p.storage.name)
+            ]
             source = x = self.cast(f"{place}/cast", x, self.policy.products, name=cast or x.storage.name)
         flops = 2 * prod(rows) * inputs * outputs
         y = self._linear(place, source, W, b, (*rows, outputs), component, flops, name)
@@ -314,9 +316,7 @@ class Builder:
         )
         self.free(inverse)
         keeps = [factor for factor, other in ((normed, scale), (scale, normed)) if other.needs_gradient]
-        scaled = self.op(
-            f"{place}/scale", "mul", [normed, scale], wide.shape, keeps=keeps, name=name, dtype="fp32"
-        )
+        scaled = self.op(f"{place}/scale", "mul", [normed, scale], wide.shape, keeps=keeps, name=name, dtype="fp32")
         if x.dtype == "fp32":
             self.free(normed)
             return scaled

@@ -130,7 +130,9 @@ def check(config, batch, sequence, **policy):
     stages = [(stage, live) for stage, live, _ in step.stages]
     # A border that no gradient crosses is not noticed.
     noticed = [moment for moment in predict.step_timeline(config, **named) if moment.stage in dict(stages)]
-    assert stages == noticed and (len(stages) == 2 * config.layers + 5 or any(map(named.get, ("frozen", "lora_rank")))), said
+    assert stages == noticed and (
+        len(stages) == 2 * config.layers + 5 or any(map(named.get, ("frozen", "lora_rank")))
+    ), said
     assert max(predict.peak_moments(config, **foreach, **named).values()) == step.peak_bytes, (step.peak_operator, said)
 
 

@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import count as whole
 from cs336kit.predict._common.checks import fraction, known, positive_int
-from cs336kit.predict.accelerators import Accelerator, accelerator
+from cs336kit.predict.accounting import active_parameters, check_sizes, parameters, training_flops
+from cs336kit.predict.hardware import Accelerator, accelerator
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS, bytes_per_parameter, delivered_flops, largest_model, six_nd
 from cs336kit.predict.precision import POLICIES
-from cs336kit.predict.program import active_parameters, check_sizes, parameters, training_flops
 from cs336kit.predict.training import SHARDED, largest, step_peak
 from cs336kit.predict.transformer import TransformerConfig
 
