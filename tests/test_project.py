@@ -77,7 +77,9 @@ def imported(path):
 @pytest.mark.parametrize("path", modules("predict"), ids=lambda path: path.stem)
 def test_predict_needs_the_standard_library_alone(path):
     for name in imported(path):
-        assert name.split(".")[0] in sys.stdlib_module_names or name.startswith("cs336kit.predict"), name
+        # numpy searches for the best order of an einsum, when asked for, and is named as missing where it is.
+        optional = path.stem == "einsum" and name == "numpy"
+        assert optional or name.split(".")[0] in sys.stdlib_module_names or name.startswith("cs336kit.predict"), name
 
 
 def test_importing_predict_imports_no_torch():

@@ -97,6 +97,7 @@ def _walked(walked: Program, *, shards: int = 1, sums_in_place: bool = False) ->
     walk.hold(root)
     walk.waiting[walked.output.source] = root
     walk.backward(walked.items)
+    walk.scatter(walk.outside_blocks)
     walk.drop(root)
     walk.marks.append(("backward", walk.live))
     return walk
