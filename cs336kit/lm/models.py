@@ -98,7 +98,9 @@ class Block(nn.Module):
         (attention, norm_eps, device, …). For rotary positions give `angles` to its forward pass.
         """
         fields = {name: choices.pop(name) for name in TransformerConfig.__dataclass_fields__.keys() & choices.keys()}
-        config = TransformerConfig(layers=1, vocab=1, context=1, d_model=d_model, heads=heads, d_ff=d_ff, **fields)
+        config = TransformerConfig(
+            layers=1, vocab=1, context=1, d_model=d_model, heads=heads, **fields | {"d_ff": d_ff}
+        )
         return cls(config, **choices)
 
     def forward(
