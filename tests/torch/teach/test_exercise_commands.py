@@ -4,7 +4,7 @@ import nbformat
 import pytest
 
 from cs336kit.course import exercise as maintain
-from cs336kit.course.refresh import NOTEBOOKS
+from cs336kit.course.lessons import NOTEBOOKS
 from cs336kit.teach import exercises
 from cs336kit.teach.exercises import core
 
