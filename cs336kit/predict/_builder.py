@@ -217,7 +217,9 @@ class Builder:
             b = self._cast_parameter(b, "bf16 copies of biases") if b is not None else None
             W = self._cast_parameter(W, copies)
             # A tied head is as trained as its table.
-            copied = [t for t, p in ((b, bias_parameter), (W, matrix)) if p is not None and not self.trained(p.storage.name)]
+            copied = [
+                t for t, p in ((b, bias_parameter), (W, matrix)) if p is not None and not self.trained(p.storage.name)
+            ]
             source = x = self.cast(f"{place}/cast", x, self.policy.products, name=cast or x.storage.name)
         flops = 2 * prod(rows) * inputs * outputs
         y = self._linear(place, source, W, b, (*rows, outputs), component, flops, name)
@@ -313,9 +315,7 @@ class Builder:
         )
         self.free(inverse)
         keeps = [factor for factor, other in ((normed, scale), (scale, normed)) if other.needs_gradient]
-        scaled = self.op(
-            f"{place}/scale", "mul", [normed, scale], wide.shape, keeps=keeps, name=name, dtype="fp32"
-        )
+        scaled = self.op(f"{place}/scale", "mul", [normed, scale], wide.shape, keeps=keeps, name=name, dtype="fp32")
         if x.dtype == "fp32":
             self.free(normed)
             return scaled

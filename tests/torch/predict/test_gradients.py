@@ -348,9 +348,7 @@ def test_impossible_blocks_are_refused(change, message):
 
 
 def test_experts_are_refused():
-    config = predict.TransformerConfig(
-        layers=1, d_model=8, heads=2, vocab=9, context=4, experts=4, experts_per_token=2
-    )
+    config = predict.TransformerConfig(layers=1, d_model=8, heads=2, vocab=9, context=4, experts=4, experts_per_token=2)
     with pytest.raises(ValueError, match="give a dense configuration"):
         predict.decoder_block(config, batch=1, sequence=2)
 
