@@ -14,7 +14,7 @@ from cs336kit import __version__
 from cs336kit.predict._common.checks import known
 from cs336kit.predict.models import MODELS
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
-from cs336kit.predict.plan import Question, plan
+from cs336kit.predict.planner import Question, plan
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.transformer import TransformerConfig
 

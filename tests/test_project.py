@@ -77,7 +77,9 @@ def imported(path):
 @pytest.mark.parametrize("path", modules("predict"), ids=lambda path: path.stem)
 def test_predict_needs_the_standard_library_alone(path):
     for name in imported(path):
-        assert name.split(".")[0] in sys.stdlib_module_names or name.startswith("cs336kit.predict"), name
+        # numpy searches for the best order of an einsum, when asked for, and is named as missing where it is.
+        optional = path.stem == "einsum" and name == "numpy"
+        assert optional or name.split(".")[0] in sys.stdlib_module_names or name.startswith("cs336kit.predict"), name
 
 
 def test_importing_predict_imports_no_torch():
@@ -220,6 +222,8 @@ def test_every_name_of_predict_is_there_on_first_use():
     from cs336kit import predict
 
     assert {"einsum_flops", "gradient_flops", "transfer_seconds"} <= set(dir(predict))
-    assert all(callable(getattr(predict, name)) for name in predict._ON_FIRST_USE)
+    assert all(getattr(predict, name) is not None for name in predict._HOME)
+    # A name that is a module, too, would be the function at first and the module later.
+    assert not set(predict._HOME) & {path.stem for path in (ROOT / "cs336kit/predict").glob("*.py")}
     with pytest.raises(AttributeError, match="has no 'telepathy'"):
         _ = predict.telepathy

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import combinations, product
 from pathlib import Path
+from typing import Any, cast
 
-from cs336kit.course.refresh import NOTEBOOKS, find, normalise
+from cs336kit.course.lessons import NOTEBOOKS, find
+from cs336kit.course.refresh import normalise
 from cs336kit.predict._common.grid import as_text
 from cs336kit.teach.exercises import Exercise, core, known_ids, load, running
 from cs336kit.teach.exercises.judging import difference
@@ -19,7 +21,7 @@ from cs336kit.teach.exercises.judging import difference
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _FOLDER = Path(core.__file__).parent
 
-_SWAPS = {
+_SWAPS: dict[type[ast.AST], Any] = {
     ast.Add: ast.Sub,
     ast.Sub: ast.Add,
     ast.Mult: ast.Div,
@@ -56,7 +58,7 @@ def confused(exercise: Exercise) -> list[str]:
     return passing + [f"{a} and {b} return the same in every case" for a, b in pairs]
 
 
-def changed(function: Callable) -> Iterator[tuple[str, Callable]]:
+def changed(function: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
     """The function with one small change each: another operator or comparison, or a number that is one more or less."""
     source = textwrap.dedent(inspect.getsource(function))
     for place, step in product(range(sum(1 for _ in ast.walk(_tree(source)))), (1, -1)):
@@ -64,7 +66,7 @@ def changed(function: Callable) -> Iterator[tuple[str, Callable]]:
         node = list(ast.walk(tree))[place]
         before = ast.unparse(node)
         if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-            node.value += step
+            node.value += step  # type: ignore[operator] # an int or a float
         elif step == 1 and isinstance(node, (ast.BinOp, ast.BoolOp)) and type(node.op) in _SWAPS:
             node.op = _SWAPS[type(node.op)]()
         elif step == 1 and isinstance(node, ast.Compare) and type(node.ops[0]) in _SWAPS:
@@ -78,20 +80,20 @@ def changed(function: Callable) -> Iterator[tuple[str, Callable]]:
 
 def _tree(source: str) -> ast.Module:
     tree = ast.parse(source)
-    tree.body[0].decorator_list.clear()
+    cast(ast.FunctionDef, tree.body[0]).decorator_list.clear()
     return tree
 
 
-def unnoticed(exercise: Exercise, answers: Iterable[tuple[str, Callable]]) -> list[str]:
+def unnoticed(exercise: Exercise, answers: Iterable[tuple[str, Callable[..., Any]]]) -> list[str]:
     """The names of those answers that pass; each is given a second, and all run in one process of their own."""
     trials = core.trials(exercise, "")
 
-    def work(say):
+    def work(say: running.Say) -> None:
         passed = []
         for name, answer in answers:
             said: list[str] = []
             with suppress(running.TooLong), running.alarm(1):
-                core.judge(exercise, trials, answer, lambda state, _, said=said: said.append(state))
+                core.judge(exercise, trials, answer, lambda state, *_, said=said: said.append(state))
             passed += [name] if said[-1] == "passed" else []
         say("done", "\n".join(passed))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from cs336kit.predict._common.checks import positive_int
 
 #: Number of different tokens of the byte-level tokenizer.
 BYTE_VOCAB = 256
-Tokens = TokenFile | np.ndarray | Tensor
+Tokens: TypeAlias = TokenFile | np.ndarray | Tensor
 Batch = tuple[Tensor, Tensor]
 
 

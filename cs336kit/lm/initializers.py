@@ -5,6 +5,7 @@ With the same generator each function that torch.nn.init has too gives the same 
 """
 
 import math
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from torch import Tensor
 from cs336kit.predict._common.checks import known, positive_int, positive_number
 from cs336kit.predict.signal import fraction_cut
 
-Random = torch.Generator | None
+Random: TypeAlias = torch.Generator | None
 
 
 def gain(nonlinearity: str, *, slope: float = 0.01) -> float:

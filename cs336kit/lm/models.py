@@ -97,8 +97,9 @@ class Block(nn.Module):
         `choices` are fields of a TransformerConfig (norm, mlp, bias, kv_heads, window, …) and options of a Block
         (attention, norm_eps, device, …). For rotary positions give `angles` to its forward pass.
         """
-        fields = {name: choices.pop(name) for name in TransformerConfig.__dataclass_fields__.keys() & choices.keys()}
-        config = TransformerConfig(layers=1, vocab=1, context=1, d_model=d_model, heads=heads, d_ff=d_ff, **fields)
+        names = TransformerConfig.__dataclass_fields__.keys() & choices.keys()
+        fields = {name: choices.pop(name) for name in names} | {"d_ff": d_ff}
+        config = TransformerConfig(layers=1, vocab=1, context=1, d_model=d_model, heads=heads, **fields)
         return cls(config, **choices)
 
     def forward(

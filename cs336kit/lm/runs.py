@@ -6,7 +6,7 @@ from typing import Any, TextIO
 
 import numpy as np
 import torch
-from tqdm import tqdm  # type: ignore[import-untyped]
+from tqdm import tqdm
 
 from cs336kit.predict._common.checks import non_negative_int
 

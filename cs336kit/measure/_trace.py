@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import FrameType
 
 import torch
 from torch import Tensor, nn
@@ -74,7 +75,7 @@ class Trace(TorchFunctionMode):
         self._leaving = leaving
         self._stack: list[Frame] = []
         self._names: dict[nn.Module, str] = {}
-        self._owner: dict[int, Frame] = {}
+        self._owner: dict[int | None, Frame] = {}
         self._thread = threading.get_ident()
         self._saved: list[weakref.ref] = []
         # The storage is held: a module may convert its parameters while it is watched, and free the old ones.
@@ -170,7 +171,7 @@ class Trace(TorchFunctionMode):
 
 def _function_outside_torch() -> str:
     """Name what saves a tensor without calling a torch function: checkpointing, or an autograd.Function."""
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         if frame.f_code.co_filename.endswith("utils/checkpoint.py"):
             return "checkpoint"

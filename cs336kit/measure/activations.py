@@ -13,6 +13,7 @@ class SavedActivations(Breakdown):
     """Bytes kept for the backward pass by the operation that saved them; `.tensors` lists every storage."""
 
     __slots__ = ("tensors",)
+    tensors: tuple[SavedTensor, ...]
 
     def __init__(self, tensors: Sequence[SavedTensor]):
         parts: dict[str, int] = {}

@@ -93,7 +93,9 @@ def step_memory(model: nn.Module, loss: Callable[[], Tensor], optimizer: torch.o
     Left out: scratch memory inside kernels, rounding. Errors: ValueError for gradients left over from before.
     """
     no_gradients(model)
-    timeline, stages, hooks = _Timeline(), {}, []
+    timeline = _Timeline()
+    hooks: list[torch.utils.hooks.RemovableHandle] = []
+    stages: dict[str, tuple[int, int]] = {}
 
     def mark(stage: str):
         stages.setdefault(stage, (timeline.live, len(timeline.points) - 1))

@@ -9,7 +9,7 @@ from cs336kit.measure.device import device, device_name
 from cs336kit.measure.seconds import Timing
 from cs336kit.predict import Accelerator, Breakdown, accelerator
 from cs336kit.predict._common.checks import positive_number
-from cs336kit.predict.accelerators import PRECISIONS
+from cs336kit.predict.hardware import PRECISIONS
 
 #: The precision of a peak, by dtype. fp32 products run in tf32 where torch is told that they may.
 PRECISION_OF = {
@@ -50,7 +50,7 @@ class Utilisation:
         return self._fraction("best measured")
 
     def __float__(self) -> float:
-        return self.dense
+        return self.dense  # type: ignore[return-value] # where no peak is known, None is a TypeError
 
     def __repr__(self) -> str:
         against = ", ".join(

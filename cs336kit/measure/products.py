@@ -66,7 +66,8 @@ def product(
     fp8 runs through torch's scaled product with a scale of 1 and writes bf16. Errors: ValueError for an unknown
     precision, RuntimeError where the device lacks it (tf32 needs CUDA).
     """
-    shape = tuple(positive_int(n, v) for n, v in (("rows", rows), ("inner", inner), ("columns", columns)))
+    sizes = {"rows": rows, "inner": inner, "columns": columns}
+    rows, inner, columns = (positive_int(name, size) for name, size in sizes.items())
     dtype, allow_tf32 = known("precision", precision, PRECISIONS)
     where = _device(device)
     if allow_tf32 and where.type != "cuda":
@@ -74,8 +75,8 @@ def product(
             "tf32 is a mode of NVIDIA's tensor cores: it needs a CUDA device; use 'fp32' or 'bf16' here."
         )
     make = torch.bfloat16 if precision == "fp8" else dtype
-    a = torch.randn(shape[0], shape[1], device=where, dtype=make)
-    b = torch.randn(shape[1], shape[2], device=where, dtype=make)
+    a = torch.randn(rows, inner, device=where, dtype=make)
+    b = torch.randn(inner, columns, device=where, dtype=make)
     if precision == "fp8":
         a, b, one = a.to(dtype), b.t().contiguous().t().to(dtype), torch.ones((), device=where)
         function = lambda: _torch.scaled_product(a, b, one)  # noqa: E731
@@ -84,7 +85,7 @@ def product(
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if allow_tf32 else "highest")
     try:
-        return Product(precision, shape, seconds(function, device=where, **timing))
+        return Product(precision, (rows, inner, columns), seconds(function, device=where, **timing))
     finally:
         torch.set_float32_matmul_precision(before)
 

@@ -104,7 +104,8 @@ def seconds(
     calls = 1
     while once(function, calls, where) < SHORTEST_BATCH_SECONDS:
         calls *= 4
-    start, repeats, settled = time.perf_counter(), [], False
+    repeats: list[float] = []
+    start, settled = time.perf_counter(), False
     while len(repeats) < at_most and not settled:
         repeats.append(once(function, calls, where) / calls)
         if len(repeats) >= at_least:

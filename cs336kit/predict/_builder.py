@@ -217,8 +217,9 @@ class Builder:
             b = self._cast_parameter(b, "bf16 copies of biases") if b is not None else None
             W = self._cast_parameter(W, copies)
             # A tied head is as trained as its table.
+            pairs = ((b, bias_parameter), (W, matrix))
             copied = [
-                t for t, p in ((b, bias_parameter), (W, matrix)) if p is not None and not self.trained(p.storage.name)
+                copy for copy, p in pairs if copy is not None and p is not None and not self.trained(p.storage.name)
             ]
             source = x = self.cast(f"{place}/cast", x, self.policy.products, name=cast or x.storage.name)
         flops = 2 * prod(rows) * inputs * outputs

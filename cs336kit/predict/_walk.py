@@ -72,6 +72,9 @@ class Walk:
         self.keeping: dict[Storage, int] = {}
         #: source of a tensor → the storage of its gradient so far
         self.waiting: dict[object, Storage] = {}
+        #: gradients of the tables, the final norm and the head, which are reduced when the backward pass ends
+        self.outside_blocks = 0
+        self.in_block = False
         self.saving = True
         self.moment = "forward"
         self.repeated = 1
@@ -231,7 +234,7 @@ class Walk:
             self.marks.append(("head backward", self.live))
 
         def run() -> None:
-            before = self.gradients
+            before, inside, self.in_block = self.gradients, self.in_block, True
             if block.checkpoint is None:
                 self.backward(block.items)
             else:
@@ -240,6 +243,7 @@ class Walk:
                 self.checkpointed, self.to_recompute = False, None
                 self.kept -= block.checkpoint.bytes
                 self.drop(block.checkpoint)
+            self.in_block = inside
             if outermost:
                 self.scatter(self.gradients - before)
 
@@ -312,6 +316,8 @@ class Walk:
                 if self.gradient_size != self.weight_size:
                     storage = self.waiting[source] = self._wider(moment, op, storage)
                 self.gradients += storage.bytes
+                if not self.in_block:
+                    self.outside_blocks += storage.bytes
         elif not self.sums_in_place or parameter or self.holds[first] > 1:
             total = Storage("gradient", first.bytes)
             self.hold(total)

@@ -41,7 +41,7 @@ def reserved_bytes(requests: Iterable[int]) -> AllocatorState:
     """
     if not isinstance(requests, Iterable):
         raise ValueError(f"requests are the sizes of several tensors, such as [4, 4096], got {requests!r}.")
-    free = {"small": [], "large": []}
+    free: dict[str, list[int]] = {"small": [], "large": []}
     requested = allocated = reserved = 0
     for place, request in enumerate(requests):
         request = positive_int(f"request {place}", request)

@@ -43,7 +43,7 @@ class BlockFormat:
     #: "power_of_two" or "largest".
     scale_rule: str = "power_of_two"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "block_size", positive_int("block_size", self.block_size))
         if self.scale_rule not in ("power_of_two", "largest"):
             raise ValueError(
@@ -51,26 +51,26 @@ class BlockFormat:
             )
 
     @property
-    def bits_per_element(self):
+    def bits_per_element(self) -> float:
         """Bits of an element and its share of the scale: 4.25 for mxfp4."""
         return self.element.bits + self.scale.bits / self.block_size
 
     @property
-    def bytes(self):
+    def bytes(self) -> float:
         """Bytes per element, with its share of the scale."""
         return self.bits_per_element / 8
 
     @property
-    def max(self):
+    def max(self) -> float:
         """The largest finite value: the largest element under the largest scale (and a tensor scale of 1)."""
         return self.element.max * self.scale.max
 
-    def storage_bytes(self, elements):
+    def storage_bytes(self, elements: int) -> int:
         """Bytes of a row of elements, packed; the last block is filled up."""
         blocks = math.ceil(non_negative_int("elements", elements) / self.block_size)
         return math.ceil(blocks * (self.block_size * self.element.bits + self.scale.bits) / 8)
 
-    def with_element(self, element):
+    def with_element(self, element: NumberFormat) -> "BlockFormat":
         """The same block of other elements, as mxfp8 with fp8_e5m2."""
         return replace(self, name=f"{self.name} ({element.name})", element=element)
 
@@ -99,7 +99,7 @@ class BlockFormat:
             return 1.0
         return max(largest / self.max, math.ulp(0.0))  # a factor of 0 would lose every value
 
-    def _block(self, values, tensor_scale):
+    def _block(self, values: Sequence[float], tensor_scale: float) -> QuantizedBlock:
         largest = max(map(abs, values)) / tensor_scale
         if largest == 0:
             wanted = 1.0

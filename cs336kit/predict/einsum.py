@@ -2,13 +2,18 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from cs336kit.predict._common.checks import positive_int
 
 #: The search tries every order: 2,700 for six operands, 1,587,600 for eight.
 MOST_OPERANDS = 7
+_Names = list[str]
+_Shapes = Sequence[Sequence[int]]
+_Sizes = Mapping[str, int]
+_Operands = list[frozenset[str]]
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,7 @@ def einsum_flops(pattern: str, /, *shapes: Sequence[int], order: str = "left", *
 # --- the pattern ------------------------------------------------------------------------------------------------------
 
 
-def _parse(pattern, shapes, axes):
+def _parse(pattern: str, shapes: _Shapes, axes: _Sizes) -> tuple[list[_Names], _Names]:
     if not isinstance(pattern, str) or pattern.count("->") != 1:
         raise ValueError(f"a pattern reads like 'b s d, d f -> b s f', with one '->', got {pattern!r}.")
     if re.search(r"[()\[\]]", pattern):
@@ -104,14 +109,14 @@ def _parse(pattern, shapes, axes):
     return inputs, output
 
 
-def _fits_letters(terms, shapes) -> bool:
+def _fits_letters(terms: _Names, shapes: _Shapes) -> bool:
     """Whether unspaced terms can be read letter by letter: not if they are words whose shapes have one axis each."""
     words = any(len(term) > 1 for term in terms if "..." not in term)
     return not (shapes and words and all(len(shape) == 1 for shape in shapes))
 
 
-def _names(term: str, letters: bool, pattern: str) -> list[str]:
-    names = []
+def _names(term: str, letters: bool, pattern: str) -> _Names:
+    names: _Names = []
     for word in re.findall(r"\.\.\.|[^\s.]+|\.+", term):
         if word == "...":
             names.append(word)
@@ -126,13 +131,15 @@ def _names(term: str, letters: bool, pattern: str) -> list[str]:
     return names
 
 
-def _expand_ellipsis(pattern, inputs, output, shapes):
+def _expand_ellipsis(
+    pattern: str, inputs: list[_Names], output: _Names, shapes: _Shapes
+) -> tuple[list[_Names], _Names]:
     if not shapes:
         raise ValueError(f"{pattern!r} has '...': give the shapes of the operands, since sizes cannot name its axes.")
     most = max(len(shape) - len(names) + 1 for names, shape in zip(inputs, shapes, strict=True) if "..." in names)
     hidden = [f"...{place}" for place in range(most)]
 
-    def expand(names, count):
+    def expand(names: _Names, count: int) -> _Names:
         at = names.index("...") if "..." in names else None
         return names if at is None else [*names[:at], *(hidden[most - count :] if count > 0 else []), *names[at + 1 :]]
 
@@ -140,7 +147,7 @@ def _expand_ellipsis(pattern, inputs, output, shapes):
     return [expand(names, count) for names, count in zip(inputs, counts, strict=True)], expand(output, most)
 
 
-def _sizes(pattern, inputs, output, shapes, axes) -> dict[str, int]:
+def _sizes(pattern: str, inputs: list[_Names], output: _Names, shapes: _Shapes, axes: _Sizes) -> dict[str, int]:
     names = list(dict.fromkeys(axis for operand in inputs for axis in operand))
     extra = [axis for axis in axes if axis not in names]
     if extra:
@@ -165,22 +172,22 @@ def _sizes(pattern, inputs, output, shapes, axes) -> dict[str, int]:
     return sizes
 
 
-def _shown(shapes) -> str:
+def _shown(shapes: _Shapes) -> str:
     return ", ".join(str(tuple(shape)) for shape in shapes)
 
 
 # --- the order --------------------------------------------------------------------------------------------------------
 
 
-def _volume(axes, sizes) -> int:
+def _volume(axes: Iterable[str], sizes: _Sizes) -> int:
     return math.prod(sizes[axis] for axis in axes)
 
 
-def _label(axes, sizes) -> str:
+def _label(axes: frozenset[str], sizes: _Sizes) -> str:
     return " ".join(axis for axis in sizes if axis in axes) or "·"
 
 
-def _sum_lone_axes(inputs, output, sizes):
+def _sum_lone_axes(inputs: list[_Names], output: _Names, sizes: _Sizes) -> tuple[list[EinsumStep], _Operands]:
     """Add up, in each operand, the axes that neither another operand nor the output has."""
     steps, operands = [], []
     for place, names in enumerate(inputs):
@@ -192,7 +199,7 @@ def _sum_lone_axes(inputs, output, sizes):
     return steps, operands
 
 
-def _products(operands, pairs, output, sizes) -> list[EinsumStep]:
+def _products(operands: _Operands, pairs: Iterable[tuple[int, int]], output: _Names, sizes: _Sizes) -> list[EinsumStep]:
     """Multiply two of the operands at a time and sum the axes that nothing needs later; a product comes last in line."""
     steps = []
     for low, high in map(sorted, pairs):
@@ -207,7 +214,7 @@ def _products(operands, pairs, output, sizes) -> list[EinsumStep]:
     return steps
 
 
-def _best_order(operands, output, sizes) -> list[tuple[int, int]]:
+def _best_order(operands: _Operands, output: _Names, sizes: _Sizes) -> list[tuple[int, int]]:
     """The pairs of operands, one after another, whose products cost the fewest FLOPs."""
     try:
         import numpy  # only here: everything else in predict is the standard library
@@ -215,9 +222,9 @@ def _best_order(operands, output, sizes) -> list[tuple[int, int]]:
         raise ImportError("numpy searches the best order: pip install numpy, or take order='left'.") from None
     if frozenset().union(*operands) == frozenset(output):
         # numpy sees nothing to order where nothing is summed: an axis of size 1, summed at the end, costs all the same.
-        operands, sizes = [axes | {None} for axes in operands], {**sizes, None: 1}
+        operands, sizes = [axes | {""} for axes in operands], {**sizes, "": 1}
     numbers = {axis: number for number, axis in enumerate(sizes)}
-    arguments = []
+    arguments: list[Any] = []
     for axes in map(tuple, operands):
         shape = [sizes[axis] for axis in axes]
         arguments += [numpy.broadcast_to(0, shape), [numbers[axis] for axis in axes]]

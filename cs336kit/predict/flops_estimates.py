@@ -2,7 +2,7 @@
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import positive_int
-from cs336kit.predict.program import parameters
+from cs336kit.predict.accounting import parameters
 from cs336kit.predict.transformer import TransformerConfig
 
 

@@ -1,19 +1,20 @@
 """The number formats of the course by name."""
 
 from types import MappingProxyType
+from typing import Any
 
 from cs336kit.predict._common.checks import known
 from cs336kit.predict.block_formats import BlockFormat
 from cs336kit.predict.number_format import NumberFormat
 
 
-class _Formats(dict):
+class _Formats(dict[str, Any]):
     """A missing key is a sentence that lists the known names."""
 
-    def __missing__(self, name):
+    def __missing__(self, name: object) -> Any:
         return known("number format", name, self)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"FORMATS({', '.join(self)})"
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import known, positive_int, positive_number
 from cs336kit.predict._common.grid import as_html, as_text
+from cs336kit.predict.accounting import program
 from cs336kit.predict.operations import Op, Repeat, Tensor
-from cs336kit.predict.program import program
 from cs336kit.predict.transformer import TransformerConfig
 
 

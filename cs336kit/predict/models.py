@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from functools import cache
+from typing import Any
 
 from cs336kit.predict._common.checks import known
 from cs336kit.predict.transformer import TransformerConfig
@@ -31,7 +32,7 @@ def _fold(name: object) -> str:
     return "".join(filter(str.isalnum, name.lower())) if isinstance(name, str) else ""
 
 
-class _Models(Mapping):
+class _Models(Mapping[str, TransformerConfig]):
     """Read-only; "Llama-3 8B" finds "llama-3-8b", and an unknown name raises a ValueError that lists the known ones."""
 
     def __getitem__(self, name: str) -> TransformerConfig:
@@ -40,8 +41,8 @@ class _Models(Mapping):
     def __contains__(self, name: object) -> bool:
         return _fold(name) in _folded()
 
-    def get(self, name: str, default=None):
-        return _table().get(_folded().get(_fold(name)), default)
+    def get(self, name: str, default: Any = None) -> Any:
+        return _table().get(_folded().get(_fold(name), ""), default)
 
     def __iter__(self) -> Iterator[str]:
         return iter(_table())

@@ -12,6 +12,7 @@ and the flags say which codes at the top are taken away from the numbers.
 import math
 from dataclasses import dataclass, replace
 from numbers import Integral
+from typing import Any
 
 from cs336kit.predict import rounding
 from cs336kit.predict._common.checks import non_negative_int, positive_int
@@ -36,7 +37,7 @@ class NumberFormat:
     #: Bits of the fraction field, without the implied leading one.
     fraction_bits: int
     #: What is subtracted from the exponent field; half of its range when not given.
-    bias: int | None = None
+    bias: int = None  # type: ignore[assignment] # an int from __post_init__ on
     #: True when the top exponent field with a zero fraction means infinity.
     infinities: bool = True
     #: One of NAN_RULES.
@@ -46,9 +47,9 @@ class NumberFormat:
     #: False when exponent field 0 is an ordinary one: then there is no zero.
     subnormals: bool = True
     #: Bits that one number takes in memory, when that is more than its own bits (tf32 lies in a 32-bit word).
-    storage_bits: int | None = None
+    storage_bits: int = None  # type: ignore[assignment] # likewise
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "exponent_bits", positive_int("exponent_bits", self.exponent_bits))
         object.__setattr__(self, "fraction_bits", non_negative_int("fraction_bits", self.fraction_bits))
         if self.exponent_bits > 11 or self.fraction_bits > 52:
@@ -78,51 +79,51 @@ class NumberFormat:
     # Bits and codes
 
     @property
-    def bits(self):
+    def bits(self) -> int:
         """Bits that carry information: sign, exponent and fraction."""
         return self.signed + self.exponent_bits + self.fraction_bits
 
     @property
-    def bytes(self):
+    def bytes(self) -> float:
         """Bytes that one number takes in memory; 0.5 for a 4-bit format."""
         return self.storage_bits // 8 if self.storage_bits % 8 == 0 else self.storage_bits / 8
 
     @property
-    def codes(self):
+    def codes(self) -> int:
         """How many bit patterns there are."""
-        return 2**self.bits
+        return 1 << self.bits
 
     @property
-    def largest(self):
+    def largest(self) -> int:
         """The code of the largest finite value, as an integer."""
-        magnitudes = 2 ** (self.exponent_bits + self.fraction_bits)
+        magnitudes: int = 2 ** (self.exponent_bits + self.fraction_bits)
         if self.infinities:
-            return magnitudes - 2**self.fraction_bits - 1
+            return magnitudes - (1 << self.fraction_bits) - 1
         return magnitudes - 2 if self.nan == "all_ones" else magnitudes - 1
 
     @property
-    def largest_code(self):
+    def largest_code(self) -> str:
         """The code of the largest finite value, as fields: '0.11110.1111111111' in fp16."""
         return self.fields(self.largest)
 
     @property
-    def nan_codes(self):
+    def nan_codes(self) -> int:
         """How many codes mean NaN."""
-        per_sign = {"ieee": 2**self.fraction_bits - 1, "all_ones": 1, "negative_zero": 0, "none": 0}[self.nan]
+        per_sign: int = {"ieee": 2**self.fraction_bits - 1, "all_ones": 1, "negative_zero": 0, "none": 0}[self.nan]
         return per_sign * (1 + self.signed) + (self.nan == "negative_zero")
 
     @property
-    def infinite_codes(self):
+    def infinite_codes(self) -> int:
         """How many codes mean an infinity."""
         return (1 + self.signed) * self.infinities
 
     @property
-    def finite_codes(self):
+    def finite_codes(self) -> int:
         """How many codes mean a finite number; +0 and -0 are two codes."""
         return self.codes - self.nan_codes - self.infinite_codes
 
     @property
-    def finite_values(self):
+    def finite_values(self) -> int:
         """How many different finite numbers there are; +0 and -0 are one number."""
         two_zeros = self.signed and self.subnormals and self.nan != "negative_zero"
         return self.finite_codes - two_zeros
@@ -130,36 +131,36 @@ class NumberFormat:
     # Range and precision
 
     @property
-    def min_exponent(self):
+    def min_exponent(self) -> int:
         """The power of two of the smallest normal number."""
         return (1 if self.subnormals else 0) - self.bias
 
     @property
-    def max_exponent(self):
+    def max_exponent(self) -> int:
         """The power of two of the largest finite number."""
         return (self.largest >> self.fraction_bits) - self.bias
 
     @property
-    def max(self):
+    def max(self) -> float:
         """The largest finite value."""
         return self.decode(self.largest)
 
     @property
-    def min_normal(self):
+    def min_normal(self) -> float:
         """The smallest positive value with a full fraction."""
         return math.ldexp(1.0, self.min_exponent)
 
     @property
-    def min_subnormal(self):
+    def min_subnormal(self) -> float:
         """The smallest positive value of all."""
         return math.ldexp(1.0, self.min_exponent - (self.fraction_bits if self.subnormals else 0))
 
     @property
-    def eps(self):
+    def eps(self) -> float:
         """The spacing of the values from 1 to 2."""
         return math.ldexp(1.0, -self.fraction_bits)
 
-    def spacing(self, x):
+    def spacing(self, x: float) -> float:
         """The distance between neighbouring values in the interval [2^k, 2^(k+1)) that holds |x|."""
         if not abs(x) <= self.max:
             raise ValueError(f"{self.name} has no values around {x}: give a finite number up to {self.max}.")
@@ -168,13 +169,13 @@ class NumberFormat:
 
     # Codes and values
 
-    def fields(self, code):
+    def fields(self, code: int) -> str:
         """The code as text, sign, exponent and fraction separated by points: '0.1111.110'."""
         digits = f"{self._checked(code):0{self.bits}b}"
         cut = self.signed + self.exponent_bits
         return ".".join(part for part in (digits[: self.signed], digits[self.signed : cut], digits[cut:]) if part)
 
-    def decode(self, code):
+    def decode(self, code: int | str) -> float:
         """The value of a code, given as an integer or as text ('0.1111.110')."""
         code = self._checked(int(code.replace(".", "").replace(" ", ""), 2) if isinstance(code, str) else code)
         magnitude = code & (2 ** (self.exponent_bits + self.fraction_bits) - 1)
@@ -189,21 +190,21 @@ class NumberFormat:
             return sign * math.ldexp(fraction, self.min_exponent - self.fraction_bits)
         return sign * math.ldexp(2**self.fraction_bits + fraction, field - self.bias - self.fraction_bits)
 
-    def encode(self, x, *, mode="nearest_even", overflow=None, random=None):
+    def encode(self, x: float, *, mode: str = "nearest_even", overflow: str | None = None, random: Any = None) -> int:
         """The code of the value that x rounds to; see `predict.rounding.encode`."""
         return rounding.encode(self, x, mode=mode, overflow=overflow, random=random)
 
-    def round(self, x, *, mode="nearest_even", overflow=None, random=None):
+    def round(self, x: float, *, mode: str = "nearest_even", overflow: str | None = None, random: Any = None) -> float:
         """The value that x rounds to; see `predict.rounding.encode`."""
         return self.decode(self.encode(x, mode=mode, overflow=overflow, random=random))
 
-    def values(self):
+    def values(self) -> list[float]:
         """All finite values in order, for formats of at most 16 bits."""
         if self.bits > 16:
             raise ValueError(f"{self.name} has {self.codes:,} codes: only formats of at most 16 bits are listed.")
         return sorted({x for x in map(self.decode, range(self.codes)) if math.isfinite(x)})
 
-    def with_rules(self, **rules):
+    def with_rules(self, **rules: Any) -> "NumberFormat":
         """The same bits under other rules: infinities, nan, subnormals, signed, bias.
 
         infinities=True brings IEEE's NaN with it, infinities=False leaves one NaN per sign, unless nan is given.
@@ -217,7 +218,7 @@ class NumberFormat:
             rules["nan"] = "ieee" if rules["infinities"] else kept
         return replace(self, name=f"{self.name} ({changed})", **rules)
 
-    def _checked(self, code):
-        if isinstance(code, bool) or not isinstance(code, Integral) or not 0 <= code < self.codes:
+    def _checked(self, code: object) -> int:
+        if isinstance(code, bool) or not isinstance(code, Integral) or not 0 <= int(code) < self.codes:
             raise ValueError(f"{code!r} is no code of {self.name}: give an integer from 0 to {self.codes - 1}.")
         return int(code)

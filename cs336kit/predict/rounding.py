@@ -1,6 +1,11 @@
 """Rounding a real number to a code of a format, with integers only, so that nothing rounds twice."""
 
 import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cs336kit.predict.number_format import NumberFormat
 
 #: nearest_even: ties go to the even significand; nearest_away: ties go away from zero; toward_zero cuts off;
 #: up and down go towards +∞ and -∞; stochastic goes up with the probability that keeps the mean.
@@ -9,7 +14,14 @@ MODES = ("nearest_even", "nearest_away", "toward_zero", "up", "down", "stochasti
 OVERFLOWS = ("inf", "nan", "saturate")
 
 
-def encode(number_format, x, *, mode="nearest_even", overflow=None, random=None):
+def encode(
+    number_format: "NumberFormat",
+    x: float,
+    *,
+    mode: str = "nearest_even",
+    overflow: str | None = None,
+    random: Any = None,
+) -> int:
     """The code (int) of the value that the float x rounds to in a format.
 
     mode: one of MODES; stochastic needs random=random.Random(seed).
@@ -44,14 +56,14 @@ def encode(number_format, x, *, mode="nearest_even", overflow=None, random=None)
     return magnitude + (negative << (number_format.bits - 1))
 
 
-def _towards(mode, negative):
+def _towards(mode: str, negative: bool) -> str:
     """The mode for the magnitude: up and down become away from zero or towards it, by the sign."""
     if mode in ("up", "down"):
         return "away" if (mode == "down") == negative else "toward_zero"
     return mode
 
 
-def _magnitude(number_format, x, mode, random):
+def _magnitude(number_format: "NumberFormat", x: float, mode: str, random: Any) -> int:
     """The code of x ≥ 0 as if the exponent had no upper end."""
     if x == 0:
         return 0
@@ -65,13 +77,14 @@ def _magnitude(number_format, x, mode, random):
     else:
         units, rest = significand >> cut, significand & ((1 << cut) - 1)
         half = 1 << (cut - 1)
-        units += {
+        increments: dict[str, Callable[[], bool]] = {
             "nearest_even": lambda: rest > half or (rest == half and units % 2 == 1),
             "nearest_away": lambda: rest >= half,
             "toward_zero": lambda: False,
             "away": lambda: rest > 0,
             "stochastic": lambda: random.randrange(1 << cut) < rest,
-        }[mode]()
+        }
+        units += increments[mode]()
     # units counts steps of 2^(binade - fraction_bits). The codes of one binade follow those of the one below it,
     # so adding the steps to the start of the binade gives the code, carries included.
     steps_below = (binade - number_format.min_exponent) << fraction_bits
@@ -79,7 +92,7 @@ def _magnitude(number_format, x, mode, random):
     return max(steps_below + units - no_subnormals, 0)
 
 
-def _overflowed(number_format, x, overflow):
+def _overflowed(number_format: "NumberFormat", x: float, overflow: str | None) -> int:
     """The magnitude code for a value that is too large."""
     if overflow is None:
         overflow = "inf" if number_format.infinities else "nan" if number_format.nan != "none" else "saturate"
@@ -92,7 +105,7 @@ def _overflowed(number_format, x, overflow):
     return number_format.largest + 1
 
 
-def _nan(number_format, x):
+def _nan(number_format: "NumberFormat", x: float) -> int:
     """The code that stands for NaN."""
     if number_format.nan == "none":
         raise ValueError(f"{number_format.name} has no NaN, and {x} has no other code there.")

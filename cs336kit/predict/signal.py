@@ -72,7 +72,7 @@ def truncated_std(*, std: float, a: float, b: float, mean: float = 0.0) -> float
     return std * math.sqrt(1 + (low * at_low - high * at_high) / kept - ((at_low - at_high) / kept) ** 2)
 
 
-def _bounds(std, a, b, mean):
+def _bounds(std: float, a: float, b: float, mean: float) -> tuple[float, float]:
     std = positive_number("std", std)
     mean, low, high = (_finite(name, value) for name, value in (("mean", mean), ("a", a), ("b", b)))
     if not low < high:
@@ -80,7 +80,7 @@ def _bounds(std, a, b, mean):
     return (low - mean) / std, (high - mean) / std
 
 
-def _moments(activation, slope):
+def _moments(activation: str, slope: float) -> tuple[float, float]:
     """E[φ(z)²] and E[φ(z)⁴] of a standard normal z."""
     slopes = {"linear": 1.0, "relu": 0.0, "leaky_relu": slope}
     if activation not in slopes:
@@ -89,7 +89,7 @@ def _moments(activation, slope):
     return (1 + negative**2) / 2, 3 * (1 + negative**4) / 2
 
 
-def _finite(name, value):
+def _finite(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
         raise ValueError(f"{name} must be a finite number, got {value!r}.")
     return float(value)

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import boolean, positive_int, positive_number
 from cs336kit.predict._walk import Alive, Walk
+from cs336kit.predict.accounting import parameter_shapes, parameters, program, saved_activation_bytes
 from cs336kit.predict.operations import ELEMENT_BYTES, Program, Repeat, Storage
 from cs336kit.predict.optimizers import optimizer_spec, optimizer_state_bytes, optimizer_step_bytes
 from cs336kit.predict.precision import PrecisionPolicy, policy
-from cs336kit.predict.program import parameter_shapes, parameters, program, saved_activation_bytes
 from cs336kit.predict.transformer import TransformerConfig
 
 #: The loss is one fp32 number, whatever the precision of the model; its gradient another.
@@ -97,6 +97,7 @@ def _walked(walked: Program, *, shards: int = 1, sums_in_place: bool = False) ->
     walk.hold(root)
     walk.waiting[walked.output.source] = root
     walk.backward(walked.items)
+    walk.scatter(walk.outside_blocks)
     walk.drop(root)
     walk.marks.append(("backward", walk.live))
     return walk

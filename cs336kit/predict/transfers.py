@@ -59,7 +59,9 @@ def pipeline_timeline(
     return spans
 
 
-def _checked(batches, copy_seconds, compute_seconds, overlap) -> tuple[int, float, float]:
+def _checked(
+    batches: object, copy_seconds: object, compute_seconds: object, overlap: object
+) -> tuple[int, float, float]:
     if not isinstance(overlap, bool):
         raise ValueError(f"overlap must be True or False, got {overlap!r}.")
     copy = positive_number("copy_seconds", copy_seconds)

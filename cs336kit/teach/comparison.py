@@ -45,9 +45,9 @@ def compare(*rows, how: str = "measured", total: str = "total", keep: bool = Tru
     if not rows:
         raise ValueError("compare needs at least one row: (quantity, predicted, measured) or with a unit as the fourth")
     parts = any(isinstance(row, Breakdown) for row in rows)
-    rows = [(*row, how) for row in (_components(rows, total) if parts else map(_complete, rows))]
-    table = _render(rows)
-    for row in rows[-1:] if parts else rows:
+    entries = [(*row, how) for row in (_components(rows, total) if parts else map(_complete, rows))]
+    table = _render(entries)
+    for row in entries[-1:] if parts else entries:
         if keep:
             _ledger[row[0], text(row[1]), row[3]] = row
     return table

@@ -38,7 +38,7 @@ def text(value) -> str:
     if isinstance(value, bool):
         return str(value)
     if isinstance(value, numbers.Integral):
-        return f"{int(value):,}" if abs(value) < 10**18 else f"{float(value):.6g}"
+        return f"{int(value):,}" if abs(int(value)) < 10**18 else f"{float(value):.6g}"
     if isinstance(value, float):
         if value.is_integer() and abs(value) < 1e15:
             return f"{int(value):,}"

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from cs336kit.predict.accelerators import PRECISIONS, accelerator, accelerators
+from cs336kit.predict.hardware import PRECISIONS, accelerator, accelerators
 
 NAMES = [
     "v100-sxm2-32gb",

@@ -2,8 +2,8 @@ import math
 
 import pytest
 
-from cs336kit.predict.accelerators import accelerator
-from cs336kit.predict.roofline import Cost, elementwise_cost, matmul_cost, reduction_cost, roofline, softmax_cost
+from cs336kit.predict.hardware import accelerator
+from cs336kit.predict.rooflines import Cost, elementwise_cost, matmul_cost, reduction_cost, roofline, softmax_cost
 
 
 class Counted(float):

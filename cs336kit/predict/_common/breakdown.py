@@ -1,6 +1,7 @@
 """A quantity with parts: component → int, and their total."""
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from cs336kit.predict._common.checks import known, non_negative_int
 from cs336kit.predict._common.grid import as_html, as_text
@@ -9,7 +10,7 @@ from cs336kit.predict._common.grid import as_html, as_text
 UNITS = {unit: unit for unit in ("bytes", "FLOPs", "parameters", "elements", "tokens", "bytes/parameter")}
 
 
-class Breakdown(Mapping):
+class Breakdown(Mapping[str, int]):
     """A frozen, ordered mapping from component to a whole number, shown as a table with a total row.
 
     `Breakdown({"weights": 4, "gradients": 4}, unit="bytes")["weights"]` is 4, and `.total` is 8.
@@ -19,6 +20,8 @@ class Breakdown(Mapping):
     """
 
     __slots__ = ("_parts", "_unit")
+    _parts: dict[str, int]
+    _unit: str
 
     def __init__(self, parts: Mapping[str, int], *, unit: str):
         if not isinstance(parts, Mapping):
@@ -52,13 +55,13 @@ class Breakdown(Mapping):
     def __contains__(self, component: object) -> bool:
         return component in self._parts
 
-    def __setattr__(self, name: str, value: object):
+    def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Breakdown is frozen: {name} cannot be set. Build a new one.")
 
-    def __delattr__(self, name: str):
+    def __delattr__(self, name: str) -> None:
         raise AttributeError(f"a Breakdown is frozen: {name} cannot be deleted. Build a new one.")
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (dict(self._parts), self._unit)
 
     def __eq__(self, other: object) -> bool:

@@ -161,7 +161,7 @@ def load(id: str) -> Exercise:
     known = ", ".join(i for i in _known if match and i.startswith(match[1]))
     raise ValueError(
         f"lesson {match[1]} has no exercise {id!r}; it has {known}"
-        if known
+        if match and known
         else f"no exercise {id!r}: an id is lesson.number, as in '01.4', and the lessons with exercises are {lessons}"
     )
 
@@ -256,7 +256,7 @@ def judge(found: Exercise, trials: list, answer: Callable, say: Say) -> None:
             given.append(_NOTHING)
     pairs = [(value, wrong) for value, (*_, wrong) in zip(given, trials, strict=True)]
     score = {i: sum(differ(value, wrong[i], tolerance) is None for value, wrong in pairs) for i in alike}
-    best = max(score, key=score.get)
+    best = max(score, key=score.__getitem__)
     say("not yet", named + sentences[best] if 2 * score[best] >= len(trials) else unknown)
 
 

@@ -236,7 +236,7 @@ def _child(work, say_to: int, print_to: int, token: str):
         gc.freeze()  # sockets and threads of the parent are not ours to finalize
         if torch := sys.modules.get("torch"):
             torch.set_num_threads(1)  # the parent's pool of threads did not come along
-            torch.save = _to_files_only(torch.save)
+            torch.save = _to_files_only(torch.save)  # type: ignore[attr-defined] # of a module found by name
         with open("/proc/self/statm") as sizes:
             now = int(sizes.read().split()[0]) * resource.getpagesize()
         _, most = resource.getrlimit(resource.RLIMIT_AS)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import QUIET, Series, listed, log_axis, over
+from cs336kit.teach.figures.primitives import QUIET, Look, Series, listed, log_axis, over
 from cs336kit.teach.figures.primitives import lines as draw_lines
 from cs336kit.teach.figures.style import axes, described
 
@@ -12,7 +12,7 @@ def days_against_accelerators(accelerators: Sequence[int], days: Series, *, mark
     """Training days (log) over the number of accelerators (log), one line for each MFU, and the run of the text."""
     figure, ax = axes(width=8.5, height=4.4)
     legend = {"loc": "upper left", "bbox_to_anchor": (1.01, 1), "title": "MFU"}
-    labels = {"xlabel": "accelerators", "ylabel": "training time (days)", "legend": legend}
+    labels: Look = {"xlabel": "accelerators", "ylabel": "training time (days)", "legend": legend}
     said = draw_lines(ax, over(accelerators, days), **labels)
     _levels(ax, {"a quarter": 365.25 / 4, "a year": 365.25}, accelerators[0], "left", 1.04)
     run = f"{mark[0]:,} accelerators: {mark[1]:.1f} days"
@@ -28,7 +28,7 @@ def largest_models(accelerators: Sequence[int], parameters: Series, *, lines: Ma
     lines: names and sizes of models to compare with.
     """
     figure, ax = axes(width=8.5, height=4.4)
-    labels = {"xlabel": "accelerators", "ylabel": "parameters (B = 10⁹)", "legend": {"loc": "upper left"}}
+    labels: Look = {"xlabel": "accelerators", "ylabel": "parameters (B = 10⁹)", "legend": {"loc": "upper left"}}
     said = draw_lines(ax, over(accelerators, parameters), **labels)
     _levels(ax, lines, accelerators[-1], "right", 1.06)
     sizes = [10**k for k in range(8, 14)]

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import Series, lines, listed, log_axis, number_line, over
+from cs336kit.teach.figures.primitives import Look, Series, lines, listed, log_axis, number_line, over
 from cs336kit.teach.figures.style import COLORS, HATCHES, axes, described
 
 
@@ -23,10 +23,10 @@ def ranges(formats: Mapping[str, tuple[int, int, int, int]]):
     formats: name → (exponent of the smallest subnormal, of the smallest normal, of the largest value, fraction bits).
     """
     figure, (left, right) = axes(1, 2, width=9.5, height=0.9 + 0.42 * len(formats), sharey=True, width_ratios=(3, 1))
-    for row, (lowest, _, largest, fraction) in enumerate(formats.values()):
-        left.text(largest + 4, row, f"2$^{{{largest}}}$", va="center", fontsize=12)
-        left.text(lowest - 4, row, f"2$^{{{lowest}}}$", va="center", ha="right", fontsize=12)
-        right.text(fraction + 0.4, row, str(fraction), va="center", fontsize=12)
+    for row, (low, _, high, bits) in enumerate(formats.values()):
+        left.text(high + 4, row, f"2$^{{{high}}}$", va="center", fontsize=12)
+        left.text(low - 4, row, f"2$^{{{low}}}$", va="center", ha="right", fontsize=12)
+        right.text(bits + 0.4, row, str(bits), va="center", fontsize=12)
     rows = range(len(formats))
     lowest, normal, largest, fraction = (list(column) for column in zip(*formats.values(), strict=True))
     below = [n - s for n, s in zip(normal, lowest, strict=True)]
@@ -51,8 +51,8 @@ def spacings(magnitudes: Sequence[float], formats: Series):
     formats: name → spacing at each magnitude (NaN where the format has no values).
     """
     figure, ax = axes(height=4.2)
-    labels = {"xlabel": "magnitude of the number", "ylabel": "distance to the next number"}
-    look = {"drawstyle": "steps-post", "marker": "", "legend": {"loc": "upper left"}}
+    labels: Look = {"xlabel": "magnitude of the number", "ylabel": "distance to the next number"}
+    look: Look = {"drawstyle": "steps-post", "marker": "", "legend": {"loc": "upper left"}}
     said = lines(ax, over(magnitudes, formats), **labels, **look)
     # Every fourth and every eighth power of two; the automatic ticks fall on 2^-21, 2^-16, …
     for axis, every in (("x", 4), ("y", 8)):
@@ -66,7 +66,7 @@ def spacings(magnitudes: Sequence[float], formats: Series):
 def running_sums(terms: Sequence[int], sums: Series):
     """What a running total shows after so many terms, one line per way of adding, both axes logarithmic."""
     figure, ax = axes(height=4.2)
-    labels = {"xlabel": "terms added", "ylabel": "running total", "legend": {"loc": "upper left"}}
+    labels: Look = {"xlabel": "terms added", "ylabel": "running total", "legend": {"loc": "upper left"}}
     said = lines(ax, over(terms, sums), **labels)
     ax.set(xscale="log", yscale="log")
     return figure, said

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from cs336kit.teach.figures.primitives import lines, timeline
+from cs336kit.teach.figures.primitives import Look, lines, timeline
 from cs336kit.teach.figures.style import COLORS, axes, described, show
 
 
@@ -17,7 +17,8 @@ def timelines(runs: Sequence[tuple[str, Sequence[tuple[str, int, float, float]]]
 
 def _lanes(runs: Sequence) -> tuple:
     figure, ax = axes(width=9, height=1.1 + 1.25 * len(runs))
-    ticks, said = {}, []
+    ticks: dict[int, str] = {}
+    said = []
     for place, (name, spans) in enumerate(runs):
         lanes = {"copy": (-3 * place, 1), "compute": (-3 * place - 1, 0)}
         drawn = [(lane, batch, start * 1e3, end * 1e3) for lane, batch, start, end in spans]
@@ -48,7 +49,7 @@ def live_memory(points: Sequence[tuple[str, float]], *, marks: Sequence[tuple[in
     figure, ax = axes(width=9, height=3.8)
     values = [live / 2**20 for _, live in points]
     places = range(len(values))
-    look = {"drawstyle": "steps-post", "color": COLORS[0], "marker": "", "linestyle": "-"}
+    look: Look = {"drawstyle": "steps-post", "color": COLORS[0], "marker": "", "linestyle": "-"}
     said = lines(ax, {"all": (places, values)}, xlabel="operators run so far", ylabel="live bytes, MiB", **look)
     ax.fill_between(places, values, step="post", color=COLORS[3], alpha=0.35, linewidth=0)
     line = {"arrowstyle": "-", "color": "#777777"}

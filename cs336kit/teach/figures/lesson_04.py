@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import Series, cell, lines, log_axis, over
+from cs336kit.teach.figures.primitives import Look, Series, cell, lines, log_axis, over
 from cs336kit.teach.figures.style import COLORS, HATCHES, axes, described
 
 
@@ -15,7 +15,7 @@ def memory_order(strips: Mapping[str, Sequence[tuple[int, str]]], *, groups: Map
     from matplotlib.patches import Patch
 
     figure, ax = axes(width=9.5, height=0.8 + 0.72 * len(strips))
-    look = {
+    look: dict[int, Look] = {
         group: {"facecolor": COLORS[(3, 1, 2, 5)[i % 4]], "hatch": HATCHES[i % 7], "edgecolor": "white"}
         for i, group in enumerate(groups)
     }

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from cs336kit.teach.figures.primitives import QUIET, bars, lines
+from cs336kit.teach.figures.primitives import QUIET, Look, bars, lines
 from cs336kit.teach.figures.style import COLORS, axes, described
 
 
@@ -14,7 +14,7 @@ def peaks(devices: Sequence[tuple[str, dict[str, float]]], precisions: Sequence[
     """
     figure, ax = axes(width=9, height=4)
     tera = {name: [values[p] / 1e12 if p in values else None for p in precisions] for name, values in devices}
-    text = {
+    text: Look = {
         "written": lambda rate: f"{rate:.3g}" if rate < 100 else f"{rate:.0f}",
         "text": {"fontsize": 9, "padding": 1},
     }
@@ -48,7 +48,7 @@ def roofline(
     ax.axvline(ridge, color="#999999", linewidth=1, linestyle=":", marker="")
     corner = {"xytext": (4, 6), "textcoords": "offset points", "fontsize": 11, "color": QUIET}
     ax.annotate(f"ridge {ridge:.4g}", (ridge, peak_flops_per_second), **corner)
-    labels = {"xlabel": "arithmetic intensity, FLOPs per byte", "ylabel": "FLOP/s"}
+    labels: Look = {"xlabel": "arithmetic intensity, FLOPs per byte", "ylabel": "FLOP/s"}
     legend = {"loc": "lower right", "fontsize": 10} if points else None
     said = lines(ax, {}, {name: ([x], [rate]) for name, x, rate in points}, legend=legend, **labels)
     ax.set(xscale="log", yscale="log")

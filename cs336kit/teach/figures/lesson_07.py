@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import Series, bars, lines, log_axis, over
+from cs336kit.teach.figures.primitives import Look, Series, bars, lines, log_axis, over
 from cs336kit.teach.figures.style import axes, described
 
 
@@ -22,7 +22,7 @@ def cost_bars(costs: Mapping):
     parts = {name: values for name, values in parts.items() if any(values)}
     box = {"fc": "white", "ec": "none", "pad": 1}
     inside = {"label_type": "center", "fontsize": 11, "bbox": box}
-    look = {"stacked": True, "flat": True, "size": 0.62, "edgecolor": None, "text": inside}
+    look: Look = {"stacked": True, "flat": True, "size": 0.62, "edgecolor": None, "text": inside}
     label = "FLOPs of a step, in forward passes of the first row"
     said = bars(ax, list(costs), parts, label=label, written=lambda x: f"{x:.2f}" if x > 0.12 else "", **look)
     ax.set_xlim(0, 1.03 * max(cost.total for cost in costs.values()) / one)
@@ -36,7 +36,7 @@ def estimate_errors(contexts: Sequence[int], errors: Series, *, band: float = 10
     figure, ax = axes(width=9, height=4.2)
     ax.axhspan(-band, band, color="#eeeeee", zorder=0)
     ax.axhline(0, color="#888888", linewidth=1)
-    labels = {"xlabel": "sequence length S (tokens)", "ylabel": "error of the estimate (%)"}
+    labels: Look = {"xlabel": "sequence length S (tokens)", "ylabel": "error of the estimate (%)"}
     said = lines(ax, over(contexts, errors), legend={"loc": "upper left", "bbox_to_anchor": (1.01, 1)}, **labels)
     log_axis(ax, "x", list(contexts)[:: -(-len(contexts) // 5)], base=2)
     return figure, said

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import bars, lines
+from cs336kit.teach.figures.primitives import Look, bars, lines
 from cs336kit.teach.figures.style import COLORS, MARKERS, axes, described
 
 
@@ -47,7 +47,7 @@ def growth(series: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, xla
     every = {name: max(1, len(steps[name]) // 12) for name in series}
     drawn = {name: (steps[name], predicted) for name, (predicted, _) in series.items()}
     points = {name: (steps[name][:: every[name]], seen[:: every[name]]) for name, (_, seen) in series.items()}
-    look = {"legend": {"loc": "upper left"}, "pair": ("{}, predicted", "measured")}
+    look: Look = {"legend": {"loc": "upper left"}, "pair": ("{}, predicted", "measured")}
     said = lines(ax, drawn, points, xlabel=xlabel, ylabel=ylabel, **look)
     ax.set_ylim(bottom=0)
     return figure, f"predicted, then measured, {said}"

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import bars, lines
+from cs336kit.teach.figures.primitives import Look, bars, lines
 from cs336kit.teach.figures.style import COLORS, axes, described
 
 
@@ -51,7 +51,7 @@ def step_sizes(steps: Sequence[int], series: Mapping[str, tuple[Sequence[float],
     dense = sorted({*steps, *(t for t in (round(1.08**k) for k in range(200)) if t <= max(steps))})
     smooth = {name: (dense, [predicted[t - 1] for t in dense]) for name, (predicted, _) in series.items()}
     points = {name: (steps, measured) for name, (_, measured) in series.items()}
-    labels = {"xlabel": "step t", "ylabel": "|update| ÷ learning rate", "legend": {"loc": "upper right"}}
+    labels: Look = {"xlabel": "step t", "ylabel": "|update| ÷ learning rate", "legend": {"loc": "upper right"}}
     said = lines(ax, smooth, points, pair=("{}: predicted", "measured"), **labels)
     ax.set_xscale("log")
     ax.set_ylim(bottom=0)
@@ -64,6 +64,6 @@ def state_bars(bytes_per_parameter: Mapping[str, Mapping[str, float]]):
     figure, ax = axes(width=8.5, height=1 + 0.55 * len(bytes_per_parameter))
     entries = bytes_per_parameter.values()
     kinds = {kind: [entry[kind] for entry in entries] for kind in next(iter(entries))}
-    label = {"label": "bytes of state per parameter", "legend": {"loc": "upper right", "title": "parameters in"}}
-    text = {"written": lambda value: f"{value:.2f}" if value else "0", "text": {"padding": 4, "fontsize": 11}}
+    label: Look = {"label": "bytes of state per parameter", "legend": {"loc": "upper right", "title": "parameters in"}}
+    text: Look = {"written": lambda value: f"{value:.2f}" if value else "0", "text": {"padding": 4, "fontsize": 11}}
     return figure, bars(ax, list(bytes_per_parameter), kinds, flat=True, **label, **text)

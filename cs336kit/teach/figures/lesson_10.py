@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import Series, lines
+from cs336kit.teach.figures.primitives import Look, Series, lines
 from cs336kit.teach.figures.style import axes, described
 
 
@@ -29,7 +29,7 @@ def loss_curves(
     figure, ax = axes(height=4)
     means = {name: averaged(losses, smooth, first_step) for name, losses in curves.items()}
     single = {name: tuple(zip(*pairs, strict=True)) for name, pairs in (points or {}).items()}
-    labels = {"xlabel": "step", "ylabel": "loss (nats per token)"}
+    labels: Look = {"xlabel": "step", "ylabel": "loss (nats per token)"}
     said = lines(ax, means, single, mark={"markersize": 9}, markersize=5, **labels)
     for number, (name, level) in enumerate((levels or {}).items()):
         ax.axhline(level, color="#555555", linewidth=1.2, linestyle=("--", ":", "-.")[number % 3])
@@ -43,7 +43,7 @@ def loss_curves(
 def unseen_share(passes: Sequence[float], predicted: Sequence[float], measured: Sequence[float]):
     """Share of tokens that no batch has held yet, over passes (tokens drawn ÷ tokens in the file)."""
     figure, ax = axes()
-    labels = {"xlabel": "tokens drawn ÷ tokens in the file", "ylabel": "share never drawn", "legend": {}}
+    labels: Look = {"xlabel": "tokens drawn ÷ tokens in the file", "ylabel": "share never drawn", "legend": {}}
     curve, dots = {"predicted, exp(−passes)": (passes, predicted)}, {"measured": (passes, measured)}
     said = lines(ax, curve, dots, marker="", **labels)
     ax.set_ylim(0, 1.02)

@@ -14,8 +14,8 @@ def saved_parts(policies: Mapping[str, Mapping[str, int]], *, unit: int = 1, nam
     figure, ax = axes(width=9.5, height=1.6 + 0.62 * len(policies))
     parts = {part: [policy[part] / unit for policy in policies.values()] for part in next(iter(policies.values()))}
     totals = [sum(policy.values()) / unit for policy in policies.values()]
-    look = {"stacked": True, "flat": True, "size": 0.62, "legend": {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}}
-    said = bars(ax, list(policies), parts, label=name, **look)
+    legend = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
+    said = bars(ax, list(policies), parts, label=name, stacked=True, flat=True, size=0.62, legend=legend)
     for row, total in enumerate(totals):
         ax.text(total, row, f" {total:,.4g}", va="center")
     ax.set_xlim(0, 1.15 * max(totals))
@@ -31,8 +31,8 @@ def saved_against_sequence(
     drawn = over(sequences, {name: [size / _GIB for size in sizes] for name, sizes in predicted.items()})
     points = {name: ([s for s, _ in pairs], [size / _GIB for _, size in pairs]) for name, pairs in measured.items()}
     hollow = {"marker": "s", "markersize": 10, "fillstyle": "none"}
-    labels = {"xlabel": "sequence length (tokens)", "ylabel": "kept for backward (GiB)", "legend": {}}
-    said = lines(ax, drawn, points, pair=("{}, predicted", "{}, measured"), mark=hollow, marker="", **labels)
+    labels = {"xlabel": "sequence length (tokens)", "ylabel": "kept for backward (GiB)"}
+    said = lines(ax, drawn, points, pair=("{}, predicted", "{}, measured"), mark=hollow, legend={}, marker="", **labels)
     log_axis(ax, "x", sequences, base=2)
     log_axis(ax, "y", (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200), write="{:g}".format)
     return figure, f"predicted, then measured, {said}"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from cs336kit.teach.figures.lesson_10 import averaged
-from cs336kit.teach.figures.primitives import Series, bars, lines, listed
+from cs336kit.teach.figures.primitives import Look, Series, bars, lines, listed
 from cs336kit.teach.figures.style import COLORS, axes, described
 
 
@@ -36,7 +36,7 @@ def loss_scale(scales: Sequence[float], skipped: Sequence[int]):
     figure, ax = axes()
     points = {"skipped step": (skipped, [scales[step] for step in skipped])}
     curve = {"loss scale": (range(len(scales)), scales)}
-    look = {"mark": {"marker": "X", "color": COLORS[4]}, "drawstyle": "steps-mid", "marker": ""}
+    look: Look = {"mark": {"marker": "X", "color": COLORS[4]}, "drawstyle": "steps-mid", "marker": ""}
     said = lines(ax, curve, points, xlabel="step", ylabel="loss scale", legend={}, **look)
     ax.set_yscale("log", base=2)
     return figure, f"{said}; {len(skipped)} steps are skipped"
@@ -49,7 +49,7 @@ def magnitudes(exponents: Sequence[int], shares: Series, *, limits: Mapping[str,
     limits: name → exponent of the smallest number of a format, drawn as a vertical line.
     """
     figure, ax = axes(width=9)
-    look = {"label": "share", "legend": {"loc": "center right"}, "size": 0.9, "at": [e + 0.5 for e in exponents]}
+    look: Look = {"label": "share", "legend": {"loc": "center right"}, "size": 0.9, "at": [e + 0.5 for e in exponents]}
     said = bars(ax, [f"2^{e}" for e in exponents], shares, **look)
     top = max(max(values) for values in shares.values())
     for number, (name, exponent) in enumerate(limits.items()):

@@ -13,7 +13,7 @@ def transformer_block(steps: Sequence[tuple[str, str, str]]):
 
     steps: (name, shape after it, parameters), six of them: norm, attention, add, norm, MLP, add.
     """
-    boxes = [(("stream", steps[0][1]), "constant")]
+    boxes: list[tuple[Sequence[str], str]] = [(("stream", steps[0][1]), "constant")]
     boxes += [([line for line in step if line], "constant" if step[0] == "+" else "compute") for step in steps]
     chain = [(n, n + 1, "") for n in range(len(steps))]
     adds = [n for n, (name, *_) in enumerate(steps, 1) if name == "+"]

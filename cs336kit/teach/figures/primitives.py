@@ -1,11 +1,14 @@
 """What figures are made of: bars, lines, number lines, cells of memory, timelines. Each returns what it drew, in words."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from cs336kit.teach.figures.style import COLORS, HATCHES, MARKERS
 
 #: Name → numbers, such as the heights of a line or of bars.
 Series = Mapping[str, Sequence[float]]
+#: Arguments by name that several calls share.
+Look = dict[str, Any]
 #: Text that stands back and can still be read on white and on light grey.
 QUIET = "#555555"
 

@@ -8,7 +8,7 @@ between the chip and its memory when every input is read once and every output w
 from dataclasses import dataclass
 
 from cs336kit.predict._common.checks import non_negative_int, positive_int, positive_number
-from cs336kit.predict.accelerators import Accelerator
+from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.napkin import matmul_flops
 
 
@@ -19,7 +19,7 @@ class Cost:
     flops: int
     bytes: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "flops", non_negative_int("flops", self.flops))
         object.__setattr__(self, "bytes", positive_int("bytes", self.bytes))
 

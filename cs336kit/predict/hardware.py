@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cs336kit.predict._common.checks import known
 
@@ -121,7 +121,7 @@ class Accelerator:
             yield " ".join(key), cell
 
     @staticmethod
-    def _listed(names) -> str:
+    def _listed(names: Iterable[str]) -> str:
         return ", ".join(names) or "nothing"
 
     def __repr__(self) -> str:
@@ -140,7 +140,7 @@ def _table() -> dict[str, Accelerator]:
     raw = tomllib.loads(Path(__file__).with_name("accelerators.toml").read_text(encoding="utf-8"))
     sources = {key: Source(**entry) for key, entry in raw.pop("sources").items()}
 
-    def cell(entry: dict) -> Cell:
+    def cell(entry: dict[str, Any]) -> Cell:
         cited = tuple(sources[key] for key in entry["source"])
         return Cell(entry["value"], entry["unit"], entry["basis"], cited, entry["date"])
 

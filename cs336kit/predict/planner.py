@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import count as whole
 from cs336kit.predict._common.checks import fraction, known, positive_int
-from cs336kit.predict.accelerators import Accelerator, accelerator
+from cs336kit.predict.accounting import active_parameters, check_sizes, parameters, training_flops
+from cs336kit.predict.hardware import Accelerator, accelerator
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS, bytes_per_parameter, delivered_flops, largest_model, six_nd
 from cs336kit.predict.precision import POLICIES
-from cs336kit.predict.program import active_parameters, check_sizes, parameters, training_flops
 from cs336kit.predict.training import SHARDED, largest, step_peak
 from cs336kit.predict.transformer import TransformerConfig
 
@@ -121,7 +121,8 @@ def plan(question: Question) -> Plan:
 
     Time: the FLOPs of a run over count · peak · MFU, with the dense peak of the precision. The FLOPs of a configuration
     are exact (attention over all pairs, no recomputation, which MFU leaves out); of a number of parameters, 6PN.
-    Memory per accelerator: what is alive at the peak of a step, by bucket; that has to fit. Experts are taken to share the
+    Memory per accelerator: what is alive at the peak of a step, by bucket; that has to fit. The optimizer's temporary tensors
+    are those of torch's foreach implementation, its default on CUDA. Experts are taken to share the
     tokens equally, and the answer also says what the least equal shares would need. Left out: communication buffers,
     fragmentation, the CUDA context: leave some per cent free.
     """
@@ -191,7 +192,7 @@ def _peak(q: Question, expert_tokens: list[int] | None = None) -> Breakdown:
     assert isinstance(q.model, TransformerConfig) and q.batch and q.sequence
     return step_peak(
         q.model, batch=q.batch, sequence=q.sequence, precision=q.precision, optimizer=q.optimizer, attention=q.attention,
-        checkpointing=q.checkpointing, shards=q.count if q.sharded else 1, expert_tokens=expert_tokens,
+        checkpointing=q.checkpointing, shards=q.count if q.sharded else 1, expert_tokens=expert_tokens, foreach=True,
     )  # fmt: skip
 
 
