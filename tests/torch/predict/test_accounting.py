@@ -27,6 +27,7 @@ from cs336kit.predict import (
     recomputed_flops,
     saved_activation_bytes,
     saved_block_bytes,
+    traffic_bytes,
     training_flops,
 )
 
