@@ -373,7 +373,9 @@ def decoder(
     c, B, D, train = config, batch, config.d_model, phase == "train"
     S = 1 if phase == "decode" else sequence
     b = Builder(policy, train=train, frozen=frozen, lora_rank=lora_rank, lora_targets=lora_targets)
-    d = _Decoder(b, c, B, S, sequence, attention, causal)
+    # The cache of a sliding window holds as many keys as the window sees, and the new one comes to them.
+    keys = min(sequence, c.window + 1) if phase == "decode" and c.window is not None else sequence
+    d = _Decoder(b, c, B, S, keys, attention, causal)
     tokens = b.data("tokens", (B, S))
     table = b.parameter("token embedding", c.vocab, D)
     x = b.op("embedding", "embedding", [table, tokens], (B, S, D), name="attention norm")

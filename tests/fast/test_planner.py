@@ -30,7 +30,7 @@ def test_time_of_a_configuration_counts_attention_which_six_pn_leaves_out():
 def test_buckets_are_those_of_the_peak_and_sharding_divides_what_lasts():
     config = MODELS["gpt2-xl"]
     one = plan(Question(config, sequence=1024))
-    buckets = step_peak(config, batch=1, sequence=1024, precision="mixed", attention="sdpa")
+    buckets = step_peak(config, batch=1, sequence=1024, precision="mixed", attention="sdpa", foreach=True)
     assert one.memory == buckets
     eight = plan(Question(config, sequence=1024, count=8))
     for name in ("parameters", "optimizer state", "master weights"):
@@ -42,7 +42,7 @@ def test_buckets_are_those_of_the_peak_and_sharding_divides_what_lasts():
 
 
 def test_experts_that_share_unequally_need_more():
-    answer = plan(Question(MODELS["mixtral-8x7b"], batch=2, sequence=1024))
+    answer = plan(Question(MODELS["mixtral-8x7b"], batch=2, sequence=4096, count=64, checkpointing=True))
     assert answer.uneven > answer.memory.total == answer.as_dict()["total_bytes"]
     assert plan(Question(MODELS["gpt2"])).uneven is None
 
@@ -80,7 +80,8 @@ def test_what_does_not_fit_gets_advice_that_makes_it_fit(question):
 
 @pytest.mark.parametrize("optimizer", NAPKIN_OPTIMIZERS)
 def test_every_optimizer_works_with_and_without_a_configuration(optimizer):
-    assert plan(Question(MODELS["gpt2"], optimizer=optimizer)).memory["activations"]
+    memory = plan(Question(MODELS["gpt2"], optimizer=optimizer)).memory
+    assert memory.total > memory["parameters"] + memory["optimizer state"] > 0
     assert plan(Question(1e9, optimizer=optimizer)).largest_model
 
 
