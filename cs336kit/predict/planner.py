@@ -11,7 +11,7 @@ from cs336kit.predict.accounting import active_parameters, check_sizes, paramete
 from cs336kit.predict.hardware import Accelerator, accelerator
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS, bytes_per_parameter, delivered_flops, largest_model, six_nd
 from cs336kit.predict.precision import POLICIES
-from cs336kit.predict.training import SHARDED, largest, step_peak
+from cs336kit.predict.training import SHARDED, largest, peak_moment, step_peak
 from cs336kit.predict.transformer import TransformerConfig
 
 T = TypeVar("T")
@@ -51,6 +51,8 @@ class Plan:
     six_pn: int | None
     days: float | None
     memory: Breakdown
+    #: the moment of a step in which that is alive; None for a number of parameters
+    moment: str | None
     #: the same in total if every token chose the same experts; None without experts
     uneven: int | None
     fits: bool
@@ -72,7 +74,8 @@ class Plan:
         how += ["checkpointing"] * q.checkpointing
         if q.count > 1:
             how.append("sharded" if q.sharded else "replicated")
-        lines.append(f"memory per accelerator ({', '.join(how)}):")
+        when = f" at the peak, {self.moment}" if self.moment else ""
+        lines.append(f"memory per accelerator{when} ({', '.join(how)}):")
         room = self.device.memory_bytes
         rows = [*self.memory.items(), ("together", self.memory.total), ("available", room)]
         lines += [f"  {name:<22}{size / 2**30:>12,.2f} GiB" for name, size in rows]
@@ -107,6 +110,7 @@ class Plan:
             "six_nd_flops": self.six_pn,
             "days": self.days,
             "memory_bytes": dict(self.memory.items()),
+            "peak_moment": self.moment,
             "total_bytes": self.memory.total,
             "uneven_experts_bytes": self.uneven,
             "available_bytes": self.device.memory_bytes,
@@ -147,7 +151,8 @@ def plan(question: Question) -> Plan:
     largest = largest_model(q.count, memory_bytes=room, bytes_per_parameter=each, sharded=q.sharded)
     advice = () if fits else tuple(_advice(q, P, room))
     uneven = _uneven(q) if config and config.experts else None
-    return Plan(q, device, P, flops, six_pn, days, memory, uneven, fits, advice, largest)
+    moment = peak_moment(**_step(q)) if config else None
+    return Plan(q, device, P, flops, six_pn, days, memory, moment, uneven, fits, advice, largest)
 
 
 def _sentence(function: Callable[..., T], *arguments: str) -> T:
@@ -188,12 +193,15 @@ def _memory(q: Question, P: int) -> Breakdown:
 
 
 def _peak(q: Question, expert_tokens: list[int] | None = None) -> Breakdown:
-    # Of a configuration, which `_checked` has given a batch and a sequence.
-    assert isinstance(q.model, TransformerConfig) and q.batch and q.sequence
-    return step_peak(
-        q.model, batch=q.batch, sequence=q.sequence, precision=q.precision, optimizer=q.optimizer, attention=q.attention,
-        checkpointing=q.checkpointing, shards=q.count if q.sharded else 1, expert_tokens=expert_tokens, foreach=True,
-    )  # fmt: skip
+    return step_peak(**_step(q), expert_tokens=expert_tokens)
+
+
+def _step(q: Question) -> dict[str, Any]:
+    """The step of a configuration, which `_checked` has given a batch and a sequence."""
+    return {
+        "config": q.model, "batch": q.batch, "sequence": q.sequence, "precision": q.precision, "optimizer": q.optimizer,
+        "attention": q.attention, "checkpointing": q.checkpointing, "shards": q.count if q.sharded else 1, "foreach": True,
+    }  # fmt: skip
 
 
 def _uneven(q: Question) -> int:

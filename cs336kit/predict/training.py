@@ -188,6 +188,21 @@ def peak_moments(
     return {name: moment.bytes for name, moment in moments.items()}
 
 
+def peak_moment(
+    config: TransformerConfig,
+    *,
+    batch: int,
+    sequence: int,
+    optimizer: str = "adamw",
+    foreach: bool = False,
+    shards: int = 1,
+    **options: Any,
+) -> str:
+    """The name of the moment, among those of `peak_moments`, that holds the peak of `step_peak`; the arguments are its."""
+    moments = _alive(config, batch, sequence, optimizer, foreach, shards, options)
+    return max(moments, key=lambda name: moments[name].bytes)
+
+
 def step_peak(
     config: TransformerConfig,
     *,

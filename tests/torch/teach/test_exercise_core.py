@@ -270,11 +270,11 @@ def test_an_answer_uses_the_cells_around_it_and_lazy_imports():
         return value * int(offset)
 
     def answer(width, height):
-        import colorsys  # nothing else imports it
+        import pyclbr  # nothing else imports it
 
-        return helper(width) * height * int(bool(colorsys.rgb_to_hsv))
+        return helper(width) * height * int(bool(pyclbr.readmodule))
 
-    assert exercises.check("99.1", answer) and "colorsys" not in sys.modules
+    assert exercises.check("99.1", answer) and "pyclbr" not in sys.modules
 
 
 def loops(width, height):
