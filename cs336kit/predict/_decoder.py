@@ -71,24 +71,30 @@ class _Decoder:
             b.free(q, k)
             q, k = turned_q, turned_k
         if self.T > self.S:
-            k, v = self._continued(k, "key"), self._continued(v, "value")
+            k, v = self._continued(k, v)
         b.cache_of(k, v, window=c.window)
         attend = self._fused if fused else self._written_out if self.method == "sdpa" else self._eager
         with b.within(self.method):
             z = attend(q, k, v)
         merged = z if fused else self._merge(z)
         out = b.linear("output", merged, c.d_model, component="attention output", bias=outer)
-        b.free(q, k, v, z)
+        # A cache goes on holding its keys and values, unless a window has made it take the last ones only.
+        cached = self.S < self.T <= (c.window or self.T)
+        b.free(q, z, *(() if cached else (k, v)))
         if merged.storage is not z.storage:
             b.free(merged)
         return b.dropout("output dropout", out, c.dropout, mask="attention dropout mask")
 
-    def _continued(self, new: Tensor, name: str) -> Tensor:
-        """What a cache holds, and the new position behind it, in a new tensor."""
-        b, shape = self.b, (self.B, self.c.kv_heads, self.T, self.c.head_dim)
-        past = b.data(f"cached {name}", (*shape[:2], self.T - self.S, shape[3]), new.dtype)
-        both = b.cat(f"{name}/continued", past, new, shape)
-        b.free(new)
+    def _continued(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """What a cache holds, and the new position behind it, in new tensors; a window's cache keeps a copy of the last."""
+        b, (B, K, S, h) = self.b, k.shape
+        past = b.data("cached", (B, K, self.T - S, h), k.dtype)
+        both = b.cat("key/continued", past, k, (B, K, self.T, h)), b.cat("value/continued", past, v, (B, K, self.T, h))
+        window = self.c.window
+        if window is not None and self.T > window:
+            for name, tensor in zip(("key", "value"), both, strict=True):
+                b.op(f"{name}/last", "copy", [tensor], (B, K, window, h))
+        b.free(k, v)
         return both
 
     def _one_batch(self, x: Tensor) -> bool:

@@ -1,6 +1,7 @@
 """The walk against real steps on a CPU: parameters, kept bytes, FLOPs, borders and peak, each equal."""
 
 import contextlib
+import dataclasses
 import itertools
 import random
 
@@ -277,3 +278,27 @@ def test_products_and_cache_of_one_new_token(seed):
     assert sum(count * op.forward_flops for op, count in written.operations()) == counted, (config, sizes)
     held = sum(tensor.nbytes for tensor in cache.tensors())
     assert predict.kv_cache_bytes(config, precision="fp32", **sizes) == held
+
+
+@pytest.mark.parametrize("seed", range(500, 530))
+def test_the_peak_of_one_new_token_beside_a_cache(seed):
+    r = random.Random(seed)
+    config, batch, sequence = any_config(r), r.choice([1, 2]), r.choice([2, 5, 9, 16])
+    config = dataclasses.replace(config, experts=0, experts_per_token=None)
+    precision, attention = r.choice(["fp32", "bf16"]), r.choice(["eager", "sdpa"])
+    real = Real(config, batch, sequence, precision=precision, attention=attention)
+    real.model.eval()
+    cache = lm.KVCache(config)
+
+    def one_token():
+        with torch.no_grad():
+            real.model(real.tokens[:, -1:], cache=cache)
+
+    with torch.no_grad():
+        real.model(real.tokens[:, :-1], cache=cache)
+    written = predict.program(
+        config, batch=batch, sequence=sequence, precision=precision, attention=attention, phase="decode"
+    )
+    walk = Walk(written)
+    walk.forward(written.items)
+    assert walk.peaks["forward"].bytes == measure.peak_bytes(one_token, device="cpu"), (config, batch, sequence)
