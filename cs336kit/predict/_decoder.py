@@ -91,7 +91,7 @@ class _Decoder:
         past = b.data("cached", (B, K, self.T - S, h), k.dtype)
         both = b.cat("key/continued", past, k, (B, K, self.T, h)), b.cat("value/continued", past, v, (B, K, self.T, h))
         window = self.c.window
-        if window is not None and self.T > window:
+        if window is not None and window < self.T:
             for name, tensor in zip(("key", "value"), both, strict=True):
                 b.op(f"{name}/last", "copy", [tensor], (B, K, window, h))
         b.free(k, v)
