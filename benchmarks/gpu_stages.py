@@ -196,7 +196,7 @@ def memory(run: Run) -> Iterator[dict]:
             expected = predict.saved_activation_bytes(config, batch=batch, sequence=sequence, **how).total
             yield row("saved activations", saved, "bytes", predicted=expected, **setting)
             peak = lasting() + measure.peak_bytes(step, device=run.device)
-            expected = predict.step_peak(config, batch=batch, sequence=sequence, **how).total
+            expected = predict.step_peak(config, batch=batch, sequence=sequence, foreach=True, **how).total
             yield row("peak of a step", peak, "bytes", predicted=expected, **setting)
         except torch.OutOfMemoryError as error:
             run.skip(f"{name} {policy} at batch {batch}", error)
@@ -274,7 +274,7 @@ def _gpt2() -> predict.TransformerConfig:
 
 def _step(model, config, batch: int, sequence: int, policy: str, device: torch.device):
     """A training step as a function, its loss alone, and the bytes that last between steps (parameters and state)."""
-    optimizer = torch.optim.AdamW(model.parameters(), fused=True)  # no temporaries of its own
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=True)  # the default on CUDA
     x = torch.randint(config.vocab, (batch, sequence), device=device)
 
     def loss():
