@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import importlib
 import logging
+import subprocess
 import sys
 import timeit
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from cs336kit import lm, measure, predict
 from cs336kit.predict import MODELS, TransformerConfig
+from cs336kit.predict.accounting import forget
 from cs336kit.teach.tables import Table
 
 QUANTITIES = ("parameters", "forward FLOPs", "saved activations, bytes", "KV cache, bytes")
@@ -75,6 +77,14 @@ def _default_dtype(dtype):
 
 
 def _kit(config, sequence):
+    """Every estimate from nothing: what is remembered between questions is forgotten before each."""
+    return {
+        name: lambda estimate=estimate: (forget(), estimate())[1]
+        for name, estimate in _remembering(config, sequence).items()
+    }
+
+
+def _remembering(config, sequence):
     return {
         "parameters": lambda: predict.parameters(config).total,
         "forward FLOPs": lambda: predict.forward_flops(config, batch=1, sequence=sequence).total,
@@ -195,9 +205,20 @@ def compare_estimators(cases=CASES) -> Table:
     return Table(("model", "quantity", "counted", *makers), tuple(rows), "<<>" + ">" * len(makers))
 
 
+def import_milliseconds(module: str) -> float:
+    """How long a new interpreter takes to import a module, the best of five."""
+    code = f"import time; start = time.perf_counter(); import {module}; print(time.perf_counter() - start)"
+    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(5)]
+    return 1e3 * min(float(run.stdout) for run in runs)
+
+
 def main() -> int:
-    """Print the table, and which published estimators are missing."""
+    """Print the table, what importing costs, and which published estimators are missing."""
     print(compare_estimators())
+    modules = {name: "cs336kit.predict" if name == "cs336kit" else _PACKAGES[name] for name in installed()}
+    times = {name: import_milliseconds(module) for name, module in modules.items()}
+    shown = (f"{name} {ms:,.0f} ms ({ms / times['cs336kit']:.1f}×)" for name, ms in times.items())
+    print(f"\nimport: {', '.join(shown)}")
     missing = [name for name in ESTIMATORS if name not in installed()]
     if missing:
         print(f"\nnot installed here: {', '.join(missing)} (they are on PyPI; this kit does not depend on them)")

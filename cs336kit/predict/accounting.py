@@ -71,6 +71,12 @@ def program(
 _program = lru_cache(maxsize=64)(decoder)
 
 
+def forget() -> None:
+    """Drop the programs and counts that are remembered between questions, as a benchmark of first answers has to."""
+    for remembered in (_program, _leaves, _parameters, _shapes):
+        remembered.cache_clear()
+
+
 def check_sizes(config: TransformerConfig, *, batch: int, sequence: int) -> tuple[int, int]:
     """The sizes as ints; raises ValueError unless the model can run on `batch` sequences of `sequence` tokens."""
     check_config(config)
