@@ -54,13 +54,9 @@ class Builder:
 
     # -- structure ---------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def within(self, name: str, *, part: str = "") -> Iterator[None]:
+    def within(self, name: str, *, part: str = "") -> "_Within":
         """Places of the operations inside begin with `name/`, and belong to `part` if given."""
-        before = self.prefix, self.part
-        self.prefix, self.part = f"{self.prefix}{name}/", part or self.part
-        yield
-        self.prefix, self.part = before
+        return _Within(self, name, part)
 
     @contextmanager
     def repeat(self, name: str, count: int, *, checkpoint: Tensor | None = None) -> Iterator[None]:
@@ -156,18 +152,19 @@ class Builder:
         gradients: tuple[Gradient, ...] = ()
         kept: tuple[Storage, ...] = ()
         if self.train:
-            gradients = tuple(
-                [
-                    Gradient(tensor, *_sizes(kind, tensor, elements, dtype, size, passes), gradient_flops)
-                    for tensor in inputs
-                    if tensor.needs_gradient
-                ]
-            )
+            elementwise = kind in _ELEMENTWISE
+            collected = []
+            for tensor in inputs:
+                if tensor.needs_gradient:
+                    own = tensor.elements * size
+                    first, then = _sizes(kind, tensor, elements, dtype, size, passes) if elementwise else (own, ())
+                    collected.append(Gradient(tensor, first, then, gradient_flops))
+            gradients = tuple(collected)
             if gradients:
                 kept = tuple([k.storage if isinstance(k, Tensor) else k for k in keeps])
                 if keeps_output:
                     kept += (output,)
-        result = Tensor(shape, dtype, output, bool(gradients), object() if alias else None)
+        result = Tensor(shape, dtype, output, bool(gradients), object() if alias else None, elements)
         self.items.append(
             Op(
                 self.prefix + place, kind, tuple(inputs), (result,), () if alias else (output, *statistics), kept, gradients,
@@ -394,6 +391,25 @@ class Builder:
         return result
 
 
+class _Within:
+    """What `Builder.within` returns: it sets the prefix and the part, and puts both back."""
+
+    __slots__ = ("before", "builder", "name", "part")
+
+    def __init__(self, builder: Builder, name: str, part: str):
+        self.builder, self.name, self.part = builder, name, part
+
+    def __enter__(self) -> None:
+        builder = self.builder
+        self.before = builder.prefix, builder.part
+        builder.prefix = f"{builder.prefix}{self.name}/"
+        if self.part:
+            builder.part = self.part
+
+    def __exit__(self, *exception: object) -> None:
+        self.builder.prefix, self.builder.part = self.before
+
+
 #: Operations on elements, whose gradients have the output's shape before the engine sums them to the input's.
 _ELEMENTWISE = frozenset({"add", "mul", "div", "copy", "neg", "gelu", "silu", "cast"})
 
@@ -401,10 +417,8 @@ _ELEMENTWISE = frozenset({"add", "mul", "div", "copy", "neg", "gelu", "silu", "c
 def _sizes(
     kind: str, tensor: Tensor, elements: int, dtype: str, size: int, passes: bool
 ) -> tuple[int | None, tuple[int, ...]]:
-    """Bytes that an operation allocates for the gradient of an input, and the sizes through which the engine brings it."""
+    """Bytes that an operation on elements allocates for an input's gradient, and the sizes through which the engine brings it."""
     own = tensor.elements
-    if kind not in _ELEMENTWISE:
-        return own * size, ()
     if kind == "cast":
         return own * ELEMENT_BYTES[tensor.dtype], ()
     first = None if passes else elements * size

@@ -37,10 +37,16 @@ class Tensor:
     __slots__ = ("dtype", "elements", "needs_gradient", "shape", "source", "storage")
 
     def __init__(
-        self, shape: tuple[int, ...], dtype: str, storage: Storage, needs_gradient: bool, source: object = None
+        self,
+        shape: tuple[int, ...],
+        dtype: str,
+        storage: Storage,
+        needs_gradient: bool,
+        source: object = None,
+        elements: int | None = None,
     ):
         self.shape = shape
-        self.elements = prod(shape)
+        self.elements = prod(shape) if elements is None else elements
         self.dtype = dtype
         self.storage = storage
         self.needs_gradient = needs_gradient
@@ -156,7 +162,7 @@ class Repeat:
 Item = Op | Free | Hold | Mark | EndOfCache | Repeat
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Leaf:
     """A parameter: the component that it counts in, its shape and type, how often it exists, whether it is trained."""
 
