@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from cs336kit.predict.hardware import *
     from cs336kit.predict.models import *
     from cs336kit.predict.napkin import *
+    from cs336kit.predict.nets import *
     from cs336kit.predict.number_format import *
     from cs336kit.predict.operations import *
     from cs336kit.predict.optimizers import *
     from cs336kit.predict.planner import *
     from cs336kit.predict.precision import *
+    from cs336kit.predict.programs import *
     from cs336kit.predict.rooflines import *
     from cs336kit.predict.signal import *
     from cs336kit.predict.strides import *
@@ -35,28 +37,30 @@ if TYPE_CHECKING:
 #: Module → the public names that live there. None is called like a module: that would hide it.
 _MODULES = {
     "accounting": (
-        "active_parameters forward_flops kv_cache_bytes matmul_parameters parameter_shapes parameters program "
-        "recomputed_flops saved_activation_bytes saved_block_bytes traffic_bytes training_flops"
+        "active_parameters forward_flops kv_cache_bytes matmul_parameters parameter_shapes parameters recomputed_flops "
+        "saved_activation_bytes saved_block_bytes traffic_bytes training_flops"
     ),
     "allocator": "allocated_bytes reserved_bytes",
     "block_formats": "BlockFormat",
     "einsum": "einsum_flops",
     "flops_estimates": "chinchilla_flops kaplan_flops kaplan_parameters six_nd_estimate",
     "formats": "FORMATS",
-    "gradients": "GradientFlops Matmul Pointwise decoder decoder_block gradient_flops leaves linear_net with_lora",
+    "gradients": "GradientFlops Matmul Pointwise gradient_flops leaves",
     "hardware": "Accelerator accelerator accelerators",
     "models": "MODELS model",
     "napkin": "bytes_per_parameter delivered_flops largest_model matmul_flops six_nd training_days",
+    "nets": "decoder decoder_block linear_net with_lora",
     "number_format": "NumberFormat",
     "operations": "Op Program",
     "optimizers": "OPTIMIZERS OptimizerSpec optimizer_state_bytes optimizer_step_bytes",
     "planner": "Plan Question plan",
     "precision": "POLICIES PrecisionPolicy",
+    "programs": "program",
     "rooflines": "Cost elementwise_cost matmul_cost reduction_cost roofline softmax_cost",
     "signal": "fraction_cut residual_second_moments second_moment_spread second_moments truncated_std",
     "strides": "contiguous_strides element_index element_offset expanded_strides extent overlaps view_strides",
     "training": (
-        "break_even_batch largest_batch paper_block_bytes paper_break_even_batch peak_moment peak_moments step_peak "
+        "break_even_batch largest_batch paper_block_bytes paper_break_even_batch peak_moments step_peak "
         "step_timeline training_memory"
     ),
     "transfers": "pcie_bandwidth pipeline_seconds pipeline_timeline transfer_seconds",

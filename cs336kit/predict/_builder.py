@@ -1,179 +1,13 @@
-"""Write a program operation by operation: each method is one function of torch, with what autograd keeps of it on a CPU."""
+"""The functions of torch that a decoder calls, each as operations: what it keeps and what its gradients need on a CPU."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from math import prod
 
-from cs336kit.predict.operations import (
-    ELEMENT_BYTES,
-    EndOfCache,
-    Free,
-    Gradient,
-    Hold,
-    Item,
-    Leaf,
-    Mark,
-    Op,
-    Program,
-    Repeat,
-    Storage,
-    Tensor,
-)
-from cs336kit.predict.precision import PrecisionPolicy
+from cs336kit.predict._writer import Writer
+from cs336kit.predict.operations import ELEMENT_BYTES, Gradient, Op, Storage, Tensor
 
 
-class Builder:
-    """Collects the items of a program. Tensors that it returns are held, as a variable holds them, until `free`.
-
-    `train=False` writes the pass without autograd: nothing is kept. Parameters of the `frozen` components are not
-    trained; with `lora_rank`, none is but the adapters of this rank beside the `lora_targets`.
-    """
-
-    def __init__(
-        self,
-        policy: PrecisionPolicy,
-        *,
-        train: bool = True,
-        frozen: Iterable[str] = (),
-        lora_rank: int | None = None,
-        lora_targets: Iterable[str] = (),
-    ):
-        self.policy, self.train = policy, train
-        self.frozen, self.lora_rank, self.lora_targets = frozenset(frozen), lora_rank, frozenset(lora_targets)
-        #: "start", "block" or "end", for the parameters
-        self.section = "start"
-        self.cached: list[tuple[tuple[int, ...], int]] = []
-        self.items: list[Item] = []
-        self.leaves: list[Leaf] = []
-        self.count = 1
-        self.prefix = ""
-        #: the part of the model that the operations belong to
-        self.part = "embedding"
-        #: autocast's cache: id of a parameter → (its copy, how often it exists)
-        self.cache: dict[int, tuple[Tensor, int]] = {}
-
-    # -- structure ---------------------------------------------------------------------------------------------------
-
-    def within(self, name: str, *, part: str = "") -> "_Within":
-        """Places of the operations inside begin with `name/`, and belong to `part` if given."""
-        return _Within(self, name, part)
-
-    @contextmanager
-    def repeat(self, name: str, count: int, *, checkpoint: Tensor | None = None) -> Iterator[None]:
-        """What is written inside happens `count` times."""
-        outside, self.items = self.items, []
-        self.count *= count
-        with self.within(name):
-            yield
-        self.count //= count
-        body, self.items = self.items, outside
-        kept = checkpoint.storage if checkpoint is not None and self.train else None
-        self.items.append(Repeat(name, count, tuple(body), kept))
-
-    def free(self, *tensors: Tensor) -> None:
-        """The caller no longer holds these tensors."""
-        self.items.append(Free(tuple([tensor.storage for tensor in tensors])))
-
-    def hold(self, tensor: Tensor) -> None:
-        """The caller holds this second output of an operation too."""
-        self.items.append(Hold(tensor.storage))
-
-    def mark(self, name: str) -> None:
-        """A timeline shows what is alive here."""
-        self.items.append(Mark(name))
-
-    def end_of_cache(self) -> None:
-        """Autocast ends here."""
-        if self.cache:
-            self.items.append(EndOfCache(tuple((copy.storage, count) for copy, count in self.cache.values())))
-            self.cache.clear()
-
-    def cache_of(self, *tensors: Tensor, window: int | None) -> None:
-        """A cache for generation holds these keys and values, of a sliding window the last positions."""
-        for tensor in tensors:
-            B, K, T, h = tensor.shape
-            self.cached.append(((B, K, min(T, window or T), h), self.count))
-
-    def program(self, output: Tensor) -> Program:
-        return Program(tuple(self.items), tuple(self.leaves), tuple(self.cached), self.policy, output)
-
-    # -- tensors -----------------------------------------------------------------------------------------------------
-
-    def parameter(self, component: str, *shape: int) -> Tensor:
-        dtype = self.policy.weights
-        storage = Storage(component, prod(shape) * ELEMENT_BYTES[dtype], leaf=True)
-        tensor = Tensor(shape, dtype, storage, self.train and self.trained(component))
-        self.leaves.append(Leaf(component, tensor, self.count, self.section))
-        return tensor
-
-    def trained(self, component: str) -> bool:
-        """Whether parameters of this component get gradients."""
-        return component == "adapters" if self.lora_rank else component not in self.frozen
-
-    def data(self, name: str, shape: tuple[int, ...], dtype: str = "int64") -> Tensor:
-        """What the caller holds all the time: token ids, tables of angles."""
-        return Tensor(shape, dtype, Storage(name, prod(shape) * ELEMENT_BYTES[dtype], leaf=True), False)
-
-    def view(self, tensor: Tensor, *shape: int) -> Tensor:
-        """The same elements under another shape, without a copy in either direction."""
-        return Tensor(shape, tensor.dtype, tensor.storage, tensor.needs_gradient, tensor.source)
-
-    # -- one operation -----------------------------------------------------------------------------------------------
-
-    def op(
-        self,
-        place: str,
-        kind: str,
-        inputs: Sequence[Tensor],
-        shape: tuple[int, ...],
-        *,
-        dtype: str = "",
-        name: str = "",
-        keeps: Iterable[Tensor | Storage] = (),
-        keeps_output: bool = False,
-        statistics: Sequence[Storage] = (),
-        passes: bool = False,
-        scratch: int = 0,
-        watched: int = 0,
-        flops: Sequence[tuple[str, int]] = (),
-        gradient_flops: int = 0,
-        again: int = 0,
-        alias: bool = False,
-    ) -> Tensor:
-        """Append an operation whose gradients follow from the shapes, and return its output.
-
-        A gradient has the output's type and, in an operation on elements, the broadcast shape first; the engine then
-        sums it to the input's shape and casts it to the input's type. `passes`: the incoming gradient is handed on as it
-        is (sums). `alias`: the output is a view of the first input, but its gradient is not.
-        """
-        dtype = dtype or inputs[0].dtype
-        elements, size = prod(shape), ELEMENT_BYTES[dtype]
-        output = inputs[0].storage if alias else Storage(name or place, elements * size)
-        gradients: tuple[Gradient, ...] = ()
-        kept: tuple[Storage, ...] = ()
-        if self.train:
-            elementwise = kind in _ELEMENTWISE
-            collected = []
-            for tensor in inputs:
-                if tensor.needs_gradient:
-                    own = tensor.elements * size
-                    first, then = _sizes(kind, tensor, elements, dtype, size, passes) if elementwise else (own, ())
-                    collected.append(Gradient(tensor, first, then, gradient_flops))
-            gradients = tuple(collected)
-            if gradients:
-                kept = tuple([k.storage if isinstance(k, Tensor) else k for k in keeps])
-                if keeps_output:
-                    kept += (output,)
-        result = Tensor(shape, dtype, output, bool(gradients), object() if alias else None, elements)
-        self.items.append(
-            Op(
-                self.prefix + place, kind, tuple(inputs), (result,), () if alias else (output, *statistics), kept, gradients,
-                self.part, scratch, watched, tuple(flops), again,
-            )
-        )  # fmt: skip
-        return result
-
-    # -- torch's functions -------------------------------------------------------------------------------------------
+class Builder(Writer):
+    """Each method is one function of torch, or one module of `lm` written out."""
 
     def cast(self, place: str, x: Tensor, dtype: str, *, name: str = "") -> Tensor:
         """x.to(dtype): a copy, or x itself where nothing changes."""
@@ -308,12 +142,9 @@ class Builder:
             f"{place}/rsqrt", "rsqrt", [shifted], mean.shape, keeps_output=True, name=kept_as, scratch=2 * few
         )
         self.free(shifted)
-        normed = self.op(
-            f"{place}/normalize", "mul", [wide, inverse], wide.shape, keeps=[wide, inverse], name=f"{kept_as}"
-        )
+        normed = self.mul(f"{place}/normalize", wide, inverse, name=kept_as)
         self.free(inverse)
-        keeps = [factor for factor, other in ((normed, scale), (scale, normed)) if other.needs_gradient]
-        scaled = self.op(f"{place}/scale", "mul", [normed, scale], wide.shape, keeps=keeps, name=name, dtype="fp32")
+        scaled = self.mul(f"{place}/scale", normed, scale, name=name)
         if x.dtype == "fp32":
             self.free(normed)
             return scaled
@@ -346,8 +177,7 @@ class Builder:
     def mul(self, place: str, x: Tensor, y: Tensor, *, name: str = "") -> Tensor:
         """x · y; keeps each factor that the other's gradient needs."""
         dtype = x.dtype if ELEMENT_BYTES[x.dtype] >= ELEMENT_BYTES[y.dtype] else y.dtype
-        keeps = [factor for factor, other in ((x, y), (y, x)) if other.needs_gradient]
-        return self.op(place, "mul", [x, y], x.shape, dtype=dtype, keeps=keeps, name=name)
+        return self.op(place, "mul", [x, y], x.shape, dtype=dtype, keeps=_factors(x, y), name=name)
 
     def dropout(self, place: str, x: Tensor, probability: float, *, mask: str, name: str = "") -> Tensor:
         """Eager dropout on a CPU: a mask as wide as x, then a product."""
@@ -365,10 +195,16 @@ class Builder:
     def matmul(
         self, place: str, x: Tensor, y: Tensor, shape: tuple[int, ...], flops: int, *, component: str, name: str = ""
     ) -> Tensor:
-        """A batched product x @ y; keeps both."""
-        keeps = [factor for factor, other in ((x, y), (y, x)) if other.needs_gradient]
+        """A batched product x @ y; keeps each factor that the other's gradient needs."""
         return self.op(
-            place, "matmul", [x, y], shape, keeps=keeps, name=name, flops=((component, flops),), gradient_flops=flops
+            place,
+            "matmul",
+            [x, y],
+            shape,
+            keeps=_factors(x, y),
+            name=name,
+            flops=((component, flops),),
+            gradient_flops=flops,
         )
 
     def index(self, place: str, x: Tensor, rows: Tensor, shape: tuple[int, ...], *, name: str) -> Tensor:
@@ -391,36 +227,6 @@ class Builder:
         return result
 
 
-class _Within:
-    """What `Builder.within` returns: it sets the prefix and the part, and puts both back."""
-
-    __slots__ = ("before", "builder", "name", "part")
-
-    def __init__(self, builder: Builder, name: str, part: str):
-        self.builder, self.name, self.part = builder, name, part
-
-    def __enter__(self) -> None:
-        builder = self.builder
-        self.before = builder.prefix, builder.part
-        builder.prefix = f"{builder.prefix}{self.name}/"
-        if self.part:
-            builder.part = self.part
-
-    def __exit__(self, *exception: object) -> None:
-        self.builder.prefix, self.builder.part = self.before
-
-
-#: Operations on elements, whose gradients have the output's shape before the engine sums them to the input's.
-_ELEMENTWISE = frozenset({"add", "mul", "div", "copy", "neg", "gelu", "silu", "cast"})
-
-
-def _sizes(
-    kind: str, tensor: Tensor, elements: int, dtype: str, size: int, passes: bool
-) -> tuple[int | None, tuple[int, ...]]:
-    """Bytes that an operation on elements allocates for an input's gradient, and the sizes through which the engine brings it."""
-    own = tensor.elements
-    if kind == "cast":
-        return own * ELEMENT_BYTES[tensor.dtype], ()
-    first = None if passes else elements * size
-    summed = (own * size,) if own != elements else ()
-    return first, summed if tensor.dtype == dtype else (*summed, own * ELEMENT_BYTES[tensor.dtype])
+def _factors(x: Tensor, y: Tensor) -> list[Tensor]:
+    """Those factors of a product that the other's gradient needs."""
+    return [factor for factor, other in ((x, y), (y, x)) if other.needs_gradient]

@@ -25,9 +25,6 @@ from cs336kit.predict.operations import (
     operations,
 )
 
-#: Called with a place and the live bytes after each operation.
-Follow = Callable[[str, int], None]
-
 
 class _EverythingIsBack(Exception):
     """Early stop of a checkpointed block."""
@@ -60,8 +57,8 @@ class Walk:
     the tables and the head at the end (ZeRO stages 2 and 3).
     """
 
-    def __init__(self, program: Program, *, sums_in_place: bool = False, shards: int = 1, follow: Follow | None = None):
-        self.program, self.sums_in_place, self.shards, self.follow = program, sums_in_place, shards, follow
+    def __init__(self, program: Program, *, sums_in_place: bool = False, shards: int = 1):
+        self.sums_in_place, self.shards = sums_in_place, shards
         self.gradient_size = ELEMENT_BYTES[program.policy.gradients]
         self.weight_size = ELEMENT_BYTES[program.policy.weights]
         self.live = self.gradients = self.kept = 0
@@ -121,8 +118,6 @@ class Walk:
     def see(self, moment: str, place: str, extra: int = 0) -> None:
         """Compare with the highest so far in this moment."""
         live = self.live + extra
-        if self.follow is not None:
-            self.follow(place, live)
         highest = self.peaks.get(moment)
         if highest is None or live > highest[0]:
             self.peaks[moment] = Alive(live, self.gradients, self.kept, place)
@@ -173,7 +168,7 @@ class Walk:
             elif isinstance(item, Hold):
                 self._variable(item.storage)
             elif isinstance(item, EndOfCache):
-                self._end_of_cache(item.copies)
+                self._let_go(item.copies)
             elif self.variables is None:
                 self.marks.append((item.name, self.live))
 
@@ -213,8 +208,9 @@ class Walk:
         for run_number in range(block.count if inside else 0):
             self.marks += [(name, live + run_number * each) for name, live in inside]
 
-    def _end_of_cache(self, copies: Iterable[tuple[Storage, int]]) -> None:
-        for storage, count in copies:
+    def _let_go(self, held: Iterable[tuple[Storage, int]]) -> None:
+        """Drop each storage with those of the other runs, of which there are `count` in all."""
+        for storage, count in held:
             if self.holds[storage] == 1:
                 self.live -= (count - 1) * storage.bytes
             self.drop(storage)
@@ -269,7 +265,7 @@ class Walk:
             self.forward(block.items)
         self.moment, self.repeated = "forward", repeated
         self.last = self.variables = None
-        self._end_of_cache(list(variables.items()))
+        self._let_go(variables.items())
 
     def _node(self, op: Op) -> None:
         waiting, checkpointed = self.waiting, self.checkpointed

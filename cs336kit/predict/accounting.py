@@ -1,4 +1,4 @@
-"""From a configuration to its program, and the walks that count: parameters, FLOPs, kept bytes, cache, traffic.
+"""What a program adds up to: parameters, FLOPs, kept bytes, cache, traffic.
 
 B batch · S sequence · D d_model · A heads · K kv_heads · h head_dim · F d_ff · V vocab · L layers.
 """
@@ -9,104 +9,14 @@ from math import prod
 from typing import Any
 
 from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._common.checks import boolean, known, positive_int
-from cs336kit.predict._decoder import decoder
-from cs336kit.predict.operations import Item, Leaf, Op, Program, Repeat, Storage, operations
-from cs336kit.predict.precision import PrecisionPolicy, policy
+from cs336kit.predict._common.checks import known
+from cs336kit.predict.operations import Item, Op, Program, Repeat, Storage, operations
+from cs336kit.predict.precision import PrecisionPolicy
+from cs336kit.predict.programs import _program, model_leaves, program
 from cs336kit.predict.transformer import TransformerConfig, check_config
 
-#: How attention is computed: softmax written out, or torch's fused function.
-ATTENTION = {"eager": "eager", "sdpa": "sdpa"}
-PHASES = {"train": True, "prefill": False, "decode": False}
 #: Components that exist once per expert.
 _OF_EXPERTS = ("mlp gate", "mlp up", "mlp down")
-
-
-def program(
-    config: TransformerConfig,
-    *,
-    batch: int,
-    sequence: int,
-    precision: str | PrecisionPolicy = "fp32",
-    attention: str = "eager",
-    checkpointing: bool = False,
-    phase: str = "train",
-    causal: bool = False,
-    frozen: Iterable[str] = (),
-    lora_rank: int | None = None,
-    lora_targets: Iterable[str] = ("query", "value"),
-    expert_tokens: Sequence[Any] | None = None,
-) -> Program:
-    """The operations of one forward pass of `lm.DecoderOnly` on a CPU, in order: what every estimate walks over.
-
-    `precision`: a name of POLICIES, or a policy. `attention`: "eager" or "sdpa". `checkpointing`: each block keeps only
-    its input. `phase`: "train" ends with the loss, F.cross_entropy of fp32 logits; "prefill" and "decode" run without
-    autograd, and decode works on one new token after `sequence` − 1 cached ones. `causal`: attention's FLOPs count half
-    of the pairs, or the band of a sliding window. `frozen`: components (keys of `parameters`) that are not trained;
-    `lora_rank` freezes everything and trains adapters of this rank beside `lora_targets`. `expert_tokens`: for each layer
-    the tokens of each expert, or one such list for all layers; None for equal shares.
-    Errors: ValueError for sizes and names that cannot be.
-    """
-    check_config(config)
-    batch, sequence = check_sizes(config, batch=batch, sequence=sequence)
-    known("attention", attention, ATTENTION)
-    known("phase", phase, PHASES)
-    boolean("checkpointing", checkpointing)
-    boolean("causal", causal)
-    frozen = (frozen,) if isinstance(frozen, str) else tuple(frozen)
-    targets = (lora_targets,) if isinstance(lora_targets, str) else tuple(lora_targets)
-    if frozen or lora_rank is not None:
-        for name in (*frozen, *(targets if lora_rank else ())):
-            known("component", name, parameters(config))
-    if lora_rank is not None:
-        positive_int("lora_rank", lora_rank)
-    routing = _routing(config, batch * sequence, expert_tokens)
-    return _program(
-        config, batch=batch, sequence=sequence, policy=policy(precision), attention=attention, checkpointing=checkpointing,
-        phase=phase, causal=causal, frozen=frozen, lora_rank=lora_rank, lora_targets=targets, routing=routing,
-    )  # fmt: skip
-
-
-#: Programs are immutable, and one question asks for the same one several times.
-_program = lru_cache(maxsize=64)(decoder)
-
-
-def forget() -> None:
-    """Drop the programs and counts that are remembered between questions, as a benchmark of first answers has to."""
-    for remembered in (_program, _leaves, _parameters, _shapes):
-        remembered.cache_clear()
-
-
-def check_sizes(config: TransformerConfig, *, batch: int, sequence: int) -> tuple[int, int]:
-    """The sizes as ints; raises ValueError unless the model can run on `batch` sequences of `sequence` tokens."""
-    check_config(config)
-    batch, sequence = positive_int("batch", batch), positive_int("sequence", sequence)
-    if config.positions != "none" and sequence > config.context:
-        raise ValueError(
-            f"sequence={sequence} is longer than context={config.context}, and the model's {config.positions} positions end "
-            "there: shorten the sequence or give a configuration with a longer context"
-        )
-    return batch, sequence
-
-
-def _routing(
-    config: TransformerConfig, tokens: int, expert_tokens: Sequence[Any] | None
-) -> tuple[tuple[int, ...], ...] | None:
-    if expert_tokens is None:
-        return None
-    layers = list(expert_tokens)
-    if layers and not isinstance(layers[0], Sequence):
-        layers = [layers] * config.layers
-    visits = tokens * config.experts_per_token
-    for sizes in layers:
-        if len(sizes) != config.experts or sum(sizes) != visits:
-            raise ValueError(
-                f"expert_tokens gives {len(sizes)} experts {sum(sizes)} tokens: this model's {config.experts} experts get "
-                f"{visits} in every layer"
-            )
-    if len(layers) != config.layers or not config.experts:
-        raise ValueError(f"expert_tokens has {len(layers)} layers, and the model {config.layers} with experts")
-    return tuple(tuple(int(n) for n in sizes) for sizes in layers)
 
 
 # -- parameters ------------------------------------------------------------------------------------------------------
@@ -123,15 +33,10 @@ def parameters(config: TransformerConfig) -> Breakdown:
 
 
 @lru_cache(maxsize=256)
-def _leaves(config: TransformerConfig) -> tuple[Leaf, ...]:
-    return program(config, batch=1, sequence=1, attention="sdpa", phase="prefill").leaves
-
-
-@lru_cache(maxsize=256)
 def _parameters(config: TransformerConfig) -> Breakdown:
     # Frozen on both sides, and one estimate asks for the same count several times.
     parts: dict[str, int] = {}
-    for leaf in _leaves(config):
+    for leaf in model_leaves(config):
         parts[leaf.component] = parts.get(leaf.component, 0) + leaf.count * prod(leaf.tensor.shape)
     return Breakdown({name: parts.get(name, 0) for name in _in_order(parts)}, unit="parameters")
 
@@ -153,10 +58,10 @@ def parameter_shapes(config: TransformerConfig) -> list[tuple[int, ...]]:
 
 @lru_cache(maxsize=64)
 def _shapes(config: TransformerConfig) -> tuple[tuple[int, ...], ...]:
-    leaves = _leaves(config)
-    inside = [leaf for leaf in leaves if leaf.count > 1 or leaf.place.startswith("block")]
-    first = [leaf.tensor.shape for leaf in leaves if leaf.place == "start"]
-    last = [leaf.tensor.shape for leaf in leaves if leaf.place == "end"]
+    every = model_leaves(config)
+    inside = [leaf for leaf in every if leaf.place == "block"]
+    first = [leaf.tensor.shape for leaf in every if leaf.place == "start"]
+    last = [leaf.tensor.shape for leaf in every if leaf.place == "end"]
     block: list[tuple[int, ...]] = []
     # Experts are written once and repeated: their tensors come again for each of them.
     i = 0
@@ -362,3 +267,9 @@ def traffic_bytes(config: TransformerConfig, *, batch: int, sequence: int, **opt
         if moved := op.forward_bytes:
             parts[op.part] = parts.get(op.part, 0) + count * moved
     return Breakdown(parts, unit="bytes")
+
+
+def forget() -> None:
+    """Drop the programs and counts that are remembered between questions, as a benchmark of first answers has to."""
+    for remembered in (_program, model_leaves, _parameters, _shapes):
+        remembered.cache_clear()

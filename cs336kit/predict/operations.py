@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._common.checks import known
 from cs336kit.predict.precision import PrecisionPolicy
 
 #: Bytes of one element.
@@ -150,7 +148,7 @@ class EndOfCache:
 
 @dataclass(slots=True, eq=False)
 class Repeat:
-    """`count` times the same items, each run continuing from the one before; `keeps_input` for checkpointing."""
+    """`count` times the same items, each run continuing from the one before."""
 
     name: str
     count: int
@@ -164,7 +162,7 @@ Item = Op | Free | Hold | Mark | EndOfCache | Repeat
 
 @dataclass(slots=True, eq=False)
 class Leaf:
-    """A parameter: the component that it counts in, its shape and type, how often it exists, whether it is trained."""
+    """A parameter: the component that it counts in, its shape and type, and how often it exists."""
 
     component: str
     tensor: Tensor
@@ -190,78 +188,13 @@ class Program:
         """Every operation in order with the number of times that it runs."""
         yield from operations(self.items)
 
-    def by_operation(self, quantity: str = "flops") -> Breakdown:
-        """FLOPs ("flops") or bytes kept for backward ("saved_bytes") of every operation, named as `measure.program` does.
-
-        A key is the path of the module in `lm.DecoderOnly` and torch's name of the function; the operations that share it
-        are added up, and those with nothing are left out.
-        """
-        known("quantity", quantity, {"flops": "FLOPs", "saved_bytes": "bytes"})
-        parts: dict[str, int] = {}
-        places = {"block": -1, "expert": -1}
-        _collect(self.items, quantity == "flops", places, set(), parts)
-        return Breakdown(parts, unit="FLOPs" if quantity == "flops" else "bytes")
-
     def __repr__(self) -> str:
         ops = list(self.operations())
         return f"Program({len(ops)} operations, {sum(count for _, count in ops):,} when repeated)"
 
 
-#: Kind of an operation → name of the function that runs it, where they differ.
-_FUNCTIONS = {"nll_loss": "cross_entropy", "log_softmax": "cross_entropy", "index": "getitem"}
-_NORMS = {"attention norm": "norm1", "mlp norm": "norm2"}
-
-
-def _name(op: Op, places: dict[str, int]) -> str:
-    """Module path and function, such as "blocks.0.attention.query linear"."""
-    path = op.place.split("/")
-    function = _FUNCTIONS.get(op.kind, op.kind)
-    if path[0] != "block":
-        module = {"final norm": "final_norm", "head": "head", "embedding": "embedding"}.get(path[0], "")
-        return f"{module} {function}".strip()
-    module = f"blocks.{places['block']}"
-    part, inside = path[1], path[2:]
-    if part in _NORMS:
-        module += f".{_NORMS[part]}"
-    elif inside:
-        module += f".{part}"
-        if "expert" in inside and op.kind not in ("index", "index_add") and inside[-1] != "weighted":
-            module += f".experts.{places['expert']}"
-        if op.kind == "linear":
-            module += f".{inside[-1]}"
-        if "sdpa" in inside:
-            function = "scaled_dot_product_attention"
-    return f"{module} {function}"
-
-
-def _collect(
-    items: Sequence[Item], flops: bool, places: dict[str, int], seen: set[Storage], parts: dict[str, int]
-) -> None:
-    for item in items:
-        if isinstance(item, Repeat):
-            for _ in range(item.count):
-                if item.name == "block":
-                    places.update(block=places["block"] + 1, expert=-1)
-                # What is kept once a run is new in every run.
-                _collect(item.items, flops, places, set() if item.name == "block" else seen - _kept_in(item), parts)
-        elif isinstance(item, Op):
-            if item.kind == "compare":
-                places["expert"] += 1
-            amount = item.forward_flops
-            if not flops:
-                new = {s for s in item.keeps if not s.leaf and s.name != "indices"} - seen
-                seen |= new
-                amount = sum(storage.bytes for storage in new)
-            if amount:
-                name = _name(item, places)
-                parts[name] = parts.get(name, 0) + amount
-
-
-def _kept_in(block: Repeat) -> set[Storage]:
-    return {storage for op, _ in operations(block.items) for storage in op.allocates}
-
-
 def operations(items: Sequence[Item], count: int = 1) -> Iterator[tuple[Op, int]]:
+    """Every operation among the items, in order, with the number of times that it runs."""
     for item in items:
         if isinstance(item, Op):
             yield item, count

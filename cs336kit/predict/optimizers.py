@@ -178,11 +178,8 @@ def optimizer_step_bytes(
             what = "give sizes=…" if spec.loop else "its temporary tensors are not known"
             raise ValueError(f"the loop of {optimizer} depends on the parameter tensors: {what}.")
         return element * _loop_elements(spec.loop, list(sizes))
-    if spec.foreach is None:
-        table = {name: other for name, other in OPTIMIZERS.items() if other.foreach}
-        known("optimizer with a known foreach implementation", optimizer, table)
-        raise AssertionError  # the line above has raised
-    plain, decayed = spec.foreach
+    table = {name: spec.foreach for name, spec in OPTIMIZERS.items() if spec.foreach}
+    plain, decayed = known("optimizer with a known foreach implementation", optimizer.lower(), table)
     count = positive_int("parameters", sum(sizes) if sizes is not None else parameters)
     return (decayed if weight_decay else plain) * count * element
 

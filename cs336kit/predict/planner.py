@@ -7,11 +7,12 @@ from typing import Any, TypeVar
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import count as whole
 from cs336kit.predict._common.checks import fraction, known, positive_int
-from cs336kit.predict.accounting import active_parameters, check_sizes, parameters, training_flops
+from cs336kit.predict.accounting import active_parameters, parameters, training_flops
 from cs336kit.predict.hardware import Accelerator, accelerator
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS, bytes_per_parameter, delivered_flops, largest_model, six_nd
 from cs336kit.predict.precision import POLICIES
-from cs336kit.predict.training import SHARDED, largest, peak_moment, step_peak
+from cs336kit.predict.programs import check_sizes
+from cs336kit.predict.training import SHARDED, largest, peak_moments, step_peak
 from cs336kit.predict.transformer import TransformerConfig
 
 T = TypeVar("T")
@@ -48,7 +49,7 @@ class Plan:
     device: Accelerator
     parameters: int
     flops: int | None
-    six_pn: int | None
+    six_nd_flops: int | None
     days: float | None
     memory: Breakdown
     #: the moment of a step in which that is alive; None for a number of parameters
@@ -65,7 +66,7 @@ class Plan:
         lines = [f"{q.name}: {self.parameters:,} parameters"]
         if self.days is not None:
             lines.append(
-                f"time: {self.flops:.4g} FLOPs (6PN: {self.six_pn:.4g}) on {q.count:,} × {self.device.name} "
+                f"time: {self.flops:.4g} FLOPs (6PN: {self.six_nd_flops:.4g}) on {q.count:,} × {self.device.name} "
                 f"at MFU {q.mfu:g}: {self.days:,.1f} days"
             )
         how = [f"{q.precision}, {q.optimizer}"]
@@ -107,7 +108,7 @@ class Plan:
             "mfu": q.mfu,
             "tokens": None if q.tokens is None else int(q.tokens),
             "flops": self.flops,
-            "six_nd_flops": self.six_pn,
+            "six_nd_flops": self.six_nd_flops,
             "days": self.days,
             "memory_bytes": dict(self.memory.items()),
             "peak_moment": self.moment,
@@ -134,11 +135,11 @@ def plan(question: Question) -> Plan:
     peak = _sentence(device.peak, "fp32" if q.precision == "fp32" else "bf16")
     room = _sentence(lambda: device.memory_bytes)
     P = parameters(config).total if config else whole("parameters", q.model)
-    flops = six_pn = days = None
+    flops = six_nd_flops = days = None
     if q.tokens is not None:
         tokens = whole("tokens", q.tokens)
         active = active_parameters(config).total if config else P
-        six_pn = flops = int(six_nd(active, tokens=tokens))
+        six_nd_flops = flops = int(six_nd(active, tokens=tokens))
         if config and q.sequence:
             flops = training_flops(config, batch=1, sequence=q.sequence).total * tokens // q.sequence
         try:
@@ -151,8 +152,8 @@ def plan(question: Question) -> Plan:
     largest = largest_model(q.count, memory_bytes=room, bytes_per_parameter=each, sharded=q.sharded)
     advice = () if fits else tuple(_advice(q, P, room))
     uneven = _uneven(q) if config and config.experts else None
-    moment = peak_moment(**_step(q)) if config else None
-    return Plan(q, device, P, flops, six_pn, days, memory, moment, uneven, fits, advice, largest)
+    moment = _highest(peak_moments(**_step(q))) if config else None
+    return Plan(q, device, P, flops, six_nd_flops, days, memory, moment, uneven, fits, advice, largest)
 
 
 def _sentence(function: Callable[..., T], *arguments: str) -> T:
@@ -202,6 +203,10 @@ def _step(q: Question) -> dict[str, Any]:
         "config": q.model, "batch": q.batch, "sequence": q.sequence, "precision": q.precision, "optimizer": q.optimizer,
         "attention": q.attention, "checkpointing": q.checkpointing, "shards": q.count if q.sharded else 1, "foreach": True,
     }  # fmt: skip
+
+
+def _highest(moments: dict[str, int]) -> str:
+    return max(moments, key=lambda name: moments[name])
 
 
 def _uneven(q: Question) -> int:

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import boolean, positive_int, positive_number
 from cs336kit.predict._walk import Alive, Walk
-from cs336kit.predict.accounting import parameter_shapes, parameters, program, saved_activation_bytes
+from cs336kit.predict.accounting import parameters, saved_activation_bytes
 from cs336kit.predict.operations import ELEMENT_BYTES, Program, Repeat, Storage
 from cs336kit.predict.optimizers import optimizer_spec, optimizer_state_bytes, optimizer_step_bytes
 from cs336kit.predict.precision import PrecisionPolicy, policy
+from cs336kit.predict.programs import program
 from cs336kit.predict.transformer import TransformerConfig
 
 #: The loss is one fp32 number, whatever the precision of the model; its gradient another.
@@ -30,36 +31,23 @@ class Moment(NamedTuple):
     live_bytes: int
 
 
-def state_bytes(
-    config: TransformerConfig, *, precision: str | PrecisionPolicy = "fp32", optimizer: str = "adamw"
-) -> Breakdown:
-    """Bytes that exist for the parameters all the time or at the end of a step: parameters, gradients, states, masters."""
-    count = parameters(config).total
+def _states(walked: Program, optimizer: str) -> Breakdown:
+    """Bytes of parameters, gradients, optimizer state and master weights; frozen parameters have only themselves."""
+    kind = walked.policy
+    trained = [leaf for leaf in walked.leaves if leaf.tensor.needs_gradient]
+    count = sum(leaf.count * leaf.tensor.elements for leaf in trained)
     # Two optimizers keep state by shape; for all others the counts are enough, and quicker.
-    shapes = parameter_shapes(config)
-    size: dict[str, Any] = {"shapes": shapes}
-    if not optimizer_spec(optimizer).shaped:
-        size = {"parameters": count, "tensors": len(shapes)}
-    return _states(policy(precision), optimizer, count, count, size)
-
-
-def _states(kind: PrecisionPolicy, optimizer: str, count: int, trained: int, size: dict[str, Any]) -> Breakdown:
-    """Of `count` parameters, `trained` have gradients, states and masters; `size` as for `optimizer_state_bytes`."""
+    size: dict[str, Any] = {"parameters": count, "tensors": sum(leaf.count for leaf in trained)}
+    if optimizer_spec(optimizer).shaped:
+        size = {"shapes": [leaf.tensor.shape for leaf in trained for _ in range(leaf.count)]}
     parts = {
-        "parameters": ELEMENT_BYTES[kind.weights] * count,
-        "gradients": ELEMENT_BYTES[kind.gradients] * trained,
+        "parameters": ELEMENT_BYTES[kind.weights] * sum(leaf.count * leaf.tensor.elements for leaf in walked.leaves),
+        "gradients": ELEMENT_BYTES[kind.gradients] * count,
         "optimizer state": optimizer_state_bytes(optimizer, precision=kind.states, **size).total,
     }
     if kind.master_weights:
-        parts["master weights"] = ELEMENT_BYTES[kind.master_weights] * trained
+        parts["master weights"] = ELEMENT_BYTES[kind.master_weights] * count
     return Breakdown(parts, unit="bytes")
-
-
-def _states_of(walked: Program, optimizer: str) -> Breakdown:
-    """The same of a program, some of whose parameters may be frozen, and some adapters."""
-    shapes = [leaf.tensor.shape for leaf in walked.leaves for _ in range(leaf.count) if leaf.tensor.needs_gradient]
-    count = sum(leaf.count * prod(leaf.tensor.shape) for leaf in walked.leaves)
-    return _states(walked.policy, optimizer, count, sum(map(prod, shapes)), {"shapes": shapes})
 
 
 def training_memory(
@@ -80,10 +68,9 @@ def training_memory(
     They add up to what exists when the forward pass ends and old gradients are kept; `step_peak` says what is alive at
     once, which is what has to fit. Left out: temporary tensors, the CUDA context, fragmentation, communication buffers.
     """
-    states = state_bytes(config, precision=precision, optimizer=optimizer)
-    saved = saved_activation_bytes(
-        config, batch=batch, sequence=sequence, precision=precision, attention=attention, checkpointing=checkpointing
-    )
+    policy: dict[str, Any] = {"precision": precision, "attention": attention, "checkpointing": checkpointing}
+    saved = saved_activation_bytes(config, batch=batch, sequence=sequence, **policy)
+    states = _states(program(config, batch=batch, sequence=sequence, **policy), optimizer)
     return Breakdown({**states, "activations": saved.total}, unit="bytes")
 
 
@@ -126,7 +113,7 @@ def step_timeline(config: TransformerConfig, *, batch: int, sequence: int, **opt
 @lru_cache(maxsize=256)
 def _moments(walked: Program, optimizer: str, foreach: bool, shards: int) -> dict[str, Alive]:
     walk = _walked(walked, shards=shards)
-    step = walk.live + _step_bytes(walked, optimizer, foreach) // shards
+    step = walk.live + -(-_step_bytes(walked, optimizer, foreach) // shards)
     return walk.peaks | {"optimizer step": Alive(step, walk.gradients, 0, optimizer)}
 
 
@@ -172,6 +159,7 @@ def peak_moments(
     sequence: int,
     optimizer: str = "adamw",
     foreach: bool = False,
+    shards: int = 1,
     **options: Any,
 ) -> dict[str, int]:
     """The most bytes alive, beyond parameters and optimizer state, in each moment of a step that can hold its peak.
@@ -180,27 +168,12 @@ def peak_moments(
     backward", "attention backward", in whichever block they are highest; "recomputation" of a checkpointed block;
     "embedding backward", where a tied table's two gradients meet; "optimizer step": all gradients and the temporary
     tensors of the optimizer, for one tensor at a time or, with `foreach=True` (torch's default on CUDA), for all.
-    `options` are those of `predict.program`. Equal to what `measure.step_memory` counts on a CPU, to the byte; a
-    mixture of experts needs `expert_tokens` for that, and is taken to share the tokens equally without them.
+    `shards` as for `step_peak`; `options` are those of `predict.program`. Equal to what `measure.step_memory` counts on a
+    CPU, to the byte; a mixture of experts needs `expert_tokens` for that, and is taken to share the tokens equally without them.
     Left out: the temporaries of optimizers for which they are not known (Muon, Adafactor, Lion and others).
     """
-    moments = _alive(config, batch, sequence, optimizer, foreach, 1, options)
-    return {name: moment.bytes for name, moment in moments.items()}
-
-
-def peak_moment(
-    config: TransformerConfig,
-    *,
-    batch: int,
-    sequence: int,
-    optimizer: str = "adamw",
-    foreach: bool = False,
-    shards: int = 1,
-    **options: Any,
-) -> str:
-    """The name of the moment, among those of `peak_moments`, that holds the peak of `step_peak`; the arguments are its."""
     moments = _alive(config, batch, sequence, optimizer, foreach, shards, options)
-    return max(moments, key=lambda name: moments[name].bytes)
+    return {name: moment.bytes for name, moment in moments.items()}
 
 
 def step_peak(
@@ -224,7 +197,7 @@ def step_peak(
     moments = _alive(config, batch, sequence, optimizer, foreach, shards, options)
     peak = max(moments.values())
     walked = program(config, batch=batch, sequence=sequence, **options)
-    states = _states_of(walked, optimizer)
+    states = _states(walked, optimizer)
     parts = {name: -(-size // shards) for name, size in states.items() if name != "gradients"}
     if shards > 1:
         parts["gathered parameters"] = gathered_bytes(config, precision=options.get("precision", "fp32"))
@@ -235,10 +208,10 @@ def step_peak(
 
 
 def gathered_bytes(config: TransformerConfig, *, precision: str | PrecisionPolicy = "fp32") -> int:
-    """Bytes of the parameters that a sharded rank gathers at a time: two blocks, or the tables and head if those are more.
+    """Bytes of the parameters that a sharded rank gathers at a time: tables, final norm and head, and two blocks.
 
     The block that runs, and the next one, which is fetched meanwhile. Source: torch's fully_shard, with its default of
-    one block of prefetch; the tables and the head stay gathered from the forward pass to the end of the backward pass.
+    one block of prefetch; what is outside the blocks stays gathered from the forward pass to the end of the backward pass.
     """
     parts = parameters(config)
     outside = ("token embedding", "position embedding", "final norm", "head")

@@ -6,6 +6,7 @@ from cs336kit.teach.claims import claims
 from cs336kit.teach.comparison import Comparison, compare, ledger
 from cs336kit.teach.devices import on_gpu
 from cs336kit.teach.numbers import gb, gib, si
+from cs336kit.teach.side_by_side import side_by_side
 from cs336kit.teach.tables import Table, table
 from cs336kit.teach.traps import expect
 
@@ -23,5 +24,6 @@ __all__ = [
     "ledger",
     "on_gpu",
     "si",
+    "side_by_side",
     "table",
 ]

@@ -9,7 +9,7 @@ from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
 
 def test_seventy_billion_on_fifteen_trillion_tokens_takes_144_days():
     answer = plan(Question(70e9, tokens=15e12, count=1024, mfu=0.5))
-    assert answer.flops == answer.six_pn == 6300 * 10**21
+    assert answer.flops == answer.six_nd_flops == 6300 * 10**21
     assert answer.days == pytest.approx(143.9, abs=0.1)
     assert plan(Question(70e9, tokens=15e12, count=512, mfu=0.5)).days == 2 * answer.days
 
@@ -23,8 +23,8 @@ def test_eight_h100_hold_forty_billion_sharded_and_five_replicated():
 def test_time_of_a_configuration_counts_attention_which_six_pn_leaves_out():
     short = plan(Question(MODELS["llama-3-8b"], tokens=1e12, sequence=1024))
     long = plan(Question(MODELS["llama-3-8b"], tokens=1e12, sequence=8192))
-    assert short.six_pn == long.six_pn and short.flops < long.flops
-    assert plan(Question(MODELS["mixtral-8x7b"], tokens=1e12)).six_pn == 6 * 12_879_925_248 * 10**12
+    assert short.six_nd_flops == long.six_nd_flops and short.flops < long.flops
+    assert plan(Question(MODELS["mixtral-8x7b"], tokens=1e12)).six_nd_flops == 6 * 12_879_925_248 * 10**12
 
 
 def test_buckets_are_those_of_the_peak_and_sharding_divides_what_lasts():

@@ -28,7 +28,6 @@ from cs336kit.predict import (
     training_flops,
     training_memory,
 )
-from cs336kit.predict.training import gathered_bytes, state_bytes
 
 TINY = TransformerConfig(layers=2, d_model=16, heads=4, vocab=13, context=8)
 
@@ -150,7 +149,7 @@ def test_peaks_of_what_cannot_be_are_refused(change, sentence):
 def test_the_peak_is_what_lasts_and_its_highest_moment():
     for precision in POLICIES:
         options = {"batch": 2, "sequence": 8, "precision": precision}
-        peak, states = step_peak(TINY, **options), state_bytes(TINY, precision=precision)
+        peak, states = step_peak(TINY, **options), training_memory(TINY, **options)
         lasting = ["parameters", "optimizer state", *(["master weights"] if "master weights" in states else [])]
         assert list(peak) == [*lasting, "gradients", "activations", "temporary tensors"]
         assert all(peak[name] == states[name] for name in lasting)
@@ -214,7 +213,12 @@ def test_more_shards_never_cost_more_memory(options, layers, vocab, shards, more
     config = dataclasses.replace(TINY, layers=layers, vocab=vocab)
     few, many = (step_peak(config, shards=count, **options) for count in (shards, shards + more))
     assert many.total <= few.total
-    assert many["gathered parameters"] == gathered_bytes(config, precision=options["precision"])
+    # Two blocks and what is outside of them, counted on the module itself.
+    model = lm.DecoderOnly(config)
+    inside = sum(p.numel() for p in model.blocks[0].parameters())
+    outside = sum(p.numel() for p in model.parameters()) - layers * inside
+    width = 4 if options["precision"] == "fp32" else 2
+    assert many["gathered parameters"] == width * (outside + min(2, layers) * inside)
 
 
 @settings(max_examples=60)

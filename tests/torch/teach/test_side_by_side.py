@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from cs336kit import lm, measure, predict, teach
-from cs336kit.predict import Breakdown, TransformerConfig
+from cs336kit.predict import TransformerConfig
 
 GPT = TransformerConfig(layers=2, d_model=64, heads=4, vocab=50, context=16, dropout=0.1)
 LLAMA = TransformerConfig(
@@ -44,36 +44,26 @@ def traced(config, precision, attention):
     return measure.program(model, loss), shares or None
 
 
-def by_operation(program, quantity):
-    """The traced operations under the names of `predict.Program.by_operation`."""
-    parts = {}
-    for op in program.operations:
-        if amount := getattr(op, quantity):
-            name = f"{op.place} {op.name}".strip()
-            parts[name] = parts.get(name, 0) + amount
-    return Breakdown(parts, unit="FLOPs" if quantity == "flops" else "bytes")
-
-
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "autocast"])
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("config", [GPT, LLAMA, MIXTRAL], ids=["GPT-2", "Llama", "Mixtral"])
 def test_every_operation_is_predicted(config, attention, precision):
     ran, shares = traced(config, precision, attention)
     said = predict.program(config, batch=3, sequence=16, precision=precision, attention=attention, expert_tokens=shares)
-    for quantity in ("flops", "saved_bytes"):
-        predicted, measured = said.by_operation(quantity), by_operation(ran, quantity)
-        assert dict(predicted) == dict(measured)
-        table = repr(teach.compare(predicted, measured, how="counted", keep=False))
-        assert "differs" not in table and table.count("exact") == len(predicted) + 1
+    for quantity, total in (("flops", ran.flops), ("saved_bytes", ran.saved_bytes)):
+        table = repr(teach.side_by_side(said, ran, quantity))
+        rows = table.splitlines()[1:]
+        assert f"{total:,}" in rows[-1] and total
+        assert len(rows) > 10 and all(row.endswith("exact") for row in rows)
 
 
 def test_a_missing_operation_shows():
     ran, _ = traced(GPT, "fp32", "eager")
     said = predict.program(dataclasses.replace(GPT, dropout=0.0), batch=3, sequence=16)
-    table = repr(teach.compare(said.by_operation("saved_bytes"), by_operation(ran, "saved_bytes"), keep=False))
-    assert "differs" in table
+    assert "differs" in repr(teach.side_by_side(said, ran, "saved_bytes"))
 
 
 def test_an_unknown_quantity_is_refused():
+    ran, _ = traced(GPT, "fp32", "eager")
     with pytest.raises(ValueError, match="unknown quantity 'seconds'"):
-        predict.program(GPT, batch=1, sequence=2).by_operation("seconds")
+        teach.side_by_side(predict.program(GPT, batch=3, sequence=16), ran, "seconds")

@@ -1,0 +1,103 @@
+"""From a configuration to its program: every question of size is checked here, and every other number follows from it."""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from cs336kit.predict._common.checks import boolean, known, positive_int
+from cs336kit.predict._decoder import decoder
+from cs336kit.predict.operations import Leaf, Program
+from cs336kit.predict.precision import PrecisionPolicy, policy
+from cs336kit.predict.transformer import TransformerConfig, check_config
+
+#: How attention is computed: softmax written out, or torch's fused function.
+ATTENTION = dict.fromkeys(("eager", "sdpa"))
+#: A training step, a pass over a whole prompt, and one new token beside a cache.
+PHASES = dict.fromkeys(("train", "prefill", "decode"))
+
+
+def program(
+    config: TransformerConfig,
+    *,
+    batch: int,
+    sequence: int,
+    precision: str | PrecisionPolicy = "fp32",
+    attention: str = "eager",
+    checkpointing: bool = False,
+    phase: str = "train",
+    causal: bool = False,
+    frozen: Iterable[str] = (),
+    lora_rank: int | None = None,
+    lora_targets: Iterable[str] = ("query", "value"),
+    expert_tokens: Sequence[Any] | None = None,
+) -> Program:
+    """The operations of one forward pass of `lm.DecoderOnly` on a CPU, in order: what every estimate walks over.
+
+    `precision`: a name of POLICIES, or a policy. `attention`: "eager" or "sdpa". `checkpointing`: each block keeps only
+    its input. `phase`: "train" ends with the loss, F.cross_entropy of fp32 logits; "prefill" and "decode" run without
+    autograd, and decode works on one new token after `sequence` − 1 cached ones. `causal`: attention's FLOPs count half
+    of the pairs, or the band of a sliding window. `frozen`: components (names of `parameters`) that are not trained;
+    `lora_rank` freezes everything and trains adapters of this rank beside `lora_targets`. `expert_tokens`: for each layer
+    the tokens of each expert, or one such list for all layers; None for equal shares.
+    Errors: ValueError for sizes and names that cannot be.
+    """
+    check_config(config)
+    batch, sequence = check_sizes(config, batch=batch, sequence=sequence)
+    known("attention", attention, ATTENTION)
+    known("phase", phase, PHASES)
+    boolean("checkpointing", checkpointing)
+    boolean("causal", causal)
+    frozen = (frozen,) if isinstance(frozen, str) else tuple(frozen)
+    targets = (lora_targets,) if isinstance(lora_targets, str) else tuple(lora_targets)
+    if frozen or lora_rank is not None:
+        for name in (*frozen, *(targets if lora_rank else ())):
+            known("component", name, dict.fromkeys(leaf.component for leaf in model_leaves(config)))
+    if lora_rank is not None:
+        positive_int("lora_rank", lora_rank)
+    routing = _routing(config, batch * sequence, expert_tokens)
+    return _program(
+        config, batch=batch, sequence=sequence, policy=policy(precision), attention=attention, checkpointing=checkpointing,
+        phase=phase, causal=causal, frozen=frozen, lora_rank=lora_rank, lora_targets=targets, routing=routing,
+    )  # fmt: skip
+
+
+#: Programs are immutable, and one question asks for the same one several times.
+_program = lru_cache(maxsize=64)(decoder)
+
+
+@lru_cache(maxsize=256)
+def model_leaves(config: TransformerConfig) -> tuple[Leaf, ...]:
+    """The parameters of the model, those of repeated parts once."""
+    return program(config, batch=1, sequence=1, attention="sdpa", phase="prefill").leaves
+
+
+def check_sizes(config: TransformerConfig, *, batch: int, sequence: int) -> tuple[int, int]:
+    """The sizes as ints; raises ValueError unless the model can run on `batch` sequences of `sequence` tokens."""
+    check_config(config)
+    batch, sequence = positive_int("batch", batch), positive_int("sequence", sequence)
+    if config.positions != "none" and sequence > config.context:
+        raise ValueError(
+            f"sequence={sequence} is longer than context={config.context}, and the model's {config.positions} positions end "
+            "there: shorten the sequence or give a configuration with a longer context"
+        )
+    return batch, sequence
+
+
+def _routing(
+    config: TransformerConfig, tokens: int, expert_tokens: Sequence[Any] | None
+) -> tuple[tuple[int, ...], ...] | None:
+    if expert_tokens is None:
+        return None
+    layers = list(expert_tokens)
+    if layers and not isinstance(layers[0], Sequence):
+        layers = [layers] * config.layers
+    visits = tokens * config.experts_per_token
+    for sizes in layers:
+        if len(sizes) != config.experts or sum(sizes) != visits:
+            raise ValueError(
+                f"expert_tokens gives {len(sizes)} experts {sum(sizes)} tokens: this model's {config.experts} experts get "
+                f"{visits} in every layer"
+            )
+    if len(layers) != config.layers or not config.experts:
+        raise ValueError(f"expert_tokens has {len(layers)} layers, and the model {config.layers} with experts")
+    return tuple(tuple(int(n) for n in sizes) for sizes in layers)
