@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import boolean, positive_int, positive_number
 from cs336kit.predict._walk import Alive, Walk
-from cs336kit.predict.accounting import parameters, saved_activation_bytes
+from cs336kit.predict.accounting import saved_activation_bytes
 from cs336kit.predict.operations import ELEMENT_BYTES, Program, Repeat, Storage
 from cs336kit.predict.optimizers import optimizer_spec, optimizer_state_bytes, optimizer_step_bytes
-from cs336kit.predict.precision import PrecisionPolicy, policy
+from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.programs import program
 from cs336kit.predict.transformer import TransformerConfig
 
@@ -111,10 +111,25 @@ def step_timeline(config: TransformerConfig, *, batch: int, sequence: int, **opt
 
 
 @lru_cache(maxsize=256)
-def _moments(walked: Program, optimizer: str, foreach: bool, shards: int) -> dict[str, Alive]:
+def _moments(walked: Program, optimizer: str, foreach: bool, shards: int) -> tuple[dict[str, Alive], int]:
+    """What is alive in each moment, and how much of it is gathered parameters: of both passes, not of the optimizer's step."""
     walk = _walked(walked, shards=shards)
     step = walk.live + -(-_step_bytes(walked, optimizer, foreach) // shards)
-    return walk.peaks | {"optimizer step": Alive(step, walk.gradients, 0, optimizer)}
+    gathered = _gathered_bytes(walked) if shards > 1 else 0
+    passes = {name: alive._replace(bytes=alive.bytes + gathered) for name, alive in walk.peaks.items()}
+    return passes | {"optimizer step": Alive(step, walk.gradients, 0, optimizer)}, gathered
+
+
+def _gathered_bytes(walked: Program) -> int:
+    """Bytes of the parameters that a sharded rank gathers at a time: tables, final norm and head, and two blocks.
+
+    The block that runs, and the next one, which is fetched meanwhile. Source: torch's fully_shard, with its default of
+    one block of prefetch; what is outside the blocks stays gathered from the forward pass to the end of the backward pass.
+    """
+    layers = sum(item.count for item in walked.items if isinstance(item, Repeat))
+    outside = sum(leaf.tensor.elements for leaf in walked.leaves if leaf.place != "block")
+    inside = sum(leaf.count * leaf.tensor.elements for leaf in walked.leaves if leaf.place == "block")
+    return ELEMENT_BYTES[walked.policy.products] * (outside + min(layers, 2) * inside // layers)
 
 
 def _step_bytes(walked: Program, optimizer: str, foreach: bool) -> int:
@@ -146,7 +161,7 @@ def _alive(
     foreach: bool,
     shards: int,
     options: dict[str, Any],
-) -> dict[str, Alive]:
+) -> tuple[dict[str, Alive], int]:
     boolean("foreach", foreach)
     walked = program(config, batch=batch, sequence=sequence, **options)
     return _moments(walked, optimizer.lower(), foreach, positive_int("shards", shards))
@@ -172,7 +187,7 @@ def peak_moments(
     CPU, to the byte; a mixture of experts needs `expert_tokens` for that, and is taken to share the tokens equally without them.
     Left out: the temporaries of optimizers for which they are not known (Muon, Adafactor, Lion and others).
     """
-    moments = _alive(config, batch, sequence, optimizer, foreach, shards, options)
+    moments, _ = _alive(config, batch, sequence, optimizer, foreach, shards, options)
     return {name: moment.bytes for name, moment in moments.items()}
 
 
@@ -191,33 +206,22 @@ def step_peak(
     Activations are what autograd keeps at that moment; temporary tensors are the gradients on their way and everything
     else. Less than the buckets of `training_memory` where gradients and activations take turns, more where temporary
     tensors are large. `shards`: ranks that share parameters, gradients and states (ZeRO stage 3, FSDP); then a rank
-    holds the gathered parameters of two blocks, the one that runs and the one that is fetched, and the whole gradients
+    holds, in both passes, the gathered parameters of two blocks and of what is outside of them, and the whole gradients
     of the block that runs. The moment of the peak: `peak_moments`. `options` are those of `predict.program`.
     """
-    moments = _alive(config, batch, sequence, optimizer, foreach, shards, options)
-    peak = max(moments.values())
+    moments, gathered = _alive(config, batch, sequence, optimizer, foreach, shards, options)
+    moment = max(moments, key=lambda name: moments[name].bytes)
+    peak = moments[moment]
+    gathered *= moment != "optimizer step"
     walked = program(config, batch=batch, sequence=sequence, **options)
     states = _states(walked, optimizer)
     parts = {name: -(-size // shards) for name, size in states.items() if name != "gradients"}
     if shards > 1:
-        parts["gathered parameters"] = gathered_bytes(config, precision=options.get("precision", "fp32"))
+        parts["gathered parameters"] = gathered
     parts["gradients"] = peak.gradients
     parts["activations"] = peak.kept
-    parts["temporary tensors"] = peak.bytes - peak.gradients - peak.kept
+    parts["temporary tensors"] = peak.bytes - peak.gradients - peak.kept - gathered
     return Breakdown(parts, unit="bytes")
-
-
-def gathered_bytes(config: TransformerConfig, *, precision: str | PrecisionPolicy = "fp32") -> int:
-    """Bytes of the parameters that a sharded rank gathers at a time: tables, final norm and head, and two blocks.
-
-    The block that runs, and the next one, which is fetched meanwhile. Source: torch's fully_shard, with its default of
-    one block of prefetch; what is outside the blocks stays gathered from the forward pass to the end of the backward pass.
-    """
-    parts = parameters(config)
-    outside = ("token embedding", "position embedding", "final norm", "head")
-    root: int = sum(parts.get(name, 0) for name in outside)
-    block = (parts.total - root) // config.layers
-    return ELEMENT_BYTES[policy(precision).products] * (root + min(config.layers, 2) * block)
 
 
 def largest_batch(

@@ -218,7 +218,9 @@ def test_more_shards_never_cost_more_memory(options, layers, vocab, shards, more
     inside = sum(p.numel() for p in model.blocks[0].parameters())
     outside = sum(p.numel() for p in model.parameters()) - layers * inside
     width = 4 if options["precision"] == "fp32" else 2
-    assert many["gathered parameters"] == width * (outside + min(2, layers) * inside)
+    moments = peak_moments(config, shards=shards + more, **options)
+    passing = max(moments, key=moments.get) != "optimizer step"
+    assert many["gathered parameters"] == passing * width * (outside + min(2, layers) * inside)
 
 
 @settings(max_examples=60)
