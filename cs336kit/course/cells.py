@@ -10,7 +10,7 @@ from typing import Any
 Cell = dict[str, Any]
 
 #: Tags with a fixed spelling, and tags that carry a value after a colon.
-PLAIN_TAGS = ("exercise", "solution", "check", "verdict", "gpu")
+PLAIN_TAGS = ("prediction", "answer", "exercise", "solution", "check", "verdict", "gpu", "page")
 VALUE_TAGS = {
     "measured": r"[a-z][a-z-]*",
     "claim": r"[a-z0-9][a-z0-9.-]*",

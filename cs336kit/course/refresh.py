@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from cs336kit.course import cells as kind
-from cs336kit.course.lessons import find
+from cs336kit.course import pages
+from cs336kit.course.lessons import every, find
 from cs336kit.course.outputs import difference
 
 #: The same whoever stores the notebook: no version, no name of an environment.
@@ -28,7 +29,6 @@ def refresh(path: Path, fresh: bool = False) -> bool:
     """Execute one notebook and store it; returns whether the file changed. Raises nbclient's CellExecutionError."""
     import nbformat
 
-    before = path.read_bytes()
     stored = nbformat.read(path, as_version=4)
     new = normalise(nbformat.read(path, as_version=4))
     _execute(new, path.parent)
@@ -47,45 +47,28 @@ def refresh(path: Path, fresh: bool = False) -> bool:
         for output in cell.outputs:
             if output.output_type == "execute_result":
                 output.execution_count = count
-    text = nbformat.writes(new).rstrip("\n") + "\n"
-    if text.encode() == before:
-        return False
-    beside = path.with_suffix(".ipynb.new")
-    beside.write_text(text, encoding="utf-8")
-    os.replace(beside, path)
-    return True
+    pages.write(new, path, every(path.parent))
+    return _replace(path, new)
 
 
 def normalise(notebook: Any) -> Any:
-    """Metadata that does not depend on who wrote the notebook and where: kernel, ids, slide roles, collapsed solutions."""
+    """Metadata that does not depend on who wrote the notebook and where: kernel, ids, tags."""
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     notebook.metadata = copy.deepcopy(_METADATA)
     notebook.cells = [cell for cell in notebook.cells if cell.source.strip()]
     for cell, id in zip(notebook.cells, kind.source_ids(notebook.cells), strict=True):
         cell.id = id
-        keep = {key: cell.metadata[key] for key in ("tags", "slideshow", "jupyter") if cell.metadata.get(key)}
-        keep.setdefault("slideshow", {"slide_type": _slide_role(cell)})
-        if "solution" in kind.tags(cell):
-            keep["jupyter"] = {"source_hidden": True}
-        cell.metadata = keep
+        cell.metadata = {"tags": kind.tags(cell)} if kind.tags(cell) else {}
     return notebook
-
-
-def _slide_role(cell: Any) -> str:
-    if "solution" in kind.tags(cell):
-        return "skip"
-    if cell.cell_type == "code" or cell.source.startswith("> "):
-        return "fragment"
-    if cell.source.startswith("### "):
-        return "subslide"
-    return "slide" if cell.source.startswith(("# ", "## ")) else "notes"
 
 
 def _execute(notebook: Any, folder: Path) -> None:
     from nbclient import NotebookClient
 
     # One thread: sums over many elements depend on how many threads share them.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+    # No guesses: what is stored is what a reader sees who has made none.
+    alone = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CS336KIT_GUESSES": os.devnull + "/none"}
+    environment = {**os.environ, **alone, "PYTHONHASHSEED": "0"}
     for cell in notebook.cells:
         if cell.cell_type == "code" and kind.unmet_need(cell):
             cell.metadata.setdefault("tags", []).append(_SKIP)
@@ -119,9 +102,33 @@ def store(names: list[str], fresh: bool = False) -> int:
             print(f"{path.name}: not stored, because a cell failed\n{error}")
             continue
         print(f"{path.name}: {'stored' if changed else 'unchanged'} ({time.perf_counter() - start:.0f} s)")
-        for problem in problems(nbformat.read(path, as_version=4), path.name):
+        for problem in problems(nbformat.read(path, as_version=4), path):
             print(f"  {problem}")
+    for path, _ in every():
+        if rewrite(path):
+            print(f"{path.name}: times and links are new")
     return int(failed)
+
+
+def rewrite(path: Path) -> bool:
+    """Write a lesson's generated parts (times, links, map, slides, folds) anew, without running it; whether it changed."""
+    import nbformat
+
+    notebook = nbformat.read(path, as_version=4)
+    pages.write(notebook, path, every(path.parent))
+    return _replace(path, notebook)
+
+
+def _replace(path: Path, notebook: Any) -> bool:
+    import nbformat
+
+    text = nbformat.writes(notebook).rstrip("\n") + "\n"
+    if text.encode() == path.read_bytes():
+        return False
+    beside = path.with_suffix(".ipynb.new")
+    beside.write_text(text, encoding="utf-8")
+    os.replace(beside, path)
+    return True
 
 
 if __name__ == "__main__":

@@ -1,5 +1,9 @@
-"""Exercises: ``check(id, answer)`` tries an answer and says what is wrong with it, ``hint(id)`` helps step by step."""
+"""Exercises: ``check(id, answer)`` tries an answer and says what is wrong with it, ``hint(id)`` helps step by step.
 
-from cs336kit.teach.exercises.core import Exercise, Hint, Result, check, exercise, hint, known_ids, load
+``check_solution(id, solution)`` stands in the folded solutions, which call their function ``solution``, so that no name of
+the reader's is touched.
+"""
 
-__all__ = ["Exercise", "Hint", "Result", "check", "exercise", "hint", "known_ids", "load"]
+from cs336kit.teach.exercises.core import Exercise, Hint, Result, check, check_solution, exercise, hint, known_ids, load
+
+__all__ = ["Exercise", "Hint", "Result", "check", "check_solution", "exercise", "hint", "known_ids", "load"]

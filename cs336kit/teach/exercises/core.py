@@ -16,6 +16,9 @@ The exercises of a lesson stand in ``exercises/lesson_NN.py``, each above its ri
     def area(width, height):
         return width * height
 
+A decision has a reference without parameters, and the answer is a value: a word, a number, or a tuple of them. Its mistakes
+are values, too, and an ``...`` in a tuple stands for anything: ``"('A', ...)": "A's gradient still travels all the way."``
+
 A mistake is recognised by behaviour: the answer returned what that wrong answer returns. It is an expression of the
 arguments by name, of `right` (what the reference returns) and of `right_if(name=value)` (what it would return for other
 arguments), or a function. A message begins "For <case> you returned <value>: ", and the sentence goes on from there.
@@ -27,7 +30,7 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -54,10 +57,10 @@ class Exercise:
 
     id: str
     reference: Callable
-    cases: Cases | Callable[[], Cases]
     mistakes: Mapping[str | Callable, str]
     hints: tuple[str, ...]
     checked: str
+    cases: Cases | Callable[[], Cases] = ((),)
     observe: Callable[[Any, tuple], Any] | None = None
     tolerance: float = 1e-9
     avoid: tuple[str, ...] = ()
@@ -68,6 +71,11 @@ class Exercise:
         if isinstance(cases, Mapping):
             return list(cases.items())
         return [(f"{name}({', '.join(map(shorten, args))})", args) for args in cases]
+
+    @property
+    def decision(self) -> bool:
+        """Whether the answer is a value instead of a function."""
+        return not inspect.signature(self.reference).parameters
 
     def observed(self, result, args: tuple):
         """What of a call is compared."""
@@ -125,11 +133,12 @@ def exercise(id: str, **parts) -> Callable[[Callable], Callable]:
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """What a check found; true when the answer passed."""
+    """What a check found about whose answer; true when the answer passed."""
 
     id: str
     state: str
     message: str
+    whose: str = "your answer"
 
     @property
     def passed(self) -> bool:
@@ -140,13 +149,19 @@ class Result:
         return self.passed
 
     def __repr__(self) -> str:
-        return f"{self.id} {self.state}: {self.message}"
+        return f"{self._verdict}: {self.message}"
+
+    @property
+    def _verdict(self) -> str:
+        whose = "" if self.state == "waiting" or self.whose == Result.whose else f", {self.whose},"
+        return f"{self.id}{whose} {self.state}"
 
     def _repr_html_(self) -> str:
-        color = {"passed": "#009E73", "waiting": "#888888"}.get(self.state, "#D55E00")
+        # Green is for the reader's own success alone.
+        color = {"passed": "#008866" if self.whose == Result.whose else "#777777", "waiting": "#777777"}
         return (
-            f'<div style="border-left:6px solid {color};padding:0.4em 0.9em;white-space:pre-wrap;">'
-            f"<b>{escape(self.id)} {escape(self.state)}:</b> {escape(self.message)}</div>"
+            f'<div style="border-left:6px solid {color.get(self.state, "#D55E00")};padding:0.4em 0.9em;'
+            f'white-space:pre-wrap;"><b>{escape(self._verdict)}:</b> {escape(self.message)}</div>'
         )
 
 
@@ -184,6 +199,8 @@ def check(id: str, answer) -> Result:
     The answer runs in a process of its own, where that is possible: see :mod:`cs336kit.teach.exercises.running`.
     """
     found = load(id)
+    if found.decision and not callable(answer):
+        return Result(id, *decide(found, answer))
     if answer is ...:
         return Result(id, "waiting", _waiting(found))
     if not callable(answer):
@@ -194,6 +211,33 @@ def check(id: str, answer) -> Result:
         return Result(id, "not yet", f"the task asks for an answer of your own, without {' and '.join(sorted(used))}.")
     cases = trials(found, answer.__name__ if function and answer.__name__.isidentifier() else "your function")
     return Result(id, *run(lambda say: judge(found, cases, answer, say)))
+
+
+def check_solution(id: str, solution) -> Result:
+    """Try the course's own answer, as a folded solution shows it: the verdict says that it is not the reader's."""
+    return replace(check(id, solution), whose="the course's answer")
+
+
+def decide(found: Exercise, answer) -> tuple[str, str]:
+    """The state and the message for a decision: a value, compared with the right one and with each mistake."""
+    if any(part is ... for part in (answer if isinstance(answer, tuple) else (answer,))):
+        return "waiting", _waiting(found)
+    text = difference(answer, found.reference(), found.tolerance)
+    if text is None:
+        return "passed", found.checked
+    for wrong, sentence in zip(found.wrong(()), found.mistakes.values(), strict=True):
+        if _meant(answer, wrong, found.tolerance):
+            return "not yet", f"You decided for {shorten(answer)}: {sentence}"
+    return "not yet", text + "."
+
+
+def _meant(answer, wrong, tolerance: float) -> bool:
+    """Whether an answer is this wrong one; an ``...`` in the wrong one stands for anything."""
+    if not isinstance(wrong, tuple):
+        return difference(answer, wrong, tolerance) is None
+    if not isinstance(answer, (tuple, list)) or len(answer) != len(wrong):
+        return False
+    return all(w is ... or difference(a, w, tolerance) is None for a, w in zip(answer, wrong, strict=True))
 
 
 def trials(found: Exercise, name: str) -> list[tuple[str, tuple, Any, list]]:

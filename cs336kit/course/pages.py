@@ -1,0 +1,194 @@
+"""What a lesson's page says about the course, computed: its times, its neighbours, the map of all lessons, its slides.
+
+`make refresh` writes all of it, and the tests hold that it is so.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from cs336kit.course import cells as kind
+from cs336kit.course.cells import Cell
+
+#: A reader's pace: words of prose a minute, seconds for a line of code, a figure or table, and a prediction.
+WORDS_PER_MINUTE, LINE, PICTURE, PREDICTION = 180, 8, 20, 60
+EXERCISE = re.compile(r"### Exercise (\d\d\.\d) (★{1,3}) (\d+) min · (\S.*)")
+FURTHER = "## Further"
+
+#: The parts of the course: title, first and last lesson.
+PARTS = (
+    ("Numbers and tensors", 0, 5),
+    ("Work and time", 6, 9),
+    ("Training", 10, 13),
+    ("Memory", 14, 17),
+    ("Many machines, many users, many models", 18, 21),
+)
+_HEADER = re.compile(r"^\d+ minutes, exercises \d+ · .*$", flags=re.M)
+_MAP = "## Map of the course"
+
+
+def minutes(cells: Sequence[Cell]) -> tuple[int, int]:
+    """Minutes of reading and predicting, and minutes of exercises; what stands under Further is not in them."""
+    seconds, exercises, answering = 0.0, 0, False
+    for cell in core(cells):
+        text, tags = kind.source(cell), kind.tags(cell)
+        if found := EXERCISE.match(text):
+            exercises += int(found[3])
+        # A task, its stub and its solution belong to the exercise's own minutes.
+        answering = bool(found) or (answering and bool({"exercise", "solution"} & {*tags}))
+        if answering or "page" in tags:
+            continue
+        if cell["cell_type"] == "markdown":
+            seconds += words(text) * 60 / WORDS_PER_MINUTE
+            continue
+        if "prediction" in tags:
+            seconds += PREDICTION
+            continue
+        seconds += LINE * sum(bool(line.strip()) for line in text.splitlines())
+        seconds += PICTURE * sum("text/html" in o.get("data", {}) or _svg(o) for o in cell.get("outputs", []))
+    return round(seconds / 60), exercises
+
+
+def core(cells: Sequence[Cell]) -> Iterator[Cell]:
+    """The cells before the heading Further."""
+    for cell in cells:
+        if kind.source(cell).startswith(FURTHER):
+            return
+        yield cell
+
+
+def words(text: str) -> int:
+    """The words of a cell of prose; formulas, links, marks and the line of times are not words."""
+    text = _HEADER.sub("", text)
+    return len(re.sub(r"\$\$.*?\$\$|\$[^$]*\$|\]\([^)]*\)|[|`#>*·-]", " ", text, flags=re.S).split())
+
+
+def _svg(output: dict[str, object]) -> bool:
+    data = output.get("data", {})
+    return isinstance(data, dict) and "image/svg+xml" in data
+
+
+def title(path: Path) -> str:
+    """``09 Gradient FLOPs`` for notebooks/09_gradient_flops.ipynb."""
+    words = path.stem[3:].replace("_", " ").capitalize()
+    return f"{path.name[:2]} {words.replace('flops', 'FLOPs')}"
+
+
+def link(path: Path, text: str = "{}") -> str:
+    """A Markdown link to a lesson from one beside it."""
+    return f"[{text.format(title(path))}]({path.name})"
+
+
+def header(cells: Sequence[Cell], path: Path, every: Sequence[Path]) -> str:
+    """The line below a lesson's question: its minutes, and the lessons before and after."""
+    reading, exercises = minutes(cells)
+    place = list(every).index(path)
+    gpu = "a GPU makes some of it larger" if any("gpu" in kind.tags(cell) for cell in cells) else "no GPU"
+    parts = [f"{reading} minutes, exercises {exercises}", gpu]
+    parts += [f"follows {link(every[place - 1])}"] if place else []
+    parts += [f"next {link(every[place + 1])}"] if place + 1 < len(every) else []
+    return " · ".join(parts)
+
+
+def footer(path: Path, every: Sequence[Path]) -> str:
+    """The last cell of a lesson: the lessons before and after, and the map."""
+    place = list(every).index(path)
+    parts = [link(every[place - 1], "← {}")] if place else []
+    parts += [f"[Map of the course]({every[0].name}#Map-of-the-course)"] if place else []
+    parts += [link(every[place + 1], "{} →")] if place + 1 < len(every) else []
+    return " · ".join(parts)
+
+
+def question(cells: Sequence[Cell]) -> str:
+    """The question that a lesson asks: the bold line below its title."""
+    found = re.search(r"^\*\*(.+\?)\*\*$", kind.source(cells[0]), flags=re.M) if cells else None
+    return found[1] if found else ""
+
+
+def promise(cells: Sequence[Cell]) -> str:
+    """What a lesson is about, in a line: its question, or else the first line below its title."""
+    lines = [line for line in kind.source(cells[0]).splitlines()[1:] if line.strip()] if cells else []
+    return question(cells) or next(iter(lines), "").strip()
+
+
+def course_map(lessons: Sequence[tuple[Path, Sequence[Cell]]], folder: str = "") -> str:
+    """All lessons by part, with their question and their minutes, as Markdown; folder: what precedes a link."""
+    lines = []
+    for name, first, last in PARTS:
+        rows = [(path, cells) for path, cells in lessons if first <= int(path.name[:2]) <= last]
+        if not rows:
+            continue
+        lines += [f"**{name}**", "", "| lesson | its question | minutes | exercises |", "|---|---|---|---|"]
+        for path, cells in rows:
+            reading, exercises = minutes(cells)
+            lines.append(
+                f"| [{title(path)}]({folder}{path.name}) | {promise(cells)} | {reading} | {exercises or '–'} |"
+            )
+        lines.append("")
+    return "\n".join(lines).rstrip()
+
+
+def generated(lessons: Sequence[tuple[Path, Sequence[Cell]]], path: Path) -> tuple[str, list[str]]:
+    """The first cell of a lesson with its line of times, and its generated cells: the map in the first one, the footer."""
+    every = [other for other, _ in lessons]
+    cells = dict(lessons)[path]
+    first, line = kind.source(cells[0]), header(cells, path, every)
+    if asked := question(cells):
+        lead, rest = first.split(f"**{asked}**", 1)
+        rest = _HEADER.sub("", rest).strip()
+        first = f"{lead}**{asked}**\n\n{line}" + (f"\n\n{rest}" if rest else "")
+    maps = [f"{_MAP}\n\n{course_map(lessons)}"] if path == every[0] else []
+    return first, [*maps, footer(path, every)]
+
+
+def write(notebook: Any, path: Path, lessons: Sequence[tuple[Path, Sequence[Cell]]]) -> None:
+    """Write the generated parts of a page into a notebook (nbformat's node), with its slides and folds."""
+    from nbformat.v4 import new_markdown_cell
+
+    notebook.cells = [cell for cell in notebook.cells if "page" not in kind.tags(cell)]
+    here = [(other, notebook.cells if other == path else cells) for other, cells in lessons]
+    notebook.cells[0].source, pages = generated(here, path)
+    notebook.cells += [new_markdown_cell(text, metadata={"tags": ["page"]}) for text in pages]
+    for cell, role, id in zip(notebook.cells, roles(notebook.cells), kind.source_ids(notebook.cells), strict=True):
+        cell.id = id
+        cell.metadata = {"slideshow": {"slide_type": role}} | fold(cell)
+
+
+def fold(cell: Cell) -> dict[str, Any]:
+    """The metadata of a cell besides its slide: its tags, and what JupyterLab folds away."""
+    tags = kind.tags(cell)
+    found: dict[str, Any] = {"tags": tags} if tags else {}
+    if "solution" in tags:
+        found["jupyter"] = {"outputs_hidden": True, "source_hidden": True}
+    if "answer" in tags:
+        found["jupyter"] = {"outputs_hidden": True}
+    if kind.source(cell).startswith(FURTHER):
+        found["jp-MarkdownHeadingCollapsed"] = True
+    return found
+
+
+#: Lines of code that can be read at the back of a room.
+SLIDE_LINES = 15
+
+
+def roles(cells: Sequence[Cell]) -> list[str]:
+    """The slide role of every cell: a question stands on one slide and its answer on the next, the rest is for the speaker."""
+    found: list[str] = []
+    lines, further, imports = 0, False, True
+    for cell in cells:
+        text, tags = kind.source(cell), {*kind.tags(cell)}
+        further = further or text.startswith(FURTHER)
+        code = kind.is_code(cell)
+        length = len(text.splitlines()) if code else 0
+        if further or tags & {"solution", "page", "verdict"} or (code and imports):
+            role, imports = "skip", imports and not code
+        elif text.startswith(("# ", "## ")):
+            role = "slide"
+        elif "answer" in tags or text.startswith(("### ", "**Your prediction.**")) or lines + length > SLIDE_LINES:
+            role = "subslide"
+        else:
+            role = "fragment" if code or text.startswith("> ") else "notes"
+        lines = (0 if role in ("slide", "subslide") else lines) + (length if role != "skip" else 0)
+        found.append(role)
+    return found

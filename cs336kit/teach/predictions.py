@@ -1,0 +1,182 @@
+"""The reader's own predictions: `reveal` sets a guess beside the answer, `calibration` draws all guesses made so far.
+
+Guesses are kept in one local file, and the first guess at a question is the one that counts. The file is named by the
+environment variable CS336KIT_GUESSES (`make lab` puts it into ``my/``), or is ``.cs336kit/guesses.json`` in the home folder.
+"""
+
+import json
+import math
+import os
+import statistics
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cs336kit.teach.comparison import SOURCES
+from cs336kit.teach.figures.guesses import guesses_against_answers
+from cs336kit.teach.figures.style import Figure
+from cs336kit.teach.numbers import as_python, text
+from cs336kit.teach.tables import Table, table
+
+
+@dataclass(frozen=True, repr=False)
+class Revealed(Table):
+    """An answer with where it comes from and, if a guess was made, how far off the guess was."""
+
+    note: str = ""
+
+    def __repr__(self) -> str:
+        return super().__repr__() + (f"\n{self.note}" if self.note else "")
+
+    def _repr_html_(self) -> str:
+        return super()._repr_html_() + (f"<p>{self.note}</p>" if self.note else "")
+
+
+def reveal(guess, *, of: str, unit: str = "", **answer) -> Revealed:
+    """Show the answer to a question and, where the reader has made a guess, by what factor it was off.
+
+    guess: ``...`` for none; else a number or a word, or a tuple with one for each part of the answer.
+    of: what is asked for, in a few words; unit: written behind numbers, freely chosen.
+    answer: one of ``counted= measured= computed= datasheet=``, by where it comes from: a number, a word, or a dict of
+    part → number or word.
+
+    A guess of another kind than the answer is not compared, and the note says so. Raises ValueError when not exactly one
+    answer is given.
+    """
+    if len(answer) != 1 or (how := next(iter(answer))) not in SOURCES:
+        raise ValueError(f"reveal needs one answer, as {'= or '.join(SOURCES)}=, not {', '.join(answer) or 'none'}")
+    value = answer[how]
+    parts = {str(k): as_python(v) for k, v in (value.items() if isinstance(value, Mapping) else [(of, value)])}
+    guesses, note = _guesses(guess, parts)
+    first = ""
+    if guesses:
+        entries = {_key(of, name, parts): _entry(g, parts[name], unit) for name, g in guesses.items()}
+        earlier, problem = _keep(entries)
+        note = problem
+        if any(_same(earlier[key]["guess"], entry["guess"]) is False for key, entry in entries.items()):
+            said = " and ".join(text(earlier[key]["guess"]) for key in entries)
+            first = f"Your first guess, {said}, is the one that counts."
+    headers = [of if len(parts) > 1 else "", how + (f" ({unit})" if unit else "")]
+    rows: list[list[Any]] = [[name, shown] for name, shown in parts.items()]
+    if guesses:
+        headers += ["your guess", "off by"]
+        rows = [[*row, guesses[row[0]], _off(guesses[row[0]], row[1])] for row in rows]
+    drawn = table(headers, rows, align="<" + ">" * (len(headers) - 1))
+    return Revealed(drawn.headers, drawn.rows, drawn.align, note=" ".join(filter(None, (note, first))))
+
+
+def calibration(*, reset: bool = False) -> Figure | str:
+    """Draw the reader's first guesses against the answers, as factors; a sentence while there are none.
+
+    reset: forget all guesses (the file is deleted), and say how many there were. Raises ValueError, with the name of the
+    file, when it cannot be read.
+    """
+    path = _path()
+    kept = _read(path)
+    if reset:
+        path.unlink(missing_ok=True)
+        return f"{len(kept)} guesses are forgotten."
+    numbers = {
+        key: entry["guess"] / entry["answer"]
+        for key, entry in kept.items()
+        if all(_is_number(entry[side]) and entry[side] > 0 for side in ("guess", "answer"))
+    }
+    if not numbers:
+        return "There are no guesses yet: put a number in place of the ... of a prediction, then run it and the cell below."
+    middle = math.exp(statistics.median(abs(math.log(ratio)) for ratio in numbers.values()))
+    return guesses_against_answers(numbers, middle)
+
+
+def _guesses(guess, parts: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """The guess for each part, and a note where what was given cannot be compared."""
+    given = list(guess) if isinstance(guess, (tuple, list)) else [guess]
+    if any(part is ... for part in given):
+        return {}, "" if all(part is ... for part in given) else "One part of the guess is still missing."
+    if len(given) != len(parts):
+        return {}, f"Your guess has {len(given)} parts and the answer {len(parts)}: {', '.join(parts)}."
+    guesses = dict(zip(parts, map(as_python, given), strict=True))
+    for name, value in guesses.items():
+        kind = "a number" if _is_number(parts[name]) else "a word"
+        if _is_number(value) is not _is_number(parts[name]) or not isinstance(value, (int, float, str)):
+            return {}, f"Your guess {value!r} is not compared: the answer is {kind}."
+    return guesses, ""
+
+
+def _is_number(value) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _same(guess, answer) -> bool:
+    if isinstance(guess, str) and isinstance(answer, str):
+        return guess.strip().casefold() == answer.strip().casefold()
+    return guess == answer
+
+
+def _off(guess, answer) -> str:
+    """How far a guess is from its answer: a factor where there is one."""
+    if _same(guess, answer):
+        return "nothing"
+    if isinstance(answer, (str, bool)):
+        return "it is another"
+    if guess * answer <= 0:
+        return text(guess - answer)
+    ratio = guess / answer
+    factor = max(ratio, 1 / ratio)
+    if factor < 1.005:
+        return "less than 1 %"
+    return f"{factor:.3g} × too {'high' if abs(guess) > abs(answer) else 'low'}"
+
+
+def _key(of: str, name: str, parts: Mapping[str, Any]) -> str:
+    # JupyterLab tells a kernel which notebook it serves; elsewhere the question alone is the key.
+    lesson = Path(os.environ.get("JPY_SESSION_NAME", "")).name[:2]
+    question = of if len(parts) == 1 else f"{of}, {name}"
+    return f"{lesson} {question}" if lesson.isdigit() else question
+
+
+def _entry(guess, answer, unit: str) -> dict[str, Any]:
+    return {"guess": guess, "answer": answer, "unit": unit}
+
+
+def _path() -> Path:
+    return Path(os.environ.get("CS336KIT_GUESSES") or Path.home() / ".cs336kit" / "guesses.json")
+
+
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if not all({"guess", "answer"} <= set(entry) for entry in kept.values()):
+            raise ValueError
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (ValueError, AttributeError, TypeError):
+        raise ValueError(f"{path} is no file of guesses: move it away, and a new one is begun") from None
+    return kept
+
+
+def _keep(entries: Mapping[str, dict[str, Any]]) -> tuple[Mapping[str, dict[str, Any]], str]:
+    """Write guesses at questions that have none yet; returns the first guesses, and what went wrong in words.
+
+    The file is replaced as a whole, so that nothing is lost when two lessons write at once or the disk is full.
+    """
+    path = _path()
+    try:
+        kept = _read(path)
+        new = {key: entry for key, entry in entries.items() if key not in kept}
+        if new:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as beside:
+                try:
+                    json.dump({**kept, **new}, beside, indent=1, ensure_ascii=False)
+                    beside.close()
+                    os.replace(beside.name, path)
+                except BaseException:
+                    Path(beside.name).unlink(missing_ok=True)
+                    raise
+    except ValueError as error:
+        return entries, f"Your guess is not kept: {error}."
+    except OSError as error:
+        return entries, f"Your guess is not kept: {path} cannot be written ({error.strerror})."
+    return {key: kept.get(key, entry) for key, entry in entries.items()}, ""
