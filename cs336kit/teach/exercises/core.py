@@ -166,7 +166,7 @@ class Result:
 
 
 def load(id: str) -> Exercise:
-    """The exercise with this id, such as ``01.4``; an unknown id raises ValueError and lists the known ones."""
+    """The exercise with this id, such as ``01.2``; an unknown id raises ValueError and lists the known ones."""
     match = re.fullmatch(r"(\d\d)\.\d+", id) if isinstance(id, str) else None
     if match and f"lesson_{match[1]}" in _modules():
         importlib.import_module(f"{__package__}.lesson_{match[1]}")
@@ -177,7 +177,7 @@ def load(id: str) -> Exercise:
     raise ValueError(
         f"lesson {match[1]} has no exercise {id!r}; it has {known}"
         if match and known
-        else f"no exercise {id!r}: an id is lesson.number, as in '01.4', and the lessons with exercises are {lessons}"
+        else f"no exercise {id!r}: an id is lesson.number, as in '01.2', and the lessons with exercises are {lessons}"
     )
 
 

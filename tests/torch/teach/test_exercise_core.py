@@ -410,8 +410,8 @@ def test_after_threads_of_torch_a_kernel_still_checks(tmp_path):
         def shows(*args):
             display("shown")
             return 1
-        assert "right" in exercises.check("05.2", shows).message
-        print(exercises.check("05.2", mfu), exercises.check("05.2", mfu).passed)
+        assert "right" in exercises.check("07.1", shows).message
+        print(exercises.check("07.1", mfu), exercises.check("07.1", mfu).passed)
     """
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(textwrap.dedent(source).strip())])
     NotebookClient(notebook, timeout=120, kernel_name="python3").execute(env=os.environ | {"OMP_NUM_THREADS": "4"})
