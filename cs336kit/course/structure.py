@@ -4,6 +4,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,7 @@ def _slides(notebook: Notebook) -> Iterator[str]:
 
 def _predictions(notebook: Notebook) -> Iterator[str]:
     code = _code(notebook)
-    for cell, following in zip(code, [*code[1:], None], strict=True):
+    for cell, following in zip_longest(code, code[1:]):
         if "prediction" in kind.tags(cell):
             if not re.match(r"guess = (\.\.\.|\.\.\.(, \.\.\.)+)( +#.*)?$", cell["source"]):
                 yield f"{_where(cell)} is one line: guess = ...  # the unit"
@@ -127,7 +128,7 @@ def _predictions(notebook: Notebook) -> Iterator[str]:
 
 
 def _generated(notebook: Notebook, path: Path) -> Iterator[str]:
-    lessons = every(path.parent)
+    lessons = every(path.parent) if path.exists() else []
     if path not in dict(lessons):
         return
     first, texts = pages.generated(lessons, path)

@@ -11,6 +11,7 @@ import statistics
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ class Revealed(Table):
         return super().__repr__() + (f"\n{self.note}" if self.note else "")
 
     def _repr_html_(self) -> str:
-        return super()._repr_html_() + (f"<p>{self.note}</p>" if self.note else "")
+        return super()._repr_html_() + (f"<p>{escape(self.note)}</p>" if self.note else "")
 
 
 def reveal(guess, *, of: str, unit: str = "", **answer) -> Revealed:

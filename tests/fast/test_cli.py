@@ -161,7 +161,7 @@ def test_lessons_are_listed_with_their_promises(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "00 · Napkin math" and lines[1].startswith("     Two questions")
     assert main(["lessons", "list", "1"]) == 0
-    assert capsys.readouterr().out.startswith("01 · Floating point\n")
+    assert capsys.readouterr().out.startswith("01 · Number formats\n")
 
 
 def test_outside_a_clone_there_are_no_lessons(tmp_path, monkeypatch, capsys):

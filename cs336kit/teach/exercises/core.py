@@ -166,7 +166,7 @@ class Result:
 
 
 def load(id: str) -> Exercise:
-    """The exercise with this id, such as ``01.4``; an unknown id raises ValueError and lists the known ones."""
+    """The exercise with this id, such as ``01.2``; an unknown id raises ValueError and lists the known ones."""
     match = re.fullmatch(r"(\d\d)\.\d+", id) if isinstance(id, str) else None
     if match and f"lesson_{match[1]}" in _modules():
         importlib.import_module(f"{__package__}.lesson_{match[1]}")
@@ -177,7 +177,7 @@ def load(id: str) -> Exercise:
     raise ValueError(
         f"lesson {match[1]} has no exercise {id!r}; it has {known}"
         if match and known
-        else f"no exercise {id!r}: an id is lesson.number, as in '01.4', and the lessons with exercises are {lessons}"
+        else f"no exercise {id!r}: an id is lesson.number, as in '01.2', and the lessons with exercises are {lessons}"
     )
 
 
@@ -228,7 +228,27 @@ def decide(found: Exercise, answer) -> tuple[str, str]:
     for wrong, sentence in zip(found.wrong(()), found.mistakes.values(), strict=True):
         if _meant(answer, wrong, found.tolerance):
             return "not yet", f"You decided for {shorten(answer)}: {sentence}"
-    return "not yet", text + "."
+    return "not yet", _undecided(answer, found.reference(), found.tolerance) or text + "."
+
+
+def _undecided(answer, right, tolerance: float) -> str:
+    """Which part of a decision is not right, and in which direction, without giving it away; empty for another kind."""
+    if not isinstance(right, tuple):
+        answer, right = (answer,), (right,)
+    if not isinstance(answer, (tuple, list)) or len(answer) != len(right):
+        return ""
+    for place, (given, wanted) in enumerate(zip(answer, right, strict=True), start=1):
+        if difference(given, wanted, tolerance) is None:
+            continue
+        part = (
+            f"part {place} of your answer, {shorten(given)}," if len(right) > 1 else f"your answer, {shorten(given)},"
+        )
+        if isinstance(wanted, str) and isinstance(given, str):
+            return f"{part} is not the one to choose."
+        if all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in (given, wanted)):
+            return f"{part} is too {'high' if given > wanted else 'low'}."
+        return ""
+    return ""
 
 
 def _meant(answer, wrong, tolerance: float) -> bool:

@@ -1,186 +1,90 @@
-"""Exercises of lesson 02: storage and strides."""
+"""Exercises of lesson 02: rounding."""
 
 import math
+import random
 
-import torch
-
-from cs336kit import measure, predict
 from cs336kit.teach.exercises.core import exercise
+
+
+def _numbers():
+    draw = random.Random(3)
+    fixed = ((100.3, 7), (-0.1, 10), (1 + 3 * 2**-8, 7), (1 + 2**-8, 7), (-1 - 2**-8, 7), (0.0, 7), (1e-20, 3))
+    drawn = ((draw.gauss(0, 1) * 2.0 ** draw.randrange(-30, 30), draw.choice((2, 3, 7, 10))) for _ in range(30))
+    return {f"x={x!r}, fraction_bits={bits}": (x, bits) for x, bits in (*fixed, *drawn)}
 
 
 @exercise(
     "02.1",
-    cases=[(shape,) for shape in ((3, 4), (2, 3, 5), (7,), (6, 1, 2, 4), ())],
+    cases=_numbers,
     mistakes={
-        "tuple(4 * step for step in right)": "these are bytes. NumPy counts strides in bytes, torch in elements.",
-        "right or (1,)": "a tensor without axes has no strides. Add one stride for each size to an empty list.",
-        "tuple(math.prod(shape[:axis]) for axis in range(len(shape)))": "column-major order: torch's last axis steps by 1.",
-        "right[::-1]": "the right strides in the wrong order. The stride of axis 0 comes first.",
-        "tuple(math.prod(shape[axis:]) for axis in range(len(shape)))": "an axis steps over those to its right, not over itself.",
-        "(*shape[1:], 1)[: len(shape)]": "you took the next size alone. Multiply all sizes to the right of an axis.",
+        "round_to(x, fraction_bits, rounded=math.trunc)": "that cuts off towards zero; take the nearer neighbour.",
+        "round_to(x, fraction_bits, rounded=lambda n: math.floor(n + 0.5))": "a tie goes to the even neighbour.",
+        "round(x * 2**fraction_bits) / 2**fraction_bits": "your steps are those between 1 and 2; they grow with x.",
+        "round_to(x, fraction_bits, finer=0)": "your step is twice too large: math.frexp gives a fraction below 1.",
+        "round_to(x, fraction_bits, finer=2)": "your step is half of what it should be, so one bit too many is kept.",
+        "round(x, fraction_bits)": "round(x, n) keeps n decimal places, and fraction bits are places in base two.",
     },
     hints=(
-        "How many elements lie between x[0, 0] and x[1, 0]? And between x[0, 0] and x[0, 1]?",
-        "Go from the last axis to the first. The step starts at 1 and is multiplied by the size of each axis passed.",
-        "strides, step = [], 1; for size in reversed(shape): strides.append(___); step *= ___; then reverse.",
+        "How far apart are the neighbours of x? Everything else follows from that step.",
+        "Find the power of two below |x| with math.frexp, divide by the step, round to a whole number, multiply back.",
+        "step = 2.0 ** (math.frexp(x)[1] - ___ - fraction_bits); Python's round() sends ties to the even side.",
     ),
-    checked="one to four axes, an axis of size 1, and no axis at all.",
-    avoid=("torch", "contiguous_strides"),
+    checked="numbers far from 1, ties on both sides, zero, negative numbers and 30 random ones.",
+    tolerance=0,
 )
-def strides_of(shape):
-    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+def round_to(x, fraction_bits, *, rounded=round, finer=1):
+    step = 2.0 ** (math.frexp(x)[1] - finer - fraction_bits)
+    return rounded(x / step) * step
+
+
+def _wishes():
+    named = {
+        "values from 1e-4 to 60000 within 0.1 %": (60000.0, 1e-4, 0.001),
+        "values from 1e-30 to 1e30 within 1 %": (1e30, 1e-30, 0.01),
+        "values from 1e-6 to 200 within 7 %": (200.0, 1e-6, 0.07),
+        "values from 0.4 to 3 within 26 %": (3.0, 0.4, 0.26),
+        "values from 1e-20 to 1 within 0.1 %": (1.0, 1e-20, 0.001),
+        "fp16's own largest value, smallest normal and error": (65504.0, 2.0**-14, 2.0**-11),
+        "1 more than fp16's largest value, with its smallest normal and error": (65505.0, 2.0**-14, 2.0**-11),
+        "fp16's largest value and error, 1 % below its smallest normal": (65504.0, 0.99 * 2.0**-14, 2.0**-11),
+        "values from 0.5 to 6 within 60 %": (6.0, 0.5, 0.6),
+    }
+    draw = random.Random(5)
+    for _ in range(15):
+        top, low, error = 10 ** draw.uniform(0, 30), 10 ** draw.uniform(-30, -1), 10 ** draw.uniform(-6, -1)
+        named[f"values from {low:.3g} to {top:.3g} within {error:.2g}"] = (top, low, error)
+    return named
+
+
+def _by_count(largest, smallest, relative_error):
+    powers = math.floor(math.log2(largest)) - math.floor(math.log2(smallest)) + 1
+    return max(2, math.ceil(math.log2(powers + 2))), design(largest, smallest, relative_error)[1]
 
 
 @exercise(
     "02.2",
-    cases=[((1, 2), (4, 1), 0), ((1, 2), (4, 1), 5), ((2, 0, 3), (1, 7, 12), 2), ((3, 1), (0, 2), 1)],
+    cases=_wishes,
     mistakes={
-        "right_if(offset=0)": "the storage offset is missing. The view does not begin where the storage begins.",
-        "right + 1": "you counted from one. Positions in the storage count from zero.",
-        "right_if(strides=strides[::-1])": "index and strides are paired the wrong way round: axis 0 belongs to axis 0.",
-        "right_if(index=index[:2])": "you wrote two axes out. Take index and strides together with zip.",
-        "right - 2 * offset": "you subtracted the offset. The view begins that far into the storage, so add it.",
-        "4 * right": "this is an address in bytes. Count elements.",
+        "design(largest, smallest, relative_error, half=0)": "one fraction bit too many. Rounding is off by half a step.",
+        "right_if(smallest=1.0)": "it reaches the largest value; the smallest lies below its normal numbers.",
+        "right_if(smallest=smallest * 2.0 ** right[1])": "subnormals miss the relative error, and your smallest is one.",
+        _by_count: "you counted the powers of two in the range; the bias decides where they lie.",
+        "design(largest, smallest, relative_error, top=1)": "the all-ones exponent is reserved: one exponent bit too few.",
+        "(right[0] + 1, right[1])": "one exponent bit too many: with one less, both ends are still normal numbers.",
     },
     hints=(
-        "Each step along an axis moves you by that axis's stride. Where do you start?",
-        "Multiply each index by its stride, add them all, and add the offset.",
-        "return ___ + sum(i * s for i, s in zip(index, ___))",
+        "The two answers are independent: which wish fixes the fraction bits, and which the exponent bits?",
+        "Rounding is off by half a step, 2**-(fraction_bits + 1) of the number. For the exponent test max and min_normal.",
+        "Raise exponent_bits until (2 - 2**-fraction_bits) * 2**bias >= largest and 2**(1 - bias) <= ___.",
     ),
-    checked="two and three axes, with and without an offset, and a stride of 0.",
+    checked="nine wishes, fp16's own ends and those just beyond among them, and 15 random ones.",
 )
-def position(index, strides, offset):
-    return offset + sum(i * step for i, step in zip(index, strides, strict=False))
-
-
-def _values_and_storage(result, args):
-    return {"values": result, "same storage": measure.same_storage(result, args[0])}
-
-
-def _matrices():
-    x = torch.arange(36).view(6, 6)
-    return {
-        "a 4 × 4 matrix": (x[:4, :4].clone(),),
-        "a 3 × 5 matrix": (torch.arange(15).view(3, 5),),
-        "a slice of a transposed matrix": (torch.arange(15).view(3, 5).T[:3],),
-        "a slice that begins at x[1, 2]": (x[1:4, 2:5],),
-        "a tall slice": (x[:5, 1:4],),
-        "a slice that skips rows and columns": (x[::2, 1::2],),
-    }
-
-
-@exercise(
-    "02.3",
-    cases=_matrices,
-    observe=_values_and_storage,
-    mistakes={
-        "right.clone()": "the values are right, and they are a copy. Build a view with as_strided.",
-        "diagonal(x, step=lambda _: x.shape[1] + 1)": "you assumed that x is contiguous. Ask x.stride().",
-        "diagonal(x, first=0)": "you began at the start of the storage. A view begins at x.storage_offset().",
-        "diagonal(x, step=lambda steps: steps[0])": "you walked down a column. A step goes along both axes.",
-        "diagonal(x, step=lambda steps: steps[0] + 1)": "you took 1 for the step to the next column; it is x.stride(1).",
-        "diagonal(x, length=lambda sizes: sizes[0])": "you read past the matrix: its diagonal ends with the shorter side.",
-    },
-    hints=(
-        "From x[i, i] to x[i + 1, i + 1] you step once along each axis. How far is that in the storage?",
-        "x.as_strided(size, stride, offset): one axis, min(rows, columns) long, whose stride is the sum of both.",
-        "return x.as_strided((min(x.shape),), (x.stride(0) + ___,), x.___())",
-    ),
-    checked="square, wide and tall matrices, a transposed one, slices that begin inside the storage and one that skips; all "
-    "as views.",
-    avoid=("diagonal", "diag", "linalg_diagonal"),
-)
-def diagonal(x, *, length=min, step=sum, first=None):
-    return x.as_strided((length(x.shape),), (step(x.stride()),), x.storage_offset() if first is None else first)
-
-
-def _vectors():
-    x = torch.arange(40)
-    return {
-        "10 elements, windows of 3": (x[:10], 3),
-        "10 elements, windows of 4, step 2": (x[3:13], 4, 2),
-        "every second element, windows of 5, step 3": (x[:32:2], 5, 3),
-        "one window that fits exactly": (x[5:12], 7, 2),
-    }
-
-
-@exercise(
-    "02.4",
-    cases=_vectors,
-    observe=_values_and_storage,
-    mistakes={
-        "right.clone()": "the values are right, and they are a copy. Windows that overlap can share the storage.",
-        "windows(x, size, step, count=len(right) + 1)": "one window too many: the last one reads past the end of x.",
-        "windows(x, size, step, count=len(right) - 1)": "the last window that fits is missing.",
-        "right_if(step=1)": "the step between windows is ignored.",
-        "windows(x, size, step, between=step, inside=1)": "x skips elements of its storage: multiply by x.stride(0).",
-        "windows(x, size, step, between=x.stride(0), inside=step * x.stride(0))": "the two strides are swapped.",
-    },
-    hints=(
-        "The result has two axes. How far in the storage is the next element of a window, and how far the next window?",
-        "The shape is ((len(x) − size) // step + 1, size), the strides are step and 1, both times x.stride(0).",
-        "return x.as_strided((___, size), (step * x.stride(0), ___), x.storage_offset())",
-    ),
-    checked="steps of 1, 2 and 3, an x that skips elements, one that begins inside its storage, and an exact fit.",
-    avoid=("unfold",),
-)
-def windows(x, size, step=1, *, count=None, between=None, inside=None):
-    count = (len(x) - size) // step + 1 if count is None else count
-    steps = (between or step * x.stride(0), inside or x.stride(0))
-    return x.as_strided((count, size), steps, x.storage_offset())
-
-
-@exercise(
-    "02.5",
-    cases=[(4, 4), (2, 5), (1, 3), (6, 6)],
-    mistakes={
-        "~right": "it is True where the query must not look. That is what masked_fill takes; here True allows.",
-        "right.tril(keys - queries - 1)": "a query cannot see itself: the diagonal is missing.",
-        "torch.ones_like(right).triu(keys - queries)": "rows and columns are swapped: row 0, a query, sees the fewest keys.",
-        "torch.ones_like(right)": "nothing is hidden: every query may look everywhere, the future included.",
-        "torch.ones_like(right).tril(queries - keys)": "even the past is hidden: the shift goes the wrong way.",
-        "right.tril()": "the last query should see all keys. The first keys − queries keys are the past.",
-    },
-    hints=(
-        "Row i is a query, column j a key. The last query stands at the last key. Which keys may it see?",
-        "Query i stands at position i + keys − queries and may see every key j up to there, itself included.",
-        "return torch.ones(queries, keys, dtype=torch.bool).tril(___)",
-    ),
-    checked="square masks, a row of one query, and fewer queries than keys (as with a cache).",
-)
-def causal_mask(queries, keys):
-    return torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
-
-
-@exercise(
-    "02.6",
-    cases={
-        "a contiguous (2, 3) as (3, 2)": ((2, 3), (3, 1), (3, 2)),
-        "a transposed (3, 2) as (6,)": ((3, 2), (1, 3), (6,)),
-        "a transposed (3, 2) as (3, 2, 1)": ((3, 2), (1, 3), (3, 2, 1)),
-        "the left half of the columns, (4, 6) as (2, 2, 6)": ((4, 6), (12, 1), (2, 2, 6)),
-        "the left half of the columns, (4, 6) as (24,)": ((4, 6), (12, 1), (24,)),
-        "(2, 1, 3) with strides (3, 99, 1) as (6,)": ((2, 1, 3), (3, 99, 1), (6,)),
-        "(2, 3, 4) with strides (1, 2, 6) as (2, 12)": ((2, 3, 4), (1, 2, 6), (2, 12)),
-        "an expanded (5, 4) as (20,)": ((5, 4), (0, 1), (20,)),
-        "(2, 3, 4) with strides (1, 8, 2) as (2, 12)": ((2, 3, 4), (1, 8, 2), (2, 12)),
-        "the left half of the columns, (4, 6) as (3, 2, 4)": ((4, 6), (12, 1), (3, 2, 4)),
-    },
-    mistakes={
-        "tuple(strides) == strides_of(shape)": "you ask whether it is contiguous: enough, but not needed.",
-        "math.prod(shape) == math.prod(to)": "you compare the number of elements. Their order must have fixed steps too.",
-        "right or len(to) > len(shape)": "a new axis may not take elements from two runs: cut each run from the right.",
-        "right and 1 not in shape": "an axis of size 1 is never stepped along, so its stride means nothing: skip it.",
-    },
-    hints=(
-        "When can two neighbouring axes be walked with one step, as if they were one axis?",
-        "Merge axes i and i+1 where stride[i] == stride[i+1] * size[i+1], skipping sizes of 1. Then cut the runs: from "
-        "the right, every new size must divide what is left of its run.",
-        "for size in reversed(to): if rest == 1 and size > 1: rest = runs.pop(); if rest % size: return False; rest //= ___",
-    ),
-    checked="splits, merges, a merge of two axes out of three, added axes, a new axis across two runs, axes of size 1 with "
-    "odd strides, permuted and expanded tensors.",
-    avoid=("torch", "view", "as_strided"),
-)
-def can_view(shape, strides, to):
-    return predict.view_strides(shape, strides=strides, to=to) is not None
+def design(largest, smallest, relative_error, *, half=1, top=0):
+    # An error of half a step, 2^-(f+1), relative to the power of two below the number.
+    fraction_bits = 1
+    while 2.0 ** -(fraction_bits + half) > relative_error:
+        fraction_bits += 1
+    exponent_bits, bias = 2, 1
+    while (2 - 2.0**-fraction_bits) * 2.0 ** (bias + top) < largest or 2.0 ** (1 - bias) > smallest:
+        exponent_bits, bias = exponent_bits + 1, 2 * bias + 1
+    return exponent_bits, fraction_bits

@@ -1,152 +1,186 @@
-"""Exercises of lesson 03: tensors and devices."""
+"""Exercises of lesson 03: storage and strides."""
 
 import math
 
+import torch
+
+from cs336kit import measure, predict
 from cs336kit.teach.exercises.core import exercise
 
 
 @exercise(
     "03.1",
-    cases={
-        "GPT-3's feed-forward matrix in fp32": ((12288, 49152), 32),
-        "activations of 8 × 2048 tokens in bf16": ((8, 2048, 4096), 16),
-        "105 bytes": ((5, 7, 3), 8),
-        "an fp4 matrix": ((4096, 4096), 4),
-        "a single fp64 number": ((), 64),
-    },
+    cases=[(shape,) for shape in ((3, 4), (2, 3, 5), (7,), (6, 1, 2, 4), ())],
     mistakes={
-        "8 * right": "these are gibibits. Eight bits make a byte.",
-        "right * 2**30 / 1e9": "this is GB. A GiB is 2³⁰ bytes, 7 % more than 10⁹.",
-        "right_if(bits=32)": "you took 4 bytes for every dtype.",
-        "sum(shape) * bits / 8 / 2**30": "the sizes are added. A tensor has the product of its sizes as elements.",
-        "right_if(bits=bits // 8 * 8)": "you made whole bytes of an element first, but two fp4 numbers share one.",
-        "right_if(shape=shape[:2])": "you took two axes. A tensor may have any number of them.",
+        "tuple(4 * step for step in right)": "these are bytes. NumPy counts strides in bytes, torch in elements.",
+        "right or (1,)": "a tensor without axes has no strides. Add one stride for each size to an empty list.",
+        "tuple(math.prod(shape[:axis]) for axis in range(len(shape)))": "column-major order: torch's last axis steps by 1.",
+        "right[::-1]": "the right strides in the wrong order. The stride of axis 0 comes first.",
+        "tuple(math.prod(shape[axis:]) for axis in range(len(shape)))": "an axis steps over those to its right, not over itself.",
+        "(*shape[1:], 1)[: len(shape)]": "you took the next size alone. Multiply all sizes to the right of an axis.",
     },
     hints=(
-        "How many elements are there, and how many bytes is one?",
-        "Elements: the product of the sizes (1 for no axes). Bytes: bits ÷ 8. A GiB has 2³⁰ bytes.",
-        "return math.prod(shape) * bits / ___ / 2**___",
+        "How many elements lie between x[0, 0] and x[1, 0]? And between x[0, 0] and x[0, 1]?",
+        "Go from the last axis to the first. The step starts at 1 and is multiplied by the size of each axis passed.",
+        "strides, step = [], 1; for size in reversed(shape): strides.append(___); step *= ___; then reverse.",
     ),
-    checked="GPT-3's matrix, bf16 activations, a tensor of 105 bytes, an fp4 matrix and a single number.",
+    checked="one to four axes, an axis of size 1, and no axis at all.",
+    avoid=("torch", "contiguous_strides"),
 )
-def gibibytes(shape, bits):
-    return math.prod(shape) * bits / 8 / 2**30
+def strides_of(shape):
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 @exercise(
     "03.2",
-    cases={
-        "two 32 × 32 fp32 matrices": ([4096, 4096],),
-        "three fp32 scalars": ([4, 4, 4],),
-        "512 and 513 bytes": ([512, 513],),
-        "nothing": ([],),
-        "1000, 0 and 2000 bytes": ([1000, 0, 2000],),
-    },
+    cases=[((1, 2), (4, 1), 0), ((1, 2), (4, 1), 5), ((2, 0, 3), (1, 7, 12), 2), ((3, 1), (0, 2), 1)],
     mistakes={
-        "sum(sizes)": "you added the requests as they are. Every block is a multiple of 512.",
-        "allocated([sum(sizes)])": "you rounded the sum. Each tensor gets a block of its own, rounded by itself.",
-        "sum(size // 512 * 512 for size in sizes)": "you rounded down. A block must hold the request.",
-        "sum((size // 512 + 1) * 512 for size in sizes)": "you rounded a multiple of 512 up. 512 bytes fit into 512.",
-        "allocated([max(size, 1) for size in sizes])": "an empty tensor got a block. Nothing is allocated for 0 bytes.",
-        "2 * 2**20 if sizes else 0": "that is what is reserved, a segment of 2 MiB. The blocks in it were asked for.",
+        "right_if(offset=0)": "the storage offset is missing. The view does not begin where the storage begins.",
+        "right + 1": "you counted from one. Positions in the storage count from zero.",
+        "right_if(strides=strides[::-1])": "index and strides are paired the wrong way round: axis 0 belongs to axis 0.",
+        "right_if(index=index[:2])": "you wrote two axes out. Take index and strides together with zip.",
+        "right - 2 * offset": "you subtracted the offset. The view begins that far into the storage, so add it.",
+        "4 * right": "this is an address in bytes. Count elements.",
     },
     hints=(
-        "What does one tensor of 4 bytes cost, and what do three of them cost?",
-        "Round each size up to a multiple of 512 (0 stays 0), then add.",
-        "return sum(-(-size // ___) * ___ for size in sizes)",
+        "Each step along an axis moves you by that axis's stride. Where do you start?",
+        "Multiply each index by its stride, add them all, and add the offset.",
+        "return ___ + sum(i * s for i, s in zip(index, ___))",
     ),
-    checked="two matrices, three scalars, sizes at and above a multiple, an empty tensor and an empty list.",
+    checked="two and three axes, with and without an offset, and a stride of 0.",
 )
-def allocated(sizes):
-    return sum(-(-size // 512) * 512 for size in sizes)
+def position(index, strides, offset):
+    return offset + sum(i * step for i, step in zip(index, strides, strict=False))
+
+
+def _values_and_storage(result, args):
+    return {"values": result, "same storage": measure.same_storage(result, args[0])}
+
+
+def _matrices():
+    x = torch.arange(36).view(6, 6)
+    return {
+        "a 4 × 4 matrix": (x[:4, :4].clone(),),
+        "a 3 × 5 matrix": (torch.arange(15).view(3, 5),),
+        "a slice of a transposed matrix": (torch.arange(15).view(3, 5).T[:3],),
+        "a slice that begins at x[1, 2]": (x[1:4, 2:5],),
+        "a tall slice": (x[:5, 1:4],),
+        "a slice that skips rows and columns": (x[::2, 1::2],),
+    }
 
 
 @exercise(
     "03.3",
-    cases={
-        "70B weights in bf16 over PCIe 5.0 x16": (141_107_412_992, 32, 16),
-        "1 GiB over PCIe 4.0 x16": (2**30, 16, 16),
-        "1 GiB over PCIe 3.0 x4": (2**30, 8, 4),
-    },
+    cases=_matrices,
+    observe=_values_and_storage,
     mistakes={
-        "right / 8": "bits are taken for bytes, 8 times too fast. A lane carries one bit per transfer.",
-        "right * 128 / 130": "the coding is missing. Of every 130 bits on the wire, 128 are data.",
-        "right * (128 / 130) ** 2": "the coding is upside down. It makes a link slower: 128 of 130 bits are data.",
-        "right / 2": "you counted both directions. A copy goes one way.",
-        "right_if(lanes=1)": "only one lane is used.",
-        "right * 1e9": "the giga is missing. A gigatransfer is 10⁹ transfers.",
+        "right.clone()": "the values are right, and they are a copy. Build a view with as_strided.",
+        "diagonal(x, step=lambda _: x.shape[1] + 1)": "you assumed that x is contiguous. Ask x.stride().",
+        "diagonal(x, first=0)": "you began at the start of the storage. A view begins at x.storage_offset().",
+        "diagonal(x, step=lambda steps: steps[0])": "you walked down a column. A step goes along both axes.",
+        "diagonal(x, step=lambda steps: steps[0] + 1)": "you took 1 for the step to the next column; it is x.stride(1).",
+        "diagonal(x, length=lambda sizes: sizes[0])": "you read past the matrix: its diagonal ends with the shorter side.",
     },
     hints=(
-        "How many bits cross the wire each second, and how many of them are data?",
-        "Bytes per second: transfers × lanes × 128/130 ÷ 8, for one direction. Seconds: bytes ÷ that.",
-        "return size_bytes / (gigatransfers * 1e9 * lanes * ___ / ___ / 8)",
+        "From x[i, i] to x[i + 1, i + 1] you step once along each axis. How far is that in the storage?",
+        "x.as_strided(size, stride, offset): one axis, min(rows, columns) long, whose stride is the sum of both.",
+        "return x.as_strided((min(x.shape),), (x.stride(0) + ___,), x.___())",
     ),
-    checked="70B weights over PCIe 5.0, and a GiB over wide and narrow links.",
+    checked="square, wide and tall matrices, a transposed one, slices that begin inside the storage and one that skips; all "
+    "as views.",
+    avoid=("diagonal", "diag", "linalg_diagonal"),
 )
-def copy_seconds(size_bytes, gigatransfers, lanes):
-    return size_bytes / (gigatransfers * 1e9 * lanes * 128 / 130 / 8)
+def diagonal(x, *, length=min, step=sum, first=None):
+    return x.as_strided((length(x.shape),), (step(x.stride()),), x.storage_offset() if first is None else first)
+
+
+def _vectors():
+    x = torch.arange(40)
+    return {
+        "10 elements, windows of 3": (x[:10], 3),
+        "10 elements, windows of 4, step 2": (x[3:13], 4, 2),
+        "every second element, windows of 5, step 3": (x[:32:2], 5, 3),
+        "one window that fits exactly": (x[5:12], 7, 2),
+    }
 
 
 @exercise(
     "03.4",
-    cases={
-        "10 batches, computing is slower": (10, 2.0, 5.0),
-        "10 batches, copying is slower": (10, 5.0, 2.0),
-        "a single batch": (1, 3.0, 4.0),
-        "both equally fast": (4, 1.0, 1.0),
-    },
+    cases=_vectors,
+    observe=_values_and_storage,
     mistakes={
-        "batches * (copy + compute)": "nothing overlaps. The next copy runs while the current batch is computed.",
-        "batches * max(copy, compute)": "the first copy and the last computation have nothing to hide behind.",
-        "copy + batches * compute": "where copies are slower, the computation waits for each of them.",
-        "batches * copy + compute": "where computing is slower, the copies are done early and wait.",
-        "right_if(batches=batches + 1)": "one step too many: between first copy and last computation are batches − 1.",
-        "copy + (batches - 1) * min(copy, compute) + compute": "the shorter of the two sets your pace; both must be done.",
+        "right.clone()": "the values are right, and they are a copy. Windows that overlap can share the storage.",
+        "windows(x, size, step, count=len(right) + 1)": "one window too many: the last one reads past the end of x.",
+        "windows(x, size, step, count=len(right) - 1)": "the last window that fits is missing.",
+        "right_if(step=1)": "the step between windows is ignored.",
+        "windows(x, size, step, between=step, inside=1)": "x skips elements of its storage: multiply by x.stride(0).",
+        "windows(x, size, step, between=x.stride(0), inside=step * x.stride(0))": "the two strides are swapped.",
     },
     hints=(
-        "Draw two lanes. Which copy and which computation have nothing beside them?",
-        "First copy, then batches − 1 steps in which a computation and the next copy run together, then the last computation.",
-        "return copy + (batches - ___) * max(___, ___) + compute",
+        "The result has two axes. How far in the storage is the next element of a window, and how far the next window?",
+        "The shape is ((len(x) − size) // step + 1, size), the strides are step and 1, both times x.stride(0).",
+        "return x.as_strided((___, size), (step * x.stride(0), ___), x.storage_offset())",
     ),
-    checked="computing slower, copying slower, a single batch, and both equally fast.",
+    checked="steps of 1, 2 and 3, an x that skips elements, one that begins inside its storage, and an exact fit.",
+    avoid=("unfold",),
 )
-def pipeline(batches, copy, compute):
-    return copy + (batches - 1) * max(copy, compute) + compute
-
-
-def _kept(at_least=0, slots=1):
-    def wrong(layer_bytes, layers, memory_bytes, reserved_bytes):
-        room = (memory_bytes - reserved_bytes) // layer_bytes
-        return layers if room >= layers else max(at_least, room - slots)
-
-    return wrong
+def windows(x, size, step=1, *, count=None, between=None, inside=None):
+    count = (len(x) - size) // step + 1 if count is None else count
+    steps = (between or step * x.stride(0), inside or x.stride(0))
+    return x.as_strided((count, size), steps, x.storage_offset())
 
 
 @exercise(
     "03.5",
-    cases={
-        "8 layers of 10 in 100, 20 reserved": (10, 8, 100, 20),
-        "8 layers of 10 in 100, 25 reserved": (10, 8, 100, 25),
-        "nothing left": (10, 8, 100, 100),
-        "room for one": (10, 8, 100, 85),
-        "Llama 3 70B's blocks on an H100": (1_711_308_800, 80, 85_520_809_984, 6_000_000_000),
-    },
+    cases=[(4, 4), (2, 5), (1, 3), (6, 6)],
     mistakes={
-        _kept(slots=0): "no room is left for the layer that is copied in: each that lives on the host needs a slot.",
-        "right_if(reserved_bytes=0)": "what is reserved for activations is missing.",
-        "right_if(layers=layers + 1) if right == layers else right": "a slot is kept free although every layer fits.",
-        _kept(at_least=-1): "a number of layers cannot be negative.",
-        "right if right == layers else 0": "all or none. Where a few layers do not fit, the others can stay.",
-        _kept(slots=2): "two slots are kept free. Layers are copied in one at a time.",
+        "~right": "it is True where the query must not look. That is what masked_fill takes; here True allows.",
+        "right.tril(keys - queries - 1)": "a query cannot see itself: the diagonal is missing.",
+        "torch.ones_like(right).triu(keys - queries)": "rows and columns are swapped: row 0, a query, sees the fewest keys.",
+        "torch.ones_like(right)": "nothing is hidden: every query may look everywhere, the future included.",
+        "torch.ones_like(right).tril(queries - keys)": "even the past is hidden: the shift goes the wrong way.",
+        "right.tril()": "the last query should see all keys. The first keys − queries keys are the past.",
     },
     hints=(
-        "If one layer too many exists, where does it compute?",
-        "Room: (memory − reserved) // layer. If it holds all layers, all stay; otherwise one slot is kept for the visitor.",
-        "room = (memory_bytes - reserved_bytes) // layer_bytes; return layers if room >= layers else max(0, room - ___)",
+        "Row i is a query, column j a key. The last query stands at the last key. Which keys may it see?",
+        "Query i stands at position i + keys − queries and may see every key j up to there, itself included.",
+        "return torch.ones(queries, keys, dtype=torch.bool).tril(___)",
     ),
-    checked="everything fits, one slot short, nothing left, room for one, and 70B on an H100.",
+    checked="square masks, a row of one query, and fewer queries than keys (as with a cache).",
 )
-def layers_that_fit(layer_bytes, layers, memory_bytes, reserved_bytes):
-    # Layers that do not fit are copied in one at a time and need one free slot.
-    room = (memory_bytes - reserved_bytes) // layer_bytes
-    return layers if room >= layers else max(0, room - 1)
+def causal_mask(queries, keys):
+    return torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
+
+
+@exercise(
+    "03.6",
+    cases={
+        "a contiguous (2, 3) as (3, 2)": ((2, 3), (3, 1), (3, 2)),
+        "a transposed (3, 2) as (6,)": ((3, 2), (1, 3), (6,)),
+        "a transposed (3, 2) as (3, 2, 1)": ((3, 2), (1, 3), (3, 2, 1)),
+        "the left half of the columns, (4, 6) as (2, 2, 6)": ((4, 6), (12, 1), (2, 2, 6)),
+        "the left half of the columns, (4, 6) as (24,)": ((4, 6), (12, 1), (24,)),
+        "(2, 1, 3) with strides (3, 99, 1) as (6,)": ((2, 1, 3), (3, 99, 1), (6,)),
+        "(2, 3, 4) with strides (1, 2, 6) as (2, 12)": ((2, 3, 4), (1, 2, 6), (2, 12)),
+        "an expanded (5, 4) as (20,)": ((5, 4), (0, 1), (20,)),
+        "(2, 3, 4) with strides (1, 8, 2) as (2, 12)": ((2, 3, 4), (1, 8, 2), (2, 12)),
+        "the left half of the columns, (4, 6) as (3, 2, 4)": ((4, 6), (12, 1), (3, 2, 4)),
+    },
+    mistakes={
+        "tuple(strides) == strides_of(shape)": "you ask whether it is contiguous: enough, but not needed.",
+        "math.prod(shape) == math.prod(to)": "you compare the number of elements. Their order must have fixed steps too.",
+        "right or len(to) > len(shape)": "a new axis may not take elements from two runs: cut each run from the right.",
+        "right and 1 not in shape": "an axis of size 1 is never stepped along, so its stride means nothing: skip it.",
+    },
+    hints=(
+        "When can two neighbouring axes be walked with one step, as if they were one axis?",
+        "Merge axes i and i+1 where stride[i] == stride[i+1] * size[i+1], skipping sizes of 1. Then cut the runs: from "
+        "the right, every new size must divide what is left of its run.",
+        "for size in reversed(to): if rest == 1 and size > 1: rest = runs.pop(); if rest % size: return False; rest //= ___",
+    ),
+    checked="splits, merges, a merge of two axes out of three, added axes, a new axis across two runs, axes of size 1 with "
+    "odd strides, permuted and expanded tensors.",
+    avoid=("torch", "view", "as_strided"),
+)
+def can_view(shape, strides, to):
+    return predict.view_strides(shape, strides=strides, to=to) is not None

@@ -1,174 +1,152 @@
-"""Exercises of lesson 04: einops and jaxtyping."""
+"""Exercises of lesson 04: tensors and devices."""
 
 import math
-
-import torch
-from einops import einsum, rearrange, reduce
 
 from cs336kit.teach.exercises.core import exercise
 
 
-def _numbers(*shape):
-    """0, 7, 14, 21, 5, … in float64, every number from 0 to 22 in turn: whole, so that sums are exact in any order."""
-    return (torch.arange(math.prod(shape), dtype=torch.float64) * 7 % 23).reshape(shape)
-
-
 @exercise(
     "04.1",
-    cases=lambda: {
-        f"shape ({b}, {s}, {d}), window={w}": (_numbers(b, s, d), w)
-        for b, s, d, w in ((2, 6, 3, 2), (1, 8, 2, 4), (3, 12, 5, 3), (2, 4, 4, 4))
+    cases={
+        "GPT-3's feed-forward matrix in fp32": ((12288, 49152), 32),
+        "activations of 8 × 2048 tokens in bf16": ((8, 2048, 4096), 16),
+        "105 bytes": ((5, 7, 3), 8),
+        "an fp4 matrix": ((4096, 4096), 4),
+        "a single fp64 number": ((), 64),
     },
     mistakes={
-        "reduce(x, 'b (w n) d -> b n d', 'mean', w=window)": "you averaged positions that are far apart: windows need w last.",
-        "right * window": "these are sums, and means were asked for.",
-        "x[:, ::window]": "this is the first position of each window, and the others are dropped.",
-        "reduce(x, 'b (n w) d -> b n d', 'max', w=window)": "these are the largest values, and means were asked for.",
-        "x.unfold(1, window, 1).mean(-1)": "your windows overlap: each should begin where the last ends.",
-        "reduce(x, 'b (n w) d -> b n d', 'mean', n=window)": "window is the length w of each, not their number n.",
+        "8 * right": "these are gibibits. Eight bits make a byte.",
+        "right * 2**30 / 1e9": "this is GB. A GiB is 2³⁰ bytes, 7 % more than 10⁹.",
+        "right_if(bits=32)": "you took 4 bytes for every dtype.",
+        "sum(shape) * bits / 8 / 2**30": "the sizes are added. A tensor has the product of its sizes as elements.",
+        "right_if(bits=bits // 8 * 8)": "you made whole bytes of an element first, but two fp4 numbers share one.",
+        "right_if(shape=shape[:2])": "you took two axes. A tensor may have any number of them.",
     },
     hints=(
-        "Which axis is to be cut in two, and which of the two parts disappears?",
-        "reduce takes a pattern with a bracket on the left: (n w) cuts an axis into n windows of w neighbours.",
-        'reduce(x, "b (n w) d -> b ___ d", "mean", w=window)',
+        "How many elements are there, and how many bytes is one?",
+        "Elements: the product of the sizes (1 for no axes). Bytes: bits ÷ 8. A GiB has 2³⁰ bytes.",
+        "return math.prod(shape) * bits / ___ / 2**___",
     ),
-    checked="windows of 2, 3, 4 and of the whole sequence.",
-    tolerance=1e-12,
+    checked="GPT-3's matrix, bf16 activations, a tensor of 105 bytes, an fp4 matrix and a single number.",
 )
-def pool(x, window):
-    return reduce(x, "b (n w) d -> b n d", "mean", w=window)
+def gibibytes(shape, bits):
+    return math.prod(shape) * bits / 8 / 2**30
 
 
 @exercise(
     "04.2",
-    cases=lambda: {
-        "shape (2, 3, 8), heads=2": (_numbers(2, 3, 8), 2),
-        "shape (1, 5, 12), heads=3": (_numbers(1, 5, 12), 3),
-        "shape (2, 4, 4), heads=1": (_numbers(2, 4, 4), 1),
-        "shape (2, 4, 16), heads=4": (_numbers(2, 4, 16), 4),
-        "a transposed (non-contiguous) tensor of shape (2, 4, 6), heads=3": (_numbers(2, 6, 4).transpose(1, 2), 3),
+    cases={
+        "two 32 × 32 fp32 matrices": ([4096, 4096],),
+        "three fp32 scalars": ([4, 4, 4],),
+        "512 and 513 bytes": ([512, 513],),
+        "nothing": ([],),
+        "1000, 0 and 2000 bytes": ([1000, 0, 2000],),
     },
     mistakes={
-        "x.reshape(x.shape[0], heads, x.shape[1], -1)": "reshape fills the axes in the order of memory and swaps nothing.",
-        "rearrange(x, 'b s (h a) -> b a s h', a=heads)": "a head is a block of neighbouring features, (a h).",
-        "right.transpose(1, 2)": "the heads still stand behind the positions; wanted are batch, heads, positions, features.",
-        "right.transpose(0, 1)": "the heads stand before the batch; wanted are batch, heads, positions, features.",
-        "rearrange(x, 'b s (a h) -> b a s h', h=heads)": "`heads` is the number of heads, the first name in the bracket.",
+        "sum(sizes)": "you added the requests as they are. Every block is a multiple of 512.",
+        "allocated([sum(sizes)])": "you rounded the sum. Each tensor gets a block of its own, rounded by itself.",
+        "sum(size // 512 * 512 for size in sizes)": "you rounded down. A block must hold the request.",
+        "sum((size // 512 + 1) * 512 for size in sizes)": "you rounded a multiple of 512 up. 512 bytes fit into 512.",
+        "allocated([max(size, 1) for size in sizes])": "an empty tensor got a block. Nothing is allocated for 0 bytes.",
+        "2 * 2**20 if sizes else 0": "that is what is reserved, a segment of 2 MiB. The blocks in it were asked for.",
     },
     hints=(
-        "Two things happen: one axis becomes two, and two axes change places.",
-        "One rearrange does both: a bracket on the left cuts the axis, the order on the right moves it.",
-        'rearrange(x, "b s (a h) -> b ___ ___ h", a=heads)',
+        "What does one tensor of 4 bytes cost, and what do three of them cost?",
+        "Round each size up to a multiple of 512 (0 stays 0), then add.",
+        "return sum(-(-size // ___) * ___ for size in sizes)",
     ),
-    checked="four shapes, one head among them, and a tensor that is not contiguous.",
-    tolerance=0,
+    checked="two matrices, three scalars, sizes at and above a multiple, an empty tensor and an empty list.",
 )
-def split(x, heads):
-    return rearrange(x, "b s (a h) -> b a s h", a=heads)
+def allocated(sizes):
+    return sum(-(-size // 512) * 512 for size in sizes)
 
 
 @exercise(
     "04.3",
-    cases=lambda: {
-        "shape (2, 2, 3, 4)": (_numbers(2, 2, 3, 4),),
-        "shape (1, 3, 5, 2)": (_numbers(1, 3, 5, 2),),
-        "shape (2, 4, 4, 4)": (_numbers(2, 4, 4, 4),),
-        "a transposed (non-contiguous) tensor of shape (2, 5, 3, 2)": (_numbers(2, 3, 5, 2).transpose(1, 2),),
+    cases={
+        "70B weights in bf16 over PCIe 5.0 x16": (141_107_412_992, 32, 16),
+        "1 GiB over PCIe 4.0 x16": (2**30, 16, 16),
+        "1 GiB over PCIe 3.0 x4": (2**30, 8, 4),
     },
     mistakes={
-        "x.reshape(x.shape[0], x.shape[2], -1)": "reshape reads heads before positions; swap them first.",
-        "rearrange(x, 'b a s h -> b s (h a)')": "you wove the heads together, and each should stay a block, (a h).",
-        "rearrange(x, 'b a s h -> b (a s) h')": "you merged heads with positions; heads are merged with features.",
-        "x.transpose(1, 2)": "heads and features are still two axes.",
-        "right.transpose(0, 1)": "the positions stand before the batch; wanted are batch, positions, features.",
+        "right / 8": "bits are taken for bytes, 8 times too fast. A lane carries one bit per transfer.",
+        "right * 128 / 130": "the coding is missing. Of every 130 bits on the wire, 128 are data.",
+        "right * (128 / 130) ** 2": "the coding is upside down. It makes a link slower: 128 of 130 bits are data.",
+        "right / 2": "you counted both directions. A copy goes one way.",
+        "right_if(lanes=1)": "only one lane is used.",
+        "right * 1e9": "the giga is missing. A gigatransfer is 10⁹ transfers.",
     },
     hints=(
-        "It undoes exercise 04.2: which bracket stood on the left there?",
-        "Read the pattern of 04.2 from right to left.",
-        'rearrange(x, "b a s h -> b s (___ h)")',
+        "How many bits cross the wire each second, and how many of them are data?",
+        "Bytes per second: transfers × lanes × 128/130 ÷ 8, for one direction. Seconds: bytes ÷ that.",
+        "return size_bytes / (gigatransfers * 1e9 * lanes * ___ / ___ / 8)",
     ),
-    checked="three shapes, and a tensor that is not contiguous.",
-    tolerance=0,
+    checked="70B weights over PCIe 5.0, and a GiB over wide and narrow links.",
 )
-def merge(x):
-    return rearrange(x, "b a s h -> b s (a h)")
-
-
-def _used_k(result, args):
-    """The result; where k wants a gradient, whether the products read k's own storage: they save what they read."""
-    k = args[1]
-    if not k.requires_grad or result.grad_fn is None:
-        return result
-    todo, seen = [result.grad_fn], set()
-    while todo:
-        node = todo.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        saved = (getattr(node, name) for name in dir(node) if name.startswith("_saved_"))
-        if any(getattr(value, "data_ptr", int)() == k.data_ptr() for value in saved):
-            return "read k itself"
-        todo += [following for following, _ in node.next_functions]
-    return "read a copy of k"
-
-
-def _grouped():
-    shapes = ((2, 4, 2, 3, 5, 2), (1, 6, 3, 2, 4, 3), (2, 6, 2, 3, 3, 2), (2, 2, 2, 3, 4, 2), (1, 4, 1, 3, 3, 2))
-    cases = {
-        f"{a} query heads, {g} key heads, {s} queries, {t} keys": (_numbers(b, a, s, h), _numbers(b, g, t, h))
-        for b, a, g, s, t, h in shapes
-    }
-    recorded = _numbers(2, 4, 3, 2).requires_grad_(), _numbers(2, 2, 5, 2).requires_grad_()
-    return {**cases, "4 query heads, 2 key heads, and a look at the storage that was read": recorded}
+def copy_seconds(size_bytes, gigatransfers, lanes):
+    return size_bytes / (gigatransfers * 1e9 * lanes * 128 / 130 / 8)
 
 
 @exercise(
     "04.4",
-    cases=_grouped,
+    cases={
+        "10 batches, computing is slower": (10, 2.0, 5.0),
+        "10 batches, copying is slower": (10, 5.0, 2.0),
+        "a single batch": (1, 3.0, 4.0),
+        "both equally fast": (4, 1.0, 1.0),
+    },
     mistakes={
-        "q @ k.repeat(1, q.shape[1] // k.shape[1], 1, 1).mT": "your heads take turns (0 1 0 1); neighbours share a key "
-        "head (0 0 1 1).",
-        "right.mT": "scores have queries as rows, keys as columns, and yours have changed places.",
-        "einsum(q, k, 'b a s h, b k t h -> b a s t')": "the key heads were added up: an axis missing on the right is summed.",
-        "rearrange(right, 'b (k r) s t -> b k r s t', k=k.shape[1])": "groups and members are still two axes: merge them, (k r).",
-        "q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT": "right numbers, but k was copied: cut the axis of q instead.",
-        "right / q.shape[-1] ** 0.5": "you divided by the square root of h; the plain dot products were asked for.",
+        "batches * (copy + compute)": "nothing overlaps. The next copy runs while the current batch is computed.",
+        "batches * max(copy, compute)": "the first copy and the last computation have nothing to hide behind.",
+        "copy + batches * compute": "where copies are slower, the computation waits for each of them.",
+        "batches * copy + compute": "where computing is slower, the copies are done early and wait.",
+        "right_if(batches=batches + 1)": "one step too many: between first copy and last computation are batches − 1.",
+        "copy + (batches - 1) * min(copy, compute) + compute": "the shorter of the two sets your pace; both must be done.",
     },
     hints=(
-        "Query heads 0 … r-1 use key head 0, the next r use key head 1. Which pattern cuts the axis that way?",
-        "Cut the query heads into (k r), multiply with an einsum that has k in both operands and r in one, merge again.",
-        'einsum(rearrange(q, "b (k r) s h -> b k r s h", k=k.shape[1]), k, "b k r s h, b k t h -> b k r s ___")',
+        "Draw two lanes. Which copy and which computation have nothing beside them?",
+        "First copy, then batches − 1 steps in which a computation and the next copy run together, then the last computation.",
+        "return copy + (batches - ___) * max(___, ___) + compute",
     ),
-    checked="two, three and one key head, as many key heads as query heads, other numbers of keys than queries, and that "
-    "k was not copied.",
-    observe=_used_k,
-    tolerance=0,
+    checked="computing slower, copying slower, a single batch, and both equally fast.",
 )
-def scores(q, k):
-    grouped = rearrange(q, "b (k r) s h -> b k r s h", k=k.shape[1])
-    return rearrange(einsum(grouped, k, "b k r s h, b k t h -> b k r s t"), "b k r s t -> b (k r) s t")
+def pipeline(batches, copy, compute):
+    return copy + (batches - 1) * max(copy, compute) + compute
 
 
-_CHAINS = ((1024, 64, 1024, 64), (16, 64, 16, 64), (2, 3, 5, 7), (1, 512, 512, 512), (512, 512, 512, 1), (9, 2, 9, 9))
+def _kept(at_least=0, slots=1):
+    def wrong(layer_bytes, layers, memory_bytes, reserved_bytes):
+        room = (memory_bytes - reserved_bytes) // layer_bytes
+        return layers if room >= layers else max(at_least, room - slots)
+
+    return wrong
 
 
 @exercise(
     "04.5",
-    cases={"a={}, b={}, c={}, d={}".format(*sizes): sizes for sizes in _CHAINS},
+    cases={
+        "8 layers of 10 in 100, 20 reserved": (10, 8, 100, 20),
+        "8 layers of 10 in 100, 25 reserved": (10, 8, 100, 25),
+        "nothing left": (10, 8, 100, 100),
+        "room for one": (10, 8, 100, 85),
+        "Llama 3 70B's blocks on an H100": (1_711_308_800, 80, 85_520_809_984, 6_000_000_000),
+    },
     mistakes={
-        "2 * a * c * (b + d)": "this is the order (x y) z, and the other one costs less.",
-        "2 * b * d * (a + c)": "this is the order x (y z), and the other one costs less.",
-        "right // 2": "half of it: a multiply and an add are two FLOPs.",
-        "2 * a * b * c * d": "a product of all four sizes; two products in a row need a sum of two such terms.",
-        "2 * max(a * c * (b + d), b * d * (a + c))": "the dearer of the two orders.",
-        "2 * min(a * b * c, b * c * d) + 2 * min(a * c * d, a * b * d)": "your first choice already fixes the second product.",
+        _kept(slots=0): "no room is left for the layer that is copied in: each that lives on the host needs a slot.",
+        "right_if(reserved_bytes=0)": "what is reserved for activations is missing.",
+        "right_if(layers=layers + 1) if right == layers else right": "a slot is kept free although every layer fits.",
+        _kept(at_least=-1): "a number of layers cannot be negative.",
+        "right if right == layers else 0": "all or none. Where a few layers do not fit, the others can stay.",
+        _kept(slots=2): "two slots are kept free. Layers are copied in one at a time.",
     },
     hints=(
-        "There are two orders. What is the shape of what stands in the middle in each?",
-        "A product of a × b with b × c costs 2·a·b·c FLOPs and leaves a × c.",
-        "min(2*a*b*c + 2*a*c*d, 2*b*c*d + ___)",
+        "If one layer too many exists, where does it compute?",
+        "Room: (memory − reserved) // layer. If it holds all layers, all stay; otherwise one slot is kept for the visitor.",
+        "room = (memory_bytes - reserved_bytes) // layer_bytes; return layers if room >= layers else max(0, room - ___)",
     ),
-    checked="six chains, attention with long and with short sequences among them.",
+    checked="everything fits, one slot short, nothing left, room for one, and 70B on an H100.",
 )
-def chain(a, b, c, d):
-    return 2 * min(a * c * (b + d), b * d * (a + c))
+def layers_that_fit(layer_bytes, layers, memory_bytes, reserved_bytes):
+    # Layers that do not fit are copied in one at a time and need one free slot.
+    room = (memory_bytes - reserved_bytes) // layer_bytes
+    return layers if room >= layers else max(0, room - 1)

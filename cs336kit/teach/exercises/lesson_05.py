@@ -1,195 +1,174 @@
-"""Exercises of lesson 05: FLOPs and MFU."""
+"""Exercises of lesson 05: einops and jaxtyping."""
 
 import math
-import statistics
+
+import torch
+from einops import einsum, rearrange, reduce
 
 from cs336kit.teach.exercises.core import exercise
 
 
+def _numbers(*shape):
+    """0, 7, 14, 21, 5, … in float64, every number from 0 to 22 in turn: whole, so that sums are exact in any order."""
+    return (torch.arange(math.prod(shape), dtype=torch.float64) * 7 % 23).reshape(shape)
+
+
 @exercise(
     "05.1",
-    cases=[((3, 5), (5, 7)), ((16, 32), (32, 2)), ((4, 8, 16, 32), (32, 2)), ((1, 1), (1, 9))],
+    cases=lambda: {
+        f"shape ({b}, {s}, {d}), window={w}": (_numbers(b, s, d), w)
+        for b, s, d, w in ((2, 6, 3, 2), (1, 8, 2, 4), (3, 12, 5, 3), (2, 4, 4, 4))
+    },
     mistakes={
-        "right // 2": "that counts the multiplications alone. Each of them is followed by an add.",
-        "right - math.prod(x_shape[:-1]) * w_shape[-1]": "you left out the first add, to zero: the convention counts it.",
-        "right_if(x_shape=x_shape[-2:])": "the leading axes are missing. Every matrix of the batch is multiplied.",
-        "right * w_shape[0]": "the inner axis stands in both shapes, and you counted it twice.",
-        "right // x_shape[-1]": "that is two FLOPs per output. Each output adds up as many products as the inner axis is long.",
-        "right_if(w_shape=w_shape[:1])": "the first axis of w is the inner one, which x has already. Its last axis is new.",
+        "reduce(x, 'b (w n) d -> b n d', 'mean', w=window)": "you averaged positions that are far apart: windows need w last.",
+        "right * window": "these are sums, and means were asked for.",
+        "x[:, ::window]": "this is the first position of each window, and the others are dropped.",
+        "reduce(x, 'b (n w) d -> b n d', 'max', w=window)": "these are the largest values, and means were asked for.",
+        "x.unfold(1, window, 1).mean(-1)": "your windows overlap: each should begin where the last ends.",
+        "reduce(x, 'b (n w) d -> b n d', 'mean', n=window)": "window is the length w of each, not their number n.",
     },
     hints=(
-        "How many numbers does the product have, and how much work is one of them?",
-        "Outputs: the leading axes of x times the last axis of w. Work for each: one multiply and one add per inner index.",
-        "return 2 * math.prod(x_shape) * w_shape[___]",
+        "Which axis is to be cut in two, and which of the two parts disappears?",
+        "reduce takes a pattern with a bracket on the left: (n w) cuts an axis into n windows of w neighbours.",
+        'reduce(x, "b (n w) d -> b ___ d", "mean", w=window)',
     ),
-    checked="a small product, the lecture's (16,32) × (32,2), a batch with two leading axes, and a single row.",
+    checked="windows of 2, 3, 4 and of the whole sequence.",
+    tolerance=1e-12,
 )
-def product_flops(x_shape, w_shape):
-    return 2 * math.prod(x_shape) * w_shape[-1]
+def pool(x, window):
+    return reduce(x, "b (n w) d -> b n d", "mean", w=window)
 
 
 @exercise(
     "05.2",
-    cases={
-        "the lecture's product in bf16": (2**43, 0.03216, 1979e12, 1),
-        "a step on 8 A100s": (6e15, 5.0, 624e12, 8),
-        "a small fp8 step on 4 H100s": (1e12, 0.5, 3958e12, 4),
+    cases=lambda: {
+        "shape (2, 3, 8), heads=2": (_numbers(2, 3, 8), 2),
+        "shape (1, 5, 12), heads=3": (_numbers(1, 5, 12), 3),
+        "shape (2, 4, 4), heads=1": (_numbers(2, 4, 4), 1),
+        "shape (2, 4, 16), heads=4": (_numbers(2, 4, 16), 4),
+        "a transposed (non-contiguous) tensor of shape (2, 4, 6), heads=3": (_numbers(2, 6, 4).transpose(1, 2), 3),
     },
     mistakes={
-        "right / 2": "you divided by the sparse peak. Your matrices are dense, and the dense peak is half of that number.",
-        "right_if(accelerators=1)": "only one accelerator's peak is counted. The promise grows with their number.",
-        "100 * right": "this is a percentage. MFU is a fraction; 0.5 is half of the peak.",
-        "1 / right": "it is upside down. Achieved stands above promised.",
-        "flops / seconds": "this is the FLOP/s achieved. MFU is a fraction of what was promised.",
-        "right * seconds": "this is a time, the seconds that the FLOPs would take at the peak.",
+        "x.reshape(x.shape[0], heads, x.shape[1], -1)": "reshape fills the axes in the order of memory and swaps nothing.",
+        "rearrange(x, 'b s (h a) -> b a s h', a=heads)": "a head is a block of neighbouring features, (a h).",
+        "right.transpose(1, 2)": "the heads still stand behind the positions; wanted are batch, heads, positions, features.",
+        "right.transpose(0, 1)": "the heads stand before the batch; wanted are batch, heads, positions, features.",
+        "rearrange(x, 'b s (a h) -> b a s h', h=heads)": "`heads` is the number of heads, the first name in the bracket.",
     },
     hints=(
-        "MFU compares two rates. Which one was achieved, and which one was promised for dense matrices?",
-        "Achieved: FLOPs ÷ seconds. Promised: half of the sparse peak, times the number of accelerators.",
-        "return flops / seconds / (sparse_peak / ___ * ___)",
+        "Two things happen: one axis becomes two, and two axes change places.",
+        "One rearrange does both: a bracket on the left cuts the axis, the order on the right moves it.",
+        'rearrange(x, "b s (a h) -> b ___ ___ h", a=heads)',
     ),
-    checked="the lecture's product, a step on 8 A100s and an fp8 step on 4 H100s.",
+    checked="four shapes, one head among them, and a tensor that is not contiguous.",
+    tolerance=0,
 )
-def mfu(flops, seconds, sparse_peak, accelerators):
-    return flops / seconds / (sparse_peak / 2 * accelerators)
+def split(x, heads):
+    return rearrange(x, "b s (a h) -> b a s h", a=heads)
 
 
 @exercise(
     "05.3",
-    cases={
-        "one token, D = 8192, bf16": (1, 8192, 8192, 2),
-        "4096 tokens, D = 4096, bf16": (4096, 4096, 4096, 2),
-        "128 tokens, 512 to 2048, fp32": (128, 512, 2048, 4),
+    cases=lambda: {
+        "shape (2, 2, 3, 4)": (_numbers(2, 2, 3, 4),),
+        "shape (1, 3, 5, 2)": (_numbers(1, 3, 5, 2),),
+        "shape (2, 4, 4, 4)": (_numbers(2, 4, 4, 4),),
+        "a transposed (non-contiguous) tensor of shape (2, 5, 3, 2)": (_numbers(2, 3, 5, 2).transpose(1, 2),),
     },
     mistakes={
-        "right / 2": "a factor of 2 is missing. Each element pair is a multiply and an add.",
-        "right * p": "these are FLOPs per element. An element has p bytes.",
-        "2 * tokens / p": "that counts the weight's bytes alone. The input is read and the output written too.",
-        "2 * tokens * d_in * d_out / (p * d_in * (tokens + d_out))": "the output is missing among the bytes. It is written.",
-        "2 * tokens * d_in * d_out / (p * d_out * (tokens + d_in))": "the input is missing among the bytes. It is read.",
-        "1 / right": "this is bytes per FLOP. Intensity is the other way round.",
+        "x.reshape(x.shape[0], x.shape[2], -1)": "reshape reads heads before positions; swap them first.",
+        "rearrange(x, 'b a s h -> b s (h a)')": "you wove the heads together, and each should stay a block, (a h).",
+        "rearrange(x, 'b a s h -> b (a s) h')": "you merged heads with positions; heads are merged with features.",
+        "x.transpose(1, 2)": "heads and features are still two axes.",
+        "right.transpose(0, 1)": "the positions stand before the batch; wanted are batch, positions, features.",
     },
     hints=(
-        "Which three matrices cross between the chip and its memory?",
-        "FLOPs: 2 · tokens · d_in · d_out. Bytes: p times the elements of input, weight and output. Divide.",
-        "return 2 * tokens * d_in * d_out / (p * (tokens * d_in + ___ + ___))",
+        "It undoes exercise 04.2: which bracket stood on the left there?",
+        "Read the pattern of 04.2 from right to left.",
+        'rearrange(x, "b a s h -> b s (___ h)")',
     ),
-    checked="one token, 4096 tokens, and a widening layer in fp32.",
+    checked="three shapes, and a tensor that is not contiguous.",
+    tolerance=0,
 )
-def intensity(tokens, d_in, d_out, p):
-    return 2 * tokens * d_in * d_out / (p * (tokens * d_in + d_in * d_out + tokens * d_out))
+def merge(x):
+    return rearrange(x, "b a s h -> b s (a h)")
+
+
+def _used_k(result, args):
+    """The result; where k wants a gradient, whether the products read k's own storage: they save what they read."""
+    k = args[1]
+    if not k.requires_grad or result.grad_fn is None:
+        return result
+    todo, seen = [result.grad_fn], set()
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        saved = (getattr(node, name) for name in dir(node) if name.startswith("_saved_"))
+        if any(getattr(value, "data_ptr", int)() == k.data_ptr() for value in saved):
+            return "read k itself"
+        todo += [following for following, _ in node.next_functions]
+    return "read a copy of k"
+
+
+def _grouped():
+    shapes = ((2, 4, 2, 3, 5, 2), (1, 6, 3, 2, 4, 3), (2, 6, 2, 3, 3, 2), (2, 2, 2, 3, 4, 2), (1, 4, 1, 3, 3, 2))
+    cases = {
+        f"{a} query heads, {g} key heads, {s} queries, {t} keys": (_numbers(b, a, s, h), _numbers(b, g, t, h))
+        for b, a, g, s, t, h in shapes
+    }
+    recorded = _numbers(2, 4, 3, 2).requires_grad_(), _numbers(2, 2, 5, 2).requires_grad_()
+    return {**cases, "4 query heads, 2 key heads, and a look at the storage that was read": recorded}
 
 
 @exercise(
     "05.4",
-    cases={
-        "an A100, D = 8192": (153, 8192, 2),
-        "an H100, D = 8192": (295, 8192, 2),
-        "an H100, D = 4096": (295, 4096, 2),
-        "an H100, D = 256": (295, 256, 2),
-        "ridge 64, D = 512, fp32": (64, 512, 4),
-        "a chip with ridge 1": (1, 64, 2),
-        "a ridge of exactly D/p": (32, 64, 2),
-        "a ridge just below D/p": (32 - 2**-9, 64, 2),
-        "a ridge that one token passes": (0.25, 64, 2),
-        "a chip without a ridge": (0, 64, 2),
-    },
+    cases=_grouped,
     mistakes={
-        "ridge * p // 2": "you counted the weight's bytes alone. Inputs and outputs cross too.",
-        "right and (right - 1 or 1)": "one token short. At that batch the intensity is still below the ridge; round up.",
-        "right_if(ridge=2 * ridge)": "the factor 2 of the FLOPs (a multiply and an add) is missing.",
-        "right_if(p=2) if p != 2 else right_if(p=1)": "that is for elements of another size; here they have p bytes.",
-        "right or math.ceil(p * d * d * ridge / (2 * d * (d - p * ridge) or -1))": "no batch reaches a ridge of D/p: None.",
-        "right or 0": "no batch reaches the ridge there. Return None, which is not the number 0.",
+        "q @ k.repeat(1, q.shape[1] // k.shape[1], 1, 1).mT": "your heads take turns (0 1 0 1); neighbours share a key "
+        "head (0 0 1 1).",
+        "right.mT": "scores have queries as rows, keys as columns, and yours have changed places.",
+        "einsum(q, k, 'b a s h, b k t h -> b a s t')": "the key heads were added up: an axis missing on the right is summed.",
+        "rearrange(right, 'b (k r) s t -> b k r s t', k=k.shape[1])": "groups and members are still two axes: merge them, (k r).",
+        "q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT": "right numbers, but k was copied: cut the axis of q instead.",
+        "right / q.shape[-1] ** 0.5": "you divided by the square root of h; the plain dot products were asked for.",
     },
     hints=(
-        "As tokens grow, where does the intensity of a square layer go? Is the ridge always below that limit?",
-        "Solve 2·B·D² ≥ ridge · p · (2·B·D + D²) for B. If the ridge is D/p or more, there is no answer: None. Round up.",
-        "B ≥ ridge·p·D² / (2·D² − 2·p·D·ridge), so: math.ceil of that, or None where the denominator is ___ or less",
+        "Query heads 0 … r-1 use key head 0, the next r use key head 1. Which pattern cuts the axis that way?",
+        "Cut the query heads into (k r), multiply with an einsum that has k in both operands and r in one, merge again.",
+        'einsum(rearrange(q, "b (k r) s h -> b k r s h", k=k.shape[1]), k, "b k r s h, b k t h -> b k r s ___")',
     ),
-    checked="an A100 and an H100 at several widths, fp32, a layer too narrow for any batch, and a ridge of 1.",
+    checked="two, three and one key head, as many key heads as query heads, other numbers of keys than queries, and that "
+    "k was not copied.",
+    observe=_used_k,
+    tolerance=0,
 )
-def smallest_batch(ridge, d, p):
-    # 2Bd²/(p(2Bd + d²)) ≥ ridge, solved for B.
-    below = 2 * d * (d - p * ridge)
-    return None if below <= 0 else max(1, math.ceil(p * d * d * ridge / below))
+def scores(q, k):
+    grouped = rearrange(q, "b (k r) s h -> b k r s h", k=k.shape[1])
+    return rearrange(einsum(grouped, k, "b k r s h, b k t h -> b k r s t"), "b k r s t -> b (k r) s t")
+
+
+_CHAINS = ((1024, 64, 1024, 64), (16, 64, 16, 64), (2, 3, 5, 7), (1, 512, 512, 512), (512, 512, 512, 1), (9, 2, 9, 9))
 
 
 @exercise(
     "05.5",
-    cases={
-        "two slow first calls": ([9.0, 5.0, 1.0, 1.2, 1.1, 1.3, 1.1], 2),
-        "one call interrupted": ([1.0, 1.1, 40.0, 1.2, 1.05], 0),
-        "an even number of repeats": ([7.0, 2.0, 4.0, 3.0, 1.0], 1),
-        "a single repeat": ([3.0, 3.0], 1),
-    },
+    cases={"a={}, b={}, c={}, d={}".format(*sizes): sizes for sizes in _CHAINS},
     mistakes={
-        "right_if(warmup=0)": "the warm-up calls are still in. They pay for compilation and caches.",
-        "(statistics.mean(times[warmup:]), *right[1:])": "the first number is the mean, which one interrupted call moves.",
-        "right_if(times=sorted(times))": "you sorted before dropping the warm-up, and threw the fastest calls away.",
-        "(sorted(times[warmup:])[(len(times) - warmup) // 2], *right[1:])": "between two in the middle, take half way.",
-        "(right[1], *right[1:])": "the first number is the fastest call, what a quiet machine can do once.",
-        "(right[0], *right_if(warmup=0)[1:])": "the smallest or the largest is a warm-up call. Drop them before everything else.",
+        "2 * a * c * (b + d)": "this is the order (x y) z, and the other one costs less.",
+        "2 * b * d * (a + c)": "this is the order x (y z), and the other one costs less.",
+        "right // 2": "half of it: a multiply and an add are two FLOPs.",
+        "2 * a * b * c * d": "a product of all four sizes; two products in a row need a sum of two such terms.",
+        "2 * max(a * c * (b + d), b * d * (a + c))": "the dearer of the two orders.",
+        "2 * min(a * b * c, b * c * d) + 2 * min(a * c * d, a * b * d)": "your first choice already fixes the second product.",
     },
     hints=(
-        "Which of the times should nobody ever see, and what would one interrupted call do to a mean?",
-        "Drop the first `warmup` times, in the order in which they were taken; then median, smallest, largest.",
-        "kept = times[___:]; return statistics.median(kept), min(kept), ___",
+        "There are two orders. What is the shape of what stands in the middle in each?",
+        "A product of a × b with b × c costs 2·a·b·c FLOPs and leaves a × c.",
+        "min(2*a*b*c + 2*a*c*d, 2*b*c*d + ___)",
     ),
-    checked="slow first calls, an interrupted call, an even number of repeats and a single one.",
+    checked="six chains, attention with long and with short sequences among them.",
 )
-def report(times, warmup):
-    kept = times[warmup:]
-    return statistics.median(kept), min(kept), max(kept)
-
-
-def _fused(bytes_moved):
-    """The right answer, but for the bytes of the fused kernel."""
-
-    def wrong(steps, peak, bandwidth, fused):
-        if not fused:
-            return chain_seconds(steps, peak, bandwidth, False)
-        return max(sum(f for f, _, _ in steps) / peak, bytes_moved(steps) / bandwidth)
-
-    return wrong
-
-
-_SOFTMAX = [(1e6, 2e6, 2e6), (1e6, 2e6, 2e6), (2e6, 2e6, 2e6)]
-_MIXED = [(5e9, 1e6, 1e6), (1e6, 1e6, 1e6)]
-#: It widens and narrows, so that no two of its reads and writes are alike.
-_UNEVEN = [(5e5, 3e6, 9e6), (1e6, 9e6, 5e6), (5e5, 5e6, 8e6)]
-
-
-@exercise(
-    "05.6",
-    cases={
-        "three element-wise steps, one by one": (_SOFTMAX, 1e12, 1e12, False),
-        "three element-wise steps, fused": (_SOFTMAX, 1e12, 1e12, True),
-        "a heavy step and a light one, one by one": (_MIXED, 1e12, 1e12, False),
-        "a heavy step and a light one, fused": (_MIXED, 1e12, 1e12, True),
-        "steps of uneven bytes, fused": (_UNEVEN, 1e12, 1e12, True),
-        "steps of uneven bytes, one by one": (_UNEVEN, 1e12, 1e12, False),
-        "steps of uneven bytes with fast memory, fused": (_UNEVEN, 1e12, 1e13, True),
-        "a single step, fused": ([(3e3, 1e3, 2e3)], 1e3, 1e3, True),
-    },
-    mistakes={
-        "sum(f / peak + (r + w) / bandwidth for f, r, w in steps)": "computing and moving overlap: take the longer, not the sum.",
-        "right_if(fused=False)": "that is for separate kernels. Fused, what one step writes for the next stays on the chip.",
-        "right_if(fused=True)": "that is the time of a fused kernel. One by one, every step reads and writes memory.",
-        "max(sum(f for f, _, _ in steps) / peak, sum(r + w for _, r, w in steps) / bandwidth)": "separate kernels "
-        "have a maximum each, and a fused one moves only the first input and the last output.",
-        "max(max(f / peak, (r + w) / bandwidth) for f, r, w in steps)": "you took the longest step, and all of them run.",
-        _fused(lambda steps: steps[0][1]): "the last write is missing. The result has to reach memory.",
-    },
-    hints=(
-        "What crosses to memory between two separate kernels, and what between two steps of one kernel?",
-        "One by one: add up max(compute, memory) of each step. Fused: all FLOPs, but only the first read and the last write.",
-        "fused: max(sum(f …) / peak, (steps[0][___] + steps[-1][___]) / bandwidth); else: sum(max(…, …) for …)",
-    ),
-    checked="element-wise chains, a mixed one and an uneven one, fused and not, with slow and fast memory, and a single step.",
-)
-def chain_seconds(steps, peak, bandwidth, fused):
-    """steps: (flops, bytes read, bytes written) in order; each reads what the one before it wrote."""
-    if not fused:
-        return sum(max(f / peak, (r + w) / bandwidth) for f, r, w in steps)
-    return max(sum(f for f, _, _ in steps) / peak, (steps[0][1] + steps[-1][2]) / bandwidth)
+def chain(a, b, c, d):
+    return 2 * min(a * c * (b + d), b * d * (a + c))

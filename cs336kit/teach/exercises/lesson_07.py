@@ -1,6 +1,7 @@
-"""Exercises of lesson 07: FLOPs of the backward pass."""
+"""Exercises of lesson 07: time, MFU and the roofline."""
 
-import torch
+import math
+import statistics
 
 from cs336kit.teach.exercises.core import exercise
 
@@ -8,172 +9,169 @@ from cs336kit.teach.exercises.core import exercise
 @exercise(
     "07.1",
     cases={
-        f"B, D, K = {B}, {D}, {K}": (B, D, K) for B, D, K in ((1024, 256, 64), (1, 1, 1), (8, 3, 5), (4096, 768, 50257))
+        "the lecture's product in bf16": (2**43, 0.03216, 1979e12, 1),
+        "a step on 8 A100s": (6e15, 5.0, 624e12, 8),
+        "a small fp8 step on 4 H100s": (1e12, 0.5, 3958e12, 4),
     },
     mistakes={
-        "(right[0], 4 * B * D * (D + K))": "4BDD for the first layer: one of its products is the gradient of x, which is data.",
-        "(right[0], 4 * B * D * D + 2 * B * D * K)": "the exception is at the wrong end: the first layer passes nothing on.",
-        "(right[0] // 2, right[1] // 2)": "half of everything. A multiply and an add are two FLOPs.",
-        "(right[0], right[0])": "only the weights' gradients. w1's gradient needs h1's first, one more 2BDK.",
-        "(right[0], right[0] + right[1])": "the second number is forward and backward together; give backward alone.",
-        "(right[0], 6 * B * D * (D + K))": "the second number is 6NP, a whole step. Give backward, without x's gradient.",
+        "right / 2": "you divided by the sparse peak. Your matrices are dense, and the dense peak is half of that number.",
+        "right_if(accelerators=1)": "only one accelerator's peak is counted. The promise grows with their number.",
+        "100 * right": "this is a percentage. MFU is a fraction; 0.5 is half of the peak.",
+        "1 / right": "it is upside down. Achieved stands above promised.",
+        "flops / seconds": "this is the FLOP/s achieved. MFU is a fraction of what was promised.",
+        "right * seconds": "this is a time, the seconds that the FLOPs would take at the peak.",
     },
     hints=(
-        "Name the products of backward one by one. Which of the four does nobody ask for?",
-        "w2.grad, h1.grad and w1.grad are computed, x.grad is not. Each costs as much as its layer's forward product.",
-        "forward = 2BDD + 2BDK; backward = 2BDK (w2) + 2BDK (h1) + … (w1).",
+        "MFU compares two rates. Which one was achieved, and which one was promised for dense matrices?",
+        "Achieved: FLOPs ÷ seconds. Promised: half of the sparse peak, times the number of accelerators.",
+        "return flops / seconds / (sparse_peak / ___ * ___)",
     ),
-    checked="four shapes, the lecture's among them.",
+    checked="the lecture's product, a step on 8 A100s and an fp8 step on 4 H100s.",
 )
-def two_layer_flops(B, D, K):
-    return 2 * B * D * D + 2 * B * D * K, 2 * B * D * D + 4 * B * D * K
-
-
-def _pair(B, D, K):
-    draw = torch.Generator().manual_seed(B)
-    return torch.randint(-3, 4, (B, D), generator=draw).double(), torch.randint(-3, 4, (B, K), generator=draw).double()
+def mfu(flops, seconds, sparse_peak, accelerators):
+    return flops / seconds / (sparse_peak / 2 * accelerators)
 
 
 @exercise(
     "07.2",
-    cases=lambda: {
-        f"B, D, K = {B}, {D}, {K}": _pair(B, D, K) for B, D, K in ((3, 3, 3), (5, 3, 4), (1, 4, 3), (2, 6, 1))
+    cases={
+        "one token, D = 8192, bf16": (1, 8192, 8192, 2),
+        "4096 tokens, D = 4096, bf16": (4096, 4096, 4096, 2),
+        "128 tokens, 512 to 2048, fp32": (128, 512, 2048, 4),
     },
     mistakes={
-        "(h @ g if len(h) == h.shape[1] else right[0], right[1])": "h @ g: the transpose is missing. The sum runs over b.",
-        "(right[0].T.contiguous(), right[1])": "the gradient came out transposed. It has the shape of the weight, (D, K).",
-        "(torch.outer(h[-1], g[-1]), right[1])": "only the last row of the batch is left: you assigned where you should add.",
-        "(right[0], 2 * right[1])": "there are one multiply and one add in the innermost loop: 2BDK, not 4BDK.",
-        "(right[0] / len(h), right[1])": "you averaged over the batch. g is given; every row contributes in full, so sum.",
-        "(right[0].float(), right[1])": "the numbers are right and the dtype is not: make the zeros with dtype=h.dtype.",
+        "right / 2": "a factor of 2 is missing. Each element pair is a multiply and an add.",
+        "right * p": "these are FLOPs per element. An element has p bytes.",
+        "2 * tokens / p": "that counts the weight's bytes alone. The input is read and the output written too.",
+        "2 * tokens * d_in * d_out / (p * d_in * (tokens + d_out))": "the output is missing among the bytes. It is written.",
+        "2 * tokens * d_in * d_out / (p * d_out * (tokens + d_in))": "the input is missing among the bytes. It is read.",
+        "1 / right": "this is bytes per FLOP. Intensity is the other way round.",
     },
     hints=(
-        "Which elements of h and g does gradient[d, k] need, and what is summed away?",
-        "Three loops, over b, d and k; the innermost line adds one product to gradient[d, k].",
-        "gradient[d, k] += h[b, d] * g[b, k], and flops += … in the same place.",
+        "Which three matrices cross between the chip and its memory?",
+        "FLOPs: 2 · tokens · d_in · d_out. Bytes: p times the elements of input, weight and output. Divide.",
+        "return 2 * tokens * d_in * d_out / (p * (tokens * d_in + ___ + ___))",
     ),
-    checked="a square case and three others, gradient and count.",
+    checked="one token, 4096 tokens, and a widening layer in fp32.",
 )
-def weight_gradient(h, g):
-    return h.T @ g, 2 * h.numel() * g.shape[1]
-
-
-def _total(batch, sizes, times):
-    """The FLOPs of all layers' products, each `times(layer)` times; layers count from 1."""
-    return sum(2 * batch * sizes[i - 1] * sizes[i] * times(i) for i in range(1, len(sizes)))
+def intensity(tokens, d_in, d_out, p):
+    return 2 * tokens * d_in * d_out / (p * (tokens * d_in + d_in * d_out + tokens * d_out))
 
 
 @exercise(
     "07.3",
     cases={
-        "two layers, both trained": (32, (8, 16, 4), {1, 2}),
-        "two layers, only the last trained": (32, (8, 16, 4), {2}),
-        "two layers, only the first trained": (32, (8, 16, 4), {1}),
-        "four layers, 2 and 4 trained": (10, (5, 6, 7, 8, 9), {2, 4}),
-        "nothing trained": (10, (5, 6, 7, 8, 9), set()),
-        "five equal layers, all trained": (3, (2, 2, 2, 2, 2, 2), {1, 2, 3, 4, 5}),
+        "an A100, D = 8192": (153, 8192, 2),
+        "an H100, D = 8192": (295, 8192, 2),
+        "an H100, D = 4096": (295, 4096, 2),
+        "an H100, D = 256": (295, 256, 2),
+        "ridge 64, D = 512, fp32": (64, 512, 4),
+        "a chip with ridge 1": (1, 64, 2),
+        "a ridge of exactly D/p": (32, 64, 2),
+        "a ridge just below D/p": (32 - 2**-9, 64, 2),
+        "a ridge that one token passes": (0.25, 64, 2),
+        "a chip without a ridge": (0, 64, 2),
     },
     mistakes={
-        "_total(batch, sizes, lambda i: 2) if trained else 0": "a frozen weight needs no gradient, and below "
-        "the lowest trained layer nothing is computed at all.",
-        "_total(batch, sizes, lambda i: i in trained)": "only the weights' gradients. They need the gradient "
-        "that travels down to them, through frozen layers too.",
-        "_total(batch, sizes, lambda i: 2 * (i in trained))": "frozen layers above pass the gradient on, the lowest "
-        "trained one does not.",
-        "right + _total(batch, sizes, lambda i: i == min(trained))": "nothing below the lowest trained layer needs a gradient.",
-        "_total(batch, sizes, lambda i: (i in trained) + any(j > i for j in trained))": "you looked for trained "
-        "layers above. What matters is whether anything below still needs the gradient.",
-        "right + _total(batch, sizes, lambda i: 1)": "that includes forward. Give backward alone.",
+        "ridge * p // 2": "you counted the weight's bytes alone. Inputs and outputs cross too.",
+        "right and (right - 1 or 1)": "one token short. At that batch the intensity is still below the ridge; round up.",
+        "right_if(ridge=2 * ridge)": "the factor 2 of the FLOPs (a multiply and an add) is missing.",
+        "right_if(p=2) if p != 2 else right_if(p=1)": "that is for elements of another size; here they have p bytes.",
+        "right or math.ceil(p * d * d * ridge / (2 * d * (d - p * ridge) or -1))": "no batch reaches a ridge of D/p: None.",
+        "right or 0": "no batch reaches the ridge there. Return None, which is not the number 0.",
     },
     hints=(
-        "For each layer ask two questions: who needs the gradient of its weight, and who needs that of its input?",
-        "The weight's: if the layer is trained. The input's: if some layer before it is trained.",
-        "for layer i: total += product * ((i in trained) + any(… for j in trained))",
+        "As tokens grow, where does the intensity of a square layer go? Is the ridge always below that limit?",
+        "Solve 2·B·D² ≥ ridge · p · (2·B·D + D²) for B. If the ridge is D/p or more, there is no answer: None. Round up.",
+        "B ≥ ridge·p·D² / (2·D² − 2·p·D·ridge), so: math.ceil of that, or None where the denominator is ___ or less",
     ),
-    checked="six choices of trained layers, none and all among them.",
+    checked="an A100 and an H100 at several widths, fp32, a layer too narrow for any batch, and a ridge of 1.",
 )
-def backward_flops(batch, sizes, trained):
-    return _total(batch, sizes, lambda i: (i in trained) + any(j < i for j in trained))
+def smallest_batch(ridge, d, p):
+    # 2Bd²/(p(2Bd + d²)) ≥ ridge, solved for B.
+    below = 2 * d * (d - p * ridge)
+    return None if below <= 0 else max(1, math.ceil(p * d * d * ridge / below))
 
 
 @exercise(
     "07.4",
     cases={
-        "768 → 768, rank 8": (2048, 768, 768, 8),
-        "4096 → 11008, rank 16": (2048, 4096, 11008, 16),
-        "5 → 7, rank 2": (10, 5, 7, 2),
+        "two slow first calls": ([9.0, 5.0, 1.0, 1.2, 1.1, 1.3, 1.1], 2),
+        "one call interrupted": ([1.0, 1.1, 40.0, 1.2, 1.05], 0),
+        "an even number of repeats": ([7.0, 2.0, 4.0, 3.0, 1.0], 1),
+        "a single repeat": ([3.0, 3.0], 1),
     },
     mistakes={
-        "right + 2 * tokens * d_in * d_out": "that includes the gradient of the frozen matrix: 2 products remain, not 3.",
-        "right - 4 * tokens * d_in * d_out": "only A and B. The frozen matrix still runs forward and passes the gradient on.",
-        "right - 2 * tokens * d_in * d_out": "the frozen matrix runs forward only, but layers below need its input's gradient.",
-        "right - 2 * tokens * d_in * rank": "the gradient of x through A is missing. x feeds two paths, and both send back.",
-        "4 * tokens * d_in * d_out + 6 * tokens * d_in * d_out * rank": "the low-rank path has r·(d_in + d_out) "
-        "weights, not A·B.",
-        "right - 2 * tokens * rank * (d_in + d_out)": "A and B are trained: the gradients of the two are a third product each.",
+        "right_if(warmup=0)": "the warm-up calls are still in. They pay for compilation and caches.",
+        "(statistics.mean(times[warmup:]), *right[1:])": "the first number is the mean, which one interrupted call moves.",
+        "right_if(times=sorted(times))": "you sorted before dropping the warm-up, and threw the fastest calls away.",
+        "(sorted(times[warmup:])[(len(times) - warmup) // 2], *right[1:])": "between two in the middle, take half way.",
+        "(right[1], *right[1:])": "the first number is the fastest call, what a quiet machine can do once.",
+        "(right[0], *right_if(warmup=0)[1:])": "the smallest or the largest is a warm-up call. Drop them before everything else.",
     },
     hints=(
-        "How many products does the frozen matrix take part in? And each of the two small ones?",
-        "Frozen: forward and the gradient of x. Small ones: forward, gradient of the input, gradient of the weight.",
-        "2 · 2·N·d_in·d_out + 3 · 2·N·rank·(…)",
+        "Which of the times should nobody ever see, and what would one interrupted call do to a mean?",
+        "Drop the first `warmup` times, in the order in which they were taken; then median, smallest, largest.",
+        "kept = times[___:]; return statistics.median(kept), min(kept), ___",
     ),
-    checked="three layers and ranks, against a closed form that the counter confirms in the lesson.",
+    checked="slow first calls, an interrupted call, an even number of repeats and a single one.",
 )
-def lora_flops(tokens, d_in, d_out, rank):
-    return 2 * (2 * tokens * d_in * d_out) + 3 * (2 * tokens * rank * (d_in + d_out))
+def report(times, warmup):
+    kept = times[warmup:]
+    return statistics.median(kept), min(kept), max(kept)
+
+
+def _fused(bytes_moved):
+    """The right answer, but for the bytes of the fused kernel."""
+
+    def wrong(steps, peak, bandwidth, fused):
+        if not fused:
+            return chain_seconds(steps, peak, bandwidth, False)
+        return max(sum(f for f, _, _ in steps) / peak, bytes_moved(steps) / bandwidth)
+
+    return wrong
+
+
+_SOFTMAX = [(1e6, 2e6, 2e6), (1e6, 2e6, 2e6), (2e6, 2e6, 2e6)]
+
+
+_MIXED = [(5e9, 1e6, 1e6), (1e6, 1e6, 1e6)]
+
+
+#: It widens and narrows, so that no two of its reads and writes are alike.
+_UNEVEN = [(5e5, 3e6, 9e6), (1e6, 9e6, 5e6), (5e5, 5e6, 8e6)]
 
 
 @exercise(
     "07.5",
     cases={
-        "two layers in one segment": (32, (8, 16, 4), 2),
-        "two layers, each its own segment": (32, (8, 16, 4), 1),
-        "four layers in segments of two": (10, (5, 6, 7, 8, 9), 2),
-        "five layers in segments of two": (10, (5, 6, 7, 8, 9, 10), 2),
-        "six layers in segments of three": (7, (4, 5, 6, 7, 8, 9, 10), 3),
-        "three layers in one segment of up to ten": (3, (4, 5, 6, 7), 10),
+        "three element-wise steps, one by one": (_SOFTMAX, 1e12, 1e12, False),
+        "three element-wise steps, fused": (_SOFTMAX, 1e12, 1e12, True),
+        "a heavy step and a light one, one by one": (_MIXED, 1e12, 1e12, False),
+        "a heavy step and a light one, fused": (_MIXED, 1e12, 1e12, True),
+        "steps of uneven bytes, fused": (_UNEVEN, 1e12, 1e12, True),
+        "steps of uneven bytes, one by one": (_UNEVEN, 1e12, 1e12, False),
+        "steps of uneven bytes with fast memory, fused": (_UNEVEN, 1e12, 1e13, True),
+        "a single step, fused": ([(3e3, 1e3, 2e3)], 1e3, 1e3, True),
     },
     mistakes={
-        "_total(batch, sizes, lambda i: 1)": "a whole forward pass, the rule of 8NP. It stops before a segment's last product.",
-        "right_if(segment=len(sizes))": "you left out the network's last product; every segment's is left out.",
-        "_total(batch, sizes, lambda i: (i - 1) % segment > 0)": "the last product of a segment is left out, not the first.",
-        "_total(batch, sizes, lambda i: 1) - right": "these are the segments' last products, which are not repeated.",
-        "_total(batch, sizes, lambda i: i % segment > 0)": "the last, shorter segment's last product is not repeated either.",
-        "2 * right": "twice too much: a product that is computed again costs one forward.",
+        "sum(f / peak + (r + w) / bandwidth for f, r, w in steps)": "computing and moving overlap: take the longer, not the sum.",
+        "right_if(fused=False)": "that is for separate kernels. Fused, what one step writes for the next stays on the chip.",
+        "right_if(fused=True)": "that is the time of a fused kernel. One by one, every step reads and writes memory.",
+        "max(sum(f for f, _, _ in steps) / peak, sum(r + w for _, r, w in steps) / bandwidth)": "separate kernels "
+        "have a maximum each, and a fused one moves only the first input and the last output.",
+        "max(max(f / peak, (r + w) / bandwidth) for f, r, w in steps)": "you took the longest step, and all of them run.",
+        _fused(lambda steps: steps[0][1]): "the last write is missing. The result has to reach memory.",
     },
     hints=(
-        "What does backward need from inside a segment: inputs of products, or outputs?",
-        "A product keeps its input before it runs. Once the last product of a segment has its input, nothing is missing.",
-        "Sum the products except number segment, 2·segment, … and except the very last.",
+        "What crosses to memory between two separate kernels, and what between two steps of one kernel?",
+        "One by one: add up max(compute, memory) of each step. Fused: all FLOPs, but only the first read and the last write.",
+        "fused: max(sum(f …) / peak, (steps[0][___] + steps[-1][___]) / bandwidth); else: sum(max(…, …) for …)",
     ),
-    checked="six cuts of networks with 2 to 6 layers, among them a short last segment and a segment longer than the network.",
+    checked="element-wise chains, a mixed one and an uneven one, fused and not, with slow and fast memory, and a single step.",
 )
-def recomputed_flops(batch, sizes, segment):
-    return _total(batch, sizes, lambda i: i % segment > 0 and i + 1 < len(sizes))
-
-
-@exercise(
-    "07.6",
-    cases={
-        "MFU 0.45, half of forward computed again": (0.45, 291_648_307_200, 144_955_146_240),
-        "MFU 0.5, all of forward computed again": (0.5, 1000, 1000),
-        "MFU 0.3, nothing computed again": (0.3, 1000, 0),
-        "MFU 0.38, 7e15 and 5.1e15 FLOPs": (0.38, 7e15, 5.1e15),
-    },
-    mistakes={
-        "mfu * 4 / 3": "4/3 is the rule for a whole forward pass again. Use the recomputed FLOPs that are given.",
-        "mfu * mfu / right": "less than the MFU. The hardware executes more than the model needs, so HFU is the larger one.",
-        "mfu * (forward + recomputed) / forward": "a step is forward and backward, three times forward.",
-        "mfu * (2 * forward + recomputed) / (2 * forward)": "that is against backward alone. A step has forward too.",
-        "mfu": "that is the MFU itself. HFU also counts what is computed again.",
-        "mfu + recomputed / (3 * forward)": "you added a share of FLOPs to a utilization. Scale by executed ÷ needed.",
-    },
-    hints=(
-        "The time and the peak are the same for both. What differs?",
-        "HFU / MFU = FLOPs executed / FLOPs of the model.",
-        "The model needs 3·forward; the hardware executes 3·forward + ….",
-    ),
-    checked="four steps, with nothing, a part and all of forward computed again.",
-)
-def hardware_utilization(mfu, forward, recomputed):
-    return mfu * (3 * forward + recomputed) / (3 * forward)
+def chain_seconds(steps, peak, bandwidth, fused):
+    """steps: (flops, bytes read, bytes written) in order; each reads what the one before it wrote."""
+    if not fused:
+        return sum(max(f / peak, (r + w) / bandwidth) for f, r, w in steps)
+    return max(sum(f for f, _, _ in steps) / peak, (steps[0][1] + steps[-1][2]) / bandwidth)

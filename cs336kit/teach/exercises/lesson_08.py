@@ -1,151 +1,222 @@
-"""Exercises of lesson 08: how large weights are at initialization, and what follows."""
+"""Exercises of lesson 08: computation graphs."""
 
-import math
+import itertools
+
+import torch
 
 from cs336kit.teach.exercises.core import exercise
 
 
 @exercise(
     "08.1",
-    cases=[(256, 1.0, 1.0), (16384, 1.0, 1.0), (100, 2.0, 0.1), (3, 0.5, 4.0)],
+    cases={
+        "w0=1, w1=2, x=3, y=4": (1.0, 2.0, 3.0, 4.0),
+        "w0=0.5, w1=−1, x=2, y=4": (0.5, -1.0, 2.0, 4.0),
+        "a perfect prediction": (0.0, 1.0, -3.0, -3.0),
+        "x = 0": (2.0, 3.0, 0.0, 1.0),
+        "w0=−1.5, w1=0.25, x=−4, y=2.5": (-1.5, 0.25, -4.0, 2.5),
+    },
     mistakes={
-        "right * math.sqrt(fan_in)": "variances add up over the fan_in terms, standard deviations do not: a root is missing.",
-        "right**2": "that is the variance of an output; its standard deviation is the root.",
-        "input_std * weight_std": "that is the size of one product, and each output is a sum of fan_in of them.",
-        "right / fan_in": "you divided by √fan_in; a sum is larger than one of its terms. Dividing is the weights' cure.",
-        "math.sqrt(fan_in) * (input_std + weight_std)": "independent factors multiply their variances, they do not add them.",
+        "(right[0] / 2, right[1] / 2)": "the derivative of z² is 2z, and your 2 is missing.",
+        "(right[0], right[0])": "u = w1·x, so the way to w1 has one more factor, du/dw1 = x.",
+        "(-right[0], -right[1])": "the sign is turned: z = ŷ − y, and ŷ enters with +1.",
+        "right[::-1]": "these are the two gradients in the other order; w0 comes first.",
+        "(right[0], right[0] * w1)": "you multiplied by w1, which is du/dx. The way to w1 goes through du/dw1 = x.",
+        "right_if(w0=0)": "w0 is missing from the residual, z = w0 + w1·x − y.",
     },
     hints=(
-        "An output is a sum of fan_in products. What is the variance of one product?",
-        "The products are uncorrelated, so their variances add: fan_in · input_std² · weight_std².",
-        "The answer is the square root of that: math.sqrt(fan_in) · ____ · ____.",
+        "Which factors lie on the way from the loss back to w0, and which one more on the way to w1?",
+        "z.grad = dloss/dz. Both w0 and u reach z through sums only, so their gradients equal z.grad.",
+        "z = w0 + w1*x - y; w0.grad = 2*z; w1.grad = w0.grad times du/dw1, and u = w1*x.",
     ),
-    checked="widths 3 to 16,384, and inputs and weights that are not 1.",
+    checked="five points, with a zero residual, x = 0 and negative numbers among them.",
 )
-def output_std(fan_in, input_std, weight_std):
-    return math.sqrt(fan_in) * input_std * weight_std
+def regression_gradients(w0, w1, x, y):
+    z = w0 + w1 * x - y
+    return 2 * z, 2 * z * x
 
 
 @exercise(
     "08.2",
-    cases={
-        "a (100, 400) weight before nothing": ((100, 400), "linear"),
-        "a (300, 100) weight before ReLU": ((300, 100), "relu"),
-        "a (64, 3, 5, 5) convolution before ReLU": ((64, 3, 5, 5), "relu"),
-        "a (7, 7) weight before nothing": ((7, 7), "linear"),
-    },
+    cases={f"x = {x:g}": (x,) for x in (3.0, -2.0, 0.5, 1.25, 0.0)},
     mistakes={
-        "right * math.sqrt(shape[1] / shape[0])": "you used fan_out, the first dimension of torch's layout (fan_out, fan_in).",
-        "right**2": "that is the variance; initializers take the standard deviation, its root.",
-        "right_if(activation='linear')": "ReLU halves E[x²]: double the variance before a ReLU.",
-        "right / 2 if activation == 'relu' else right": "ReLU halves E[x²] by itself: double the variance, do not halve it.",
-        "right * (math.sqrt(2) if activation == 'relu' else 1)": "a gain of 2 belongs to the variance; here it is √2.",
-        "right_if(shape=shape[:2])": "a convolution's output sums over its kernel too: take all dimensions but the first.",
+        "2 * x * x * 2 * x": "only the branch through v: you lost what u had left in y.grad. Write y.grad += ….",
+        "3 * 2 * x": "only the branch through u. y feeds v too, and both contributions add up.",
+        "3 + 2 * x * x": "that is dloss/dy. One more step back: multiply by dy/dx = 2x.",
+        "3 * 2 * x * x * 2 * x": "you multiplied the two branches. Factors along one way multiply; ways add.",
+        "(3 + 2 * x) * 2 * x": "dv/dy is 2y, not 2x; the local derivative uses the node's own input.",
+        "3 * 2 * x + 2 * x * x": "the branch through v stops at y. Add both branches at y, then go on to x.",
     },
     hints=(
-        "Which number of terms does each output sum, and where does it stand in the shape?",
-        "torch's weights are (fan_out, fan_in, *kernel); fan_in is the product of everything after the first.",
-        "math.sqrt(g / fan_in), with g = ____ before a ReLU and 1 otherwise.",
+        "How many ways lead from the loss back to y?",
+        "y.grad is a sum of two products, one per branch: dloss/du·du/dy + dloss/dv·dv/dy.",
+        "y.grad = 1*3 + 1*(2*y); then x.grad = y.grad * (the derivative of x²).",
     ),
-    checked="wide, tall and square matrices and a convolution, with and without ReLU.",
+    checked="five values of x, negative and zero among them.",
 )
-def he_std(shape, activation):
-    return math.sqrt((2 if activation == "relu" else 1) / math.prod(shape[1:]))
+def fan_out_gradient(x):
+    return (3 + 2 * x * x) * 2 * x
+
+
+def _by_queue(nodes):
+    gradients, waiting, seen = [0.0] * (len(nodes) - 1) + [1.0], [len(nodes) - 1], set()
+    while waiting:
+        i = waiting.pop(0)
+        for parent, slope in nodes[i] if i not in seen else ():
+            gradients[parent] += slope * gradients[i]
+            waiting.append(parent)
+        seen.add(i)
+    return gradients
 
 
 @exercise(
     "08.3",
-    cases=[(0.02, 0.06), (0.02, 2.0), (1.0, 2.0), (0.5, 0.25), (3.0, 2.0)],
+    cases={
+        "the chain y = x², loss = 2y at x = 3": ([[], [(0, 6.0)], [(1, 2.0)]],),
+        "a fan-out with two branches": ([[], [(0, 3.0)], [(0, 14.0)], [(1, 1.0), (2, 1.0)]],),
+        "x·x, one parent twice": ([[], [(0, 5.0), (0, 5.0)]],),
+        "a graph of five nodes": ([[], [], [(0, 3.0), (1, 2.0)], [(2, 1.0), (0, -1.0)], [(3, 4.0), (2, 0.5)]],),
+        "a node used now and again one step later": ([[], [(0, 2.0)], [(1, 3.0)], [(1, 1.0), (2, 1.0)]],),
+        "a graph with a node that the result does not use": ([[], [(0, 2.0)], [(0, 7.0)], [(1, 1.0)]],),
+        "a single leaf": ([[]],),
+    },
     mistakes={
-        "right_if(std=1)": "the bound of trunc_normal_ is a value, not a number of standard deviations: divide by std.",
-        "right / 2": "that is one tail, and both are cut.",
-        "1 - right": "that is the part that is kept, not the part that is cut.",
-        "right_if(std=std**2)": "you divided the bound by the variance: std is a standard deviation already.",
-        "math.erfc(bound / std)": "erf belongs to a normal of variance ½: divide the number of deviations by √2.",
+        "backward(nodes, add=lambda old, new: new)": "a parent that is used twice kept only one contribution: use +=.",
+        "backward(nodes, order=iter)": "you went forward through the list. Start at the last node and go back.",
+        "backward(nodes, last=0.0)": "everything is 0 because nothing starts it. The last node's own gradient is 1.",
+        "backward(nodes, times=lambda slope, own: slope + own)": "along a way, local derivatives multiply.",
+        "right_if(nodes=[list(dict(edges).items()) for edges in nodes])": "the same parent twice counts twice, as in x·x.",
+        _by_queue: "a node passed its gradient on before all of it had arrived. The order of the list, backwards, never does.",
     },
     hints=(
-        "How many standard deviations is the bound away?",
-        "The part of a normal within ±z standard deviations is erf(z/√2).",
-        "math.erfc is 1 − erf: math.erfc(____ / math.sqrt(2)).",
+        "Which node's gradient do you know before you start, and in which order do the others become known?",
+        "Set the last gradient to 1, walk the list backwards, and give every parent slope × own gradient, added up.",
+        "for i in reversed(range(len(nodes))): for parent, slope in nodes[i]: gradients[parent] += …",
     ),
-    checked="bounds of 3, 100, 2, 0.5 and ⅔ standard deviations.",
+    checked="seven graphs: a chain, a fan-out, a parent used twice, a node used early and late, and a single leaf among them.",
 )
-def fraction_outside(std, bound):
-    return math.erfc(bound / (std * math.sqrt(2)))
+def backward(nodes, *, last=1.0, order=reversed, add=lambda old, new: old + new, times=lambda slope, own: slope * own):
+    gradients = [0.0] * len(nodes)
+    gradients[-1] = last
+    for i in order(range(len(nodes))):
+        for parent, slope in nodes[i]:
+            gradients[parent] = add(gradients[parent], times(slope, gradients[i]))
+    return gradients
+
+
+def _normal(*shape, seed):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 @exercise(
     "08.4",
-    cases={
-        "width 256, fp32, linear": (256, 3.4e38, False),
-        "width 256, fp16, linear": (256, 65504.0, False),
-        "width 512, fp16, ReLU": (512, 65504.0, True),
-        "width 128, fp32, ReLU": (128, 3.4e38, True),
-        "width 4096, E4M3, ReLU": (4096, 448.0, True),
-        "width 4 and a limit of exactly 16, linear": (4, 16.0, False),
-        "width 16 and a limit below 1, linear": (16, 0.5, False),
+    cases=lambda: {
+        "three square matrices": (_normal(3, 3, seed=0), _normal(3, 3, seed=1), _normal(3, 3, seed=2)),
+        "B=5, D=2, K=4": (_normal(5, 2, seed=3), _normal(2, 4, seed=4), _normal(5, 4, seed=5)),
+        "a batch of one": (_normal(1, 4, seed=6), _normal(4, 3, seed=7), _normal(1, 3, seed=8)),
+        "views that are not contiguous": (
+            _normal(6, 4, seed=9)[::2],
+            _normal(5, 4, seed=10).T,
+            _normal(5, 3, seed=11).T,
+        ),
     },
     mistakes={
-        "first_overflow(width, largest, relu, root=False)": "you let the size grow by the factor of the variance, not its root.",
-        "right_if(relu=False)": "ReLU halves E[x²] in every layer: each grows by √(width/2) only.",
-        "right_if(width=width / 2)": "you halve twice, or E[x²] where no ReLU is: linear layers grow by √width.",
-        "right and right - 1": "that layer still fits; the question is for the one after it.",
-        "right + 1": "one too many: the layer before is already over the limit. Count the input as 0.",
-        "right_if(largest=largest * (1 - 1e-12))": "it reaches the limit exactly and is not above it; the next one is.",
+        "(grad_y @ w, *right[1:])": "the gradient of x needs wᵀ. With square matrices the shapes do not tell you.",
+        "(right[0], x @ grad_y, right[2])": "the gradient of w needs xᵀ, because the sum runs over the batch.",
+        "(right[0], right[1].T, right[2])": "the gradient of w came out transposed: it has the shape of w, (D, K).",
+        "(right[0], right[1] / len(x), right[2] / len(x))": "you averaged over the batch. Every row contributes, so sum.",
+        "(*right[:2], grad_y.sum(1))": "the gradient of b is summed over the columns. b has K elements; sum over the batch.",
+        "(*right[:2], grad_y)": "b is used by every row (a fan-out), so its gradient is the sum over rows.",
     },
     hints=(
-        "By what factor does a typical value grow in one layer of N(0, 1) weights?",
-        "E[x²] grows by width (by width/2 before a ReLU), the root mean square by its root. Multiply until too large.",
-        "Start with rms = 1.0 at layer 0; while rms <= largest: count a layer and multiply by ____.",
+        "Each gradient has the shape of its tensor. Which products of x, w and y.grad have those shapes?",
+        "x.grad (B, D) needs (B, K) times (K, D); w.grad (D, K) needs (D, B) times (B, K); b is added to every row.",
+        "return grad_y @ w.T, x.T @ …, grad_y.sum(…)",
     ),
-    checked="fp32, fp16 and E4M3, linear and ReLU nets of width 128 to 4,096, and a limit that is met exactly.",
+    checked="square matrices, B=5 D=2 K=4, a batch of one and non-contiguous views, in float64.",
 )
-def first_overflow(width, largest, relu, *, root=True):
-    factor = width / 2 if relu else width
-    layer, rms = 0, 1.0
-    while rms <= largest:
-        layer, rms = layer + 1, rms * (math.sqrt(factor) if root else factor)
-    return layer
-
-
-def _tensors(d, d_ff, inner, vocab=1000):
-    return {
-        "mlp down": (d, d_ff),
-        "mlp up": (d_ff, d),
-        "attention out": (d, inner),
-        "query": (inner, d),
-        "embedding": (vocab, d),
-    }
+def affine_backward(x, w, grad_y):
+    return grad_y @ w.T, x.T @ grad_y, grad_y.sum(0)
 
 
 @exercise(
     "08.5",
     cases={
-        "12 layers of width 768": (_tensors(768, 3072, 768), 12),
-        "2 layers of width 64": (_tensors(64, 256, 64), 2),
-        "96 layers of width 12288": (_tensors(12288, 49152, 12288), 96),
-        "3 layers of width 64, d_ff 172, query width 32": (dict(reversed(_tensors(64, 172, 32).items())), 3),
+        "batch 32, sizes (16, 64, 8)": (32, (16, 64, 8)),
+        "batch 1, sizes (5, 3)": (1, (5, 3)),
+        "batch 1024, sizes (784, 512, 256, 10)": (1024, (784, 512, 256, 10)),
+        "batch 7, five sizes of 4": (7, (4, 4, 4, 4, 4)),
     },
     mistakes={
-        "decoder_stds(shapes, layers, writers=1)": "each block writes twice into the residual stream: √(2·layers), not √layers.",
-        "decoder_stds(shapes, layers, writers=4 * layers)": "the variance is what adds up: divide the standard "
-        "deviation by the root of 2·layers.",
-        "decoder_stds(shapes, layers, writers=0)": "the two matrices that write into the residual stream need 1/√(2·layers).",
-        "dict.fromkeys(shapes, 0.02)": "0.02 is the embedding's; a matrix has 1/√fan_in.",
-        "right_if(shapes={name: shape[::-1] for name, shape in shapes.items()})": "you used fan_out; an output sums over fan_in.",
-        "right | {'embedding': 1 / math.sqrt(shapes['embedding'][1])}": "an embedding is looked up, not multiplied: 0.02.",
+        "right + 4 * batch * sum(sizes[1:-1])": "ReLU's result and the next product's input are one storage: count it once.",
+        "right + batch * sum(sizes[1:-1])": "ReLU keeps no mask of its own: its result, kept already, tells where it was 0.",
+        "4 * batch * sum(sizes)": "you counted the last product's output. No product needs its own output for backward.",
+        "4 * batch * sum(sizes[1:-1])": "x is missing. The first weight's gradient is xᵀ times something, so x is kept.",
+        "right // 4": "these are elements. An fp32 element takes 4 bytes.",
+        "4 * batch * sum(sizes[1:])": "these are the outputs of the products. A product keeps its input.",
     },
     hints=(
-        "Which two of the matrices write into the residual stream, and how often in the whole model?",
-        "1/√fan_in for all matrices; the two writers divide by √(2·layers) as well; the embedding gets 0.02.",
-        "Loop over shapes.items(); shape[1] is fan_in; name in ('attention out', 'mlp down') gets the factor ____.",
+        "Which operand does a product need again in order to compute the gradient of its weight?",
+        "Every product keeps its input: x for the first, the ReLU's result for the others, which ReLU shares.",
+        "4 bytes × batch × (the sum of all sizes except one of them).",
     ),
-    checked="2, 3, 12 and 96 layers; all five tensors of each, in two orders.",
+    checked="four networks of 1 to 4 layers.",
 )
-def decoder_stds(shapes, layers, *, writers=2):
-    stds = {name: 1 / math.sqrt(fan_in) for name, (_, fan_in) in shapes.items()}
-    scaled = {name: stds[name] / math.sqrt(writers * layers) for name in _WRITERS if writers}
-    return {**stds, **scaled, "embedding": 0.02}
+def kept_bytes(batch, sizes):
+    return 4 * batch * sum(sizes[:-1])
 
 
-_WRITERS = ("attention out", "mlp down")
+def _not_put_back(f, x, h):
+    gradient = torch.zeros(x.shape, dtype=x.dtype)
+    for place in itertools.product(*map(range, x.shape)):
+        x[place] += h
+        above = f(x)
+        x[place] -= 2 * h
+        gradient[place] = (above - f(x)) / (2 * h)
+    return gradient
+
+
+def _into_a_copy(f, x, h):
+    gradient = torch.zeros_like(x)
+    for i in range(x.numel()):
+        up, down = x.clone(), x.clone()
+        up.reshape(-1)[i] += h  # of a transposed x, reshape makes a copy, and up itself stays as it was
+        down.reshape(-1)[i] -= h
+        gradient.reshape(-1)[i] = (f(up) - f(down)) / (2 * h)
+    return gradient
+
+
+def _cubes(x):
+    return float((x * x * x).sum() + x.prod())
+
+
+@exercise(
+    "08.6",
+    cases=lambda: {
+        "a vector, h = 1/4": (_cubes, torch.tensor([1.0, 2.0, -1.0], dtype=torch.float64), 0.25),
+        "a matrix, h = 1/8": (_cubes, _normal(2, 3, seed=1), 0.125),
+        "a transposed matrix, h = 1/2": (_cubes, _normal(3, 2, seed=2).T, 0.5),
+        "a single number": (_cubes, torch.tensor(2.0, dtype=torch.float64), 0.25),
+    },
+    mistakes={
+        "numeric_gradient(f, x, h, below=0)": "this is the forward difference, whose error is of order h. Step to both sides.",
+        "2 * right": "twice too large: from x − h to x + h the distance is 2h.",
+        "torch.full(x.shape, (f(x + h) - f(x - h)) / (2 * h), dtype=x.dtype)": "you moved all elements of x together.",
+        _not_put_back: "later elements drift: an element was not put back before the next moved.",
+        "torch.zeros_like(right)": "the gradient is 0: up and down are one tensor under two names. Clone x twice.",
+        _into_a_copy: "reshape or flatten of a transposed tensor is a copy, and writing there changes nothing.",
+    },
+    hints=(
+        "For one number you would compute (f(x + h) − f(x − h)) / (2h). What is x + h for one element of a tensor?",
+        "For every element, make two copies of x, raise that element by h in one and lower it in the other.",
+        "up = x.clone(); up[index] += h; down = x.clone(); down[index] -= h; gradient[index] = (f(up) - f(down)) / …",
+    ),
+    checked="a vector, a matrix, a transposed matrix and a single number, with steps from 1/8 to 1/2.",
+)
+def numeric_gradient(f, x, h, *, below=1):
+    gradient = torch.zeros(x.shape, dtype=x.dtype)  # zeros_like would copy the strides of a transposed x
+    for place in itertools.product(*map(range, x.shape)):
+        step = torch.zeros(x.shape, dtype=x.dtype)
+        step[place] = h
+        gradient[place] = (f(x + step) - f(x - below * step)) / ((1 + below) * h)
+    return gradient

@@ -1,218 +1,179 @@
-"""Exercises of lesson 09: update rules, their state, and what is decayed and clipped."""
-
-import math
+"""Exercises of lesson 09: FLOPs of the backward pass."""
 
 import torch
 
 from cs336kit.teach.exercises.core import exercise
 
-_MIXED = [0.5, -1.0, 3.0, 0.0, -2.5]
-
 
 @exercise(
     "09.1",
-    cases=[([2.0], 0.9), ([1.0, 1.0], 0.9), (_MIXED, 0.8), ([1.0] * 50, 0.5)],
+    cases={
+        f"B, D, K = {B}, {D}, {K}": (B, D, K) for B, D, K in ((1024, 256, 64), (1, 1, 1), (8, 3, 5), (4096, 768, 50257))
+    },
     mistakes={
-        "right * (1 - momentum)": "an average, with weight 1 − momentum on the new gradient. torch's buffer is a decayed sum.",
-        "right_if(momentum=1)": "nothing decays in your sum: multiply the old buffer by momentum first.",
-        "right * momentum": "the newest gradient enters undecayed: you multiplied it by momentum too.",
-        "right_if(gradients=gradients[::-1])": "you let the newest gradients decay most; the oldest has decayed most often.",
-        "right_if(gradients=[*gradients, gradients[-1]])": "that is Nesterov's direction, g + momentum · buffer.",
-        "right_if(momentum=0)": "that is the last gradient alone; the buffer remembers the earlier ones.",
+        "(right[0], 4 * B * D * (D + K))": "4BDD for the first layer: one of its products is the gradient of x, which is data.",
+        "(right[0], 4 * B * D * D + 2 * B * D * K)": "the exception is at the wrong end: the first layer passes nothing on.",
+        "(right[0] // 2, right[1] // 2)": "half of everything. A multiply and an add are two FLOPs.",
+        "(right[0], right[0])": "only the weights' gradients. w1's gradient needs h1's first, one more 2BDK.",
+        "(right[0], right[0] + right[1])": "the second number is forward and backward together; give backward alone.",
+        "(right[0], 6 * B * D * (D + K))": "the second number is 6NP, a whole step. Give backward, without x's gradient.",
     },
     hints=(
-        "What is the buffer after one gradient, and after two?",
-        "Each step multiplies the old buffer by momentum and adds the new gradient.",
-        "Start at 0.0 and loop: velocity = momentum * velocity + ____.",
+        "Name the products of backward one by one. Which of the four does nobody ask for?",
+        "w2.grad, h1.grad and w1.grad are computed, x.grad is not. Each costs as much as its layer's forward product.",
+        "forward = 2BDD + 2BDK; backward = 2BDK (w2) + 2BDK (h1) + … (w1).",
     ),
-    checked="one gradient, two, five of both signs, and 50 that reach the limit g/(1 − momentum).",
+    checked="four shapes, the lecture's among them.",
 )
-def momentum_buffer(gradients, momentum):
-    velocity = 0.0
-    for gradient in gradients:
-        velocity = momentum * velocity + gradient
-    return velocity
+def two_layer_flops(B, D, K):
+    return 2 * B * D * D + 2 * B * D * K, 2 * B * D * D + 4 * B * D * K
 
 
-def _adam(wrong):
-    """Adam on one number, with one of the ways to get it wrong."""
-
-    def answer(p, gradients, lr, betas, eps, weight_decay=0.0):
-        (beta1, beta2), m, v = betas, 0.0, 0.0
-        for t, g in enumerate(gradients, start=1):
-            g = g + weight_decay * p if wrong == "l2" else g
-            p = p * (1 - lr * weight_decay) if wrong not in ("l2", "decay after") else p
-            m = beta1 * m + (1 - beta1) * g
-            v = beta2 * v + (1 - beta2) * g * g
-            corrected = m / (1 - beta1**t), v / (1 - beta2**t)
-            if wrong == "overwritten":
-                m, v = corrected
-            m_hat = m if wrong in ("no correction", "only v corrected") else corrected[0]
-            v_hat = v if wrong in ("no correction", "only m corrected") else corrected[1]
-            p = p - lr * m_hat / (math.sqrt(v_hat + eps) if wrong == "eps inside" else math.sqrt(v_hat) + eps)
-            p = p * (1 - lr * weight_decay) if wrong == "decay after" else p
-        return p
-
-    return answer
+def _pair(B, D, K):
+    draw = torch.Generator().manual_seed(B)
+    return torch.randint(-3, 4, (B, D), generator=draw).double(), torch.randint(-3, 4, (B, K), generator=draw).double()
 
 
 @exercise(
     "09.2",
-    cases={
-        "one step, gradient 0.001": (1.0, [0.001], 0.1, (0.9, 0.999), 1e-8),
-        "three steps of gradient 2": (0.0, [2.0, 2.0, 2.0], 0.1, (0.9, 0.999), 1e-8),
-        "five mixed steps": (1.0, _MIXED, 0.01, (0.8, 0.95), 1e-8),
-        "tiny gradients and a large eps": (0.0, [1e-6, 1e-6], 0.1, (0.9, 0.999), 1e-4),
+    cases=lambda: {
+        f"B, D, K = {B}, {D}, {K}": _pair(B, D, K) for B, D, K in ((3, 3, 3), (5, 3, 4), (1, 4, 3), (2, 6, 1))
     },
     mistakes={
-        _adam("no correction"): "both averages start at 0 and are too small at first: divide them by 1 − βᵗ.",
-        _adam("only m corrected"): "you corrected m and not v: √v is too small at first, so p moves too far.",
-        _adam("only v corrected"): "you corrected v and not m: the first steps are too short by 1 − β₁ᵗ.",
-        _adam("eps inside"): "you put eps inside the root, where it weighs like √eps. torch adds it after the root.",
-        _adam(
-            "overwritten"
-        ): "you kept the corrected m and v for the next step. Correct a copy, and carry on with the averages.",
-        "adam(p, gradients, lr, betas, eps, sums=True)": "m and v are averages: the new gradient enters with 1 − β.",
+        "(h @ g if len(h) == h.shape[1] else right[0], right[1])": "h @ g: the transpose is missing. The sum runs over b.",
+        "(right[0].T.contiguous(), right[1])": "the gradient came out transposed. It has the shape of the weight, (D, K).",
+        "(torch.outer(h[-1], g[-1]), right[1])": "only the last row of the batch is left: you assigned where you should add.",
+        "(right[0], 2 * right[1])": "there are one multiply and one add in the innermost loop: 2BDK, not 4BDK.",
+        "(right[0] / len(h), right[1])": "you averaged over the batch. g is given; every row contributes in full, so sum.",
+        "(right[0].float(), right[1])": "the numbers are right and the dtype is not: make the zeros with dtype=h.dtype.",
     },
     hints=(
-        "What do m and v hold after the first step, if they started at 0?",
-        "Divide m by 1 − beta1**t and v by 1 − beta2**t, with t from 1; then p −= lr · m̂ / (√v̂ + eps).",
-        "for t, g in enumerate(gradients, start=1): update m, v; then p -= lr * (m / ____) / (math.sqrt(v / ____) + eps).",
+        "Which elements of h and g does gradient[d, k] need, and what is summed away?",
+        "Three loops, over b, d and k; the innermost line adds one product to gradient[d, k].",
+        "gradient[d, k] += h[b, d] * g[b, k], and flops += … in the same place.",
     ),
-    checked="a first step, steady and mixed gradients, other betas, and an eps that matters.",
+    checked="a square case and three others, gradient and count.",
 )
-def adam(p, gradients, lr, betas, eps, *, weight_decay=0.0, sums=False):
-    m = v = 0.0
-    for t, g in enumerate(gradients, start=1):
-        p = p * (1 - lr * weight_decay)
-        m = betas[0] * m + (1 if sums else 1 - betas[0]) * g
-        v = betas[1] * v + (1 - betas[1]) * g * g
-        p = p - lr * m / (1 - betas[0] ** t) / (math.sqrt(v / (1 - betas[1] ** t)) + eps)
-    return p
+def weight_gradient(h, g):
+    return h.T @ g, 2 * h.numel() * g.shape[1]
+
+
+def _total(batch, sizes, times):
+    """The FLOPs of all layers' products, each `times(layer)` times; layers count from 1."""
+    return sum(2 * batch * sizes[i - 1] * sizes[i] * times(i) for i in range(1, len(sizes)))
 
 
 @exercise(
     "09.3",
     cases={
-        "one step of gradient 0 with decay 0.5": (2.0, [0.0], 0.1, (0.9, 0.999), 1e-8, 0.5),
-        "one step of gradient 1 with decay 0.5": (2.0, [1.0], 0.1, (0.9, 0.999), 1e-8, 0.5),
-        "five mixed steps": (-1.0, _MIXED, 0.01, (0.9, 0.99), 1e-8, 0.1),
-        "five mixed steps without decay": (-1.0, _MIXED, 0.01, (0.9, 0.99), 1e-8, 0.0),
+        "two layers, both trained": (32, (8, 16, 4), {1, 2}),
+        "two layers, only the last trained": (32, (8, 16, 4), {2}),
+        "two layers, only the first trained": (32, (8, 16, 4), {1}),
+        "four layers, 2 and 4 trained": (10, (5, 6, 7, 8, 9), {2, 4}),
+        "nothing trained": (10, (5, 6, 7, 8, 9), set()),
+        "five equal layers, all trained": (3, (2, 2, 2, 2, 2, 2), {1, 2, 3, 4, 5}),
     },
     mistakes={
-        _adam(
-            "l2"
-        ): "that is an L2 penalty: √v̂ divides a decay away that is added to the gradient. AdamW shrinks p itself.",
-        "right_if(weight_decay=weight_decay / lr)": "torch's AdamW shrinks by 1 − lr·weight_decay; you left out lr.",
-        _adam("decay after"): "you shrink p after the step, so that the step shrinks too. torch shrinks first.",
-        "right_if(weight_decay=-weight_decay)": "your parameter grows: the decay has to pull it towards 0.",
-        "right_if(weight_decay=0)": "weight_decay does nothing in your answer.",
+        "_total(batch, sizes, lambda i: 2) if trained else 0": "a frozen weight needs no gradient, and below "
+        "the lowest trained layer nothing is computed at all.",
+        "_total(batch, sizes, lambda i: i in trained)": "only the weights' gradients. They need the gradient "
+        "that travels down to them, through frozen layers too.",
+        "_total(batch, sizes, lambda i: 2 * (i in trained))": "frozen layers above pass the gradient on, the lowest "
+        "trained one does not.",
+        "right + _total(batch, sizes, lambda i: i == min(trained))": "nothing below the lowest trained layer needs a gradient.",
+        "_total(batch, sizes, lambda i: (i in trained) + any(j > i for j in trained))": "you looked for trained "
+        "layers above. What matters is whether anything below still needs the gradient.",
+        "right + _total(batch, sizes, lambda i: 1)": "that includes forward. Give backward alone.",
     },
     hints=(
-        "With a gradient of exactly 0, by what factor should p change?",
-        "Multiply p by 1 − lr·weight_decay before the step, and keep the decay out of m and v.",
-        "Take your answer to 09.2 and add one line at the start of the loop: p = p * (1 - ____).",
+        "For each layer ask two questions: who needs the gradient of its weight, and who needs that of its input?",
+        "The weight's: if the layer is trained. The input's: if some layer before it is trained.",
+        "for layer i: total += product * ((i in trained) + any(… for j in trained))",
     ),
-    checked="a gradient of 0, a single step, five mixed steps, and no decay at all.",
+    checked="six choices of trained layers, none and all among them.",
 )
-def adamw(p, gradients, lr, betas, eps, weight_decay):
-    return adam(p, gradients, lr, betas, eps, weight_decay=weight_decay)
+def backward_flops(batch, sizes, trained):
+    return _total(batch, sizes, lambda i: (i in trained) + any(j < i for j in trained))
 
 
 @exercise(
     "09.4",
     cases={
-        "one fp32 matrix of 10,000 elements": ([(1000, 10)], 4),
-        "one bf16 matrix of 10,000 elements": ([(1000, 10)], 2),
-        "a bf16 matrix, a vector and a scalar": ([(64, 64), (64,), ()], 2),
+        "768 → 768, rank 8": (2048, 768, 768, 8),
+        "4096 → 11008, rank 16": (2048, 4096, 11008, 16),
+        "5 → 7, rank 2": (10, 5, 7, 2),
     },
     mistakes={
-        "right - 4 * len(shapes)": "each parameter tensor also has a step counter, a 4-byte fp32 scalar.",
-        "right - element_bytes * sum(math.prod(shape) for shape in shapes)": "AdamW keeps two tensors, m and v: you count one.",
-        "right + element_bytes * sum(math.prod(shape) for shape in shapes)": "that counts the parameters, which are not state.",
-        "right_if(element_bytes=4)": "you assumed fp32 state. torch makes it in the parameter's own dtype.",
-        "right - 4 * len(shapes) + 4": "there is one step counter for each tensor, not one for the whole optimizer.",
-        "right - (4 - element_bytes) * len(shapes)": "the step counter is fp32 whatever the parameter is: 4 bytes.",
+        "right + 2 * tokens * d_in * d_out": "that includes the gradient of the frozen matrix: 2 products remain, not 3.",
+        "right - 4 * tokens * d_in * d_out": "only A and B. The frozen matrix still runs forward and passes the gradient on.",
+        "right - 2 * tokens * d_in * d_out": "the frozen matrix runs forward only, but layers below need its input's gradient.",
+        "right - 2 * tokens * d_in * rank": "the gradient of x through A is missing. x feeds two paths, and both send back.",
+        "4 * tokens * d_in * d_out + 6 * tokens * d_in * d_out * rank": "the low-rank path has r·(d_in + d_out) "
+        "weights, not A·B.",
+        "right - 2 * tokens * rank * (d_in + d_out)": "A and B are trained: the gradients of the two are a third product each.",
     },
     hints=(
-        "Which tensors does AdamW keep for each parameter, and in which dtype?",
-        "exp_avg and exp_avg_sq in the parameter's dtype, and one fp32 step counter for each tensor.",
-        "sum(2 * math.prod(shape) * ____ + ____ for shape in shapes).",
+        "How many products does the frozen matrix take part in? And each of the two small ones?",
+        "Frozen: forward and the gradient of x. Small ones: forward, gradient of the input, gradient of the weight.",
+        "2 · 2·N·d_in·d_out + 3 · 2·N·rank·(…)",
     ),
-    checked="fp32 and bf16, a matrix, a vector and a 0-d scalar.",
+    checked="three layers and ranks, against a closed form that the counter confirms in the lesson.",
 )
-def adamw_state_bytes(shapes, element_bytes):
-    return sum(2 * math.prod(shape) * element_bytes + 4 for shape in shapes)
-
-
-def _norm(gradients):
-    return math.sqrt(sum(float((g.double() ** 2).sum()) for g in gradients))
-
-
-def _not_in_place(result, args):
-    """The result, or a word for it where the tensors that were given have themselves been scaled to the limit."""
-    same = any(new is old for new, old in zip(result, args[0], strict=False))
-    return "in place" if same and math.isclose(_norm(result), args[1], rel_tol=1e-4) else result
+def lora_flops(tokens, d_in, d_out, rank):
+    return 2 * (2 * tokens * d_in * d_out) + 3 * (2 * tokens * rank * (d_in + d_out))
 
 
 @exercise(
     "09.5",
-    cases=lambda: {
-        "two gradients of norms 5 and 12, max_norm=1.3": (
-            [torch.tensor([3.0, 4.0]), torch.tensor([[12.0], [0.0]])],
-            1.3,
-        ),
-        "gradients that are already small enough": ([torch.tensor([0.03, 0.04]), torch.tensor([[0.12], [0.0]])], 1.0),
-        "one gradient with a large and a small element": ([torch.tensor([10.0, 0.1])], 1.0),
-        "a gradient of zeros": ([torch.zeros(3)], 1.0),
+    cases={
+        "two layers in one segment": (32, (8, 16, 4), 2),
+        "two layers, each its own segment": (32, (8, 16, 4), 1),
+        "four layers in segments of two": (10, (5, 6, 7, 8, 9), 2),
+        "five layers in segments of two": (10, (5, 6, 7, 8, 9, 10), 2),
+        "six layers in segments of three": (7, (4, 5, 6, 7, 8, 9, 10), 3),
+        "three layers in one segment of up to ten": (3, (4, 5, 6, 7), 10),
     },
     mistakes={
-        "[clip([g], max_norm)[0] for g in gradients]": "you clipped each tensor by its own norm; take one factor for all.",
-        "[g.clamp(-max_norm, max_norm) for g in gradients]": "clamping element by element changes the direction.",
-        "[g * (max_norm / (_norm(gradients) or 1)) for g in gradients]": "gradients below the limit must stay as they are.",
-        "[g.mul_(min(1.0, max_norm / (_norm(gradients) or 1))) for g in gradients]": "you changed the "
-        "gradients that you were given; the task asks for new tensors (g * scale, not g.mul_).",
-        "clip(gradients, max_norm, norm=sum(float(g.norm()) for g in gradients))": "norms of parts do not add: 5 and 12 give 13.",
-        "clip(gradients, max_norm, norm=_norm(gradients) ** 2)": "you divided by the sum of squares; the norm is its root.",
+        "_total(batch, sizes, lambda i: 1)": "a whole forward pass, the rule of 8NP. It stops before a segment's last product.",
+        "right_if(segment=len(sizes))": "you left out the network's last product; every segment's is left out.",
+        "_total(batch, sizes, lambda i: (i - 1) % segment > 0)": "the last product of a segment is left out, not the first.",
+        "_total(batch, sizes, lambda i: 1) - right": "these are the segments' last products, which are not repeated.",
+        "_total(batch, sizes, lambda i: i % segment > 0)": "the last, shorter segment's last product is not repeated either.",
+        "2 * right": "twice too much: a product that is computed again costs one forward.",
     },
     hints=(
-        "If all gradients were laid end to end in one vector, how long would it be?",
-        "The joint norm is the root of the sum of all squares; multiply every gradient by max_norm/norm if below 1.",
-        "scale = min(1.0, max_norm / norm), with norm = math.sqrt(sum(float((g**2).sum()) for g in ____)).",
+        "What does backward need from inside a segment: inputs of products, or outputs?",
+        "A product keeps its input before it runs. Once the last product of a segment has its input, nothing is missing.",
+        "Sum the products except number segment, 2·segment, … and except the very last.",
     ),
-    checked="two tensors together, gradients below the limit, uneven elements, and zeros.",
-    observe=_not_in_place,
-    tolerance=1e-5,
+    checked="six cuts of networks with 2 to 6 layers, among them a short last segment and a segment longer than the network.",
 )
-def clip(gradients, max_norm, *, norm=None):
-    norm = _norm(gradients) if norm is None else norm
-    return [g * (max_norm / norm) if norm > max_norm else g for g in gradients]
+def recomputed_flops(batch, sizes, segment):
+    return _total(batch, sizes, lambda i: i % segment > 0 and i + 1 < len(sizes))
 
 
 @exercise(
     "09.6",
     cases={
-        "an embedding, a norm, and a layer with its bias": (
-            {"embedding.weight": (100, 8), "norm.weight": (8,), "up.weight": (32, 8), "up.bias": (32,)},
-        ),
-        "a scalar, and a matrix with bias in its name": ({"scale": (), "bias_table": (4, 4)},),
+        "MFU 0.45, half of forward computed again": (0.45, 291_648_307_200, 144_955_146_240),
+        "MFU 0.5, all of forward computed again": (0.5, 1000, 1000),
+        "MFU 0.3, nothing computed again": (0.3, 1000, 0),
+        "MFU 0.38, 7e15 and 5.1e15 FLOPs": (0.38, 7e15, 5.1e15),
     },
     mistakes={
-        "decay_groups(shapes, lambda name, shape: 'bias' not in name)": "a norm's weight is not a bias, and is not "
-        "decayed: ask for dimensions.",
-        "decay_groups(shapes, lambda name, shape: 'weight' in name)": "a norm has a weight too: go by the dimensions, "
-        "not by the name.",
-        "decay_groups(shapes, lambda name, shape: True)": "you decay everything: a norm's scale at 0 silences its layer.",
-        "decay_groups(shapes, lambda name, shape: len(shape) < 2)": "the groups are swapped: matrices are decayed.",
-        "decay_groups(shapes, lambda name, shape: len(shape) >= 1)": "vectors are norms' scales and biases, and not decayed.",
+        "mfu * 4 / 3": "4/3 is the rule for a whole forward pass again. Use the recomputed FLOPs that are given.",
+        "mfu * mfu / right": "less than the MFU. The hardware executes more than the model needs, so HFU is the larger one.",
+        "mfu * (forward + recomputed) / forward": "a step is forward and backward, three times forward.",
+        "mfu * (2 * forward + recomputed) / (2 * forward)": "that is against backward alone. A step has forward too.",
+        "mfu": "that is the MFU itself. HFU also counts what is computed again.",
+        "mfu + recomputed / (3 * forward)": "you added a share of FLOPs to a utilization. Scale by executed ÷ needed.",
     },
     hints=(
-        "Which parameters are multiplied with an activation vector, and which only scale or shift one?",
-        "Tensors with two or more dimensions are decayed, the others are not; names do not matter.",
-        "'decay': [name for name, shape in shapes.items() if len(shape) >= ____], and the rest.",
+        "The time and the peak are the same for both. What differs?",
+        "HFU / MFU = FLOPs executed / FLOPs of the model.",
+        "The model needs 3·forward; the hardware executes 3·forward + ….",
     ),
-    checked="an embedding, a norm, a bias, a scalar, and a misleading name.",
+    checked="four steps, with nothing, a part and all of forward computed again.",
 )
-def decay_groups(shapes, rule=lambda name, shape: len(shape) >= 2):
-    decayed = [name for name, shape in shapes.items() if rule(name, shape)]
-    return {"decay": decayed, "no decay": [name for name in shapes if name not in decayed]}
+def hardware_utilization(mfu, forward, recomputed):
+    return mfu * (3 * forward + recomputed) / (3 * forward)

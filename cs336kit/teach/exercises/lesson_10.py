@@ -1,142 +1,151 @@
-"""Exercises of lesson 10: the training loop."""
+"""Exercises of lesson 10: how large weights are at initialization, and what follows."""
 
-import itertools
-
-import torch
+import math
 
 from cs336kit.teach.exercises.core import exercise
 
 
 @exercise(
     "10.1",
-    cases=[(12, 4), (5, 4), (466_273, 64), (1025, 1), (3, 8)],
+    cases=[(256, 1.0, 1.0), (16384, 1.0, 1.0), (100, 2.0, 0.1), (3, 0.5, 4.0)],
     mistakes={
-        "tokens - sequence - 1": "one start too few. The last window of S + 1 tokens begins at N − S − 1, which counts too.",
-        "tokens - sequence + 1": "that counts windows of S tokens, and the last target would lie behind the end of the file.",
-        "tokens - sequence": "the file is too short for one sequence, so there is no place at all, and not fewer.",
-        "tokens - 1": "a start needs S tokens behind it, and not only one.",
-        "tokens // sequence": "that counts sequences that do not overlap. Here one may begin at any token.",
-        "tokens // (sequence + 1)": "that counts windows that do not overlap. Here a sequence may begin at any token.",
+        "right * math.sqrt(fan_in)": "variances add up over the fan_in terms, standard deviations do not: a root is missing.",
+        "right**2": "that is the variance of an output; its standard deviation is the root.",
+        "input_std * weight_std": "that is the size of one product, and each output is a sum of fan_in of them.",
+        "right / fan_in": "you divided by √fan_in; a sum is larger than one of its terms. Dividing is the weights' cure.",
+        "math.sqrt(fan_in) * (input_std + weight_std)": "independent factors multiply their variances, they do not add them.",
     },
     hints=(
-        "Draw 5 tokens as boxes. Where can a sequence of 4 begin, if its last target must be one of the boxes?",
-        "A window has S + 1 tokens. The first begins at 0, the last ends at the last token. Count them, both included.",
-        "return max(0, tokens - (sequence + 1) + ___)",
+        "An output is a sum of fan_in products. What is the variance of one product?",
+        "The products are uncorrelated, so their variances add: fan_in · input_std² · weight_std².",
+        "The answer is the square root of that: math.sqrt(fan_in) · ____ · ____.",
     ),
-    checked="12, 5, 1,025 and 466,273 tokens; with 5 tokens and sequences of 4 there is exactly one start, with 3 and 8 none.",
+    checked="widths 3 to 16,384, and inputs and weights that are not 1.",
 )
-def starts(tokens, sequence):
-    return max(0, tokens - sequence)
+def output_std(fan_in, input_std, weight_std):
+    return math.sqrt(fan_in) * input_std * weight_std
 
 
 @exercise(
     "10.2",
-    cases=lambda: {
-        "10 tokens, starts 0 and 5, S = 4": (torch.tensor([7, 1, 8, 2, 8, 1, 8, 2, 8, 4]), [0, 5], 4),
-        "10 tokens, start 2, S = 1": (torch.tensor([7, 1, 8, 2, 8, 1, 8, 2, 8, 4]), [2], 1),
-        "100 tokens, starts 3, 94 and 3, S = 5": (torch.arange(100) ** 2 % 97, [3, 94, 3], 5),
+    cases={
+        "a (100, 400) weight before nothing": ((100, 400), "linear"),
+        "a (300, 100) weight before ReLU": ((300, 100), "relu"),
+        "a (64, 3, 5, 5) convolution before ReLU": ((64, 3, 5, 5), "relu"),
+        "a (7, 7) weight before nothing": ((7, 7), "linear"),
     },
     mistakes={
-        "(right[0], right[0])": "y equals x: the model is asked for the token that it sees, and nothing is learned.",
-        "(right[0], batch_at(tokens.roll(2), starts, sequence)[1])": "y is one token behind x: what was just read.",
-        "(right[0], batch_at(tokens.roll(-1), starts, sequence)[1])": "y is two tokens ahead of x: a token is skipped.",
-        "(right[0], right[0].roll(-1, dims=1))": "y wraps around: its last column is the first token of x. Read S + 1 tokens.",
-        "right[::-1]": "x and y are exchanged: x comes first, y is one token ahead.",
-        "(right[0][:, :-1], right[0][:, 1:])": "you cut S tokens in S − 1 and S − 1. Read S + 1, so that both have S.",
+        "right * math.sqrt(shape[1] / shape[0])": "you used fan_out, the first dimension of torch's layout (fan_out, fan_in).",
+        "right**2": "that is the variance; initializers take the standard deviation, its root.",
+        "right_if(activation='linear')": "ReLU halves E[x²]: double the variance before a ReLU.",
+        "right / 2 if activation == 'relu' else right": "ReLU halves E[x²] by itself: double the variance, do not halve it.",
+        "right * (math.sqrt(2) if activation == 'relu' else 1)": "a gain of 2 belongs to the variance; here it is √2.",
+        "right_if(shape=shape[:2])": "a convolution's output sums over its kernel too: take all dimensions but the first.",
     },
     hints=(
-        "What should the model say after x[0, 0]? That token is y[0, 0].",
-        "For every start i, x is tokens i … i + S − 1 and y is tokens i + 1 … i + S. Stack the rows.",
-        "y = torch.stack([tokens[i + ___ : i + ___ + sequence] for i in starts])",
+        "Which number of terms does each output sum, and where does it stand in the shape?",
+        "torch's weights are (fan_out, fan_in, *kernel); fan_in is the product of everything after the first.",
+        "math.sqrt(g / fan_in), with g = ____ before a ReLU and 1 otherwise.",
     ),
-    checked="repeated starts, sequences of 1, 4 and 5, and the last window of the data, whose target is the last token.",
+    checked="wide, tall and square matrices and a convolution, with and without ReLU.",
 )
-def batch_at(tokens, starts, sequence):
-    rows = torch.stack([tokens[i : i + sequence + 1] for i in starts])
-    return rows[:, :-1], rows[:, 1:]
-
-
-def _parts(*counts):
-    draw = torch.Generator().manual_seed(len(counts))
-    return ([(torch.randn(3, generator=draw, dtype=torch.float64), count) for count in counts],)
+def he_std(shape, activation):
+    return math.sqrt((2 if activation == "relu" else 1) / math.prod(shape[1:]))
 
 
 @exercise(
     "10.3",
-    cases=lambda: {
-        "two batches, of 6 and 2 sequences": _parts(6, 2),
-        "three batches of 4 sequences": _parts(4, 4, 4),
-        "batches of 8, 8 and a last one of 1": _parts(8, 8, 1),
-        "one batch": _parts(5),
-    },
+    cases=[(0.02, 0.06), (0.02, 2.0), (1.0, 2.0), (0.5, 0.25), (3.0, 2.0)],
     mistakes={
-        "sum(g for g, _ in parts)": "you added the gradients without dividing. Each loss was already a mean.",
-        "sum(g for g, _ in parts) / len(parts)": "a mean over the batches: a sequence in a small one would count for more.",
-        "sum(g * n for g, n in parts)": "you added up the sum over all sequences. Divide it by their number.",
-        "sum(g for g, _ in parts) / sum(n for _, n in parts)": "first turn each mean into a sum: times its count.",
-        "sum(g * n for g, n in parts) / len(parts)": "the sum is right; divide by the sequences, not by the batches.",
-        "parts[-1][0]": "only the last batch is left: something zeroed the gradients in between.",
+        "right_if(std=1)": "the bound of trunc_normal_ is a value, not a number of standard deviations: divide by std.",
+        "right / 2": "that is one tail, and both are cut.",
+        "1 - right": "that is the part that is kept, not the part that is cut.",
+        "right_if(std=std**2)": "you divided the bound by the variance: std is a standard deviation already.",
+        "math.erfc(bound / std)": "erf belongs to a normal of variance ½: divide the number of deviations by √2.",
     },
     hints=(
-        "Each gradient is a mean over its own batch. What would the mean over all sequences be?",
-        "Turn every mean back into a sum (times its count), add the sums, and divide by all sequences.",
-        "return sum(gradient * count for gradient, count in parts) / sum(___ for ___ in parts)",
+        "How many standard deviations is the bound away?",
+        "The part of a normal within ±z standard deviations is erf(z/√2).",
+        "math.erfc is 1 − erf: math.erfc(____ / math.sqrt(2)).",
     ),
-    checked="equal batches, a short last batch, very unequal ones, and a single batch.",
+    checked="bounds of 3, 100, 2, 0.5 and ⅔ standard deviations.",
 )
-def accumulated(parts):
-    return sum(gradient * count for gradient, count in parts) / sum(count for _, count in parts)
+def fraction_outside(std, bound):
+    return math.erfc(bound / (std * math.sqrt(2)))
 
 
 @exercise(
     "10.4",
-    cases={"four batches": (4,), "one batch": (1,), "no batch": (0,), "nine batches": (9,)},
+    cases={
+        "width 256, fp32, linear": (256, 3.4e38, False),
+        "width 256, fp16, linear": (256, 65504.0, False),
+        "width 512, fp16, ReLU": (512, 65504.0, True),
+        "width 128, fp32, ReLU": (128, 3.4e38, True),
+        "width 4096, E4M3, ReLU": (4096, 448.0, True),
+        "width 4 and a limit of exactly 16, linear": (4, 16.0, False),
+        "width 16 and a limit below 1, linear": (16, 0.5, False),
+    },
     mistakes={
-        "[(action, i) for i in range(n) for action in ('copy', 'train')]": "nothing is prefetched: copy i + 1 before "
-        "you train on i.",
-        "sorted(right)": "all copies come first: every batch lies in the GPU's memory at once. Only one may be ahead.",
-        "right[:-1]": "the last batch was copied and never trained on. It still waits when the loop ends.",
-        "right[1:]": "batch 0 was never copied. Before the loop there is one copy to start.",
-        "[*right[:-1], ('copy', n), *right[-1:]]": "batch n does not exist, the last one is n − 1.",
-        "[w for w in right[:-1] if w != ('copy', n - 1)] + [('train', n - 2)]": "you trained on a batch "
-        "twice and never copied the last: the next batch exists as long as i + 1 < n.",
+        "first_overflow(width, largest, relu, root=False)": "you let the size grow by the factor of the variance, not its root.",
+        "right_if(relu=False)": "ReLU halves E[x²] in every layer: each grows by √(width/2) only.",
+        "right_if(width=width / 2)": "you halve twice, or E[x²] where no ReLU is: linear layers grow by √width.",
+        "right and right - 1": "that layer still fits; the question is for the one after it.",
+        "right + 1": "one too many: the layer before is already over the limit. Count the input as 0.",
+        "right_if(largest=largest * (1 - 1e-12))": "it reaches the limit exactly and is not above it; the next one is.",
     },
     hints=(
-        "At any moment one batch is in use and one is on its way. What happens before the loop, and what in its last round?",
-        "First the copy of batch 0, if there is one. Then for each i: the copy of i + 1, if there is one, and training on i.",
-        'for i in range(n): if i + 1 < ___: work.append(("copy", ___)); work.append(("train", ___))',
+        "By what factor does a typical value grow in one layer of N(0, 1) weights?",
+        "E[x²] grows by width (by width/2 before a ReLU), the root mean square by its root. Multiply until too large.",
+        "Start with rms = 1.0 at layer 0; while rms <= largest: count a layer and multiply by ____.",
     ),
-    checked="no batch, one, four and nine: each copied once, one ahead, and trained on once.",
+    checked="fp32, fp16 and E4M3, linear and ReLU nets of width 128 to 4,096, and a limit that is met exactly.",
 )
-def order_of_work(n):
-    work = [("copy", 0)] if n else []
-    for i in range(n):
-        if i + 1 < n:
-            work.append(("copy", i + 1))
-        work.append(("train", i))
-    return work
+def first_overflow(width, largest, relu, *, root=True):
+    factor = width / 2 if relu else width
+    layer, rms = 0, 1.0
+    while rms <= largest:
+        layer, rms = layer + 1, rms * (math.sqrt(factor) if root else factor)
+    return layer
 
 
-_STATES = {"sgd": 0, "momentum": 1, "adamw": 2}
+def _tensors(d, d_ff, inner, vocab=1000):
+    return {
+        "mlp down": (d, d_ff),
+        "mlp up": (d_ff, d),
+        "attention out": (d, inner),
+        "query": (inner, d),
+        "embedding": (vocab, d),
+    }
 
 
 @exercise(
     "10.5",
-    cases=[(*size, name) for name, size in itertools.product(_STATES, ((124_439_808, 148), (8_256, 3), (1, 1)))],
+    cases={
+        "12 layers of width 768": (_tensors(768, 3072, 768), 12),
+        "2 layers of width 64": (_tensors(64, 256, 64), 2),
+        "96 layers of width 12288": (_tensors(12288, 49152, 12288), 96),
+        "3 layers of width 64, d_ff 172, query width 32": (dict(reversed(_tensors(64, 172, 32).items())), 3),
+    },
     mistakes={
-        "right + 4 * parameters": "you saved the gradients too. They are made anew in the next step.",
-        "right - 4 * tensors if optimizer == 'adamw' else right": "AdamW also keeps a 4-byte step counter for each tensor.",
-        "right - 4 * parameters if optimizer == 'adamw' else right": "AdamW keeps two averages, the mean and the mean square.",
-        "right - 4 * tensors + 4 if optimizer == 'adamw' else right": "AdamW keeps one counter for each parameter tensor.",
-        "right if optimizer == 'adamw' else right + 4 * tensors": "only AdamW counts its steps, for the bias correction.",
-        "right - 4 * parameters": "that is the optimizer's state alone. The parameters are in the file too.",
+        "decoder_stds(shapes, layers, writers=1)": "each block writes twice into the residual stream: √(2·layers), not √layers.",
+        "decoder_stds(shapes, layers, writers=4 * layers)": "the variance is what adds up: divide the standard "
+        "deviation by the root of 2·layers.",
+        "decoder_stds(shapes, layers, writers=0)": "the two matrices that write into the residual stream need 1/√(2·layers).",
+        "dict.fromkeys(shapes, 0.02)": "0.02 is the embedding's; a matrix has 1/√fan_in.",
+        "right_if(shapes={name: shape[::-1] for name, shape in shapes.items()})": "you used fan_out; an output sums over fan_in.",
+        "right | {'embedding': 1 / math.sqrt(shapes['embedding'][1])}": "an embedding is looked up, not multiplied: 0.02.",
     },
     hints=(
-        "What does the optimizer remember from one step to the next?",
-        "SGD remembers nothing, momentum one tensor like the parameters, AdamW two and a counter per parameter tensor.",
-        "4 * parameters * (1 + {'sgd': 0, 'momentum': ___, 'adamw': ___}[optimizer]) + (4 * ___ if optimizer == 'adamw' else 0)",
+        "Which two of the matrices write into the residual stream, and how often in the whole model?",
+        "1/√fan_in for all matrices; the two writers divide by √(2·layers) as well; the embedding gets 0.02.",
+        "Loop over shapes.items(); shape[1] is fan_in; name in ('attention out', 'mlp down') gets the factor ____.",
     ),
-    checked="SGD, momentum and AdamW on GPT-2's 124,439,808 parameters in 148 tensors, and on two small models.",
+    checked="2, 3, 12 and 96 layers; all five tensors of each, in two orders.",
 )
-def checkpoint_tensor_bytes(parameters, tensors, optimizer):
-    return 4 * parameters * (1 + _STATES[optimizer]) + (4 * tensors if optimizer == "adamw" else 0)
+def decoder_stds(shapes, layers, *, writers=2):
+    stds = {name: 1 / math.sqrt(fan_in) for name, (_, fan_in) in shapes.items()}
+    scaled = {name: stds[name] / math.sqrt(writers * layers) for name in _WRITERS if writers}
+    return {**stds, **scaled, "embedding": 0.02}
+
+
+_WRITERS = ("attention out", "mlp down")

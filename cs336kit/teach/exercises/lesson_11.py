@@ -1,138 +1,218 @@
-"""Exercises of lesson 11: memory accounting."""
+"""Exercises of lesson 11: update rules, their state, and what is decayed and clipped."""
+
+import math
+
+import torch
 
 from cs336kit.teach.exercises.core import exercise
+
+_MIXED = [0.5, -1.0, 3.0, 0.0, -2.5]
 
 
 @exercise(
     "11.1",
-    cases=[(10, 7, 1), (1000, 64, 2), (3, 500, 0), (124_439_808, 10**9, 2)],
+    cases=[([2.0], 0.9), ([1.0, 1.0], 0.9), (_MIXED, 0.8), ([1.0] * 50, 0.5)],
     mistakes={
-        "right - 4 * parameters": "the gradients are missing. Each parameter has one, of its own size.",
-        "right - 3 * (right // 4 - parameters)": "only the parameters got their 4 bytes. Multiply the whole sum.",
-        "4 * (2 * parameters + states + activations)": "`states` is a number of values for each parameter.",
-        "right - 4 * activations": "the activations are missing. The forward pass keeps them for backward.",
-        "right // 4": "this counts numbers. An fp32 number takes 4 bytes.",
-        "right - 3 * activations": "the activations are numbers too. Give them their 4 bytes.",
+        "right * (1 - momentum)": "an average, with weight 1 − momentum on the new gradient. torch's buffer is a decayed sum.",
+        "right_if(momentum=1)": "nothing decays in your sum: multiply the old buffer by momentum first.",
+        "right * momentum": "the newest gradient enters undecayed: you multiplied it by momentum too.",
+        "right_if(gradients=gradients[::-1])": "you let the newest gradients decay most; the oldest has decayed most often.",
+        "right_if(gradients=[*gradients, gradients[-1]])": "that is Nesterov's direction, g + momentum · buffer.",
+        "right_if(momentum=0)": "that is the last gradient alone; the buffer remembers the earlier ones.",
     },
     hints=(
-        "Which four things are alive when the forward pass has ended and the old gradients are still there?",
-        "Count numbers first: P parameters, P gradients, `states` numbers for each parameter, the activations.",
-        "return 4 * (parameters + ___ + states * ___ + activations)",
+        "What is the buffer after one gradient, and after two?",
+        "Each step multiplies the old buffer by momentum and adds the new gradient.",
+        "Start at 0.0 and loop: velocity = momentum * velocity + ____.",
     ),
-    checked="no, one and two optimizer states per parameter, few and many activations, and the size of GPT-2.",
+    checked="one gradient, two, five of both signs, and 50 that reach the limit g/(1 − momentum).",
 )
-def four_buckets(parameters, activations, states):
-    return 4 * (parameters + parameters + states * parameters + activations)
+def momentum_buffer(gradients, momentum):
+    velocity = 0.0
+    for gradient in gradients:
+        velocity = momentum * velocity + gradient
+    return velocity
+
+
+def _adam(wrong):
+    """Adam on one number, with one of the ways to get it wrong."""
+
+    def answer(p, gradients, lr, betas, eps, weight_decay=0.0):
+        (beta1, beta2), m, v = betas, 0.0, 0.0
+        for t, g in enumerate(gradients, start=1):
+            g = g + weight_decay * p if wrong == "l2" else g
+            p = p * (1 - lr * weight_decay) if wrong not in ("l2", "decay after") else p
+            m = beta1 * m + (1 - beta1) * g
+            v = beta2 * v + (1 - beta2) * g * g
+            corrected = m / (1 - beta1**t), v / (1 - beta2**t)
+            if wrong == "overwritten":
+                m, v = corrected
+            m_hat = m if wrong in ("no correction", "only v corrected") else corrected[0]
+            v_hat = v if wrong in ("no correction", "only m corrected") else corrected[1]
+            p = p - lr * m_hat / (math.sqrt(v_hat + eps) if wrong == "eps inside" else math.sqrt(v_hat) + eps)
+            p = p * (1 - lr * weight_decay) if wrong == "decay after" else p
+        return p
+
+    return answer
 
 
 @exercise(
     "11.2",
-    cases=[(1, 1, 8, 1), (3, 6, 16, 4), (1, 64, 32, 8), (4, 1024, 768, 12)],
+    cases={
+        "one step, gradient 0.001": (1.0, [0.001], 0.1, (0.9, 0.999), 1e-8),
+        "three steps of gradient 2": (0.0, [2.0, 2.0, 2.0], 0.1, (0.9, 0.999), 1e-8),
+        "five mixed steps": (1.0, _MIXED, 0.01, (0.8, 0.95), 1e-8),
+        "tiny gradients and a large eps": (0.0, [1e-6, 1e-6], 0.1, (0.9, 0.999), 1e-4),
+    },
     mistakes={
-        "right - 4 * (A - 1) * B * S**2": "the S² term lacks the heads. Every head has its own S × S weights.",
-        "34 * B * S * D + 5 * A * B * S**2": "the 2022 paper's formula is for 16-bit elements and dropout. Here: 4 bytes, none.",
-        "right - 16 * B * S": "almost. Each norm also keeps a mean and a 1/deviation per token, in 4 bytes each.",
-        "right + 8 * B * S * D": "two rows of D too many: what goes into q, k and v is one tensor, and a residual keeps nothing.",
-        "right - 8 * B * S * D": "two rows of D too few. Query, key and value are three tensors, and so is their input.",
-        "right + 4 * A * B * S**2": "the softmax keeps its output alone, which is also what the product with the values keeps.",
+        _adam("no correction"): "both averages start at 0 and are too small at first: divide them by 1 − βᵗ.",
+        _adam("only m corrected"): "you corrected m and not v: √v is too small at first, so p moves too far.",
+        _adam("only v corrected"): "you corrected v and not m: the first steps are too short by 1 − β₁ᵗ.",
+        _adam("eps inside"): "you put eps inside the root, where it weighs like √eps. torch adds it after the root.",
+        _adam(
+            "overwritten"
+        ): "you kept the corrected m and v for the next step. Correct a copy, and carry on with the averages.",
+        "adam(p, gradients, lr, betas, eps, sums=True)": "m and v are averages: the new gradient enters with 1 − β.",
     },
     hints=(
-        "Go through the block line by line, and for each line ask what its backward pass needs.",
-        "Rows of D: norm input, q/k/v input, q, k, v, output's input; norm input, up's input; then F = 4D twice.",
-        "return 4 * (___ * B * S * D + ___ * B * S**2) + 2 * 2 * 4 * B * S",
+        "What do m and v hold after the first step, if they started at 0?",
+        "Divide m by 1 − beta1**t and v by 1 − beta2**t, with t from 1; then p −= lr · m̂ / (√v̂ + eps).",
+        "for t, g in enumerate(gradients, start=1): update m, v; then p -= lr * (m / ____) / (math.sqrt(v / ____) + eps).",
     ),
-    checked="one token, toy sizes, a long sequence with narrow heads, and GPT-2's block at batch 4.",
+    checked="a first step, steady and mixed gradients, other betas, and an eps that matters.",
 )
-def block_bytes(B, S, D, A):
-    return 4 * (16 * B * S * D + A * B * S**2) + 16 * B * S
+def adam(p, gradients, lr, betas, eps, *, weight_decay=0.0, sums=False):
+    m = v = 0.0
+    for t, g in enumerate(gradients, start=1):
+        p = p * (1 - lr * weight_decay)
+        m = betas[0] * m + (1 if sums else 1 - betas[0]) * g
+        v = betas[1] * v + (1 - betas[1]) * g * g
+        p = p - lr * m / (1 - betas[0] ** t) / (math.sqrt(v / (1 - betas[1] ** t)) + eps)
+    return p
 
 
 @exercise(
     "11.3",
-    cases=[(2, 8, 6, 2, 8, 2), (1, 3, 2, 2, 4, 4), (1, 128, 8, 1, 16, 2), (2, 5, 6, 3, 10, 4)],
+    cases={
+        "one step of gradient 0 with decay 0.5": (2.0, [0.0], 0.1, (0.9, 0.999), 1e-8, 0.5),
+        "one step of gradient 1 with decay 0.5": (2.0, [1.0], 0.1, (0.9, 0.999), 1e-8, 0.5),
+        "five mixed steps": (-1.0, _MIXED, 0.01, (0.9, 0.99), 1e-8, 0.1),
+        "five mixed steps without decay": (-1.0, _MIXED, 0.01, (0.9, 0.99), 1e-8, 0.0),
+    },
     mistakes={
-        "right_if(K=A)": "key and value are as wide as the query here. Grouped heads share them: K heads, not A.",
-        "right - 4 * B * A * S + p * A * B * S**2": "there are still S² weights. The fused kernel computes them again.",
-        "right - 4 * B * A * S": "the log-sum-exp is missing: one number for each query and head undoes the softmax.",
-        "right - (4 - p) * B * A * S": "the log-sum-exp stays in fp32. It takes 4 bytes, whatever p is.",
-        "right - p * B * S * h * A": "the output is missing. Its backward pass multiplies the output with the gradient.",
-        "right - 4 * B * S * (A - K)": "the log-sum-exp belongs to the queries. There is one for each of the A heads.",
+        _adam(
+            "l2"
+        ): "that is an L2 penalty: √v̂ divides a decay away that is added to the gradient. AdamW shrinks p itself.",
+        "right_if(weight_decay=weight_decay / lr)": "torch's AdamW shrinks by 1 − lr·weight_decay; you left out lr.",
+        _adam("decay after"): "you shrink p after the step, so that the step shrinks too. torch shrinks first.",
+        "right_if(weight_decay=-weight_decay)": "your parameter grows: the decay has to pull it towards 0.",
+        "right_if(weight_decay=0)": "weight_decay does nothing in your answer.",
     },
     hints=(
-        "Which tensors does the fused kernel need to compute the scores again, and to undo the softmax?",
-        "Query and output have A heads, key and value K heads, each S × h. And one fp32 number per query and head.",
-        "return p * B * S * h * (2 * ___ + 2 * ___) + 4 * ___",
+        "With a gradient of exactly 0, by what factor should p change?",
+        "Multiply p by 1 − lr·weight_decay before the step, and keep the decay out of m and v.",
+        "Take your answer to 09.2 and add one line at the start of the loop: p = p * (1 - ____).",
     ),
-    checked="equal, grouped and single key/value heads, with 2 and 4 bytes per element.",
+    checked="a gradient of 0, a single step, five mixed steps, and no decay at all.",
 )
-def fused_bytes(B, S, A, K, h, p):
-    return p * B * S * h * (2 * A + 2 * K) + 4 * B * A * S
-
-
-#: Bytes of weight, gradient, master weight and the two moments.
-_POLICIES = {
-    "fp32": (4, 4, 0, 8),
-    "autocast": (4, 4, 0, 8),
-    "mixed": (2, 2, 4, 8),
-    "mixed-fp32-gradients": (2, 4, 4, 8),
-    "bf16": (2, 2, 0, 4),
-}
+def adamw(p, gradients, lr, betas, eps, weight_decay):
+    return adam(p, gradients, lr, betas, eps, weight_decay=weight_decay)
 
 
 @exercise(
     "11.4",
-    cases=[(policy,) for policy in _POLICIES],
+    cases={
+        "one fp32 matrix of 10,000 elements": ([(1000, 10)], 4),
+        "one bf16 matrix of 10,000 elements": ([(1000, 10)], 2),
+        "a bf16 matrix, a vector and a scalar": ([(64, 64), (64,), ()], 2),
+    },
     mistakes={
-        "right - 6 * (policy == 'autocast')": "autocast changes no weight, gradient or state; only products run in bf16.",
-        "right - _POLICIES[policy][2]": "the fp32 master weights are missing: small updates to bf16 weights would be lost.",
-        "right - 8 * policy.startswith('mixed')": "the optimizer is in bf16 there. Master weights and both moments are fp32.",
-        "right - 2 * (policy == 'mixed-fp32-gradients')": "the gradients are in fp32 there. That is 2 bytes more.",
-        "right - _POLICIES[policy][1]": "the gradients are missing. They live beside parameters and state.",
-        "right + 4 * (policy == 'bf16')": "in a bf16 model torch's AdamW keeps its moments in 2 bytes each.",
+        "right - 4 * len(shapes)": "each parameter tensor also has a step counter, a 4-byte fp32 scalar.",
+        "right - element_bytes * sum(math.prod(shape) for shape in shapes)": "AdamW keeps two tensors, m and v: you count one.",
+        "right + element_bytes * sum(math.prod(shape) for shape in shapes)": "that counts the parameters, which are not state.",
+        "right_if(element_bytes=4)": "you assumed fp32 state. torch makes it in the parameter's own dtype.",
+        "right - 4 * len(shapes) + 4": "there is one step counter for each tensor, not one for the whole optimizer.",
+        "right - (4 - element_bytes) * len(shapes)": "the step counter is fp32 whatever the parameter is: 4 bytes.",
     },
     hints=(
-        "For each policy write down four numbers: bytes of the weight, of its gradient, of a master copy, of the moments.",
-        "fp32 is 4 + 4 + 0 + 8. Autocast keeps everything in fp32. A master copy exists only where the model is 16-bit.",
-        "'mixed' is 2 + 2 + 4 + 8; with fp32 gradients 2 + ___ + 4 + 8; pure bf16 is 2 + 2 + 0 + ___.",
+        "Which tensors does AdamW keep for each parameter, and in which dtype?",
+        "exp_avg and exp_avg_sq in the parameter's dtype, and one fp32 step counter for each tensor.",
+        "sum(2 * math.prod(shape) * ____ + ____ for shape in shapes).",
     ),
-    checked="all five policies.",
+    checked="fp32 and bf16, a matrix, a vector and a 0-d scalar.",
 )
-def bytes_per_parameter(policy):
-    return sum(_POLICIES[policy])
+def adamw_state_bytes(shapes, element_bytes):
+    return sum(2 * math.prod(shape) * element_bytes + 4 for shape in shapes)
 
 
-_SIZES = (
-    (12, 1, 16),
-    (96, 1, 1),
-    (100, 1, 4),
-    (10, 10, 1),
-    (32, 1, 34),
-    (80, 50, 3),
-    (1, 5, 5),
-    (7, 20, 1),
-    (7, 20, 10),
-)
+def _norm(gradients):
+    return math.sqrt(sum(float((g.double() ** 2).sum()) for g in gradients))
+
+
+def _not_in_place(result, args):
+    """The result, or a word for it where the tensors that were given have themselves been scaled to the limit."""
+    same = any(new is old for new, old in zip(result, args[0], strict=False))
+    return "in place" if same and math.isclose(_norm(result), args[1], rel_tol=1e-4) else result
 
 
 @exercise(
     "11.5",
-    cases=[*_SIZES, (3, 3, 2), (20, 3, 2), (8, 12, 1), (50, 1, 2)],
+    cases=lambda: {
+        "two gradients of norms 5 and 12, max_norm=1.3": (
+            [torch.tensor([3.0, 4.0]), torch.tensor([[12.0], [0.0]])],
+            1.3,
+        ),
+        "gradients that are already small enough": ([torch.tensor([0.03, 0.04]), torch.tensor([[0.12], [0.0]])], 1.0),
+        "one gradient with a large and a small element": ([torch.tensor([10.0, 0.1])], 1.0),
+        "a gradient of zeros": ([torch.zeros(3)], 1.0),
+    },
     mistakes={
-        "1": "you keep the input of every block. When inputs are dear and blocks cheap, longer segments are better.",
-        "layers": "one segment holds all blocks at once when it is computed again: k blocks are alive during it.",
-        "max(1, round(layers**0.5))": "√L is right only when a block keeps as much as its input. Weigh both.",
-        "min(layers, max(1, round((layers * input_bytes / block_bytes) ** 0.5)))": "segments are whole: try every k from 1 to L.",
-        "min(range(1, layers + 1), key=lambda k: layers // k * input_bytes + k * block_bytes)": "a last, shorter "
-        "segment has an input too.",
-        "min(range(layers, 0, -1), key=lambda k: -(-layers // k) * input_bytes + k * block_bytes)": "of several "
-        "that are equal take the smallest.",
+        "[clip([g], max_norm)[0] for g in gradients]": "you clipped each tensor by its own norm; take one factor for all.",
+        "[g.clamp(-max_norm, max_norm) for g in gradients]": "clamping element by element changes the direction.",
+        "[g * (max_norm / (_norm(gradients) or 1)) for g in gradients]": "gradients below the limit must stay as they are.",
+        "[g.mul_(min(1.0, max_norm / (_norm(gradients) or 1))) for g in gradients]": "you changed the "
+        "gradients that you were given; the task asks for new tensors (g * scale, not g.mul_).",
+        "clip(gradients, max_norm, norm=sum(float(g.norm()) for g in gradients))": "norms of parts do not add: 5 and 12 give 13.",
+        "clip(gradients, max_norm, norm=_norm(gradients) ** 2)": "you divided by the sum of squares; the norm is its root.",
     },
     hints=(
-        "With a checkpoint every k blocks, what is alive while one segment is computed again?",
-        "All segment inputs, ⌈L / k⌉ of them, and everything that k blocks keep. Try every k from 1 to L.",
-        "min(range(1, layers + 1), key=lambda k: -(-layers // k) * ___ + k * ___)",
+        "If all gradients were laid end to end in one vector, how long would it be?",
+        "The joint norm is the root of the sum of all squares; multiply every gradient by max_norm/norm if below 1.",
+        "scale = min(1.0, max_norm / norm), with norm = math.sqrt(sum(float((g**2).sum()) for g in ____)).",
     ),
-    checked="blocks much larger than their inputs, as large, and smaller; segments that do not divide the layers; one layer.",
+    checked="two tensors together, gradients below the limit, uneven elements, and zeros.",
+    observe=_not_in_place,
+    tolerance=1e-5,
 )
-def interval(layers, input_bytes, block_bytes):
-    return min(range(1, layers + 1), key=lambda k: -(-layers // k) * input_bytes + k * block_bytes)
+def clip(gradients, max_norm, *, norm=None):
+    norm = _norm(gradients) if norm is None else norm
+    return [g * (max_norm / norm) if norm > max_norm else g for g in gradients]
+
+
+@exercise(
+    "11.6",
+    cases={
+        "an embedding, a norm, and a layer with its bias": (
+            {"embedding.weight": (100, 8), "norm.weight": (8,), "up.weight": (32, 8), "up.bias": (32,)},
+        ),
+        "a scalar, and a matrix with bias in its name": ({"scale": (), "bias_table": (4, 4)},),
+    },
+    mistakes={
+        "decay_groups(shapes, lambda name, shape: 'bias' not in name)": "a norm's weight is not a bias, and is not "
+        "decayed: ask for dimensions.",
+        "decay_groups(shapes, lambda name, shape: 'weight' in name)": "a norm has a weight too: go by the dimensions, "
+        "not by the name.",
+        "decay_groups(shapes, lambda name, shape: True)": "you decay everything: a norm's scale at 0 silences its layer.",
+        "decay_groups(shapes, lambda name, shape: len(shape) < 2)": "the groups are swapped: matrices are decayed.",
+        "decay_groups(shapes, lambda name, shape: len(shape) >= 1)": "vectors are norms' scales and biases, and not decayed.",
+    },
+    hints=(
+        "Which parameters are multiplied with an activation vector, and which only scale or shift one?",
+        "Tensors with two or more dimensions are decayed, the others are not; names do not matter.",
+        "'decay': [name for name, shape in shapes.items() if len(shape) >= ____], and the rest.",
+    ),
+    checked="an embedding, a norm, a bias, a scalar, and a misleading name.",
+)
+def decay_groups(shapes, rule=lambda name, shape: len(shape) >= 2):
+    decayed = [name for name, shape in shapes.items() if rule(name, shape)]
+    return {"decay": decayed, "no decay": [name for name in shapes if name not in decayed]}

@@ -1,149 +1,142 @@
-"""Exercises of lesson 13: parameters and FLOPs of a Transformer."""
+"""Exercises of lesson 13: the training loop."""
+
+import itertools
+
+import torch
 
 from cs336kit.teach.exercises.core import exercise
 
 
-def _weights(layers, d_model, d_ff):
-    """Attention's four matrices with full heads, and the two of a GELU MLP, in all layers."""
-    return layers * (4 * d_model**2 + 2 * d_model * d_ff)
-
-
 @exercise(
     "13.1",
-    cases={
-        "Llama-3 8B": (4096, 32, 8, 128),
-        "GPT-3": (12288, 96, 96, 128),
-        "Gemma 2B": (2048, 8, 1, 256),
-        "Gemma 7B, whose heads are together wider than D": (3072, 16, 16, 256),
-    },
+    cases=[(12, 4), (5, 4), (466_273, 64), (1025, 1), (3, 8)],
     mistakes={
-        "right - d_model * heads * head_dim": "the output projection is missing. It maps all heads' A·h numbers back to D.",
-        "right_if(kv_heads=heads)": "there are fewer key and value heads: those two matrices have K·h rows, not A·h.",
-        "4 * d_model**2": "4D² holds only for full heads with A·h = D.",
-        "right_if(head_dim=d_model // heads)": "you took D/A for the width of a head, but head_dim is given and may differ.",
-        "right - d_model * kv_heads * head_dim": "keys and values are two matrices, and only one of width K·h is counted.",
-        "2 * right": "those are FLOPs for a token, two for each weight. The weights are asked for.",
+        "tokens - sequence - 1": "one start too few. The last window of S + 1 tokens begins at N − S − 1, which counts too.",
+        "tokens - sequence + 1": "that counts windows of S tokens, and the last target would lie behind the end of the file.",
+        "tokens - sequence": "the file is too short for one sequence, so there is no place at all, and not fewer.",
+        "tokens - 1": "a start needs S tokens behind it, and not only one.",
+        "tokens // sequence": "that counts sequences that do not overlap. Here one may begin at any token.",
+        "tokens // (sequence + 1)": "that counts windows that do not overlap. Here a sequence may begin at any token.",
     },
     hints=(
-        "How many matrices does attention have, and between which two widths does each of them map?",
-        "Query: D → A·h. Key and value: D → K·h each. Output: A·h → D. Each matrix has (width in) × (width out) weights.",
-        "return 2 * d_model * head_dim * (___ + ___)",
+        "Draw 5 tokens as boxes. Where can a sequence of 4 begin, if its last target must be one of the boxes?",
+        "A window has S + 1 tokens. The first begins at 0, the last ends at the last token. Count them, both included.",
+        "return max(0, tokens - (sequence + 1) + ___)",
     ),
-    checked="Llama-3 8B, GPT-3, Gemma 2B and Gemma 7B (whose heads are together wider than D).",
+    checked="12, 5, 1,025 and 466,273 tokens; with 5 tokens and sequences of 4 there is exactly one start, with 3 and 8 none.",
 )
-def attention_parameters(d_model, heads, kv_heads, head_dim):
-    return 2 * d_model * head_dim * (heads + kv_heads)
+def starts(tokens, sequence):
+    return max(0, tokens - sequence)
 
 
 @exercise(
     "13.2",
-    cases={
-        "GPT-2": (12, 768, 50257, 1024),
-        "GPT-2 XL": (48, 1600, 50257, 1024),
-        "GPT-3": (96, 12288, 50257, 2048),
-        "a toy with one layer": (1, 8, 11, 5),
+    cases=lambda: {
+        "10 tokens, starts 0 and 5, S = 4": (torch.tensor([7, 1, 8, 2, 8, 1, 8, 2, 8, 4]), [0, 5], 4),
+        "10 tokens, start 2, S = 1": (torch.tensor([7, 1, 8, 2, 8, 1, 8, 2, 8, 4]), [2], 1),
+        "100 tokens, starts 3, 94 and 3, S = 5": (torch.arange(100) ** 2 % 97, [3, 94, 3], 5),
     },
     mistakes={
-        "right + vocab * d_model": "you counted the head beside the embedding. They are one matrix, V·D once.",
-        "right - 2 * layers * d_model": "each LayerNorm has a scale and a shift: two norms make 4D a block, not 2D.",
-        "right - 9 * layers * d_model": "the biases of the linear layers are missing: 4D in attention and 5D in the MLP.",
-        "right - 3 * layers * d_model": "the biases of query, key and value are missing, D each in every block.",
-        "right - 2 * d_model": "the norm in front of the head is missing, 2D.",
-        "right - context * d_model": "the learned positions are missing, context × D.",
+        "(right[0], right[0])": "y equals x: the model is asked for the token that it sees, and nothing is learned.",
+        "(right[0], batch_at(tokens.roll(2), starts, sequence)[1])": "y is one token behind x: what was just read.",
+        "(right[0], batch_at(tokens.roll(-1), starts, sequence)[1])": "y is two tokens ahead of x: a token is skipped.",
+        "(right[0], right[0].roll(-1, dims=1))": "y wraps around: its last column is the first token of x. Read S + 1 tokens.",
+        "right[::-1]": "x and y are exchanged: x comes first, y is one token ahead.",
+        "(right[0][:, :-1], right[0][:, 1:])": "you cut S tokens in S − 1 and S − 1. Read S + 1, so that both have S.",
     },
     hints=(
-        "Count one block first: which of its parts have a bias, and what does a LayerNorm own?",
-        "A block: 12D² weights, 4D + 5D biases, two norms of 2D. Then once: V·D, context·D, and the final norm.",
-        "return layers * (12 * d_model**2 + ___ * d_model) + (vocab + ___) * d_model + ___ * d_model",
+        "What should the model say after x[0, 0]? That token is y[0, 0].",
+        "For every start i, x is tokens i … i + S − 1 and y is tokens i + 1 … i + S. Stack the rows.",
+        "y = torch.stack([tokens[i + ___ : i + ___ + sequence] for i in starts])",
     ),
-    checked="GPT-2, GPT-2 XL, GPT-3 and a toy with one layer, to the last parameter.",
+    checked="repeated starts, sequences of 1, 4 and 5, and the last window of the data, whose target is the last token.",
 )
-def gpt2_parameters(layers, d_model, vocab, context):
-    return layers * (12 * d_model**2 + 13 * d_model) + (vocab + context) * d_model + 2 * d_model
+def batch_at(tokens, starts, sequence):
+    rows = torch.stack([tokens[i : i + sequence + 1] for i in starts])
+    return rows[:, :-1], rows[:, 1:]
+
+
+def _parts(*counts):
+    draw = torch.Generator().manual_seed(len(counts))
+    return ([(torch.randn(3, generator=draw, dtype=torch.float64), count) for count in counts],)
 
 
 @exercise(
     "13.3",
-    cases={
-        "GPT-2 at 1024 tokens": (12, 768, 3072, 50257, 1024, False),
-        "GPT-2 at 1024 tokens, causal": (12, 768, 3072, 50257, 1024, True),
-        "GPT-3 at 2048 tokens": (96, 12288, 49152, 50257, 2048, False),
-        "511 tokens through a toy whose F is not 4D, causal": (2, 64, 100, 300, 511, True),
+    cases=lambda: {
+        "two batches, of 6 and 2 sequences": _parts(6, 2),
+        "three batches of 4 sequences": _parts(4, 4, 4),
+        "batches of 8, 8 and a last one of 1": _parts(8, 8, 1),
+        "one batch": _parts(5),
     },
     mistakes={
-        "right // 2": "half of them: a multiply and an add are two FLOPs.",
-        "right + 2 * sequence * d_model * vocab": "an embedding costs no FLOPs: it looks rows up and multiplies nothing.",
-        "right - 2 * sequence * d_model * vocab": "the head is missing, which multiplies every position, shared or not.",
-        "right_if(causal=False) // (2 if causal else 1)": "you halved everything: the weights still multiply every token.",
-        "right - 2 * layers * sequence**2 * d_model // (2 if causal else 1)": "only one of the two S² products is counted.",
-        "right_if(causal=False)": "you counted all S² pairs. With causal=True half of them are hidden.",
+        "sum(g for g, _ in parts)": "you added the gradients without dividing. Each loss was already a mean.",
+        "sum(g for g, _ in parts) / len(parts)": "a mean over the batches: a sequence in a small one would count for more.",
+        "sum(g * n for g, n in parts)": "you added up the sum over all sequences. Divide it by their number.",
+        "sum(g for g, _ in parts) / sum(n for _, n in parts)": "first turn each mean into a sum: times its count.",
+        "sum(g * n for g, n in parts) / len(parts)": "the sum is right; divide by the sequences, not by the batches.",
+        "parts[-1][0]": "only the last batch is left: something zeroed the gradients in between.",
     },
     hints=(
-        "Which matrices does a token meet, and what do tokens do with each other?",
-        "2 FLOPs per weight and token, head included. Then two products over pairs of positions, S²·D multiply-adds each; "
-        "causal keeps half of the pairs.",
-        "return 2*S*(L*(4*D*D + 2*D*F) + ___) + (2 if causal else ___) * L*S*S*D",
+        "Each gradient is a mean over its own batch. What would the mean over all sequences be?",
+        "Turn every mean back into a sum (times its count), add the sums, and divide by all sequences.",
+        "return sum(gradient * count for gradient, count in parts) / sum(___ for ___ in parts)",
     ),
-    checked="GPT-2 and GPT-3, and an odd number of tokens through a toy whose F is not 4D; full and causal.",
+    checked="equal batches, a short last batch, very unequal ones, and a single batch.",
 )
-def forward_flops(layers, d_model, d_ff, vocab, sequence, causal):
-    products = 2 * sequence * (_weights(layers, d_model, d_ff) + d_model * vocab)
-    return products + (2 if causal else 4) * layers * sequence**2 * d_model
+def accumulated(parts):
+    return sum(gradient * count for gradient, count in parts) / sum(count for _, count in parts)
 
 
 @exercise(
     "13.4",
-    cases={
-        "Mixtral 8x7B": (4096, 14336, 8, 2),
-        "Mixtral 8x22B": (6144, 16384, 8, 2),
-        "16 experts, one per token": (64, 96, 16, 1),
-        "4 experts, three per token": (64, 96, 4, 3),
-    },
+    cases={"four batches": (4,), "one batch": (1,), "no batch": (0,), "nine batches": (9,)},
     mistakes={
-        "right_if(experts_per_token=experts)": "you let every expert compute. A token visits experts_per_token of them.",
-        "(right[0] - d_model * experts, right[1] - 2 * d_model * experts)": "the router's D·experts weights are missing.",
-        "(3 * d_model * d_ff * experts_per_token + d_model * experts, right[1])": "all experts must be "
-        "stored: which are visited depends on the token.",
-        "(right[0] - d_model * d_ff * experts, right[1] - 2 * d_model * d_ff * experts_per_token)": "a SwiGLU has 3 matrices.",
-        "(right[0], right[1] // 2)": "half of the FLOPs: a multiply and an add are two.",
-        "(right[0], right[1] - 2 * d_model * experts)": "the router's FLOPs are missing: it multiplies every token.",
+        "[(action, i) for i in range(n) for action in ('copy', 'train')]": "nothing is prefetched: copy i + 1 before "
+        "you train on i.",
+        "sorted(right)": "all copies come first: every batch lies in the GPU's memory at once. Only one may be ahead.",
+        "right[:-1]": "the last batch was copied and never trained on. It still waits when the loop ends.",
+        "right[1:]": "batch 0 was never copied. Before the loop there is one copy to start.",
+        "[*right[:-1], ('copy', n), *right[-1:]]": "batch n does not exist, the last one is n − 1.",
+        "[w for w in right[:-1] if w != ('copy', n - 1)] + [('train', n - 2)]": "you trained on a batch "
+        "twice and never copied the last: the next batch exists as long as i + 1 < n.",
     },
     hints=(
-        "What must lie in memory, and what does one token multiply?",
-        "An expert has 3·D·F weights, the router D·experts. All are stored; a token meets the router and "
-        "experts_per_token experts.",
-        "return experts * expert + router, 2 * (___ * expert + ___)",
+        "At any moment one batch is in use and one is on its way. What happens before the loop, and what in its last round?",
+        "First the copy of batch 0, if there is one. Then for each i: the copy of i + 1, if there is one, and training on i.",
+        'for i in range(n): if i + 1 < ___: work.append(("copy", ___)); work.append(("train", ___))',
     ),
-    checked="Mixtral 8x7B and 8x22B, 16 experts with one per token, 4 experts with three.",
+    checked="no batch, one, four and nine: each copied once, one ahead, and trained on once.",
 )
-def mixture(d_model, d_ff, experts, experts_per_token):
-    expert, router = 3 * d_model * d_ff, d_model * experts
-    return experts * expert + router, 2 * (experts_per_token * expert + router)
+def order_of_work(n):
+    work = [("copy", 0)] if n else []
+    for i in range(n):
+        if i + 1 < n:
+            work.append(("copy", i + 1))
+        work.append(("train", i))
+    return work
+
+
+_STATES = {"sgd": 0, "momentum": 1, "adamw": 2}
 
 
 @exercise(
     "13.5",
-    cases={
-        "10 % of GPT-2": (12, 768, 3072, 50257, 0.1),
-        "half of GPT-3": (96, 12288, 49152, 50257, 0.5),
-        "2 % of GPT-3": (96, 12288, 49152, 50257, 0.02),
-        "a quarter of a toy whose F is not 4D": (2, 64, 100, 300, 0.25),
-    },
+    cases=[(*size, name) for name, size in itertools.product(_STATES, ((124_439_808, 148), (8_256, 3), (1, 1)))],
     mistakes={
-        "right * (1 - share)": "you took the share of the rest. It is of the whole pass: divide by 1 − share too.",
-        "right_if(vocab=0)": "the head is missing from the rest.",
-        "2 * right": "you counted one S² product, or half of the pairs. Full attention has two, over all pairs.",
-        "right / 2": "both the weights and the pairs cost two FLOPs per multiply-add.",
-        "right_if(share=1 - share)": "you swapped the two parts: everything but attention has that share.",
-        "right * layers": "the S² part is there once per layer.",
+        "right + 4 * parameters": "you saved the gradients too. They are made anew in the next step.",
+        "right - 4 * tensors if optimizer == 'adamw' else right": "AdamW also keeps a 4-byte step counter for each tensor.",
+        "right - 4 * parameters if optimizer == 'adamw' else right": "AdamW keeps two averages, the mean and the mean square.",
+        "right - 4 * tensors + 4 if optimizer == 'adamw' else right": "AdamW keeps one counter for each parameter tensor.",
+        "right if optimizer == 'adamw' else right + 4 * tensors": "only AdamW counts its steps, for the bias correction.",
+        "right - 4 * parameters": "that is the optimizer's state alone. The parameters are in the file too.",
     },
     hints=(
-        "Write both parts for one token: what grows with S, and what does not?",
-        "Per token: 2·W for the W weights it meets, and 4·L·S·D for attention. Set attention = share · (attention + 2W) "
-        "and solve for S.",
-        "return share / (1 - share) * (layers*(4*d_model**2 + 2*d_model*d_ff) + ___) / (___ * layers * d_model)",
+        "What does the optimizer remember from one step to the next?",
+        "SGD remembers nothing, momentum one tensor like the parameters, AdamW two and a counter per parameter tensor.",
+        "4 * parameters * (1 + {'sgd': 0, 'momentum': ___, 'adamw': ___}[optimizer]) + (4 * ___ if optimizer == 'adamw' else 0)",
     ),
-    checked="10 % of GPT-2, half of GPT-3, 2 % of GPT-3, and a quarter of a toy whose F is not 4D.",
+    checked="SGD, momentum and AdamW on GPT-2's 124,439,808 parameters in 148 tensors, and on two small models.",
 )
-def context_for_share(layers, d_model, d_ff, vocab, share):
-    return share / (1 - share) * (_weights(layers, d_model, d_ff) + d_model * vocab) / (2 * layers * d_model)
+def checkpoint_tensor_bytes(parameters, tensors, optimizer):
+    return 4 * parameters * (1 + _STATES[optimizer]) + (4 * tensors if optimizer == "adamw" else 0)

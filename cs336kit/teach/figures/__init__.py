@@ -6,17 +6,21 @@ memory, a graph, a timeline. Each says in its alt text what it drew, unless `alt
 # ruff: noqa: F401 (a lesson calls every figure as teach.figures.<name>)
 
 from cs336kit.teach.figures.lesson_00 import days_against_accelerators, largest_models
-from cs336kit.teach.figures.lesson_01 import number_lines, ranges, running_sums, spacings
-from cs336kit.teach.figures.lesson_02 import masks, strided
-from cs336kit.teach.figures.lesson_03 import live_memory, recorded_timelines, timelines
-from cs336kit.teach.figures.lesson_04 import memory_order, order_costs
-from cs336kit.teach.figures.lesson_05 import peaks, roofline
-from cs336kit.teach.figures.lesson_06 import computation_graph, difference_errors
-from cs336kit.teach.figures.lesson_07 import cost_bars, estimate_errors
-from cs336kit.teach.figures.lesson_08 import growth, signal_through_layers, tails
-from cs336kit.teach.figures.lesson_09 import state_bars, step_sizes, trajectories
-from cs336kit.teach.figures.lesson_10 import loss_curves, unseen_share
-from cs336kit.teach.figures.lesson_11 import saved_against_sequence, saved_parts, step_course
-from cs336kit.teach.figures.lesson_12 import loss_differences, loss_scale, lost_updates, magnitudes
-from cs336kit.teach.figures.lesson_13 import attention_heads, parameter_shares, transformer_block
+from cs336kit.teach.figures.lesson_01 import ranges, spacings
+from cs336kit.teach.figures.lesson_02 import number_lines, running_sums
+from cs336kit.teach.figures.lesson_03 import masks, strided
+from cs336kit.teach.figures.lesson_04 import live_memory, recorded_timelines, timelines
+from cs336kit.teach.figures.lesson_05 import memory_order, order_costs
+from cs336kit.teach.figures.lesson_06 import peaks
+from cs336kit.teach.figures.lesson_07 import roofline
+from cs336kit.teach.figures.lesson_08 import computation_graph, difference_errors
+from cs336kit.teach.figures.lesson_09 import cost_bars, estimate_errors
+from cs336kit.teach.figures.lesson_10 import growth, signal_through_layers, tails
+from cs336kit.teach.figures.lesson_11 import state_bars, step_sizes, trajectories
+from cs336kit.teach.figures.lesson_12 import transformer_block
+from cs336kit.teach.figures.lesson_13 import loss_curves, unseen_share
+from cs336kit.teach.figures.lesson_14 import saved_parts
+from cs336kit.teach.figures.lesson_15 import saved_against_sequence, step_course
+from cs336kit.teach.figures.lesson_16 import loss_differences, loss_scale, lost_updates, magnitudes
+from cs336kit.teach.figures.lesson_17 import attention_heads, parameter_shares
 from cs336kit.teach.figures.style import COLORS, HATCHES, Figure, axes, show

@@ -1,60 +1,83 @@
-"""What lives in memory in the course of a run, and what happens beside what."""
+"""A strip of storage, and the tensors that read it."""
 
 from collections.abc import Sequence
+from itertools import product
 
-from cs336kit.teach.figures.primitives import Look, lines, timeline
-from cs336kit.teach.figures.style import COLORS, axes, described, show
+from cs336kit.teach.figures.primitives import cell
+from cs336kit.teach.figures.style import axes, described
 
 
 @described
-def timelines(runs: Sequence[tuple[str, Sequence[tuple[str, int, float, float]]]]):
-    """Copies and computations of each run on two lanes, over time in milliseconds.
+def strided(storage: Sequence, views: Sequence[tuple]):
+    """Each view as a grid, beside the one strip of storage that all of them read.
 
-    runs: (name, spans), a span being (lane, batch, start, end) in seconds, as `predict.pipeline_timeline` gives it.
+    storage: the values in order; views: (name, shape, strides, offset) with one or two axes, in elements. A colour is
+    a row of the view, and stands in figures below the strip too; an arrow is the step along an axis from the view's
+    first element; grey is not touched.
     """
-    return _lanes(runs)
+    left = max(shape[-1] for _, shape, _, _ in views) + 2.6  # where the strips begin
+    heights = [max(shape[0] if len(shape) == 2 else 1, 3.0) + 1.4 for _, shape, _, _ in views]
+    columns, height = left + len(storage), sum(heights)
+    inch = min(0.55, 8.8 / columns)
+    figure, ax = axes(width=inch * columns, height=inch * height)
+    top = 0.0
+    for (name, shape, strides, offset), below in zip(views, heights, strict=True):
+        rows, steps = (shape, strides) if len(shape) == 2 else ((1, *shape), (0, *strides))  # a vector is one row
+        read = {(i, j): offset + i * steps[0] + j * steps[1] for i, j in product(*map(range, rows))}
+        for (i, j), position in read.items():
+            cell(ax, j, top - i, storage[position], i)
+        ax.text(-0.5, top + 0.75, f"{name}   shape {tuple(shape)}", ha="left", va="center", fontsize=12)
+        _strip(ax, left, top, storage, shape, strides, offset, read)
+        top -= below
+    ax.set(xlim=(-0.6, columns - 0.4), ylim=(-height + 1.3, 1.2), aspect="equal")
+    ax.axis("off")
+    said = ", ".join(f"{name} with shape {tuple(h)}, strides {tuple(s)} and offset {o}" for name, h, s, o in views)
+    return figure, f"one strip of {len(storage)} elements is read by {said}"
 
 
-def _lanes(runs: Sequence) -> tuple:
-    figure, ax = axes(width=9, height=1.1 + 1.25 * len(runs))
-    ticks: dict[int, str] = {}
-    said = []
-    for place, (name, spans) in enumerate(runs):
-        lanes = {"copy": (-3 * place, 1), "compute": (-3 * place - 1, 0)}
-        drawn = [(lane, batch, start * 1e3, end * 1e3) for lane, batch, start, end in spans]
-        said.append(f"{name}: {timeline(ax, drawn, lanes)}")
-        ticks |= {-3 * place: f"{name}: copy", -3 * place - 1: "compute"}
-    ax.set_yticks(list(ticks), ticks.values())
-    ax.set_xlabel("time, ms")
-    return figure, f"copies and computations over time in ms. {'. '.join(said)}"
+def _strip(ax, left: float, top: float, storage: Sequence, shape, strides, offset: int, read: dict):
+    y = top - 1.2
+    ax.text(left - 0.5, top + 0.75, f"strides {tuple(strides)}, offset {offset}", ha="left", va="center", fontsize=12)
+    small = {"va": "center", "fontsize": 10.5, "color": "#444444"}
+    for line, title in enumerate(["position", "row"][: len(shape)]):
+        ax.text(left - 0.7, y - 0.8 - 0.5 * line, title, ha="right", **small)
+    for position, value in enumerate(storage):
+        owners = [i for (i, _), where in read.items() if where == position]
+        cell(ax, left + position, y, value, owners[0] if owners else None)
+        ax.text(left + position, y - 0.8, str(position), ha="center", **small)
+        if owners and len(shape) == 2:
+            row = f"{owners[0]}–{owners[-1]}" if owners[-1] > owners[0] else str(owners[0])
+            ax.text(left + position, y - 1.3, row, ha="center", **small)
+    moves = [(axis, step) for axis, (size, step) in enumerate(zip(shape, strides, strict=True)) if size > 1 and step]
+    for level, (axis, step) in enumerate(sorted(moves, key=lambda move: (move[1], -move[0]))):
+        _arrow(ax, left + offset, y + 0.5, step, 0.35 + 0.5 * level, f"axis {axis}: +{step}")
 
 
-def recorded_timelines(record, *, alt: str | None = None):
-    """The spans of a recorded "overlap" stage, pinned above pageable; where there is no record, what says so."""
-    if not record:
-        return record
-    runs = []
-    for name, pinned in (("pinned", True), ("pageable", False)):
-        rows = [row for lane in ("copy", "compute") for row in record.named(lane, pinned=pinned)]
-        starts = [row.setting["start"] for row in rows]
-        spans = [(r.label, r.setting["batch"], at, at + r.measured) for r, at in zip(rows, starts, strict=True)]
-        runs.append((name, spans))
-    figure, said = _lanes(runs)
-    return show(figure, alt=f"Recorded on {record.gpu}. {said + '.' if alt is None else alt}")
+def _arrow(ax, x: float, y: float, step: int, height: float, label: str):
+    """From one cell up, across, and down into the cell that is `step` further."""
+    ax.plot([x, x, x + step], [y, y + height, y + height], color="#222222", linewidth=1.4, linestyle="-", marker="")
+    ax.annotate("", (x + step, y), (x + step, y + height), arrowprops={"arrowstyle": "->", "lw": 1.4, "shrinkA": 0})
+    ax.text(x + step + 0.2, y + height, label, ha="left", va="center", fontsize=10.5)
 
 
 @described
-def live_memory(points: Sequence[tuple[str, float]], *, marks: Sequence[tuple[int, str]] = ()):
-    """Live bytes after each operator of a run, as steps, in MiB; marks: (operator's number, text) to point at."""
-    figure, ax = axes(width=9, height=3.8)
-    values = [live / 2**20 for _, live in points]
-    places = range(len(values))
-    look: Look = {"drawstyle": "steps-post", "color": COLORS[0], "marker": "", "linestyle": "-"}
-    said = lines(ax, {"all": (places, values)}, xlabel="operators run so far", ylabel="live bytes, MiB", **look)
-    ax.fill_between(places, values, step="post", color=COLORS[3], alpha=0.35, linewidth=0)
-    line = {"arrowstyle": "-", "color": "#777777"}
-    for number, text in marks:
-        place = {"xy": (number, values[number]), "xytext": (0, 16), "textcoords": "offset points", "ha": "center"}
-        ax.annotate(text, fontsize=11, arrowprops=line, **place)
-    ax.set_ylim(0, max(values) * 1.25)
-    return figure, said + "".join(f"; at {number}: {text}" for number, text in marks)
+def masks(panels: Sequence[tuple[str, Sequence[Sequence[bool]]]]):
+    """Attention masks side by side: a row is a query, a column a key; filled with a dot where it may look.
+
+    panels: (title, rows of booleans).
+    """
+    figure, plots = axes(1, len(panels), width=3.1 * len(panels), height=3.6, squeeze=False)
+    said = []
+    for ax, (title, rows) in zip(plots[0], panels, strict=True):
+        for i, row in enumerate(rows):
+            for j, allowed in enumerate(row):
+                cell(ax, j, -i, "●" if allowed else "", 0 if allowed else None)
+        ax.set(xlim=(-0.6, len(rows[0]) - 0.4), ylim=(-len(rows) + 0.4, 0.6), aspect="equal")
+        ax.grid(False)
+        ax.spines[:].set_visible(False)
+        ax.set_xticks(range(len(rows[0])))
+        ax.set_yticks([-i for i in range(len(rows))], [str(i) for i in range(len(rows))])
+        ax.set(xlabel="key position", ylabel="query position")
+        ax.set_title(title, fontsize=12)
+        said.append(f"{title}, where the queries see {', '.join(str(sum(row)) for row in rows)} keys")
+    return figure, f"attention masks, a row for each query: {'; '.join(said)}"

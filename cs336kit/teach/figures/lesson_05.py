@@ -1,59 +1,42 @@
-"""Peaks and rooflines of devices."""
+"""In which order memory holds axes, and what an order of products costs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import QUIET, Look, bars, lines
-from cs336kit.teach.figures.style import COLORS, axes, described
+from cs336kit.teach.figures.primitives import Look, Series, cell, lines, log_axis, over
+from cs336kit.teach.figures.style import COLORS, HATCHES, axes, described
 
 
 @described
-def peaks(devices: Sequence[tuple[str, dict[str, float]]], precisions: Sequence[str]):
-    """Peak TFLOP/s by precision, one group of bars each, a bar per device; a precision that a device lacks has no bar.
+def memory_order(strips: Mapping[str, Sequence[tuple[int, str]]], *, groups: Mapping[int, str]):
+    """Storages as strips of boxes, in the order of memory, coloured and hatched by group.
 
-    devices: (name, {precision: FLOP/s}).
+    strips: name → (group, label) of each element; groups: group → what the legend calls it.
     """
-    figure, ax = axes(width=9, height=4)
-    tera = {name: [values[p] / 1e12 if p in values else None for p in precisions] for name, values in devices}
-    text: Look = {
-        "written": lambda rate: f"{rate:.3g}" if rate < 100 else f"{rate:.0f}",
-        "text": {"fontsize": 9, "padding": 1},
+    from matplotlib.patches import Patch
+
+    figure, ax = axes(width=9.5, height=0.8 + 0.72 * len(strips))
+    look: dict[int, Look] = {
+        group: {"facecolor": COLORS[(3, 1, 2, 5)[i % 4]], "hatch": HATCHES[i % 7], "edgecolor": "white"}
+        for i, group in enumerate(groups)
     }
-    said = bars(ax, precisions, tera, label="dense peak, TFLOP/s", legend={"loc": "upper left"}, fill=0.92, **text)
-    ax.set_yscale("log")
-    ax.margins(y=0.12)
-    return figure, said
+    for row, elements in enumerate(strips.values()):
+        for place, (group, label) in enumerate(elements):
+            cell(ax, place + 0.5, row, label, height=0.7, **look[group])
+    ax.set_yticks(range(len(strips)), strips)
+    longest = max(map(len, strips.values()))
+    ax.set(xlim=(0, longest), ylim=(len(strips) - 0.5, -0.5), xlabel="place in the storage (element)")
+    ax.grid(False)
+    legend = [Patch(label=name, **look[group]) for group, name in groups.items()]
+    ax.legend(handles=legend, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(groups))
+    said = "; ".join(f"{name}: {' '.join(f'{g}/{label}' for g, label in row)}" for name, row in strips.items())
+    return figure, f"elements in the order of memory, as group/label. {said}"
 
 
 @described
-def roofline(
-    points: Sequence[tuple[str, float, float]],
-    *,
-    peak_flops_per_second: float,
-    bandwidth_bytes_per_second: float,
-    ceilings: Sequence[tuple[str, float]] = (),
-):
-    """The roof over arithmetic intensity, and the points (name, FLOPs per byte, FLOP/s) under it, in log–log.
-
-    ceilings: further horizontal roofs (name, FLOP/s), such as a slower precision.
-    """
-    figure, ax = axes(width=9, height=4.6)
-    ridge = peak_flops_per_second / bandwidth_bytes_per_second
-    low = min([ridge / 30, *(intensity / 2 for _, intensity, _ in points)])
-    high = max([ridge * 30, *(intensity * 2 for _, intensity, _ in points)])
-    roof = [low * bandwidth_bytes_per_second, peak_flops_per_second, peak_flops_per_second]
-    ax.plot([low, ridge, high], roof, color=COLORS[6], marker="", linestyle="-", linewidth=3)
-    for name, rate in ceilings:
-        ax.plot([rate / bandwidth_bytes_per_second, high], [rate, rate], color="#777777", marker="", linestyle="--")
-        ax.annotate(name, (high, rate), ha="right", va="bottom", fontsize=11, color=QUIET)
-    ax.axvline(ridge, color="#999999", linewidth=1, linestyle=":", marker="")
-    corner = {"xytext": (4, 6), "textcoords": "offset points", "fontsize": 11, "color": QUIET}
-    ax.annotate(f"ridge {ridge:.4g}", (ridge, peak_flops_per_second), **corner)
-    labels: Look = {"xlabel": "arithmetic intensity, FLOPs per byte", "ylabel": "FLOP/s"}
-    legend = {"loc": "lower right", "fontsize": 10} if points else None
-    said = lines(ax, {}, {name: ([x], [rate]) for name, x, rate in points}, legend=legend, **labels)
-    ax.set(xscale="log", yscale="log")
-    ax.margins(y=0.15)
-    return (
-        figure,
-        f"a roof that is flat at {peak_flops_per_second:.4g} FLOP/s from {ridge:.4g} FLOPs per byte on. {said}",
-    )
+def order_costs(sizes: Sequence[int], costs: Series, *, xlabel: str):
+    """FLOPs of several orders of the same product against the size of an axis, both axes logarithmic."""
+    figure, ax = axes(height=4)
+    said = lines(ax, over(sizes, costs), xlabel=xlabel, ylabel="FLOPs", legend={"loc": "upper left"})
+    ax.set_yscale("log")
+    log_axis(ax, "x", sizes, base=2)
+    return figure, said

@@ -1,67 +1,24 @@
-"""A computation graph, ours or torch's, and the error of a numeric derivative."""
+"""Peaks of devices."""
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from cs336kit.teach.figures.graph import graph as draw_graph
-from cs336kit.teach.figures.primitives import Series, lines
-from cs336kit.teach.figures.style import COLORS, axes, described
+from cs336kit.teach.figures.primitives import Look, bars
+from cs336kit.teach.figures.style import axes, described
 
 
 @described
-def computation_graph(graph, *, direction: str = "right"):
-    """The nodes and edges of `measure.graph`, with what every node keeps for backward and its bytes.
+def peaks(devices: Sequence[tuple[str, dict[str, float]]], precisions: Sequence[str]):
+    """Peak TFLOP/s by precision, one group of bars each, a bar per device; a precision that a device lacks has no bar.
 
-    direction: where forward goes, "right" or "down" (for deep graphs). Leaves are square, computed nodes round.
-    An arrow's label is a scalar's local derivative. Errors: ValueError for another direction.
+    devices: (name, {precision: FLOP/s}).
     """
-    slopes = {
-        node.index: [f"×{_number(s.value, 3)}" for s in node.saved if s.value is not None] for node in graph.nodes
+    figure, ax = axes(width=9, height=4)
+    tera = {name: [values[p] / 1e12 if p in values else None for p in precisions] for name, values in devices}
+    text: Look = {
+        "written": lambda rate: f"{rate:.3g}" if rate < 100 else f"{rate:.0f}",
+        "text": {"fontsize": 9, "padding": 1},
     }
-    edges = [(source, target, slopes[target].pop(0) if slopes[target] else "") for source, target in graph.edges]
-    figure, said = draw_graph([(node_lines(node), node.kind) for node in graph.nodes], edges, direction=direction)
-    return figure, f"computation graph: {said}"
-
-
-def _number(value: float, digits: int) -> str:
-    return f"{value:.{digits}g}".replace("-", "−")
-
-
-def node_lines(node) -> list[str]:
-    """The text in a node's box: its name, its value and gradient or its shape, and what it keeps."""
-    operation = re.sub(r"Backward\d*$", "", node.name)
-    named = node.tensor and node.kind == "compute" and f"{node.tensor} = {operation}"
-    first = named or node.tensor or operation
-    if node.value is not None:
-        if node.kind == "constant":
-            return [f"{node.value:g}"]
-        return [first, f"value {_number(node.value, 4)}", f"grad {_number(node.grad, 4)}"]
-    second = "scalar" if node.shape == () else "×".join(map(str, node.shape))
-    if node.kind != "compute":
-        second += f" · {node.kind}"
-    if node.freed:
-        return [first, second, "(freed)"]
-    once = {saved.storage: saved for saved in reversed(node.saved)}  # what several operands share is kept once
-    kept = [saved for saved in node.saved if once[saved.storage] is saved]
-    # A leaf exists anyway; it is only referred to.
-    verbs = ["keeps" if saved.kind == "tensor" else saved.kind for saved in kept]
-    return [first, second, *(f"{v} {s.tensor or s.name}: {s.bytes:,} B" for v, s in zip(verbs, kept, strict=True))]
-
-
-@described
-def difference_errors(steps: Sequence[float], errors: Series, *, best: Mapping[str, float]):
-    """|numeric − exact| derivative against the step h, both logarithmic, one line per method.
-
-    steps: step sizes; errors: method → error at each step (zeros are left out); best: method → predicted best step.
-    """
-    figure, ax = axes(width=8.5, height=4.2)
-    above = {name: [pair for pair in zip(steps, values, strict=True) if pair[1] > 0] for name, values in errors.items()}
-    series = {name: tuple(zip(*pairs, strict=True)) for name, pairs in above.items()}
-    said = lines(ax, series, xlabel="step h", ylabel="error of the derivative", markersize=4)
-    top = max(max(values) for values in errors.values())
-    for number, method in enumerate(errors):
-        ax.axvline(best[method], color=COLORS[number], linewidth=1.2, linestyle=":")
-        ax.annotate("predicted best h", (best[method], top), rotation=90, fontsize=11, ha="right", va="top")
-    ax.set(xscale="log", yscale="log")
-    figure.legend(loc="outside upper center", ncols=len(errors))
-    return figure, f"{said}. Predicted best: {', '.join(f'{method} {best[method]:.3g}' for method in errors)}"
+    said = bars(ax, precisions, tera, label="dense peak, TFLOP/s", legend={"loc": "upper left"}, fill=0.92, **text)
+    ax.set_yscale("log")
+    ax.margins(y=0.12)
+    return figure, said

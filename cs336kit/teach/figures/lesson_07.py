@@ -1,42 +1,41 @@
-"""Where backward's FLOPs go, and how estimates of FLOPs fail."""
+"""Rooflines of devices."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from cs336kit.teach.figures.primitives import Look, Series, bars, lines, log_axis, over
-from cs336kit.teach.figures.style import axes, described
+from cs336kit.teach.figures.primitives import QUIET, Look, lines
+from cs336kit.teach.figures.style import COLORS, axes, described
 
 
 @described
-def cost_bars(costs: Mapping):
-    """Stacked horizontal bars, one per way to train: forward, gradients and recomputation, in forwards of the first way.
+def roofline(
+    points: Sequence[tuple[str, float, float]],
+    *,
+    peak_flops_per_second: float,
+    bandwidth_bytes_per_second: float,
+    ceilings: Sequence[tuple[str, float]] = (),
+):
+    """The roof over arithmetic intensity, and the points (name, FLOPs per byte, FLOP/s) under it, in log–log.
 
-    costs: label → predict.GradientFlops. Recomputation is split off from the gradients.
+    ceilings: further horizontal roofs (name, FLOP/s), such as a slower precision.
     """
-    figure, ax = axes(width=8.5, height=0.9 + 0.55 * len(costs))
-    one = next(iter(costs.values())).forward
-    parts = {
-        "forward": [cost.forward / one for cost in costs.values()],
-        "gradients of weights and activations": [(cost.model_flops - cost.forward) / one for cost in costs.values()],
-        "computed again": [(cost.total - cost.model_flops) / one for cost in costs.values()],
-    }
-    parts = {name: values for name, values in parts.items() if any(values)}
-    box = {"fc": "white", "ec": "none", "pad": 1}
-    inside = {"label_type": "center", "fontsize": 11, "bbox": box}
-    look: Look = {"stacked": True, "flat": True, "size": 0.62, "edgecolor": None, "text": inside}
-    label = "FLOPs of a step, in forward passes of the first row"
-    said = bars(ax, list(costs), parts, label=label, written=lambda x: f"{x:.2f}" if x > 0.12 else "", **look)
-    ax.set_xlim(0, 1.03 * max(cost.total for cost in costs.values()) / one)
-    figure.legend(loc="outside upper center", ncols=3, fontsize=11)
-    return figure, said
-
-
-@described
-def estimate_errors(contexts: Sequence[int], errors: Series, *, band: float = 10.0):
-    """The error of an estimate in percent against the context length (log), one line for each; a band marks ±`band` %."""
-    figure, ax = axes(width=9, height=4.2)
-    ax.axhspan(-band, band, color="#eeeeee", zorder=0)
-    ax.axhline(0, color="#888888", linewidth=1)
-    labels: Look = {"xlabel": "sequence length S (tokens)", "ylabel": "error of the estimate (%)"}
-    said = lines(ax, over(contexts, errors), legend={"loc": "upper left", "bbox_to_anchor": (1.01, 1)}, **labels)
-    log_axis(ax, "x", list(contexts)[:: -(-len(contexts) // 5)], base=2)
-    return figure, said
+    figure, ax = axes(width=9, height=4.6)
+    ridge = peak_flops_per_second / bandwidth_bytes_per_second
+    low = min([ridge / 30, *(intensity / 2 for _, intensity, _ in points)])
+    high = max([ridge * 30, *(intensity * 2 for _, intensity, _ in points)])
+    roof = [low * bandwidth_bytes_per_second, peak_flops_per_second, peak_flops_per_second]
+    ax.plot([low, ridge, high], roof, color=COLORS[6], marker="", linestyle="-", linewidth=3)
+    for name, rate in ceilings:
+        ax.plot([rate / bandwidth_bytes_per_second, high], [rate, rate], color="#777777", marker="", linestyle="--")
+        ax.annotate(name, (high, rate), ha="right", va="bottom", fontsize=11, color=QUIET)
+    ax.axvline(ridge, color="#999999", linewidth=1, linestyle=":", marker="")
+    corner = {"xytext": (4, 6), "textcoords": "offset points", "fontsize": 11, "color": QUIET}
+    ax.annotate(f"ridge {ridge:.4g}", (ridge, peak_flops_per_second), **corner)
+    labels: Look = {"xlabel": "arithmetic intensity, FLOPs per byte", "ylabel": "FLOP/s"}
+    legend = {"loc": "lower right", "fontsize": 10} if points else None
+    said = lines(ax, {}, {name: ([x], [rate]) for name, x, rate in points}, legend=legend, **labels)
+    ax.set(xscale="log", yscale="log")
+    ax.margins(y=0.15)
+    return (
+        figure,
+        f"a roof that is flat at {peak_flops_per_second:.4g} FLOP/s from {ridge:.4g} FLOPs per byte on. {said}",
+    )

@@ -1,72 +1,67 @@
-"""The size of the signal layer by layer, and the tails of a truncated normal."""
+"""A computation graph, ours or torch's, and the error of a numeric derivative."""
 
-import math
+import re
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import Look, bars, lines
-from cs336kit.teach.figures.style import COLORS, MARKERS, axes, described
+from cs336kit.teach.figures.graph import graph as draw_graph
+from cs336kit.teach.figures.primitives import Series, lines
+from cs336kit.teach.figures.style import COLORS, axes, described
 
 
 @described
-def signal_through_layers(panels: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float], Sequence[float]]]]):
-    """Second moments by layer (log) above, and measured ÷ predicted with its standard error below, one column a panel.
+def computation_graph(graph, *, direction: str = "right"):
+    """The nodes and edges of `measure.graph`, with what every node keeps for backward and its bytes.
 
-    panels: title → name → (predicted, measured mean, predicted standard error), each from layer 0 on.
+    direction: where forward goes, "right" or "down" (for deep graphs). Leaves are square, computed nodes round.
+    An arrow's label is a scalar's local derivative. Errors: ValueError for another direction.
     """
-    figure, plots = axes(2, len(panels), width=10, height=6.8, squeeze=False, sharex=True, sharey="row")
-    said, far = [], 0.0
-    for (top, bottom), (title, series) in zip(plots.T, panels.items(), strict=True):
-        # Each series shows other layers, so that series with equal values do not hide one another.
-        shown = {name: range(2 + 2 * k, len(series[name][0]), 6) for k, name in enumerate(series)}
-        forecast = {name: (range(len(predicted)), predicted) for name, (predicted, _, _) in series.items()}
-        means = {name: (shown[name], [mean[i] for i in shown[name]]) for name, (_, mean, _) in series.items()}
-        said.append(f"{title}: {lines(top, forecast, means, pair=('{}: predicted', 'measured'))}")
-        for number, (name, (predicted, mean, error)) in enumerate(series.items()):
-            ratios = [mean[i] / predicted[i] for i in shown[name]]
-            spread = [error[i] / predicted[i] for i in shown[name]]
-            far = max([far, *(abs(ratio - 1) + bar for ratio, bar in zip(ratios, spread, strict=True))])
-            look = {"color": COLORS[number], "marker": MARKERS[number], "linestyle": "", "capsize": 4}
-            bottom.errorbar(shown[name], ratios, yerr=spread, **look)
-        top.set(yscale="log", title=title)
-        bottom.axhline(1, color="#222222", linewidth=1, marker="", linestyle="-")
-        bottom.set(xlabel="layer")
-    # A limit in tenths, so that the last digit of a measurement does not move the axis.
-    limit = math.ceil(far * 10) / 10 or 0.1
-    plots[1][0].set(ylim=(1 - limit, 1 + limit), ylabel="measured ÷ predicted\n(bars: ±1 standard error)")
-    plots[0][0].set_ylabel("mean of squares")
-    marks, names = plots[0][0].get_legend_handles_labels()
-    figure.legend(marks, names, loc="outside upper center", ncols=len(marks) // 2)
-    return figure, f"mean of squares by layer. {'. '.join(said)}"
+    slopes = {
+        node.index: [f"×{_number(s.value, 3)}" for s in node.saved if s.value is not None] for node in graph.nodes
+    }
+    edges = [(source, target, slopes[target].pop(0) if slopes[target] else "") for source, target in graph.edges]
+    figure, said = draw_graph([(node_lines(node), node.kind) for node in graph.nodes], edges, direction=direction)
+    return figure, f"computation graph: {said}"
+
+
+def _number(value: float, digits: int) -> str:
+    return f"{value:.{digits}g}".replace("-", "−")
+
+
+def node_lines(node) -> list[str]:
+    """The text in a node's box: its name, its value and gradient or its shape, and what it keeps."""
+    operation = re.sub(r"Backward\d*$", "", node.name)
+    named = node.tensor and node.kind == "compute" and f"{node.tensor} = {operation}"
+    first = named or node.tensor or operation
+    if node.value is not None:
+        if node.kind == "constant":
+            return [f"{node.value:g}"]
+        return [first, f"value {_number(node.value, 4)}", f"grad {_number(node.grad, 4)}"]
+    second = "scalar" if node.shape == () else "×".join(map(str, node.shape))
+    if node.kind != "compute":
+        second += f" · {node.kind}"
+    if node.freed:
+        return [first, second, "(freed)"]
+    once = {saved.storage: saved for saved in reversed(node.saved)}  # what several operands share is kept once
+    kept = [saved for saved in node.saved if once[saved.storage] is saved]
+    # A leaf exists anyway; it is only referred to.
+    verbs = ["keeps" if saved.kind == "tensor" else saved.kind for saved in kept]
+    return [first, second, *(f"{v} {s.tensor or s.name}: {s.bytes:,} B" for v, s in zip(verbs, kept, strict=True))]
 
 
 @described
-def growth(series: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, xlabel: str, ylabel: str):
-    """Predicted lines and measured points over a count of steps from 0; series: name → (predicted, measured)."""
-    figure, ax = axes(height=4)
-    steps = {name: range(len(predicted)) for name, (predicted, _) in series.items()}
-    every = {name: max(1, len(steps[name]) // 12) for name in series}
-    drawn = {name: (steps[name], predicted) for name, (predicted, _) in series.items()}
-    points = {name: (steps[name][:: every[name]], seen[:: every[name]]) for name, (_, seen) in series.items()}
-    look: Look = {"legend": {"loc": "upper left"}, "pair": ("{}, predicted", "measured")}
-    said = lines(ax, drawn, points, xlabel=xlabel, ylabel=ylabel, **look)
-    ax.set_ylim(bottom=0)
-    return figure, f"predicted, then measured, {said}"
+def difference_errors(steps: Sequence[float], errors: Series, *, best: Mapping[str, float]):
+    """|numeric − exact| derivative against the step h, both logarithmic, one line per method.
 
-
-@described
-def tails(edges: Sequence[float], counts: Mapping[str, Sequence[int]]):
-    """How many weights (log) lie in each interval of |w|/std, one group of bars per way to draw them.
-
-    edges: bounds of the intervals in standard deviations, one more than each list of counts; an empty bar carries a 0.
+    steps: step sizes; errors: method → error at each step (zeros are left out); best: method → predicted best step.
     """
-    figure, ax = axes(width=9, height=4)
-    places = [f"{a:g}–{b:g}" for a, b in zip(edges[:-1], edges[1:], strict=True)]
-    said = bars(ax, places, counts, label="weights", legend={"loc": "upper right"})
-    for number, values in enumerate(counts.values()):
-        for place, value in enumerate(values):
-            if value == 0:
-                middle = place + (number - (len(counts) - 1) / 2) * 0.8 / len(counts)
-                ax.annotate("0", (middle, 100), (0, 3), textcoords="offset points", ha="center")
-    ax.set(yscale="log", xlabel="distance from 0 in standard deviations")
-    ax.set_ylim(100, 2 * max(max(values) for values in counts.values()))
-    return figure, f"{said} (distance from 0 in standard deviations)"
+    figure, ax = axes(width=8.5, height=4.2)
+    above = {name: [pair for pair in zip(steps, values, strict=True) if pair[1] > 0] for name, values in errors.items()}
+    series = {name: tuple(zip(*pairs, strict=True)) for name, pairs in above.items()}
+    said = lines(ax, series, xlabel="step h", ylabel="error of the derivative", markersize=4)
+    top = max(max(values) for values in errors.values())
+    for number, method in enumerate(errors):
+        ax.axvline(best[method], color=COLORS[number], linewidth=1.2, linestyle=":")
+        ax.annotate("predicted best h", (best[method], top), rotation=90, fontsize=11, ha="right", va="top")
+    ax.set(xscale="log", yscale="log")
+    figure.legend(loc="outside upper center", ncols=len(errors))
+    return figure, f"{said}. Predicted best: {', '.join(f'{method} {best[method]:.3g}' for method in errors)}"

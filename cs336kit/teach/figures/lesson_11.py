@@ -1,80 +1,69 @@
-"""Where the memory of a training step goes, how it grows with the sequence, and how it moves in the course of the step."""
+"""Paths on a ravine, bias correction, and the bytes of an optimizer's state."""
 
+import math
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import bars, lines, listed, log_axis, over
+from cs336kit.teach.figures.primitives import Look, bars, lines
 from cs336kit.teach.figures.style import COLORS, axes, described
 
-_MIB, _GIB = 2**20, 2**30
+
+@described
+def trajectories(paths: Mapping[str, Sequence[tuple[float, float]]], *, curvatures: tuple[float, float]):
+    """Paths of optimizers, one panel each, on the contours of ½(a·x² + b·y²) with curvatures (a, b)."""
+    rows = -(-len(paths) // 3)
+    figure, plots = axes(rows, min(3, len(paths)), width=9, height=2.7 * rows, squeeze=False, sharex=True, sharey=True)
+    a, b = curvatures
+    turns = [2 * math.pi * k / 60 for k in range(61)]
+    for number, (ax, (name, path)) in enumerate(zip(plots.flat, paths.items(), strict=False)):
+        for level in (0.5, 4, 16, 40, 80, 140):
+            wide, high = math.sqrt(2 * level / a), math.sqrt(2 * level / b)
+            ellipse = [wide * math.cos(t) for t in turns], [high * math.sin(t) for t in turns]
+            ax.plot(*ellipse, color="#cccccc", linewidth=1, linestyle="-", marker="")
+        look = {"color": COLORS[number % len(COLORS)], "linestyle": "-", "linewidth": 1.3, "markersize": 3.5}
+        ax.plot(*zip(*path, strict=True), **look)
+        ax.plot([0], [0], color="#222222", marker="+", markersize=12, linestyle="")
+        ax.set_title(name)
+        ax.grid(False)
+    far = max(abs(x) for path in paths.values() for x, _ in path) * 1.1
+    high = max(abs(y) for path in paths.values() for _, y in path) * 1.15
+    plots[0][0].set(xlim=(-far, far * 0.6), ylim=(-high, high))
+    for ax in plots[-1]:
+        ax.set_xlabel("flat direction x")
+    plots[0][0].annotate("start", paths[next(iter(paths))][0], (8, -4), textcoords="offset points", fontsize=11)
+    for ax in plots[:, 0]:
+        ax.set_ylabel("steep direction y")
+    for ax in list(plots.flat)[len(paths) :]:
+        ax.axis("off")
+    ends = [
+        f"{name} from ({p[0][0]:.3g}, {p[0][1]:.3g}) to ({p[-1][0]:.3g}, {p[-1][1]:.3g})" for name, p in paths.items()
+    ]
+    return figure, f"paths on a ravine with its lowest point at (0, 0): {'; '.join(ends)}"
 
 
 @described
-def saved_parts(policies: Mapping[str, Mapping[str, int]], *, unit: int = 1, name: str = "bytes"):
-    """One horizontal bar for each policy, made of the bytes of its parts. All bars have the same parts, in one order."""
-    figure, ax = axes(width=9.5, height=1.6 + 0.62 * len(policies))
-    parts = {part: [policy[part] / unit for policy in policies.values()] for part in next(iter(policies.values()))}
-    totals = [sum(policy.values()) / unit for policy in policies.values()]
-    legend = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
-    said = bars(ax, list(policies), parts, label=name, stacked=True, flat=True, size=0.62, legend=legend)
-    for row, total in enumerate(totals):
-        ax.text(total, row, f" {total:,.4g}", va="center")
-    ax.set_xlim(0, 1.15 * max(totals))
-    return figure, f"{said}; in all: {listed(list(policies), totals)}"
+def step_sizes(steps: Sequence[int], series: Mapping[str, tuple[Sequence[float], Sequence[float]]]):
+    """Length of each step in units of the learning rate over the step number (logarithmic).
 
-
-@described
-def saved_against_sequence(
-    sequences: Sequence[int], predicted: Mapping[str, Sequence[int]], measured: Mapping[str, Sequence[tuple[int, int]]]
-):
-    """Bytes kept (GiB, log) over the length of the sequence (tokens, log): lines predicted, hollow squares measured."""
-    figure, ax = axes(width=8.5, height=4.4)
-    drawn = over(sequences, {name: [size / _GIB for size in sizes] for name, sizes in predicted.items()})
-    points = {name: ([s for s, _ in pairs], [size / _GIB for _, size in pairs]) for name, pairs in measured.items()}
-    hollow = {"marker": "s", "markersize": 10, "fillstyle": "none"}
-    labels = {"xlabel": "sequence length (tokens)", "ylabel": "kept for backward (GiB)"}
-    said = lines(ax, drawn, points, pair=("{}, predicted", "{}, measured"), mark=hollow, legend={}, marker="", **labels)
-    log_axis(ax, "x", sequences, base=2)
-    log_axis(ax, "y", (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200), write="{:g}".format)
+    series: name → (predicted at every step from 1 on, measured at each of `steps`).
+    """
+    figure, ax = axes(height=4)
+    # Few enough points for a small file, dense enough on a logarithmic axis for a smooth line.
+    dense = sorted({*steps, *(t for t in (round(1.08**k) for k in range(200)) if t <= max(steps))})
+    smooth = {name: (dense, [predicted[t - 1] for t in dense]) for name, (predicted, _) in series.items()}
+    points = {name: (steps, measured) for name, (_, measured) in series.items()}
+    labels: Look = {"xlabel": "step t", "ylabel": "|update| ÷ learning rate", "legend": {"loc": "upper right"}}
+    said = lines(ax, smooth, points, pair=("{}: predicted", "measured"), **labels)
+    ax.set_xscale("log")
+    ax.set_ylim(bottom=0)
     return figure, f"predicted, then measured, {said}"
 
 
 @described
-def step_course(
-    live_bytes: Sequence[int],
-    borders: Sequence[tuple[str, int, int]],
-    *,
-    peak: tuple[str, int],
-    labels: Sequence[str] = (),
-):
-    """Live bytes (MiB) after each operator of a step, with what was predicted for the borders between its stages.
-
-    borders: (stage, predicted bytes, index of the operator); peak: its name and predicted bytes, drawn as a level;
-    labels: the stages to name in the figure.
-    """
-    figure, ax = axes(width=9.5, height=4.4)
-    places, sizes = _visible(live_bytes)
-    look = {"facecolor": "#c3dbec", "edgecolor": COLORS[0], "linewidth": 0.8}
-    ax.fill_between(places, sizes, step="post", label="measured", **look)
-    points = [index for *_, index in borders], [size / _MIB for _, size, _ in borders]
-    hollow = {"marker": "o", "markersize": 8, "fillstyle": "none", "color": COLORS[4]}
-    named = {"predicted at the borders of the blocks": points}
-    said = lines(ax, {}, named, mark=hollow, xlabel="operators of the step", ylabel="alive (MiB)")
-    ax.axhline(peak[1] / _MIB, color=COLORS[6], linewidth=1.2, linestyle=":", label=f"predicted peak: {peak[0]}")
-    for stage, size, index in borders:
-        if stage in labels:
-            ax.annotate(stage, (index, size / _MIB), (10, 8), textcoords="offset points", fontsize=11)
-    ax.set_ylim(0, max(*live_bytes, peak[1]) / _MIB * 1.32)
-    ax.legend(loc="upper left", ncols=1)
-    peaks = f"measured peak {max(live_bytes) / _MIB:,.4g}, predicted peak {peak[1] / _MIB:,.4g} ({peak[0]})"
-    return figure, f"{said}; {peaks}"
-
-
-def _visible(live_bytes: Sequence[int]) -> tuple[list[int], list[float]]:
-    """The points at which the curve moves by more than 0.4 % of its height, its top, and its ends; sizes in MiB."""
-    top = max(live_bytes)
-    places = [0]
-    for index, size in enumerate(live_bytes):
-        if abs(size - live_bytes[places[-1]]) > 0.004 * top or size == top:
-            places.append(index)
-    places.append(len(live_bytes) - 1)
-    return places, [live_bytes[index] / _MIB for index in places]
+def state_bars(bytes_per_parameter: Mapping[str, Mapping[str, float]]):
+    """Bytes of state per parameter, one group of bars per optimizer; name → dtype → bytes."""
+    figure, ax = axes(width=8.5, height=1 + 0.55 * len(bytes_per_parameter))
+    entries = bytes_per_parameter.values()
+    kinds = {kind: [entry[kind] for entry in entries] for kind in next(iter(entries))}
+    label: Look = {"label": "bytes of state per parameter", "legend": {"loc": "upper right", "title": "parameters in"}}
+    text: Look = {"written": lambda value: f"{value:.2f}" if value else "0", "text": {"padding": 4, "fontsize": 11}}
+    return figure, bars(ax, list(bytes_per_parameter), kinds, flat=True, **label, **text)

@@ -1,63 +1,50 @@
-"""What shapes flow through a Transformer's block, and where its parameters sit."""
+"""Loss curves, and how much of the data was drawn."""
 
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.graph import graph
-from cs336kit.teach.figures.primitives import bars
-from cs336kit.teach.figures.style import COLORS, axes, described
+from cs336kit.teach.figures.primitives import Look, Series, lines
+from cs336kit.teach.figures.style import axes, described
+
+
+def averaged(losses: Sequence[float], smooth: int, first_step: int = 0) -> tuple[list[float], list[float]]:
+    """The middles of runs of `smooth` steps, and the mean loss of each."""
+    means = [sum(losses[i : i + smooth]) / smooth for i in range(0, len(losses) - smooth + 1, smooth)]
+    return [first_step + i * smooth + (smooth + 1) / 2 for i in range(len(means))], means
 
 
 @described
-def transformer_block(steps: Sequence[tuple[str, str, str]]):
-    """One pre-norm block from left to right, with its two residual paths.
+def loss_curves(
+    curves: Series,
+    *,
+    levels: Mapping[str, float] | None = None,
+    points: Mapping[str, Sequence[tuple[int, float]]] | None = None,
+    smooth: int = 1,
+    first_step: int = 0,
+):
+    """Losses (nats per token) over steps, one line each; `smooth` averages that many steps into one point.
 
-    steps: (name, shape after it, parameters), six of them: norm, attention, add, norm, MLP, add.
+    levels: name → a loss to compare with, drawn as a thin horizontal line. points: name → (step, loss) pairs, such as
+    evaluations, drawn as single marks.
     """
-    boxes: list[tuple[Sequence[str], str]] = [(("stream", steps[0][1]), "constant")]
-    boxes += [([line for line in step if line], "constant" if step[0] == "+" else "compute") for step in steps]
-    chain = [(n, n + 1, "") for n in range(len(steps))]
-    adds = [n for n, (name, *_) in enumerate(steps, 1) if name == "+"]
-    residual = [(a, b, "unchanged") for a, b in zip([0, *adds], adds, strict=False)]
-    figure, said = graph(boxes, [*chain, *residual])
-    return figure, f"Transformer block, each step with its shape and parameters: {said}"
-
-
-@described
-def parameter_shares(models: Mapping[str, Mapping[str, int]]):
-    """One bar of 100 % per model, cut into components.
-
-    models: name → component → parameters; every model has the same components.
-    """
-    figure, ax = axes(width=9.5, height=1.6 + 0.42 * len(models))
-    parts = {
-        component: [100 * model[component] / sum(model.values()) for model in models.values()]
-        for component in next(iter(models.values()))
-    }
-    legend = {"ncols": 4, "loc": "lower center", "bbox_to_anchor": (0.45, 1.0)}
-    label = "share of the parameters (%)"
-    said = bars(ax, list(models), parts, stacked=True, flat=True, label=label, legend=legend)
-    ax.set_xlim(0, 100)
-    ax.grid(False)
+    figure, ax = axes(height=4)
+    means = {name: averaged(losses, smooth, first_step) for name, losses in curves.items()}
+    single = {name: tuple(zip(*pairs, strict=True)) for name, pairs in (points or {}).items()}
+    labels: Look = {"xlabel": "step", "ylabel": "loss (nats per token)"}
+    said = lines(ax, means, single, mark={"markersize": 9}, markersize=5, **labels)
+    for number, (name, level) in enumerate((levels or {}).items()):
+        ax.axhline(level, color="#555555", linewidth=1.2, linestyle=("--", ":", "-.")[number % 3])
+        ax.annotate(name, (1.01, level), xycoords=("axes fraction", "data"), va="center", fontsize=11)
+        said += f"; {name} is {level:.4g}"
+    ax.legend(loc="center right", bbox_to_anchor=(1, 0.7))
     return figure, said
 
 
 @described
-def attention_heads(panels: Sequence[tuple[str, int, int]]):
-    """Which key/value head serves which query heads. panels: (title, query heads, key/value heads)."""
-    figure, plots = axes(1, len(panels), width=3.6 * len(panels), height=2.2, squeeze=False)
-    for number, (ax, (title, queries, keys)) in enumerate(zip(plots[0], panels, strict=True)):
-        group = queries // keys
-        for a in range(queries):
-            color = COLORS[a // group % len(COLORS)]
-            below = a // group * group + (group - 1) / 2
-            ax.plot([a, below], [1, 0], color=color, linestyle="-", marker="", linewidth=1.5)
-            ax.plot(a, 1, marker="o", markersize=12, color=color)
-            ax.plot(below, 0, marker="s", markersize=14, color=color)
-        ax.set(title=title, xlim=(-0.7, queries - 0.3), ylim=(-0.35, 1.35))
-        ax.set_yticks([0, 1], ["key/value heads", "query heads"] if number == 0 else ["", ""])
-        ax.tick_params(length=0)
-        ax.set_xticks([])
-        ax.grid(False)
-        ax.spines[:].set_visible(False)
-    said = [f"{title}: {q} query heads on {k} key/value heads, {q // k} on each" for title, q, k in panels]
-    return figure, "; ".join(said)
+def unseen_share(passes: Sequence[float], predicted: Sequence[float], measured: Sequence[float]):
+    """Share of tokens that no batch has held yet, over passes (tokens drawn ÷ tokens in the file)."""
+    figure, ax = axes()
+    labels: Look = {"xlabel": "tokens drawn ÷ tokens in the file", "ylabel": "share never drawn", "legend": {}}
+    curve, dots = {"predicted, exp(−passes)": (passes, predicted)}, {"measured": (passes, measured)}
+    said = lines(ax, curve, dots, marker="", **labels)
+    ax.set_ylim(0, 1.02)
+    return figure, said

@@ -51,26 +51,26 @@ def test_the_table_shows_the_cases_that_tell_something(capsys):
 
 def test_a_new_exercise_is_written_in_both_places(tmp_path, monkeypatch):
     monkeypatch.setattr(core, "_known", {})
-    source = NOTEBOOKS / "07_gradient_flops.ipynb"
+    source = NOTEBOOKS / "09_gradient_flops.ipynb"
     before = nbformat.read(source, as_version=4)
     path = tmp_path / source.name
     path.write_bytes(source.read_bytes())
-    with pytest.raises(ValueError, match=r"the next exercise of lesson 07 is 07\.1, not 07\.3"):
-        maintain.new("07.3", "area(width, height)", "Area", tmp_path, tmp_path)
-    for id, signature in (("7.3", "area(w)"), ("07.1", "area"), ("07.1", "area(f())")):
+    with pytest.raises(ValueError, match=r"the next exercise of lesson 09 is 09\.1, not 09\.3"):
+        maintain.new("09.3", "area(width, height)", "Area", tmp_path, tmp_path)
+    for id, signature in (("9.3", "area(w)"), ("09.1", "area"), ("09.1", "area(f())")):
         with pytest.raises(ValueError, match="write a lesson and a number"):
             maintain.new(id, signature, "Area", tmp_path, tmp_path)
-    assert maintain.new("07.1", "area(width, height)", "Area", tmp_path, tmp_path) == [tmp_path / "lesson_07.py", path]
-    assert maintain.new("07.2", "answer(x)", "Other", tmp_path, tmp_path)
+    assert maintain.new("09.1", "area(width, height)", "Area", tmp_path, tmp_path) == [tmp_path / "lesson_09.py", path]
+    assert maintain.new("09.2", "answer(x)", "Other", tmp_path, tmp_path)
     scope = {}
-    text = (tmp_path / "lesson_07.py").read_text().replace('"07.', '"97.')
+    text = (tmp_path / "lesson_09.py").read_text().replace('"09.', '"97.')
     exec(text, scope)
     assert exercises.load("97.1").reference is scope["area"] and exercises.load("97.2").hints == ("", "")
     cells = nbformat.read(path, as_version=4).cells
     assert len(cells) == len(before.cells) + 6
     [start] = [i for i, cell in enumerate(cells) if cell.source.startswith("### Exercise 07.1 · Area")]
     stub, solution = cells[start + 1 : start + 3]
-    assert stub.source == 'def area(width, height):\n    return ...\n\n\nteach.exercises.check("07.1", area)'
+    assert stub.source == 'def area(width, height):\n    return ...\n\n\nteach.exercises.check("09.1", area)'
     assert stub.metadata.tags == ["exercise"] and solution.metadata.jupyter.source_hidden
     assert solution.source.count("### BEGIN SOLUTION\n") == 1 and solution.metadata.tags == ["solution"]
     assert cells[start + 6].source.startswith("## 11 · The ledger")

@@ -410,8 +410,8 @@ def test_after_threads_of_torch_a_kernel_still_checks(tmp_path):
         def shows(*args):
             display("shown")
             return 1
-        assert "right" in exercises.check("05.2", shows).message
-        print(exercises.check("05.2", mfu), exercises.check("05.2", mfu).passed)
+        assert "right" in exercises.check("07.1", shows).message
+        print(exercises.check("07.1", mfu), exercises.check("07.1", mfu).passed)
     """
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(textwrap.dedent(source).strip())])
     NotebookClient(notebook, timeout=120, kernel_name="python3").execute(env=os.environ | {"OMP_NUM_THREADS": "4"})
@@ -460,6 +460,55 @@ def test_an_id_is_given_once(known):
         exercises.exercise("99.1", cases=[], mistakes={}, hints=(), checked="")(raises)
     exercises.exercise("99.1", cases=[], mistakes={}, hints=(), checked="reloaded")(area)
     assert exercises.load("99.1").checked == "reloaded"
+
+
+DECISION = exercises.Exercise(
+    "99.2",
+    lambda: ("B", 0.4),
+    mistakes={
+        "('A', ...)": "A's gradient still travels through all layers.",
+        "('B', 1 - right[1])": "that is what stays, not what is saved.",
+    },
+    hints=("nudge", "method"),
+    checked="the plan, and its share within a tenth.",
+    tolerance=0.1,
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "state", "words"),
+    [
+        (("B", 0.42), "passed", "the plan, and its share within a tenth."),
+        (["B", 0.4], "passed", "the plan"),
+        ((..., ...), "waiting", "helps, twice."),
+        (("B", ...), "waiting", "helps, twice."),
+        (..., "waiting", "helps, twice."),
+        (("A", 0.9), "not yet", "You decided for ('A', 0.9): A's gradient still travels"),
+        (("B", 0.6), "not yet", "that is what stays"),
+        (("B", 0.2), "not yet", "part 2 of your answer, 0.2, is too low."),
+        (("C", 0.4), "not yet", "part 1 of your answer, 'C', is not the one to choose."),
+        (("B", "much"), "not yet", "('B', 'much')"),
+        (("A", 1, 2), "not yet", "3 values"),
+        ("B", "not yet", "a tuple is wanted"),
+        (None, "not yet", "returned nothing"),
+        (lambda: ("B", 0.4), "passed", "the plan"),
+    ],
+)
+def test_a_decision_is_a_value(answer, state, words, known):
+    known["99.2"] = DECISION
+    result = exercises.check("99.2", answer)
+    assert (result.state, words in result.message) == (state, True), result
+
+
+def test_the_courses_answer_is_not_the_readers(known):
+    known["99.2"] = DECISION
+    for id, answer in (("99.1", area), ("99.2", ("B", 0.4))):
+        result = exercises.check_solution(id, answer)
+        assert repr(result).startswith(f"{id}, the course's answer, passed: ") and result
+        assert "#008866" not in result._repr_html_() and "#008866" in exercises.check(id, answer)._repr_html_()
+    assert "99.1, the course's answer, not yet: For a page" in repr(
+        exercises.check_solution("99.1", lambda width, height: width + height)
+    )
 
 
 def test_hints_come_one_after_another():

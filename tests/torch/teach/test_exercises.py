@@ -15,18 +15,18 @@ IDS = exercises.known_ids()
 
 #: Changes to a right answer that change nothing, or nothing that the task asks for.
 HARMLESS = {
-    "01.5": ["bias + top → bias - top"],  # top is 0
-    "02.4": ["0 → -1", "0 → -1"],  # the only axis
-    "03.3": ["1000000000.0 → 999999999.0"],  # within the tolerance of a float
-    "09.2": [
+    "02.2": ["bias + top → bias - top"],  # top is 0
+    "03.4": ["0 → -1", "0 → -1"],  # the only axis
+    "04.3": ["1000000000.0 → 999999999.0"],  # within the tolerance of a float
+    "11.2": [
         "p * (1 - lr * weight_decay) → p / (1 - lr * weight_decay)",  # weight_decay and sums are off
         "1 - lr * weight_decay → 1 + lr * weight_decay",
         "1 → 2",
         "1 → 0",
     ],
-    "09.5": ["norm > max_norm → norm >= max_norm"],  # then the factor is 1
-    "11.5": ["1 → 2"],  # a k above layers is never better
-    "12.3": ["norm > max_norm → norm >= max_norm"],
+    "11.5": ["norm > max_norm → norm >= max_norm"],  # then the factor is 1
+    "15.2": ["1 → 2"],  # a k above layers is never better
+    "16.3": ["norm > max_norm → norm >= max_norm"],
 }
 
 
@@ -47,7 +47,7 @@ def test_unknown_ids_list_the_known_ones():
 def test_ids_are_numbered_from_one():
     for lesson, group in itertools.groupby(IDS, key=lambda id: id[:2]):
         numbers = [id[3:] for id in group]
-        assert numbers == [str(i) for i in range(1, len(numbers) + 1)] and 4 <= len(numbers) <= 6, lesson
+        assert numbers == [str(i) for i in range(1, len(numbers) + 1)] and len(numbers) <= 6, lesson
 
 
 @pytest.mark.parametrize("id", IDS)
@@ -57,8 +57,15 @@ def test_the_reference_passes_and_each_mistake_gets_its_own_words(id, here):
     assert repr(result) == f"{id} passed: {found.checked}" and len(found.checked) > 10
     assert 3 <= len(found.mistakes) <= 6 and len(set(found.mistakes.values())) == len(found.mistakes)
     for mistake, sentence in found.mistakes.items():
-        message = exercises.check(id, found.wrong_answers[mistake]).message
-        assert message.startswith("For ") and message.endswith(f": {sentence}"), (sentence, message)
+        answer = found.wrong_answers[mistake]
+        if found.decision:
+            parts = zip(found.reference(), answer(), strict=True) if isinstance(answer(), tuple) else ()
+            answer = tuple(right if wrong is ... else wrong for right, wrong in parts) or answer()
+        message = exercises.check(id, answer).message
+        assert message.startswith(("For ", "You decided for ")) and message.endswith(f": {sentence}"), (
+            sentence,
+            message,
+        )
     assert maintain.confused(found) == []
     assert len(set(found.hints)) == len(found.hints) in (2, 3) and min(map(len, found.hints)) > 15
 
@@ -75,7 +82,7 @@ def test_stubs_wait_and_answers_of_another_kind_get_a_sentence(id, here):
         assert result.state == "not yet" and len(result.message) > 15, (answer, result)
 
 
-@pytest.mark.parametrize("id", IDS)
+@pytest.mark.parametrize("id", [id for id in IDS if not exercises.load(id).decision])
 def test_a_changed_reference_does_not_pass(id):
     found = exercises.load(id)
     assert maintain.unnoticed(found, maintain.changed(found.reference)) == HARMLESS.get(id, [])
@@ -133,40 +140,40 @@ def gpt2_without_attention_biases(layers, d_model, vocab, context):
             lambda g, d, peak, mfu, m, r=20: int(min(g * peak * mfu * d * 86400 / 6 / r, g * m / 16)),
             "no square root",
         ),
-        ("01.5", by_logarithm, "you counted the powers of two"),
-        ("02.3", lambda x: torch.diagonal(x), "without diagonal"),
-        ("02.4", lambda x, size, step=1: x.unfold(0, size, step), "without unfold"),
+        ("02.2", by_logarithm, "you counted the powers of two"),
+        ("03.3", lambda x: torch.diagonal(x), "without diagonal"),
+        ("03.4", lambda x, size, step=1: x.unfold(0, size, step), "without unfold"),
         (
-            "02.6",
+            "03.6",
             lambda s, t, to: torch.empty(s).as_strided(s, t).view(to) is not None,
             "without as_strided and torch and view",
         ),
-        ("05.5", lambda times, warmup: (statistics.mean(times[warmup:]), min(times), max(times)), "is right"),
-        ("05.6", lambda steps, c, b, fused: max(max(f / c, (r + w) / b) for f, r, w in steps), "the longest step"),
-        ("06.4", lambda x, w, g: (g @ w.T, x.T @ g / len(x), g.mean(0)), "averaged over the batch"),
-        ("06.5", lambda batch, sizes: batch * (4 * sum(sizes[:-1]) + sum(sizes[1:-1])), "no mask of its own"),
-        ("08.2", lambda s, a: math.sqrt((0.5 if a == "relu" else 1) / math.prod(s[1:])), "do not halve it"),
-        ("08.2", lambda s, a: (2 if a == "relu" else 1) / math.sqrt(math.prod(s[1:])), "here it is √2"),
-        ("08.2", lambda s, a: math.sqrt((2 if a == "relu" else 1) / s[0]), "fan_out"),
-        ("08.4", lambda width, largest, relu: grows(width, largest, math.sqrt(width / (8 if relu else 4))), "is right"),
+        ("07.4", lambda times, warmup: (statistics.mean(times[warmup:]), min(times), max(times)), "is right"),
+        ("07.5", lambda steps, c, b, fused: max(max(f / c, (r + w) / b) for f, r, w in steps), "the longest step"),
+        ("08.4", lambda x, w, g: (g @ w.T, x.T @ g / len(x), g.mean(0)), "averaged over the batch"),
+        ("08.5", lambda batch, sizes: batch * (4 * sum(sizes[:-1]) + sum(sizes[1:-1])), "no mask of its own"),
+        ("10.2", lambda s, a: math.sqrt((0.5 if a == "relu" else 1) / math.prod(s[1:])), "do not halve it"),
+        ("10.2", lambda s, a: (2 if a == "relu" else 1) / math.sqrt(math.prod(s[1:])), "here it is √2"),
+        ("10.2", lambda s, a: math.sqrt((2 if a == "relu" else 1) / s[0]), "fan_out"),
+        ("10.4", lambda width, largest, relu: grows(width, largest, math.sqrt(width / (8 if relu else 4))), "is right"),
         (
-            "08.4",
+            "10.4",
             lambda width, largest, relu: grows(width, largest / 4, math.sqrt(width / (2 if relu else 1))),
             "is right",
         ),
-        ("08.5", lambda shapes, layers: dict.fromkeys(shapes, 0.02), "0.02 is the embedding's"),
-        ("09.2", momentum_as_sum, "m and v are averages"),
-        ("09.2", corrected_in_place, "kept the corrected m and v"),
-        ("09.6", by_weight, "a norm has a weight too"),
+        ("10.5", lambda shapes, layers: dict.fromkeys(shapes, 0.02), "0.02 is the embedding's"),
+        ("11.2", momentum_as_sum, "m and v are averages"),
+        ("11.2", corrected_in_place, "kept the corrected m and v"),
+        ("11.6", by_weight, "a norm has a weight too"),
         (
-            "11.2",
+            "14.2",
             lambda B, S, D, A: 4 * (18 * B * S * D + A * B * S**2) + 16 * B * S,
             "what goes into q, k and v is one tensor",
         ),
-        ("11.5", rounded_root, "segments are whole"),
-        ("12.1", lambda weight, update, bits: update <= 2.0**-bits / 2, "2⁻ᶠ is the spacing at 1"),
-        ("12.1", lambda weight, update, bits: exercises.load("12.1").reference(weight, update, 7), "that is for bf16"),
-        ("13.2", gpt2_without_attention_biases, "query, key and value"),
+        ("15.2", rounded_root, "segments are whole"),
+        ("16.1", lambda weight, update, bits: update <= 2.0**-bits / 2, "2⁻ᶠ is the spacing at 1"),
+        ("16.1", lambda weight, update, bits: exercises.load("16.1").reference(weight, update, 7), "that is for bf16"),
+        ("17.1", gpt2_without_attention_biases, "query, key and value"),
     ],
 )
 def test_mistakes_that_were_misnamed_once(id, answer, words, here):

@@ -24,7 +24,7 @@ from cs336kit.lm import Scalar
 from cs336kit.measure.recorded import NoRecord, Row, Stage
 from cs336kit.teach import figures
 from cs336kit.teach.figures.graph import layout
-from cs336kit.teach.figures.lesson_06 import node_lines
+from cs336kit.teach.figures.lesson_08 import node_lines
 from cs336kit.teach.figures.primitives import bars, lines
 
 ALT = "One line that rises from one at the left to three at the right & stays <below> four."

@@ -1,0 +1,136 @@
+"""What is written on a lesson's page by machine: its times, its neighbours, the map, its slides and its folds."""
+
+import copy
+from pathlib import Path
+
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from cs336kit.course import cells as kind
+from cs336kit.course import pages, structure
+
+NAMES = [Path("notebooks") / name for name in ("00_napkin_math.ipynb", "08_graphs.ipynb", "09_gradient_flops.ipynb")]
+TITLE = "# 09 · Gradient FLOPs\n\n**Why six?**"
+TABLE = new_output("display_data", data={"text/html": "<table>", "text/plain": "t"})
+
+
+def text(source, *tags):
+    return new_markdown_cell(source, metadata={"tags": list(tags)})
+
+
+def code(source, *tags, outputs=()):
+    return new_code_cell(source, metadata={"tags": list(tags)}, outputs=list(outputs))
+
+
+def prediction(answer="teach.reveal(guess, of='it', counted=4)"):
+    return [text("**Your prediction.** How many?"), code("guess = ...   # FLOPs", "prediction"), code(answer, "answer")]
+
+
+def page(cells, path=NAMES[-1]):
+    """A notebook with its generated parts, and the lessons around it."""
+    notebook = new_notebook(cells=cells)
+    lessons = [(name, [text(f"# {name.name[:2]} · X\n\n**What of {name.stem}?**")]) for name in NAMES if name != path]
+    pages.write(notebook, path, sorted([*lessons, (path, notebook.cells)]))
+    return notebook
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        ([text("word " * 360)], (2, 0)),
+        ([code("\n".join(["x = 1"] * 15 + [""]))], (2, 0)),
+        ([code("x", outputs=[TABLE] * 3)] * 2, (2, 0)),
+        (prediction("x\n" * 7)[1:], (2, 0)),
+        ([text("word " * 180), text("## Further"), text("word " * 1800)], (1, 0)),
+        ([text("### Exercise 09.1 ★★ 10 min · a"), code("x\n" * 99, "exercise"), code("y\n" * 99, "solution")], (0, 10)),
+        ([text("### Exercise 09.1 ★ 5 min · a"), code("x", "exercise"), text("word " * 180)], (1, 5)),
+        ([text("$$ " + "a " * 900 + "$$ [word](notebook_with_a_long_name.ipynb)")], (0, 0)),
+    ],
+)  # fmt: skip
+def test_times_follow_from_what_there_is_to_read_and_do(cells, expected):
+    assert pages.minutes(cells) == expected
+
+
+def test_a_page_is_written_once_and_then_stays():
+    notebook = page([text(TITLE + "\n\nSome more."), code("import torch")])
+    first, footer = notebook.cells[0].source, notebook.cells[-1].source
+    assert first.startswith(
+        TITLE + "\n\n0 minutes, exercises 0 · no GPU · follows [08 Graphs](08_graphs.ipynb)\n\nSome"
+    )
+    assert footer == "[← 08 Graphs](08_graphs.ipynb) · [Map of the course](00_napkin_math.ipynb#Map-of-the-course)"
+    assert page(notebook.cells) == notebook
+
+
+def test_the_first_lesson_has_the_map_and_every_question():
+    notebook = page([text("# 00 · Napkin math\n\n**How long?**")], NAMES[0])
+    shown = notebook.cells[1].source
+    assert "| [09 Gradient FLOPs](09_gradient_flops.ipynb) | What of 09_gradient_flops? |" in shown
+    assert "| How long? | 0 | – |" in shown and notebook.cells[0].source.endswith("next [08 Graphs](08_graphs.ipynb)")
+
+
+def test_a_question_stands_on_one_slide_and_its_answer_on_the_next():
+    cells = [text(TITLE), code("import torch"), text("## 1 · One"), text("Prose."), code("x\n" * 9), code("y\n" * 9)]
+    cells += [*prediction(), code("z", "verdict"), text("### Exercise 09.1 ★ 5 min · a"), code("e", "exercise")]
+    cells += [code("s", "solution"), text("## Further"), code("f")]
+    assert pages.roles(cells) == [
+        *("slide", "skip", "slide", "notes", "fragment", "subslide", "subslide", "fragment", "subslide"),
+        *("skip", "subslide", "fragment", "skip", "skip", "skip"),
+    ]
+
+
+def test_answers_solutions_and_further_are_folded():
+    notebook = page([text(TITLE), *prediction(), code("solution = 1", "solution"), text("## Further")])
+    folds = [{k: v for k, v in cell.metadata.items() if k not in ("tags", "slideshow")} for cell in notebook.cells]
+    answer, solution = {"outputs_hidden": True}, {"outputs_hidden": True, "source_hidden": True}
+    assert folds == [{}, {}, {}, {"jupyter": answer}, {"jupyter": solution}, {"jp-MarkdownHeadingCollapsed": True}, {}]
+
+
+def problems(*cells):
+    """What the rules find in a lesson of these cells, below its title."""
+    notebook = new_notebook()
+    notebook.cells = [text(TITLE), *map(copy.copy, cells)]
+    for cell, id in zip(notebook.cells, kind.source_ids(notebook.cells), strict=True):
+        cell.id = id
+    return " | ".join(structure.problems(notebook, Path("elsewhere/09_gradient_flops.ipynb")))
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        ([code("x = 1")], "the first code cell does more than import"),
+        ([], "ends with '## What you can say now', and **The card**"),
+        ([text("word " * 9000)], "reading takes 50 minutes; 45 is the most"),
+        ([text("word " * 151)], "has 151 words; 150 is the most"),
+        ([code("x = 1\n" * 21)], "has 21 lines; 20 is the most"),
+        ([code("x" * 89)], "has a line of 89 columns; 88 is the most"),
+        ([code("import os"), code("x = 1\n" * 16)], "puts 16 lines of code on a slide; 15 is the most"),
+        ([code("x")] * 27, "27 code cells apart from exercises and predictions; 0 to 26"),
+        ([text("> **Trap.** It is.")] * 5, "there are 5 traps; 0 to 4"),
+        (prediction() * 8, "there are 8 predictions; 4 to 7"),
+        (prediction() * 3, "there are 3 predictions; 4 to 7"),
+        ([code("guess = 3", "prediction")], "is one line: guess = ..."),
+        ([code("guess = ...   # a", "prediction"), code("y")], "the next code cell should be its answer"),
+        ([code("print(4)", "answer")], "does not call teach.reveal(guess"),
+        ([], "there are 0 exercises; 4 to 6"),
+        ([], "no exercise's heading says '· build it'"),
+        ([text("### Exercise 09.1 ★ 5 min · build it")] * 2, "no exercise's heading says '· decide'"),
+        ([text("## 1 · A"), *[text("### Exercise 09.1 ★ 5 min · a")] * 2], "all exercises stand in one section"),
+        ([text("As the notes say.")], "'the notes': a reader has seen no notes"),
+        ([text("It works!")], "no exclamation marks"),
+        ([text("This is obviously so.")], "what is obvious need not be said"),
+        ([code("a", "exercise")], "there are 1 exercises and 0 solutions"),
+        ([code("x", "exercise"), code("def f(): 1", "solution")], "touches names of the reader: f; only `solution`"),
+        ([code("x", "exercise"), code("import os", "solution")], "touches names of the reader: os"),
+        ([code("x", "exercise"), code("y = 1", "solution")], "should end with check_solution('09.1', solution)"),
+        ([text("### Exercise 09.1 · old"), code("x", "exercise"), code("y", "solution")], "is not like '### Exercise 09.1"),
+        ([text("### Exercise 09.2 ★ 5 min · a"), code("x", "exercise"), code("y", "solution")], "has no heading '### Ex"),
+    ],
+)  # fmt: skip
+def test_every_rule_can_fail(cells, words):
+    assert words in problems(*cells)
+
+
+def test_what_is_not_said_may_stand_in_code():
+    assert "exclamation" not in problems(text("`n!` and `a != b`, $n! = 1$")) and "notes" not in problems(
+        text("`the notes`")
+    )

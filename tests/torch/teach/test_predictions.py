@@ -1,0 +1,137 @@
+"""Predictions: an answer beside a guess, the file that keeps guesses, and what their drawing says."""
+
+import json
+import threading
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cs336kit import teach
+from cs336kit.teach import predictions
+
+
+@pytest.fixture(autouse=True)
+def file(tmp_path, monkeypatch):
+    """A place for guesses, in a folder that is not there yet."""
+    path = tmp_path / "my" / "guesses.json"
+    monkeypatch.setenv("CS336KIT_GUESSES", str(path))
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    return path
+
+
+def test_without_a_guess_there_is_the_answer_and_where_it_comes_from(file):
+    shown = repr(teach.reveal(..., of="the two products", counted=4.0, unit="× N·D·F"))
+    assert "counted (× N·D·F)" in shown and "4" in shown and "guess" not in shown
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("guess", "off"),
+    [(2, "2 × too low"), (8, "2 × too high"), (4, "nothing"), (4.01, "less than 1 %"), (-4, "-8"), (0, "-4")],
+)
+def test_a_number_is_off_by_a_factor_where_there_is_one(guess, off):
+    assert teach.reveal(guess, of="products", counted=4).rows == (("products", "4", str(guess), off),)
+
+
+@given(guess=st.floats(1e-6, 1e6), answer=st.floats(1e-6, 1e6))
+def test_the_factor_is_symmetric(guess, answer):
+    one, two = predictions._off(guess, answer), predictions._off(answer, guess)
+    swap = {"high": "low", "low": "high"}
+    assert two == " ".join([*one.split()[:-1], swap.get(one.split()[-1], one.split()[-1])])
+
+
+def test_parts_are_guessed_together_and_a_missing_one_is_named(file):
+    parts = {"only the last layer": 5, "only the first": 8}
+    result = teach.reveal((6, 8), of="products", counted=parts)
+    assert [row[-1] for row in result.rows] == ["1.2 × too high", "nothing"] and result.headers[0] == "products"
+    assert set(json.loads(file.read_text())) == {"products, only the last layer", "products, only the first"}
+    assert "One part of the guess is still missing" in repr(teach.reveal((6, ...), of="other", counted=parts))
+    assert "has 1 parts and the answer 2" in repr(teach.reveal(6, of="other", counted=parts))
+
+
+def test_words_are_compared_as_words_and_scalars_as_numbers():
+    assert teach.reveal(" View", of="view or copy", counted="view").rows[0][-1] == "nothing"
+    assert teach.reveal("copy", of="view or copy", counted="view").rows[0][-1] == "it is another"
+    assert teach.reveal(torch.tensor(2.0), of="a sum", measured=torch.tensor(4.0)).rows[0][-1] == "2 × too low"
+
+
+@pytest.mark.parametrize("guess", ["many", True, None, [], float("nan"), object()])
+def test_what_is_no_guess_is_not_kept_and_the_answer_still_stands(guess, file):
+    shown = repr(teach.reveal(guess, of="days", computed=1.5))
+    assert "1.5" in shown and ("is not compared" in shown or "parts" in shown)
+    assert not file.exists()
+
+
+def test_one_answer_is_asked_for():
+    for answers in ({}, {"counted": 1, "measured": 1}, {"guessed": 1}):
+        with pytest.raises(ValueError, match="one answer, as measured= or counted= or computed= or datasheet="):
+            teach.reveal(1, of="x", **answers)
+
+
+def test_the_first_guess_counts(file):
+    teach.reveal(2, of="products", counted=4)
+    again = teach.reveal(4, of="products", counted=4)
+    assert "Your first guess, 2, is the one that counts" in repr(again) and "first guess" in again._repr_html_()
+    assert json.loads(file.read_text())["products"]["guess"] == 2
+
+
+def test_the_lesson_is_part_of_the_key_where_jupyterlab_tells_it(file, monkeypatch):
+    monkeypatch.setenv("JPY_SESSION_NAME", "/some/where/09_gradient_flops.ipynb")
+    teach.reveal(2, of="products", counted=4)
+    assert list(json.loads(file.read_text())) == ["09 products"]
+
+
+def test_calibration_draws_factors_and_forgets_on_request(file):
+    assert "no guesses yet" in teach.calibration()
+    teach.reveal(2, of="products", counted=4)
+    teach.reveal(9, of="days", computed=3)
+    teach.reveal("copy", of="a word", counted="view")
+    drawn = teach.calibration()
+    assert "2 predictions" in drawn.alt and "products 0.5, days 3" in drawn.alt and "factor of 2.4" in drawn.alt
+    assert teach.calibration(reset=True) == "3 guesses are forgotten." and not file.exists()
+    assert "no guesses yet" in teach.calibration()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"a": 1}', '{"a": {"guess": 1}}', "null"])
+def test_a_damaged_file_is_named_and_never_overwritten(text, file):
+    file.parent.mkdir()
+    file.write_text(text)
+    shown = repr(teach.reveal(2, of="products", counted=4))
+    assert "2 × too low" in shown and "Your guess is not kept" in shown and str(file) in shown
+    assert file.read_text() == text
+    with pytest.raises(ValueError, match="is no file of guesses"):
+        teach.calibration()
+
+
+def test_a_folder_that_cannot_be_written_costs_the_memory_alone(tmp_path, monkeypatch):
+    (tmp_path / "taken").write_text("a file where the folder should be")
+    monkeypatch.setenv("CS336KIT_GUESSES", str(tmp_path / "taken" / "guesses.json"))
+    shown = repr(teach.reveal(2, of="products", counted=4))
+    assert "2 × too low" in shown and "cannot be written" in shown
+
+
+def test_a_failed_write_loses_nothing(file, monkeypatch):
+    teach.reveal(2, of="products", counted=4)
+    before = file.read_text()
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(predictions.json, "dump", full)
+    assert "No space left on device" in repr(teach.reveal(3, of="days", counted=4))
+    assert file.read_text() == before and list(file.parent.iterdir()) == [file]
+
+
+def test_many_guesses_at_once_leave_a_file_that_can_be_read(file):
+    def guess(start):
+        for i in range(20):
+            teach.reveal(1, of=f"question {start + i}", counted=2)
+
+    threads = [threading.Thread(target=guess, args=(100 * n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert json.loads(file.read_text())
