@@ -1,14 +1,14 @@
 """Claims about the training loop."""
 
 import torch
-from claims.settled import outcome_of, settles
+from claims.settled import figures, outcome_of, settles
 
 from cs336kit import lm, measure
 
 
 @settles("train-loop-order")
 def test_loop_order():
-    # Beside it, gradients from torch.autograd.grad, which keeps none from one step to the next.
+    # Beside it, gradients from torch.autograd.grad, which keeps none from one step to the next; to six digits of fp32.
     w_loop = torch.tensor([1.0, -2.0], requires_grad=True)
     w_bare = w_loop.detach().clone().requires_grad_()
     optimizer, losses, by_hand = torch.optim.SGD([w_loop], lr=0.1), [], []
@@ -17,11 +17,11 @@ def test_loop_order():
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        losses.append(loss.item())
+        losses.append(figures(loss.item(), 6))
         bare = w_bare.square().sum()
         (gradient,) = torch.autograd.grad(bare, w_bare)
         w_bare = (w_bare - 0.1 * gradient).detach().requires_grad_()
-        by_hand.append(bare.item())
+        by_hand.append(figures(bare.item(), 6))
     return losses, by_hand
 
 
