@@ -29,9 +29,16 @@ def test_seed_three_places():
 
 @settles("separate-generators")
 def test_separate_generators():
-    own, before = torch.Generator().manual_seed(0), torch.get_rng_state()
-    torch.rand(1000, generator=own)
-    return before.tolist(), torch.get_rng_state().tolist()
+    # Five draws of the global stream, and the same five with a thousand of another generator in between.
+    def draws(in_between):
+        torch.manual_seed(0)
+        found = []
+        for _ in range(5):
+            found.append(torch.rand(()).item())
+            torch.rand(in_between, generator=torch.Generator().manual_seed(1))
+        return found
+
+    return draws(0), draws(1000)
 
 
 @settles("seed-per-use")
