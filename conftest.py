@@ -7,6 +7,8 @@ import pytest
 
 # One thread each, here and in the kernels that inherit this: sums depend on how many threads share them.
 os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", PYTHONHASHSEED="0")
+# Nobody looks on, even where this runs in a terminal or a cell of JupyterLab: no progress among the outputs.
+os.environ.pop("JPY_SESSION_NAME", None)
 
 if find_spec("hypothesis"):
     from hypothesis import settings
