@@ -49,7 +49,7 @@ setup: $(READY) ## set up .venv with the pinned versions (other targets do this 
 	command -v git >/dev/null || { echo "git is needed and was not found: install it with your package manager."; exit 1; }; \
 	if [ -e .venv/.unfinished ] || ! .venv/bin/python -m pip --version > /dev/null 2>&1; then \
 	  rm -rf .venv && mkdir .venv && touch .venv/.unfinished || exit 1; \
-	  echo "Setting up .venv with $$python: some minutes, and SIZE."; \
+	  echo "Setting up .venv with $$python: some minutes, and about 2 GB with PyTorch's CPU build, 5 GB with its CUDA build. On Linux pip takes the CUDA build, unless you stop here (Ctrl-C) and say: make $(or $(MAKECMDGOALS),setup) CPU=1."; \
 	  "$$python" -m venv .venv || { $(no_venv); rm -rf .venv; exit 1; }; \
 	  rm .venv/.unfinished; fi
 	@$(if $(CPU),$(PIP) -c constraints.txt --no-deps --index-url $(TORCH_CPU) torch || { $(no_packages); exit 1; })
