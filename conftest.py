@@ -7,6 +7,8 @@ import pytest
 
 # One thread each, here and in the kernels that inherit this: sums depend on how many threads share them.
 os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", PYTHONHASHSEED="0")
+# What a cell starts in a shell prints what was stored, on a terminal that knows only ASCII, too.
+os.environ["PYTHONIOENCODING"] = "utf-8"
 # Nobody looks on, even where this runs in a terminal or a cell of JupyterLab: no progress among the outputs.
 os.environ.pop("JPY_SESSION_NAME", None)
 
