@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
+from urllib.parse import unquote
 
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
@@ -17,6 +18,8 @@ _DIGEST = re.compile(r"\b[mp][0-9a-f]{10}\b")
 _IGNORED = ("application/vnd.jupyter.widget-view+json",)
 #: How far (in points) a coordinate of a figure may move: other processors round differently, readers cannot see it.
 FIGURE_TOLERANCE = 0.05
+#: Ends the kind of an output that is a figure, or HTML with a figure in it.
+_FIGURE = " (figure)"
 
 
 def difference(
@@ -24,8 +27,9 @@ def difference(
 ) -> str | None:
     """None when two lists of notebook outputs are the same, else a diff for a maintainer.
 
-    Text, HTML, errors and images must be equal; object addresses and kernel file names are masked; figures (SVG) may differ
-    by FIGURE_TOLERANCE in a coordinate. tolerance: relative, for the numbers in text and HTML of cells tagged ``approx``.
+    Text, HTML, errors and images must be equal; object addresses and kernel file names are masked; figures (SVG, also in
+    HTML) may differ by FIGURE_TOLERANCE in a coordinate. tolerance: relative, for the numbers in text and HTML of cells
+    tagged ``approx``.
     """
     for (old_kind, old), (new_kind, now) in zip_longest(_flatten(stored), _flatten(new), fillvalue=("", "")):
         if not new_kind:
@@ -34,7 +38,7 @@ def difference(
             return f"there is one output more: {new_kind}\n" + _diff(old, now)
         if old_kind != new_kind:
             return f"the kind of output changed from {old_kind} to {new_kind}\n" + _diff(old, now)
-        close = FIGURE_TOLERANCE if "svg" in old_kind else None
+        close = FIGURE_TOLERANCE if old_kind.endswith(_FIGURE) else None
         relative = tolerance if old_kind.startswith(("text/", "stdout")) else None
         if not _same_text(old, now, close, relative):
             return f"{old_kind} differs (- stored, + new)\n" + _diff(old, now)
@@ -55,7 +59,8 @@ def _flatten(outputs: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
             for mime in sorted(output.get("data", {})):
                 if mime not in _IGNORED:
                     text = _text(output["data"][mime])
-                    rest.append((mime, _numbered(text) if "svg" in mime else text))
+                    drawn = mime.startswith(("text/html", "image/svg")) and re.search("<svg|data:image/svg", text)
+                    rest.append((f"{mime}{_FIGURE}", _numbered(unquote(text))) if drawn else (mime, text))
     return [(name, _masked(text)) for name, text in [*sorted(streams.items(), reverse=True), *rest]]
 
 
