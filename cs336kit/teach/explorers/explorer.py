@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 #: Turns what a control asks for into an observer: it does it, or says why it cannot be, and draws anew.
-When = Callable[[Callable[[Any], None]], Callable[[Any], None]]
+When = Callable[[Callable[..., None]], Callable[[Any], None]]
 
 #: What stands for the controls where no widgets are shown.
 _WAITING = "Run this cell to choose other values."
@@ -82,7 +82,7 @@ class Explorer:
             note.value = f'<div role="status">{escape(sentence)}</div>'
             drawn()
 
-        def when(action: Callable[[Any], None]) -> Callable[[Any], None]:
+        def when(action: Callable[..., None]) -> Callable[[Any], None]:
             def run(change) -> None:
                 if writing:
                     return

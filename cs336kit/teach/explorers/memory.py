@@ -78,11 +78,12 @@ class MemoryExplorer(Explorer):
         how = [c["precision"], f"{c['attention']} attention", *["checkpointing"] * c["checkpointing"], "AdamW"]
         return f"{c['model']}, batch {c['batch']:,} × {self.sequence:,} tokens, {', '.join(how)}"
 
-    def _rows(self) -> list[tuple[str, str, str]]:
+    def _rows(self) -> list[tuple[str, ...]]:
         bars = [self.kept, self.peak]
         names = [name for name in PARTS if any(name in bar for bar in bars)]
-        rows = [(name, *(f"{bar.get(name, 0) / _GIB:,.2f}" for bar in bars)) for name in names]
-        return [*rows, ("together", *(f"{bar.total / _GIB:,.2f}" for bar in bars))]
+        rows = [(name, *(bar.get(name, 0) for bar in bars)) for name in names]
+        rows.append(("together", *(bar.total for bar in bars)))
+        return [(name, *(f"{size / _GIB:,.2f}" for size in sizes)) for name, *sizes in rows]
 
     def __repr__(self) -> str:
         table = as_text([("GiB", "kept", "at the peak"), *self._rows()], "<>>")

@@ -1,0 +1,108 @@
+"""One JupyterLab for the tests of a folder of notebooks, and pages of it; skipped where no Chromium is installed."""
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+import pytest
+
+CHROMIUM = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+         "--disable-sync", "--no-first-run"]  # fmt: skip
+PATIENCE = 120_000  # milliseconds; a loaded machine is slow, and slowness is no failure
+TOKEN = "course"
+KERNEL = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+
+
+@dataclass
+class Desk:
+    """A running JupyterLab and a browser."""
+
+    folder: Path
+    address: str
+    browser: object
+
+    def write(self, name: str, *sources: str) -> None:
+        """A notebook of code cells that were never run."""
+        cells = [nbformat.v4.new_code_cell(source) for source in sources]
+        nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=KERNEL), self.folder / name)
+
+    def ask(self, method: str, path: str) -> list:
+        """A request to the server's REST interface."""
+        request = urllib.request.Request(
+            f"{self.address}/api/{path}", method=method, headers={"Authorization": f"token {TOKEN}"}
+        )
+        return json.loads(urllib.request.urlopen(request, timeout=60).read() or "[]")
+
+    def end_kernels(self) -> None:
+        """Shut every kernel down, as closing JupyterLab does."""
+        for session in self.ask("GET", "sessions"):
+            self.ask("DELETE", f"sessions/{session['id']}")
+
+    @contextmanager
+    def page(self, name: str, width: int = 1280):
+        """The notebook in a window of its own, its kernel idle."""
+        page = self.browser.new_page(viewport={"width": width, "height": 1800})
+        page.set_default_timeout(PATIENCE)
+        page.goto(f"{self.address}/lab/tree/{name}?token={TOKEN}&reset")
+        page.wait_for_selector("text=| Idle")
+        yield page
+        page.close()
+
+    @staticmethod
+    def run_all(page) -> None:
+        """Run every cell and wait for the last one."""
+        page.click(".lm-MenuBar-itemLabel:text-is('Run')")
+        page.click(".lm-Menu-itemLabel:text-is('Run All Cells')")
+        done = "[...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].every(e => /\\d/.test(e.textContent))"
+        page.wait_for_function(done)
+
+    @staticmethod
+    def save(page) -> None:
+        """Save the notebook and wait until it is."""
+        page.keyboard.press("Control+s")
+        page.wait_for_function("!document.querySelector('.jp-mod-dirty')")
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory):
+    """JupyterLab on an empty folder, with its own settings, workspaces and signatures."""
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium, and none is installed")
+    from playwright.sync_api import sync_playwright
+
+    folder = tmp_path_factory.mktemp("desk")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+    settings = ["--no-browser", "--ip=127.0.0.1", f"--port={port}", f"--IdentityProvider.token={TOKEN}", "--allow-root"]
+    settings += [f"--ServerApp.root_dir={folder}", f"--NotebookNotary.data_dir={tmp_path_factory.mktemp('notary')}"]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "jupyterlab", *settings], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        deadline = time.monotonic() + PATIENCE / 1000
+        while time.monotonic() < deadline:
+            try:
+                urllib.request.urlopen(f"{address}/api/status?token={TOKEN}", timeout=5)
+                break
+            except OSError:
+                time.sleep(0.3)
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+            yield Desk(folder, address, browser)
+            browser.close()
+    finally:
+        server.terminate()
+        server.wait(30)
