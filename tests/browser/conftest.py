@@ -7,12 +7,15 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
+from nbformat.sign import NotebookNotary
 
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
@@ -30,12 +33,18 @@ class Desk:
 
     folder: Path
     address: str
-    browser: object
+    browser: Any
+    notary: NotebookNotary
 
-    def write(self, name: str, *sources: str) -> None:
-        """A notebook of code cells that were never run."""
+    def write(self, name: str, *sources: str, shown: Sequence[dict] = (), trusted: bool = True) -> None:
+        """A notebook of code cells that were never run; `shown` is what the first one stores as outputs."""
         cells = [nbformat.v4.new_code_cell(source) for source in sources]
-        nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=KERNEL), self.folder / name)
+        for data in shown:
+            cells[0].outputs.append(nbformat.v4.new_output("display_data", data))
+        notebook = nbformat.v4.new_notebook(cells=cells, metadata=KERNEL)
+        nbformat.write(notebook, self.folder / name)
+        if trusted:
+            self.notary.sign(notebook)
 
     def ask(self, method: str, path: str) -> list:
         """A request to the server's REST interface."""
@@ -51,17 +60,18 @@ class Desk:
 
     @contextmanager
     def page(self, name: str, width: int = 1280):
-        """The notebook in a window of its own, its kernel idle."""
+        """The notebook in a window of its own, open."""
         page = self.browser.new_page(viewport={"width": width, "height": 1800})
         page.set_default_timeout(PATIENCE)
         page.goto(f"{self.address}/lab/tree/{name}?token={TOKEN}&reset")
-        page.wait_for_selector("text=| Idle")
+        page.wait_for_selector(".jp-Notebook .jp-CodeCell")
         yield page
         page.close()
 
     @staticmethod
     def run_all(page) -> None:
         """Run every cell and wait for the last one."""
+        page.wait_for_selector("text=| Idle")
         page.click(".lm-MenuBar-itemLabel:text-is('Run')")
         page.click(".lm-Menu-itemLabel:text-is('Run All Cells')")
         done = "[...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].every(e => /\\d/.test(e.textContent))"
@@ -87,7 +97,8 @@ def desk(tmp_path_factory):
         port = free.getsockname()[1]
     address = f"http://127.0.0.1:{port}"
     settings = ["--no-browser", "--ip=127.0.0.1", f"--port={port}", f"--IdentityProvider.token={TOKEN}", "--allow-root"]
-    settings += [f"--ServerApp.root_dir={folder}", f"--NotebookNotary.data_dir={tmp_path_factory.mktemp('notary')}"]
+    signatures = tmp_path_factory.mktemp("signatures")
+    settings += [f"--ServerApp.root_dir={folder}", f"--NotebookNotary.data_dir={signatures}"]
     server = subprocess.Popen(
         [sys.executable, "-m", "jupyterlab", *settings], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -101,7 +112,7 @@ def desk(tmp_path_factory):
                 time.sleep(0.3)
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-            yield Desk(folder, address, browser)
+            yield Desk(folder, address, browser, NotebookNotary(data_dir=str(signatures)))
             browser.close()
     finally:
         server.terminate()
