@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from html import unescape
 from itertools import zip_longest
 from typing import Any
+from urllib.parse import unquote
 
 from cs336kit.course.columns import side_by_side
 
@@ -20,6 +21,8 @@ _IGNORED = ("application/vnd.jupyter.widget-view+json",)
 _NOTHING: dict[str, str] = {}
 #: How far (in points) a coordinate of a figure may move: other processors round differently, readers cannot see it.
 FIGURE_TOLERANCE = 0.05
+#: Ends the kind of an output that is a figure, or HTML with a figure in it.
+_FIGURE = " (figure)"
 
 
 def difference(
@@ -27,8 +30,9 @@ def difference(
 ) -> str | None:
     """None when two lists of notebook outputs are the same, else what differs, stored and new side by side in 100 columns.
 
-    Text, HTML, errors and images must be equal; object addresses and kernel file names are masked; figures (SVG) may differ
-    by FIGURE_TOLERANCE in a coordinate. tolerance: relative, for the numbers in text and HTML of cells tagged ``approx``.
+    Text, HTML, errors and images must be equal; object addresses and kernel file names are masked; figures (SVG, also in
+    HTML) may differ by FIGURE_TOLERANCE in a coordinate. tolerance: relative, for the numbers in text and HTML of cells
+    tagged ``approx``.
     """
     for old, now in zip_longest(_shown(stored), _shown(new), fillvalue=_NOTHING):
         if not now:
@@ -55,15 +59,21 @@ def _shown(outputs: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
         elif kind == "error":
             rest.append({"error": f"{output['ename']}: {output['evalue']}"})
         else:
-            data = {mime: _text(data) for mime, data in sorted(output.get("data", {}).items()) if mime not in _IGNORED}
-            rest.append({mime: _numbered(text) if "svg" in mime else text for mime, text in data.items()})
+            data = sorted(output.get("data", {}).items())
+            rest.append(dict(_kind(mime, _text(value)) for mime, value in data if mime not in _IGNORED))
     ordered = [{name: text} for name, text in sorted(streams.items(), reverse=True)]
     return [{kind: _masked(text) for kind, text in data.items()} for data in [*ordered, *rest] if data]
 
 
+def _kind(mime: str, text: str) -> tuple[str, str]:
+    """The kind of an output and its text: of a figure, also one in HTML, with its digests numbered."""
+    drawn = mime.startswith(("text/html", "image/svg")) and re.search("<svg|data:image/svg", text)
+    return (f"{mime}{_FIGURE}", _numbered(unquote(text))) if drawn else (mime, text)
+
+
 def _rank(kind: str) -> int:
     """Which of several kinds says most to someone at a terminal: plain text, then what can be read at all, then drawings."""
-    return 2 if "svg" in kind else 1 if "html" in kind else 0
+    return 2 if kind.endswith(_FIGURE) else 1 if "html" in kind else 0
 
 
 def _beside(old: dict[str, str], new: dict[str, str]) -> str:
@@ -103,7 +113,7 @@ def _masked(text: str) -> str:
 def _same(kind: str, old: str, new: str, tolerance: float | None) -> bool:
     if old == new:
         return True
-    absolute = FIGURE_TOLERANCE if "svg" in kind else None
+    absolute = FIGURE_TOLERANCE if kind.endswith(_FIGURE) else None
     relative = tolerance if kind.startswith(("text/", "stdout")) else None
     if (absolute is None and relative is None) or _NUMBER.sub("#", old) != _NUMBER.sub("#", new):
         return False

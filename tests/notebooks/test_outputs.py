@@ -1,3 +1,5 @@
+from urllib.parse import quote
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,7 +52,7 @@ def test_the_same(stored, new):
         (
             [{"output_type": "display_data", "data": {"image/svg+xml": SVG.format(x=1.0)}}],
             [{"output_type": "display_data", "data": {"image/svg+xml": SVG.format(x=1.2)}}],
-            "image/svg+xml differs",
+            "image/svg+xml (figure) differs",
         ),
         (
             [{"output_type": "display_data", "data": {"image/png": "aaaa"}}],
@@ -147,3 +149,14 @@ def test_equal_lines_far_from_a_difference_are_left_out_and_so_are_very_many():
 @given(st.text(max_size=300), st.text(max_size=300))
 def test_whatever_differs_fits_into_a_hundred_columns(stored, new):
     assert max(map(len, side_by_side(stored, new).splitlines())) <= 100
+
+
+@pytest.mark.parametrize("write", [str, lambda svg: f'<img alt="A." src="data:image/svg+xml,{quote(svg)}">'])
+def test_a_figure_inside_html_is_compared_like_a_figure(write):
+    def html(x, digest="p0000000001"):
+        svg = f'<svg><g clip-path="url(#{digest})"><path d="M {x} 20.5"/></g></svg>'
+        return [result(text__html=f"<div>{write(svg)}</div>")]
+
+    assert difference(html(1.001), html(1.002, digest="p0000000002")) is None
+    assert "text/html (figure) differs" in difference(html(1.0), html(1.2))
+    assert "A 4" in difference([result(text__html="<b>A 4%20</b>")], [result(text__html="<b>A 4 </b>")])
