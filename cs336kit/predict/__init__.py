@@ -45,7 +45,7 @@ _MODULES = {
     "einsum": "einsum_flops",
     "flops_estimates": "chinchilla_flops kaplan_flops kaplan_parameters six_nd_estimate",
     "formats": "FORMATS",
-    "gradients": "GradientFlops Matmul Pointwise gradient_flops leaves",
+    "gradients": "GradientFlops gradient_flops leaves",
     "hardware": "Accelerator accelerator accelerators",
     "models": "MODELS model",
     "napkin": "bytes_per_parameter delivered_flops largest_model matmul_flops six_nd training_days",

@@ -63,9 +63,9 @@ def decoder(
     frozen: tuple[str, ...],
     lora_rank: int | None,
     lora_targets: tuple[str, ...],
-    routing: tuple[tuple[int, ...], ...] | None,
+    routing: tuple[tuple[int, ...] | None, ...] | None,
 ) -> Program:
-    """What `predict.program` returns; see there."""
+    """What `predict.program` returns; see there. `routing`: blocks written one by one, each with the tokens of its experts."""
     c, B, D, train = config, batch, config.d_model, phase == "train"
     S = 1 if phase == "decode" else sequence
     b = Builder(policy, train=train, frozen=frozen, lora_rank=lora_rank, lora_targets=lora_targets)

@@ -10,6 +10,7 @@ from typing import Any
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import known
+from cs336kit.predict.gradients import products, run_again
 from cs336kit.predict.operations import Item, Op, Program, Repeat, Storage, operations
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.programs import _program, model_leaves, program
@@ -140,9 +141,7 @@ def _recomputed(program: Program) -> dict[str, int]:
     parts: dict[str, int] = {}
     for item in program.items:
         if isinstance(item, Repeat) and item.checkpoint is not None:
-            ops = list(operations(item.items))
-            last = max(i for i, (op, _) in enumerate(ops) if op.keeps)
-            for op, count in ops[: last + ops[last][0].keeps_after]:
+            for op, count in run_again(list(operations(item.items))):
                 _add(parts, op.flops, count * item.count)
     return parts
 
@@ -169,13 +168,7 @@ def training_flops(
     walked = program(config, checkpointing=checkpointing, attention=attention, **size, **options)
     parts: dict[str, int] = {}
     for op, count in walked.operations():
-        if not op.flops:
-            continue
-        back = sum(gradient.flops for gradient in op.gradients) + (op.again if op.gradients else 0)
-        # Where one kernel holds both products of attention, the odd FLOP of a half goes to the second.
-        name, first = op.flops[0]
-        share = back if len(op.flops) == 1 else back // 2
-        _add(parts, ((name, first + share), *((other, flops + back - share) for other, flops in op.flops[1:])), count)
+        _add(parts, ((row.component, row.forward + row.backward) for row in products(op)), count)
     if checkpointing:
         parts["recomputed forward"] = sum(_recomputed(walked).values())
     return Breakdown(parts, unit="FLOPs")
