@@ -117,7 +117,7 @@ def forward_flops(config: TransformerConfig, *, batch: int, sequence: int, causa
     norms, softmax, activations. Errors: ValueError for sizes below 1 or beyond the positions.
     """
     parts: dict[str, int] = {}
-    walked = program(config, batch=batch, sequence=sequence, causal=causal, attention="sdpa", phase="prefill")
+    walked = program(config, batch=batch, sequence=sequence, causal=causal, attention="sdpa", phase="forward")
     for op, count in walked.operations():
         if op.flops:
             _add(parts, op.flops, count)
@@ -168,7 +168,8 @@ def training_flops(
     walked = program(config, checkpointing=checkpointing, attention=attention, **size, **options)
     parts: dict[str, int] = {}
     for op, count in walked.operations():
-        _add(parts, ((row.component, row.forward + row.backward) for row in products(op)), count)
+        if op.flops:
+            _add(parts, [(row.component, row.forward + row.backward) for row in products(op)], count)
     if checkpointing:
         parts["recomputed forward"] = sum(_recomputed(walked).values())
     return Breakdown(parts, unit="FLOPs")
