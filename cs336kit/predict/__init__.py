@@ -58,7 +58,7 @@ _MODULES = {
     "programs": "program",
     "rooflines": "Cost elementwise_cost matmul_cost reduction_cost roofline softmax_cost",
     "signal": "fraction_cut residual_second_moments second_moment_spread second_moments truncated_std",
-    "strides": "contiguous_strides element_index element_offset expanded_strides extent overlaps view_strides",
+    "strides": "contiguous_strides element_offset expanded_strides extent overlaps view_strides",
     "training": (
         "break_even_batch largest_batch paper_block_bytes paper_break_even_batch peak_moments step_peak "
         "step_timeline training_memory"

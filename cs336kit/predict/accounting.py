@@ -11,7 +11,7 @@ from typing import Any
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import known
 from cs336kit.predict.gradients import products, run_again
-from cs336kit.predict.operations import Item, Op, Program, Repeat, Storage, operations
+from cs336kit.predict.operations import ELEMENT_BYTES, Item, Op, Program, Repeat, Storage, operations, shapes
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.programs import _program, model_leaves, program
 from cs336kit.predict.transformer import TransformerConfig, check_config
@@ -49,31 +49,12 @@ def _in_order(parts: dict[str, int]) -> list[str]:
 
 
 def parameter_shapes(config: TransformerConfig) -> list[tuple[int, ...]]:
-    """The shape of every parameter tensor in the order of `lm.DecoderOnly`, (outputs, inputs) for a matrix.
+    """The shape of every parameter tensor of `lm.DecoderOnly`, (outputs, inputs) for a matrix; equal ones side by side.
 
     What an optimizer keeps its state for. A tied head has no tensor of its own.
     """
     check_config(config)
-    return list(_shapes(config))
-
-
-@lru_cache(maxsize=64)
-def _shapes(config: TransformerConfig) -> tuple[tuple[int, ...], ...]:
-    every = model_leaves(config)
-    inside = [leaf for leaf in every if leaf.place == "block"]
-    first = [leaf.tensor.shape for leaf in every if leaf.place == "start"]
-    last = [leaf.tensor.shape for leaf in every if leaf.place == "end"]
-    block: list[tuple[int, ...]] = []
-    # Experts are written once and repeated: their tensors come again for each of them.
-    i = 0
-    while i < len(inside):
-        times = inside[i].count // config.layers
-        run = [inside[i]]
-        while times > 1 and i + len(run) < len(inside) and inside[i + len(run)].count == inside[i].count:
-            run.append(inside[i + len(run)])
-        block += [leaf.tensor.shape for leaf in run] * times
-        i += len(run)
-    return (*first, *block * config.layers, *last)
+    return shapes(model_leaves(config))
 
 
 def active_parameters(config: TransformerConfig) -> Breakdown:
@@ -246,8 +227,9 @@ def kv_cache_bytes(config: TransformerConfig, *, batch: int, sequence: int, prec
     return size * sum(count * prod(shape) for shape, count in walked.cached)
 
 
-#: Bytes of one element of a cache.
-CACHE_TYPES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "int8": 1}
+#: Bytes of one element of a cache, by type; both types of fp8 have names of their own.
+CACHE_TYPES = {name: ELEMENT_BYTES[name] for name in ("fp32", "bf16", "fp16", "fp8", "int8")}
+CACHE_TYPES |= dict.fromkeys(("fp8_e4m3", "fp8_e5m2"), ELEMENT_BYTES["fp8"])
 
 
 def traffic_bytes(config: TransformerConfig, *, batch: int, sequence: int, **options: Any) -> Breakdown:
@@ -265,5 +247,5 @@ def traffic_bytes(config: TransformerConfig, *, batch: int, sequence: int, **opt
 
 def forget() -> None:
     """Drop the programs and counts that are remembered between questions, as a benchmark of first answers has to."""
-    for remembered in (_program, model_leaves, _parameters, _shapes):
+    for remembered in (_program, model_leaves, _parameters):
         remembered.cache_clear()
