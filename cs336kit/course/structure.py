@@ -212,7 +212,7 @@ def _exercises(notebook: Notebook, number: str) -> Iterator[str]:
     solutions = [cell for cell in _code(notebook) if "solution" in kind.tags(cell)]
     if len(stubs) != len(solutions):
         yield f"there are {len(stubs)} exercises and {len(solutions)} solutions"
-    headings = [text for text in _prose(notebook) if text.startswith("### Exercise")]
+    headings = re.findall(r"^### Exercise .*", "\n".join(_prose(notebook)), flags=re.M)
     for i, (stub, solution) in enumerate(zip(stubs, solutions, strict=False), start=1):
         id = f"{number}.{i}"
         if i > len(headings) or not headings[i - 1].startswith(f"### Exercise {id} "):

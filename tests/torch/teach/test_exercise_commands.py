@@ -68,7 +68,7 @@ def test_a_new_exercise_is_written_in_both_places(tmp_path, monkeypatch):
     assert exercises.load("97.1").reference is scope["area"] and exercises.load("97.2").hints == ("", "")
     cells = nbformat.read(path, as_version=4).cells
     assert len(cells) == len(before.cells) + 6
-    [start] = [i for i, cell in enumerate(cells) if cell.source.startswith("### Exercise 07.1 · Area")]
+    [start] = [i for i, cell in enumerate(cells) if cell.source.startswith("### Exercise 09.1 · Area")]
     stub, solution = cells[start + 1 : start + 3]
     assert stub.source == 'def area(width, height):\n    return ...\n\n\nteach.exercises.check("09.1", area)'
     assert stub.metadata.tags == ["exercise"] and solution.metadata.jupyter.source_hidden

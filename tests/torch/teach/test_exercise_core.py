@@ -416,7 +416,7 @@ def test_after_threads_of_torch_a_kernel_still_checks(tmp_path):
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(textwrap.dedent(source).strip())])
     NotebookClient(notebook, timeout=120, kernel_name="python3").execute(env=os.environ | {"OMP_NUM_THREADS": "4"})
     text = "".join(output["text"] for output in notebook.cells[0].outputs)
-    assert text.startswith("'shown'\n" + "trained 50\n" * 6 + "05.2 passed") and text.endswith("True\n")
+    assert text.startswith("'shown'\n" + "trained 50\n" * 6 + "07.1 passed") and text.endswith("True\n")
 
 
 # --- what is compared ------------------------------------------------------------------------------------------------
