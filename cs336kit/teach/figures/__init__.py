@@ -5,8 +5,8 @@ memory, a graph, a timeline. Each says in its alt text what it drew, unless `alt
 """
 # ruff: noqa: F401 (a lesson calls every figure as teach.figures.<name>)
 
-from cs336kit.teach.figures.lesson_00 import days_against_accelerators, largest_models
-from cs336kit.teach.figures.lesson_01 import ranges, spacings
+from cs336kit.teach.figures.lesson_00 import bytes_of_a_parameter, replicated_and_sharded, three_products
+from cs336kit.teach.figures.lesson_01 import ranges, small_formats, spacings
 from cs336kit.teach.figures.lesson_02 import number_lines, running_sums
 from cs336kit.teach.figures.lesson_03 import masks, strided
 from cs336kit.teach.figures.lesson_04 import live_memory, recorded_timelines, timelines

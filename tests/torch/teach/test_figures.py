@@ -65,11 +65,14 @@ BLOCK = [("norm", "2×3×4", "8"), ("attention", "2×3×4", "80"), ("+", "2×3×
          ("MLP", "2×3×4", "160"), ("+", "2×3×4", "")]  # fmt: skip
 #: Name → (arguments, options), as small as shows everything that the figure can draw.
 DATA = {
-    "days_against_accelerators": (([512, 1024, 2048], {"0.5": [288.0, 144.0, 72.0], "0.3": [480.0, 240.0, 120.0]}),
-                                  {"mark": (1024, 144.0)}),
-    "largest_models": (([1, 8], {"sharded": [5e9, 40e9], "replicated": [5e9, 5e9]}), {"lines": {"GPT-3": 175e9}}),
+    "three_products": ((), {}),
+    "bytes_of_a_parameter": (({"fp32": {"parameters": 4, "master weights": 0}, "mixed": {"parameters": 2, "master weights": 4}},),
+                             {}),
+    "replicated_and_sharded": (({"parameters": 2, "gradients": 2},),
+                               {"parameters": 10e9, "accelerators": 4, "memory_bytes": 24e9}),
     "number_lines": (({"fp4": [-1.0, 0.0, 1.0, 9.0], "fp6": [0.0, 2.0]},), {"limit": 4}),
     "ranges": (({"fp32": (-149, -126, 127, 23), "fp16": (-24, -14, 15, 10)},), {}),
+    "small_formats": (({"fp4": [-1.0, 0.0, 1.0, 9.0], "E5M2": [0.0, 2.0]},), {"limit": 4}),
     "spacings": (([1.0, 2.0, 4.0], {"bf16": [0.1, 0.2, 0.4], "fp8": [0.2, 0.4, math.nan]}), {}),
     "running_sums": (([1, 10, 100], {"fp32": [0.1, 1.0, 10.0], "bf16": [0.1, 1.0, 4.0]}), {}),
     "strided": ((range(12), VIEWS), {}),
