@@ -15,7 +15,7 @@ IDS = exercises.known_ids()
 
 #: Changes to a right answer that change nothing, or nothing that the task asks for.
 HARMLESS = {
-    "02.2": ["bias + top → bias - top"],  # top is 0
+    "02.3": ["update < 0 → update <= 0"],  # no update, no chance
     "03.4": ["0 → -1", "0 → -1"],  # the only axis
     "04.3": ["1000000000.0 → 999999999.0"],  # within the tolerance of a float
     "11.2": [
@@ -76,7 +76,8 @@ def test_stubs_wait_and_answers_of_another_kind_get_a_sentence(id, here):
     assert exercises.check(id, lambda *args: ...).state == exercises.check(id, ...).state == "waiting"
     (_, first), *_ = found.calls("")
     values = ["text", object(), itertools.count(), torch.ones(7, 1, 3), [], {}, float("nan"), None]
-    answers = [*values, lambda: 0, lambda *args: args[0], lambda *args: found.reference(*first)]
+    answers = [*values, lambda: 0, lambda *args: args[0]]
+    answers += [] if found.decision else [lambda *args: found.reference(*first)]
     for answer in answers + [lambda *args, _v=value: _v for value in values]:
         result = exercises.check(id, answer)
         assert result.state == "not yet" and len(result.message) > 15, (answer, result)
@@ -113,11 +114,6 @@ def corrected_in_place(p, gradients, lr, betas, eps):
     return p
 
 
-def by_logarithm(largest, smallest, relative_error):
-    exponents = math.floor(math.log2(largest)) - math.floor(math.log2(smallest)) + 1
-    return max(2, math.ceil(math.log2(exponents + 2))), max(1, math.ceil(-math.log2(relative_error) - 1))
-
-
 def by_weight(shapes):
     names = [name for name in shapes if name.endswith("weight")]
     return {"decay": names, "no decay": [name for name in shapes if name not in names]}
@@ -140,7 +136,9 @@ def gpt2_without_attention_biases(layers, d_model, vocab, context):
             lambda g, d, peak, mfu, m, r=20: int(min(g * peak * mfu * d * 86400 / 6 / r, g * m / 16)),
             "no square root",
         ),
-        ("02.2", by_logarithm, "you counted the powers of two"),
+        ("02.1", lambda step, bits: 2.0 ** math.ceil(math.log2(step) + bits), "more than half of the gap"),
+        ("02.2", lambda account, owed, cent: (account + (cent + owed), 0 * owed), "is right"),
+        ("02.2", lambda account, owed, cent: (account.float() + cent + owed, owed), "without float"),
         ("03.3", lambda x: torch.diagonal(x), "without diagonal"),
         ("03.4", lambda x, size, step=1: x.unfold(0, size, step), "without unfold"),
         (
