@@ -72,6 +72,7 @@ DATA = {
     "roundings": (([0.5, 1.0, 2.0], {"a tie": (1.5, 2.0), "too large": (2.9, 2.0), "small": (0.6, 0.5)}), {}),
     "weight_courses": (({"fp32": [1.0, 1.1, 1.2], "bf16": [1.0, 1.0, 1.0]},), {}),
     "strided": ((range(12), VIEWS), {}),
+    "walks": (({"x": [0, 1, 2, 3], "x.T": [0, 2, 1, 3]},), {}),
     "masks": (([("causal", [[True, False], [True, True]]), ("all", [[True] * 2] * 2)],), {}),
     "live_memory": (([("", 0), ("", 2**20), ("", 0)],), {"marks": [(1, "highest")]}),
     "timelines": (([("one by one", SLOW), ("overlapped", FAST)],), {}),
@@ -298,6 +299,10 @@ def test_values_beyond_the_limit_are_not_drawn():
         return [len(re.findall("M ", part)) for part in re.findall(r'id="LineCollection_\d".*?</g>', svg, re.S)]
 
     assert ticks([1.0, 2.0]) == ticks([1.0, 2.0, 5.0]) != ticks([1.0, 2.0, 3.0])
+
+
+def test_walks_say_which_line_is_straight():
+    assert draw("walks").alt.endswith("x is a straight line; x.T is not straight, with steps 2, -1, 2.")
 
 
 def test_strided_refuses_to_read_past_the_storage():
