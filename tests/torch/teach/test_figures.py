@@ -74,8 +74,10 @@ DATA = {
     "ranges": (({"fp32": (-149, -126, 127, 23), "fp16": (-24, -14, 15, 10)},), {}),
     "small_formats": (({"fp4": [-1.0, 0.0, 1.0, 9.0], "E5M2": [0.0, 2.0]},), {"limit": 4}),
     "spacings": (([1.0, 2.0, 4.0], {"bf16": [0.1, 0.2, 0.4], "fp8": [0.2, 0.4, math.nan]}), {}),
-    "running_sums": (([1, 10, 100], {"fp32": [0.1, 1.0, 10.0], "bf16": [0.1, 1.0, 4.0]}), {}),
+    "roundings": (([0.5, 1.0, 2.0], {"a tie": (1.5, 2.0), "too large": (2.9, 2.0), "small": (0.6, 0.5)}), {}),
+    "weight_courses": (({"fp32": [1.0, 1.1, 1.2], "bf16": [1.0, 1.0, 1.0]},), {}),
     "strided": ((range(12), VIEWS), {}),
+    "walks": (({"x": [0, 1, 2, 3], "x.T": [0, 2, 1, 3]},), {}),
     "masks": (([("causal", [[True, False], [True, True]]), ("all", [[True] * 2] * 2)],), {}),
     "live_memory": (([("", 0), ("", 2**20), ("", 0)],), {"marks": [(1, "highest")]}),
     "timelines": (([("one by one", SLOW), ("overlapped", FAST)],), {}),
@@ -317,9 +319,10 @@ def test_points_under_the_name_of_a_line_take_its_colour_and_others_their_own():
 
 
 def test_alt_text_says_what_the_lines_do():
-    assert figures.running_sums([1, 10, 100], {"fp32": [0.5, 7, 2]}).alt == (
-        "Running total over terms added: fp32 0.5 at 1 to 2 at 100, highest 7 at 10."
+    assert figures.weight_courses({"fp32": [0.5, 7, 2]}).alt == (
+        "Weight over updates: fp32 0.5 at 0 to 2 at 2, highest 7 at 1."
     )
+    assert draw("roundings").alt.endswith("0.5, 1, 2; a tie goes to 2, too large goes to 2, small goes to 0.5.")
     assert "fp8 0.2 at 1 to 0.4 at 2." in draw("spacings").alt  # NaN has no place
     assert figures.loss_scale([8, 8], []).alt.endswith("skipped step: none; 0 steps are skipped.")
     assert "A100: bf16 100; H100: bf16 200, fp8 400." in draw("peaks").alt
@@ -346,6 +349,10 @@ def test_values_beyond_the_limit_are_not_drawn():
         return [len(re.findall("M ", part)) for part in re.findall(r'id="LineCollection_\d".*?</g>', svg, re.S)]
 
     assert ticks([1.0, 2.0]) == ticks([1.0, 2.0, 5.0]) != ticks([1.0, 2.0, 3.0])
+
+
+def test_walks_say_which_line_is_straight():
+    assert draw("walks").alt.endswith("x is a straight line; x.T is not straight, with steps 2, -1, 2.")
 
 
 def test_strided_refuses_to_read_past_the_storage():
