@@ -16,7 +16,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import cs336kit
-from cs336kit.course.lessons import lesson_table, with_table
+from cs336kit.course.lessons import every, with_table
+from cs336kit.course.pages import course_map
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -204,7 +205,7 @@ def test_a_browser_is_installed_where_that_is_possible_and_never_required(tmp_pa
 
 def test_the_readme_s_table_is_that_of_the_notebooks():
     readme = (ROOT / "README.md").read_text()
-    assert with_table(readme, lesson_table(ROOT / "notebooks")) == readme, "run: make readme"
+    assert with_table(readme, course_map(every(ROOT / "notebooks"), "notebooks/")) == readme, "run: make readme"
 
 
 def test_links_of_the_readme_lead_somewhere():
