@@ -44,12 +44,6 @@ def torch_graph():
     return measure.graph(((torch.ones(3) @ w) ** 2).sum(), names={"w": w})
 
 
-def costs():
-    net = predict.linear_net((8, 8, 8), batch=4)
-    again = predict.gradient_flops(net, frozen="x", checkpoint=[net])
-    return {"all": predict.gradient_flops(net), "data only": again}
-
-
 SLOW = predict.pipeline_timeline(3, copy_seconds=0.01, compute_seconds=0.02, overlap=False)
 FAST = predict.pipeline_timeline(3, copy_seconds=0.01, compute_seconds=0.02, overlap=True)
 FALLING = ([2.0**-n for n in range(21)],) * 3
@@ -90,7 +84,9 @@ DATA = {
     "computation_graph": ((fan_out(),), {}),
     "difference_errors": (([0.1, 0.01, 0.001], {"forward": [0.1, 0.01, 0.0], "central": [0.01, 1e-4, 1e-5]}),
                           {"best": {"forward": 0.01, "central": 0.03}}),
-    "cost_bars": ((costs(),), {}),
+    "three_products": ((), {"N": 3, "D": 2, "F": 4}),
+    "products_done": (({"all trained": range(3), "only the first": [0]},), {"layers": 3}),
+    "rule_over_work": (([256, 1024, 4096], ["gpt2", "llama-3-8b"]), {}),
     "estimate_errors": (([512, 1024, 2048], {"6NP": [-1, -2, -4], "other": [3, 0, -3]}), {}),
     "signal_through_layers": (({"up": {"plain": STEADY, "halved": FALLING}, "down": {"plain": STEADY, "halved": FALLING}},),
                               {}),
@@ -360,10 +356,14 @@ def test_strided_refuses_to_read_past_the_storage():
         figures.strided(range(5), [("x", (3, 4), (4, 1), 0)])
 
 
-def test_a_part_that_no_bar_has_is_left_out():
-    (whole, again) = costs().items()
-    assert "computed again" not in figures.cost_bars(dict([whole])).alt
-    assert "computed again" in figures.cost_bars(dict([whole, again])).alt
+def test_products_that_are_done_are_those_that_torch_does():
+    def counted(trained):
+        weights = [torch.randn(3, 3, requires_grad=layer in trained) for layer in range(3)]
+        chain = measure.flops(lambda: (torch.randn(2, 3) @ weights[0] @ weights[1] @ weights[2]).sum().backward())
+        return chain.total // (2 * 2 * 3 * 3)
+
+    for trained in ([0], [1], [2], [0, 2], [0, 1, 2]):
+        assert f"Only these {counted(trained)} products" in figures.products_done({"only these": trained}, layers=3).alt
 
 
 def test_losses_are_averages_in_the_middle_of_their_steps():
