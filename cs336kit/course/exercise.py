@@ -155,16 +155,23 @@ def new(id: str, signature: str, title: str, notebooks: Path = NOTEBOOKS, folder
     if id != following:
         raise ValueError(f"the next exercise of lesson {id[:2]} is {following}, not {id}")
     notebook = nbformat.read(path, as_version=4)
-    check = f'teach.exercises.check("{id}", {signature.split("(")[0]})'
-    solved = f"# Solution of {id}: unfold it when you have tried\ndef {signature}:\n    ### BEGIN SOLUTION\n"
+    name, arguments = signature.split("(", 1)
+    stub = f'def {signature}:\n    return ...\n\n\nteach.exercises.check("{id}", {name})'
+    # The solution's one name is its own, so that running it leaves the reader's function alone.
+    solution = (
+        f"# Solution of {id}: unfold it when you have tried\ndef solution({arguments}:\n    ### BEGIN SOLUTION\n"
+        f'    return ...\n    ### END SOLUTION\n\n\nteach.exercises.check_solution("{id}", solution)'
+    )
     cells = [
-        new_markdown_cell(f"### Exercise {id} · {title}\n\nWrite `{signature}`: …"),
-        new_code_cell(f"def {signature}:\n    return ...\n\n\n{check}", metadata={"tags": ["exercise"]}),
-        new_code_cell(f"{solved}    return ...\n    ### END SOLUTION\n\n\n{check}", metadata={"tags": ["solution"]}),
+        new_markdown_cell(f"### Exercise {id} ★ 10 min · {title}\n\nWrite `{signature}`: …"),
+        new_code_cell(stub, metadata={"tags": ["exercise"]}),
+        new_code_cell(solution, metadata={"tags": ["solution"]}),
     ]
-    ends = [i for i, cell in enumerate(notebook.cells) if "solution" in cell.metadata.get("tags", [])]
-    ledger = [i for i, cell in enumerate(notebook.cells) if re.match(r"## .*ledger", cell.source, re.I)]
-    place = ends[-1] + 1 if ends else ledger[0] if ledger else len(notebook.cells)
+    solved = [i for i, cell in enumerate(notebook.cells) if "solution" in cell.metadata.get("tags", [])]
+    end = [
+        i for i, cell in enumerate(notebook.cells) if re.match(r"## (What you can say now|.*ledger)", cell.source, re.I)
+    ]
+    place = solved[-1] + 1 if solved else end[0] if end else len(notebook.cells)
     notebook.cells[place:place] = cells
     path.write_text(nbformat.writes(normalise(notebook)).rstrip("\n") + "\n", encoding="utf-8")
     module.write_text(text + _STUB.format(id=id, signature=signature), encoding="utf-8")

@@ -122,6 +122,8 @@ def _predictions(notebook: Notebook) -> Iterator[str]:
                 yield f"{_where(cell)} is a prediction, and the next code cell should be its answer"
         if "answer" in kind.tags(cell) and "teach.reveal(guess" not in cell["source"]:
             yield f"{_where(cell)} is an answer and does not call teach.reveal(guess, ...)"
+        if "answer" in kind.tags(cell) and len(cell["outputs"]) > 1:
+            yield f"{_where(cell)} shows more than its answer: the first line of an output can be read while it is folded"
     asked, answered = (sum(tag in kind.tags(cell) for cell in code) for tag in ("prediction", "answer"))
     if asked != answered:
         yield f"there are {asked} predictions and {answered} answers"

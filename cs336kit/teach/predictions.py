@@ -32,7 +32,8 @@ class Revealed(Table):
         return super().__repr__() + (f"\n{self.note}" if self.note else "")
 
     def _repr_html_(self) -> str:
-        return super()._repr_html_() + (f"<p>{escape(self.note)}</p>" if self.note else "")
+        # The first line is what JupyterLab shows in place of a folded output.
+        return "The answer\n" + super()._repr_html_() + (f"<p>{escape(self.note)}</p>" if self.note else "")
 
 
 def reveal(guess, *, of: str, unit: str = "", **answer) -> Revealed:

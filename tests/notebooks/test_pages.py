@@ -111,6 +111,7 @@ def problems(*cells):
         ([code("guess = 3", "prediction")], "is one line: guess = ..."),
         ([code("guess = ...   # a", "prediction"), code("y")], "the next code cell should be its answer"),
         ([code("print(4)", "answer")], "does not call teach.reveal(guess"),
+        ([code("teach.reveal(guess)", "answer", outputs=[TABLE] * 2)], "shows more than its answer"),
         ([], "there are 0 exercises; 4 to 6"),
         ([], "no exercise's heading says '· build it'"),
         ([text("### Exercise 09.1 ★ 5 min · build it")] * 2, "no exercise's heading says '· decide'"),

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import QUIET, Look, Series, listed, log_axis, over
+from cs336kit.teach.figures.primitives import FAINT, QUIET, Look, Series, listed, log_axis, over
 from cs336kit.teach.figures.primitives import lines as draw_lines
 from cs336kit.teach.figures.style import axes, described
 
@@ -38,7 +38,7 @@ def largest_models(accelerators: Sequence[int], parameters: Series, *, lines: Ma
 
 def _levels(ax, levels: Mapping[str, float], x: float, side: str, above: float):
     for name, height in levels.items():
-        ax.axhline(height, color="#888888", linewidth=1, linestyle=":")
+        ax.axhline(height, color=FAINT, linewidth=1, linestyle=":")
         ax.text(x, height * above, name, ha=side, va="bottom", color=QUIET)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import Look, Series, bars, lines, log_axis, over
+from cs336kit.teach.figures.primitives import FAINT, Look, Series, bars, lines, log_axis, over
 from cs336kit.teach.figures.style import axes, described
 
 
@@ -34,8 +34,8 @@ def cost_bars(costs: Mapping):
 def estimate_errors(contexts: Sequence[int], errors: Series, *, band: float = 10.0):
     """The error of an estimate in percent against the context length (log), one line for each; a band marks ±`band` %."""
     figure, ax = axes(width=9, height=4.2)
-    ax.axhspan(-band, band, color="#eeeeee", zorder=0)
-    ax.axhline(0, color="#888888", linewidth=1)
+    ax.axhspan(-band, band, facecolor="#eeeeee", edgecolor=FAINT, linewidth=0.8, zorder=0)
+    ax.axhline(0, color=FAINT, linewidth=1)
     labels: Look = {"xlabel": "sequence length S (tokens)", "ylabel": "error of the estimate (%)"}
     said = lines(ax, over(contexts, errors), legend={"loc": "upper left", "bbox_to_anchor": (1.01, 1)}, **labels)
     log_axis(ax, "x", list(contexts)[:: -(-len(contexts) // 5)], base=2)

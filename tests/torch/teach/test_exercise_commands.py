@@ -4,7 +4,6 @@ import nbformat
 import pytest
 
 from cs336kit.course import exercise as maintain
-from cs336kit.course.lessons import NOTEBOOKS
 from cs336kit.teach import exercises
 from cs336kit.teach.exercises import core
 
@@ -15,7 +14,7 @@ def area(width, height):
 
 def blind(cases):
     mistakes = {"right_if(height=width)": "squared.", "width + height": "added.", "width**2": "squared too."}
-    return exercises.Exercise("99.1", area, cases, mistakes, ("a", "b"), "some.")
+    return exercises.Exercise("99.1", area, mistakes, ("a", "b"), "some.", cases)
 
 
 def test_mistakes_that_no_case_tells_apart_are_named():
@@ -36,25 +35,32 @@ def test_a_changed_answer_that_passes_is_named():
 
     names = {name for name, _ in maintain.changed(double)}
     assert names == {"x > 0 → x >= 0", "x * 2 → x / 2", "0 → 1", "0 → -1", "2 → 3", "2 → 1"}
-    found = exercises.Exercise("99.2", double, [(1,), (5,)], {}, ("a", "b"), "two.")
+    found = exercises.Exercise("99.2", double, {}, ("a", "b"), "two.", [(1,), (5,)])
     passing = maintain.unnoticed(found, maintain.changed(double))
     assert "x > 0 → x >= 0" in passing and "x * 2 → x / 2" not in passing
 
 
-def test_the_table_shows_the_cases_that_tell_something(capsys):
-    assert maintain.main(["try", "01.2"]) == 0
+def test_the_table_shows_the_cases_that_tell_something(monkeypatch, capsys):
+    cases = {"a square": (2, 2), "a page": (3, 4), "another": (3, 5), "a square again": (2, 2)}
+    mistakes = {"right_if(height=width)": "squared.", "width + height": "added."}
+    monkeypatch.setattr(maintain, "load", lambda id: exercises.Exercise(id, area, mistakes, ("a", "b"), "some.", cases))
+    assert maintain.main(["try", "99.1"]) == 0
     text = capsys.readouterr().out
-    assert "a   2**fraction_bits + 1" in text and "4 more cases tell nothing new" not in text
-    assert "case 5: fp64 (fraction_bits=52)" in text and text.endswith("Every mistake is told apart.\n\n")
-    assert maintain.main(["try", "01.9"]) == 2 and "it has 01.1" in capsys.readouterr().err
+    assert "a   right_if(height=width)" in text and "case 2: a page" in text and "more cases tell nothing new" in text
+    assert "\nEvery mistake is told apart.\n" in text
+
+
+def test_an_unknown_exercise_is_refused_with_the_known_ones(capsys):
+    lesson = exercises.known_ids()[0][:2]
+    assert maintain.main(["try", f"{lesson}.9"]) == 2 and f"it has {lesson}.1" in capsys.readouterr().err
 
 
 def test_a_new_exercise_is_written_in_both_places(tmp_path, monkeypatch):
     monkeypatch.setattr(core, "_known", {})
-    source = NOTEBOOKS / "09_gradient_flops.ipynb"
-    before = nbformat.read(source, as_version=4)
-    path = tmp_path / source.name
-    path.write_bytes(source.read_bytes())
+    path = tmp_path / "09_gradient_flops.ipynb"
+    ending = "## What you can say now"
+    before = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text) for text in ("# 09 · A toy", ending)])
+    nbformat.write(before, path)
     with pytest.raises(ValueError, match=r"the next exercise of lesson 09 is 09\.1, not 09\.3"):
         maintain.new("09.3", "area(width, height)", "Area", tmp_path, tmp_path)
     for id, signature in (("9.3", "area(w)"), ("09.1", "area"), ("09.1", "area(f())")):
@@ -68,9 +74,10 @@ def test_a_new_exercise_is_written_in_both_places(tmp_path, monkeypatch):
     assert exercises.load("97.1").reference is scope["area"] and exercises.load("97.2").hints == ("", "")
     cells = nbformat.read(path, as_version=4).cells
     assert len(cells) == len(before.cells) + 6
-    [start] = [i for i, cell in enumerate(cells) if cell.source.startswith("### Exercise 09.1 · Area")]
+    [start] = [i for i, cell in enumerate(cells) if cell.source.startswith("### Exercise 09.1 ★ 10 min · Area")]
     stub, solution = cells[start + 1 : start + 3]
     assert stub.source == 'def area(width, height):\n    return ...\n\n\nteach.exercises.check("09.1", area)'
-    assert stub.metadata.tags == ["exercise"] and solution.metadata.jupyter.source_hidden
-    assert solution.source.count("### BEGIN SOLUTION\n") == 1 and solution.metadata.tags == ["solution"]
-    assert cells[start + 6].source.startswith("## 11 · The ledger")
+    assert stub.metadata.tags == ["exercise"] and solution.metadata.tags == ["solution"]
+    assert "\ndef solution(width, height):\n    ### BEGIN SOLUTION\n" in solution.source
+    assert solution.source.endswith('teach.exercises.check_solution("09.1", solution)')
+    assert cells[start + 6].source == ending

@@ -79,7 +79,7 @@ def test_a_usual_mistake_is_named_with_the_counterexample(way):
 
 def test_of_mistakes_that_agree_here_the_one_that_agrees_elsewhere_is_named(known, way):
     mistakes = {"0": "always zero.", "width - 1": "one less.", "width * 0 + (width > 1)": "one if above one."}
-    known["99.1"] = exercises.Exercise("99.1", area, [(1, 1), (3, 1), (2, 2)], mistakes, ("a", "b"), "three.")
+    known["99.1"] = exercises.Exercise("99.1", area, mistakes, ("a", "b"), "three.", [(1, 1), (3, 1), (2, 2)])
     assert message(lambda width, height: width - 1) == "For your function(1, 1) you returned 0: one less."
 
 
@@ -447,7 +447,7 @@ def test_tensors_differ_by_shape_dtype_or_element(given, part):
 
 
 def test_names_that_the_task_rules_out(known):
-    known["99.3"] = exercises.Exercise("99.3", area, [(2, 3)], {}, ("", ""), "one", avoid=("prod",))
+    known["99.3"] = exercises.Exercise("99.3", area, {}, ("", ""), "one", [(2, 3)], avoid=("prod",))
 
     def answer(width, height):
         return next(math.prod(pair) for pair in [(width, height)])

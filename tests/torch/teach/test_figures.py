@@ -7,7 +7,9 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
 from itertools import combinations
+from urllib.parse import unquote
 
 import numpy
 import pytest
@@ -184,6 +186,13 @@ def alike(figure):
         yield from ((a, b) for (a, x, p), (b, y, q) in combinations(looks, 2) if x == y and abs(p - q) < 0.08)
 
 
+def faint(drawn):
+    """Colours of lines and marks whose contrast with white is under 3 to 1 (WCAG 2.2, 1.4.11)."""
+    for line in (line for ax in drawn.axes for line in ax.lines):
+        if 1.05 / (luminance(to_rgb(line.get_color())) + 0.05) < 3:
+            yield line.get_color()
+
+
 def words(data):
     """Every string in the data."""
     if isinstance(data, str):
@@ -199,7 +208,13 @@ def test_a_figure_is_legible_described_small_and_the_same_every_time(name, canva
     arguments, options = DATA[name]
     written = " ".join(text.get_text() for text in texts)
     assert [word for word in words([list(arguments), list(options.values())]) if word not in written] == []
-    assert list(overlaps(texts)) == list(pale(drawn, texts)) == list(alike(drawn.figure)) == []
+    assert (
+        list(overlaps(texts))
+        == list(pale(drawn, texts))
+        == list(alike(drawn.figure))
+        == list(faint(drawn.figure))
+        == []
+    )
     assert len(figure.alt) >= 40 and figure.alt.endswith(".") and figure.alt[0] == figure.alt[0].upper()
     assert draw(name).svg == figure.svg and len(figure.svg) < 150_000
     assert not re.search(r"<dc:date>|Matplotlib v|\bnan\b|\binf\b", figure.svg)
@@ -214,12 +229,13 @@ def test_the_checks_find_what_is_illegible(canvas):
         ax.text(0.5, 0.51, "above")
         ax.plot([0, 1], color="#777777", label="one")
         ax.plot([1, 0], color="#787878", label="two", linestyle="-", marker="o")
+        ax.axhline(0.2, color="#bbbbbb")
         ax.legend()
         figures.show(figure, alt=ALT)
 
     _, drawn, texts = canvas(bad)
     assert list(overlaps(texts)) == [("below", "above")] and list(alike(drawn.figure)) == [("one", "two")]
-    assert list(pale(drawn, texts)) == ["below"]
+    assert list(pale(drawn, texts)) == ["below"] and list(faint(drawn.figure)) == ["#bbbbbb"]
 
 
 def test_neighbouring_colours_differ_in_grey():
@@ -230,8 +246,39 @@ def test_a_given_alt_text_stands_in_the_svg_and_the_bundle():
     figure = draw("lost_updates", alt=ALT)
     assert ElementTree.fromstring(figure.svg)[0].text == ALT
     data, metadata = figure._repr_mimebundle_()
-    assert set(data) == {"image/svg+xml", "text/plain"} and data["text/plain"] == f"Figure: {ALT}"
+    assert set(data) == {"image/svg+xml", "text/html", "text/plain"} and data["text/plain"] == f"Figure: {ALT}"
     assert metadata["image/svg+xml"]["alt"] == ALT
+
+
+class Images(HTMLParser):
+    """The attributes of all images of a page."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.found = []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.found += [dict(attributes)] if tag == "img" else []
+
+
+def test_the_html_is_an_image_with_a_name_that_shrinks():
+    figure = draw("lost_updates", alt=ALT)
+    (image,) = Images(figure.image).found
+    assert image["alt"] == ALT and "max-width:100%" in image["style"] and "height:auto" in image["style"]
+    assert unquote(image["src"]) == f"data:image/svg+xml,{figure.svg}"
+
+
+def test_an_id_that_two_figures_share_means_the_same_in_both():
+    seen = {}
+    for name in ("roofline", "masks", "lost_updates", "timelines", "number_lines"):
+        svg = draw(name).svg
+        used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
+        for element in ElementTree.fromstring(svg).iter():
+            if element.get("id") in used:
+                content = ElementTree.tostring(element).strip()
+                assert seen.setdefault(element.get("id"), content) == content
+    assert seen
 
 
 @pytest.mark.parametrize("alt", ["", "a plot", None, 7])

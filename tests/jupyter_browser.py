@@ -1,0 +1,60 @@
+"""JupyterLab on a folder, and its notebooks in a browser: what the tests in tests/browser share."""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+CHROMIUM = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+QUIET = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+PATIENCE = 120_000  # milliseconds; a loaded machine is slow, and slowness is no failure
+TOKEN = "course"
+
+
+@contextlib.contextmanager
+def serving(folder, *options, **environment):
+    """The address of a JupyterLab on this folder, with a token, on this machine only."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = ["--no-browser", "--ip=127.0.0.1", f"--port={port}", f"--IdentityProvider.token={TOKEN}", "--allow-root"]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "jupyterlab", *settings, f"--ServerApp.root_dir={folder}", *options],
+        env={**os.environ, **environment},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + PATIENCE / 1000
+        while time.monotonic() < deadline:
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/api/status?token={TOKEN}", timeout=5)
+                break
+            except OSError:
+                time.sleep(0.3)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def opened(browser, address, name, **view):
+    """A notebook, open in the browser, its kernel idle."""
+    page = browser.new_page(viewport={"width": 1280, "height": 1000}, **view)
+    page.set_default_timeout(PATIENCE)
+    page.goto(f"{address}/lab/tree/{name}?token={TOKEN}&reset")
+    page.wait_for_selector("text=| Idle")
+    return page
