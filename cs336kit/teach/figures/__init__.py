@@ -11,7 +11,7 @@ from cs336kit.teach.figures.lesson_02 import number_lines, roundings, weight_cou
 from cs336kit.teach.figures.lesson_03 import masks, strided, walks
 from cs336kit.teach.figures.lesson_04 import live_memory, recorded_timelines, timelines
 from cs336kit.teach.figures.lesson_05 import memory_order, order_costs
-from cs336kit.teach.figures.lesson_06 import peaks
+from cs336kit.teach.figures.lesson_06 import block_flops, one_product
 from cs336kit.teach.figures.lesson_07 import roofline
 from cs336kit.teach.figures.lesson_08 import computation_graph, difference_errors
 from cs336kit.teach.figures.lesson_09 import estimate_errors, products_done, rule_over_work, three_products

@@ -78,7 +78,8 @@ DATA = {
     "memory_order": (({"before": [(0, "0"), (1, "1")] * 4, "after": [(0, "0")] * 4 + [(1, "1")] * 4},),
                      {"groups": {0: "head 0", 1: "head 1"}}),
     "order_costs": (([64, 128], {"left": [1e3, 4e3], "right": [2e3, 4e3]}), {"xlabel": "sequence length"}),
-    "peaks": (([("A100", {"bf16": 1e14}), ("H100", {"bf16": 2e14, "fp8": 4e14})], ("bf16", "fp8")), {}),
+    "one_product": ((3, 5, 4), {}),
+    "block_flops": (([128, 256, 512], {"linear layers": [1e6, 2e6, 4e6], "attention": [1e5, 4e5, 1.6e6]}), {}),
     "roofline": (([("add", 0.1, 1e11), ("product", 900.0, 5e14)],),
                  {"peak_flops_per_second": 1e15, "bandwidth_bytes_per_second": 3e12, "ceilings": [("fp32", 6e13)]}),
     "computation_graph": ((fan_out(),), {}),
@@ -321,7 +322,7 @@ def test_alt_text_says_what_the_lines_do():
     assert draw("roundings").alt.endswith("0.5, 1, 2; a tie goes to 2, too large goes to 2, small goes to 0.5.")
     assert "fp8 0.2 at 1 to 0.4 at 2." in draw("spacings").alt  # NaN has no place
     assert figures.loss_scale([8, 8], []).alt.endswith("skipped step: none; 0 steps are skipped.")
-    assert "A100: bf16 100; H100: bf16 200, fp8 400." in draw("peaks").alt
+    assert "fp32: sgd 0, adamw 8; bf16: sgd 0, adamw 4." in draw("state_bars").alt
 
 
 def test_alt_text_of_many_bars_is_cut():
