@@ -59,7 +59,6 @@ BLOCK = [("norm", "2×3×4", "8"), ("attention", "2×3×4", "80"), ("+", "2×3×
          ("MLP", "2×3×4", "160"), ("+", "2×3×4", "")]  # fmt: skip
 #: Name → (arguments, options), as small as shows everything that the figure can draw.
 DATA = {
-    "three_products": ((), {}),
     "bytes_of_a_parameter": (({"fp32": {"parameters": 4, "master weights": 0}, "mixed": {"parameters": 2, "master weights": 4}},),
                              {}),
     "replicated_and_sharded": (({"parameters": 2, "gradients": 2},),
