@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from cs336kit.teach.figures.primitives import QUIET, bars
-from cs336kit.teach.figures.style import COLORS, axes, described
+from cs336kit.teach.figures.style import COLORS, axes, described, tint
 
 #: Inches that stand for each size of a layer: few tokens' rows, a width, and a wider output.
 _SIDES = {"N": 1.15, "D": 0.95, "F": 1.5}
@@ -42,7 +42,7 @@ def _matrix(ax, left: float, middle: float, name: str, down: str, across: str, *
 
     width, height = _SIDES[across], _SIDES[down]
     box = (left, middle - height / 2), width, height
-    ax.add_patch(Rectangle(*box, facecolor=color + "40", edgecolor=color, linewidth=1.5))
+    ax.add_patch(Rectangle(*box, facecolor=tint(color), edgecolor=color, linewidth=1.5))
     ax.text(left + width / 2, middle, name.replace(" ", "\n"), ha="center", va="center", fontsize=12)
     ax.text(left - 0.06, middle, down, ha="right", va="center", color=QUIET, fontsize=12)
     ax.text(left + width / 2, middle + height / 2 + 0.05, across, ha="center", va="bottom", color=QUIET, fontsize=12)
