@@ -426,9 +426,8 @@ def test_arguments_are_copied_for_every_call(known, way):
     def first(row):
         return row.pop(0)
 
-    known["99.2"] = exercises.Exercise(
-        "99.2", lambda row: row[0], [([1, 2],)] * 2, {"row.pop()": "."}, ("", ""), "a list"
-    )
+    cases = [([1, 2],)] * 2
+    known["99.2"] = exercises.Exercise("99.2", lambda row: row[0], {"row.pop()": "."}, ("", ""), "a list", cases)
     assert exercises.check("99.2", first)
 
 
