@@ -1,11 +1,12 @@
 # Every target sets up what it needs and can be repeated; nothing is done twice.
 # PY=python3 uses an environment of your own (with the kit's dependencies installed) instead of .venv;
-# PYTHON=python3.12 makes .venv with that Python.
+# PYTHON=python3.12 makes .venv with that Python, and CPU=1 makes it with PyTorch's CPU build.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 NOTEBOOKS := notebooks
 WORKERS ?= 2
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=120
+FIRST = $(notdir $(firstword $(sort $(wildcard $(NOTEBOOKS)/[0-9][0-9]_*.ipynb))))
 # Loopback only; a token is JupyterLab's default.
 LAB := --ip=127.0.0.1 --ServerApp.root_dir=.
 
@@ -13,15 +14,27 @@ NO_CUDA := 'this measures a CUDA device, and torch sees none here. On a CPU ever
 
 ifeq ($(origin PY), undefined)
 PY := .venv/bin/python
-READY := .venv/.ready
+READY := .venv/.ready$(if $(CPU),-cpu)
 endif
 
-# The newest Python from 3.11 on, under any of its usual names.
-find_python = for p in $(PYTHON) python3.13 python3.12 python3.11 python3 python; do \
+# Where HOME cannot be written (a container, a shared image), Jupyter, matplotlib and pip have one in the clone.
+ifneq ($(shell test -w "$$HOME" && echo writable),writable)
+export HOME := $(CURDIR)/.home
+endif
+
+# PyTorch's own index of builds for the CPU. It is asked for torch alone, and everything else comes from where pip usually looks.
+TORCH_CPU := https://download.pytorch.org/whl/cpu
+PIP := .venv/bin/python -m pip install --disable-pip-version-check
+
+# The newest Python from 3.11 on, under any of its usual names; the one of PYTHON= alone, where that is given.
+find_python = for p in $(or $(PYTHON),python3.13 python3.12 python3.11 python3 python); do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done
 
-no_python = echo "Python 3.11 or newer is needed and was not found. Install it (python.org, your package manager, or conda) and run make again."
-no_packages = echo "The packages could not be installed (what pip says is above). Is there a network? Run make again: it goes on from here."
+no_python = echo "Python 3.11 or newer is needed and was not found$(if $(PYTHON), as PYTHON=$(PYTHON)). Install it (python.org, your package manager, or conda) and run make again."
+no_packages = echo "The packages are not all installed; what pip says is above. Is there a network, and space on the disk? Run make again: it goes on from here."
+no_venv = echo "Python could not make an environment; what it says is above. On Debian and Ubuntu it needs a package: apt install python3-venv."
+is_cpu = .venv/bin/python -c "import sys, torch; sys.exit(torch.version.cuda is not None)"
+not_cpu = echo "PyTorch is the CUDA build here, and CPU=1 asks for the other one. Run make clean and then the same again."
 
 .PHONY: help setup lab test fast lint browser check-notebooks refresh gpu gpu-lessons gpu-records bench readme constraints clean
 
@@ -30,23 +43,30 @@ help: ## list the targets
 
 setup: $(READY) ## set up .venv with the pinned versions (other targets do this by themselves)
 
-.venv/.ready: pyproject.toml constraints.txt
+.venv/.ready .venv/.ready-cpu: pyproject.toml constraints.txt
 	@python="$$($(find_python))"; \
 	if [ -z "$$python" ]; then $(no_python); exit 1; fi; \
 	command -v git >/dev/null || { echo "git is needed and was not found: install it with your package manager."; exit 1; }; \
-	if ! .venv/bin/python -m pip --version > /dev/null 2>&1; then \
-	  rm -rf .venv; \
-	  echo "Setting up .venv with $$python: about a minute, 1.4 GB."; \
-	  "$$python" -m venv .venv || { echo "Python's venv module is missing: install it (Debian and Ubuntu: apt install python3-venv)."; rm -rf .venv; exit 1; }; fi
-	@.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[lab,test]" || { $(no_packages); exit 1; }
+	if [ -e .venv/.unfinished ] || ! .venv/bin/python -m pip --version > /dev/null 2>&1; then \
+	  rm -rf .venv && mkdir .venv && touch .venv/.unfinished || exit 1; \
+	  echo "Setting up .venv with $$python: some minutes, and about 2 GB with PyTorch's CPU build, 5 GB with its CUDA build. On Linux pip takes the CUDA build, unless you stop here (Ctrl-C) and say: make $(or $(MAKECMDGOALS),setup) CPU=1."; \
+	  "$$python" -m venv .venv || { $(no_venv); rm -rf .venv; exit 1; }; \
+	  rm .venv/.unfinished; fi
+	@$(if $(CPU),$(PIP) -c constraints.txt --no-deps --index-url $(TORCH_CPU) torch || { $(no_packages); exit 1; })
+	@$(PIP) -c constraints.txt -e ".[lab,test]" || { $(no_packages); exit 1; }
+	@$(if $(CPU),$(is_cpu) || { $(not_cpu); exit 1; })
+	@.venv/bin/python -m cs336kit lessons doctor
 	@# JupyterLab's news pop-up asks the network and covers the lesson.
 	@.venv/bin/python -m jupyter labextension disable --level=sys_prefix "@jupyterlab/apputils-extension:announcements" 2> /dev/null
 	@touch $@
 
-lab: $(READY) ## open the course in JupyterLab (this machine only, with a token)
-	@# JupyterLab shows the stored figures of notebooks that you trust: these are the ones you cloned.
-	@$(PY) -m nbformat.sign $(NOTEBOOKS)/*.ipynb > /dev/null
-	$(PY) -m jupyterlab $(LAB) $(if $(filter 0,$(shell id -u)),--allow-root) $(NOTEBOOKS)/00_napkin_math.ipynb
+# The conditions of the stored outputs: one thread. On a busy machine that is faster, too.
+lab: export OMP_NUM_THREADS := 1
+# Where a lesson keeps what the reader has predicted.
+lab: export CS336KIT_GUESSES := $(CURDIR)/my/guesses.json
+lab: $(READY) ## open your copies of the lessons, in my/, in JupyterLab (this machine only, with a token)
+	@$(PY) -m cs336kit lessons copy
+	$(PY) -m jupyterlab $(LAB) $(if $(filter 0,$(shell id -u)),--allow-root) --LabApp.default_url=/lab/tree/my/$(FIRST)
 
 test: $(READY) lint ## verify everything: style, imports, unit tests, and every output of every lesson
 	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile $(NBVAL) tests $(NOTEBOOKS)
@@ -94,9 +114,9 @@ readme: $(READY) ## write the table of lessons in README.md anew from the notebo
 
 constraints: ## renew constraints.txt with the newest versions that fit pyproject.toml
 	@python="$$($(find_python))"; if [ -z "$$python" ]; then $(no_python); exit 1; fi; rm -rf .venv-new && "$$python" -m venv .venv-new
-	.venv-new/bin/python -m pip install --quiet --disable-pip-version-check torch==$${TORCH:-2.13.0} -e ".[lab,test]" || { $(no_packages); exit 1; }
-	.venv-new/bin/python -m pip freeze --all --exclude pip --exclude-editable | sed 's/+cpu$$//;s/+cu[0-9]*$$//' > constraints.txt
-	@rm -rf .venv-new; echo "constraints.txt is renewed; now: make test"
+	.venv-new/bin/python -m pip install --disable-pip-version-check torch==$${TORCH:-$$(sed -n 's/^torch==//p' constraints.txt)} -e ".[lab,test]" || { $(no_packages); exit 1; }
+	@set -o pipefail; .venv-new/bin/python -m pip freeze --all --exclude pip --exclude-editable | sed 's/+cpu$$//;s/+cu[0-9]*$$//' > .venv-new/constraints.txt
+	@mv .venv-new/constraints.txt constraints.txt; rm -rf .venv-new; echo "constraints.txt is renewed; now: make test"
 
 clean: ## remove the environment and the caches
 	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache *.egg-info

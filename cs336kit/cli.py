@@ -18,6 +18,7 @@ from cs336kit.predict.planner import Question, plan
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.transformer import TransformerConfig
 
+_ACTIONS = ["list", "copy", "doctor", "verify", "refresh", "readme"]
 _SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 
@@ -112,7 +113,7 @@ def _lessons(arguments: list[str]) -> int:
     from cs336kit.course import lessons
 
     parser = _Parser(prog="cs336kit lessons", description=_COMMANDS["lessons"], allow_abbrev=False)
-    parser.add_argument("action", nargs="?", default="list", choices=["list", "verify", "refresh", "readme"])
+    parser.add_argument("action", nargs="?", default="list", choices=_ACTIONS)
     parser.add_argument("numbers", nargs="*", help="such as 02; none means all")
     parser.add_argument("--fresh", action="store_true", help="refresh: measure what depends on the machine again")
     asked = parser.parse_args(arguments)
@@ -124,8 +125,18 @@ def _lessons(arguments: list[str]) -> int:
         from cs336kit.course.refresh import store
 
         return store(asked.numbers, asked.fresh)
-    if asked.action == "readme" and asked.numbers:
-        parser.error("readme is about all lessons: leave the numbers out")
+    if asked.action == "copy":
+        from cs336kit.course.copies import copy
+
+        for sentence in copy(asked.numbers):
+            print(sentence)
+        return 0
+    if asked.action in ("readme", "doctor") and asked.numbers:
+        parser.error(f"{asked.action} is about all lessons: leave the numbers out")
+    if asked.action == "doctor":
+        from cs336kit.course.doctor import report
+
+        return report()
     print(lessons.write_readme() if asked.action == "readme" else lessons.listing(asked.numbers))
     return 0
 
@@ -138,7 +149,8 @@ def _exercise(arguments: list[str]) -> int:
 
 _COMMANDS = {
     "plan": "time, memory and the largest model of a training run",
-    "lessons": "list the lessons of a clone; verify, refresh: run them and compare, or store; readme: its table",
+    "lessons": "list the lessons of a clone; copy: your own to work in; doctor: is all installed that they need; "
+    "verify, refresh: run them and compare, or store; readme: its table",
     "exercise": "new 07.3 writes an exercise's stub, try 07.3 says which case tells which mistakes apart",
 }
 #: What a terminal that knows only ASCII shows instead.

@@ -25,14 +25,14 @@ TOKEN = "course"
 
 
 @contextlib.contextmanager
-def serving(folder, **environment):
+def serving(folder, *options, **environment):
     """The address of a JupyterLab on this folder, with a token, on this machine only."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     settings = ["--no-browser", "--ip=127.0.0.1", f"--port={port}", f"--IdentityProvider.token={TOKEN}", "--allow-root"]
     server = subprocess.Popen(
-        [sys.executable, "-m", "jupyterlab", *settings, f"--ServerApp.root_dir={folder}"],
+        [sys.executable, "-m", "jupyterlab", *settings, f"--ServerApp.root_dir={folder}", *options],
         env={**os.environ, **environment},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -1,12 +1,15 @@
 """Are a stored output and a new one the same? One answer for verification and for storing anew."""
 
-import difflib
 import json
 import math
 import re
 from collections.abc import Sequence
+from html import unescape
 from itertools import zip_longest
 from typing import Any
+from urllib.parse import unquote
+
+from cs336kit.course.columns import side_by_side
 
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
@@ -15,48 +18,80 @@ _KERNEL_FILE = re.compile(r"/tmp/ipykernel_\d+/\d+\.py")
 _DIGEST = re.compile(r"\b[mp][0-9a-f]{10}\b")
 #: Widgets carry a new random id in every run; their static twin is compared instead.
 _IGNORED = ("application/vnd.jupyter.widget-view+json",)
+_NOTHING: dict[str, str] = {}
 #: How far (in points) a coordinate of a figure may move: other processors round differently, readers cannot see it.
 FIGURE_TOLERANCE = 0.05
+#: Ends the kind of an output that is a figure, or HTML with a figure in it.
+_FIGURE = " (figure)"
 
 
 def difference(
     stored: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]], tolerance: float | None = None
 ) -> str | None:
-    """None when two lists of notebook outputs are the same, else a diff for a maintainer.
+    """None when two lists of notebook outputs are the same, else what differs, stored and new side by side in 100 columns.
 
-    Text, HTML, errors and images must be equal; object addresses and kernel file names are masked; figures (SVG) may differ
-    by FIGURE_TOLERANCE in a coordinate. tolerance: relative, for the numbers in text and HTML of cells tagged ``approx``.
+    Text, HTML, errors and images must be equal; object addresses and kernel file names are masked; figures (SVG, also in
+    HTML) may differ by FIGURE_TOLERANCE in a coordinate. tolerance: relative, for the numbers in text and HTML of cells
+    tagged ``approx``.
     """
-    for (old_kind, old), (new_kind, now) in zip_longest(_flatten(stored), _flatten(new), fillvalue=("", "")):
-        if not new_kind:
-            return f"an output is missing: {old_kind}\n" + _diff(old, now)
-        if not old_kind:
-            return f"there is one output more: {new_kind}\n" + _diff(old, now)
-        if old_kind != new_kind:
-            return f"the kind of output changed from {old_kind} to {new_kind}\n" + _diff(old, now)
-        close = FIGURE_TOLERANCE if "svg" in old_kind else None
-        relative = tolerance if old_kind.startswith(("text/", "stdout")) else None
-        if not _same_text(old, now, close, relative):
-            return f"{old_kind} differs (- stored, + new)\n" + _diff(old, now)
+    for old, now in zip_longest(_shown(stored), _shown(new), fillvalue=_NOTHING):
+        if not now:
+            return f"an output is missing: {', '.join(old)}\n" + _beside(old, now)
+        if not old:
+            return f"there is one output more: {', '.join(now)}\n" + _beside(old, now)
+        if list(old) != list(now):
+            return f"the kind of output changed from {', '.join(old)} to {', '.join(now)}\n" + _beside(old, now)
+        differing = [kind for kind in old if not _same(kind, old[kind], now[kind], tolerance)]
+        if differing:
+            kind = min(differing, key=_rank)
+            return f"{kind} differs\n" + _beside({kind: old[kind]}, {kind: now[kind]})
     return None
 
 
-def _flatten(outputs: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
-    """(kind, text) pairs: streams first and whole, because the kernel may cut them anywhere, then the rest in order."""
+def _shown(outputs: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+    """Text by kind of each output: streams first and whole, because the kernel may cut them anywhere, then the rest in order."""
     streams: dict[str, str] = {}
-    rest: list[tuple[str, str]] = []
+    rest: list[dict[str, str]] = []
     for output in outputs:
         kind = output["output_type"]
         if kind == "stream":
             streams[output["name"]] = streams.get(output["name"], "") + _text(output["text"])
         elif kind == "error":
-            rest.append(("error", f"{output['ename']}: {output['evalue']}"))
+            rest.append({"error": f"{output['ename']}: {output['evalue']}"})
         else:
-            for mime in sorted(output.get("data", {})):
-                if mime not in _IGNORED:
-                    text = _text(output["data"][mime])
-                    rest.append((mime, _numbered(text) if "svg" in mime else text))
-    return [(name, _masked(text)) for name, text in [*sorted(streams.items(), reverse=True), *rest]]
+            data = sorted(output.get("data", {}).items())
+            rest.append(dict(_kind(mime, _text(value)) for mime, value in data if mime not in _IGNORED))
+    ordered = [{name: text} for name, text in sorted(streams.items(), reverse=True)]
+    return [{kind: _masked(text) for kind, text in data.items()} for data in [*ordered, *rest] if data]
+
+
+def _kind(mime: str, text: str) -> tuple[str, str]:
+    """The kind of an output and its text: of a figure, also one in HTML, with its digests numbered."""
+    drawn = mime.startswith(("text/html", "image/svg")) and re.search("<svg|data:image/svg", text)
+    return (f"{mime}{_FIGURE}", _numbered(unquote(text))) if drawn else (mime, text)
+
+
+def _rank(kind: str) -> int:
+    """Which of several kinds says most to someone at a terminal: plain text, then what can be read at all, then drawings."""
+    return 2 if kind.endswith(_FIGURE) else 1 if "html" in kind else 0
+
+
+def _beside(old: dict[str, str], new: dict[str, str]) -> str:
+    before, after = (data[min(data, key=_rank)] if data else "" for data in (old, new))
+    # Styles and tags are left out, unless they are all that differs.
+    said, says = (
+        _unstyled(text) if text.startswith("<") and not text.startswith("<svg") else text for text in (before, after)
+    )
+    return side_by_side(said, says) if said != says else side_by_side(before, after)
+
+
+def _unstyled(html: str) -> str:
+    """What a page says: one line for each row or block, cells apart, no tags."""
+    html = re.sub(r"<(style|script)\b.*?</\1>", "", html, flags=re.S)
+    html = re.sub(r"\s*(</(tr|p|div|li|h\d|caption)>|<br ?/?>)\s*", "\n", html)
+    text = unescape(re.sub(r"</t[dh]>", "  ", html)).splitlines()
+    lines = [re.sub(r"<[^>]*>", "", line).strip() for line in text]
+    return "\n".join(line for line in lines if line)
 
 
 def _text(value: Any) -> str:
@@ -75,18 +110,14 @@ def _masked(text: str) -> str:
     return _ADDRESS.sub("0x…", _KERNEL_FILE.sub("<cell>", text)).strip()
 
 
-def _same_text(old: str, new: str, absolute: float | None, relative: float | None) -> bool:
+def _same(kind: str, old: str, new: str, tolerance: float | None) -> bool:
     if old == new:
         return True
+    absolute = FIGURE_TOLERANCE if kind.endswith(_FIGURE) else None
+    relative = tolerance if kind.startswith(("text/", "stdout")) else None
     if (absolute is None and relative is None) or _NUMBER.sub("#", old) != _NUMBER.sub("#", new):
         return False
     pairs = zip(_NUMBER.findall(old), _NUMBER.findall(new), strict=True)
     return all(
         math.isclose(float(a), float(b), abs_tol=absolute or 0, rel_tol=relative or 0) for a, b in pairs if a != b
     )
-
-
-def _diff(old: str, new: str, most: int = 40) -> str:
-    lines = list(difflib.unified_diff(old.splitlines(), new.splitlines(), "stored", "new", lineterm="", n=1))[2:]
-    cut = [line[:300] for line in lines[:most]]
-    return "\n".join(cut + ([f"… and {len(lines) - most} more lines"] if len(lines) > most else []))

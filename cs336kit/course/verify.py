@@ -4,17 +4,21 @@ A cell that was never run, or out of order, fails; figures are compared; only ``
 with a verdict after them; ``gpu`` and ``needs:`` cells are skipped with the reason where they cannot run.
 """
 
+import re
 import subprocess
 import sys
+import textwrap
 from typing import Any
 
 import pytest
-from nbval.plugin import IPyNbCell
+from nbval.plugin import IPyNbCell, NbCellError
 
 from cs336kit.course import cells as kind
 from cs336kit.course.lessons import find
 from cs336kit.course.outputs import difference
 from cs336kit.course.structure import verdict_problem
+
+_COLOUR, _COUNT = re.compile(r"\x1b\[[\d;]*m"), re.compile(r"(?<=Cell) In\[\d+\]")
 
 
 class LessonCell(IPyNbCell):  # type: ignore[misc]
@@ -51,19 +55,35 @@ class LessonCell(IPyNbCell):  # type: ignore[misc]
     def compare_outputs(self, test: list[kind.Cell], ref: list[kind.Cell], skip_compare: Any = None) -> bool:
         """Whether the new outputs equal the stored ones; what differs is kept for the report."""
         found = difference(ref, test, kind.tolerance(self.cell))
-        where = f"{self.path.name}, cell [{self.expected_count}]"
-        self.comparison_traceback = [where, found, self._remedy] if found else []
+        self.comparison_traceback = [found, self._remedy] if found else []
         return found is None
 
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """What a failure is reported as: the cell by the number that JupyterLab shows, its text, and what differs."""
+        error = excinfo.value
+        if not isinstance(error, NbCellError):
+            return super(IPyNbCell, self).repr_failure(excinfo)
+        text = textwrap.indent(error.source.rstrip(), "    ")
+        # The kernel of a verification counts otherwise than JupyterLab, and colours nothing for a log.
+        why = _COUNT.sub("", _COLOUR.sub("", error.inner_traceback or ""))
+        return f"{self.path.name}, {self.name}: {error}\n\n{text}\n\n{why.strip()}\n"
 
-def adopt(items: list[Any]) -> None:
-    """Give every notebook cell the course's rules, and its place in the order of execution."""
-    places: dict[str, int] = {}
-    for item in items:
-        # nbval's classes cannot be replaced at collection without recursing, so the instance changes its class.
-        item.__class__ = LessonCell
-        places[str(item.path)] = places.get(str(item.path), 0) + kind.is_code(item.cell)
-        item.expected_count = places[str(item.path)]
+    def reportinfo(self) -> tuple[Any, int, str]:
+        """Where the cell stands, for the headings of a report."""
+        return self.path, 0, self.nodeid
+
+
+def adopt(cells: list[Any]) -> list[LessonCell]:
+    """nbval's cells of one notebook as lesson cells, each named by its place in the order of execution, as [3]."""
+    adopted: list[LessonCell] = []
+    place = 0
+    for found in cells:
+        place += kind.is_code(found.cell)
+        own = {"cell_num": place, "cell": found.cell, "options": found.options}
+        cell: LessonCell = LessonCell.from_parent(found.parent, name=f"cell [{place}]", **own)
+        cell.expected_count = place
+        adopted.append(cell)
+    return adopted
 
 
 def verify(names: list[str]) -> int:

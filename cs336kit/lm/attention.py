@@ -108,6 +108,11 @@ def _fused(
     )
 
 
+def _copy(x: Tensor) -> Tensor:
+    # Not x.contiguous(), which is x itself where batch and heads are 1.
+    return x.clone(memory_format=torch.contiguous_format)
+
+
 class LayerCache:
     """The keys and values of one layer for the tokens seen so far, (B, K, T, h) each: T grows with every call.
 
@@ -128,7 +133,7 @@ class LayerCache:
             values = torch.cat([self.values, values], dim=-2)
         dropped = 0 if self.window is None else max(0, keys.shape[-2] - self.window)
         # A copy of the last positions where some are dropped: a view would keep the storage of all.
-        self.keys, self.values = (t[..., dropped:, :].contiguous() if dropped else t for t in (keys, values))
+        self.keys, self.values = (_copy(t[..., dropped:, :]) if dropped else t for t in (keys, values))
         return keys, values
 
 

@@ -45,7 +45,7 @@ _MODULES = {
     "einsum": "einsum_flops",
     "flops_estimates": "chinchilla_flops kaplan_flops kaplan_parameters six_nd_estimate",
     "formats": "FORMATS",
-    "gradients": "GradientFlops Matmul Pointwise gradient_flops leaves",
+    "gradients": "GradientFlops gradient_flops leaves",
     "hardware": "Accelerator accelerator accelerators",
     "models": "MODELS model",
     "napkin": "bytes_per_parameter delivered_flops largest_model matmul_flops six_nd training_days",
@@ -58,7 +58,7 @@ _MODULES = {
     "programs": "program",
     "rooflines": "Cost elementwise_cost matmul_cost reduction_cost roofline softmax_cost",
     "signal": "fraction_cut residual_second_moments second_moment_spread second_moments truncated_std",
-    "strides": "contiguous_strides element_index element_offset expanded_strides extent overlaps view_strides",
+    "strides": "contiguous_strides element_offset expanded_strides extent overlaps view_strides",
     "training": (
         "break_even_batch largest_batch paper_block_bytes paper_break_even_batch peak_moments step_peak "
         "step_timeline training_memory"

@@ -6,12 +6,17 @@ from cs336kit.predict.transformer import TransformerConfig
 
 
 class Attention:
-    """`lm.MultiHeadAttention` on `queries` positions that look at `keys`; `tables` are set where positions are rotary."""
+    """`lm.MultiHeadAttention` on `queries` positions that look at `keys`; `tables` are set where positions are rotary.
+
+    With `caching`, a cache takes the keys and values.
+    """
 
     def __init__(
-        self, b: Builder, config: TransformerConfig, batch: int, queries: int, keys: int, attention: str, causal: bool
-    ):
+        self, b: Builder, config: TransformerConfig, batch: int, queries: int, keys: int, attention: str, *,
+        causal: bool, caching: bool,
+    ):  # fmt: skip
         self.b, self.c, self.B, self.S, self.T, self.method = b, config, batch, queries, keys, attention
+        self.caching = caching
         pairs = 2 * queries * keys
         if causal and queries == keys:
             window = min(config.window or keys, keys)
@@ -37,37 +42,41 @@ class Attention:
             turned_k = _rotate(b, "key rotary", k, self.tables, "key")
             b.free(q, k)
             q, k = turned_q, turned_k
-        if self.T > self.S:
-            k, v = self._continued(k, v)
+        shortened = self.caching and c.window is not None and c.window < self.T
+        if self.caching:
+            k, v = self._extended(k, v, shortened)
         b.cache_of(k, v, window=c.window)
         attend = self._fused if fused else self._written_out if self.method == "sdpa" else self._eager
         with b.within(self.method):
             z = attend(q, k, v)
         merged = z if fused else self._merge(z)
         out = b.linear("output", merged, c.d_model, component="attention output", bias=outer)
-        # A cache goes on holding its keys and values, unless a window has made it take the last ones only.
-        cached = self.S < self.T <= (c.window or self.T)
-        b.free(q, z, *(() if cached else (k, v)))
+        b.free(q, z, *(() if self.caching and not shortened else (k, v)))
         if merged.storage is not z.storage:
             b.free(merged)
         return b.dropout("output dropout", out, c.dropout, mask="attention dropout mask")
 
-    def _continued(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """What a cache holds, and the new position behind it, in new tensors; a window's cache keeps a copy of the last."""
+    def _extended(self, k: Tensor, v: Tensor, shortened: bool) -> tuple[Tensor, Tensor]:
+        """What a cache holds, and the new positions behind it, in new tensors; a window's cache keeps a copy of the last."""
         b, (B, K, S, h) = self.b, k.shape
-        past = b.data("cached", (B, K, self.T - S, h), k.dtype)
-        both = b.cat("key/continued", past, k, (B, K, self.T, h)), b.cat("value/continued", past, v, (B, K, self.T, h))
-        window = self.c.window
-        if window is not None and window < self.T:
-            for name, tensor in zip(("key", "value"), both, strict=True):
-                b.op(f"{name}/last", "copy", [tensor], (B, K, window, h))
-        b.free(k, v)
-        return both
+        new = every = k, v
+        if self.T > S:
+            past = b.data("cached", (B, K, self.T - S, h), k.dtype)
+            every = b.cat("key/all", past, k, (B, K, self.T, h)), b.cat("value/all", past, v, (B, K, self.T, h))
+        if shortened:
+            for name, tensor in zip(("key", "value"), every, strict=True):
+                b.op(f"{name}/last", "copy", [tensor], (B, K, self.c.window or 0, h))
+        if every is not new:
+            b.free(*new)
+        return every
 
     def _one_batch(self, x: Tensor) -> bool:
-        """Whether batch and heads of x, which stands as (batch, sequence, heads, head_dim), are one axis without a copy."""
+        """Whether batch and heads of x, which stands as (batch, sequence, heads, head_dim), are one axis without a copy.
+
+        What a cache holds, put together with the new position, stands with the heads in front.
+        """
         B, heads, S, _ = x.shape
-        return B == 1 or heads == 1 or S == 1
+        return B == 1 or heads == 1 or S == 1 or S > self.S
 
     def _heads(self, x: Tensor, heads: int, name: str, fused: bool) -> Tensor:
         """The heads as an axis of their own. Products of heads return gradients with the heads in front: put back by a copy."""
@@ -96,7 +105,7 @@ class Attention:
         logsumexp = Storage("logsumexp", 4 * self.B * c.heads * self.S)
         z = b.op(
             "fused", "sdpa", [q, k, v], q.shape, keeps=[*keeps, logsumexp], keeps_output=True, statistics=[logsumexp],
-            name="attention output's input", flops=(("attention scores", one), ("attention values", one)), again=5 * one,
+            name="attention output's input", flops=(("attention scores", one), ("attention values", one)),
         )  # fmt: skip
         if mask is not None:
             b.free(mask)

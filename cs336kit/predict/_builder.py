@@ -100,19 +100,10 @@ class Builder(Writer):
         inputs = (x, W) if b is None else (x, W, b)
         self.items.append(
             Op(
-                self.prefix + place,
-                "linear",
-                inputs,
-                (result,),
-                (output,),
-                tuple(keeps),
-                tuple(gradients),
-                self.part,
-                0,
-                0,
-                ((component, flops),),
+                self.prefix + place, "linear", inputs, (result,), (output,), tuple(keeps), tuple(gradients), self.part,
+                flops=((component, flops),),
             )
-        )
+        )  # fmt: skip
         return result
 
     def layer_norm(self, place: str, x: Tensor, *, component: str, shift: bool, name: str, kept_as: str) -> Tensor:

@@ -63,15 +63,17 @@ def decoder(
     frozen: tuple[str, ...],
     lora_rank: int | None,
     lora_targets: tuple[str, ...],
-    routing: tuple[tuple[int, ...], ...] | None,
+    routing: tuple[tuple[int, ...] | None, ...] | None,
 ) -> Program:
-    """What `predict.program` returns; see there."""
+    """What `predict.program` returns; see there. `routing`: blocks written one by one, each with the tokens of its experts."""
     c, B, D, train = config, batch, config.d_model, phase == "train"
     S = 1 if phase == "decode" else sequence
     b = Builder(policy, train=train, frozen=frozen, lora_rank=lora_rank, lora_targets=lora_targets)
     # The cache of a sliding window holds as many keys as the window sees, and the new one comes to them.
     keys = min(sequence, c.window + 1) if phase == "decode" and c.window is not None else sequence
-    attend, mlp = Attention(b, c, B, S, keys, attention, causal), MLP(b, c, B * S)
+    caching = phase in ("prefill", "decode")
+    attend = Attention(b, c, B, S, keys, attention, causal=causal, caching=caching)
+    mlp = MLP(b, c, B * S)
     tokens = b.data("tokens", (B, S))
     table = b.parameter("token embedding", c.vocab, D)
     x = b.op("embedding", "embedding", [table, tokens], (B, S, D), name="attention norm")
@@ -103,7 +105,9 @@ def decoder(
     head = table if c.tied_head else b.parameter("head", c.vocab, D)
     logits = b.linear("head", normed, c.vocab, component="head", weight=head, copies="bf16 copy of head")
     b.free(normed, x)
-    return b.program(_loss(b, logits, B * S, c.vocab) if train else logits)
+    output = _loss(b, logits, B * S, c.vocab) if train else logits
+    b.end_of_cache()
+    return b.program(output)
 
 
 def _loss(b: Builder, logits: Tensor, tokens: int, vocab: int) -> Tensor:
@@ -116,5 +120,4 @@ def _loss(b: Builder, logits: Tensor, tokens: int, vocab: int) -> Tensor:
     weight = Storage("cross-entropy", 4)
     loss = b.op("loss", "nll_loss", [logs], (), keeps=[logs, weight], statistics=[weight], name="loss")
     b.free(wide, logs)
-    b.end_of_cache()
     return loss

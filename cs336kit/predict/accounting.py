@@ -10,7 +10,8 @@ from typing import Any
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import known
-from cs336kit.predict.operations import Item, Op, Program, Repeat, Storage, operations
+from cs336kit.predict._products import products, run_again
+from cs336kit.predict.operations import ELEMENT_BYTES, Item, Op, Program, Repeat, Storage, operations, shapes
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.programs import _program, model_leaves, program
 from cs336kit.predict.transformer import TransformerConfig, check_config
@@ -48,31 +49,12 @@ def _in_order(parts: dict[str, int]) -> list[str]:
 
 
 def parameter_shapes(config: TransformerConfig) -> list[tuple[int, ...]]:
-    """The shape of every parameter tensor in the order of `lm.DecoderOnly`, (outputs, inputs) for a matrix.
+    """The shape of every parameter tensor of `lm.DecoderOnly`, (outputs, inputs) for a matrix; equal ones side by side.
 
     What an optimizer keeps its state for. A tied head has no tensor of its own.
     """
     check_config(config)
-    return list(_shapes(config))
-
-
-@lru_cache(maxsize=64)
-def _shapes(config: TransformerConfig) -> tuple[tuple[int, ...], ...]:
-    every = model_leaves(config)
-    inside = [leaf for leaf in every if leaf.place == "block"]
-    first = [leaf.tensor.shape for leaf in every if leaf.place == "start"]
-    last = [leaf.tensor.shape for leaf in every if leaf.place == "end"]
-    block: list[tuple[int, ...]] = []
-    # Experts are written once and repeated: their tensors come again for each of them.
-    i = 0
-    while i < len(inside):
-        times = inside[i].count // config.layers
-        run = [inside[i]]
-        while times > 1 and i + len(run) < len(inside) and inside[i + len(run)].count == inside[i].count:
-            run.append(inside[i + len(run)])
-        block += [leaf.tensor.shape for leaf in run] * times
-        i += len(run)
-    return (*first, *block * config.layers, *last)
+    return shapes(model_leaves(config))
 
 
 def active_parameters(config: TransformerConfig) -> Breakdown:
@@ -116,7 +98,7 @@ def forward_flops(config: TransformerConfig, *, batch: int, sequence: int, causa
     norms, softmax, activations. Errors: ValueError for sizes below 1 or beyond the positions.
     """
     parts: dict[str, int] = {}
-    walked = program(config, batch=batch, sequence=sequence, causal=causal, attention="sdpa", phase="prefill")
+    walked = program(config, batch=batch, sequence=sequence, causal=causal, attention="sdpa", phase="forward")
     for op, count in walked.operations():
         if op.flops:
             _add(parts, op.flops, count)
@@ -140,9 +122,7 @@ def _recomputed(program: Program) -> dict[str, int]:
     parts: dict[str, int] = {}
     for item in program.items:
         if isinstance(item, Repeat) and item.checkpoint is not None:
-            ops = list(operations(item.items))
-            last = max(i for i, (op, _) in enumerate(ops) if op.keeps)
-            for op, count in ops[: last + ops[last][0].keeps_after]:
+            for op, count in run_again(list(operations(item.items))):
                 _add(parts, op.flops, count * item.count)
     return parts
 
@@ -169,13 +149,8 @@ def training_flops(
     walked = program(config, checkpointing=checkpointing, attention=attention, **size, **options)
     parts: dict[str, int] = {}
     for op, count in walked.operations():
-        if not op.flops:
-            continue
-        back = sum(gradient.flops for gradient in op.gradients) + (op.again if op.gradients else 0)
-        # Where one kernel holds both products of attention, the odd FLOP of a half goes to the second.
-        name, first = op.flops[0]
-        share = back if len(op.flops) == 1 else back // 2
-        _add(parts, ((name, first + share), *((other, flops + back - share) for other, flops in op.flops[1:])), count)
+        if op.flops:
+            _add(parts, [(row.component, row.forward + row.backward) for row in products(op)], count)
     if checkpointing:
         parts["recomputed forward"] = sum(_recomputed(walked).values())
     return Breakdown(parts, unit="FLOPs")
@@ -252,8 +227,9 @@ def kv_cache_bytes(config: TransformerConfig, *, batch: int, sequence: int, prec
     return size * sum(count * prod(shape) for shape, count in walked.cached)
 
 
-#: Bytes of one element of a cache.
-CACHE_TYPES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "int8": 1}
+#: Bytes of one element of a cache, by type; both types of fp8 have names of their own.
+CACHE_TYPES = {name: ELEMENT_BYTES[name] for name in ("fp32", "bf16", "fp16", "fp8", "int8")}
+CACHE_TYPES |= dict.fromkeys(("fp8_e4m3", "fp8_e5m2"), ELEMENT_BYTES["fp8"])
 
 
 def traffic_bytes(config: TransformerConfig, *, batch: int, sequence: int, **options: Any) -> Breakdown:
@@ -271,5 +247,5 @@ def traffic_bytes(config: TransformerConfig, *, batch: int, sequence: int, **opt
 
 def forget() -> None:
     """Drop the programs and counts that are remembered between questions, as a benchmark of first answers has to."""
-    for remembered in (_program, model_leaves, _parameters, _shapes):
+    for remembered in (_program, model_leaves, _parameters):
         remembered.cache_clear()

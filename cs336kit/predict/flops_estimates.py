@@ -3,6 +3,7 @@
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import positive_int
 from cs336kit.predict.accounting import parameters
+from cs336kit.predict.napkin import six_nd
 from cs336kit.predict.transformer import TransformerConfig
 
 
@@ -73,7 +74,7 @@ def six_nd_estimate(config: TransformerConfig, *, batch: int, sequence: int, emb
     total = counted.total
     if not embeddings:
         total -= sum(counted.get(name, 0) for name in ("token embedding", "position embedding", "head"))
-    return 6 * batch * sequence * total
+    return six_nd(total, tokens=batch * sequence)
 
 
 def _checked(config: object, batch: object, sequence: object) -> tuple[TransformerConfig, int, int]:

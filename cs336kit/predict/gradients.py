@@ -4,74 +4,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._common.checks import known, positive_int, positive_number
+from cs336kit.predict._common.checks import known, positive_number
 from cs336kit.predict._common.grid import as_html, as_text
-
-
-@dataclass(frozen=True, kw_only=True)
-class Matmul:
-    """output = left @ right: `count` products of a rows × inner by an inner × columns matrix."""
-
-    left: str
-    right: str
-    output: str
-    rows: int
-    inner: int
-    columns: int
-    count: int = 1
-    #: the name that both products of one fused attention kernel share; empty for an ordinary product
-    fused: str = ""
-
-    def __post_init__(self) -> None:
-        for name in ("rows", "inner", "columns", "count"):
-            positive_int(f"{name} of {self.output} = {self.left} @ {self.right}", getattr(self, name))
-
-    @property
-    def inputs(self) -> tuple[str, str]:
-        return self.left, self.right
-
-    @property
-    def flops(self) -> int:
-        """2 · rows · inner · columns for each of the products; a multiply and an add are two FLOPs."""
-        return 2 * self.rows * self.inner * self.columns * self.count
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pointwise:
-    """Anything without a matrix product (norm, activation, softmax, sum): no FLOPs here, but gradients pass through."""
-
-    inputs: tuple[str, ...]
-    output: str
-    #: whether it keeps a tensor for backward (an activation does, a sum does not)
-    keeps: bool = True
-
-
-Step = Matmul | Pointwise
-
-
-@dataclass(frozen=True)
-class MatmulCost:
-    """FLOPs of one product in a training step; a gradient that nobody needs costs 0."""
-
-    product: Matmul
-    forward: int
-    grad_left: int
-    grad_right: int
-    #: forward once more inside the backward kernel (fused attention recomputes its scores)
-    again: int = 0
-    #: forward once more because the step lies in a checkpointed segment
-    recomputed: int = 0
-
-    @property
-    def backward(self) -> int:
-        return self.grad_left + self.grad_right + self.again + self.recomputed
+from cs336kit.predict._products import ProductCost, products, run_again
+from cs336kit.predict.operations import Op
 
 
 @dataclass(frozen=True, repr=False)
 class GradientFlops:
     """The FLOPs of one training step, one row per product, shown as a table."""
 
-    rows: tuple[MatmulCost, ...]
+    rows: tuple[ProductCost, ...]
 
     @property
     def forward(self) -> int:
@@ -102,31 +45,28 @@ class GradientFlops:
         """Tensor → FLOPs of the products that make its gradient, summed over its uses."""
         parts: dict[str, int] = {}
         for row in self.rows:
-            for tensor, flops in ((row.product.left, row.grad_left), (row.product.right, row.grad_right)):
+            for tensor, flops in ((row.left, row.grad_left), (row.right, row.grad_right)):
                 if flops:
                     parts[tensor] = parts.get(tensor, 0) + flops
         return Breakdown(parts, unit="FLOPs")
 
     def mfu(self, *, seconds: float, peak_flops_per_second: float) -> float:
         """Model FLOPs utilization: `model_flops` only. Source: Chowdhery et al. (2022), PaLM, appendix B."""
-        return self.model_flops / (positive_number("seconds", seconds) * _peak(peak_flops_per_second))
+        return self.model_flops / _most(seconds, peak_flops_per_second)
 
     def hfu(self, *, seconds: float, peak_flops_per_second: float) -> float:
         """Hardware FLOPs utilization: everything executed, recomputation included. Source: as for `mfu`."""
-        return self.total / (positive_number("seconds", seconds) * _peak(peak_flops_per_second))
+        return self.total / _most(seconds, peak_flops_per_second)
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """Headers and rows of text: each product with its forward, its two gradients and what is computed again."""
-        rows = []
-        for row in self.rows:
-            p = row.product
-            again = row.again + row.recomputed
-            costs = (row.forward, row.grad_left, row.grad_right, again, row.forward + row.backward)
-            rows.append((f"{p.output} = {p.left} @ {p.right}", *(f"{flops:,}" if flops else "–" for flops in costs)))
-        columns = ("forward", "grad_left", "grad_right")
-        sums = [sum(getattr(row, column) for row in self.rows) for column in columns]
-        sums += [self.total - self.model_flops, self.total]
-        rows.append(("total", *(f"{flops:,}" if flops else "–" for flops in sums)))
+        names = [*(f"{row.output} = {row.left} @ {row.right}" for row in self.rows), "total"]
+        costs = [[row.forward, row.grad_left, row.grad_right, row.again + row.recomputed] for row in self.rows]
+        costs.append([sum(column) for column in zip(*costs, strict=True)])
+        rows = [
+            (name, *(f"{flops:,}" if flops else "–" for flops in (*cost, sum(cost))))
+            for name, cost in zip(names, costs, strict=True)
+        ]
         return ("product", "forward", "gradient of left", "gradient of right", "again", "FLOPs"), rows
 
     def __repr__(self) -> str:
@@ -137,93 +77,92 @@ class GradientFlops:
         return as_html(*self.table(), "<>>>>>", total=True)
 
 
-def leaves(steps: Iterable[Step]) -> tuple[str, ...]:
-    """The tensors that no step computes: inputs and weights, in order of first use."""
-    steps = tuple(steps)
-    computed = {step.output for step in steps}
-    return tuple(dict.fromkeys(name for step in steps for name in step.inputs if name not in computed))
+def _most(seconds: float, peak_flops_per_second: float) -> float:
+    peak = positive_number("peak_flops_per_second", peak_flops_per_second)
+    return positive_number("seconds", seconds) * peak
+
+
+def leaves(operations: Iterable[Op]) -> tuple[str, ...]:
+    """The tensors that no operation computes: inputs and weights, in order of first use."""
+    operations = tuple(operations)
+    computed = {tensor.source for op in operations for tensor in op.outputs}
+    read = (tensor for op in operations for tensor in op.inputs if tensor.needs_gradient)
+    return tuple(dict.fromkeys(tensor.storage.name for tensor in read if tensor.source not in computed))
 
 
 def gradient_flops(
-    steps: Sequence[Step],
+    operations: Sequence[Op],
     *,
     frozen: Iterable[str] = (),
-    checkpoint: Iterable[Sequence[Step]] = (),
+    checkpoint: Iterable[Sequence[Op]] = (),
     early_stop: bool = True,
 ) -> GradientFlops:
     """FLOPs of every matrix product in forward and backward, when all leaves except the frozen ones need a gradient.
 
-    A product's gradient with respect to one side is one more product of the same cost, computed only if something on
-    that side needs it. frozen: leaves without gradient, the data among them. checkpoint: slices of `steps`, each run
-    under torch.utils.checkpoint (use_reentrant=False): backward computes it again up to the last tensor that it keeps;
-    a product keeps its inputs before it runs, so a last product is not repeated. early_stop=False repeats all of it.
+    operations: those of `linear_net`, `with_lora`, `decoder_block`, `decoder`. A product's gradient with respect to one
+    side is one more product of the same cost, computed only if something on that side needs it. frozen: leaves without
+    gradient, the data among them. checkpoint: slices of the operations, each run under torch.utils.checkpoint
+    (use_reentrant=False): backward computes it again up to the last tensor that it keeps; a product keeps its inputs
+    before it runs, so a last product is not repeated. early_stop=False repeats all of it.
     Left out: element-wise work, biases (which follow their weight), branches that the loss does not use.
-    Errors: ValueError for a tensor computed twice or too late, an unknown frozen name, overlapping segments.
+    Errors: ValueError for an operation given twice or too early, an unknown frozen name, overlapping segments.
     """
-    steps = tuple(steps)
-    needs = _needing_gradients(steps, frozen)
-    wanted = {step.fused for step in steps if isinstance(step, Matmul) and step.fused and _any(step, needs)}
-    seen: set[str] = set()
-    repeated = _repeated(steps, needs, checkpoint, early_stop)
-    rows = []
-    for step in steps:
-        if not isinstance(step, Matmul):
-            continue
-        f, again = step.flops, 0
-        left, right = step.left in needs, step.right in needs
-        if step.fused in wanted:  # the fused kernel computes every gradient once one is asked for
-            left = right = True
-            again = 0 if step.fused in seen else f
-            seen.add(step.fused)
-        rows.append(MatmulCost(step, f, f * left, f * right, again, f * (step.output in repeated)))
+    operations = tuple(operations)
+    needs = _needing_gradients(operations, frozen)
+    repeated = _repeated(operations, needs, checkpoint, early_stop)
+    rows = (
+        row._replace(recomputed=row.forward) if op in repeated else row
+        for op in operations
+        for row in products(op, needs)
+    )
     return GradientFlops(tuple(rows))
 
 
-def _needing_gradients(steps: tuple[Step, ...], frozen: Iterable[str]) -> set[str]:
-    sources = {name: None for name in leaves(steps)}
-    computed: set[str] = set()
-    for step in steps:
-        late = [name for name in step.inputs if name not in sources and name not in computed]
-        if late or step.output in computed:
-            problem = f"uses {late[0]}, which is computed later" if late else "is computed twice"
-            raise ValueError(
-                f"{step.output} {problem}: list the steps in the order in which they run, each output once."
-            )
-        computed.add(step.output)
+def _asks(op: Op, needs: set[object]) -> bool:
+    return any(gradient.of.source in needs for gradient in op.gradients)
+
+
+def _needing_gradients(operations: tuple[Op, ...], frozen: Iterable[str]) -> set[object]:
+    """Sources of the tensors that need a gradient, if every leaf needs one that is not frozen."""
     frozen = {frozen} if isinstance(frozen, str) else set(frozen)
+    sources = dict.fromkeys(leaves(operations))
     for name in sorted(frozen):
         known("leaf in frozen", name, sources)
-    needs = sources.keys() - frozen
-    for step in steps:
-        if _any(step, needs):
-            needs.add(step.output)
+    computed = {tensor.source for op in operations for tensor in op.outputs}
+    needs: set[object] = set()
+    done: set[object] = set()
+    for op in operations:
+        early = [t for t in op.inputs if t.source in computed - done]
+        if early or any(t.source in done for t in op.outputs):
+            problem = f"uses {early[0].storage.name}, which is computed later" if early else "is computed twice"
+            raise ValueError(
+                f"{op.outputs[0].storage.name} {problem}: list the operations in the order in which they run, each once."
+            )
+        needs |= {t.source for t in op.inputs if t.source not in computed and t.storage.name not in frozen}
+        done |= {t.source for t in op.outputs}
+        if _asks(op, needs):
+            needs |= {t.source for t in op.outputs}
     return needs
 
 
-def _any(step: Step, needs: set[str]) -> bool:
-    return any(name in needs for name in step.inputs)
-
-
 def _repeated(
-    steps: tuple[Step, ...], needs: set[str], checkpoint: Iterable[Sequence[Step]], early_stop: bool
-) -> set[str]:
-    """The outputs of the products that checkpointed segments compute again."""
-    known_steps, taken, repeated = set(steps), set(), set()
+    operations: tuple[Op, ...], needs: set[object], checkpoint: Iterable[Sequence[Op]], early_stop: bool
+) -> set[Op]:
+    """The operations that checkpointed segments run again."""
+    given, taken, repeated = set(operations), set[Op](), set[Op]()
     for segment in checkpoint:
-        if isinstance(segment, Step):
+        if isinstance(segment, Op):
             raise ValueError(
-                "checkpoint is a list of segments, each a slice of the steps: checkpoint=[net[:2], net[2:]]."
+                "checkpoint is a list of segments, each a slice of the operations: checkpoint=[net[:2], net[2:]]."
             )
-        for step in segment:
-            if step not in known_steps or step in taken:
-                problem = "lies in two checkpointed segments" if step in taken else "is not one of the steps"
-                raise ValueError(f"{step.output} {problem}: give slices of the steps that do not overlap.")
-            taken.add(step)
-        keeps = [i for i, s in enumerate(segment) if _any(s, needs) and (isinstance(s, Matmul) or s.keeps)]
-        end = (keeps[-1] if early_stop else len(segment)) if keeps else 0
-        repeated |= {step.output for step in segment[:end] if isinstance(step, Matmul)}
+        for op in segment:
+            if op not in given or op in taken:
+                problem = "lies in two checkpointed segments" if op in taken else "is not one of the operations"
+                raise ValueError(
+                    f"{op.outputs[0].storage.name} {problem}: give slices of the operations that do not overlap."
+                )
+            taken.add(op)
+        once = [(op, 1) for op in segment]
+        again = run_again(once, early_stop=early_stop, keeps=lambda op: bool(op.keeps) and _asks(op, needs))
+        repeated |= {op for op, _ in again}
     return repeated
-
-
-def _peak(value: float) -> float:
-    return positive_number("peak_flops_per_second", value)

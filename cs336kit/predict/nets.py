@@ -1,17 +1,23 @@
-"""Networks as lists of steps, for `gradient_flops`: linear nets, adapters, and the decoder of `predict.program`."""
+"""Networks as lists of operations, for `gradient_flops`: linear nets, adapters, and the decoder of `predict.program`."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+from cs336kit.predict import _decoder
+from cs336kit.predict._builder import Builder
 from cs336kit.predict._common.checks import known, positive_int
-from cs336kit.predict.gradients import Matmul, Pointwise, Step
-from cs336kit.predict.operations import Op, Repeat, Tensor
-from cs336kit.predict.programs import program
+from cs336kit.predict.operations import Op, Repeat, Storage, Tensor
+from cs336kit.predict.precision import POLICIES
+from cs336kit.predict.programs import ATTENTION, check_sizes
 from cs336kit.predict.transformer import TransformerConfig
 
 
-def linear_net(sizes: Sequence[int], *, batch: int, activation: bool = False) -> tuple[Step, ...]:
+def _written(builder: Builder) -> list[Op]:
+    """The operations through which gradients pass."""
+    return [item for item in builder.items if isinstance(item, Op) and item.gradients]
+
+
+def linear_net(sizes: Sequence[int], *, batch: int, activation: bool = False) -> tuple[Op, ...]:
     """x @ w1 @ w2 …: `sizes` are the widths from the input to the output, so n + 1 sizes make n layers.
 
     Tensors: x, w1 … wn, h1 … hn. With `activation`, every layer but the last is followed by a function that keeps a
@@ -19,149 +25,121 @@ def linear_net(sizes: Sequence[int], *, batch: int, activation: bool = False) ->
     """
     if len(sizes) < 2:
         raise ValueError(f"sizes={tuple(sizes)!r}: give at least two widths, of the input and of the output.")
-    steps: list[Step] = []
-    tensor = "x"
-    for i, (inner, columns) in enumerate(pairwise(sizes), start=1):
-        steps.append(Matmul(left=tensor, right=f"w{i}", output=f"h{i}", rows=batch, inner=inner, columns=columns))
-        tensor = f"h{i}"
-        if activation and i < len(sizes) - 1:
-            tensor = f"a{i}"
-            steps.append(Pointwise(inputs=(f"h{i}",), output=tensor))
-    return tuple(steps)
+    width, *widths = (positive_int("a width in sizes", size) for size in sizes)
+    b = Builder(POLICIES["fp32"])
+    tensor = b.parameter("x", positive_int("batch", batch), width)
+    for i, columns in enumerate(widths, start=1):
+        tensor = b.linear(f"h{i}", tensor, columns, component=f"w{i}")
+        if activation and i < len(widths):
+            tensor = b.op(f"a{i}", "relu", [tensor], tensor.shape, keeps_output=True)
+    return tuple(_written(b))
 
 
-def with_lora(steps: Sequence[Step], *, rank: int, targets: Iterable[str] | None = None) -> tuple[Step, ...]:
+def with_lora(operations: Sequence[Op], *, rank: int, targets: Iterable[str] | None = None) -> tuple[Op, ...]:
     """Beside each target weight w a path through w.A and w.B of this rank: y = x @ w + (x @ w.A) @ w.B.
 
-    targets: names of weights; None for every right side that no step computes. The base weights are not frozen here:
-    pass them to `gradient_flops(frozen=…)`. Errors: ValueError for a weight that is not there.
+    targets: names of weights; None for those of every linear layer. The base weights are not frozen here: pass them to
+    `gradient_flops(frozen=…)`. Errors: ValueError for a weight that is not there.
     Source: Hu et al. (2021), LoRA, section 4.1.
     """
     positive_int("rank", rank)
-    computed = {step.output for step in steps}
-    weights = {s.right: s for s in steps if isinstance(s, Matmul) and s.right not in computed}
-    chosen = set(weights) if targets is None else {targets} if isinstance(targets, str) else set(targets)
+    weights = {op: op.inputs[1].storage.name for op in operations if op.kind == "linear"}
+    names = dict.fromkeys(weights.values())
+    chosen = set(names) if targets is None else {targets} if isinstance(targets, str) else set(targets)
     for name in sorted(chosen):
-        known("weight in targets", name, weights)
-    result: list[Step] = []
-    for step in steps:
-        if not isinstance(step, Matmul) or step.right not in chosen:
-            result.append(step)
-            continue
-        w, y = step.right, step.output
-        size: dict[str, Any] = {"rows": step.rows, "count": step.count}
-        base, down, up = f"{y}.base", f"{y}.down", f"{y}.up"
-        result += [
-            Matmul(left=step.left, right=w, output=base, inner=step.inner, columns=step.columns, **size),
-            Matmul(left=step.left, right=f"{w}.A", output=down, inner=step.inner, columns=rank, **size),
-            Matmul(left=down, right=f"{w}.B", output=up, inner=rank, columns=step.columns, **size),
-            Pointwise(inputs=(base, up), output=y, keeps=False),
-        ]
-    return tuple(result)
+        known("weight in targets", name, names)
+    changed = ((op, weights.get(op, "") in chosen) for op in operations)
+    return tuple(new for op, adapt in changed for new in (_adapted(op, rank) if adapt else [op]))
 
 
-#: Last step of a place in a program → the short name of its tensor; others keep their own.
-_SHORT = {
-    "query": "q", "key": "k", "value": "v", "output": "o", "attention norm": "n1", "mlp norm": "n2",
-    "softmax": "weights", "attention sum": "x1", "mlp sum": "out", "gelu": "act", "product": "act",
+def _adapted(op: Op, rank: int) -> list[Op]:
+    """A linear layer, its adapters, and their sum, which takes the place of the layer's output."""
+    (x, w), (y,) = op.inputs[:2], op.outputs
+    name, weight = y.storage.name, w.storage.name
+    b = Builder(POLICIES["fp32"])
+    base = Tensor(y.shape, y.dtype, Storage(f"{name}.base", y.bytes), True)
+    down = b.linear(f"{name}.down", x, rank, component=f"{weight}.A")
+    b.add(name, base, b.linear(f"{name}.up", down, y.shape[-1], component=f"{weight}.B"))
+    *adapters, total = _written(b)
+    alone = replace(op, outputs=(base,), allocates=(base.storage,))
+    return [alone, *adapters, replace(total, outputs=op.outputs, allocates=op.allocates)]
+
+
+#: Part of a place in a program → the short name of the tensor that is made there.
+_TENSORS = {
+    "embedding": "x", "positions": "x", "query": "q", "key": "k", "value": "v", "scores": "scores", "softmax": "weights",
+    "values": "mix", "fused": "mix", "output": "o", "attention norm": "n1", "attention sum": "x1", "mlp norm": "n2",
+    "gate": "gate", "up": "up", "gelu": "act", "product": "act", "down": "down", "mlp sum": "out", "final norm": "n",
+    "head": "logits",
+}  # fmt: skip
+#: Component of a parameter → its short name; others keep their own.
+_WEIGHTS = {
+    "token embedding": "embedding", "position embedding": "positions", "query": "w_q", "key": "w_k", "value": "w_v",
+    "attention output": "w_o", "mlp gate": "w_gate", "mlp up": "w_up", "mlp down": "w_down", "final norm": "norm",
 }  # fmt: skip
 
 
-def decoder_block(
-    config: TransformerConfig, *, batch: int, sequence: int, attention: str = "sdpa", x: str = "x", prefix: str = ""
-) -> tuple[Step, ...]:
-    """One block of `predict.program` as steps, from `x` to `<prefix>out`: q, k, v, scores, mix, o, and up, down (GELU) or
-    gate, up, down.
-
-    Weights are named w_q … w_down, with the prefix before them. attention: "eager" (two products and a softmax) or "sdpa"
-    (one fused kernel, whose backward computes the scores again). All S × S scores are counted, also under a causal mask
-    or a window, as counters do. Errors: ValueError for a mixture of experts.
-    """
+def _blocks(
+    config: TransformerConfig, batch: int, sequence: int, attention: str, prefixes: Sequence[str]
+) -> tuple[list[Op], list[tuple[Op, ...]], list[Op]]:
+    """What `predict.program` repeats, written once for each prefix, and what stands before and behind; all with names."""
     if config.experts:
         raise ValueError(f"experts={config.experts}: routed products are not counted here; give a dense configuration.")
-    walked = program(config, batch=batch, sequence=sequence, attention=attention)
-    block = next(item for item in walked.items if isinstance(item, Repeat))
-    operations = [item for item in block.items if isinstance(item, Op) and item.gradients]
-    return tuple(_steps(operations, config, x, prefix))
+    batch, sequence = check_sizes(config, batch=batch, sequence=sequence)
+    known("attention", attention, ATTENTION)
+    walked = _decoder.decoder(
+        replace(config, layers=len(prefixes)), batch=batch, sequence=sequence, policy=POLICIES["fp32"],
+        attention=attention, checkpointing=False, phase="train", causal=False, frozen=(), lora_rank=None,
+        lora_targets=(), routing=(None,) * len(prefixes),
+    )  # fmt: skip
+    before: list[Op] = []
+    blocks: list[tuple[Op, ...]] = []
+    behind: list[Op] = []
+    for item in walked.items:
+        if isinstance(item, Repeat):
+            block = [op for op in item.items if isinstance(op, Op) and op.gradients]
+            blocks.append(_named(block, prefixes[len(blocks)]))
+        elif isinstance(item, Op) and item.gradients and item.part != "loss":
+            (behind if blocks else before).extend(_named([item]))
+    return before, blocks, behind
 
 
-def _steps(operations: list[Op], config: TransformerConfig, x: str, prefix: str) -> Iterator[Step]:
-    """Operations with gradients as steps. A tensor is named after what makes it; the block's input is `x`."""
-    names: dict[object, str] = {}
-    used: set[str] = set()
+def _named(operations: list[Op], prefix: str = "") -> tuple[Op, ...]:
+    """The operations, their storages named after what they are. What only moves or scales a tensor keeps its name."""
+    for op in operations:
+        places = op.place.split("/")
+        short = next((_TENSORS[place] for place in reversed(places) if place in _TENSORS), "")
+        for tensor in op.inputs:
+            storage = tensor.storage
+            if storage.leaf and tensor.needs_gradient:
+                # A norm's shift follows its scale, as biases follow their weights.
+                name = f"norm{short[1:]}" if storage.name == "norms" else storage.name
+                storage.name = prefix + _WEIGHTS.get(name, name)
+        for storage in op.allocates[:1]:
+            flowing = (t.storage.name for t in op.inputs if t.needs_gradient and not t.storage.leaf)
+            storage.name = prefix + short if short else next(flowing)
+    return tuple(operations)
 
-    def fresh(name: str) -> str:
-        while name in used:
-            name += "'"
-        used.add(name)
-        return prefix + name
 
-    def name_of(tensor: Tensor) -> str:
-        default = fresh(tensor.storage.name) if tensor.storage.leaf and tensor.source not in names else x
-        return names.setdefault(tensor.source, default)
+def decoder_block(config: TransformerConfig, *, batch: int, sequence: int, attention: str = "sdpa") -> tuple[Op, ...]:
+    """One block of `predict.program`, from x to out: q, k, v, scores, mix, o, and up, down (GELU) or gate, up, down.
 
-    heads, h = config.heads * operations[0].inputs[0].shape[0], config.head_dim
-    for op, following in zip(operations, [*operations[1:], None], strict=True):
-        group, last = op.place.split("/")[1], op.place.split("/")[-1]
-        short = "out" if following is None else _SHORT.get(last, last)
-        if op.kind == "sdpa":
-            q, k, v = map(name_of, op.inputs)
-            S, fused = op.inputs[0].shape[2], fresh("attention")
-            scores, weights, mix = (fresh(name) for name in ("scores", "weights", "mix"))
-            yield Matmul(left=q, right=k, output=scores, rows=S, inner=h, columns=S, count=heads, fused=fused)
-            yield Pointwise(inputs=(scores,), output=weights, keeps=False)
-            yield Matmul(left=weights, right=v, output=mix, rows=S, inner=S, columns=h, count=heads, fused=fused)
-            names[op.outputs[0].source] = mix
-            continue
-        flowing = [t for t in op.inputs if t.needs_gradient and not t.storage.leaf]
-        inputs = tuple(dict.fromkeys(name_of(t) for t in flowing))
-        # A norm is one step, whose operations in between count as its input; so is what only moves or rotates a tensor.
-        inside = group.endswith("norm") and following is not None and following.place.split("/")[1] == group
-        moves = all(storage.leaf for storage in op.keeps) and op.kind not in ("linear", "matmul")
-        if inside or (moves and len(inputs) == 1 and not group.endswith("norm")):
-            names.update((tensor.source, inputs[0]) for tensor in op.outputs)
-            continue
-        if group.endswith("norm"):
-            short = _SHORT[group]
-        if op.kind == "linear":
-            W = op.inputs[1]
-            output, weight = fresh(short), fresh(f"w_{short}")
-            rows = op.inputs[0].elements // W.shape[1]
-            yield Matmul(left=inputs[0], right=weight, output=output, rows=rows, inner=W.shape[1], columns=W.shape[0])
-        elif op.kind == "matmul":
-            output = fresh("scores" if last == "scores" else "mix")
-            S, T = op.inputs[0].shape[2], op.inputs[1].shape[2]
-            inner, columns = (h, T) if last == "scores" else (T, h)
-            left, right = inputs
-            yield Matmul(left=left, right=right, output=output, rows=S, inner=inner, columns=columns, count=heads)
-        else:
-            output = fresh(short)
-            # A norm's shift follows its scale, as biases follow their weights.
-            scaled = any(t.needs_gradient and t.storage.leaf for t in op.inputs)
-            scale = (fresh(f"norm{short[1:]}"),) if scaled else ()
-            yield Pointwise(inputs=(*inputs, *scale), output=output, keeps=bool(op.keeps))
-        for tensor in op.outputs:
-            names[tensor.source] = output
+    Weights are named w_q … w_down. attention: "eager" (two products and a softmax) or "sdpa" (one fused kernel, whose
+    backward computes the scores again). All S × S scores are counted, also under a causal mask or a window, as counters
+    do. Errors: ValueError for a mixture of experts.
+    """
+    _, (block,), _ = _blocks(config, batch, sequence, attention, [""])
+    return block
 
 
 def decoder(
     config: TransformerConfig, *, batch: int, sequence: int, attention: str = "sdpa"
-) -> tuple[tuple[Step, ...], tuple[tuple[Step, ...], ...]]:
-    """A whole decoder: its steps, from embedding to logits, and its blocks as the segments that checkpointing takes.
+) -> tuple[tuple[Op, ...], tuple[tuple[Op, ...], ...]]:
+    """A whole decoder: its operations, from embedding to logits, and its blocks as the segments that checkpointing takes.
 
     Block i's tensors are named "i.q", "i.w_q" and so on. The leaf "embedding" is the head's matrix too when the head is
     tied, otherwise the head's is "head"; looking up an embedding costs no product.
     """
-    inputs = ("embedding", "positions") if config.positions == "learned" else ("embedding",)
-    steps: list[Step] = [Pointwise(inputs=inputs, output="x", keeps=False)]
-    blocks, x = [], "x"
-    for i in range(config.layers):
-        block = decoder_block(config, batch=batch, sequence=sequence, attention=attention, x=x, prefix=f"{i}.")
-        blocks.append(block)
-        steps += block
-        x = f"{i}.out"
-    head = "embedding" if config.tied_head else "head"
-    rows, D, V = batch * sequence, config.d_model, config.vocab
-    steps.append(Pointwise(inputs=(x, "norm"), output="n"))
-    steps.append(Matmul(left="n", right=head, output="logits", rows=rows, inner=D, columns=V))
-    return tuple(steps), tuple(blocks)
+    prefixes = [f"{i}." for i in range(config.layers)]
+    before, blocks, behind = _blocks(config, batch, sequence, attention, prefixes)
+    return (*before, *(op for block in blocks for op in block), *behind), tuple(blocks)

@@ -4,7 +4,7 @@ An operation is what torch's autograd sees as one node: its inputs, its output, 
 what its backward pass returns for each input. A block that is repeated stands in the list once.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -96,8 +96,6 @@ class Op:
     watched: int = 0
     #: FLOPs of the forward pass by component; a multiply and an add are two
     flops: tuple[tuple[str, int], ...] = ()
-    #: FLOPs that its backward pass spends on computing something again (fused attention)
-    again: int = 0
 
     @property
     def forward_flops(self) -> int:
@@ -200,3 +198,8 @@ def operations(items: Sequence[Item], count: int = 1) -> Iterator[tuple[Op, int]
             yield item, count
         elif isinstance(item, Repeat):
             yield from operations(item.items, count * item.count)
+
+
+def shapes(leaves: Iterable[Leaf]) -> list[tuple[int, ...]]:
+    """The shape of every parameter tensor, as often as it exists."""
+    return [leaf.tensor.shape for leaf in leaves for _ in range(leaf.count)]

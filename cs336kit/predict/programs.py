@@ -12,8 +12,8 @@ from cs336kit.predict.transformer import TransformerConfig, check_config
 
 #: How attention is computed: softmax written out, or torch's fused function.
 ATTENTION = dict.fromkeys(("eager", "sdpa"))
-#: A training step, a pass over a whole prompt, and one new token beside a cache.
-PHASES = dict.fromkeys(("train", "prefill", "decode"))
+#: A training step, a pass without autograd, one over a whole prompt that fills a cache, and one new token beside a cache.
+PHASES = dict.fromkeys(("train", "forward", "prefill", "decode"))
 
 
 def program(
@@ -34,8 +34,9 @@ def program(
     """The operations of one forward pass of `lm.DecoderOnly` on a CPU, in order: what every estimate walks over.
 
     `precision`: a name of POLICIES, or a policy. `attention`: "eager" or "sdpa". `checkpointing`: each block keeps only
-    its input. `phase`: "train" ends with the loss, F.cross_entropy of fp32 logits; "prefill" and "decode" run without
-    autograd, and decode works on one new token after `sequence` − 1 cached ones. `causal`: attention's FLOPs count half
+    its input. `phase`: "train" ends with the loss, F.cross_entropy of fp32 logits; the others run without autograd:
+    "forward" alone, "prefill" with a cache that takes the keys and values, and "decode" with one new token after
+    `sequence` − 1 that such a cache holds. `causal`: attention's FLOPs count half
     of the pairs, or the band of a sliding window. `frozen`: components (names of `parameters`) that are not trained;
     `lora_rank` freezes everything and trains adapters of this rank beside `lora_targets`. `expert_tokens`: for each layer
     the tokens of each expert, or one such list for all layers; None for equal shares.
@@ -54,7 +55,8 @@ def program(
             known("component", name, dict.fromkeys(leaf.component for leaf in model_leaves(config)))
     if lora_rank is not None:
         positive_int("lora_rank", lora_rank)
-    routing = _routing(config, batch * sequence, expert_tokens)
+    # Each sequence brings one new token to a step of decoding.
+    routing = _routing(config, batch * (1 if phase == "decode" else sequence), expert_tokens)
     return _program(
         config, batch=batch, sequence=sequence, policy=policy(precision), attention=attention, checkpointing=checkpointing,
         phase=phase, causal=causal, frozen=frozen, lora_rank=lora_rank, lora_targets=targets, routing=routing,
@@ -68,7 +70,7 @@ _program = lru_cache(maxsize=64)(decoder)
 @lru_cache(maxsize=256)
 def model_leaves(config: TransformerConfig) -> tuple[Leaf, ...]:
     """The parameters of the model, those of repeated parts once."""
-    return program(config, batch=1, sequence=1, attention="sdpa", phase="prefill").leaves
+    return program(config, batch=1, sequence=1, attention="sdpa", phase="forward").leaves
 
 
 def check_sizes(config: TransformerConfig, *, batch: int, sequence: int) -> tuple[int, int]:

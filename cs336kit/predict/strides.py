@@ -48,22 +48,6 @@ def element_offset(index: Iterable[int], *, strides: Iterable[int], offset: int 
     return non_negative_int("offset", offset) + sum(i * step for i, step in zip(index, steps, strict=True))
 
 
-def element_index(position: int, *, shape: Iterable[int]) -> tuple[int, ...]:
-    """Index of the element at `position` of a contiguous tensor: the inverse of `element_offset`.
-
-    Errors: ValueError for a position past the end.
-    """
-    sizes = _sizes(shape)
-    rest = non_negative_int("position", position)
-    if rest >= math.prod(sizes):
-        raise ValueError(f"position {position} is past the end: shape {sizes} has {math.prod(sizes)} elements.")
-    index = []
-    for step in contiguous_strides(sizes):
-        index.append(rest // step)
-        rest %= step
-    return tuple(index)
-
-
 def expanded_strides(shape: Iterable[int], *, strides: Iterable[int], to: Iterable[int]) -> tuple[int, ...]:
     """Strides after broadcasting `shape` to the shape `to`: 0 for every axis that is new or grows from size 1.
 

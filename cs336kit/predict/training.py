@@ -5,14 +5,13 @@ P parameters · B batch · S sequence. Everything is per replica: one model on o
 
 from collections.abc import Callable
 from functools import lru_cache
-from math import prod
 from typing import Any, NamedTuple
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import boolean, positive_int, positive_number
 from cs336kit.predict._walk import Alive, Walk
 from cs336kit.predict.accounting import saved_activation_bytes
-from cs336kit.predict.operations import ELEMENT_BYTES, Program, Repeat, Storage
+from cs336kit.predict.operations import ELEMENT_BYTES, Program, Repeat, Storage, shapes
 from cs336kit.predict.optimizers import optimizer_spec, optimizer_state_bytes, optimizer_step_bytes
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.programs import program
@@ -39,7 +38,7 @@ def _states(walked: Program, optimizer: str) -> Breakdown:
     # Two optimizers keep state by shape; for all others the counts are enough, and quicker.
     size: dict[str, Any] = {"parameters": count, "tensors": sum(leaf.count for leaf in trained)}
     if optimizer_spec(optimizer).shaped:
-        size = {"shapes": [leaf.tensor.shape for leaf in trained for _ in range(leaf.count)]}
+        size = {"shapes": shapes(trained)}
     parts = {
         "parameters": ELEMENT_BYTES[kind.weights] * sum(leaf.count * leaf.tensor.elements for leaf in walked.leaves),
         "gradients": ELEMENT_BYTES[kind.gradients] * count,
@@ -136,21 +135,22 @@ def _step_bytes(walked: Program, optimizer: str, foreach: bool) -> int:
     """Temporary tensors of the optimizer, where they are known; else 0."""
     spec = optimizer_spec(optimizer)
     states = walked.policy.states
-    sizes = [prod(leaf.tensor.shape) for leaf in walked.leaves if leaf.tensor.needs_gradient]
+    trained = [leaf for leaf in walked.leaves if leaf.tensor.needs_gradient]
     if foreach:
         if spec.foreach is None:
             return 0
-        count = sum(leaf.count * prod(leaf.tensor.shape) for leaf in walked.leaves if leaf.tensor.needs_gradient)
+        count = sum(leaf.count * leaf.tensor.elements for leaf in trained)
         return optimizer_step_bytes(optimizer, parameters=count, precision=states)
     if spec.loop is None:
         return 0
     # What the last parameter of a block leaves behind meets the first of the next.
-    blocks = [item.count for item in walked.items if isinstance(item, Repeat)]
-    inside = [prod(leaf.tensor.shape) for leaf in walked.leaves if leaf.place == "block" and leaf.tensor.needs_gradient]
-    if sum(blocks) > 1 and inside:
-        start = sum(leaf.place == "start" and leaf.tensor.needs_gradient for leaf in walked.leaves)
-        sizes = sizes[: start + len(inside)] + inside[:1] + sizes[start + len(inside) :]
-    return optimizer_step_bytes(optimizer, sizes=sizes, precision=states, implementation="loop")
+    layers = sum(item.count for item in walked.items if isinstance(item, Repeat))
+    sizes: dict[str, list[int]] = {"start": [], "block": [], "end": []}
+    for leaf in trained:
+        sizes[leaf.place].append(leaf.tensor.elements)
+    again = sizes["block"][:1] if layers > 1 else []
+    in_order = [*sizes["start"], *sizes["block"], *again, *sizes["end"]]
+    return optimizer_step_bytes(optimizer, sizes=in_order, precision=states, implementation="loop")
 
 
 def _alive(

@@ -7,6 +7,7 @@ from cs336kit.teach.comparison import Comparison, compare, ledger
 from cs336kit.teach.devices import on_gpu
 from cs336kit.teach.numbers import gb, gib, si
 from cs336kit.teach.predictions import Revealed, calibration, reveal
+from cs336kit.teach.progress import progress
 from cs336kit.teach.side_by_side import side_by_side
 from cs336kit.teach.tables import Table, table
 from cs336kit.teach.traps import expect
@@ -26,6 +27,7 @@ __all__ = [
     "gib",
     "ledger",
     "on_gpu",
+    "progress",
     "reveal",
     "si",
     "side_by_side",

@@ -28,7 +28,7 @@ class Comparison(Table):
         return {row[0]: row[-1] for row in self.rows}
 
 
-def compare(*rows, how: str = "measured", total: str = "total", keep: bool = True) -> Comparison:
+def compare(*rows, how: str = "measured", total: str = "total", keep: bool = True, caption: str = "") -> Comparison:
     """Set predictions beside measurements.
 
     rows: ``(quantity, predicted, measured)`` or ``(quantity, predicted, measured, unit)``; or two Breakdowns, predicted
@@ -36,7 +36,7 @@ def compare(*rows, how: str = "measured", total: str = "total", keep: bool = Tru
     column is measured ÷ predicted (``differs`` where there is no such number, as where one side lacks a component).
     how: one of SOURCES, the heading of the second number. total: what the last row of two Breakdowns is called.
     keep: also enter the rows (of two Breakdowns the total) in the lesson's ledger; False for values that differ from
-    machine to machine.
+    machine to machine. caption: a line above the table.
 
     Raises ValueError for a row of another length, an unknown unit, GB beside GiB in one table, or Breakdowns of two units.
     """
@@ -46,7 +46,7 @@ def compare(*rows, how: str = "measured", total: str = "total", keep: bool = Tru
         raise ValueError("compare needs at least one row: (quantity, predicted, measured) or with a unit as the fourth")
     parts = any(isinstance(row, Breakdown) for row in rows)
     entries = [(*row, how) for row in (_components(rows, total) if parts else map(_complete, rows))]
-    table = _render(entries)
+    table = _render(entries, caption=caption)
     for row in entries[-1:] if parts else entries:
         if keep:
             _ledger[row[0], text(row[1]), row[3]] = row
@@ -79,7 +79,7 @@ def _components(pair: Sequence, total: str) -> list[tuple]:
     return [*rows, (total, predicted.total, measured.total, predicted.unit)]
 
 
-def _render(rows: Sequence[tuple], mixed: bool = False) -> Comparison:
+def _render(rows: Sequence[tuple], mixed: bool = False, caption: str = "") -> Comparison:
     quantities, predicted, measured, units, sources = zip(*rows, strict=True)
     if not mixed and {*units} & {*UNITS["decimal bytes"]} and {*units} & {*UNITS["binary bytes"]}:
         raise ValueError(
@@ -92,7 +92,7 @@ def _render(rows: Sequence[tuple], mixed: bool = False) -> Comparison:
     columns += [("how", "<", sources)] if several else []
     columns += [("unit", "<", units)] if any(units) else []
     headers, align, cells = zip(*columns, ("ratio", ">", map(_ratio, predicted, measured)), strict=True)
-    return Comparison(headers, tuple(zip(*cells, strict=True)), "".join(align))
+    return Comparison(headers, tuple(zip(*cells, strict=True)), "".join(align), caption)
 
 
 def _ratio(predicted, measured) -> str:

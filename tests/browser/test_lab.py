@@ -3,36 +3,117 @@
 Everything stays on this machine.
 """
 
+import json
+import os
+import re
 import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
 import urllib.request
 from pathlib import Path
 
 import pytest
-from jupyter_browser import opened, serving
+from jupyter_browser import PATIENCE
+
+from cs336kit.course.copies import content
 
 ROOT = Path(__file__).parents[2]
+LESSON = "notebooks/00_napkin_math.ipynb"
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory):
-    """The address of a JupyterLab on a copy of the first lesson, with a token."""
+def clone(tmp_path_factory):
+    """A clone of the course with its first lesson alone."""
     folder = tmp_path_factory.mktemp("course")
-    shutil.copy(ROOT / "notebooks/00_napkin_math.ipynb", folder)
-    with serving(folder) as address:
-        yield address
+    (folder / "notebooks").mkdir()
+    for name in ("Makefile", ".gitignore", LESSON):
+        shutil.copy(ROOT / name, folder / name)
+    for command in (["init"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-m", "course"]):
+        subprocess.run(["git", *command], cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def lab(clone, tmp_path_factory):
+    """The address that `make lab` prints, once JupyterLab answers; it saves every two seconds instead of every two minutes."""
+    settings = tmp_path_factory.mktemp("settings")
+    (settings / "@jupyterlab/docmanager-extension").mkdir(parents=True)
+    saving = settings / "@jupyterlab/docmanager-extension/plugin.jupyterlab-settings"
+    saving.write_text(json.dumps({"autosaveInterval": 2}))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = f"--ip=127.0.0.1 --ServerApp.root_dir=. --no-browser --port={port}"
+    printed = clone.parent / f"{clone.name}.log"
+    with printed.open("w") as log:
+        server = subprocess.Popen(
+            ["make", "lab", f"PY={sys.executable}", f"LAB={options}"],
+            cwd=clone,
+            env={**os.environ, "JUPYTERLAB_SETTINGS_DIR": str(settings), "PYTHONPATH": str(ROOT)},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        deadline = time.monotonic() + PATIENCE / 1000
+        while not (found := re.search(rf"http://127\.0\.0\.1:{port}/\S+", printed.read_text())):
+            assert server.poll() is None and time.monotonic() < deadline, printed.read_text()
+            time.sleep(0.3)
+        yield found[0]
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait(30)
 
 
 @pytest.fixture(scope="module")
 def page(lab, browser):
-    """The lesson, open in a browser, its kernel idle."""
-    page = opened(browser, lab, "00_napkin_math.ipynb")
+    """What a browser shows at the printed address, once a kernel is idle there."""
+    page = browser.new_page(viewport={"width": 1280, "height": 1000})
+    page.set_default_timeout(PATIENCE)
+    page.goto(lab)
+    page.wait_for_selector("text=| Idle")
     yield page
     page.close()
 
 
+def saved(page, path, before):
+    """Wait until JupyterLab has written the file by itself."""
+    deadline = time.monotonic() + PATIENCE / 1000
+    while path.read_bytes() == before:
+        assert time.monotonic() < deadline, f"{path} was not saved"
+        page.wait_for_timeout(300)
+
+
+def changed(clone):
+    """What git says has changed."""
+    return subprocess.run(
+        ["git", "status", "--porcelain"], cwd=clone, check=True, capture_output=True, text=True
+    ).stdout
+
+
 def test_the_lab_asks_for_its_token(lab):
+    address = urllib.parse.urlsplit(lab)
+    assert address.path == f"/lab/tree/my/{Path(LESSON).name}" and "token=" in address.query
     with pytest.raises(urllib.error.HTTPError, match="403"):
-        urllib.request.urlopen(f"{lab}/api/contents", timeout=30)
+        urllib.request.urlopen(address._replace(path="/api/contents", query="").geturl(), timeout=30)
+
+
+def test_the_printed_address_opens_the_reader_s_copy_of_the_first_lesson(page, clone):
+    page.wait_for_selector(f".lm-TabBar-tab.lm-mod-current:has-text('{Path(LESSON).name}')")
+    assert page.locator(".jp-Launcher").count() == 0
+    assert (clone / "my" / Path(LESSON).name).exists()
+
+
+def test_a_copy_that_was_opened_and_saved_is_untouched_and_git_is_clean(page, clone):
+    mine = clone / "my" / Path(LESSON).name
+    saved(page, mine, (clone / LESSON).read_bytes())
+    assert content(mine) == content(clone / LESSON)
+    assert changed(clone) == ""
 
 
 def test_the_lesson_shows_what_was_stored_before_anything_runs(page):
@@ -47,3 +128,13 @@ def test_run_all_runs_to_the_end_without_an_error(page):
     page.wait_for_selector("text=| Idle")
     assert page.locator("[data-mime-type='application/vnd.jupyter.stderr']").count() == 0
     assert page.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.error']").count() == 0
+
+
+def test_a_copy_that_was_run_is_the_reader_s_and_git_is_clean(page, clone):
+    mine = clone / "my" / Path(LESSON).name
+    page.keyboard.press("Control+S")
+    deadline = time.monotonic() + PATIENCE / 1000
+    while content(mine) == content(clone / LESSON) and time.monotonic() < deadline:
+        page.wait_for_timeout(300)
+    assert content(mine) != content(clone / LESSON)
+    assert changed(clone) == ""

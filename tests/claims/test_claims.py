@@ -1,7 +1,23 @@
+"""The ledger of claims itself, and that every claim of a topic with a file here is settled by one test."""
+
+import ast
+import inspect
+import textwrap
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
+from claims.settled import Cited, judge, near, outcome_of, settlements, settles
 
 from cs336kit.teach import claims
 from cs336kit.teach.claims import VERDICTS
+
+TOPICS = sorted(
+    path.stem.removeprefix("test_").replace("_", "-")
+    for path in Path(__file__).parent.glob("test_*.py")
+    if path != Path(__file__)
+)
 
 
 def test_ids_are_unique_and_every_claim_says_something():
@@ -20,3 +36,76 @@ def test_a_topic_is_a_part():
 def test_an_unknown_topic_lists_the_known_ones():
     with pytest.raises(ValueError, match="no claims on the topic 'astrology'.*floats.*napkin"):
         claims("astrology")
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_every_claim_of_a_topic_is_settled_once(topic):
+    settled = Counter(test.claim.id for test in settlements() if test.claim.topic == topic)
+    assert settled == {claim.id: 1 for claim in claims(topic)}
+
+
+@pytest.mark.parametrize("test", settlements(), ids=lambda test: test.claim.id)
+def test_what_is_so_is_computed(test):
+    assert Path(inspect.getfile(test.settle)).stem.removeprefix("test_").replace("_", "-") == test.claim.topic
+    tree = ast.parse(textwrap.dedent(inspect.getsource(test.settle)))
+    outcomes = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)]
+    for outcome in (node for node in outcomes if isinstance(node, ast.Tuple)):
+        for so in outcome.elts[1:]:
+            assert any(isinstance(part, ast.Name | ast.Call) for part in ast.walk(so)), ast.unparse(outcome)
+
+
+def test_few_claims_rest_on_a_citation():
+    cited = [test.claim.id for test in settlements() if "Cited(" in inspect.getsource(test.settle)]
+    assert len(cited) < 0.05 * len(settlements()), cited
+
+
+def test_an_unknown_id_is_refused():
+    with pytest.raises(ValueError, match=r"no claim 'earth-flat'.*topic"):
+        settles("earth-flat")
+
+
+HOLDS = claims("napkin")[0]
+
+
+@pytest.mark.parametrize("verdict", VERDICTS)
+@pytest.mark.parametrize("outcome", [(1, 1), (1, 2), (1, 1, 2), (1, 2, 1), (1, 1, 1), (1, 2, 2)], ids=str)
+def test_the_verdict_follows_from_the_outcome(verdict, outcome):
+    follows = {"holds": (1, 1), "holds-with-condition": (1, 1, 2)}.get(verdict, (1, 2))
+    claim = replace(HOLDS, verdict=verdict)
+    if outcome == follows:
+        judge(claim, outcome)
+    else:
+        with pytest.raises(AssertionError, match=HOLDS.id):
+            judge(claim, outcome)
+
+
+def test_a_wrong_verdict_is_noticed_with_both_values():
+    with pytest.raises(AssertionError, match=r"'wrong' in the ledger, but what is said is 2.5 and what is so is 2.5"):
+        judge(replace(HOLDS, verdict="wrong"), (2.5, 2.5))
+    with pytest.raises(AssertionError, match=HOLDS.id):
+        judge(replace(HOLDS, verdict=None, truth=None), (1, 2))
+
+
+@pytest.mark.parametrize("so", [[1, 2], "(1, 2)", True, None], ids=repr)
+def test_what_always_differs_settles_nothing(so):
+    with pytest.raises(AssertionError, match="cannot be compared"):
+        judge(replace(HOLDS, verdict="wrong"), ((1, 2), so))
+    with pytest.raises(AssertionError, match="cannot be compared"):
+        judge(replace(HOLDS, verdict="wrong"), ({"a": 1}, {"b": 1}))
+
+
+def test_a_citation_names_its_source():
+    judge(HOLDS, Cited("ZeRO, section 3.1", "16 bytes"))
+    with pytest.raises(AssertionError, match="names its source"):
+        judge(HOLDS, Cited("", "16 bytes"))
+
+
+def test_near_snaps_only_what_is_near():
+    assert near(1.01, 1.0, relative=0.02) == 1.0
+    assert near(1.03, 1.0, relative=0.02) == 1.03
+    assert near([1.01, [1.03]], [1.0, [1.0]], relative=0.02) == [1.0, [1.03]]
+
+
+def test_the_outcome_of_an_action():
+    assert outcome_of(lambda: 1) == "runs"
+    assert outcome_of(lambda: 1 / 0) == "ZeroDivisionError"

@@ -78,5 +78,5 @@ def test_text_is_an_aligned_table():
 def test_html_escapes_and_totals():
     html = Breakdown({"a<b": 3}, unit="FLOPs")._repr_html_()
     assert "a&lt;b" in html and html.count("<tr>") == 3
-    assert ">100.0 %</th>" in html
+    assert 'font-weight:bold;">100.0 %</td>' in html
     assert "–" in Breakdown({"nothing": 0}, unit="bytes")._repr_html_()

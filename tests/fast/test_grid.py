@@ -11,7 +11,9 @@ def test_text_is_aligned_and_has_no_trailing_spaces():
 
 
 def test_html_is_well_formed_escaped_and_marks_the_total():
-    table = ElementTree.fromstring(as_html(("part", "bytes"), ROWS, "<>", total=True))
+    box = ElementTree.fromstring(as_html(("part", "bytes"), ROWS, "<>", total=True))
+    (table,) = box
+    assert "overflow-x:auto" in box.get("style")
     assert [cell.text for cell in table.iter() if cell.tag in ("th", "td")] == [
         "part",
         "bytes",
@@ -20,9 +22,17 @@ def test_html_is_well_formed_escaped_and_marks_the_total():
         "a<b",
         "16",
     ]
-    assert [row[0].tag for row in table.iter("tr")] == ["th", "td", "th"]
+    assert [[cell.get("scope") for cell in row] for row in table.iter("tr")] == [["col"] * 2, *[["row", None]] * 2]
+    assert ["bold" in row[1].get("style") for row in table.iter("tr")] == [False, False, True]
     assert "text-align:right" in table.find("tbody/tr")[1].get("style")
 
 
 def test_without_headers_there_is_no_head():
     assert "thead" not in as_html((), ROWS, "<>")
+
+
+def test_a_caption_stands_first_in_the_table_and_is_escaped():
+    (table,) = ElementTree.fromstring(as_html(("part", "bytes"), ROWS, "<>", caption="Where <all> bytes go"))
+    assert table[0].tag == "caption" and table[0].text == "Where <all> bytes go"
+    (table,) = ElementTree.fromstring(as_html(("part", "bytes"), ROWS, "<>"))
+    assert table.find("caption") is None

@@ -1,7 +1,10 @@
+from urllib.parse import quote
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cs336kit.course.columns import side_by_side
 from cs336kit.course.outputs import difference
 
 
@@ -49,7 +52,7 @@ def test_the_same(stored, new):
         (
             [{"output_type": "display_data", "data": {"image/svg+xml": SVG.format(x=1.0)}}],
             [{"output_type": "display_data", "data": {"image/svg+xml": SVG.format(x=1.2)}}],
-            "image/svg+xml differs",
+            "image/svg+xml (figure) differs",
         ),
         (
             [{"output_type": "display_data", "data": {"image/png": "aaaa"}}],
@@ -94,3 +97,66 @@ def test_digests_in_a_figure_may_differ_as_long_as_they_refer_alike():
     stored = clipped("p2afeb93ae0", "p154740827b")
     assert difference(stored, clipped("p0000000001", "p0000000002")) is None
     assert "differs" in difference(stored, clipped("p0000000001", "p0000000001"))
+
+
+STYLED = "<style>td {{ color: red }}</style><table><tr><td>weights</td><td style='{style}'>{count} B</td></tr></table>"
+
+
+def table(count, plain=None, style="x"):
+    data = {"text/html": STYLED.format(count=count, style=style * 300)}
+    return [{"output_type": "display_data", "data": data | ({"text/plain": plain} if plain else {})}]
+
+
+def test_plain_text_is_shown_where_it_differs_too():
+    shown = difference(table(448, "weights 448 B"), table(240, "weights 240 B"))
+    assert shown.splitlines() == [
+        "text/plain differs",
+        f"{'stored':<48}   new",
+        f"{'weights 448 B':<48} | weights 240 B",
+    ]
+
+
+def test_of_html_that_differs_alone_its_text_is_shown():
+    kind, _, row = difference(table(448, "weights"), table(240, "weights")).splitlines()
+    assert kind == "text/html differs" and row == f"{'weights  448 B':<48} | weights  240 B"
+
+
+def test_markup_is_shown_where_it_is_all_that_differs():
+    shown = difference(table(448), table(448, style="y"))
+    assert "xxx" in shown and "yyy" in shown and max(map(len, shown.splitlines())) <= 100
+
+
+def test_of_a_table_that_is_missing_or_new_its_text_is_shown():
+    for stored, new in ((table(448, "weights 448 B"), []), ([], table(448, "weights 448 B"))):
+        shown = difference(stored, new)
+        assert "text/html, text/plain" in shown and "weights 448 B" in shown and "<td>" not in shown
+
+
+def test_long_lines_show_the_place_where_they_differ():
+    start, end = "a" * 200, "b" * 200
+    row = side_by_side(f"{start}1{end}", f"{start}2{end}").splitlines()[1]
+    left, right = row.split(" | ")
+    assert "a1b" in left and "a2b" in right and len(row) <= 100
+
+
+def test_equal_lines_far_from_a_difference_are_left_out_and_so_are_very_many():
+    lines = [str(n) for n in range(50)]
+    shown = side_by_side("\n".join(lines), "\n".join(["x", *lines[1:49], "y"])).splitlines()
+    assert [row.split()[0] for row in shown] == ["stored", "0", "1", "...", "48", "49"]
+    assert side_by_side("\n".join(lines), "", most=4).endswith("... and 46 more lines")
+
+
+@given(st.text(max_size=300), st.text(max_size=300))
+def test_whatever_differs_fits_into_a_hundred_columns(stored, new):
+    assert max(map(len, side_by_side(stored, new).splitlines())) <= 100
+
+
+@pytest.mark.parametrize("write", [str, lambda svg: f'<img alt="A." src="data:image/svg+xml,{quote(svg)}">'])
+def test_a_figure_inside_html_is_compared_like_a_figure(write):
+    def html(x, digest="p0000000001"):
+        svg = f'<svg><g clip-path="url(#{digest})"><path d="M {x} 20.5"/></g></svg>'
+        return [result(text__html=f"<div>{write(svg)}</div>")]
+
+    assert difference(html(1.001), html(1.002, digest="p0000000002")) is None
+    assert "text/html (figure) differs" in difference(html(1.0), html(1.2))
+    assert "A 4" in difference([result(text__html="<b>A 4%20</b>")], [result(text__html="<b>A 4 </b>")])

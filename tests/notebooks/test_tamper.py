@@ -179,9 +179,9 @@ def verdicts(report):
     """PASSED or FAILED of every changed cell, and of the cells beside them, which were left alone."""
     found = {
         (int(n), int(c)): verdict
-        for verdict, n, c in re.findall(r"^(\w+) \S*98_(\d+)\.ipynb::Cell (\d+)", report, flags=re.M)
+        for verdict, n, c in re.findall(r"^(\w+) \S*98_(\d+)\.ipynb::cell \[(\d+)\]", report, flags=re.M)
     }
-    places = {name: place for place, (name, *_) in enumerate(toy.CELLS) if name != "gpu"}
+    places = {name: place for place, (name, *_) in enumerate(toy.CELLS, start=1) if name != "gpu"}
     return {
         (name, layer[name][0]) if name in layer else (name, f"untouched {number}"): found[number, place]
         for number, layer in enumerate(layers())
@@ -204,10 +204,32 @@ def test_nothing_else_is_a_failure(verdicts):
     assert set(COSMETIC) < set(verdicts)
 
 
+def failure(report, path, cell):
+    """The part of a report that is about one cell."""
+    start = report.index(f"{path}.ipynb, cell [{cell}]")
+    return report[start : report.index("\n____", start)]
+
+
 def test_a_failure_tells_what_a_maintainer_needs(report):
-    part = report[report.index("98_0.ipynb, cell [2]") :][:600]
-    assert "-0.3333333333333334" in part and "+0.3333333333333333" in part
-    assert "make refresh NB=98" in part
+    part = failure(report, "98_0", 2)
+    assert re.search(r"^0\.3333333333333334 +\| 0\.3333333333333333$", part, flags=re.M)
+    assert "    1 / 3\n" in part and "make refresh NB=98" in part
+
+
+def test_a_failure_fits_the_terminal_and_shows_no_markup(report):
+    part = failure(report, "98_0", 3)
+    assert re.search(r"^text/html differs$", part, flags=re.M) and re.search(
+        r"^weights .*240.*\|.*448", part, flags=re.M
+    )
+    assert "</" not in part and "style" not in part
+    assert max(map(len, part.splitlines())) <= 100
+
+
+def test_a_cell_has_one_number_wherever_it_is_named(report):
+    """The place of a cell, which JupyterLab shows in brackets: in the list, the heading, the report and the traceback."""
+    assert not re.search(r"\bCell \d|In\[\d", report)
+    for path, number in re.findall(r"^FAILED \S*(9[78]_\w+)\.ipynb::cell \[(\d+)\]", report, flags=re.M):
+        assert f"{path}.ipynb, cell [{number}]" in report
 
 
 def test_a_leaked_path_is_seen_in_prose_too(tmp_path):

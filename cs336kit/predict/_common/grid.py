@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
-_CELL = "padding:0.25em 0.9em;border-bottom:1px solid #d0d0d0;"
+# The text keeps the color of the page; this gray stands out from white and from black.
+_CELL = "padding:0.25em 0.9em;border-bottom:1px solid #888888;"
+_HEAD = "border-bottom:2px solid #888888;"
 
 
 def as_text(lines: Sequence[Sequence[str]], align: str, *, gap: int = 3) -> str:
@@ -14,19 +16,32 @@ def as_text(lines: Sequence[Sequence[str]], align: str, *, gap: int = 3) -> str:
     )
 
 
-def as_html(headers: Sequence[str], rows: Sequence[Sequence[str]], align: str, *, total: bool = False) -> str:
-    """The same as an HTML table; with `total` the last row stands out. Without headers there is no head."""
+def as_html(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], align: str, *, total: bool = False, caption: str = ""
+) -> str:
+    """The same as an HTML table that names its rows by their first cell, and scrolls by itself where it is too wide.
+
+    With `total` the last row stands out. Without headers there is no head.
+    """
     from html import escape  # only where HTML is shown: importing predict stays fast
 
-    def row(cells: Sequence[str], tag: str, style: str = "") -> str:
-        sides = ("left" if a == "<" else "right" for a in align)
+    sides = ["left" if a == "<" else "right" for a in align]
+
+    def row(cells: Sequence[str], tags: Sequence[str], style: str) -> str:
+        parts = zip(cells, tags, sides, strict=True)
         body = "".join(
-            f'<{tag} style="text-align:{side};{_CELL}{style}">{escape(cell)}</{tag}>'
-            for cell, side in zip(cells, sides, strict=True)
+            f'<{tag} style="text-align:{side};{_CELL}{style}">{escape(cell)}</{tag.split()[0]}>'
+            for cell, tag, side in parts
         )
         return f"<tr>{body}</tr>"
 
-    head = f"<thead>{row(headers, 'th', 'border-bottom:2px solid #555;')}</thead>\n" if headers else ""
-    body = "\n".join(row(cells, "th" if total and i == len(rows) else "td") for i, cells in enumerate(rows, 1))
+    columns = ['th scope="col"'] * len(align)
+    cells_of_row = ['th scope="row"', *["td"] * (len(align) - 1)]
+    head = f"<thead>{row(headers, columns, _HEAD)}</thead>\n" if headers else ""
+    weights = ["font-weight:normal;"] * len(rows)
+    if total and rows:
+        weights[-1] = "font-weight:bold;"
+    body = "\n".join(row(cells, cells_of_row, weight) for cells, weight in zip(rows, weights, strict=True))
+    title = f'<caption style="text-align:left;padding:0.25em 0.9em;">{escape(caption)}</caption>\n' if caption else ""
     table = '<table style="border-collapse:collapse;font-variant-numeric:tabular-nums;">'
-    return f"{table}\n{head}<tbody>\n{body}\n</tbody></table>"
+    return f'<div style="overflow-x:auto;">{table}\n{title}{head}<tbody>\n{body}\n</tbody></table></div>'

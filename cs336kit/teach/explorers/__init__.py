@@ -1,6 +1,8 @@
-"""Things to move by hand; each has a static twin, so that a stored notebook reads well without a kernel."""
+"""Things to move by hand; each has a still picture, which is what a notebook stores and shows without a kernel."""
 
 from cs336kit.teach.explorers.bits import BitExplorer, bits
+from cs336kit.teach.explorers.memory import memory
+from cs336kit.teach.explorers.roofline import roofline
 from cs336kit.teach.explorers.strides import strides
 
-__all__ = ["BitExplorer", "bits", "strides"]
+__all__ = ["BitExplorer", "bits", "memory", "roofline", "strides"]

@@ -4,17 +4,20 @@ import html
 import math
 
 from cs336kit.predict import FORMATS, NumberFormat
+from cs336kit.teach.explorers.explorer import Explorer, When
 
-# Light enough for black text; the fields are also labelled, so nothing depends on colour.
-_COLORS = {"sign": "#f0c9df", "exponent": "#ffe0a3", "fraction": "#c4e4f8"}
+#: Light enough for black text; the fields are also labelled, so nothing depends on colour.
+GROUNDS = {"sign": "#f0c9df", "exponent": "#ffe0a3", "fraction": "#c4e4f8"}
+INK, EDGE = "#111111", "#666666"
 
 
-class BitExplorer:
-    """One number in one format. Shown as controls where ipywidgets and a kernel are there, else as a static picture."""
+class BitExplorer(Explorer):
+    """One number in one format, by its code; `wanted` is what the reader asked for, before any rounding."""
 
-    def __init__(self, number_format: NumberFormat, code: int):
+    def __init__(self, number_format: NumberFormat, code: int, wanted: float | None = None):
         self.number_format = number_format
         self.code = code
+        self.wanted = self.value if wanted is None else wanted
 
     @property
     def value(self) -> float:
@@ -65,99 +68,122 @@ class BitExplorer:
             )
         return code
 
+    def set_code(self, code: int) -> None:
+        """Show this code; its value is then what is wanted."""
+        self.code = code
+        self.wanted = self.value
+
+    def set_value(self, value: float) -> None:
+        """Show what a value becomes in this format; the value itself is kept for other formats."""
+        self.code, self.wanted = self.number_format.encode(value), value
+
+    def set_format(self, name: str) -> None:
+        """Show the wanted value, as it was before any rounding, in another format; a refused one changes nothing."""
+        self.code, self.number_format = FORMATS[name].encode(self.wanted), FORMATS[name]
+
+    def flip(self, place: int) -> None:
+        """Flip one bit, counted from the right."""
+        self.set_code(self.code ^ (1 << place))
+
+    def _lines(self) -> list[str]:
+        """Formula and spacing, and what was rounded."""
+        same = self.wanted == self.value or (math.isnan(self.wanted) and math.isnan(self.value))
+        rounded = [] if same else [f"{self.wanted!r} becomes this value in {self.number_format.name}"]
+        return [self.formula(), self.neighbours(), *rounded]
+
     def __repr__(self) -> str:
-        lines = [self.number_format.name + "  " + "  ".join(f"{name} {bits}" for name, bits in self.fields())]
-        return "\n".join([*lines, self.formula(), self.neighbours()])
+        first = self.number_format.name + "  " + "  ".join(f"{name} {bits}" for name, bits in self.fields())
+        return "\n".join([first, *self._lines()])
+
+    def live_html(self) -> str:
+        title = f"<div><b>{html.escape(self.number_format.name)}</b>, code {self.code}</div>"
+        lines = "".join(f"<div>{html.escape(line)}</div>" for line in self._lines())
+        return f'<div style="font-family:monospace;line-height:1.6;">{title}{lines}</div>'
 
     def _repr_html_(self) -> str:
         boxes = []
         for name, bits in self.fields():
             cells = "".join(
-                f'<span style="display:inline-block;width:1.15em;text-align:center;border:1px solid #666;'
-                f'background:{_COLORS[name]};color:#111;">{bit}</span>'
+                f'<span style="display:inline-block;width:1.15em;text-align:center;border:1px solid {EDGE};'
+                f'background:{GROUNDS[name]};color:{INK};">{bit}</span>'
                 for bit in bits
             )
             label = f'<div style="font-size:85%;">{name}</div>'
             boxes.append(f'<div style="display:inline-block;margin-right:0.8em;">{label}<div>{cells}</div></div>')
-        name, formula, neighbours = map(html.escape, (self.number_format.name, self.formula(), self.neighbours()))
-        return (
-            f'<div style="font-family:monospace;line-height:1.6;"><div><b>{name}</b>, code {self.code}</div>'
-            f"<div>{''.join(boxes)}</div><div>{formula}</div><div>{neighbours}</div></div>"
-        )
+        return f'<div style="font-family:monospace;line-height:1.6;">{"".join(boxes)}</div>{self.live_html()}'
 
-    def _repr_mimebundle_(self, include=None, exclude=None):
-        bundle = {"text/plain": repr(self), "text/html": self._repr_html_()}
-        try:
-            controls = self.widget()
-        except ImportError:
-            return bundle
-        return {**controls._repr_mimebundle_(), **bundle}
-
-    def widget(self):
-        """The controls, as an ipywidgets box; raises ImportError without ipywidgets."""
-        import ipywidgets as widgets
+    def controls(self, when: When):
+        import ipywidgets
 
         names = [name for name, entry in FORMATS.items() if isinstance(entry, NumberFormat)]
-        wide = {"style": {"description_width": "5em"}, "layout": {"width": "26em"}, "continuous_update": False}
-        choice = widgets.Dropdown(options=names, description="format", style=wide["style"], layout=wide["layout"])
-        number = widgets.Text(description="value", **wide)
-        pattern = widgets.Text(description="bits", **wide)
-        step = widgets.Box([widgets.Button(description="next below"), widgets.Button(description="next above")])
-        picture = widgets.HTML()
-        choice.value = self.number_format.name if self.number_format.name in names else names[0]
-        busy = []
+        if self.number_format.name not in names:
+            names = []  # a format of one's own is looked at alone
+        wide = {"style": {"description_width": "5em"}, "layout": {"width": "26em"}}
+        choice = ipywidgets.Dropdown(
+            options=names or [self.number_format.name], value=self.number_format.name, description="format", **wide
+        )
+        number = ipywidgets.Text(description="value", continuous_update=False, **wide)
+        pattern = ipywidgets.Text(description="bits", continuous_update=False, **wide)
+        buttons = ipywidgets.HBox(layout={"flex_flow": "row wrap"})
+        steps = [ipywidgets.Button(description=f"next {where}") for where in ("below", "above")]
 
-        def show(note=""):
-            busy.append(True)  # writing into the boxes must not be read as the reader's typing
-            number.value, pattern.value = repr(self.value), self.number_format.fields(self.code)
-            picture.value = self._repr_html_() + f"<div>{html.escape(note)}</div>"
-            busy.pop()
-
-        def attempt(action):
-            def run(change):
-                if busy:
-                    return
-                try:
-                    action(change)
-                    show()
-                except (ValueError, OverflowError) as error:
-                    show(str(error))
-
-            return run
-
-        def choose(change):
-            value, self.number_format = self.value, FORMATS[choice.value]
-            self.code = 0
-            self.code = self.number_format.encode(value)
-
-        def type_value(change):
+        def type_value(change) -> None:
             try:
                 value = float(number.value)
             except ValueError:
                 raise ValueError(f"{number.value!r} is no number; write it as 0.1, 1e-8, inf or nan.") from None
-            self.code = self.number_format.encode(value)
+            self.set_value(value)
 
-        def type_bits(change):
+        def type_bits(change) -> None:
             digits = pattern.value.replace(".", "").replace(" ", "")
             if len(digits) != self.number_format.bits or set(digits) - {"0", "1"}:
                 raise ValueError(f"{self.number_format.name} has {self.number_format.bits} bits, each 0 or 1.")
-            self.code = int(digits, 2)
+            self.set_code(int(digits, 2))
 
-        choice.observe(attempt(choose), "value")
-        number.observe(attempt(type_value), "value")
-        pattern.observe(attempt(type_bits), "value")
-        for button, way in zip(step.children, (-1, 1), strict=True):
-            button.on_click(attempt(lambda _, way=way: setattr(self, "code", self.neighbour(way))))
-        show()
-        return widgets.VBox([choice, number, pattern, step, picture])
+        if names:
+            choice.observe(when(lambda change: self.set_format(choice.value)), "value")
+        number.observe(when(type_value), "value")
+        pattern.observe(when(type_bits), "value")
+        for step, way in zip(steps, (-1, 1), strict=True):
+            step.on_click(when(lambda _, way=way: self.set_code(self.neighbour(way))))
+
+        def write() -> None:
+            choice.value, number.value = self.number_format.name, repr(self.wanted)
+            pattern.value = self.number_format.fields(self.code)
+            if [len(field.children[1].children) for field in buttons.children] != [len(b) for _, b in self.fields()]:
+                buttons.children = self._buttons(when)
+            for field, (_, bits) in zip(buttons.children, self.fields(), strict=True):
+                for button, bit in zip(field.children[1].children, bits, strict=True):
+                    button.description = bit
+
+        return [choice, number, pattern, buttons, ipywidgets.HBox(steps)], write
+
+    def _buttons(self, when: When) -> list:
+        """One box for each field, with a button for each bit."""
+        import ipywidgets
+
+        boxes, place = [], self.number_format.bits
+        for name, bits in self.fields():
+            row = []
+            for _ in bits:
+                place -= 1
+                look = {"layout": {"width": "1.5em", "padding": "0", "margin": "1px"}}
+                look["style"] = {"button_color": GROUNDS[name], "text_color": INK}
+                button = ipywidgets.Button(tooltip=f"bit {place}, {name}: flip it", **look)
+                button.on_click(when(lambda _, place=place: self.flip(place)))
+                row.append(button)
+            wrapped = ipywidgets.HBox(row, layout={"flex_flow": "row wrap"})
+            boxes.append(ipywidgets.VBox([ipywidgets.Label(name), wrapped], layout={"margin": "0 0.8em 0 0"}))
+        return boxes
 
 
 def bits(value: float = 0.1, name: str = "fp16") -> BitExplorer:
     """The bits of the value that a float rounds to in a format of `predict.FORMATS`, to look at and to change.
 
-    Raises ValueError for a block format, whose numbers have no bits of their own, and for unknown names.
+    With a kernel the format, the value and each bit can be changed by hand. Raises ValueError for a block format, whose
+    numbers have no bits of their own, and for unknown names.
     """
     number_format = FORMATS[name]
     if not isinstance(number_format, NumberFormat):
         raise ValueError(f"{name} shares a scale between numbers: look at {number_format.element.name} instead.")
-    return BitExplorer(number_format, number_format.encode(value))
+    return BitExplorer(number_format, number_format.encode(value), value)

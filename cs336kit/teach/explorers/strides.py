@@ -1,12 +1,13 @@
 """Choose shape, strides and offset, and see which positions of the storage the tensor reads."""
 
-import importlib.util
 import math
 from collections.abc import Sequence
 
 from cs336kit import predict
 from cs336kit.predict._common.checks import non_negative_int, positive_int
-from cs336kit.teach.figures import COLORS
+from cs336kit.teach.explorers.explorer import Explorer
+from cs336kit.teach.figures.primitives import FAINT, QUIET
+from cs336kit.teach.figures.style import COLORS, tint
 
 _CELL = "border:1px solid {edge};background:{face};min-width:1.9em;padding:0.2em;text-align:center;color:{ink};"
 
@@ -16,13 +17,13 @@ def strides(
 ):
     """Explore how a tensor of one or two axes reads a storage that holds 0, 1, 2, … `elements` − 1.
 
-    strides: of a contiguous tensor unless given. With ipywidgets and a running kernel the numbers can be moved by hand;
-    elsewhere the same picture stands still. Errors: ValueError for nonsense or more than two axes.
+    strides: of a contiguous tensor unless given. With a kernel the numbers can be moved by hand. Errors: ValueError for
+    nonsense or more than two axes.
     """
     return StrideExplorer(shape, strides, offset, elements)
 
 
-class StrideExplorer:
+class StrideExplorer(Explorer):
     """One reading of a storage: `positions` by index, whether it fits, and its picture as HTML and text."""
 
     def __init__(self, shape: Sequence[int], strides: Sequence[int] | None, offset: int, elements: int):
@@ -32,6 +33,9 @@ class StrideExplorer:
         self.shape, self.offset = tuple(shape), non_negative_int("offset", offset)
         if len(self.shape) not in (1, 2):
             raise ValueError(f"the explorer draws one or two axes, got shape {self.shape}.")
+        numbers = {f"size{axis}": size for axis, size in enumerate(self.shape)}
+        numbers |= {f"stride{axis}": step for axis, step in enumerate(self.strides)}
+        self.choices = {**numbers, "offset": self.offset}
 
     @property
     def fits(self) -> bool:
@@ -87,46 +91,27 @@ class StrideExplorer:
             for i, row in enumerate(self.positions)
         )
         grid = "".join(f"<tr>{row}</tr>" for row in rows)
-        table = '<table style="border-collapse:collapse;margin:0.3em 0;">'
+        # The cells keep their own ground, whatever the theme, and a long storage scrolls by itself.
+        table = '<table aria-label="{}" style="border-collapse:collapse;margin:0.3em 0;">'
         return (
             f"<div><b>shape</b> {self.shape} · <b>strides</b> {self.strides} · <b>offset</b> {self.offset}<br>"
-            f"storage {table}<tr>{strip}</tr></table>tensor {table}{grid}</table>{self.verdict}</div>"
+            f'storage <div style="overflow-x:auto;">{table.format("storage")}<tr>{strip}</tr></table></div>'
+            f"tensor {table.format('tensor')}{grid}</table>{self.verdict}</div>"
         )
 
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
-        bundle = {"text/plain": repr(self), "text/html": self._repr_html_()}
-        if importlib.util.find_spec("ipywidgets"):
-            bundle = {**self.widget()._repr_mimebundle_(), **bundle}
-        return bundle
+    def offers(self):
+        sizes = {f"size{axis}": (f"size {axis}", range(1, 9)) for axis in range(len(self.shape))}
+        steps = {f"stride{axis}": (f"stride {axis}", range(self.elements + 1)) for axis in range(len(self.shape))}
+        return {**sizes, **steps, "offset": ("offset", range(self.elements))}
 
-    def widget(self):
-        """The same picture with a slider for every number (needs ipywidgets)."""
-        import ipywidgets
-
-        top, picture = self.elements, ipywidgets.HTML(self._repr_html_())
-        style = {"continuous_update": True, "layout": ipywidgets.Layout(width="20em")}
-        sizes = [
-            ipywidgets.IntSlider(size, 1, max(8, size), description=f"size {axis}", **style)
-            for axis, size in enumerate(self.shape)
-        ]
-        steps = [
-            ipywidgets.IntSlider(step, 0, max(top, step), description=f"stride {axis}", **style)
-            for axis, step in enumerate(self.strides)
-        ]
-        offset = ipywidgets.IntSlider(self.offset, 0, max(top - 1, self.offset), description="offset", **style)
-
-        def redraw(_change):
-            shape, strides = [slider.value for slider in sizes], [slider.value for slider in steps]
-            picture.value = StrideExplorer(shape, strides, offset.value, self.elements)._repr_html_()
-
-        for slider in (*sizes, *steps, offset):
-            slider.observe(redraw, names="value")
-        return ipywidgets.VBox([ipywidgets.HBox(sizes), ipywidgets.HBox(steps), offset, picture])
+    def choose(self, **choices) -> None:
+        chosen = {**self.choices, **choices}
+        axes = range(len(self.shape))
+        shape, strides = ([chosen[f"{of}{axis}"] for axis in axes] for of in ("size", "stride"))
+        self.__dict__.update(StrideExplorer(shape, strides, chosen["offset"], self.elements).__dict__)
 
 
 def _cell(text: str, row: int | None) -> str:
-    color = None if row is None else COLORS[row % 6]
-    style = _CELL.format(
-        edge=color or "#bbbbbb", face=f"{color}40" if color else "#f4f4f4", ink="#111" if color else "#999"
-    )
-    return f'<td style="{style}">{text}</td>'
+    edge = FAINT if row is None else COLORS[row % 6]
+    face = "#f4f4f4" if row is None else tint(edge)
+    return f'<td style="{_CELL.format(edge=edge, face=face, ink=QUIET if row is None else "#111111")}">{text}</td>'

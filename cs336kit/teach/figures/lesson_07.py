@@ -27,7 +27,7 @@ def roofline(
     for name, rate in ceilings:
         ax.plot([rate / bandwidth_bytes_per_second, high], [rate, rate], color="#777777", marker="", linestyle="--")
         ax.annotate(name, (high, rate), ha="right", va="bottom", fontsize=11, color=QUIET)
-    ax.axvline(ridge, color="#999999", linewidth=1, linestyle=":", marker="")
+    ax.axvline(ridge, color="#777777", linewidth=1, linestyle=":", marker="")
     corner = {"xytext": (4, 6), "textcoords": "offset points", "fontsize": 11, "color": QUIET}
     ax.annotate(f"ridge {ridge:.4g}", (ridge, peak_flops_per_second), **corner)
     labels: Look = {"xlabel": "arithmetic intensity, FLOPs per byte", "ylabel": "FLOP/s"}

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import Look, bars, lines
+from cs336kit.teach.figures.primitives import FAINT, Look, bars, lines
 from cs336kit.teach.figures.style import COLORS, axes, described
 
 
@@ -18,7 +18,7 @@ def trajectories(paths: Mapping[str, Sequence[tuple[float, float]]], *, curvatur
         for level in (0.5, 4, 16, 40, 80, 140):
             wide, high = math.sqrt(2 * level / a), math.sqrt(2 * level / b)
             ellipse = [wide * math.cos(t) for t in turns], [high * math.sin(t) for t in turns]
-            ax.plot(*ellipse, color="#cccccc", linewidth=1, linestyle="-", marker="")
+            ax.plot(*ellipse, color=FAINT, linewidth=0.6, linestyle="-", marker="")
         look = {"color": COLORS[number % len(COLORS)], "linestyle": "-", "linewidth": 1.3, "markersize": 3.5}
         ax.plot(*zip(*path, strict=True), **look)
         ax.plot([0], [0], color="#222222", marker="+", markersize=12, linestyle="")

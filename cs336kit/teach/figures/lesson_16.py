@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from cs336kit.teach.figures.lesson_13 import averaged
-from cs336kit.teach.figures.primitives import Look, Series, bars, lines, listed
+from cs336kit.teach.figures.primitives import FAINT, Look, Series, bars, lines, listed
 from cs336kit.teach.figures.style import COLORS, axes, described
 
 
@@ -16,7 +16,8 @@ def loss_differences(curves: Series, *, reference: str, tolerance: float, smooth
     less = {name: (steps, [a - b for a, b in zip(ys, base, strict=True)]) for name, (steps, ys) in means.items()}
     said = lines(left, means, markersize=5, xlabel="step", ylabel="loss (nats per token)")
     apart = lines(right, less, markersize=5, xlabel="step", ylabel=f"loss − loss in {reference}")
-    right.axhspan(-tolerance, tolerance, color="#dddddd", alpha=0.6, linewidth=0, label="spread of seeds")
+    band = {"facecolor": "#ececec", "edgecolor": FAINT, "linewidth": 0.8, "zorder": 0}
+    right.axhspan(-tolerance, tolerance, label="spread of seeds", **band)
     right.set_ylim(-1.3 * tolerance, 2.4 * tolerance)  # room for the legend
     right.legend(fontsize=10, ncols=2)
     return figure, f"{said}. {apart}; the band of seeds is ±{tolerance:.3g}"

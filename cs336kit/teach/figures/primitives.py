@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cs336kit.teach.figures.style import COLORS, HATCHES, MARKERS
+from cs336kit.teach.figures.style import COLORS, HATCHES, MARKERS, readable, tint
 
 #: Name → numbers, such as the heights of a line or of bars.
 Series = Mapping[str, Sequence[float]]
@@ -11,6 +11,8 @@ Series = Mapping[str, Sequence[float]]
 Look = dict[str, Any]
 #: Text that stands back and can still be read on white and on light grey.
 QUIET = "#555555"
+#: Lines and edges that stand back and can still be seen on white.
+FAINT = "#888888"
 
 
 def listed(names: Sequence, values: Sequence, most: int = 8) -> str:
@@ -115,7 +117,7 @@ def number_line(ax, values: Series, limit: float) -> str:
     """One line for each name, with a tick at each of its values from -limit to limit."""
     for row, numbers in enumerate(values.values()):
         inside = [x for x in numbers if abs(x) <= limit]
-        ax.hlines(row, -limit, limit, color="#bbbbbb", linewidth=1)
+        ax.hlines(row, -limit, limit, color=FAINT, linewidth=0.8)
         ax.vlines(inside, row - 0.3, row + 0.3, color=COLORS[row % len(COLORS)], linewidth=1.3)
     ax.set_yticks(range(len(values)), [f"{name}\n{len(numbers)} values" for name, numbers in values.items()])
     ax.set(ylim=(len(values) - 0.5, -0.5))
@@ -131,8 +133,8 @@ def cell(ax, x: float, y: float, value: object, row: int | None = 0, *, height: 
     """
     from matplotlib.patches import Rectangle
 
-    color = "#bbbbbb" if row is None else COLORS[row % 6]
-    face = "#f4f4f4" if row is None else color + "40"
+    color = FAINT if row is None else COLORS[row % 6]
+    face = "#f4f4f4" if row is None else tint(color)
     # The grey edge of a neighbour stays below.
     look = look or {"facecolor": face, "edgecolor": color, "linewidth": 1.2, "zorder": 1 if row is None else 2}
     ax.add_patch(Rectangle((x - 0.5, y - height / 2), 1, height, **look))
@@ -146,7 +148,7 @@ def timeline(ax, spans: Sequence[tuple[str, object, float, float]], lanes: Mappi
     for lane, text, start, end in spans:
         y, number = lanes[lane]
         ax.barh(y, end - start, left=start, height=0.82, edgecolor="white", color=COLORS[number], hatch=HATCHES[number])
-        ink = "white" if number == 0 else "black"
+        ink = readable(COLORS[number])
         ax.text((start + end) / 2, y, str(text), ha="center", va="center", fontsize=10, color=ink)
     ax.grid(axis="y", visible=False)
     busy = [sum(end - start for name, _, start, end in spans if name == lane) for lane in lanes]

@@ -58,9 +58,13 @@ def train(sizes, *, batch, frozen=(), activation=False, rank=None, segments=None
 
 
 def slices(net, segments):
-    """The steps of the layers in each segment (a layer's steps have its number in their output)."""
-    digits = [int("".join(filter(str.isdigit, step.output.split(".")[0]))) for step in net]
-    return [tuple(s for s, d in zip(net, digits, strict=True) if d in numbers) for numbers in segments]
+    """The operations of the layers in each segment (a layer's operations have its number in their output)."""
+    digits = [int("".join(filter(str.isdigit, output(op).split(".")[0]))) for op in net]
+    return [tuple(op for op, d in zip(net, digits, strict=True) if d in numbers) for numbers in segments]
+
+
+def output(op):
+    return op.outputs[0].storage.name
 
 
 def test_the_first_layers_exception_with_the_lectures_shapes():
@@ -113,7 +117,7 @@ def test_checkpointed_linear_nets(sizes, batch, data):
 def test_checkpointing_does_not_repeat_a_last_product():
     net = predict.linear_net((8, 16, 4), batch=32)
     cost = predict.gradient_flops(net, checkpoint=[net])
-    assert cost.recomputed == net[0].flops
+    assert cost.recomputed == net[0].forward_flops
     assert predict.gradient_flops(net, checkpoint=[net], early_stop=False).recomputed == cost.forward
     assert cost.model_flops == 3 * cost.forward and cost.total == cost.model_flops + cost.recomputed
 
@@ -121,7 +125,7 @@ def test_checkpointing_does_not_repeat_a_last_product():
 def test_nothing_is_repeated_where_nothing_is_kept():
     net = predict.linear_net((8, 8, 8), batch=4)
     cost = predict.gradient_flops(net, frozen=("x", "w1"), checkpoint=[net[:1], net[1:]], early_stop=False)
-    assert cost.recomputed == net[1].flops
+    assert cost.recomputed == net[1].forward_flops
 
 
 def test_lora_trains_without_the_weight_gradients():
@@ -135,7 +139,9 @@ def test_lora_trains_without_the_weight_gradients():
 def test_one_name_may_stand_without_a_list():
     net = predict.linear_net((4, 4, 4), batch=2)
     assert predict.gradient_flops(net, frozen="w1") == predict.gradient_flops(net, frozen=["w1"])
-    assert predict.with_lora(net, rank=1, targets="w2") == predict.with_lora(net, rank=1, targets=["w2"])
+    one, listed = (predict.with_lora(net, rank=1, targets=targets) for targets in ("w2", ["w2"]))
+    assert predict.gradient_flops(one) == predict.gradient_flops(listed)
+    assert "w2.A" in predict.leaves(one) and "w1.A" not in predict.leaves(one)
 
 
 def test_utilization_counts_the_model_or_the_hardware():
@@ -167,11 +173,11 @@ def test_the_table_names_every_product():
         (lambda net: predict.gradient_flops(net[::-1]), r"uses h1, which is computed later"),
         (lambda net: predict.gradient_flops([*net, net[0]]), r"h1 is computed twice"),
         (lambda net: predict.gradient_flops(net, checkpoint=[net, net[:1]]), r"h1 lies in two checkpointed segments"),
-        (lambda net: predict.gradient_flops(net[:1], checkpoint=[net]), r"h2 is not one of the steps"),
-        (lambda net: predict.gradient_flops(net, checkpoint=net), r"each a slice of the steps"),
+        (lambda net: predict.gradient_flops(net[:1], checkpoint=[net]), r"h2 is not one of the operations"),
+        (lambda net: predict.gradient_flops(net, checkpoint=net), r"each a slice of the operations"),
         (lambda net: predict.linear_net((4,), batch=2), r"at least two widths"),
-        (lambda net: predict.linear_net((4, 0), batch=2), r"columns of h1 = x @ w1 must be a positive whole"),
-        (lambda net: predict.linear_net((4, 4), batch=2.0), r"rows of h1"),
+        (lambda net: predict.linear_net((4, 0), batch=2), r"a width in sizes must be a positive whole"),
+        (lambda net: predict.linear_net((4, 4), batch=2.0), r"batch must be a positive whole"),
         (lambda net: predict.with_lora(net, rank=0), r"rank must be a positive"),
         (lambda net: predict.with_lora(net, rank=1, targets=["w3"]), r"unknown weight in targets 'w3'"),
     ],
@@ -323,15 +329,41 @@ def test_a_whole_decoder(config, checkpointed):
     forward_flops, y = count_fused(forward)
     assert (cost.forward, cost.backward) == (forward_flops, count_fused(lambda: y.sum().backward())[0])
     assert cost.forward == predict.forward_flops(config, batch=B, sequence=S, causal=False).total
-    assert cost.by_tensor["embedding" if config.tied_head else "head"] == steps[-1].flops
+    assert cost.by_tensor["embedding" if config.tied_head else "head"] == steps[-1].forward_flops
 
 
 def test_the_names_of_a_block():
-    block = predict.decoder_block(LLAMA, batch=1, sequence=4, x="before", prefix="7.")
-    assert predict.leaves(block) == (
-        "before", "7.norm1", "7.w_q", "7.w_k", "7.w_v", "7.w_o", "7.norm2", "7.w_gate", "7.w_up", "7.w_down",
-    )  # fmt: skip
-    assert block[-1].output == "7.out"
+    weights = ("norm1", "w_q", "w_k", "w_v", "w_o", "norm2", "w_gate", "w_up", "w_down")
+    block = predict.decoder_block(LLAMA, batch=1, sequence=4)
+    assert predict.leaves(block) == ("x", *weights)
+    assert output(block[-1]) == "out"
+    _, (_, second) = predict.decoder(LLAMA, batch=1, sequence=4)
+    assert predict.leaves(second) == ("0.out", *(f"1.{name}" for name in weights))
+
+
+def test_the_names_do_not_reach_the_program_that_others_walk():
+    predict.decoder(GPT2, batch=1, sequence=4)
+    leaves = predict.program(GPT2, batch=1, sequence=4).leaves
+    assert {leaf.tensor.storage.name for leaf in leaves} == {leaf.component for leaf in leaves}
+
+
+def test_a_fused_kernel_that_ends_a_segment_runs_again():
+    """What it keeps it makes itself, so that it cannot be left out as a last linear layer can."""
+    block = predict.decoder_block(GPT2, batch=B, sequence=S)
+    end = 1 + next(i for i, op in enumerate(block) if op.kind == "sdpa")
+    D, segment = GPT2.d_model, block[:end]
+    cost = predict.gradient_flops(segment, checkpoint=[segment])
+    tensors = {name: torch.randn(D, D, requires_grad=True) for name in "qkv"}
+    norm, x = torch.ones(D, requires_grad=True), torch.randn(B, S, D, requires_grad=True)
+
+    def run(x):
+        n = F.layer_norm(x, (D,), norm)
+        heads = ((n @ w).view(B, S, -1, GPT2.head_dim).transpose(1, 2) for w in tensors.values())
+        return F.scaled_dot_product_attention(*heads, is_causal=True)
+
+    forward_flops, y = count_fused(lambda: checkpoint(run, x, use_reentrant=False))
+    assert (cost.forward, cost.backward) == (forward_flops, count_fused(lambda: y.sum().backward())[0])
+    assert cost.recomputed == cost.forward
 
 
 @pytest.mark.parametrize(

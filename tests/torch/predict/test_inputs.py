@@ -38,7 +38,6 @@ CALLS = [
     (predict.truncated_std, (), {"std": 1, "a": -1, "b": 2, "mean": 0}),
     (predict.contiguous_strides, ((BIG, BIG, BIG),), {}),
     (predict.element_offset, ((BIG, 1),), {"strides": (BIG, 1), "offset": BIG}),
-    (predict.element_index, (BIG,), {"shape": (BIG, BIG)}),
     (predict.expanded_strides, ((1, 3),), {"strides": (3, 1), "to": (2, 3)}),
     (predict.extent, ((BIG, BIG),), {"strides": (BIG, 1)}),
     (predict.view_strides, ((BIG, BIG),), {"strides": (BIG, 1), "to": (BIG * 2, BIG // 2)}),

@@ -46,7 +46,6 @@ def test_contiguous_strides_equal_torch(shape):
 def test_examples_of_the_lecture():
     assert predict.contiguous_strides((4, 4)) == (4, 1)
     assert predict.element_offset((1, 2), strides=(4, 1)) == 6
-    assert predict.element_index(6, shape=(4, 4)) == (1, 2)
 
 
 @given(strided_tensors(), st.data())
@@ -55,13 +54,6 @@ def test_element_offset_finds_the_value_in_the_storage(x, data):
     position = predict.element_offset(index, strides=x.stride(), offset=x.storage_offset())
     storage = torch.empty(0, dtype=x.dtype).set_(x.untyped_storage())
     assert storage[position] == x[index]
-
-
-@given(shapes, st.data())
-def test_element_index_inverts_element_offset(shape, data):
-    position = data.draw(st.integers(0, math.prod(shape) - 1))
-    index = predict.element_index(position, shape=shape)
-    assert predict.element_offset(index, strides=predict.contiguous_strides(shape)) == position
 
 
 @given(strided_tensors(), st.data())
@@ -134,8 +126,6 @@ def test_other_input_gets_a_sentence():
         predict.element_offset((-1,), strides=(1,))
     with pytest.raises(ValueError, match="offset must be"):
         predict.element_offset((1,), strides=(1,), offset=-1)
-    with pytest.raises(ValueError, match="past the end"):
-        predict.element_index(6, shape=(2, 3))
     with pytest.raises(ValueError, match="has size 3 and cannot become 4"):
         predict.expanded_strides((3,), strides=(1,), to=(4,))
     with pytest.raises(ValueError, match="more axes"):

@@ -82,8 +82,8 @@ class Real:
         """The same random numbers, and so the same routing, as in every other measurement."""
         torch.set_rng_state(self.random_numbers)
 
-    def expert_tokens(self):
-        """How many tokens each expert of each layer gets in the step that is measured."""
+    def expert_tokens(self, run=None):
+        """How many tokens each expert of each layer gets in the step that is measured, or in `run`."""
         counts = []
 
         def count(mixture, inputs, output):
@@ -94,7 +94,7 @@ class Real:
         hooks = [block.mlp.register_forward_hook(count) for block in self.model.blocks]
         self.again()
         with torch.no_grad():
-            self.loss()
+            (run or self.loss)()
         for hook in hooks:
             hook.remove()
         return counts
@@ -254,7 +254,7 @@ def test_a_forward_pass_without_autograd(seed):
             real.model(real.tokens)
 
     written = predict.program(
-        config, batch=batch, sequence=sequence, precision=precision, attention=attention, phase="prefill", **named
+        config, batch=batch, sequence=sequence, precision=precision, attention=attention, phase="forward", **named
     )
     walk = Walk(written)
     walk.forward(written.items)
@@ -280,25 +280,54 @@ def test_products_and_cache_of_one_new_token(seed):
     assert predict.kv_cache_bytes(config, precision="fp32", **sizes) == held
 
 
-@pytest.mark.parametrize("seed", range(500, 530))
-def test_the_peak_of_one_new_token_beside_a_cache(seed):
+def check_the_peak_beside_a_cache(seed, phase, experts):
+    """One pass that reads or fills the cache of a model of any configuration; with `experts` routed as the real one."""
     r = random.Random(seed)
-    config, batch, sequence = any_config(r), r.choice([1, 2]), r.choice([2, 5, 9, 16])
-    config = dataclasses.replace(config, experts=0, experts_per_token=None)
-    precision, attention = r.choice(["fp32", "bf16"]), r.choice(["eager", "sdpa"])
+    config = any_config(r)
+    chosen = {"experts": r.choice([2, 3, 6]), "experts_per_token": r.choice([1, 2])} if experts else {"experts": 0}
+    config = dataclasses.replace(config, **({"experts_per_token": None} | chosen))
+    batch, sequence = r.choice([1, 2, 3]), r.choice([2, 5, 9, 16])
+    precision, attention = r.choice(PRECISIONS), r.choice(["eager", "sdpa"])
     real = Real(config, batch, sequence, precision=precision, attention=attention)
     real.model.eval()
-    cache = lm.KVCache(config)
+    seen = sequence - 1 if phase == "decode" else 0
 
-    def one_token():
-        with torch.no_grad():
-            real.model(real.tokens[:, -1:], cache=cache)
+    def cached():
+        cache = lm.KVCache(config)
+        if seen:
+            run(cache, real.tokens[:, :seen])
+        return cache
 
-    with torch.no_grad():
-        real.model(real.tokens[:, :-1], cache=cache)
+    def run(cache, tokens):
+        with torch.no_grad(), real.context():
+            real.model(tokens, cache=cache)
+
+    named, cache = {}, cached()
+    if experts:
+        other = cached()
+        named["expert_tokens"] = real.expert_tokens(lambda: run(other, real.tokens[:, seen:]))
     written = predict.program(
-        config, batch=batch, sequence=sequence, precision=precision, attention=attention, phase="decode"
+        config, batch=batch, sequence=sequence, precision=precision, attention=attention, phase=phase, **named
     )
     walk = Walk(written)
     walk.forward(written.items)
-    assert walk.peaks["forward"].bytes == measure.peak_bytes(one_token, device="cpu"), (config, batch, sequence)
+    said = config, batch, sequence, precision, attention
+    assert walk.peaks["forward"].bytes == measure.peak_bytes(lambda: run(cache, real.tokens[:, seen:]), device="cpu"), (
+        said
+    )
+    # What stays when the pass is over: the cache, no longer than it has to be, and the logits, which nobody holds here.
+    held = sum(tensor.untyped_storage().nbytes() for tensor in cache.tensors())
+    assert walk.live == held + written.output.bytes, said
+    assert held == sum(tensor.nbytes for tensor in cache.tensors()), said
+
+
+@pytest.mark.parametrize("seed", range(500, 530))
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_the_peak_of_a_pass_beside_a_cache(phase, seed):
+    check_the_peak_beside_a_cache(seed, phase, experts=False)
+
+
+@pytest.mark.parametrize("seed", range(600, 620))
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_the_peak_of_a_pass_beside_a_cache_with_experts(phase, seed):
+    check_the_peak_beside_a_cache(seed, phase, experts=True)

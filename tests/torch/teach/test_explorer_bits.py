@@ -16,6 +16,7 @@ def test_the_text_twin_shows_fields_formula_and_spacing():
     assert lines[0] == "fp16  sign 0  exponent 01011  fraction 1001100110"
     assert lines[1] == "(1 + 614/1024) × 2^(11 - 15) = 0.0999755859375"
     assert lines[2].endswith("(2^-14)")
+    assert lines[3] == "0.1 becomes this value in fp16" and len(repr(explorers.bits(0.5)).splitlines()) == 3
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if isinstance(FORMATS[name], NumberFormat)])
@@ -60,29 +61,54 @@ def test_html_has_a_box_per_bit():
 @needs_widgets
 def test_controls_move_together():
     explorer = explorers.bits(0.1, "fp16")
-    choice, number, pattern, step, picture = explorer.widget().children
+    choice, number, pattern, _, step, note, picture = explorer.widget().children
     choice.value = "fp8_e4m3"
-    assert (number.value, pattern.value) == ("0.1015625", "0.0011.101")
+    assert (explorer.value, pattern.value) == (0.1015625, "0.0011.101")
     pattern.value = "0.1111.110"
     assert (number.value, explorer.value) == ("448.0", 448.0)
     step.children[1].click()
-    assert number.value == "448.0" and "448.0 is the largest value of fp8_e4m3" in picture.value
+    assert number.value == "448.0" and "448.0 is the largest value of fp8_e4m3" in note.value
     number.value = "nan"
     step.children[0].click()
-    assert "NaN has no neighbours" in picture.value
+    assert "NaN has no neighbours" in note.value
     number.value = "-3.3"
-    assert (number.value, explorer.value) == ("-3.25", -3.25)
+    assert (number.value, explorer.value) == ("-3.3", -3.25) and "-3.3 becomes this value in fp8_e4m3" in picture.value
     step.children[1].click()
-    assert number.value == "-3.0"
+    assert number.value == "-3.0" and note.value == '<div role="status"></div>'
     step.children[0].click()
     for box, text, sentence in ((number, "three", "is no number"), (pattern, "0101", "has 8 bits")):
         box.value = text
-        assert sentence in picture.value
-        assert explorer.value == -3.25
+        assert sentence in note.value
+        assert explorer.value == -3.25 and (number.value, pattern.value) == ("-3.25", "1.1000.101")
 
 
 @needs_widgets
-def test_the_bundle_keeps_the_twins():
-    bundle = explorers.bits()._repr_mimebundle_()
-    assert set(bundle) == {"text/plain", "text/html", "application/vnd.jupyter.widget-view+json"}
-    assert bundle["text/plain"].startswith("fp16")
+def test_the_value_of_the_reader_is_kept_when_the_format_changes():
+    explorer = explorers.bits(0.1, "fp8_e4m3")
+    choice, number, *_ = explorer.widget().children
+    choice.value = "fp64"
+    assert explorer.value == 0.1 and number.value == "0.1"
+    number.value = "0.3"
+    for name in ("fp4_e2m1", "bf16", "fp64"):
+        choice.value = name
+        assert number.value == "0.3" and explorer.value == FORMATS[name].round(0.3)
+
+
+@needs_widgets
+def test_a_bit_flips_when_it_is_clicked():
+    explorer = explorers.bits(1.0, "fp16")
+    choice, number, _, fields, *_ = explorer.widget().children
+    sign, exponent, fraction = (field.children[1].children for field in fields.children)
+    assert [len(field) for field in (sign, exponent, fraction)] == [1, 5, 10]
+    sign[0].click()
+    fraction[0].click()
+    assert (explorer.value, number.value, sign[0].description, fraction[0].description) == (-1.5, "-1.5", "1", "1")
+    assert "sign" in sign[0].tooltip and "exponent" in exponent[0].tooltip
+    choice.value = "e8m0"  # has no sign
+    assert math.isnan(explorer.value) and number.value == "-1.5" and len(fields.children) == 1
+    choice.value = "fp16"
+    fields.children[0].children[1].children[0].click()
+    choice.value = "fp8_e5m2"
+    assert [len(field.children[1].children) for field in fields.children] == [1, 5, 2]
+    fields.children[2].children[1].children[-1].click()
+    assert explorer.value == 1.75

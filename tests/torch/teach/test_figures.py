@@ -7,7 +7,9 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
 from itertools import combinations
+from urllib.parse import unquote
 
 import numpy
 import pytest
@@ -57,21 +59,26 @@ BLOCK = [("norm", "2×3×4", "8"), ("attention", "2×3×4", "80"), ("+", "2×3×
          ("MLP", "2×3×4", "160"), ("+", "2×3×4", "")]  # fmt: skip
 #: Name → (arguments, options), as small as shows everything that the figure can draw.
 DATA = {
-    "days_against_accelerators": (([512, 1024, 2048], {"0.5": [288.0, 144.0, 72.0], "0.3": [480.0, 240.0, 120.0]}),
-                                  {"mark": (1024, 144.0)}),
-    "largest_models": (([1, 8], {"sharded": [5e9, 40e9], "replicated": [5e9, 5e9]}), {"lines": {"GPT-3": 175e9}}),
+    "bytes_of_a_parameter": (({"fp32": {"parameters": 4, "master weights": 0}, "mixed": {"parameters": 2, "master weights": 4}},),
+                             {}),
+    "replicated_and_sharded": (({"parameters": 2, "gradients": 2},),
+                               {"parameters": 10e9, "accelerators": 4, "memory_bytes": 24e9}),
     "number_lines": (({"fp4": [-1.0, 0.0, 1.0, 9.0], "fp6": [0.0, 2.0]},), {"limit": 4}),
     "ranges": (({"fp32": (-149, -126, 127, 23), "fp16": (-24, -14, 15, 10)},), {}),
+    "small_formats": (({"fp4": [-1.0, 0.0, 1.0, 9.0], "E5M2": [0.0, 2.0]},), {"limit": 4}),
     "spacings": (([1.0, 2.0, 4.0], {"bf16": [0.1, 0.2, 0.4], "fp8": [0.2, 0.4, math.nan]}), {}),
-    "running_sums": (([1, 10, 100], {"fp32": [0.1, 1.0, 10.0], "bf16": [0.1, 1.0, 4.0]}), {}),
+    "roundings": (([0.5, 1.0, 2.0], {"a tie": (1.5, 2.0), "too large": (2.9, 2.0), "small": (0.6, 0.5)}), {}),
+    "weight_courses": (({"fp32": [1.0, 1.1, 1.2], "bf16": [1.0, 1.0, 1.0]},), {}),
     "strided": ((range(12), VIEWS), {}),
+    "walks": (({"x": [0, 1, 2, 3], "x.T": [0, 2, 1, 3]},), {}),
     "masks": (([("causal", [[True, False], [True, True]]), ("all", [[True] * 2] * 2)],), {}),
     "live_memory": (([("", 0), ("", 2**20), ("", 0)],), {"marks": [(1, "highest")]}),
     "timelines": (([("one by one", SLOW), ("overlapped", FAST)],), {}),
     "memory_order": (({"before": [(0, "0"), (1, "1")] * 4, "after": [(0, "0")] * 4 + [(1, "1")] * 4},),
                      {"groups": {0: "head 0", 1: "head 1"}}),
     "order_costs": (([64, 128], {"left": [1e3, 4e3], "right": [2e3, 4e3]}), {"xlabel": "sequence length"}),
-    "peaks": (([("A100", {"bf16": 1e14}), ("H100", {"bf16": 2e14, "fp8": 4e14})], ("bf16", "fp8")), {}),
+    "one_product": ((3, 5, 4), {}),
+    "block_flops": (([128, 256, 512], {"linear layers": [1e6, 2e6, 4e6], "attention": [1e5, 4e5, 1.6e6]}), {}),
     "roofline": (([("add", 0.1, 1e11), ("product", 900.0, 5e14)],),
                  {"peak_flops_per_second": 1e15, "bandwidth_bytes_per_second": 3e12, "ceilings": [("fp32", 6e13)]}),
     "computation_graph": ((fan_out(),), {}),
@@ -179,6 +186,13 @@ def alike(figure):
         yield from ((a, b) for (a, x, p), (b, y, q) in combinations(looks, 2) if x == y and abs(p - q) < 0.08)
 
 
+def faint(drawn):
+    """Colours of lines and marks whose contrast with white is under 3 to 1 (WCAG 2.2, 1.4.11)."""
+    for line in (line for ax in drawn.axes for line in ax.lines):
+        if 1.05 / (luminance(to_rgb(line.get_color())) + 0.05) < 3:
+            yield line.get_color()
+
+
 def words(data):
     """Every string in the data."""
     if isinstance(data, str):
@@ -194,7 +208,13 @@ def test_a_figure_is_legible_described_small_and_the_same_every_time(name, canva
     arguments, options = DATA[name]
     written = " ".join(text.get_text() for text in texts)
     assert [word for word in words([list(arguments), list(options.values())]) if word not in written] == []
-    assert list(overlaps(texts)) == list(pale(drawn, texts)) == list(alike(drawn.figure)) == []
+    assert (
+        list(overlaps(texts))
+        == list(pale(drawn, texts))
+        == list(alike(drawn.figure))
+        == list(faint(drawn.figure))
+        == []
+    )
     assert len(figure.alt) >= 40 and figure.alt.endswith(".") and figure.alt[0] == figure.alt[0].upper()
     assert draw(name).svg == figure.svg and len(figure.svg) < 150_000
     assert not re.search(r"<dc:date>|Matplotlib v|\bnan\b|\binf\b", figure.svg)
@@ -209,12 +229,13 @@ def test_the_checks_find_what_is_illegible(canvas):
         ax.text(0.5, 0.51, "above")
         ax.plot([0, 1], color="#777777", label="one")
         ax.plot([1, 0], color="#787878", label="two", linestyle="-", marker="o")
+        ax.axhline(0.2, color="#bbbbbb")
         ax.legend()
         figures.show(figure, alt=ALT)
 
     _, drawn, texts = canvas(bad)
     assert list(overlaps(texts)) == [("below", "above")] and list(alike(drawn.figure)) == [("one", "two")]
-    assert list(pale(drawn, texts)) == ["below"]
+    assert list(pale(drawn, texts)) == ["below"] and list(faint(drawn.figure)) == ["#bbbbbb"]
 
 
 def test_neighbouring_colours_differ_in_grey():
@@ -225,8 +246,39 @@ def test_a_given_alt_text_stands_in_the_svg_and_the_bundle():
     figure = draw("lost_updates", alt=ALT)
     assert ElementTree.fromstring(figure.svg)[0].text == ALT
     data, metadata = figure._repr_mimebundle_()
-    assert set(data) == {"image/svg+xml", "text/plain"} and data["text/plain"] == f"Figure: {ALT}"
+    assert set(data) == {"image/svg+xml", "text/html", "text/plain"} and data["text/plain"] == f"Figure: {ALT}"
     assert metadata["image/svg+xml"]["alt"] == ALT
+
+
+class Images(HTMLParser):
+    """The attributes of all images of a page."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.found = []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.found += [dict(attributes)] if tag == "img" else []
+
+
+def test_the_html_is_an_image_with_a_name_that_shrinks():
+    figure = draw("lost_updates", alt=ALT)
+    (image,) = Images(figure.image).found
+    assert image["alt"] == ALT and "max-width:100%" in image["style"] and "height:auto" in image["style"]
+    assert unquote(image["src"]) == f"data:image/svg+xml,{figure.svg}"
+
+
+def test_an_id_that_two_figures_share_means_the_same_in_both():
+    seen = {}
+    for name in ("roofline", "masks", "lost_updates", "timelines", "number_lines"):
+        svg = draw(name).svg
+        used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
+        for element in ElementTree.fromstring(svg).iter():
+            if element.get("id") in used:
+                content = ElementTree.tostring(element).strip()
+                assert seen.setdefault(element.get("id"), content) == content
+    assert seen
 
 
 @pytest.mark.parametrize("alt", ["", "a plot", None, 7])
@@ -263,12 +315,13 @@ def test_points_under_the_name_of_a_line_take_its_colour_and_others_their_own():
 
 
 def test_alt_text_says_what_the_lines_do():
-    assert figures.running_sums([1, 10, 100], {"fp32": [0.5, 7, 2]}).alt == (
-        "Running total over terms added: fp32 0.5 at 1 to 2 at 100, highest 7 at 10."
+    assert figures.weight_courses({"fp32": [0.5, 7, 2]}).alt == (
+        "Weight over updates: fp32 0.5 at 0 to 2 at 2, highest 7 at 1."
     )
+    assert draw("roundings").alt.endswith("0.5, 1, 2; a tie goes to 2, too large goes to 2, small goes to 0.5.")
     assert "fp8 0.2 at 1 to 0.4 at 2." in draw("spacings").alt  # NaN has no place
     assert figures.loss_scale([8, 8], []).alt.endswith("skipped step: none; 0 steps are skipped.")
-    assert "A100: bf16 100; H100: bf16 200, fp8 400." in draw("peaks").alt
+    assert "fp32: sgd 0, adamw 8; bf16: sgd 0, adamw 4." in draw("state_bars").alt
 
 
 def test_alt_text_of_many_bars_is_cut():
@@ -292,6 +345,10 @@ def test_values_beyond_the_limit_are_not_drawn():
         return [len(re.findall("M ", part)) for part in re.findall(r'id="LineCollection_\d".*?</g>', svg, re.S)]
 
     assert ticks([1.0, 2.0]) == ticks([1.0, 2.0, 5.0]) != ticks([1.0, 2.0, 3.0])
+
+
+def test_walks_say_which_line_is_straight():
+    assert draw("walks").alt.endswith("x is a straight line; x.T is not straight, with steps 2, -1, 2.")
 
 
 def test_strided_refuses_to_read_past_the_storage():

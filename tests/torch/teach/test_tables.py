@@ -1,6 +1,6 @@
 import pytest
 
-from cs336kit.teach import table
+from cs336kit.teach import compare, table
 
 
 def test_numbers_stand_right_and_words_left():
@@ -25,3 +25,9 @@ def test_a_wrong_alignment_is_refused():
 
 def test_an_empty_table_is_its_headers():
     assert repr(table(["a", "b"], [])) == "a   b"
+
+
+def test_a_caption_stands_above_in_text_and_in_html():
+    shown = table(["a"], [(1,)], caption="Ones.")
+    assert repr(shown) == "Ones.\na\n1" and "Ones.</caption>" in shown._repr_html_()
+    assert repr(compare(("bytes", 4, 4), caption="Exact.")).startswith("Exact.\nquantity")

@@ -1,0 +1,143 @@
+"""The reader's own copies of the lessons, in a folder that git ignores: ``cs336kit lessons copy``.
+
+Opening a notebook changes its file (JupyterLab writes the kernel's name and saves by itself), so the lessons that git tracks
+are not the ones that a reader opens. A copy is made once. It follows the lesson as long as the reader has not worked in it.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from sqlite3 import Error as DatabaseError
+from typing import Any
+
+from cs336kit.course import cells as kind
+from cs336kit.course import lessons
+
+COPIES = Path("my")
+#: Inside the copies' folder: the content of each lesson when it was copied. JupyterLab does not list hidden files.
+MANIFEST = ".copies.json"
+
+
+def content(path: Path) -> str:
+    """A digest of what a reader can change in a notebook: text, kinds, counts and outputs of its cells.
+
+    Metadata (kernel, trust, folded cells) and the layout of the JSON are left out, because JupyterLab writes them when it
+    merely opens a file. What is no notebook is taken byte by byte.
+    """
+    data = path.read_bytes()
+    try:
+        told: Any = [_told(cell) for cell in json.loads(data)["cells"]]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return hashlib.sha256(data).hexdigest()
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def _told(cell: kind.Cell) -> list[Any]:
+    outputs = [
+        _joined({key: value for key, value in out.items() if key != "metadata"}) for out in cell.get("outputs", [])
+    ]
+    return [cell["cell_type"], kind.source(cell), cell.get("execution_count"), outputs]
+
+
+def _joined(value: Any) -> Any:
+    """The same whether a text is stored whole or in lines."""
+    if isinstance(value, dict):
+        return {key: _joined(inner) for key, inner in value.items()}
+    if isinstance(value, list) and value and all(isinstance(line, str) for line in value):
+        return "".join(value)
+    return value
+
+
+def copy(names: list[str], folder: Path = lessons.NOTEBOOKS, into: Path = COPIES) -> list[str]:
+    """Bring the copies of these lessons (all for none) up to date; returns what the reader should know, a sentence each.
+
+    A missing copy is made. One that nobody has worked in follows its lesson. One with the reader's work stays as it is,
+    and so does the copy of a lesson that is gone. Raises ValueError for an unknown lesson, OSError where nothing can be
+    written.
+    """
+    chosen = lessons.find(names, folder)
+    into.mkdir(exist_ok=True)
+    known = _manifest(into)
+    made: list[str] = []
+    renewed: list[str] = []
+    kept: list[str] = []
+    clean: list[Path] = []
+    for lesson in chosen:
+        mine, new = into / lesson.name, content(lesson)
+        have = content(mine) if mine.exists() else None
+        if have is None or (have != new and have == known.get(lesson.name)):
+            _write(mine, lesson.read_bytes())
+            (made if have is None else renewed).append(lesson.name)
+            have = new
+        if have == new:
+            clean.append(mine)
+            known[lesson.name] = new
+        elif known.get(lesson.name) != new:
+            kept.append(lesson.name)
+    gone = [] if names else [name for name in known if not (folder / name).exists()]
+    known = {name: known[name] for name in sorted(known) if name not in gone}
+    _write(into / MANIFEST, (json.dumps(known, indent=1) + "\n").encode())
+    stays = [name for name in gone if (into / name).exists()]
+    return [*_report(folder, into, made, renewed, kept, stays), *_trust(clean)]
+
+
+def _report(
+    folder: Path, into: Path, made: list[str], renewed: list[str], kept: list[str], stays: list[str]
+) -> list[str]:
+    many = f"{made[0]} to {made[-1]}" if len(made) > 2 else _list(made)
+    sentences = [
+        (made, f"Copied into {into}/: {many}. These copies are yours: git ignores them."),
+        (renewed, f"Renewed in {into}/, where you had not worked in them yet: {_list(renewed)}."),
+        (
+            kept,
+            f"Changed in {folder}/, and kept in {into}/ as you left them: {_list(kept)}. "
+            "For a new copy beside your own, rename yours and run this again.",
+        ),
+        (stays, f"No longer in the course under these names: {_list(stays)}. Your copies stay in {into}/."),
+    ]
+    return [sentence for about, sentence in sentences if about]
+
+
+def _list(names: list[str]) -> str:
+    return ", ".join(names)
+
+
+def _manifest(into: Path) -> dict[str, str]:
+    """What was copied; nothing when that was never written or cannot be read: then every copy that differs is the reader's."""
+    try:
+        known = json.loads((into / MANIFEST).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file so that there is the old one or the new one, never half of one; OSError names it."""
+    beside = path.with_name(path.name + ".new")
+    try:
+        beside.write_bytes(data)
+        os.replace(beside, path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise OSError(error.errno, os.strerror(error.errno or 0), str(path)) from None
+
+
+def _trust(copies: Iterable[Path]) -> list[str]:
+    """Sign what came with the course, because JupyterLab shows stored figures of trusted notebooks only."""
+    import nbformat
+    from nbformat.sign import NotebookNotary
+
+    try:
+        notary = NotebookNotary()
+        for path in copies:
+            notebook = nbformat.read(path, as_version=4)
+            if not notary.check_signature(notebook):
+                notary.sign(notebook)
+    except (OSError, DatabaseError) as error:
+        return [
+            f"The copies could not be marked as trusted ({error}). "
+            "Where a figure does not show, choose Trust Notebook in JupyterLab's command palette."
+        ]
+    return []

@@ -1,0 +1,98 @@
+"""Is everything installed that the lessons need, in the pinned versions, whole? ``cs336kit lessons doctor``.
+
+Set-up asks this, so that a wrong environment is named there and not by a cell that fails.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+PINS = Path("constraints.txt")
+_REMEDY = 'To repair it: make clean, then make again (without make: pip install -c constraints.txt -e ".[lab]").'
+#: Run in a process of its own, because a torch that does not fit the machine may end its process.
+_TORCH = "import torch; torch.ones(2, 2) @ torch.ones(2, 2); print(torch.version.cuda or '')"
+
+
+def report() -> int:
+    """Print what is wrong with the environment, a sentence each; returns 1 then, else 0."""
+    found = problems(pins())
+    for sentence in found:
+        print(sentence)
+    print(_REMEDY if found else f"All that the lessons need is here, in the versions of {PINS}.")
+    return int(bool(found))
+
+
+def pins(path: Path = PINS) -> dict[str, str]:
+    """Version of every package that constraints.txt pins, by its canonical name."""
+    from packaging.utils import canonicalize_name
+
+    if not path.exists():
+        raise ValueError(f"there is no {path} here: run this in a clone of the course.")
+    lines = path.read_text(encoding="utf-8").split()
+    return {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines)}
+
+
+def problems(pinned: dict[str, str]) -> list[str]:
+    """What the lessons lack here, a sentence each: packages, their versions, files of theirs, a torch that runs."""
+    missing, installed, refused = _walk()
+    found = [f"{name} is not installed, and {needed_by} needs it." for name, needed_by in missing.items()] + refused
+    for name, here in installed.items():
+        public = here.version.split("+")[0]
+        if public != pinned.get(name, public):
+            found.append(f"{name} {here.version} is installed, and {PINS} says {pinned[name]}: outputs may differ.")
+        if lost := _lost(here):
+            found.append(f"{name} {here.version} is installed in part: {lost} is missing.")
+    return found + ([] if "torch" in missing else list(_torch()))
+
+
+def _walk() -> tuple[dict[str, str], dict[str, metadata.Distribution], list[str]]:
+    """What the kit with its lessons needs, and what that needs, and so on.
+
+    Returns (who needs it of each missing package, what is installed, a sentence for each version that a package refuses).
+    """
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    missing: dict[str, str] = {}
+    installed: dict[str, metadata.Distribution] = {}
+    refused: list[str] = []
+    todo, seen = [(Requirement("cs336kit[lab]"), "the course")], set()
+    while todo:
+        need, needed_by = todo.pop()
+        name = canonicalize_name(need.name)
+        try:
+            here = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            missing.setdefault(name, needed_by)
+            continue
+        if not need.specifier.contains(here.version, prereleases=True):
+            refused.append(f"{name} {here.version} is installed, and {needed_by} needs {name}{need.specifier}.")
+        installed[name] = here
+        if (name, *sorted(need.extras)) in seen:
+            continue
+        seen.add((name, *sorted(need.extras)))
+        for further in map(Requirement, here.requires or []):
+            if further.marker is None or any(further.marker.evaluate({"extra": e}) for e in ("", *need.extras)):
+                todo.append((further, name))
+    return missing, dict(sorted(installed.items())), sorted(refused)
+
+
+def _lost(here: metadata.Distribution) -> str | None:
+    """A file that the package should have and has not: a sign that its installation was stopped."""
+    if here.files is None:
+        return "the list of its files"
+    # Compiled files come and go.
+    return next((str(f) for f in here.files if f.suffix != ".pyc" and not os.path.exists(str(f.locate()))), None)
+
+
+def _torch() -> Iterator[str]:
+    done = subprocess.run([sys.executable, "-c", _TORCH], capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"it ended with code {done.returncode}"])[-1]
+        yield f"torch is installed and does not run: {last}"
+    elif done.stdout.strip() and sys.platform == "linux" and find_spec("triton") is None:
+        yield f"torch is a build for CUDA {done.stdout.strip()}, and triton, which that build needs, is not installed."

@@ -1,0 +1,140 @@
+"""What all explorers share: a picture that can be stored, and controls where someone is there to move them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+#: Turns what a control asks for into an observer: it does it, or says why it cannot be, and draws anew.
+When = Callable[[Callable[..., None]], Callable[[Any], None]]
+
+#: What stands for the controls where no widgets are shown.
+_WAITING = "Run this cell to choose other values."
+_STILL = "cs336kit-still"
+_CHILD = ".jp-OutputArea-child"
+# A live explorer is two outputs: controls that need a kernel, and below them the still picture, which is what remains
+# when the notebook is opened again. Without its kernel the first says "model not found", so the style hides it; with it,
+# the second would repeat the picture. The sliders of ipywidgets have no accessible name: they get that of their label.
+_FRAME = f"""<style>
+{_CHILD}:has(> .jupyter-widgets):has(+ {_CHILD} .{_STILL}):not(:has(.widget-box)) {{display: none}}
+{_CHILD}:has(.widget-box) + {_CHILD}:has(.{_STILL}) {{display: none}}
+</style><script>
+if (!window.cs336kitNames) {{
+  const name = () => document.querySelectorAll(".widget-slider").forEach((slider) => {{
+    const handle = slider.querySelector("[role=slider]"), value = slider.querySelector(".widget-readout");
+    handle?.setAttribute("aria-label", slider.querySelector(".widget-label")?.textContent ?? "");
+    if (handle && value) handle.setAttribute("aria-valuetext", value.textContent);
+  }});
+  window.cs336kitNames = new MutationObserver(name);
+  window.cs336kitNames.observe(document.body, {{childList: true, subtree: true}});
+  name();
+}}
+</script>"""
+
+
+class Explorer:
+    """Choices by name, and what follows from them as a picture in HTML and in text.
+
+    A subclass takes its choices as arguments by name, keeps them in `choices`, refuses with ValueError or LookupError what
+    cannot be, and says in `offers` what a reader may choose.
+    """
+
+    choices: dict[str, Any]
+
+    def _repr_html_(self) -> str:
+        raise NotImplementedError
+
+    def offers(self) -> Mapping[str, tuple[str, Sequence]]:
+        """Name of the choice → (label of its control, what there is to choose): numbers, words, or (False, True)."""
+        raise NotImplementedError
+
+    def choose(self, **choices) -> None:
+        """Change some choices; what cannot be raises and changes nothing."""
+        self.__dict__.update(type(self)(**{**self.choices, **choices}).__dict__)
+
+    def live_html(self) -> str:
+        """The picture beside the controls."""
+        return self._repr_html_()
+
+    def controls(self, when: When) -> tuple[list, Callable[[], None]]:
+        """The controls from top to bottom, and a function that sets them to what is chosen."""
+        made = {name: control(label, options, self.choices[name]) for name, (label, options) in self.offers().items()}
+        for name, box in made.items():
+            box.observe(when(lambda change, name=name: self.choose(**{name: change["new"]})), "value")
+
+        def write() -> None:
+            for name, box in made.items():
+                box.value = self.choices[name]
+
+        return list(made.values()), write
+
+    def widget(self, drawn: Callable[[], None] = lambda: None):
+        """Controls and picture as an ipywidgets box; `drawn` is called after each change. Raises ImportError without it."""
+        import ipywidgets
+
+        picture, note = ipywidgets.HTML(), ipywidgets.HTML()
+        writing = []
+
+        def show(sentence: str = "") -> None:
+            writing.append(True)  # setting a control must not be read as the reader's choice
+            write()
+            writing.pop()
+            picture.value = self.live_html()
+            note.value = f'<div role="status">{escape(sentence)}</div>'
+            drawn()
+
+        def when(action: Callable[..., None]) -> Callable[[Any], None]:
+            def run(change) -> None:
+                if writing:
+                    return
+                try:
+                    action(change)
+                except (ValueError, LookupError, OverflowError) as error:
+                    return show(str(error))
+                show()
+
+            return run
+
+        controls, write = self.controls(when)
+        show()
+        return ipywidgets.VBox([*controls, note, picture])
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import DisplayHandle, display
+
+        still = DisplayHandle()
+
+        def bundle() -> dict[str, str]:
+            frame = _FRAME if live else ""
+            return {"text/plain": repr(self), "text/html": f'{frame}<div class="{_STILL}">{self._repr_html_()}</div>'}
+
+        live = False
+        if attended():
+            try:
+                box = self.widget(lambda: still.update(bundle(), raw=True) if live else None)
+            except ImportError:
+                pass
+            else:
+                display({**box._repr_mimebundle_(), "text/plain": _WAITING}, raw=True)
+                live = True
+        still.display(bundle(), raw=True)
+
+
+def attended() -> bool:
+    """Whether the running cell was sent by someone who can answer: programs that execute notebooks take no input."""
+    from IPython import get_ipython
+
+    kernel = getattr(get_ipython(), "kernel", None)
+    return bool(kernel and kernel.get_parent("shell").get("content", {}).get("allow_stdin"))
+
+
+def control(label: str, options: Sequence, value):
+    """A check box for (False, True), a slider for numbers, a menu for words; each is called what its label says."""
+    import ipywidgets
+
+    look = {"description": label, "style": {"description_width": "9em"}, "layout": {"width": "30em"}}
+    if tuple(options) == (False, True):
+        return ipywidgets.Checkbox(value=value, **look)
+    if all(isinstance(option, int) for option in options):
+        marks = [(f"{option:,}", option) for option in sorted({*options, value})]
+        return ipywidgets.SelectionSlider(options=marks, value=value, **look)
+    return ipywidgets.Dropdown(options=list(options), value=value, **look)

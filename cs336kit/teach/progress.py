@@ -1,0 +1,55 @@
+"""A sign of life for cells that take long: shown to a reader in JupyterLab or at a terminal, never stored with a lesson."""
+
+import html
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sized
+from typing import TypeVar
+
+T = TypeVar("T")
+#: Seconds between two drawings: often enough to look alive, seldom enough to cost nothing.
+_PAUSE = 0.2
+
+
+def progress(iterable: Iterable[T], label: str, *, total: int | None = None) -> Iterator[T]:
+    """Go through `iterable` and show how far it is while someone looks on; the display goes away at the end.
+
+    label: what is counted, such as "steps". total: how many will be taken, where `iterable` has no length or more.
+    Nothing is shown, and so nothing stored, where a lesson is verified or stored anew, or where output goes into a file.
+    """
+    if total is None and isinstance(iterable, Sized):
+        total = len(iterable)
+    if "JPY_SESSION_NAME" in os.environ:
+        # A Jupyter server tells its kernels the path of their notebook by this name; nbclient and nbval do not.
+        yield from _in_a_notebook(iterable, label, total)
+    elif sys.stderr.isatty():
+        from tqdm import tqdm
+
+        yield from tqdm(iterable, desc=label, total=total, leave=False, dynamic_ncols=True)
+    else:
+        yield from iterable
+
+
+def _in_a_notebook(iterable: Iterable[T], label: str, total: int | None) -> Iterator[T]:
+    """A bar that is updated in place. tqdm's own for notebooks is a widget, of which a saved copy would keep a dead one."""
+    from IPython.display import display
+
+    shown = display(_bar(label, 0, total), raw=True, display_id=True)
+    drawn = time.monotonic()
+    try:
+        for done, item in enumerate(iterable, start=1):
+            yield item
+            if shown is not None and time.monotonic() - drawn >= _PAUSE:
+                shown.update(_bar(label, done, total), raw=True)
+                drawn = time.monotonic()
+    finally:
+        # Here, too, when whoever takes the items stops early.
+        if shown is not None:
+            shown.update({"text/plain": ""}, raw=True)
+
+
+def _bar(label: str, done: int, total: int | None) -> dict[str, str]:
+    text = f"{label}: {done:,}" + (f" of {total:,}" if total is not None else "")
+    limits = f' value="{done}" max="{total}"' if total is not None else ""
+    return {"text/html": f"<progress{limits}></progress> {html.escape(text)}", "text/plain": text}

@@ -1,0 +1,107 @@
+"""How a claim of the ledger is settled: what it says and what a machine computes, side by side; the verdict follows."""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+from cs336kit.teach import claims
+from cs336kit.teach.claims import Claim
+
+
+@dataclass(frozen=True)
+class Cited:
+    """What settles a claim that no machine can: where it can be read, and what stands there."""
+
+    source: str
+    says: str
+
+
+Outcome = tuple[Any, Any] | tuple[Any, Any, Any] | Cited
+
+
+def settles(id: str) -> Callable[[Callable[[], Outcome]], Callable[[], None]]:
+    """Make a function without arguments the test of claim `id`.
+
+    The function returns what is said and what is so: plain values, the second one computed. For a claim that holds with
+    a condition it returns three: what is said, what is so where the condition holds, and what is so where it does not.
+    The test has the function as `settle` and the claim as `claim`. Errors: ValueError for an id the ledger lacks.
+    """
+    known = {claim.id: claim for claim in claims()}
+    if id not in known:
+        raise ValueError(f"the ledger has no claim {id!r}: take an id from cs336kit/teach/claims/<topic>.yml.")
+
+    def as_test(settle: Callable[[], Outcome]) -> Callable[[], None]:
+        @wraps(settle)
+        def test() -> None:
+            judge(known[id], settle())
+
+        test.claim, test.settle = known[id], settle  # type: ignore[attr-defined]
+        return test
+
+    return as_test
+
+
+def judge(claim: Claim, outcome: Outcome) -> None:
+    """Raise AssertionError where the ledger's verdict does not follow from the outcome."""
+    __tracebackhide__ = True
+    if isinstance(outcome, Cited):
+        assert outcome.source and outcome.says, f"{claim.id}: a citation names its source and what stands there."
+        return
+    said, *computed = outcome
+    wanted = 2 if claim.verdict == "holds-with-condition" else 1
+    assert len(computed) == wanted, (
+        f"{claim.id} is {claim.verdict!r}: return what is said and {wanted} computed value(s), got {len(computed)}."
+    )
+    for so in computed:
+        assert _comparable(said, so), f"{claim.id}: {said!r} and {so!r} cannot be compared; return values of one type."
+    equal = [bool(said == so) for so in computed]
+    expected = {"holds": [True], "holds-with-condition": [True, False]}.get(claim.verdict or "", [False])
+    assert claim.verdict and equal == expected, (
+        f"{claim.id} is {claim.verdict!r} in the ledger, but what is said is {said!r} and what is so is "
+        f"{' and, without the condition, '.join(map(repr, computed))}. Correct the verdict and its truth, or the test."
+    )
+
+
+def _comparable(a: object, b: object) -> bool:
+    # A list and a tuple, or dicts with different keys, would always differ, and that would settle nothing.
+    if isinstance(a, Real) and isinstance(b, Real):
+        return isinstance(a, bool) == isinstance(b, bool)
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_comparable(a[key], b[key]) for key in a)
+    return type(a) is type(b) and type(a).__module__ == "builtins"
+
+
+def settlements() -> list[Callable[[], None]]:
+    """All tests of claims in this folder: each has its `claim` and, as `settle`, the function that computes."""
+    modules = [
+        importlib.import_module(f"claims.{path.stem}") for path in sorted(Path(__file__).parent.glob("test_*.py"))
+    ]
+    return [value for module in modules for value in vars(module).values() if hasattr(value, "settle")]
+
+
+def near(value: Any, to: Any, *, relative: float) -> Any:
+    """`to` where `value` differs from it by at most that part of it, and `value` itself elsewhere; in lists, each number.
+
+    For rounding errors and for random draws; a comment at the call says why the width is right.
+    """
+    if isinstance(value, list) and isinstance(to, list) and len(value) == len(to):
+        return [near(v, t, relative=relative) for v, t in zip(value, to, strict=True)]
+    return to if abs(value - to) <= relative * abs(to) else value
+
+
+def figures(value: float, digits: int) -> float:
+    """The value with so many significant digits, which is how many the claim gives."""
+    return float(f"{value:.{digits}g}")
+
+
+def outcome_of(action: Callable[[], object]) -> str:
+    """'runs', or the name of the error that the action raises."""
+    try:
+        action()
+    except Exception as error:
+        return type(error).__name__
+    return "runs"

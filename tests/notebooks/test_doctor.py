@@ -1,0 +1,114 @@
+"""What set-up says about an environment that is not the course's."""
+
+import sys
+from importlib import metadata
+from pathlib import PurePosixPath
+from types import SimpleNamespace
+
+import pytest
+
+from cs336kit.cli import main
+from cs336kit.course import doctor
+
+
+class File(PurePosixPath):
+    def locate(self):
+        return self
+
+
+def package(version, *requires, files=()):
+    return SimpleNamespace(version=version, requires=list(requires), files=[File(name) for name in files])
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    """The packages that seem to be installed, by name: the smallest set that the doctor finds nothing wrong with."""
+    packages = {
+        "cs336kit": package("0", 'numpy; extra == "lab"', 'gfloat; extra == "test"', 'torch>=2; extra == "lab"'),
+        "numpy": package("2.4.6", files=[__file__]),
+        "torch": package("2.13.0+cpu", 'triton; platform_system == "none of these"'),
+    }
+
+    def distribution(name):
+        try:
+            return packages[name]
+        except KeyError:
+            raise metadata.PackageNotFoundError(name) from None
+
+    monkeypatch.setattr(doctor.metadata, "distribution", distribution)
+    monkeypatch.setattr(doctor, "_TORCH", "print()")
+    return packages
+
+
+def problems():
+    return doctor.problems({"numpy": "2.4.6", "torch": "2.13.0"})
+
+
+def test_nothing_is_wrong_with_what_is_pinned_and_whole(environment):
+    assert problems() == []
+
+
+def test_a_missing_package_is_named_with_who_needs_it(environment):
+    del environment["numpy"]
+    assert problems() == ["numpy is not installed, and cs336kit needs it."]
+
+
+def test_another_version_than_the_pinned_one_is_named(environment):
+    environment["numpy"] = package("2.3.0")
+    assert problems() == ["numpy 2.3.0 is installed, and constraints.txt says 2.4.6: outputs may differ."]
+
+
+def test_a_version_that_another_package_refuses_is_named(environment):
+    environment["torch"] = package("1.9.0")
+    assert "torch 1.9.0 is installed, and cs336kit needs torch>=2." in problems()
+
+
+@pytest.mark.parametrize("files", [None, ["numpy/gone.py"]])
+def test_a_package_of_which_a_part_is_missing_is_named(environment, files):
+    environment["numpy"] = package("2.4.6", files=files or [])
+    if files is None:
+        environment["numpy"].files = None
+    (said,) = problems()
+    assert said.startswith("numpy 2.4.6 is installed in part: ") and said.endswith("is missing.")
+
+
+def test_compiled_files_may_be_gone(environment):
+    environment["numpy"] = package("2.4.6", files=["numpy/__pycache__/gone.pyc"])
+    assert problems() == []
+
+
+def test_a_cuda_build_without_triton_is_named(environment, monkeypatch):
+    monkeypatch.setattr(doctor, "_TORCH", "print('12.6')")
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None)
+    assert problems() == ["torch is a build for CUDA 12.6, and triton, which that build needs, is not installed."]
+    monkeypatch.setattr(doctor, "find_spec", lambda name: object())
+    assert problems() == []
+
+
+@pytest.mark.parametrize(
+    ("code", "end"),
+    [
+        ("raise ImportError('libcudart.so.12: cannot open shared object file')", "libcudart.so.12: cannot open shared"),
+        ("import os; os._exit(132)", "it ended with code 132"),
+    ],
+)
+def test_a_torch_that_does_not_run_is_named_with_its_own_words(environment, monkeypatch, code, end):
+    monkeypatch.setattr(doctor, "_TORCH", code)
+    (said,) = problems()
+    assert said.startswith("torch is installed and does not run: ") and end in said
+
+
+def test_the_command_ends_with_1_and_the_remedy(environment, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["lessons", "doctor"]) == 2
+    assert "there is no constraints.txt here" in capsys.readouterr().err
+    (tmp_path / "constraints.txt").write_text("numpy==2.4.6\ntorch==2.13.0\n")
+    assert main(["lessons", "doctor"]) == 0 and "All that the lessons need is here" in capsys.readouterr().out
+    del environment["torch"]
+    assert main(["lessons", "doctor"]) == 1
+    said = capsys.readouterr().out
+    assert "torch is not installed" in said and "make clean" in said
+    with pytest.raises(SystemExit, match="2"):
+        main(["lessons", "doctor", "2"])
+    assert "leave the numbers out" in capsys.readouterr().err

@@ -1,0 +1,165 @@
+"""The explorers: what they say, their still picture, and their controls when they are used."""
+
+import importlib.util
+import math
+from html import escape
+from html.parser import HTMLParser
+
+import pytest
+
+from cs336kit import predict
+from cs336kit.teach import explorers
+from cs336kit.teach.explorers import explorer as shared
+from cs336kit.teach.explorers.memory import PARTS
+from cs336kit.teach.explorers.roofline import OPERATIONS
+
+needs_widgets = pytest.mark.skipif(importlib.util.find_spec("ipywidgets") is None, reason="ipywidgets is not installed")
+MAKE = {name: getattr(explorers, name) for name in ("bits", "strides", "roofline", "memory")}
+
+
+class Tags(HTMLParser):
+    """The opening tags of a page with their attributes."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.found = []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, dict(attributes)))
+
+
+def controls(explorer):
+    """The controls by label, and what is shown beside them."""
+    *made, note, picture = explorer.widget().children
+    return {box.description: box for box in made if hasattr(box, "description")}, note, picture
+
+
+@pytest.fixture
+def displayed(monkeypatch):
+    """Show an explorer as a cell does; returns what was displayed: (data, display id or None) of each output."""
+    import IPython.display
+
+    def show(explorer, attended):
+        outputs = []
+        monkeypatch.setattr(shared, "attended", lambda: attended)
+        monkeypatch.setattr(IPython.display, "display", lambda data, **_: outputs.append(data))
+        monkeypatch.setattr(IPython.display.DisplayHandle, "display", lambda self, data, **_: outputs.append(data))
+        monkeypatch.setattr(IPython.display.DisplayHandle, "update", lambda self, data, **_: outputs.append(data))
+        explorer._ipython_display_()
+        return outputs
+
+    return show
+
+
+@pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
+def test_what_is_stored_is_the_still_picture_alone(make, displayed):
+    explorer = make()
+    (still,) = displayed(explorer, attended=False)
+    assert set(still) == {"text/plain", "text/html"} and still["text/plain"] == repr(explorer)
+    tags = Tags(still["text/html"]).found
+    assert explorer._repr_html_() in still["text/html"] and not {"script", "style", "svg"} & {tag for tag, _ in tags}
+    assert all(len(image["alt"]) >= 40 for tag, image in tags if tag == "img")
+
+
+@needs_widgets
+@pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
+def test_where_someone_can_move_them_controls_come_first_and_the_picture_below_follows(make, displayed, monkeypatch):
+    explorer, boxes = make(), []
+    widget = explorer.widget
+    monkeypatch.setattr(explorer, "widget", lambda drawn: boxes.append(widget(drawn)) or boxes[0])
+    outputs = displayed(explorer, attended=True)
+    shown, still = outputs
+    assert (
+        set(shown) == {"application/vnd.jupyter.widget-view+json", "text/plain"}
+        and "Run this cell" in shown["text/plain"]
+    )
+    assert {"script", "style"} <= {tag for tag, _ in Tags(still["text/html"]).found}
+    named = [control for control in boxes[0].children[:-2] if hasattr(control, "description")]
+    assert all(control.description for control in named)
+    menu = next(control for control in named if hasattr(control, "options"))
+    menu.index = (menu.index + 1) % len(menu.options)
+    assert len(outputs) == 3 and outputs[2]["text/plain"] == repr(explorer) != still["text/plain"]
+
+
+def test_nobody_moves_anything_outside_of_a_notebook():
+    assert shared.attended() is False
+
+
+@needs_widgets
+def test_a_refused_choice_says_why_and_goes_back():
+    explorer = explorers.roofline()
+    boxes, note, picture = controls(explorer)
+    before = picture.value
+    boxes["accelerator"].value = "v100-sxm2-32gb"
+    assert "V100 SXM2 32 GB has no sourced bf16" in note.value and 'role="status"' in note.value
+    assert boxes["accelerator"].value == "h100-sxm" and picture.value == before
+    boxes["element type"].value = "fp16"
+    boxes["accelerator"].value = "v100-sxm2-32gb"
+    assert "has no" not in note.value and "V100" in picture.value
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (4096, 4096, 4096), (65536, 1, 64)])
+def test_the_roofline_is_that_of_predict(operation, m, n, k):
+    seen = explorers.roofline(operation, accelerator="a100-sxm-80gb", element_type="fp32", m=m, n=n, k=k)
+    device = predict.accelerator("a100-sxm-80gb")
+    compute, memory = seen.cost.flops / device.peak("fp32"), seen.cost.bytes / device.bandwidth
+    assert seen.bound.seconds == max(compute, memory)
+    limit = "the peak limits" if compute >= memory else "the memory's bandwidth limits"
+    assert limit in repr(seen) and escape(limit) in seen._repr_html_()
+
+
+def test_decoding_reads_the_cache_once_and_is_limited_by_memory():
+    seen = explorers.roofline("attention, decode", m=32, n=4096, k=128)
+    cache = 2 * 32 * 4096 * 128 * 2  # keys and values, in bf16
+    assert cache < seen.cost.bytes < 1.05 * cache and seen.bound.bound == "memory"
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama-3-8b", "mixtral-8x7b"])
+@pytest.mark.parametrize("precision", ["fp32", "mixed"])
+def test_memory_is_that_of_predict_and_every_part_has_its_colour(name, precision):
+    seen = explorers.memory(name, batch=2, sequence=512, precision=precision)
+    how = {"batch": 2, "sequence": 512, "precision": precision, "attention": "sdpa"}
+    assert seen.kept == predict.training_memory(predict.MODELS[name], **how)
+    assert seen.peak == predict.step_peak(predict.MODELS[name], foreach=True, **how)
+    assert {*seen.kept, *seen.peak} <= set(PARTS)
+    fits = seen.peak.total <= predict.accelerator("h100-sxm").memory_bytes
+    assert ("and fits into" in repr(seen)) == fits and ("does not fit" in repr(seen)) == (not fits)
+
+
+@needs_widgets
+def test_a_sequence_is_cut_to_the_context_and_not_forgotten():
+    explorer = explorers.memory("llama-3-8b", sequence=8192, batch=1)
+    boxes, *_ = controls(explorer)
+    boxes["model"].value = "gpt2"
+    assert explorer.sequence == 1024 and "1 × 1,024 tokens" in repr(explorer)
+    boxes["model"].value = "llama-3-8b"
+    assert explorer.sequence == 8192 == boxes["sequence"].value
+    boxes["checkpointing"].value = True
+    assert "checkpointing" in repr(explorer)
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda: explorers.roofline("sort"), ValueError),
+        (lambda: explorers.roofline(element_type="int8"), ValueError),
+        (lambda: explorers.roofline(m=0), ValueError),
+        (lambda: explorers.roofline(accelerator="v100-sxm2-32gb"), LookupError),
+        (lambda: explorers.memory("gpt5"), ValueError),
+        (lambda: explorers.memory(batch=0), ValueError),
+        (lambda: explorers.memory(precision="fp7"), ValueError),
+        (lambda: explorers.memory(accelerator="rtx-4090"), LookupError),
+    ],
+)
+def test_nonsense_gets_a_sentence(make, error):
+    with pytest.raises(error, match=r"\w+ .*\w+"):
+        make()
+
+
+def test_pictures_stay_inside_their_frame():
+    for seen in (explorers.roofline(m=1, n=1, k=1), explorers.roofline(m=65536, n=65536, k=65536), explorers.memory()):
+        svg = seen.figure().svg
+        numbers = [float(n) for _, a in Tags(svg).found for n in (a.get("x", "0"), a.get("cx", "0"))]
+        assert all(0 <= n <= 720 and math.isfinite(n) for n in numbers)
