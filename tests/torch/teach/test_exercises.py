@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import statistics
 
 import pytest
 import torch
@@ -76,7 +75,8 @@ def test_stubs_wait_and_answers_of_another_kind_get_a_sentence(id, here):
     assert exercises.check(id, lambda *args: ...).state == exercises.check(id, ...).state == "waiting"
     (_, first), *_ = found.calls("")
     values = ["text", object(), itertools.count(), torch.ones(7, 1, 3), [], {}, float("nan"), None]
-    answers = [*values, lambda: 0, lambda *args: args[0], lambda *args: found.reference(*first)]
+    answers = [*values, lambda: 0, lambda *args: args[0]]
+    answers += [] if found.decision else [lambda *args: found.reference(*first)]  # a decision is one value anyway
     for answer in answers + [lambda *args, _v=value: _v for value in values]:
         result = exercises.check(id, answer)
         assert result.state == "not yet" and len(result.message) > 15, (answer, result)
@@ -148,8 +148,7 @@ def gpt2_without_attention_biases(layers, d_model, vocab, context):
             lambda s, t, to: torch.empty(s).as_strided(s, t).view(to) is not None,
             "without as_strided and torch and view",
         ),
-        ("07.4", lambda times, warmup: (statistics.mean(times[warmup:]), min(times), max(times)), "is right"),
-        ("07.5", lambda steps, c, b, fused: max(max(f / c, (r + w) / b) for f, r, w in steps), "the longest step"),
+        ("07.4", lambda steps, c, b, fused: max(max(f / c, (r + w) / b) for f, r, w in steps), "the longest step"),
         ("08.4", lambda x, w, g: (g @ w.T, x.T @ g / len(x), g.mean(0)), "averaged over the batch"),
         ("08.5", lambda batch, sizes: batch * (4 * sum(sizes[:-1]) + sum(sizes[1:-1])), "no mask of its own"),
         ("10.2", lambda s, a: math.sqrt((0.5 if a == "relu" else 1) / math.prod(s[1:])), "do not halve it"),
