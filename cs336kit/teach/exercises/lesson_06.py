@@ -2,26 +2,231 @@
 
 import math
 
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
 from cs336kit.teach.exercises.core import exercise
+
+aten = torch.ops.aten
+
+_X, _BATCH, _VECTOR = torch.ones(6, 10), torch.ones(2, 3, 5, 7), torch.ones(10)
+_BIASED, _PLAIN = torch.nn.Linear(10, 4), torch.nn.Linear(10, 4, bias=False)
+_SECOND = torch.nn.Linear(4, 9)
+
+
+def _product():
+    # With an argument by name, which a counter has to hand on.
+    return torch.arange(60, dtype=torch.float32).view(6, 10) @ _PLAIN.weight.T
+
+
+def _heads():
+    return _BATCH @ _BATCH.transpose(-2, -1)
+
+
+def _biased():
+    return _BIASED(_X)
+
+
+def _vector():
+    return _X @ _VECTOR
+
+
+def _two_vectors():
+    return _VECTOR @ _VECTOR
+
+
+def _network():
+    return _SECOND(torch.relu(_BIASED(_X)))
+
+
+def _counting(place: dict, *, last: bool = False):
+    """A counter that takes the inner axis from the argument at `place[operation]`, and may keep the last product only."""
+
+    def count(function):
+        found = []
+
+        class Products(TorchDispatchMode):
+            def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+                result = operation(*args, **(kwargs or {}))
+                if operation in place:
+                    found.append(2 * result.numel() * args[place[operation]].shape[-1])
+                return result
+
+        with Products():
+            function()
+        return found[-1] if last and found else sum(found)
+
+    return count
+
+
+_MATRICES = {aten.mm.default: 0, aten.bmm.default: 0}
+_VECTORS = {aten.mv.default: 0, aten.dot.default: 0}
 
 
 @exercise(
     "06.1",
-    cases=[((3, 5), (5, 7)), ((16, 32), (32, 2)), ((4, 8, 16, 32), (32, 2)), ((1, 1), (1, 9))],
+    cases={
+        "a product without bias": (_product,),
+        "a batch of heads": (_heads,),
+        "a layer with bias": (_biased,),
+        "a matrix times a vector": (_vector,),
+        "two vectors": (_two_vectors,),
+        "two layers with an activation": (_network,),
+    },
     mistakes={
-        "right // 2": "that counts the multiplications alone. Each of them is followed by an add.",
-        "right - math.prod(x_shape[:-1]) * w_shape[-1]": "you left out the first add, to zero: the convention counts it.",
-        "right_if(x_shape=x_shape[-2:])": "the leading axes are missing. Every matrix of the batch is multiplied.",
-        "right * w_shape[0]": "the inner axis stands in both shapes, and you counted it twice.",
-        "right // x_shape[-1]": "that is two FLOPs per output. Each output adds up as many products as the inner axis is long.",
-        "right_if(w_shape=w_shape[:1])": "the first axis of w is the inner one, which x has already. Its last axis is new.",
+        _counting({**_MATRICES, **_VECTORS}): "the product with a bias is missing. It runs under a name of its own.",
+        _counting(
+            {**_MATRICES, **_VECTORS, aten.addmm.default: 0}
+        ): "with a bias, the first argument is not the left factor.",
+        _counting(
+            {**_MATRICES, aten.addmm.default: 1}
+        ): "a product with a vector is missing. It runs under a name of its own.",
+        _counting(
+            {**_MATRICES, **_VECTORS, aten.addmm.default: 1}, last=True
+        ): "only the last product is in it. Add them up.",
+        "right // 2": "that counts the multiplications alone. Each of them is followed by an addition.",
+        "right + 6 * 4": "the addition of the bias is in it. It is element-wise, and such counts leave it out.",
     },
     hints=(
-        "How many numbers does the product have, and how much work is one of them?",
-        "Outputs: the leading axes of x times the last axis of w. Work for each: one multiply and one add per inner index.",
-        "return 2 * math.prod(x_shape) * w_shape[___]",
+        "Which names does your count show for each of the six, and in which order do their arguments come?",
+        "The size of the result and the inner axis are enough for all of them. Only where the inner axis stands differs: "
+        "with a bias, the factors move up by one place.",
     ),
-    checked="a small product, the lecture's (16,32) × (32,2), a batch with two leading axes, and a single row.",
+    checked="layers with and without bias, a batch of heads, products with vectors, and two layers with an activation.",
+    avoid=("FlopCounterMode", "measure"),
 )
-def product_flops(x_shape, w_shape):
-    return 2 * math.prod(x_shape) * w_shape[-1]
+def count_products(function):
+    class Products(TorchDispatchMode):
+        flops = 0
+
+        def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+            result = operation(*args, **(kwargs or {}))
+            if operation in (*_MATRICES, *_VECTORS):
+                self.flops += 2 * result.numel() * args[0].shape[-1]
+            if operation == aten.addmm.default:
+                self.flops += 2 * result.numel() * args[1].shape[-1]
+            return result
+
+    with Products() as counter:
+        function()
+    return counter.flops
+
+
+@exercise(
+    "06.2",
+    cases={
+        "8 tokens, a window of 3": (8, 10, 3),
+        "a window as long as the sequence": (6, 4, 6),
+        "a window longer than the sequence": (5, 4, 100),
+        "each token sees itself alone": (7, 3, 1),
+        "Mistral's window on 32,768 tokens": (32768, 4096, 4096),
+    },
+    mistakes={
+        "4 * sequence**2 * width": "these are all pairs. A token looks at nothing behind it, and not beyond its window.",
+        "right_if(window=sequence)": "the window is not in it: these are all pairs of a causal mask.",
+        "4 * sequence * min(window, sequence) * width": "the first tokens have fewer than `window` tokens to look at.",
+        "2 * min(window, sequence) * (2 * sequence - min(window, sequence)) * width": "the diagonal counts in full: "
+        "each token looks at itself, too.",
+        "right // 2": "half is missing: there are two products, and each pair takes a multiplication and an addition.",
+        "right_if(window=window + 1)": "the window is one too long. The token itself is one of the tokens in it.",
+    },
+    hints=(
+        "How many tokens does the first token look at, the second, and the last?",
+        "Count the pairs first: for every token the smaller of two numbers. Then ask what one pair costs in each product.",
+    ),
+    checked="windows shorter than the sequence, as long, longer, of one token, and one of a real model.",
+)
+def window_flops(sequence, width, window):
+    pairs = sum(min(query + 1, window) for query in range(sequence))
+    return 4 * pairs * width
+
+
+def _all_sizes(left, right, output, sizes):
+    return math.prod(sizes[name] for name in {*left, *right})
+
+
+def _all_twice(left, right, output, sizes):
+    return 2 * _all_sizes(left, right, output, sizes)
+
+
+def _without_lone(left, right, output, sizes):
+    alone = {*left, *right} - {*output} - ({*left} & {*right})
+    return math.prod(sizes[name] for name in {*left, *right} - alone), {*left, *right} - alone - {*output}
+
+
+def _only_two(left, right, output, sizes):
+    """2 for each combination where anything is summed, alone or not."""
+    summed = {*left, *right} - {*output}
+    return (2 if summed else 1) * _all_sizes(left, right, output, sizes)
+
+
+def _lone_free(left, right, output, sizes):
+    rest, summed = _without_lone(left, right, output, sizes)
+    return (2 if summed else 1) * rest
+
+
+def _outer_twice(left, right, output, sizes):
+    rest, summed = _without_lone(left, right, output, sizes)
+    return pattern_flops(left, right, output, sizes) + (0 if summed else rest)
+
+
+_SIZES = {"a": 10, "b": 20, "c": 30, "h": 4, "s": 5, "t": 7}
+
+
+@exercise(
+    "06.3",
+    cases={
+        "a b, b c -> a c": (("a", "b"), ("b", "c"), ("a", "c"), _SIZES),
+        "a s h, a t h -> a s t": (("a", "s", "h"), ("a", "t", "h"), ("a", "s", "t"), _SIZES),
+        "a b, c -> a c": (("a", "b"), ("c",), ("a", "c"), _SIZES),
+        "a, c -> a c": (("a",), ("c",), ("a", "c"), _SIZES),
+        "a b, a b -> a b": (("a", "b"), ("a", "b"), ("a", "b"), _SIZES),
+        "a, a ->": (("a",), ("a",), (), _SIZES),
+        "a s t, a h b -> s h": (("a", "s", "t"), ("a", "h", "b"), ("s", "h"), _SIZES),
+        "a b c, h s -> a h": (("a", "b", "c"), ("h", "s"), ("a", "h"), _SIZES),
+    },
+    mistakes={
+        _all_twice: "that is 2 × the product of all sizes, which some patterns can do without.",
+        _only_two: "an axis that only one operand has can be summed before the product.",
+        _lone_free: "summing an axis alone is not free: it takes one FLOP for each element of its operand.",
+        _outer_twice: "if nothing is summed in the product, nothing is added in it either.",
+        "2 * math.prod(sizes[name] for name in output)": "that is one multiplication and addition for each result. "
+        "Each result takes as many as the axes that are summed are long.",
+    },
+    hints=(
+        "Go through the names of one operand. Which of them does somebody else still need?",
+        "Three sums: what is left of each operand after its lone axes are gone, what that cost, and then the product of "
+        "the two, whose price depends on whether an axis is still to be summed.",
+    ),
+    checked="products of matrices and of heads, an outer and an element-wise product, a dot product, and axes summed alone.",
+    avoid=("einsum_flops", "predict", "measure"),
+)
+def pattern_flops(left, right, output, sizes):
+    total, together = 0, set()
+    for names, other in ((left, right), (right, left)):
+        kept = [name for name in names if name in (*other, *output)]
+        total += math.prod(sizes[name] for name in names) if len(kept) < len(names) else 0
+        together |= {*kept}
+    return total + (2 if together - {*output} else 1) * math.prod(sizes[name] for name in together)
+
+
+@exercise(
+    "06.4",
+    mistakes={
+        "('B', ...)": "at 1,024 tokens that would be the best one. How do the two kinds of products grow with the sequence?",
+        "('C', ...)": "shared keys and values make two projections smaller. Every head of queries still has its own scores.",
+        "('A', 0.5)": "half of attention is saved. Which part of all the products is attention at this length?",
+        "('A', 1 / 14)": "that is the share at 1,024 tokens; this sequence is sixteen times as long.",
+        "('A', 8 / 11)": "that is attention's whole share. The plan saves a part of it.",
+    },
+    hints=(
+        "Begin with the two numbers that make up the block: FLOPs of its linear layers and of attention, at this length.",
+        "For each plan, ask which of the products become smaller and by how much; then divide by the sum of all products.",
+    ),
+    checked="at 16,384 tokens attention is 73 % of the products, and plan A saves half of it; B saves 9 % and C 3 %.",
+    tolerance=0.03,
+)
+def what_to_cut():
+    S, D = 16384, 1024
+    linear, attention = 24 * S * D**2, 4 * S**2 * D
+    return "A", attention / 2 / (linear + attention)
