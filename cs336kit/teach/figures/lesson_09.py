@@ -52,6 +52,7 @@ def rule_over_work(lengths: Sequence[int], models: Sequence[str]):
     """
     figure, ax = axes(width=8, height=4.4)
     ax.axhline(1, color=QUIET, linewidth=1)
+    ring: Look = {"color": COLORS[6], "marker": "o", "markersize": 12, "fillstyle": "none", "linestyle": ""}
     said = []
     for number, name in enumerate(models):
         config, color = predict.MODELS[name], COLORS[(0, 4, 2)[number % 3]]
@@ -62,35 +63,18 @@ def rule_over_work(lengths: Sequence[int], models: Sequence[str]):
         for causal, style in ((False, "-"), (True, "--")):
             work = {S: predict.training_flops(longer, batch=1, sequence=S, causal=causal).total for S in shown}
             ratios = [rule * S / work[S] for S in shown]
-            look = {"color": color, "linestyle": style, "marker": MARKERS[number + 1], "markersize": 5}
+            look: Look = {"color": color, "linestyle": style, "marker": MARKERS[number % 3], "markersize": 5}
             ax.plot(shown, ratios, label=None if causal else name, **look)
             if config.context in work:
                 at = shown.index(config.context)
-                ax.plot(
-                    [shown[at]],
-                    [ratios[at]],
-                    marker="o",
-                    markersize=10,
-                    markerfacecolor="none",
-                    color=color,
-                    linestyle="",
-                )
+                ax.plot([shown[at]], [ratios[at]], **ring)
             said.append(course(f"{name}, {'half of the' if causal else 'all'} pairs", shown, ratios))
     log_axis(ax, "x", list(lengths)[::2], base=2)
     label = {"xlabel": "sequence length S (tokens)", "ylabel": "6PN ÷ FLOPs of the step"}
     ax.set(ylim=(0, 1.15), **label)
     ax.plot([], [], color=COLORS[6], linestyle="-", marker="", label="all pairs")
     ax.plot([], [], color=COLORS[6], linestyle="--", marker="", label="half of them (causal)")
-    ax.plot(
-        [],
-        [],
-        color=COLORS[6],
-        linestyle="",
-        marker="o",
-        markersize=10,
-        markerfacecolor="none",
-        label="trained at this length",
-    )
+    ax.plot([], [], label="trained at this length", **ring)
     ax.legend(loc="lower left", fontsize=11)
     return figure, f"{label['ylabel']} over {label['xlabel']}: {'; '.join(said)}"
 
