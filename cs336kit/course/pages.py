@@ -173,27 +173,43 @@ def metadata(cells: Sequence[Cell]) -> list[dict[str, Any]]:
     return found
 
 
-#: Lines of code that can be read at the back of a room.
-SLIDE_LINES = 15
+#: Lines of code that can be read on a slide, and lines of anything that it has room for; a figure takes so many.
+SLIDE_LINES, SLIDE_ROOM, FIGURE_LINES = 15, 28, 17
+#: What begins a slide of its own below a heading.
+_OWN_SLIDE = ("### ", "**Your prediction.**", "**The card**", "**Discuss**", "**Read on**")
 
 
 def roles(cells: Sequence[Cell]) -> list[str]:
-    """The slide role of every cell: a question stands on one slide and its answer on the next, the rest is for the speaker."""
+    """The slide role of every cell: a question stands on one slide and its answer on the next, and nothing runs over.
+
+    Bold sentences, lists and formulas are on the slide, other prose is for the speaker.
+    """
     found: list[str] = []
-    lines, further, imports = 0, False, True
+    lines, height, further, imports = 0, 0, False, True
     for cell in cells:
         text, tags = kind.source(cell), {*kind.tags(cell)}
         further = further or text.startswith(FURTHER)
         code = kind.is_code(cell)
-        length = len(text.splitlines()) if code else 0
+        length, shown = (len(text.splitlines()), _shown(cell)) if code else (0, 0)
+        over = lines + length > SLIDE_LINES or (lines and height + length + shown > SLIDE_ROOM)
         if further or tags & {"solution", "page", "verdict"} or (code and imports):
             role, imports = "skip", imports and not code
         elif text.startswith(("# ", "## ")):
             role = "slide"
-        elif "answer" in tags or text.startswith(("### ", "**Your prediction.**")) or lines + length > SLIDE_LINES:
+        elif "answer" in tags or text.startswith(_OWN_SLIDE) or (code and over):
             role = "subslide"
         else:
-            role = "fragment" if code or text.startswith("> ") else "notes"
-        lines = (0 if role in ("slide", "subslide") else lines) + (length if role != "skip" else 0)
+            role = "fragment" if code or text.startswith(("> ", "**", "- ", "$$")) else "notes"
+        if role in ("slide", "subslide"):
+            lines, height = 0, 2
+        if role not in ("skip", "notes"):
+            lines, height = lines + length, height + length + (shown if code else len(text) // 90)
         found.append(role)
     return found
+
+
+def _shown(cell: Cell) -> int:
+    """About how many lines the outputs of a cell take."""
+    outputs = cell.get("outputs", [])
+    texts = [o.get("text") or o.get("data", {}).get("text/plain", "") for o in outputs if not _svg(o)]
+    return sum(FIGURE_LINES for o in outputs if _svg(o)) + sum("".join(text).count("\n") + 1 for text in texts)

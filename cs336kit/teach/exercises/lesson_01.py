@@ -105,7 +105,7 @@ def _formats():
         "Which is the largest exponent that still has numbers in it, and which is the largest fraction beside it?",
         "The two rules differ in both: one gives up a whole exponent, the other a single fraction of the top one.",
     ),
-    checked="fp16, bf16, E5M2 (IEEE) and E4M3, E2M1-style (not IEEE), and 20 random formats.",
+    checked="fp16, bf16, E5M2 (IEEE) and E4M3, one with 2 and 1 bits (not IEEE), and 20 random formats.",
 )
 def largest(exponent_bits, fraction_bits, ieee, *, one=1, taken=1):
     field = 2**exponent_bits - (2 if ieee else 1)

@@ -15,7 +15,7 @@ def ranges(formats: Mapping[str, tuple[int, int, int, int]]):
     """
     figure, (left, right) = axes(1, 2, height=1.0 + 0.45 * len(formats), sharey=True, width_ratios=(3, 1.2))
     for row, (low, _, high, bits) in enumerate(formats.values()):
-        left.text(high + 4, row, f"2$^{{{high}}}$", va="center", fontsize=12)
+        left.text(high + 4, row, f"below 2$^{{{high + 1}}}$", va="center", fontsize=12)
         left.text(low - 4, row, f"2$^{{{low}}}$", va="center", ha="right", fontsize=12)
         right.text(bits + 0.4, row, str(bits), va="center", fontsize=12)
     rows = range(len(formats))
@@ -26,7 +26,7 @@ def ranges(formats: Mapping[str, tuple[int, int, int, int]]):
     left.barh(rows, below, left=lowest, color=COLORS[4], label="subnormal", **look)
     left.barh(rows, above, left=normal, color=COLORS[0], label="normal")
     left.set_yticks(rows, formats)
-    left.set(xlabel="range: exponent of two", xlim=(min(lowest) - 42, max(largest) + 42))
+    left.set(xlabel="range: exponent of two", xlim=(min(lowest) - 42, max(largest) + 80))
     left.invert_yaxis()
     left.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     right.barh(rows, fraction, color=COLORS[3], hatch=HATCHES[4], edgecolor="white")
@@ -43,7 +43,7 @@ def spacings(magnitudes: Sequence[float], formats: Series):
     """
     figure, ax = axes(height=4.2)
     labels: Look = {"xlabel": "magnitude of the number", "ylabel": "distance to the next number"}
-    look: Look = {"drawstyle": "steps-post", "marker": "", "legend": {"loc": "upper left"}}
+    look: Look = {"drawstyle": "steps-post", "marker": "", "linestyle": "-", "legend": {"loc": "upper left"}}
     said = lines(ax, over(magnitudes, formats), **labels, **look)
     # Every fourth and every eighth power of two; the automatic ticks fall on 2^-21, 2^-16, …
     for axis, every in (("x", 4), ("y", 8)):
