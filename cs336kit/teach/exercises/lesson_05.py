@@ -95,7 +95,7 @@ _PATTERNS = {
 @exercise(
     "05.2",
     cases=lambda: {
-        label: (tuple(left), tuple(right), tuple(output), _numbers(*shape), _numbers(*other) - 8)
+        label: (tuple(left), tuple(right), tuple(output), _numbers(*shape).float(), _numbers(*other).float() - 8)
         for label, (left, right, output, shape, other) in _PATTERNS.items()
     },
     mistakes={
