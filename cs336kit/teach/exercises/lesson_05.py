@@ -1,9 +1,10 @@
-"""Exercises of lesson 05: einops and jaxtyping."""
+"""Exercises of lesson 05: einops, the order of products, and names that are checked."""
 
+import itertools
 import math
 
 import torch
-from einops import einsum, rearrange, reduce
+from einops import einsum, rearrange
 
 from cs336kit.teach.exercises.core import exercise
 
@@ -16,82 +17,112 @@ def _numbers(*shape):
 @exercise(
     "05.1",
     cases=lambda: {
-        f"shape ({b}, {s}, {d}), window={w}": (_numbers(b, s, d), w)
-        for b, s, d, w in ((2, 6, 3, 2), (1, 8, 2, 4), (3, 12, 5, 3), (2, 4, 4, 4))
+        f"shape ({b}, {rows}, {columns}, {c}), p={p}": (_numbers(b, rows, columns, c), p)
+        for b, rows, columns, c, p in ((2, 4, 6, 3, 2), (1, 9, 3, 2, 3), (3, 4, 8, 1, 2), (1, 6, 4, 3, 1))
     },
     mistakes={
-        "reduce(x, 'b (w n) d -> b n d', 'mean', w=window)": "you averaged positions that are far apart: windows need w last.",
-        "right * window": "these are sums, and means were asked for.",
-        "x[:, ::window]": "this is the first position of each window, and the others are dropped.",
-        "reduce(x, 'b (n w) d -> b n d', 'max', w=window)": "these are the largest values, and means were asked for.",
-        "x.unfold(1, window, 1).mean(-1)": "your windows overlap: each should begin where the last ends.",
-        "reduce(x, 'b (n w) d -> b n d', 'mean', n=window)": "window is the length w of each, not their number n.",
+        "images.reshape(len(images), -1, p * p * images.shape[-1])": "reshape follows the strip, so these are pieces of "
+        "single lines of the image. A patch takes p pixels from each of p lines.",
+        "rearrange(images, 'b (p i) (q j) c -> b (i j) (p q c)', p=p, q=p)": "the pixels of your patches are far apart. "
+        "The last name in a bracket runs fastest, and neighbors should share a patch.",
+        "rearrange(images, 'b (i p) (j q) c -> b (j i) (p q c)', p=p, q=p)": "your patches go down the image first; "
+        "they should go along the first row of patches, then along the second.",
+        "rearrange(images, 'b (i p) (j q) c -> b (i j) (q p c)', p=p, q=p)": "within a patch you go down first; the "
+        "pixels of its first line should come first.",
+        "rearrange(images, 'b (i p) (j q) c -> b (i j) (c p q)', p=p, q=p)": "you took one color of the whole patch after "
+        "the other; the colors of a pixel should stay together.",
+        "right.transpose(1, 2)": "each column is a patch; there should be one row for each patch.",
     },
     hints=(
-        "Which axis is to be cut in two, and which of the two parts disappears?",
-        "reduce takes a pattern with a bracket on the left: (n w) cuts an axis into n windows of w neighbours.",
-        'reduce(x, "b (n w) d -> b ___ d", "mean", w=window)',
+        "An image of 4 × 6 pixels and p = 2 has 2 × 3 patches. Two axes of the input are cut. Into which parts?",
+        "Five names on the left besides the batch: where the patch is, down and along, where the pixel is in it, down and "
+        "along, and the color. On the right, one bracket collects what says which patch, the other what is in it.",
     ),
-    checked="windows of 2, 3, 4 and of the whole sequence.",
-    tolerance=1e-12,
+    checked="patches of 2 × 2, 3 × 3 and single pixels, images that are higher and wider.",
+    tolerance=0,
 )
-def pool(x, window):
-    return reduce(x, "b (n w) d -> b n d", "mean", w=window)
+def patches(images, p):
+    return rearrange(images, "b (i p) (j q) c -> b (i j) (p q c)", p=p, q=p)
+
+
+def _loop(left, right, output, x, y, *, add=True, order=None, over=None):
+    """The loop over all names, or what becomes of it when a part is forgotten."""
+    sizes = dict(zip(left + right, (*x.shape, *y.shape), strict=True))
+    result = torch.zeros([sizes[name] for name in order or output], dtype=x.dtype)
+    ranges = [range(size if over is None or name in over else 1) for name, size in sizes.items()]
+    for place in itertools.product(*ranges):
+        at = dict(zip(sizes, place, strict=True))
+        cell = tuple(at[name] for name in order or output)
+        value = x[tuple(at[name] for name in left)] * y[tuple(at[name] for name in right)]
+        result[cell] = result[cell] + value if add else value
+    return result
+
+
+def _overwritten(left, right, output, x, y):
+    return _loop(left, right, output, x, y, add=False)
+
+
+def _lone_axes_forgotten(left, right, output, x, y):
+    return _loop(left, right, output, x, y, over={*output} | ({*left} & {*right}))
+
+
+def _in_order_of_appearance(left, right, output, x, y):
+    order = tuple(name for name in dict.fromkeys(left + right) if name in output)
+    return _loop(left, right, output, x, y, order=order)
+
+
+def _averaged(left, right, output, x, y):
+    sizes = dict(zip(left + right, (*x.shape, *y.shape), strict=True))
+    return _loop(left, right, output, x, y) / math.prod(size for name, size in sizes.items() if name not in output)
+
+
+def _added(left, right, output, x, y):
+    only_x = _loop(left, right, output, x, torch.ones_like(y))
+    return only_x + _loop(left, right, output, torch.ones_like(x), y)
+
+
+_PATTERNS = {
+    "scores (b s h, b t h -> b s t)": ("bsh", "bth", "bst", (2, 3, 4), (2, 5, 4)),
+    "a matrix product (m k, k n -> m n)": ("mk", "kn", "mn", (2, 3), (3, 4)),
+    "the same, transposed (m k, k n -> n m)": ("mk", "kn", "nm", (2, 3), (3, 4)),
+    "an outer product (i, j -> j i)": ("i", "j", "ji", (3,), (4,)),
+    "a single number (s h, s h -> )": ("sh", "sh", "", (3, 2), (3, 2)),
+    "names that only one operand has (b s h, t h -> b t)": ("bsh", "th", "bt", (2, 3, 4), (5, 4)),
+    "a diagonal (s s, s -> s)": ("ss", "s", "s", (3, 3), (3,)),
+}
 
 
 @exercise(
     "05.2",
     cases=lambda: {
-        "shape (2, 3, 8), heads=2": (_numbers(2, 3, 8), 2),
-        "shape (1, 5, 12), heads=3": (_numbers(1, 5, 12), 3),
-        "shape (2, 4, 4), heads=1": (_numbers(2, 4, 4), 1),
-        "shape (2, 4, 16), heads=4": (_numbers(2, 4, 16), 4),
-        "a transposed (non-contiguous) tensor of shape (2, 4, 6), heads=3": (_numbers(2, 6, 4).transpose(1, 2), 3),
+        label: (tuple(left), tuple(right), tuple(output), _numbers(*shape).float(), _numbers(*other).float() - 8)
+        for label, (left, right, output, shape, other) in _PATTERNS.items()
     },
     mistakes={
-        "x.reshape(x.shape[0], heads, x.shape[1], -1)": "reshape fills the axes in the order of memory and swaps nothing.",
-        "rearrange(x, 'b s (h a) -> b a s h', a=heads)": "a head is a block of neighbouring features, (a h).",
-        "right.transpose(1, 2)": "the heads still stand behind the positions; wanted are batch, heads, positions, features.",
-        "right.transpose(0, 1)": "the heads stand before the batch; wanted are batch, heads, positions, features.",
-        "rearrange(x, 'b s (a h) -> b a s h', h=heads)": "`heads` is the number of heads, the first name in the bracket.",
+        _overwritten: "the last product of each cell is all that is left. Products that fall into the same cell are added.",
+        _lone_axes_forgotten: "a name that only one operand has, and the result lacks, is looped over as well.",
+        _in_order_of_appearance: "the axes of your result stand in the order in which the names appear; `output` gives "
+        "the order.",
+        _averaged: "these are averages, and an einsum adds.",
+        _added: "you added the two operands; they are multiplied, and the products are added.",
     },
     hints=(
-        "Two things happen: one axis becomes two, and two axes change places.",
-        "One rearrange does both: a bracket on the left cuts the axis, the order on the right moves it.",
-        'rearrange(x, "b s (a h) -> b ___ ___ h", a=heads)',
+        "First find out how large each name is. Which names does your loop run over, and what is the shape of the result?",
+        "itertools.product over the ranges of all names gives one number for each name at a time. A dictionary from name "
+        "to number then picks the place in x, in y and in the result.",
     ),
-    checked="four shapes, one head among them, and a tensor that is not contiguous.",
+    checked="scores, matrix products, an outer product, a single number, names that only one operand has, a diagonal.",
+    avoid=("einsum", "matmul", "mm", "bmm", "mv", "dot", "tensordot", "inner", "outer"),
     tolerance=0,
 )
-def split(x, heads):
-    return rearrange(x, "b s (a h) -> b a s h", a=heads)
-
-
-@exercise(
-    "05.3",
-    cases=lambda: {
-        "shape (2, 2, 3, 4)": (_numbers(2, 2, 3, 4),),
-        "shape (1, 3, 5, 2)": (_numbers(1, 3, 5, 2),),
-        "shape (2, 4, 4, 4)": (_numbers(2, 4, 4, 4),),
-        "a transposed (non-contiguous) tensor of shape (2, 5, 3, 2)": (_numbers(2, 3, 5, 2).transpose(1, 2),),
-    },
-    mistakes={
-        "x.reshape(x.shape[0], x.shape[2], -1)": "reshape reads heads before positions; swap them first.",
-        "rearrange(x, 'b a s h -> b s (h a)')": "you wove the heads together, and each should stay a block, (a h).",
-        "rearrange(x, 'b a s h -> b (a s) h')": "you merged heads with positions; heads are merged with features.",
-        "x.transpose(1, 2)": "heads and features are still two axes.",
-        "right.transpose(0, 1)": "the positions stand before the batch; wanted are batch, positions, features.",
-    },
-    hints=(
-        "It undoes exercise 04.2: which bracket stood on the left there?",
-        "Read the pattern of 04.2 from right to left.",
-        'rearrange(x, "b a s h -> b s (___ h)")',
-    ),
-    checked="three shapes, and a tensor that is not contiguous.",
-    tolerance=0,
-)
-def merge(x):
-    return rearrange(x, "b a s h -> b s (a h)")
+def multiply(left, right, output, x, y):
+    sizes = dict(zip(left + right, (*x.shape, *y.shape), strict=True))
+    result = torch.zeros([sizes[name] for name in output], dtype=x.dtype)
+    for place in itertools.product(*map(range, sizes.values())):
+        at = dict(zip(sizes, place, strict=True))
+        term = x[tuple(at[name] for name in left)] * y[tuple(at[name] for name in right)]
+        result[tuple(at[name] for name in output)] += term
+    return result
 
 
 def _used_k(result, args):
@@ -123,21 +154,24 @@ def _grouped():
 
 
 @exercise(
-    "05.4",
+    "05.3",
     cases=_grouped,
     mistakes={
-        "q @ k.repeat(1, q.shape[1] // k.shape[1], 1, 1).mT": "your heads take turns (0 1 0 1); neighbours share a key "
-        "head (0 0 1 1).",
-        "right.mT": "scores have queries as rows, keys as columns, and yours have changed places.",
-        "einsum(q, k, 'b a s h, b k t h -> b a s t')": "the key heads were added up: an axis missing on the right is summed.",
-        "rearrange(right, 'b (k r) s t -> b k r s t', k=k.shape[1])": "groups and members are still two axes: merge them, (k r).",
-        "q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT": "right numbers, but k was copied: cut the axis of q instead.",
-        "right / q.shape[-1] ** 0.5": "you divided by the square root of h; the plain dot products were asked for.",
+        "q @ k.repeat(1, q.shape[1] // k.shape[1], 1, 1).mT": "your heads take turns (0 1 0 1), and neighbors should share "
+        "a key head (0 0 1 1).",
+        "right.mT": "scores have a row for each query and a column for each key, and yours have changed places.",
+        "einsum(q, k, 'b a s h, b k t h -> b a s t')": "the key heads were added up, because their name is missing on the "
+        "right.",
+        "rearrange(right, 'b (k r) s t -> b k r s t', k=k.shape[1])": "groups and their members are still two axes.",
+        "q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT": "the numbers are right, but k was copied. Could the axis "
+        "of q be cut instead?",
+        "right / q.shape[-1] ** 0.5": "you divided by the square root of h, and the plain dot products were asked for.",
     },
     hints=(
-        "Query heads 0 … r-1 use key head 0, the next r use key head 1. Which pattern cuts the axis that way?",
-        "Cut the query heads into (k r), multiply with an einsum that has k in both operands and r in one, merge again.",
-        'einsum(rearrange(q, "b (k r) s h -> b k r s h", k=k.shape[1]), k, "b k r s h, b k t h -> b k r s ___")',
+        "Query heads 0 … r − 1 use key head 0, and the next r use key head 1. So a query head has two numbers: its group "
+        "and its place in the group. Which of them runs fastest?",
+        "Three steps: give q one axis more, take the products with an einsum in which the group stands in both operands, "
+        "and join the two axes again.",
     ),
     checked="two, three and one key head, as many key heads as query heads, other numbers of keys than queries, and that "
     "k was not copied.",
@@ -149,26 +183,102 @@ def scores(q, k):
     return rearrange(einsum(grouped, k, "b k r s h, b k t h -> b k r s t"), "b k r s t -> b (k r) s t")
 
 
-_CHAINS = ((1024, 64, 1024, 64), (16, 64, 16, 64), (2, 3, 5, 7), (1, 512, 512, 512), (512, 512, 512, 1), (9, 2, 9, 9))
+@exercise(
+    "05.4",
+    mistakes={
+        "('B', ..., ...)": "plan B makes the wide product of the two thin matrices, and then sends every token through two "
+        "wide matrices. Even 16 tokens notice.",
+        "(..., 'B', ...)": "plan B sends every token through two wide matrices, and plan C through one.",
+        "('C', ..., ...)": "for 16 tokens, adding the correction to W costs as much as 16 tokens do in W itself. What "
+        "do the thin matrices cost them?",
+        "(..., 'A', ...)": "plan A pays for the thin matrices with every token. Plan C pays once, however many come.",
+        "('A', 'C', 4096)": "a token goes through two thin matrices, and you counted one of them.",
+        "('A', 'C', 16)": "16 is the inner size, and it stands in what both plans pay. Set the two extra costs equal.",
+    },
+    hints=(
+        "All three plans send each token through one 4,096 × 4,096 matrix. Write down only what each plan does besides.",
+        "Of these extra costs, one grows with the number of tokens and one does not. Where do they meet?",
+    ),
+    checked="plan A's extra grows with the tokens, 2 · 4,096 · 16 for each, and plan C's is 4,096² · 16 once, so they meet "
+    "at half of 4,096.",
+)
+def order():
+    return "A", "C", 2048
+
+
+def _bound(names, shape, known, *, count=True, held=True, twice=True):
+    """What `bind` returns when one of its checks is forgotten."""
+    words, found = names.split(), dict(known)
+    if count and len(words) != len(shape):
+        return None
+    for word, size in zip(words, shape, strict=False):
+        before = (found if twice else known).get(word, size)
+        if held and before != size:
+            return None
+        found[word] = size
+    return found
+
+
+def _any_number_of_axes(names, shape, known):
+    return _bound(names, shape, known, count=False)
+
+
+def _nothing_held(names, shape, known):
+    return _bound(names, shape, known, held=False)
+
+
+def _once_each(names, shape, known):
+    return _bound(names, shape, known, twice=False)
+
+
+def _only_new(names, shape, known):
+    found = _bound(names, shape, known)
+    return found and {word: found[word] for word in names.split()}
+
+
+def _in_place(names, shape, known):
+    found = _bound(names, shape, known)
+    known.update(found or {})
+    return found
+
+
+def _yes_or_no(names, shape, known):
+    return _bound(names, shape, known) is not None
 
 
 @exercise(
     "05.5",
-    cases={"a={}, b={}, c={}, d={}".format(*sizes): sizes for sizes in _CHAINS},
+    cases={
+        "'batch seq', a shape of (2, 3), nothing known": ("batch seq", (2, 3), {}),
+        "'batch seq', a shape of (2, 3), batch=2 and width=8 known": ("batch seq", (2, 3), {"batch": 2, "width": 8}),
+        "'batch seq', a shape of (2, 3), batch=5 known": ("batch seq", (2, 3), {"batch": 5}),
+        "'batch seq', a shape of (2, 3, 4)": ("batch seq", (2, 3, 4), {}),
+        "'batch seq width', a shape of (2, 3)": ("batch seq width", (2, 3), {}),
+        "'seq seq', a shape of (3, 3)": ("seq seq", (3, 3), {}),
+        "'seq seq', a shape of (3, 4)": ("seq seq", (3, 4), {}),
+        "'', a shape of (), seq=3 known": ("", (), {"seq": 3}),
+    },
     mistakes={
-        "2 * a * c * (b + d)": "this is the order (x y) z, and the other one costs less.",
-        "2 * b * d * (a + c)": "this is the order x (y z), and the other one costs less.",
-        "right // 2": "half of it: a multiply and an add are two FLOPs.",
-        "2 * a * b * c * d": "a product of all four sizes; two products in a row need a sum of two such terms.",
-        "2 * max(a * c * (b + d), b * d * (a + c))": "the dearer of the two orders.",
-        "2 * min(a * b * c, b * c * d) + 2 * min(a * c * d, a * b * d)": "your first choice already fixes the second product.",
+        _any_number_of_axes: "there are more axes than names, or fewer, so it does not fit.",
+        _nothing_held: "a name that had a size before got another one. That does not fit.",
+        _once_each: "the same name stands there twice with two sizes. That does not fit.",
+        _only_new: "what was known before is lost, and the next tensor is to be checked against it.",
+        _in_place: "the dictionary `known` was changed. Return a new one.",
+        _yes_or_no: "return the sizes of all names, so that they can be handed on, or None.",
     },
     hints=(
-        "There are two orders. What is the shape of what stands in the middle in each?",
-        "A product of a × b with b × c costs 2·a·b·c FLOPs and leaves a × c.",
-        "min(2*a*b*c + 2*a*c*d, 2*b*c*d + ___)",
+        "Three things can go wrong: the number of axes, a size that was known before, and a name that stands there twice. "
+        "Two of them are the same thing, if you note each size as soon as you see it.",
+        "Begin with a copy of `known`, and go through names and sizes side by side.",
     ),
-    checked="six chains, attention with long and with short sequences among them.",
+    checked="new and known names, too many and too few axes, a name that stands there twice, and that `known` is left alone.",
+    observe=lambda result, args: (result, args[2]),
 )
-def chain(a, b, c, d):
-    return 2 * min(a * c * (b + d), b * d * (a + c))
+def bind(names, shape, known):
+    words, found = names.split(), dict(known)
+    if len(words) != len(shape):
+        return None
+    for word, size in zip(words, shape, strict=True):
+        if found.setdefault(word, size) != size:
+            return None
+    return found

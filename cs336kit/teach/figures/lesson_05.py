@@ -1,42 +1,58 @@
-"""In which order memory holds axes, and what an order of products costs."""
+"""Which elements make a head, and what an order of products costs."""
 
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import Look, Series, cell, lines, log_axis, over
-from cs336kit.teach.figures.style import COLORS, HATCHES, axes, described
+from cs336kit.teach.figures.primitives import Series, cell, lines, log_axis, over
+from cs336kit.teach.figures.style import axes, described
+
+#: An element of one or two blocks of rows, such as the heads of a few tokens.
+Blocks = Sequence[Sequence[Sequence[int]]]
 
 
 @described
-def memory_order(strips: Mapping[str, Sequence[tuple[int, str]]], *, groups: Mapping[int, str]):
-    """Storages as strips of boxes, in the order of memory, coloured and hatched by group.
+def heads(panels: Mapping[str, Blocks], *, head_of: Mapping[int, int]):
+    """Tensors side by side as blocks of rows, each element in the color of the head that it belongs to.
 
-    strips: name → (group, label) of each element; groups: group → what the legend calls it.
+    panels: name → blocks → rows → elements, which are written into their cells; head_of: element → its head.
     """
-    from matplotlib.patches import Patch
+    between, apart = 2.6, 0.7
+    widest = sum(len(blocks[0][0]) + between for blocks in panels.values()) - between
+    tallest = max(sum(map(len, blocks)) + apart * (len(blocks) - 1) for blocks in panels.values())
+    inch = min(0.5, 8 / (widest + 1.4))
+    figure, ax = axes(width=inch * (widest + 1.4), height=inch * (tallest + 1.8))
+    left = 0.0
+    for name, blocks in panels.items():
+        top = (tallest - sum(map(len, blocks)) - apart * (len(blocks) - 1)) / 2
+        columns = len(blocks[0][0])
+        ax.text(left + (columns - 1) / 2, -1.1 + top, name, ha="center", va="center", fontsize=12)
+        for number, rows in enumerate(blocks):
+            if len(blocks) > 1:
+                place = top + (len(rows) - 1) / 2
+                ax.text(left - 0.7, place, f"[{number}]", ha="right", va="center", fontsize=11, color="#444444")
+            for i, row in enumerate(rows):
+                for j, element in enumerate(row):
+                    cell(ax, left + j, top + i, f"{element:02d}", head_of[element])
+            top += len(rows) + apart
+        left += columns + between
+    ax.set(xlim=(-1.4, widest), ylim=(tallest - 0.2, -1.8), aspect="equal")
+    ax.axis("off")
+    said = "; ".join(f"{name} holds {_said(blocks)}" for name, blocks in panels.items())
+    return figure, f"elements in the colors of {len({*head_of.values()})} heads: {said}"
 
-    figure, ax = axes(width=9.5, height=0.8 + 0.72 * len(strips))
-    look: dict[int, Look] = {
-        group: {"facecolor": COLORS[(3, 1, 2, 5)[i % 4]], "hatch": HATCHES[i % 7], "edgecolor": "white"}
-        for i, group in enumerate(groups)
-    }
-    for row, elements in enumerate(strips.values()):
-        for place, (group, label) in enumerate(elements):
-            cell(ax, place + 0.5, row, label, height=0.7, **look[group])
-    ax.set_yticks(range(len(strips)), strips)
-    longest = max(map(len, strips.values()))
-    ax.set(xlim=(0, longest), ylim=(len(strips) - 0.5, -0.5), xlabel="place in the storage (element)")
-    ax.grid(False)
-    legend = [Patch(label=name, **look[group]) for group, name in groups.items()]
-    ax.legend(handles=legend, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(groups))
-    said = "; ".join(f"{name}: {' '.join(f'{g}/{label}' for g, label in row)}" for name, row in strips.items())
-    return figure, f"elements in the order of memory, as group/label. {said}"
+
+def _said(blocks: Blocks) -> str:
+    parts = [", ".join(" ".join(f"{element:02d}" for element in row) for row in rows) for rows in blocks]
+    return parts[0] if len(parts) == 1 else " and ".join(f"[{i}] {part}" for i, part in enumerate(parts))
 
 
 @described
-def order_costs(sizes: Sequence[int], costs: Series, *, xlabel: str):
-    """FLOPs of several orders of the same product against the size of an axis, both axes logarithmic."""
+def order_costs(sizes: Sequence[int], costs: Series, *, xlabel: str, ylabel: str):
+    """What several orders of the same product cost against the size of an axis, both axes logarithmic."""
     figure, ax = axes(height=4)
-    said = lines(ax, over(sizes, costs), xlabel=xlabel, ylabel="FLOPs", legend={"loc": "upper left"})
+    said = lines(ax, over(sizes, costs), xlabel=xlabel, ylabel=ylabel, legend={"loc": "upper left"})
     ax.set_yscale("log")
     log_axis(ax, "x", sizes, base=2)
-    return figure, said
+    cheapest = [min(costs, key=lambda name: costs[name][i]) for i in range(len(sizes))]
+    ends = f"{cheapest[0]} is the cheapest at {sizes[0]:,}, {cheapest[-1]} at {sizes[-1]:,}"
+    equal = [f"{size:,}" for i, size in enumerate(sizes) if len({values[i] for values in costs.values()}) == 1]
+    return figure, f"{said}. {ends}{'; all cost the same at ' + ', '.join(equal) if equal else ''}"
