@@ -150,21 +150,26 @@ def write(notebook: Any, path: Path, lessons: Sequence[tuple[Path, Sequence[Cell
     here = [(other, notebook.cells if other == path else cells) for other, cells in lessons]
     notebook.cells[0].source, pages = generated(here, path)
     notebook.cells += [new_markdown_cell(text, metadata={"tags": ["page"]}) for text in pages]
-    for cell, role, id in zip(notebook.cells, roles(notebook.cells), kind.source_ids(notebook.cells), strict=True):
-        cell.id = id
-        cell.metadata = {"slideshow": {"slide_type": role}} | fold(cell)
+    for cell, data, id in zip(notebook.cells, metadata(notebook.cells), kind.source_ids(notebook.cells), strict=True):
+        cell.id, cell.metadata = id, data
 
 
-def fold(cell: Cell) -> dict[str, Any]:
-    """The metadata of a cell besides its slide: its tags, and what JupyterLab folds away."""
-    tags = kind.tags(cell)
-    found: dict[str, Any] = {"tags": tags} if tags else {}
-    if "solution" in tags:
-        found["jupyter"] = {"outputs_hidden": True, "source_hidden": True}
-    if "answer" in tags:
-        found["jupyter"] = {"outputs_hidden": True}
-    if kind.source(cell).startswith(FURTHER):
-        found["jp-MarkdownHeadingCollapsed"] = True
+def metadata(cells: Sequence[Cell]) -> list[dict[str, Any]]:
+    """The metadata of every cell: its slide role, its tags, and what JupyterLab folds away."""
+    found: list[dict[str, Any]] = []
+    answered = False
+    for cell, role in zip(cells, roles(cells), strict=True):
+        tags = kind.tags(cell)
+        data: dict[str, Any] = {"slideshow": {"slide_type": role}} | ({"tags": tags} if tags else {})
+        # The verdict on an answer would give it away.
+        if "solution" in tags or ("verdict" in tags and answered):
+            data["jupyter"] = {"outputs_hidden": True, "source_hidden": True}
+        if "answer" in tags:
+            data["jupyter"] = {"outputs_hidden": True}
+        if kind.source(cell).startswith(FURTHER):
+            data["jp-MarkdownHeadingCollapsed"] = True
+        answered = "answer" in tags
+        found.append(data)
     return found
 
 

@@ -137,8 +137,8 @@ def _generated(notebook: Notebook, path: Path) -> Iterator[str]:
     shown = [cell["source"] for cell in notebook["cells"] if "page" in kind.tags(cell)]
     if notebook["cells"][0]["source"] != first or shown != texts:
         yield "its line of times, its links or its map are out of date: run `make refresh`"
-    for cell, role in zip(notebook["cells"], pages.roles(notebook["cells"]), strict=True):
-        if cell["metadata"] != {"slideshow": {"slide_type": role}} | pages.fold(cell):
+    for cell, data in zip(notebook["cells"], pages.metadata(notebook["cells"]), strict=True):
+        if cell["metadata"] != data:
             yield f"{_where(cell)} has another slide role or fold than it should: run `make refresh`"
 
 

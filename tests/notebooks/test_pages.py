@@ -79,10 +79,12 @@ def test_a_question_stands_on_one_slide_and_its_answer_on_the_next():
 
 
 def test_answers_solutions_and_further_are_folded():
-    notebook = page([text(TITLE), *prediction(), code("solution = 1", "solution"), text("## Further")])
+    cells = [text(TITLE), *prediction(), code("v", "verdict"), code("w", "verdict"), code("solution = 1", "solution")]
+    notebook = page([*cells, text("## Further")])
     folds = [{k: v for k, v in cell.metadata.items() if k not in ("tags", "slideshow")} for cell in notebook.cells]
-    answer, solution = {"outputs_hidden": True}, {"outputs_hidden": True, "source_hidden": True}
-    assert folds == [{}, {}, {}, {"jupyter": answer}, {"jupyter": solution}, {"jp-MarkdownHeadingCollapsed": True}, {}]
+    answer, whole = {"outputs_hidden": True}, {"outputs_hidden": True, "source_hidden": True}
+    assert folds[:4] == [{}, {}, {}, {"jupyter": answer}]
+    assert folds[4:] == [{"jupyter": whole}, {}, {"jupyter": whole}, {"jp-MarkdownHeadingCollapsed": True}, {}]
 
 
 def problems(*cells):

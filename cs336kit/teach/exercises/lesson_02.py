@@ -59,6 +59,11 @@ def _amounts(result, args):
     return {"account": float(account), "owed": float(owed), "kept in": " and ".join(sorted(kept))}
 
 
+def _one_after_the_other(account, owed, cent):
+    after = account + cent + owed
+    return after, cent + owed - (after - account)
+
+
 def _only_when_lost(account, owed, cent):
     after = account + (cent + owed)
     return (after, cent + owed) if after == account else (after, torch.zeros_like(owed))
@@ -71,7 +76,7 @@ def _only_when_lost(account, owed, cent):
     mistakes={
         "(account + cent, owed)": "this account swallows the cent without a note. Find out what has arrived.",
         "(account + cent, cent - (account + cent - account))": "what was owed before is forgotten.",
-        "(account + cent, owed + cent - (account + cent - account))": "debts are kept and never paid in.",
+        _one_after_the_other: "the debt and the cent went in one after the other, and each was lost alone. Let them meet first.",
         "(right[0], -right[1])": "the sign: what has not arrived is owed to you, a positive amount.",
         "(right[0], owed + cent)": "part of that has arrived in the account and is no longer owed.",
         _only_when_lost: "rounding takes or gives a part of the payment, too, when the account does change.",

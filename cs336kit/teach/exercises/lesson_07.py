@@ -6,60 +6,99 @@ import statistics
 from cs336kit.teach.exercises.core import exercise
 
 
+class Machine:
+    """Works behind your back: launch() orders and returns, wait() returns when all is done, clock() tells the seconds.
+
+    costs: seconds of each call's work, the last one for all further calls; busy: seconds of work ordered by others.
+    """
+
+    def __init__(self, *costs: float, busy: float = 0):
+        self.costs, self.now, self.free = list(costs), 0.0, float(busy)
+
+    def launch(self):
+        self.now += 2**-10
+        self.free = max(self.free, self.now) + self.costs[0]
+        self.costs = self.costs[1:] or self.costs
+
+    def wait(self):
+        self.now = max(self.now, self.free)
+
+    def clock(self) -> float:
+        return self.now
+
+    def __repr__(self) -> str:
+        return "machine"
+
+
+def _each(machine, calls: int, *, before: bool = True, after: bool = True) -> list[float]:
+    """The time of each call, with or without a wait before and after it."""
+    times = []
+    for _ in range(calls):
+        if before:
+            machine.wait()
+        start = machine.clock()
+        machine.launch()
+        if after:
+            machine.wait()
+        times.append(machine.clock() - start)
+    return times
+
+
+def _warm(machine, warmup: int):
+    for _ in range(warmup):
+        machine.launch()
+    return machine
+
+
+def _all_at_once(machine, warmup, repeats):
+    _warm(machine, warmup).wait()
+    start = machine.clock()
+    _warm(machine, repeats).wait()
+    return (machine.clock() - start) / repeats
+
+
 @exercise(
     "07.1",
     cases={
-        "the lecture's product in bf16": (2**43, 0.03216, 1979e12, 1),
-        "a step on 8 A100s": (6e15, 5.0, 624e12, 8),
-        "a small fp8 step on 4 H100s": (1e12, 0.5, 3958e12, 4),
+        "calls that take 1 s": (Machine(1.0), 1, 5),
+        "a first call of 9 s": (Machine(9.0, 1.0), 1, 1),
+        "two slow first calls and no more than three repeats": (Machine(9.0, 6.0, 1.0, 1.25, 1.5), 2, 3),
+        "an interrupted call": (Machine(1.0, 1.5, 20.0, 1.25, 1.0, 2.0), 1, 5),
+        "a machine that is still busy for 30 s": (Machine(1.0, 1.5, 2.0, busy=30), 0, 1),
+        "an even number of repeats": (Machine(1.0, 1.0, 2.0, 4.0, 8.0), 1, 4),
     },
     mistakes={
-        "right / 2": "you divided by the sparse peak. Your matrices are dense, and the dense peak is half of that number.",
-        "right_if(accelerators=1)": "only one accelerator's peak is counted. The promise grows with their number.",
-        "100 * right": "this is a percentage. MFU is a fraction; 0.5 is half of the peak.",
-        "1 / right": "it is upside down. Achieved stands above promised.",
-        "flops / seconds": "this is the FLOP/s achieved. MFU is a fraction of what was promised.",
-        "right * seconds": "this is a time, the seconds that the FLOPs would take at the peak.",
+        "statistics.median(_each(_warm(machine, warmup), repeats, after=False))": "you timed how long it takes to order "
+        "the work. Wait before you stop the clock.",
+        "statistics.median(_each(_warm(machine, warmup), repeats, before=False))": "somebody else's work, or your warm-up, "
+        "is in it. Wait before you start the clock.",
+        "statistics.median(_each(machine, warmup + repeats))": "the warm-up calls are among the times. They do not count.",
+        "statistics.mean(_each(_warm(machine, warmup), repeats))": "this is the mean, which one interrupted call moves.",
+        "min(_each(_warm(machine, warmup), repeats))": "this is the fastest call; the task asks for the median.",
+        _all_at_once: "you timed all the calls together and divided. That is a mean; time each call alone.",
     },
     hints=(
-        "MFU compares two rates. Which one was achieved, and which one was promised for dense matrices?",
-        "Achieved: FLOPs ÷ seconds. Promised: half of the sparse peak, times the number of accelerators.",
-        "return flops / seconds / (sparse_peak / ___ * ___)",
+        "Three things are asked of the machine for every repeat, and one of them twice. In which order?",
+        "Let the warm-up calls run and forget them. Then, for every repeat, begin with an idle machine, and stop the clock "
+        "only when it is idle again. Keep the times in a list.",
     ),
-    checked="the lecture's product, a step on 8 A100s and an fp8 step on 4 H100s.",
+    checked="slow first calls, an interrupted call, a machine that is still busy, and even and odd numbers of repeats.",
 )
-def mfu(flops, seconds, sparse_peak, accelerators):
-    return flops / seconds / (sparse_peak / 2 * accelerators)
+def timed(machine, warmup, repeats):
+    for _ in range(warmup):
+        machine.launch()
+    times = []
+    for _ in range(repeats):
+        machine.wait()
+        start = machine.clock()
+        machine.launch()
+        machine.wait()
+        times.append(machine.clock() - start)
+    return statistics.median(times)
 
 
 @exercise(
     "07.2",
-    cases={
-        "one token, D = 8192, bf16": (1, 8192, 8192, 2),
-        "4096 tokens, D = 4096, bf16": (4096, 4096, 4096, 2),
-        "128 tokens, 512 to 2048, fp32": (128, 512, 2048, 4),
-    },
-    mistakes={
-        "right / 2": "a factor of 2 is missing. Each element pair is a multiply and an add.",
-        "right * p": "these are FLOPs per element. An element has p bytes.",
-        "2 * tokens / p": "that counts the weight's bytes alone. The input is read and the output written too.",
-        "2 * tokens * d_in * d_out / (p * d_in * (tokens + d_out))": "the output is missing among the bytes. It is written.",
-        "2 * tokens * d_in * d_out / (p * d_out * (tokens + d_in))": "the input is missing among the bytes. It is read.",
-        "1 / right": "this is bytes per FLOP. Intensity is the other way round.",
-    },
-    hints=(
-        "Which three matrices cross between the chip and its memory?",
-        "FLOPs: 2 · tokens · d_in · d_out. Bytes: p times the elements of input, weight and output. Divide.",
-        "return 2 * tokens * d_in * d_out / (p * (tokens * d_in + ___ + ___))",
-    ),
-    checked="one token, 4096 tokens, and a widening layer in fp32.",
-)
-def intensity(tokens, d_in, d_out, p):
-    return 2 * tokens * d_in * d_out / (p * (tokens * d_in + d_in * d_out + tokens * d_out))
-
-
-@exercise(
-    "07.3",
     cases={
         "an A100, D = 8192": (153, 8192, 2),
         "an H100, D = 8192": (295, 8192, 2),
@@ -82,8 +121,8 @@ def intensity(tokens, d_in, d_out, p):
     },
     hints=(
         "As tokens grow, where does the intensity of a square layer go? Is the ridge always below that limit?",
-        "Solve 2·B·D² ≥ ridge · p · (2·B·D + D²) for B. If the ridge is D/p or more, there is no answer: None. Round up.",
-        "B ≥ ridge·p·D² / (2·D² − 2·p·D·ridge), so: math.ceil of that, or None where the denominator is ___ or less",
+        "Write FLOPs ≥ ridge × bytes with all three matrices in the bytes, and collect the tokens on one side. Ask what "
+        "it means if their factor is zero or negative, and round so that the ridge is really reached.",
     ),
     checked="an A100 and an H100 at several widths, fp32, a layer too narrow for any batch, and a ridge of 1.",
 )
@@ -94,31 +133,27 @@ def smallest_batch(ridge, d, p):
 
 
 @exercise(
-    "07.4",
-    cases={
-        "two slow first calls": ([9.0, 5.0, 1.0, 1.2, 1.1, 1.3, 1.1], 2),
-        "one call interrupted": ([1.0, 1.1, 40.0, 1.2, 1.05], 0),
-        "an even number of repeats": ([7.0, 2.0, 4.0, 3.0, 1.0], 1),
-        "a single repeat": ([3.0, 3.0], 1),
-    },
+    "07.3",
     mistakes={
-        "right_if(warmup=0)": "the warm-up calls are still in. They pay for compilation and caches.",
-        "(statistics.mean(times[warmup:]), *right[1:])": "the first number is the mean, which one interrupted call moves.",
-        "right_if(times=sorted(times))": "you sorted before dropping the warm-up, and threw the fastest calls away.",
-        "(sorted(times[warmup:])[(len(times) - warmup) // 2], *right[1:])": "between two in the middle, take half way.",
-        "(right[1], *right[1:])": "the first number is the fastest call, what a quiet machine can do once.",
-        "(right[0], *right_if(warmup=0)[1:])": "the smallest or the largest is a warm-up call. Drop them before everything else.",
+        "('A', ..., ...)": "with 8 tokens the chip does 8 FLOPs for each byte of weights. What is it waiting for?",
+        "('C', ..., ...)": "the activation's numbers are few beside the 67 million weights, which are read in full.",
+        "('B', 1.0, ...)": "fewer bytes do shorten it: what limits this layer is reading its weights.",
+        "('B', ..., 'B')": "with 4,096 tokens each weight is used so often that its bytes hardly matter. What limits then?",
+        "('B', ..., 'C')": "with 4,096 tokens the product takes most of the time. What limits a product of this size?",
     },
     hints=(
-        "Which of the times should nobody ever see, and what would one interrupted call do to a mean?",
-        "Drop the first `warmup` times, in the order in which they were taken; then median, smallest, largest.",
-        "kept = times[___:]; return statistics.median(kept), min(kept), ___",
+        "Put the layer under the roof of section 3, with 8 tokens and with 4,096. On which side of the ridge is it?",
+        "For each plan, ask which of FLOPs, bytes, peak and bandwidth it changes, and whether that one limits the layer.",
     ),
-    checked="slow first calls, an interrupted call, an even number of repeats and a single one.",
+    checked="reading the weights limits the layer at 8 tokens, and B halves their bytes; at 4,096 the peak does, "
+    "and A doubles it.",
+    tolerance=0.03,
 )
-def report(times, warmup):
-    kept = times[warmup:]
-    return statistics.median(kept), min(kept), max(kept)
+def what_to_buy():
+    tokens, d, peak, bandwidth = 8, 8192, 989.4e12, 3.35e12
+    flops, activations = 2 * tokens * d * d, 2 * 2 * tokens * d
+    before, after = (max(flops / peak, (size * d * d + activations) / bandwidth) for size in (2, 1))
+    return "B", before / after, "A"
 
 
 def _fused(bytes_moved):
@@ -133,17 +168,13 @@ def _fused(bytes_moved):
 
 
 _SOFTMAX = [(1e6, 2e6, 2e6), (1e6, 2e6, 2e6), (2e6, 2e6, 2e6)]
-
-
 _MIXED = [(5e9, 1e6, 1e6), (1e6, 1e6, 1e6)]
-
-
 #: It widens and narrows, so that no two of its reads and writes are alike.
 _UNEVEN = [(5e5, 3e6, 9e6), (1e6, 9e6, 5e6), (5e5, 5e6, 8e6)]
 
 
 @exercise(
-    "07.5",
+    "07.4",
     cases={
         "three element-wise steps, one by one": (_SOFTMAX, 1e12, 1e12, False),
         "three element-wise steps, fused": (_SOFTMAX, 1e12, 1e12, True),
@@ -165,8 +196,8 @@ _UNEVEN = [(5e5, 3e6, 9e6), (1e6, 9e6, 5e6), (5e5, 5e6, 8e6)]
     },
     hints=(
         "What crosses to memory between two separate kernels, and what between two steps of one kernel?",
-        "One by one: add up max(compute, memory) of each step. Fused: all FLOPs, but only the first read and the last write.",
-        "fused: max(sum(f …) / peak, (steps[0][___] + steps[-1][___]) / bandwidth); else: sum(max(…, …) for …)",
+        "Separate kernels wait for one another, so each has its own longer side. One kernel has a single longer side, and "
+        "only its ends touch memory.",
     ),
     checked="element-wise chains, a mixed one and an uneven one, fused and not, with slow and fast memory, and a single step.",
 )

@@ -64,6 +64,10 @@ def _without_the_way_down(x, weights, multiply):
     ]
 
 
+def _uncounted(x, weights, multiply):
+    return gradients(x, weights, Multiply())
+
+
 @exercise(
     "09.1",
     cases=lambda: {
@@ -77,6 +81,7 @@ def _without_the_way_down(x, weights, multiply):
         _data_gradient_too: "the gradients are right, with one product more than needed. Which gradient does nobody use?",
         _forward_for_each: "the gradients are right, but you run the chain again for each weight. Keep every layer's input "
         "from the first run.",
+        _uncounted: "the gradients are right, but the products did not go through multiply, so nobody counted them.",
         _backwards_order: "the gradients are right and their order is not: the backward pass finds the last one first.",
         _of_the_mean: "that is the gradient of the mean. The loss is the sum, whose gradient is 1 everywhere.",
         _without_the_way_down: "you gave every layer the gradient of the last output. Each layer's g comes down from "

@@ -12,9 +12,9 @@ from cs336kit.teach.figures.lesson_03 import masks, strided, walks
 from cs336kit.teach.figures.lesson_04 import allocator_blocks, moving, overlap
 from cs336kit.teach.figures.lesson_05 import memory_order, order_costs
 from cs336kit.teach.figures.lesson_06 import block_flops, one_product
-from cs336kit.teach.figures.lesson_07 import roofline
+from cs336kit.teach.figures.lesson_07 import block_shares, roofline
 from cs336kit.teach.figures.lesson_08 import computation_graph, difference_errors
-from cs336kit.teach.figures.lesson_09 import estimate_errors, products_done, rule_over_work, three_products
+from cs336kit.teach.figures.lesson_09 import estimate_errors, products_done, rule_over_work
 from cs336kit.teach.figures.lesson_10 import growth, signal_through_layers, tails
 from cs336kit.teach.figures.lesson_11 import state_bars, step_sizes, trajectories
 from cs336kit.teach.figures.lesson_12 import transformer_block

@@ -1,51 +1,55 @@
 """What a training step multiplies, what it keeps for a parameter, and where it keeps it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from cs336kit.teach.figures.primitives import QUIET, bars
 from cs336kit.teach.figures.style import COLORS, axes, described
 
-#: Inches that stand for each size of a layer: few tokens' rows, a width, and a wider output.
-_SIDES = {"N": 1.15, "D": 0.95, "F": 1.5}
-_HEIGHT, _BETWEEN = 1.65, 0.45
-#: What is done, and each matrix with its rows and columns: two factors, then the product.
-_PRODUCTS: Mapping[str, Sequence[tuple[str, str, str]]] = {
-    "forward": (("x", "N", "D"), ("W", "D", "F"), ("y", "N", "F")),
-    "backward, for W": (("xᵀ", "D", "N"), ("g", "N", "F"), ("W's gradient", "D", "F")),
-    "backward, for x": (("g", "N", "F"), ("Wᵀ", "F", "D"), ("x's gradient", "N", "D")),
-}
-
 
 @described
-def three_products():
-    """The forward product of a layer and the two of its backward pass, each as rectangles with their sides named."""
-    figure, ax = axes(height=5.2)
-    for row, (title, matrices) in enumerate(_PRODUCTS.items()):
-        middle, x = -row * _HEIGHT * 1.12, 2.1
-        ax.text(0, middle, title, va="center", fontsize=13)
-        for place, (name, down, across) in enumerate(matrices):
-            _matrix(ax, x, middle, name, down, across, color=COLORS[(0, 1, 2)[place]])
-            x += _SIDES[across] + _BETWEEN * 1.4
-            if place < 2:
-                ax.text(x - _BETWEEN * 0.95, middle, "×="[place], ha="center", va="center", fontsize=17)
-    ax.set(xlim=(0, 8), ylim=(-2.24 * _HEIGHT - 1.05, 1.05), aspect="equal")
-    ax.axis("off")
-    said = (
-        f"{title}: {a} ({a_rows} × {a_columns}) times {b} ({b_rows} × {b_columns}) gives {c} ({rows} × {columns})"
-        for title, ((a, a_rows, a_columns), (b, b_rows, b_columns), (c, rows, columns)) in _PRODUCTS.items()
-    )
-    return figure, "three products of matrices. " + "; ".join(said)
+def three_products(*, N: float, D: float, F: float, layer_input: str = "h"):
+    """Forward and both gradients of a linear layer as rectangles with their sides; the side that is summed away is thick.
 
-
-def _matrix(ax, left: float, middle: float, name: str, down: str, across: str, *, color: str):
+    N, D, F: tokens, inputs and outputs of the layer, in any unit: only the proportions are drawn. layer_input: its name.
+    """
     from matplotlib.patches import Rectangle
 
-    width, height = _SIDES[across], _SIDES[down]
-    box = (left, middle - height / 2), width, height
-    ax.add_patch(Rectangle(*box, facecolor=color + "40", edgecolor=color, linewidth=1.5))
-    ax.text(left + width / 2, middle, name.replace(" ", "\n"), ha="center", va="center", fontsize=12)
-    ax.text(left - 0.06, middle, down, ha="right", va="center", color=QUIET, fontsize=12)
-    ax.text(left + width / 2, middle + height / 2 + 0.05, across, ha="center", va="bottom", color=QUIET, fontsize=12)
+    size = {"N": N, "D": D, "F": F}
+    rows = {
+        "forward": (layer_input, "W", "y", "N", "D", "F"),
+        "gradient\nof the weights": (f"{layer_input}ᵀ", "g", "W.grad", "D", "N", "F"),
+        "gradient\nof the input": ("g", "Wᵀ", f"{layer_input}.grad", "N", "F", "D"),
+    }
+    gap, top, said = 1.6, 0.0, []
+    start = 1.45 * max(size.values())
+    figure, ax = axes(width=8, height=6.2)
+    for name, (left, right, result, down, inner, across) in rows.items():
+        high = max(size[down], size[inner])
+        middle, place = top - high / 2, start
+        ax.text(0, middle, name, ha="left", va="center", fontsize=13)
+        matrices = ((left, down, inner), (right, inner, across), (result, down, across))
+        for (text, tall, wide), sign in zip(matrices, ("@", "=", ""), strict=True):
+            w, t = size[wide], size[tall]
+            face = COLORS[0] + "30" if text != result else COLORS[2] + "30"
+            ax.add_patch(Rectangle((place, middle - t / 2), w, t, facecolor=face, edgecolor="#444444", linewidth=1.2))
+            ax.text(place + w / 2, middle, text, ha="center", va="center", fontsize=12)
+            ax.text(place + w / 2, middle + t / 2 + 0.15, wide, ha="center", va="bottom", fontsize=12)
+            ax.text(place - 0.2, middle, tall, ha="right", va="center", fontsize=12)
+            band = {"color": COLORS[4], "linewidth": 6, "solid_capstyle": "butt", "marker": "", "linestyle": "-"}
+            if text == left:
+                ax.plot([place, place + w], [middle + t / 2] * 2, **band)
+            elif text == right:
+                ax.plot([place] * 2, [middle - t / 2, middle + t / 2], **band)
+            ax.text(place + w + 0.5, middle, sign, ha="center", va="center", fontsize=15)
+            place += w + gap
+        ax.text(place - gap / 2, middle, f"sum over {inner}", ha="left", va="center", fontsize=12)
+        said.append(
+            f"{' '.join(name.split())} {left} ({down} × {inner}) @ {right} ({inner} × {across}), summed over {inner}"
+        )
+        top -= high + 1.4
+    ax.set(xlim=(0, start + 2 * size["F"] + size["N"] + 3.2 * gap + 2.4), ylim=(top + 1.1, 0.8), aspect="equal")
+    ax.axis("off")
+    return figure, "three products, each over all of N, D and F: " + "; ".join(said)
 
 
 @described

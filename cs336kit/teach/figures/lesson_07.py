@@ -1,8 +1,9 @@
-"""Rooflines of devices."""
+"""Rooflines of devices, and where a block spends its FLOPs and its time."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import QUIET, Look, lines
+from cs336kit.teach.figures.primitives import QUIET, Look, bars, lines
 from cs336kit.teach.figures.style import COLORS, axes, described
 
 
@@ -18,7 +19,7 @@ def roofline(
 
     ceilings: further horizontal roofs (name, FLOP/s), such as a slower precision.
     """
-    figure, ax = axes(width=9, height=4.6)
+    figure, ax = axes(width=8, height=4.4)
     ridge = peak_flops_per_second / bandwidth_bytes_per_second
     low = min([ridge / 30, *(intensity / 2 for _, intensity, _ in points)])
     high = max([ridge * 30, *(intensity * 2 for _, intensity, _ in points)])
@@ -31,11 +32,29 @@ def roofline(
     corner = {"xytext": (4, 6), "textcoords": "offset points", "fontsize": 11, "color": QUIET}
     ax.annotate(f"ridge {ridge:.4g}", (ridge, peak_flops_per_second), **corner)
     labels: Look = {"xlabel": "arithmetic intensity, FLOPs per byte", "ylabel": "FLOP/s"}
-    legend = {"loc": "lower right", "fontsize": 10} if points else None
+    legend = {"loc": "upper left", "fontsize": 11} if points else None
     said = lines(ax, {}, {name: ([x], [rate]) for name, x, rate in points}, legend=legend, **labels)
     ax.set(xscale="log", yscale="log")
     ax.margins(y=0.15)
+    for start, end, number, name in ((low, ridge, 3, "memory limits"), (ridge, high, 1, "the peak limits")):
+        ax.axvspan(start, end, color=COLORS[number], alpha=0.1, linewidth=0)
+        place = {"transform": ax.get_xaxis_transform(), "ha": "center", "va": "bottom"}
+        ax.text(math.sqrt(start * end), 0.03, name, color=QUIET, **place)
     return (
         figure,
-        f"a roof that is flat at {peak_flops_per_second:.4g} FLOP/s from {ridge:.4g} FLOPs per byte on. {said}",
+        f"a roof that is flat at {peak_flops_per_second:.4g} FLOP/s from {ridge:.4g} FLOPs per byte on, where the peak limits; "
+        f"below, memory does. {said}",
     )
+
+
+@described
+def block_shares(amounts: Mapping[str, Mapping[str, float]]):
+    """One bar for each kind of amount (FLOPs, seconds), made of the shares of its parts, in percent."""
+    figure, ax = axes(width=8, height=1.5 + 0.7 * len(amounts))
+    totals = {kind: sum(parts.values()) for kind, parts in amounts.items()}
+    names = list(next(iter(amounts.values())))
+    shares = {name: [100 * parts[name] / totals[kind] for kind, parts in amounts.items()] for name in names}
+    legend = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 2}
+    said = bars(ax, list(amounts), shares, label="percent", stacked=True, flat=True, size=0.6, legend=legend)
+    ax.set_xlim(0, 100)
+    return figure, said

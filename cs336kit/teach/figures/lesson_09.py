@@ -5,54 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from cs336kit import predict
 from cs336kit.teach.figures.primitives import QUIET, Look, Series, course, lines, log_axis, over
-from cs336kit.teach.figures.style import COLORS, HATCHES, axes, described
-
-
-@described
-def three_products(*, N: float, D: float, F: float):
-    """Forward and both gradients of a linear layer as rectangles with their sides; the side that is summed away is thick.
-
-    N, D, F: tokens, inputs and outputs of the layer, in any unit: only the proportions are drawn.
-    """
-    from matplotlib.patches import Rectangle
-
-    size = {"N": N, "D": D, "F": F}
-    rows = {
-        "forward": ("h", "W", "y", "N", "D", "F"),
-        "gradient\nof the weights": ("hᵀ", "g", "W.grad", "D", "N", "F"),
-        "gradient\nof the input": ("g", "Wᵀ", "h.grad", "N", "F", "D"),
-    }
-    gap, top, said = 1.6, 0.0, []
-    start = 1.45 * max(size.values())
-    figure, ax = axes(width=8, height=6.2)
-    for name, (left, right, result, down, inner, across) in rows.items():
-        high = max(size[down], size[inner])
-        middle, place = top - high / 2, start
-        ax.text(0, middle, name, ha="left", va="center", fontsize=13)
-        matrices = ((left, down, inner), (right, inner, across), (result, down, across))
-        for (text, tall, wide), sign in zip(matrices, ("@", "=", ""), strict=True):
-            w, t = size[wide], size[tall]
-            face = COLORS[0] + "30" if text != result else COLORS[2] + "30"
-            ax.add_patch(Rectangle((place, middle - t / 2), w, t, facecolor=face, edgecolor="#444444", linewidth=1.2))
-            ax.text(place + w / 2, middle, text, ha="center", va="center", fontsize=12)
-            ax.text(place + w / 2, middle + t / 2 + 0.15, wide, ha="center", va="bottom", fontsize=12)
-            ax.text(place - 0.2, middle, tall, ha="right", va="center", fontsize=12)
-            band = {"color": COLORS[4], "linewidth": 6, "solid_capstyle": "butt", "marker": "", "linestyle": "-"}
-            if text == left:
-                ax.plot([place, place + w], [middle + t / 2] * 2, **band)
-            elif text == right:
-                ax.plot([place] * 2, [middle - t / 2, middle + t / 2], **band)
-            ax.text(place + w + 0.5, middle, sign, ha="center", va="center", fontsize=15)
-            place += w + gap
-        ax.text(place - gap / 2, middle, f"sum over {inner}", ha="left", va="center", fontsize=12)
-        said.append(
-            f"{' '.join(name.split())} {left} ({down} × {inner}) @ {right} ({inner} × {across}), summed over {inner}"
-        )
-        top -= high + 1.4
-    ax.set(xlim=(0, start + 2 * size["F"] + size["N"] + 3.2 * gap + 2.4), ylim=(top + 1.1, 0.8), aspect="equal")
-    ax.axis("off")
-    return figure, "three products, each over all of N, D and F: " + "; ".join(said)
-
+from cs336kit.teach.figures.style import COLORS, HATCHES, MARKERS, axes, described
 
 #: Forward, the gradient of the weights, the gradient of the input.
 _MARKS: list[Look] = [{"facecolor": COLORS[place], "hatch": HATCHES[place]} for place in range(3)]
@@ -99,6 +52,7 @@ def rule_over_work(lengths: Sequence[int], models: Sequence[str]):
     """
     figure, ax = axes(width=8, height=4.4)
     ax.axhline(1, color=QUIET, linewidth=1)
+    ring: Look = {"color": COLORS[6], "marker": "o", "markersize": 12, "fillstyle": "none", "linestyle": ""}
     said = []
     for number, name in enumerate(models):
         config, color = predict.MODELS[name], COLORS[(0, 4, 2)[number % 3]]
@@ -109,17 +63,18 @@ def rule_over_work(lengths: Sequence[int], models: Sequence[str]):
         for causal, style in ((False, "-"), (True, "--")):
             work = {S: predict.training_flops(longer, batch=1, sequence=S, causal=causal).total for S in shown}
             ratios = [rule * S / work[S] for S in shown]
-            ax.plot(shown, ratios, color=color, linestyle=style, marker="", label=None if causal else name)
+            look: Look = {"color": color, "linestyle": style, "marker": MARKERS[number % 3], "markersize": 5}
+            ax.plot(shown, ratios, label=None if causal else name, **look)
             if config.context in work:
                 at = shown.index(config.context)
-                ax.plot([shown[at]], [ratios[at]], marker="o", markerfacecolor="white", color=color, linestyle="")
+                ax.plot([shown[at]], [ratios[at]], **ring)
             said.append(course(f"{name}, {'half of the' if causal else 'all'} pairs", shown, ratios))
     log_axis(ax, "x", list(lengths)[::2], base=2)
     label = {"xlabel": "sequence length S (tokens)", "ylabel": "6PN ÷ FLOPs of the step"}
     ax.set(ylim=(0, 1.15), **label)
     ax.plot([], [], color=COLORS[6], linestyle="-", marker="", label="all pairs")
     ax.plot([], [], color=COLORS[6], linestyle="--", marker="", label="half of them (causal)")
-    ax.plot([], [], color=COLORS[6], linestyle="", marker="o", markerfacecolor="white", label="trained at this length")
+    ax.plot([], [], label="trained at this length", **ring)
     ax.legend(loc="lower left", fontsize=11)
     return figure, f"{label['ylabel']} over {label['xlabel']}: {'; '.join(said)}"
 

@@ -58,7 +58,6 @@ BLOCK = [("norm", "2×3×4", "8"), ("attention", "2×3×4", "80"), ("+", "2×3×
          ("MLP", "2×3×4", "160"), ("+", "2×3×4", "")]  # fmt: skip
 #: Name → (arguments, options), as small as shows everything that the figure can draw.
 DATA = {
-    "three_products": ((), {}),
     "bytes_of_a_parameter": (({"fp32": {"parameters": 4, "master weights": 0}, "mixed": {"parameters": 2, "master weights": 4}},),
                              {}),
     "replicated_and_sharded": (({"parameters": 2, "gradients": 2},),
@@ -82,6 +81,7 @@ DATA = {
     "block_flops": (([128, 256, 512], {"linear layers": [1e6, 2e6, 4e6], "attention": [1e5, 4e5, 1.6e6]}), {}),
     "roofline": (([("add", 0.1, 1e11), ("product", 900.0, 5e14)],),
                  {"peak_flops_per_second": 1e15, "bandwidth_bytes_per_second": 3e12, "ceilings": [("fp32", 6e13)]}),
+    "block_shares": (({"FLOPs": {"products": 99, "rest": 1}, "time": {"products": 6, "rest": 4}},), {}),
     "computation_graph": ((fan_out(),), {}),
     "difference_errors": (([0.1, 0.01, 0.001], {"forward": [0.1, 0.01, 0.0], "central": [0.01, 1e-4, 1e-5]}),
                           {"best": {"forward": 0.01, "central": 0.03}}),
