@@ -1,152 +1,209 @@
-"""Exercises of lesson 04: tensors and devices."""
+"""Exercises of lesson 04: copies, buffers, an allocator, and where a model should live."""
 
-import math
-
+from cs336kit import predict
 from cs336kit.teach.exercises.core import exercise
 
 
 @exercise(
     "04.1",
     cases={
-        "GPT-3's feed-forward matrix in fp32": ((12288, 49152), 32),
-        "activations of 8 × 2048 tokens in bf16": ((8, 2048, 4096), 16),
-        "105 bytes": ((5, 7, 3), 8),
-        "an fp4 matrix": ((4096, 4096), 4),
-        "a single fp64 number": ((), 64),
+        "10 µs, 63 GB/s, nine tenths": (1e-5, 63e9, 0.9),
+        "10 µs, 63 GB/s, a half": (1e-5, 63e9, 0.5),
+        "2 µs, 10 GB/s, a quarter": (2e-6, 10e9, 0.25),
+        "no latency": (0.0, 3e9, 0.9),
     },
     mistakes={
-        "8 * right": "these are gibibits. Eight bits make a byte.",
-        "right * 2**30 / 1e9": "this is GB. A GiB is 2³⁰ bytes, 7 % more than 10⁹.",
-        "right_if(bits=32)": "you took 4 bytes for every dtype.",
-        "sum(shape) * bits / 8 / 2**30": "the sizes are added. A tensor has the product of its sizes as elements.",
-        "right_if(bits=bits // 8 * 8)": "you made whole bytes of an element first, but two fp4 numbers share one.",
-        "right_if(shape=shape[:2])": "you took two axes. A tensor may have any number of them.",
+        "latency * bandwidth": "this size gets half of the bandwidth, whatever share you are asked for.",
+        "latency * bandwidth * share": "the latency comes on top of the time for the bytes. You let it take all of the time.",
+        "latency * bandwidth / (1 - share)": "the bytes that could have moved in the whole time. In the latency none move.",
+        "latency * bandwidth * (1 - share) / share": "latency and moving have changed places: a larger share needs more bytes.",
+        "latency * bandwidth / share": "this grows as the share falls. A copy that may be slow may be small.",
+        "latency * share / (1 - share)": "these are the seconds that the bytes take. The answer is in bytes.",
     },
     hints=(
-        "How many elements are there, and how many bytes is one?",
-        "Elements: the product of the sizes (1 for no axes). Bytes: bits ÷ 8. A GiB has 2³⁰ bytes.",
-        "return math.prod(shape) * bits / ___ / 2**___",
+        "Which part of the whole time is spent on moving bytes, if the copy reaches that share of the bandwidth?",
+        "Write down bytes ÷ seconds for the whole copy, set it equal to what is asked for, and solve for the bytes.",
     ),
-    checked="GPT-3's matrix, bf16 activations, a tensor of 105 bytes, an fp4 matrix and a single number.",
+    checked="nine tenths, a half and a quarter of the bandwidth, and a link without latency.",
 )
-def gibibytes(shape, bits):
-    return math.prod(shape) * bits / 8 / 2**30
+def smallest_copy(latency, bandwidth, share):
+    return latency * bandwidth * share / (1 - share)
+
+
+def _finish(copies, computes, buffers, freed_at_begin=False):
+    freed, link_free, gpu_free = [], 0, 0
+    for i, (copy, compute) in enumerate(zip(copies, computes, strict=True)):
+        buffer_free = freed[i - buffers] if i >= buffers else 0
+        link_free = max(link_free, buffer_free) + copy
+        begin = max(link_free, gpu_free)
+        gpu_free = begin + compute
+        freed.append(begin if freed_at_begin else gpu_free)
+    return gpu_free
+
+
+def _fullest(copies, computes):
+    """Batches on the device at once when nothing holds the copies back."""
+    done, link_free, gpu_free, most = [], 0, 0, 0
+    for i, (copy, compute) in enumerate(zip(copies, computes, strict=True)):
+        most = max(most, i + 1 - sum(time <= link_free for time in done))
+        link_free += copy
+        gpu_free = max(link_free, gpu_free) + compute
+        done.append(gpu_free)
+    return most
+
+
+def _freed_at_begin(copies, computes):
+    best = _finish(copies, computes, len(copies))
+    return next(b for b in range(1, len(copies) + 1) if _finish(copies, computes, b, freed_at_begin=True) <= best)
+
+
+def _never_waits(copies, computes):
+    """The fewest buffers with which the computation never waits, or as many as there are batches."""
+    soonest = copies[0] + sum(computes)
+    fitting = (b for b in range(1, len(copies) + 1) if _finish(copies, computes, b) <= soonest)
+    return next(fitting, len(copies))
 
 
 @exercise(
     "04.2",
     cases={
-        "two 32 × 32 fp32 matrices": ([4096, 4096],),
-        "three fp32 scalars": ([4, 4, 4],),
-        "512 and 513 bytes": ([512, 513],),
-        "nothing": ([],),
-        "1000, 0 and 2000 bytes": ([1000, 0, 2000],),
+        "six alike, 4 and 6 ms": ([4] * 6, [6] * 6),
+        "six alike, 8 and 6 ms": ([8] * 6, [6] * 6),
+        "one late batch": ([4, 4, 4, 4, 24, 4, 4, 4], [6] * 8),
+        "a long and many short ones": ([2, 3, 3, 3, 3, 3, 3], [20, 1, 1, 1, 1, 1, 9]),
+        "a single batch": ([5], [7]),
+        "many different ones": ([3, 9, 2, 2, 8, 1, 1, 12, 3, 2], [5, 2, 9, 4, 1, 7, 3, 2, 8, 6]),
     },
     mistakes={
-        "sum(sizes)": "you added the requests as they are. Every block is a multiple of 512.",
-        "allocated([sum(sizes)])": "you rounded the sum. Each tensor gets a block of its own, rounded by itself.",
-        "sum(size // 512 * 512 for size in sizes)": "you rounded down. A block must hold the request.",
-        "sum((size // 512 + 1) * 512 for size in sizes)": "you rounded a multiple of 512 up. 512 bytes fit into 512.",
-        "allocated([max(size, 1) for size in sizes])": "an empty tensor got a block. Nothing is allocated for 0 bytes.",
-        "2 * 2**20 if sizes else 0": "that is what is reserved, a segment of 2 MiB. The blocks in it were asked for.",
+        "min(2, len(copies))": "two are enough where all batches are alike. These are not.",
+        _fullest: "so many fill up when nothing holds the copies back. Fewer may do as well.",
+        "len(copies)": "that is no limit at all, which is as early as it gets, and often more than is needed.",
+        _freed_at_begin: "you freed a buffer when its computation begins. It is read until the computation ends.",
+        _never_waits: "you asked that the GPU never wait. With slow copies it waits with any number of buffers.",
+        "right + 1": "one more than needed: the batch that is computed occupies one of the buffers that you count.",
     },
     hints=(
-        "What does one tensor of 4 bytes cost, and what do three of them cost?",
-        "Round each size up to a multiple of 512 (0 stays 0), then add.",
-        "return sum(-(-size // ___) * ___ for size in sizes)",
+        "When is the last batch done, with a given number of buffers? The timetable above says it for equal times.",
+        "First find the end without a limit. Then try one buffer, two, three, until the end is the same.",
     ),
-    checked="two matrices, three scalars, sizes at and above a multiple, an empty tensor and an empty list.",
+    checked="equal batches, slow copies, a late batch, a long one, a single one, and many different ones.",
 )
-def allocated(sizes):
-    return sum(-(-size // 512) * 512 for size in sizes)
+def enough(copies, computes):
+    best = _finish(copies, computes, len(copies))
+    buffers = 1
+    while _finish(copies, computes, buffers) > best:
+        buffers += 1
+    return buffers
+
+
+def _allocator(choose=min, joins=True, reuses=True, across=False, by_sum=False):
+    """An allocator with some of its rules; `across`: a block at the end of a segment joins the next segment's first."""
+
+    def run(events):
+        blocks, segments = [], 0  # [segment, owner or None, size], in order
+        for kind, name, *size in events:
+            if kind == "take":
+                free = [block for block in blocks if block[1] is None]
+                fitting = [block for block in free if block[2] >= size[0]]
+                if by_sum and not fitting and sum(block[2] for block in free) >= size[0]:
+                    fitting = free
+                if not fitting:
+                    blocks.append([segments, None, 20])
+                    segments += 1
+                    fitting = blocks[-1:]
+                block = choose(fitting, key=lambda block: block[2])
+                place, rest = blocks.index(block), block[2] - size[0]
+                blocks[place : place + 1] = [[block[0], name, size[0]]]
+                if rest > 0:
+                    blocks.insert(place + 1, [block[0], None, rest])
+            else:
+                for block in blocks:
+                    if block[1] == name and reuses:
+                        block[1] = None
+            if joins:
+                blocks = _joined(blocks, across)
+        return 20 * segments
+
+    return run
+
+
+def _joined(blocks, across):
+    joined = []
+    for block in blocks:
+        before = joined[-1] if joined else None
+        if before and before[1] is None is block[1] and (across or before[0] == block[0]):
+            joined[-1] = [before[0], None, before[2] + block[2]]
+        else:
+            joined.append(block)
+    return joined
+
+
+def _first(blocks, key):
+    return blocks[0]
+
+
+def _events(text):
+    """Events from a short form: ``a6 b6 -a`` takes a and b, 6 MiB each, and frees a."""
+    words = text.split()
+    return [("free", word[1:]) if word[0] == "-" else ("take", word[0], int(word[1:])) for word in words]
 
 
 @exercise(
     "04.3",
     cases={
-        "70B weights in bf16 over PCIe 5.0 x16": (141_107_412_992, 32, 16),
-        "1 GiB over PCIe 4.0 x16": (2**30, 16, 16),
-        "1 GiB over PCIe 3.0 x4": (2**30, 8, 4),
+        "one tensor": (_events("a4"),),
+        "two that share a segment": (_events("a8 b8"),),
+        "a third that does not fit": (_events("a8 b8 c8"),),
+        "freed and taken again": (_events("a8 b8 -a c8 -b d8 e4"),),
+        "two free pieces that do not touch": (_events("a6 b6 c6 d2 -a -c e8"),),
+        "free neighbors": (_events("a4 b4 c4 d8 -a -b e8"),),
+        "free neighbors, right before left": (_events("a4 b4 c4 d8 -b -a e8"),),
+        "a small free block and a large one": (_events("a4 b2 c8 d6 -a -c e4 f8"),),
+        "a large free block and a small one": (_events("a8 b2 c4 d6 -a -c e4 f8"),),
+        "free pieces at the border of two segments": (_events("a8 b8 c4 d4 e8 f8 -c -d g8"),),
+        "nothing": ([],),
     },
     mistakes={
-        "right / 8": "bits are taken for bytes, 8 times too fast. A lane carries one bit per transfer.",
-        "right * 128 / 130": "the coding is missing. Of every 130 bits on the wire, 128 are data.",
-        "right * (128 / 130) ** 2": "the coding is upside down. It makes a link slower: 128 of 130 bits are data.",
-        "right / 2": "you counted both directions. A copy goes one way.",
-        "right_if(lanes=1)": "only one lane is used.",
-        "right * 1e9": "the giga is missing. A gigatransfer is 10⁹ transfers.",
+        _allocator(joins=False): "free blocks that touch each other were not joined.",
+        _allocator(
+            choose=_first
+        ): "you took the first free block that fits. A smaller one fitted, too, and the large one was needed later.",
+        _allocator(
+            choose=max
+        ): "you took the largest free block. The smallest that fits keeps the large ones for large requests.",
+        _allocator(reuses=False): "freed blocks were not used again.",
+        _allocator(
+            across=True
+        ): "you joined blocks of two segments. A tensor cannot reach from one segment into another.",
+        _allocator(by_sum=True): "you compared with all free bytes together. A tensor needs one piece.",
     },
     hints=(
-        "How many bits cross the wire each second, and how many of them are data?",
-        "Bytes per second: transfers × lanes × 128/130 ÷ 8, for one direction. Seconds: bytes ÷ that.",
-        "return size_bytes / (gigatransfers * 1e9 * lanes * ___ / ___ / 8)",
+        "Keep a list of blocks for each segment, in the order in which they lie there, with an owner or none.",
+        "A request replaces one free block by two, the taken one and the rest. Look at both neighbors of a block that is freed.",
     ),
-    checked="70B weights over PCIe 5.0, and a GiB over wide and narrow links.",
+    checked="blocks shared, freed and taken again, joined from both sides, the smallest that fits, and the borders of segments.",
 )
-def copy_seconds(size_bytes, gigatransfers, lanes):
-    return size_bytes / (gigatransfers * 1e9 * lanes * 128 / 130 / 8)
+def reserved(events):
+    return _allocator()(events)
 
 
 @exercise(
     "04.4",
-    cases={
-        "10 batches, computing is slower": (10, 2.0, 5.0),
-        "10 batches, copying is slower": (10, 5.0, 2.0),
-        "a single batch": (1, 3.0, 4.0),
-        "both equally fast": (4, 1.0, 1.0),
-    },
     mistakes={
-        "batches * (copy + compute)": "nothing overlaps. The next copy runs while the current batch is computed.",
-        "batches * max(copy, compute)": "the first copy and the last computation have nothing to hide behind.",
-        "copy + batches * compute": "where copies are slower, the computation waits for each of them.",
-        "batches * copy + compute": "where computing is slower, the copies are done early and wait.",
-        "right_if(batches=batches + 1)": "one step too many: between first copy and last computation are batches − 1.",
-        "copy + (batches - 1) * min(copy, compute) + compute": "the shorter of the two sets your pace; both must be done.",
+        "('A', ...)": "what does not fit crosses the link for every token: nearly 60 GB at 63 GB/s take about a second.",
+        "('B', ...)": "a token passes the two halves one after the other, so both together read at the speed of one A100.",
+        "('C', 1000 * 141.1e9 / 4.8e12)": "these are the milliseconds for one token. Asked are tokens per second.",
+        "('C', 141e9 / 4.8e12)": "these are the seconds for one token. Asked are tokens per second.",
+        "('C', 4.8e12 / 70.55e9)": "you read one byte for each parameter. In bf16 it has two.",
+        "('C', 3.35e12 / 141.1e9)": "this is what an H100 could read. An H200 has another bandwidth.",
     },
     hints=(
-        "Draw two lanes. Which copy and which computation have nothing beside them?",
-        "First copy, then batches − 1 steps in which a computation and the next copy run together, then the last computation.",
-        "return copy + (batches - ___) * max(___, ___) + compute",
+        "Which machines hold 141.1 GB and 3 GB more? A label is not what the driver reports.",
+        "For each offer: which bytes are read from where for one token, one after the other or at the same time?",
     ),
-    checked="computing slower, copying slower, a single batch, and both equally fast.",
+    checked="an H200 holds it all, and reads all of it for each token.",
+    tolerance=0.03,
 )
-def pipeline(batches, copy, compute):
-    return copy + (batches - 1) * max(copy, compute) + compute
-
-
-def _kept(at_least=0, slots=1):
-    def wrong(layer_bytes, layers, memory_bytes, reserved_bytes):
-        room = (memory_bytes - reserved_bytes) // layer_bytes
-        return layers if room >= layers else max(at_least, room - slots)
-
-    return wrong
-
-
-@exercise(
-    "04.5",
-    cases={
-        "8 layers of 10 in 100, 20 reserved": (10, 8, 100, 20),
-        "8 layers of 10 in 100, 25 reserved": (10, 8, 100, 25),
-        "nothing left": (10, 8, 100, 100),
-        "room for one": (10, 8, 100, 85),
-        "Llama 3 70B's blocks on an H100": (1_711_308_800, 80, 85_520_809_984, 6_000_000_000),
-    },
-    mistakes={
-        _kept(slots=0): "no room is left for the layer that is copied in: each that lives on the host needs a slot.",
-        "right_if(reserved_bytes=0)": "what is reserved for activations is missing.",
-        "right_if(layers=layers + 1) if right == layers else right": "a slot is kept free although every layer fits.",
-        _kept(at_least=-1): "a number of layers cannot be negative.",
-        "right if right == layers else 0": "all or none. Where a few layers do not fit, the others can stay.",
-        _kept(slots=2): "two slots are kept free. Layers are copied in one at a time.",
-    },
-    hints=(
-        "If one layer too many exists, where does it compute?",
-        "Room: (memory − reserved) // layer. If it holds all layers, all stay; otherwise one slot is kept for the visitor.",
-        "room = (memory_bytes - reserved_bytes) // layer_bytes; return layers if room >= layers else max(0, room - ___)",
-    ),
-    checked="everything fits, one slot short, nothing left, room for one, and 70B on an H100.",
-)
-def layers_that_fit(layer_bytes, layers, memory_bytes, reserved_bytes):
-    # Layers that do not fit are copied in one at a time and need one free slot.
-    room = (memory_bytes - reserved_bytes) // layer_bytes
-    return layers if room >= layers else max(0, room - 1)
+def machine():
+    weights = 2 * predict.parameters(predict.MODELS["llama-3-70b"]).total
+    return "C", predict.accelerator("h200-sxm").bandwidth / weights

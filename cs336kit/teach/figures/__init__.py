@@ -9,7 +9,7 @@ from cs336kit.teach.figures.lesson_00 import bytes_of_a_parameter, replicated_an
 from cs336kit.teach.figures.lesson_01 import ranges, small_formats, spacings
 from cs336kit.teach.figures.lesson_02 import number_lines, roundings, weight_courses
 from cs336kit.teach.figures.lesson_03 import masks, strided, walks
-from cs336kit.teach.figures.lesson_04 import live_memory, recorded_timelines, timelines
+from cs336kit.teach.figures.lesson_04 import allocator_blocks, moving, overlap
 from cs336kit.teach.figures.lesson_05 import heads, order_costs
 from cs336kit.teach.figures.lesson_06 import block_flops, one_product
 from cs336kit.teach.figures.lesson_07 import block_shares, roofline

@@ -1,60 +1,97 @@
-"""What lives in memory in the course of a run, and what happens beside what."""
+"""What moving bytes costs, copies beside computations, and the blocks of an allocator."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import Look, lines, timeline
-from cs336kit.teach.figures.style import COLORS, axes, described, show
+from cs336kit.teach.figures.primitives import FAINT, QUIET, bars, listed, log_axis, timeline
+from cs336kit.teach.figures.style import COLORS, axes, described, tint
+
+#: A copy or a computation: (lane, number of the batch, start, end).
+Span = tuple[str, int, float, float]
+#: (owner or None where it is free, size).
+Block = tuple[str | None, float]
 
 
 @described
-def timelines(runs: Sequence[tuple[str, Sequence[tuple[str, int, float, float]]]]):
-    """Copies and computations of each run on two lanes, over time in milliseconds.
+def moving(bandwidths: Mapping[str, float], *, size_bytes: float):
+    """Seconds to move `size_bytes` at each bandwidth, in bytes per second, as lying bars."""
+    figure, ax = axes(width=8, height=0.9 + 0.5 * len(bandwidths))
+    seconds = [size_bytes / rate for rate in bandwidths.values()]
+    places = [f"{name}\n{rate / 1e9:,.0f} GB/s" for name, rate in bandwidths.items()]
+    label = f"seconds for {size_bytes / 1e9:,.0f} GB"
+    bars(ax, places, {label: seconds}, flat=True, label=label, written="{:.2f} s".format, text={"padding": 4}, hatch="")
+    ax.set_xlim(min(seconds) / 2, max(seconds) * 2.5)
+    log_axis(ax, "x", [0.01, 0.1, 1, 10, 100])
+    return figure, f"{label}: {listed(list(bandwidths), seconds)}"
 
-    runs: (name, spans), a span being (lane, batch, start, end) in seconds, as `predict.pipeline_timeline` gives it.
+
+@described
+def overlap(runs: Mapping[str, Sequence[Span]], *, to_ms: float = 1):
+    """Copies and computations of each run on two lanes, and below them how many batches are on the device.
+
+    A batch is on the device from the start of its copy to the end of its computation. to_ms: milliseconds in one unit of
+    the times, 1000 for the spans of `measure.overlap_timeline`.
     """
-    return _lanes(runs)
-
-
-def _lanes(runs: Sequence) -> tuple:
-    figure, ax = axes(width=9, height=1.1 + 1.25 * len(runs))
-    ticks: dict[int, str] = {}
+    figure, panels = axes(len(runs), width=8, height=0.5 + 1.45 * len(runs), sharex=True, squeeze=False)
     said = []
-    for place, (name, spans) in enumerate(runs):
-        lanes = {"copy": (-3 * place, 1), "compute": (-3 * place - 1, 0)}
-        drawn = [(lane, batch, start * 1e3, end * 1e3) for lane, batch, start, end in spans]
-        said.append(f"{name}: {timeline(ax, drawn, lanes)}")
-        ticks |= {-3 * place: f"{name}: copy", -3 * place - 1: "compute"}
-    ax.set_yticks(list(ticks), ticks.values())
-    ax.set_xlabel("time, ms")
-    return figure, f"copies and computations over time in ms. {'. '.join(said)}"
+    for ax, (name, spans) in zip(panels[:, 0], runs.items(), strict=True):
+        in_ms = [(lane, batch, start * to_ms, end * to_ms) for lane, batch, start, end in spans]
+        lanes = timeline(ax, in_ms, {"copy": (2, 1), "compute": (1, 0)})
+        most = _occupied(ax, in_ms)
+        ax.set_yticks([2, 1, 0], ["copy", "compute", "on the device"])
+        ax.set_title(name, loc="left", fontsize=12)
+        ax.set_ylim(-0.45, 2.45)
+        said.append(f"{name}: {lanes}, at most {most} on the device at once")
+    panels[-1, 0].set_xlabel("time, ms")
+    return figure, f"copies, computations and batches on the device over time in ms. {'. '.join(said)}"
 
 
-def recorded_timelines(record, *, alt: str | None = None):
-    """The spans of a recorded "overlap" stage, pinned above pageable; where there is no record, what says so."""
-    if not record:
-        return record
-    runs = []
-    for name, pinned in (("pinned", True), ("pageable", False)):
-        rows = [row for lane in ("copy", "compute") for row in record.named(lane, pinned=pinned)]
-        starts = [row.setting["start"] for row in rows]
-        spans = [(r.label, r.setting["batch"], at, at + r.measured) for r, at in zip(rows, starts, strict=True)]
-        runs.append((name, spans))
-    figure, said = _lanes(runs)
-    return show(figure, alt=f"Recorded on {record.gpu}. {said + '.' if alt is None else alt}")
+def _occupied(ax, spans: Sequence[Span]) -> int:
+    """Draw how many batches are on the device, as boxes with that number; returns the largest."""
+    arrivals = [start for lane, _, start, _ in spans if lane == "copy"]
+    leavings = [end for lane, *_, end in spans if lane == "compute"]
+    times = sorted({*arrivals, *leavings})
+    counts = [sum(t <= time for t in arrivals) - sum(t <= time for t in leavings) for time in times]
+    begun = 0
+    for place in range(1, len(times)):
+        # Stretches with the same number are one box.
+        if place + 1 < len(times) and counts[place] == counts[begun]:
+            continue
+        start, width = times[begun], times[place] - times[begun]
+        ax.barh(0, width, left=start, height=0.82, facecolor=tint(COLORS[2]), edgecolor="white")
+        ax.text(start + width / 2, 0, str(counts[begun]), ha="center", va="center", fontsize=11)
+        begun = place
+    return max(counts)
 
 
 @described
-def live_memory(points: Sequence[tuple[str, float]], *, marks: Sequence[tuple[int, str]] = ()):
-    """Live bytes after each operator of a run, as steps, in MiB; marks: (operator's number, text) to point at."""
-    figure, ax = axes(width=9, height=3.8)
-    values = [live / 2**20 for _, live in points]
-    places = range(len(values))
-    look: Look = {"drawstyle": "steps-post", "color": COLORS[0], "marker": "", "linestyle": "-"}
-    said = lines(ax, {"all": (places, values)}, xlabel="operators run so far", ylabel="live bytes, MiB", **look)
-    ax.fill_between(places, values, step="post", color=COLORS[3], alpha=0.35, linewidth=0)
-    line = {"arrowstyle": "-", "color": "#777777"}
-    for number, text in marks:
-        place = {"xy": (number, values[number]), "xytext": (0, 16), "textcoords": "offset points", "ha": "center"}
-        ax.annotate(text, fontsize=11, arrowprops=line, **place)
-    ax.set_ylim(0, max(values) * 1.25)
-    return figure, said + "".join(f"; at {number}: {text}" for number, text in marks)
+def allocator_blocks(moments: Mapping[str, Sequence[Sequence[Block]]]):
+    """The segments of an allocator at several moments, each a row of blocks drawn to scale; sizes in MiB."""
+    figure, panels = axes(
+        len(moments), width=8, height=1.25 * sum(map(len, moments.values())) ** 0.9, squeeze=False, sharex=True,
+        height_ratios=[len(segments) + 0.4 for segments in moments.values()],
+    )  # fmt: skip
+    said = []
+    for ax, (name, segments) in zip(panels[:, 0], moments.items(), strict=True):
+        for row, blocks in enumerate(segments):
+            _segment(ax, -row, blocks)
+        ax.set_title(name, loc="left", fontsize=12)
+        ax.set_ylim(0.55 - len(segments), 0.5)
+        ax.axis("off")
+        said.append(f"{name}: {'; then '.join(_words(blocks) for blocks in segments)}")
+    return figure, f"blocks in segments, in MiB. {'. '.join(said)}"
+
+
+def _segment(ax, y: float, blocks: Sequence[Block]):
+    at = 0.0
+    for owner, size in blocks:
+        look = {"facecolor": "#f4f4f4", "edgecolor": FAINT, "linestyle": "--"}
+        if owner is not None:
+            look = {"facecolor": tint(COLORS[0]), "edgecolor": COLORS[0], "linestyle": "-"}
+        ax.barh(y, size, left=at, height=0.8, linewidth=1.5, **look)
+        text, ink = (f"{size:g} free", QUIET) if owner is None else (f"{owner}: {size:g} MiB", "#111111")
+        ax.text(at + size / 2, y, text, ha="center", va="center", fontsize=12, color=ink)
+        at += size
+
+
+def _words(blocks: Sequence[Block]) -> str:
+    return ", ".join(f"{size:g} free" if owner is None else f"{owner} {size:g}" for owner, size in blocks)

@@ -23,7 +23,6 @@ from matplotlib.text import Text
 
 from cs336kit import measure, predict
 from cs336kit.lm import Scalar
-from cs336kit.measure.recorded import NoRecord, Row, Stage
 from cs336kit.teach import figures
 from cs336kit.teach.figures.graph import layout
 from cs336kit.teach.figures.lesson_08 import node_lines
@@ -72,8 +71,9 @@ DATA = {
     "strided": ((range(12), VIEWS), {}),
     "walks": (({"x": [0, 1, 2, 3], "x.T": [0, 2, 1, 3]},), {}),
     "masks": (([("causal", [[True, False], [True, True]]), ("all", [[True] * 2] * 2)],), {}),
-    "live_memory": (([("", 0), ("", 2**20), ("", 0)],), {"marks": [(1, "highest")]}),
-    "timelines": (([("one by one", SLOW), ("overlapped", FAST)],), {}),
+    "moving": (({"PCIe 5.0": 63e9, "NVLink": 450e9},), {"size_bytes": 141e9}),
+    "overlap": (({"one by one": SLOW, "overlapped": FAST},), {"to_ms": 1000}),
+    "allocator_blocks": (({"before": [[("a", 6), (None, 14)]], "after": [[(None, 20)], [("b", 9), (None, 11)]]},), {}),
     "heads": (({"x": [[[0, 1], [10, 11]]], "a s h": [[[0], [10]], [[1], [11]]]},), {"head_of": {0: 0, 1: 1, 10: 0, 11: 1}}),
     "order_costs": (([64, 128], {"left": [1e3, 4e3], "right": [2e3, 4e3]}), {"xlabel": "sequence length", "ylabel": "turns"}),
     "one_product": ((3, 5, 4), {}),
@@ -271,7 +271,7 @@ def test_the_html_is_an_image_with_a_name_that_shrinks():
 
 def test_an_id_that_two_figures_share_means_the_same_in_both():
     seen = {}
-    for name in ("roofline", "masks", "lost_updates", "timelines", "number_lines"):
+    for name in ("roofline", "masks", "lost_updates", "overlap", "number_lines"):
         svg = draw(name).svg
         used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
         for element in ElementTree.fromstring(svg).iter():
@@ -369,19 +369,6 @@ def test_products_that_are_done_are_those_that_torch_does():
 def test_losses_are_averages_in_the_middle_of_their_steps():
     assert "fp32 4.75 at 1.5 to 3.35 at 3.5;" in figures.loss_curves(LOSSES, smooth=2).alt
     assert "fp32 4.75 at 11.5" in figures.loss_curves(LOSSES, smooth=2, first_step=10).alt
-
-
-def test_recorded_timelines_draw_a_record_or_say_that_there_is_none():
-    rows = tuple(
-        Row(lane, {"pinned": pinned, "batch": batch, "start": 0.01 * batch}, None, 0.008, "s", (0.008,))
-        for pinned in (True, False)
-        for batch in range(3)
-        for lane in ("copy", "compute")
-    )
-    record = Stage("overlap", "NVIDIA Example", "2.13.0", "2026-01-02", (), rows)
-    assert figures.recorded_timelines(record, alt=ALT).alt == f"Recorded on NVIDIA Example. {ALT}"
-    assert "pinned: 6 spans end at 28; busy are copy 24, compute 24." in figures.recorded_timelines(record).alt
-    assert repr(figures.recorded_timelines(NoRecord("overlap"), alt=ALT)).startswith("There is no record of 'overlap'")
 
 
 @st.composite
