@@ -11,7 +11,7 @@ def one_product(M: int, K: int, N: int):
     """x (M × K), w (K × N) and the result, with the row and the column that meet in one number of the result."""
     figure, ax = axes(width=7.5, height=3.4)
     column, w_left, out_left = N - 2, K + 1.6, K + N + 3.6
-    look = {"edgecolor": "#999999", "linewidth": 1}
+    look: Look = {"edgecolor": "#999999", "linewidth": 1}
     for left, rows, columns, chosen, color in (
         (0.0, M, K, lambda row, _: row == 1, COLORS[0]),
         (w_left, K, N, lambda _, place: place == column, COLORS[1]),
