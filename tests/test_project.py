@@ -154,7 +154,7 @@ def test_help_lists_every_target():
 def make(folder, *targets, **environment):
     """Run make on a copy of what it reads; returns (exit code, what was said)."""
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
-        shutil.copy(ROOT / name, folder)
+        shutil.copy2(ROOT / name, folder)  # with their times: what is not newer is not made again
     kept = {name: value for name, value in os.environ.items() if name not in ("PY", "PYTHON", "CPU")}
     done = subprocess.run(
         ["make", *targets], cwd=folder, capture_output=True, text=True, env=kept | environment, check=False

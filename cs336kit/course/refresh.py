@@ -68,7 +68,9 @@ def _execute(notebook: Any, folder: Path) -> None:
     # One thread: sums over many elements depend on how many threads share them.
     # No guesses: what is stored is what a reader sees who has made none.
     alone = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CS336KIT_GUESSES": os.devnull + "/none"}
-    environment = {**os.environ, **alone, "PYTHONHASHSEED": "0"}
+    environment = {**os.environ, **alone, "PYTHONHASHSEED": "0", "PYTHONIOENCODING": "utf-8"}
+    # Progress is shown where JupyterLab says that somebody looks on, and is never stored.
+    environment.pop("JPY_SESSION_NAME", None)
     for cell in notebook.cells:
         if cell.cell_type == "code" and kind.unmet_need(cell):
             cell.metadata.setdefault("tags", []).append(_SKIP)

@@ -105,7 +105,7 @@ class Attention:
         logsumexp = Storage("logsumexp", 4 * self.B * c.heads * self.S)
         z = b.op(
             "fused", "sdpa", [q, k, v], q.shape, keeps=[*keeps, logsumexp], keeps_output=True, statistics=[logsumexp],
-            name="attention output's input", flops=(("attention scores", one), ("attention values", one)), again=5 * one,
+            name="attention output's input", flops=(("attention scores", one), ("attention values", one)),
         )  # fmt: skip
         if mask is not None:
             b.free(mask)

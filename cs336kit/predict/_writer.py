@@ -137,7 +137,6 @@ class Writer:
         watched: int = 0,
         flops: Sequence[tuple[str, int]] = (),
         gradient_flops: int = 0,
-        again: int = 0,
         alias: bool = False,
     ) -> Tensor:
         """Append an operation whose gradients follow from the shapes, and return its output.
@@ -168,7 +167,7 @@ class Writer:
         self.items.append(
             Op(
                 self.prefix + place, kind, tuple(inputs), (result,), () if alias else (output, *statistics), kept, gradients,
-                self.part, scratch, watched, tuple(flops), again,
+                self.part, scratch, watched, tuple(flops),
             )
         )  # fmt: skip
         return result

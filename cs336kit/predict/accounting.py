@@ -10,7 +10,7 @@ from typing import Any
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import known
-from cs336kit.predict.gradients import products, run_again
+from cs336kit.predict._products import products, run_again
 from cs336kit.predict.operations import ELEMENT_BYTES, Item, Op, Program, Repeat, Storage, operations, shapes
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.programs import _program, model_leaves, program

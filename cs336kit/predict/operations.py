@@ -96,8 +96,6 @@ class Op:
     watched: int = 0
     #: FLOPs of the forward pass by component; a multiply and an add are two
     flops: tuple[tuple[str, int], ...] = ()
-    #: FLOPs that its backward pass spends on computing something again (fused attention)
-    again: int = 0
 
     @property
     def forward_flops(self) -> int:

@@ -156,12 +156,12 @@ def test_the_version_is_that_of_the_package(capsys):
     assert capsys.readouterr().out == f"cs336kit {__version__}\n"
 
 
-def test_lessons_are_listed_with_their_promises(capsys):
+def test_lessons_are_listed_with_their_questions(capsys):
     assert main(["lessons"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "00 · Napkin math" and lines[1].startswith("     Two questions")
+    assert lines[0] == "00 Napkin math" and lines[1] == "     How long will it train, and will it fit?"
     assert main(["lessons", "list", "1"]) == 0
-    assert capsys.readouterr().out.startswith("01 · Number formats\n")
+    assert capsys.readouterr().out.startswith("01 Number formats\n")
 
 
 def test_outside_a_clone_there_are_no_lessons(tmp_path, monkeypatch, capsys):

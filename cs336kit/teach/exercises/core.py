@@ -222,21 +222,20 @@ def decide(found: Exercise, answer) -> tuple[str, str]:
     """The state and the message for a decision: a value, compared with the right one and with each mistake."""
     if any(part is ... for part in (answer if isinstance(answer, tuple) else (answer,))):
         return "waiting", _waiting(found)
-    text = difference(answer, found.reference(), found.tolerance)
-    if text is None:
+    if difference(answer, found.reference(), found.tolerance) is None:
         return "passed", found.checked
     for wrong, sentence in zip(found.wrong(()), found.mistakes.values(), strict=True):
         if _meant(answer, wrong, found.tolerance):
             return "not yet", f"You decided for {shorten(answer)}: {sentence}"
-    return "not yet", _undecided(answer, found.reference(), found.tolerance) or text + "."
+    return "not yet", _undecided(answer, found.reference(), found.tolerance)
 
 
 def _undecided(answer, right, tolerance: float) -> str:
-    """Which part of a decision is not right, and in which direction, without giving it away; empty for another kind."""
+    """Which part of a decision is not right, and in which direction, without giving it away."""
     if not isinstance(right, tuple):
         answer, right = (answer,), (right,)
     if not isinstance(answer, (tuple, list)) or len(answer) != len(right):
-        return ""
+        return f"{len(right)} values are asked for, in one tuple; you gave {shorten(answer)}."
     for place, (given, wanted) in enumerate(zip(answer, right, strict=True), start=1):
         if difference(given, wanted, tolerance) is None:
             continue
@@ -247,7 +246,7 @@ def _undecided(answer, right, tolerance: float) -> str:
             return f"{part} is not the one to choose."
         if all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in (given, wanted)):
             return f"{part} is too {'high' if given > wanted else 'low'}."
-        return ""
+        return f"{part} is not {'a word' if isinstance(wanted, str) else 'a number'}."
     return ""
 
 

@@ -1,49 +1,13 @@
 """Exercises of lesson 01: number formats."""
 
+import math
 import random
 
 from cs336kit.teach.exercises.core import exercise
 
 
-def _patterns():
-    draw = random.Random(1)
-    fixed = (
-        "0.01111.0000000000",
-        "1.10001.1010000000",
-        "0.11110.1111111111",
-        "0.00000.0000000001",
-        "1.00000.1100000000",
-    )
-    drawn = (f"{draw.getrandbits(1)}.{draw.randrange(31):05b}.{draw.getrandbits(10):010b}" for _ in range(20))
-    return {bits: (bits,) for bits in (*fixed, *drawn)}
-
-
 @exercise(
     "01.1",
-    cases=_patterns,
-    mistakes={
-        "value(bits, one=0)": "the leading 1 of a normal number is not stored, and it is missing here.",
-        "value(bits, bias=0)": "the exponent field is stored with the bias 15 added, so take it off.",
-        "abs(right)": "the sign bit is 1, so the number is negative.",
-        "value(bits, low=0)": "half of what is right: subnormals keep the exponent of field 1, which is -14, and not -15.",
-        "value(bits, bias=16)": "half of what is right: the bias is 2**(5 - 1) - 1 = 15, and not 16.",
-        "value(bits, low=0, low_one=1)": "exponent field 0 means a subnormal, which has no implied leading 1.",
-    },
-    hints=(
-        "Split the text at its points. Which of the three fields is stored with something added?",
-        "A normal number is (1 + fraction/1024) times 2 to the power (exponent - 15). Exponent field 0 follows another rule.",
-        "When the exponent field is 0 the value is (0 + fraction/1024) · 2**___, so that it continues below field 1.",
-    ),
-    checked="1, -6.5, the largest value, two subnormals and 20 random finite codes.",
-)
-def value(bits, *, one=1, bias=15, low=1, low_one=0):
-    sign, exponent, fraction = (int(field, 2) for field in bits.split("."))
-    size = ((one if exponent else low_one) + fraction / 2**10) * 2.0 ** (max(exponent, low) - bias)
-    return -size if sign else size
-
-
-@exercise(
-    "01.2",
     cases={
         "fp16 (fraction_bits=10)": (10,),
         "bf16 (fraction_bits=7)": (7,),
@@ -60,15 +24,63 @@ def value(bits, *, one=1, bias=15, low=1, low_one=0):
         "2.0 ** (fraction_bits + 1) + 1": "Python's floats are fp64, which misses this number itself. Take 2 and not 2.0.",
     },
     hints=(
-        "From which power of two on is the spacing larger than 1?",
-        "In [2**k, 2**(k+1)) the spacing is 2**(k - fraction_bits). Set it to 2.",
-        "The spacing is 2 from 2**(fraction_bits + ___) on; that power itself is still there.",
+        "From which power of two on is the step between neighbours larger than 1?",
+        "Try it with a format of three fraction bits: write down the numbers from 8 to 32 that it holds.",
     ),
     checked="fp16, bf16, fp32, E4M3 and fp64.",
     tolerance=0,
 )
 def first_missing(fraction_bits):
     return 2 ** (fraction_bits + 1) + 1
+
+
+def _codes():
+    named = {
+        "1 in fp16": (0b0_01111_0000000000, 5, 10),
+        "-6.5 in fp16": (0b1_10001_1010000000, 5, 10),
+        "the largest number of fp16": (0b0_11110_1111111111, 5, 10),
+        "the smallest number of fp16": (0b0_00000_0000000001, 5, 10),
+        "a negative subnormal of fp16": (0b1_00000_1100000000, 5, 10),
+        "minus infinity in fp16": (0b1_11111_0000000000, 5, 10),
+        "a NaN of bf16": (0b0_11111111_1000000, 8, 7),
+        "zero in fp32": (0, 8, 23),
+        "infinity in E5M2": (0b0_11111_00, 5, 2),
+    }
+    draw = random.Random(1)
+    for exponent_bits, fraction_bits in ((5, 10), (8, 7), (5, 2), (8, 23), (3, 4)) * 4:
+        code = draw.getrandbits(1 + exponent_bits + fraction_bits)
+        named[f"code {code} with {exponent_bits} and {fraction_bits} bits"] = (code, exponent_bits, fraction_bits)
+    return named
+
+
+@exercise(
+    "01.2",
+    cases=_codes,
+    mistakes={
+        "abs(right)": "the sign bit is 1, so it is negative.",
+        "decode(code, exponent_bits, fraction_bits, low=0)": "half of what is right: subnormals keep the power of two "
+        "of exponent 1.",
+        "decode(code, exponent_bits, fraction_bits, low_one=1)": "exponent 0 means a subnormal, which begins with 0.",
+        "decode(code, exponent_bits, fraction_bits, biased=0)": "the exponent is stored with the bias added: take it off.",
+        "decode(code, exponent_bits, fraction_bits, reserved=False)": "the top exponent is not for numbers.",
+        "math.nan if math.isinf(right) else right": "with the top exponent and the fraction 0 it is infinity, not NaN.",
+    },
+    hints=(
+        "First take the code apart: division and remainder by powers of two give you the three fields.",
+        "Then there are three kinds of exponent, and each has its own sentence in this section. Begin with the two rare ones.",
+    ),
+    checked="nine codes of every kind, and 20 random ones of five formats.",
+    avoid=("numpy", "torch", "ml_dtypes", "struct", "measure", "predict", "value"),
+)
+def decode(code, exponent_bits, fraction_bits, *, low=1, low_one=0, biased=1, reserved=True):
+    fraction = code % 2**fraction_bits
+    exponent = code // 2**fraction_bits % 2**exponent_bits
+    sign = -1.0 if code >> (exponent_bits + fraction_bits) else 1.0
+    if reserved and exponent == 2**exponent_bits - 1:
+        return math.nan if fraction else sign * math.inf
+    bias = biased * (2 ** (exponent_bits - 1) - 1)
+    size = (1 if exponent else low_one) + fraction / 2**fraction_bits
+    return sign * size * 2.0 ** (max(exponent, low) - bias)
 
 
 def _formats():
@@ -90,9 +102,8 @@ def _formats():
         "right / 2": "half of what is right: the bias is 2**(exponent_bits - 1) - 1, one less than you took.",
     },
     hints=(
-        "Which exponent field is the largest that still holds numbers?",
-        "With ieee=True it is the second from the top, with every fraction. Otherwise the top one, and one fraction is taken.",
-        "(1 + last/2**fraction_bits) * 2.0 ** (field - bias), where last is 2**fraction_bits - 1 with ieee and ___ without.",
+        "Which is the largest exponent that still has numbers in it, and which is the largest fraction beside it?",
+        "The two rules differ in both: one gives up a whole exponent, the other a single fraction of the top one.",
     ),
     checked="fp16, bf16, E5M2 (IEEE) and E4M3, E2M1-style (not IEEE), and 20 random formats.",
 )
@@ -100,3 +111,23 @@ def largest(exponent_bits, fraction_bits, ieee, *, one=1, taken=1):
     field = 2**exponent_bits - (2 if ieee else 1)
     last = 2**fraction_bits - 1 - (0 if ieee else taken)
     return (one + last / 2**fraction_bits) * 2.0 ** (field - 2 ** (exponent_bits - 1) + 1)
+
+
+@exercise(
+    "01.4",
+    mistakes={
+        "('e5m2', ..., ..., ...)": "1 has the range, not the digits: a step of E5M2 is a quarter, so the error can exceed 10 %.",
+        "(..., 'e4m3', ..., ...)": "2 ends at 2,000, and E4M3 at 448.",
+        "(..., 'fp16', ..., ...)": "fp16 does hold 2, but one of the smaller formats does, too.",
+        "(..., ..., 'fp16', ...)": "3 ends at 90,000, and fp16 makes infinity of that.",
+        "(..., ..., ..., 'fp16')": "in 4, fp16 holds whole numbers only up to 2,048; after that it leaves out every second one.",
+        "(..., ..., ..., 'bf16')": "in 4, bf16 holds whole numbers only up to 256.",
+    },
+    hints=(
+        "Look at both ends for the range, and at the step just above a power of two for the error: it is worst there.",
+        "For the whole numbers ask exercise 01.1.",
+    ),
+    checked="E4M3 has the digits, E5M2 the range, bf16 more range with fewer digits than fp16, and fp32 both.",
+)
+def formats():
+    return "e4m3", "e5m2", "bf16", "fp32"

@@ -1,90 +1,180 @@
 """Exercises of lesson 02: rounding."""
 
 import math
-import random
+
+import torch
 
 from cs336kit.teach.exercises.core import exercise
 
 
-def _numbers():
-    draw = random.Random(3)
-    fixed = ((100.3, 7), (-0.1, 10), (1 + 3 * 2**-8, 7), (1 + 2**-8, 7), (-1 - 2**-8, 7), (0.0, 7), (1e-20, 3))
-    drawn = ((draw.gauss(0, 1) * 2.0 ** draw.randrange(-30, 30), draw.choice((2, 3, 7, 10))) for _ in range(30))
-    return {f"x={x!r}, fraction_bits={bits}": (x, bits) for x, bits in (*fixed, *drawn)}
-
-
 @exercise(
     "02.1",
-    cases=_numbers,
+    cases={
+        "a cent in bf16 (step=0.01, fraction_bits=7)": (0.01, 7),
+        "a cent in fp32 (step=0.01, fraction_bits=23)": (0.01, 23),
+        "a step of one half in bf16 (step=0.5, fraction_bits=7)": (0.5, 7),
+        "a tiny step in E4M3 (step=0.0001, fraction_bits=3)": (0.0001, 3),
+        "a cent with 40 fraction bits (step=0.01, fraction_bits=40)": (0.01, 40),
+        "three in fp16 (step=3.0, fraction_bits=10)": (3.0, 10),
+        "a quarter in fp16 (step=0.25, fraction_bits=10)": (0.25, 10),
+    },
     mistakes={
-        "round_to(x, fraction_bits, rounded=math.trunc)": "that cuts off towards zero; take the nearer neighbour.",
-        "round_to(x, fraction_bits, rounded=lambda n: math.floor(n + 0.5))": "a tie goes to the even neighbour.",
-        "round(x * 2**fraction_bits) / 2**fraction_bits": "your steps are those between 1 and 2; they grow with x.",
-        "round_to(x, fraction_bits, finer=0)": "your step is twice too large: math.frexp gives a fraction below 1.",
-        "round_to(x, fraction_bits, finer=2)": "your step is half of what it should be, so one bit too many is kept.",
-        "round(x, fraction_bits)": "round(x, n) keeps n decimal places, and fraction bits are places in base two.",
+        "right_if(step=step / 2)": "there the step is still more than half of the gap, and rounds up to a whole gap.",
+        "right_if(step=step * 1.01) if step == 2.0 ** round(math.log2(step)) else right": "there the step is half of the "
+        "gap, a tie, and a power of two is the even neighbor: the sum falls back.",
+        "right_if(fraction_bits=fraction_bits + 1)": "the leading 1 is not one of the fraction bits: one bit too many.",
+        "step * 2 ** (fraction_bits + 1)": "the step is half a gap there, but gaps change only at powers of two.",
+        "max(right, 1.0)": "a small step stops below 1: powers of two go on downward.",
+        "2.0 ** (fraction_bits + 1)": "that is where a step of 1 stops. Smaller steps stop earlier.",
     },
     hints=(
-        "How far apart are the neighbours of x? Everything else follows from that step.",
-        "Find the power of two below |x| with math.frexp, divide by the step, round to a whole number, multiply back.",
-        "step = 2.0 ** (math.frexp(x)[1] - ___ - fraction_bits); Python's round() sends ties to the even side.",
+        "Compare the step with half of the gap. What is half a gap at 1, at 2, at 4?",
+        "Go from one power of two to the next, up or down, until half of the gap there has just reached the step.",
     ),
-    checked="numbers far from 1, ties on both sides, zero, negative numbers and 30 random ones.",
-    tolerance=0,
+    checked="cents, a half, a quarter and three in formats from 3 to 40 fraction bits, ties and a stop below 1 among them.",
+    avoid=("torch", "numpy"),
 )
-def round_to(x, fraction_bits, *, rounded=round, finer=1):
-    step = 2.0 ** (math.frexp(x)[1] - finer - fraction_bits)
-    return rounded(x / step) * step
+def stops_at(step, fraction_bits):
+    fraction, exponent = math.frexp(step)
+    return 2.0 ** (exponent + fraction_bits + 1 - (fraction == 0.5))
 
 
-def _wishes():
+def _payments():
+    cent = 0.010009765625  # a cent as bf16 has it
     named = {
-        "values from 1e-4 to 60000 within 0.1 %": (60000.0, 1e-4, 0.001),
-        "values from 1e-30 to 1e30 within 1 %": (1e30, 1e-30, 0.01),
-        "values from 1e-6 to 200 within 7 %": (200.0, 1e-6, 0.07),
-        "values from 0.4 to 3 within 26 %": (3.0, 0.4, 0.26),
-        "values from 1e-20 to 1 within 0.1 %": (1.0, 1e-20, 0.001),
-        "fp16's own largest value, smallest normal and error": (65504.0, 2.0**-14, 2.0**-11),
-        "1 more than fp16's largest value, with its smallest normal and error": (65505.0, 2.0**-14, 2.0**-11),
-        "fp16's largest value and error, 1 % below its smallest normal": (65504.0, 0.99 * 2.0**-14, 2.0**-11),
-        "values from 0.5 to 6 within 60 %": (6.0, 0.5, 0.6),
+        "a first cent into an empty account": (0.0, 0.0, cent),
+        "a cent into an account of 4": (4.0, 0.0, cent),
+        "a cent into an account of 4 that owes you one": (4.0, cent, cent),
+        "1 into an account of 256 that owes you 0.5": (256.0, 0.5, 1.0),
+        "1 into an account of 256 that owes you -0.5": (256.0, -0.5, 1.0),
+        "1 taken from an account of 512 that owes you 3": (512.0, 3.0, -1.0),
+        "0.25 into an account of 64 that owes you nothing": (64.0, 0.0, 0.25),
     }
-    draw = random.Random(5)
-    for _ in range(15):
-        top, low, error = 10 ** draw.uniform(0, 30), 10 ** draw.uniform(-30, -1), 10 ** draw.uniform(-6, -1)
-        named[f"values from {low:.3g} to {top:.3g} within {error:.2g}"] = (top, low, error)
-    return named
+    return {name: tuple(torch.tensor(x, dtype=torch.bfloat16) for x in args) for name, args in named.items()}
 
 
-def _by_count(largest, smallest, relative_error):
-    powers = math.floor(math.log2(largest)) - math.floor(math.log2(smallest)) + 1
-    return max(2, math.ceil(math.log2(powers + 2))), design(largest, smallest, relative_error)[1]
+def _amounts(result, args):
+    account, owed = result
+    kept = {str(part.dtype).removeprefix("torch.") for part in (account, owed)}
+    return {"account": float(account), "owed": float(owed), "kept in": " and ".join(sorted(kept))}
+
+
+def _one_after_the_other(account, owed, cent):
+    after = account + cent + owed
+    return after, cent + owed - (after - account)
+
+
+def _only_when_lost(account, owed, cent):
+    after = account + (cent + owed)
+    return (after, cent + owed) if after == account else (after, torch.zeros_like(owed))
 
 
 @exercise(
     "02.2",
-    cases=_wishes,
+    cases=_payments,
+    observe=_amounts,
     mistakes={
-        "design(largest, smallest, relative_error, half=0)": "one fraction bit too many. Rounding is off by half a step.",
-        "right_if(smallest=1.0)": "it reaches the largest value; the smallest lies below its normal numbers.",
-        "right_if(smallest=smallest * 2.0 ** right[1])": "subnormals miss the relative error, and your smallest is one.",
-        _by_count: "you counted the powers of two in the range; the bias decides where they lie.",
-        "design(largest, smallest, relative_error, top=1)": "the all-ones exponent is reserved: one exponent bit too few.",
-        "(right[0] + 1, right[1])": "one exponent bit too many: with one less, both ends are still normal numbers.",
+        "(account + cent, owed)": "this account swallows the cent without a note. Find out what has arrived.",
+        "(account + cent, cent - (account + cent - account))": "what was owed before is forgotten.",
+        _one_after_the_other: "the debt and the cent went in one after the other, and each was lost alone. Let them meet first.",
+        "(right[0], -right[1])": "the sign: what has not arrived is owed to you, a positive amount.",
+        "(right[0], owed + cent)": "part of that has arrived in the account and is no longer owed.",
+        _only_when_lost: "rounding takes or gives a part of the payment, too, when the account does change.",
     },
     hints=(
-        "The two answers are independent: which wish fixes the fraction bits, and which the exponent bits?",
-        "Rounding is off by half a step, 2**-(fraction_bits + 1) of the number. For the exponent test max and min_normal.",
-        "Raise exponent_bits until (2 - 2**-fraction_bits) * 2**bias >= largest and 2**(1 - bias) <= ___.",
+        "What is due today is more than the cent. How much of it has arrived, when you compare the account before and after?",
+        "Subtracting two bf16 numbers that lie close together is exact, so the account itself can tell you what has arrived.",
     ),
-    checked="nine wishes, fp16's own ends and those just beyond among them, and 15 random ones.",
+    checked="payments that arrive, that are lost, that round up, and one that is taken out, all in bf16.",
+    tolerance=0,
+    avoid=("float", "double", "float32", "float64", "item", "tolist", "numpy", "Fraction", "fsum", "type", "to"),
 )
-def design(largest, smallest, relative_error, *, half=1, top=0):
-    # An error of half a step, 2^-(f+1), relative to the power of two below the number.
-    fraction_bits = 1
-    while 2.0 ** -(fraction_bits + half) > relative_error:
-        fraction_bits += 1
-    exponent_bits, bias = 2, 1
-    while (2 - 2.0**-fraction_bits) * 2.0 ** (bias + top) < largest or 2.0 ** (1 - bias) > smallest:
-        exponent_bits, bias = exponent_bits + 1, 2 * bias + 1
-    return exponent_bits, fraction_bits
+def deposit(account, owed, cent):
+    due = cent + owed
+    after = account + due
+    return after, due - (after - account)
+
+
+@exercise(
+    "02.3",
+    cases={
+        "1 + 0.001 in bf16 (fraction_bits=7)": (1.0, 0.001, 7),
+        "1 - 0.001 in bf16 (fraction_bits=7)": (1.0, -0.001, 7),
+        "1.5 - 0.001 in bf16 (fraction_bits=7)": (1.5, -0.001, 7),
+        "0.046875 + 0.00003 in bf16 (fraction_bits=7)": (0.046875, 0.00003, 7),
+        "3 + 0.1 in bf16 (fraction_bits=7)": (3.0, 0.1, 7),
+        "8 - 0.3 in E4M3 (fraction_bits=3)": (8.0, -0.3, 3),
+        "6 + 0.002 in fp16 (fraction_bits=10)": (6.0, 0.002, 10),
+        "1 + 0.005 in bf16 (fraction_bits=7)": (1.0, 0.005, 7),
+    },
+    mistakes={
+        "chance(weight, update, fraction_bits, below=0)": "the weight is a power of two, and the gap below it is half as wide.",
+        "chance(weight, update, fraction_bits, most=math.inf)": "a probability is at most 1: such an update always gets through.",
+        "right if update > 0 else -right": "a push down is as probable as its size says: take the size of the update.",
+        "min(1.0, abs(update) * 2**fraction_bits)": "you took the gap at 1 for every weight; gaps grow with the weight.",
+        "min(1.0, 2 * right)": "half a gap is the limit of rounding to nearest. A coin needs the share of a whole gap.",
+        "float(right > 0.5)": "that is rounding to nearest, where an update is lost for certain or not at all.",
+    },
+    hints=(
+        "How far does the weight have to move to reach the next number that exists, in the direction of the update?",
+        "The probability is a share of that distance. Which weights have another distance downward than upward?",
+    ),
+    checked="updates up and down, on powers of two and between them, in three formats, and some larger than a gap.",
+)
+def chance(weight, update, fraction_bits, *, below=1, most=1.0):
+    fraction, exponent = math.frexp(weight)
+    exponent -= 1 + (below if update < 0 and fraction == 0.5 else 0)
+    return min(most, abs(update) / 2.0 ** (exponent - fraction_bits))
+
+
+@exercise(
+    "02.4",
+    cases=[
+        ([7.9, 3.1, 0.6, 0.2],),
+        ([0.3, -0.02, 0.11, 0.7],),
+        ([-7.9, 3.1],),
+        ([6.0, 1.0],),
+        ([3.0, -3.0],),
+        ([4.2],),
+        ([0.001, 0.0, 0.0013],),
+        ([100.0, -390.0],),
+    ],
+    mistakes={
+        "2.0 ** (math.floor(math.log2(max(map(abs, values)))) - 2)": "that is MX's own rule, and the largest saturates.",
+        "right_if(values=[max(values)])": "a negative number can be the largest in size.",
+        "max(map(abs, values)) / 6": "nothing saturates, but this is no power of two.",
+        "2 * right": "a scale half as large still keeps everything in reach, with a finer grid.",
+        "2.0 ** round(math.log2(max(map(abs, values)) / 6))": "the nearest power of two may be too small: never below.",
+        "right_if(values=[1.5 * max(map(abs, values))])": "fp4 goes on to 6, beyond 4: some blocks get a coarser grid than "
+        "they need.",
+    },
+    hints=(
+        "Only one number of the block matters. What has to hold for it after the division?",
+        "Divide that number by the largest that fp4 has: the scale must not be smaller. Which power of two comes next?",
+    ),
+    checked="blocks of large and small numbers, with the largest negative, and blocks that just fit.",
+)
+def safe_scale(values):
+    fraction, exponent = math.frexp(max(map(abs, values)) / 6)
+    return 2.0 ** (exponent - (fraction == 0.5))
+
+
+@exercise(
+    "02.5",
+    mistakes={
+        "('A', ...)": "it fits. But near 0.05 half a gap of bf16 is 0.00012, four times the update: its weights stand still.",
+        "('B', ...)": "it learns. Now count its bytes for each weight, the gradient and the optimizer's numbers included.",
+        "('C', 14)": "right, and those are the weights alone. Three more numbers stand beside each.",
+        "('C', 28)": "right, and there are four numbers for each weight.",
+        "('C', 112)": "right, and that is what plan B takes. What does C keep in 2 bytes?",
+        "('C', 52.15)": "right, and those are GiB. The memory is given in GB.",
+    },
+    hints=(
+        "Two questions for each plan: what is half a gap of the number that takes the update, and how many bytes has a weight?",
+        "0.05 lies between 1/32 and 1/16, so you know its exponent; and plan B keeps three of its five numbers in 4 bytes.",
+    ),
+    checked="C fits with 56 GB and keeps the updates on average. A would stand still, and B would take 112 GB.",
+    tolerance=0.01,
+)
+def plan():
+    return "C", 56

@@ -1,56 +1,52 @@
-"""Exercises of lesson 03: storage and strides."""
+"""Exercises of lesson 03: storage, strides and views."""
 
 import math
 
 import torch
 
-from cs336kit import measure, predict
+from cs336kit import measure
 from cs336kit.teach.exercises.core import exercise
+
+
+def _as_if_contiguous(strip, shape, strides, offset):
+    return read(strip, shape, tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape))), offset)
 
 
 @exercise(
     "03.1",
-    cases=[(shape,) for shape in ((3, 4), (2, 3, 5), (7,), (6, 1, 2, 4), ())],
+    cases={
+        "a contiguous (3, 4)": (list(range(24)), (3, 4), (4, 1), 0),
+        "its transpose": (list(range(24)), (4, 3), (1, 4), 0),
+        "x[1:, ::2] of it": (list(range(24)), (2, 2), (4, 2), 4),
+        "letters, three axes with an offset": (list("abcdefghijklmnopqrstuvwxyz"), (2, 2, 3), (9, 1, 3), 2),
+        "a row that is repeated": (list(range(5, 13)), (3, 2), (0, 2), 1),
+        "a single element": ([5, 6, 7, 8], (), (), 2),
+        "a vector that skips": ([5, 6, 7, 8], (2,), (3,), 0),
+    },
     mistakes={
-        "tuple(4 * step for step in right)": "these are bytes. NumPy counts strides in bytes, torch in elements.",
-        "right or (1,)": "a tensor without axes has no strides. Add one stride for each size to an empty list.",
-        "tuple(math.prod(shape[:axis]) for axis in range(len(shape)))": "column-major order: torch's last axis steps by 1.",
-        "right[::-1]": "the right strides in the wrong order. The stride of axis 0 comes first.",
-        "tuple(math.prod(shape[axis:]) for axis in range(len(shape)))": "an axis steps over those to its right, not over itself.",
-        "(*shape[1:], 1)[: len(shape)]": "you took the next size alone. Multiply all sizes to the right of an axis.",
+        "right_if(offset=0)": "the offset is missing: reading begins there.",
+        "right_if(strides=strides[::-1])": "shape and strides are paired the wrong way round: axis 0 belongs to axis 0.",
+        _as_if_contiguous: "you read a contiguous tensor. Use the strides that are given.",
+        "right_if(offset=max(1, len(shape)) * offset)": "the offset counts once, not once for each axis.",
+        "[right]": "one pair of brackets too many.",
+        "_flat(right)": "the elements are right. Put them into lists within lists, one level for each axis.",
     },
     hints=(
-        "How many elements lie between x[0, 0] and x[1, 0]? And between x[0, 0] and x[0, 1]?",
-        "Go from the last axis to the first. The step starts at 1 and is multiplied by the size of each axis passed.",
-        "strides, step = [], 1; for size in reversed(shape): strides.append(___); step *= ___; then reverse.",
+        "Every element of the first axis is a smaller tensor over the same strip. With which shape, strides and offset?",
+        "Let the function call itself with one axis less. It ends where no axis is left, with one element of the strip.",
     ),
-    checked="one to four axes, an axis of size 1, and no axis at all.",
-    avoid=("torch", "contiguous_strides"),
+    checked="one to three axes and none, transposed, sliced, repeated, with and without an offset.",
+    avoid=("torch", "numpy", "as_strided"),
 )
-def strides_of(shape):
-    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+def read(strip, shape, strides, offset):
+    if not shape:
+        return strip[offset]
+    starts = [offset + i * strides[0] for i in range(shape[0])]
+    return [read(strip, shape[1:], strides[1:], start) for start in starts]
 
 
-@exercise(
-    "03.2",
-    cases=[((1, 2), (4, 1), 0), ((1, 2), (4, 1), 5), ((2, 0, 3), (1, 7, 12), 2), ((3, 1), (0, 2), 1)],
-    mistakes={
-        "right_if(offset=0)": "the storage offset is missing. The view does not begin where the storage begins.",
-        "right + 1": "you counted from one. Positions in the storage count from zero.",
-        "right_if(strides=strides[::-1])": "index and strides are paired the wrong way round: axis 0 belongs to axis 0.",
-        "right_if(index=index[:2])": "you wrote two axes out. Take index and strides together with zip.",
-        "right - 2 * offset": "you subtracted the offset. The view begins that far into the storage, so add it.",
-        "4 * right": "this is an address in bytes. Count elements.",
-    },
-    hints=(
-        "Each step along an axis moves you by that axis's stride. Where do you start?",
-        "Multiply each index by its stride, add them all, and add the offset.",
-        "return ___ + sum(i * s for i, s in zip(index, ___))",
-    ),
-    checked="two and three axes, with and without an offset, and a stride of 0.",
-)
-def position(index, strides, offset):
-    return offset + sum(i * step for i, step in zip(index, strides, strict=False))
+def _flat(rows):
+    return [x for row in rows for x in _flat(row)] if isinstance(rows, list) else [rows]
 
 
 def _values_and_storage(result, args):
@@ -70,7 +66,7 @@ def _matrices():
 
 
 @exercise(
-    "03.3",
+    "03.2",
     cases=_matrices,
     observe=_values_and_storage,
     mistakes={
@@ -83,21 +79,82 @@ def _matrices():
     },
     hints=(
         "From x[i, i] to x[i + 1, i + 1] you step once along each axis. How far is that in the storage?",
-        "x.as_strided(size, stride, offset): one axis, min(rows, columns) long, whose stride is the sum of both.",
-        "return x.as_strided((min(x.shape),), (x.stride(0) + ___,), x.___())",
+        "The result has one axis, which ends with the shorter side, and it begins where x begins.",
     ),
     checked="square, wide and tall matrices, a transposed one, slices that begin inside the storage and one that skips; all "
     "as views.",
-    avoid=("diagonal", "diag", "linalg_diagonal"),
+    avoid=("diagonal", "diag", "linalg_diagonal", "diagonal_scatter", "einsum"),
 )
 def diagonal(x, *, length=min, step=sum, first=None):
     return x.as_strided((length(x.shape),), (step(x.stride()),), x.storage_offset() if first is None else first)
 
 
+@exercise(
+    "03.3",
+    mistakes={
+        "('A', ...)": "a view of one row keeps the logits of the whole step alive.",
+        "('B', ...)": "the row is contiguous already, so contiguous() hands back the same view, and it keeps all logits alive.",
+        "('C', 0.513024)": "right, and bf16 has 2 bytes, not 4.",
+        "('C', 0.000256512)": "right, and that is one step of a thousand.",
+        "('C', 0.238888)": "right, and those are GiB. GB is asked for.",
+        "('C', 2101.346304)": "right, and that would be the logits of all steps, which C lets go.",
+    },
+    hints=(
+        "Ask of each line: does it make a new storage? One of the three does in every case, and one only if it has to.",
+        "The row has 128,256 elements of two bytes, and there is one row for each step.",
+    ),
+    checked="a clone of each row holds 0.26 GB; A and B would both hold 2,101 GB.",
+    tolerance=0.01,
+)
+def line():
+    return "C", 0.256512
+
+
+@exercise(
+    "03.4",
+    cases={
+        "a contiguous (2, 3)": ((2, 3), (3, 1)),
+        "a transposed (3, 2)": ((3, 2), (1, 3)),
+        "the left half of the columns, (4, 6)": ((4, 6), (12, 1)),
+        "every other column of a (4, 6)": ((4, 3), (6, 2)),
+        "(2, 1, 3) with strides (3, 99, 1)": ((2, 1, 3), (3, 99, 1)),
+        "(2, 3, 1) with strides (3, 1, 1)": ((2, 3, 1), (3, 1, 7)),
+        "(2, 3, 4) with strides (1, 8, 2)": ((2, 3, 4), (1, 8, 2)),
+        "(2, 3, 4) with strides (24, 8, 2)": ((2, 3, 4), (24, 8, 2)),
+        "an expanded (5, 4)": ((5, 4), (0, 1)),
+        "a single number, expanded to (5, 4)": ((5, 4), (0, 0)),
+        "a column, (6,) with a stride of 4": ((6,), (4,)),
+        "a single element, (1, 1)": ((1, 1), (5, 5)),
+        "no axis at all": ((), ()),
+    },
+    mistakes={
+        "1 if right == 1 else None": "you ask whether it is contiguous. A vector may have any stride, such as 2.",
+        "one_axis(shape, strides, skip=0)": "an axis of size 1 is never stepped along, so its stride must not count.",
+        "strides[-1] if strides else 1": "you took the last stride without asking whether the axes join.",
+        "right if right is None or len(strides) != 1 else 1": "a single axis needs no joining: its own stride is the answer.",
+        "one_axis(shape[-2:], strides[-2:])": "you looked at the last two axes alone.",
+        "right or None": "a stride of 0 is a stride: it reads one element again and again.",
+    },
+    hints=(
+        "Throw out the axes that nobody steps along. What has to hold for every two neighbors of the others?",
+        "When all axes join, which of them has the smallest step, the one that the vector takes?",
+    ),
+    checked="tensors that join and that do not, with any stride, of one to three axes and none, expanded, and with axes of "
+    "size 1.",
+    avoid=("torch", "view_strides", "as_strided"),
+)
+def one_axis(shape, strides, *, skip=1):
+    axes = [(size, step) for size, step in zip(shape, strides, strict=True) if size != skip]
+    for (_, left), (size, right) in zip(axes, axes[1:], strict=False):
+        if left != right * size:
+            return None
+    return axes[-1][1] if axes else 1
+
+
 def _vectors():
     x = torch.arange(40)
     return {
-        "10 elements, windows of 3": (x[:10], 3),
+        "10 elements, windows of 3": (x[:10], 3, 1),
         "10 elements, windows of 4, step 2": (x[3:13], 4, 2),
         "every second element, windows of 5, step 3": (x[:32:2], 5, 3),
         "one window that fits exactly": (x[5:12], 7, 2),
@@ -105,7 +162,7 @@ def _vectors():
 
 
 @exercise(
-    "03.4",
+    "03.5",
     cases=_vectors,
     observe=_values_and_storage,
     mistakes={
@@ -118,69 +175,12 @@ def _vectors():
     },
     hints=(
         "The result has two axes. How far in the storage is the next element of a window, and how far the next window?",
-        "The shape is ((len(x) − size) // step + 1, size), the strides are step and 1, both times x.stride(0).",
-        "return x.as_strided((___, size), (step * x.stride(0), ___), x.storage_offset())",
+        "Count the windows that fit: where does the last one begin? And what do steps become if x itself skips elements?",
     ),
     checked="steps of 1, 2 and 3, an x that skips elements, one that begins inside its storage, and an exact fit.",
-    avoid=("unfold",),
+    avoid=("unfold", "unfold_copy", "sliding_window_view"),
 )
-def windows(x, size, step=1, *, count=None, between=None, inside=None):
+def windows(x, size, step, *, count=None, between=None, inside=None):
     count = (len(x) - size) // step + 1 if count is None else count
     steps = (between or step * x.stride(0), inside or x.stride(0))
     return x.as_strided((count, size), steps, x.storage_offset())
-
-
-@exercise(
-    "03.5",
-    cases=[(4, 4), (2, 5), (1, 3), (6, 6)],
-    mistakes={
-        "~right": "it is True where the query must not look. That is what masked_fill takes; here True allows.",
-        "right.tril(keys - queries - 1)": "a query cannot see itself: the diagonal is missing.",
-        "torch.ones_like(right).triu(keys - queries)": "rows and columns are swapped: row 0, a query, sees the fewest keys.",
-        "torch.ones_like(right)": "nothing is hidden: every query may look everywhere, the future included.",
-        "torch.ones_like(right).tril(queries - keys)": "even the past is hidden: the shift goes the wrong way.",
-        "right.tril()": "the last query should see all keys. The first keys − queries keys are the past.",
-    },
-    hints=(
-        "Row i is a query, column j a key. The last query stands at the last key. Which keys may it see?",
-        "Query i stands at position i + keys − queries and may see every key j up to there, itself included.",
-        "return torch.ones(queries, keys, dtype=torch.bool).tril(___)",
-    ),
-    checked="square masks, a row of one query, and fewer queries than keys (as with a cache).",
-)
-def causal_mask(queries, keys):
-    return torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
-
-
-@exercise(
-    "03.6",
-    cases={
-        "a contiguous (2, 3) as (3, 2)": ((2, 3), (3, 1), (3, 2)),
-        "a transposed (3, 2) as (6,)": ((3, 2), (1, 3), (6,)),
-        "a transposed (3, 2) as (3, 2, 1)": ((3, 2), (1, 3), (3, 2, 1)),
-        "the left half of the columns, (4, 6) as (2, 2, 6)": ((4, 6), (12, 1), (2, 2, 6)),
-        "the left half of the columns, (4, 6) as (24,)": ((4, 6), (12, 1), (24,)),
-        "(2, 1, 3) with strides (3, 99, 1) as (6,)": ((2, 1, 3), (3, 99, 1), (6,)),
-        "(2, 3, 4) with strides (1, 2, 6) as (2, 12)": ((2, 3, 4), (1, 2, 6), (2, 12)),
-        "an expanded (5, 4) as (20,)": ((5, 4), (0, 1), (20,)),
-        "(2, 3, 4) with strides (1, 8, 2) as (2, 12)": ((2, 3, 4), (1, 8, 2), (2, 12)),
-        "the left half of the columns, (4, 6) as (3, 2, 4)": ((4, 6), (12, 1), (3, 2, 4)),
-    },
-    mistakes={
-        "tuple(strides) == strides_of(shape)": "you ask whether it is contiguous: enough, but not needed.",
-        "math.prod(shape) == math.prod(to)": "you compare the number of elements. Their order must have fixed steps too.",
-        "right or len(to) > len(shape)": "a new axis may not take elements from two runs: cut each run from the right.",
-        "right and 1 not in shape": "an axis of size 1 is never stepped along, so its stride means nothing: skip it.",
-    },
-    hints=(
-        "When can two neighbouring axes be walked with one step, as if they were one axis?",
-        "Merge axes i and i+1 where stride[i] == stride[i+1] * size[i+1], skipping sizes of 1. Then cut the runs: from "
-        "the right, every new size must divide what is left of its run.",
-        "for size in reversed(to): if rest == 1 and size > 1: rest = runs.pop(); if rest % size: return False; rest //= ___",
-    ),
-    checked="splits, merges, a merge of two axes out of three, added axes, a new axis across two runs, axes of size 1 with "
-    "odd strides, permuted and expanded tensors.",
-    avoid=("torch", "view", "as_strided"),
-)
-def can_view(shape, strides, to):
-    return predict.view_strides(shape, strides=strides, to=to) is not None

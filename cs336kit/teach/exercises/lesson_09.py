@@ -5,62 +5,130 @@ import torch
 from cs336kit.teach.exercises.core import exercise
 
 
+class Multiply:
+    """a @ b, counted."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, a, b):
+        self.calls += 1
+        return a @ b
+
+
+def _chain(seed, *sizes):
+    """A batch and the weights of a chain of layers, in small whole numbers, so that every order of adding is exact."""
+    draw = torch.Generator().manual_seed(seed)
+    tokens, *widths = sizes
+    x = torch.randint(-3, 4, (tokens, widths[0]), generator=draw).double()
+    shapes = zip(widths, widths[1:], strict=False)
+    return x, [torch.randint(-3, 4, shape, generator=draw).double() for shape in shapes], Multiply()
+
+
+def _gradients_and_calls(found, args):
+    return found, args[2].calls
+
+
+def _forward(x, weights, multiply):
+    inputs = [x]
+    for w in weights:
+        inputs.append(multiply(inputs[-1], w))
+    return inputs
+
+
+def _data_gradient_too(x, weights, multiply):
+    found = gradients(x, weights, multiply)
+    multiply(torch.ones(len(x), weights[0].shape[1], dtype=x.dtype), weights[0].T)
+    return found
+
+
+def _forward_for_each(x, weights, multiply):
+    found = gradients(x, weights, multiply)
+    for layer in range(1, len(weights)):
+        _forward(x, weights[:layer], multiply)
+    return found
+
+
+def _backwards_order(x, weights, multiply):
+    return gradients(x, weights, multiply)[::-1]
+
+
+def _of_the_mean(x, weights, multiply):
+    return [g / (len(x) * weights[-1].shape[1]) for g in gradients(x, weights, multiply)]
+
+
+def _without_the_way_down(x, weights, multiply):
+    inputs = _forward(x, weights, multiply)
+    return [
+        multiply(h.T, torch.ones(len(x), w.shape[1], dtype=x.dtype)) for h, w in zip(inputs[:-1], weights, strict=True)
+    ]
+
+
 @exercise(
     "09.1",
-    cases={
-        f"B, D, K = {B}, {D}, {K}": (B, D, K) for B, D, K in ((1024, 256, 64), (1, 1, 1), (8, 3, 5), (4096, 768, 50257))
+    cases=lambda: {
+        "5 tokens through widths 3, 3, 3": _chain(1, 5, 3, 3, 3),
+        "2 tokens through widths 4, 3, 5, 2": _chain(2, 2, 4, 3, 5, 2),
+        "3 tokens through one layer": _chain(3, 3, 2, 4),
+        "1 token through five layers": _chain(4, 1, 2, 3, 4, 3, 2, 6),
     },
+    observe=_gradients_and_calls,
     mistakes={
-        "(right[0], 4 * B * D * (D + K))": "4BDD for the first layer: one of its products is the gradient of x, which is data.",
-        "(right[0], 4 * B * D * D + 2 * B * D * K)": "the exception is at the wrong end: the first layer passes nothing on.",
-        "(right[0] // 2, right[1] // 2)": "half of everything. A multiply and an add are two FLOPs.",
-        "(right[0], right[0])": "only the weights' gradients. w1's gradient needs h1's first, one more 2BDK.",
-        "(right[0], right[0] + right[1])": "the second number is forward and backward together; give backward alone.",
-        "(right[0], 6 * B * D * (D + K))": "the second number is 6NP, a whole step. Give backward, without x's gradient.",
+        _data_gradient_too: "the gradients are right, with one product more than needed. Which gradient does nobody use?",
+        _forward_for_each: "the gradients are right, but you run the chain again for each weight. Keep every layer's input "
+        "from the first run.",
+        _backwards_order: "the gradients are right and their order is not: the backward pass finds the last one first.",
+        _of_the_mean: "that is the gradient of the mean. The loss is the sum, whose gradient is 1 everywhere.",
+        _without_the_way_down: "you gave every layer the gradient of the last output. Each layer's g comes down from "
+        "the layer above.",
     },
     hints=(
-        "Name the products of backward one by one. Which of the four does nobody ask for?",
-        "w2.grad, h1.grad and w1.grad are computed, x.grad is not. Each costs as much as its layer's forward product.",
-        "forward = 2BDD + 2BDK; backward = 2BDK (w2) + 2BDK (h1) + … (w1).",
+        "What does a layer need for the gradient of its weights, and when did you last have it in your hands?",
+        "Forward, keep the input of every layer in a list. Then go from the last layer to the first with one g, and change "
+        "g on the way down only where another layer waits below.",
     ),
-    checked="four shapes, the lecture's among them.",
+    checked="chains of one to five layers, gradients and number of products.",
+    avoid=("backward", "grad", "autograd", "requires_grad", "requires_grad_"),
 )
-def two_layer_flops(B, D, K):
-    return 2 * B * D * D + 2 * B * D * K, 2 * B * D * D + 4 * B * D * K
+def gradients(x, weights, multiply):
+    inputs = _forward(x, weights, multiply)
+    g, found = torch.ones_like(inputs.pop()), []
+    for h, w in zip(reversed(inputs), reversed(weights), strict=True):
+        found.insert(0, multiply(h.T, g))
+        g = multiply(g, w.T) if h is not x else None
+    return found
 
 
-def _pair(B, D, K):
-    draw = torch.Generator().manual_seed(B)
-    return torch.randint(-3, 4, (B, D), generator=draw).double(), torch.randint(-3, 4, (B, K), generator=draw).double()
+_LAYERS, _TOP = 32, 8
+_STEP = 3 * _LAYERS
 
 
 @exercise(
     "09.2",
-    cases=lambda: {
-        f"B, D, K = {B}, {D}, {K}": _pair(B, D, K) for B, D, K in ((3, 3, 3), (5, 3, 4), (1, 4, 3), (2, 6, 1))
-    },
+    tolerance=0.03,
     mistakes={
-        "(h @ g if len(h) == h.shape[1] else right[0], right[1])": "h @ g: the transpose is missing. The sum runs over b.",
-        "(right[0].T.contiguous(), right[1])": "the gradient came out transposed. It has the shape of the weight, (D, K).",
-        "(torch.outer(h[-1], g[-1]), right[1])": "only the last row of the batch is left: you assigned where you should add.",
-        "(right[0], 2 * right[1])": "there are one multiply and one add in the innermost loop: 2BDK, not 4BDK.",
-        "(right[0] / len(h), right[1])": "you averaged over the batch. g is given; every row contributes in full, so sum.",
-        "(right[0].float(), right[1])": "the numbers are right and the dtype is not: make the zeros with dtype=h.dtype.",
+        "('A', ...)": "A's gradient has to come down through all 32 layers, and forward runs through all 32 in any case. "
+        "Count the products of both plans.",
+        "('B', _TOP / _LAYERS)": "that is the part of the layers that is trained. Forward runs through the frozen ones too.",
+        "('B', (_LAYERS + _TOP) / _STEP)": "the weights' gradients are there, the way down is missing: most of the top "
+        "layers must hand a gradient to the layer below.",
+        "('B', (_LAYERS + _TOP + _LAYERS) / _STEP)": "you let the gradient travel down to the data. Nothing below the top "
+        "layers is trained, so nobody needs it there.",
+        "('B', 2 / 3)": "that is plan A's part: everything but the weights' gradients of frozen matrices.",
     },
     hints=(
-        "Which elements of h and g does gradient[d, k] need, and what is summed away?",
-        "Three loops, over b, d and k; the innermost line adds one product to gradient[d, k].",
-        "gradient[d, k] += h[b, d] * g[b, k], and flops += … in the same place.",
+        "Count in products of one layer. A full step has three for each layer: which of them does each plan leave out?",
+        "For plan B, walk down from the top and stop where nothing below is trained. How many layers hand a gradient on?",
     ),
-    checked="a square case and three others, gradient and count.",
+    checked="plan B, at a little less than half of a full step; plan A saves a third at most.",
 )
-def weight_gradient(h, g):
-    return h.T @ g, 2 * h.numel() * g.shape[1]
+def where_to_train():
+    return "B", (_LAYERS + _TOP + _TOP - 1) / _STEP
 
 
-def _total(batch, sizes, times):
+def _total(tokens, sizes, times):
     """The FLOPs of all layers' products, each `times(layer)` times; layers count from 1."""
-    return sum(2 * batch * sizes[i - 1] * sizes[i] * times(i) for i in range(1, len(sizes)))
+    return sum(2 * tokens * sizes[i - 1] * sizes[i] * times(i) for i in range(1, len(sizes)))
 
 
 @exercise(
@@ -74,106 +142,72 @@ def _total(batch, sizes, times):
         "five equal layers, all trained": (3, (2, 2, 2, 2, 2, 2), {1, 2, 3, 4, 5}),
     },
     mistakes={
-        "_total(batch, sizes, lambda i: 2) if trained else 0": "a frozen weight needs no gradient, and below "
+        "_total(tokens, sizes, lambda i: 2) if trained else 0": "a frozen weight needs no gradient, and below "
         "the lowest trained layer nothing is computed at all.",
-        "_total(batch, sizes, lambda i: i in trained)": "only the weights' gradients. They need the gradient "
+        "_total(tokens, sizes, lambda i: i in trained)": "only the weights' gradients. They need the gradient "
         "that travels down to them, through frozen layers too.",
-        "_total(batch, sizes, lambda i: 2 * (i in trained))": "frozen layers above pass the gradient on, the lowest "
+        "_total(tokens, sizes, lambda i: 2 * (i in trained))": "frozen layers above pass the gradient on, the lowest "
         "trained one does not.",
-        "right + _total(batch, sizes, lambda i: i == min(trained))": "nothing below the lowest trained layer needs a gradient.",
-        "_total(batch, sizes, lambda i: (i in trained) + any(j > i for j in trained))": "you looked for trained "
+        "right + _total(tokens, sizes, lambda i: i == min(trained))": "nothing below the lowest trained layer needs a gradient.",
+        "_total(tokens, sizes, lambda i: (i in trained) + any(j > i for j in trained))": "you looked for trained "
         "layers above. What matters is whether anything below still needs the gradient.",
-        "right + _total(batch, sizes, lambda i: 1)": "that includes forward. Give backward alone.",
+        "right + _total(tokens, sizes, lambda i: 1)": "that includes forward. Give backward alone.",
     },
     hints=(
         "For each layer ask two questions: who needs the gradient of its weight, and who needs that of its input?",
-        "The weight's: if the layer is trained. The input's: if some layer before it is trained.",
-        "for layer i: total += product * ((i in trained) + any(… for j in trained))",
+        "Go through the layers and add a product for each yes. The second question looks at all the layers before this one.",
     ),
     checked="six choices of trained layers, none and all among them.",
 )
-def backward_flops(batch, sizes, trained):
-    return _total(batch, sizes, lambda i: (i in trained) + any(j < i for j in trained))
+def backward_flops(tokens, sizes, trained):
+    return _total(tokens, sizes, lambda i: (i in trained) + any(j < i for j in trained))
+
+
+_MFU_A, _HFU_B = 0.36, 0.54
 
 
 @exercise(
     "09.4",
-    cases={
-        "768 → 768, rank 8": (2048, 768, 768, 8),
-        "4096 → 11008, rank 16": (2048, 4096, 11008, 16),
-        "5 → 7, rank 2": (10, 5, 7, 2),
-    },
+    tolerance=0.02,
     mistakes={
-        "right + 2 * tokens * d_in * d_out": "that includes the gradient of the frozen matrix: 2 products remain, not 3.",
-        "right - 4 * tokens * d_in * d_out": "only A and B. The frozen matrix still runs forward and passes the gradient on.",
-        "right - 2 * tokens * d_in * d_out": "the frozen matrix runs forward only, but layers below need its input's gradient.",
-        "right - 2 * tokens * d_in * rank": "the gradient of x through A is missing. x feeds two paths, and both send back.",
-        "4 * tokens * d_in * d_out + 6 * tokens * d_in * d_out * rank": "the low-rank path has r·(d_in + d_out) "
-        "weights, not A·B.",
-        "right - 2 * tokens * rank * (d_in + d_out)": "A and B are trained: the gradients of the two are a third product each.",
+        "('B', _HFU_B / _MFU_A)": "an HFU is set against an MFU. A part of what B executes is done twice.",
+        "('A', _MFU_A / (_HFU_B * 3 / 6))": "B repeats one forward pass, two of eight FLOPs, not half of its work.",
+        "('B', _HFU_B * 6 / 8)": "that is B's MFU. How many times A's is it?",
+        "('A', ...)": "B is busier than A, even after what it repeats is taken off. Bring both to the same measure first.",
     },
     hints=(
-        "How many products does the frozen matrix take part in? And each of the two small ones?",
-        "Frozen: forward and the gradient of x. Small ones: forward, gradient of the input, gradient of the weight.",
-        "2 · 2·N·d_in·d_out + 3 · 2·N·rank·(…)",
+        "Both runs need the same FLOPs of the model. Which of the two numbers speaks of these?",
+        "Of the FLOPs that B executes per parameter and token, how many does the model need?",
     ),
-    checked="three layers and ranks, against a closed form that the counter confirms in the lesson.",
+    checked="run B, an eighth faster: the fuller batch pays for the repeated forward pass.",
 )
-def lora_flops(tokens, d_in, d_out, rank):
-    return 2 * (2 * tokens * d_in * d_out) + 3 * (2 * tokens * rank * (d_in + d_out))
+def first_done():
+    return "B", _HFU_B * 6 / 8 / _MFU_A
 
 
 @exercise(
     "09.5",
     cases={
-        "two layers in one segment": (32, (8, 16, 4), 2),
-        "two layers, each its own segment": (32, (8, 16, 4), 1),
-        "four layers in segments of two": (10, (5, 6, 7, 8, 9), 2),
-        "five layers in segments of two": (10, (5, 6, 7, 8, 9, 10), 2),
-        "six layers in segments of three": (7, (4, 5, 6, 7, 8, 9, 10), 3),
-        "three layers in one segment of up to ten": (3, (4, 5, 6, 7), 10),
+        "Llama-3-8B, all pairs": (7_504_658_432, 32, 32, 128, False),
+        "Llama-3-8B, causal": (7_504_658_432, 32, 32, 128, True),
+        "GPT-2, all pairs": (123_532_032, 12, 12, 64, False),
+        "a small one, causal": (1000, 2, 3, 5, True),
     },
     mistakes={
-        "_total(batch, sizes, lambda i: 1)": "a whole forward pass, the rule of 8NP. It stops before a segment's last product.",
-        "right_if(segment=len(sizes))": "you left out the network's last product; every segment's is left out.",
-        "_total(batch, sizes, lambda i: (i - 1) % segment > 0)": "the last product of a segment is left out, not the first.",
-        "_total(batch, sizes, lambda i: 1) - right": "these are the segments' last products, which are not repeated.",
-        "_total(batch, sizes, lambda i: i % segment > 0)": "the last, shorter segment's last product is not repeated either.",
-        "2 * right": "twice too much: a product that is computed again costs one forward.",
+        "2 * right": "attention has two products in a layer, queries with keys and weights with values.",
+        "right / 2": "a multiply and an add are two FLOPs for a weight as well: 2 per parameter and token forward.",
+        "right * layers": "that is where a single layer's attention takes over. All layers have attention.",
+        "weights / (2 * layers * heads * head_dim)": "half of the pairs is half of the work, so with causal attention "
+        "it takes longer to take over.",
+        "weights / (4 * layers * heads * head_dim) if causal else right": "with half of the pairs the length must be "
+        "greater, not smaller.",
+        "right / 3": "backward belongs to both sides: it doubles attention's products and those with weights alike.",
     },
     hints=(
-        "What does backward need from inside a segment: inputs of products, or outputs?",
-        "A product keeps its input before it runs. Once the last product of a segment has its input, nothing is missing.",
-        "Sum the products except number segment, 2·segment, … and except the very last.",
+        "Write down both as FLOPs of one token. Which of them contains S?",
+        "Per token, the products with weights are a constant and attention is a constant times S. Set them equal.",
     ),
-    checked="six cuts of networks with 2 to 6 layers, among them a short last segment and a segment longer than the network.",
+    checked="two models and a made-up one, over all pairs and half of them.",
 )
-def recomputed_flops(batch, sizes, segment):
-    return _total(batch, sizes, lambda i: i % segment > 0 and i + 1 < len(sizes))
-
-
-@exercise(
-    "09.6",
-    cases={
-        "MFU 0.45, half of forward computed again": (0.45, 291_648_307_200, 144_955_146_240),
-        "MFU 0.5, all of forward computed again": (0.5, 1000, 1000),
-        "MFU 0.3, nothing computed again": (0.3, 1000, 0),
-        "MFU 0.38, 7e15 and 5.1e15 FLOPs": (0.38, 7e15, 5.1e15),
-    },
-    mistakes={
-        "mfu * 4 / 3": "4/3 is the rule for a whole forward pass again. Use the recomputed FLOPs that are given.",
-        "mfu * mfu / right": "less than the MFU. The hardware executes more than the model needs, so HFU is the larger one.",
-        "mfu * (forward + recomputed) / forward": "a step is forward and backward, three times forward.",
-        "mfu * (2 * forward + recomputed) / (2 * forward)": "that is against backward alone. A step has forward too.",
-        "mfu": "that is the MFU itself. HFU also counts what is computed again.",
-        "mfu + recomputed / (3 * forward)": "you added a share of FLOPs to a utilization. Scale by executed ÷ needed.",
-    },
-    hints=(
-        "The time and the peak are the same for both. What differs?",
-        "HFU / MFU = FLOPs executed / FLOPs of the model.",
-        "The model needs 3·forward; the hardware executes 3·forward + ….",
-    ),
-    checked="four steps, with nothing, a part and all of forward computed again.",
-)
-def hardware_utilization(mfu, forward, recomputed):
-    return mfu * (3 * forward + recomputed) / (3 * forward)
+def takes_over(weights, layers, heads, head_dim, causal):
+    return weights / (layers * heads * head_dim) * (1 if causal else 0.5)

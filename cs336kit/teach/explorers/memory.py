@@ -103,7 +103,8 @@ class MemoryExplorer(Explorer):
             x = float(left)
             for part, fill in FILLS.items():
                 width = wide * bar.get(part, 0) / most
-                parts.append(draw.box(x, y, width, 42, fill))
+                if width:
+                    parts.append(draw.box(x, y, width, 42, fill))
                 if width > 7.5 * len(part):
                     words.append(draw.text(x + width / 2, y + 26, part, readable(fill)))
                 x += width

@@ -48,6 +48,11 @@ def _time(seconds: float) -> str:
     return f"{seconds / scale:,.3g} {unit}"
 
 
+def _short(value: float) -> str:
+    """Three digits, without an exponent for large values."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def roofline(
     operation: str = "matrix product",
     *,
@@ -89,10 +94,12 @@ class RooflineExplorer(Explorer):
     def _lines(self) -> list[str]:
         bound, cost = self.bound, self.cost
         head = f"{self.choices['operation']} in {self.choices['element_type']} on {self.device.title}: {self.sizes}"
-        moved = f"{si(cost.flops, 'FLOPs')}, {si(cost.bytes, 'B')} moved: {bound.intensity:,.3g} FLOPs per byte"
+        moved = f"{si(cost.flops, 'FLOPs')}, {si(cost.bytes, 'B')} moved: {_short(bound.intensity)} FLOPs per byte"
         times = f"computing takes {_time(bound.compute_seconds)}, moving {_time(bound.memory_seconds)}"
         side = {"compute": "the peak", "memory": "the memory's bandwidth"}[bound.bound]
-        limit = f"at least {_time(bound.seconds)}: {side} limits it; the ridge is at {bound.ridge:,.4g} FLOPs per byte"
+        limit = (
+            f"at least {_time(bound.seconds)}: {side} limits it; the ridge is at {_short(bound.ridge)} FLOPs per byte"
+        )
         return [head, moved, times, limit]
 
     def __repr__(self) -> str:
@@ -129,8 +136,8 @@ class RooflineExplorer(Explorer):
             draw.dot(*here, POINT),
         ]
         alt = (
-            f"A roof that rises to {si(peak, 'FLOP/s')} at {bound.ridge:,.4g} FLOPs per byte and is flat from there on; "
-            f"{self.choices['operation']} at {bound.intensity:,.3g} FLOPs per byte and at most "
+            f"A roof that rises to {si(peak, 'FLOP/s')} at {_short(bound.ridge)} FLOPs per byte and is flat from there on; "
+            f"{self.choices['operation']} at {_short(bound.intensity)} FLOPs per byte and at most "
             f"{si(bound.flops_per_second, 'FLOP/s')}."
         )
         return draw.drawing(720, 350, parts, alt)

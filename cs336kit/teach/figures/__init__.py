@@ -5,16 +5,16 @@ memory, a graph, a timeline. Each says in its alt text what it drew, unless `alt
 """
 # ruff: noqa: F401 (a lesson calls every figure as teach.figures.<name>)
 
-from cs336kit.teach.figures.lesson_00 import days_against_accelerators, largest_models
-from cs336kit.teach.figures.lesson_01 import ranges, spacings
-from cs336kit.teach.figures.lesson_02 import number_lines, running_sums
-from cs336kit.teach.figures.lesson_03 import masks, strided
+from cs336kit.teach.figures.lesson_00 import bytes_of_a_parameter, replicated_and_sharded, three_products
+from cs336kit.teach.figures.lesson_01 import ranges, small_formats, spacings
+from cs336kit.teach.figures.lesson_02 import number_lines, roundings, weight_courses
+from cs336kit.teach.figures.lesson_03 import masks, strided, walks
 from cs336kit.teach.figures.lesson_04 import live_memory, recorded_timelines, timelines
 from cs336kit.teach.figures.lesson_05 import memory_order, order_costs
 from cs336kit.teach.figures.lesson_06 import block_flops, one_product
 from cs336kit.teach.figures.lesson_07 import block_shares, roofline
 from cs336kit.teach.figures.lesson_08 import computation_graph, difference_errors
-from cs336kit.teach.figures.lesson_09 import cost_bars, estimate_errors
+from cs336kit.teach.figures.lesson_09 import estimate_errors, products_done, rule_over_work
 from cs336kit.teach.figures.lesson_10 import growth, signal_through_layers, tails
 from cs336kit.teach.figures.lesson_11 import state_bars, step_sizes, trajectories
 from cs336kit.teach.figures.lesson_12 import transformer_block

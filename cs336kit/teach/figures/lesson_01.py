@@ -1,9 +1,9 @@
-"""Number formats: how far they reach, and how the spacing grows."""
+"""Number formats: how far they reach, how the spacing grows, and which numbers the small ones have."""
 
 import math
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import Look, Series, lines, listed, log_axis, over
+from cs336kit.teach.figures.primitives import Look, Series, lines, listed, log_axis, number_line, over
 from cs336kit.teach.figures.style import COLORS, HATCHES, axes, described
 
 
@@ -13,7 +13,7 @@ def ranges(formats: Mapping[str, tuple[int, int, int, int]]):
 
     formats: name → (exponent of the smallest subnormal, of the smallest normal, of the largest value, fraction bits).
     """
-    figure, (left, right) = axes(1, 2, width=9.5, height=0.9 + 0.42 * len(formats), sharey=True, width_ratios=(3, 1))
+    figure, (left, right) = axes(1, 2, height=1.0 + 0.45 * len(formats), sharey=True, width_ratios=(3, 1.2))
     for row, (low, _, high, bits) in enumerate(formats.values()):
         left.text(high + 4, row, f"2$^{{{high}}}$", va="center", fontsize=12)
         left.text(low - 4, row, f"2$^{{{low}}}$", va="center", ha="right", fontsize=12)
@@ -30,7 +30,7 @@ def ranges(formats: Mapping[str, tuple[int, int, int, int]]):
     left.invert_yaxis()
     left.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     right.barh(rows, fraction, color=COLORS[3], hatch=HATCHES[4], edgecolor="white")
-    right.set(xlabel="precision: fraction bits", xlim=(0, max(fraction) * 1.2))
+    right.set(xlabel="fraction bits", xlim=(0, max(fraction) * 1.2))
     reach = ", ".join(f"{name} 2^{low} to 2^{high}" for name, (low, _, high, _) in formats.items())
     return figure, f"range of each format: {reach}. Fraction bits: {listed(list(formats), fraction)}"
 
@@ -51,3 +51,12 @@ def spacings(magnitudes: Sequence[float], formats: Series):
         exponents = range(every * math.ceil(low / every), math.floor(high) + 1, every)
         log_axis(ax, axis, [2.0**k for k in exponents], base=2, write=None)
     return figure, said
+
+
+@described
+def small_formats(formats: Series, *, limit: float):
+    """A line for each format with a mark at each of its values from -limit to limit. formats: name → all finite values."""
+    figure, ax = axes(height=1.0 + 0.75 * len(formats))
+    said = number_line(ax, formats, limit)
+    ax.set(xlabel=f"value (those beyond ±{limit:g} are not drawn)")
+    return figure, f"a number line for each format; {said}"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import product
 
-from cs336kit.teach.figures.primitives import cell
+from cs336kit.teach.figures.primitives import Look, Series, cell, lines
 from cs336kit.teach.figures.style import axes, described
 
 
@@ -18,7 +18,7 @@ def strided(storage: Sequence, views: Sequence[tuple]):
     left = max(shape[-1] for _, shape, _, _ in views) + 2.6  # where the strips begin
     heights = [max(shape[0] if len(shape) == 2 else 1, 3.0) + 1.4 for _, shape, _, _ in views]
     columns, height = left + len(storage), sum(heights)
-    inch = min(0.55, 8.8 / columns)
+    inch = min(0.5, 8 / columns)
     figure, ax = axes(width=inch * columns, height=inch * height)
     top = 0.0
     for (name, shape, strides, offset), below in zip(views, heights, strict=True):
@@ -58,6 +58,25 @@ def _arrow(ax, x: float, y: float, step: int, height: float, label: str):
     ax.plot([x, x, x + step], [y, y + height, y + height], color="#222222", linewidth=1.4, linestyle="-", marker="")
     ax.annotate("", (x + step, y), (x + step, y + height), arrowprops={"arrowstyle": "->", "lw": 1.4, "shrinkA": 0})
     ax.text(x + step + 0.2, y + height, label, ha="left", va="center", fontsize=10.5)
+
+
+@described
+def walks(orders: Series):
+    """The positions in the storage at which tensors find their elements, one after the other: a straight line is one stride."""
+    figure, ax = axes(height=3.9)
+    drawn = {name: (range(len(positions)), positions) for name, positions in orders.items()}
+    labels: Look = {
+        "xlabel": "elements, in order",
+        "ylabel": "position in the storage",
+        "legend": {"loc": "upper left"},
+    }
+    said = lines(ax, drawn, **labels)
+    steps = [[b - a for a, b in zip(order, order[1:], strict=False)] for order in orders.values()]
+    kinds = [
+        f"{name} {'is a straight line' if len(set(step)) == 1 else 'is not straight, with steps ' + ', '.join(map(str, step))}"
+        for name, step in zip(orders, steps, strict=True)
+    ]
+    return figure, f"{said}. {'; '.join(kinds)}"
 
 
 @described

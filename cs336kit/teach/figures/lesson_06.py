@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from cs336kit.teach.figures.primitives import QUIET, Look, Series, cell, lines, log_axis, over
+from cs336kit.teach.figures.primitives import FAINT, QUIET, Look, Series, cell, lines, log_axis, over
 from cs336kit.teach.figures.style import COLORS, axes, described
 
 
@@ -11,7 +11,7 @@ def one_product(M: int, K: int, N: int):
     """x (M × K), w (K × N) and the result, with the row and the column that meet in one number of the result."""
     figure, ax = axes(width=7.5, height=3.4)
     column, w_left, out_left = N - 2, K + 1.6, K + N + 3.6
-    look: Look = {"edgecolor": "#999999", "linewidth": 1}
+    look: Look = {"edgecolor": FAINT, "linewidth": 1}
     for left, rows, columns, chosen, color in (
         (0.0, M, K, lambda row, _: row == 1, COLORS[0]),
         (w_left, K, N, lambda _, place: place == column, COLORS[1]),

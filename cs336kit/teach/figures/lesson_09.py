@@ -1,41 +1,106 @@
-"""Where backward's FLOPs go, and how estimates of FLOPs fail."""
+"""The three products of a layer, which of them a step needs, and where six FLOPs per parameter fail."""
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import FAINT, Look, Series, bars, lines, log_axis, over
-from cs336kit.teach.figures.style import axes, described
+from cs336kit import predict
+from cs336kit.teach.figures.primitives import QUIET, Look, Series, course, lines, log_axis, over
+from cs336kit.teach.figures.style import COLORS, HATCHES, MARKERS, axes, described
+
+#: Forward, the gradient of the weights, the gradient of the input.
+_MARKS: list[Look] = [{"facecolor": COLORS[place], "hatch": HATCHES[place]} for place in range(3)]
 
 
 @described
-def cost_bars(costs: Mapping):
-    """Stacked horizontal bars, one per way to train: forward, gradients and recomputation, in forwards of the first way.
+def products_done(choices: Mapping[str, Iterable[int]], *, layers: int):
+    """For each choice of trained layers, which products of a step are done, in a chain of layers on top of data.
 
-    costs: label → predict.GradientFlops. Recomputation is split off from the gradients.
+    choices: name → the trained layers, counted from 0. A layer's box has three cells: forward, weights, input.
     """
-    figure, ax = axes(width=8.5, height=0.9 + 0.55 * len(costs))
-    one = next(iter(costs.values())).forward
-    parts = {
-        "forward": [cost.forward / one for cost in costs.values()],
-        "gradients of weights and activations": [(cost.model_flops - cost.forward) / one for cost in costs.values()],
-        "computed again": [(cost.total - cost.model_flops) / one for cost in costs.values()],
-    }
-    parts = {name: values for name, values in parts.items() if any(values)}
-    box = {"fc": "white", "ec": "none", "pad": 1}
-    inside = {"label_type": "center", "fontsize": 11, "bbox": box}
-    look: Look = {"stacked": True, "flat": True, "size": 0.62, "edgecolor": None, "text": inside}
-    label = "FLOPs of a step, in forward passes of the first row"
-    said = bars(ax, list(costs), parts, label=label, written=lambda x: f"{x:.2f}" if x > 0.12 else "", **look)
-    ax.set_xlim(0, 1.03 * max(cost.total for cost in costs.values()) / one)
-    figure.legend(loc="outside upper center", ncols=3, fontsize=11)
-    return figure, said
+    from matplotlib.patches import Rectangle
+
+    figure, ax = axes(width=8, height=1.1 + 0.95 * len(choices))
+    kinds, said = ("forward", "weights", "input"), []
+    for row, (name, chosen) in enumerate(choices.items()):
+        trained, y, done = set(chosen), -1.5 * row, []
+        ax.text(-0.3, y, name, ha="right", va="center", fontsize=12)
+        for layer in range(layers):
+            needed = (True, layer in trained, any(below < layer for below in trained))
+            for place, (kind, wanted) in enumerate(zip(kinds, needed, strict=True)):
+                look: Look = _MARKS[place] if wanted else {"facecolor": "white", "linestyle": ":"}
+                corner = (layer * 3.5 + place, y - 0.45)
+                ax.add_patch(Rectangle(corner, 0.94, 0.9, edgecolor="#777777", linewidth=1, **look))
+                done += [f"{kind} of layer {layer + 1}"] if wanted else []
+        ax.text(layers * 3.5 - 0.2, y, f"{len(done)} products", ha="left", va="center", fontsize=12)
+        said.append(f"{name} {len(done)} products ({', '.join(done)})")
+    for layer in range(layers):
+        ax.text(layer * 3.5 + 1.47, 0.75, f"layer {layer + 1}", ha="center", va="bottom", fontsize=12)
+    marks = [Rectangle((0, 0), 1, 1, edgecolor="#777777", **look) for look in _MARKS]
+    words = ["forward", "gradient of the weights", "gradient of the input"]
+    figure.legend(marks, words, loc="outside lower center", ncols=3)
+    ax.set(xlim=(-4.2, layers * 3.5 + 2.6), ylim=(-1.5 * len(choices) + 0.8, 1.5))
+    ax.axis("off")
+    return figure, "; ".join(said)
+
+
+@described
+def rule_over_work(lengths: Sequence[int], models: Sequence[str]):
+    """6PN ÷ the FLOPs of a step against sequence length: all pairs of positions solid, a causal kernel's half dashed.
+
+    models: names of predict.MODELS; a ring marks the context that a model was trained at. Where positions are learned,
+    a line ends with them.
+    """
+    figure, ax = axes(width=8, height=4.4)
+    ax.axhline(1, color=QUIET, linewidth=1)
+    said = []
+    for number, name in enumerate(models):
+        config, color = predict.MODELS[name], COLORS[(0, 4, 2)[number % 3]]
+        rule = 6 * predict.parameters(config).total
+        context = config.context if config.positions == "learned" else max(*lengths, config.context)
+        longer = dataclasses.replace(config, context=context)
+        shown = [S for S in lengths if context >= S]
+        for causal, style in ((False, "-"), (True, "--")):
+            work = {S: predict.training_flops(longer, batch=1, sequence=S, causal=causal).total for S in shown}
+            ratios = [rule * S / work[S] for S in shown]
+            look = {"color": color, "linestyle": style, "marker": MARKERS[number + 1], "markersize": 5}
+            ax.plot(shown, ratios, label=None if causal else name, **look)
+            if config.context in work:
+                at = shown.index(config.context)
+                ax.plot(
+                    [shown[at]],
+                    [ratios[at]],
+                    marker="o",
+                    markersize=10,
+                    markerfacecolor="none",
+                    color=color,
+                    linestyle="",
+                )
+            said.append(course(f"{name}, {'half of the' if causal else 'all'} pairs", shown, ratios))
+    log_axis(ax, "x", list(lengths)[::2], base=2)
+    label = {"xlabel": "sequence length S (tokens)", "ylabel": "6PN ÷ FLOPs of the step"}
+    ax.set(ylim=(0, 1.15), **label)
+    ax.plot([], [], color=COLORS[6], linestyle="-", marker="", label="all pairs")
+    ax.plot([], [], color=COLORS[6], linestyle="--", marker="", label="half of them (causal)")
+    ax.plot(
+        [],
+        [],
+        color=COLORS[6],
+        linestyle="",
+        marker="o",
+        markersize=10,
+        markerfacecolor="none",
+        label="trained at this length",
+    )
+    ax.legend(loc="lower left", fontsize=11)
+    return figure, f"{label['ylabel']} over {label['xlabel']}: {'; '.join(said)}"
 
 
 @described
 def estimate_errors(contexts: Sequence[int], errors: Series, *, band: float = 10.0):
     """The error of an estimate in percent against the context length (log), one line for each; a band marks ±`band` %."""
     figure, ax = axes(width=9, height=4.2)
-    ax.axhspan(-band, band, facecolor="#eeeeee", edgecolor=FAINT, linewidth=0.8, zorder=0)
-    ax.axhline(0, color=FAINT, linewidth=1)
+    ax.axhspan(-band, band, color="#eeeeee", zorder=0)
+    ax.axhline(0, color="#888888", linewidth=1)
     labels: Look = {"xlabel": "sequence length S (tokens)", "ylabel": "error of the estimate (%)"}
     said = lines(ax, over(contexts, errors), legend={"loc": "upper left", "bbox_to_anchor": (1.01, 1)}, **labels)
     log_axis(ax, "x", list(contexts)[:: -(-len(contexts) // 5)], base=2)

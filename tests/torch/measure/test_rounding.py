@@ -50,6 +50,25 @@ def test_stochastic_rounding_keeps_the_mean():
     assert (draws == measure.rounded(numpy.full(100_000, x), bf16, mode="stochastic", seed=0)).all()
 
 
+def test_the_noise_of_stochastic_rounding_follows_the_gap():
+    # Small updates to a weight of 1: its gap doubles at 2, so an update passes half as often and jumps twice as far.
+    bf16, runs, update = predict.FORMATS["bf16"], numpy.ones(10_000), 0.001
+    below, above = ((gap := bf16.spacing(x)) ** 2 * (p := update / gap) * (1 - p) for x in (1.0, 2.0))
+    spread = {}
+    for n in range(1, 2001):
+        runs = measure.rounded(runs + update, bf16, mode="stochastic", seed=n)
+        spread[n] = runs.std()
+    # A deviation of 10,000 draws is itself uncertain by 0.7 %.
+    assert spread[500] == pytest.approx((500 * below) ** 0.5, rel=0.02)
+    assert spread[2000] == pytest.approx((1000 * below + 1000 * above) ** 0.5, rel=0.02)
+    assert spread[2000] > 1.2 * (2000 * below) ** 0.5
+
+
+def test_a_push_down_from_a_power_of_two_arrives_and_a_push_up_does_not():
+    bf16 = predict.FORMATS["bf16"]
+    assert measure.rounded([1 + 0.003, 1 - 0.003], bf16).tolist() == [1.0, 1 - bf16.eps / 2]
+
+
 def test_bad_input_is_refused():
     bf16 = predict.FORMATS["bf16"]
     with pytest.raises(ValueError, match="give it seed=0"):

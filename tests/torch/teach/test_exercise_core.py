@@ -426,9 +426,8 @@ def test_arguments_are_copied_for_every_call(known, way):
     def first(row):
         return row.pop(0)
 
-    known["99.2"] = exercises.Exercise(
-        "99.2", lambda row: row[0], [([1, 2],)] * 2, {"row.pop()": "."}, ("", ""), "a list"
-    )
+    cases = [([1, 2],)] * 2
+    known["99.2"] = exercises.Exercise("99.2", lambda row: row[0], {"row.pop()": "."}, ("", ""), "a list", cases)
     assert exercises.check("99.2", first)
 
 
@@ -487,10 +486,10 @@ DECISION = exercises.Exercise(
         (("B", 0.6), "not yet", "that is what stays"),
         (("B", 0.2), "not yet", "part 2 of your answer, 0.2, is too low."),
         (("C", 0.4), "not yet", "part 1 of your answer, 'C', is not the one to choose."),
-        (("B", "much"), "not yet", "('B', 'much')"),
-        (("A", 1, 2), "not yet", "3 values"),
-        ("B", "not yet", "a tuple is wanted"),
-        (None, "not yet", "returned nothing"),
+        (("B", "much"), "not yet", "part 2 of your answer, 'much', is not a number."),
+        (("A", 1, 2), "not yet", "2 values are asked for, in one tuple; you gave ('A', 1, 2)."),
+        ("B", "not yet", "2 values are asked for, in one tuple; you gave 'B'."),
+        (None, "not yet", "you gave None."),
         (lambda: ("B", 0.4), "passed", "the plan"),
     ],
 )

@@ -14,8 +14,8 @@ IDS = exercises.known_ids()
 
 #: Changes to a right answer that change nothing, or nothing that the task asks for.
 HARMLESS = {
-    "02.2": ["bias + top → bias - top"],  # top is 0
-    "03.4": ["0 → -1", "0 → -1"],  # the only axis
+    "02.3": ["update < 0 → update <= 0"],  # no update, no chance
+    "03.5": ["0 → -1", "0 → -1"],  # the only axis
     "04.3": ["1000000000.0 → 999999999.0"],  # within the tolerance of a float
     "11.2": [
         "p * (1 - lr * weight_decay) → p / (1 - lr * weight_decay)",  # weight_decay and sums are off
@@ -76,7 +76,8 @@ def test_stubs_wait_and_answers_of_another_kind_get_a_sentence(id, here):
     (_, first), *_ = found.calls("")
     values = ["text", object(), itertools.count(), torch.ones(7, 1, 3), [], {}, float("nan"), None]
     answers = [*values, lambda: 0, lambda *args: args[0]]
-    answers += [] if found.decision else [lambda *args: found.reference(*first)]  # a decision is one value anyway
+    # The first case's value for every case; a decision has one case, and is right then.
+    answers += [] if found.decision else [lambda *args: found.reference(*first)]
     for answer in answers + [lambda *args, _v=value: _v for value in values]:
         result = exercises.check(id, answer)
         assert result.state == "not yet" and len(result.message) > 15, (answer, result)
@@ -113,11 +114,6 @@ def corrected_in_place(p, gradients, lr, betas, eps):
     return p
 
 
-def by_logarithm(largest, smallest, relative_error):
-    exponents = math.floor(math.log2(largest)) - math.floor(math.log2(smallest)) + 1
-    return max(2, math.ceil(math.log2(exponents + 2))), max(1, math.ceil(-math.log2(relative_error) - 1))
-
-
 def by_weight(shapes):
     names = [name for name in shapes if name.endswith("weight")]
     return {"decay": names, "no decay": [name for name in shapes if name not in names]}
@@ -136,21 +132,24 @@ def gpt2_without_attention_biases(layers, d_model, vocab, context):
     ("id", "answer", "words"),
     [
         (
-            "00.5",
-            lambda g, d, peak, mfu, m, r=20: int(min(g * peak * mfu * d * 86400 / 6 / r, g * m / 16)),
+            "00.3",
+            lambda g, d, peak, mfu, m, r: int(min(g * peak * mfu * d * 86400 / 6 / r, g * m / 16)),
             "no square root",
         ),
-        ("02.2", by_logarithm, "you counted the powers of two"),
-        ("03.3", lambda x: torch.diagonal(x), "without diagonal"),
-        ("03.4", lambda x, size, step=1: x.unfold(0, size, step), "without unfold"),
+        ("02.1", lambda step, bits: 2.0 ** math.ceil(math.log2(step) + bits), "more than half of the gap"),
+        ("02.2", lambda account, owed, cent: (account + (cent + owed), 0 * owed), "is right"),
+        ("02.2", lambda account, owed, cent: (account.float() + cent + owed, owed), "without float"),
+        ("03.1", lambda strip, *where: torch.tensor(strip).as_strided(*where).tolist(), "without as_strided and torch"),
+        ("03.2", lambda x: torch.diagonal(x), "without diagonal"),
+        ("03.2", lambda x: torch.einsum("ii->i", x), "without einsum"),
         (
-            "03.6",
-            lambda s, t, to: torch.empty(s).as_strided(s, t).view(to) is not None,
-            "without as_strided and torch and view",
+            "03.4",
+            lambda shape, strides: torch.empty(shape).as_strided(shape, strides).view(-1).stride(0),
+            "without as_",
         ),
+        ("03.5", lambda x, size, step: x.unfold(0, size, step), "without unfold"),
         ("07.4", lambda steps, c, b, fused: max(max(f / c, (r + w) / b) for f, r, w in steps), "the longest step"),
-        ("08.4", lambda x, w, g: (g @ w.T, x.T @ g / len(x), g.mean(0)), "averaged over the batch"),
-        ("08.5", lambda batch, sizes: batch * (4 * sum(sizes[:-1]) + sum(sizes[1:-1])), "no mask of its own"),
+        ("08.3", lambda batch, sizes: batch * (4 * sum(sizes[:-1]) + sum(sizes[1:-1])), "no mask of its own"),
         ("10.2", lambda s, a: math.sqrt((0.5 if a == "relu" else 1) / math.prod(s[1:])), "do not halve it"),
         ("10.2", lambda s, a: (2 if a == "relu" else 1) / math.sqrt(math.prod(s[1:])), "here it is √2"),
         ("10.2", lambda s, a: math.sqrt((2 if a == "relu" else 1) / s[0]), "fan_out"),

@@ -44,12 +44,6 @@ def torch_graph():
     return measure.graph(((torch.ones(3) @ w) ** 2).sum(), names={"w": w})
 
 
-def costs():
-    net = predict.linear_net((8, 8, 8), batch=4)
-    again = predict.gradient_flops(net, frozen="x", checkpoint=[net])
-    return {"all": predict.gradient_flops(net), "data only": again}
-
-
 SLOW = predict.pipeline_timeline(3, copy_seconds=0.01, compute_seconds=0.02, overlap=False)
 FAST = predict.pipeline_timeline(3, copy_seconds=0.01, compute_seconds=0.02, overlap=True)
 FALLING = ([2.0**-n for n in range(21)],) * 3
@@ -65,14 +59,18 @@ BLOCK = [("norm", "2×3×4", "8"), ("attention", "2×3×4", "80"), ("+", "2×3×
          ("MLP", "2×3×4", "160"), ("+", "2×3×4", "")]  # fmt: skip
 #: Name → (arguments, options), as small as shows everything that the figure can draw.
 DATA = {
-    "days_against_accelerators": (([512, 1024, 2048], {"0.5": [288.0, 144.0, 72.0], "0.3": [480.0, 240.0, 120.0]}),
-                                  {"mark": (1024, 144.0)}),
-    "largest_models": (([1, 8], {"sharded": [5e9, 40e9], "replicated": [5e9, 5e9]}), {"lines": {"GPT-3": 175e9}}),
+    "bytes_of_a_parameter": (({"fp32": {"parameters": 4, "master weights": 0}, "mixed": {"parameters": 2, "master weights": 4}},),
+                             {}),
+    "replicated_and_sharded": (({"parameters": 2, "gradients": 2},),
+                               {"parameters": 10e9, "accelerators": 4, "memory_bytes": 24e9}),
     "number_lines": (({"fp4": [-1.0, 0.0, 1.0, 9.0], "fp6": [0.0, 2.0]},), {"limit": 4}),
     "ranges": (({"fp32": (-149, -126, 127, 23), "fp16": (-24, -14, 15, 10)},), {}),
+    "small_formats": (({"fp4": [-1.0, 0.0, 1.0, 9.0], "E5M2": [0.0, 2.0]},), {"limit": 4}),
     "spacings": (([1.0, 2.0, 4.0], {"bf16": [0.1, 0.2, 0.4], "fp8": [0.2, 0.4, math.nan]}), {}),
-    "running_sums": (([1, 10, 100], {"fp32": [0.1, 1.0, 10.0], "bf16": [0.1, 1.0, 4.0]}), {}),
+    "roundings": (([0.5, 1.0, 2.0], {"a tie": (1.5, 2.0), "too large": (2.9, 2.0), "small": (0.6, 0.5)}), {}),
+    "weight_courses": (({"fp32": [1.0, 1.1, 1.2], "bf16": [1.0, 1.0, 1.0]},), {}),
     "strided": ((range(12), VIEWS), {}),
+    "walks": (({"x": [0, 1, 2, 3], "x.T": [0, 2, 1, 3]},), {}),
     "masks": (([("causal", [[True, False], [True, True]]), ("all", [[True] * 2] * 2)],), {}),
     "live_memory": (([("", 0), ("", 2**20), ("", 0)],), {"marks": [(1, "highest")]}),
     "timelines": (([("one by one", SLOW), ("overlapped", FAST)],), {}),
@@ -87,7 +85,9 @@ DATA = {
     "computation_graph": ((fan_out(),), {}),
     "difference_errors": (([0.1, 0.01, 0.001], {"forward": [0.1, 0.01, 0.0], "central": [0.01, 1e-4, 1e-5]}),
                           {"best": {"forward": 0.01, "central": 0.03}}),
-    "cost_bars": ((costs(),), {}),
+    "three_products": ((), {"N": 3, "D": 2, "F": 4}),
+    "products_done": (({"all trained": range(3), "only the first": [0]},), {"layers": 3}),
+    "rule_over_work": (([256, 1024, 4096], ["gpt2", "llama-3-8b"]), {}),
     "estimate_errors": (([512, 1024, 2048], {"6NP": [-1, -2, -4], "other": [3, 0, -3]}), {}),
     "signal_through_layers": (({"up": {"plain": STEADY, "halved": FALLING}, "down": {"plain": STEADY, "halved": FALLING}},),
                               {}),
@@ -316,9 +316,10 @@ def test_points_under_the_name_of_a_line_take_its_colour_and_others_their_own():
 
 
 def test_alt_text_says_what_the_lines_do():
-    assert figures.running_sums([1, 10, 100], {"fp32": [0.5, 7, 2]}).alt == (
-        "Running total over terms added: fp32 0.5 at 1 to 2 at 100, highest 7 at 10."
+    assert figures.weight_courses({"fp32": [0.5, 7, 2]}).alt == (
+        "Weight over updates: fp32 0.5 at 0 to 2 at 2, highest 7 at 1."
     )
+    assert draw("roundings").alt.endswith("0.5, 1, 2; a tie goes to 2, too large goes to 2, small goes to 0.5.")
     assert "fp8 0.2 at 1 to 0.4 at 2." in draw("spacings").alt  # NaN has no place
     assert figures.loss_scale([8, 8], []).alt.endswith("skipped step: none; 0 steps are skipped.")
     assert "fp32: sgd 0, adamw 8; bf16: sgd 0, adamw 4." in draw("state_bars").alt
@@ -347,15 +348,23 @@ def test_values_beyond_the_limit_are_not_drawn():
     assert ticks([1.0, 2.0]) == ticks([1.0, 2.0, 5.0]) != ticks([1.0, 2.0, 3.0])
 
 
+def test_walks_say_which_line_is_straight():
+    assert draw("walks").alt.endswith("x is a straight line; x.T is not straight, with steps 2, -1, 2.")
+
+
 def test_strided_refuses_to_read_past_the_storage():
     with pytest.raises(IndexError):
         figures.strided(range(5), [("x", (3, 4), (4, 1), 0)])
 
 
-def test_a_part_that_no_bar_has_is_left_out():
-    (whole, again) = costs().items()
-    assert "computed again" not in figures.cost_bars(dict([whole])).alt
-    assert "computed again" in figures.cost_bars(dict([whole, again])).alt
+def test_products_that_are_done_are_those_that_torch_does():
+    def counted(trained):
+        weights = [torch.randn(3, 3, requires_grad=layer in trained) for layer in range(3)]
+        chain = measure.flops(lambda: (torch.randn(2, 3) @ weights[0] @ weights[1] @ weights[2]).sum().backward())
+        return chain.total // (2 * 2 * 3 * 3)
+
+    for trained in ([0], [1], [2], [0, 2], [0, 1, 2]):
+        assert f"Only these {counted(trained)} products" in figures.products_done({"only these": trained}, layers=3).alt
 
 
 def test_losses_are_averages_in_the_middle_of_their_steps():
