@@ -182,7 +182,7 @@ _SIZES = {"a": 10, "b": 20, "c": 30, "h": 4, "s": 5, "t": 7}
         "a b c, h s -> a h": (("a", "b", "c"), ("h", "s"), ("a", "h"), _SIZES),
     },
     mistakes={
-        "2 * _all_sizes(first, second, output, sizes)": "that is 2 × the product of all sizes, which some patterns can do without.",
+        "2 * _all_sizes(first, second, output, sizes)": "that is 2 × the product of all sizes; some patterns need fewer.",
         _only_two: "an axis that only one operand has can be summed before the product.",
         _lone_free: "summing an axis alone is not free: it takes one FLOP for each element of its operand.",
         _outer_twice: "if nothing is summed in the product, nothing is added in it either.",
