@@ -141,33 +141,29 @@ def window_flops(sequence, width, window):
     return 4 * pairs * width
 
 
-def _all_sizes(left, right, output, sizes):
-    return math.prod(sizes[name] for name in {*left, *right})
+def _all_sizes(first, second, output, sizes):
+    return math.prod(sizes[name] for name in {*first, *second})
 
 
-def _all_twice(left, right, output, sizes):
-    return 2 * _all_sizes(left, right, output, sizes)
+def _without_lone(first, second, output, sizes):
+    alone = {*first, *second} - {*output} - ({*first} & {*second})
+    return math.prod(sizes[name] for name in {*first, *second} - alone), {*first, *second} - alone - {*output}
 
 
-def _without_lone(left, right, output, sizes):
-    alone = {*left, *right} - {*output} - ({*left} & {*right})
-    return math.prod(sizes[name] for name in {*left, *right} - alone), {*left, *right} - alone - {*output}
-
-
-def _only_two(left, right, output, sizes):
+def _only_two(first, second, output, sizes):
     """2 for each combination where anything is summed, alone or not."""
-    summed = {*left, *right} - {*output}
-    return (2 if summed else 1) * _all_sizes(left, right, output, sizes)
+    summed = {*first, *second} - {*output}
+    return (2 if summed else 1) * _all_sizes(first, second, output, sizes)
 
 
-def _lone_free(left, right, output, sizes):
-    rest, summed = _without_lone(left, right, output, sizes)
+def _lone_free(first, second, output, sizes):
+    rest, summed = _without_lone(first, second, output, sizes)
     return (2 if summed else 1) * rest
 
 
-def _outer_twice(left, right, output, sizes):
-    rest, summed = _without_lone(left, right, output, sizes)
-    return pattern_flops(left, right, output, sizes) + (0 if summed else rest)
+def _outer_twice(first, second, output, sizes):
+    rest, summed = _without_lone(first, second, output, sizes)
+    return pattern_flops(first, second, output, sizes) + (0 if summed else rest)
 
 
 _SIZES = {"a": 10, "b": 20, "c": 30, "h": 4, "s": 5, "t": 7}
@@ -186,7 +182,7 @@ _SIZES = {"a": 10, "b": 20, "c": 30, "h": 4, "s": 5, "t": 7}
         "a b c, h s -> a h": (("a", "b", "c"), ("h", "s"), ("a", "h"), _SIZES),
     },
     mistakes={
-        _all_twice: "that is 2 × the product of all sizes, which some patterns can do without.",
+        "2 * _all_sizes(first, second, output, sizes)": "that is 2 × the product of all sizes; some patterns need fewer.",
         _only_two: "an axis that only one operand has can be summed before the product.",
         _lone_free: "summing an axis alone is not free: it takes one FLOP for each element of its operand.",
         _outer_twice: "if nothing is summed in the product, nothing is added in it either.",
@@ -201,9 +197,9 @@ _SIZES = {"a": 10, "b": 20, "c": 30, "h": 4, "s": 5, "t": 7}
     checked="products of matrices and of heads, an outer and an element-wise product, a dot product, and axes summed alone.",
     avoid=("einsum_flops", "predict", "measure"),
 )
-def pattern_flops(left, right, output, sizes):
+def pattern_flops(first, second, output, sizes):
     total, together = 0, set()
-    for names, other in ((left, right), (right, left)):
+    for names, other in ((first, second), (second, first)):
         kept = [name for name in names if name in (*other, *output)]
         total += math.prod(sizes[name] for name in names) if len(kept) < len(names) else 0
         together |= {*kept}
