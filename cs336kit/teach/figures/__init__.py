@@ -7,7 +7,7 @@ memory, a graph, a timeline. Each says in its alt text what it drew, unless `alt
 
 from cs336kit.teach.figures.lesson_00 import bytes_of_a_parameter, replicated_and_sharded, three_products
 from cs336kit.teach.figures.lesson_01 import ranges, small_formats, spacings
-from cs336kit.teach.figures.lesson_02 import number_lines, roundings, weight_courses
+from cs336kit.teach.figures.lesson_02 import roundings, weight_courses
 from cs336kit.teach.figures.lesson_03 import masks, strided, walks
 from cs336kit.teach.figures.lesson_04 import allocator_blocks, moving, overlap
 from cs336kit.teach.figures.lesson_05 import heads, order_costs

@@ -2,17 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import QUIET, Look, Series, lines, number_line, over
+from cs336kit.teach.figures.primitives import QUIET, Look, Series, lines, over
 from cs336kit.teach.figures.style import COLORS, axes, described
-
-
-@described
-def number_lines(formats: Series, *, limit: float):
-    """One line per format with a tick at each of its values from -limit to limit. formats: name → all finite values."""
-    figure, ax = axes(height=0.8 + 0.62 * len(formats))
-    said = number_line(ax, formats, limit)
-    ax.set(xlabel=f"value (those beyond ±{limit:g} are not drawn)")
-    return figure, f"a number line for each format; {said}"
 
 
 @described
