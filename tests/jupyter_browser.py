@@ -48,7 +48,11 @@ def serving(folder, *options, **environment):
         yield f"http://127.0.0.1:{port}"
     finally:
         server.terminate()
-        server.wait(30)
+        try:
+            server.wait(30)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
 
 
 def opened(browser, address, name, **view):

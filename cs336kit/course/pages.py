@@ -139,7 +139,7 @@ def generated(lessons: Sequence[tuple[Path, Sequence[Cell]]], path: Path) -> tup
         rest = _HEADER.sub("", rest).strip()
         first = f"{lead}**{asked}**\n\n{line}" + (f"\n\n{rest}" if rest else "")
     maps = [f"{_MAP}\n\n{course_map(lessons)}"] if path == every[0] else []
-    return first, [*maps, footer(path, every)]
+    return first, [*maps, *filter(None, [footer(path, every)])]
 
 
 def write(notebook: Any, path: Path, lessons: Sequence[tuple[Path, Sequence[Cell]]]) -> None:

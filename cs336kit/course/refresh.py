@@ -94,22 +94,22 @@ def store(names: list[str], fresh: bool = False) -> int:
 
     from cs336kit.course.structure import problems
 
-    failed = False
+    failed = set()
     for path in find(names):
         start = time.perf_counter()
         try:
             changed = refresh(path, fresh)
         except Exception as error:
-            failed = True
+            failed.add(path)
             print(f"{path.name}: not stored, because a cell failed\n{error}")
             continue
         print(f"{path.name}: {'stored' if changed else 'unchanged'} ({time.perf_counter() - start:.0f} s)")
         for problem in problems(nbformat.read(path, as_version=4), path):
             print(f"  {problem}")
     for path, _ in every():
-        if rewrite(path):
+        if path not in failed and rewrite(path):
             print(f"{path.name}: times and links are new")
-    return int(failed)
+    return int(bool(failed))
 
 
 def rewrite(path: Path) -> bool:

@@ -67,7 +67,7 @@ def lab(clone, tmp_path_factory):
         yield found[0]
     finally:
         os.killpg(server.pid, signal.SIGTERM)
-        server.wait(30)
+        server.wait(120)
 
 
 @pytest.fixture(scope="module")

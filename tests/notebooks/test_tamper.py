@@ -234,7 +234,7 @@ def test_a_cell_has_one_number_wherever_it_is_named(report):
 
 def test_a_leaked_path_is_seen_in_prose_too(tmp_path):
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("See /home/somebody/notes for more.")])
-    assert any("path of a machine: /home/somebody" in problem for problem in problems(notebook, "98_x.ipynb"))
+    assert any("path of a machine: /home/somebody" in problem for problem in problems(notebook, Path("98_x.ipynb")))
 
 
 def test_gpu_cells_are_skipped_without_cuda_and_run_with_it(report, notebook, tmp_path):

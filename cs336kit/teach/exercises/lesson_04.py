@@ -191,7 +191,8 @@ def reserved(events):
     "04.4",
     mistakes={
         "('A', ...)": "what does not fit crosses the link for every token: nearly 60 GB at 63 GB/s take about a second.",
-        "('B', ...)": "a token passes the two halves one after the other, so both together read at the speed of one A100.",
+        "('B', ...)": "a token passes the two halves one after the other, so both together read at the speed of one A100. "
+        "Is there a machine that reads faster and holds it all? Print the memory_bytes of the H200.",
         "('C', 1000 * 141.1e9 / 4.8e12)": "these are the milliseconds for one token. Asked are tokens per second.",
         "('C', 141e9 / 4.8e12)": "these are the seconds for one token. Asked are tokens per second.",
         "('C', 4.8e12 / 70.55e9)": "you read one byte for each parameter. In bf16 it has two.",

@@ -191,8 +191,8 @@ _SIZES = {"a": 10, "b": 20, "c": 30, "h": 4, "s": 5, "t": 7}
     },
     hints=(
         "Go through the names of one operand. Which of them does somebody else still need?",
-        "Three sums: what is left of each operand after its lone axes are gone, what that cost, and then the product of "
-        "the two, whose price depends on whether an axis is still to be summed.",
+        "Work in three steps: which names are left of each operand once its lone axes are gone, what summing those axes "
+        "took, and then the product of what is left, whose price depends on whether an axis is still to be summed.",
     ),
     checked="products of matrices and of heads, an outer and an element-wise product, a dot product, and axes summed alone.",
     avoid=("einsum_flops", "predict", "measure"),

@@ -10,18 +10,18 @@ from cs336kit.teach.exercises.core import exercise
 @exercise(
     "08.1",
     cases=[
-        ("−", 5.0, 2.0),
-        ("−", -1.5, 4.0),
-        ("÷", 6.0, 2.0),
-        ("÷", 3.0, -4.0),
+        ("subtract", 5.0, 2.0),
+        ("subtract", -1.5, 4.0),
+        ("divide", 6.0, 2.0),
+        ("divide", 3.0, -4.0),
         ("max", 5.0, 2.0),
         ("max", 1.0, 2.5),
         ("max", 3.0, 3.0),
     ],
     mistakes={
-        "(right[0], (1.0, 1.0)) if name == '−' else right": "a difference falls when b grows, so its slope by b is not 1.",
-        "(right[0], (1 / b, 1 / b)) if name == '÷' else right": "b stands in the denominator: the slope by b is another one.",
-        "(right[0], (1 / b, a / b**2)) if name == '÷' else right": "a / b falls when a positive b grows. Mind the sign.",
+        "(right[0], (1.0, 1.0)) if name == 'subtract' else right": "a difference falls when b grows, so its slope by b is not 1.",
+        "(right[0], (1 / b, 1 / b)) if name == 'divide' else right": "b stands in the denominator: its slope is another one.",
+        "(right[0], (1 / b, a / b**2)) if name == 'divide' else right": "a / b falls when a positive b grows. Mind the sign.",
         "(right[0], (1.0, 1.0)) if name == 'max' else right": "the smaller one of the two may change a little, and the result "
         "does not notice.",
         "(right[0], (float(a >= b), float(b >= a))) if name == 'max' else right": "at a tie you passed the gradient on to "
@@ -36,9 +36,9 @@ from cs336kit.teach.exercises.core import exercise
     checked="differences, quotients and maxima, with negative numbers and a tie.",
 )
 def operation(name, a, b):
-    if name == "−":
+    if name == "subtract":
         return a - b, (1.0, -1.0)
-    if name == "÷":
+    if name == "divide":
         return a / b, (1 / b, -a / b**2)
     return max(a, b), (1.0, 0.0) if a >= b else (0.0, 1.0)
 

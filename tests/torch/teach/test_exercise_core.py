@@ -398,25 +398,29 @@ def test_after_threads_of_torch_a_kernel_still_checks(tmp_path):
     source = """
         import torch
         from cs336kit.teach import exercises
+        from cs336kit.teach.exercises import core
         torch.set_num_threads(4)
         x = torch.randn(600, 600, requires_grad=True)
         (x @ x).sum().backward()
-        def mfu(flops, seconds, sparse_peak, accelerators):
+        cases = [(2, 3), (3, 4), (5, 6)]
+        product = lambda width, height: width * height
+        core._known["99.1"] = exercises.Exercise("99.1", product, {"width": "one side."}, ("", ""), "three.", cases)
+        def area(width, height):
             y = torch.randn(600, 600, requires_grad=True)
             (y @ x @ y.softmax(0)).sum().backward()
             print("trained", len(torch.linalg.svdvals(y.detach()[:50])))
-            return flops / seconds / (sparse_peak / 2 * accelerators)
+            return width * height
         from IPython.display import display
         def shows(*args):
             display("shown")
             return 1
-        assert "right" in exercises.check("07.1", shows).message
-        print(exercises.check("07.1", mfu), exercises.check("07.1", mfu).passed)
+        assert "right" in exercises.check("99.1", shows).message
+        print(exercises.check("99.1", area), exercises.check("99.1", area).passed)
     """
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(textwrap.dedent(source).strip())])
     NotebookClient(notebook, timeout=120, kernel_name="python3").execute(env=os.environ | {"OMP_NUM_THREADS": "4"})
     text = "".join(output["text"] for output in notebook.cells[0].outputs)
-    assert text.startswith("'shown'\n" + "trained 50\n" * 6 + "07.1 passed") and text.endswith("True\n")
+    assert text.startswith("'shown'\n" + "trained 50\n" * 6 + "99.1 passed") and text.endswith("True\n")
 
 
 # --- what is compared ------------------------------------------------------------------------------------------------

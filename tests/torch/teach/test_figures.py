@@ -270,7 +270,7 @@ def test_the_html_is_an_image_with_a_name_that_shrinks():
 
 def test_an_id_that_two_figures_share_means_the_same_in_both():
     seen = {}
-    for name in ("roofline", "masks", "lost_updates", "overlap", "number_lines"):
+    for name in ("roofline", "masks", "lost_updates", "overlap", "small_formats"):
         svg = draw(name).svg
         used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
         for element in ElementTree.fromstring(svg).iter():
@@ -340,7 +340,7 @@ def test_a_first_figure_writes_nothing_on_a_machine_without_a_font_cache():
 
 def test_values_beyond_the_limit_are_not_drawn():
     def ticks(values):
-        svg = figures.number_lines({"a": values}, limit=4).svg
+        svg = figures.small_formats({"a": values}, limit=4).svg
         return [len(re.findall("M ", part)) for part in re.findall(r'id="LineCollection_\d".*?</g>', svg, re.S)]
 
     assert ticks([1.0, 2.0]) == ticks([1.0, 2.0, 5.0]) != ticks([1.0, 2.0, 3.0])
