@@ -84,7 +84,7 @@ def page(lab, browser):
 def saved(page, path, before):
     """Wait until JupyterLab has written the file by itself."""
     deadline = time.monotonic() + PATIENCE / 1000
-    while path.read_bytes() == before:
+    while path.read_bytes() in (before, b""):  # empty for a moment, while it is written
         assert time.monotonic() < deadline, f"{path} was not saved"
         page.wait_for_timeout(300)
 
