@@ -24,6 +24,13 @@ PARTS = (
     ("Memory", 14, 17),
     ("Many machines, many users, many models", 18, 21),
 )
+#: Lessons that are planned: number, title and question, shown in the map until they exist.
+PLANNED = (
+    (18, "Parallelism", "How do a thousand act as one?"),
+    (19, "Inference", "Why is decoding slow?"),
+    (20, "Scaling laws", "How large should it be?"),
+    (21, "Claims", "What is said, and is it so?"),
+)
 _HEADER = re.compile(r"^\d+ minutes, exercises \d+ · .*$", flags=re.M)
 _MAP = "## Map of the course"
 
@@ -117,7 +124,9 @@ def course_map(lessons: Sequence[tuple[Path, Sequence[Cell]]], folder: str = "")
     lines = []
     for name, first, last in PARTS:
         rows = [(path, cells) for path, cells in lessons if first <= int(path.name[:2]) <= last]
-        if not rows:
+        there = {int(path.name[:2]) for path, _ in rows}
+        planned = [lesson for lesson in PLANNED if first <= lesson[0] <= last and lesson[0] not in there]
+        if not rows and not planned:
             continue
         lines += [f"**{name}**", "", "| lesson | its question | minutes | exercises |", "|---|---|---|---|"]
         for path, cells in rows:
@@ -125,6 +134,7 @@ def course_map(lessons: Sequence[tuple[Path, Sequence[Cell]]], folder: str = "")
             lines.append(
                 f"| [{title(path)}]({folder}{path.name}) | {promise(cells)} | {reading} | {exercises or '–'} |"
             )
+        lines += [f"| {number} {name} (not written yet) | {asked} | – | – |" for number, name, asked in planned]
         lines.append("")
     return "\n".join(lines).rstrip()
 

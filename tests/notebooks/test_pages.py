@@ -65,6 +65,7 @@ def test_the_first_lesson_has_the_map_and_every_question():
     notebook = page([text("# 00 · Napkin math\n\n**How long?**")], NAMES[0])
     shown = notebook.cells[1].source
     assert "| [09 Gradient FLOPs](09_gradient_flops.ipynb) | What of 09_gradient_flops? |" in shown
+    assert "| 19 Inference (not written yet) | Why is decoding slow? | – | – |" in shown
     assert "| How long? | 0 | – |" in shown and notebook.cells[0].source.endswith("next [08 Graphs](08_graphs.ipynb)")
 
 

@@ -222,12 +222,20 @@ def decide(found: Exercise, answer) -> tuple[str, str]:
     """The state and the message for a decision: a value, compared with the right one and with each mistake."""
     if any(part is ... for part in (answer if isinstance(answer, tuple) else (answer,))):
         return "waiting", _waiting(found)
-    if difference(answer, found.reference(), found.tolerance) is None:
+    given, right = _lower(answer), _lower(found.reference())
+    if difference(given, right, found.tolerance) is None:
         return "passed", found.checked
     for wrong, sentence in zip(found.wrong(()), found.mistakes.values(), strict=True):
-        if _meant(answer, wrong, found.tolerance):
+        if _meant(given, _lower(wrong), found.tolerance):
             return "not yet", f"You decided for {shorten(answer)}: {sentence}"
     return "not yet", _undecided(answer, found.reference(), found.tolerance)
+
+
+def _lower(answer):
+    """The same with its words in small letters: "c" is as good a choice as "C"."""
+    if isinstance(answer, (tuple, list)):
+        return tuple(map(_lower, answer))
+    return answer.strip().lower() if isinstance(answer, str) else answer
 
 
 def _undecided(answer, right, tolerance: float) -> str:
@@ -237,7 +245,7 @@ def _undecided(answer, right, tolerance: float) -> str:
     if not isinstance(answer, (tuple, list)) or len(answer) != len(right):
         return f"{len(right)} values are asked for, in one tuple; you gave {shorten(answer)}."
     for place, (given, wanted) in enumerate(zip(answer, right, strict=True), start=1):
-        if difference(given, wanted, tolerance) is None:
+        if difference(_lower(given), _lower(wanted), tolerance) is None:
             continue
         part = (
             f"part {place} of your answer, {shorten(given)}," if len(right) > 1 else f"your answer, {shorten(given)},"

@@ -150,7 +150,7 @@ def chance(weight, update, fraction_bits, *, below=1, most=1.0):
     },
     hints=(
         "Only one number of the block matters. What has to hold for it after the division?",
-        "Divide that number by the largest that fp4 has: the scale must not be smaller. Which power of two comes next?",
+        "Try blocks whose largest number is 6, 7, 12 and 13. Which scale does each need, and what changes from 12 to 13?",
     ),
     checked="blocks of large and small numbers, with the largest negative, and blocks that just fit.",
 )

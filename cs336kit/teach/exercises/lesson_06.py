@@ -88,7 +88,7 @@ _VECTORS = {aten.mv.default: 0, aten.dot.default: 0}
         "right + 6 * 4": "the addition of the bias is in it. It is element-wise, and such counts leave it out.",
     },
     hints=(
-        "Which names does your count show for each of the six, and in which order do their arguments come?",
+        "Which name does your count show for each of the five, and in which order do its arguments come?",
         "The size of the result and the inner axis are enough for all of them. Only where the inner axis stands differs: "
         "with a bias, the factors move up by one place.",
     ),

@@ -483,6 +483,8 @@ DECISION = exercises.Exercise(
     [
         (("B", 0.42), "passed", "the plan, and its share within a tenth."),
         (["B", 0.4], "passed", "the plan"),
+        (("b ", 0.4), "passed", "the plan"),
+        (("a", 0.4), "not yet", "You decided for ('a', 0.4): A's gradient still travels"),
         ((..., ...), "waiting", "helps, twice."),
         (("B", ...), "waiting", "helps, twice."),
         (..., "waiting", "helps, twice."),
