@@ -32,7 +32,7 @@ def roofline(
     corner = {"xytext": (4, 6), "textcoords": "offset points", "fontsize": 11, "color": QUIET}
     ax.annotate(f"ridge {ridge:.4g}", (ridge, peak_flops_per_second), **corner)
     labels: Look = {"xlabel": "arithmetic intensity, FLOPs per byte", "ylabel": "FLOP/s"}
-    legend = {"loc": "upper left", "fontsize": 11} if points else None
+    legend = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 3, "fontsize": 11} if points else None
     said = lines(ax, {}, {name: ([x], [rate]) for name, x, rate in points}, legend=legend, **labels)
     ax.set(xscale="log", yscale="log")
     ax.margins(y=0.15)
