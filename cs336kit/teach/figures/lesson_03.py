@@ -57,7 +57,9 @@ def _arrow(ax, x: float, y: float, step: int, height: float, label: str):
     """From one cell up, across, and down into the cell that is `step` further."""
     ax.plot([x, x, x + step], [y, y + height, y + height], color="#222222", linewidth=1.4, linestyle="-", marker="")
     ax.annotate("", (x + step, y), (x + step, y + height), arrowprops={"arrowstyle": "->", "lw": 1.4, "shrinkA": 0})
-    ax.text(x + step + 0.2, y + height, label, ha="left", va="center", fontsize=10.5)
+    # White behind it, because the arrow of another axis may pass.
+    behind = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+    ax.text(x + step + 0.2, y + height, label, ha="left", va="center", fontsize=10.5, bbox=behind, zorder=3)
 
 
 @described

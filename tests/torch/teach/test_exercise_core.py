@@ -458,6 +458,12 @@ def test_names_that_the_task_rules_out(known):
     assert exercises.check("99.3", answer).message == "the task asks for an answer of your own, without prod."
 
 
+def test_an_argument_may_not_be_named_like_what_mistakes_use(known):
+    parts = {"cases": [], "mistakes": {"right + 1": "."}, "hints": (), "checked": ""}
+    with pytest.raises(ValueError, match="98.1: in a mistake, right is not the argument"):
+        exercises.exercise("98.1", **parts)(lambda left, right: left)
+
+
 def test_an_id_is_given_once(known):
     with pytest.raises(ValueError, match="there is an exercise '99.1' already, with the answer area"):
         exercises.exercise("99.1", cases=[], mistakes={}, hints=(), checked="")(raises)
