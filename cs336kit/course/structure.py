@@ -42,7 +42,7 @@ _MACHINE_PATH = re.compile(r"/(?:root|home|Users|work|tmp|var/folders)/[\w.-]+|[
 def problems(notebook: Notebook, path: Path) -> list[str]:
     """Everything in the notebook at `path` that breaks the course's rules, one sentence each; empty when all is well."""
     found = list(_execution(notebook))
-    rules = [_magic, _tags, _notation, _path, _figure]
+    rules = [_magic, _tags, _notation, _path, _figure, _width]
     # A lesson of the first edition asks no question; it waits for its successor.
     if pages.question(notebook["cells"]):
         found += [problem for rule in (_page, _counts, _slides, _predictions) for problem in rule(notebook)]
@@ -158,7 +158,11 @@ def _size(cell: Cell) -> Iterator[str]:
     lines = cell["source"].splitlines()
     if len(lines) > CODE_LINES and "solution" not in kind.tags(cell):
         yield f"has {len(lines)} lines; {CODE_LINES} is the most"
-    if wide := [line for line in lines if len(line) > COLUMNS]:
+
+
+def _width(cell: Cell) -> Iterator[str]:
+    wide = [line for line in cell["source"].splitlines() if kind.is_code(cell) and len(line) > COLUMNS]
+    if wide:
         yield f"has a line of {len(wide[0])} columns; {COLUMNS} is the most"
 
 

@@ -259,7 +259,7 @@ def _undecided(answer, right, tolerance: float) -> str:
         if all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in (given, wanted)):
             return f"{part} is too {'high' if given > wanted else 'low'}."
         return f"{part} is not {'a word' if isinstance(wanted, str) else 'a number'}."
-    return ""
+    return f"{shorten(answer)} is not the answer."
 
 
 def _meant(answer, wrong, tolerance: float) -> bool:
