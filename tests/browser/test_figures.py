@@ -22,7 +22,9 @@ def test_a_figure_has_a_name_and_is_no_wider_than_the_page(desk, shown):
     with desk.page("figures.ipynb") as page:
         figure = page.get_by_role("img", name=NAME, exact=True)
         figure.wait_for()
-        assert page.locator(".jp-mod-trusted[data-mime-type='text/html']").count() == 2
+        trusted = page.locator(".jp-mod-trusted[data-mime-type='text/html']")
+        trusted.nth(1).wait_for()
+        assert trusted.count() == 2
         wide = "e => e.scrollWidth > e.clientWidth"
         sizes = []
         for width in (1280, 900, 853):  # 853 pixels are what is left of 1280 at a zoom of 150 %

@@ -118,7 +118,9 @@ def test_a_copy_that_was_opened_and_saved_is_untouched_and_git_is_clean(page, cl
 
 def test_the_lesson_shows_what_was_stored_before_anything_runs(page):
     page.wait_for_selector("h1:has-text('00 ·')")
-    assert page.locator(".jp-OutputArea-output table").count() > 0
+    # Cells are drawn one after the other: what is stored appears, and so does what is folded.
+    page.wait_for_selector(".jp-OutputArea-output")
+    page.wait_for_selector(".jp-OutputPlaceholder:has-text('The answer')")
 
 
 def test_run_all_runs_to_the_end_without_an_error(page):
