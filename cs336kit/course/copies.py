@@ -6,7 +6,6 @@ are not the ones that a reader opens. A copy is made once. It follows the lesson
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from sqlite3 import Error as DatabaseError
@@ -68,7 +67,7 @@ def copy(names: list[str], folder: Path = lessons.NOTEBOOKS, into: Path = COPIES
         mine, new = into / lesson.name, content(lesson)
         have = content(mine) if mine.exists() else None
         if have is None or (have != new and have == known.get(lesson.name)):
-            _write(mine, lesson.read_bytes())
+            lessons.write_whole(mine, lesson.read_bytes())
             (made if have is None else renewed).append(lesson.name)
             have = new
         if have == new:
@@ -78,7 +77,7 @@ def copy(names: list[str], folder: Path = lessons.NOTEBOOKS, into: Path = COPIES
             kept.append(lesson.name)
     gone = [] if names else [name for name in known if not (folder / name).exists()]
     known = {name: known[name] for name in sorted(known) if name not in gone}
-    _write(into / MANIFEST, (json.dumps(known, indent=1) + "\n").encode())
+    lessons.write_whole(into / MANIFEST, (json.dumps(known, indent=1) + "\n").encode())
     stays = [name for name in gone if (into / name).exists()]
     return [*_report(folder, into, made, renewed, kept, stays), *_trust(clean)]
 
@@ -111,17 +110,6 @@ def _manifest(into: Path) -> dict[str, str]:
     except (FileNotFoundError, ValueError):
         return {}
     return known if isinstance(known, dict) else {}
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write a file so that there is the old one or the new one, never half of one; OSError names it."""
-    beside = path.with_name(path.name + ".new")
-    try:
-        beside.write_bytes(data)
-        os.replace(beside, path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise OSError(error.errno, os.strerror(error.errno or 0), str(path)) from None
 
 
 def _trust(copies: Iterable[Path]) -> list[str]:

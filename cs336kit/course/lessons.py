@@ -1,6 +1,7 @@
 """Which lessons there are: a list for the shell, and the README's map of the course, generated from the notebooks."""
 
 import json
+import os
 from pathlib import Path
 
 from cs336kit.course import cells as kind
@@ -31,6 +32,17 @@ def read(path: Path) -> list[kind.Cell]:
 def every(folder: Path = NOTEBOOKS) -> list[tuple[Path, list[kind.Cell]]]:
     """All lessons of a folder in order, with their cells."""
     return [(path, read(path)) for path in find([], folder)]
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that there is the old one or the new one, never half of one; OSError names it."""
+    beside = path.with_name(path.name + ".new")
+    try:
+        beside.write_bytes(data)
+        os.replace(beside, path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise OSError(error.errno, os.strerror(error.errno or 0), str(path)) from None
 
 
 def listing(names: list[str]) -> str:

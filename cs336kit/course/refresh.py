@@ -13,7 +13,7 @@ from typing import Any
 
 from cs336kit.course import cells as kind
 from cs336kit.course import pages
-from cs336kit.course.lessons import every, find
+from cs336kit.course.lessons import every, find, write_whole
 from cs336kit.course.outputs import difference
 
 #: The same whoever stores the notebook: no version, no name of an environment.
@@ -127,9 +127,7 @@ def _replace(path: Path, notebook: Any) -> bool:
     text = nbformat.writes(notebook).rstrip("\n") + "\n"
     if text.encode() == path.read_bytes():
         return False
-    beside = path.with_suffix(".ipynb.new")
-    beside.write_text(text, encoding="utf-8")
-    os.replace(beside, path)
+    write_whole(path, text.encode())
     return True
 
 
