@@ -11,7 +11,7 @@ from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import boolean, positive_int, positive_number
 from cs336kit.predict._walk import Alive, Walk
 from cs336kit.predict.accounting import saved_activation_bytes
-from cs336kit.predict.operations import ELEMENT_BYTES, Program, Repeat, Storage, shapes
+from cs336kit.predict.operations import ELEMENT_BYTES, Program, Storage, blocks, shapes
 from cs336kit.predict.optimizers import optimizer_spec, optimizer_state_bytes, optimizer_step_bytes
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.programs import program
@@ -125,7 +125,7 @@ def _gathered_bytes(walked: Program) -> int:
     The block that runs, and the next one, which is fetched meanwhile. Source: torch's fully_shard, with its default of
     one block of prefetch; what is outside the blocks stays gathered from the forward pass to the end of the backward pass.
     """
-    layers = sum(item.count for item in walked.items if isinstance(item, Repeat))
+    layers = sum(count for _, count in blocks(walked.items))
     outside = sum(leaf.tensor.elements for leaf in walked.leaves if leaf.place != "block")
     inside = sum(leaf.count * leaf.tensor.elements for leaf in walked.leaves if leaf.place == "block")
     return ELEMENT_BYTES[walked.policy.products] * (outside + min(layers, 2) * inside // layers)
@@ -144,7 +144,7 @@ def _step_bytes(walked: Program, optimizer: str, foreach: bool) -> int:
     if spec.loop is None:
         return 0
     # What the last parameter of a block leaves behind meets the first of the next.
-    layers = sum(item.count for item in walked.items if isinstance(item, Repeat))
+    layers = sum(count for _, count in blocks(walked.items))
     sizes: dict[str, list[int]] = {"start": [], "block": [], "end": []}
     for leaf in trained:
         sizes[leaf.place].append(leaf.tensor.elements)
