@@ -18,11 +18,9 @@ class LatentAttention(Attention):
         down = b.linear(
             "latent", x, c.kv_latent + c.rotary_width, component="latent", bias=c.has_bias("key"), name="latent"
         )
-        latent = b.part_of("latent/part", down, c.kv_latent)
-        turned = b.view(b.part_of("latent/key", down, c.rotary_width), self.B, 1, self.S, c.rotary_width)
-        latent = self._latent_norm("latent norm", latent)
-        if self.tables is not None:
-            turned = self._turned("key rotary", turned, "key")
+        latent = self._latent_norm("latent norm", b.part_of("latent/part", down, c.kv_latent))
+        part = b.view(b.part_of("latent/key", down, c.rotary_width), self.B, 1, self.S, c.rotary_width)
+        turned = b.copy("key/copy", part, part.shape) if self.tables is None else self.rotated("key rotary", part, "key")
         b.free(down)
         if self.caching:
             latent, turned = self._all(latent, turned)
@@ -61,12 +59,11 @@ class LatentAttention(Attention):
         if given is not x:
             b.free(given)
         q = self._heads(q, c.heads, c.head_dim, "query", self._fuses)
-        return self._turned("query rotary", q, "query") if self.tables is not None else q
-
-    def _turned(self, place: str, x: Tensor, name: str) -> Tensor:
-        y = self.rotated(place, x, name)
-        self.b.free(x)
-        return y
+        if self.tables is None:
+            return q
+        turned = self.rotated("query rotary", q, "query")
+        b.free(q)
+        return turned
 
     def _all(self, latent: Tensor, turned: Tensor) -> tuple[Tensor, Tensor]:
         """What the cache holds with the new positions behind it."""
