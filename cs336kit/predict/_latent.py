@@ -20,7 +20,9 @@ class LatentAttention(Attention):
         )
         latent = self._latent_norm("latent norm", b.part_of("latent/part", down, c.kv_latent))
         part = b.view(b.part_of("latent/key", down, c.rotary_width), self.B, 1, self.S, c.rotary_width)
-        turned = b.copy("key/copy", part, part.shape) if self.tables is None else self.rotated("key rotary", part, "key")
+        turned = (
+            b.copy("key/copy", part, part.shape) if self.tables is None else self.rotated("key rotary", part, "key")
+        )
         b.free(down)
         if self.caching:
             latent, turned = self._all(latent, turned)
