@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cs336kit.predict.formats import *
     from cs336kit.predict.gradients import *
     from cs336kit.predict.hardware import *
+    from cs336kit.predict.layouts import *
     from cs336kit.predict.models import *
     from cs336kit.predict.napkin import *
     from cs336kit.predict.nets import *
@@ -47,6 +48,7 @@ _MODULES = {
     "formats": "FORMATS",
     "gradients": "GradientFlops gradient_flops leaves",
     "hardware": "Accelerator accelerator accelerators",
+    "layouts": "Layout",
     "models": "MODELS model",
     "napkin": "bytes_per_parameter delivered_flops largest_model matmul_flops six_nd training_days",
     "nets": "decoder decoder_block linear_net with_lora",

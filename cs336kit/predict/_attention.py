@@ -51,6 +51,7 @@ class Attention:
             z = attend(q, k, v)
         merged = z if fused else self._merge(z)
         out = b.linear("output", merged, c.d_model, component="attention output", bias=outer)
+        out = b.ranks.leave(out)
         b.free(q, z, *(() if self.caching and not shortened else (k, v)))
         if merged.storage is not z.storage:
             b.free(merged)

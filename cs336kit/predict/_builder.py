@@ -1,13 +1,20 @@
 """The functions of torch that a decoder calls, each as operations: what it keeps and what its gradients need on a CPU."""
 
+from functools import cached_property
 from math import prod
 
+from cs336kit.predict._collectives import Ranks
 from cs336kit.predict._writer import Writer
 from cs336kit.predict.operations import ELEMENT_BYTES, Gradient, Op, Storage, Tensor
 
 
 class Builder(Writer):
     """Each method is one function of torch, or one module of `lm` written out."""
+
+    @cached_property
+    def ranks(self) -> Ranks:
+        """Writes what ranks say to each other."""
+        return Ranks(self)
 
     def cast(self, place: str, x: Tensor, dtype: str, *, name: str = "") -> Tensor:
         """x.to(dtype): a copy, or x itself where nothing changes."""

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from cs336kit.predict._collectives import OF_EXPERTS
+from cs336kit.predict.layouts import shard_elements
 from cs336kit.predict.operations import (
     ELEMENT_BYTES,
     EndOfCache,
@@ -22,6 +24,7 @@ from cs336kit.predict.operations import (
     Program,
     Repeat,
     Storage,
+    Tensor,
     operations,
 )
 
@@ -53,12 +56,14 @@ _BACKWARD = {
 class Walk:
     """One forward and one backward pass. `peaks`: the most that is alive in each moment; `marks`: what is at each border.
 
-    `shards`: over so many ranks a block's gradients are reduced and scattered when its backward pass ends, and those of
-    the tables and the head at the end (ZeRO stages 2 and 3).
+    Where the program's layout divides gradients (ZeRO stages 2 and 3), a block's are reduced and scattered when its
+    backward pass ends, and those of the tables and the head at the end. `again`: a microbatch that is not the first,
+    whose gradients are added to those that are there.
     """
 
-    def __init__(self, program: Program, *, sums_in_place: bool = False, shards: int = 1):
-        self.sums_in_place, self.shards = sums_in_place, shards
+    def __init__(self, program: Program, *, sums_in_place: bool = False, again: bool = False):
+        self.sums_in_place, self.layout, self.again = sums_in_place, program.layout, again
+        self.divided = self.layout.stage >= 2
         self.gradient_size = ELEMENT_BYTES[program.policy.gradients]
         self.weight_size = ELEMENT_BYTES[program.policy.weights]
         self.live = self.gradients = self.kept = 0
@@ -70,7 +75,15 @@ class Walk:
         #: source of a tensor → the storage of its gradient so far
         self.waiting: dict[object, Storage] = {}
         #: gradients of the tables, the final norm and the head, which are reduced when the backward pass ends
-        self.outside_blocks = 0
+        self.outside_blocks = self.outside_shares = 0
+        #: what this rank keeps of the gradients of parameters so far
+        self.shares = 0
+        #: gradients of a parameter that are still to come, where it has several
+        self.uses: dict[object, int] = {}
+        #: what a microbatch leaves behind when its forward pass ends
+        self.microbatch = 0
+        if again:
+            self._start_again(program)
         self.in_block = False
         self.saving = True
         self.moment = "forward"
@@ -81,6 +94,24 @@ class Walk:
         #: while a block is computed again: the operation that brings back the last kept tensor, and what variables hold
         self.last: Op | None = None
         self.variables: dict[Storage, int] | None = None
+
+    def _start_again(self, program: Program) -> None:
+        for leaf in program.leaves:
+            if leaf.tensor.needs_gradient:
+                self.live += leaf.count * self._share(leaf.tensor)
+        self.gradients = self.live
+        for op, _ in program.operations():
+            for gradient in op.gradients:
+                if gradient.of.storage.leaf:
+                    self.uses[gradient.of.source] = self.uses.get(gradient.of.source, 0) + 1
+
+    def _share(self, parameter: Tensor) -> int:
+        """Bytes that this rank keeps of a parameter's gradient."""
+        held = parameter.elements
+        if self.divided:
+            expert = self.layout.ep > 1 and parameter.storage.name in OF_EXPERTS
+            held = shard_elements(parameter.shape, self.layout.sharing(expert))
+        return held * self.gradient_size
 
     # -- bookkeeping -------------------------------------------------------------------------------------------------
 
@@ -130,6 +161,7 @@ class Walk:
         Between the first run and the last the live bytes change evenly, so one of these two holds the peak.
         """
         before = self.live, self.gradients, self.kept
+        shares = self.shares
         outside, self.peaks = self.peaks, {}
         self.repeated *= block.count
         run()
@@ -140,6 +172,7 @@ class Walk:
         self.live += live
         self.gradients += gradients
         self.kept += kept
+        self.shares += rest * (self.shares - shares)
         inside, self.peaks = self.peaks, outside
         for moment, peak in inside.items():
             if live > 0:
@@ -230,7 +263,7 @@ class Walk:
             self.marks.append(("head backward", self.live))
 
         def run() -> None:
-            before, inside, self.in_block = self.gradients, self.in_block, True
+            before, shares, inside, self.in_block = self.gradients, self.shares, self.in_block, True
             if block.checkpoint is None:
                 self.backward(block.items)
             else:
@@ -241,17 +274,18 @@ class Walk:
                 self.drop(block.checkpoint)
             self.in_block = inside
             if outermost:
-                self.scatter(self.gradients - before)
+                self.scatter(self.gradients - before, self.shares - shares)
 
         start, each = self._repeat(block, run)
         if outermost:
             self.marks += [("block backward", start + (run_number + 1) * each) for run_number in range(block.count)]
 
-    def scatter(self, gradients: int) -> None:
-        """Of these bytes of gradients, each rank keeps its share."""
-        gone = gradients - -(-gradients // self.shards)
-        self.live -= gone
-        self.gradients -= gone
+    def scatter(self, gradients: int, share: int) -> None:
+        """Of these bytes of gradients, each rank keeps its share, or adds it to what it has."""
+        if self.divided:
+            gone = gradients if self.again else gradients - share
+            self.live -= gone
+            self.gradients -= gone
 
     def _recompute(self, block: Repeat) -> None:
         """Run the block again until everything that it keeps is back; a node that keeps its inputs need not run for that."""
@@ -309,11 +343,14 @@ class Walk:
         if first is None:
             self.waiting[source] = storage
             if parameter:
-                if self.gradient_size != self.weight_size:
+                adds = self.again and not self.divided
+                if self.gradient_size != self.weight_size and not adds:
                     storage = self.waiting[source] = self._wider(moment, op, storage)
                 self.gradients += storage.bytes
+                self.shares += self._share(tensor)
                 if not self.in_block:
                     self.outside_blocks += storage.bytes
+                    self.outside_shares += self._share(tensor)
         elif not self.sums_in_place or parameter or self.holds[first] > 1:
             total = Storage("gradient", first.bytes)
             self.hold(total)
@@ -322,6 +359,16 @@ class Walk:
             self.drop(storage)
             self.waiting[source] = total
         else:
+            self.drop(storage)
+        if parameter and self.again and not self.divided:
+            self._add_to_gradient(source)
+
+    def _add_to_gradient(self, source: object) -> None:
+        """In place, once every use of the parameter has brought its part."""
+        self.uses[source] -= 1
+        if not self.uses[source]:
+            storage = self.waiting.pop(source)
+            self.gradients -= storage.bytes
             self.drop(storage)
 
     def _wider(self, moment: str, op: Op, storage: Storage) -> Storage:

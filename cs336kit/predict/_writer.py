@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 
+from cs336kit.predict.layouts import ALONE, Layout
 from cs336kit.predict.operations import (
     ELEMENT_BYTES,
     EndOfCache,
@@ -18,6 +19,7 @@ from cs336kit.predict.operations import (
     Repeat,
     Storage,
     Tensor,
+    Wire,
 )
 from cs336kit.predict.precision import PrecisionPolicy
 
@@ -37,8 +39,11 @@ class Writer:
         frozen: Iterable[str] = (),
         lora_rank: int | None = None,
         lora_targets: Iterable[str] = (),
+        layout: Layout = ALONE,
+        stage: int = 0,
     ):
         self.policy, self.train = policy, train
+        self.layout, self.stage = layout, stage
         self.frozen, self.lora_rank, self.lora_targets = frozenset(frozen), lora_rank, frozenset(lora_targets)
         #: "start", "block" or "end", for the parameters
         self.section = "start"
@@ -95,7 +100,9 @@ class Writer:
             self.cached.append(((B, K, min(T, window or T), h), self.count))
 
     def program(self, output: Tensor) -> Program:
-        return Program(tuple(self.items), tuple(self.leaves), tuple(self.cached), self.policy, output)
+        return Program(
+            tuple(self.items), tuple(self.leaves), tuple(self.cached), self.policy, output, self.layout, self.stage
+        )
 
     # -- tensors -----------------------------------------------------------------------------------------------------
 
@@ -138,6 +145,7 @@ class Writer:
         flops: Sequence[tuple[str, int]] = (),
         gradient_flops: int = 0,
         alias: bool = False,
+        wires: tuple[Wire, ...] = (),
     ) -> Tensor:
         """Append an operation whose gradients follow from the shapes, and return its output.
 
@@ -167,7 +175,7 @@ class Writer:
         self.items.append(
             Op(
                 self.prefix + place, kind, tuple(inputs), (result,), () if alias else (output, *statistics), kept, gradients,
-                self.part, scratch, watched, tuple(flops),
+                self.part, scratch, watched, tuple(flops), wires,
             )
         )  # fmt: skip
         return result
@@ -193,7 +201,7 @@ class _Within:
 
 
 #: Operations on elements, whose gradients have the output's shape before the engine sums them to the input's.
-_ELEMENTWISE = frozenset({"add", "mul", "div", "copy", "neg", "gelu", "silu", "cast"})
+_ELEMENTWISE = frozenset({"add", "mul", "div", "copy", "neg", "gelu", "silu", "cast", "all-reduce"})
 
 
 def _sizes(

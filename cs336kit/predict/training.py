@@ -1,24 +1,24 @@
 """Memory of a training step: its buckets, the staircase, the peak with what is alive at it, and what follows from them.
 
-P parameters · B batch · S sequence. Everything is per replica: one model on one device, unless `shards` says otherwise.
+P parameters · B batch · S sequence. Everything is per replica: one model on one device, unless a layout says otherwise.
 """
 
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from cs336kit.predict._collectives import OF_EXPERTS
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import boolean, positive_int, positive_number
 from cs336kit.predict._walk import Alive, Walk
 from cs336kit.predict.accounting import saved_activation_bytes
-from cs336kit.predict.operations import ELEMENT_BYTES, Program, Repeat, Storage, shapes
+from cs336kit.predict.layouts import Layout, as_layout, shard_elements
+from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Program, Repeat, Storage, shapes
 from cs336kit.predict.optimizers import optimizer_spec, optimizer_state_bytes, optimizer_step_bytes
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.programs import program
 from cs336kit.predict.transformer import TransformerConfig
 
-#: The loss is one fp32 number, whatever the precision of the model; its gradient another.
-_LOSS = 4
 #: Buckets that sharding (ZeRO stage 3, FSDP) splits over all ranks.
 SHARDED = ("parameters", "gradients", "optimizer state", "master weights")
 
@@ -30,23 +30,43 @@ class Moment(NamedTuple):
     live_bytes: int
 
 
+def _held(walked: Program, leaf: Leaf, stage: int) -> int:
+    """Elements of one parameter that a rank holds of what ZeRO divides from this stage on."""
+    layout = walked.layout
+    if layout.stage < stage:
+        return leaf.tensor.elements
+    return shard_elements(leaf.tensor.shape, _sharing(walked, leaf))
+
+
+def _sharing(walked: Program, leaf: Leaf) -> int:
+    return walked.layout.sharing(walked.layout.ep > 1 and leaf.component in OF_EXPERTS)
+
+
 def _states(walked: Program, optimizer: str) -> Breakdown:
-    """Bytes of parameters, gradients, optimizer state and master weights; frozen parameters have only themselves."""
+    """Bytes of parameters, gradients, optimizer state and master weights of a rank; frozen parameters have only themselves."""
     kind = walked.policy
     trained = [leaf for leaf in walked.leaves if leaf.tensor.needs_gradient]
-    count = sum(leaf.count * leaf.tensor.elements for leaf in trained)
+    count = sum(leaf.count * _held(walked, leaf, 1) for leaf in trained)
     # Two optimizers keep state by shape; for all others the counts are enough, and quicker.
     size: dict[str, Any] = {"parameters": count, "tensors": sum(leaf.count for leaf in trained)}
     if optimizer_spec(optimizer).shaped:
-        size = {"shapes": shapes(trained)}
+        size = {"shapes": _shard_shapes(walked, trained)}
     parts = {
-        "parameters": ELEMENT_BYTES[kind.weights] * sum(leaf.count * leaf.tensor.elements for leaf in walked.leaves),
-        "gradients": ELEMENT_BYTES[kind.gradients] * count,
+        "parameters": ELEMENT_BYTES[kind.weights] * sum(leaf.count * _held(walked, leaf, 3) for leaf in walked.leaves),
+        "gradients": ELEMENT_BYTES[kind.gradients] * sum(leaf.count * _held(walked, leaf, 2) for leaf in trained),
         "optimizer state": optimizer_state_bytes(optimizer, precision=kind.states, **size).total,
     }
     if kind.master_weights:
         parts["master weights"] = ELEMENT_BYTES[kind.master_weights] * count
     return Breakdown(parts, unit="bytes")
+
+
+def _shard_shapes(walked: Program, trained: list[Leaf]) -> list[tuple[int, ...]]:
+    """The shape of what a rank keeps state for, as often as it exists."""
+    if not walked.layout.stage:
+        return shapes(trained)
+    each = ((leaf.count, leaf.tensor.shape, _sharing(walked, leaf)) for leaf in trained)
+    return [(-(-shape[0] // ranks), *shape[1:]) for count, shape, ranks in each for _ in range(count)]
 
 
 def training_memory(
@@ -58,6 +78,7 @@ def training_memory(
     optimizer: str = "adamw",
     attention: str = "eager",
     checkpointing: bool = False,
+    layout: Layout | str | None = None,
 ) -> Breakdown:
     """Bytes of the buckets of training: parameters, gradients, optimizer state, activations kept for backward.
 
@@ -65,25 +86,33 @@ def training_memory(
     gradients, fp32 master weights in the optimizer); "mixed-fp32-gradients". In fp32 with AdamW, parameters, gradients
     and state are 16P bytes, plus 4 for each parameter tensor's step counter.
     They add up to what exists when the forward pass ends and old gradients are kept; `step_peak` says what is alive at
-    once, which is what has to fit. Left out: temporary tensors, the CUDA context, fragmentation, communication buffers.
+    once, which is what has to fit. `layout`: of one rank (of the first stage of a pipeline, and of one microbatch).
+    Left out: temporary tensors, the CUDA context, fragmentation, communication buffers.
     """
-    policy: dict[str, Any] = {"precision": precision, "attention": attention, "checkpointing": checkpointing}
+    policy: dict[str, Any] = {
+        "precision": precision,
+        "attention": attention,
+        "checkpointing": checkpointing,
+        "layout": layout,
+    }
     saved = saved_activation_bytes(config, batch=batch, sequence=sequence, **policy)
     states = _states(program(config, batch=batch, sequence=sequence, **policy), optimizer)
     return Breakdown({**states, "activations": saved.total}, unit="bytes")
 
 
-def _walked(walked: Program, *, shards: int = 1, sums_in_place: bool = False) -> Walk:
+def _walked(walked: Program, *, again: bool = False, sums_in_place: bool = False) -> Walk:
     """Both passes of a step. Who called backward holds the loss and the first gradient until it returns."""
-    walk = Walk(walked, shards=shards, sums_in_place=sums_in_place)
+    walk = Walk(walked, again=again, sums_in_place=sums_in_place)
+    started = walk.live
     walk.forward(walked.items)
     walk.marks.append(("loss", walk.live))
-    root = Storage("gradient of the loss", _LOSS)
+    walk.microbatch = walk.live - started
+    root = Storage("gradient of the output", walked.output.bytes)
     walk.hold(root)
     walk.hold(root)
     walk.waiting[walked.output.source] = root
     walk.backward(walked.items)
-    walk.scatter(walk.outside_blocks)
+    walk.scatter(walk.outside_blocks, walk.outside_shares)
     walk.drop(root)
     walk.marks.append(("backward", walk.live))
     return walk
@@ -96,8 +125,8 @@ def step_timeline(config: TransformerConfig, *, batch: int, sequence: int, **opt
     border only what autograd keeps, the residual stream or its gradient, the gradients so far, and the loss are alive.
     `options` are those of `predict.program`. Left out: temporary tensors inside a stage, see `peak_moments`.
     """
-    walk = _walked(program(config, batch=batch, sequence=sequence, **options))
-    moments, forward, backward = [], 0, config.layers + 1
+    walked = program(config, batch=batch, sequence=sequence, **options)
+    walk, moments, forward, backward = _walked(walked), [], 0, _layers(walked) + 1
     for name, live in walk.marks:
         if name == "block forward":
             forward += 1
@@ -109,14 +138,31 @@ def step_timeline(config: TransformerConfig, *, batch: int, sequence: int, **opt
     return [*moments, Moment("step", 0)]
 
 
+def _layers(walked: Program) -> int:
+    return sum(item.count for item in walked.items if isinstance(item, Repeat))
+
+
 @lru_cache(maxsize=256)
-def _moments(walked: Program, optimizer: str, foreach: bool, shards: int) -> tuple[dict[str, Alive], int]:
+def _moments(walked: Program, optimizer: str, foreach: bool) -> tuple[dict[str, Alive], int]:
     """What is alive in each moment, and how much of it is gathered parameters: of both passes, not of the optimizer's step."""
-    walk = _walked(walked, shards=shards)
-    step = walk.live + -(-_step_bytes(walked, optimizer, foreach) // shards)
-    gathered = _gathered_bytes(walked) if shards > 1 else 0
-    passes = {name: alive._replace(bytes=alive.bytes + gathered) for name, alive in walk.peaks.items()}
-    return passes | {"optimizer step": Alive(step, walk.gradients, 0, optimizer)}, gathered
+    layout = walked.layout
+    gathered = _gathered_bytes(walked) if layout.stage == 3 else 0
+    held = layout.in_flight(walked.stage)
+    # The first microbatch meets no gradients; one that comes later meets those of the microbatches before.
+    walks = [(_walked(walked), held - 1)]
+    if layout.microbatches > 1:
+        walks.append((_walked(walked, again=True), held - 1 if layout.microbatches > held else held - 2))
+    passes: dict[str, Alive] = {}
+    for walk, others in walks:
+        kept = others * walk.microbatch
+        for name, alive in walk.peaks.items():
+            alive = alive._replace(bytes=alive.bytes + kept + gathered, kept=alive.kept + kept)
+            if name not in passes or alive.bytes > passes[name].bytes:
+                passes[name] = alive
+    gradients = walk.gradients
+    # What else is alive when the backward pass ends is there once.
+    step = walk.live + _step_bytes(walked, optimizer, foreach)
+    return passes | {"optimizer step": Alive(step, gradients, 0, optimizer)}, gathered
 
 
 def _gathered_bytes(walked: Program) -> int:
@@ -125,7 +171,7 @@ def _gathered_bytes(walked: Program) -> int:
     The block that runs, and the next one, which is fetched meanwhile. Source: torch's fully_shard, with its default of
     one block of prefetch; what is outside the blocks stays gathered from the forward pass to the end of the backward pass.
     """
-    layers = sum(item.count for item in walked.items if isinstance(item, Repeat))
+    layers = _layers(walked)
     outside = sum(leaf.tensor.elements for leaf in walked.leaves if leaf.place != "block")
     inside = sum(leaf.count * leaf.tensor.elements for leaf in walked.leaves if leaf.place == "block")
     return ELEMENT_BYTES[walked.policy.products] * (outside + min(layers, 2) * inside // layers)
@@ -139,15 +185,15 @@ def _step_bytes(walked: Program, optimizer: str, foreach: bool) -> int:
     if foreach:
         if spec.foreach is None:
             return 0
-        count = sum(leaf.count * leaf.tensor.elements for leaf in trained)
+        count = sum(leaf.count * _held(walked, leaf, 1) for leaf in trained)
         return optimizer_step_bytes(optimizer, parameters=count, precision=states)
     if spec.loop is None:
         return 0
     # What the last parameter of a block leaves behind meets the first of the next.
-    layers = sum(item.count for item in walked.items if isinstance(item, Repeat))
+    layers = _layers(walked)
     sizes: dict[str, list[int]] = {"start": [], "block": [], "end": []}
     for leaf in trained:
-        sizes[leaf.place].append(leaf.tensor.elements)
+        sizes[leaf.place].append(_held(walked, leaf, 1))
     again = sizes["block"][:1] if layers > 1 else []
     in_order = [*sizes["start"], *sizes["block"], *again, *sizes["end"]]
     return optimizer_step_bytes(optimizer, sizes=in_order, precision=states, implementation="loop")
@@ -159,12 +205,32 @@ def _alive(
     sequence: int,
     optimizer: str,
     foreach: bool,
-    shards: int,
+    layout: Layout,
     options: dict[str, Any],
-) -> tuple[dict[str, Alive], int]:
+) -> tuple[dict[str, Alive], Breakdown]:
+    """What is alive in each moment, and the peak by bucket, of the rank with the most memory or of the stage in the options."""
     boolean("foreach", foreach)
-    walked = program(config, batch=batch, sequence=sequence, **options)
-    return _moments(walked, optimizer.lower(), foreach, positive_int("shards", shards))
+    stages = (options.pop("stage"),) if options.get("stage") is not None else sorted({0, layout.pp - 1})
+    options.pop("stage", None)
+    found = []
+    for stage in stages:
+        walked = program(config, batch=batch, sequence=sequence, layout=layout, stage=stage, **options)
+        moments, gathered = _moments(walked, optimizer.lower(), foreach)
+        found.append((moments, _peak(walked, moments, gathered, optimizer)))
+    return max(found, key=lambda each: each[1].total)
+
+
+def _peak(walked: Program, moments: dict[str, Alive], gathered: int, optimizer: str) -> Breakdown:
+    moment = max(moments, key=lambda name: moments[name].bytes)
+    peak = moments[moment]
+    gathered *= moment != "optimizer step"
+    parts = {name: size for name, size in _states(walked, optimizer).items() if name != "gradients"}
+    if walked.layout.stage == 3:
+        parts["gathered parameters"] = gathered
+    parts["gradients"] = peak.gradients
+    parts["activations"] = peak.kept
+    parts["temporary tensors"] = peak.bytes - peak.gradients - peak.kept - gathered
+    return Breakdown(parts, unit="bytes")
 
 
 def peak_moments(
@@ -175,6 +241,7 @@ def peak_moments(
     optimizer: str = "adamw",
     foreach: bool = False,
     shards: int = 1,
+    layout: Layout | str | None = None,
     **options: Any,
 ) -> dict[str, int]:
     """The most bytes alive, beyond parameters and optimizer state, in each moment of a step that can hold its peak.
@@ -187,7 +254,7 @@ def peak_moments(
     CPU, to the byte; a mixture of experts needs `expert_tokens` for that, and is taken to share the tokens equally without them.
     Left out: the temporaries of optimizers for which they are not known (Muon, Adafactor, Lion and others).
     """
-    moments, _ = _alive(config, batch, sequence, optimizer, foreach, shards, options)
+    moments, _ = _alive(config, batch, sequence, optimizer, foreach, as_layout(layout, shards=shards), options)
     return {name: moment.bytes for name, moment in moments.items()}
 
 
@@ -199,29 +266,20 @@ def step_peak(
     optimizer: str = "adamw",
     foreach: bool = False,
     shards: int = 1,
+    layout: Layout | str | None = None,
     **options: Any,
 ) -> Breakdown:
     """What is alive at the peak of a training step whose old gradients are freed, by bucket. This is what has to fit.
 
     Activations are what autograd keeps at that moment; temporary tensors are the gradients on their way and everything
     else. Less than the buckets of `training_memory` where gradients and activations take turns, more where temporary
-    tensors are large. `shards`: ranks that share parameters, gradients and states (ZeRO stage 3, FSDP); then a rank
-    holds, in both passes, the gathered parameters of two blocks and of what is outside of them, and the whole gradients
-    of the block that runs. The moment of the peak: `peak_moments`. `options` are those of `predict.program`.
+    tensors are large. `layout`: of the rank with the most memory, or of the `stage` of its pipeline that is given;
+    `shards=n` is short for `layout="fsdp=n"`. A rank that shares parameters holds, in both passes, the gathered ones of
+    two blocks and of what is outside of them, and the whole gradients of the block that runs; one of a pipeline, what the
+    microbatches in flight keep. The moment of the peak: `peak_moments`. `options` are those of `predict.program`.
     """
-    moments, gathered = _alive(config, batch, sequence, optimizer, foreach, shards, options)
-    moment = max(moments, key=lambda name: moments[name].bytes)
-    peak = moments[moment]
-    gathered *= moment != "optimizer step"
-    walked = program(config, batch=batch, sequence=sequence, **options)
-    states = _states(walked, optimizer)
-    parts = {name: -(-size // shards) for name, size in states.items() if name != "gradients"}
-    if shards > 1:
-        parts["gathered parameters"] = gathered
-    parts["gradients"] = peak.gradients
-    parts["activations"] = peak.kept
-    parts["temporary tensors"] = peak.bytes - peak.gradients - peak.kept - gathered
-    return Breakdown(parts, unit="bytes")
+    _, peak = _alive(config, batch, sequence, optimizer, foreach, as_layout(layout, shards=shards), options)
+    return peak
 
 
 def largest_batch(
