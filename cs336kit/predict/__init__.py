@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cs336kit.predict.formats import *
     from cs336kit.predict.gradients import *
     from cs336kit.predict.hardware import *
+    from cs336kit.predict.layout_search import *
     from cs336kit.predict.layouts import *
     from cs336kit.predict.models import *
     from cs336kit.predict.napkin import *
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from cs336kit.predict.training import *
     from cs336kit.predict.transfers import *
     from cs336kit.predict.transformer import *
+    from cs336kit.predict.wires import *
 
 #: Module → the public names that live there. None is called like a module: that would hide it.
 _MODULES = {
@@ -48,6 +50,7 @@ _MODULES = {
     "formats": "FORMATS",
     "gradients": "GradientFlops gradient_flops leaves",
     "hardware": "Accelerator accelerator accelerators",
+    "layout_search": "FoundLayout find_layouts",
     "layouts": "Layout",
     "models": "MODELS model",
     "napkin": "bytes_per_parameter delivered_flops largest_model matmul_flops six_nd training_days",
@@ -67,6 +70,7 @@ _MODULES = {
     ),
     "transfers": "pcie_bandwidth pipeline_seconds pipeline_timeline transfer_seconds",
     "transformer": "TransformerConfig",
+    "wires": "StepSeconds communication step_seconds",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 

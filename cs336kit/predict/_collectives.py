@@ -29,6 +29,10 @@ def strides(layout: Layout) -> dict[str, int]:
     return {"tp": 1, "ep": experts, "cp": sequence, "shards": shards, "dp": replicas, "pp": replicas * layout.dp}
 
 
+def _group(kind: str, axis: str, ranks: int, stride: int, size: int, when: str = "forward") -> Wire:
+    return Wire(kind, axis, ranks, stride, ranks * stride, size, when)
+
+
 class Ranks:
     """Writes the collectives of a layout into the program of one rank. With one rank it writes nothing."""
 
@@ -38,7 +42,8 @@ class Ranks:
 
     def _wire(self, kind: str, axis: str, size: int, when: str = "forward") -> Wire:
         ranks = getattr(self.layout, axis)
-        return Wire(kind, axis, ranks, self.strides[axis], ring_bytes(kind, size, ranks), when)
+        sent = size if kind == "send" else ring_bytes(kind, size, ranks)
+        return _group(kind, axis, ranks, self.strides[axis], sent, when)
 
     # -- tensor and sequence parallel ----------------------------------------------------------------------------------
 
@@ -96,7 +101,8 @@ class Ranks:
                 wires.append(self._wire("all-reduce", "tp", alike * ELEMENT_BYTES[self.b.policy.gradients], "step"))
         for table in also:
             size = ring_bytes("all-reduce", table.elements * ELEMENT_BYTES[self.b.policy.gradients], 2)
-            wires.append(Wire("all-reduce", "pp", 2, (layout.pp - 1) * self.strides["pp"], size, "step"))
+            apart = self.strides["pp"]
+            wires.append(Wire("all-reduce", "pp", 2, (layout.pp - 1) * apart, layout.pp * apart, size, "step"))
         if wires := [wire for wire in wires if wire.bytes]:
             op = Op(f"{self.b.prefix}parameters", "collectives", (), (), (), (), (), self.b.part, wires=tuple(wires))
             self.b.items.insert(0, op)
@@ -112,23 +118,23 @@ class Ranks:
             size = gradient * sum(leaf.count // repeated * leaf.tensor.elements for leaf in trained)
             if layout.dp > 1 and expert and layout.cp == 1:
                 apart = self.strides["dp"]
-            return [Wire("all-reduce", "data", ranks, apart, ring_bytes("all-reduce", size, ranks), "step")]
+            return [_group("all-reduce", "data", ranks, apart, ring_bytes("all-reduce", size, ranks), "step")]
 
         def share(of: Sequence[Leaf]) -> int:
             return sum(leaf.count // repeated * shard_elements(leaf.tensor.shape, ranks) for leaf in of)
 
         sent, mine = (ranks - 1) * share(trained), share(trained)
         wires = [
-            Wire("reduce-scatter", "data", ranks, apart, gradient * sent, "step" if layout.stage == 1 else "backward")
+            _group("reduce-scatter", "data", ranks, apart, gradient * sent, "step" if layout.stage == 1 else "backward")
         ]
         if layout.stage == 3:
             whole = (ranks - 1) * share(leaves) * ELEMENT_BYTES[policy.products]
-            wires += [Wire("all-gather", "data", ranks, apart, whole, when) for when in ("forward", "backward")]
+            wires += [_group("all-gather", "data", ranks, apart, whole, when) for when in ("forward", "backward")]
         else:
-            wires.append(Wire("all-gather", "data", ranks, apart, weight * sent, "step"))
+            wires.append(_group("all-gather", "data", ranks, apart, weight * sent, "step"))
         if layout.dp > 1:
             size = ring_bytes("all-reduce", gradient * mine, layout.dp)
-            wires.append(Wire("all-reduce", "data", layout.dp, self.strides["dp"], size, "step"))
+            wires.append(_group("all-reduce", "data", layout.dp, self.strides["dp"], size, "step"))
         return wires
 
     # -- pipeline ------------------------------------------------------------------------------------------------------
@@ -138,11 +144,11 @@ class Ranks:
         b = self.b
         storage = Storage("attention norm", prod(shape) * ELEMENT_BYTES[dtype])
         x = Tensor(shape, dtype, storage, b.train)
-        wires = (Wire("send", "pp", self.layout.pp, self.strides["pp"], x.bytes, "backward"),) if b.train else ()
+        wires = (self._wire("send", "pp", x.bytes, "backward"),) if b.train else ()
         b.items.append(Op(f"{b.prefix}receive", "receive", (), (x,), (storage,), (), (), b.part, wires=wires))
         return x
 
     def send(self, x: Tensor) -> None:
         """The output of this stage goes to the next."""
-        wire = Wire("send", "pp", self.layout.pp, self.strides["pp"], x.bytes)
-        self.b.items.append(Op(f"{self.b.prefix}send", "send", (x,), (), (), (), (), self.b.part, wires=(wire,)))
+        wires = (self._wire("send", "pp", x.bytes),)
+        self.b.items.append(Op(f"{self.b.prefix}send", "send", (x,), (), (), (), (), self.b.part, wires=wires))

@@ -76,7 +76,7 @@ class Gradient:
 
 
 class Wire(NamedTuple):
-    """What an operation puts on the wire: one collective among `ranks` ranks that stand `stride` apart."""
+    """What an operation puts on the wire: a collective among `ranks` ranks `stride` apart, inside a block of `span` ranks."""
 
     #: "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ring" or "send"
     kind: str
@@ -84,6 +84,7 @@ class Wire(NamedTuple):
     axis: str
     ranks: int
     stride: int
+    span: int
     #: bytes that each rank sends, by a ring algorithm
     bytes: int
     #: "forward", "backward", or "step" for what happens once however many microbatches there are
