@@ -1,5 +1,6 @@
 """The functions of torch that a decoder calls, each as operations: what it keeps and what its gradients need on a CPU."""
 
+from collections.abc import Sequence
 from math import prod
 
 from cs336kit.predict._writer import Writer
@@ -156,6 +157,14 @@ class Builder(Writer):
         gradients = (Gradient(x, x.bytes),) if x.needs_gradient else ()
         self.items.append(Op(self.prefix + place, "chunk", (x,), (first, second), (), (), gradients, self.part))
         return first, second
+
+    def split(self, place: str, x: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
+        """Parts of the first axis as views; their gradients are put together in one new tensor."""
+        rest = x.shape[1:]
+        parts = tuple([Tensor((n, *rest), x.dtype, x.storage, x.needs_gradient, object()) for n in sizes])
+        gradients = (Gradient(x, x.bytes),) if x.needs_gradient else ()
+        self.items.append(Op(self.prefix + place, "split", (x,), parts, (), (), gradients, self.part))
+        return parts
 
     def cat(self, place: str, x: Tensor, y: Tensor, shape: tuple[int, ...]) -> Tensor:
         """Two tensors one behind the other; each gets its part of the gradient as a view."""

@@ -64,6 +64,7 @@ def decoder(
     lora_rank: int | None,
     lora_targets: tuple[str, ...],
     routing: tuple[tuple[int, ...] | None, ...] | None,
+    chunks: int = 1,
 ) -> Program:
     """What `predict.program` returns; see there. `routing`: blocks written one by one, each with the tokens of its experts."""
     c, B, D, train = config, batch, config.d_model, phase == "train"
@@ -103,11 +104,46 @@ def decoder(
     normed = _norm(b, "final norm", x, c, name="head's input", component="final norm")
     b.part = "head"
     head = table if c.tied_head else b.parameter("head", c.vocab, D)
-    logits = b.linear("head", normed, c.vocab, component="head", weight=head, copies="bf16 copy of head")
-    b.free(normed, x)
-    output = _loss(b, logits, B * S, c.vocab) if train else logits
+    if chunks > 1:
+        b.free(x)
+        output = _chunked_loss(b, normed, head, B * S, chunks)
+    else:
+        logits = _logits(b, normed, head)
+        b.free(normed, x)
+        output = _loss(b, logits, B * S, c.vocab) if train else logits
     b.end_of_cache()
     return b.program(output)
+
+
+def _logits(b: Builder, x: Tensor, head: Tensor) -> Tensor:
+    return b.linear("head", x, head.shape[0], component="head", weight=head, copies="bf16 copy of head")
+
+
+def _chunked_loss(b: Builder, x: Tensor, head: Tensor, tokens: int, chunks: int) -> Tensor:
+    """Logits and loss of some tokens at a time, each part checkpointed: its logits are never there with another's.
+
+    What torch.utils.checkpoint does around the head and F.cross_entropy(reduction="sum"), added up and divided.
+    """
+    vocab, width = head.shape
+    rows = -(-tokens // chunks)
+    sizes = [min(rows, tokens - start) for start in range(0, tokens, rows)]
+    parts = b.split("loss/split", b.view(x, tokens, width), sizes)
+    total: Tensor | None = None
+    for part, size in zip(parts, sizes, strict=True):
+        with b.repeat("loss chunk", 1, checkpoint=part):
+            b.part = "head"
+            loss = _loss(b, _logits(b, part, head), size, vocab)
+        b.part = "loss"
+        if total is None:
+            total = loss
+        else:
+            both = b.add("loss/sum", total, loss, name="loss")
+            b.free(total, loss)
+            total = both
+    assert total is not None
+    mean = b.op("loss/mean", "div", [total], (), name="loss")
+    b.free(total, x)
+    return mean
 
 
 def _loss(b: Builder, logits: Tensor, tokens: int, vocab: int) -> Tensor:

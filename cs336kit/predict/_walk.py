@@ -78,6 +78,8 @@ class Walk:
         #: the checkpointed block whose backward pass runs, until it has been computed again
         self.to_recompute: Repeat | None = None
         self.checkpointed = False
+        #: the operation whose backward pass is the last to hold on to a checkpointed block, and the block's input
+        self.held_by: tuple[Op | None, Storage] | None = None
         #: while a block is computed again: the operation that brings back the last kept tensor, and what variables hold
         self.last: Op | None = None
         self.variables: dict[Storage, int] | None = None
@@ -101,19 +103,28 @@ class Walk:
     def keep(self, op: Op) -> None:
         for storage in op.keeps:
             if not storage.leaf:
-                self.hold(storage)
-                kept = self.keeping.get(storage, 0)
-                if not kept:
-                    self.kept += storage.bytes
-                self.keeping[storage] = kept + 1
+                self.keep_one(storage)
+
+    def keep_one(self, storage: Storage) -> None:
+        self.hold(storage)
+        kept = self.keeping.get(storage, 0)
+        if not kept:
+            self.kept += storage.bytes
+        self.keeping[storage] = kept + 1
 
     def release(self, op: Op) -> None:
         for storage in op.keeps:
             if not storage.leaf:
-                kept = self.keeping[storage] = self.keeping[storage] - 1
-                if not kept:
-                    self.kept -= storage.bytes
-                self.drop(storage)
+                self.release_one(storage)
+        if self.held_by is not None and op is self.held_by[0]:
+            self.release_one(self.held_by[1])
+            self.held_by = None
+
+    def release_one(self, storage: Storage) -> None:
+        kept = self.keeping[storage] = self.keeping[storage] - 1
+        if not kept:
+            self.kept -= storage.bytes
+        self.drop(storage)
 
     def see(self, moment: str, place: str, extra: int = 0) -> None:
         """Compare with the highest so far in this moment."""
@@ -197,8 +208,7 @@ class Walk:
 
         def run() -> None:
             if block.checkpoint is not None and saving:
-                self.hold(block.checkpoint)
-                self.kept += block.checkpoint.bytes
+                self.keep_one(block.checkpoint)
                 self.saving = False
             self.forward(block.items)
 
@@ -230,15 +240,17 @@ class Walk:
             self.marks.append(("head backward", self.live))
 
         def run() -> None:
-            before, inside, self.in_block = self.gradients, self.in_block, True
+            before, inside = self.gradients, self.in_block
+            self.in_block = inside or outermost
             if block.checkpoint is None:
                 self.backward(block.items)
             else:
                 self.checkpointed, self.to_recompute = True, block
+                self.held_by = next((op for op, _ in operations(block.items) if op.keeps), None), block.checkpoint
                 self.backward(block.items)
                 self.checkpointed, self.to_recompute = False, None
-                self.kept -= block.checkpoint.bytes
-                self.drop(block.checkpoint)
+                if self.held_by is not None:
+                    self.release_one(block.checkpoint)
             self.in_block = inside
             if outermost:
                 self.scatter(self.gradients - before)

@@ -151,8 +151,8 @@ def training_flops(
     for op, count in walked.operations():
         if op.flops:
             _add(parts, [(row.component, row.forward + row.backward) for row in products(op)], count)
-    if checkpointing:
-        parts["recomputed forward"] = sum(_recomputed(walked).values())
+    if again := sum(_recomputed(walked).values()):
+        parts["recomputed forward"] = again
     return Breakdown(parts, unit="FLOPs")
 
 
@@ -206,9 +206,11 @@ def _kept(items: Sequence[Item], count: int, parts: dict[str, int], seen: set[St
         elif isinstance(item, Repeat):
             if item.checkpoint is None:
                 _kept(item.items, count * item.count, parts, seen)
-            else:
+                continue
+            if item.name == "block":
                 parts["block inputs"] = parts.get("block inputs", 0) + count * item.count * item.checkpoint.bytes
-            continue
+                continue
+            storages = (item.checkpoint,)
         else:
             continue
         for storage in storages:

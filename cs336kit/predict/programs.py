@@ -30,6 +30,7 @@ def program(
     lora_rank: int | None = None,
     lora_targets: Iterable[str] = ("query", "value"),
     expert_tokens: Sequence[Any] | None = None,
+    chunks: int = 1,
 ) -> Program:
     """The operations of one forward pass of `lm.DecoderOnly` on a CPU, in order: what every estimate walks over.
 
@@ -39,7 +40,8 @@ def program(
     `sequence` − 1 that such a cache holds. `causal`: attention's FLOPs count half
     of the pairs, or the band of a sliding window. `frozen`: components (names of `parameters`) that are not trained;
     `lora_rank` freezes everything and trains adapters of this rank beside `lora_targets`. `expert_tokens`: for each layer
-    the tokens of each expert, or one such list for all layers; None for equal shares.
+    the tokens of each expert, or one such list for all layers; None for equal shares. `chunks`: parts of the tokens whose
+    logits and loss are computed one after the other, each checkpointed, so that all logits are never there at once.
     Errors: ValueError for sizes and names that cannot be.
     """
     check_config(config)
@@ -56,11 +58,14 @@ def program(
             known("component", name, dict.fromkeys(leaf.component for leaf in model_leaves(config)))
     if lora_rank is not None:
         positive_int("lora_rank", lora_rank)
+    if positive_int("chunks", chunks) > 1 and phase != "train":
+        raise ValueError(f"chunks={chunks} is about the loss, which phase={phase!r} has not: leave it out")
     # Each sequence brings one new token to a step of decoding.
     routing = _routing(config, batch * (1 if phase == "decode" else sequence), expert_tokens)
     return _program(
         config, batch=batch, sequence=sequence, policy=policy(precision), attention=attention, checkpointing=checkpointing,
         phase=phase, causal=causal, frozen=frozen, lora_rank=lora_rank, lora_targets=targets, routing=routing,
+        chunks=min(chunks, batch * sequence),
     )  # fmt: skip
 
 

@@ -119,13 +119,17 @@ def _moments(walked: Program, optimizer: str, foreach: bool, shards: int) -> tup
     return passes | {"optimizer step": Alive(step, walk.gradients, 0, optimizer)}, gathered
 
 
+def _blocks(walked: Program) -> int:
+    return sum(item.count for item in walked.items if isinstance(item, Repeat) and item.name == "block")
+
+
 def _gathered_bytes(walked: Program) -> int:
     """Bytes of the parameters that a sharded rank gathers at a time: tables, final norm and head, and two blocks.
 
     The block that runs, and the next one, which is fetched meanwhile. Source: torch's fully_shard, with its default of
     one block of prefetch; what is outside the blocks stays gathered from the forward pass to the end of the backward pass.
     """
-    layers = sum(item.count for item in walked.items if isinstance(item, Repeat))
+    layers = _blocks(walked)
     outside = sum(leaf.tensor.elements for leaf in walked.leaves if leaf.place != "block")
     inside = sum(leaf.count * leaf.tensor.elements for leaf in walked.leaves if leaf.place == "block")
     return ELEMENT_BYTES[walked.policy.products] * (outside + min(layers, 2) * inside // layers)
@@ -144,7 +148,7 @@ def _step_bytes(walked: Program, optimizer: str, foreach: bool) -> int:
     if spec.loop is None:
         return 0
     # What the last parameter of a block leaves behind meets the first of the next.
-    layers = sum(item.count for item in walked.items if isinstance(item, Repeat))
+    layers = _blocks(walked)
     sizes: dict[str, list[int]] = {"start": [], "block": [], "end": []}
     for leaf in trained:
         sizes[leaf.place].append(leaf.tensor.elements)
