@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from cs336kit.predict.accounting import *
     from cs336kit.predict.allocator import *
     from cs336kit.predict.block_formats import *
+    from cs336kit.predict.devices import *
     from cs336kit.predict.einsum import *
     from cs336kit.predict.flops_estimates import *
     from cs336kit.predict.formats import *
@@ -42,6 +43,7 @@ _MODULES = {
     ),
     "allocator": "allocated_bytes reserved_bytes",
     "block_formats": "BlockFormat",
+    "devices": "DEVICES Device",
     "einsum": "einsum_flops",
     "flops_estimates": "chinchilla_flops kaplan_flops kaplan_parameters six_nd_estimate",
     "formats": "FORMATS",

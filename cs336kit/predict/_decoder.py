@@ -3,6 +3,7 @@
 from cs336kit.predict._attention import Attention
 from cs336kit.predict._builder import Builder
 from cs336kit.predict._mlp import MLP
+from cs336kit.predict.devices import Device
 from cs336kit.predict.operations import Program, Storage, Tensor
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.transformer import TransformerConfig
@@ -57,6 +58,7 @@ def decoder(
     sequence: int,
     policy: PrecisionPolicy,
     attention: str,
+    device: Device,
     checkpointing: bool,
     phase: str,
     causal: bool,
@@ -69,7 +71,7 @@ def decoder(
     """What `predict.program` returns; see there. `routing`: blocks written one by one, each with the tokens of its experts."""
     c, B, D, train = config, batch, config.d_model, phase == "train"
     S = 1 if phase == "decode" else sequence
-    b = Builder(policy, train=train, frozen=frozen, lora_rank=lora_rank, lora_targets=lora_targets)
+    b = Builder(policy, device=device, train=train, frozen=frozen, lora_rank=lora_rank, lora_targets=lora_targets)
     # The cache of a sliding window holds as many keys as the window sees, and the new one comes to them.
     keys = min(sequence, c.window + 1) if phase == "decode" and c.window is not None else sequence
     caching = phase in ("prefill", "decode")

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 
+from cs336kit.predict.devices import DEVICES, Device
 from cs336kit.predict.operations import (
     ELEMENT_BYTES,
     EndOfCache,
@@ -25,20 +26,22 @@ from cs336kit.predict.precision import PrecisionPolicy
 class Writer:
     """Collects the items of a program. Tensors that it returns are held, as a variable holds them, until `free`.
 
-    `train=False` writes the pass without autograd: nothing is kept. Parameters of the `frozen` components are not
-    trained; with `lora_rank`, none is but the adapters of this rank beside the `lora_targets`.
+    `device` says what its operations keep. `train=False` writes the pass without autograd: nothing is kept. Parameters
+    of the `frozen` components are not trained; with `lora_rank`, none is but the adapters of this rank beside the
+    `lora_targets`.
     """
 
     def __init__(
         self,
         policy: PrecisionPolicy,
         *,
+        device: Device = DEVICES["cpu"],
         train: bool = True,
         frozen: Iterable[str] = (),
         lora_rank: int | None = None,
         lora_targets: Iterable[str] = (),
     ):
-        self.policy, self.train = policy, train
+        self.policy, self.device, self.train = policy, device, train
         self.frozen, self.lora_rank, self.lora_targets = frozenset(frozen), lora_rank, frozenset(lora_targets)
         #: "start", "block" or "end", for the parameters
         self.section = "start"

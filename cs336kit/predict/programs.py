@@ -6,6 +6,8 @@ from typing import Any
 
 from cs336kit.predict._common.checks import boolean, known, positive_int
 from cs336kit.predict._decoder import decoder
+from cs336kit.predict.devices import Device
+from cs336kit.predict.devices import device as device_of
 from cs336kit.predict.operations import Leaf, Program
 from cs336kit.predict.precision import PrecisionPolicy, policy
 from cs336kit.predict.transformer import TransformerConfig, check_config
@@ -23,6 +25,7 @@ def program(
     sequence: int,
     precision: str | PrecisionPolicy = "fp32",
     attention: str = "eager",
+    device: str | Device = "cpu",
     checkpointing: bool = False,
     phase: str = "train",
     causal: bool = False,
@@ -32,9 +35,10 @@ def program(
     expert_tokens: Sequence[Any] | None = None,
     chunks: int = 1,
 ) -> Program:
-    """The operations of one forward pass of `lm.DecoderOnly` on a CPU, in order: what every estimate walks over.
+    """The operations of one forward pass of `lm.DecoderOnly`, in order: what every estimate walks over.
 
-    `precision`: a name of POLICIES, or a policy. `attention`: "eager" or "sdpa". `checkpointing`: each block keeps only
+    `precision`: a name of POLICIES, or a policy. `attention`: "eager" or "sdpa". `device`: "cpu" or "cuda",
+    whose operations keep other tensors (DEVICES). `checkpointing`: each block keeps only
     its input. `phase`: "train" ends with the loss, F.cross_entropy of fp32 logits; the others run without autograd:
     "forward" alone, "prefill" with a cache that takes the keys and values, and "decode" with one new token after
     `sequence` − 1 that such a cache holds. `causal`: attention's FLOPs count half
@@ -63,7 +67,8 @@ def program(
     # Each sequence brings one new token to a step of decoding.
     routing = _routing(config, batch * (1 if phase == "decode" else sequence), expert_tokens)
     return _program(
-        config, batch=batch, sequence=sequence, policy=policy(precision), attention=attention, checkpointing=checkpointing,
+        config, batch=batch, sequence=sequence, policy=policy(precision), attention=attention,
+        device=device_of(device), checkpointing=checkpointing,
         phase=phase, causal=causal, frozen=frozen, lora_rank=lora_rank, lora_targets=targets, routing=routing,
         chunks=min(chunks, batch * sequence),
     )  # fmt: skip

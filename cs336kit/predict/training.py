@@ -58,6 +58,7 @@ def training_memory(
     optimizer: str = "adamw",
     attention: str = "eager",
     checkpointing: bool = False,
+    device: str = "cpu",
 ) -> Breakdown:
     """Bytes of the buckets of training: parameters, gradients, optimizer state, activations kept for backward.
 
@@ -67,7 +68,9 @@ def training_memory(
     They add up to what exists when the forward pass ends and old gradients are kept; `step_peak` says what is alive at
     once, which is what has to fit. Left out: temporary tensors, the CUDA context, fragmentation, communication buffers.
     """
-    policy: dict[str, Any] = {"precision": precision, "attention": attention, "checkpointing": checkpointing}
+    policy: dict[str, Any] = {
+        "precision": precision, "attention": attention, "checkpointing": checkpointing, "device": device
+    }  # fmt: skip
     saved = saved_activation_bytes(config, batch=batch, sequence=sequence, **policy)
     states = _states(program(config, batch=batch, sequence=sequence, **policy), optimizer)
     return Breakdown({**states, "activations": saved.total}, unit="bytes")
