@@ -73,9 +73,10 @@ def training_memory(
     return Breakdown({**states, "activations": saved.total}, unit="bytes")
 
 
-def _walked(walked: Program, *, shards: int = 1, sums_in_place: bool = False) -> Walk:
+def _walked(walked: Program, *, shards: int = 1, sums_in_place: bool = False, accumulate: int = 1) -> Walk:
     """Both passes of a step. Who called backward holds the loss and the first gradient until it returns."""
-    walk = Walk(walked, shards=shards, sums_in_place=sums_in_place)
+    before = -(-_gradient_bytes(walked) // shards) if accumulate > 1 else 0
+    walk = Walk(walked, shards=shards, sums_in_place=sums_in_place, before=before)
     walk.forward(walked.items)
     walk.marks.append(("loss", walk.live))
     root = Storage("gradient of the loss", _LOSS)
@@ -87,6 +88,11 @@ def _walked(walked: Program, *, shards: int = 1, sums_in_place: bool = False) ->
     walk.drop(root)
     walk.marks.append(("backward", walk.live))
     return walk
+
+
+def _gradient_bytes(walked: Program) -> int:
+    trained = (leaf for leaf in walked.leaves if leaf.tensor.needs_gradient)
+    return ELEMENT_BYTES[walked.policy.gradients] * sum(leaf.count * leaf.tensor.elements for leaf in trained)
 
 
 def step_timeline(config: TransformerConfig, *, batch: int, sequence: int, **options: Any) -> list[Moment]:
@@ -110,9 +116,11 @@ def step_timeline(config: TransformerConfig, *, batch: int, sequence: int, **opt
 
 
 @lru_cache(maxsize=256)
-def _moments(walked: Program, optimizer: str, foreach: bool, shards: int) -> tuple[dict[str, Alive], int]:
+def _moments(
+    walked: Program, optimizer: str, foreach: bool, shards: int, accumulate: int
+) -> tuple[dict[str, Alive], int]:
     """What is alive in each moment, and how much of it is gathered parameters: of both passes, not of the optimizer's step."""
-    walk = _walked(walked, shards=shards)
+    walk = _walked(walked, shards=shards, accumulate=accumulate)
     step = walk.live + -(-_step_bytes(walked, optimizer, foreach) // shards)
     gathered = _gathered_bytes(walked) if shards > 1 else 0
     passes = {name: alive._replace(bytes=alive.bytes + gathered) for name, alive in walk.peaks.items()}
@@ -164,11 +172,14 @@ def _alive(
     optimizer: str,
     foreach: bool,
     shards: int,
+    accumulate: int,
     options: dict[str, Any],
 ) -> tuple[dict[str, Alive], int]:
     boolean("foreach", foreach)
     walked = program(config, batch=batch, sequence=sequence, **options)
-    return _moments(walked, optimizer.lower(), foreach, positive_int("shards", shards))
+    return _moments(
+        walked, optimizer.lower(), foreach, positive_int("shards", shards), positive_int("accumulate", accumulate)
+    )
 
 
 def peak_moments(
@@ -179,6 +190,7 @@ def peak_moments(
     optimizer: str = "adamw",
     foreach: bool = False,
     shards: int = 1,
+    accumulate: int = 1,
     **options: Any,
 ) -> dict[str, int]:
     """The most bytes alive, beyond parameters and optimizer state, in each moment of a step that can hold its peak.
@@ -187,11 +199,11 @@ def peak_moments(
     backward", "attention backward", in whichever block they are highest; "recomputation" of a checkpointed block;
     "embedding backward", where a tied table's two gradients meet; "optimizer step": all gradients and the temporary
     tensors of the optimizer, for one tensor at a time or, with `foreach=True` (torch's default on CUDA), for all.
-    `shards` as for `step_peak`; `options` are those of `predict.program`. Equal to what `measure.step_memory` counts on a
+    `shards` and `accumulate` as for `step_peak`; `options` are those of `predict.program`. Equal to what `measure.step_memory` counts on a
     CPU, to the byte; a mixture of experts needs `expert_tokens` for that, and is taken to share the tokens equally without them.
     Left out: the temporaries of optimizers for which they are not known (Muon, Adafactor, Lion and others).
     """
-    moments, _ = _alive(config, batch, sequence, optimizer, foreach, shards, options)
+    moments, _ = _alive(config, batch, sequence, optimizer, foreach, shards, accumulate, options)
     return {name: moment.bytes for name, moment in moments.items()}
 
 
@@ -203,6 +215,7 @@ def step_peak(
     optimizer: str = "adamw",
     foreach: bool = False,
     shards: int = 1,
+    accumulate: int = 1,
     **options: Any,
 ) -> Breakdown:
     """What is alive at the peak of a training step whose old gradients are freed, by bucket. This is what has to fit.
@@ -211,9 +224,10 @@ def step_peak(
     else. Less than the buckets of `training_memory` where gradients and activations take turns, more where temporary
     tensors are large. `shards`: ranks that share parameters, gradients and states (ZeRO stage 3, FSDP); then a rank
     holds, in both passes, the gathered parameters of two blocks and of what is outside of them, and the whole gradients
-    of the block that runs. The moment of the peak: `peak_moments`. `options` are those of `predict.program`.
+    of the block that runs. `accumulate`: passes of which one step adds up the gradients; from the second one on, they are
+    there from the start. The moment of the peak: `peak_moments`. `options` are those of `predict.program`.
     """
-    moments, gathered = _alive(config, batch, sequence, optimizer, foreach, shards, options)
+    moments, gathered = _alive(config, batch, sequence, optimizer, foreach, shards, accumulate, options)
     moment = max(moments, key=lambda name: moments[name].bytes)
     peak = moments[moment]
     gathered *= moment != "optimizer step"
