@@ -11,7 +11,7 @@ from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import boolean, positive_int, positive_number
 from cs336kit.predict._walk import Alive, Walk
 from cs336kit.predict.accounting import saved_activation_bytes
-from cs336kit.predict.operations import ELEMENT_BYTES, Program, Repeat, Storage, shapes
+from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Program, Repeat, Storage, shapes
 from cs336kit.predict.optimizers import optimizer_spec, optimizer_state_bytes, optimizer_step_bytes
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.programs import program
@@ -35,18 +35,32 @@ def _states(walked: Program, optimizer: str) -> Breakdown:
     kind = walked.policy
     trained = [leaf for leaf in walked.leaves if leaf.tensor.needs_gradient]
     count = sum(leaf.count * leaf.tensor.elements for leaf in trained)
-    # Two optimizers keep state by shape; for all others the counts are enough, and quicker.
-    size: dict[str, Any] = {"parameters": count, "tensors": sum(leaf.count for leaf in trained)}
-    if optimizer_spec(optimizer).shaped:
-        size = {"shapes": shapes(trained)}
     parts = {
-        "parameters": ELEMENT_BYTES[kind.weights] * sum(leaf.count * leaf.tensor.elements for leaf in walked.leaves),
+        "parameters": sum(leaf.count * leaf.tensor.storage.bytes for leaf in walked.leaves),
         "gradients": ELEMENT_BYTES[kind.gradients] * count,
-        "optimizer state": optimizer_state_bytes(optimizer, precision=kind.states, **size).total,
+        "optimizer state": _optimizer_bytes(trained, optimizer, kind.states),
     }
     if kind.master_weights:
         parts["master weights"] = ELEMENT_BYTES[kind.master_weights] * count
     return Breakdown(parts, unit="bytes")
+
+
+def _optimizer_bytes(trained: list[Leaf], optimizer: str, precision: str) -> int:
+    """Bytes of state for these parameters. Muon takes the matrices of the blocks, and AdamW all the others."""
+    shaped = optimizer_spec(optimizer).shaped
+    if shaped == "matrices":
+        hidden = [leaf for leaf in trained if leaf.place == "block" and len(leaf.tensor.shape) == 2]
+        others = [leaf for leaf in trained if leaf.place != "block" or len(leaf.tensor.shape) != 2]
+        state = optimizer_state_bytes(optimizer, shapes=shapes(hidden), precision=precision).total
+        return state + _optimizer_bytes(others, "adamw", precision)
+    if shaped:
+        return optimizer_state_bytes(optimizer, shapes=shapes(trained), precision=precision).total
+    if not trained:
+        return 0
+    # For all others the counts are enough, and quicker.
+    count = sum(leaf.count * leaf.tensor.elements for leaf in trained)
+    tensors = sum(leaf.count for leaf in trained)
+    return optimizer_state_bytes(optimizer, parameters=count, tensors=tensors, precision=precision).total
 
 
 def training_memory(
@@ -199,7 +213,8 @@ def peak_moments(
     backward", "attention backward", in whichever block they are highest; "recomputation" of a checkpointed block;
     "embedding backward", where a tied table's two gradients meet; "optimizer step": all gradients and the temporary
     tensors of the optimizer, for one tensor at a time or, with `foreach=True` (torch's default on CUDA), for all.
-    `shards` and `accumulate` as for `step_peak`; `options` are those of `predict.program`. Equal to what `measure.step_memory` counts on a
+    `shards` and `accumulate` as for `step_peak`; `options` are those of `predict.program`.
+    Equal to what `measure.step_memory` counts on a
     CPU, to the byte; a mixture of experts needs `expert_tokens` for that, and is taken to share the tokens equally without them.
     Left out: the temporaries of optimizers for which they are not known (Muon, Adafactor, Lion and others).
     """
