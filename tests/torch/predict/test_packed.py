@@ -38,7 +38,7 @@ class Unpacked(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        (packed,) = ctx.saved_tensors
+        assert len(ctx.saved_tensors) == 1
         weight = torch.zeros(ctx.shape, dtype=gradient.dtype)
         return gradient @ weight, None, None
 
