@@ -48,6 +48,7 @@ def program(
     Errors: ValueError for sizes and names that cannot be.
     """
     check_config(config)
+    check_carried(config)
     batch, sequence = check_sizes(config, batch=batch, sequence=sequence)
     known("attention", attention, ATTENTION)
     known("phase", phase, PHASES)
@@ -71,6 +72,29 @@ def program(
         phase=phase, causal=causal, frozen=frozen, lora_rank=lora_rank, lora_targets=targets, routing=routing,
         chunks=min(chunks, batch * sequence), base=base,
     )  # fmt: skip
+
+
+#: What a configuration can say and the list of operations does not yet.
+_NOT_YET = {
+    "parallel", "norm_placement", "norm_scale", "norm_unit_offset", "final_norm", "embedding_norm", "inner_norms", "qk_norm",
+    "qk_norm_bias", "head_bias", "extra_positions", "rotary_dim", "rope_layers", "window_layers", "window_kind",
+    "sparse_layers", "dense_d_ff", "shared_d_ff", "shared_gate", "router_bias", "value_dim", "kv_latent", "query_latent",
+    "embedding_dim", "sinks", "attention_softcap", "logit_softcap", "attention_scale", "embedding_scale", "residual_scale",
+    "logit_scale",
+}  # fmt: skip
+
+
+def check_carried(config: TransformerConfig) -> None:
+    """Raise ValueError for a field that the list of operations (and `lm`) does not have yet."""
+    for name in _NOT_YET:
+        if (value := getattr(config, name)) != TransformerConfig.__dataclass_fields__[name].default:
+            raise ValueError(f"{name}={value!r} cannot be counted yet: give a configuration without it")
+    if config.mlp not in ("gelu", "swiglu") or config.positions not in ("learned", "rope", "none"):
+        raise ValueError(
+            f"mlp={config.mlp!r} with positions={config.positions!r} cannot be counted yet: give usual ones"
+        )
+    if not isinstance(config.bias, str):
+        raise ValueError(f"bias={config.bias!r} cannot be counted yet: give 'all', 'none' or 'qkv'")
 
 
 #: Programs are immutable, and one question asks for the same one several times.
