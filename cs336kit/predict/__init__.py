@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cs336kit.predict.number_format import *
     from cs336kit.predict.operations import *
     from cs336kit.predict.optimizers import *
+    from cs336kit.predict.packed import *
     from cs336kit.predict.planner import *
     from cs336kit.predict.precision import *
     from cs336kit.predict.programs import *
@@ -55,6 +56,7 @@ _MODULES = {
     "number_format": "NumberFormat",
     "operations": "Op Program",
     "optimizers": "OPTIMIZERS OptimizerSpec optimizer_state_bytes optimizer_step_bytes",
+    "packed": "PACKINGS Packing packed_bytes",
     "planner": "Plan Question plan",
     "precision": "POLICIES PrecisionPolicy",
     "programs": "program",

@@ -41,7 +41,9 @@ class Builder(Writer):
         *rows, inputs = x.shape
         W = self.parameter(component, outputs, inputs) if weight is None else weight
         b = self.parameter(component, outputs) if bias else None
-        given, source = x, x
+        given, source, packed = x, x, None
+        if self.packs(component, W.shape):
+            packed, W = W, self.op(f"{place}/unpack", "unpack", [W], W.shape, dtype=self.policy.products)
         copied: list[Tensor] = []
         if self.policy.casts:
             # In the order in which torch evaluates its arguments: the last one first.
@@ -51,11 +53,15 @@ class Builder(Writer):
             # A tied head is as trained as its table.
             pairs = ((b, bias_parameter), (W, matrix))
             copied = [
-                copy for copy, p in pairs if copy is not None and p is not None and not self.trained(p.storage.name)
+                copy
+                for copy, p in pairs
+                if copy is not None and p is not None and p is not copy and not self.trained(p.storage.name)
             ]
             source = x = self.cast(f"{place}/cast", x, self.policy.products, name=cast or x.storage.name)
         flops = 2 * prod(rows) * inputs * outputs
         y = self._linear(place, source, W, b, (*rows, outputs), component, flops, name)
+        if packed is not None:
+            self._unpacks_again(W)
         if x is not given:
             self.free(x)
         if copied:
@@ -63,6 +69,15 @@ class Builder(Writer):
         if self.lora_rank and component in self.lora_targets:
             y = self._adapted(place, given, y, component, name)
         return y
+
+    def _unpacks_again(self, copy: Tensor) -> None:
+        """The product before keeps no copy of a packed matrix: its backward pass unpacks it once more."""
+        product = self.items[-1]
+        assert isinstance(product, Op)
+        if copy.storage in product.keeps:
+            product.keeps = tuple([storage for storage in product.keeps if storage is not copy.storage])
+            product.scratch = copy.bytes
+        self.free(copy)
 
     def _adapted(self, place: str, x: Tensor, base: Tensor, component: str, name: str) -> Tensor:
         """y = base + (x Aᵀ) Bᵀ. Source: Hu et al. 2021, section 4.1."""

@@ -67,11 +67,14 @@ def decoder(
     lora_targets: tuple[str, ...],
     routing: tuple[tuple[int, ...] | None, ...] | None,
     chunks: int = 1,
+    base: str | None = None,
 ) -> Program:
     """What `predict.program` returns; see there. `routing`: blocks written one by one, each with the tokens of its experts."""
     c, B, D, train = config, batch, config.d_model, phase == "train"
     S = 1 if phase == "decode" else sequence
-    b = Builder(policy, device=device, train=train, frozen=frozen, lora_rank=lora_rank, lora_targets=lora_targets)
+    b = Builder(
+        policy, device=device, train=train, frozen=frozen, lora_rank=lora_rank, lora_targets=lora_targets, base=base
+    )
     # The cache of a sliding window holds as many keys as the window sees, and the new one comes to them.
     keys = min(sequence, c.window + 1) if phase == "decode" and c.window is not None else sequence
     caching = phase in ("prefill", "decode")

@@ -54,14 +54,18 @@ class Walk:
     """One forward and one backward pass. `peaks`: the most that is alive in each moment; `marks`: what is at each border.
 
     `shards`: over so many ranks a block's gradients are reduced and scattered when its backward pass ends, and those of
-    the tables and the head at the end (ZeRO stages 2 and 3).
+    the tables and the head at the end (ZeRO stages 2 and 3). `before`: bytes of gradients that earlier passes of the same
+    step have left (gradient accumulation); a parameter's new gradient is added to the old one and goes.
     """
 
-    def __init__(self, program: Program, *, sums_in_place: bool = False, shards: int = 1):
+    def __init__(self, program: Program, *, sums_in_place: bool = False, shards: int = 1, before: int = 0):
         self.sums_in_place, self.shards = sums_in_place, shards
         self.gradient_size = ELEMENT_BYTES[program.policy.gradients]
         self.weight_size = ELEMENT_BYTES[program.policy.weights]
-        self.live = self.gradients = self.kept = 0
+        self.live = self.gradients = before
+        self.kept = 0
+        #: with accumulation: how many gradients are still to come for a parameter, before their sum is added to the old one
+        self.to_come = _uses(program) if before else None
         self.peaks: dict[str, Alive] = {}
         self.marks: list[tuple[str, int]] = []
         #: who holds a storage: variables, gradients on their way, operations that keep it
@@ -261,7 +265,7 @@ class Walk:
 
     def scatter(self, gradients: int) -> None:
         """Of these bytes of gradients, each rank keeps its share."""
-        gone = gradients - -(-gradients // self.shards)
+        gone = gradients - (0 if self.to_come else -(-gradients // self.shards))
         self.live -= gone
         self.gradients -= gone
 
@@ -335,6 +339,16 @@ class Walk:
             self.waiting[source] = total
         else:
             self.drop(storage)
+        if parameter and source is tensor.storage:
+            self._accumulate(source, self.waiting[source])
+
+    def _accumulate(self, source: object, storage: Storage) -> None:
+        """The last gradient of a parameter in this pass has come: their sum is added to the old one in place and goes."""
+        if self.to_come is not None:
+            self.to_come[source] -= 1
+            if not self.to_come[source] and self.shards == 1:
+                self.gradients -= storage.bytes
+                self.drop(storage)
 
     def _wider(self, moment: str, op: Op, storage: Storage) -> Storage:
         """The gradient of a parameter in the type in which gradients are accumulated."""
@@ -343,3 +357,13 @@ class Walk:
         self.see(moment, op.place)
         self.drop(storage)
         return wide
+
+
+def _uses(program: Program) -> dict[object, int]:
+    """Source of each trained parameter → how many operations hand it a gradient, those of a repeated part once."""
+    uses: dict[object, int] = {}
+    for op, _ in program.operations():
+        for gradient in op.gradients:
+            if gradient.of.storage.leaf and gradient.of.source is gradient.of.storage:
+                uses[gradient.of.source] = uses.get(gradient.of.source, 0) + 1
+    return uses

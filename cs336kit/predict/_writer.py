@@ -20,6 +20,7 @@ from cs336kit.predict.operations import (
     Storage,
     Tensor,
 )
+from cs336kit.predict.packed import packed_bytes
 from cs336kit.predict.precision import PrecisionPolicy
 
 
@@ -40,8 +41,11 @@ class Writer:
         frozen: Iterable[str] = (),
         lora_rank: int | None = None,
         lora_targets: Iterable[str] = (),
+        base: str | None = None,
     ):
         self.policy, self.device, self.train = policy, device, train
+        #: the type in which frozen matrices of the blocks are packed; None for the policy's
+        self.base = base
         self.frozen, self.lora_rank, self.lora_targets = frozenset(frozen), lora_rank, frozenset(lora_targets)
         #: "start", "block" or "end", for the parameters
         self.section = "start"
@@ -104,14 +108,19 @@ class Writer:
 
     def parameter(self, component: str, *shape: int) -> Tensor:
         dtype = self.policy.weights
-        storage = Storage(component, prod(shape) * ELEMENT_BYTES[dtype], leaf=True)
-        tensor = Tensor(shape, dtype, storage, self.train and self.trained(component))
+        packed = self.base is not None and self.packs(component, shape)
+        size = packed_bytes(prod(shape), self.base or "") if packed else prod(shape) * ELEMENT_BYTES[dtype]
+        tensor = Tensor(shape, dtype, Storage(component, size, leaf=True), self.train and self.trained(component))
         self.leaves.append(Leaf(component, tensor, self.count, self.section))
         return tensor
 
     def trained(self, component: str) -> bool:
         """Whether parameters of this component get gradients."""
         return component == "adapters" if self.lora_rank else component not in self.frozen
+
+    def packs(self, component: str, shape: tuple[int, ...]) -> bool:
+        """Whether this parameter is packed: the frozen matrices of linear layers in blocks."""
+        return self.base is not None and self.section == "block" and len(shape) == 2 and not self.trained(component)
 
     def data(self, name: str, shape: tuple[int, ...], dtype: str = "int64") -> Tensor:
         """What the caller holds all the time: token ids, tables of angles."""

@@ -9,6 +9,7 @@ from cs336kit.predict._decoder import decoder
 from cs336kit.predict.devices import Device
 from cs336kit.predict.devices import device as device_of
 from cs336kit.predict.operations import Leaf, Program
+from cs336kit.predict.packed import PACKINGS
 from cs336kit.predict.precision import PrecisionPolicy, policy
 from cs336kit.predict.transformer import TransformerConfig, check_config
 
@@ -34,6 +35,7 @@ def program(
     lora_targets: Iterable[str] = ("query", "value"),
     expert_tokens: Sequence[Any] | None = None,
     chunks: int = 1,
+    base: str | None = None,
 ) -> Program:
     """The operations of one forward pass of `lm.DecoderOnly`, in order: what every estimate walks over.
 
@@ -45,7 +47,8 @@ def program(
     of the pairs, or the band of a sliding window. `frozen`: components (names of `parameters`) that are not trained;
     `lora_rank` freezes everything and trains adapters of this rank beside `lora_targets`. `expert_tokens`: for each layer
     the tokens of each expert, or one such list for all layers; None for equal shares. `chunks`: parts of the tokens whose
-    logits and loss are computed one after the other, each checkpointed, so that all logits are never there at once.
+    logits and loss are computed one after the other, each checkpointed, so that all logits are never there at once. `base`: how
+    frozen matrices of the blocks are packed (a name of PACKINGS, such as "nf4"); each is unpacked where it is used.
     Errors: ValueError for sizes and names that cannot be.
     """
     check_config(config)
@@ -62,6 +65,8 @@ def program(
             known("component", name, dict.fromkeys(leaf.component for leaf in model_leaves(config)))
     if lora_rank is not None:
         positive_int("lora_rank", lora_rank)
+    if base is not None:
+        known("packing", base, PACKINGS)
     if positive_int("chunks", chunks) > 1 and phase != "train":
         raise ValueError(f"chunks={chunks} is about the loss, which phase={phase!r} has not: leave it out")
     # Each sequence brings one new token to a step of decoding.
@@ -70,7 +75,7 @@ def program(
         config, batch=batch, sequence=sequence, policy=policy(precision), attention=attention,
         device=device_of(device), checkpointing=checkpointing,
         phase=phase, causal=causal, frozen=frozen, lora_rank=lora_rank, lora_targets=targets, routing=routing,
-        chunks=min(chunks, batch * sequence),
+        chunks=min(chunks, batch * sequence), base=base,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import boolean, positive_int, positive_number
 from cs336kit.predict._walk import Alive, Walk
 from cs336kit.predict.accounting import saved_activation_bytes
-from cs336kit.predict.operations import ELEMENT_BYTES, Program, Repeat, Storage, shapes
+from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Program, Repeat, Storage, shapes
 from cs336kit.predict.optimizers import optimizer_spec, optimizer_state_bytes, optimizer_step_bytes
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.programs import program
@@ -35,18 +35,32 @@ def _states(walked: Program, optimizer: str) -> Breakdown:
     kind = walked.policy
     trained = [leaf for leaf in walked.leaves if leaf.tensor.needs_gradient]
     count = sum(leaf.count * leaf.tensor.elements for leaf in trained)
-    # Two optimizers keep state by shape; for all others the counts are enough, and quicker.
-    size: dict[str, Any] = {"parameters": count, "tensors": sum(leaf.count for leaf in trained)}
-    if optimizer_spec(optimizer).shaped:
-        size = {"shapes": shapes(trained)}
     parts = {
-        "parameters": ELEMENT_BYTES[kind.weights] * sum(leaf.count * leaf.tensor.elements for leaf in walked.leaves),
+        "parameters": sum(leaf.count * leaf.tensor.storage.bytes for leaf in walked.leaves),
         "gradients": ELEMENT_BYTES[kind.gradients] * count,
-        "optimizer state": optimizer_state_bytes(optimizer, precision=kind.states, **size).total,
+        "optimizer state": _optimizer_bytes(trained, optimizer, kind.states),
     }
     if kind.master_weights:
         parts["master weights"] = ELEMENT_BYTES[kind.master_weights] * count
     return Breakdown(parts, unit="bytes")
+
+
+def _optimizer_bytes(trained: list[Leaf], optimizer: str, precision: str) -> int:
+    """Bytes of state for these parameters. Muon takes the matrices of the blocks, and AdamW all the others."""
+    shaped = optimizer_spec(optimizer).shaped
+    if shaped == "matrices":
+        hidden = [leaf for leaf in trained if leaf.place == "block" and len(leaf.tensor.shape) == 2]
+        others = [leaf for leaf in trained if leaf.place != "block" or len(leaf.tensor.shape) != 2]
+        state = optimizer_state_bytes(optimizer, shapes=shapes(hidden), precision=precision).total
+        return state + _optimizer_bytes(others, "adamw", precision)
+    if shaped:
+        return optimizer_state_bytes(optimizer, shapes=shapes(trained), precision=precision).total
+    if not trained:
+        return 0
+    # For all others the counts are enough, and quicker.
+    count = sum(leaf.count * leaf.tensor.elements for leaf in trained)
+    tensors = sum(leaf.count for leaf in trained)
+    return optimizer_state_bytes(optimizer, parameters=count, tensors=tensors, precision=precision).total
 
 
 def training_memory(
@@ -76,9 +90,10 @@ def training_memory(
     return Breakdown({**states, "activations": saved.total}, unit="bytes")
 
 
-def _walked(walked: Program, *, shards: int = 1, sums_in_place: bool = False) -> Walk:
+def _walked(walked: Program, *, shards: int = 1, sums_in_place: bool = False, accumulate: int = 1) -> Walk:
     """Both passes of a step. Who called backward holds the loss and the first gradient until it returns."""
-    walk = Walk(walked, shards=shards, sums_in_place=sums_in_place)
+    before = -(-_gradient_bytes(walked) // shards) if accumulate > 1 else 0
+    walk = Walk(walked, shards=shards, sums_in_place=sums_in_place, before=before)
     walk.forward(walked.items)
     walk.marks.append(("loss", walk.live))
     root = Storage("gradient of the loss", _LOSS)
@@ -90,6 +105,11 @@ def _walked(walked: Program, *, shards: int = 1, sums_in_place: bool = False) ->
     walk.drop(root)
     walk.marks.append(("backward", walk.live))
     return walk
+
+
+def _gradient_bytes(walked: Program) -> int:
+    trained = (leaf for leaf in walked.leaves if leaf.tensor.needs_gradient)
+    return ELEMENT_BYTES[walked.policy.gradients] * sum(leaf.count * leaf.tensor.elements for leaf in trained)
 
 
 def step_timeline(config: TransformerConfig, *, batch: int, sequence: int, **options: Any) -> list[Moment]:
@@ -113,9 +133,11 @@ def step_timeline(config: TransformerConfig, *, batch: int, sequence: int, **opt
 
 
 @lru_cache(maxsize=256)
-def _moments(walked: Program, optimizer: str, foreach: bool, shards: int) -> tuple[dict[str, Alive], int]:
+def _moments(
+    walked: Program, optimizer: str, foreach: bool, shards: int, accumulate: int
+) -> tuple[dict[str, Alive], int]:
     """What is alive in each moment, and how much of it is gathered parameters: of both passes, not of the optimizer's step."""
-    walk = _walked(walked, shards=shards)
+    walk = _walked(walked, shards=shards, accumulate=accumulate)
     step = walk.live + -(-_step_bytes(walked, optimizer, foreach) // shards)
     gathered = _gathered_bytes(walked) if shards > 1 else 0
     passes = {name: alive._replace(bytes=alive.bytes + gathered) for name, alive in walk.peaks.items()}
@@ -167,11 +189,14 @@ def _alive(
     optimizer: str,
     foreach: bool,
     shards: int,
+    accumulate: int,
     options: dict[str, Any],
 ) -> tuple[dict[str, Alive], int]:
     boolean("foreach", foreach)
     walked = program(config, batch=batch, sequence=sequence, **options)
-    return _moments(walked, optimizer.lower(), foreach, positive_int("shards", shards))
+    return _moments(
+        walked, optimizer.lower(), foreach, positive_int("shards", shards), positive_int("accumulate", accumulate)
+    )
 
 
 def peak_moments(
@@ -182,6 +207,7 @@ def peak_moments(
     optimizer: str = "adamw",
     foreach: bool = False,
     shards: int = 1,
+    accumulate: int = 1,
     **options: Any,
 ) -> dict[str, int]:
     """The most bytes alive, beyond parameters and optimizer state, in each moment of a step that can hold its peak.
@@ -190,11 +216,12 @@ def peak_moments(
     backward", "attention backward", in whichever block they are highest; "recomputation" of a checkpointed block;
     "embedding backward", where a tied table's two gradients meet; "optimizer step": all gradients and the temporary
     tensors of the optimizer, for one tensor at a time or, with `foreach=True` (torch's default on CUDA), for all.
-    `shards` as for `step_peak`; `options` are those of `predict.program`. Equal to what `measure.step_memory` counts on a
+    `shards` and `accumulate` as for `step_peak`; `options` are those of `predict.program`.
+    Equal to what `measure.step_memory` counts on a
     CPU, to the byte; a mixture of experts needs `expert_tokens` for that, and is taken to share the tokens equally without them.
     Left out: the temporaries of optimizers for which they are not known (Muon, Adafactor, Lion and others).
     """
-    moments, _ = _alive(config, batch, sequence, optimizer, foreach, shards, options)
+    moments, _ = _alive(config, batch, sequence, optimizer, foreach, shards, accumulate, options)
     return {name: moment.bytes for name, moment in moments.items()}
 
 
@@ -206,6 +233,7 @@ def step_peak(
     optimizer: str = "adamw",
     foreach: bool = False,
     shards: int = 1,
+    accumulate: int = 1,
     **options: Any,
 ) -> Breakdown:
     """What is alive at the peak of a training step whose old gradients are freed, by bucket. This is what has to fit.
@@ -214,9 +242,10 @@ def step_peak(
     else. Less than the buckets of `training_memory` where gradients and activations take turns, more where temporary
     tensors are large. `shards`: ranks that share parameters, gradients and states (ZeRO stage 3, FSDP); then a rank
     holds, in both passes, the gathered parameters of two blocks and of what is outside of them, and the whole gradients
-    of the block that runs. The moment of the peak: `peak_moments`. `options` are those of `predict.program`.
+    of the block that runs. `accumulate`: passes of which one step adds up the gradients; from the second one on, they are
+    there from the start. The moment of the peak: `peak_moments`. `options` are those of `predict.program`.
     """
-    moments, gathered = _alive(config, batch, sequence, optimizer, foreach, shards, options)
+    moments, gathered = _alive(config, batch, sequence, optimizer, foreach, shards, accumulate, options)
     moment = max(moments, key=lambda name: moments[name].bytes)
     peak = moments[moment]
     gathered *= moment != "optimizer step"
