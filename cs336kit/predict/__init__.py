@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from cs336kit.predict.accounting import *
     from cs336kit.predict.allocator import *
     from cs336kit.predict.block_formats import *
+    from cs336kit.predict.devices import *
     from cs336kit.predict.einsum import *
     from cs336kit.predict.flops_estimates import *
     from cs336kit.predict.formats import *
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from cs336kit.predict.number_format import *
     from cs336kit.predict.operations import *
     from cs336kit.predict.optimizers import *
+    from cs336kit.predict.packed import *
     from cs336kit.predict.planner import *
     from cs336kit.predict.precision import *
     from cs336kit.predict.programs import *
@@ -45,6 +47,7 @@ _MODULES = {
     ),
     "allocator": "allocated_bytes reserved_bytes",
     "block_formats": "BlockFormat",
+    "devices": "DEVICES Device",
     "einsum": "einsum_flops",
     "flops_estimates": "chinchilla_flops kaplan_flops kaplan_parameters six_nd_estimate",
     "formats": "FORMATS",
@@ -58,6 +61,7 @@ _MODULES = {
     "number_format": "NumberFormat",
     "operations": "Op Program",
     "optimizers": "OPTIMIZERS OptimizerSpec optimizer_state_bytes optimizer_step_bytes",
+    "packed": "PACKINGS Packing packed_bytes",
     "planner": "Plan Question plan",
     "precision": "POLICIES PrecisionPolicy",
     "programs": "program",

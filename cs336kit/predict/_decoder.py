@@ -3,6 +3,7 @@
 from cs336kit.predict._attention import Attention
 from cs336kit.predict._builder import Builder
 from cs336kit.predict._mlp import MLP
+from cs336kit.predict.devices import Device
 from cs336kit.predict.layouts import ALONE, Layout, local_config
 from cs336kit.predict.operations import Program, Storage, Tensor
 from cs336kit.predict.precision import PrecisionPolicy
@@ -67,6 +68,7 @@ def decoder(
     sequence: int,
     policy: PrecisionPolicy,
     attention: str,
+    device: Device,
     checkpointing: bool,
     phase: str,
     causal: bool,
@@ -74,6 +76,8 @@ def decoder(
     lora_rank: int | None,
     lora_targets: tuple[str, ...],
     routing: tuple[tuple[int, ...] | None, ...] | None,
+    chunks: int = 1,
+    base: str | None = None,
     layout: Layout = ALONE,
     stage: int = 0,
 ) -> Program:
@@ -83,7 +87,15 @@ def decoder(
     # Between the products, the ranks of tp divide the positions where sp says so.
     rows = S // layout.tp if layout.sp else S
     b = Builder(
-        policy, train=train, frozen=frozen, lora_rank=lora_rank, lora_targets=lora_targets, layout=layout, stage=stage
+        policy,
+        device=device,
+        train=train,
+        frozen=frozen,
+        lora_rank=lora_rank,
+        lora_targets=lora_targets,
+        base=base,
+        layout=layout,
+        stage=stage,
     )
     # The cache of a sliding window holds as many keys as the window sees, and the new one comes to them.
     keys = min(sequence, c.window + 1) if phase == "decode" and c.window is not None else sequence
@@ -120,7 +132,7 @@ def decoder(
     if stage < layout.pp - 1:
         b.ranks.send(x)
     else:
-        output = _headed(b, c, x, table, B * S, train)
+        output = _headed(b, c, x, table, B * S, train, chunks)
     b.end_of_cache()
     return b.program(output)
 
@@ -140,21 +152,58 @@ def _embedded(b: Builder, c: TransformerConfig, B: int, S: int, rows: int) -> tu
     return table, x
 
 
-def _headed(b: Builder, c: TransformerConfig, x: Tensor, table: Tensor | None, tokens: int, train: bool) -> Tensor:
+def _headed(
+    b: Builder, c: TransformerConfig, x: Tensor, table: Tensor | None, tokens: int, train: bool, chunks: int
+) -> Tensor:
     """Final norm, head and, in training, the loss. A head that shares its table with another stage has a copy."""
     x.storage.name = "final norm"
     before = len(b.leaves)
     normed = _norm(b, "final norm", x, c, name="head's input", component="final norm")
     b.part = "head"
-    shared = c.tied_head and table is not None
-    head = table if shared and table is not None else b.parameter("head", c.vocab, c.d_model)
-    b.ranks.parameters(b.leaves[before:], 1, also=[head] if c.tied_head and not shared else ())
+    alone = table is None or not c.tied_head
+    head = b.parameter("head", c.vocab, c.d_model) if table is None or not c.tied_head else table
+    b.ranks.parameters(b.leaves[before:], 1, also=[head] if c.tied_head and alone else ())
+    if chunks > 1:
+        b.free(x)
     whole = b.ranks.enter(normed, "head/enter")
-    logits = b.linear("head", whole, c.vocab, component="head", weight=head, copies="bf16 copy of head")
-    b.free(normed, x)
     if whole.storage is not normed.storage:
-        b.free(whole)
+        b.free(normed)
+    if chunks > 1:
+        return _chunked_loss(b, whole, head, tokens, chunks)
+    logits = _logits(b, whole, head)
+    b.free(whole, x)
     return _loss(b, logits, tokens, c.vocab) if train else logits
+
+
+def _logits(b: Builder, x: Tensor, head: Tensor) -> Tensor:
+    return b.linear("head", x, head.shape[0], component="head", weight=head, copies="bf16 copy of head")
+
+
+def _chunked_loss(b: Builder, x: Tensor, head: Tensor, tokens: int, chunks: int) -> Tensor:
+    """Logits and loss of some tokens at a time, each part checkpointed: its logits are never there with another's.
+
+    What torch.utils.checkpoint does around the head and F.cross_entropy(reduction="sum"), added up and divided.
+    """
+    vocab, width = head.shape
+    rows = -(-tokens // chunks)
+    sizes = [min(rows, tokens - start) for start in range(0, tokens, rows)]
+    parts = b.split("loss/split", b.view(x, tokens, width), sizes)
+    total: Tensor | None = None
+    for part, size in zip(parts, sizes, strict=True):
+        with b.repeat("loss chunk", 1, checkpoint=part):
+            b.part = "head"
+            loss = _loss(b, _logits(b, part, head), size, vocab)
+        b.part = "loss"
+        if total is None:
+            total = loss
+        else:
+            both = b.add("loss/sum", total, loss, name="loss")
+            b.free(total, loss)
+            total = both
+    assert total is not None
+    mean = b.op("loss/mean", "div", [total], (), name="loss")
+    b.free(total, x)
+    return mean
 
 
 def _loss(b: Builder, logits: Tensor, tokens: int, vocab: int) -> Tensor:
@@ -163,8 +212,29 @@ def _loss(b: Builder, logits: Tensor, tokens: int, vocab: int) -> Tensor:
     wide = b.cast("logits/fp32", logits, "fp32")
     if wide is not logits:
         b.free(logits)
-    logs = b.op("log softmax", "log_softmax", [wide], (tokens, vocab), keeps_output=True, name="cross-entropy")
+    divided = b.layout.tp > 1
+    logs = (_divided_log_softmax if divided else _log_softmax)(b, wide, (tokens, vocab))
     weight = Storage("cross-entropy", 4)
-    loss = b.op("loss", "nll_loss", [logs], (), keeps=[logs, weight], statistics=[weight], name="loss")
+    # Where the ranks divide the vocabulary, one node makes the gradient of the logits, with two more tensors for a moment.
+    scratch = 2 * logs.bytes if divided else 0
+    loss = b.op("loss", "nll_loss", [logs], (), keeps=[logs, weight], statistics=[weight], name="loss", scratch=scratch)
     b.free(wide, logs)
     return loss
+
+
+def _log_softmax(b: Builder, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return b.op("log softmax", "log_softmax", [x], shape, keeps_output=True, name="cross-entropy")
+
+
+def _divided_log_softmax(b: Builder, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Torch's loss_parallel: maximum and sum of each row over all ranks, and each has the logarithms of its columns."""
+    rows, _ = shape
+    b.ranks.summed("log softmax/maximum", rows)
+    shifted = b.op("log softmax/shifted", "sub", [], shape, dtype="fp32")
+    exponentials = b.op("log softmax/exp", "exp", [], shape, dtype="fp32")
+    b.free(exponentials)
+    b.ranks.summed("log softmax/sum", rows)
+    y = b.op("log softmax", "all-reduce", [x], shape, passes=True, keeps_output=True, name="cross-entropy")
+    b.free(shifted)
+    b.ranks.summed("loss/targets", rows)
+    return y

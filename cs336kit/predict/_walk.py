@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from cs336kit.predict._collectives import OF_EXPERTS
-from cs336kit.predict.layouts import shard_elements
+from cs336kit.predict.layouts import Layout, shard_elements
 from cs336kit.predict.operations import (
     ELEMENT_BYTES,
     EndOfCache,
@@ -56,17 +56,21 @@ _BACKWARD = {
 class Walk:
     """One forward and one backward pass. `peaks`: the most that is alive in each moment; `marks`: what is at each border.
 
-    Where the program's layout divides gradients (ZeRO stages 2 and 3), a block's are reduced and scattered when its
-    backward pass ends, and those of the tables and the head at the end. `again`: a microbatch that is not the first,
-    whose gradients are added to those that are there.
+    Where the layout divides gradients (ZeRO stages 2 and 3), a block's are reduced and scattered when its backward pass
+    ends, and those of the tables and the head at the end. `before`: bytes of gradients that earlier passes of the same
+    step have left (gradient accumulation); a parameter's new gradient is added to the old one and goes.
     """
 
-    def __init__(self, program: Program, *, sums_in_place: bool = False, again: bool = False):
-        self.sums_in_place, self.layout, self.again = sums_in_place, program.layout, again
+    def __init__(self, program: Program, *, sums_in_place: bool = False, before: int = 0):
+        self.sums_in_place, self.layout = sums_in_place, program.layout
+        #: whether a rank keeps a part of each gradient only
         self.divided = self.layout.stage >= 2
         self.gradient_size = ELEMENT_BYTES[program.policy.gradients]
         self.weight_size = ELEMENT_BYTES[program.policy.weights]
-        self.live = self.gradients = self.kept = 0
+        self.live = self.gradients = before
+        self.kept = 0
+        #: with accumulation: how many gradients are still to come for a parameter, before their sum is added to the old one
+        self.to_come = _uses(program) if before else None
         self.peaks: dict[str, Alive] = {}
         self.marks: list[tuple[str, int]] = []
         #: who holds a storage: variables, gradients on their way, operations that keep it
@@ -76,14 +80,10 @@ class Walk:
         self.waiting: dict[object, Storage] = {}
         #: gradients of the tables, the final norm and the head, which are reduced when the backward pass ends
         self.outside_blocks = self.outside_shares = 0
-        #: what this rank keeps of the gradients of parameters so far
+        #: what this rank keeps of the gradients that have come so far
         self.shares = 0
-        #: gradients of a parameter that are still to come, where it has several
-        self.uses: dict[object, int] = {}
-        #: what a microbatch leaves behind when its forward pass ends
+        #: what one microbatch leaves alive when its forward pass ends
         self.microbatch = 0
-        if again:
-            self._start_again(program)
         self.in_block = False
         self.saving = True
         self.moment = "forward"
@@ -91,27 +91,11 @@ class Walk:
         #: the checkpointed block whose backward pass runs, until it has been computed again
         self.to_recompute: Repeat | None = None
         self.checkpointed = False
+        #: the operation whose backward pass is the last to hold on to a checkpointed block, and the block's input
+        self.held_by: tuple[Op | None, Storage] | None = None
         #: while a block is computed again: the operation that brings back the last kept tensor, and what variables hold
         self.last: Op | None = None
         self.variables: dict[Storage, int] | None = None
-
-    def _start_again(self, program: Program) -> None:
-        for leaf in program.leaves:
-            if leaf.tensor.needs_gradient:
-                self.live += leaf.count * self._share(leaf.tensor)
-        self.gradients = self.live
-        for op, _ in program.operations():
-            for gradient in op.gradients:
-                if gradient.of.storage.leaf:
-                    self.uses[gradient.of.source] = self.uses.get(gradient.of.source, 0) + 1
-
-    def _share(self, parameter: Tensor) -> int:
-        """Bytes that this rank keeps of a parameter's gradient."""
-        held = parameter.elements
-        if self.divided:
-            expert = self.layout.ep > 1 and parameter.storage.name in OF_EXPERTS
-            held = shard_elements(parameter.shape, self.layout.sharing(expert))
-        return held * self.gradient_size
 
     # -- bookkeeping -------------------------------------------------------------------------------------------------
 
@@ -132,19 +116,28 @@ class Walk:
     def keep(self, op: Op) -> None:
         for storage in op.keeps:
             if not storage.leaf:
-                self.hold(storage)
-                kept = self.keeping.get(storage, 0)
-                if not kept:
-                    self.kept += storage.bytes
-                self.keeping[storage] = kept + 1
+                self.keep_one(storage)
+
+    def keep_one(self, storage: Storage) -> None:
+        self.hold(storage)
+        kept = self.keeping.get(storage, 0)
+        if not kept:
+            self.kept += storage.bytes
+        self.keeping[storage] = kept + 1
 
     def release(self, op: Op) -> None:
         for storage in op.keeps:
             if not storage.leaf:
-                kept = self.keeping[storage] = self.keeping[storage] - 1
-                if not kept:
-                    self.kept -= storage.bytes
-                self.drop(storage)
+                self.release_one(storage)
+        if self.held_by is not None and op is self.held_by[0]:
+            self.release_one(self.held_by[1])
+            self.held_by = None
+
+    def release_one(self, storage: Storage) -> None:
+        kept = self.keeping[storage] = self.keeping[storage] - 1
+        if not kept:
+            self.kept -= storage.bytes
+        self.drop(storage)
 
     def see(self, moment: str, place: str, extra: int = 0) -> None:
         """Compare with the highest so far in this moment."""
@@ -230,8 +223,7 @@ class Walk:
 
         def run() -> None:
             if block.checkpoint is not None and saving:
-                self.hold(block.checkpoint)
-                self.kept += block.checkpoint.bytes
+                self.keep_one(block.checkpoint)
                 self.saving = False
             self.forward(block.items)
 
@@ -263,15 +255,17 @@ class Walk:
             self.marks.append(("head backward", self.live))
 
         def run() -> None:
-            before, shares, inside, self.in_block = self.gradients, self.shares, self.in_block, True
+            before, shares, inside = self.gradients, self.shares, self.in_block
+            self.in_block = inside or outermost
             if block.checkpoint is None:
                 self.backward(block.items)
             else:
                 self.checkpointed, self.to_recompute = True, block
+                self.held_by = next((op for op, _ in operations(block.items) if op.keeps), None), block.checkpoint
                 self.backward(block.items)
                 self.checkpointed, self.to_recompute = False, None
-                self.kept -= block.checkpoint.bytes
-                self.drop(block.checkpoint)
+                if self.held_by is not None:
+                    self.release_one(block.checkpoint)
             self.in_block = inside
             if outermost:
                 self.scatter(self.gradients - before, self.shares - shares)
@@ -283,7 +277,7 @@ class Walk:
     def scatter(self, gradients: int, share: int) -> None:
         """Of these bytes of gradients, each rank keeps its share, or adds it to what it has."""
         if self.divided:
-            gone = gradients if self.again else gradients - share
+            gone = gradients - (0 if self.to_come is not None else share)
             self.live -= gone
             self.gradients -= gone
 
@@ -343,14 +337,14 @@ class Walk:
         if first is None:
             self.waiting[source] = storage
             if parameter:
-                adds = self.again and not self.divided
-                if self.gradient_size != self.weight_size and not adds:
+                if self.gradient_size != self.weight_size:
                     storage = self.waiting[source] = self._wider(moment, op, storage)
+                share = gradient_share(self.layout, tensor) * self.gradient_size
                 self.gradients += storage.bytes
-                self.shares += self._share(tensor)
+                self.shares += share
                 if not self.in_block:
                     self.outside_blocks += storage.bytes
-                    self.outside_shares += self._share(tensor)
+                    self.outside_shares += share
         elif not self.sums_in_place or parameter or self.holds[first] > 1:
             total = Storage("gradient", first.bytes)
             self.hold(total)
@@ -360,16 +354,16 @@ class Walk:
             self.waiting[source] = total
         else:
             self.drop(storage)
-        if parameter and self.again and not self.divided:
-            self._add_to_gradient(source)
+        if parameter and source is tensor.storage:
+            self._accumulate(source, self.waiting[source])
 
-    def _add_to_gradient(self, source: object) -> None:
-        """In place, once every use of the parameter has brought its part."""
-        self.uses[source] -= 1
-        if not self.uses[source]:
-            storage = self.waiting.pop(source)
-            self.gradients -= storage.bytes
-            self.drop(storage)
+    def _accumulate(self, source: object, storage: Storage) -> None:
+        """The last gradient of a parameter in this pass has come: their sum is added to the old one in place and goes."""
+        if self.to_come is not None:
+            self.to_come[source] -= 1
+            if not self.to_come[source] and not self.divided:
+                self.gradients -= storage.bytes
+                self.drop(storage)
 
     def _wider(self, moment: str, op: Op, storage: Storage) -> Storage:
         """The gradient of a parameter in the type in which gradients are accumulated."""
@@ -378,3 +372,20 @@ class Walk:
         self.see(moment, op.place)
         self.drop(storage)
         return wide
+
+
+def gradient_share(layout: Layout, parameter: Tensor) -> int:
+    """Elements of a parameter's gradient that a rank keeps."""
+    if layout.stage < 2:
+        return parameter.elements
+    return shard_elements(parameter.shape, layout.sharing(parameter.storage.name in OF_EXPERTS))
+
+
+def _uses(program: Program) -> dict[object, int]:
+    """Source of each trained parameter → how many operations hand it a gradient, those of a repeated part once."""
+    uses: dict[object, int] = {}
+    for op, _ in program.operations():
+        for gradient in op.gradients:
+            if gradient.of.storage.leaf and gradient.of.source is gradient.of.storage:
+                uses[gradient.of.source] = uses.get(gradient.of.source, 0) + 1
+    return uses

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 
+from cs336kit.predict.devices import DEVICES, Device
 from cs336kit.predict.layouts import ALONE, Layout
 from cs336kit.predict.operations import (
     ELEMENT_BYTES,
@@ -21,29 +22,35 @@ from cs336kit.predict.operations import (
     Tensor,
     Wire,
 )
+from cs336kit.predict.packed import packed_bytes
 from cs336kit.predict.precision import PrecisionPolicy
 
 
 class Writer:
     """Collects the items of a program. Tensors that it returns are held, as a variable holds them, until `free`.
 
-    `train=False` writes the pass without autograd: nothing is kept. Parameters of the `frozen` components are not
-    trained; with `lora_rank`, none is but the adapters of this rank beside the `lora_targets`.
+    `device` says what its operations keep. `train=False` writes the pass without autograd: nothing is kept. Parameters
+    of the `frozen` components are not trained; with `lora_rank`, none is but the adapters of this rank beside the
+    `lora_targets`.
     """
 
     def __init__(
         self,
         policy: PrecisionPolicy,
         *,
+        device: Device = DEVICES["cpu"],
         train: bool = True,
         frozen: Iterable[str] = (),
         lora_rank: int | None = None,
         lora_targets: Iterable[str] = (),
+        base: str | None = None,
         layout: Layout = ALONE,
         stage: int = 0,
     ):
-        self.policy, self.train = policy, train
+        self.policy, self.device, self.train = policy, device, train
         self.layout, self.stage = layout, stage
+        #: the type in which frozen matrices of the blocks are packed; None for the policy's
+        self.base = base
         self.frozen, self.lora_rank, self.lora_targets = frozenset(frozen), lora_rank, frozenset(lora_targets)
         #: "start", "block" or "end", for the parameters
         self.section = "start"
@@ -108,14 +115,19 @@ class Writer:
 
     def parameter(self, component: str, *shape: int) -> Tensor:
         dtype = self.policy.weights
-        storage = Storage(component, prod(shape) * ELEMENT_BYTES[dtype], leaf=True)
-        tensor = Tensor(shape, dtype, storage, self.train and self.trained(component))
+        packed = self.base is not None and self.packs(component, shape)
+        size = packed_bytes(prod(shape), self.base or "") if packed else prod(shape) * ELEMENT_BYTES[dtype]
+        tensor = Tensor(shape, dtype, Storage(component, size, leaf=True), self.train and self.trained(component))
         self.leaves.append(Leaf(component, tensor, self.count, self.section))
         return tensor
 
     def trained(self, component: str) -> bool:
         """Whether parameters of this component get gradients."""
         return component == "adapters" if self.lora_rank else component not in self.frozen
+
+    def packs(self, component: str, shape: tuple[int, ...]) -> bool:
+        """Whether this parameter is packed: the frozen matrices of linear layers in blocks."""
+        return self.base is not None and self.section == "block" and len(shape) == 2 and not self.trained(component)
 
     def data(self, name: str, shape: tuple[int, ...], dtype: str = "int64") -> Tensor:
         """What the caller holds all the time: token ids, tables of angles."""

@@ -13,7 +13,7 @@ from cs336kit.predict.layouts import ALONE, Layout
 from cs336kit.predict.precision import PrecisionPolicy
 
 #: Bytes of one element.
-ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int64": 8, "int8": 1}
+ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int64": 8, "int8": 1, "bool": 1}
 
 
 class Storage:

@@ -4,6 +4,7 @@ P parameters · B batch · S sequence. Everything is per replica: one model on o
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -30,35 +31,53 @@ class Moment(NamedTuple):
     live_bytes: int
 
 
+def _sharing(walked: Program, leaf: Leaf) -> int:
+    """How many ranks hold a part each of what belongs to a parameter; `OF_EXPERTS` differ where ep divides them."""
+    return walked.layout.sharing(leaf.component in OF_EXPERTS)
+
+
 def _held(walked: Program, leaf: Leaf, stage: int) -> int:
-    """Elements of one parameter that a rank holds of what ZeRO divides from this stage on."""
-    layout = walked.layout
-    if layout.stage < stage:
+    """Elements of a parameter that a rank holds of what ZeRO divides from this stage on."""
+    if walked.layout.stage < stage:
         return leaf.tensor.elements
     return shard_elements(leaf.tensor.shape, _sharing(walked, leaf))
-
-
-def _sharing(walked: Program, leaf: Leaf) -> int:
-    return walked.layout.sharing(walked.layout.ep > 1 and leaf.component in OF_EXPERTS)
 
 
 def _states(walked: Program, optimizer: str) -> Breakdown:
     """Bytes of parameters, gradients, optimizer state and master weights of a rank; frozen parameters have only themselves."""
     kind = walked.policy
     trained = [leaf for leaf in walked.leaves if leaf.tensor.needs_gradient]
-    count = sum(leaf.count * _held(walked, leaf, 1) for leaf in trained)
-    # Two optimizers keep state by shape; for all others the counts are enough, and quicker.
-    size: dict[str, Any] = {"parameters": count, "tensors": sum(leaf.count for leaf in trained)}
-    if optimizer_spec(optimizer).shaped:
-        size = {"shapes": _shard_shapes(walked, trained)}
+    # What is packed has fewer bytes than its elements' type.
+    parameters = (
+        (leaf.count, leaf.tensor.storage.bytes * _held(walked, leaf, 3), leaf.tensor.elements) for leaf in walked.leaves
+    )
     parts = {
-        "parameters": ELEMENT_BYTES[kind.weights] * sum(leaf.count * _held(walked, leaf, 3) for leaf in walked.leaves),
-        "gradients": ELEMENT_BYTES[kind.gradients] * sum(leaf.count * _held(walked, leaf, 2) for leaf in trained),
-        "optimizer state": optimizer_state_bytes(optimizer, precision=kind.states, **size).total,
+        "parameters": sum(count * -(-size // elements) for count, size, elements in parameters),
+        "gradients": _gradient_bytes(walked),
+        "optimizer state": _optimizer_bytes(walked, trained, optimizer),
     }
     if kind.master_weights:
-        parts["master weights"] = ELEMENT_BYTES[kind.master_weights] * count
+        held = sum(leaf.count * _held(walked, leaf, 1) for leaf in trained)
+        parts["master weights"] = ELEMENT_BYTES[kind.master_weights] * held
     return Breakdown(parts, unit="bytes")
+
+
+def _optimizer_bytes(walked: Program, trained: list[Leaf], optimizer: str) -> int:
+    """Bytes of state for these parameters. Muon takes the matrices of the blocks, and AdamW all the others."""
+    shaped, precision = optimizer_spec(optimizer).shaped, walked.policy.states
+    if shaped == "matrices":
+        hidden = [leaf for leaf in trained if leaf.place == "block" and len(leaf.tensor.shape) == 2]
+        others = [leaf for leaf in trained if leaf.place != "block" or len(leaf.tensor.shape) != 2]
+        state = optimizer_state_bytes(optimizer, shapes=_shard_shapes(walked, hidden), precision=precision).total
+        return state + _optimizer_bytes(walked, others, "adamw")
+    if shaped:
+        return optimizer_state_bytes(optimizer, shapes=_shard_shapes(walked, trained), precision=precision).total
+    if not trained:
+        return 0
+    # For all others the counts are enough, and quicker.
+    count = sum(leaf.count * _held(walked, leaf, 1) for leaf in trained)
+    tensors = sum(leaf.count for leaf in trained)
+    return optimizer_state_bytes(optimizer, parameters=count, tensors=tensors, precision=precision).total
 
 
 def _shard_shapes(walked: Program, trained: list[Leaf]) -> list[tuple[int, ...]]:
@@ -78,6 +97,7 @@ def training_memory(
     optimizer: str = "adamw",
     attention: str = "eager",
     checkpointing: bool = False,
+    device: str = "cpu",
     layout: Layout | str | None = None,
 ) -> Breakdown:
     """Bytes of the buckets of training: parameters, gradients, optimizer state, activations kept for backward.
@@ -90,23 +110,24 @@ def training_memory(
     Left out: temporary tensors, the CUDA context, fragmentation, communication buffers.
     """
     policy: dict[str, Any] = {
-        "precision": precision,
-        "attention": attention,
-        "checkpointing": checkpointing,
+        "precision": precision, "attention": attention, "checkpointing": checkpointing, "device": device,
         "layout": layout,
-    }
+    }  # fmt: skip
     saved = saved_activation_bytes(config, batch=batch, sequence=sequence, **policy)
     states = _states(program(config, batch=batch, sequence=sequence, **policy), optimizer)
     return Breakdown({**states, "activations": saved.total}, unit="bytes")
 
 
 def _walked(walked: Program, *, again: bool = False, sums_in_place: bool = False) -> Walk:
-    """Both passes of a step. Who called backward holds the loss and the first gradient until it returns."""
-    walk = Walk(walked, again=again, sums_in_place=sums_in_place)
-    started = walk.live
+    """Both passes of a microbatch, the first of a step or one that comes `again`.
+
+    Who called backward holds the loss (the output of a stage) and the first gradient until it returns.
+    """
+    before = _gradient_bytes(walked) if again else 0
+    walk = Walk(walked, sums_in_place=sums_in_place, before=before)
     walk.forward(walked.items)
     walk.marks.append(("loss", walk.live))
-    walk.microbatch = walk.live - started
+    walk.microbatch = walk.live - before
     root = Storage("gradient of the output", walked.output.bytes)
     walk.hold(root)
     walk.hold(root)
@@ -118,6 +139,12 @@ def _walked(walked: Program, *, again: bool = False, sums_in_place: bool = False
     return walk
 
 
+def _gradient_bytes(walked: Program) -> int:
+    """Bytes of the gradients that a rank holds between two microbatches."""
+    trained = (leaf for leaf in walked.leaves if leaf.tensor.needs_gradient)
+    return ELEMENT_BYTES[walked.policy.gradients] * sum(leaf.count * _held(walked, leaf, 2) for leaf in trained)
+
+
 def step_timeline(config: TransformerConfig, *, batch: int, sequence: int, **options: Any) -> list[Moment]:
     """Live bytes beyond parameters and optimizer state when each stage of a step ends, from old gradients freed.
 
@@ -126,7 +153,7 @@ def step_timeline(config: TransformerConfig, *, batch: int, sequence: int, **opt
     `options` are those of `predict.program`. Left out: temporary tensors inside a stage, see `peak_moments`.
     """
     walked = program(config, batch=batch, sequence=sequence, **options)
-    walk, moments, forward, backward = _walked(walked), [], 0, _layers(walked) + 1
+    walk, moments, forward, backward = _walked(walked), [], 0, _blocks(walked) + 1
     for name, live in walk.marks:
         if name == "block forward":
             forward += 1
@@ -138,31 +165,30 @@ def step_timeline(config: TransformerConfig, *, batch: int, sequence: int, **opt
     return [*moments, Moment("step", 0)]
 
 
-def _layers(walked: Program) -> int:
-    return sum(item.count for item in walked.items if isinstance(item, Repeat))
-
-
 @lru_cache(maxsize=256)
 def _moments(walked: Program, optimizer: str, foreach: bool) -> tuple[dict[str, Alive], int]:
     """What is alive in each moment, and how much of it is gathered parameters: of both passes, not of the optimizer's step."""
     layout = walked.layout
     gathered = _gathered_bytes(walked) if layout.stage == 3 else 0
-    held = layout.in_flight(walked.stage)
-    # The first microbatch meets no gradients; one that comes later meets those of the microbatches before.
-    walks = [(_walked(walked), held - 1)]
+    # The first microbatch meets no gradients, and those that fill the pipeline before it ends its backward pass; one that
+    # comes later meets the gradients of those before it.
+    flight = layout.in_flight(walked.stage)
+    walk = _walked(walked)
+    step = Alive(walk.live + _step_bytes(walked, optimizer, foreach), walk.gradients, 0, optimizer)
+    walks = [(walk, flight - 1)]
     if layout.microbatches > 1:
-        walks.append((_walked(walked, again=True), held - 1 if layout.microbatches > held else held - 2))
+        walks.append((_walked(walked, again=True), flight - (1 if layout.microbatches > flight else 2)))
     passes: dict[str, Alive] = {}
     for walk, others in walks:
         kept = others * walk.microbatch
         for name, alive in walk.peaks.items():
-            alive = alive._replace(bytes=alive.bytes + kept + gathered, kept=alive.kept + kept)
-            if name not in passes or alive.bytes > passes[name].bytes:
-                passes[name] = alive
-    gradients = walk.gradients
-    # What else is alive when the backward pass ends is there once.
-    step = walk.live + _step_bytes(walked, optimizer, foreach)
-    return passes | {"optimizer step": Alive(step, gradients, 0, optimizer)}, gathered
+            if name not in passes or alive.bytes + kept + gathered > passes[name].bytes:
+                passes[name] = alive._replace(bytes=alive.bytes + kept + gathered, kept=alive.kept + kept)
+    return passes | {"optimizer step": step}, gathered
+
+
+def _blocks(walked: Program) -> int:
+    return sum(item.count for item in walked.items if isinstance(item, Repeat) and item.name == "block")
 
 
 def _gathered_bytes(walked: Program) -> int:
@@ -171,7 +197,7 @@ def _gathered_bytes(walked: Program) -> int:
     The block that runs, and the next one, which is fetched meanwhile. Source: torch's fully_shard, with its default of
     one block of prefetch; what is outside the blocks stays gathered from the forward pass to the end of the backward pass.
     """
-    layers = _layers(walked)
+    layers = _blocks(walked)
     outside = sum(leaf.tensor.elements for leaf in walked.leaves if leaf.place != "block")
     inside = sum(leaf.count * leaf.tensor.elements for leaf in walked.leaves if leaf.place == "block")
     return ELEMENT_BYTES[walked.policy.products] * (outside + min(layers, 2) * inside // layers)
@@ -190,7 +216,7 @@ def _step_bytes(walked: Program, optimizer: str, foreach: bool) -> int:
     if spec.loop is None:
         return 0
     # What the last parameter of a block leaves behind meets the first of the next.
-    layers = _layers(walked)
+    layers = _blocks(walked)
     sizes: dict[str, list[int]] = {"start": [], "block": [], "end": []}
     for leaf in trained:
         sizes[leaf.place].append(_held(walked, leaf, 1))
@@ -200,21 +226,20 @@ def _step_bytes(walked: Program, optimizer: str, foreach: bool) -> int:
 
 
 def _alive(
-    config: TransformerConfig,
-    batch: int,
-    sequence: int,
-    optimizer: str,
-    foreach: bool,
-    layout: Layout,
-    options: dict[str, Any],
-) -> tuple[dict[str, Alive], Breakdown]:
-    """What is alive in each moment, and the peak by bucket, of the rank with the most memory or of the stage in the options."""
+    config: TransformerConfig, layout: Layout, *, optimizer: str, foreach: bool, accumulate: int, stage: int | None = None,
+    **options: Any,
+) -> tuple[dict[str, Alive], Breakdown]:  # fmt: skip
+    """What is alive in each moment, and the peak by bucket, of a stage of the pipeline; None: of the one with most."""
     boolean("foreach", foreach)
-    stages = (options.pop("stage"),) if options.get("stage") is not None else sorted({0, layout.pp - 1})
-    options.pop("stage", None)
+    if positive_int("accumulate", accumulate) > 1:
+        if layout.microbatches not in (1, accumulate):
+            raise ValueError(
+                f"accumulate={accumulate} with {layout}: its microbatches={layout.microbatches} say the same"
+            )
+        layout = replace(layout, microbatches=accumulate)
     found = []
-    for stage in stages:
-        walked = program(config, batch=batch, sequence=sequence, layout=layout, stage=stage, **options)
+    for each in sorted({0, layout.pp - 1}) if stage is None else [stage]:
+        walked = program(config, layout=layout, stage=each, **options)
         moments, gathered = _moments(walked, optimizer.lower(), foreach)
         found.append((moments, _peak(walked, moments, gathered, optimizer)))
     return max(found, key=lambda each: each[1].total)
@@ -241,6 +266,7 @@ def peak_moments(
     optimizer: str = "adamw",
     foreach: bool = False,
     shards: int = 1,
+    accumulate: int = 1,
     layout: Layout | str | None = None,
     **options: Any,
 ) -> dict[str, int]:
@@ -250,11 +276,15 @@ def peak_moments(
     backward", "attention backward", in whichever block they are highest; "recomputation" of a checkpointed block;
     "embedding backward", where a tied table's two gradients meet; "optimizer step": all gradients and the temporary
     tensors of the optimizer, for one tensor at a time or, with `foreach=True` (torch's default on CUDA), for all.
-    `shards` as for `step_peak`; `options` are those of `predict.program`. Equal to what `measure.step_memory` counts on a
+    `layout`, `shards` and `accumulate` as for `step_peak`; `options` are those of `predict.program`.
+    Equal to what `measure.step_memory` counts on a
     CPU, to the byte; a mixture of experts needs `expert_tokens` for that, and is taken to share the tokens equally without them.
     Left out: the temporaries of optimizers for which they are not known (Muon, Adafactor, Lion and others).
     """
-    moments, _ = _alive(config, batch, sequence, optimizer, foreach, as_layout(layout, shards=shards), options)
+    moments, _ = _alive(
+        config, as_layout(layout, shards=shards), batch=batch, sequence=sequence, optimizer=optimizer, foreach=foreach,
+        accumulate=accumulate, **options,
+    )  # fmt: skip
     return {name: moment.bytes for name, moment in moments.items()}
 
 
@@ -266,6 +296,7 @@ def step_peak(
     optimizer: str = "adamw",
     foreach: bool = False,
     shards: int = 1,
+    accumulate: int = 1,
     layout: Layout | str | None = None,
     **options: Any,
 ) -> Breakdown:
@@ -273,12 +304,16 @@ def step_peak(
 
     Activations are what autograd keeps at that moment; temporary tensors are the gradients on their way and everything
     else. Less than the buckets of `training_memory` where gradients and activations take turns, more where temporary
-    tensors are large. `layout`: of the rank with the most memory, or of the `stage` of its pipeline that is given;
-    `shards=n` is short for `layout="fsdp=n"`. A rank that shares parameters holds, in both passes, the gathered ones of
-    two blocks and of what is outside of them, and the whole gradients of the block that runs; one of a pipeline, what the
-    microbatches in flight keep. The moment of the peak: `peak_moments`. `options` are those of `predict.program`.
+    tensors are large. `layout`: of the rank with most, or of the `stage` of its pipeline that is given; `shards=n` is
+    short for `layout="fsdp=n"`. A rank that shares parameters holds, in both passes, the gathered ones of two blocks and
+    of what is outside of them, and the whole gradients of the block that runs; a stage of a pipeline, what the microbatches
+    in flight keep. `accumulate`: passes of which one step adds up the gradients (a layout's microbatches); from the second
+    one on, they are there from the start. The moment of the peak: `peak_moments`. `options` are those of `predict.program`.
     """
-    _, peak = _alive(config, batch, sequence, optimizer, foreach, as_layout(layout, shards=shards), options)
+    _, peak = _alive(
+        config, as_layout(layout, shards=shards), batch=batch, sequence=sequence, optimizer=optimizer, foreach=foreach,
+        accumulate=accumulate, **options,
+    )  # fmt: skip
     return peak
 
 
