@@ -1,7 +1,8 @@
-"""Attention as a program: projections, rotary positions, the three ways in which torch computes it on a CPU, a cache."""
+"""Attention as a program: projections, rotary positions, the three ways in which torch computes it, a cache."""
 
 from cs336kit.predict._builder import Builder
 from cs336kit.predict._layers import Layer
+from cs336kit.predict.devices import Kernel
 from cs336kit.predict.operations import Storage, Tensor
 from cs336kit.predict.transformer import TransformerConfig
 
@@ -23,10 +24,11 @@ class Attention:
         self._scores_flops = pairs * config.head_dim
         self._values_flops = pairs * config.value_head_dim
         self.tables: tuple[Tensor, Tensor] | None = None
-        # What no fused kernel has, and on a CPU dropout, sends attention to its written-out path.
+        # What no fused kernel has sends attention to the path step by step.
         own = config.sinks or config.attention_softcap is not None
         self.method = "eager" if own else attention
-        self._fuses = self.method == "sdpa" and not (config.dropout and b.train)
+        self.kernel = self._kernel() if self.method == "sdpa" else None
+        self._fuses = self.kernel is not None
 
     def __call__(self, x: Tensor) -> Tensor:
         """Projections, rotation, softmax of scores, sum of values, output projection."""
@@ -50,11 +52,19 @@ class Attention:
         with b.within(self.method):
             z = attend(q, k, v)
         merged = z if fused else self._merge(z)
-        out = self._output(merged)
+        out = b.ranks.leave(self._output(merged))
         b.free(q, z, *(() if self.caching and not shortened else (k, v)))
         if merged.storage is not z.storage:
             b.free(merged)
         return b.dropout("output dropout", out, c.dropout, mask="attention dropout mask")
+
+    def _kernel(self) -> Kernel | None:
+        """The fused kernel that the device has for these inputs, if any."""
+        c = self.c
+        return self.b.device.kernel(
+            self.b.policy.products, width=c.head_dim, dropout=bool(c.dropout and self.b.train), mask=self._masks,
+            grouped=c.kv_heads < c.heads,
+        )  # fmt: skip
 
     def rotated(self, place: str, x: Tensor, name: str) -> Tensor:
         """Queries or keys turned by their positions."""
@@ -139,20 +149,43 @@ class Attention:
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         b, c = self.b, self.c
-        keeps = [q, k, v]
+        kernel = self.kernel
+        assert kernel is not None
+        given = q, k, v
+        width = _rounded(c.head_dim, kernel.types[q.dtype])
+        if width != c.head_dim:
+            q, k, v = (b.op(f"{t.storage.name}/pad", "pad", [t], (*t.shape[:-1], width)) for t in given)
+        keeps: list[Tensor | Storage] = [q, k, v]
         mask = None
         if self._masks:
             mask = self._mask(q.dtype)
+            if self.T % kernel.mask_columns:
+                padded = b.op("mask/pad", "pad", [mask], (self.S, _rounded(self.T + 1, kernel.mask_columns)))
+                padded.storage.name = mask.storage.name
+                b.free(mask)
+                mask = padded
             keeps.append(mask)
-        logsumexp = Storage("logsumexp", 4 * self.B * c.heads * self.S)
+        logsumexp = Storage("logsumexp", 4 * self.B * c.heads * _rounded(self.S, kernel.logsumexp_rows))
+        words, indices = kernel.random_state
+        state = [Storage("indices" if indices else "random state", words)] if words else []
         flops = (("attention scores", self._scores_flops), ("attention values", self._values_flops))
         z = b.op(
-            "fused", "sdpa", [q, k, v], (*q.shape[:3], v.shape[-1]), keeps=[*keeps, logsumexp], keeps_output=True,
-            statistics=[logsumexp], name="attention output's input", flops=flops,
+            "fused", "sdpa", [q, k, v], (*q.shape[:3], v.shape[-1]), keeps=[*keeps, logsumexp, *state], keeps_output=True,
+            statistics=[logsumexp, *state], name="attention output's input", flops=flops,
         )  # fmt: skip
         if mask is not None:
             b.free(mask)
-        return b.view(z, self.B, self.S, c.heads * c.value_head_dim)
+        rows = (self.B, self.S, c.heads * c.value_head_dim)
+        if width != c.head_dim:
+            b.free(q, k, v)
+            z.storage.name = "padded attention output"
+            sliced = b.op("slice", "slice", [z], (*given[0].shape[:3], c.value_head_dim), alias=True)
+            if c.heads == 1:
+                return b.view(sliced, *rows)
+            merged = b.copy("merge heads", sliced, rows, name="attention output's input")
+            b.free(z)
+            return merged
+        return b.view(z, *rows)
 
     @property
     def _masks(self) -> bool:
@@ -185,11 +218,13 @@ class Attention:
             return z
         return b.op("values/heads", "heads", [z], shape, alias=True)
 
-    def _softmax(self, scores: Tensor, *, assigned: bool = False) -> Tensor:
-        """The weights, dropped if asked. `assigned`: the variable of the scores takes the weights."""
+    def _softmax(self, scores: Tensor, *, inside: bool = False) -> Tensor:
+        """The weights, dropped if asked. `inside` of torch's own function the variable of the scores takes the weights, and
+        autocast is off.
+        """
         b, p = self.b, self.c.dropout
-        weights = b.op("softmax", "softmax", [scores], scores.shape, keeps_output=True, name="softmax output")
-        if assigned:
+        weights = b.softmax("softmax", scores, name="softmax output", autocast=not inside)
+        if inside:
             b.free(scores)
         return b.dropout("weights dropout", weights, p, mask="weights' dropout mask", name="dropped weights")
 
@@ -212,9 +247,12 @@ class Attention:
         else:
             weights = self._softmax(masked)
         w = self._batched(v, "value")
-        z = self._weighted(weights, w, (*q.shape[:3], v.shape[-1]))
+        factor = b.cast("weights/cast", weights, v.dtype, name="copies of attention weights")
+        z = self._weighted(factor, w, (*q.shape[:3], v.shape[-1]))
         if w is not v:
             b.free(w)
+        if factor is not weights:
+            b.free(factor)
         b.free(weights, masked)
         return z
 
@@ -225,7 +263,7 @@ class Attention:
         column = b.view(sinks, A, 1, 1)
         wide = (self.B, A, self.S, self.T + 1)
         joined = b.op("sinks/join", "sinks", [scores, column], wide)
-        every = self._softmax(joined, assigned=True)
+        every = self._softmax(joined, inside=True)
         return b.op("sinks/cut", "slice", [every], scores.shape, alias=True)
 
     def _written_out(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -257,7 +295,7 @@ class Attention:
             masked = b.add("mask", scores, mask)
             b.free(scores)
             scores = masked
-        weights = self._softmax(scores, assigned=True)
+        weights = self._softmax(scores, inside=True)
         returned = b.cast("weights/cast", weights, q.dtype)
         w = values if grouped else self._batched(values, "value")
         z = self._weighted(weights, w, (*q.shape[:3], values.shape[-1]))
@@ -284,6 +322,10 @@ def _pairs(config: TransformerConfig, layer: Layer, queries: int, keys: int, *, 
         return chunks * window**2 + rest**2
     # The triangle's area, S²/2; a sliding window cuts its far corner off.
     return 2 * keys * window - window**2
+
+
+def _rounded(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
 
 
 def _rotate(b: Builder, place: str, x: Tensor, tables: tuple[Tensor, Tensor], name: str) -> Tensor:

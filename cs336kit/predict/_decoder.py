@@ -2,12 +2,15 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import NamedTuple
 
 from cs336kit.predict._attention import Attention
 from cs336kit.predict._builder import Builder
 from cs336kit.predict._latent import LatentAttention
 from cs336kit.predict._layers import Layer, layers, periods
 from cs336kit.predict._mlp import MLP
+from cs336kit.predict.devices import Device
+from cs336kit.predict.layouts import ALONE, Layout, local_config
 from cs336kit.predict.operations import Program, Storage, Tensor
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.transformer import TransformerConfig
@@ -25,13 +28,22 @@ def _norm(
     return normed
 
 
+def _inside(b: Builder, run: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Attention or MLP of x, which every rank of tp needs whole."""
+    whole = b.ranks.enter(x)
+    z = run(whole)
+    if whole.storage is not x.storage:
+        b.free(whole)
+    return z
+
+
 def _branch(
     b: Builder, c: TransformerConfig, name: str, run: Callable[[Tensor], Tensor], x: Tensor, *, inputs: str
 ) -> Tensor:
     """Attention or MLP with its norms in front and behind, and its scale."""
     normed = _norm(b, f"{name} norm", x, c, name=inputs) if c.norm_placement in ("pre", "sandwich") else x
     with b.within(name, part=name):
-        z = run(normed)
+        z = _inside(b, run, normed)
     if normed is not x:
         b.free(normed)
     if c.norm_placement in ("post", "sandwich"):
@@ -47,11 +59,11 @@ def _block(b: Builder, c: TransformerConfig, attention: Attention, mlp: MLP, x: 
     if c.norms_per_block == 1:
         normed = _norm(b, "attention norm", x, c, name="query, key, value inputs")
         with b.within("attention", part="attention"):
-            z = b.scaled("scale", attention(normed), c.residual_scale)
+            z = b.scaled("scale", _inside(b, attention, normed), c.residual_scale)
         first = b.add("attention sum", x, z)
         b.free(z)
         with b.within("mlp", part="mlp"):
-            m = b.scaled("scale", mlp(normed), c.residual_scale)
+            m = b.scaled("scale", _inside(b, mlp, normed), c.residual_scale)
         y = b.add("mlp sum", first, m)
         b.free(first, m, normed)
         return y
@@ -73,31 +85,6 @@ def _behind(b: Builder, c: TransformerConfig, place: str, x: Tensor) -> Tensor:
     return y
 
 
-def _embedded(b: Builder, c: TransformerConfig, tokens: Tensor, table: Tensor) -> Tensor:
-    """What enters the first block."""
-    B, S = tokens.shape
-    x = b.op("embedding", "embedding", [table, tokens], (B, S, c.embedding_width), name="attention norm")
-    if c.embedding_width != c.d_model:
-        wide = b.linear("embedding/wider", x, c.d_model, component="embedding projections", name="attention norm")
-        b.free(x)
-        x = wide
-    x = b.scaled("embedding/scale", x, c.embedding_scale)
-    if c.positions in ("learned", "sinusoidal"):
-        if c.positions == "learned":
-            positions = b.parameter("position embedding", c.context + c.extra_positions, c.d_model)
-            rows = b.op("positions/slice", "slice", [positions], (S, c.d_model), alias=True)
-        else:
-            rows = b.data("positions", (S, c.d_model), b.policy.weights)
-        summed = b.add("positions", x, rows, name="attention norm")
-        b.free(x)
-        x = summed
-    if c.embedding_norm:
-        normed = _norm(b, "embedding norm", x, c, name="attention norm", component="embedding norm")
-        b.free(x)
-        x = normed
-    return x
-
-
 def decoder(
     config: TransformerConfig,
     *,
@@ -105,6 +92,7 @@ def decoder(
     sequence: int,
     policy: PrecisionPolicy,
     attention: str,
+    device: Device,
     checkpointing: bool,
     phase: str,
     causal: bool,
@@ -112,21 +100,40 @@ def decoder(
     lora_rank: int | None,
     lora_targets: tuple[str, ...],
     routing: tuple[tuple[int, ...] | None, ...] | None,
+    chunks: int = 1,
+    base: str | None = None,
+    layout: Layout = ALONE,
+    stage: int = 0,
 ) -> Program:
     """What `predict.program` returns; see there. `routing`: blocks written one by one, each with the tokens of its experts."""
-    c, B, train = config, batch, phase == "train"
-    S = 1 if phase == "decode" else sequence
-    b = Builder(policy, train=train, frozen=frozen, lora_rank=lora_rank, lora_targets=lora_targets)
-    tokens = b.data("tokens", (B, S))
-    table = b.parameter("token embedding", c.vocab, c.embedding_width)
-    x = _embedded(b, c, tokens, table)
+    c, B, D, train = local_config(config, layout.tp), batch, config.d_model, phase == "train"
+    S = 1 if phase == "decode" else sequence // layout.cp
+    # Between the products, the ranks of tp divide the positions where sp says so.
+    rows = S // layout.tp if layout.sp else S
+    b = Builder(
+        policy,
+        device=device,
+        train=train,
+        frozen=frozen,
+        lora_rank=lora_rank,
+        lora_targets=lora_targets,
+        base=base,
+        layout=layout,
+        stage=stage,
+    )
+    mlp = MLP(b, c, B * S)
+    if stage:
+        table, x = None, b.ranks.receive((B, rows, D), b.policy.activations)
+    else:
+        table, x = _embedded(b, c, B, S, rows)
     tables = None
     if c.positions == "rope":
         shape = (S, c.rotary_width)
         tables = b.data("cosine", shape, policy.weights), b.data("sine", shape, policy.weights)
+    if not stage:
+        b.ranks.parameters(b.leaves, 1, also=[table] if table is not None and c.tied_head and layout.pp > 1 else ())
     b.mark("embedding")
     b.section = "block"
-    mlp = MLP(b, c, B * S)
     make = LatentAttention if c.kv_latent else Attention
     caching = phase in ("prefill", "decode")
 
@@ -138,12 +145,16 @@ def decoder(
         attend.tables = tables if kind.rope else None
         mlp.sparse = kind.sparse
         with b.repeat("block", count, checkpoint=x if checkpointing else None):
+            before = len(b.leaves)
             y = _block(b, c, attend, mlp, x)
+            b.ranks.parameters(b.leaves[before:], b.count)
             b.mark("block forward")
             b.free(x)
         return y
 
-    kinds = layers(c)
+    own = c.layers // layout.pp
+    kinds = layers(c)[stage * own : (stage + 1) * own]
+    routing = routing[stage * own : (stage + 1) * own] if routing else None
     if routing is not None:
         for kind, sizes in zip(kinds, routing, strict=True):
             mlp.routing = sizes
@@ -151,35 +162,123 @@ def decoder(
     else:
         if train and not x.needs_gradient:  # nothing before the blocks is trained: the first one hands no gradient on
             x = write(kinds.pop(0), 1, x)
-        for times, rows in periods(kinds):
+        for times, alike in periods(kinds):
             # A pattern of unlike layers stands in the list once, however often it comes.
             with b.repeat("blocks", times) if times > 1 else nullcontext():
-                for count, kind in rows:
+                for count, kind in alike:
                     x = write(kind, count, x)
     b.section = "end"
-    normed = x
-    if c.final_norm:
-        x.storage.name = "final norm"
-        normed = _norm(b, "final norm", x, c, name="head's input", component="final norm")
-    output = _logits(b, c, normed, table)
-    if normed is not x:
-        b.free(x)
-    output = _loss(b, output, B * S, c.vocab) if train else output
+    output = x
+    if stage < layout.pp - 1:
+        b.ranks.send(x)
+    else:
+        output = _headed(b, c, x, table, B * S, train, chunks)
     b.end_of_cache()
     return b.program(output)
 
 
-def _logits(b: Builder, c: TransformerConfig, x: Tensor, table: Tensor) -> Tensor:
+def _embedded(b: Builder, c: TransformerConfig, B: int, S: int, rows: int) -> tuple[Tensor, Tensor]:
+    """The table, and the vectors that enter the first block, of which a rank of sp has `rows`."""
+    tokens = b.data("tokens", (B, S))
+    table = b.parameter("token embedding", c.vocab, c.embedding_width)
+    x = b.op("embedding", "embedding", [table, tokens], (B, S, c.embedding_width), name="attention norm")
+    x = b.ranks.leave(x, "embedding/leave", name="attention norm")
+    if c.embedding_width != c.d_model:
+        wide = b.linear("embedding/wider", x, c.d_model, component="embedding projections", name="attention norm")
+        b.free(x)
+        x = wide
+    x = b.scaled("embedding/scale", x, c.embedding_scale)
+    if c.positions in ("learned", "sinusoidal"):
+        if c.positions == "learned":
+            positions = b.parameter("position embedding", c.context + c.extra_positions, c.d_model)
+            sliced = b.op("positions/slice", "slice", [positions], (rows, c.d_model), alias=True)
+        else:
+            sliced = b.data("positions", (rows, c.d_model), b.policy.weights)
+        summed = b.add("positions", x, sliced, name="attention norm")
+        b.free(x)
+        x = summed
+    if c.embedding_norm:
+        normed = _norm(b, "embedding norm", x, c, name="attention norm", component="embedding norm")
+        b.free(x)
+        x = normed
+    return table, x
+
+
+def _headed(
+    b: Builder, c: TransformerConfig, x: Tensor, table: Tensor | None, tokens: int, train: bool, chunks: int
+) -> Tensor:
+    """Final norm, head and, in training, the loss. A head that shares its table with another stage has a copy."""
+    before = len(b.leaves)
+    normed = x
+    if c.final_norm:
+        x.storage.name = "final norm"
+        normed = _norm(b, "final norm", x, c, name="head's input", component="final norm")
     b.part = "head"
     if c.embedding_width != c.d_model:
-        narrow = b.linear("head/narrower", x, c.embedding_width, component="embedding projections", name="head's input")
-        b.free(x)
-        x = narrow
-    weight = table if c.tied_head else b.parameter("head", c.vocab, c.embedding_width)
-    logits = b.linear("head", x, c.vocab, component="head", weight=weight, bias=c.head_bias, copies="bf16 copy of head")
-    b.free(x)
+        narrow = b.linear(
+            "head/narrower", normed, c.embedding_width, component="embedding projections", name="head's input"
+        )
+        if normed is not x:
+            b.free(normed)
+        normed = narrow
+    alone = table is None or not c.tied_head
+    weight = b.parameter("head", c.vocab, c.embedding_width) if table is None or not c.tied_head else table
+    head = Head(weight, b.parameter("head", c.vocab) if c.head_bias else None)
+    b.ranks.parameters(b.leaves[before:], 1, also=[weight] if c.tied_head and alone else ())
+    held = [] if normed is x else [x]
+    if chunks > 1:
+        b.free(*held)
+    whole = b.ranks.enter(normed, "head/enter")
+    if whole.storage is not normed.storage:
+        b.free(normed)
+    if chunks > 1:
+        return _chunked_loss(b, c, whole, head, tokens, chunks)
+    logits = _logits(b, c, whole, head)
+    b.free(whole, *held)
+    return _loss(b, logits, tokens, c.vocab) if train else logits
+
+
+class Head(NamedTuple):
+    """The parameters of the head."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+
+def _logits(b: Builder, c: TransformerConfig, x: Tensor, head: Head) -> Tensor:
+    logits = b.linear(
+        "head", x, head.weight.shape[0], component="head", weight=head.weight, bias=head.bias is not None,
+        bias_parameter=head.bias, copies="bf16 copy of head",
+    )  # fmt: skip
     logits = b.scaled("logits/scale", logits, c.logit_scale)
     return logits if c.logit_softcap is None else b.softcap("logits/softcap", logits, name="capped logits")
+
+
+def _chunked_loss(b: Builder, c: TransformerConfig, x: Tensor, head: Head, tokens: int, chunks: int) -> Tensor:
+    """Logits and loss of some tokens at a time, each part checkpointed: its logits are never there with another's.
+
+    What torch.utils.checkpoint does around the head and F.cross_entropy(reduction="sum"), added up and divided.
+    """
+    vocab, width = head.weight.shape
+    rows = -(-tokens // chunks)
+    sizes = [min(rows, tokens - start) for start in range(0, tokens, rows)]
+    parts = b.split("loss/split", b.view(x, tokens, width), sizes)
+    total: Tensor | None = None
+    for part, size in zip(parts, sizes, strict=True):
+        with b.repeat("loss chunk", 1, checkpoint=part):
+            b.part = "head"
+            loss = _loss(b, _logits(b, c, part, head), size, vocab)
+        b.part = "loss"
+        if total is None:
+            total = loss
+        else:
+            both = b.add("loss/sum", total, loss, name="loss")
+            b.free(total, loss)
+            total = both
+    assert total is not None
+    mean = b.op("loss/mean", "div", [total], (), name="loss")
+    b.free(total, x)
+    return mean
 
 
 def _loss(b: Builder, logits: Tensor, tokens: int, vocab: int) -> Tensor:
@@ -188,8 +287,29 @@ def _loss(b: Builder, logits: Tensor, tokens: int, vocab: int) -> Tensor:
     wide = b.cast("logits/fp32", logits, "fp32")
     if wide is not logits:
         b.free(logits)
-    logs = b.op("log softmax", "log_softmax", [wide], (tokens, vocab), keeps_output=True, name="cross-entropy")
+    divided = b.layout.tp > 1
+    logs = (_divided_log_softmax if divided else _log_softmax)(b, wide, (tokens, vocab))
     weight = Storage("cross-entropy", 4)
-    loss = b.op("loss", "nll_loss", [logs], (), keeps=[logs, weight], statistics=[weight], name="loss")
+    # Where the ranks divide the vocabulary, one node makes the gradient of the logits, with two more tensors for a moment.
+    scratch = 2 * logs.bytes if divided else 0
+    loss = b.op("loss", "nll_loss", [logs], (), keeps=[logs, weight], statistics=[weight], name="loss", scratch=scratch)
     b.free(wide, logs)
     return loss
+
+
+def _log_softmax(b: Builder, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return b.op("log softmax", "log_softmax", [x], shape, keeps_output=True, name="cross-entropy")
+
+
+def _divided_log_softmax(b: Builder, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Torch's loss_parallel: maximum and sum of each row over all ranks, and each has the logarithms of its columns."""
+    rows, _ = shape
+    b.ranks.summed("log softmax/maximum", rows)
+    shifted = b.op("log softmax/shifted", "sub", [], shape, dtype="fp32")
+    exponentials = b.op("log softmax/exp", "exp", [], shape, dtype="fp32")
+    b.free(exponentials)
+    b.ranks.summed("log softmax/sum", rows)
+    y = b.op("log softmax", "all-reduce", [x], shape, passes=True, keeps_output=True, name="cross-entropy")
+    b.free(shifted)
+    b.ranks.summed("loss/targets", rows)
+    return y
