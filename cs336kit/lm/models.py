@@ -12,6 +12,7 @@ from cs336kit.lm.attention import LayerCache, MultiHeadAttention
 from cs336kit.lm.layers import GELUMLP, Embedding, LayerNorm, Linear, MixtureOfExperts, RMSNorm, SwiGLU, rope_tables
 from cs336kit.predict import TransformerConfig
 from cs336kit.predict._common.checks import known, positive_int, positive_number
+from cs336kit.predict.programs import check_carried
 
 #: What makes a configuration a Llama: field of TransformerConfig → the value that it must have.
 LLAMA = {"norm": "rmsnorm", "positions": "rope", "mlp": "swiglu"}
@@ -84,7 +85,7 @@ class Block(nn.Module):
         super().__init__()
         self.norm1 = make_norm(config, eps=norm_eps, **factory)
         self.attention = MultiHeadAttention(
-            config.d_model, config.heads, kv_heads=config.kv_heads, head_dim=config.head_dim, bias=config.bias,
+            config.d_model, config.heads, kv_heads=config.kv_heads, head_dim=config.head_dim, bias=str(config.bias),
             window=config.window, dropout=config.dropout, method=attention, rope_pairs=rope_pairs, **factory,
         )  # fmt: skip
         self.norm2 = make_norm(config, eps=norm_eps, **factory) if config.norms_per_block == 2 else None
@@ -153,6 +154,7 @@ class DecoderOnly(nn.Module):
             )
         if not isinstance(checkpointing, bool):
             raise ValueError(f"checkpointing must be True or False, got {checkpointing!r}.")
+        check_carried(config)
         self.config, self.checkpointing = config, checkpointing
         self.embedding = Embedding(config.vocab, config.d_model, **factory)
         self.positions = Embedding(config.context, config.d_model, **factory) if config.positions == "learned" else None

@@ -1,9 +1,20 @@
 import dataclasses
 import itertools
+from math import prod
 
 import pytest
 
-from cs336kit.predict import MODELS, Plan, Question, TransformerConfig, accelerator, parameters, plan, step_peak
+from cs336kit.predict import (
+    MODELS,
+    Plan,
+    Question,
+    TransformerConfig,
+    accelerator,
+    parameter_shapes,
+    parameters,
+    plan,
+    step_peak,
+)
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
 
 
@@ -33,8 +44,11 @@ def test_buckets_are_those_of_the_peak_and_sharding_divides_what_lasts():
     buckets = step_peak(config, batch=1, sequence=1024, precision="mixed", attention="sdpa", foreach=True)
     assert one.memory == buckets
     eight = plan(Question(config, sequence=1024, count=8))
-    for name in ("parameters", "optimizer state", "master weights"):
-        assert eight.memory[name] == -(-buckets[name] // 8)
+    # Of each parameter the rows of its first axis, rounded up.
+    mine = sum(-(-shape[0] // 8) * prod(shape[1:]) for shape in parameter_shapes(config))
+    assert eight.memory["parameters"] == 2 * mine
+    assert eight.memory["master weights"] == 4 * mine
+    assert eight.memory["optimizer state"] == 8 * mine + 4 * len(parameter_shapes(config))
     assert eight.memory["gradients"] < buckets["gradients"] or not buckets["gradients"]
     assert "gathered parameters" in eight.memory
     replicated = plan(Question(config, sequence=1024, count=8, sharded=False))
