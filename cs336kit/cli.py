@@ -45,6 +45,10 @@ def _model(text: str) -> tuple[str, TransformerConfig | float]:
             raise ValueError(f"{text}: {error}") from None
         except (ValueError, RecursionError):
             raise ValueError(f'{text} is not JSON: it must hold an object such as {{"layers": 12, …}}.') from None
+        if isinstance(values, dict) and "model_type" in values:  # Hugging Face's format
+            from cs336kit.predict.hugging_face import from_hf
+
+            return str(values.get("_name_or_path") or Path(text).stem), from_hf(values)
         return Path(text).stem, TransformerConfig.from_dict(values)
     try:
         return text, number(text)

@@ -1,6 +1,6 @@
 """How memory moves in the course of a step."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from cs336kit.teach.figures.primitives import lines
 from cs336kit.teach.figures.style import COLORS, axes, described
