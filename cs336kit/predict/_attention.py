@@ -24,7 +24,7 @@ class Attention:
         self._scores_flops = pairs * config.head_dim
         self._values_flops = pairs * config.value_head_dim
         self.tables: tuple[Tensor, Tensor] | None = None
-        # What no fused kernel has sends attention to the path step by step.
+        # Sinks and capped scores are what no fused kernel has; and where none takes the inputs, torch writes it out.
         own = config.sinks or config.attention_softcap is not None
         self.method = "eager" if own else attention
         self.kernel = self._kernel() if self.method == "sdpa" else None
@@ -52,7 +52,7 @@ class Attention:
         with b.within(self.method):
             z = attend(q, k, v)
         merged = z if fused else self._merge(z)
-        out = b.ranks.leave(self._output(merged))
+        out = self._output(merged)
         b.free(q, z, *(() if self.caching and not shortened else (k, v)))
         if merged.storage is not z.storage:
             b.free(merged)
@@ -106,7 +106,7 @@ class Attention:
         out = b.linear("output", inner, c.d_model, component="attention output", bias=c.has_bias("output"))
         if inner is not merged:
             b.free(inner)
-        return out
+        return b.ranks.leave(out)
 
     def _extended(self, k: Tensor, v: Tensor, shortened: bool) -> tuple[Tensor, Tensor]:
         """What a cache holds, and the new positions behind it, in new tensors; a window's cache keeps a copy of the last."""
@@ -154,7 +154,11 @@ class Attention:
         given = q, k, v
         width = _rounded(c.head_dim, kernel.types[q.dtype])
         if width != c.head_dim:
-            q, k, v = (b.op(f"{t.storage.name}/pad", "pad", [t], (*t.shape[:-1], width)) for t in given)
+            widths = (_rounded(t.shape[-1], kernel.types[q.dtype]) for t in given)
+            q, k, v = (
+                b.op(f"{t.storage.name}/pad", "pad", [t], (*t.shape[:-1], w))
+                for t, w in zip(given, widths, strict=True)
+            )
         keeps: list[Tensor | Storage] = [q, k, v]
         mask = None
         if self._masks:
@@ -176,16 +180,16 @@ class Attention:
         if mask is not None:
             b.free(mask)
         rows = (self.B, self.S, c.heads * c.value_head_dim)
-        if width != c.head_dim:
-            b.free(q, k, v)
-            z.storage.name = "padded attention output"
-            sliced = b.op("slice", "slice", [z], (*given[0].shape[:3], c.value_head_dim), alias=True)
-            if c.heads == 1:
-                return b.view(sliced, *rows)
-            merged = b.copy("merge heads", sliced, rows, name="attention output's input")
-            b.free(z)
-            return merged
-        return b.view(z, *rows)
+        if width == c.head_dim:
+            return b.view(z, *rows)
+        b.free(q, k, v)
+        z.storage.name = "padded attention output"
+        sliced = b.op("slice", "slice", [z], (*z.shape[:3], c.value_head_dim), alias=True)
+        if c.heads == 1:
+            return b.view(sliced, *rows)
+        merged = b.copy("merge heads", sliced, rows, name="attention output's input")
+        b.free(z)
+        return merged
 
     @property
     def _masks(self) -> bool:
@@ -263,7 +267,8 @@ class Attention:
         column = b.view(sinks, A, 1, 1)
         wide = (self.B, A, self.S, self.T + 1)
         joined = b.op("sinks/join", "sinks", [scores, column], wide)
-        every = self._softmax(joined, inside=True)
+        every = self._softmax(joined)
+        b.free(joined)
         return b.op("sinks/cut", "slice", [every], scores.shape, alias=True)
 
     def _written_out(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -312,6 +317,10 @@ class Attention:
         return x if self._one_batch(x) else self.b.copy(f"{name}/batched", x, x.shape, name=name)
 
 
+def _rounded(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
 def _pairs(config: TransformerConfig, layer: Layer, queries: int, keys: int, *, causal: bool) -> int:
     """Twice the pairs of queries and keys that count."""
     if not causal or queries != keys:
@@ -322,10 +331,6 @@ def _pairs(config: TransformerConfig, layer: Layer, queries: int, keys: int, *, 
         return chunks * window**2 + rest**2
     # The triangle's area, S²/2; a sliding window cuts its far corner off.
     return 2 * keys * window - window**2
-
-
-def _rounded(value: int, multiple: int) -> int:
-    return -(-value // multiple) * multiple
 
 
 def _rotate(b: Builder, place: str, x: Tensor, tables: tuple[Tensor, Tensor], name: str) -> Tensor:

@@ -38,9 +38,8 @@ class Builder(Writer):
         outputs: int,
         *,
         component: str,
-        bias: bool = False,
+        bias: bool | Tensor = False,
         weight: Tensor | None = None,
-        bias_parameter: Tensor | None = None,
         copies: str = "bf16 copies of weights",
         name: str = "",
         cast: str = "",
@@ -48,7 +47,7 @@ class Builder(Writer):
         """x Wᵀ + b; keeps x and W. Under autocast all three are cast first, the parameters once."""
         *rows, inputs = x.shape
         W = self.parameter(component, outputs, inputs) if weight is None else weight
-        b = (bias_parameter or self.parameter(component, outputs)) if bias else None
+        b = bias if isinstance(bias, Tensor) else self.parameter(component, outputs) if bias else None
         given, source, packed = x, x, None
         if self.packs(component, W.shape):
             packed, W = W, self.op(f"{place}/unpack", "unpack", [W], W.shape, dtype=self.policy.products)

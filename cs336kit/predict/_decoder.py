@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import NamedTuple
 
 from cs336kit.predict._attention import Attention
 from cs336kit.predict._builder import Builder
@@ -28,22 +27,13 @@ def _norm(
     return normed
 
 
-def _inside(b: Builder, run: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Attention or MLP of x, which every rank of tp needs whole."""
-    whole = b.ranks.enter(x)
-    z = run(whole)
-    if whole.storage is not x.storage:
-        b.free(whole)
-    return z
-
-
 def _branch(
     b: Builder, c: TransformerConfig, name: str, run: Callable[[Tensor], Tensor], x: Tensor, *, inputs: str
 ) -> Tensor:
     """Attention or MLP with its norms in front and behind, and its scale."""
     normed = _norm(b, f"{name} norm", x, c, name=inputs) if c.norm_placement in ("pre", "sandwich") else x
     with b.within(name, part=name):
-        z = _inside(b, run, normed)
+        z = _on_ranks(b, run, normed)
     if normed is not x:
         b.free(normed)
     if c.norm_placement in ("post", "sandwich"):
@@ -54,16 +44,25 @@ def _branch(
     return b.scaled(f"{name} scale", z, c.residual_scale)
 
 
+def _on_ranks(b: Builder, run: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Attention or MLP of x, which every rank of tp needs whole."""
+    whole = b.ranks.enter(x)
+    z = run(whole)
+    if whole.storage is not x.storage:
+        b.free(whole)
+    return z
+
+
 def _block(b: Builder, c: TransformerConfig, attention: Attention, mlp: MLP, x: Tensor) -> Tensor:
     """Norm, attention, sum, norm, MLP, sum; or attention and MLP side by side behind one norm or two."""
     if c.norms_per_block == 1:
         normed = _norm(b, "attention norm", x, c, name="query, key, value inputs")
         with b.within("attention", part="attention"):
-            z = b.scaled("scale", _inside(b, attention, normed), c.residual_scale)
+            z = b.scaled("scale", _on_ranks(b, attention, normed), c.residual_scale)
         first = b.add("attention sum", x, z)
         b.free(z)
         with b.within("mlp", part="mlp"):
-            m = b.scaled("scale", _inside(b, mlp, normed), c.residual_scale)
+            m = b.scaled("scale", _on_ranks(b, mlp, normed), c.residual_scale)
         y = b.add("mlp sum", first, m)
         b.free(first, m, normed)
         return y
@@ -83,6 +82,32 @@ def _behind(b: Builder, c: TransformerConfig, place: str, x: Tensor) -> Tensor:
     y = _norm(b, place, x, c, name=place)
     b.free(x)
     return y
+
+
+def _embedded(b: Builder, c: TransformerConfig, tokens: Tensor, table: Tensor, rows: int) -> Tensor:
+    """What enters the first block; a rank of sp has `rows` of the positions."""
+    B, S = tokens.shape
+    x = b.op("embedding", "embedding", [table, tokens], (B, S, c.embedding_width), name="attention norm")
+    x = b.ranks.leave(x, "embedding/leave", name="attention norm")
+    if c.embedding_width != c.d_model:
+        wide = b.linear("embedding/wider", x, c.d_model, component="embedding projections", name="attention norm")
+        b.free(x)
+        x = wide
+    x = b.scaled("embedding/scale", x, c.embedding_scale)
+    if c.positions in ("learned", "sinusoidal"):
+        if c.positions == "learned":
+            positions = b.parameter("position embedding", c.context + c.extra_positions, c.d_model)
+            vectors = b.op("positions/slice", "slice", [positions], (rows, c.d_model), alias=True)
+        else:
+            vectors = b.data("positions", (rows, c.d_model), b.policy.weights)
+        summed = b.add("positions", x, vectors, name="attention norm")
+        b.free(x)
+        x = summed
+    if c.embedding_norm:
+        normed = _norm(b, "embedding norm", x, c, name="attention norm", component="embedding norm")
+        b.free(x)
+        x = normed
+    return x
 
 
 def decoder(
@@ -111,29 +136,22 @@ def decoder(
     # Between the products, the ranks of tp divide the positions where sp says so.
     rows = S // layout.tp if layout.sp else S
     b = Builder(
-        policy,
-        device=device,
-        train=train,
-        frozen=frozen,
-        lora_rank=lora_rank,
-        lora_targets=lora_targets,
-        base=base,
-        layout=layout,
-        stage=stage,
-    )
-    mlp = MLP(b, c, B * S)
+        policy, device=device, train=train, frozen=frozen, lora_rank=lora_rank, lora_targets=lora_targets, base=base,
+        layout=layout, stage=stage,
+    )  # fmt: skip
     if stage:
         table, x = None, b.ranks.receive((B, rows, D), b.policy.activations)
     else:
-        table, x = _embedded(b, c, B, S, rows)
+        table = b.parameter("token embedding", c.vocab, c.embedding_width)
+        x = _embedded(b, c, b.data("tokens", (B, S)), table, rows)
+        b.ranks.parameters(b.leaves, 1, also=[table] if c.tied_head and layout.pp > 1 else ())
     tables = None
     if c.positions == "rope":
         shape = (S, c.rotary_width)
         tables = b.data("cosine", shape, policy.weights), b.data("sine", shape, policy.weights)
-    if not stage:
-        b.ranks.parameters(b.leaves, 1, also=[table] if table is not None and c.tied_head and layout.pp > 1 else ())
     b.mark("embedding")
     b.section = "block"
+    mlp = MLP(b, c, B * S)
     make = LatentAttention if c.kv_latent else Attention
     caching = phase in ("prefill", "decode")
 
@@ -152,9 +170,9 @@ def decoder(
             b.free(x)
         return y
 
-    own = c.layers // layout.pp
-    kinds = layers(c)[stage * own : (stage + 1) * own]
-    routing = routing[stage * own : (stage + 1) * own] if routing else None
+    each = c.layers // layout.pp
+    kinds = layers(c)[stage * each : (stage + 1) * each]
+    routing = routing[stage * each : (stage + 1) * each] if routing else None
     if routing is not None:
         for kind, sizes in zip(kinds, routing, strict=True):
             mlp.routing = sizes
@@ -162,10 +180,10 @@ def decoder(
     else:
         if train and not x.needs_gradient:  # nothing before the blocks is trained: the first one hands no gradient on
             x = write(kinds.pop(0), 1, x)
-        for times, alike in periods(kinds):
+        for times, pattern in periods(kinds):
             # A pattern of unlike layers stands in the list once, however often it comes.
             with b.repeat("blocks", times) if times > 1 else nullcontext():
-                for count, kind in alike:
+                for count, kind in pattern:
                     x = write(kind, count, x)
     b.section = "end"
     output = x
@@ -177,39 +195,11 @@ def decoder(
     return b.program(output)
 
 
-def _embedded(b: Builder, c: TransformerConfig, B: int, S: int, rows: int) -> tuple[Tensor, Tensor]:
-    """The table, and the vectors that enter the first block, of which a rank of sp has `rows`."""
-    tokens = b.data("tokens", (B, S))
-    table = b.parameter("token embedding", c.vocab, c.embedding_width)
-    x = b.op("embedding", "embedding", [table, tokens], (B, S, c.embedding_width), name="attention norm")
-    x = b.ranks.leave(x, "embedding/leave", name="attention norm")
-    if c.embedding_width != c.d_model:
-        wide = b.linear("embedding/wider", x, c.d_model, component="embedding projections", name="attention norm")
-        b.free(x)
-        x = wide
-    x = b.scaled("embedding/scale", x, c.embedding_scale)
-    if c.positions in ("learned", "sinusoidal"):
-        if c.positions == "learned":
-            positions = b.parameter("position embedding", c.context + c.extra_positions, c.d_model)
-            sliced = b.op("positions/slice", "slice", [positions], (rows, c.d_model), alias=True)
-        else:
-            sliced = b.data("positions", (rows, c.d_model), b.policy.weights)
-        summed = b.add("positions", x, sliced, name="attention norm")
-        b.free(x)
-        x = summed
-    if c.embedding_norm:
-        normed = _norm(b, "embedding norm", x, c, name="attention norm", component="embedding norm")
-        b.free(x)
-        x = normed
-    return table, x
-
-
 def _headed(
     b: Builder, c: TransformerConfig, x: Tensor, table: Tensor | None, tokens: int, train: bool, chunks: int
 ) -> Tensor:
     """Final norm, head and, in training, the loss. A head that shares its table with another stage has a copy."""
-    before = len(b.leaves)
-    normed = x
+    before, normed = len(b.leaves), x
     if c.final_norm:
         x.storage.name = "final norm"
         normed = _norm(b, "final norm", x, c, name="head's input", component="final norm")
@@ -221,45 +211,36 @@ def _headed(
         if normed is not x:
             b.free(normed)
         normed = narrow
-    alone = table is None or not c.tied_head
-    weight = b.parameter("head", c.vocab, c.embedding_width) if table is None or not c.tied_head else table
-    head = Head(weight, b.parameter("head", c.vocab) if c.head_bias else None)
-    b.ranks.parameters(b.leaves[before:], 1, also=[weight] if c.tied_head and alone else ())
-    held = [] if normed is x else [x]
-    if chunks > 1:
-        b.free(*held)
+    own = table is None or not c.tied_head
+    head = b.parameter("head", c.vocab, c.embedding_width) if table is None or not c.tied_head else table
+    bias = b.parameter("head", c.vocab) if c.head_bias else None
+    b.ranks.parameters(b.leaves[before:], 1, also=[head] if c.tied_head and own else ())
+    if chunks > 1 and normed is not x:
+        b.free(x)
     whole = b.ranks.enter(normed, "head/enter")
     if whole.storage is not normed.storage:
         b.free(normed)
     if chunks > 1:
-        return _chunked_loss(b, c, whole, head, tokens, chunks)
-    logits = _logits(b, c, whole, head)
-    b.free(whole, *held)
+        return _chunked_loss(b, c, whole, head, bias, tokens, chunks)
+    logits = _logits(b, c, whole, head, bias)
+    b.free(*((whole, x) if whole is not x else (x,)))
     return _loss(b, logits, tokens, c.vocab) if train else logits
 
 
-class Head(NamedTuple):
-    """The parameters of the head."""
-
-    weight: Tensor
-    bias: Tensor | None
-
-
-def _logits(b: Builder, c: TransformerConfig, x: Tensor, head: Head) -> Tensor:
-    logits = b.linear(
-        "head", x, head.weight.shape[0], component="head", weight=head.weight, bias=head.bias is not None,
-        bias_parameter=head.bias, copies="bf16 copy of head",
-    )  # fmt: skip
+def _logits(b: Builder, c: TransformerConfig, x: Tensor, head: Tensor, bias: Tensor | None) -> Tensor:
+    logits = b.linear("head", x, c.vocab, component="head", weight=head, bias=bias or False, copies="bf16 copy of head")
     logits = b.scaled("logits/scale", logits, c.logit_scale)
     return logits if c.logit_softcap is None else b.softcap("logits/softcap", logits, name="capped logits")
 
 
-def _chunked_loss(b: Builder, c: TransformerConfig, x: Tensor, head: Head, tokens: int, chunks: int) -> Tensor:
+def _chunked_loss(
+    b: Builder, c: TransformerConfig, x: Tensor, head: Tensor, bias: Tensor | None, tokens: int, chunks: int
+) -> Tensor:
     """Logits and loss of some tokens at a time, each part checkpointed: its logits are never there with another's.
 
     What torch.utils.checkpoint does around the head and F.cross_entropy(reduction="sum"), added up and divided.
     """
-    vocab, width = head.weight.shape
+    width = head.shape[1]
     rows = -(-tokens // chunks)
     sizes = [min(rows, tokens - start) for start in range(0, tokens, rows)]
     parts = b.split("loss/split", b.view(x, tokens, width), sizes)
@@ -267,7 +248,7 @@ def _chunked_loss(b: Builder, c: TransformerConfig, x: Tensor, head: Head, token
     for part, size in zip(parts, sizes, strict=True):
         with b.repeat("loss chunk", 1, checkpoint=part):
             b.part = "head"
-            loss = _loss(b, _logits(b, c, part, head), size, vocab)
+            loss = _loss(b, _logits(b, c, part, head, bias), size, c.vocab)
         b.part = "loss"
         if total is None:
             total = loss

@@ -28,7 +28,7 @@ class LatentAttention(Attention):
             latent, turned = self._all(latent, turned)
         b.cache_of(b.view(latent, self.B, 1, self.T, c.kv_latent), turned, window=self.window)
         z = self._on_latents(q, latent, turned) if absorbed else self._expanded(q, latent, turned)
-        out = b.ranks.leave(self._output(z))
+        out = self._output(z)
         b.free(z)
         return b.dropout("output dropout", out, c.dropout, mask="attention dropout mask")
 
@@ -114,7 +114,8 @@ class LatentAttention(Attention):
         other = b.matmul("scores/turned", q, turned, (B, A, S, T), pairs * c.rotary_width, component="attention scores")
         summed = b.add("scores/sum", scores, other)
         b.free(q, own, scores, other)
-        weights = self._softmax(summed, inside=True)
+        weights = self._softmax(summed)
+        b.free(summed)
         mixed = b.matmul("values", weights, latent, (B, A, S, latents), pairs * latents, component="attention values")
         b.free(weights)
         z = b.matmul(
