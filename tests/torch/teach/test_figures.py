@@ -45,8 +45,6 @@ def torch_graph():
 
 SLOW = predict.pipeline_timeline(3, copy_seconds=0.01, compute_seconds=0.02, overlap=False)
 FAST = predict.pipeline_timeline(3, copy_seconds=0.01, compute_seconds=0.02, overlap=True)
-FALLING = ([2.0**-n for n in range(21)],) * 3
-STEADY = ([1.0] * 21, [1.1] * 21, [0.1] * 21)
 LOSSES = {"fp32": [5.5, 4.0, 3.5, 3.2], "bf16": [5.5, 4.1, 3.5, 3.3]}
 VIEWS = [
     ("x", (3, 4), (4, 1), 0),
@@ -87,10 +85,9 @@ DATA = {
     "products_done": (({"all trained": range(3), "only the first": [0]},), {"layers": 3}),
     "rule_over_work": (([256, 1024, 4096], ["gpt2", "llama-3-8b"]), {}),
     "estimate_errors": (([512, 1024, 2048], {"6NP": [-1, -2, -4], "other": [3, 0, -3]}), {}),
-    "signal_through_layers": (({"up": {"plain": STEADY, "halved": FALLING}, "down": {"plain": STEADY, "halved": FALLING}},),
-                              {}),
-    "growth": (({"plain": (list(range(49)), list(range(49)))},), {"xlabel": "additions", "ylabel": "mean of squares"}),
-    "tails": (((0, 1, 2), {"normal": [500, 200], "cut": [700, 0]}), {}),
+    "starts": (({"too large": [math.nan] * 20, "right": [5.5, 5.0] * 10},), {"guess": 5.55}),
+    "histograms": (({"small": {1: [0.1, 0.2, 9.0], 5: [0.1]}, "right": {1: [0.5, 1.0], 5: [2.0]}},), {}),
+    "sweeps": (([2**-8, 2**-7, 2**-6], {"standard": {64: [3.2, 3.0, 3.1], 512: [3.0, 3.3, 3.6]}}), {}),
     "step_sizes": (([1, 10, 100], {"corrected": ([1.0] * 100, [1.0] * 3), "plain": ([2.0] * 100, [3.0, 2.0, 1.0])}), {}),
     "trajectories": (({name: [(-8.0, 2.0), (-4.0, -1.0), (0.0, 0.0)] for name in ("SGD", "Momentum", "Adam", "AdamW")},),
                      {"curvatures": (1.0, 25.0)}),
