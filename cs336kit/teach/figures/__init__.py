@@ -21,6 +21,6 @@ from cs336kit.teach.figures.lesson_12 import transformer_block
 from cs336kit.teach.figures.lesson_13 import loss_curves, unseen_share
 from cs336kit.teach.figures.lesson_14 import saved_parts
 from cs336kit.teach.figures.lesson_15 import saved_against_sequence, step_course
-from cs336kit.teach.figures.lesson_16 import loss_differences, loss_scale, lost_updates, magnitudes
+from cs336kit.teach.figures.lesson_16 import magnitudes, paired_losses
 from cs336kit.teach.figures.lesson_17 import attention_heads, parameter_shares
 from cs336kit.teach.figures.style import COLORS, HATCHES, Figure, axes, show
