@@ -19,6 +19,29 @@ LLAMA = {"norm": "rmsnorm", "positions": "rope", "mlp": "swiglu"}
 INITIAL = ("fan_in", "gpt2")
 
 
+#: What a configuration can say and these modules do not build.
+_LACKING = {
+    "parallel", "norm_placement", "norm_scale", "norm_unit_offset", "final_norm", "embedding_norm", "inner_norms", "qk_norm",
+    "qk_norm_bias", "head_bias", "extra_positions", "rotary_dim", "rope_layers", "window_layers", "window_kind",
+    "sparse_layers", "dense_d_ff", "shared_d_ff", "shared_gate", "router_bias", "value_dim", "kv_latent", "query_latent",
+    "embedding_dim", "sinks", "attention_softcap", "logit_softcap", "attention_scale", "embedding_scale", "residual_scale",
+    "logit_scale",
+}  # fmt: skip
+_BUILT = {"mlp": ("gelu", "swiglu"), "positions": ("learned", "rope", "none"), "bias": ("all", "none", "qkv")}
+
+
+def check_buildable(config: TransformerConfig) -> None:
+    """Raise ValueError for a field of the configuration that these modules do not have."""
+    for name in sorted(_LACKING):
+        if (value := getattr(config, name)) != TransformerConfig.__dataclass_fields__[name].default:
+            raise ValueError(
+                f"{name}={value!r} cannot be built here: predict counts it, and lm has no module for it; leave it out."
+            )
+    for name, built in _BUILT.items():
+        if (value := getattr(config, name)) not in built:
+            raise ValueError(f"{name}={value!r} cannot be built here: lm has {', '.join(built)}.")
+
+
 class Cruncher(nn.Module):
     """`layers` square linear layers, one after the other, then one head of width 1.
 
@@ -84,7 +107,7 @@ class Block(nn.Module):
         super().__init__()
         self.norm1 = make_norm(config, eps=norm_eps, **factory)
         self.attention = MultiHeadAttention(
-            config.d_model, config.heads, kv_heads=config.kv_heads, head_dim=config.head_dim, bias=config.bias,
+            config.d_model, config.heads, kv_heads=config.kv_heads, head_dim=config.head_dim, bias=str(config.bias),
             window=config.window, dropout=config.dropout, method=attention, rope_pairs=rope_pairs, **factory,
         )  # fmt: skip
         self.norm2 = make_norm(config, eps=norm_eps, **factory) if config.norms_per_block == 2 else None
@@ -153,6 +176,7 @@ class DecoderOnly(nn.Module):
             )
         if not isinstance(checkpointing, bool):
             raise ValueError(f"checkpointing must be True or False, got {checkpointing!r}.")
+        check_buildable(config)
         self.config, self.checkpointing = config, checkpointing
         self.embedding = Embedding(config.vocab, config.d_model, **factory)
         self.positions = Embedding(config.context, config.d_model, **factory) if config.positions == "learned" else None

@@ -11,7 +11,7 @@ from typing import Any
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import known
 from cs336kit.predict._products import products, run_again
-from cs336kit.predict.operations import ELEMENT_BYTES, Item, Op, Program, Repeat, Storage, operations, shapes
+from cs336kit.predict.operations import ELEMENT_BYTES, Item, Op, Program, Repeat, Storage, blocks, operations, shapes
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.programs import _program, model_leaves, program
 from cs336kit.predict.transformer import TransformerConfig, check_config
@@ -120,10 +120,10 @@ def recomputed_flops(config: TransformerConfig, *, batch: int, sequence: int, ca
 
 def _recomputed(program: Program) -> dict[str, int]:
     parts: dict[str, int] = {}
-    for item in program.items:
-        if isinstance(item, Repeat) and item.checkpoint is not None:
-            for op, count in run_again(list(operations(item.items))):
-                _add(parts, op.flops, count * item.count)
+    for block, times in blocks(program.items):
+        if block.checkpoint is not None:
+            for op, count in run_again(list(operations(block.items))):
+                _add(parts, op.flops, count * times)
     return parts
 
 
@@ -141,8 +141,8 @@ def training_flops(
 
     Each product of the forward pass has two in the backward pass, one for each of its inputs that needs a gradient: 3×
     forward, exactly, when all are trained. `attention="sdpa"` has five instead of four for attention, as the fused
-    kernel computes the scores again; with dropout above 0 four, because torch then leaves the fused kernel on a CPU (on
-    CUDA it does not: five). `options` are those of `program`: frozen components, LoRA.
+    kernel computes the scores again; four again where torch leaves the fused kernel: on a CPU with dropout, and on CUDA
+    (`device="cuda"`) in fp32 with grouped heads. `options` are those of `program`: frozen components, LoRA.
     Convention and what is left out: as in `forward_flops`; the optimizer's element-wise work too.
     """
     size: dict[str, Any] = {"batch": batch, "sequence": sequence, "causal": causal}
@@ -151,8 +151,8 @@ def training_flops(
     for op, count in walked.operations():
         if op.flops:
             _add(parts, [(row.component, row.forward + row.backward) for row in products(op)], count)
-    if checkpointing:
-        parts["recomputed forward"] = sum(_recomputed(walked).values())
+    if again := sum(_recomputed(walked).values()):
+        parts["recomputed forward"] = again
     return Breakdown(parts, unit="FLOPs")
 
 
@@ -174,11 +174,13 @@ def saved_activation_bytes(
     `precision`: "fp32", "bf16" (a bf16 model), or "autocast" (torch.autocast to bf16 over fp32 weights, whose bf16
     copies are kept too). `attention`: "eager" (softmax written out) or "sdpa" (torch's fused function).
     `checkpointing`: keep only each block's input (torch.utils.checkpoint, use_reentrant=False).
-    Convention: every storage once, 0 bytes off `lm.DecoderOnly` and `lm.Llama` on a CPU; the loss is torch's
+    `options`: `device="cuda"` and others of `program`.
+    Convention: every storage once, 0 bytes off `lm.DecoderOnly` and `lm.Llama` on both devices; the loss is torch's
     F.cross_entropy of fp32 logits (`lm.cross_entropy` keeps 4 bytes less, bf16 logits half of its part).
     Grouped heads are not expanded; with dropout above 0 each of its three places in a block counts (a mask as wide as
-    its input). A mixture of experts drops no token. On CUDA dropout masks take one byte, and the softmax works in fp32
-    under autocast. Left out: parameters, buffers, token ids and routing indices, the logits, temporary tensors, rounding.
+    its input). A mixture of experts drops no token. On CUDA dropout masks take one byte, norms keep fp32 statistics,
+    autocast runs the softmax in fp32, and fused attention takes dropout. Left out: parameters, buffers, token ids and
+    routing indices, the logits, temporary tensors, rounding.
     Source: after Korthikanti et al. 2022, arXiv:2205.05198, section 4.1, term by term against torch.
     """
     walked = program(
@@ -191,9 +193,9 @@ def saved_activation_bytes(
 
 
 def saved_block_bytes(config: TransformerConfig, *, batch: int, sequence: int, **options: Any) -> Breakdown:
-    """Bytes that one block keeps for its backward pass, by component; its arguments are `saved_activation_bytes`'s."""
+    """Bytes that one block (the first) keeps for its backward pass, by component; arguments: `saved_activation_bytes`'s."""
     walked = program(config, batch=batch, sequence=sequence, **options)
-    block = next(item for item in walked.items if isinstance(item, Repeat))
+    block, _ = next(blocks(walked.items))
     parts: dict[str, int] = {}
     _kept(block.items, 1, parts, set())
     return Breakdown(parts, unit="bytes")
@@ -206,9 +208,11 @@ def _kept(items: Sequence[Item], count: int, parts: dict[str, int], seen: set[St
         elif isinstance(item, Repeat):
             if item.checkpoint is None:
                 _kept(item.items, count * item.count, parts, seen)
-            else:
+                continue
+            if item.name == "block":
                 parts["block inputs"] = parts.get("block inputs", 0) + count * item.count * item.checkpoint.bytes
-            continue
+                continue
+            storages = (item.checkpoint,)
         else:
             continue
         for storage in storages:

@@ -28,7 +28,8 @@ class OptimizerSpec:
     foreach: tuple[int, int] | None = None
     #: the loop over tensors: (temporaries of this parameter's size, those of the one before that are still held)
     loop: tuple[tuple[int, int], ...] | None = None
-    #: "factored" (a number per row and column), "matrices" (refuses other shapes), or "" for the parameter's own shape
+    #: "factored" (a number per row and column), "matrices" (refuses other shapes), "blockwise" (one byte an element and one
+    #: fp32 for every BLOCKWISE of them), or "" for the parameter's own shape
     shaped: str = ""
 
 
@@ -62,7 +63,12 @@ OPTIMIZERS = {
     "muon": _spec("momentum_buffer", scalars=(), shaped="matrices"),
     "adafactor": _spec("row_var", "col_var", "variance", shaped="factored"),
     "lion": _spec("exp_avg", scalars=()),
+    "adamw8bit": _spec("exp_avg", "exp_avg_sq", scalars=(), foreach=(0, 0), loop=((0, 0),), shaped="blockwise"),
+    "lion8bit": _spec("exp_avg", scalars=(), foreach=(0, 0), loop=((0, 0),), shaped="blockwise"),
 }
+#: Elements of an 8-bit state that share one fp32, and the smallest tensor whose state is of 8 bits; smaller ones keep fp32.
+#: Source: Dettmers et al. 2021, arXiv:2110.02861; bitsandbytes 0.4x, block-wise, min_8bit_size.
+BLOCKWISE, SMALLEST_BLOCKWISE = 256, 4096
 
 
 def optimizer_spec(name: str) -> OptimizerSpec:
@@ -99,6 +105,11 @@ def optimizer_state_bytes(
         elif value and not (option == "momentum" and optimizer.lower() in ("momentum", "muon")):
             has = ", ".join(spec.options) or "none"
             raise ValueError(f"{optimizer} keeps no state for {option}={value!r}; options that cost state here: {has}.")
+    if spec.shaped == "blockwise":
+        if shapes is None:
+            raise ValueError(f"{optimizer} keeps state by shape: give shapes=[(rows, columns), …], not counts.")
+        each = sum(_blockwise(prod(shape)) for shape in shapes)
+        return Breakdown(dict.fromkeys(names, each), unit="bytes")
     sizes, tensors = _sizes(optimizer.lower(), spec.shaped, names, shapes, parameters, tensors)
     parts = {name: size * element for name, size in sizes.items()}
     return Breakdown(parts | dict.fromkeys(spec.scalars, SCALAR_BYTES * tensors), unit="bytes")
@@ -137,6 +148,11 @@ def _sizes(
     if shaped == "factored":
         return _factored(shapes), len(shapes)
     return dict.fromkeys(names, sum(map(prod, shapes))), len(shapes)
+
+
+def _blockwise(elements: int) -> int:
+    """Bytes of one 8-bit state of a tensor with the largest magnitude of each block; of a small tensor fp32."""
+    return elements + 4 * -(-elements // BLOCKWISE) if elements >= SMALLEST_BLOCKWISE else 4 * elements
 
 
 def _factored(shapes: list[tuple[int, ...]]) -> dict[str, int]:

@@ -4,9 +4,13 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from cs336kit.predict._common.checks import boolean, known, positive_int
+from cs336kit.predict._common.checks import boolean, known, non_negative_int, positive_int
 from cs336kit.predict._decoder import decoder
+from cs336kit.predict.devices import Device
+from cs336kit.predict.devices import device as device_of
+from cs336kit.predict.layouts import Layout, as_layout, check_layout
 from cs336kit.predict.operations import Leaf, Program
+from cs336kit.predict.packed import PACKINGS
 from cs336kit.predict.precision import PrecisionPolicy, policy
 from cs336kit.predict.transformer import TransformerConfig, check_config
 
@@ -23,6 +27,7 @@ def program(
     sequence: int,
     precision: str | PrecisionPolicy = "fp32",
     attention: str = "eager",
+    device: str | Device = "cpu",
     checkpointing: bool = False,
     phase: str = "train",
     causal: bool = False,
@@ -30,16 +35,25 @@ def program(
     lora_rank: int | None = None,
     lora_targets: Iterable[str] = ("query", "value"),
     expert_tokens: Sequence[Any] | None = None,
+    chunks: int = 1,
+    base: str | None = None,
+    layout: Layout | str | None = None,
+    stage: int = 0,
 ) -> Program:
-    """The operations of one forward pass of `lm.DecoderOnly` on a CPU, in order: what every estimate walks over.
+    """The operations of one forward pass of `lm.DecoderOnly`, in order: what every estimate walks over.
 
-    `precision`: a name of POLICIES, or a policy. `attention`: "eager" or "sdpa". `checkpointing`: each block keeps only
+    `precision`: a name of POLICIES, or a policy. `attention`: "eager" or "sdpa". `device`: "cpu" or "cuda",
+    whose operations keep other tensors (DEVICES). `checkpointing`: each block keeps only
     its input. `phase`: "train" ends with the loss, F.cross_entropy of fp32 logits; the others run without autograd:
     "forward" alone, "prefill" with a cache that takes the keys and values, and "decode" with one new token after
     `sequence` − 1 that such a cache holds. `causal`: attention's FLOPs count half
     of the pairs, or the band of a sliding window. `frozen`: components (names of `parameters`) that are not trained;
     `lora_rank` freezes everything and trains adapters of this rank beside `lora_targets`. `expert_tokens`: for each layer
-    the tokens of each expert, or one such list for all layers; None for equal shares.
+    the tokens of each expert, or one such list for all layers; None for equal shares. `chunks`: parts of the tokens whose
+    logits and loss are computed one after the other, each checkpointed, so that all logits are never there at once. `base`: how
+    frozen matrices of the blocks are packed (a name of PACKINGS, such as "nf4"); each is unpacked where it is used.
+    `layout`: a Layout or its text, and the list is what one rank of the pipeline's `stage` runs for one microbatch of
+    `batch` sequences, collectives among its operations.
     Errors: ValueError for sizes and names that cannot be.
     """
     check_config(config)
@@ -55,12 +69,35 @@ def program(
             known("component", name, dict.fromkeys(leaf.component for leaf in model_leaves(config)))
     if lora_rank is not None:
         positive_int("lora_rank", lora_rank)
+    layout = as_layout(layout)
+    if layout.count > 1:
+        check_layout(config, layout, sequence=None if phase == "decode" else sequence)
+        _check_use(layout, phase=phase, expert_tokens=expert_tokens)
+    if non_negative_int("stage", stage) >= layout.pp:
+        raise ValueError(f"stage={stage}, and the layout has {layout.pp}: count from 0 to {layout.pp - 1}")
+    if base is not None:
+        known("packing", base, PACKINGS)
+    if positive_int("chunks", chunks) > 1 and phase != "train":
+        raise ValueError(f"chunks={chunks} is about the loss, which phase={phase!r} has not: leave it out")
     # Each sequence brings one new token to a step of decoding.
     routing = _routing(config, batch * (1 if phase == "decode" else sequence), expert_tokens)
     return _program(
-        config, batch=batch, sequence=sequence, policy=policy(precision), attention=attention, checkpointing=checkpointing,
+        config, batch=batch, sequence=sequence, policy=policy(precision), attention=attention,
+        device=device_of(device), checkpointing=checkpointing,
         phase=phase, causal=causal, frozen=frozen, lora_rank=lora_rank, lora_targets=targets, routing=routing,
+        chunks=min(chunks, batch * sequence), base=base, layout=layout, stage=int(stage),
     )  # fmt: skip
+
+
+def _check_use(layout: Layout, *, phase: str, expert_tokens: Sequence[Any] | None) -> None:
+    if phase == "decode" and (layout.cp > 1 or layout.sp):
+        raise ValueError(
+            f"{layout}: one new token is no sequence to divide; leave cp and sp out of a layout for decoding"
+        )
+    if expert_tokens is not None and (layout.ep > 1 or layout.cp > 1):
+        raise ValueError(
+            f"expert_tokens with {layout}: the tokens of a rank's experts come from other ranks; leave it out"
+        )
 
 
 #: Programs are immutable, and one question asks for the same one several times.
@@ -77,7 +114,7 @@ def check_sizes(config: TransformerConfig, *, batch: int, sequence: int) -> tupl
     """The sizes as ints; raises ValueError unless the model can run on `batch` sequences of `sequence` tokens."""
     check_config(config)
     batch, sequence = positive_int("batch", batch), positive_int("sequence", sequence)
-    if config.positions != "none" and sequence > config.context:
+    if config.positions in ("learned", "rope") and sequence > config.context:
         raise ValueError(
             f"sequence={sequence} is longer than context={config.context}, and the model's {config.positions} positions end "
             "there: shorten the sequence or give a configuration with a longer context"
@@ -100,6 +137,8 @@ def _routing(
                 f"expert_tokens gives {len(sizes)} experts {sum(sizes)} tokens: this model's {config.experts} experts get "
                 f"{visits} in every layer"
             )
+    if config.sparse_count != config.layers and config.experts:
+        raise ValueError("expert_tokens is about models that have experts in every layer, and here some have none")
     if len(layers) != config.layers or not config.experts:
         raise ValueError(f"expert_tokens has {len(layers)} layers, and the model {config.layers} with experts")
     return tuple(tuple(int(n) for n in sizes) for sizes in layers)

@@ -140,7 +140,7 @@ def _ties_move(weights, updates, fraction_bits):
         "Take the gap where the *sum* lies, which for a weight on a power of two may be the lower side. Python's round does "
         "the ties.",
     ),
-    checked="both signs, both sides of a power of two, large and small weights, ties, a sum of zero and no update, in bf16 and fp16.",
+    checked="both signs, both sides of a power of two, ties, a sum of zero and no update, in bf16 and fp16.",
 )
 def still(weights, updates, fraction_bits):
     def stays(w, u):

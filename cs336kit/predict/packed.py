@@ -1,0 +1,56 @@
+"""Weights of few bits: what a packed matrix takes with its scales."""
+
+from dataclasses import dataclass
+
+from cs336kit.predict._common.checks import known, positive_int
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Codes of `bits`, a scale of `scale_bits` (and a zero point of `zero_bits`) for every `group` of weights.
+
+    `group` 0: one scale for each row of the matrix, too few to count here. With `scales` above 0 the scales are codes
+    themselves, with one fp32 for so many of them.
+    """
+
+    bits: int
+    group: int
+    scale_bits: int
+    zero_bits: int = 0
+    scales: int = 0
+    source: str = ""
+
+    @property
+    def bits_per_weight(self) -> float:
+        """Bits of a weight with its share of the scales."""
+        return self.bits + self._scale_bits / self.group if self.group else float(self.bits)
+
+    @property
+    def _scale_bits(self) -> float:
+        return self.scale_bits + self.zero_bits + (32 / self.scales if self.scales else 0)
+
+
+#: How frozen or served weights are packed, by name.
+PACKINGS = {
+    "nf4": Packing(
+        4, 64, 8, scales=256,
+        source="Dettmers et al. 2023, arXiv:2305.14314, section 3: one absmax per 64 weights, itself 8-bit, one fp32 per 256",
+    ),
+    "int4": Packing(4, 128, 16, zero_bits=4, source="as AWQ and GPTQ store it: fp16 scale, 4-bit zero point per 128 weights"),
+    "int8": Packing(8, 0, 0, source="Dettmers et al. 2022, arXiv:2208.07339: one scale for each row"),
+    "fp8": Packing(8, 0, 0, source="one scale for each matrix or row"),
+}  # fmt: skip
+
+
+def packed_bytes(elements: int, packing: str) -> int:
+    """Bytes of a matrix of `elements` weights with its scales, each kind of number rounded up by itself.
+
+    `packing`: "nf4", "int4", "int8" or "fp8". Left out: one scale for each row (int8, fp8), and the library's own objects.
+    """
+    elements, kind = positive_int("elements", elements), known("packing", packing, PACKINGS)
+    size = -(-elements * kind.bits // 8)
+    if kind.group:
+        groups = -(-elements // kind.group)
+        size += -(-groups * (kind.scale_bits + kind.zero_bits) // 8)
+        size += 4 * -(-groups // kind.scales) if kind.scales else 0
+    return size
