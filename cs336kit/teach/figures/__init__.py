@@ -21,6 +21,6 @@ from cs336kit.teach.figures.lesson_12 import masks, transformer_block
 from cs336kit.teach.figures.lesson_13 import loss_curves, unseen_share
 from cs336kit.teach.figures.lesson_14 import kept_on_block, saved_against_sequence
 from cs336kit.teach.figures.lesson_15 import step_course
-from cs336kit.teach.figures.lesson_16 import loss_differences, loss_scale, lost_updates, magnitudes
+from cs336kit.teach.figures.lesson_16 import magnitudes, paired_losses
 from cs336kit.teach.figures.lesson_17 import attention_heads, parameter_shares
 from cs336kit.teach.figures.style import COLORS, HATCHES, Figure, axes, show
