@@ -9,6 +9,8 @@ from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Op, Storage, Tensor
 
 #: Components of the experts of a mixture, which ep divides.
 OF_EXPERTS = frozenset({"mlp gate", "mlp up", "mlp down"})
+#: Components that every rank of tp has whole, and that sp shows a part of the positions to each.
+ALIKE = frozenset({"norms", "final norm", "position embedding"})
 
 
 def ring_bytes(kind: str, size: int, ranks: int) -> int:
@@ -82,10 +84,12 @@ class Ranks:
 
     # -- gradients and gathered parameters -----------------------------------------------------------------------------
 
-    def parameters(self, leaves: Sequence[Leaf], repeated: int, *, also: Sequence[Tensor] = ()) -> None:
+    def parameters(self, leaves: Sequence[Leaf], repeated: int = 0, *, also: Sequence[Tensor] = ()) -> None:
         """What data ranks say of these parameters, at the place of the program where their backward pass ends.
 
-        `also`: tables that another stage of the pipeline holds a copy of, whose gradients meet.
+        `repeated`: how often the block exists that they belong to; 0 outside of the blocks, where what is gathered for the
+        forward pass stays for the backward pass. `also`: tables that another stage of the pipeline holds a copy of, whose
+        gradients meet.
         """
         layout = self.layout
         wires = []
@@ -95,9 +99,8 @@ class Ranks:
             for group, expert in ((dense, False), (experts, True)):
                 wires += self._data(group, repeated, expert)
             if layout.sp:
-                alike = sum(
-                    leaf.tensor.elements for leaf in leaves if len(leaf.tensor.shape) == 1 and leaf.count == repeated
-                )
+                # Each rank has seen its positions only.
+                alike = sum(leaf.count // max(1, repeated) * leaf.tensor.elements for leaf in leaves if leaf.component in ALIKE)
                 wires.append(self._wire("all-reduce", "tp", alike * ELEMENT_BYTES[self.b.policy.gradients], "step"))
         for table in also:
             size = ring_bytes("all-reduce", table.elements * ELEMENT_BYTES[self.b.policy.gradients], 2)
@@ -115,13 +118,13 @@ class Ranks:
         gradient, weight = ELEMENT_BYTES[policy.gradients], ELEMENT_BYTES[policy.weights]
         if not layout.stage:
             ranks *= layout.dp
-            size = gradient * sum(leaf.count // repeated * leaf.tensor.elements for leaf in trained)
+            size = gradient * sum(leaf.count // max(1, repeated) * leaf.tensor.elements for leaf in trained)
             if layout.dp > 1 and expert and layout.cp == 1:
                 apart = self.strides["dp"]
             return [_group("all-reduce", "data", ranks, apart, ring_bytes("all-reduce", size, ranks), "step")]
 
         def share(of: Sequence[Leaf]) -> int:
-            return sum(leaf.count // repeated * shard_elements(leaf.tensor.shape, ranks) for leaf in of)
+            return sum(leaf.count // max(1, repeated) * shard_elements(leaf.tensor.shape, ranks) for leaf in of)
 
         sent, mine = (ranks - 1) * share(trained), share(trained)
         wires = [
@@ -129,7 +132,7 @@ class Ranks:
         ]
         if layout.stage == 3:
             whole = (ranks - 1) * share(leaves) * ELEMENT_BYTES[policy.products]
-            wires += [_group("all-gather", "data", ranks, apart, whole, when) for when in ("forward", "backward")]
+            wires += [_group("all-gather", "data", ranks, apart, whole, when) for when in ("forward", "backward")[: 1 + bool(repeated)]]
         else:
             wires.append(_group("all-gather", "data", ranks, apart, weight * sent, "step"))
         if layout.dp > 1:

@@ -110,7 +110,7 @@ def decoder(
         shape = (S, c.head_dim)
         attend.tables = b.data("cosine", shape, policy.weights), b.data("sine", shape, policy.weights)
     if not stage:
-        b.ranks.parameters(b.leaves, 1, also=[table] if table is not None and c.tied_head and layout.pp > 1 else ())
+        b.ranks.parameters(b.leaves, also=[table] if table is not None and c.tied_head and layout.pp > 1 else ())
     b.mark("embedding")
     b.section = "block"
     layers = c.layers // layout.pp
@@ -162,7 +162,7 @@ def _headed(
     b.part = "head"
     alone = table is None or not c.tied_head
     head = b.parameter("head", c.vocab, c.d_model) if table is None or not c.tied_head else table
-    b.ranks.parameters(b.leaves[before:], 1, also=[head] if c.tied_head and alone else ())
+    b.ranks.parameters(b.leaves[before:], also=[head] if c.tied_head and alone else ())
     if chunks > 1:
         b.free(x)
     whole = b.ranks.enter(normed, "head/enter")
