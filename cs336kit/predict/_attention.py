@@ -19,10 +19,10 @@ class Attention:
         self.b, self.c, self.B, self.S, self.T, self.method = b, config, batch, queries, keys, attention
         self.caching = caching
         pairs = 2 * queries * keys
-        if causal and queries == keys:
+        if causal and queries * b.layout.cp == keys:
             window = min(config.window or keys, keys)
-            # The triangle's area, S²/2; a sliding window cuts its far corner off.
-            pairs = 2 * keys * window - window**2
+            # The triangle's area, S²/2; a sliding window cuts its far corner off. Ranks of cp share it evenly.
+            pairs = (2 * keys * window - window**2) // b.layout.cp
         #: FLOPs of one of attention's two products
         self._pairs_flops = batch * config.query_width * pairs
         self.tables: tuple[Tensor, Tensor] | None = None
@@ -49,7 +49,9 @@ class Attention:
         b.cache_of(k, v, window=c.window)
         attend = self._fused if fused else self._written_out if self.method == "sdpa" else self._eager
         with b.within(self.method):
-            z = attend(q, k, v)
+            keys, values, exchanged = b.ranks.positions(k, v, ring=fused and self._unmasked)
+            z = attend(q, keys, values)
+            b.free(*exchanged)
         merged = z if fused else self._merge(z)
         out = b.linear("output", merged, c.d_model, component="attention output", bias=outer)
         out = b.ranks.leave(out)
@@ -57,6 +59,10 @@ class Attention:
         if merged.storage is not z.storage:
             b.free(merged)
         return b.dropout("output dropout", out, c.dropout, mask="attention dropout mask")
+
+    @property
+    def _unmasked(self) -> bool:
+        return self.c.window is None or self.c.window >= self.T
 
     def _kernel(self) -> Kernel | None:
         """The fused kernel that the device has for these inputs, if any."""
@@ -70,7 +76,7 @@ class Attention:
         """What a cache holds, and the new positions behind it, in new tensors; a window's cache keeps a copy of the last."""
         b, (B, K, S, h) = self.b, k.shape
         new = every = k, v
-        if self.T > S:
+        if S * b.layout.cp < self.T:
             past = b.data("cached", (B, K, self.T - S, h), k.dtype)
             every = b.cat("key/all", past, k, (B, K, self.T, h)), b.cat("value/all", past, v, (B, K, self.T, h))
         if shortened:
@@ -130,6 +136,7 @@ class Attention:
             "fused", "sdpa", [q, k, v], q.shape, keeps=[*keeps, logsumexp, *state], keeps_output=True,
             statistics=[logsumexp, *state], name="attention output's input",
             flops=(("attention scores", one), ("attention values", one)),
+            scratch=b.ranks.ring_bytes(k, v) if self._unmasked else 0,
         )  # fmt: skip
         if mask is not None:
             b.free(mask)
@@ -201,25 +208,26 @@ class Attention:
 
     def _written_out(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Torch's scaled_dot_product_attention without a fused kernel: in fp32, grouped heads repeated."""
-        b, c, S = self.b, self.c, self.S
-        pairs = (self.B, c.heads, S, S)
-        mask = self._mask(q.dtype) if c.window is not None and c.window < S else None
+        b, c, S, T = self.b, self.c, self.S, k.shape[-2]
+        pairs = (self.B, c.heads, S, T)
+        every = (*q.shape[:-2], T, q.shape[-1])
+        mask = self._mask(q.dtype) if c.window is not None and c.window < T else None
         wide = [b.cast(f"{t.storage.name}/fp32", t, "fp32", name=t.storage.name) for t in (q, k, v)]
         held = [new for new, old in zip(wide, (q, k, v), strict=True) if new is not old]
         scaled_q = b.op("query/scale", "div", [wide[0]], q.shape, name="query")
         if mask is None and S > 1:
-            ones = b.op("mask/ones", "full", [], (S, S), dtype="int8")
-            lower = b.op("mask/tril", "tril", [ones], (S, S), dtype="int8")
+            ones = b.op("mask/ones", "full", [], (S, T), dtype="int8")
+            lower = b.op("mask/tril", "tril", [ones], (S, T), dtype="int8")
             b.free(ones)
-            mask = b.op("mask/where", "where", [lower], (S, S), dtype="fp32")
+            mask = b.op("mask/where", "where", [lower], (S, T), dtype="fp32")
             b.free(lower)
         grouped = c.kv_heads < c.heads
         keys, values = wide[1], wide[2]
         if grouped:
-            keys = b.op("key/repeat", "repeat", [keys], q.shape, name="key")
-            values = b.op("value/repeat", "repeat", [values], q.shape, name="value")
+            keys = b.op("key/repeat", "repeat", [keys], every, name="key")
+            values = b.op("value/repeat", "repeat", [values], every, name="value")
             held += [keys, values]
-        scaled_k = b.op("key/scale", "div", [keys], q.shape, name="key")
+        scaled_k = b.op("key/scale", "div", [keys], every, name="key")
         x = self._batched(scaled_q, "query")
         y = scaled_k if grouped else self._batched(scaled_k, "key")
         scores = b.matmul("scores", x, y, pairs, self._pairs_flops, component="attention scores")

@@ -232,11 +232,25 @@ def local_config(config: TransformerConfig, tp: int) -> TransformerConfig:
     )  # fmt: skip
 
 
-def shard_elements(shape: tuple[int, ...], ranks: int) -> int:
-    """Elements that one of `ranks` holds of a parameter: rows of its first axis, rounded up.
+def shard_shape(shape: tuple[int, ...], ranks: int) -> tuple[int, ...]:
+    """What one of `ranks` holds of a parameter: rows of its first axis, rounded up.
 
-    Source: torch's fully_shard, which pads the last ranks. A smaller tensor than ranks has a row on every rank.
+    Source: torch's fully_shard, which pads the last ranks. A smaller tensor than ranks has a row on every rank. Experts in
+    one tensor are divided along the axis that leaves less, as torchtitan does.
     """
+    if ranks == 1 or not shape:
+        return shape
+    first, *rest = shape
+    shards = [(-(-first // ranks), *rest)]
+    if len(shape) == 3:
+        shards.append((first, -(-rest[0] // ranks), rest[1]))
+    return min(shards, key=prod)
+
+
+def shard_elements(shape: tuple[int, ...], ranks: int) -> int:
+    """Elements of `shard_shape`."""
+    if len(shape) == 3:
+        return prod(shard_shape(shape, ranks))
     if ranks == 1 or not shape:
         return prod(shape)
     return -(-shape[0] // ranks) * prod(shape[1:])
