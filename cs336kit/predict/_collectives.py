@@ -9,6 +9,8 @@ from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Op, Storage, Tensor
 
 #: Components of the experts of a mixture, which ep divides.
 OF_EXPERTS = frozenset({"mlp gate", "mlp up", "mlp down"})
+#: Components that every rank of tp has whole, and that sp shows a part of the positions to each.
+ALIKE = frozenset({"norms", "final norm", "position embedding"})
 
 
 def ring_bytes(kind: str, size: int, ranks: int) -> int:
@@ -52,12 +54,19 @@ class Ranks:
         if self.layout.tp == 1:
             return x
         if not self.layout.sp:
-            back = self._wire("all-reduce", "tp", x.bytes, "backward")
-            return self.b.op(place, "copy to ranks", [x], x.shape, alias=True, wires=(back,))
+            back = (self._wire("all-reduce", "tp", x.bytes, "backward"),) if x.needs_gradient else ()
+            return self.b.op(place, "copy to ranks", [x], x.shape, alias=True, wires=back)
         B, S, D = x.shape
         size = x.bytes * self.layout.tp
         wires = self._wire("all-gather", "tp", size), self._wire("reduce-scatter", "tp", size, "backward")
-        return self.b.op(place, "all-gather", [x], (B, S * self.layout.tp, D), name=x.storage.name, wires=wires)
+        return self.b.op(
+            place,
+            "all-gather",
+            [x],
+            (B, S * self.layout.tp, D),
+            name=x.storage.name,
+            wires=wires[: 1 + x.needs_gradient],
+        )
 
     def leave(self, x: Tensor, place: str = "leave", *, name: str = "") -> Tensor:
         """Behind matrices that are divided by rows: the ranks' results are summed, and with sp each keeps its positions."""
@@ -66,7 +75,9 @@ class Ranks:
         B, S, D = x.shape
         if self.layout.sp:
             both = self._wire("reduce-scatter", "tp", x.bytes), self._wire("all-gather", "tp", x.bytes, "backward")
-            y = self.b.op(place, "reduce-scatter", [x], (B, S // self.layout.tp, D), name=name, wires=both)
+            y = self.b.op(
+                place, "reduce-scatter", [x], (B, S // self.layout.tp, D), name=name, wires=both[: 1 + x.needs_gradient]
+            )
         else:
             wires = (self._wire("all-reduce", "tp", x.bytes),)
             y = self.b.op(place, "all-reduce", [x], x.shape, passes=True, name=name, wires=wires)
@@ -80,12 +91,56 @@ class Ranks:
             few = self.b.op(place, "all-reduce", [], (rows,), dtype="fp32", wires=(wire,))
             self.b.free(few)
 
+    # -- context and expert parallel -----------------------------------------------------------------------------------
+
+    def positions(self, k: Tensor, v: Tensor, *, ring: bool) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Keys and values for the queries of this rank's positions, and what is to be let go behind attention.
+
+        In a ring a fused kernel meets one rank's keys and values after the other's, the next arriving meanwhile; other
+        ways to compute attention gather them all.
+        """
+        cp = self.layout.cp
+        if cp == 1:
+            return k, v, []
+        if ring:
+            size = k.bytes + v.bytes
+            # In the backward pass their gradients travel with them, and go one step more, home.
+            wires = self._ring((cp - 1) * size), self._ring((2 * cp - 1) * size, "backward")
+            arriving = self.b.op(
+                "exchange", "ring", [], (2 * (k.elements + v.elements),), dtype=k.dtype,
+                wires=wires[: 1 + k.needs_gradient],
+            )  # fmt: skip
+            return k, v, [arriving]
+        every = []
+        for name, t in (("key", k), ("value", v)):
+            size = t.bytes * cp
+            both = self._wire("all-gather", "cp", size), self._wire("reduce-scatter", "cp", size, "backward")
+            shape = (*t.shape[:-2], t.shape[-2] * cp, t.shape[-1])
+            every.append(
+                self.b.op(f"{name}/gather", "all-gather", [t], shape, name=name, wires=both[: 1 + t.needs_gradient])
+            )
+        return every[0], every[1], every
+
+    def _ring(self, size: int, when: str = "forward") -> Wire:
+        return _group("ring", "cp", self.layout.cp, self.strides["cp"], size, when)
+
+    def ring_bytes(self, k: Tensor, v: Tensor) -> int:
+        """What the backward pass of attention in a ring needs for a moment: keys and values of two ranks, and gradients."""
+        return 0 if self.layout.cp == 1 else 3 * (k.bytes + v.bytes)
+
+    def exchange(self, place: str, x: Tensor, *, name: str = "") -> Tensor:
+        """Rows of tokens go to the ranks that have their experts, or come back; so do their gradients."""
+        wires = self._wire("all-to-all", "ep", x.bytes), self._wire("all-to-all", "ep", x.bytes, "backward")
+        return self.b.op(place, "all-to-all", [x], x.shape, name=name, wires=wires[: 1 + x.needs_gradient])
+
     # -- gradients and gathered parameters -----------------------------------------------------------------------------
 
-    def parameters(self, leaves: Sequence[Leaf], repeated: int, *, also: Sequence[Tensor] = ()) -> None:
+    def parameters(self, leaves: Sequence[Leaf], repeated: int = 0, *, also: Sequence[Tensor] = ()) -> None:
         """What data ranks say of these parameters, at the place of the program where their backward pass ends.
 
-        `also`: tables that another stage of the pipeline holds a copy of, whose gradients meet.
+        `repeated`: how often the block exists that they belong to; 0 outside of the blocks, where what is gathered for the
+        forward pass stays for the backward pass. `also`: tables that another stage of the pipeline holds a copy of, whose
+        gradients meet.
         """
         layout = self.layout
         wires = []
@@ -95,8 +150,9 @@ class Ranks:
             for group, expert in ((dense, False), (experts, True)):
                 wires += self._data(group, repeated, expert)
             if layout.sp:
+                # Each rank has seen its positions only.
                 alike = sum(
-                    leaf.tensor.elements for leaf in leaves if len(leaf.tensor.shape) == 1 and leaf.count == repeated
+                    leaf.count // max(1, repeated) * leaf.tensor.elements for leaf in leaves if leaf.component in ALIKE
                 )
                 wires.append(self._wire("all-reduce", "tp", alike * ELEMENT_BYTES[self.b.policy.gradients], "step"))
         for table in also:
@@ -115,13 +171,13 @@ class Ranks:
         gradient, weight = ELEMENT_BYTES[policy.gradients], ELEMENT_BYTES[policy.weights]
         if not layout.stage:
             ranks *= layout.dp
-            size = gradient * sum(leaf.count // repeated * leaf.tensor.elements for leaf in trained)
+            size = gradient * sum(leaf.count // max(1, repeated) * leaf.tensor.elements for leaf in trained)
             if layout.dp > 1 and expert and layout.cp == 1:
                 apart = self.strides["dp"]
             return [_group("all-reduce", "data", ranks, apart, ring_bytes("all-reduce", size, ranks), "step")]
 
         def share(of: Sequence[Leaf]) -> int:
-            return sum(leaf.count // repeated * shard_elements(leaf.tensor.shape, ranks) for leaf in of)
+            return sum(leaf.count // max(1, repeated) * shard_elements(leaf.tensor.shape, ranks) for leaf in of)
 
         sent, mine = (ranks - 1) * share(trained), share(trained)
         wires = [
@@ -129,7 +185,8 @@ class Ranks:
         ]
         if layout.stage == 3:
             whole = (ranks - 1) * share(leaves) * ELEMENT_BYTES[policy.products]
-            wires += [_group("all-gather", "data", ranks, apart, whole, when) for when in ("forward", "backward")]
+            passes = ("forward", "backward") if repeated else ("forward",)
+            wires += [_group("all-gather", "data", ranks, apart, whole, when) for when in passes]
         else:
             wires.append(_group("all-gather", "data", ranks, apart, weight * sent, "step"))
         if layout.dp > 1:
