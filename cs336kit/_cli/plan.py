@@ -34,8 +34,8 @@ _EXAMPLES = """
 
 def _parser() -> argparse.ArgumentParser:
     command = Parser(
-        prog="cs336kit plan", usage="cs336kit plan MODEL [options]", description=PURPOSE, epilog=dedent(_EXAMPLES), allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="cs336kit plan", usage="cs336kit plan MODEL [options]", description=PURPOSE, epilog=dedent(_EXAMPLES),
+        allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     default = {f.name: f.default for f in dataclasses.fields(Question)}
     add = command.add_argument
@@ -47,9 +47,9 @@ def _parser() -> argparse.ArgumentParser:
     run("--sequence", type=count, metavar="N", help="tokens of a sequence (the model's context, at most 4096)")
     run("--global-batch", type=count, metavar="N", help="sequences of one optimizer step over all accelerators")
     run("--accumulate", type=count, metavar="N", help="passes of one optimizer step")
-    run("--precision", default=default["precision"], choices=list(POLICIES), metavar="NAME", help=_listed(POLICIES))
+    run("--precision", default=default["precision"], choices=list(POLICIES), metavar="NAME", help=listed(POLICIES))
     optimizers = [*NAPKIN_OPTIMIZERS, *SHAPED_OPTIMIZERS]
-    run("--optimizer", default=default["optimizer"], choices=optimizers, metavar="NAME", help=_listed(optimizers))
+    run("--optimizer", default=default["optimizer"], choices=optimizers, metavar="NAME", help=listed(optimizers))
     run("--attention", choices=["eager", "sdpa"], help="sdpa (fused, the default) or eager")
     run("--checkpointing", action="store_true", help="keep only the input of each block")
     run("--chunks", type=count, default=1, metavar="N", help="compute the loss in so many parts, one after the other")
@@ -79,15 +79,16 @@ def _parser() -> argparse.ArgumentParser:
     show("--explain", action="store_true", help="the formula of each line with its numbers")
     show("--sensitivity", action="store_true", help="which input moves days and bytes most")
     show("--json", action="store_true", help="print JSON")
-    show("--json-keys", action=_Keys, keys=KEYS, schema=SCHEMA, help="what each key of --json means")
+    show("--json-keys", action=Keys, keys=KEYS, schema=SCHEMA, help="what each key of --json means")
     return command
 
 
-def _listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str]) -> str:
+    """Choices as a help text."""
     return ", ".join(names)
 
 
-class _Keys(argparse.Action):
+class Keys(argparse.Action):
     """Prints what the keys of the JSON output mean."""
 
     def __init__(self, *, keys: dict[str, str], schema: int, **options: object):

@@ -72,16 +72,17 @@ def _batch(plan: "Plan") -> Iterator[str]:
         yield f"batch: {q.batch} × {q.sequence:,} tokens{on}, {q.passes} pass{'es' * (q.passes > 1)} a step"
         sequences = f"{q.step_sequences:,} sequence{'s' * (q.step_sequences > 1)}"
         yield f"  a step takes {sequences}, {q.step_sequences * q.sequence:,} tokens (global batch)"
-        if plan.steps is not None:
+        if plan.steps is not None and q.steps is None:
             yield f"  {plan.steps:,} steps for {int(q.tokens or 0):,} tokens"
     if plan.implied_batch is not None and q.steps is not None:
         per = f"{plan.implied_batch:,} tokens a step"
         if q.sequence:
-            per += f", {-(-plan.implied_batch // q.sequence):,} sequences"
-        if q.step_sequences is None or q.steps * (q.step_sequences * (q.sequence or 0)) != q.tokens:
-            yield from folded(
-                f"{int(q.tokens or 0):,} tokens in {q.steps:,} steps imply {per}", indent="    ", first="  "
-            )
+            per += f", {-(-plan.implied_batch // q.sequence):,} sequences of {q.sequence:,}"
+        agrees = q.step_sequences is None or q.steps * q.step_sequences * (q.sequence or 0) == q.tokens
+        other = "" if agrees else ": another global batch than this one"
+        yield from folded(
+            f"{int(q.tokens or 0):,} tokens in {q.steps:,} steps imply {per}{other}", indent="    ", first="  "
+        )
 
 
 def _how(plan: "Plan") -> str:
