@@ -36,7 +36,7 @@ no_venv = echo "Python could not make an environment; what it says is above. On 
 is_cpu = .venv/bin/python -c "import sys, torch; sys.exit(torch.version.cuda is not None)"
 not_cpu = echo "PyTorch is the CUDA build here, and CPU=1 asks for the other one. Run make clean and then the same again."
 
-.PHONY: help setup lab test fast lint browser check-notebooks refresh gpu gpu-lessons gpu-records bench readme constraints clean
+.PHONY: help setup lab test fast cuda-rules lint browser check-notebooks refresh gpu gpu-lessons gpu-records bench readme constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -73,6 +73,19 @@ test: $(READY) lint ## verify everything: style, imports, unit tests, and every 
 
 fast: $(READY) ## the unit tests that need no torch, in seconds
 	$(PY) -m pytest -q -p no:nbval tests/fast
+
+# Beside .venv, not instead of it: on Linux pip takes PyTorch's CUDA build, and fake tensors need no more than that.
+CUDA_PIP := .venv-cuda/bin/python -m pip install --disable-pip-version-check
+.venv-cuda/.ready: pyproject.toml constraints.txt
+	@python="$$($(find_python))"; if [ -z "$$python" ]; then $(no_python); exit 1; fi; \
+	if ! .venv-cuda/bin/python -m pip --version > /dev/null 2>&1; then \
+	  echo "Setting up .venv-cuda with PyTorch's CUDA build: some minutes and about 5 GB. No GPU is needed."; \
+	  rm -rf .venv-cuda; "$$python" -m venv .venv-cuda || { $(no_venv); rm -rf .venv-cuda; exit 1; }; fi
+	@$(CUDA_PIP) --quiet -c constraints.txt pytest pytest-timeout -e ".[torch]" || { $(no_packages); exit 1; }
+	@touch $@
+
+cuda-rules: .venv-cuda/.ready ## what CUDA keeps for the backward pass, counted without a GPU (in an environment of its own)
+	.venv-cuda/bin/python -m pytest -q tests/torch/predict/test_cuda_rules.py
 
 lint: $(READY) ## style of the code, its types, and the import rules of the rooms
 	$(PY) -m ruff check cs336kit benchmarks tests conftest.py
@@ -119,4 +132,4 @@ constraints: ## renew constraints.txt with the newest versions that fit pyprojec
 	@mv .venv-new/constraints.txt constraints.txt; rm -rf .venv-new; echo "constraints.txt is renewed; now: make test"
 
 clean: ## remove the environment and the caches
-	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf .venv .venv-cuda .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache *.egg-info

@@ -13,11 +13,14 @@ if TYPE_CHECKING:
     from cs336kit.predict.accounting import *
     from cs336kit.predict.allocator import *
     from cs336kit.predict.block_formats import *
+    from cs336kit.predict.devices import *
     from cs336kit.predict.einsum import *
     from cs336kit.predict.flops_estimates import *
     from cs336kit.predict.formats import *
     from cs336kit.predict.gradients import *
     from cs336kit.predict.hardware import *
+    from cs336kit.predict.layout_search import *
+    from cs336kit.predict.layouts import *
     from cs336kit.predict.models import *
     from cs336kit.predict.napkin import *
     from cs336kit.predict.nets import *
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from cs336kit.predict.training import *
     from cs336kit.predict.transfers import *
     from cs336kit.predict.transformer import *
+    from cs336kit.predict.wires import *
 
 #: Module → the public names that live there. None is called like a module: that would hide it.
 _MODULES = {
@@ -45,11 +49,14 @@ _MODULES = {
     ),
     "allocator": "allocated_bytes reserved_bytes",
     "block_formats": "BlockFormat",
+    "devices": "DEVICES Device",
     "einsum": "einsum_flops",
     "flops_estimates": "chinchilla_flops kaplan_flops kaplan_parameters six_nd_estimate",
     "formats": "FORMATS",
     "gradients": "GradientFlops gradient_flops leaves",
     "hardware": "Accelerator accelerator accelerators",
+    "layout_search": "FoundLayout find_layouts",
+    "layouts": "Layout",
     "models": "MODELS model",
     "napkin": "bytes_per_parameter delivered_flops largest_model matmul_flops six_nd training_days",
     "nets": "decoder decoder_block linear_net with_lora",
@@ -71,6 +78,7 @@ _MODULES = {
     ),
     "transfers": "pcie_bandwidth pipeline_seconds pipeline_timeline transfer_seconds",
     "transformer": "TransformerConfig",
+    "wires": "StepSeconds communication step_seconds",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 

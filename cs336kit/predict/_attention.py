@@ -1,6 +1,7 @@
-"""Attention as a program: projections, rotary positions, the three ways in which torch computes it on a CPU, a cache."""
+"""Attention as a program: projections, rotary positions, the three ways in which torch computes it, a cache."""
 
 from cs336kit.predict._builder import Builder
+from cs336kit.predict.devices import Kernel
 from cs336kit.predict.operations import Storage, Tensor
 from cs336kit.predict.transformer import TransformerConfig
 
@@ -31,8 +32,8 @@ class Attention:
         b, c = self.b, self.c
         A, K, h = c.heads, c.kv_heads, c.head_dim
         inner, outer = c.bias != "none", c.bias == "all"
-        # On a CPU, dropout sends the fused function to its written-out path.
-        fused = self.method == "sdpa" and not (c.dropout and b.train)
+        self.kernel = self._kernel() if self.method == "sdpa" else None
+        fused = self.kernel is not None
         q, k, v = (
             self._heads(b.linear(name, x, n * h, component=name, bias=inner, name=name), n, name, fused)
             for name, n in (("query", A), ("key", K), ("value", K))
@@ -51,10 +52,19 @@ class Attention:
             z = attend(q, k, v)
         merged = z if fused else self._merge(z)
         out = b.linear("output", merged, c.d_model, component="attention output", bias=outer)
+        out = b.ranks.leave(out)
         b.free(q, z, *(() if self.caching and not shortened else (k, v)))
         if merged.storage is not z.storage:
             b.free(merged)
         return b.dropout("output dropout", out, c.dropout, mask="attention dropout mask")
+
+    def _kernel(self) -> Kernel | None:
+        """The fused kernel that the device has for these inputs, if any."""
+        c, masked = self.c, self.c.window is not None and self.c.window < self.T
+        return self.b.device.kernel(
+            self.b.policy.products, width=c.head_dim, dropout=bool(c.dropout and self.b.train), mask=masked,
+            grouped=c.kv_heads < c.heads,
+        )  # fmt: skip
 
     def _extended(self, k: Tensor, v: Tensor, shortened: bool) -> tuple[Tensor, Tensor]:
         """What a cache holds, and the new positions behind it, in new tensors; a window's cache keeps a copy of the last."""
@@ -97,18 +107,42 @@ class Attention:
     def _fused(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         b, c = self.b, self.c
         one = self._pairs_flops
-        keeps = [q, k, v]
+        kernel = self.kernel
+        assert kernel is not None
+        given = q, k, v
+        width = _rounded(c.head_dim, kernel.types[q.dtype])
+        if width != c.head_dim:
+            q, k, v = (b.op(f"{t.storage.name}/pad", "pad", [t], (*t.shape[:-1], width)) for t in given)
+        keeps: list[Tensor | Storage] = [q, k, v]
         mask = None
         if c.window is not None and c.window < self.T:
             mask = self._mask(q.dtype)
+            if self.T % kernel.mask_columns:
+                padded = b.op("mask/pad", "pad", [mask], (self.S, _rounded(self.T + 1, kernel.mask_columns)))
+                padded.storage.name = mask.storage.name
+                b.free(mask)
+                mask = padded
             keeps.append(mask)
-        logsumexp = Storage("logsumexp", 4 * self.B * c.heads * self.S)
+        logsumexp = Storage("logsumexp", 4 * self.B * c.heads * _rounded(self.S, kernel.logsumexp_rows))
+        words, indices = kernel.random_state
+        state = [Storage("indices" if indices else "random state", words)] if words else []
         z = b.op(
-            "fused", "sdpa", [q, k, v], q.shape, keeps=[*keeps, logsumexp], keeps_output=True, statistics=[logsumexp],
-            name="attention output's input", flops=(("attention scores", one), ("attention values", one)),
+            "fused", "sdpa", [q, k, v], q.shape, keeps=[*keeps, logsumexp, *state], keeps_output=True,
+            statistics=[logsumexp, *state], name="attention output's input",
+            flops=(("attention scores", one), ("attention values", one)),
         )  # fmt: skip
         if mask is not None:
             b.free(mask)
+        if width != c.head_dim:
+            b.free(q, k, v)
+            z.storage.name = "padded attention output"
+            sliced = b.op("slice", "slice", [z], given[0].shape, alias=True)
+            rows = (self.B, self.S, c.query_width)
+            if c.heads == 1:
+                return b.view(sliced, *rows)
+            merged = b.copy("merge heads", sliced, rows, name="attention output's input")
+            b.free(z)
+            return merged
         return b.view(z, self.B, self.S, c.query_width)
 
     def _mask(self, dtype: str) -> Tensor:
@@ -132,11 +166,13 @@ class Attention:
             return z
         return b.op("values/heads", "heads", [z], shape, alias=True)
 
-    def _softmax(self, scores: Tensor, *, assigned: bool = False) -> Tensor:
-        """The weights, dropped if asked. `assigned`: the variable of the scores takes the weights."""
+    def _softmax(self, scores: Tensor, *, inside: bool = False) -> Tensor:
+        """The weights, dropped if asked. `inside` of torch's own function the variable of the scores takes the weights, and
+        autocast is off.
+        """
         b, p = self.b, self.c.dropout
-        weights = b.op("softmax", "softmax", [scores], scores.shape, keeps_output=True, name="softmax output")
-        if assigned:
+        weights = b.softmax("softmax", scores, name="softmax output", autocast=not inside)
+        if inside:
             b.free(scores)
         return b.dropout("weights dropout", weights, p, mask="weights' dropout mask", name="dropped weights")
 
@@ -154,9 +190,12 @@ class Attention:
         b.free(mask, scaled)
         weights = self._softmax(masked)
         w = self._batched(v, "value")
-        z = self._weighted(weights, w, q.shape)
+        factor = b.cast("weights/cast", weights, v.dtype, name="copies of attention weights")
+        z = self._weighted(factor, w, q.shape)
         if w is not v:
             b.free(w)
+        if factor is not weights:
+            b.free(factor)
         b.free(weights, masked)
         return z
 
@@ -189,7 +228,7 @@ class Attention:
             masked = b.add("mask", scores, mask)
             b.free(scores)
             scores = masked
-        weights = self._softmax(scores, assigned=True)
+        weights = self._softmax(scores, inside=True)
         returned = b.cast("weights/cast", weights, q.dtype)
         w = values if grouped else self._batched(values, "value")
         z = self._weighted(weights, w, q.shape)
@@ -204,6 +243,10 @@ class Attention:
     def _batched(self, x: Tensor, name: str) -> Tensor:
         """A product of heads takes batch and heads as one axis: a copy, unless they are one already."""
         return x if self._one_batch(x) else self.b.copy(f"{name}/batched", x, x.shape, name=name)
+
+
+def _rounded(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
 
 
 def _rotate(b: Builder, place: str, x: Tensor, tables: tuple[Tensor, Tensor], name: str) -> Tensor:

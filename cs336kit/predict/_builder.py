@@ -1,14 +1,21 @@
-"""The functions of torch that a decoder calls, each as operations: what it keeps and what its gradients need on a CPU."""
+"""The functions of torch that a decoder calls, each as operations: what it keeps and what its gradients need."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from math import prod
 
+from cs336kit.predict._collectives import Ranks
 from cs336kit.predict._writer import Writer
 from cs336kit.predict.operations import ELEMENT_BYTES, Gradient, Op, Storage, Tensor
 
 
 class Builder(Writer):
     """Each method is one function of torch, or one module of `lm` written out."""
+
+    @cached_property
+    def ranks(self) -> Ranks:
+        """Writes what ranks say to each other."""
+        return Ranks(self)
 
     def cast(self, place: str, x: Tensor, dtype: str, *, name: str = "") -> Tensor:
         """x.to(dtype): a copy, or x itself where nothing changes."""
@@ -127,7 +134,8 @@ class Builder(Writer):
         D = x.shape[-1]
         scale = [self.parameter(component, D) for _ in range(1 + shift)]
         rows = x.elements // D
-        statistics = [Storage(kept_as, ELEMENT_BYTES[x.dtype] * rows) for _ in range(2)]
+        kind = self.device.statistics.get(x.dtype, x.dtype)
+        statistics = [Storage(kept_as, ELEMENT_BYTES[kind] * rows) for _ in range(2)]
         return self.op(
             place, "layer_norm", [x, *scale], x.shape, name=name, keeps=[x, *scale, *statistics], statistics=statistics
         )
@@ -195,12 +203,29 @@ class Builder(Writer):
         return self.op(place, "mul", [x, y], x.shape, dtype=dtype, keeps=_factors(x, y), name=name)
 
     def dropout(self, place: str, x: Tensor, probability: float, *, mask: str, name: str = "") -> Tensor:
-        """Eager dropout on a CPU: a mask as wide as x, then a product."""
+        """F.dropout: a mask as wide as x and then a product, or one kernel that makes both, with the device's mask."""
         if not probability or not self.train:
             return x
+        if self.device.dropout_mask:
+            kept = Storage(mask, x.elements * ELEMENT_BYTES[self.device.dropout_mask])
+            y = self.op(place, "dropout", [x], x.shape, keeps=[kept], statistics=[kept], name=name)
+            self.free(x)
+            return y
         noise = self.op(f"{place}/mask", "bernoulli", [], x.shape, dtype=x.dtype, name=mask)
         y = self.op(place, "dropout", [x], x.shape, keeps=[noise], name=name)
         self.free(x, noise)
+        return y
+
+    def softmax(self, place: str, x: Tensor, *, name: str, autocast: bool = True) -> Tensor:
+        """torch.softmax, which keeps its output. `autocast`: where a device's autocast runs it in fp32, a copy of x is made."""
+        dtype, given = x.dtype, x
+        if autocast and self.policy.casts and "softmax" in self.device.autocast_fp32:
+            dtype = "fp32"
+            if not (x.dtype == "fp16" and "softmax" in self.device.widening):
+                x = self.cast(f"{place}/fp32", x, dtype)
+        y = self.op(place, "softmax", [x], x.shape, dtype=dtype, keeps_output=True, name=name)
+        if x is not given:
+            self.free(x)
         return y
 
     def copy(self, place: str, x: Tensor, shape: tuple[int, ...], *, name: str = "") -> Tensor:

@@ -47,7 +47,7 @@ class MLP:
             else:
                 total, held = self._visit(tokens, weights, total, sizes, held)
         b.free(*held, scores, indices, weights)
-        return b.view(total, *x.shape)
+        return b.ranks.leave(b.view(total, *x.shape))
 
     def _groups(self, visits: int) -> list[tuple[int, int]]:
         """(how many experts, tokens of each) in order. The first and the last stand alone, and so does any whose tokens are
@@ -104,4 +104,6 @@ class MLP:
             b.free(up)
         out = b.linear("down", hidden, c.d_model, component="mlp down", bias=bias)
         b.free(hidden)
+        if len(out.shape) == 3:
+            out = b.ranks.leave(out)
         return b.dropout("dropout", out, c.dropout, mask="mlp dropout mask")

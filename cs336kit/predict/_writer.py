@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 
+from cs336kit.predict.devices import DEVICES, Device
+from cs336kit.predict.layouts import ALONE, Layout
 from cs336kit.predict.operations import (
     ELEMENT_BYTES,
     EndOfCache,
@@ -18,6 +20,7 @@ from cs336kit.predict.operations import (
     Repeat,
     Storage,
     Tensor,
+    Wire,
 )
 from cs336kit.predict.packed import packed_bytes
 from cs336kit.predict.precision import PrecisionPolicy
@@ -26,21 +29,26 @@ from cs336kit.predict.precision import PrecisionPolicy
 class Writer:
     """Collects the items of a program. Tensors that it returns are held, as a variable holds them, until `free`.
 
-    `train=False` writes the pass without autograd: nothing is kept. Parameters of the `frozen` components are not
-    trained; with `lora_rank`, none is but the adapters of this rank beside the `lora_targets`.
+    `device` says what its operations keep. `train=False` writes the pass without autograd: nothing is kept. Parameters
+    of the `frozen` components are not trained; with `lora_rank`, none is but the adapters of this rank beside the
+    `lora_targets`.
     """
 
     def __init__(
         self,
         policy: PrecisionPolicy,
         *,
+        device: Device = DEVICES["cpu"],
         train: bool = True,
         frozen: Iterable[str] = (),
         lora_rank: int | None = None,
         lora_targets: Iterable[str] = (),
         base: str | None = None,
+        layout: Layout = ALONE,
+        stage: int = 0,
     ):
-        self.policy, self.train = policy, train
+        self.policy, self.device, self.train = policy, device, train
+        self.layout, self.stage = layout, stage
         #: the type in which frozen matrices of the blocks are packed; None for the policy's
         self.base = base
         self.frozen, self.lora_rank, self.lora_targets = frozenset(frozen), lora_rank, frozenset(lora_targets)
@@ -99,7 +107,9 @@ class Writer:
             self.cached.append(((B, K, min(T, window or T), h), self.count))
 
     def program(self, output: Tensor) -> Program:
-        return Program(tuple(self.items), tuple(self.leaves), tuple(self.cached), self.policy, output)
+        return Program(
+            tuple(self.items), tuple(self.leaves), tuple(self.cached), self.policy, output, self.layout, self.stage
+        )
 
     # -- tensors -----------------------------------------------------------------------------------------------------
 
@@ -147,6 +157,7 @@ class Writer:
         flops: Sequence[tuple[str, int]] = (),
         gradient_flops: int = 0,
         alias: bool = False,
+        wires: tuple[Wire, ...] = (),
     ) -> Tensor:
         """Append an operation whose gradients follow from the shapes, and return its output.
 
@@ -176,7 +187,7 @@ class Writer:
         self.items.append(
             Op(
                 self.prefix + place, kind, tuple(inputs), (result,), () if alias else (output, *statistics), kept, gradients,
-                self.part, scratch, watched, tuple(flops),
+                self.part, scratch, watched, tuple(flops), wires,
             )
         )  # fmt: skip
         return result
@@ -202,7 +213,7 @@ class _Within:
 
 
 #: Operations on elements, whose gradients have the output's shape before the engine sums them to the input's.
-_ELEMENTWISE = frozenset({"add", "mul", "div", "copy", "neg", "gelu", "silu", "cast"})
+_ELEMENTWISE = frozenset({"add", "mul", "div", "copy", "neg", "gelu", "silu", "cast", "all-reduce"})
 
 
 def _sizes(

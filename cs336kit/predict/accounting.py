@@ -141,8 +141,8 @@ def training_flops(
 
     Each product of the forward pass has two in the backward pass, one for each of its inputs that needs a gradient: 3×
     forward, exactly, when all are trained. `attention="sdpa"` has five instead of four for attention, as the fused
-    kernel computes the scores again; with dropout above 0 four, because torch then leaves the fused kernel on a CPU (on
-    CUDA it does not: five). `options` are those of `program`: frozen components, LoRA.
+    kernel computes the scores again; four again where torch leaves the fused kernel: on a CPU with dropout, and on CUDA
+    (`device="cuda"`) in fp32 with grouped heads. `options` are those of `program`: frozen components, LoRA.
     Convention and what is left out: as in `forward_flops`; the optimizer's element-wise work too.
     """
     size: dict[str, Any] = {"batch": batch, "sequence": sequence, "causal": causal}
@@ -174,11 +174,13 @@ def saved_activation_bytes(
     `precision`: "fp32", "bf16" (a bf16 model), or "autocast" (torch.autocast to bf16 over fp32 weights, whose bf16
     copies are kept too). `attention`: "eager" (softmax written out) or "sdpa" (torch's fused function).
     `checkpointing`: keep only each block's input (torch.utils.checkpoint, use_reentrant=False).
-    Convention: every storage once, 0 bytes off `lm.DecoderOnly` and `lm.Llama` on a CPU; the loss is torch's
+    `options`: `device="cuda"` and others of `program`.
+    Convention: every storage once, 0 bytes off `lm.DecoderOnly` and `lm.Llama` on both devices; the loss is torch's
     F.cross_entropy of fp32 logits (`lm.cross_entropy` keeps 4 bytes less, bf16 logits half of its part).
     Grouped heads are not expanded; with dropout above 0 each of its three places in a block counts (a mask as wide as
-    its input). A mixture of experts drops no token. On CUDA dropout masks take one byte, and the softmax works in fp32
-    under autocast. Left out: parameters, buffers, token ids and routing indices, the logits, temporary tensors, rounding.
+    its input). A mixture of experts drops no token. On CUDA dropout masks take one byte, norms keep fp32 statistics,
+    autocast runs the softmax in fp32, and fused attention takes dropout. Left out: parameters, buffers, token ids and
+    routing indices, the logits, temporary tensors, rounding.
     Source: after Korthikanti et al. 2022, arXiv:2205.05198, section 4.1, term by term against torch.
     """
     walked = program(

@@ -6,6 +6,7 @@ from dataclasses import replace
 from cs336kit.predict import _decoder
 from cs336kit.predict._builder import Builder
 from cs336kit.predict._common.checks import known, positive_int
+from cs336kit.predict.devices import DEVICES
 from cs336kit.predict.operations import Op, Repeat, Storage, Tensor
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.programs import ATTENTION, check_sizes
@@ -89,7 +90,7 @@ def _blocks(
     known("attention", attention, ATTENTION)
     walked = _decoder.decoder(
         replace(config, layers=len(prefixes)), batch=batch, sequence=sequence, policy=POLICIES["fp32"],
-        attention=attention, checkpointing=False, phase="train", causal=False, frozen=(), lora_rank=None,
+        attention=attention, device=DEVICES["cpu"], checkpointing=False, phase="train", causal=False, frozen=(), lora_rank=None,
         lora_targets=(), routing=(None,) * len(prefixes),
     )  # fmt: skip
     before: list[Op] = []

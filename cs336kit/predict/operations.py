@@ -7,11 +7,13 @@ what its backward pass returns for each input. A block that is repeated stands i
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
+from cs336kit.predict.layouts import ALONE, Layout
 from cs336kit.predict.precision import PrecisionPolicy
 
 #: Bytes of one element.
-ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int64": 8, "int8": 1}
+ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int64": 8, "int8": 1, "bool": 1}
 
 
 class Storage:
@@ -73,6 +75,22 @@ class Gradient:
     flops: int = 0
 
 
+class Wire(NamedTuple):
+    """What an operation puts on the wire: a collective among `ranks` ranks `stride` apart, inside a block of `span` ranks."""
+
+    #: "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ring" or "send"
+    kind: str
+    #: what the layout divides there: "tp", "data", "pp", "ep" or "cp"
+    axis: str
+    ranks: int
+    stride: int
+    span: int
+    #: bytes that each rank sends, by a ring algorithm
+    bytes: int
+    #: "forward", "backward", or "step" for what happens once however many microbatches there are
+    when: str = "forward"
+
+
 @dataclass(slots=True, eq=False)
 class Op:
     """One operation: what it reads, writes, keeps and computes, forward and backward."""
@@ -96,6 +114,8 @@ class Op:
     watched: int = 0
     #: FLOPs of the forward pass by component; a multiply and an add are two
     flops: tuple[tuple[str, int], ...] = ()
+    #: what it sends to other ranks, forward and backward
+    wires: tuple[Wire, ...] = ()
 
     @property
     def forward_flops(self) -> int:
@@ -181,6 +201,9 @@ class Program:
     policy: PrecisionPolicy
     #: the output of the pass: the loss, or the logits
     output: Tensor
+    #: the layout, of which this is what one rank of the `stage` runs
+    layout: Layout = ALONE
+    stage: int = 0
 
     def operations(self) -> Iterator[tuple[Op, int]]:
         """Every operation in order with the number of times that it runs."""

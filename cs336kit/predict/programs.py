@@ -4,8 +4,11 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from cs336kit.predict._common.checks import boolean, known, positive_int
+from cs336kit.predict._common.checks import boolean, known, non_negative_int, positive_int
 from cs336kit.predict._decoder import decoder
+from cs336kit.predict.devices import Device
+from cs336kit.predict.devices import device as device_of
+from cs336kit.predict.layouts import Layout, as_layout, check_layout
 from cs336kit.predict.operations import Leaf, Program
 from cs336kit.predict.packed import PACKINGS
 from cs336kit.predict.precision import PrecisionPolicy, policy
@@ -24,6 +27,7 @@ def program(
     sequence: int,
     precision: str | PrecisionPolicy = "fp32",
     attention: str = "eager",
+    device: str | Device = "cpu",
     checkpointing: bool = False,
     phase: str = "train",
     causal: bool = False,
@@ -33,10 +37,13 @@ def program(
     expert_tokens: Sequence[Any] | None = None,
     chunks: int = 1,
     base: str | None = None,
+    layout: Layout | str | None = None,
+    stage: int = 0,
 ) -> Program:
-    """The operations of one forward pass of `lm.DecoderOnly` on a CPU, in order: what every estimate walks over.
+    """The operations of one forward pass of `lm.DecoderOnly`, in order: what every estimate walks over.
 
-    `precision`: a name of POLICIES, or a policy. `attention`: "eager" or "sdpa". `checkpointing`: each block keeps only
+    `precision`: a name of POLICIES, or a policy. `attention`: "eager" or "sdpa". `device`: "cpu" or "cuda",
+    whose operations keep other tensors (DEVICES). `checkpointing`: each block keeps only
     its input. `phase`: "train" ends with the loss, F.cross_entropy of fp32 logits; the others run without autograd:
     "forward" alone, "prefill" with a cache that takes the keys and values, and "decode" with one new token after
     `sequence` − 1 that such a cache holds. `causal`: attention's FLOPs count half
@@ -45,6 +52,8 @@ def program(
     the tokens of each expert, or one such list for all layers; None for equal shares. `chunks`: parts of the tokens whose
     logits and loss are computed one after the other, each checkpointed, so that all logits are never there at once. `base`: how
     frozen matrices of the blocks are packed (a name of PACKINGS, such as "nf4"); each is unpacked where it is used.
+    `layout`: a Layout or its text, and the list is what one rank of the pipeline's `stage` runs for one microbatch of
+    `batch` sequences, collectives among its operations.
     Errors: ValueError for sizes and names that cannot be.
     """
     check_config(config)
@@ -61,6 +70,12 @@ def program(
             known("component", name, dict.fromkeys(leaf.component for leaf in model_leaves(config)))
     if lora_rank is not None:
         positive_int("lora_rank", lora_rank)
+    layout = as_layout(layout)
+    if layout.count > 1:
+        check_layout(config, layout, sequence=None if phase == "decode" else sequence)
+        _check_use(layout, phase=phase, expert_tokens=expert_tokens)
+    if non_negative_int("stage", stage) >= layout.pp:
+        raise ValueError(f"stage={stage}, and the layout has {layout.pp}: count from 0 to {layout.pp - 1}")
     if base is not None:
         known("packing", base, PACKINGS)
     if positive_int("chunks", chunks) > 1 and phase != "train":
@@ -68,10 +83,22 @@ def program(
     # Each sequence brings one new token to a step of decoding.
     routing = _routing(config, batch * (1 if phase == "decode" else sequence), expert_tokens)
     return _program(
-        config, batch=batch, sequence=sequence, policy=policy(precision), attention=attention, checkpointing=checkpointing,
+        config, batch=batch, sequence=sequence, policy=policy(precision), attention=attention,
+        device=device_of(device), checkpointing=checkpointing,
         phase=phase, causal=causal, frozen=frozen, lora_rank=lora_rank, lora_targets=targets, routing=routing,
-        chunks=min(chunks, batch * sequence), base=base,
+        chunks=min(chunks, batch * sequence), base=base, layout=layout, stage=int(stage),
     )  # fmt: skip
+
+
+def _check_use(layout: Layout, *, phase: str, expert_tokens: Sequence[Any] | None) -> None:
+    if phase == "decode" and (layout.cp > 1 or layout.sp):
+        raise ValueError(
+            f"{layout}: one new token is no sequence to divide; leave cp and sp out of a layout for decoding"
+        )
+    if expert_tokens is not None and (layout.ep > 1 or layout.cp > 1):
+        raise ValueError(
+            f"expert_tokens with {layout}: the tokens of a rank's experts come from other ranks; leave it out"
+        )
 
 
 #: What a configuration can say and the list of operations does not yet.

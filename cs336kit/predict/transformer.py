@@ -254,11 +254,9 @@ class TransformerConfig:
 
     def _settle_bias(self) -> None:
         bias = self.bias
-        if isinstance(bias, str):
+        if isinstance(bias, str) or not isinstance(bias, Iterable):
             known("bias", bias, CHOICES["bias"])
             return
-        if not isinstance(bias, Iterable):
-            raise ValueError(f"bias is {bias!r}: give 'all', 'none', 'qkv' or names among {', '.join(MATRICES)}")
         named = frozenset(
             known("matrix with a bias", name, dict(zip(MATRICES, MATRICES, strict=True))) for name in bias
         )

@@ -1,6 +1,7 @@
 import dataclasses
 import itertools
 import json
+from math import prod
 
 import pytest
 
@@ -11,6 +12,7 @@ from cs336kit.predict import (
     TransformerConfig,
     accelerator,
     accelerators,
+    parameter_shapes,
     parameters,
     plan,
     step_peak,
@@ -48,8 +50,11 @@ def test_buckets_are_those_of_the_peak_and_sharding_divides_what_lasts():
     buckets = step_peak(config, batch=1, sequence=1024, precision="mixed", attention="sdpa", foreach=True)
     assert one.memory == buckets
     eight = plan(Question(config, sequence=1024, count=8))
-    for name in ("parameters", "optimizer state", "master weights"):
-        assert eight.memory[name] == -(-buckets[name] // 8)
+    # Of each parameter the rows of its first axis, rounded up.
+    mine = sum(-(-shape[0] // 8) * prod(shape[1:]) for shape in parameter_shapes(config))
+    assert eight.memory["parameters"] == 2 * mine
+    assert eight.memory["master weights"] == 4 * mine
+    assert eight.memory["optimizer state"] == 8 * mine + 4 * len(parameter_shapes(config))
     assert eight.memory["gradients"] < buckets["gradients"] or not buckets["gradients"]
     assert "gathered parameters" in eight.memory
     replicated = plan(Question(config, sequence=1024, count=8, sharded=False))

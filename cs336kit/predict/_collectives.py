@@ -1,0 +1,154 @@
+"""What the ranks of a layout say to each other, as operations of one rank's program."""
+
+from collections.abc import Sequence
+from math import prod
+
+from cs336kit.predict._writer import Writer
+from cs336kit.predict.layouts import Layout, shard_elements
+from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Op, Storage, Tensor, Wire
+
+#: Components of the experts of a mixture, which ep divides.
+OF_EXPERTS = frozenset({"mlp gate", "mlp up", "mlp down"})
+
+
+def ring_bytes(kind: str, size: int, ranks: int) -> int:
+    """Bytes that each rank sends so that `size` bytes (of the whole, not of the share) are gathered, reduced or exchanged.
+
+    A ring sends a share in each of its ranks − 1 steps; an all-reduce is a reduce-scatter and an all-gather.
+    """
+    if ranks == 1:
+        return 0
+    return (2 if kind == "all-reduce" else 1) * (ranks - 1) * -(-size // ranks)
+
+
+def strides(layout: Layout) -> dict[str, int]:
+    """How far neighbors of each axis stand apart: tp next to each other, the stages of a pipeline farthest."""
+    experts, sequence = layout.tp, layout.tp * layout.ep
+    shards = sequence * layout.cp
+    replicas = shards * layout.shards
+    return {"tp": 1, "ep": experts, "cp": sequence, "shards": shards, "dp": replicas, "pp": replicas * layout.dp}
+
+
+def _group(kind: str, axis: str, ranks: int, stride: int, size: int, when: str = "forward") -> Wire:
+    return Wire(kind, axis, ranks, stride, ranks * stride, size, when)
+
+
+class Ranks:
+    """Writes the collectives of a layout into the program of one rank. With one rank it writes nothing."""
+
+    def __init__(self, b: Writer):
+        self.b, self.layout = b, b.layout
+        self.strides = strides(b.layout)
+
+    def _wire(self, kind: str, axis: str, size: int, when: str = "forward") -> Wire:
+        ranks = getattr(self.layout, axis)
+        sent = size if kind == "send" else ring_bytes(kind, size, ranks)
+        return _group(kind, axis, ranks, self.strides[axis], sent, when)
+
+    # -- tensor and sequence parallel ----------------------------------------------------------------------------------
+
+    def enter(self, x: Tensor, place: str = "enter") -> Tensor:
+        """Before matrices that are divided by columns: every rank needs the whole sequence, and x's gradient is a sum."""
+        if self.layout.tp == 1:
+            return x
+        if not self.layout.sp:
+            back = self._wire("all-reduce", "tp", x.bytes, "backward")
+            return self.b.op(place, "copy to ranks", [x], x.shape, alias=True, wires=(back,))
+        B, S, D = x.shape
+        size = x.bytes * self.layout.tp
+        wires = self._wire("all-gather", "tp", size), self._wire("reduce-scatter", "tp", size, "backward")
+        return self.b.op(place, "all-gather", [x], (B, S * self.layout.tp, D), name=x.storage.name, wires=wires)
+
+    def leave(self, x: Tensor, place: str = "leave", *, name: str = "") -> Tensor:
+        """Behind matrices that are divided by rows: the ranks' results are summed, and with sp each keeps its positions."""
+        if self.layout.tp == 1:
+            return x
+        B, S, D = x.shape
+        if self.layout.sp:
+            both = self._wire("reduce-scatter", "tp", x.bytes), self._wire("all-gather", "tp", x.bytes, "backward")
+            y = self.b.op(place, "reduce-scatter", [x], (B, S // self.layout.tp, D), name=name, wires=both)
+        else:
+            wires = (self._wire("all-reduce", "tp", x.bytes),)
+            y = self.b.op(place, "all-reduce", [x], x.shape, passes=True, name=name, wires=wires)
+        self.b.free(x)
+        return y
+
+    def summed(self, place: str, rows: int) -> None:
+        """One fp32 number of each row, summed (or compared) over the ranks that divide the vocabulary."""
+        if self.layout.tp > 1:
+            wire = self._wire("all-reduce", "tp", 4 * rows)
+            few = self.b.op(place, "all-reduce", [], (rows,), dtype="fp32", wires=(wire,))
+            self.b.free(few)
+
+    # -- gradients and gathered parameters -----------------------------------------------------------------------------
+
+    def parameters(self, leaves: Sequence[Leaf], repeated: int, *, also: Sequence[Tensor] = ()) -> None:
+        """What data ranks say of these parameters, at the place of the program where their backward pass ends.
+
+        `also`: tables that another stage of the pipeline holds a copy of, whose gradients meet.
+        """
+        layout = self.layout
+        wires = []
+        if layout.count > layout.pp:
+            experts = [leaf for leaf in leaves if layout.ep > 1 and leaf.component in OF_EXPERTS]
+            dense = [leaf for leaf in leaves if leaf not in experts] if experts else leaves
+            for group, expert in ((dense, False), (experts, True)):
+                wires += self._data(group, repeated, expert)
+            if layout.sp:
+                alike = sum(
+                    leaf.tensor.elements for leaf in leaves if len(leaf.tensor.shape) == 1 and leaf.count == repeated
+                )
+                wires.append(self._wire("all-reduce", "tp", alike * ELEMENT_BYTES[self.b.policy.gradients], "step"))
+        for table in also:
+            size = ring_bytes("all-reduce", table.elements * ELEMENT_BYTES[self.b.policy.gradients], 2)
+            apart = self.strides["pp"]
+            wires.append(Wire("all-reduce", "pp", 2, (layout.pp - 1) * apart, layout.pp * apart, size, "step"))
+        if wires := [wire for wire in wires if wire.bytes]:
+            op = Op(f"{self.b.prefix}parameters", "collectives", (), (), (), (), (), self.b.part, wires=tuple(wires))
+            self.b.items.insert(0, op)
+
+    def _data(self, leaves: Sequence[Leaf], repeated: int, expert: bool) -> list[Wire]:
+        layout, policy = self.layout, self.b.policy
+        apart = self.strides["cp" if expert else "ep"]
+        ranks = layout.shards * layout.cp * (1 if expert else layout.ep)
+        trained = [leaf for leaf in leaves if leaf.tensor.needs_gradient]
+        gradient, weight = ELEMENT_BYTES[policy.gradients], ELEMENT_BYTES[policy.weights]
+        if not layout.stage:
+            ranks *= layout.dp
+            size = gradient * sum(leaf.count // repeated * leaf.tensor.elements for leaf in trained)
+            if layout.dp > 1 and expert and layout.cp == 1:
+                apart = self.strides["dp"]
+            return [_group("all-reduce", "data", ranks, apart, ring_bytes("all-reduce", size, ranks), "step")]
+
+        def share(of: Sequence[Leaf]) -> int:
+            return sum(leaf.count // repeated * shard_elements(leaf.tensor.shape, ranks) for leaf in of)
+
+        sent, mine = (ranks - 1) * share(trained), share(trained)
+        wires = [
+            _group("reduce-scatter", "data", ranks, apart, gradient * sent, "step" if layout.stage == 1 else "backward")
+        ]
+        if layout.stage == 3:
+            whole = (ranks - 1) * share(leaves) * ELEMENT_BYTES[policy.products]
+            wires += [_group("all-gather", "data", ranks, apart, whole, when) for when in ("forward", "backward")]
+        else:
+            wires.append(_group("all-gather", "data", ranks, apart, weight * sent, "step"))
+        if layout.dp > 1:
+            size = ring_bytes("all-reduce", gradient * mine, layout.dp)
+            wires.append(_group("all-reduce", "data", layout.dp, self.strides["dp"], size, "step"))
+        return wires
+
+    # -- pipeline ------------------------------------------------------------------------------------------------------
+
+    def receive(self, shape: tuple[int, ...], dtype: str) -> Tensor:
+        """The output of the stage before; its gradient goes back there."""
+        b = self.b
+        storage = Storage("attention norm", prod(shape) * ELEMENT_BYTES[dtype])
+        x = Tensor(shape, dtype, storage, b.train)
+        wires = (self._wire("send", "pp", x.bytes, "backward"),) if b.train else ()
+        b.items.append(Op(f"{b.prefix}receive", "receive", (), (x,), (storage,), (), (), b.part, wires=wires))
+        return x
+
+    def send(self, x: Tensor) -> None:
+        """The output of this stage goes to the next."""
+        wires = (self._wire("send", "pp", x.bytes),)
+        self.b.items.append(Op(f"{self.b.prefix}send", "send", (x,), (), (), (), (), self.b.part, wires=wires))

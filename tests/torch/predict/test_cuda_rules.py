@@ -1,0 +1,158 @@
+"""What autograd keeps on CUDA, without a GPU: a CUDA build of torch runs the forward pass on fake tensors.
+
+With a GPU the same cases run on real ones. `make cuda-rules` makes an environment with such a build.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
+
+from cs336kit import lm, measure
+from cs336kit.predict import POLICIES, TransformerConfig, saved_activation_bytes, saved_block_bytes
+
+pytestmark = pytest.mark.skipif(
+    torch.version.cuda is None,
+    reason="torch is a CPU build here, on which CUDA tensors cannot even be faked: make cuda-rules brings a CUDA build",
+)
+FAKE = not torch.cuda.is_available()
+TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+aten = torch.ops.aten
+
+
+class WithoutDriver(TorchFunctionMode):
+    """Torch asks the driver which attention kernel to take, and the data how many tokens an expert gets: say both.
+
+    Which kernel takes what: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, can_use_flash_attention and
+    can_use_mem_efficient_attention; what is done before: ATen/native/transformers/attention.cpp.
+    """
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if function is F.scaled_dot_product_attention:
+            enabled = torch.is_autocast_enabled("cuda")
+            torch.set_autocast_enabled("cuda", False)  # as inside of torch's own function
+            try:
+                return self.attention(*args, **kwargs)
+            finally:
+                torch.set_autocast_enabled("cuda", enabled)
+        if function is torch.Tensor.nonzero and kwargs.get("as_tuple"):
+            (chosen,) = args
+            visits = torch.zeros(chosen.numel() // self.experts, dtype=torch.long, device=chosen.device)
+            return visits, visits
+        return function(*args, **kwargs)
+
+    experts = 1
+
+    @staticmethod
+    def attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, enable_gqa=False):
+        h = q.shape[-1]
+        half = q.dtype != torch.float32
+        if half and attn_mask is None and h <= 256:
+            q, k, v = (F.pad(t, (0, -h % 8)) if h % 8 else t for t in (q, k, v))
+            return aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, scale=h**-0.5)[0][..., :h]
+        if not enable_gqa and h % (8 if half else 4) == 0:
+            if attn_mask is not None:
+                S = attn_mask.shape[-1]
+                attn_mask = F.pad(attn_mask, (0, 8 - S % 8))[..., :S] if S % 8 else attn_mask
+                attn_mask = attn_mask.expand(*q.shape[:3], S)
+            return aten._scaled_dot_product_efficient_attention(q, k, v, attn_mask, True, dropout_p, is_causal)[0]
+        gqa = {"enable_gqa": enable_gqa}
+        return aten._scaled_dot_product_attention_math(q, k, v, attn_mask, dropout_p, is_causal, **gqa)[0]
+
+
+@contextlib.contextmanager
+def autocast(dtype):
+    """torch.autocast("cuda"), which switches itself off where there is no driver."""
+    torch.set_autocast_enabled("cuda", True)
+    torch.set_autocast_dtype("cuda", dtype)
+    torch.autocast_increment_nesting()
+    try:
+        yield
+    finally:
+        torch.autocast_decrement_nesting()
+        torch.clear_autocast_cache()
+        torch.set_autocast_enabled("cuda", False)
+
+
+@contextlib.contextmanager
+def cuda(experts):
+    """Fake tensors and torch's choices made for it, or a GPU with the kernels that every generation has."""
+    if FAKE:
+        driver = WithoutDriver()
+        driver.experts = max(1, experts)
+        with FakeTensorMode(), driver:
+            yield
+    else:
+        with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
+            yield
+
+
+def held(config, batch, sequence, *, precision="fp32", attention="eager", checkpointing=False):
+    """The truth: a forward pass with its loss on CUDA, by what the hooks of saved tensors see."""
+    kind = precision if not isinstance(precision, str) else POLICIES[precision]
+    torch.set_default_dtype(TYPES.get(kind.weights, torch.float32))
+    try:
+        with cuda(config.experts):
+            model = lm.DecoderOnly(config, attention=attention, checkpointing=checkpointing, device="cuda")
+            tokens = torch.zeros(batch, sequence, dtype=torch.long, device="cuda")
+
+            def loss():
+                with autocast(TYPES[kind.products]) if kind.casts else contextlib.nullcontext():
+                    return F.cross_entropy(model(tokens).flatten(0, 1).float(), tokens.flatten())
+
+            return measure.saved_activation_bytes(loss)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def check(config, batch, sequence, **policy):
+    counted = held(config, batch, sequence, **policy).total
+    predicted = saved_activation_bytes(config, batch=batch, sequence=sequence, device="cuda", **policy)
+    assert predicted.total == counted, (config, policy, predicted)
+
+
+SIZES = {"layers": 2, "d_model": 32, "heads": 4, "vocab": 13, "context": 40, "d_ff": 24}
+LLAMA = {"mlp": "swiglu", "norm": "rmsnorm", "positions": "rope", "bias": "none", "tied_head": False, "kv_heads": 2}
+MODELS = {
+    "gpt2": TransformerConfig(**SIZES),
+    "llama": TransformerConfig(**SIZES, **LLAMA),
+    "llama with all heads": TransformerConfig(**{**SIZES, **LLAMA, "kv_heads": 4}),
+    "mixtral": TransformerConfig(**SIZES, **LLAMA, experts=3, experts_per_token=2),
+}
+HALF = {
+    "fp16": dataclasses.replace(POLICIES["bf16"], name="fp16", weights="fp16", activations="fp16", products="fp16"),
+    "autocast fp16": dataclasses.replace(POLICIES["autocast"], name="autocast fp16", products="fp16"),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_of_the_course_under_every_policy_to_the_byte(name):
+    # 5 · 2 · 2 · 2 = 40 cases each
+    precisions = ("fp32", "bf16", "autocast", *HALF.values())
+    cases = itertools.product(precisions, ("eager", "sdpa"), (False, True), (0.0, 0.1))
+    for precision, attention, checkpointing, dropout in cases:
+        config = dataclasses.replace(MODELS[name], dropout=dropout)
+        check(config, 3, 12, precision=precision, attention=attention, checkpointing=checkpointing)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "autocast"])
+def test_windows_odd_heads_and_single_tokens_to_the_byte(precision):
+    choices = itertools.product(("eager", "sdpa"), (0.0, 0.1), (4, 2, 1), (None, 5), (8, 6, 3), (1, 9, 33))
+    # Every fifth of 216: each value of a choice meets each value of every other.
+    for attention, dropout, kv_heads, window, width, sequence in itertools.islice(choices, 0, None, 5):
+        config = TransformerConfig(**SIZES, kv_heads=kv_heads, head_dim=width, window=window, dropout=dropout)
+        check(config, 2, sequence, precision=precision, attention=attention)
+
+
+def test_a_block_is_what_two_layers_have_more_than_one():
+    one, two = (dataclasses.replace(MODELS["llama"], layers=n) for n in (1, 2))
+    policy = {"precision": "autocast", "attention": "sdpa"}
+    more = held(two, 2, 8, **policy).total - held(one, 2, 8, **policy).total
+    assert saved_block_bytes(one, batch=2, sequence=8, device="cuda", **policy).total == more
