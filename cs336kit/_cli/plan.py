@@ -6,12 +6,15 @@ import json
 from collections.abc import Iterable
 from textwrap import dedent
 
-from cs336kit._cli.arguments import Parser, Reader, allowance, count, names, number, rate, size
+from cs336kit._cli.arguments import Parser, Reader, allowance, bandwidth, count, names, number, rate, size
 from cs336kit.predict._planner.answer import KEYS, SCHEMA
+from cs336kit.predict._planner.find import as_rows, found, found_text
 from cs336kit.predict._planner.question import SHAPED_OPTIMIZERS
+from cs336kit.predict.devices import DEVICES
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
 from cs336kit.predict.planner import Question, plan
 from cs336kit.predict.precision import POLICIES
+from cs336kit.predict.wires import NODE
 
 PURPOSE = "time, memory and cost of a training or fine-tuning run"
 _EXAMPLES = """
@@ -20,6 +23,9 @@ _EXAMPLES = """
         cs336kit plan llama-3-70b --tokens 15T --count 1024 --checkpointing
       a step of 1,024 sequences on 64 accelerators, in as many passes as it takes
         cs336kit plan llama-3-8b --count 64 --batch 4 --global-batch 1024
+      tensor parallel inside each node; and: which layout is the quickest?
+        cs336kit plan llama-3-70b --layout fsdp=8,tp=8 --between-nodes 400Gb/s
+        cs336kit plan llama-3-70b --count 64 --find --between-nodes 400Gb/s
       a chip that is not in the table
         cs336kit plan 7B --memory 96GB --peak 500TFLOPs --tokens 1T --count 8
       fine-tune on one card: adapters beside a base of 4 bits
@@ -65,6 +71,11 @@ def _parser() -> argparse.ArgumentParser:
         help="memory that is left free, 2GiB or 8%%; the default is printed",
     )
     on("--mfu", type=number, default=default["mfu"], metavar="X", help="model FLOPs utilization, 0.4 by default")
+    on("--layout", metavar="TEXT", help="who shares what, such as fsdp=64,tp=8 or pp=4,dp=2,microbatches=16")
+    on("--find", action="store_true", help="list the layouts of --count accelerators that fit, quickest first")
+    on("--between-nodes", type=bandwidth, metavar="RATE", help="of one accelerator each way, such as 50GB/s or 400Gb/s")
+    on("--node", type=count, default=NODE, metavar="N", help="accelerators of a node, 8 by default")
+    on("--device", default="cuda", choices=list(DEVICES), help="whose rules say what operations keep, cuda by default")
     on("--replicated", action="store_true", help="a whole model on each accelerator, not sharded")
     tune = command.add_argument_group("fine-tuning").add_argument
     tune("--lora", type=count, metavar="RANK", help="adapters of this rank; all else is frozen")
@@ -106,10 +117,16 @@ def run(arguments: list[str], read: Reader) -> int:
     """Answer and print; `read` makes a model of its name."""
     question, asked = _question(arguments, read)
     answer = plan(question)
+    layouts = found(answer) if asked["find"] else None
     if asked["json"]:
-        print(json.dumps(answer.as_dict(), indent=2))
+        values = answer.as_dict()
+        if layouts is not None:
+            values["layouts"] = as_rows(layouts)
+        print(json.dumps(values, indent=2))
         return 0
     print(answer)
+    if layouts is not None:
+        print("\n" + found_text(answer, layouts))
     if asked["explain"]:
         from cs336kit.predict._planner.explain import explained
 
@@ -123,7 +140,7 @@ def run(arguments: list[str], read: Reader) -> int:
 
 def _question(arguments: list[str], read: Reader) -> tuple[Question, dict[str, bool]]:
     values = vars(_parser().parse_args(arguments))
-    asked = {name: values.pop(name) for name in ("json", "explain", "sensitivity")}
+    asked = {name: values.pop(name) for name in ("json", "find", "explain", "sensitivity")}
     values.pop("json_keys")
     values["sharded"] = not values.pop("replicated")
     values["memory_bytes"], values["peak_flops_per_second"] = values.pop("memory"), values.pop("peak")

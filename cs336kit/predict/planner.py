@@ -31,13 +31,14 @@ def plan(question: Question) -> Plan:
     room = what.memory_bytes - free.total
     flops, napkin, days = _time(q, config, P, what.peak)
     memory = of.memory(q, P)
+    sent, seconds, why = of.wire(q, what)
     fits = memory.total <= room
     return Plan(
         question=q, chip=what, parameters=P, trainable=of.trainable(q) if config else None, flops=flops,
         six_nd_flops=napkin, recomputed=of.extra_flops(q) if config else 0.0, days=days, memory=memory,
         moment=of.moment(q), uneven=of.uneven(q), allowance=free, allowance_reason=reason, fits=fits,
         advice=() if fits else advice(q, P, what, room), largest_model=_largest(q, room),
-        flavour=of.FLAVOUR, notes=(*what.notes, *_notes(q)),
+        flavour=of.flavour(q), notes=(*what.notes, *_notes(q), *filter(None, [why])), wire=sent, seconds=seconds,
     )  # fmt: skip
 
 
