@@ -223,6 +223,16 @@ def operations(items: Sequence[Item], count: int = 1) -> Iterator[tuple[Op, int]
             yield from operations(item.items, count * item.count)
 
 
+def blocks(items: Sequence[Item], count: int = 1) -> Iterator[tuple[Repeat, int]]:
+    """Every kind of block in order, with the number of times that it runs; they may stand inside a repeated pattern."""
+    for item in items:
+        if isinstance(item, Repeat):
+            if item.name == "block":
+                yield item, count * item.count
+            else:
+                yield from blocks(item.items, count * item.count)
+
+
 def shapes(leaves: Iterable[Leaf]) -> list[tuple[int, ...]]:
     """The shape of every parameter tensor, as often as it exists."""
     return [leaf.tensor.shape for leaf in leaves for _ in range(leaf.count)]

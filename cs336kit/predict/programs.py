@@ -57,7 +57,6 @@ def program(
     Errors: ValueError for sizes and names that cannot be.
     """
     check_config(config)
-    check_carried(config)
     batch, sequence = check_sizes(config, batch=batch, sequence=sequence)
     known("attention", attention, ATTENTION)
     known("phase", phase, PHASES)
@@ -101,29 +100,6 @@ def _check_use(layout: Layout, *, phase: str, expert_tokens: Sequence[Any] | Non
         )
 
 
-#: What a configuration can say and the list of operations does not yet.
-_NOT_YET = {
-    "parallel", "norm_placement", "norm_scale", "norm_unit_offset", "final_norm", "embedding_norm", "inner_norms", "qk_norm",
-    "qk_norm_bias", "head_bias", "extra_positions", "rotary_dim", "rope_layers", "window_layers", "window_kind",
-    "sparse_layers", "dense_d_ff", "shared_d_ff", "shared_gate", "router_bias", "value_dim", "kv_latent", "query_latent",
-    "embedding_dim", "sinks", "attention_softcap", "logit_softcap", "attention_scale", "embedding_scale", "residual_scale",
-    "logit_scale",
-}  # fmt: skip
-
-
-def check_carried(config: TransformerConfig) -> None:
-    """Raise ValueError for a field that the list of operations (and `lm`) does not have yet."""
-    for name in _NOT_YET:
-        if (value := getattr(config, name)) != TransformerConfig.__dataclass_fields__[name].default:
-            raise ValueError(f"{name}={value!r} cannot be counted yet: give a configuration without it")
-    if config.mlp not in ("gelu", "swiglu") or config.positions not in ("learned", "rope", "none"):
-        raise ValueError(
-            f"mlp={config.mlp!r} with positions={config.positions!r} cannot be counted yet: give usual ones"
-        )
-    if not isinstance(config.bias, str):
-        raise ValueError(f"bias={config.bias!r} cannot be counted yet: give 'all', 'none' or 'qkv'")
-
-
 #: Programs are immutable, and one question asks for the same one several times.
 _program = lru_cache(maxsize=64)(decoder)
 
@@ -138,7 +114,7 @@ def check_sizes(config: TransformerConfig, *, batch: int, sequence: int) -> tupl
     """The sizes as ints; raises ValueError unless the model can run on `batch` sequences of `sequence` tokens."""
     check_config(config)
     batch, sequence = positive_int("batch", batch), positive_int("sequence", sequence)
-    if config.positions != "none" and sequence > config.context:
+    if config.positions in ("learned", "rope") and sequence > config.context:
         raise ValueError(
             f"sequence={sequence} is longer than context={config.context}, and the model's {config.positions} positions end "
             "there: shorten the sequence or give a configuration with a longer context"
@@ -161,6 +137,8 @@ def _routing(
                 f"expert_tokens gives {len(sizes)} experts {sum(sizes)} tokens: this model's {config.experts} experts get "
                 f"{visits} in every layer"
             )
+    if config.sparse_count != config.layers and config.experts:
+        raise ValueError("expert_tokens is about models that have experts in every layer, and here some have none")
     if len(layers) != config.layers or not config.experts:
         raise ValueError(f"expert_tokens has {len(layers)} layers, and the model {config.layers} with experts")
     return tuple(tuple(int(n) for n in sizes) for sizes in layers)

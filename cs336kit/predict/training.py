@@ -14,7 +14,7 @@ from cs336kit.predict._common.checks import boolean, positive_int, positive_numb
 from cs336kit.predict._walk import Alive, Walk
 from cs336kit.predict.accounting import saved_activation_bytes
 from cs336kit.predict.layouts import Layout, as_layout, shard_elements, shard_shape
-from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Program, Repeat, Storage, shapes
+from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Program, Storage, blocks, shapes
 from cs336kit.predict.optimizers import optimizer_spec, optimizer_state_bytes, optimizer_step_bytes
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.programs import program
@@ -194,7 +194,7 @@ def _moments(walked: Program, optimizer: str, foreach: bool) -> tuple[dict[str, 
 
 
 def _blocks(walked: Program) -> int:
-    return sum(item.count for item in walked.items if isinstance(item, Repeat) and item.name == "block")
+    return sum(count for _, count in blocks(walked.items))
 
 
 def _gathered_bytes(walked: Program) -> int:

@@ -19,8 +19,8 @@ from cs336kit.teach.figures.lesson_10 import growth, signal_through_layers, tail
 from cs336kit.teach.figures.lesson_11 import state_bars, step_sizes, trajectories
 from cs336kit.teach.figures.lesson_12 import transformer_block
 from cs336kit.teach.figures.lesson_13 import loss_curves, unseen_share
-from cs336kit.teach.figures.lesson_14 import saved_parts
-from cs336kit.teach.figures.lesson_15 import saved_against_sequence, step_course
+from cs336kit.teach.figures.lesson_14 import kept_on_block, saved_against_sequence
+from cs336kit.teach.figures.lesson_15 import step_course
 from cs336kit.teach.figures.lesson_16 import loss_differences, loss_scale, lost_updates, magnitudes
 from cs336kit.teach.figures.lesson_17 import attention_heads, parameter_shares
 from cs336kit.teach.figures.style import COLORS, HATCHES, Figure, axes, show

@@ -23,6 +23,7 @@ HARMLESS = {
         "1 → 0",
     ],
     "11.5": ["norm > max_norm → norm >= max_norm"],  # then the factor is 1
+    "14.4": ["noise <= p → noise < p"],  # a draw is never exactly p
     "15.2": ["1 → 2"],  # a k above layers is never better
     "16.3": ["norm > max_norm → norm >= max_norm"],
 }
@@ -162,11 +163,6 @@ def gpt2_without_attention_biases(layers, d_model, vocab, context):
         ("11.2", momentum_as_sum, "m and v are averages"),
         ("11.2", corrected_in_place, "kept the corrected m and v"),
         ("11.6", by_weight, "a norm has a weight too"),
-        (
-            "14.2",
-            lambda B, S, D, A: 4 * (18 * B * S * D + A * B * S**2) + 16 * B * S,
-            "what goes into q, k and v is one tensor",
-        ),
         ("15.2", rounded_root, "segments are whole"),
         ("16.1", lambda weight, update, bits: update <= 2.0**-bits / 2, "2⁻ᶠ is the spacing at 1"),
         ("16.1", lambda weight, update, bits: exercises.load("16.1").reference(weight, update, 7), "that is for bf16"),

@@ -97,7 +97,7 @@ DATA = {
     "state_bars": (({"sgd": {"fp32": 0.0, "bf16": 0.0}, "adamw": {"fp32": 8.0, "bf16": 4.0}},), {}),
     "loss_curves": ((LOSSES,), {"levels": {"ln 256": 5.5}, "points": {"held out": [(4, 3.1)]}, "smooth": 2}),
     "unseen_share": (([0, 1, 2], [1, 0.37, 0.14], [1, 0.36, 0.13]), {}),
-    "saved_parts": (({"fp32": {"norms": 3, "mlp": 5}, "bf16": {"norms": 2, "mlp": 2}},), {"name": "kept bytes"}),
+    "kept_on_block": (([("n = norm(x)", "x", 64), ("y = n @ w", "n", 64), ("return x + y", "", 0)],), {"row": 64}),
     "saved_against_sequence": (([256, 512, 1024], {"eager": [2**30, 2**32, 2**34], "sdpa": [2**30, 2**31, 2**32]},
                                 {"eager": [(512, 2**32)]}), {}),
     "step_course": (([0, 2**20, 2**21, 2**20, 0], [("forward", 2**20, 1), ("loss", 2**21, 2)]),
