@@ -19,7 +19,7 @@ class Attention:
     ):  # fmt: skip
         self.b, self.c, self.B, self.S, self.T, self.method = b, config, batch, queries, keys, attention
         self.window, self.caching = layer.window, caching
-        pairs = batch * config.heads * _pairs(config, layer, queries, keys, causal=causal, ranks=b.layout.cp)
+        pairs = batch * config.heads * _pairs(config, layer, queries * b.layout.cp, keys, causal=causal) // b.layout.cp
         #: FLOPs of attention's two products
         self._scores_flops = pairs * config.head_dim
         self._values_flops = pairs * config.value_head_dim
@@ -324,16 +324,16 @@ def _rounded(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
 
 
-def _pairs(config: TransformerConfig, layer: Layer, queries: int, keys: int, *, causal: bool, ranks: int) -> int:
-    """Twice the pairs of queries and keys that count, of which ranks that divide the sequence have even shares."""
-    if not causal or queries * ranks != keys:
+def _pairs(config: TransformerConfig, layer: Layer, queries: int, keys: int, *, causal: bool) -> int:
+    """Twice the pairs of queries and keys that count."""
+    if not causal or queries != keys:
         return 2 * queries * keys
     window = min(layer.window or keys, keys)
     if config.window_kind == "chunked":
         chunks, rest = divmod(keys, window)
-        return (chunks * window**2 + rest**2) // ranks
+        return chunks * window**2 + rest**2
     # The triangle's area, S²/2; a sliding window cuts its far corner off.
-    return (2 * keys * window - window**2) // ranks
+    return 2 * keys * window - window**2
 
 
 def _rotate(b: Builder, place: str, x: Tensor, tables: tuple[Tensor, Tensor], name: str) -> Tensor:

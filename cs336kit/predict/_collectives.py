@@ -10,7 +10,7 @@ from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Op, Storage, Tensor
 #: Components of the experts of a mixture, which ep divides.
 OF_EXPERTS = frozenset({"mlp gate", "mlp up", "mlp down"})
 #: Components that every rank of tp has whole, and that sp shows a part of the positions to each.
-ALIKE = frozenset({"norms", "final norm", "position embedding"})
+ALIKE = frozenset({"norms", "final norm", "position embedding", "embedding norm", "embedding projections"})
 
 
 def ring_bytes(kind: str, size: int, ranks: int) -> int:

@@ -203,7 +203,9 @@ def _check_model(config: TransformerConfig, layout: Layout) -> None:
         if size > 1 and number % size:
             raise ValueError(f"{axis}={size} does not divide {number} {what}: {_sizes(divisors(number, number))} do")
     if layout.cp > 1 and config.kv_latent:
-        raise ValueError(f"cp={layout.cp} divides keys and values, and latent attention sends latents: leave cp out")
+        raise ValueError(
+            f"cp={layout.cp} with latent attention cannot be counted yet: leave cp out, or give a model without kv_latent"
+        )
     tp, K = layout.tp, config.kv_heads
     if tp > 1 and K % tp and tp % K:
         fits = [size for size in divisors(config.heads, config.heads) if K % size == 0 or size % K == 0]

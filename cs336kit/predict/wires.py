@@ -1,6 +1,6 @@
 """What the ranks of a layout send in one step, over which links, and between which bounds the step's seconds lie."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ from cs336kit.predict._common.checks import fraction, positive_int, positive_num
 from cs336kit.predict._products import products, run_again
 from cs336kit.predict.hardware import Accelerator, accelerator
 from cs336kit.predict.layouts import Layout, as_layout
-from cs336kit.predict.operations import Op, Program, Repeat, Wire, operations
+from cs336kit.predict.operations import Item, Op, Program, Repeat, Wire, operations
 from cs336kit.predict.precision import PrecisionPolicy, policy
 from cs336kit.predict.programs import program
 from cs336kit.predict.transformer import TransformerConfig
@@ -55,17 +55,20 @@ def sent(walked: Program) -> Iterator[tuple[Wire, int]]:
     for op, count in walked.operations():
         for wire in op.wires:
             yield wire, count * (1 if wire.when == "step" else microbatches)
-    for op, count in _again(walked):
+    for op, count in _again(walked.items):
         for wire in op.wires:
             if wire.when == "forward" and wire.axis != "data":
                 yield wire, count * microbatches
 
 
-def _again(walked: Program) -> Iterator[tuple[Op, int]]:
-    for item in walked.items:
+def _again(items: Sequence[Item], count: int = 1) -> Iterator[tuple[Op, int]]:
+    """What checkpointed parts run once more in the backward pass."""
+    for item in items:
         if isinstance(item, Repeat) and item.checkpoint is not None:
-            for op, count in run_again(list(operations(item.items))):
-                yield op, count * item.count
+            for op, times in run_again(list(operations(item.items))):
+                yield op, count * item.count * times
+        elif isinstance(item, Repeat):
+            yield from _again(item.items, count * item.count)
 
 
 def _stages(layout: Layout, stage: int | None) -> list[int]:
@@ -155,7 +158,7 @@ def _sentence(device: Accelerator, precision: str) -> float:
 def _flops(walked: Program) -> int:
     """Of one microbatch on one rank, forward and backward, recomputation included."""
     flops = sum(count * (row.forward + row.backward) for op, count in walked.operations() for row in products(op))
-    return flops + sum(count * op.forward_flops for op, count in _again(walked))
+    return flops + sum(count * op.forward_flops for op, count in _again(walked.items))
 
 
 def _seconds(
