@@ -223,14 +223,17 @@ def operations(items: Sequence[Item], count: int = 1) -> Iterator[tuple[Op, int]
             yield from operations(item.items, count * item.count)
 
 
-def blocks(items: Sequence[Item], count: int = 1) -> Iterator[tuple[Repeat, int]]:
-    """Every kind of block in order, with the number of times that it runs; they may stand inside a repeated pattern."""
+def repeats(items: Sequence[Item], count: int = 1) -> Iterator[tuple[Repeat, int]]:
+    """Whatever is repeated, in order, with the number of times that it runs, also inside another repetition."""
     for item in items:
         if isinstance(item, Repeat):
-            if item.name == "block":
-                yield item, count * item.count
-            else:
-                yield from blocks(item.items, count * item.count)
+            yield item, count * item.count
+            yield from repeats(item.items, count * item.count)
+
+
+def blocks(items: Sequence[Item]) -> Iterator[tuple[Repeat, int]]:
+    """Every kind of block in order, with the number of times that it runs."""
+    return ((repeat, count) for repeat, count in repeats(items) if repeat.name == "block")
 
 
 def shapes(leaves: Iterable[Leaf]) -> list[tuple[int, ...]]:
