@@ -19,13 +19,15 @@ ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1
 class Storage:
     """Bytes that live and die together, however many tensors look at them."""
 
-    __slots__ = ("bytes", "leaf", "name")
+    __slots__ = ("bytes", "leaf", "name", "shared")
 
     def __init__(self, name: str, bytes: int, leaf: bool = False):
         self.name = name
         self.bytes = bytes
         #: a parameter, or data that the caller holds: alive before and after
         self.leaf = leaf
+        #: the same one in every run of a repeated block, such as tables that all blocks read
+        self.shared = False
 
     def __repr__(self) -> str:
         return f"Storage({self.name!r}, {self.bytes:,} bytes)"
