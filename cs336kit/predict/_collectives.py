@@ -5,12 +5,17 @@ from math import prod
 
 from cs336kit.predict._writer import Writer
 from cs336kit.predict.layouts import Layout, shard_elements
-from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Op, Storage, Tensor, Wire
+from cs336kit.predict.operations import ELEMENT_BYTES, Group, Leaf, Op, Storage, Tensor, Wire
+from cs336kit.predict.precision import PrecisionPolicy
 
 #: Components of the experts of a mixture, which ep divides.
 OF_EXPERTS = frozenset({"mlp gate", "mlp up", "mlp down"})
 #: Components that every rank of tp has whole, and that sp shows a part of the positions to each.
 ALIKE = frozenset({"norms", "final norm", "position embedding", "embedding norm", "embedding projections"})
+
+
+#: The kind of an operation that stands for what ranks say of a group of parameters.
+GROUP = "collectives"
 
 
 def ring_bytes(kind: str, size: int, ranks: int) -> int:
@@ -136,63 +141,14 @@ class Ranks:
     # -- gradients and gathered parameters -----------------------------------------------------------------------------
 
     def parameters(self, leaves: Sequence[Leaf], repeated: int = 0, *, also: Sequence[Tensor] = ()) -> None:
-        """What data ranks say of these parameters, at the place of the program where their backward pass ends.
-
-        `repeated`: how often the block exists that they belong to; 0 outside of the blocks, where what is gathered for the
-        forward pass stays for the backward pass. `also`: tables that another stage of the pipeline holds a copy of, whose
-        gradients meet.
-        """
-        layout = self.layout
-        wires = []
-        if layout.count > layout.pp:
-            experts = [leaf for leaf in leaves if layout.ep > 1 and leaf.component in OF_EXPERTS]
-            dense = [leaf for leaf in leaves if leaf not in experts] if experts else leaves
-            for group, expert in ((dense, False), (experts, True)):
-                wires += self._data(group, repeated, expert)
-            if layout.sp:
-                # Each rank has seen its positions only.
-                alike = sum(
-                    leaf.count // max(1, repeated) * leaf.tensor.elements for leaf in leaves if leaf.component in ALIKE
-                )
-                wires.append(self._wire("all-reduce", "tp", alike * ELEMENT_BYTES[self.b.policy.gradients], "step"))
-        for table in also:
-            size = ring_bytes("all-reduce", table.elements * ELEMENT_BYTES[self.b.policy.gradients], 2)
-            apart = self.strides["pp"]
-            wires.append(Wire("all-reduce", "pp", 2, (layout.pp - 1) * apart, layout.pp * apart, size, "step"))
-        if wires := [wire for wire in wires if wire.bytes]:
-            op = Op(f"{self.b.prefix}parameters", "collectives", (), (), (), (), (), self.b.part, wires=tuple(wires))
-            self.b.items.insert(0, op)
-
-    def _data(self, leaves: Sequence[Leaf], repeated: int, expert: bool) -> list[Wire]:
-        layout, policy = self.layout, self.b.policy
-        apart = self.strides["cp" if expert else "ep"]
-        ranks = layout.shards * layout.cp * (1 if expert else layout.ep)
-        trained = [leaf for leaf in leaves if leaf.tensor.needs_gradient]
-        gradient, weight = ELEMENT_BYTES[policy.gradients], ELEMENT_BYTES[policy.weights]
-        if not layout.stage:
-            ranks *= layout.dp
-            size = gradient * sum(leaf.count // max(1, repeated) * leaf.tensor.elements for leaf in trained)
-            if layout.dp > 1 and expert and layout.cp == 1:
-                apart = self.strides["dp"]
-            return [_group("all-reduce", "data", ranks, apart, ring_bytes("all-reduce", size, ranks), "step")]
-
-        def share(of: Sequence[Leaf]) -> int:
-            return sum(leaf.count // max(1, repeated) * shard_elements(leaf.tensor.shape, ranks) for leaf in of)
-
-        sent, mine = (ranks - 1) * share(trained), share(trained)
-        wires = [
-            _group("reduce-scatter", "data", ranks, apart, gradient * sent, "step" if layout.stage == 1 else "backward")
-        ]
-        if layout.stage == 3:
-            whole = (ranks - 1) * share(leaves) * ELEMENT_BYTES[policy.products]
-            passes = ("forward", "backward") if repeated else ("forward",)
-            wires += [_group("all-gather", "data", ranks, apart, whole, when) for when in passes]
-        else:
-            wires.append(_group("all-gather", "data", ranks, apart, weight * sent, "step"))
-        if layout.dp > 1:
-            size = ring_bytes("all-reduce", gradient * mine, layout.dp)
-            wires.append(_group("all-reduce", "data", layout.dp, self.strides["dp"], size, "step"))
-        return wires
+        """What ranks say of these parameters, at the place of the program where their backward pass ends: see `Group`."""
+        b = self.b
+        if self.layout.count > 1:
+            group = Group(tuple(leaves), repeated, tuple(also) if b.train else ())
+            b.groups.append(group)
+            if wires := parameter_wires(group, self.layout, b.policy):
+                op = Op(f"{b.prefix}parameters", GROUP, (), (), (), (), (), b.part, wires=wires)
+                b.items.insert(0, op)
 
     # -- pipeline ------------------------------------------------------------------------------------------------------
 
@@ -209,3 +165,62 @@ class Ranks:
         """The output of this stage goes to the next."""
         wires = (self._wire("send", "pp", x.bytes),)
         self.b.items.append(Op(f"{self.b.prefix}send", "send", (x,), (), (), (), (), self.b.part, wires=wires))
+
+
+def parameter_wires(group: Group, layout: Layout, policy: PrecisionPolicy) -> tuple[Wire, ...]:
+    """What is sent of the gradients of these parameters, of the parameters themselves where they are shared, and of copies."""
+    apart, size = strides(layout), ELEMENT_BYTES[policy.gradients]
+    wires = []
+    if layout.count > layout.pp:
+        experts = [leaf for leaf in group.leaves if leaf.component in OF_EXPERTS] if layout.ep > 1 else []
+        dense = [leaf for leaf in group.leaves if leaf.component not in OF_EXPERTS] if experts else group.leaves
+        wires += _data_wires(dense, group.repeated, layout, policy, apart, expert=False)
+        if experts:
+            wires += _data_wires(experts, group.repeated, layout, policy, apart, expert=True)
+    if layout.sp:
+        # Each rank has seen its positions only.
+        alike = [leaf for leaf in group.leaves if leaf.component in ALIKE and leaf.tensor.needs_gradient]
+        elements = sum(leaf.count // max(1, group.repeated) * leaf.tensor.elements for leaf in alike)
+        wires.append(
+            _group("all-reduce", "tp", layout.tp, 1, ring_bytes("all-reduce", size * elements, layout.tp), "step")
+        )
+    for table in group.also:
+        sent, far = ring_bytes("all-reduce", table.elements * size, 2), apart["pp"]
+        wires.append(Wire("all-reduce", "pp", 2, (layout.pp - 1) * far, layout.pp * far, sent, "step"))
+    return tuple([wire for wire in wires if wire.bytes])
+
+
+def _data_wires(
+    leaves: Sequence[Leaf],
+    repeated: int,
+    layout: Layout,
+    policy: PrecisionPolicy,
+    apart: dict[str, int],
+    *,
+    expert: bool,
+) -> list[Wire]:
+    ranks, stride = layout.shards * layout.cp * (1 if expert else layout.ep), apart["cp" if expert else "ep"]
+    trained = [leaf for leaf in leaves if leaf.tensor.needs_gradient]
+    gradient, weight = ELEMENT_BYTES[policy.gradients], ELEMENT_BYTES[policy.weights]
+    if not layout.stage:
+        ranks *= layout.dp
+        size = gradient * sum(leaf.count // max(1, repeated) * leaf.tensor.elements for leaf in trained)
+        return [_group("all-reduce", "data", ranks, stride, ring_bytes("all-reduce", size, ranks), "step")]
+
+    def share(of: Sequence[Leaf]) -> int:
+        return sum([leaf.count // max(1, repeated) * shard_elements(leaf.tensor.shape, ranks) for leaf in of])
+
+    mine = share(trained)
+    sent = (ranks - 1) * mine
+    when = "step" if layout.stage == 1 else "backward"
+    wires = [_group("reduce-scatter", "data", ranks, stride, gradient * sent, when)]
+    if layout.stage == 3:
+        whole = (ranks - 1) * share(leaves) * ELEMENT_BYTES[policy.products]
+        passes = ("forward", "backward") if repeated else ("forward",)
+        wires += [_group("all-gather", "data", ranks, stride, whole, when) for when in passes]
+    else:
+        wires.append(_group("all-gather", "data", ranks, stride, weight * sent, "step"))
+    if layout.dp > 1:
+        size = ring_bytes("all-reduce", gradient * mine, layout.dp)
+        wires.append(_group("all-reduce", "data", layout.dp, apart["dp"], size, "step"))
+    return wires

@@ -11,6 +11,7 @@ from cs336kit.predict.operations import (
     EndOfCache,
     Free,
     Gradient,
+    Group,
     Hold,
     Item,
     Leaf,
@@ -57,6 +58,7 @@ class Writer:
         self.cached: list[tuple[tuple[int, ...], int]] = []
         self.items: list[Item] = []
         self.leaves: list[Leaf] = []
+        self.groups: list[Group] = []
         self.count = 1
         self.prefix = ""
         #: experts whose matrices stand in one tensor; 0 outside of such experts
@@ -110,8 +112,9 @@ class Writer:
 
     def program(self, output: Tensor) -> Program:
         return Program(
-            tuple(self.items), tuple(self.leaves), tuple(self.cached), self.policy, output, self.layout, self.stage
-        )
+            tuple(self.items), tuple(self.leaves), tuple(self.cached), self.policy, output, self.layout, self.stage,
+            tuple(self.groups),
+        )  # fmt: skip
 
     # -- tensors -----------------------------------------------------------------------------------------------------
 

@@ -191,6 +191,16 @@ class Leaf:
     place: str
 
 
+class Group(NamedTuple):
+    """Parameters of which ranks speak together: those of a block, or those outside of the blocks."""
+
+    leaves: tuple[Leaf, ...]
+    #: how often the block exists; 0 outside of blocks, where what is gathered for the forward pass stays for the backward pass
+    repeated: int
+    #: tables that another stage of the pipeline holds a copy of, whose gradients meet
+    also: tuple[Tensor, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
     """The operations of one forward pass in order, and the parameters that they read."""
@@ -206,6 +216,7 @@ class Program:
     #: the layout, of which this is what one rank of the `stage` runs
     layout: Layout = ALONE
     stage: int = 0
+    groups: tuple[Group, ...] = ()
 
     def operations(self) -> Iterator[tuple[Op, int]]:
         """Every operation in order with the number of times that it runs."""
