@@ -19,7 +19,7 @@ class Attention:
     ):  # fmt: skip
         self.b, self.c, self.B, self.S, self.T, self.method = b, config, batch, queries, keys, attention
         self.window, self.caching = layer.window, caching
-        pairs = batch * config.heads * _pairs(config, layer, queries, keys, causal=causal)
+        pairs = batch * config.heads * _pairs(config, layer, queries * b.layout.cp, keys, causal=causal) // b.layout.cp
         #: FLOPs of attention's two products
         self._scores_flops = pairs * config.head_dim
         self._values_flops = pairs * config.value_head_dim
@@ -50,7 +50,9 @@ class Attention:
         b.cache_of(k, v, window=self.window)
         attend = self._fused if fused else self._written_out if self.method == "sdpa" else self._eager
         with b.within(self.method):
-            z = attend(q, k, v)
+            keys, values, exchanged = b.ranks.positions(k, v, ring=fused and not self._masks)
+            z = attend(q, keys, values)
+            b.free(*exchanged)
         merged = z if fused else self._merge(z)
         out = self._output(merged)
         b.free(q, z, *(() if self.caching and not shortened else (k, v)))
@@ -112,7 +114,7 @@ class Attention:
         """What a cache holds, and the new positions behind it, in new tensors; a window's cache keeps a copy of the last."""
         b, (B, K, S, h) = self.b, k.shape
         new = every = k, v
-        if self.T > S:
+        if S * b.layout.cp < self.T:
             w = v.shape[-1]
             past = [b.data("cached", (B, K, self.T - S, width), k.dtype) for width in (h, w)]
             every = b.cat("key/all", past[0], k, (B, K, self.T, h)), b.cat("value/all", past[1], v, (B, K, self.T, w))
@@ -176,6 +178,7 @@ class Attention:
         z = b.op(
             "fused", "sdpa", [q, k, v], (*q.shape[:3], v.shape[-1]), keeps=[*keeps, logsumexp, *state], keeps_output=True,
             statistics=[logsumexp, *state], name="attention output's input", flops=flops,
+            scratch=0 if self._masks else b.ranks.ring_bytes(k, v),
         )  # fmt: skip
         if mask is not None:
             b.free(mask)
@@ -273,25 +276,25 @@ class Attention:
 
     def _written_out(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Torch's scaled_dot_product_attention without a fused kernel: in fp32, grouped heads repeated."""
-        b, c, S = self.b, self.c, self.S
-        pairs = (self.B, c.heads, S, S)
+        b, c, S, T = self.b, self.c, self.S, k.shape[-2]
+        pairs = (self.B, c.heads, S, T)
         mask = self._mask(q.dtype) if self._masks else None
         wide = [b.cast(f"{t.storage.name}/fp32", t, "fp32", name=t.storage.name) for t in (q, k, v)]
         held = [new for new, old in zip(wide, (q, k, v), strict=True) if new is not old]
         scaled_q = b.op("query/scale", "div", [wide[0]], q.shape, name="query")
         if mask is None and S > 1:
-            ones = b.op("mask/ones", "full", [], (S, S), dtype="int8")
-            lower = b.op("mask/tril", "tril", [ones], (S, S), dtype="int8")
+            ones = b.op("mask/ones", "full", [], (S, T), dtype="int8")
+            lower = b.op("mask/tril", "tril", [ones], (S, T), dtype="int8")
             b.free(ones)
-            mask = b.op("mask/where", "where", [lower], (S, S), dtype="fp32")
+            mask = b.op("mask/where", "where", [lower], (S, T), dtype="fp32")
             b.free(lower)
         grouped = c.kv_heads < c.heads
         keys, values = wide[1], wide[2]
         if grouped:
-            keys = b.op("key/repeat", "repeat", [keys], q.shape, name="key")
-            values = b.op("value/repeat", "repeat", [values], (*q.shape[:3], values.shape[-1]), name="value")
+            keys = b.op("key/repeat", "repeat", [keys], (*q.shape[:2], T, q.shape[-1]), name="key")
+            values = b.op("value/repeat", "repeat", [values], (*q.shape[:2], T, values.shape[-1]), name="value")
             held += [keys, values]
-        scaled_k = b.op("key/scale", "div", [keys], q.shape, name="key")
+        scaled_k = b.op("key/scale", "div", [keys], keys.shape, name="key")
         x = self._batched(scaled_q, "query")
         y = scaled_k if grouped else self._batched(scaled_k, "key")
         scores = b.matmul("scores", x, y, pairs, self._scores_flops, component="attention scores")

@@ -144,7 +144,7 @@ def decoder(
     else:
         table = b.parameter("token embedding", c.vocab, c.embedding_width)
         x = _embedded(b, c, b.data("tokens", (B, S)), table, rows)
-        b.ranks.parameters(b.leaves, 1, also=[table] if c.tied_head and layout.pp > 1 else ())
+        b.ranks.parameters(b.leaves, also=[table] if c.tied_head and layout.pp > 1 else ())
     tables = None
     if c.positions == "rope":
         shape = (S, c.rotary_width)
@@ -214,7 +214,7 @@ def _headed(
     own = table is None or not c.tied_head
     head = b.parameter("head", c.vocab, c.embedding_width) if table is None or not c.tied_head else table
     bias = b.parameter("head", c.vocab) if c.head_bias else None
-    b.ranks.parameters(b.leaves[before:], 1, also=[head] if c.tied_head and own else ())
+    b.ranks.parameters(b.leaves[before:], also=[head] if c.tied_head and own else ())
     if chunks > 1 and normed is not x:
         b.free(x)
     whole = b.ranks.enter(normed, "head/enter")

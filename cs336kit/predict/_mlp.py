@@ -65,6 +65,10 @@ class MLP:
         weights = b.cast("weights/cast", soft, x.dtype, name="routing weights")
         if weights is not soft:
             b.free(soft)
+        if b.layout.ep > 1:
+            total = self._dispatched(tokens, weights)
+            b.free(scores, indices, weights)
+            return b.ranks.leave(b.view(total, *x.shape))
         total = b.op("zeros", "full", [], (N, c.d_model), dtype=x.dtype, name="sum of experts")
         held: tuple[Tensor, ...] = ()
         for count, sizes in self._groups(N * k):
@@ -75,6 +79,29 @@ class MLP:
                 total, held = self._visit(tokens, weights, total, sizes, held)
         b.free(*held, scores, indices, weights)
         return b.ranks.leave(b.view(total, *x.shape))
+
+    def _dispatched(self, tokens: Tensor, weights: Tensor) -> Tensor:
+        """The rows go to the ranks of their experts, which share them evenly, and come back; a rank's experts are one product."""
+        b, c = self.b, self.c
+        N, rows = self.N, self.N * c.experts_per_token
+        order = b.op("order", "sort", [], (rows,), dtype="int64", name="indices")
+        mine = b.index("dispatch/rows", tokens, order, (rows, c.d_model), name="dispatched tokens")
+        given = b.ranks.exchange("dispatch", mine, name="mlp inputs")
+        b.free(mine)
+        b.stacked = c.experts // b.layout.ep
+        with b.within("expert"):
+            out = self.expert(given)
+        b.stacked = 0
+        b.free(given)
+        back = b.ranks.exchange("combine", out, name="expert outputs")
+        b.free(out)
+        weight = b.index("weights", weights, order, (rows, 1), name="routing weights")
+        part = b.mul("weighted", back, weight, name="expert outputs")
+        b.free(back, weight)
+        total = b.op("zeros", "full", [], (N, c.d_model), dtype=tokens.dtype, name="sum of experts")
+        total = b.index_add("sum", total, order, part)
+        b.free(order, part)
+        return total
 
     def _groups(self, visits: int) -> list[tuple[int, int]]:
         """(how many experts, tokens of each) in order. The first and the last stand alone, and so does any whose tokens are

@@ -229,7 +229,7 @@ def _kept(items: Sequence[Item], count: int, parts: dict[str, int], seen: set[St
         for storage in storages:
             if not storage.leaf and storage.name != "indices" and storage not in seen:
                 seen.add(storage)
-                parts[storage.name] = parts.get(storage.name, 0) + storage.bytes * count
+                parts[storage.name] = parts.get(storage.name, 0) + storage.bytes * (1 if storage.shared else count)
 
 
 def kv_cache_bytes(config: TransformerConfig, *, batch: int, sequence: int, precision: str = "bf16") -> int:

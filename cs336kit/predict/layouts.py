@@ -202,6 +202,10 @@ def _check_model(config: TransformerConfig, layout: Layout) -> None:
             raise ValueError(f"{axis}={size} divides {what}, and this model has none: leave {axis} out")
         if size > 1 and number % size:
             raise ValueError(f"{axis}={size} does not divide {number} {what}: {_sizes(divisors(number, number))} do")
+    if layout.cp > 1 and config.kv_latent:
+        raise ValueError(
+            f"cp={layout.cp} with latent attention cannot be counted yet: leave cp out, or give a model without kv_latent"
+        )
     tp, K = layout.tp, config.kv_heads
     if tp > 1 and K % tp and tp % K:
         fits = [size for size in divisors(config.heads, config.heads) if K % size == 0 or size % K == 0]
@@ -232,11 +236,25 @@ def local_config(config: TransformerConfig, tp: int) -> TransformerConfig:
     )  # fmt: skip
 
 
-def shard_elements(shape: tuple[int, ...], ranks: int) -> int:
-    """Elements that one of `ranks` holds of a parameter: rows of its first axis, rounded up.
+def shard_shape(shape: tuple[int, ...], ranks: int) -> tuple[int, ...]:
+    """What one of `ranks` holds of a parameter: rows of its first axis, rounded up.
 
-    Source: torch's fully_shard, which pads the last ranks. A smaller tensor than ranks has a row on every rank.
+    Source: torch's fully_shard, which pads the last ranks. A smaller tensor than ranks has a row on every rank. Experts in
+    one tensor are divided along the axis that leaves less, as torchtitan does.
     """
+    if ranks == 1 or not shape:
+        return shape
+    first, *rest = shape
+    shards = [(-(-first // ranks), *rest)]
+    if len(shape) == 3:
+        shards.append((first, -(-rest[0] // ranks), rest[1]))
+    return min(shards, key=prod)
+
+
+def shard_elements(shape: tuple[int, ...], ranks: int) -> int:
+    """Elements of `shard_shape`."""
+    if len(shape) == 3:
+        return prod(shard_shape(shape, ranks))
     if ranks == 1 or not shape:
         return prod(shape)
     return -(-shape[0] // ranks) * prod(shape[1:])

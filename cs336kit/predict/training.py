@@ -13,7 +13,7 @@ from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import boolean, positive_int, positive_number
 from cs336kit.predict._walk import Alive, Walk
 from cs336kit.predict.accounting import saved_activation_bytes
-from cs336kit.predict.layouts import Layout, as_layout, shard_elements
+from cs336kit.predict.layouts import Layout, as_layout, shard_elements, shard_shape
 from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Program, Storage, blocks, shapes
 from cs336kit.predict.optimizers import optimizer_spec, optimizer_state_bytes, optimizer_step_bytes
 from cs336kit.predict.precision import PrecisionPolicy
@@ -84,8 +84,14 @@ def _shard_shapes(walked: Program, trained: list[Leaf]) -> list[tuple[int, ...]]
     """The shape of what a rank keeps state for, as often as it exists."""
     if not walked.layout.stage:
         return shapes(trained)
-    each = ((leaf.count, leaf.tensor.shape, _sharing(walked, leaf)) for leaf in trained)
-    return [(-(-shape[0] // ranks), *shape[1:]) for count, shape, ranks in each for _ in range(count)]
+    each = []
+    for leaf in trained:
+        # Experts in one tensor have a matrix each.
+        experts, shape = (
+            (leaf.tensor.shape[0], leaf.tensor.shape[1:]) if len(leaf.tensor.shape) > 2 else (1, leaf.tensor.shape)
+        )
+        each += [shard_shape(shape, _sharing(walked, leaf))] * (experts * leaf.count)
+    return each
 
 
 def training_memory(

@@ -106,17 +106,23 @@ def test_what_does_not_fit_is_a_sentence(call, says):
     assert says in str(error.value)
 
 
-@pytest.mark.parametrize(("axis", "volume"), [("dp", 2), ("zero1", 2), ("zero2", 2), ("fsdp", 3)])
-def test_data_ranks_send_twice_or_three_times_the_parameters(axis, volume):
-    """Rajbhandari et al. 2020, section 7: 2Ψ, 2Ψ, 3Ψ, of which a ring of n sends (n − 1)/n."""
+@pytest.mark.parametrize("axis", ["dp", "zero1", "zero2", "fsdp"])
+def test_data_ranks_send_twice_or_three_times_the_parameters(axis):
+    """Rajbhandari et al. 2020, section 7: 2Ψ, 2Ψ, 3Ψ, of which a ring of n sends (n − 1)/n.
+
+    Of ZeRO 3's three, torch's fully_shard leaves one out for what stands outside of the blocks: it stays gathered.
+    """
     for n in (2, 8):
         padded = sum(n * -(-shape[0] // n) * prod(shape[1:]) for shape in parameter_shapes(GPT2))
         size = parameters(GPT2).total if axis == "dp" else padded
-        sent = communication(GPT2, **STEP, layout=f"{axis}={n}", precision="bf16")
-        assert sent.total == 2 * volume * (n - 1) * size // n
-        assert all(name.endswith("inside a node") for name in sent)
+        sent = communication(GPT2, **STEP, layout=f"{axis}={n}", precision="bf16").total
+        elements = sent * n / (2 * (n - 1))
+        if axis == "fsdp":
+            assert elements == 3 * size - (n * -(-50257 // n) + 1024 + 2) * 768
+        else:
+            assert elements == 2 * size
     far = communication(GPT2, **STEP, layout=f"{axis}=16", precision="bf16")
-    assert all(name.endswith("between nodes") for name in far)
+    assert far.total and all(name.endswith("between nodes") for name in far)
 
 
 def test_one_rank_sends_nothing_and_a_step_of_it_is_computing():
