@@ -226,7 +226,7 @@ def _step_bytes(walked: Program, optimizer: str, foreach: bool) -> int:
     sizes: dict[str, list[int]] = {"start": [], "block": [], "end": []}
     for leaf in trained:
         sizes[leaf.place].append(_held(walked, leaf, 1))
-    again = sizes["block"][:1] if layers > 1 else []
+    again = sizes["block"] if layers > 1 else []
     in_order = [*sizes["start"], *sizes["block"], *again, *sizes["end"]]
     return optimizer_step_bytes(optimizer, sizes=in_order, precision=states, implementation="loop")
 
