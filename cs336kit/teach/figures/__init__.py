@@ -18,7 +18,7 @@ from cs336kit.teach.figures.lesson_09 import estimate_errors, products_done, rul
 from cs336kit.teach.figures.lesson_10 import growth, signal_through_layers, tails
 from cs336kit.teach.figures.lesson_11 import state_bars, step_sizes, trajectories
 from cs336kit.teach.figures.lesson_12 import masks, transformer_block
-from cs336kit.teach.figures.lesson_13 import loss_curves, unseen_share
+from cs336kit.teach.figures.lesson_13 import loss_curves
 from cs336kit.teach.figures.lesson_14 import saved_parts
 from cs336kit.teach.figures.lesson_15 import saved_against_sequence, step_course
 from cs336kit.teach.figures.lesson_16 import loss_differences, loss_scale, lost_updates, magnitudes

@@ -96,7 +96,6 @@ DATA = {
                      {"curvatures": (1.0, 25.0)}),
     "state_bars": (({"sgd": {"fp32": 0.0, "bf16": 0.0}, "adamw": {"fp32": 8.0, "bf16": 4.0}},), {}),
     "loss_curves": ((LOSSES,), {"levels": {"ln 256": 5.5}, "points": {"held out": [(4, 3.1)]}, "smooth": 2}),
-    "unseen_share": (([0, 1, 2], [1, 0.37, 0.14], [1, 0.36, 0.13]), {}),
     "saved_parts": (({"fp32": {"norms": 3, "mlp": 5}, "bf16": {"norms": 2, "mlp": 2}},), {"name": "kept bytes"}),
     "saved_against_sequence": (([256, 512, 1024], {"eager": [2**30, 2**32, 2**34], "sdpa": [2**30, 2**31, 2**32]},
                                 {"eager": [(512, 2**32)]}), {}),
