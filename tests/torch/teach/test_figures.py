@@ -92,7 +92,6 @@ DATA = {
     "trajectories": (({name: [(-8.0, 2.0), (-4.0, -1.0), (0.0, 0.0)] for name in ("SGD", "Momentum", "Adam", "AdamW")},),
                      {"curvatures": (1.0, 25.0)}),
     "loss_curves": ((LOSSES,), {"levels": {"ln 256": 5.5}, "points": {"held out": [(4, 3.1)]}, "smooth": 2}),
-    "unseen_share": (([0, 1, 2], [1, 0.37, 0.14], [1, 0.36, 0.13]), {}),
     "kept_on_block": (([("n = norm(x)", "x", 64), ("y = n @ w", "n", 64), ("return x + y", "", 0)],), {"row": 64}),
     "saved_against_sequence": (([256, 512, 1024], {"eager": [2**30, 2**32, 2**34], "sdpa": [2**30, 2**31, 2**32]},
                                 {"eager": [(512, 2**32)]}), {}),
