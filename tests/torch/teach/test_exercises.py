@@ -24,7 +24,7 @@ HARMLESS = {
     ],
     "11.5": ["norm > max_norm → norm >= max_norm"],  # then the factor is 1
     "14.4": ["noise <= p → noise < p"],  # a draw is never exactly p
-    "15.2": ["1 → 2"],  # a k above layers is never better
+    "15.3": ["1 → 2"],  # a k above layers is never better
     "16.3": ["norm > max_norm → norm >= max_norm"],
 }
 
@@ -163,7 +163,12 @@ def gpt2_without_attention_biases(layers, d_model, vocab, context):
         ("11.2", momentum_as_sum, "m and v are averages"),
         ("11.2", corrected_in_place, "kept the corrected m and v"),
         ("11.6", by_weight, "a norm has a weight too"),
-        ("15.2", rounded_root, "segments are whole"),
+        (
+            "14.2",
+            lambda B, S, D, A, F: 4 * (10 * B * S * D + 4 * B * S * F + A * B * S**2) + 16 * B * S,
+            "What goes into q, k and v is one tensor",
+        ),
+        ("15.3", rounded_root, "segments are whole"),
         ("16.1", lambda weight, update, bits: update <= 2.0**-bits / 2, "2⁻ᶠ is the spacing at 1"),
         ("16.1", lambda weight, update, bits: exercises.load("16.1").reference(weight, update, 7), "that is for bf16"),
         ("17.1", gpt2_without_attention_biases, "query, key and value"),
