@@ -17,6 +17,8 @@ from cs336kit import predict
 
 #: Below every published window, so that transformers' caches (window − 1 tokens) and ours agree.
 BATCH, SEQUENCE = 2, 96
+#: Deeper models are cut for FLOPs and cache, so that all of them together take minutes.
+LAYERS = 6
 
 
 class Truth(NamedTuple):
@@ -33,6 +35,16 @@ def architectures() -> dict[str, dict[str, Any]]:
     """Name → fields of its config.json, those that have transformers' default left out."""
     found: dict[str, dict[str, Any]] = json.loads((files("benchmarks") / "architectures.json").read_text("utf-8"))
     return found
+
+
+def shortened(values: dict[str, Any], layers: int) -> dict[str, Any]:
+    """The same model with at most so many layers: patterns of layers are cut."""
+    name = next((n for n in ("n_layer", "n_layers", "num_layers") if n in values), "num_hidden_layers")
+    full = values.get(name)
+    short = {n: v[:layers] if isinstance(v, list) and len(v) == full else v for n, v in values.items()}
+    if values["model_type"] == "gpt_neo":
+        short["attention_types"] = [[["global", "local"], layers // 2]]
+    return {**short, name: layers} if full is None or full > layers else values
 
 
 def predicted(values: dict[str, Any]) -> Truth:
@@ -89,25 +101,35 @@ def _flops(model: Any, tokens: Any, *, backward: bool) -> tuple[int, Any]:
         result = model(tokens, use_cache=not backward)
         if backward:
             result.logits.sum().backward()
+    counts = {name: sum(ops.values()) for name, ops in counter.get_flop_counts().items()}
     # The angles are an outer product there, made anew in each pass; here, and elsewhere, a table.
-    angles = sum(
-        sum(ops.values())
-        for name, ops in counter.get_flop_counts().items()
-        if name.rpartition(".")[2].startswith("rotary_emb")
-    )
-    return counter.get_total_flops() - angles, getattr(result, "past_key_values", None)
+    total = counter.get_total_flops() - sum(n for name, n in counts.items() if name.endswith("rotary_emb"))
+    if model.config.model_type == "llama4_text":
+        # There, every expert works on every token, times 0 where it was not chosen: its visits are counted.
+        experts = sum(n for name, n in counts.items() if name.endswith(".experts"))
+        total -= experts - experts * model.config.num_experts_per_tok // model.config.num_local_experts
+    return total, getattr(result, "past_key_values", None)
 
 
 def _cache_bytes(config: Any, cache: Any) -> int:
-    """Bytes of what transformers' cache holds; of latent attention, which it caches expanded, those of latent and rotary part."""
+    """Bytes of what transformers' cache holds, where it holds what has to be kept; else by shapes.
+
+    It caches latent attention expanded, and Falcon's grouped heads repeated; GPT-1 has no cache there.
+    """
     if getattr(config, "kv_lora_rank", None):
         return 4 * config.num_hidden_layers * BATCH * SEQUENCE * (config.kv_lora_rank + config.qk_rope_head_dim)
+    if config.model_type == "openai-gpt" or getattr(config, "new_decoder_architecture", False):
+        heads = getattr(config, "num_kv_heads", config.num_attention_heads)
+        width = config.hidden_size // config.num_attention_heads
+        return 4 * 2 * config.num_hidden_layers * BATCH * SEQUENCE * heads * width
     return sum(t.numel() * t.element_size() for layer in cache.layers for t in (layer.keys, layer.values))
 
 
 def differences(values: dict[str, Any]) -> list[str]:
-    """Each number's relative difference, "exact" where there is none."""
-    ours, theirs = predicted(values), counted(values)
+    """Each number's relative difference, "exact" where there is none, of the model cut to LAYERS layers."""
+    predict.from_hf(values)
+    short = shortened(values, LAYERS)
+    ours, theirs = predicted(short), counted(short)
     return ["exact" if a == b else f"{a / b - 1:+.3%} ({a} for {b})" for a, b in zip(ours, theirs, strict=True)]
 
 

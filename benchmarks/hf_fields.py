@@ -24,7 +24,7 @@ def fields_of(model_type: str) -> dict[str, Any]:
         if value is dataclasses.MISSING or (IRRELEVANT.search(field.name) and field.name not in _READ):
             continue
         try:
-            found[field.name] = json.loads(json.dumps(value))
+            found[cls.attribute_map.get(field.name, field.name)] = json.loads(json.dumps(value))
         except TypeError:
             continue
     return {"fields": found} | ({"aliases": cls.attribute_map} if cls.attribute_map else {})

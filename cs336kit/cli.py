@@ -1,4 +1,4 @@
-"""The `cs336kit` command: `plan` answers without torch; `lessons` and `exercise` serve those who write the course."""
+"""The `cs336kit` command: `plan`, `serve` and `optimal` answer without torch; the others serve the course."""
 
 import argparse
 import codecs
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from cs336kit import __version__
-from cs336kit._cli import plan
+from cs336kit._cli import optimal, plan, serve
 from cs336kit._cli.arguments import Parser, number
 from cs336kit.predict._common.checks import known
 from cs336kit.predict.models import MODELS
@@ -60,6 +60,14 @@ def _plan(arguments: list[str]) -> int:
     return plan.run(arguments, _model)
 
 
+def _serve(arguments: list[str]) -> int:
+    return serve.run(arguments, _model)
+
+
+def _optimal(arguments: list[str]) -> int:
+    return optimal.run(arguments, _model)
+
+
 def _lessons(arguments: list[str]) -> int:
     from cs336kit.course import lessons
 
@@ -100,6 +108,8 @@ def _exercise(arguments: list[str]) -> int:
 
 _COMMANDS = {
     "plan": plan.PURPOSE,
+    "serve": serve.PURPOSE,
+    "optimal": optimal.PURPOSE,
     "lessons": "list the lessons of a clone; copy: your own to work in; doctor: is all installed that they need; "
     "verify, refresh: run them and compare, or store; readme: its table",
     "exercise": "new 07.3 writes an exercise's stub, try 07.3 says which case tells which mistakes apart",
@@ -117,11 +127,12 @@ def _in_ascii(error: UnicodeError) -> tuple[str, int]:
 def _run(arguments: list[str] | None) -> int:
     parser = Parser(prog="cs336kit", description="Resource accounting for language models.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"cs336kit {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
+    listed = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
     for name, purpose in _COMMANDS.items():
-        commands.add_parser(name, help=purpose, add_help=False)
+        listed.add_parser(name, help=purpose, add_help=False)
     asked, rest = parser.parse_known_args(arguments)
-    return {"plan": _plan, "lessons": _lessons, "exercise": _exercise}[asked.command](rest)
+    commands = {"plan": _plan, "serve": _serve, "optimal": _optimal, "lessons": _lessons, "exercise": _exercise}
+    return commands[asked.command](rest)
 
 
 def main(arguments: list[str] | None = None) -> int:

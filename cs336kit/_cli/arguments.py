@@ -68,11 +68,16 @@ def rate(text: str) -> float:
 
 
 def bandwidth(text: str) -> float:
-    """3.35TB/s or bytes per second as a number."""
+    """3.35TB/s, 400Gb/s (bits) or bytes per second as a number of bytes."""
+    bits = re.fullmatch(r"([0-9.]+)\s*([GT])(b|bit)(ps|/s)", text.strip())
     try:
+        if bits:
+            return float(bits[1]) * {"G": 1e9, "T": 1e12}[bits[2]] / 8
         return float(size(re.sub(r"/s$", "", text.strip())))
-    except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no bandwidth: write 3.35TB/s or 3.35e12") from None
+    except (argparse.ArgumentTypeError, ValueError):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no bandwidth: write 3.35TB/s, 400Gb/s (bits) or 50e9 bytes per second"
+        ) from None
 
 
 def allowance(text: str) -> int | float:

@@ -6,12 +6,15 @@ import json
 from collections.abc import Iterable
 from textwrap import dedent
 
-from cs336kit._cli.arguments import Parser, Reader, allowance, count, names, number, rate, size
+from cs336kit._cli.arguments import Parser, Reader, allowance, bandwidth, count, names, number, rate, size
 from cs336kit.predict._planner.answer import KEYS, SCHEMA
+from cs336kit.predict._planner.find import as_rows, found, found_text
 from cs336kit.predict._planner.question import SHAPED_OPTIMIZERS
+from cs336kit.predict.devices import DEVICES
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
 from cs336kit.predict.planner import Question, plan
 from cs336kit.predict.precision import POLICIES
+from cs336kit.predict.wires import NODE
 
 PURPOSE = "time, memory and cost of a training or fine-tuning run"
 _EXAMPLES = """
@@ -20,6 +23,9 @@ _EXAMPLES = """
         cs336kit plan llama-3-70b --tokens 15T --count 1024 --checkpointing
       a step of 1,024 sequences on 64 accelerators, in as many passes as it takes
         cs336kit plan llama-3-8b --count 64 --batch 4 --global-batch 1024
+      tensor parallel inside each node; and: which layout is the quickest?
+        cs336kit plan llama-3-70b --layout fsdp=8,tp=8 --between-nodes 400Gb/s
+        cs336kit plan llama-3-70b --count 64 --find --between-nodes 400Gb/s
       a chip that is not in the table
         cs336kit plan 7B --memory 96GB --peak 500TFLOPs --tokens 1T --count 8
       fine-tune on one card: adapters beside a base of 4 bits
@@ -34,8 +40,8 @@ _EXAMPLES = """
 
 def _parser() -> argparse.ArgumentParser:
     command = Parser(
-        prog="cs336kit plan", usage="cs336kit plan MODEL [options]", description=PURPOSE, epilog=dedent(_EXAMPLES), allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="cs336kit plan", usage="cs336kit plan MODEL [options]", description=PURPOSE, epilog=dedent(_EXAMPLES),
+        allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     default = {f.name: f.default for f in dataclasses.fields(Question)}
     add = command.add_argument
@@ -47,9 +53,9 @@ def _parser() -> argparse.ArgumentParser:
     run("--sequence", type=count, metavar="N", help="tokens of a sequence (the model's context, at most 4096)")
     run("--global-batch", type=count, metavar="N", help="sequences of one optimizer step over all accelerators")
     run("--accumulate", type=count, metavar="N", help="passes of one optimizer step")
-    run("--precision", default=default["precision"], choices=list(POLICIES), metavar="NAME", help=_listed(POLICIES))
+    run("--precision", default=default["precision"], choices=list(POLICIES), metavar="NAME", help=listed(POLICIES))
     optimizers = [*NAPKIN_OPTIMIZERS, *SHAPED_OPTIMIZERS]
-    run("--optimizer", default=default["optimizer"], choices=optimizers, metavar="NAME", help=_listed(optimizers))
+    run("--optimizer", default=default["optimizer"], choices=optimizers, metavar="NAME", help=listed(optimizers))
     run("--attention", choices=["eager", "sdpa"], help="sdpa (fused, the default) or eager")
     run("--checkpointing", action="store_true", help="keep only the input of each block")
     run("--chunks", type=count, default=1, metavar="N", help="compute the loss in so many parts, one after the other")
@@ -65,6 +71,11 @@ def _parser() -> argparse.ArgumentParser:
         help="memory that is left free, 2GiB or 8%%; the default is printed",
     )
     on("--mfu", type=number, default=default["mfu"], metavar="X", help="model FLOPs utilization, 0.4 by default")
+    on("--layout", metavar="TEXT", help="who shares what, such as fsdp=64,tp=8 or pp=4,dp=2,microbatches=16")
+    on("--find", action="store_true", help="list the layouts of --count accelerators that fit, quickest first")
+    on("--between-nodes", type=bandwidth, metavar="RATE", help="of one accelerator each way, such as 50GB/s or 400Gb/s")
+    on("--node", type=count, default=NODE, metavar="N", help="accelerators of a node, 8 by default")
+    on("--device", default="cuda", choices=list(DEVICES), help="whose rules say what operations keep, cuda by default")
     on("--replicated", action="store_true", help="a whole model on each accelerator, not sharded")
     tune = command.add_argument_group("fine-tuning").add_argument
     tune("--lora", type=count, metavar="RANK", help="adapters of this rank; all else is frozen")
@@ -79,15 +90,16 @@ def _parser() -> argparse.ArgumentParser:
     show("--explain", action="store_true", help="the formula of each line with its numbers")
     show("--sensitivity", action="store_true", help="which input moves days and bytes most")
     show("--json", action="store_true", help="print JSON")
-    show("--json-keys", action=_Keys, keys=KEYS, schema=SCHEMA, help="what each key of --json means")
+    show("--json-keys", action=Keys, keys=KEYS, schema=SCHEMA, help="what each key of --json means")
     return command
 
 
-def _listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str]) -> str:
+    """Choices as a help text."""
     return ", ".join(names)
 
 
-class _Keys(argparse.Action):
+class Keys(argparse.Action):
     """Prints what the keys of the JSON output mean."""
 
     def __init__(self, *, keys: dict[str, str], schema: int, **options: object):
@@ -105,10 +117,16 @@ def run(arguments: list[str], read: Reader) -> int:
     """Answer and print; `read` makes a model of its name."""
     question, asked = _question(arguments, read)
     answer = plan(question)
+    layouts = found(answer) if asked["find"] else None
     if asked["json"]:
-        print(json.dumps(answer.as_dict(), indent=2))
+        values = answer.as_dict()
+        if layouts is not None:
+            values["layouts"] = as_rows(layouts)
+        print(json.dumps(values, indent=2))
         return 0
     print(answer)
+    if layouts is not None:
+        print("\n" + found_text(answer, layouts))
     if asked["explain"]:
         from cs336kit.predict._planner.explain import explained
 
@@ -122,7 +140,7 @@ def run(arguments: list[str], read: Reader) -> int:
 
 def _question(arguments: list[str], read: Reader) -> tuple[Question, dict[str, bool]]:
     values = vars(_parser().parse_args(arguments))
-    asked = {name: values.pop(name) for name in ("json", "explain", "sensitivity")}
+    asked = {name: values.pop(name) for name in ("json", "find", "explain", "sensitivity")}
     values.pop("json_keys")
     values["sharded"] = not values.pop("replicated")
     values["memory_bytes"], values["peak_flops_per_second"] = values.pop("memory"), values.pop("peak")

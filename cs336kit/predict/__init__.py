@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from cs336kit.predict.precision import *
     from cs336kit.predict.programs import *
     from cs336kit.predict.rooflines import *
+    from cs336kit.predict.scaling import *
+    from cs336kit.predict.serving import *
     from cs336kit.predict.signal import *
     from cs336kit.predict.strides import *
     from cs336kit.predict.training import *
@@ -64,10 +66,12 @@ _MODULES = {
     "operations": "Op Program",
     "optimizers": "OPTIMIZERS OptimizerSpec optimizer_state_bytes optimizer_step_bytes",
     "packed": "PACKINGS Packing packed_bytes",
-    "planner": "Plan Question plan",
+    "planner": "Advice Plan Question plan",
     "precision": "POLICIES PrecisionPolicy",
     "programs": "program",
     "rooflines": "Cost elementwise_cost matmul_cost reduction_cost roofline softmax_cost",
+    "scaling": "Law Optimal compute_optimal scaling_laws",
+    "serving": "Served ServingQuestion serve",
     "signal": "fraction_cut residual_second_moments second_moment_spread second_moments truncated_std",
     "strides": "contiguous_strides element_offset expanded_strides extent overlaps view_strides",
     "training": (

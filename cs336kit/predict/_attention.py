@@ -278,7 +278,6 @@ class Attention:
         """Torch's scaled_dot_product_attention without a fused kernel: in fp32, grouped heads repeated."""
         b, c, S, T = self.b, self.c, self.S, k.shape[-2]
         pairs = (self.B, c.heads, S, T)
-        every = (*q.shape[:-2], T, q.shape[-1])
         mask = self._mask(q.dtype) if self._masks else None
         wide = [b.cast(f"{t.storage.name}/fp32", t, "fp32", name=t.storage.name) for t in (q, k, v)]
         held = [new for new, old in zip(wide, (q, k, v), strict=True) if new is not old]
@@ -292,10 +291,10 @@ class Attention:
         grouped = c.kv_heads < c.heads
         keys, values = wide[1], wide[2]
         if grouped:
-            keys = b.op("key/repeat", "repeat", [keys], every, name="key")
-            values = b.op("value/repeat", "repeat", [values], (*every[:3], values.shape[-1]), name="value")
+            keys = b.op("key/repeat", "repeat", [keys], (*q.shape[:2], T, q.shape[-1]), name="key")
+            values = b.op("value/repeat", "repeat", [values], (*q.shape[:2], T, values.shape[-1]), name="value")
             held += [keys, values]
-        scaled_k = b.op("key/scale", "div", [keys], every, name="key")
+        scaled_k = b.op("key/scale", "div", [keys], keys.shape, name="key")
         x = self._batched(scaled_q, "query")
         y = scaled_k if grouped else self._batched(scaled_k, "key")
         scores = b.matmul("scores", x, y, pairs, self._scores_flops, component="attention scores")

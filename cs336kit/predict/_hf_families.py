@@ -543,14 +543,18 @@ def _latent(f: Fields, config: dict[str, Any]) -> None:
 
 
 def _first_dense(
-    f: Fields, config: dict[str, Any], *, experts: str = "n_routed_experts", shared: str = "n_shared_experts"
+    f: Fields,
+    config: dict[str, Any],
+    *,
+    experts: str = "n_routed_experts",
+    shared: str = "n_shared_experts",
+    default: int = 0,
 ) -> None:
     """Dense layers first, then experts, and those that every token visits."""
     if "mlp_layer_types" in f and f("mlp_layer_types"):
-        kinds = f("mlp_layer_types")
-        sparse = tuple(kind == "sparse" for kind in kinds)
+        sparse = tuple(kind == "sparse" for kind in f("mlp_layer_types"))
     else:
-        first = f("first_k_dense_replace") if "first_k_dense_replace" in f else 0
+        first = f("first_k_dense_replace") if "first_k_dense_replace" in f else default
         step = f("moe_layer_freq") if "moe_layer_freq" in f else 1
         if step not in (None, 1):
             raise f.refuse("moe_layer_freq", "1")
@@ -561,10 +565,19 @@ def _first_dense(
 
 
 def _deepseek(f: Fields) -> dict[str, Any]:
+    return _latent_mixture(f, default=0)
+
+
+def _latent_mixture(f: Fields, *, default: int) -> dict[str, Any]:
+    config = _youtu(f)
+    _first_dense(f, config, default=default)
+    return config
+
+
+def _youtu(f: Fields) -> dict[str, Any]:
     config = _llama(f)
     _latent(f, config)
     config["bias"] = ("key", "output") if f("attention_bias") else "none"
-    _first_dense(f, config)
     return config
 
 
@@ -668,7 +681,7 @@ FAMILIES: dict[str, Family] = {
     "glm": _glm,
     "glm4": lambda f: _glm(f, norm_placement="sandwich"),
     "glm4_moe": _glm4_moe,
-    "glm4_moe_lite": _deepseek,
+    "glm4_moe_lite": lambda f: _latent_mixture(f, default=1),
     "gpt2": _gpt2,
     "gpt_bigcode": _gpt_bigcode,
     "gpt_neo": _gpt_neo,
@@ -711,5 +724,34 @@ FAMILIES: dict[str, Family] = {
     "stablelm": _stablelm,
     "starcoder2": _starcoder2,
     "vaultgemma": _vaultgemma,
-    "youtu": _deepseek,
+    "youtu": _youtu,
+}
+
+#: What well-known others have, and no TransformerConfig can say.
+LACKING = {
+    "bamba": "state-space layers",
+    "dbrx": "its sizes in nested configurations",
+    "deepseek_v32": "an indexer that chooses the keys",
+    "falcon_h1": "state-space layers",
+    "falcon_mamba": "state-space layers",
+    "gemma3n": "layers that share keys and values, and embeddings per layer",
+    "gemma4": "layers that share keys and values, and heads of two widths",
+    "granitemoehybrid": "state-space layers",
+    "jamba": "state-space layers",
+    "jetmoe": "experts of attention",
+    "kimi_linear": "linear attention",
+    "lfm2": "convolutions",
+    "longcat_flash": "experts that compute nothing, and two attentions in a layer",
+    "mamba": "state-space layers",
+    "mamba2": "state-space layers",
+    "mimo_v2_flash": "layers with heads of two widths",
+    "minicpm3": "residual scales that depend on the depth",
+    "minimax": "linear attention",
+    "nemotron_h": "state-space layers",
+    "olmo_hybrid": "linear attention",
+    "qwen3_5": "linear attention",
+    "qwen3_next": "linear attention",
+    "recurrent_gemma": "recurrent layers",
+    "rwkv": "recurrent layers",
+    "zamba2": "state-space layers",
 }

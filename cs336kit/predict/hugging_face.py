@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cs336kit.predict._hf_families import FAMILIES
+from cs336kit.predict._hf_families import FAMILIES, LACKING
 from cs336kit.predict.transformer import TransformerConfig
 
 #: Fields that change neither parameters, nor FLOPs, nor the cache: names of things, numbers inside elementwise functions,
@@ -136,7 +136,11 @@ def from_hf(config: Mapping[str, Any] | str | Path) -> TransformerConfig:
     if model_type not in FAMILIES:
         near = get_close_matches(model_type, FAMILIES, n=3)
         meant = f" Did you mean {' or '.join(near)}?" if near else ""
-        raise ValueError(f"model_type {model_type!r} is not known.{meant} Known: {', '.join(FAMILIES)}")
+        lacking = LACKING.get(model_type)
+        why = f": it has {lacking}, which no list of operations here has" if lacking else ""
+        raise ValueError(
+            f"model_type {model_type!r} is not known{why}.{meant} {len(FAMILIES)} are, such as gpt2 and llama"
+        )
     fields = _Fields(values, model_type)
     try:
         ours = FAMILIES[model_type](fields)

@@ -19,13 +19,15 @@ ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1
 class Storage:
     """Bytes that live and die together, however many tensors look at them."""
 
-    __slots__ = ("bytes", "leaf", "name")
+    __slots__ = ("bytes", "leaf", "name", "shared")
 
     def __init__(self, name: str, bytes: int, leaf: bool = False):
         self.name = name
         self.bytes = bytes
         #: a parameter, or data that the caller holds: alive before and after
         self.leaf = leaf
+        #: the same one in every run of a repeated block, such as tables that all blocks read
+        self.shared = False
 
     def __repr__(self) -> str:
         return f"Storage({self.name!r}, {self.bytes:,} bytes)"
@@ -234,14 +236,17 @@ def operations(items: Sequence[Item], count: int = 1) -> Iterator[tuple[Op, int]
             yield from operations(item.items, count * item.count)
 
 
-def blocks(items: Sequence[Item], count: int = 1) -> Iterator[tuple[Repeat, int]]:
-    """Every kind of block in order, with the number of times that it runs; they may stand inside a repeated pattern."""
+def repeats(items: Sequence[Item], count: int = 1) -> Iterator[tuple[Repeat, int]]:
+    """Whatever is repeated, in order, with the number of times that it runs, also inside another repetition."""
     for item in items:
         if isinstance(item, Repeat):
-            if item.name == "block":
-                yield item, count * item.count
-            else:
-                yield from blocks(item.items, count * item.count)
+            yield item, count * item.count
+            yield from repeats(item.items, count * item.count)
+
+
+def blocks(items: Sequence[Item]) -> Iterator[tuple[Repeat, int]]:
+    """Every kind of block in order, with the number of times that it runs."""
+    return ((repeat, count) for repeat, count in repeats(items) if repeat.name == "block")
 
 
 def shapes(leaves: Iterable[Leaf]) -> list[tuple[int, ...]]:

@@ -5,7 +5,7 @@ from cs336kit.predict._planner.advice import Advice as Advice
 from cs336kit.predict._planner.advice import advice
 from cs336kit.predict._planner.answer import KEYS as KEYS
 from cs336kit.predict._planner.answer import Plan as Plan
-from cs336kit.predict._planner.chip import allowance, chip
+from cs336kit.predict._planner.chip import Chip, allowance, chip
 from cs336kit.predict._planner.question import Question as Question
 from cs336kit.predict._planner.question import settled
 from cs336kit.predict.accounting import active_parameters, parameters
@@ -25,23 +25,41 @@ def plan(question: Question) -> Plan:
     the least equal shares would need.
     """
     q = settled(question)
-    config = q.model if isinstance(q.model, TransformerConfig) else None
-    what = chip(
-        q.accelerator, memory_bytes=q.memory_bytes, peak_flops_per_second=q.peak_flops_per_second,
-        precision="fp32" if q.precision == "fp32" else "bf16", needs_peak=q.tokens is not None,
-    )  # fmt: skip
+    config, P = _size(q)
+    what = _chip(q)
     free, reason = allowance(q.allowance, memory_bytes=what.memory_bytes, count=q.count)
     room = what.memory_bytes - free.total
-    P = parameters(config).total if config else int(q.model)  # type: ignore[arg-type]
     flops, napkin, days = _time(q, config, P, what.peak)
     memory = of.memory(q, P)
+    sent, seconds, why = of.wire(q, what)
     fits = memory.total <= room
     return Plan(
         question=q, chip=what, parameters=P, trainable=of.trainable(q) if config else None, flops=flops,
         six_nd_flops=napkin, recomputed=of.extra_flops(q) if config else 0.0, days=days, memory=memory,
         moment=of.moment(q), uneven=of.uneven(q), allowance=free, allowance_reason=reason, fits=fits,
         advice=() if fits else advice(q, P, what, room), largest_model=_largest(q, room),
-        flavour=of.FLAVOUR, notes=(*what.notes, *_notes(q)),
+        flavour=of.flavour(q), notes=(*what.notes, *_notes(q), *filter(None, [why])), wire=sent, seconds=seconds,
+    )  # fmt: skip
+
+
+def days_and_bytes(question: Question) -> tuple[float | None, int]:
+    """The days of a run, None without tokens, and the bytes of one accelerator at the peak: the two answers alone."""
+    q = settled(question)
+    config, P = _size(q)
+    return _time(q, config, P, _chip(q).peak)[2], of.memory(q, P).total
+
+
+def _size(q: Question) -> tuple[TransformerConfig | None, int]:
+    """The configuration, if there is one, and the number of parameters."""
+    if isinstance(q.model, TransformerConfig):
+        return q.model, parameters(q.model).total
+    return None, int(q.model)
+
+
+def _chip(q: Question) -> Chip:
+    return chip(
+        q.accelerator, memory_bytes=q.memory_bytes, peak_flops_per_second=q.peak_flops_per_second,
+        precision="fp32" if q.precision == "fp32" else "bf16", needs_peak=q.tokens is not None,
     )  # fmt: skip
 
 

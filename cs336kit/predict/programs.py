@@ -6,6 +6,8 @@ from typing import Any
 
 from cs336kit.predict._common.checks import boolean, known, non_negative_int, positive_int
 from cs336kit.predict._decoder import decoder
+from cs336kit.predict._transformers import decoder as transformers_decoder
+from cs336kit.predict._transformers import writing
 from cs336kit.predict.devices import Device
 from cs336kit.predict.devices import device as device_of
 from cs336kit.predict.layouts import Layout, as_layout, check_layout
@@ -28,6 +30,7 @@ def program(
     precision: str | PrecisionPolicy = "fp32",
     attention: str = "eager",
     device: str | Device = "cpu",
+    flavour: str = "course",
     checkpointing: bool = False,
     phase: str = "train",
     causal: bool = False,
@@ -54,6 +57,9 @@ def program(
     frozen matrices of the blocks are packed (a name of PACKINGS, such as "nf4"); each is unpacked where it is used.
     `layout`: a Layout or its text, and the list is what one rank of the pipeline's `stage` runs for one microbatch of
     `batch` sequences, collectives among its operations.
+    `flavour`: "course" for `lm`'s own modules, "transformers" for those of
+    Hugging Face's library (the architecture follows from the configuration; "transformers:opt" names it), in a training
+    step or a pass without autograd; where a module has no fused attention, it is eager.
     Errors: ValueError for sizes and names that cannot be.
     """
     check_config(config)
@@ -62,6 +68,16 @@ def program(
     known("phase", phase, PHASES)
     boolean("checkpointing", checkpointing)
     boolean("causal", causal)
+    if flavour != "course":
+        others = {
+            "causal": causal, "frozen": frozen, "lora_rank": lora_rank, "expert_tokens": expert_tokens,
+            "chunks": chunks > 1, "base": base, "phase": phase not in ("train", "forward"),
+        }  # fmt: skip
+        _only_whole_steps(flavour, others)
+        return _as_transformers(
+            config, writing(config, _architecture(flavour)), batch=batch, sequence=sequence, policy=policy(precision),
+            attention=attention, device=device_of(device), checkpointing=checkpointing, train=phase == "train",
+        )  # fmt: skip
     frozen = (frozen,) if isinstance(frozen, str) else tuple(frozen)
     targets = (lora_targets,) if isinstance(lora_targets, str) else tuple(lora_targets)
     if frozen or lora_rank is not None:
@@ -102,6 +118,21 @@ def _check_use(layout: Layout, *, phase: str, expert_tokens: Sequence[Any] | Non
 
 #: Programs are immutable, and one question asks for the same one several times.
 _program = lru_cache(maxsize=64)(decoder)
+_as_transformers = lru_cache(maxsize=64)(transformers_decoder)
+
+
+def _architecture(flavour: str) -> str:
+    """The architecture that a flavour of transformers names, or "" for none."""
+    kind, _, name = str(flavour).partition(":")
+    if kind != "transformers":
+        raise ValueError(f"flavour is {flavour!r}: give 'course', 'transformers' or 'transformers:' and a model_type")
+    return name
+
+
+def _only_whole_steps(flavour: str, options: dict[str, object]) -> None:
+    for name, given in options.items():
+        if given:
+            raise ValueError(f"{name} with flavour={flavour!r} is not counted: leave it out, or give flavour='course'")
 
 
 @lru_cache(maxsize=256)

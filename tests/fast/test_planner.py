@@ -47,7 +47,9 @@ def test_time_of_a_configuration_counts_attention_which_six_pn_leaves_out():
 def test_buckets_are_those_of_the_peak_and_sharding_divides_what_lasts():
     config = MODELS["gpt2-xl"]
     one = plan(Question(config, sequence=1024))
-    buckets = step_peak(config, batch=1, sequence=1024, precision="mixed", attention="sdpa", foreach=True)
+    buckets = step_peak(
+        config, batch=1, sequence=1024, precision="mixed", attention="sdpa", device="cuda", foreach=True
+    )
     assert one.memory == buckets
     eight = plan(Question(config, sequence=1024, count=8))
     # Of each parameter the rows of its first axis, rounded up.
@@ -206,9 +208,8 @@ def test_global_batch_is_batch_times_passes_times_accelerators():
     assert answer.steps == 1000 and answer.implied_batch == 256 * 1024
     assert "8 passes a step" in str(answer) and "256 sequences, 262,144 tokens" in str(answer)
     other = plan(Question(config, count=8, batch=4, sequence=1024, tokens=10**9, steps=1000))
-    assert other.implied_batch == 10**6 and "imply 1,000,000 tokens a step, 977 sequences" in " ".join(
-        str(other).split()
-    )
+    text = " ".join(str(other).split())
+    assert other.implied_batch == 10**6 and "imply 1,000,000 tokens a step, 977 sequences of 1,024: another" in text
     assert plan(Question(config, batch=4, sequence=1024, tokens=10**9)).steps == -(-(10**9) // 4096)
 
 
@@ -275,7 +276,7 @@ def test_json_has_all_keys_in_every_answer(question):
 
 #: What others rely on: a key that goes, or is renamed, is a new schema.
 SCHEMA_2 = """schema command model parameters trainable_parameters flavour accelerator count sharded precision optimizer
-attention checkpointing chunks lora_rank base batch sequence accumulate global_batch tokens steps implied_global_batch mfu
+attention checkpointing chunks lora_rank base batch sequence accumulate global_batch tokens steps implied_global_batch mfu device layout step_seconds wire_bytes layouts
 peak_flops_per_second flops six_nd_flops recomputed_fraction days memory_bytes peak_moment total_bytes uneven_experts_bytes
 allowance_bytes available_bytes fits advice largest_model accelerator_hours cost energy_kwh notes"""
 

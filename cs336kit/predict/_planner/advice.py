@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cs336kit.predict._planner.chip import Chip
-from cs336kit.predict._planner.memory import extra_flops, memory, pass_flops
+from cs336kit.predict._planner.memory import extra_flops, memory, pass_flops, wire
 from cs336kit.predict._planner.question import Question
 from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.precision import POLICIES
@@ -60,6 +60,8 @@ def advice(q: Question, P: int, chip: Chip, room: int) -> tuple[Advice, ...]:
 def _more_accelerators(
     q: Question, fits: Callable[..., bool], together: dict[str, Any], words: list[str], slower: float
 ) -> Iterator[Advice]:
+    if q.layout is not None:
+        return
     for count in (q.count * 2**i for i in range(_DOUBLINGS + 1)):
         changes = {**together, "sharded": True, "count": count, "global_batch": None}
         if fits(**changes):
@@ -72,6 +74,8 @@ def _options(q: Question, P: int, chip: Chip, fits: Callable[..., bool]) -> Iter
     """Every single change that could help."""
     if isinstance(q.model, TransformerConfig):
         yield from _of_activations(q, fits)
+    if q.layout is not None:
+        return
     if not q.sharded and q.count > 1:
         yield _sharding(q, P, chip)
     enough = next((n for n in (q.count * 2**i for i in range(1, _DOUBLINGS + 1)) if fits(sharded=True, count=n)), None)
@@ -116,11 +120,13 @@ def _split(q: Question, size: int) -> dict[str, Any]:
 
 def _sharding(q: Question, P: int, chip: Chip) -> Advice:
     """ZeRO 3 gathers the weights twice and scatters gradients once; replicas reduce gradients: two ways of a ring."""
-    kind = POLICIES[q.precision]
-    share = (q.count - 1) / q.count
-    gather = 2 * P * ELEMENT_BYTES[kind.products] * share * q.passes
-    reduce = P * ELEMENT_BYTES[kind.gradients] * share
-    more = gather + reduce * q.passes - 2 * reduce
+    if isinstance(q.model, TransformerConfig):
+        (after, _, _), (before, _, _) = wire(replace(q, sharded=True), chip), wire(q, chip)
+        more = (after.total if after else 0) - (before.total if before else 0)
+    else:
+        kind = POLICIES[q.precision]
+        share = P * (q.count - 1) / q.count
+        more = int((2 * ELEMENT_BYTES[kind.products] - ELEMENT_BYTES[kind.gradients]) * share)
     costs = f"{more / 1e9:,.1f} GB more on the wire for each step and accelerator"
     slower = None
     if chip.link:

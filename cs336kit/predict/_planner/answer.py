@@ -6,6 +6,7 @@ from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._planner.advice import Advice
 from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict._planner.question import Question
+from cs336kit.predict.wires import StepSeconds
 
 #: Raised whenever a key of the JSON output changes its meaning or goes.
 SCHEMA = 2
@@ -16,9 +17,11 @@ KEYS = {
     "model": "name as given",
     "parameters": "of the whole model",
     "trainable_parameters": "those that get gradients; null for a number of parameters",
+    "device": "whose rules for what an operation keeps: cuda or cpu",
     "flavour": "whose decoder and which device's rules the kept bytes follow",
     "accelerator": 'name of the table, or "given"',
     "count": "accelerators",
+    "layout": "text of the layout, such as fsdp=64,tp=8",
     "sharded": "whether parameters, gradients and states are split over all",
     "precision": "policy of element types",
     "optimizer": "name",
@@ -40,6 +43,8 @@ KEYS = {
     "six_nd_flops": "6PN of the whole run, or null",
     "recomputed_fraction": "what checkpointing and chunks compute again, per FLOP of the run",
     "days": "of the whole run, or null",
+    "step_seconds": "{lower, upper, compute, inside, between, bubble} of one optimizer step, or null",
+    "wire_bytes": "bytes that one accelerator sends in a step, by collective and link, or null",
     "memory_bytes": "bytes by bucket at the peak of a step on one accelerator",
     "peak_moment": "of the step, or null",
     "total_bytes": "sum of memory_bytes",
@@ -52,6 +57,7 @@ KEYS = {
     "accelerator_hours": "count × hours, or null",
     "cost": "accelerator hours × the price given, or null",
     "energy_kwh": "accelerator hours × the watts given, or null",
+    "layouts": "with --find, list of {layout, total_bytes, step_seconds, fits}: quickest first; else null",
     "notes": "sentences about numbers that are not exact",
 }
 
@@ -82,6 +88,10 @@ class Plan:
     largest_model: int
     flavour: str
     notes: tuple[str, ...]
+    #: bytes that one accelerator sends in a step; None on one, and for a number of parameters
+    wire: Breakdown | None = None
+    #: of one optimizer step; None where a number is missing
+    seconds: StepSeconds | None = None
 
     @property
     def accelerator_hours(self) -> float | None:
@@ -150,7 +160,18 @@ class Plan:
             "cost": self.cost,
             "energy_kwh": self.energy_kwh,
             "steps": self.steps,
+            "layout": str(q.placed) if q.batch else None,
+            "step_seconds": seconds_as_dict(self.seconds),
+            "wire_bytes": None if self.wire is None else dict(self.wire.items()),
+            "layouts": None,
             "notes": list(self.notes),
         }
         # What is left is the question's own.
         return {key: values[key] if key in values else getattr(q, key) for key in KEYS}
+
+
+def seconds_as_dict(seconds: StepSeconds | None) -> dict[str, float] | None:
+    """The bounds of a step and what they are made of, as plain values."""
+    if seconds is None:
+        return None
+    return {name: getattr(seconds, name) for name in ("lower", "upper", "compute", "inside", "between", "bubble")}

@@ -1,10 +1,11 @@
 """What one accelerator has, from the table or from the one who asks, and what is left free of its memory."""
 
 from dataclasses import dataclass
+from datetime import date
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import fraction, non_negative_int
-from cs336kit.predict.hardware import Accelerator, accelerator, accelerators
+from cs336kit.predict.hardware import Accelerator, Cell, accelerator, accelerators
 
 #: The default allowance, in bytes and in a fraction of the memory. A rule of thumb for PyTorch on CUDA, not measured here:
 #: the context with the libraries' kernels and workspaces, blocks that the allocator cannot use, and NCCL's channels.
@@ -26,6 +27,19 @@ class Chip:
     #: bytes per second each way to other accelerators
     link: float | None
     notes: tuple[str, ...] = ()
+
+    def as_accelerator(self) -> Accelerator:
+        """These numbers in the form of the table, for functions that take an accelerator of it."""
+        today = date.today()
+
+        def cell(value: float, unit: str) -> Cell:
+            return Cell(value, unit, "of this question", (), today)
+
+        peaks = {} if self.peak is None else {
+            ("bf16", "tensor", "dense"): cell(self.peak, "FLOP/s"), ("fp32", "vector", "dense"): cell(self.peak, "FLOP/s"),
+        }  # fmt: skip
+        facts = {} if self.link is None else {"link": cell(self.link, "byte/s")}
+        return Accelerator(self.name, self.title, (), facts, peaks)
 
 
 def chip(
@@ -54,7 +68,8 @@ def chip(
         peak_flops_per_second = _peak(device, precision, needs_peak, notes)
     if bandwidth is None and "bandwidth" in device.facts:
         bandwidth = device.bandwidth
-    link = device.link if "link" in device.facts else None
+    facts = device.facts.get("link") or device.facts.get("host_link")
+    link = float(facts.value) if facts else None
     return Chip(device.name, device.title, int(memory_bytes), peak_flops_per_second, bandwidth, link, tuple(notes))
 
 

@@ -111,6 +111,8 @@ def _buckets(plan: Plan) -> Iterator[tuple[str, str]]:
     P = plan.parameters
     n = plan.trainable if plan.trainable is not None else P
     share = f" / {q.shards:,} accelerators" if q.shards > 1 else ""
+    if q.layout is not None:
+        share = f", of which a rank of {q.placed} has its part"
     states = len(optimizer_spec(q.optimizer).tensors)
     packed = f", matrices of blocks in {q.base}" if q.base else ""
     yield "parameters' bytes", f"{P:,} × {ELEMENT_BYTES[kind.weights]} ({kind.weights}){packed}{share}"
@@ -134,8 +136,7 @@ def _buckets(plan: Plan) -> Iterator[tuple[str, str]]:
     if "gathered parameters" in plan.memory:
         yield "gathered parameters", "tables, final norm, head, and two blocks, whole; none in the optimizer's step"
     kept = saved_activation_bytes(
-        q.model, batch=q.batch or 1, sequence=q.sequence or 1, precision=q.precision, attention=q.attention or "sdpa",
-        checkpointing=q.checkpointing, chunks=q.chunks, **of.trained(q),
+        q.model, batch=q.batch or 1, sequence=q.sequence or 1, layout=q.placed, **of.step_program(q),
     )  # fmt: skip
     largest = sorted(kept.items(), key=lambda item: -item[1])
     terms = [f"{name} {size(part)}" for name, part in largest[:_LARGEST]]

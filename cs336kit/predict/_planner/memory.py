@@ -3,15 +3,22 @@
 from typing import Any
 
 from cs336kit.predict._common.breakdown import Breakdown
+from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict._planner.question import Question
 from cs336kit.predict.accounting import training_flops
 from cs336kit.predict.napkin import bytes_per_parameter
 from cs336kit.predict.programs import program
 from cs336kit.predict.training import SHARDED, peak_moments, step_peak
 from cs336kit.predict.transformer import TransformerConfig
+from cs336kit.predict.wires import StepSeconds, communication, step_seconds
 
-#: What the bytes are for: whose decoder, and which device's rules for what an operation keeps.
-FLAVOUR = "the course's decoder, on a CPU's rules"
+#: Device → whose rules these are, in words.
+_RULES = {"cuda": "CUDA's rules", "cpu": "a CPU's rules"}
+
+
+def flavour(q: Question) -> str:
+    """What the bytes are for: whose decoder, and which device's rules for what an operation keeps."""
+    return f"the course's decoder, on {_RULES[q.device]}"
 
 
 def trained(q: Question) -> dict[str, Any]:
@@ -23,8 +30,8 @@ def step_options(q: Question) -> dict[str, Any]:
     """The arguments of `step_peak` and `peak_moments` for a settled question about a configuration."""
     return {
         "config": q.model, "batch": q.batch, "sequence": q.sequence, "precision": q.precision, "optimizer": q.optimizer,
-        "attention": q.attention, "checkpointing": q.checkpointing, "chunks": q.chunks, "shards": q.shards,
-        "accumulate": q.passes, "foreach": True, **trained(q),
+        "attention": q.attention, "checkpointing": q.checkpointing, "chunks": q.chunks, "layout": q.placed,
+        "device": q.device, "foreach": True, **trained(q),
     }  # fmt: skip
 
 
@@ -49,7 +56,7 @@ def uneven(q: Question) -> int | None:
 
     What is alive at any moment is linear in the experts' shares, so its maximum lies where the shares are extreme.
     """
-    if not isinstance(q.model, TransformerConfig) or not q.model.experts:
+    if not isinstance(q.model, TransformerConfig) or not q.model.experts or q.placed.ep > 1 or q.placed.cp > 1:
         return None
     assert q.batch and q.sequence
     none = [0] * (q.model.experts - q.model.experts_per_token)
@@ -75,3 +82,34 @@ def trainable(q: Question) -> int:
     assert isinstance(q.model, TransformerConfig)
     walked = program(q.model, batch=1, sequence=1, attention="sdpa", **trained(q))
     return sum(leaf.count * leaf.tensor.elements for leaf in walked.leaves if leaf.tensor.needs_gradient)
+
+
+def step_program(q: Question) -> dict[str, Any]:
+    """The options of `predict.program` for a pass of a settled question, beside model, batch, sequence and layout."""
+    return {
+        "precision": q.precision, "attention": q.attention, "checkpointing": q.checkpointing, "chunks": q.chunks,
+        "device": q.device, **trained(q),
+    }  # fmt: skip
+
+
+def wire(q: Question, chip: Chip) -> tuple[Breakdown | None, StepSeconds | None, str]:
+    """Bytes that one accelerator sends in a step, the seconds of the step between two bounds, and why there are none."""
+    if not isinstance(q.model, TransformerConfig) or not q.batch or not q.sequence:
+        return None, None, ""
+    size: dict[str, Any] = {
+        "layout": q.placed,
+        "batch": q.batch,
+        "sequence": q.sequence,
+        "node": q.node,
+        **step_program(q),
+    }
+    sent = communication(q.model, **size) if q.count > 1 else None
+    if chip.peak is None:
+        return sent, None, ""
+    try:
+        seconds = step_seconds(
+            q.model, accelerator=chip.as_accelerator(), mfu=q.mfu, between_nodes=q.between_nodes, **size
+        )
+    except ValueError:
+        return sent, None, "seconds of a step need the speed between nodes, which no table has: give --between-nodes"
+    return sent, seconds, ""

@@ -5,12 +5,15 @@ from typing import Any
 
 from cs336kit.predict._common.checks import count as whole
 from cs336kit.predict._common.checks import fraction, known, positive_int, positive_number
+from cs336kit.predict.devices import DEVICES
+from cs336kit.predict.layouts import Layout, as_layout, check_layout
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
 from cs336kit.predict.optimizers import OPTIMIZERS
 from cs336kit.predict.packed import PACKINGS
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.programs import ATTENTION, check_sizes, model_leaves
 from cs336kit.predict.transformer import TransformerConfig
+from cs336kit.predict.wires import NODE
 
 #: Optimizers that need the shapes of a model, beside NAPKIN_OPTIMIZERS.
 SHAPED_OPTIMIZERS = ("adamw8bit", "lion8bit", "adafactor", "muon")
@@ -59,6 +62,13 @@ class Question:
     base: str | None = None
     #: components that are not trained
     frozen: tuple[str, ...] = ()
+    #: whose rules for what an operation keeps: "cuda" or "cpu"
+    device: str = "cuda"
+    #: such as "fsdp=64,tp=8"; None: all accelerators share (`sharded`), or each has a replica
+    layout: Layout | str | None = None
+    #: bytes per second each way that one accelerator has to other nodes, and accelerators of a node
+    between_nodes: float | None = None
+    node: int = NODE
     #: of one accelerator, in any currency
     price_per_hour: float | None = None
     #: of one accelerator with its share of the machine
@@ -72,11 +82,22 @@ class Question:
     @property
     def step_sequences(self) -> int | None:
         """Sequences of one optimizer step over all accelerators, each of which works on its own."""
-        return self.batch and self.batch * self.passes * self.count
+        return self.batch and self.batch * self.passes * self.placed.data_ranks
 
     @property
     def shards(self) -> int:
         return self.count if self.sharded else 1
+
+    @property
+    def placed(self) -> Layout:
+        """The layout that was given, or that `count` and `sharded` mean, with the passes of a step."""
+        if self.layout is None:
+            return (
+                Layout(fsdp=self.count, microbatches=self.passes)
+                if self.sharded
+                else (Layout(dp=self.count, microbatches=self.passes))
+            )
+        return replace(as_layout(self.layout), microbatches=self.passes)
 
 
 def settled(q: Question) -> Question:
@@ -87,7 +108,9 @@ def settled(q: Question) -> Question:
     for name in ("accumulate", "steps", "global_batch"):
         if getattr(q, name) is not None:
             positive_int(name, getattr(q, name))
-    for name in ("price_per_hour", "watts", "memory_bytes", "peak_flops_per_second"):
+    positive_int("node", q.node)
+    known("device", q.device, DEVICES)
+    for name in ("price_per_hour", "watts", "memory_bytes", "peak_flops_per_second", "between_nodes"):
         if getattr(q, name) is not None:
             positive_number(name, getattr(q, name))
     if q.tokens is not None:
@@ -107,8 +130,27 @@ def _with_shape(q: Question) -> Question:
     attention = q.attention or "sdpa"
     known("attention", attention, ATTENTION)
     q = replace(q, batch=batch, sequence=sequence, attention=attention, lora_targets=_targets(q), frozen=_frozen(q))
-    q = _with_passes(q)
+    q = _with_passes(_with_layout(q))
     return _with_tokens(q)
+
+
+def _with_layout(q: Question) -> Question:
+    """The layout says how many accelerators there are, and how many passes a step has."""
+    if q.layout is None:
+        return q
+    layout = as_layout(q.layout)
+    if q.count not in (1, layout.count):
+        raise ValueError(
+            f"the layout {layout} has {layout.count:,} ranks, and count is {q.count:,}: leave count out, or make them equal"
+        )
+    if q.accumulate is not None and layout.microbatches not in (1, layout.pp, q.accumulate):
+        raise ValueError(
+            f"accumulate={q.accumulate} and microbatches={layout.microbatches} of the layout say the same: leave one out"
+        )
+    passes = q.accumulate or (None if q.global_batch is not None else layout.microbatches)
+    assert isinstance(q.model, TransformerConfig)
+    check_layout(q.model, layout, sequence=q.sequence)
+    return replace(q, layout=layout, count=layout.count, accumulate=passes)
 
 
 def _components(config: TransformerConfig) -> dict[str, bool]:
@@ -155,20 +197,20 @@ def _with_passes(q: Question) -> Question:
     if q.global_batch is None:
         return replace(q, accumulate=q.passes)
     assert q.batch is not None
-    together = q.batch * q.count
+    together = q.batch * q.placed.data_ranks
     if q.accumulate is None:
         passes, rest = divmod(q.global_batch, together)
         if rest or not passes:
             nearest = max(passes, 1) * together
             raise ValueError(
                 f"a global batch of {q.global_batch} sequences is not a whole number of passes of {q.batch} on each of "
-                f"{q.count}: give a multiple of {together:,}, such as {nearest:,}, or another batch"
+                f"{q.placed.data_ranks}: give a multiple of {together:,}, such as {nearest:,}, or another batch"
             )
         return replace(q, accumulate=passes)
     if together * q.accumulate != q.global_batch:
         raise ValueError(
-            f"{q.batch} × {q.count} accelerators × {q.accumulate} passes are {together * q.accumulate} sequences a step, "
-            f"not the global batch of {q.global_batch}: leave one of them out"
+            f"{q.batch} × {q.placed.data_ranks} accelerators × {q.accumulate} passes are {together * q.accumulate} sequences "
+            f"a step, not the global batch of {q.global_batch}: leave one of them out"
         )
     return q
 
@@ -184,7 +226,7 @@ def _with_tokens(q: Question) -> Question:
 #: What a number of parameters has no answer for, with the value that asks nothing.
 _NEEDS_SHAPE = {
     "batch": None, "sequence": None, "attention": None, "checkpointing": False, "global_batch": None, "accumulate": None,
-    "chunks": 1, "lora_rank": None, "base": None, "frozen": (),
+    "chunks": 1, "lora_rank": None, "base": None, "frozen": (), "layout": None,
 }  # fmt: skip
 
 

@@ -29,16 +29,16 @@ class Change:
 
 def sensitivity(plan: Plan) -> list[Change]:
     """Every single change of an input, the one that moves most first."""
-    from cs336kit.predict.planner import plan as answer
+    from cs336kit.predict.planner import days_and_bytes
 
     changes = []
     for what, values in _changes(plan):
         try:
-            other = answer(replace(plan.question, **values))
+            days, size = days_and_bytes(replace(plan.question, **values))
         except ValueError:  # a sequence beyond the model's positions, a width that heads do not divide
             continue
-        days = None if plan.days is None or other.days is None else other.days / plan.days
-        changes.append(Change(what, days, other.memory.total / plan.memory.total))
+        factor = None if plan.days is None or days is None else days / plan.days
+        changes.append(Change(what, factor, size / plan.memory.total))
     return sorted(changes, key=lambda change: -change.largest)
 
 

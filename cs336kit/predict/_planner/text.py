@@ -15,7 +15,9 @@ WIDTH = 80
 def text(plan: "Plan") -> str:
     """The answer, one idea a line."""
     return "\n".join(
-        line for part in (_model(plan), _time(plan), _batch(plan), _memory(plan), _verdict(plan)) for line in part
+        line
+        for part in (_model(plan), _time(plan), _batch(plan), _step(plan), _memory(plan), _verdict(plan))
+        for line in part
     )
 
 
@@ -68,20 +70,41 @@ def duration(days: float) -> str:
 def _batch(plan: "Plan") -> Iterator[str]:
     q = plan.question
     if q.batch and q.sequence and q.step_sequences:
-        on = f" on each of {q.count:,}" if q.count > 1 else ""
+        ranks = q.placed.data_ranks
+        on = f" on each of {ranks:,}" if ranks > 1 else ""
         yield f"batch: {q.batch} × {q.sequence:,} tokens{on}, {q.passes} pass{'es' * (q.passes > 1)} a step"
         sequences = f"{q.step_sequences:,} sequence{'s' * (q.step_sequences > 1)}"
         yield f"  a step takes {sequences}, {q.step_sequences * q.sequence:,} tokens (global batch)"
-        if plan.steps is not None:
+        if plan.steps is not None and q.steps is None:
             yield f"  {plan.steps:,} steps for {int(q.tokens or 0):,} tokens"
     if plan.implied_batch is not None and q.steps is not None:
         per = f"{plan.implied_batch:,} tokens a step"
         if q.sequence:
-            per += f", {-(-plan.implied_batch // q.sequence):,} sequences"
-        if q.step_sequences is None or q.steps * (q.step_sequences * (q.sequence or 0)) != q.tokens:
-            yield from folded(
-                f"{int(q.tokens or 0):,} tokens in {q.steps:,} steps imply {per}", indent="    ", first="  "
-            )
+            per += f", {-(-plan.implied_batch // q.sequence):,} sequences of {q.sequence:,}"
+        agrees = q.step_sequences is None or q.steps * q.step_sequences * (q.sequence or 0) == q.tokens
+        other = "" if agrees else ": another global batch than this one"
+        yield from folded(
+            f"{int(q.tokens or 0):,} tokens in {q.steps:,} steps imply {per}{other}", indent="    ", first="  "
+        )
+
+
+def _step(plan: "Plan") -> Iterator[str]:
+    """What travels, and between which bounds a step lies; on one accelerator nothing travels."""
+    if plan.wire is None:
+        return
+    if plan.seconds is not None:
+        s = plan.seconds
+        yield f"a step takes {s.lower:,.3g} s if all overlaps, {s.upper:,.3g} s if nothing does"
+        parts = [
+            f"compute {s.compute:,.3g} s",
+            f"links inside a node {s.inside:,.3g} s",
+            f"between nodes {s.between:,.3g} s",
+        ]
+        if s.bubble:
+            parts.append(f"{100 * s.bubble:.1f} % waiting in the pipeline")
+        yield from folded(", ".join(parts), indent="    ", first="  ")
+    sent = ", ".join(f"{name} {part / 1e9:,.3g} GB" for name, part in plan.wire.items() if part)
+    yield from folded(f"each accelerator sends in a step: {sent or 'nothing'}", indent="    ", first="  ")
 
 
 def _how(plan: "Plan") -> str:
@@ -98,7 +121,9 @@ def _how(plan: "Plan") -> str:
         how.append(f"frozen matrices in {q.base}")
     if q.frozen:
         how.append(f"frozen: {', '.join(q.frozen)}")
-    if q.count > 1:
+    if q.layout is not None:
+        how.append(f"layout {q.placed}")
+    elif q.count > 1:
         how.append("sharded" if q.sharded else "replicated")
     return ", ".join(how)
 
@@ -134,7 +159,7 @@ def _verdict(plan: "Plan") -> Iterator[str]:
         yield from folded(str(one), indent="    ", first="  - ")
     for note in (*plan.notes, f"bytes of {plan.flavour}" if plan.moment else ""):
         yield from folded(note, indent="  ", first="note: ") if note else ()
-    if q.lora_rank or q.frozen:
+    if q.lora_rank or q.frozen or q.layout is not None:
         return
     kind = "over all accelerators" if q.sharded and q.count > 1 else "on each accelerator"
     yield f"largest model {kind}, without activations: {plan.largest_model:.3g} parameters"

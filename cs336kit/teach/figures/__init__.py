@@ -16,7 +16,7 @@ from cs336kit.teach.figures.lesson_07 import block_shares, roofline
 from cs336kit.teach.figures.lesson_08 import computation_graph, difference_errors
 from cs336kit.teach.figures.lesson_09 import estimate_errors, products_done, rule_over_work
 from cs336kit.teach.figures.lesson_10 import histograms, starts, sweeps
-from cs336kit.teach.figures.lesson_11 import state_bars, step_sizes, trajectories
+from cs336kit.teach.figures.lesson_11 import schedule, trajectories
 from cs336kit.teach.figures.lesson_12 import masks, transformer_block
 from cs336kit.teach.figures.lesson_13 import loss_curves, unseen_share
 from cs336kit.teach.figures.lesson_14 import kept_on_block, saved_against_sequence

@@ -88,10 +88,9 @@ DATA = {
     "starts": (({"too large": [math.nan] * 20, "right": [5.5, 5.0] * 10},), {"guess": 5.55}),
     "histograms": (({"small": {1: [0.1, 0.2, 9.0], 5: [0.1]}, "right": {1: [0.5, 1.0], 5: [2.0]}},), {}),
     "sweeps": (([2**-8, 2**-7, 2**-6], {"standard": {64: [3.2, 3.0, 3.1], 512: [3.0, 3.3, 3.6]}}), {}),
-    "step_sizes": (([1, 10, 100], {"corrected": ([1.0] * 100, [1.0] * 3), "plain": ([2.0] * 100, [3.0, 2.0, 1.0])}), {}),
+    "schedule": (([0.0, 0.5, 1.0, 0.6, 0.1],), {}),
     "trajectories": (({name: [(-8.0, 2.0), (-4.0, -1.0), (0.0, 0.0)] for name in ("SGD", "Momentum", "Adam", "AdamW")},),
                      {"curvatures": (1.0, 25.0)}),
-    "state_bars": (({"sgd": {"fp32": 0.0, "bf16": 0.0}, "adamw": {"fp32": 8.0, "bf16": 4.0}},), {}),
     "loss_curves": ((LOSSES,), {"levels": {"ln 256": 5.5}, "points": {"held out": [(4, 3.1)]}, "smooth": 2}),
     "unseen_share": (([0, 1, 2], [1, 0.37, 0.14], [1, 0.36, 0.13]), {}),
     "kept_on_block": (([("n = norm(x)", "x", 64), ("y = n @ w", "n", 64), ("return x + y", "", 0)],), {"row": 64}),
@@ -314,7 +313,6 @@ def test_alt_text_says_what_the_lines_do():
     )
     assert draw("roundings").alt.endswith("0.5, 1, 2; a tie goes to 2, too large goes to 2, small goes to 0.5.")
     assert "fp8 0.2 at 1 to 0.4 at 2." in draw("spacings").alt  # NaN has no place
-    assert "fp32: sgd 0, adamw 8; bf16: sgd 0, adamw 4." in draw("state_bars").alt
 
 
 def test_alt_text_of_many_bars_is_cut():
