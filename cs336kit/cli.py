@@ -1,48 +1,21 @@
-"""The `cs336kit` command: `plan` answers without torch; `lessons` and `exercise` serve those who write the course."""
+"""The `cs336kit` command: `plan`, `serve` and `optimal` answer without torch; the others serve the course."""
 
 import argparse
 import codecs
-import dataclasses
 import io
 import json
 import os
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 from cs336kit import __version__
+from cs336kit._cli import optimal, plan, serve
+from cs336kit._cli.arguments import Parser, number
 from cs336kit.predict._common.checks import known
 from cs336kit.predict.models import MODELS
-from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
-from cs336kit.predict.planner import Question, plan
-from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.transformer import TransformerConfig
 
 _ACTIONS = ["list", "copy", "doctor", "verify", "refresh", "readme"]
-_SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
-
-
-class _Parser(argparse.ArgumentParser):
-    """Bad input is one sentence and exit code 2, without the usage text."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{message}\n")
-
-
-def _number(text: str) -> float:
-    """70e9, 70B or 15T as a number."""
-    try:
-        factor = _SUFFIXES.get(text[-1:].upper(), 1)
-        return float(text[:-1] if factor > 1 else text) * factor
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number: write 70e9, 70B or 15T") from None
-
-
-def _count(text: str) -> int:
-    number = _number(text)
-    if not number.is_integer():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
-    return int(number)
 
 
 def _fields(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -72,47 +45,33 @@ def _model(text: str) -> tuple[str, TransformerConfig | float]:
             raise ValueError(f"{text}: {error}") from None
         except (ValueError, RecursionError):
             raise ValueError(f'{text} is not JSON: it must hold an object such as {{"layers": 12, …}}.') from None
+        if isinstance(values, dict) and "model_type" in values:  # Hugging Face's format
+            from cs336kit.predict.hugging_face import from_hf
+
+            return str(values.get("_name_or_path") or Path(text).stem), from_hf(values)
         return Path(text).stem, TransformerConfig.from_dict(values)
     try:
-        return text, _number(text)
+        return text, number(text)
     except argparse.ArgumentTypeError:
         return text, known("model (or the number of its parameters, or a .json file)", text, MODELS)
 
 
-def _plan_arguments() -> argparse.ArgumentParser:
-    command = _Parser(prog="cs336kit plan", description=_COMMANDS["plan"], allow_abbrev=False)
-    default = {f.name: f.default for f in dataclasses.fields(Question)}
-    command.add_argument(
-        "model", help="a name (llama-3-8b), a .json file of a TransformerConfig, or P alone (70e9, 70B)"
-    )
-    command.add_argument("--accelerator", default=default["accelerator"], help="such as h100-sxm or a100-sxm-80gb")
-    command.add_argument("--count", type=_count, default=1, help="number of accelerators")
-    command.add_argument("--tokens", type=_number, help="tokens to train on, such as 15T; without it no time")
-    command.add_argument("--batch", type=_count, help="sequences that one accelerator works on at a time")
-    command.add_argument("--sequence", type=_count, help="tokens of a sequence")
-    command.add_argument("--precision", default=default["precision"], choices=list(POLICIES))
-    command.add_argument("--optimizer", default=default["optimizer"], choices=NAPKIN_OPTIMIZERS)
-    command.add_argument("--attention", choices=["eager", "sdpa"])
-    command.add_argument("--checkpointing", action="store_true", help="keep only the input of each block")
-    command.add_argument("--mfu", type=_number, default=default["mfu"], help="model FLOPs utilization, 0.4 by default")
-    command.add_argument("--replicated", action="store_true", help="a whole model on each accelerator, not sharded")
-    command.add_argument("--json", action="store_true", help="print JSON")
-    return command
-
-
 def _plan(arguments: list[str]) -> int:
-    values = vars(_plan_arguments().parse_args(arguments))
-    as_json, replicated = values.pop("json"), values.pop("replicated")
-    name, model = _model(values.pop("model"))
-    answer = plan(Question(model=model, name=name, sharded=not replicated, **values))
-    print(json.dumps(answer.as_dict(), indent=2) if as_json else answer)
-    return 0
+    return plan.run(arguments, _model)
+
+
+def _serve(arguments: list[str]) -> int:
+    return serve.run(arguments, _model)
+
+
+def _optimal(arguments: list[str]) -> int:
+    return optimal.run(arguments, _model)
 
 
 def _lessons(arguments: list[str]) -> int:
     from cs336kit.course import lessons
 
-    parser = _Parser(prog="cs336kit lessons", description=_COMMANDS["lessons"], allow_abbrev=False)
+    parser = Parser(prog="cs336kit lessons", description=_COMMANDS["lessons"], allow_abbrev=False)
     parser.add_argument("action", nargs="?", default="list", choices=_ACTIONS)
     parser.add_argument("numbers", nargs="*", help="such as 02; none means all")
     parser.add_argument("--fresh", action="store_true", help="refresh: measure what depends on the machine again")
@@ -148,7 +107,9 @@ def _exercise(arguments: list[str]) -> int:
 
 
 _COMMANDS = {
-    "plan": "time, memory and the largest model of a training run",
+    "plan": plan.PURPOSE,
+    "serve": serve.PURPOSE,
+    "optimal": optimal.PURPOSE,
     "lessons": "list the lessons of a clone; copy: your own to work in; doctor: is all installed that they need; "
     "verify, refresh: run them and compare, or store; readme: its table",
     "exercise": "new 07.3 writes an exercise's stub, try 07.3 says which case tells which mistakes apart",
@@ -164,13 +125,14 @@ def _in_ascii(error: UnicodeError) -> tuple[str, int]:
 
 
 def _run(arguments: list[str] | None) -> int:
-    parser = _Parser(prog="cs336kit", description="Resource accounting for language models.", allow_abbrev=False)
+    parser = Parser(prog="cs336kit", description="Resource accounting for language models.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"cs336kit {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
+    listed = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
     for name, purpose in _COMMANDS.items():
-        commands.add_parser(name, help=purpose, add_help=False)
+        listed.add_parser(name, help=purpose, add_help=False)
     asked, rest = parser.parse_known_args(arguments)
-    return {"plan": _plan, "lessons": _lessons, "exercise": _exercise}[asked.command](rest)
+    commands = {"plan": _plan, "serve": _serve, "optimal": _optimal, "lessons": _lessons, "exercise": _exercise}
+    return commands[asked.command](rest)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -12,12 +12,34 @@ from cs336kit.lm.attention import LayerCache, MultiHeadAttention
 from cs336kit.lm.layers import GELUMLP, Embedding, LayerNorm, Linear, MixtureOfExperts, RMSNorm, SwiGLU, rope_tables
 from cs336kit.predict import TransformerConfig
 from cs336kit.predict._common.checks import known, positive_int, positive_number
-from cs336kit.predict.programs import check_carried
 
 #: What makes a configuration a Llama: field of TransformerConfig → the value that it must have.
 LLAMA = {"norm": "rmsnorm", "positions": "rope", "mlp": "swiglu"}
 #: How wide the weights start: see DecoderOnly.
 INITIAL = ("fan_in", "gpt2")
+
+
+#: What a configuration can say and these modules do not build.
+_LACKING = {
+    "parallel", "norm_placement", "norm_scale", "norm_unit_offset", "final_norm", "embedding_norm", "inner_norms", "qk_norm",
+    "qk_norm_bias", "head_bias", "extra_positions", "rotary_dim", "rope_layers", "window_layers", "window_kind",
+    "sparse_layers", "dense_d_ff", "shared_d_ff", "shared_gate", "router_bias", "value_dim", "kv_latent", "query_latent",
+    "embedding_dim", "sinks", "attention_softcap", "logit_softcap", "attention_scale", "embedding_scale", "residual_scale",
+    "logit_scale",
+}  # fmt: skip
+_BUILT = {"mlp": ("gelu", "swiglu"), "positions": ("learned", "rope", "none"), "bias": ("all", "none", "qkv")}
+
+
+def check_buildable(config: TransformerConfig) -> None:
+    """Raise ValueError for a field of the configuration that these modules do not have."""
+    for name in sorted(_LACKING):
+        if (value := getattr(config, name)) != TransformerConfig.__dataclass_fields__[name].default:
+            raise ValueError(
+                f"{name}={value!r} cannot be built here: predict counts it, and lm has no module for it; leave it out."
+            )
+    for name, built in _BUILT.items():
+        if (value := getattr(config, name)) not in built:
+            raise ValueError(f"{name}={value!r} cannot be built here: lm has {', '.join(built)}.")
 
 
 class Cruncher(nn.Module):
@@ -154,7 +176,7 @@ class DecoderOnly(nn.Module):
             )
         if not isinstance(checkpointing, bool):
             raise ValueError(f"checkpointing must be True or False, got {checkpointing!r}.")
-        check_carried(config)
+        check_buildable(config)
         self.config, self.checkpointing = config, checkpointing
         self.embedding = Embedding(config.vocab, config.d_model, **factory)
         self.positions = Embedding(config.context, config.d_model, **factory) if config.positions == "learned" else None

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from cs336kit.predict.formats import *
     from cs336kit.predict.gradients import *
     from cs336kit.predict.hardware import *
+    from cs336kit.predict.hugging_face import *
+    from cs336kit.predict.layout_search import *
+    from cs336kit.predict.layouts import *
     from cs336kit.predict.models import *
     from cs336kit.predict.napkin import *
     from cs336kit.predict.nets import *
@@ -30,11 +33,14 @@ if TYPE_CHECKING:
     from cs336kit.predict.precision import *
     from cs336kit.predict.programs import *
     from cs336kit.predict.rooflines import *
+    from cs336kit.predict.scaling import *
+    from cs336kit.predict.serving import *
     from cs336kit.predict.signal import *
     from cs336kit.predict.strides import *
     from cs336kit.predict.training import *
     from cs336kit.predict.transfers import *
     from cs336kit.predict.transformer import *
+    from cs336kit.predict.wires import *
 
 #: Module → the public names that live there. None is called like a module: that would hide it.
 _MODULES = {
@@ -50,6 +56,9 @@ _MODULES = {
     "formats": "FORMATS",
     "gradients": "GradientFlops gradient_flops leaves",
     "hardware": "Accelerator accelerator accelerators",
+    "hugging_face": "from_hf",
+    "layout_search": "FoundLayout find_layouts",
+    "layouts": "Layout",
     "models": "MODELS model",
     "napkin": "bytes_per_parameter delivered_flops largest_model matmul_flops six_nd training_days",
     "nets": "decoder decoder_block linear_net with_lora",
@@ -57,10 +66,12 @@ _MODULES = {
     "operations": "Op Program",
     "optimizers": "OPTIMIZERS OptimizerSpec optimizer_state_bytes optimizer_step_bytes",
     "packed": "PACKINGS Packing packed_bytes",
-    "planner": "Plan Question plan",
+    "planner": "Advice Plan Question plan",
     "precision": "POLICIES PrecisionPolicy",
     "programs": "program",
     "rooflines": "Cost elementwise_cost matmul_cost reduction_cost roofline softmax_cost",
+    "scaling": "Law Optimal compute_optimal scaling_laws",
+    "serving": "Served ServingQuestion serve",
     "signal": "fraction_cut residual_second_moments second_moment_spread second_moments truncated_std",
     "strides": "contiguous_strides element_offset expanded_strides extent overlaps view_strides",
     "training": (
@@ -69,6 +80,7 @@ _MODULES = {
     ),
     "transfers": "pcie_bandwidth pipeline_seconds pipeline_timeline transfer_seconds",
     "transformer": "TransformerConfig",
+    "wires": "StepSeconds communication step_seconds",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from cs336kit.predict._collectives import OF_EXPERTS
+from cs336kit.predict.layouts import Layout, shard_elements
 from cs336kit.predict.operations import (
     ELEMENT_BYTES,
     EndOfCache,
@@ -22,6 +24,7 @@ from cs336kit.predict.operations import (
     Program,
     Repeat,
     Storage,
+    Tensor,
     operations,
 )
 
@@ -53,13 +56,15 @@ _BACKWARD = {
 class Walk:
     """One forward and one backward pass. `peaks`: the most that is alive in each moment; `marks`: what is at each border.
 
-    `shards`: over so many ranks a block's gradients are reduced and scattered when its backward pass ends, and those of
-    the tables and the head at the end (ZeRO stages 2 and 3). `before`: bytes of gradients that earlier passes of the same
+    Where the layout divides gradients (ZeRO stages 2 and 3), a block's are reduced and scattered when its backward pass
+    ends, and those of the tables and the head at the end. `before`: bytes of gradients that earlier passes of the same
     step have left (gradient accumulation); a parameter's new gradient is added to the old one and goes.
     """
 
-    def __init__(self, program: Program, *, sums_in_place: bool = False, shards: int = 1, before: int = 0):
-        self.sums_in_place, self.shards = sums_in_place, shards
+    def __init__(self, program: Program, *, sums_in_place: bool = False, before: int = 0):
+        self.sums_in_place, self.layout = sums_in_place, program.layout
+        #: whether a rank keeps a part of each gradient only
+        self.divided = self.layout.stage >= 2
         self.gradient_size = ELEMENT_BYTES[program.policy.gradients]
         self.weight_size = ELEMENT_BYTES[program.policy.weights]
         self.live = self.gradients = before
@@ -74,7 +79,11 @@ class Walk:
         #: source of a tensor → the storage of its gradient so far
         self.waiting: dict[object, Storage] = {}
         #: gradients of the tables, the final norm and the head, which are reduced when the backward pass ends
-        self.outside_blocks = 0
+        self.outside_blocks = self.outside_shares = 0
+        #: what this rank keeps of the gradients that have come so far
+        self.shares = 0
+        #: what one microbatch leaves alive when its forward pass ends
+        self.microbatch = 0
         self.in_block = False
         self.saving = True
         self.moment = "forward"
@@ -145,6 +154,7 @@ class Walk:
         Between the first run and the last the live bytes change evenly, so one of these two holds the peak.
         """
         before = self.live, self.gradients, self.kept
+        shares = self.shares
         outside, self.peaks = self.peaks, {}
         self.repeated *= block.count
         run()
@@ -155,6 +165,7 @@ class Walk:
         self.live += live
         self.gradients += gradients
         self.kept += kept
+        self.shares += rest * (self.shares - shares)
         inside, self.peaks = self.peaks, outside
         for moment, peak in inside.items():
             if live > 0:
@@ -239,12 +250,12 @@ class Walk:
                 self._repeat_backward(item)
 
     def _repeat_backward(self, block: Repeat) -> None:
-        outermost = block.name == "block"
-        if outermost and not any(name.endswith("backward") for name, _ in self.marks):
+        outermost, pattern = block.name == "block", block.name == "blocks"
+        if (outermost or pattern) and not any(name.endswith("backward") for name, _ in self.marks):
             self.marks.append(("head backward", self.live))
 
         def run() -> None:
-            before, inside = self.gradients, self.in_block
+            before, shares, inside = self.gradients, self.shares, self.in_block
             self.in_block = inside or outermost
             if block.checkpoint is None:
                 self.backward(block.items)
@@ -257,17 +268,23 @@ class Walk:
                     self.release_one(block.checkpoint)
             self.in_block = inside
             if outermost:
-                self.scatter(self.gradients - before)
+                self.scatter(self.gradients - before, self.shares - shares)
 
+        marks = len(self.marks)
         start, each = self._repeat(block, run)
+        if pattern:
+            inside, self.marks[marks:] = self.marks[marks:], []
+            for run_number in range(block.count):
+                self.marks += [(name, live + run_number * each) for name, live in inside]
         if outermost:
             self.marks += [("block backward", start + (run_number + 1) * each) for run_number in range(block.count)]
 
-    def scatter(self, gradients: int) -> None:
-        """Of these bytes of gradients, each rank keeps its share."""
-        gone = gradients - (0 if self.to_come else -(-gradients // self.shards))
-        self.live -= gone
-        self.gradients -= gone
+    def scatter(self, gradients: int, share: int) -> None:
+        """Of these bytes of gradients, each rank keeps its share, or adds it to what it has."""
+        if self.divided:
+            gone = gradients - (0 if self.to_come is not None else share)
+            self.live -= gone
+            self.gradients -= gone
 
     def _recompute(self, block: Repeat) -> None:
         """Run the block again until everything that it keeps is back; a node that keeps its inputs need not run for that."""
@@ -327,9 +344,12 @@ class Walk:
             if parameter:
                 if self.gradient_size != self.weight_size:
                     storage = self.waiting[source] = self._wider(moment, op, storage)
+                share = gradient_share(self.layout, tensor) * self.gradient_size
                 self.gradients += storage.bytes
+                self.shares += share
                 if not self.in_block:
                     self.outside_blocks += storage.bytes
+                    self.outside_shares += share
         elif not self.sums_in_place or parameter or self.holds[first] > 1:
             total = Storage("gradient", first.bytes)
             self.hold(total)
@@ -346,7 +366,7 @@ class Walk:
         """The last gradient of a parameter in this pass has come: their sum is added to the old one in place and goes."""
         if self.to_come is not None:
             self.to_come[source] -= 1
-            if not self.to_come[source] and self.shards == 1:
+            if not self.to_come[source] and not self.divided:
                 self.gradients -= storage.bytes
                 self.drop(storage)
 
@@ -357,6 +377,13 @@ class Walk:
         self.see(moment, op.place)
         self.drop(storage)
         return wide
+
+
+def gradient_share(layout: Layout, parameter: Tensor) -> int:
+    """Elements of a parameter's gradient that a rank keeps."""
+    if layout.stage < 2:
+        return parameter.elements
+    return shard_elements(parameter.shape, layout.sharing(parameter.storage.name in OF_EXPERTS))
 
 
 def _uses(program: Program) -> dict[object, int]:

@@ -5,11 +5,13 @@ from contextlib import contextmanager
 from math import prod
 
 from cs336kit.predict.devices import DEVICES, Device
+from cs336kit.predict.layouts import ALONE, Layout
 from cs336kit.predict.operations import (
     ELEMENT_BYTES,
     EndOfCache,
     Free,
     Gradient,
+    Group,
     Hold,
     Item,
     Leaf,
@@ -19,6 +21,7 @@ from cs336kit.predict.operations import (
     Repeat,
     Storage,
     Tensor,
+    Wire,
 )
 from cs336kit.predict.packed import packed_bytes
 from cs336kit.predict.precision import PrecisionPolicy
@@ -42,8 +45,11 @@ class Writer:
         lora_rank: int | None = None,
         lora_targets: Iterable[str] = (),
         base: str | None = None,
+        layout: Layout = ALONE,
+        stage: int = 0,
     ):
         self.policy, self.device, self.train = policy, device, train
+        self.layout, self.stage = layout, stage
         #: the type in which frozen matrices of the blocks are packed; None for the policy's
         self.base = base
         self.frozen, self.lora_rank, self.lora_targets = frozenset(frozen), lora_rank, frozenset(lora_targets)
@@ -52,8 +58,11 @@ class Writer:
         self.cached: list[tuple[tuple[int, ...], int]] = []
         self.items: list[Item] = []
         self.leaves: list[Leaf] = []
+        self.groups: list[Group] = []
         self.count = 1
         self.prefix = ""
+        #: experts whose matrices stand in one tensor; 0 outside of such experts
+        self.stacked = 0
         #: the part of the model that the operations belong to
         self.part = "embedding"
         #: autocast's cache: id of a parameter → (its copy, how often it exists)
@@ -102,12 +111,17 @@ class Writer:
             self.cached.append(((B, K, min(T, window or T), h), self.count))
 
     def program(self, output: Tensor) -> Program:
-        return Program(tuple(self.items), tuple(self.leaves), tuple(self.cached), self.policy, output)
+        return Program(
+            tuple(self.items), tuple(self.leaves), tuple(self.cached), self.policy, output, self.layout, self.stage,
+            tuple(self.groups),
+        )  # fmt: skip
 
     # -- tensors -----------------------------------------------------------------------------------------------------
 
     def parameter(self, component: str, *shape: int) -> Tensor:
         dtype = self.policy.weights
+        if self.stacked:
+            shape = (self.stacked, *shape)
         packed = self.base is not None and self.packs(component, shape)
         size = packed_bytes(prod(shape), self.base or "") if packed else prod(shape) * ELEMENT_BYTES[dtype]
         tensor = Tensor(shape, dtype, Storage(component, size, leaf=True), self.train and self.trained(component))
@@ -120,7 +134,7 @@ class Writer:
 
     def packs(self, component: str, shape: tuple[int, ...]) -> bool:
         """Whether this parameter is packed: the frozen matrices of linear layers in blocks."""
-        return self.base is not None and self.section == "block" and len(shape) == 2 and not self.trained(component)
+        return self.base is not None and self.section == "block" and len(shape) > 1 and not self.trained(component)
 
     def data(self, name: str, shape: tuple[int, ...], dtype: str = "int64") -> Tensor:
         """What the caller holds all the time: token ids, tables of angles."""
@@ -150,6 +164,7 @@ class Writer:
         flops: Sequence[tuple[str, int]] = (),
         gradient_flops: int = 0,
         alias: bool = False,
+        wires: tuple[Wire, ...] = (),
     ) -> Tensor:
         """Append an operation whose gradients follow from the shapes, and return its output.
 
@@ -179,7 +194,7 @@ class Writer:
         self.items.append(
             Op(
                 self.prefix + place, kind, tuple(inputs), (result,), () if alias else (output, *statistics), kept, gradients,
-                self.part, scratch, watched, tuple(flops),
+                self.part, scratch, watched, tuple(flops), wires,
             )
         )  # fmt: skip
         return result
@@ -205,7 +220,7 @@ class _Within:
 
 
 #: Operations on elements, whose gradients have the output's shape before the engine sums them to the input's.
-_ELEMENTWISE = frozenset({"add", "mul", "div", "copy", "neg", "gelu", "silu", "cast"})
+_ELEMENTWISE = frozenset({"add", "mul", "div", "copy", "neg", "gelu", "silu", "cast", "all-reduce"})
 
 
 def _sizes(

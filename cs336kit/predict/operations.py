@@ -7,7 +7,9 @@ what its backward pass returns for each input. A block that is repeated stands i
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
+from cs336kit.predict.layouts import ALONE, Layout
 from cs336kit.predict.precision import PrecisionPolicy
 
 #: Bytes of one element.
@@ -75,6 +77,22 @@ class Gradient:
     flops: int = 0
 
 
+class Wire(NamedTuple):
+    """What an operation puts on the wire: a collective among `ranks` ranks `stride` apart, inside a block of `span` ranks."""
+
+    #: "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ring" or "send"
+    kind: str
+    #: what the layout divides there: "tp", "data", "pp", "ep" or "cp"
+    axis: str
+    ranks: int
+    stride: int
+    span: int
+    #: bytes that each rank sends, by a ring algorithm
+    bytes: int
+    #: "forward", "backward", or "step" for what happens once however many microbatches there are
+    when: str = "forward"
+
+
 @dataclass(slots=True, eq=False)
 class Op:
     """One operation: what it reads, writes, keeps and computes, forward and backward."""
@@ -98,6 +116,8 @@ class Op:
     watched: int = 0
     #: FLOPs of the forward pass by component; a multiply and an add are two
     flops: tuple[tuple[str, int], ...] = ()
+    #: what it sends to other ranks, forward and backward
+    wires: tuple[Wire, ...] = ()
 
     @property
     def forward_flops(self) -> int:
@@ -171,6 +191,16 @@ class Leaf:
     place: str
 
 
+class Group(NamedTuple):
+    """Parameters of which ranks speak together: those of a block, or those outside of the blocks."""
+
+    leaves: tuple[Leaf, ...]
+    #: how often the block exists; 0 outside of blocks, where what is gathered for the forward pass stays for the backward pass
+    repeated: int
+    #: tables that another stage of the pipeline holds a copy of, whose gradients meet
+    also: tuple[Tensor, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
     """The operations of one forward pass in order, and the parameters that they read."""
@@ -183,6 +213,10 @@ class Program:
     policy: PrecisionPolicy
     #: the output of the pass: the loss, or the logits
     output: Tensor
+    #: the layout, of which this is what one rank of the `stage` runs
+    layout: Layout = ALONE
+    stage: int = 0
+    groups: tuple[Group, ...] = ()
 
     def operations(self) -> Iterator[tuple[Op, int]]:
         """Every operation in order with the number of times that it runs."""
@@ -200,6 +234,19 @@ def operations(items: Sequence[Item], count: int = 1) -> Iterator[tuple[Op, int]
             yield item, count
         elif isinstance(item, Repeat):
             yield from operations(item.items, count * item.count)
+
+
+def repeats(items: Sequence[Item], count: int = 1) -> Iterator[tuple[Repeat, int]]:
+    """Whatever is repeated, in order, with the number of times that it runs, also inside another repetition."""
+    for item in items:
+        if isinstance(item, Repeat):
+            yield item, count * item.count
+            yield from repeats(item.items, count * item.count)
+
+
+def blocks(items: Sequence[Item]) -> Iterator[tuple[Repeat, int]]:
+    """Every kind of block in order, with the number of times that it runs."""
+    return ((repeat, count) for repeat, count in repeats(items) if repeat.name == "block")
 
 
 def shapes(leaves: Iterable[Leaf]) -> list[tuple[int, ...]]:

@@ -4,12 +4,13 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from cs336kit.predict._common.checks import boolean, known, positive_int
+from cs336kit.predict._common.checks import boolean, known, non_negative_int, positive_int
 from cs336kit.predict._decoder import decoder
 from cs336kit.predict._transformers import decoder as transformers_decoder
 from cs336kit.predict._transformers import writing
 from cs336kit.predict.devices import Device
 from cs336kit.predict.devices import device as device_of
+from cs336kit.predict.layouts import Layout, as_layout, check_layout
 from cs336kit.predict.operations import Leaf, Program
 from cs336kit.predict.packed import PACKINGS
 from cs336kit.predict.precision import PrecisionPolicy, policy
@@ -39,6 +40,8 @@ def program(
     expert_tokens: Sequence[Any] | None = None,
     chunks: int = 1,
     base: str | None = None,
+    layout: Layout | str | None = None,
+    stage: int = 0,
 ) -> Program:
     """The operations of one forward pass of `lm.DecoderOnly`, in order: what every estimate walks over.
 
@@ -52,6 +55,8 @@ def program(
     the tokens of each expert, or one such list for all layers; None for equal shares. `chunks`: parts of the tokens whose
     logits and loss are computed one after the other, each checkpointed, so that all logits are never there at once. `base`: how
     frozen matrices of the blocks are packed (a name of PACKINGS, such as "nf4"); each is unpacked where it is used.
+    `layout`: a Layout or its text, and the list is what one rank of the pipeline's `stage` runs for one microbatch of
+    `batch` sequences, collectives among its operations.
     `flavour`: "course" for `lm`'s own modules, "transformers" for those of
     Hugging Face's library (the architecture follows from the configuration; "transformers:opt" names it), in a training
     step or a pass without autograd; where a module has no fused attention, it is eager.
@@ -73,7 +78,6 @@ def program(
             config, writing(config, _architecture(flavour)), batch=batch, sequence=sequence, policy=policy(precision),
             attention=attention, device=device_of(device), checkpointing=checkpointing, train=phase == "train",
         )  # fmt: skip
-    check_carried(config)
     frozen = (frozen,) if isinstance(frozen, str) else tuple(frozen)
     targets = (lora_targets,) if isinstance(lora_targets, str) else tuple(lora_targets)
     if frozen or lora_rank is not None:
@@ -81,6 +85,12 @@ def program(
             known("component", name, dict.fromkeys(leaf.component for leaf in model_leaves(config)))
     if lora_rank is not None:
         positive_int("lora_rank", lora_rank)
+    layout = as_layout(layout)
+    if layout.count > 1:
+        check_layout(config, layout, sequence=None if phase == "decode" else sequence)
+        _check_use(layout, phase=phase, expert_tokens=expert_tokens)
+    if non_negative_int("stage", stage) >= layout.pp:
+        raise ValueError(f"stage={stage}, and the layout has {layout.pp}: count from 0 to {layout.pp - 1}")
     if base is not None:
         known("packing", base, PACKINGS)
     if positive_int("chunks", chunks) > 1 and phase != "train":
@@ -91,31 +101,19 @@ def program(
         config, batch=batch, sequence=sequence, policy=policy(precision), attention=attention,
         device=device_of(device), checkpointing=checkpointing,
         phase=phase, causal=causal, frozen=frozen, lora_rank=lora_rank, lora_targets=targets, routing=routing,
-        chunks=min(chunks, batch * sequence), base=base,
+        chunks=min(chunks, batch * sequence), base=base, layout=layout, stage=int(stage),
     )  # fmt: skip
 
 
-#: What a configuration can say and the list of operations does not yet.
-_NOT_YET = {
-    "parallel", "norm_placement", "norm_scale", "norm_unit_offset", "final_norm", "embedding_norm", "inner_norms", "qk_norm",
-    "qk_norm_bias", "head_bias", "extra_positions", "rotary_dim", "rope_layers", "window_layers", "window_kind",
-    "sparse_layers", "dense_d_ff", "shared_d_ff", "shared_gate", "router_bias", "value_dim", "kv_latent", "query_latent",
-    "embedding_dim", "sinks", "attention_softcap", "logit_softcap", "attention_scale", "embedding_scale", "residual_scale",
-    "logit_scale",
-}  # fmt: skip
-
-
-def check_carried(config: TransformerConfig) -> None:
-    """Raise ValueError for a field that the list of operations (and `lm`) does not have yet."""
-    for name in _NOT_YET:
-        if (value := getattr(config, name)) != TransformerConfig.__dataclass_fields__[name].default:
-            raise ValueError(f"{name}={value!r} cannot be counted yet: give a configuration without it")
-    if config.mlp not in ("gelu", "swiglu") or config.positions not in ("learned", "rope", "none"):
+def _check_use(layout: Layout, *, phase: str, expert_tokens: Sequence[Any] | None) -> None:
+    if phase == "decode" and (layout.cp > 1 or layout.sp):
         raise ValueError(
-            f"mlp={config.mlp!r} with positions={config.positions!r} cannot be counted yet: give usual ones"
+            f"{layout}: one new token is no sequence to divide; leave cp and sp out of a layout for decoding"
         )
-    if not isinstance(config.bias, str):
-        raise ValueError(f"bias={config.bias!r} cannot be counted yet: give 'all', 'none' or 'qkv'")
+    if expert_tokens is not None and (layout.ep > 1 or layout.cp > 1):
+        raise ValueError(
+            f"expert_tokens with {layout}: the tokens of a rank's experts come from other ranks; leave it out"
+        )
 
 
 #: Programs are immutable, and one question asks for the same one several times.
@@ -147,7 +145,7 @@ def check_sizes(config: TransformerConfig, *, batch: int, sequence: int) -> tupl
     """The sizes as ints; raises ValueError unless the model can run on `batch` sequences of `sequence` tokens."""
     check_config(config)
     batch, sequence = positive_int("batch", batch), positive_int("sequence", sequence)
-    if config.positions != "none" and sequence > config.context:
+    if config.positions in ("learned", "rope") and sequence > config.context:
         raise ValueError(
             f"sequence={sequence} is longer than context={config.context}, and the model's {config.positions} positions end "
             "there: shorten the sequence or give a configuration with a longer context"
@@ -170,6 +168,8 @@ def _routing(
                 f"expert_tokens gives {len(sizes)} experts {sum(sizes)} tokens: this model's {config.experts} experts get "
                 f"{visits} in every layer"
             )
+    if config.sparse_count != config.layers and config.experts:
+        raise ValueError("expert_tokens is about models that have experts in every layer, and here some have none")
     if len(layers) != config.layers or not config.experts:
         raise ValueError(f"expert_tokens has {len(layers)} layers, and the model {config.layers} with experts")
     return tuple(tuple(int(n) for n in sizes) for sizes in layers)

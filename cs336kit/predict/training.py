@@ -1,24 +1,25 @@
 """Memory of a training step: its buckets, the staircase, the peak with what is alive at it, and what follows from them.
 
-P parameters · B batch · S sequence. Everything is per replica: one model on one device, unless `shards` says otherwise.
+P parameters · B batch · S sequence. Everything is per replica: one model on one device, unless a layout says otherwise.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from cs336kit.predict._collectives import OF_EXPERTS
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import boolean, positive_int, positive_number
 from cs336kit.predict._walk import Alive, Walk
 from cs336kit.predict.accounting import saved_activation_bytes
-from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Program, Repeat, Storage, shapes
+from cs336kit.predict.layouts import Layout, as_layout, shard_elements, shard_shape
+from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Program, Storage, blocks, shapes
 from cs336kit.predict.optimizers import optimizer_spec, optimizer_state_bytes, optimizer_step_bytes
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.programs import program
 from cs336kit.predict.transformer import TransformerConfig
 
-#: The loss is one fp32 number, whatever the precision of the model; its gradient another.
-_LOSS = 4
 #: Buckets that sharding (ZeRO stage 3, FSDP) splits over all ranks.
 SHARDED = ("parameters", "gradients", "optimizer state", "master weights")
 
@@ -30,37 +31,67 @@ class Moment(NamedTuple):
     live_bytes: int
 
 
+def _sharing(walked: Program, leaf: Leaf) -> int:
+    """How many ranks hold a part each of what belongs to a parameter; `OF_EXPERTS` differ where ep divides them."""
+    return walked.layout.sharing(leaf.component in OF_EXPERTS)
+
+
+def _held(walked: Program, leaf: Leaf, stage: int) -> int:
+    """Elements of a parameter that a rank holds of what ZeRO divides from this stage on."""
+    if walked.layout.stage < stage:
+        return leaf.tensor.elements
+    return shard_elements(leaf.tensor.shape, _sharing(walked, leaf))
+
+
 def _states(walked: Program, optimizer: str) -> Breakdown:
-    """Bytes of parameters, gradients, optimizer state and master weights; frozen parameters have only themselves."""
+    """Bytes of parameters, gradients, optimizer state and master weights of a rank; frozen parameters have only themselves."""
     kind = walked.policy
     trained = [leaf for leaf in walked.leaves if leaf.tensor.needs_gradient]
-    count = sum(leaf.count * leaf.tensor.elements for leaf in trained)
+    # What is packed has fewer bytes than its elements' type.
+    parameters = (
+        (leaf.count, leaf.tensor.storage.bytes * _held(walked, leaf, 3), leaf.tensor.elements) for leaf in walked.leaves
+    )
     parts = {
-        "parameters": sum(leaf.count * leaf.tensor.storage.bytes for leaf in walked.leaves),
-        "gradients": ELEMENT_BYTES[kind.gradients] * count,
-        "optimizer state": _optimizer_bytes(trained, optimizer, kind.states),
+        "parameters": sum(count * -(-size // elements) for count, size, elements in parameters),
+        "gradients": _gradient_bytes(walked),
+        "optimizer state": _optimizer_bytes(walked, trained, optimizer),
     }
     if kind.master_weights:
-        parts["master weights"] = ELEMENT_BYTES[kind.master_weights] * count
+        held = sum(leaf.count * _held(walked, leaf, 1) for leaf in trained)
+        parts["master weights"] = ELEMENT_BYTES[kind.master_weights] * held
     return Breakdown(parts, unit="bytes")
 
 
-def _optimizer_bytes(trained: list[Leaf], optimizer: str, precision: str) -> int:
+def _optimizer_bytes(walked: Program, trained: list[Leaf], optimizer: str) -> int:
     """Bytes of state for these parameters. Muon takes the matrices of the blocks, and AdamW all the others."""
-    shaped = optimizer_spec(optimizer).shaped
+    shaped, precision = optimizer_spec(optimizer).shaped, walked.policy.states
     if shaped == "matrices":
         hidden = [leaf for leaf in trained if leaf.place == "block" and len(leaf.tensor.shape) == 2]
         others = [leaf for leaf in trained if leaf.place != "block" or len(leaf.tensor.shape) != 2]
-        state = optimizer_state_bytes(optimizer, shapes=shapes(hidden), precision=precision).total
-        return state + _optimizer_bytes(others, "adamw", precision)
+        state = optimizer_state_bytes(optimizer, shapes=_shard_shapes(walked, hidden), precision=precision).total
+        return state + _optimizer_bytes(walked, others, "adamw")
     if shaped:
-        return optimizer_state_bytes(optimizer, shapes=shapes(trained), precision=precision).total
+        return optimizer_state_bytes(optimizer, shapes=_shard_shapes(walked, trained), precision=precision).total
     if not trained:
         return 0
     # For all others the counts are enough, and quicker.
-    count = sum(leaf.count * leaf.tensor.elements for leaf in trained)
+    count = sum(leaf.count * _held(walked, leaf, 1) for leaf in trained)
     tensors = sum(leaf.count for leaf in trained)
     return optimizer_state_bytes(optimizer, parameters=count, tensors=tensors, precision=precision).total
+
+
+def _shard_shapes(walked: Program, trained: list[Leaf]) -> list[tuple[int, ...]]:
+    """The shape of what a rank keeps state for, as often as it exists."""
+    if not walked.layout.stage:
+        return shapes(trained)
+    each = []
+    for leaf in trained:
+        # Experts in one tensor have a matrix each.
+        experts, shape = (
+            (leaf.tensor.shape[0], leaf.tensor.shape[1:]) if len(leaf.tensor.shape) > 2 else (1, leaf.tensor.shape)
+        )
+        each += [shard_shape(shape, _sharing(walked, leaf))] * (experts * leaf.count)
+    return each
 
 
 def training_memory(
@@ -73,6 +104,7 @@ def training_memory(
     attention: str = "eager",
     checkpointing: bool = False,
     device: str = "cpu",
+    layout: Layout | str | None = None,
 ) -> Breakdown:
     """Bytes of the buckets of training: parameters, gradients, optimizer state, activations kept for backward.
 
@@ -80,36 +112,43 @@ def training_memory(
     gradients, fp32 master weights in the optimizer); "mixed-fp32-gradients". In fp32 with AdamW, parameters, gradients
     and state are 16P bytes, plus 4 for each parameter tensor's step counter.
     They add up to what exists when the forward pass ends and old gradients are kept; `step_peak` says what is alive at
-    once, which is what has to fit. Left out: temporary tensors, the CUDA context, fragmentation, communication buffers.
+    once, which is what has to fit. `layout`: of one rank (of the first stage of a pipeline, and of one microbatch).
+    Left out: temporary tensors, the CUDA context, fragmentation, communication buffers.
     """
     policy: dict[str, Any] = {
-        "precision": precision, "attention": attention, "checkpointing": checkpointing, "device": device
+        "precision": precision, "attention": attention, "checkpointing": checkpointing, "device": device,
+        "layout": layout,
     }  # fmt: skip
     saved = saved_activation_bytes(config, batch=batch, sequence=sequence, **policy)
     states = _states(program(config, batch=batch, sequence=sequence, **policy), optimizer)
     return Breakdown({**states, "activations": saved.total}, unit="bytes")
 
 
-def _walked(walked: Program, *, shards: int = 1, sums_in_place: bool = False, accumulate: int = 1) -> Walk:
-    """Both passes of a step. Who called backward holds the loss and the first gradient until it returns."""
-    before = -(-_gradient_bytes(walked) // shards) if accumulate > 1 else 0
-    walk = Walk(walked, shards=shards, sums_in_place=sums_in_place, before=before)
+def _walked(walked: Program, *, again: bool = False, sums_in_place: bool = False) -> Walk:
+    """Both passes of a microbatch, the first of a step or one that comes `again`.
+
+    Who called backward holds the loss (the output of a stage) and the first gradient until it returns.
+    """
+    before = _gradient_bytes(walked) if again else 0
+    walk = Walk(walked, sums_in_place=sums_in_place, before=before)
     walk.forward(walked.items)
     walk.marks.append(("loss", walk.live))
-    root = Storage("gradient of the loss", _LOSS)
+    walk.microbatch = walk.live - before
+    root = Storage("gradient of the output", walked.output.bytes)
     walk.hold(root)
     walk.hold(root)
     walk.waiting[walked.output.source] = root
     walk.backward(walked.items)
-    walk.scatter(walk.outside_blocks)
+    walk.scatter(walk.outside_blocks, walk.outside_shares)
     walk.drop(root)
     walk.marks.append(("backward", walk.live))
     return walk
 
 
 def _gradient_bytes(walked: Program) -> int:
+    """Bytes of the gradients that a rank holds between two microbatches."""
     trained = (leaf for leaf in walked.leaves if leaf.tensor.needs_gradient)
-    return ELEMENT_BYTES[walked.policy.gradients] * sum(leaf.count * leaf.tensor.elements for leaf in trained)
+    return ELEMENT_BYTES[walked.policy.gradients] * sum(leaf.count * _held(walked, leaf, 2) for leaf in trained)
 
 
 def step_timeline(config: TransformerConfig, *, batch: int, sequence: int, **options: Any) -> list[Moment]:
@@ -119,8 +158,8 @@ def step_timeline(config: TransformerConfig, *, batch: int, sequence: int, **opt
     border only what autograd keeps, the residual stream or its gradient, the gradients so far, and the loss are alive.
     `options` are those of `predict.program`. Left out: temporary tensors inside a stage, see `peak_moments`.
     """
-    walk = _walked(program(config, batch=batch, sequence=sequence, **options))
-    moments, forward, backward = [], 0, config.layers + 1
+    walked = program(config, batch=batch, sequence=sequence, **options)
+    walk, moments, forward, backward = _walked(walked), [], 0, _blocks(walked) + 1
     for name, live in walk.marks:
         if name == "block forward":
             forward += 1
@@ -133,19 +172,29 @@ def step_timeline(config: TransformerConfig, *, batch: int, sequence: int, **opt
 
 
 @lru_cache(maxsize=256)
-def _moments(
-    walked: Program, optimizer: str, foreach: bool, shards: int, accumulate: int
-) -> tuple[dict[str, Alive], int]:
+def _moments(walked: Program, optimizer: str, foreach: bool) -> tuple[dict[str, Alive], int]:
     """What is alive in each moment, and how much of it is gathered parameters: of both passes, not of the optimizer's step."""
-    walk = _walked(walked, shards=shards, accumulate=accumulate)
-    step = walk.live + -(-_step_bytes(walked, optimizer, foreach) // shards)
-    gathered = _gathered_bytes(walked) if shards > 1 else 0
-    passes = {name: alive._replace(bytes=alive.bytes + gathered) for name, alive in walk.peaks.items()}
-    return passes | {"optimizer step": Alive(step, walk.gradients, 0, optimizer)}, gathered
+    layout = walked.layout
+    gathered = _gathered_bytes(walked) if layout.stage == 3 else 0
+    # The first microbatch meets no gradients, and those that fill the pipeline before it ends its backward pass; one that
+    # comes later meets the gradients of those before it.
+    flight = layout.in_flight(walked.stage)
+    walk = _walked(walked)
+    step = Alive(walk.live + _step_bytes(walked, optimizer, foreach), walk.gradients, 0, optimizer)
+    walks = [(walk, flight - 1)]
+    if layout.microbatches > 1:
+        walks.append((_walked(walked, again=True), flight - (1 if layout.microbatches > flight else 2)))
+    passes: dict[str, Alive] = {}
+    for walk, others in walks:
+        kept = others * walk.microbatch
+        for name, alive in walk.peaks.items():
+            if name not in passes or alive.bytes + kept + gathered > passes[name].bytes:
+                passes[name] = alive._replace(bytes=alive.bytes + kept + gathered, kept=alive.kept + kept)
+    return passes | {"optimizer step": step}, gathered
 
 
 def _blocks(walked: Program) -> int:
-    return sum(item.count for item in walked.items if isinstance(item, Repeat) and item.name == "block")
+    return sum(count for _, count in blocks(walked.items))
 
 
 def _gathered_bytes(walked: Program) -> int:
@@ -168,7 +217,7 @@ def _step_bytes(walked: Program, optimizer: str, foreach: bool) -> int:
     if foreach:
         if spec.foreach is None:
             return 0
-        count = sum(leaf.count * leaf.tensor.elements for leaf in trained)
+        count = sum(leaf.count * _held(walked, leaf, 1) for leaf in trained)
         return optimizer_step_bytes(optimizer, parameters=count, precision=states)
     if spec.loop is None:
         return 0
@@ -176,27 +225,43 @@ def _step_bytes(walked: Program, optimizer: str, foreach: bool) -> int:
     layers = _blocks(walked)
     sizes: dict[str, list[int]] = {"start": [], "block": [], "end": []}
     for leaf in trained:
-        sizes[leaf.place].append(leaf.tensor.elements)
+        sizes[leaf.place].append(_held(walked, leaf, 1))
     again = sizes["block"][:1] if layers > 1 else []
     in_order = [*sizes["start"], *sizes["block"], *again, *sizes["end"]]
     return optimizer_step_bytes(optimizer, sizes=in_order, precision=states, implementation="loop")
 
 
 def _alive(
-    config: TransformerConfig,
-    batch: int,
-    sequence: int,
-    optimizer: str,
-    foreach: bool,
-    shards: int,
-    accumulate: int,
-    options: dict[str, Any],
-) -> tuple[dict[str, Alive], int]:
+    config: TransformerConfig, layout: Layout, *, optimizer: str, foreach: bool, accumulate: int, stage: int | None = None,
+    **options: Any,
+) -> tuple[dict[str, Alive], Breakdown]:  # fmt: skip
+    """What is alive in each moment, and the peak by bucket, of a stage of the pipeline; None: of the one with most."""
     boolean("foreach", foreach)
-    walked = program(config, batch=batch, sequence=sequence, **options)
-    return _moments(
-        walked, optimizer.lower(), foreach, positive_int("shards", shards), positive_int("accumulate", accumulate)
-    )
+    if positive_int("accumulate", accumulate) > 1:
+        if layout.microbatches not in (1, accumulate):
+            raise ValueError(
+                f"accumulate={accumulate} with {layout}: its microbatches={layout.microbatches} say the same"
+            )
+        layout = replace(layout, microbatches=accumulate)
+    found = []
+    for each in sorted({0, layout.pp - 1}) if stage is None else [stage]:
+        walked = program(config, layout=layout, stage=each, **options)
+        moments, gathered = _moments(walked, optimizer.lower(), foreach)
+        found.append((moments, _peak(walked, moments, gathered, optimizer)))
+    return max(found, key=lambda each: each[1].total)
+
+
+def _peak(walked: Program, moments: dict[str, Alive], gathered: int, optimizer: str) -> Breakdown:
+    moment = max(moments, key=lambda name: moments[name].bytes)
+    peak = moments[moment]
+    gathered *= moment != "optimizer step"
+    parts = {name: size for name, size in _states(walked, optimizer).items() if name != "gradients"}
+    if walked.layout.stage == 3:
+        parts["gathered parameters"] = gathered
+    parts["gradients"] = peak.gradients
+    parts["activations"] = peak.kept
+    parts["temporary tensors"] = peak.bytes - peak.gradients - peak.kept - gathered
+    return Breakdown(parts, unit="bytes")
 
 
 def peak_moments(
@@ -208,6 +273,7 @@ def peak_moments(
     foreach: bool = False,
     shards: int = 1,
     accumulate: int = 1,
+    layout: Layout | str | None = None,
     **options: Any,
 ) -> dict[str, int]:
     """The most bytes alive, beyond parameters and optimizer state, in each moment of a step that can hold its peak.
@@ -216,12 +282,15 @@ def peak_moments(
     backward", "attention backward", in whichever block they are highest; "recomputation" of a checkpointed block;
     "embedding backward", where a tied table's two gradients meet; "optimizer step": all gradients and the temporary
     tensors of the optimizer, for one tensor at a time or, with `foreach=True` (torch's default on CUDA), for all.
-    `shards` and `accumulate` as for `step_peak`; `options` are those of `predict.program`.
+    `layout`, `shards` and `accumulate` as for `step_peak`; `options` are those of `predict.program`.
     Equal to what `measure.step_memory` counts on a
     CPU, to the byte; a mixture of experts needs `expert_tokens` for that, and is taken to share the tokens equally without them.
     Left out: the temporaries of optimizers for which they are not known (Muon, Adafactor, Lion and others).
     """
-    moments, _ = _alive(config, batch, sequence, optimizer, foreach, shards, accumulate, options)
+    moments, _ = _alive(
+        config, as_layout(layout, shards=shards), batch=batch, sequence=sequence, optimizer=optimizer, foreach=foreach,
+        accumulate=accumulate, **options,
+    )  # fmt: skip
     return {name: moment.bytes for name, moment in moments.items()}
 
 
@@ -234,30 +303,24 @@ def step_peak(
     foreach: bool = False,
     shards: int = 1,
     accumulate: int = 1,
+    layout: Layout | str | None = None,
     **options: Any,
 ) -> Breakdown:
     """What is alive at the peak of a training step whose old gradients are freed, by bucket. This is what has to fit.
 
     Activations are what autograd keeps at that moment; temporary tensors are the gradients on their way and everything
     else. Less than the buckets of `training_memory` where gradients and activations take turns, more where temporary
-    tensors are large. `shards`: ranks that share parameters, gradients and states (ZeRO stage 3, FSDP); then a rank
-    holds, in both passes, the gathered parameters of two blocks and of what is outside of them, and the whole gradients
-    of the block that runs. `accumulate`: passes of which one step adds up the gradients; from the second one on, they are
-    there from the start. The moment of the peak: `peak_moments`. `options` are those of `predict.program`.
+    tensors are large. `layout`: of the rank with most, or of the `stage` of its pipeline that is given; `shards=n` is
+    short for `layout="fsdp=n"`. A rank that shares parameters holds, in both passes, the gathered ones of two blocks and
+    of what is outside of them, and the whole gradients of the block that runs; a stage of a pipeline, what the microbatches
+    in flight keep. `accumulate`: passes of which one step adds up the gradients (a layout's microbatches); from the second
+    one on, they are there from the start. The moment of the peak: `peak_moments`. `options` are those of `predict.program`.
     """
-    moments, gathered = _alive(config, batch, sequence, optimizer, foreach, shards, accumulate, options)
-    moment = max(moments, key=lambda name: moments[name].bytes)
-    peak = moments[moment]
-    gathered *= moment != "optimizer step"
-    walked = program(config, batch=batch, sequence=sequence, **options)
-    states = _states(walked, optimizer)
-    parts = {name: -(-size // shards) for name, size in states.items() if name != "gradients"}
-    if shards > 1:
-        parts["gathered parameters"] = gathered
-    parts["gradients"] = peak.gradients
-    parts["activations"] = peak.kept
-    parts["temporary tensors"] = peak.bytes - peak.gradients - peak.kept - gathered
-    return Breakdown(parts, unit="bytes")
+    _, peak = _alive(
+        config, as_layout(layout, shards=shards), batch=batch, sequence=sequence, optimizer=optimizer, foreach=foreach,
+        accumulate=accumulate, **options,
+    )  # fmt: skip
+    return peak
 
 
 def largest_batch(

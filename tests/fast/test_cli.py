@@ -1,5 +1,6 @@
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -9,12 +10,14 @@ import pytest
 
 from cs336kit import __version__
 from cs336kit.cli import main
+from cs336kit.predict.planner import KEYS
 
 
 def test_a_plan_as_text(capsys):
     assert main(["plan", "llama-3-8b", "--tokens", "15T", "--count", "1024", "--mfu", "0.5"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("llama-3-8b: 8,030,261,248 parameters\ntime: ")
+    assert all(len(line) <= 80 for line in out.splitlines()), "as wide as a terminal"
     assert "optimizer state" in out and "largest model" in out and out.endswith("parameters\n")
 
 
@@ -24,6 +27,43 @@ def test_a_plan_as_json(capsys):
     assert answer["parameters"] == 70 * 10**9 and round(answer["days"], 1) == 143.9
     assert answer["total_bytes"] == sum(answer["memory_bytes"].values())
     assert answer["fits"] is True and answer["advice"] == []
+
+
+def test_units_of_a_chip_that_is_not_in_the_table(capsys):
+    for memory, peak in (("80GB", "500TFLOPs"), ("80e9", "0.5PFLOP/s"), ("80000MB", "5e14")):
+        run = ["plan", "7B", "--memory", memory, "--peak", peak, "--tokens", "1T", "--json", "--allowance", "10%"]
+        assert main(run) == 0
+        answer = json.loads(capsys.readouterr().out)
+        assert (answer["available_bytes"], answer["peak_flops_per_second"]) == (80 * 10**9, 5e14)
+        assert answer["accelerator"] == "given" and answer["allowance_bytes"] == {"as given": 8 * 10**9}
+    assert main(["plan", "7B", "--memory", "80GiB", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["available_bytes"] == 80 * 2**30
+
+
+def test_what_json_means_is_documented(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["plan", "--json-keys"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == list(KEYS) and lines[0].startswith("schema 2")
+
+
+def test_help_shows_examples_that_work(capsys):
+    for command in ("plan", "serve", "optimal"):
+        with pytest.raises(SystemExit, match="0"):
+            main([command, "--help"])
+        text = capsys.readouterr().out
+        assert all(len(line) <= 80 for line in text.splitlines())
+        examples = [line.strip() for line in text.splitlines() if line.strip().startswith("cs336kit ")]
+        assert len(examples) >= 3
+        for example in examples:
+            assert main(shlex.split(example)[1:]) == 0
+            assert capsys.readouterr().out
+
+
+def test_explanations_follow_the_answer(capsys):
+    assert main(["plan", "gpt2", "--tokens", "10B", "--explain", "--sensitivity", "--chunks", "4"]) == 0
+    out = capsys.readouterr().out
+    assert "where the numbers come from" in out and "what moves the answer" in out and "tokens +10%" in out
 
 
 def test_a_configuration_from_a_file(tmp_path, capsys):
@@ -70,7 +110,17 @@ def test_a_bad_file_gets_a_sentence(tmp_path, capsys, content, sentence):
         (["gpt2", "--tokens", "0"], "tokens must be"),
         (["gpt2", "--tokens", "1e300"], "give fewer"),
         (["gpt2", "--mfu", "0"], "mfu must be"),
-        (["gpt2", "--accelerator", "v100-sxm2-32gb"], "no sourced bf16"),
+        (["gpt2", "--accelerator", "H100"], "is sold as h100-pcie and h100-sxm and h100-nvl"),
+        (["gpt2", "--mfu", "40"], "divide it by 100"),
+        (["lama-3-8b"], "Did you mean 'llama-3-8b'"),
+        (["gpt2", "--accelerator", "tpu-v5e", "--precision", "fp32", "--tokens", "1B"], "give the peak yourself"),
+        (["gpt2", "--lora", "8", "--qlora", "8"], "give one of them"),
+        (["gpt2", "--targets", "query"], "give --lora RANK"),
+        (["gpt2", "--lora", "8", "--targets", "queri"], "Did you mean 'query'"),
+        (["gpt2", "--freeze", "heads"], "unknown component 'heads'"),
+        (["gpt2", "--price-per-hour", "2"], "a cost needs a time"),
+        (["gpt2", "--allowance", "200GiB"], "leaves nothing"),
+        (["gpt2", "--count", "8", "--global-batch", "12"], "not a whole number of passes"),
     ],
 )
 def test_impossible_input_gets_a_sentence_and_exit_code_2(capsys, arguments, sentence):
@@ -87,6 +137,12 @@ def test_impossible_input_gets_a_sentence_and_exit_code_2(capsys, arguments, sen
         (["plan", "gpt2", "--tokens", "many"], "'many' is not a number"),
         (["plan", "gpt2", "--mfu", "half"], "'half' is not a number"),
         (["plan", "gpt2", "--precision", "fp9"], "invalid choice: 'fp9'"),
+        (["plan", "gpt2", "--memory", "80 apples"], "write 80GB"),
+        (["plan", "gpt2", "--memory", "GB"], "is no size"),
+        (["plan", "gpt2", "--peak", "989TB"], "write 989TFLOPs"),
+        (["plan", "gpt2", "--allowance", "120%"], "is no allowance: write 2GiB or 8%"),
+        (["plan", "gpt2", "--allowance", "-1GiB"], "expected one argument"),
+        (["plan", "gpt2", "--lora", "half"], "'half' is not a number"),
         (["plan", "gpt2", "--colour", "red"], "unrecognized arguments"),
         (["plot", "gpt2"], "invalid choice: 'plot'"),
         (["lessons", "burn"], "invalid choice: 'burn'"),

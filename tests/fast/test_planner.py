@@ -1,10 +1,27 @@
 import dataclasses
 import itertools
+import json
+from math import prod
 
 import pytest
 
-from cs336kit.predict import MODELS, Plan, Question, TransformerConfig, accelerator, parameters, plan, step_peak
+from cs336kit.predict import (
+    MODELS,
+    Plan,
+    Question,
+    TransformerConfig,
+    accelerator,
+    accelerators,
+    parameter_shapes,
+    parameters,
+    plan,
+    step_peak,
+    training_flops,
+)
+from cs336kit.predict._planner.explain import explained
+from cs336kit.predict._planner.sensitivity import sensitivity
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
+from cs336kit.predict.planner import KEYS
 
 
 def test_seventy_billion_on_fifteen_trillion_tokens_takes_144_days():
@@ -16,8 +33,8 @@ def test_seventy_billion_on_fifteen_trillion_tokens_takes_144_days():
 
 def test_eight_h100_hold_forty_billion_sharded_and_five_replicated():
     room = accelerator("h100-sxm").memory_bytes
-    assert plan(Question(70e9, count=8)).largest_model == 8 * room // 16
-    assert plan(Question(70e9, count=8, sharded=False)).largest_model == room // 16
+    assert plan(Question(70e9, count=8, allowance=0)).largest_model == 8 * room // 16
+    assert plan(Question(70e9, count=8, sharded=False, allowance=0)).largest_model == room // 16
 
 
 def test_time_of_a_configuration_counts_attention_which_six_pn_leaves_out():
@@ -30,11 +47,16 @@ def test_time_of_a_configuration_counts_attention_which_six_pn_leaves_out():
 def test_buckets_are_those_of_the_peak_and_sharding_divides_what_lasts():
     config = MODELS["gpt2-xl"]
     one = plan(Question(config, sequence=1024))
-    buckets = step_peak(config, batch=1, sequence=1024, precision="mixed", attention="sdpa", foreach=True)
+    buckets = step_peak(
+        config, batch=1, sequence=1024, precision="mixed", attention="sdpa", device="cuda", foreach=True
+    )
     assert one.memory == buckets
     eight = plan(Question(config, sequence=1024, count=8))
-    for name in ("parameters", "optimizer state", "master weights"):
-        assert eight.memory[name] == -(-buckets[name] // 8)
+    # Of each parameter the rows of its first axis, rounded up.
+    mine = sum(-(-shape[0] // 8) * prod(shape[1:]) for shape in parameter_shapes(config))
+    assert eight.memory["parameters"] == 2 * mine
+    assert eight.memory["master weights"] == 4 * mine
+    assert eight.memory["optimizer state"] == 8 * mine + 4 * len(parameter_shapes(config))
     assert eight.memory["gradients"] < buckets["gradients"] or not buckets["gradients"]
     assert "gathered parameters" in eight.memory
     replicated = plan(Question(config, sequence=1024, count=8, sharded=False))
@@ -60,22 +82,10 @@ def test_experts_that_share_unequally_need_more():
 def test_what_does_not_fit_gets_advice_that_makes_it_fit(question):
     answer = plan(question)
     assert not answer.fits and answer.advice
-    changes = {
-        "--attention sdpa": {"attention": "sdpa"},
-        "--checkpointing": {"checkpointing": True},
-        "--replicated": {"sharded": True},
-    }
-    for sentence in answer.advice:
-        change = {}
-        for words, values in changes.items():
-            if words in sentence:
-                change |= values
-        for option in ("batch", "count"):
-            if f"--{option} " in sentence:
-                change[option] = int(sentence.split(f"--{option} ")[-1].split(")")[0])
-        if "count" in change:
-            change["sharded"] = True
-        assert plan(dataclasses.replace(question, **change)).fits, sentence
+    for one in answer.advice:
+        assert plan(dataclasses.replace(question, **one.changes)).fits, one.change
+    costs = [one.slower for one in answer.advice if one.slower is not None]
+    assert costs == sorted(costs)
 
 
 @pytest.mark.parametrize("optimizer", NAPKIN_OPTIMIZERS)
@@ -121,7 +131,29 @@ def test_text_and_dictionary_of_every_kind_of_question():
         ({"precision": "fp8"}, "unknown precision 'fp8'"),
         ({"optimizer": "sophia"}, "unknown optimizer 'sophia'"),
         ({"accelerator": "h100"}, "name one of them"),
-        ({"accelerator": "tpu-v5e", "precision": "fp32"}, "no sourced fp32"),
+        ({"accelerator": "tpu-v5e", "precision": "fp32", "tokens": 1e9}, "no sourced fp32.*give the peak yourself"),
+        ({"accelerator": None, "tokens": 1e9, "memory_bytes": 80e9}, "give its memory_bytes and peak_flops_per_second"),
+        ({"memory_bytes": -1}, "memory_bytes must be"),
+        ({"peak_flops_per_second": 0}, "peak_flops_per_second must be"),
+        ({"allowance": 90 * 2**30}, "leaves nothing"),
+        ({"allowance": 1.5}, "allowance must be a fraction"),
+        ({"price_per_hour": 2}, "a cost needs a time"),
+        ({"watts": 700}, "a cost needs a time"),
+        ({"steps": 0}, "steps must be"),
+        ({"optimizer": "muon"}, "keeps state by shape"),
+        ({"lora_rank": 8}, "lora_rank is about the parts"),
+        ({"model": MODELS["gpt2"], "global_batch": 12, "batch": 5}, "multiple of 5, such as 10"),
+        ({"model": MODELS["gpt2"], "global_batch": 12, "batch": 5, "accumulate": 2}, "are 10 sequences a step"),
+        ({"model": MODELS["gpt2"], "chunks": 0}, "chunks must be"),
+        ({"model": MODELS["gpt2"], "lora_rank": 8, "lora_targets": ("quary",)}, "Did you mean 'query'"),
+        ({"model": MODELS["gpt2"], "lora_rank": 8, "frozen": ("query",)}, "already freezes everything"),
+        ({"model": MODELS["gpt2"], "base": "nf4"}, "give lora_rank"),
+        ({"model": MODELS["gpt2"], "base": "nf3", "lora_rank": 1}, "unknown packing 'nf3'"),
+        ({"model": MODELS["gpt2"], "frozen": ("querry",)}, "unknown component 'querry'"),
+        (
+            {"model": MODELS["gpt2"], "frozen": tuple(parameters(MODELS["gpt2"]))},
+            "nothing to train|unknown component 'head'",
+        ),
         ({"batch": 2}, "batch is about activations"),
         ({"checkpointing": True}, "checkpointing is about activations"),
         ({"model": MODELS["gpt2"], "sequence": 2048}, "longer than context=1024"),
@@ -136,4 +168,125 @@ def test_impossible_and_contradictory_questions_get_a_sentence(changes, sentence
 def test_a_layer_too_wide_for_any_number_of_devices():
     config = TransformerConfig(layers=1, d_model=2**17, heads=8, vocab=100, context=2**17, positions="none")
     answer = plan(Question(config, sequence=2**17, attention="eager"))
-    assert not answer.fits and "shorter sequence" in answer.advice[-1]
+    assert not answer.fits and not answer.advice and "shorter sequence" in str(answer)
+
+
+def test_fits_means_the_peak_and_what_was_left_out():
+    question = Question(MODELS["gpt2-xl"], sequence=1024)
+    answer = plan(question)
+    need, free = answer.memory.total, answer.allowance.total
+    assert free == 2**30 + int(0.05 * answer.chip.memory_bytes)
+    assert "rule of thumb, change it with --allowance" in answer.allowance_reason
+    enough = dataclasses.replace(question, memory_bytes=need + 2**30, allowance=2**30)
+    assert plan(enough).fits and not plan(dataclasses.replace(enough, memory_bytes=need + 2**30 - 1)).fits
+    share = plan(dataclasses.replace(question, allowance=0.08))
+    assert share.allowance.total == int(0.08 * share.chip.memory_bytes)
+    assert plan(dataclasses.replace(question, count=8)).allowance["communication buffers"] == 2**30
+
+
+@pytest.mark.parametrize("device", accelerators(), ids=lambda device: device.name)
+def test_every_listed_chip_answers(device):
+    answer = plan(Question(MODELS["llama-3-8b"], accelerator=device.name, tokens=1e12, count=64))
+    assert answer.days > 0 and answer.chip.memory_bytes > 0
+    exact = "memory_bytes" in device.facts
+    assert exact == (not any("GB of the datasheet" in note for note in answer.notes))
+    assert answer.chip.memory_bytes == (device.memory_bytes if exact else device.memory_label_bytes)
+    assert ("bf16" in device.precisions) == (not any("no bf16" in note for note in answer.notes))
+
+
+def test_any_other_chip_is_two_numbers():
+    answer = plan(Question(7e9, accelerator=None, memory_bytes=96e9, peak_flops_per_second=5e14, tokens=1e12, mfu=0.5))
+    assert answer.days == 6 * 7e9 * 1e12 / (5e14 * 0.5 * 86400) and answer.chip.memory_bytes == 96 * 10**9
+    replaced = plan(Question(7e9, memory_bytes=96e9))
+    assert any("not that of h100-sxm" in note for note in replaced.notes)
+
+
+def test_global_batch_is_batch_times_passes_times_accelerators():
+    config = MODELS["gpt2"]
+    answer = plan(Question(config, count=8, batch=4, global_batch=256, sequence=1024, steps=1000))
+    assert answer.question.accumulate == 8 and answer.question.tokens == 1000 * 256 * 1024
+    assert answer.steps == 1000 and answer.implied_batch == 256 * 1024
+    assert "8 passes a step" in str(answer) and "256 sequences, 262,144 tokens" in str(answer)
+    other = plan(Question(config, count=8, batch=4, sequence=1024, tokens=10**9, steps=1000))
+    text = " ".join(str(other).split())
+    assert other.implied_batch == 10**6 and "imply 1,000,000 tokens a step, 977 sequences of 1,024: another" in text
+    assert plan(Question(config, batch=4, sequence=1024, tokens=10**9)).steps == -(-(10**9) // 4096)
+
+
+def test_passes_hold_the_gradients_and_chunks_hold_less():
+    question = Question(MODELS["llama-3.2-1b"], batch=4, sequence=2048, precision="bf16")
+    one, two = plan(question), plan(dataclasses.replace(question, accumulate=2))
+    assert two.memory.total > one.memory.total
+    assert plan(dataclasses.replace(question, chunks=8)).memory.total < one.memory.total
+
+
+def test_advice_says_what_it_costs():
+    answer = plan(Question(MODELS["llama-3-8b"], batch=2, sequence=8192, precision="bf16", optimizer="sgd"))
+    checkpointed = next(one for one in answer.advice if "--checkpointing" in one.change)
+    config, size = MODELS["llama-3-8b"], {"batch": 2, "sequence": 8192}
+    again = training_flops(config, checkpointing=True, **size).total / training_flops(config, **size).total - 1
+    assert checkpointed.slower == pytest.approx(again) and f"{100 * again:.1f} % more FLOPs" in checkpointed.costs
+
+
+def test_cost_and_energy_are_those_of_the_given_numbers():
+    answer = plan(Question(70e9, tokens=1e12, count=512, price_per_hour=2.5, watts=900))
+    hours = 24 * answer.days * 512
+    assert answer.cost == pytest.approx(2.5 * hours) and answer.energy_kwh == pytest.approx(0.9 * hours)
+    free = plan(Question(70e9, tokens=1e12, count=512))
+    assert free.cost is None and free.energy_kwh is None and "cost" not in str(free)
+
+
+def test_adapters_have_states_and_the_base_has_none():
+    config = MODELS["llama-3-8b"]
+    question = Question(config, lora_rank=16, sequence=2048, checkpointing=True, precision="bf16")
+    full = plan(question)
+    trained = 32 * 16 * ((4096 + 4096) + (4096 + 1024))
+    assert full.trainable == trained and full.memory["parameters"] == 2 * (full.parameters + trained)
+    assert full.memory["optimizer state"] == 4 * trained + 4 * 2 * 2 * 32
+    packed = plan(dataclasses.replace(question, base="nf4"))
+    matrices = 32 * (2 * 4096 * 4096 + 2 * 1024 * 4096 + 3 * 14336 * 4096)
+    assert full.memory["parameters"] - packed.memory["parameters"] == matrices * (16 - (4 + 8 / 64 + 32 / 64 / 256)) / 8
+    every = plan(dataclasses.replace(question, lora_targets=("all",)))
+    assert every.trainable == trained + 32 * 16 * ((4096 + 1024) + (4096 + 4096) + 3 * (4096 + 14336))
+    frozen = plan(dataclasses.replace(question, lora_rank=None, frozen=("token embedding",)))
+    assert frozen.trainable == frozen.parameters - 128256 * 4096
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        Question(70e9),
+        Question(70e9, tokens=1e12, price_per_hour=1, watts=1),
+        Question(MODELS["mixtral-8x7b"], tokens=1e12, steps=10**5, count=8),
+        Question(MODELS["gpt2"], lora_rank=4, base="nf4"),
+        Question(MODELS["llama-3-8b"], batch=8, count=4, chunks=4),
+    ],
+)
+def test_json_has_all_keys_in_every_answer(question):
+    answer = plan(question)
+    values = answer.as_dict()
+    assert list(values) == list(KEYS) and values["schema"] == 2
+    assert json.loads(json.dumps(values)) == values
+    assert all(len(line) <= 80 for line in str(answer).splitlines())
+    assert all(len(line) <= 80 for line in explained(answer).splitlines())
+    assert "\nfits" not in explained(answer) and "fits = " in explained(answer)
+    factors = [change.largest for change in sensitivity(answer)]
+    assert factors and factors == sorted(factors, reverse=True)
+
+
+#: What others rely on: a key that goes, or is renamed, is a new schema.
+SCHEMA_2 = """schema command model parameters trainable_parameters flavour accelerator count sharded precision optimizer
+attention checkpointing chunks lora_rank base batch sequence accumulate global_batch tokens steps implied_global_batch mfu device layout step_seconds wire_bytes layouts
+peak_flops_per_second flops six_nd_flops recomputed_fraction days memory_bytes peak_moment total_bytes uneven_experts_bytes
+allowance_bytes available_bytes fits advice largest_model accelerator_hours cost energy_kwh notes"""
+
+
+def test_the_keys_of_the_schema_stay():
+    assert set(SCHEMA_2.split()) <= set(KEYS)
+
+
+def test_sensitivity_changes_one_input_at_a_time():
+    changes = {change.what: change for change in sensitivity(plan(Question(70e9, tokens=1e12, count=64)))}
+    assert changes["tokens +10%"].days == pytest.approx(1.1) and changes["tokens +10%"].bytes == 1
+    assert changes["accelerators × 2 (128)"].days == pytest.approx(0.5)
+    assert changes["MFU -10%"].days == pytest.approx(1 / 0.9)

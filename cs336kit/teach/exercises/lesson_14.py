@@ -1,79 +1,156 @@
 """Exercises of lesson 14: training memory."""
 
+import torch
+
 from cs336kit.teach.exercises.core import exercise
 
 
 @exercise(
     "14.1",
-    cases=[(10, 7, 1), (1000, 64, 2), (3, 500, 0), (124_439_808, 10**9, 2)],
+    cases=[(2, 4, 2, 2), (8, 64, 4, 1), (1, 5, 1, 0), (100, 32, 7, 2)],
     mistakes={
-        "right - 4 * parameters": "the gradients are missing. Each parameter has one, of its own size.",
-        "right - 3 * (right // 4 - parameters)": "only the parameters got their 4 bytes. Multiply the whole sum.",
-        "4 * (2 * parameters + states + activations)": "`states` is a number of values for each parameter.",
-        "right - 4 * activations": "the activations are missing. The forward pass keeps them for backward.",
-        "right // 4": "this counts numbers. An fp32 number takes 4 bytes.",
-        "right - 3 * activations": "the activations are numbers too. Give them their 4 bytes.",
+        "(*right[:3], 4 * B * D * L)": "one input is missing from the activations. The data count, and the head is a product, too.",
+        "(*right[:3], 4 * B * (D * L + 1))": "the head keeps its input, as every layer does, and that is D numbers a row.",
+        "(*right[:3], right[3] + 4 * B)": "the result is no activation: it is the input of a sum, which keeps nothing.",
+        "(4 * L * D * D, 4 * L * D * D, 4 * states * L * D * D, right[3])": "the weights of the head are missing.",
+        "tuple(part // 4 for part in right)": "you counted numbers. A number in fp32 has 4 bytes.",
+        "(*right[:2], 4 * states, right[3])": "`states` is how many numbers the optimizer keeps for each parameter.",
     },
     hints=(
-        "Which four things are alive when the forward pass has ended and the old gradients are still there?",
-        "Count numbers first: P parameters, P gradients, `states` numbers for each parameter, the activations.",
-        "return 4 * (parameters + ___ + states * ___ + activations)",
+        "How many weights has the stack, and how many the head? Three of the four answers follow from their sum.",
+        "Ask of each product which tensor it needs for the gradient of its weights, and of the sum what it needs.",
     ),
-    checked="no, one and two optimizer states per parameter, few and many activations, and the size of GPT-2.",
+    checked="one layer to seven, few and many rows, with no, one and two numbers of optimizer state.",
 )
-def four_buckets(parameters, activations, states):
-    return 4 * (parameters + parameters + states * parameters + activations)
+def buckets_of(B, D, L, states):
+    P = L * D * D + D
+    return 4 * P, 4 * P, 4 * states * P, 4 * B * D * (L + 1)
 
 
 @exercise(
     "14.2",
-    cases=[(1, 1, 8, 1), (3, 6, 16, 4), (1, 64, 32, 8), (4, 1024, 768, 12)],
+    cases=[(1, 1, 8, 1, 3), (3, 6, 16, 4, 40), (1, 64, 32, 8, 88), (4, 1024, 768, 12, 2048)],
     mistakes={
-        "right - 4 * (A - 1) * B * S**2": "the S² term lacks the heads. Every head has its own S × S weights.",
-        "34 * B * S * D + 5 * A * B * S**2": "the 2022 paper's formula is for 16-bit elements and dropout. Here: 4 bytes, none.",
-        "right - 16 * B * S": "almost. Each norm also keeps a mean and a 1/deviation per token, in 4 bytes each.",
-        "right + 8 * B * S * D": "two rows of D too many: what goes into q, k and v is one tensor, and a residual keeps nothing.",
-        "right - 8 * B * S * D": "two rows of D too few. Query, key and value are three tensors, and so is their input.",
-        "right + 4 * A * B * S**2": "the softmax keeps its output alone, which is also what the product with the values keeps.",
+        "right - 4 * (A - 1) * B * S**2": "each head has S × S weights of its own.",
+        "right - 8 * B * S * F": "only two tensors of width F? A product of two activations keeps both of its factors.",
+        "right - 4 * B * S * F": "three tensors of width F are not all. Go from n2 to w.down, and ask each operation.",
+        "right + 4 * B * S * F": "five tensors of width F are too many. What silu returns is also a factor: once in memory.",
+        "right - 16 * B * S": "the norms' two numbers for each token are missing.",
+        "right + 4 * B * S * D": "one row of D too many. n2 goes into two products, and is in memory once.",
     },
     hints=(
-        "Go through the block line by line, and for each line ask what its backward pass needs.",
-        "Rows of D: norm input, q/k/v input, q, k, v, output's input; norm input, up's input; then F = 4D twice.",
-        "return 4 * (___ * B * S * D + ___ * B * S**2) + 2 * 2 * 4 * B * S",
+        "Only the lines between n2 and the last residual sum differ. Write them one operation to a line.",
+        "There are five operations of width F or into it: two products with weights, silu, one product of activations, and "
+        "the product with w.down. Write down what each keeps, then strike out what is there twice.",
     ),
-    checked="one token, toy sizes, a long sequence with narrow heads, and GPT-2's block at batch 4.",
+    checked="one token, small sizes, long sequences with narrow heads, and GPT-2's width at batch 4.",
 )
-def block_bytes(B, S, D, A):
-    return 4 * (16 * B * S * D + A * B * S**2) + 16 * B * S
-
-
-#: Bytes of weight, gradient, master weight and the two moments.
-_POLICIES = {
-    "fp32": (4, 4, 0, 8),
-    "autocast": (4, 4, 0, 8),
-    "mixed": (2, 2, 4, 8),
-    "mixed-fp32-gradients": (2, 4, 4, 8),
-    "bf16": (2, 2, 0, 4),
-}
+def block_bytes(B, S, D, A, F):
+    return 4 * (8 * B * S * D + 4 * B * S * F + A * B * S**2) + 16 * B * S
 
 
 @exercise(
     "14.3",
-    cases=[(policy,) for policy in _POLICIES],
+    cases=[(2, 8, 6, 2, 8, 2), (1, 3, 2, 2, 4, 4), (1, 128, 8, 1, 16, 2), (2, 5, 6, 3, 10, 4)],
     mistakes={
-        "right - 6 * (policy == 'autocast')": "autocast changes no weight, gradient or state; only products run in bf16.",
-        "right - _POLICIES[policy][2]": "the fp32 master weights are missing: small updates to bf16 weights would be lost.",
-        "right - 8 * policy.startswith('mixed')": "the optimizer is in bf16 there. Master weights and both moments are fp32.",
-        "right - 2 * (policy == 'mixed-fp32-gradients')": "the gradients are in fp32 there. That is 2 bytes more.",
-        "right - _POLICIES[policy][1]": "the gradients are missing. They live beside parameters and state.",
-        "right + 4 * (policy == 'bf16')": "in a bf16 model torch's AdamW keeps its moments in 2 bytes each.",
+        "right_if(K=A)": "key and value are as wide as the query here. There are only K heads of them.",
+        "right - 4 * B * A * S + p * A * B * S**2": "there are still S² weights. The fused kernel computes them again.",
+        "right - 4 * B * A * S": "the logarithms are missing: with them the kernel computes the weights again.",
+        "right - (4 - p) * B * A * S": "the logarithms are in fp32. They take 4 bytes, whatever p is.",
+        "right - p * B * S * h * A": "the result is missing. The kernel needs it for the gradient of the softmax.",
+        "right - 4 * B * S * (A - K)": "the logarithms belong to the queries, so there is one for each of the A heads.",
     },
     hints=(
-        "For each policy write down four numbers: bytes of the weight, of its gradient, of a master copy, of the moments.",
-        "fp32 is 4 + 4 + 0 + 8. Autocast keeps everything in fp32. A master copy exists only where the model is 16-bit.",
-        "'mixed' is 2 + 2 + 4 + 8; with fp32 gradients 2 + ___ + 4 + 8; pure bf16 is 2 + 2 + 0 + ___.",
+        "Which tensors does the kernel need to compute the scores again, and which did it return?",
+        "Ask of each tensor how many heads it has: of the queries, the keys, the values, the result, the logarithms.",
     ),
-    checked="all five policies.",
+    checked="equal, grouped and single heads for keys and values, with 2 and 4 bytes for a number.",
 )
-def bytes_per_parameter(policy):
-    return sum(_POLICIES[policy])
+def fused_bytes(B, S, A, K, h, p):
+    return p * B * S * h * (2 * A + 2 * K) + 4 * B * A * S
+
+
+def _kept(result) -> int:
+    """Bytes of the storages that the result's graph keeps, each once."""
+    found, waiting, seen = {}, [result.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        for name in dir(node):
+            value = getattr(node, name) if name.startswith("_saved_") else None
+            if isinstance(value, torch.Tensor) and value.dim():  # plain numbers are kept as they are
+                storage = value.untyped_storage()
+                found[storage.data_ptr()] = storage.nbytes()
+        waiting += [following for following, _ in node.next_functions]
+    return sum(found.values())
+
+
+def _observed(result, args):
+    """The result, the gradient of x, and whether one byte for each number was enough."""
+    x, *_ = args
+    if not isinstance(result, torch.Tensor):
+        return result
+    if result.grad_fn is None:
+        return {"result": result, "gradient": None}
+    little = _kept(result) <= x.numel()
+    weights = torch.arange(1.0, x.numel() + 1).view_as(x)
+    (gradient,) = torch.autograd.grad((result * weights).sum(), x)
+    return {"result": result.detach(), "gradient": gradient, "at most one byte for each number": little}
+
+
+def _noisy(seed: int, *shape: int):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(*shape, generator=generator).requires_grad_()
+    return x, torch.rand(*shape, generator=generator)
+
+
+@exercise(
+    "14.4",
+    cases=lambda: {
+        "12 numbers, p = 0.1": (*_noisy(0, 3, 4), 0.1),
+        "200 numbers, p = 0.5": (*_noisy(1, 200), 0.5),
+        "2 × 5 × 7 numbers, p = 0.25": (*_noisy(2, 2, 5, 7), 0.25),
+    },
+    observe=_observed,
+    tolerance=1e-6,
+    mistakes={
+        "x * (noise > p).float() / (1 - p)": "the result is right, but the graph keeps too much. A product keeps its "
+        "other factor: of which type is your mask when it meets x?",
+        "x * (noise > p)": "what survives has to be divided by 1 − p, so that the mean stays what it was.",
+        "x * (noise <= p) / (1 - p)": "you kept what should be dropped.",
+        "x * (noise > p) / p": "divide by the share that survives, not by the share that is dropped.",
+        "torch.where(noise > p, x.detach() / (1 - p), 0) + 0 * x": "the gradient has to flow through what survives.",
+    },
+    hints=(
+        "Which type has one byte for each element, and which comparison gives it to you?",
+        "Look for an operation that keeps only its condition, or see to it that the factor which a product keeps is still a "
+        "tensor of truth values. Where can the division by 1 − p stand, so that it keeps nothing?",
+    ),
+    checked="three shapes and shares: the result, the gradient of x, and the bytes that the graph keeps.",
+    avoid=("backward", "data", "detach", "no_grad"),
+)
+def dropout(x, noise, p):
+    return (x / (1 - p)).masked_fill(noise <= p, 0)
+
+
+@exercise(
+    "14.5",
+    tolerance=0.03,
+    mistakes={
+        "('A', ...)": "autocast does not halve what the norms keep, keeps the input of q, k and v three times and a copy of "
+        "each weight. 81 GiB are left.",
+        "('C', ...)": "momentum is one number for each parameter instead of two. That saves 4 bytes for each of 1.56 billion.",
+        "('B', 23)": "the softmax's weights are not all of the activations. Which part are they at 1,024 tokens?",
+        "('B', 48)": "these are the activations alone. All four buckets have to fit.",
+    },
+    hints=(
+        "119 − 96 is what the other three buckets take. Which plan touches those, and which the 96?",
+        "Find the share that the softmax's weights have of a block that keeps sixteen rows, at this sequence length and width "
+        "of a head. Then ask what autocast does not halve.",
+    ),
+    checked="plan B, about 72 GiB: at 1,024 tokens with heads of 64, the S² term is half of the activations.",
+)
+def one_change():
+    return "B", 72.2

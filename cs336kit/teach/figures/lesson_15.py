@@ -1,27 +1,11 @@
-"""How memory grows with the sequence, and how it moves in the course of a step."""
+"""How memory moves in the course of a step."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from cs336kit.teach.figures.primitives import lines, log_axis, over
+from cs336kit.teach.figures.primitives import lines
 from cs336kit.teach.figures.style import COLORS, axes, described
 
-_MIB, _GIB = 2**20, 2**30
-
-
-@described
-def saved_against_sequence(
-    sequences: Sequence[int], predicted: Mapping[str, Sequence[int]], measured: Mapping[str, Sequence[tuple[int, int]]]
-):
-    """Bytes kept (GiB, log) over the length of the sequence (tokens, log): lines predicted, hollow squares measured."""
-    figure, ax = axes(width=8.5, height=4.4)
-    drawn = over(sequences, {name: [size / _GIB for size in sizes] for name, sizes in predicted.items()})
-    points = {name: ([s for s, _ in pairs], [size / _GIB for _, size in pairs]) for name, pairs in measured.items()}
-    hollow = {"marker": "s", "markersize": 10, "fillstyle": "none"}
-    labels = {"xlabel": "sequence length (tokens)", "ylabel": "kept for backward (GiB)"}
-    said = lines(ax, drawn, points, pair=("{}, predicted", "{}, measured"), mark=hollow, legend={}, marker="", **labels)
-    log_axis(ax, "x", sequences, base=2)
-    log_axis(ax, "y", (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200), write="{:g}".format)
-    return figure, f"predicted, then measured, {said}"
+_MIB = 2**20
 
 
 @described

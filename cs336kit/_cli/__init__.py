@@ -1,0 +1,1 @@
+"""The commands that answer from `predict`: plan, serve, optimal."""

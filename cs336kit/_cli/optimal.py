@@ -1,0 +1,46 @@
+"""`cs336kit optimal`: what a budget is best spent on, by every published law."""
+
+import argparse
+import json
+from textwrap import dedent
+
+from cs336kit._cli.arguments import Parser, Reader, number
+from cs336kit._cli.plan import Keys
+from cs336kit.predict.scaling import OPTIMAL_KEYS, OPTIMAL_SCHEMA, compute_optimal
+
+PURPOSE = "compute-optimal parameters and tokens, by every published law with its spread"
+_EXAMPLES = """
+    examples:
+      what to train with 1e24 FLOPs?
+        cs336kit optimal --flops 1e24
+      how many tokens for a model?
+        cs336kit optimal --model llama-3-8b
+      how large a model for 15T tokens?
+        cs336kit optimal --tokens 15T
+
+    --json-keys prints what every key of --json means.
+"""
+
+
+def run(arguments: list[str], read: Reader) -> int:
+    """Answer and print; `read` makes a model of its name."""
+    command = Parser(
+        prog="cs336kit optimal", usage="cs336kit optimal (--flops C | --model NAME | --tokens D) [options]",
+        description=PURPOSE, epilog=dedent(_EXAMPLES), allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add = command.add_argument
+    add("--flops", type=number, metavar="C", help="budget of training FLOPs, such as 1e24")
+    add("--model", metavar="NAME", help="a name, a .json file, or a number of parameters such as 70B")
+    add("--tokens", type=number, metavar="D", help="tokens to train on, such as 15T")
+    add("--json", action="store_true", help="print JSON")
+    add("--json-keys", action=Keys, keys=OPTIMAL_KEYS, schema=OPTIMAL_SCHEMA, help="what each key of --json means")
+    asked = command.parse_args(arguments)
+    given = [name for name in ("flops", "model", "tokens") if getattr(asked, name) is not None]
+    if len(given) != 1:
+        got = " and ".join(f"--{name}" for name in given) or "none"
+        raise ValueError(f"give one of --flops, --model and --tokens, and the laws say the others; got {got}")
+    model = None if asked.model is None else read(asked.model)[1]
+    answer = compute_optimal(flops=asked.flops, parameters=model, tokens=asked.tokens)
+    print(json.dumps(answer.as_dict(), indent=2) if asked.json else answer)
+    return 0

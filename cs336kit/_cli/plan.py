@@ -1,0 +1,162 @@
+"""`cs336kit plan`: a training run, its time and its memory."""
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Iterable
+from textwrap import dedent
+
+from cs336kit._cli.arguments import Parser, Reader, allowance, bandwidth, count, names, number, rate, size
+from cs336kit.predict._planner.answer import KEYS, SCHEMA
+from cs336kit.predict._planner.find import as_rows, found, found_text
+from cs336kit.predict._planner.question import SHAPED_OPTIMIZERS
+from cs336kit.predict.devices import DEVICES
+from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
+from cs336kit.predict.planner import Question, plan
+from cs336kit.predict.precision import POLICIES
+from cs336kit.predict.wires import NODE
+
+PURPOSE = "time, memory and cost of a training or fine-tuning run"
+_EXAMPLES = """
+    examples:
+      how long do 15T tokens take, and does it fit?
+        cs336kit plan llama-3-70b --tokens 15T --count 1024 --checkpointing
+      a step of 1,024 sequences on 64 accelerators, in as many passes as it takes
+        cs336kit plan llama-3-8b --count 64 --batch 4 --global-batch 1024
+      tensor parallel inside each node; and: which layout is the quickest?
+        cs336kit plan llama-3-70b --layout fsdp=8,tp=8 --between-nodes 400Gb/s
+        cs336kit plan llama-3-70b --count 64 --find --between-nodes 400Gb/s
+      a chip that is not in the table
+        cs336kit plan 7B --memory 96GB --peak 500TFLOPs --tokens 1T --count 8
+      fine-tune on one card: adapters beside a base of 4 bits
+        cs336kit plan llama-3-8b --qlora 16 --accelerator rtx-4090 --checkpointing
+      where do the numbers come from, and which input moves them most?
+        cs336kit plan gpt2 --tokens 10B --explain
+        cs336kit plan gpt2 --tokens 10B --sensitivity
+
+    --json-keys prints what every key of --json means.
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    command = Parser(
+        prog="cs336kit plan", usage="cs336kit plan MODEL [options]", description=PURPOSE, epilog=dedent(_EXAMPLES),
+        allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    default = {f.name: f.default for f in dataclasses.fields(Question)}
+    add = command.add_argument
+    add("model", help="a name (llama-3-8b), a .json file of a TransformerConfig, or P alone (70e9, 70B)")
+    run = command.add_argument_group("the run").add_argument
+    run("--tokens", type=number, metavar="N", help="tokens to train on, such as 15T; without it no time")
+    run("--steps", type=count, metavar="N", help="optimizer steps; with --tokens, the batch that they imply is printed")
+    run("--batch", type=count, metavar="N", help="sequences that one accelerator works on at a time (1)")
+    run("--sequence", type=count, metavar="N", help="tokens of a sequence (the model's context, at most 4096)")
+    run("--global-batch", type=count, metavar="N", help="sequences of one optimizer step over all accelerators")
+    run("--accumulate", type=count, metavar="N", help="passes of one optimizer step")
+    run("--precision", default=default["precision"], choices=list(POLICIES), metavar="NAME", help=listed(POLICIES))
+    optimizers = [*NAPKIN_OPTIMIZERS, *SHAPED_OPTIMIZERS]
+    run("--optimizer", default=default["optimizer"], choices=optimizers, metavar="NAME", help=listed(optimizers))
+    run("--attention", choices=["eager", "sdpa"], help="sdpa (fused, the default) or eager")
+    run("--checkpointing", action="store_true", help="keep only the input of each block")
+    run("--chunks", type=count, default=1, metavar="N", help="compute the loss in so many parts, one after the other")
+    on = command.add_argument_group("the machine").add_argument
+    on("--accelerator", metavar="NAME", help="such as h100-sxm (the default) or a100-sxm-80gb")
+    on("--count", type=count, default=1, metavar="N", help="number of accelerators")
+    on("--memory", type=size, metavar="SIZE", help="of one accelerator, such as 80GB or 80GiB, in place of the table's")
+    on("--peak", type=rate, metavar="RATE", help="dense peak of one accelerator, such as 989TFLOPs")
+    on(
+        "--allowance",
+        type=allowance,
+        metavar="SIZE",
+        help="memory that is left free, 2GiB or 8%%; the default is printed",
+    )
+    on("--mfu", type=number, default=default["mfu"], metavar="X", help="model FLOPs utilization, 0.4 by default")
+    on("--layout", metavar="TEXT", help="who shares what, such as fsdp=64,tp=8 or pp=4,dp=2,microbatches=16")
+    on("--find", action="store_true", help="list the layouts of --count accelerators that fit, quickest first")
+    on("--between-nodes", type=bandwidth, metavar="RATE", help="of one accelerator each way, such as 50GB/s or 400Gb/s")
+    on("--node", type=count, default=NODE, metavar="N", help="accelerators of a node, 8 by default")
+    on("--device", default="cuda", choices=list(DEVICES), help="whose rules say what operations keep, cuda by default")
+    on("--replicated", action="store_true", help="a whole model on each accelerator, not sharded")
+    tune = command.add_argument_group("fine-tuning").add_argument
+    tune("--lora", type=count, metavar="RANK", help="adapters of this rank; all else is frozen")
+    tune("--qlora", type=count, metavar="RANK", help="the same beside frozen matrices of 4 bits (nf4)")
+    tune("--targets", type=names, metavar="NAMES", help="where adapters stand: query,value (the default) … or all")
+    tune("--freeze", type=names, metavar="NAMES", help="components that are not trained, such as 'token embedding'")
+    show = command.add_argument_group("the answer").add_argument
+    show("--price-per-hour", type=number, metavar="X", help="of one accelerator, in your currency: prints the cost")
+    show(
+        "--watts", type=number, metavar="W", help="of one accelerator with its share of the machine: prints the energy"
+    )
+    show("--explain", action="store_true", help="the formula of each line with its numbers")
+    show("--sensitivity", action="store_true", help="which input moves days and bytes most")
+    show("--json", action="store_true", help="print JSON")
+    show("--json-keys", action=Keys, keys=KEYS, schema=SCHEMA, help="what each key of --json means")
+    return command
+
+
+def listed(names: Iterable[str]) -> str:
+    """Choices as a help text."""
+    return ", ".join(names)
+
+
+class Keys(argparse.Action):
+    """Prints what the keys of the JSON output mean."""
+
+    def __init__(self, *, keys: dict[str, str], schema: int, **options: object):
+        super().__init__(nargs=0, **options)  # type: ignore[arg-type]
+        self.keys, self.schema = keys, schema
+
+    def __call__(self, parser: argparse.ArgumentParser, *rest: object) -> None:
+        width = max(map(len, self.keys))
+        print(f"schema {self.schema}: every key is always there, null where it does not apply")
+        print("\n".join(f"{name:<{width}}  {meaning}" for name, meaning in self.keys.items()))
+        parser.exit()
+
+
+def run(arguments: list[str], read: Reader) -> int:
+    """Answer and print; `read` makes a model of its name."""
+    question, asked = _question(arguments, read)
+    answer = plan(question)
+    layouts = found(answer) if asked["find"] else None
+    if asked["json"]:
+        values = answer.as_dict()
+        if layouts is not None:
+            values["layouts"] = as_rows(layouts)
+        print(json.dumps(values, indent=2))
+        return 0
+    print(answer)
+    if layouts is not None:
+        print("\n" + found_text(answer, layouts))
+    if asked["explain"]:
+        from cs336kit.predict._planner.explain import explained
+
+        print("\n" + explained(answer))
+    if asked["sensitivity"]:
+        from cs336kit.predict._planner.sensitivity import sensitivity_text
+
+        print("\n" + sensitivity_text(answer))
+    return 0
+
+
+def _question(arguments: list[str], read: Reader) -> tuple[Question, dict[str, bool]]:
+    values = vars(_parser().parse_args(arguments))
+    asked = {name: values.pop(name) for name in ("json", "find", "explain", "sensitivity")}
+    values.pop("json_keys")
+    values["sharded"] = not values.pop("replicated")
+    values["memory_bytes"], values["peak_flops_per_second"] = values.pop("memory"), values.pop("peak")
+    if values["accelerator"] is None:
+        given = values["memory_bytes"] is not None and (
+            values["peak_flops_per_second"] is not None or not values["tokens"]
+        )
+        values["accelerator"] = None if given else "h100-sxm"
+    lora, qlora, targets = values.pop("lora"), values.pop("qlora"), values.pop("targets")
+    if lora is not None and qlora is not None:
+        raise ValueError("--lora and --qlora are the same adapters beside another base: give one of them")
+    if targets is not None:
+        if lora is None and qlora is None:
+            raise ValueError("--targets says where adapters stand: give --lora RANK or --qlora RANK, too")
+        values["lora_targets"] = targets
+    values["lora_rank"], values["base"] = (lora, None) if qlora is None else (qlora, "nf4")
+    values["frozen"] = values.pop("freeze") or ()
+    name, model = read(values.pop("model"))
+    return Question(model=model, name=name, **values), asked

@@ -1,0 +1,82 @@
+"""`cs336kit serve`: the memory of a served model, and how fast it can be."""
+
+import argparse
+import json
+from textwrap import dedent
+
+from cs336kit._cli.arguments import Parser, Reader, allowance, bandwidth, count, number, rate, seconds, size
+from cs336kit._cli.plan import Keys, listed
+from cs336kit.predict._planner.serving_text import SERVING_KEYS, SERVING_SCHEMA
+from cs336kit.predict.accounting import CACHE_TYPES
+from cs336kit.predict.serving import WEIGHT_TYPES, ServingQuestion, serve
+from cs336kit.predict.transformer import TransformerConfig
+
+PURPOSE = "memory, latency and throughput of a served model"
+_EXAMPLES = """
+    examples:
+      how many users at once, and how fast for each?
+        cs336kit serve llama-3-8b
+      four bits a weight on a smaller card, and a cache in fp8
+        cs336kit serve llama-3-8b --accelerator l4 --weights int4 --cache fp8
+      the largest batch in which a token takes no more than 20 ms
+        cs336kit serve llama-3-8b --latency 20ms --prompt 4096 --output 1024
+      what a million tokens cost
+        cs336kit serve llama-3-8b --price-per-hour 2.5
+
+    --json-keys prints what every key of --json means.
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    command = Parser(
+        prog="cs336kit serve", usage="cs336kit serve MODEL [options]", description=PURPOSE, epilog=dedent(_EXAMPLES),
+        allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add = command.add_argument
+    add("model", help="a name (llama-3-8b) or a .json file of a TransformerConfig")
+    what = command.add_argument_group("what is served").add_argument
+    what("--weights", default="bf16", choices=list(WEIGHT_TYPES), metavar="NAME", help=listed(WEIGHT_TYPES))
+    what("--cache", default="bf16", choices=list(CACHE_TYPES), metavar="NAME", help=listed(CACHE_TYPES))
+    what("--prompt", type=count, metavar="N", help="tokens of a prompt (half of the context, at most 2048)")
+    what("--output", type=count, metavar="N", help="tokens of an answer (half of the context, at most 512)")
+    what("--batch", type=count, metavar="N", help="one more row of the table, for so many sequences")
+    what("--page", type=count, default=16, metavar="N", help="tokens of a page of the cache, 16 by default")
+    what("--latency", type=seconds, metavar="TIME", help="that a token may take, such as 20ms")
+    on = command.add_argument_group("the machine").add_argument
+    on("--accelerator", metavar="NAME", help="such as h100-sxm (the default) or l4")
+    on("--memory", type=size, metavar="SIZE", help="such as 80GB or 80GiB, in place of the table's")
+    on("--peak", type=rate, metavar="RATE", help="dense peak of the products, such as 989TFLOPs")
+    on("--bandwidth", type=bandwidth, metavar="RATE", help="of the memory, such as 3.35TB/s")
+    on(
+        "--allowance",
+        type=allowance,
+        metavar="SIZE",
+        help="memory that is left free, 2GiB or 8%%; the default is printed",
+    )
+    show = command.add_argument_group("the answer").add_argument
+    show(
+        "--price-per-hour",
+        type=number,
+        metavar="X",
+        help="of the accelerator, in your currency: cost of a million tokens",
+    )
+    show("--json", action="store_true", help="print JSON")
+    show("--json-keys", action=Keys, keys=SERVING_KEYS, schema=SERVING_SCHEMA, help="what each key of --json means")
+    return command
+
+
+def run(arguments: list[str], read: Reader) -> int:
+    """Answer and print; `read` makes a model of its name."""
+    values = vars(_parser().parse_args(arguments))
+    as_json = values.pop("json")
+    values.pop("json_keys")
+    values["memory_bytes"], values["peak_flops_per_second"] = values.pop("memory"), values.pop("peak")
+    if values["accelerator"] is None:
+        given = None not in (values["memory_bytes"], values["peak_flops_per_second"], values["bandwidth"])
+        values["accelerator"] = None if given else "h100-sxm"
+    name, model = read(values.pop("model"))
+    if not isinstance(model, TransformerConfig):
+        raise ValueError(f"serving needs the shape of a model, and {name} is a number of parameters: name a model")
+    answer = serve(ServingQuestion(model=model, name=name, **values))
+    print(json.dumps(answer.as_dict(), indent=2) if as_json else answer)
+    return 0

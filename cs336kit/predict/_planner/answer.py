@@ -1,0 +1,177 @@
+"""The answer to a question about a training run, and the names under which it stands in JSON."""
+
+from dataclasses import dataclass
+
+from cs336kit.predict._common.breakdown import Breakdown
+from cs336kit.predict._planner.advice import Advice
+from cs336kit.predict._planner.chip import Chip
+from cs336kit.predict._planner.question import Question
+from cs336kit.predict.wires import StepSeconds
+
+#: Raised whenever a key of the JSON output changes its meaning or goes.
+SCHEMA = 2
+#: Every key of `cs336kit plan --json` in order, with its meaning. A key that does not apply is null.
+KEYS = {
+    "schema": "2; raised when a key changes its meaning or goes",
+    "command": '"plan"',
+    "model": "name as given",
+    "parameters": "of the whole model",
+    "trainable_parameters": "those that get gradients; null for a number of parameters",
+    "device": "whose rules for what an operation keeps: cuda or cpu",
+    "flavour": "whose decoder and which device's rules the kept bytes follow",
+    "accelerator": 'name of the table, or "given"',
+    "count": "accelerators",
+    "layout": "text of the layout, such as fsdp=64,tp=8",
+    "sharded": "whether parameters, gradients and states are split over all",
+    "precision": "policy of element types",
+    "optimizer": "name",
+    "attention": '"sdpa" or "eager"',
+    "checkpointing": "whether blocks keep only their input",
+    "chunks": "parts of the tokens whose loss is computed one after the other",
+    "lora_rank": "rank of the adapters, or null",
+    "base": "how frozen matrices are packed, or null",
+    "batch": "sequences of one pass on one accelerator",
+    "sequence": "tokens of a sequence",
+    "accumulate": "passes of one optimizer step",
+    "global_batch": "sequences of one optimizer step over all accelerators",
+    "tokens": "to train on, or null",
+    "steps": "optimizer steps, or null",
+    "implied_global_batch": "tokens of a step that tokens and steps imply, or null",
+    "mfu": "model FLOPs utilization, as given",
+    "peak_flops_per_second": "dense peak of the products, or null",
+    "flops": "of the whole run without recomputation, or null",
+    "six_nd_flops": "6PN of the whole run, or null",
+    "recomputed_fraction": "what checkpointing and chunks compute again, per FLOP of the run",
+    "days": "of the whole run, or null",
+    "step_seconds": "{lower, upper, compute, inside, between, bubble} of one optimizer step, or null",
+    "wire_bytes": "bytes that one accelerator sends in a step, by collective and link, or null",
+    "memory_bytes": "bytes by bucket at the peak of a step on one accelerator",
+    "peak_moment": "of the step, or null",
+    "total_bytes": "sum of memory_bytes",
+    "uneven_experts_bytes": "the same if all tokens chose the same experts, or null",
+    "allowance_bytes": "bytes left free, by reason",
+    "available_bytes": "memory of one accelerator",
+    "fits": "whether total and allowance are within what is available",
+    "advice": "list of {change, costs, slower}: cheapest first; slower is a fraction of time or null",
+    "largest_model": "parameters that fit without activations",
+    "accelerator_hours": "count × hours, or null",
+    "cost": "accelerator hours × the price given, or null",
+    "energy_kwh": "accelerator hours × the watts given, or null",
+    "layouts": "with --find, list of {layout, total_bytes, step_seconds, fits}: quickest first; else null",
+    "notes": "sentences about numbers that are not exact",
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The answer: FLOPs, days, bytes per accelerator by bucket, whether they fit, and what to change."""
+
+    question: Question
+    chip: Chip
+    parameters: int
+    trainable: int | None
+    flops: int | None
+    six_nd_flops: int | None
+    #: what is computed again, per FLOP of the run; MFU leaves it out, so that the days do
+    recomputed: float
+    days: float | None
+    memory: Breakdown
+    #: the moment of a step in which that is alive; None for a number of parameters
+    moment: str | None
+    #: the same in total if every token chose the same experts; None without experts
+    uneven: int | None
+    allowance: Breakdown
+    #: where the allowance comes from
+    allowance_reason: str
+    fits: bool
+    advice: tuple[Advice, ...]
+    largest_model: int
+    flavour: str
+    notes: tuple[str, ...]
+    #: bytes that one accelerator sends in a step; None on one, and for a number of parameters
+    wire: Breakdown | None = None
+    #: of one optimizer step; None where a number is missing
+    seconds: StepSeconds | None = None
+
+    @property
+    def accelerator_hours(self) -> float | None:
+        return None if self.days is None else 24 * self.days * self.question.count
+
+    @property
+    def cost(self) -> float | None:
+        """Money, in the currency of the price."""
+        hours, price = self.accelerator_hours, self.question.price_per_hour
+        return None if hours is None or price is None else hours * price
+
+    @property
+    def energy_kwh(self) -> float | None:
+        hours, watts = self.accelerator_hours, self.question.watts
+        return None if hours is None or watts is None else hours * watts / 1000
+
+    @property
+    def steps(self) -> int | None:
+        """Optimizer steps that the tokens take, the last one perhaps not full."""
+        q = self.question
+        if q.steps is not None or q.tokens is None or q.step_sequences is None or q.sequence is None:
+            return q.steps
+        return -(-int(q.tokens) // (q.step_sequences * q.sequence))
+
+    @property
+    def implied_batch(self) -> int | None:
+        """Tokens of one step that a budget of tokens and a number of steps imply."""
+        q = self.question
+        return None if q.tokens is None or q.steps is None else -(-int(q.tokens) // q.steps)
+
+    def __str__(self) -> str:
+        """The answer as text, in GiB and days."""
+        from cs336kit.predict._planner.text import text
+
+        return text(self)
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values for JSON, under the names of KEYS: counts are ints, bytes are bytes, days a float."""
+        q = self.question
+        values: dict[str, object] = {
+            "schema": SCHEMA,
+            "command": "plan",
+            "model": q.name,
+            "parameters": self.parameters,
+            "trainable_parameters": self.trainable,
+            "flavour": self.flavour,
+            "accelerator": self.chip.name,
+            "tokens": None if q.tokens is None else int(q.tokens),
+            "global_batch": q.step_sequences,
+            "implied_global_batch": self.implied_batch,
+            "peak_flops_per_second": self.chip.peak,
+            "flops": self.flops,
+            "six_nd_flops": self.six_nd_flops,
+            "recomputed_fraction": self.recomputed,
+            "days": self.days,
+            "memory_bytes": dict(self.memory.items()),
+            "peak_moment": self.moment,
+            "total_bytes": self.memory.total,
+            "uneven_experts_bytes": self.uneven,
+            "allowance_bytes": dict(self.allowance.items()),
+            "available_bytes": self.chip.memory_bytes,
+            "fits": self.fits,
+            "advice": [{"change": one.change, "costs": one.costs, "slower": one.slower} for one in self.advice],
+            "largest_model": self.largest_model,
+            "accelerator_hours": self.accelerator_hours,
+            "cost": self.cost,
+            "energy_kwh": self.energy_kwh,
+            "steps": self.steps,
+            "layout": str(q.placed) if q.batch else None,
+            "step_seconds": seconds_as_dict(self.seconds),
+            "wire_bytes": None if self.wire is None else dict(self.wire.items()),
+            "layouts": None,
+            "notes": list(self.notes),
+        }
+        # What is left is the question's own.
+        return {key: values[key] if key in values else getattr(q, key) for key in KEYS}
+
+
+def seconds_as_dict(seconds: StepSeconds | None) -> dict[str, float] | None:
+    """The bounds of a step and what they are made of, as plain values."""
+    if seconds is None:
+        return None
+    return {name: getattr(seconds, name) for name in ("lower", "upper", "compute", "inside", "between", "bubble")}

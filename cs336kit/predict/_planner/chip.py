@@ -1,0 +1,124 @@
+"""What one accelerator has, from the table or from the one who asks, and what is left free of its memory."""
+
+from dataclasses import dataclass
+from datetime import date
+
+from cs336kit.predict._common.breakdown import Breakdown
+from cs336kit.predict._common.checks import fraction, non_negative_int
+from cs336kit.predict.hardware import Accelerator, Cell, accelerator, accelerators
+
+#: The default allowance, in bytes and in a fraction of the memory. A rule of thumb for PyTorch on CUDA, not measured here:
+#: the context with the libraries' kernels and workspaces, blocks that the allocator cannot use, and NCCL's channels.
+CONTEXT_BYTES = 2**30
+FRAGMENTATION = 0.05
+COMMUNICATION_BYTES = 2**30
+
+
+@dataclass(frozen=True)
+class Chip:
+    """The numbers that an answer rests on, and sentences about those that are not exact."""
+
+    name: str
+    title: str
+    memory_bytes: int
+    #: FLOP/s of the products, or None where the question does not need them
+    peak: float | None
+    bandwidth: float | None
+    #: bytes per second each way to other accelerators
+    link: float | None
+    notes: tuple[str, ...] = ()
+
+    def as_accelerator(self) -> Accelerator:
+        """These numbers in the form of the table, for functions that take an accelerator of it."""
+        today = date.today()
+
+        def cell(value: float, unit: str) -> Cell:
+            return Cell(value, unit, "of this question", (), today)
+
+        peaks = {} if self.peak is None else {
+            ("bf16", "tensor", "dense"): cell(self.peak, "FLOP/s"), ("fp32", "vector", "dense"): cell(self.peak, "FLOP/s"),
+        }  # fmt: skip
+        facts = {} if self.link is None else {"link": cell(self.link, "byte/s")}
+        return Accelerator(self.name, self.title, (), facts, peaks)
+
+
+def chip(
+    name: str | None,
+    *,
+    memory_bytes: int | float | None = None,
+    peak_flops_per_second: float | None = None,
+    bandwidth: float | None = None,
+    precision: str = "bf16",
+    needs_peak: bool = True,
+) -> Chip:
+    """The chip of a question: a name of the table, whose numbers those given replace; or those given alone."""
+    if name is None:
+        if memory_bytes is None or (needs_peak and peak_flops_per_second is None):
+            raise ValueError("without an accelerator of the table, give its memory_bytes and peak_flops_per_second")
+        return Chip("given", "the given chip", int(memory_bytes), peak_flops_per_second, bandwidth, None)
+    device = accelerator(name)
+    notes: list[str] = []
+    if memory_bytes is None:
+        memory_bytes = _memory(device, notes)
+    else:
+        notes.append(f"memory as given, not that of {device.name}")
+    if peak_flops_per_second is not None:
+        notes.append(f"peak as given, not that of {device.name}")
+    else:
+        peak_flops_per_second = _peak(device, precision, needs_peak, notes)
+    if bandwidth is None and "bandwidth" in device.facts:
+        bandwidth = device.bandwidth
+    facts = device.facts.get("link") or device.facts.get("host_link")
+    link = float(facts.value) if facts else None
+    return Chip(device.name, device.title, int(memory_bytes), peak_flops_per_second, bandwidth, link, tuple(notes))
+
+
+def _memory(device: Accelerator, notes: list[str]) -> int:
+    """The driver's bytes, or the label's where nobody has read the driver's."""
+    if "memory_bytes" in device.facts:
+        return device.memory_bytes
+    known = [d for d in accelerators() if {"memory_bytes", "memory_label_bytes"} <= set(d.facts)]
+    more = [100 * (d.memory_bytes / d.memory_label_bytes - 1) for d in known]
+    label = device.memory_label_bytes
+    notes.append(
+        f"memory is the {label / 1e9:g} GB of the datasheet: the exact bytes of {device.name} have no source (where both "
+        f"are known, the driver reports {min(more):.0f} to {max(more):.0f} % more)"
+    )
+    return label
+
+
+def _peak(device: Accelerator, precision: str, needed: bool, notes: list[str]) -> float | None:
+    """The dense peak of the products; fp16 in place of bf16 where a chip has no other type of two bytes."""
+    try:
+        return device.peak(precision)
+    except LookupError as error:
+        if precision == "bf16" and "fp16" in device.precisions:
+            notes.append(f"{device.name} has no bf16: this is fp16, which has as many bytes, with its peak")
+            return device.peak("fp16")
+        if not needed:
+            return None
+        raise ValueError(f"{str(error).rstrip('.')}; or give the peak yourself") from None
+
+
+def allowance(given: int | float | None, *, memory_bytes: int, count: int) -> tuple[Breakdown, str]:
+    """Bytes that are left free, by reason, and a sentence about where they come from."""
+    if given is None:
+        parts = {"context and libraries": CONTEXT_BYTES, "fragmentation": int(FRAGMENTATION * memory_bytes)}
+        if count > 1:
+            parts["communication buffers"] = COMMUNICATION_BYTES
+        percent = f"{100 * FRAGMENTATION:g} %"
+        reason = f"1 GiB for the CUDA context and libraries, {percent} for fragmentation"
+        reason += ", 1 GiB for communication" if count > 1 else ""
+        return Breakdown(parts, unit="bytes"), f"{reason}: a rule of thumb, change it with --allowance"
+    if isinstance(given, float) and not given.is_integer():
+        share = fraction("allowance", given, zero=True)
+        return Breakdown(
+            {"as given": int(share * memory_bytes)}, unit="bytes"
+        ), f"{100 * share:g} % of the memory, as given"
+    size = non_negative_int("allowance", int(given))
+    if size >= memory_bytes:
+        raise ValueError(
+            f"an allowance of {size / 2**30:,.2f} GiB leaves nothing of {memory_bytes / 2**30:,.2f} GiB: give less, or a "
+            "fraction of the memory such as 0.08"
+        )
+    return Breakdown({"as given": size}, unit="bytes"), "as given"

@@ -1,0 +1,158 @@
+"""The formula of each line of an answer, with its numbers."""
+
+from collections.abc import Iterator
+
+from cs336kit.predict._planner import memory as of
+from cs336kit.predict._planner.answer import Plan
+from cs336kit.predict._planner.text import duration, folded, size
+from cs336kit.predict.accounting import active_parameters, forward_flops, saved_activation_bytes
+from cs336kit.predict.operations import ELEMENT_BYTES, Leaf
+from cs336kit.predict.optimizers import optimizer_spec
+from cs336kit.predict.precision import POLICIES
+from cs336kit.predict.programs import program
+from cs336kit.predict.training import peak_moments
+from cs336kit.predict.transformer import TransformerConfig
+
+#: Components of the kept bytes that are named one by one.
+_LARGEST = 5
+
+
+def explained(plan: Plan) -> str:
+    """Where each number of the answer comes from: the quantity, its formula, and what it is made of."""
+    lines = ["where the numbers come from"]
+    for name, formula in _rows(plan):
+        lines += folded(f"{name} = {formula}", indent="    ", first="  ")
+    return "\n".join(lines)
+
+
+def formulas(plan: Plan) -> dict[str, str]:
+    """Quantity → its formula with numbers; those of one quantity one after the other."""
+    rows: dict[str, str] = {}
+    for name, formula in _rows(plan):
+        rows[name] = f"{rows[name]}; {formula}" if name in rows else formula
+    return rows
+
+
+def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
+    yield from _parameters(plan)
+    yield from _time(plan)
+    yield from _buckets(plan)
+    yield "allowance", " + ".join(f"{name} {size(part)} GiB" for name, part in plan.allowance.items()) or "0"
+    verdict = "≤" if plan.fits else ">"
+    total, free = plan.memory.total, plan.allowance.total
+    yield "fits", f"{size(total)} + {size(free)} GiB {verdict} {size(plan.chip.memory_bytes)} GiB"
+
+
+def _parameters(plan: Plan) -> Iterator[tuple[str, str]]:
+    q = plan.question
+    if not isinstance(q.model, TransformerConfig):
+        yield "parameters", f"{plan.parameters:,}, as given"
+        return
+    leaves = _leaves(plan)
+    parts: dict[str, list[str]] = {}
+    for leaf in leaves:
+        if leaf.component != "adapters":
+            shape = "·".join(f"{n:,}" for n in leaf.tensor.shape)
+            parts.setdefault(leaf.component, []).append(f"{leaf.count:,} × {shape}" if leaf.count > 1 else shape)
+    for name, terms in parts.items():
+        yield f"parameters, {name}", " + ".join(dict.fromkeys(_times(terms)))
+    if q.model.experts:
+        yield (
+            "parameters, active",
+            f"{active_parameters(q.model).total:,}: of each layer's experts those that a token visits",
+        )
+
+
+def _times(terms: list[str]) -> list[str]:
+    """Equal terms once, with how many there are."""
+    return [f"{terms.count(term)} × ({term})" if terms.count(term) > 1 else term for term in terms]
+
+
+def _leaves(plan: Plan) -> tuple[Leaf, ...]:
+    q = plan.question
+    assert isinstance(q.model, TransformerConfig)
+    return program(q.model, batch=1, sequence=1, attention="sdpa", **of.trained(q)).leaves
+
+
+def _time(plan: Plan) -> Iterator[tuple[str, str]]:
+    q = plan.question
+    if plan.days is None or plan.flops is None or q.tokens is None or plan.chip.peak is None:
+        return
+    if isinstance(q.model, TransformerConfig) and q.sequence:
+        forward = forward_flops(q.model, batch=1, sequence=q.sequence)
+        both = of.pass_flops(q)
+        yield "FLOPs forward", " + ".join(f"{name} {n:.4g}" for name, n in forward.items() if n)
+        ratio = both.total / forward.total
+        yield (
+            "FLOPs of a sequence",
+            (
+                f"{both.total:.6g} = {ratio:.3f} × forward {forward.total:.6g} (each product has one more for each input that "
+                "needs a gradient)"
+            ),
+        )
+        yield "FLOPs", f"{both.total:.6g} × {int(q.tokens):,} tokens / {q.sequence:,} = {plan.flops:.6g}"
+    else:
+        yield "FLOPs", f"6 × {plan.parameters:,} × {int(q.tokens):,} = {plan.flops:.6g}"
+    yield (
+        "days",
+        (
+            f"{plan.flops:.6g} / ({q.count:,} × {plan.chip.peak:.4g} FLOP/s × {q.mfu:g} × 86,400 s) = {plan.days:,.4g}, "
+            f"{duration(plan.days)}"
+        ),
+    )
+    if plan.accelerator_hours is not None and plan.cost is not None:
+        yield "cost", f"{plan.accelerator_hours:,.1f} hours × {q.price_per_hour:g} = {plan.cost:,.2f}"
+    if plan.accelerator_hours is not None and plan.energy_kwh is not None:
+        yield "energy", f"{plan.accelerator_hours:,.1f} hours × {q.watts:g} W / 1000 = {plan.energy_kwh:,.2f} kWh"
+
+
+def _buckets(plan: Plan) -> Iterator[tuple[str, str]]:
+    q, kind = plan.question, POLICIES[plan.question.precision]
+    P = plan.parameters
+    n = plan.trainable if plan.trainable is not None else P
+    share = f" / {q.shards:,} accelerators" if q.shards > 1 else ""
+    if q.layout is not None:
+        share = f", of which a rank of {q.placed} has its part"
+    states = len(optimizer_spec(q.optimizer).tensors)
+    packed = f", matrices of blocks in {q.base}" if q.base else ""
+    yield "parameters' bytes", f"{P:,} × {ELEMENT_BYTES[kind.weights]} ({kind.weights}){packed}{share}"
+    if optimizer_spec(q.optimizer).shaped:
+        yield "optimizer state", f"by the shape of each tensor ({q.optimizer}){share}"
+    else:
+        element = f"{ELEMENT_BYTES[kind.states]} ({kind.states})"
+        yield "optimizer state", f"{n:,} × {states} × {element} and 4 for each tensor's step{share}"
+    if kind.master_weights:
+        yield "master weights", f"{n:,} × {ELEMENT_BYTES[kind.master_weights]} ({kind.master_weights}){share}"
+    if not isinstance(q.model, TransformerConfig):
+        yield "gradients", f"{n:,} × {ELEMENT_BYTES[kind.gradients]} ({kind.gradients}){share}"
+        return
+    yield (
+        "gradients",
+        (
+            f"{size(plan.memory['gradients'])} GiB of {n:,} × {ELEMENT_BYTES[kind.gradients]} ({kind.gradients}){share}: those "
+            f"that are there at the peak, {plan.moment}"
+        ),
+    )
+    if "gathered parameters" in plan.memory:
+        yield "gathered parameters", "tables, final norm, head, and two blocks, whole; none in the optimizer's step"
+    kept = saved_activation_bytes(
+        q.model, batch=q.batch or 1, sequence=q.sequence or 1, layout=q.placed, **of.step_program(q),
+    )  # fmt: skip
+    largest = sorted(kept.items(), key=lambda item: -item[1])
+    terms = [f"{name} {size(part)}" for name, part in largest[:_LARGEST]]
+    rest = sum(part for _, part in largest[_LARGEST:])
+    yield (
+        "activations",
+        (
+            f"{size(plan.memory['activations'])} GiB at the peak, of {size(kept.total)} GiB when the forward pass ends: "
+            f"{', '.join(terms)}" + (f", all others {size(rest)}" if rest else "")
+        ),
+    )
+    yield (
+        "temporary tensors",
+        "what else is alive at the peak: gradients on their way, and results of single operations",
+    )
+    moments = peak_moments(**of.step_options(q))
+    ordered = sorted(moments.items(), key=lambda item: -item[1])
+    rows = ", ".join(f"{name} {size(live)}" for name, live in ordered)
+    yield "peak", f"the highest of these, beside parameters and states (GiB): {rows}"

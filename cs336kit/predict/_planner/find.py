@@ -1,0 +1,52 @@
+"""The layouts of a cluster that fit a run, as a table and as plain values."""
+
+from cs336kit.predict._common.grid import as_text
+from cs336kit.predict._planner import memory as of
+from cs336kit.predict._planner.answer import Plan, seconds_as_dict
+from cs336kit.predict._planner.text import folded, size
+from cs336kit.predict.layout_search import FoundLayout, find_layouts
+from cs336kit.predict.transformer import TransformerConfig
+
+
+def found(plan: Plan, *, limit: int = 10) -> list[FoundLayout]:
+    """The quickest layouts of as many accelerators whose peak and allowance fit. Errors: ValueError for what is missing."""
+    q = plan.question
+    if not isinstance(q.model, TransformerConfig) or not q.batch or not q.sequence:
+        raise ValueError("a layout divides layers and heads, which a number of parameters does not tell: name a model")
+    if q.layout is not None:
+        raise ValueError("--find looks for a layout, and one is given: leave one of them out")
+    if plan.chip.peak is None:
+        raise ValueError("layouts are ordered by time, which needs a peak: give peak_flops_per_second (--peak)")
+    return find_layouts(
+        q.model, count=q.count, accelerator=plan.chip.as_accelerator(), sequence=q.sequence, batch=q.batch,
+        global_batch=q.step_sequences, between_nodes=q.between_nodes, node=q.node, mfu=q.mfu,
+        memory_bytes=plan.chip.memory_bytes - plan.allowance.total, limit=limit, optimizer=q.optimizer,
+        **of.step_program(q),
+    )  # fmt: skip
+
+
+def as_rows(layouts: list[FoundLayout]) -> list[dict[str, object]]:
+    """Plain values for JSON."""
+    return [
+        {
+            "layout": str(one.layout), "total_bytes": one.peak.total, "step_seconds": seconds_as_dict(one.seconds),
+            "fits": True,
+        }
+        for one in layouts
+    ]  # fmt: skip
+
+
+def found_text(plan: Plan, layouts: list[FoundLayout]) -> str:
+    """The layouts as a table, and what to do if there is none."""
+    q = plan.question
+    if not layouts:
+        sentence = (
+            f"no layout of {q.count:,} accelerators fits: --checkpointing and --chunks 8 need less memory, and so does a "
+            "smaller --batch with the same --global-batch"
+        )
+        return "\n".join(folded(sentence))
+    rows = [("layouts that fit, quickest first", "GiB", "s a step", "waiting")]
+    for one in layouts:
+        seconds = f"{one.seconds.lower:,.3g} to {one.seconds.upper:,.3g}"
+        rows.append((str(one.layout), size(one.peak.total), seconds, f"{100 * one.seconds.bubble:.0f} %"))
+    return as_text(rows, "<>>>", gap=2)

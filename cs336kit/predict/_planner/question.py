@@ -1,0 +1,253 @@
+"""A question about a training run, and the checks that settle what it left open."""
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from cs336kit.predict._common.checks import count as whole
+from cs336kit.predict._common.checks import fraction, known, positive_int, positive_number
+from cs336kit.predict.devices import DEVICES
+from cs336kit.predict.layouts import Layout, as_layout, check_layout
+from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
+from cs336kit.predict.optimizers import OPTIMIZERS
+from cs336kit.predict.packed import PACKINGS
+from cs336kit.predict.precision import POLICIES
+from cs336kit.predict.programs import ATTENTION, check_sizes, model_leaves
+from cs336kit.predict.transformer import TransformerConfig
+from cs336kit.predict.wires import NODE
+
+#: Optimizers that need the shapes of a model, beside NAPKIN_OPTIMIZERS.
+SHAPED_OPTIMIZERS = ("adamw8bit", "lion8bit", "adafactor", "muon")
+#: What a training run keeps the sequence at where neither the question nor the model asks for less.
+_USUAL_SEQUENCE = 4096
+
+
+@dataclass(frozen=True)
+class Question:
+    """A training run: what, on what, how. `model` is a configuration, or a number of parameters.
+
+    `batch` and `sequence` are what one accelerator works on at a time; a number of parameters has no activations, so
+    it takes neither. `sharded` splits parameters, gradients and optimizer state over all accelerators.
+    """
+
+    model: TransformerConfig | int | float
+    name: str = "model"
+    #: a name of the table; None where `memory_bytes` and `peak_flops_per_second` say what the chip is
+    accelerator: str | None = "h100-sxm"
+    count: int = 1
+    tokens: int | float | None = None
+    batch: int | None = None
+    sequence: int | None = None
+    precision: str = "mixed"
+    optimizer: str = "adamw"
+    attention: str | None = None
+    checkpointing: bool = False
+    mfu: float = 0.4
+    sharded: bool = True
+    #: in place of the accelerator's own numbers
+    memory_bytes: int | float | None = None
+    peak_flops_per_second: float | None = None
+    #: left free: a whole number of bytes, a fraction of the memory below 1, or None for the default
+    allowance: int | float | None = None
+    #: sequences of one optimizer step over all accelerators, and the passes in which each of them works them off
+    global_batch: int | None = None
+    accumulate: int | None = None
+    #: optimizer steps
+    steps: int | None = None
+    #: parts of the tokens whose logits and loss are computed one after the other
+    chunks: int = 1
+    #: adapters of this rank beside the targets; everything else is frozen
+    lora_rank: int | None = None
+    lora_targets: tuple[str, ...] = ("query", "value")
+    #: how frozen matrices are packed, such as "nf4"
+    base: str | None = None
+    #: components that are not trained
+    frozen: tuple[str, ...] = ()
+    #: whose rules for what an operation keeps: "cuda" or "cpu"
+    device: str = "cuda"
+    #: such as "fsdp=64,tp=8"; None: all accelerators share (`sharded`), or each has a replica
+    layout: Layout | str | None = None
+    #: bytes per second each way that one accelerator has to other nodes, and accelerators of a node
+    between_nodes: float | None = None
+    node: int = NODE
+    #: of one accelerator, in any currency
+    price_per_hour: float | None = None
+    #: of one accelerator with its share of the machine
+    watts: float | None = None
+
+    @property
+    def passes(self) -> int:
+        """Forward and backward passes of one optimizer step."""
+        return self.accumulate or 1
+
+    @property
+    def step_sequences(self) -> int | None:
+        """Sequences of one optimizer step over all accelerators, each of which works on its own."""
+        return self.batch and self.batch * self.passes * self.placed.data_ranks
+
+    @property
+    def shards(self) -> int:
+        return self.count if self.sharded else 1
+
+    @property
+    def placed(self) -> Layout:
+        """The layout that was given, or that `count` and `sharded` mean, with the passes of a step."""
+        if self.layout is None:
+            return (
+                Layout(fsdp=self.count, microbatches=self.passes)
+                if self.sharded
+                else (Layout(dp=self.count, microbatches=self.passes))
+            )
+        return replace(as_layout(self.layout), microbatches=self.passes)
+
+
+def settled(q: Question) -> Question:
+    """The question with every default filled in; a ValueError says what is impossible or contradicts itself."""
+    positive_int("count", q.count)
+    fraction("mfu", q.mfu)
+    known("precision", q.precision, POLICIES)
+    for name in ("accumulate", "steps", "global_batch"):
+        if getattr(q, name) is not None:
+            positive_int(name, getattr(q, name))
+    positive_int("node", q.node)
+    known("device", q.device, DEVICES)
+    for name in ("price_per_hour", "watts", "memory_bytes", "peak_flops_per_second", "between_nodes"):
+        if getattr(q, name) is not None:
+            positive_number(name, getattr(q, name))
+    if q.tokens is not None:
+        q = replace(q, tokens=whole("tokens", q.tokens))
+    q = _with_shape(q) if isinstance(q.model, TransformerConfig) else _without_shape(q)
+    if (q.price_per_hour is not None or q.watts is not None) and q.tokens is None:
+        raise ValueError("a cost needs a time, and a time the tokens to train on: give tokens (or steps)")
+    return q
+
+
+def _with_shape(q: Question) -> Question:
+    assert isinstance(q.model, TransformerConfig)
+    known("optimizer", q.optimizer, dict.fromkeys((*NAPKIN_OPTIMIZERS, *SHAPED_OPTIMIZERS)))
+    positive_int("chunks", q.chunks)
+    sequence = min(q.model.context, _USUAL_SEQUENCE) if q.sequence is None else q.sequence
+    batch, sequence = check_sizes(q.model, batch=1 if q.batch is None else q.batch, sequence=sequence)
+    attention = q.attention or "sdpa"
+    known("attention", attention, ATTENTION)
+    q = replace(q, batch=batch, sequence=sequence, attention=attention, lora_targets=_targets(q), frozen=_frozen(q))
+    q = _with_passes(_with_layout(q))
+    return _with_tokens(q)
+
+
+def _with_layout(q: Question) -> Question:
+    """The layout says how many accelerators there are, and how many passes a step has."""
+    if q.layout is None:
+        return q
+    layout = as_layout(q.layout)
+    if q.count not in (1, layout.count):
+        raise ValueError(
+            f"the layout {layout} has {layout.count:,} ranks, and count is {q.count:,}: leave count out, or make them equal"
+        )
+    if q.accumulate is not None and layout.microbatches not in (1, layout.pp, q.accumulate):
+        raise ValueError(
+            f"accumulate={q.accumulate} and microbatches={layout.microbatches} of the layout say the same: leave one out"
+        )
+    passes = q.accumulate or (None if q.global_batch is not None else layout.microbatches)
+    assert isinstance(q.model, TransformerConfig)
+    check_layout(q.model, layout, sequence=q.sequence)
+    return replace(q, layout=layout, count=layout.count, accumulate=passes)
+
+
+def _components(config: TransformerConfig) -> dict[str, bool]:
+    """Component → whether matrices of the blocks are in it, to which adapters can be added."""
+    found: dict[str, bool] = {}
+    for leaf in model_leaves(config):
+        matrix = leaf.place == "block" and len(leaf.tensor.shape) == 2
+        found[leaf.component] = found.get(leaf.component, False) or matrix
+    return found
+
+
+def _targets(q: Question) -> tuple[str, ...]:
+    assert isinstance(q.model, TransformerConfig)
+    if q.lora_rank is None:
+        if q.base is not None:
+            raise ValueError(f"base={q.base!r} packs frozen weights, and here all are trained: give lora_rank, too")
+        return q.lora_targets
+    positive_int("lora_rank", q.lora_rank)
+    if q.base is not None:
+        known("packing", q.base, PACKINGS)
+    if q.frozen:
+        raise ValueError("lora_rank already freezes everything but the adapters: leave frozen out")
+    matrices = {name: True for name, matrix in _components(q.model).items() if matrix}
+    if q.lora_targets == ("all",):
+        return tuple(name for name in matrices if name != "router")
+    for name in q.lora_targets:
+        known("target of adapters", name, matrices)
+    return q.lora_targets
+
+
+def _frozen(q: Question) -> tuple[str, ...]:
+    assert isinstance(q.model, TransformerConfig)
+    components = _components(q.model)
+    for name in q.frozen:
+        known("component", name, components)
+    # A tied head has no parameters of its own.
+    if q.frozen and set(components) <= set(q.frozen):
+        raise ValueError("every component is frozen, so there is nothing to train: leave one out of frozen")
+    return q.frozen
+
+
+def _with_passes(q: Question) -> Question:
+    """Global batch, batch of one pass and number of passes agree, or the missing one of them is found."""
+    if q.global_batch is None:
+        return replace(q, accumulate=q.passes)
+    assert q.batch is not None
+    together = q.batch * q.placed.data_ranks
+    if q.accumulate is None:
+        passes, rest = divmod(q.global_batch, together)
+        if rest or not passes:
+            nearest = max(passes, 1) * together
+            raise ValueError(
+                f"a global batch of {q.global_batch} sequences is not a whole number of passes of {q.batch} on each of "
+                f"{q.placed.data_ranks}: give a multiple of {together:,}, such as {nearest:,}, or another batch"
+            )
+        return replace(q, accumulate=passes)
+    if together * q.accumulate != q.global_batch:
+        raise ValueError(
+            f"{q.batch} × {q.placed.data_ranks} accelerators × {q.accumulate} passes are {together * q.accumulate} sequences "
+            f"a step, not the global batch of {q.global_batch}: leave one of them out"
+        )
+    return q
+
+
+def _with_tokens(q: Question) -> Question:
+    """Tokens, if steps and the batch say how many; both at once are left as they are, for the answer to compare."""
+    if q.tokens is None and q.steps is not None:
+        assert q.step_sequences is not None and q.sequence is not None
+        return replace(q, tokens=q.steps * q.step_sequences * q.sequence)
+    return q
+
+
+#: What a number of parameters has no answer for, with the value that asks nothing.
+_NEEDS_SHAPE = {
+    "batch": None, "sequence": None, "attention": None, "checkpointing": False, "global_batch": None, "accumulate": None,
+    "chunks": 1, "lora_rank": None, "base": None, "frozen": (), "layout": None,
+}  # fmt: skip
+
+
+def _without_shape(q: Question) -> Question:
+    whole("parameters", q.model)
+    for name, nothing in _NEEDS_SHAPE.items():
+        if getattr(q, name) not in (nothing, None):
+            about = "the parts" if name in ("lora_rank", "base", "frozen") else "activations"
+            raise ValueError(
+                f"{name} is about {about}, which need the shape of the model, not only its number of parameters: "
+                f"name a model or give a configuration, or leave {name} out"
+            )
+    if q.optimizer in SHAPED_OPTIMIZERS:
+        raise ValueError(
+            f"{q.optimizer} keeps state by shape, which a number of parameters does not tell: name a model, or take one "
+            f"of {', '.join(NAPKIN_OPTIMIZERS)}"
+        )
+    known("optimizer", q.optimizer, {name: OPTIMIZERS[name] for name in NAPKIN_OPTIMIZERS})
+    return q
+
+
+def asked(q: Question) -> dict[str, Any]:
+    """Every field of the question but the model, for tables."""
+    return {field.name: getattr(q, field.name) for field in fields(q) if field.name != "model"}

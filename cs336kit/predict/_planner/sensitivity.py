@@ -1,0 +1,96 @@
+"""What moves an answer most: every input changed by itself, and days and bytes beside what they were."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cs336kit.predict._common.grid import as_text
+from cs336kit.predict._planner.answer import Plan
+from cs336kit.predict._planner.question import Question
+from cs336kit.predict.transformer import TransformerConfig
+
+#: A number that can be anything is changed by this fraction; counts and sizes are doubled.
+_STEP = 0.1
+
+
+@dataclass(frozen=True)
+class Change:
+    """One input changed: days and bytes of one accelerator as factors of what they were; days None without tokens."""
+
+    what: str
+    days: float | None
+    bytes: float
+
+    @property
+    def largest(self) -> float:
+        """How far the further of the two factors is from 1."""
+        return max(abs(factor - 1) for factor in (self.days, self.bytes) if factor is not None)
+
+
+def sensitivity(plan: Plan) -> list[Change]:
+    """Every single change of an input, the one that moves most first."""
+    from cs336kit.predict.planner import days_and_bytes
+
+    changes = []
+    for what, values in _changes(plan):
+        try:
+            days, size = days_and_bytes(replace(plan.question, **values))
+        except ValueError:  # a sequence beyond the model's positions, a width that heads do not divide
+            continue
+        factor = None if plan.days is None or days is None else days / plan.days
+        changes.append(Change(what, factor, size / plan.memory.total))
+    return sorted(changes, key=lambda change: -change.largest)
+
+
+def _changes(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
+    q = plan.question
+    if q.tokens is not None and q.steps is None:
+        for sign in (1, -1):
+            yield f"tokens {sign * _STEP:+.0%}", {"tokens": int(q.tokens * (1 + sign * _STEP))}
+    if q.tokens is not None:
+        for sign in (1, -1):
+            yield f"MFU {sign * _STEP:+.0%}", {"mfu": min(q.mfu * (1 + sign * _STEP), 1.0)}
+    same = {"global_batch": None, "steps": None, "tokens": q.tokens}
+    yield f"accelerators × 2 ({q.count * 2:,})", {"count": q.count * 2, **same}
+    if not isinstance(q.model, TransformerConfig):
+        for sign in (1, -1):
+            yield f"parameters {sign * _STEP:+.0%}", {"model": int(q.model * (1 + sign * _STEP))}
+        return
+    assert q.batch and q.sequence
+    yield f"batch × 2 ({2 * q.batch})", {"batch": 2 * q.batch, **same}
+    yield f"sequence × 2 ({2 * q.sequence:,})", {"sequence": 2 * q.sequence, **same}
+    yield f"sequence / 2 ({q.sequence // 2:,})", {"sequence": q.sequence // 2, **same}
+    yield from _of_the_run(q)
+    yield from _of_the_model(q, q.model)
+
+
+def _of_the_run(q: Question) -> Iterator[tuple[str, dict[str, Any]]]:
+    other = "without" if q.checkpointing else "with"
+    yield f"{other} checkpointing", {"checkpointing": not q.checkpointing}
+    if q.chunks == 1:
+        yield "loss in 8 chunks", {"chunks": 8}
+    if q.passes == 1:
+        yield "2 passes a step", {"accumulate": 2, "global_batch": None}
+    if q.count > 1:
+        yield "replicated" if q.sharded else "sharded", {"sharded": not q.sharded}
+    if q.optimizer == "adamw":
+        yield "8-bit AdamW", {"optimizer": "adamw8bit"}
+    if q.lora_rank:
+        yield f"adapters' rank × 2 ({2 * q.lora_rank})", {"lora_rank": 2 * q.lora_rank}
+
+
+def _of_the_model(q: Question, config: TransformerConfig) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name in ("layers", "d_ff", "vocab"):
+        value = getattr(config, name)
+        for sign in (1, -1):
+            changed = round(value * (1 + sign * _STEP))
+            if changed != value:
+                yield f"{name} {changed / value - 1:+.0%}", {"model": replace(config, **{name: changed})}
+
+
+def sensitivity_text(plan: Plan) -> str:
+    """The changes as a table: factors of days and of bytes."""
+    rows = [("one change", "days", "bytes")]
+    for change in sensitivity(plan):
+        rows.append((change.what, "–" if change.days is None else f"× {change.days:.3f}", f"× {change.bytes:.3f}"))
+    return "what moves the answer, the most first\n" + as_text(rows, "<>>", gap=3)

@@ -1,0 +1,165 @@
+"""The answer to a question about a training run as text, for a terminal of 80 columns."""
+
+from collections.abc import Iterator
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cs336kit.predict._planner.answer import Plan
+
+_GIB = 2**30
+#: Columns of a terminal.
+WIDTH = 80
+
+
+def text(plan: "Plan") -> str:
+    """The answer, one idea a line."""
+    return "\n".join(
+        line
+        for part in (_model(plan), _time(plan), _batch(plan), _step(plan), _memory(plan), _verdict(plan))
+        for line in part
+    )
+
+
+def folded(sentence: str, *, indent: str = "", first: str | None = None) -> list[str]:
+    """A sentence in lines of a terminal, those after the first one indented."""
+    return wrap(sentence, WIDTH, initial_indent=indent if first is None else first, subsequent_indent=indent)
+
+
+def size(value: int) -> str:
+    """Bytes as GiB, small ones with more digits."""
+    gib = value / _GIB
+    return f"{gib:,.2f}" if gib >= 0.01 or not value else f"{gib:,.4f}"
+
+
+def row(name: str, value: int, remark: str = "") -> str:
+    return f"  {name:<22}{size(value):>12} GiB" + (f"  {remark}" if remark else "")
+
+
+def _model(plan: "Plan") -> Iterator[str]:
+    q = plan.question
+    line = f"{q.name}: {plan.parameters:,} parameters"
+    if plan.trainable is not None and plan.trainable != plan.parameters:
+        line += f", {plan.trainable:,} of them trained"
+        if q.lora_rank:
+            line = f"{q.name}: {plan.parameters:,} parameters, and {plan.trainable:,} of adapters (rank {q.lora_rank})"
+    yield line
+
+
+def _time(plan: "Plan") -> Iterator[str]:
+    q = plan.question
+    if plan.days is None or plan.flops is None:
+        return
+    yield (
+        f"time: {duration(plan.days)} for {plan.flops:.4g} FLOPs (6PN: {plan.six_nd_flops:.4g})\n"
+        f"  on {q.count:,} × {plan.chip.name} at {q.mfu:g} of {plan.chip.peak or 0:.4g} FLOP/s (MFU)"
+    )
+    if plan.recomputed:
+        yield f"  and {100 * plan.recomputed:.1f} % more FLOPs that are computed again, which MFU leaves out"
+    if plan.cost is not None:
+        yield f"cost: {plan.cost:,.0f} for {plan.accelerator_hours:,.0f} accelerator hours at {q.price_per_hour:g} each"
+    if plan.energy_kwh is not None:
+        yield f"energy: {plan.energy_kwh:,.0f} kWh at {q.watts:g} W for each accelerator"
+
+
+def duration(days: float) -> str:
+    """Days, or hours where there are few."""
+    return f"{days:,.1f} days" if days >= 2 else f"{24 * days:,.2f} hours"
+
+
+def _batch(plan: "Plan") -> Iterator[str]:
+    q = plan.question
+    if q.batch and q.sequence and q.step_sequences:
+        ranks = q.placed.data_ranks
+        on = f" on each of {ranks:,}" if ranks > 1 else ""
+        yield f"batch: {q.batch} × {q.sequence:,} tokens{on}, {q.passes} pass{'es' * (q.passes > 1)} a step"
+        sequences = f"{q.step_sequences:,} sequence{'s' * (q.step_sequences > 1)}"
+        yield f"  a step takes {sequences}, {q.step_sequences * q.sequence:,} tokens (global batch)"
+        if plan.steps is not None and q.steps is None:
+            yield f"  {plan.steps:,} steps for {int(q.tokens or 0):,} tokens"
+    if plan.implied_batch is not None and q.steps is not None:
+        per = f"{plan.implied_batch:,} tokens a step"
+        if q.sequence:
+            per += f", {-(-plan.implied_batch // q.sequence):,} sequences of {q.sequence:,}"
+        agrees = q.step_sequences is None or q.steps * q.step_sequences * (q.sequence or 0) == q.tokens
+        other = "" if agrees else ": another global batch than this one"
+        yield from folded(
+            f"{int(q.tokens or 0):,} tokens in {q.steps:,} steps imply {per}{other}", indent="    ", first="  "
+        )
+
+
+def _step(plan: "Plan") -> Iterator[str]:
+    """What travels, and between which bounds a step lies; on one accelerator nothing travels."""
+    if plan.wire is None:
+        return
+    if plan.seconds is not None:
+        s = plan.seconds
+        yield f"a step takes {s.lower:,.3g} s if all overlaps, {s.upper:,.3g} s if nothing does"
+        parts = [
+            f"compute {s.compute:,.3g} s",
+            f"links inside a node {s.inside:,.3g} s",
+            f"between nodes {s.between:,.3g} s",
+        ]
+        if s.bubble:
+            parts.append(f"{100 * s.bubble:.1f} % waiting in the pipeline")
+        yield from folded(", ".join(parts), indent="    ", first="  ")
+    sent = ", ".join(f"{name} {part / 1e9:,.3g} GB" for name, part in plan.wire.items() if part)
+    yield from folded(f"each accelerator sends in a step: {sent or 'nothing'}", indent="    ", first="  ")
+
+
+def _how(plan: "Plan") -> str:
+    q = plan.question
+    how = [q.precision, q.optimizer]
+    if q.batch:
+        how += [f"batch {q.batch} × {q.sequence}", f"{q.attention} attention"]
+    how += ["checkpointing"] * q.checkpointing
+    if q.chunks > 1:
+        how.append(f"loss in {q.chunks} chunks")
+    if q.lora_rank:
+        how.append(f"adapters on {', '.join(q.lora_targets)}")
+    if q.base:
+        how.append(f"frozen matrices in {q.base}")
+    if q.frozen:
+        how.append(f"frozen: {', '.join(q.frozen)}")
+    if q.layout is not None:
+        how.append(f"layout {q.placed}")
+    elif q.count > 1:
+        how.append("sharded" if q.sharded else "replicated")
+    return ", ".join(how)
+
+
+def _memory(plan: "Plan") -> Iterator[str]:
+    when = f" at the peak, {plan.moment}" if plan.moment else ", without activations"
+    yield f"memory per accelerator{when}"
+    yield from folded(f"({_how(plan)})", indent="   ", first="  ")
+    for name, value in plan.memory.items():
+        yield row(name, value)
+    yield row("together", plan.memory.total)
+    yield row("allowance", plan.allowance.total)
+    yield from folded(plan.allowance_reason, indent="    ")
+    yield row("available", plan.chip.memory_bytes)
+    if plan.uneven is not None:
+        sentence = f"experts share the tokens equally; if all chose the same: {size(plan.uneven)} GiB"
+        yield from folded(f"({sentence})", indent="   ", first="  ")
+
+
+def _verdict(plan: "Plan") -> Iterator[str]:
+    q = plan.question
+    left = plan.chip.memory_bytes - plan.allowance.total - plan.memory.total
+    if plan.fits:
+        yield f"it fits, and {size(left)} GiB are left"
+    else:
+        yield f"it does not fit: {size(-left)} GiB too much" + ("; what helps, cheapest first:" if plan.advice else "")
+        if not plan.advice:
+            yield from folded(
+                "a shorter sequence or a smaller model would help: what cannot be sharded does not fit by itself",
+                indent="  ",
+            )
+    for one in plan.advice:
+        yield from folded(str(one), indent="    ", first="  - ")
+    for note in (*plan.notes, f"bytes of {plan.flavour}" if plan.moment else ""):
+        yield from folded(note, indent="  ", first="note: ") if note else ()
+    if q.lora_rank or q.frozen or q.layout is not None:
+        return
+    kind = "over all accelerators" if q.sharded and q.count > 1 else "on each accelerator"
+    yield f"largest model {kind}, without activations: {plan.largest_model:.3g} parameters"

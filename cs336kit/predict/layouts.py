@@ -1,0 +1,260 @@
+"""How a model is laid out over the ranks of a cluster: which of them share what, and whether a model divides that way."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from math import prod
+
+from cs336kit.predict._common.checks import boolean, known, positive_int
+from cs336kit.predict.transformer import TransformerConfig
+
+#: What each choice of a layout means; also the table of allowed names.
+AXES = {
+    "pp": "stages of a pipeline, each with its share of the layers",
+    "microbatches": "passes whose gradients add up to one step: the accumulation, and what fills a pipeline",
+    "schedule": "of a pipeline: gpipe or 1f1b",
+    "dp": "replicas, each with data of its own",
+    "zero1": "replicas that share optimizer state",
+    "zero2": "replicas that share optimizer state and gradients",
+    "fsdp": "replicas that share optimizer state, gradients and parameters (ZeRO stage 3)",
+    "cp": "ranks that divide each sequence, and pass keys and values around",
+    "ep": "replicas that divide the experts of each layer",
+    "tp": "ranks that divide heads, MLP and vocabulary of every layer",
+    "sp": "true: the ranks of tp divide the sequence between their products",
+}
+SCHEDULES = {
+    "gpipe": "all microbatches forward, then all backward",
+    "1f1b": "one forward, one backward: a stage holds as many microbatches as stages follow",
+}
+#: Axes of which a layout has one at most, with the stage of ZeRO that each is.
+STAGES = {"zero1": 1, "zero2": 2, "fsdp": 3}
+_ALIASES = {"zero3": "fsdp", "zero-1": "zero1", "zero-2": "zero2", "zero-3": "fsdp", "micro-batches": "microbatches"}
+_TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """How many ranks share what. `Layout.parse("fsdp=64,tp=8")` reads the text that `str` gives back.
+
+    The ranks are pp · dp · (zero1, zero2 or fsdp) · cp · ep · tp, in this order from the outside: neighbors share tp.
+    Each of the dp · (zero1, zero2 or fsdp) · ep data ranks works on its own sequences; parameters are shared over the ranks
+    of cp and ep, too, where any are (experts over those of cp). Errors: ValueError for sizes that cannot be together.
+    """
+
+    dp: int = 1
+    zero1: int = 1
+    zero2: int = 1
+    fsdp: int = 1
+    tp: int = 1
+    sp: bool = False
+    pp: int = 1
+    #: None: as many as there are stages
+    microbatches: int = None  # type: ignore[assignment]
+    schedule: str = "1f1b"
+    ep: int = 1
+    cp: int = 1
+
+    def __post_init__(self) -> None:
+        if self.microbatches is None:
+            object.__setattr__(self, "microbatches", self.pp)
+        for name in ("dp", "zero1", "zero2", "fsdp", "tp", "pp", "microbatches", "ep", "cp"):
+            object.__setattr__(self, name, positive_int(name, getattr(self, name)))
+        boolean("sp", self.sp)
+        known("schedule", self.schedule, SCHEDULES)
+        several = [name for name in STAGES if getattr(self, name) > 1]
+        if len(several) > 1:
+            raise ValueError(
+                f"{' and '.join(several)} are given together: fsdp shares what zero2 shares and more, and zero2 what zero1 "
+                "shares, so keep one of them (dp may stand beside it)"
+            )
+        if self.sp and self.tp == 1:
+            raise ValueError(
+                "sp=true divides the sequence over the ranks of tp, and tp is 1: give tp too, or leave sp out"
+            )
+        if self.pp == 1 and self.schedule != "1f1b":
+            raise ValueError(f"schedule={self.schedule!r} is about the stages of a pipeline, and pp is 1: give pp too")
+
+    @classmethod
+    def parse(cls, text: str) -> "Layout":
+        """The layout of a text such as "fsdp=64,tp=8,sp=true"; what it cannot mean raises ValueError."""
+        if not isinstance(text, str):
+            raise ValueError(f'a layout is a text such as "fsdp=64,tp=8", got {text!r}')
+        values: dict[str, object] = {}
+        for part in filter(None, (piece.strip() for piece in text.replace(";", ",").split(","))):
+            name, equals, value = (piece.strip().lower() for piece in part.partition("="))
+            name = _ALIASES.get(name, name)
+            known("axis of a layout", name, AXES)
+            if name in values:
+                raise ValueError(f"{name} stands twice in the layout {text!r}: give it once")
+            if name == "schedule":
+                values[name] = value
+            elif name == "sp":
+                values[name] = known("answer for sp", value if equals else "true", _TRUTH)
+            elif value.isdecimal():
+                values[name] = int(value)
+            else:
+                raise ValueError(f'{part!r} in the layout {text!r}: give a number of ranks, such as "{name}=8"')
+        if not values:
+            raise ValueError(f'the layout {text!r} is empty: name the ranks, such as "fsdp=64,tp=8", or "dp=1" for one')
+        return cls(**values)  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        parts = []
+        for name in AXES:
+            value = getattr(self, name)
+            if value != (self.pp if name == "microbatches" else _DEFAULTS[name]):
+                parts.append(f"{name}={'true' if value is True else value}")
+        return ",".join(parts) or "dp=1"
+
+    @property
+    def count(self) -> int:
+        """Ranks in all."""
+        return self.pp * self.data_ranks * self.cp * self.tp
+
+    @property
+    def shards(self) -> int:
+        """Ranks of the axis that shares state: zero1, zero2 or fsdp."""
+        return self.zero1 * self.zero2 * self.fsdp
+
+    @property
+    def stage(self) -> int:
+        """What is shared: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too."""
+        return next((stage for name, stage in STAGES.items() if getattr(self, name) > 1), 0)
+
+    @property
+    def data_ranks(self) -> int:
+        """Ranks that work on sequences of their own."""
+        return self.dp * self.shards * self.ep
+
+    def global_batch(self, batch: int) -> int:
+        """Sequences of one step: micro-batch × data ranks × accumulation."""
+        return positive_int("batch", batch) * self.data_ranks * self.microbatches
+
+    def sharing(self, expert: bool) -> int:
+        """Over how many ranks the state of a parameter is divided."""
+        return self.shards * self.cp * (1 if expert else self.ep) if self.stage else 1
+
+    def in_flight(self, stage: int) -> int:
+        """How many microbatches a stage holds what it keeps of, at most."""
+        return self.microbatches if self.schedule == "gpipe" else min(self.pp - stage, self.microbatches)
+
+    @property
+    def bubble(self) -> float:
+        """The share of a step in which a stage of the pipeline waits: (p − 1) / (m + p − 1).
+
+        Source: Narayanan et al. 2021, section 2.2, for both schedules.
+        """
+        return (self.pp - 1) / (self.microbatches + self.pp - 1)
+
+
+_DEFAULTS = {field.name: field.default for field in fields(Layout)}
+
+
+def as_layout(layout: "Layout | str | None", *, shards: int = 1) -> Layout:
+    """The layout meant by a text, by None (one rank), or by the number of `shards` (fsdp alone)."""
+    shards = positive_int("shards", shards)
+    if layout is None:
+        return Layout(fsdp=shards) if shards > 1 else ALONE
+    if shards > 1:
+        raise ValueError(f"shards={shards} and a layout are both given: shards=n is short for layout='fsdp=n'")
+    return layout if isinstance(layout, Layout) else Layout.parse(layout)
+
+
+#: One rank.
+ALONE = Layout()
+
+
+def divisors(number: int, at_most: int) -> list[int]:
+    """Every number up to `at_most` that divides it."""
+    return [size for size in range(1, min(number, at_most) + 1) if number % size == 0]
+
+
+def _sizes(choices: Iterable[int]) -> str:
+    *most, last = map(str, choices)
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def check_layout(config: TransformerConfig, layout: Layout, *, sequence: int | None = None) -> None:
+    """Raise ValueError, in a sentence that says what fits, unless the model divides by the layout."""
+    _check_model(config, layout)
+    for name, over in (("cp", layout.cp), ("tp", layout.cp * layout.tp if layout.sp else 1)):
+        if sequence is not None and sequence % over:
+            what = (
+                f"cp={layout.cp}"
+                if name == "cp"
+                else f"sp over tp={layout.tp}" + f" and cp={layout.cp}" * (layout.cp > 1)
+            )
+            raise ValueError(
+                f"{what} does not divide a sequence of {sequence}: the next that it divides are "
+                f"{_sizes(size for size in (sequence - sequence % over, -(-sequence // over) * over) if size)}"
+            )
+
+
+@lru_cache(maxsize=1024)
+def _check_model(config: TransformerConfig, layout: Layout) -> None:
+    for axis, what, number in (
+        ("tp", "heads", config.heads),
+        ("pp", "layers", config.layers),
+        ("ep", "experts", config.experts),
+    ):
+        size = getattr(layout, axis)
+        if size > 1 and not number:
+            raise ValueError(f"{axis}={size} divides {what}, and this model has none: leave {axis} out")
+        if size > 1 and number % size:
+            raise ValueError(f"{axis}={size} does not divide {number} {what}: {_sizes(divisors(number, number))} do")
+    if layout.cp > 1 and config.kv_latent:
+        raise ValueError(
+            f"cp={layout.cp} with latent attention cannot be counted yet: leave cp out, or give a model without kv_latent"
+        )
+    tp, K = layout.tp, config.kv_heads
+    if tp > 1 and K % tp and tp % K:
+        fits = [size for size in divisors(config.heads, config.heads) if K % size == 0 or size % K == 0]
+        raise ValueError(f"tp={tp} neither divides {K} key/value heads nor is a multiple of them: {_sizes(fits)} are")
+    for name in ("d_ff", "dense_d_ff", "shared_d_ff"):
+        width = getattr(config, name, None)
+        if width and width % tp:
+            fits = [size for size in divisors(config.heads, config.heads) if width % size == 0]
+            raise ValueError(f"tp={tp} does not divide {name}={width}: {_sizes(fits)} divide it and the heads")
+
+
+@lru_cache(maxsize=256)
+def local_config(config: TransformerConfig, tp: int) -> TransformerConfig:
+    """What one of `tp` ranks holds of a layer: its heads, its part of the MLP, its rows of the tables.
+
+    Key/value heads fewer than the ranks stand on several of them; a vocabulary that does not divide is padded.
+    """
+    if tp == 1:
+        return config
+    widths = {
+        name: getattr(config, name) // tp
+        for name in ("d_ff", "dense_d_ff", "shared_d_ff")
+        if getattr(config, name, None)
+    }
+    return replace(
+        config, heads=config.heads // tp, kv_heads=max(1, config.kv_heads // tp), head_dim=config.head_dim,
+        vocab=-(-config.vocab // tp), **widths,
+    )  # fmt: skip
+
+
+def shard_shape(shape: tuple[int, ...], ranks: int) -> tuple[int, ...]:
+    """What one of `ranks` holds of a parameter: rows of its first axis, rounded up.
+
+    Source: torch's fully_shard, which pads the last ranks. A smaller tensor than ranks has a row on every rank. Experts in
+    one tensor are divided along the axis that leaves less, as torchtitan does.
+    """
+    if ranks == 1 or not shape:
+        return shape
+    first, *rest = shape
+    shards = [(-(-first // ranks), *rest)]
+    if len(shape) == 3:
+        shards.append((first, -(-rest[0] // ranks), rest[1]))
+    return min(shards, key=prod)
+
+
+def shard_elements(shape: tuple[int, ...], ranks: int) -> int:
+    """Elements of `shard_shape`."""
+    if len(shape) == 3:
+        return prod(shard_shape(shape, ranks))
+    if ranks == 1 or not shape:
+        return prod(shape)
+    return -(-shape[0] // ranks) * prod(shape[1:])

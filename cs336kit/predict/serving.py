@@ -1,0 +1,309 @@
+"""Serving a model: what weights and cache take, and between which bounds the time of a token lies.
+
+Every number is a walk over `predict.program(phase="prefill")` and `(phase="decode")`. At best a chip reads the weights and
+the cache once, computes meanwhile, and nothing else takes time: the larger of both is the lower bound (a roofline). If
+nothing overlaps, each operation reads and writes its tensors and computes, one after the other: the sum is the upper one.
+Left out of both: launches, sampling, the scheduler, kernels that do not reach bandwidth or peak.
+"""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+
+from cs336kit.predict._common.breakdown import Breakdown
+from cs336kit.predict._common.checks import known, positive_int, positive_number
+from cs336kit.predict._planner.chip import Chip, allowance, chip
+from cs336kit.predict._walk import Walk
+from cs336kit.predict.accounting import CACHE_TYPES, kv_cache_bytes, parameters
+from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Op, Program, Storage, Tensor
+from cs336kit.predict.packed import PACKINGS, packed_bytes
+from cs336kit.predict.programs import check_sizes, program
+from cs336kit.predict.training import largest
+from cs336kit.predict.transformer import TransformerConfig, check_config
+
+#: Types of served weights: element types, and packings of the matrices in blocks (tables, head and norms stay in bf16).
+WEIGHT_TYPES = dict.fromkeys(("bf16", "fp16", "fp32", *PACKINGS))
+#: Largest batch that a table or a search looks at.
+LARGEST_BATCH = 2**16
+
+
+@dataclass(frozen=True)
+class ServingQuestion:
+    """Which model, on what, for prompts and answers of how many tokens."""
+
+    model: TransformerConfig
+    name: str = "model"
+    accelerator: str | None = "h100-sxm"
+    #: tokens of a prompt and of an answer; None: half of the model's context each, at most 2048 and 512
+    prompt: int | None = None
+    output: int | None = None
+    #: sequences that are decoded together; None: as many as the memory holds
+    batch: int | None = None
+    weights: str = "bf16"
+    cache: str = "bf16"
+    #: seconds that a token may take
+    latency: float | None = None
+    #: tokens of one page of the cache
+    page: int = 16
+    memory_bytes: int | float | None = None
+    peak_flops_per_second: float | None = None
+    bandwidth: float | None = None
+    allowance: int | float | None = None
+    price_per_hour: float | None = None
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Seconds of one pass: not less than `least` at these rates, and `most` if nothing overlaps."""
+
+    least: float
+    most: float
+    flops: int
+    #: weights and cache once
+    bytes: int
+    #: "memory" or "compute": what the lower bound is
+    bound: str
+
+
+@dataclass(frozen=True)
+class Served:
+    """The answer: bytes, bounds of a prompt and of a token, and the largest batches."""
+
+    question: ServingQuestion
+    chip: Chip
+    parameters: int
+    weights: Breakdown
+    #: of one sequence with its prompt and its answer
+    cache_bytes: int
+    #: of one more token of a sequence
+    cache_bytes_per_token: int
+    #: of one prompt's pass, beside what its blocks leave in the cache
+    working_bytes: int
+    #: of one sequence's logits in bf16 and in fp32, which sampling takes
+    logits_bytes: int
+    allowance: Breakdown
+    allowance_reason: str
+    #: the most sequences whose cache fits; 0 if not even one does
+    largest_batch: int
+    prefill: Bounds
+    #: (batch, bounds of one token of each of its sequences)
+    tokens: tuple[tuple[int, Bounds], ...]
+    #: (at best, if nothing overlaps): the largest batch of which a token takes no more than the latency asked for
+    batch_for_latency: tuple[int, int] | None
+    notes: tuple[str, ...]
+
+    @property
+    def page_waste(self) -> tuple[float, int]:
+        """Bytes of a sequence's last page that stay empty: on average over all lengths, and at worst."""
+        worst = (self.question.page - 1) * self.cache_bytes_per_token
+        return worst / 2, worst
+
+    def total(self, batch: int) -> int:
+        """Bytes of weights, working tensors, allowance, and the cache of `batch` sequences in pages."""
+        fixed = self.weights.total + self.working_bytes + self.allowance.total
+        return fixed + batch * (self.cache_bytes + self.page_waste[1] + self.logits_bytes)
+
+    def __str__(self) -> str:
+        from cs336kit.predict._planner.serving_text import text
+
+        return text(self)
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values for JSON, under the names of `SERVING_KEYS`."""
+        from cs336kit.predict._planner.serving_text import as_dict
+
+        return as_dict(self)
+
+
+def serve(question: ServingQuestion) -> Served:
+    """Answer a question about serving; impossible ones raise a ValueError that says what to change.
+
+    Weights in bf16, fp16, fp32, or packed (fp8, int8, int4, nf4: the matrices of blocks with their scales). Products run in
+    bf16, of fp8 weights in fp8 where the chip has a sourced peak for it. The cache is paged. Experts are taken to share the
+    tokens equally. Left out: see the module.
+    """
+    q = _settled(question)
+    what = _chip(q)
+    free, reason = allowance(q.allowance, memory_bytes=what.memory_bytes, count=1)
+    length = _length(q)
+    each = kv_cache_bytes(q.model, batch=1, sequence=length, precision=q.cache)
+    more = each - kv_cache_bytes(q.model, batch=1, sequence=length - 1, precision=q.cache)
+    answer = Served(
+        question=q, chip=what, parameters=parameters(q.model).total, weights=_weights(q), cache_bytes=each,
+        cache_bytes_per_token=more, working_bytes=_blocks_peak(_prefill(q)), logits_bytes=q.model.vocab * (2 + 4),
+        allowance=free, allowance_reason=reason,
+        largest_batch=0, prefill=_bounds(q, what, _prefill(q), head=True), tokens=(), batch_for_latency=None,
+        notes=what.notes,
+    )  # fmt: skip
+    most = largest(lambda batch: answer.total(batch) <= what.memory_bytes, LARGEST_BATCH)
+    answer = replace(answer, largest_batch=most)
+    batches = _batches(most, q.batch)
+    tokens = tuple((batch, token_bounds(q, what, batch)) for batch in batches)
+    return replace(answer, tokens=tokens, batch_for_latency=_for_latency(q, what, most))
+
+
+def _settled(q: ServingQuestion) -> ServingQuestion:
+    check_config(q.model)
+    known("type of weights", q.weights, WEIGHT_TYPES)
+    known("precision of a cache", q.cache, CACHE_TYPES)
+    positive_int("page", q.page)
+    for name in ("latency", "memory_bytes", "peak_flops_per_second", "bandwidth", "price_per_hour"):
+        if getattr(q, name) is not None:
+            positive_number(name, getattr(q, name))
+    if q.batch is not None:
+        positive_int("batch", q.batch)
+    half = max(q.model.context // 2, 1)
+    prompt = min(half, 2048) if q.prompt is None else positive_int("prompt", q.prompt)
+    output = min(half, 512) if q.output is None else positive_int("output", q.output)
+    try:
+        check_sizes(q.model, batch=1, sequence=prompt + output)
+    except ValueError:
+        raise ValueError(
+            f"a prompt of {prompt} and an answer of {output} tokens are longer than context={q.model.context}: shorten one"
+        ) from None
+    return replace(q, prompt=prompt, output=output)
+
+
+def _chip(q: ServingQuestion) -> Chip:
+    """The chip with the peak of the products; fp8 weights use fp8 products where that peak is known."""
+    given = {
+        "memory_bytes": q.memory_bytes, "peak_flops_per_second": q.peak_flops_per_second, "bandwidth": q.bandwidth,
+    }  # fmt: skip
+    products = "fp32" if q.weights == "fp32" else "bf16"
+    what = chip(q.accelerator, precision=products, **given)  # type: ignore[arg-type]
+    if what.bandwidth is None:
+        raise ValueError("a latency needs the bandwidth of the memory: give bandwidth, such as 3.35e12")
+    if q.weights == "fp8" and q.peak_flops_per_second is None and q.accelerator is not None:
+        try:
+            return chip(q.accelerator, precision="fp8", **given)  # type: ignore[arg-type]
+        except ValueError:
+            return replace(what, notes=(*what.notes, f"{what.name} has no sourced fp8 peak: products in bf16"))
+    return what
+
+
+def _length(q: ServingQuestion) -> int:
+    assert q.prompt is not None and q.output is not None
+    return q.prompt + q.output
+
+
+# -- bytes -----------------------------------------------------------------------------------------------------------
+
+
+def _is_packed(leaf: Leaf) -> bool:
+    return leaf.place == "block" and len(leaf.tensor.shape) == 2 and leaf.component != "router"
+
+
+def _leaf_bytes(leaf: Leaf, weights: str) -> int:
+    """Bytes of one parameter as it is served."""
+    if weights in PACKINGS:
+        if _is_packed(leaf):
+            return packed_bytes(leaf.tensor.elements, weights)
+        return 2 * leaf.tensor.elements
+    return ELEMENT_BYTES[weights] * leaf.tensor.elements
+
+
+def _weights(q: ServingQuestion) -> Breakdown:
+    parts: dict[str, int] = {}
+    for leaf in program(q.model, batch=1, sequence=1, attention="sdpa", phase="forward").leaves:
+        name = f"matrices in {q.weights}" if _is_packed(leaf) else "tables, head, norms"
+        parts[name] = parts.get(name, 0) + leaf.count * _leaf_bytes(leaf, q.weights)
+    return Breakdown(parts, unit="bytes")
+
+
+def _prefill(q: ServingQuestion) -> Program:
+    return program(
+        q.model, batch=1, sequence=q.prompt or 1, precision="bf16", attention="sdpa", phase="prefill", causal=True
+    )
+
+
+@lru_cache(maxsize=64)
+def _blocks_peak(walked: Program) -> int:
+    """The most bytes alive until the head, beside the cache that the pass fills."""
+    walk = Walk(walked)
+    blocks = []
+    for item in walked.items:
+        if isinstance(item, Op) and item.part == "head":
+            break
+        blocks.append(item)
+    walk.forward(blocks)
+    cache = ELEMENT_BYTES["bf16"] * sum(count * prod(shape) for shape, count in walked.cached)
+    return max(max(peak.bytes for peak in walk.peaks.values()) - cache, 0)
+
+
+# -- time ------------------------------------------------------------------------------------------------------------
+
+
+def token_bounds(q: ServingQuestion, what: Chip, batch: int) -> Bounds:
+    """One token of each of `batch` sequences, whose cache holds the prompt and the answer."""
+    walked = program(
+        q.model, batch=batch, sequence=_length(q), precision="bf16", attention="sdpa", phase="decode", causal=True
+    )
+    return _bounds(q, what, walked, head=False)
+
+
+def _bounds(q: ServingQuestion, what: Chip, walked: Program, *, head: bool) -> Bounds:
+    """`head`: of all positions the last one alone has logits."""
+    assert what.peak and what.bandwidth
+    flops, least, moved = 0, 0, 0
+    sizes = {leaf.tensor.storage: _leaf_bytes(leaf, q.weights) for leaf in walked.leaves}
+    caches: set[Storage] = set()
+    rows = q.prompt or 1 if head else 1
+    for op, count in walked.operations():
+        work = sum(n for _, n in op.flops) // (rows if op.part == "head" else 1)
+        flops += count * work
+        once, every = _op_bytes(op, sizes, caches, CACHE_TYPES[q.cache], rows)
+        least += count * once
+        moved += count * every
+    if head:
+        written = CACHE_TYPES[q.cache] * sum(count * prod(shape) for shape, count in walked.cached)
+        least, moved = least + written, moved + written
+    compute, memory = flops / what.peak, least / what.bandwidth
+    bound = "compute" if compute >= memory else "memory"
+    return Bounds(max(compute, memory), compute + moved / what.bandwidth, flops, least, bound)
+
+
+def _op_bytes(op: Op, sizes: dict[Storage, int], caches: set[Storage], element: int, rows: int) -> tuple[int, int]:
+    """Bytes of weights and cache that an operation reads, and all that it moves. A paged cache is not copied to grow."""
+    if any(t.storage.leaf and t.storage.name == "cached" for t in op.inputs):
+        caches.update(t.storage for t in op.outputs)
+        new = element * sum(t.elements for t in op.inputs if not t.storage.leaf)
+        return new, new
+    if not op.allocates or any(t.storage in caches for t in op.inputs if op.kind == "copy"):
+        return 0, 0
+    if op.kind == "linear" and not op.flops[0][1]:  # an expert that nobody visits
+        return 0, 0
+    once = other = 0
+    for tensor in op.inputs:
+        size = _input_bytes(op, tensor, sizes, caches, element)
+        if tensor.storage in sizes or tensor.storage in caches:
+            once += size
+        else:
+            other += size
+    written = sum(storage.bytes for storage in op.allocates)
+    if op.part == "head":
+        other, written = other // rows, written // rows
+    return once, once + other + written
+
+
+def _input_bytes(op: Op, tensor: Tensor, sizes: dict[Storage, int], caches: set[Storage], element: int) -> int:
+    if op.kind in ("embedding", "index"):  # as many rows as are written
+        return op.allocates[0].bytes if tensor is op.inputs[0] else tensor.bytes
+    if tensor.storage in sizes:
+        return sizes[tensor.storage]
+    return element * tensor.elements if tensor.storage in caches else tensor.bytes
+
+
+def _batches(most: int, asked: int | None) -> tuple[int, ...]:
+    """Powers of two up to what fits, that itself, and the batch that was asked for."""
+    rows = {2**i for i in range(17) if 2**i <= most} | {most, asked or 0} - {0}
+    return tuple(sorted(rows)) or (1,)
+
+
+def _for_latency(q: ServingQuestion, what: Chip, most: int) -> tuple[int, int] | None:
+    """More sequences take longer, so a search finds the largest; the memory is a limit too."""
+    if q.latency is None:
+        return None
+    target = q.latency
+    best = largest(lambda batch: token_bounds(q, what, batch).least <= target, most)
+    sure = largest(lambda batch: token_bounds(q, what, batch).most <= target, most)
+    return best, sure

@@ -1,0 +1,233 @@
+"""What the ranks of a layout send in one step, over which links, and between which bounds the step's seconds lie."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from cs336kit.predict._collectives import GROUP, parameter_wires
+from cs336kit.predict._common.breakdown import Breakdown
+from cs336kit.predict._common.checks import fraction, positive_int, positive_number
+from cs336kit.predict._products import products, run_again
+from cs336kit.predict.hardware import Accelerator, accelerator
+from cs336kit.predict.layouts import Layout, as_layout
+from cs336kit.predict.operations import Item, Op, Program, Repeat, Wire, operations
+from cs336kit.predict.precision import PrecisionPolicy, policy
+from cs336kit.predict.programs import program
+from cs336kit.predict.transformer import TransformerConfig
+
+#: Accelerators of one node, unless the caller says otherwise: what an HGX board holds.
+NODE = 8
+
+
+@dataclass(frozen=True)
+class StepSeconds:
+    """Seconds of one step between two bounds, and what they are made of."""
+
+    #: nothing waits: the longer of computing and sending, with the bubble of the pipeline
+    lower: float
+    #: nothing overlaps: the sum of both, with the bubble
+    upper: float
+    #: of the products of one rank, for all microbatches
+    compute: float
+    #: of what one rank sends over the links inside its node, and between nodes
+    inside: float
+    between: float
+    #: the share of the step in which a stage of the pipeline waits
+    bubble: float
+    #: sequences of the step: micro-batch × data ranks × accumulation
+    global_batch: int
+    tokens: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.lower:,.3g} to {self.upper:,.3g} s for {self.global_batch:,} sequences: compute {self.compute:,.3g} s, "
+            f"links inside a node {self.inside:,.3g} s, between nodes {self.between:,.3g} s, bubble {100 * self.bubble:.1f} %"
+        )
+
+
+def crosses(wire: Wire, node: int, layout: Layout) -> bool:
+    """Whether some of the ranks that it joins stand in different nodes of this many accelerators."""
+    return layout.count > node and node % wire.span > 0
+
+
+def sent(walked: Program, layout: Layout | None = None) -> Iterator[tuple[Wire, int]]:
+    """Everything that a rank sends in a step, with the number of times, the recomputation of checkpointed blocks included.
+
+    `layout`: another one that differs from the program's in how its data ranks share state.
+    """
+    layout = walked.layout if layout is None else layout
+    for wire, count in _of_passes(walked):
+        yield wire, count * layout.microbatches
+    for group in walked.groups:
+        for wire in parameter_wires(group, layout, walked.policy):
+            yield wire, max(1, group.repeated) * (1 if wire.when == "step" else layout.microbatches)
+
+
+@lru_cache(maxsize=256)
+def _of_passes(walked: Program) -> tuple[tuple[Wire, int], ...]:
+    """What one microbatch sends of its activations."""
+    found = [(wire, count) for op, count in walked.operations() if op.kind != GROUP for wire in op.wires]
+    again = [(wire, count) for op, count in _again(walked.items) for wire in op.wires if op.kind != GROUP]
+    return (*found, *((wire, count) for wire, count in again if wire.when == "forward"))
+
+
+def _again(items: Sequence[Item], count: int = 1) -> Iterator[tuple[Op, int]]:
+    """What checkpointed parts run once more in the backward pass."""
+    for item in items:
+        if isinstance(item, Repeat) and item.checkpoint is not None:
+            for op, times in run_again(list(operations(item.items))):
+                yield op, count * item.count * times
+        elif isinstance(item, Repeat):
+            yield from _again(item.items, count * item.count)
+
+
+def stages(layout: Layout, stage: int | None = None) -> list[int]:
+    """The stages of a pipeline that can be the slowest or the fullest, or the one that is asked for."""
+    return sorted({0, layout.pp - 1}) if stage is None else [stage]
+
+
+def communication(
+    config: TransformerConfig,
+    *,
+    layout: Layout | str,
+    batch: int,
+    sequence: int,
+    node: int = NODE,
+    stage: int | None = None,
+    **options: Any,
+) -> Breakdown:
+    """Bytes that one rank sends in one step, by collective, axis of the layout and link.
+
+    Components read "data all-gather, between nodes": a group counts as between nodes where its ranks do not stand in one
+    node of `node` accelerators. `stage`: of the pipeline; None for the first or the last, whichever sends more.
+    `options` are those of `predict.program`. Convention: ring algorithms, in which each of n ranks sends (n − 1)/n of what
+    is gathered, reduced or exchanged, and twice that for an all-reduce; shares are padded as parameters are.
+    With gradients of 2 bytes and Ψ parameters ZeRO 1 and 2 send 2Ψ elements, ZeRO 3 3Ψ. Left out: the mean of the loss and the
+    norm of the gradients (a few bytes), what a tree algorithm saves. Source: Rajbhandari et al. 2020, section 7.
+    """
+    layout = as_layout(layout)
+    node = positive_int("node", node)
+    found = []
+    for each in stages(layout, stage):
+        parts: dict[str, int] = {}
+        walked = program(config, batch=batch, sequence=sequence, layout=layout, stage=each, **options)
+        for wire, count in sent(walked):
+            name = f"{wire.axis} {wire.kind}, {'between nodes' if crosses(wire, node, layout) else 'inside a node'}"
+            parts[name] = parts.get(name, 0) + wire.bytes * count
+        found.append(Breakdown(parts, unit="bytes"))
+    return max(found, key=lambda each: each.total)
+
+
+def step_seconds(
+    config: TransformerConfig,
+    *,
+    layout: Layout | str,
+    accelerator: str | Accelerator,
+    batch: int,
+    sequence: int,
+    mfu: float = 0.4,
+    between_nodes: float | None = None,
+    node: int = NODE,
+    precision: str | PrecisionPolicy = "mixed",
+    attention: str = "sdpa",
+    **options: Any,
+) -> StepSeconds:
+    """Seconds of one training step, bounded from below (everything overlaps) and from above (nothing does).
+
+    `mfu`: the share of the dense peak that the products reach while they run. `between_nodes`: bytes per second each way
+    that one accelerator has to other nodes, such as 50e9 for 400 Gb/s; it is needed where a group leaves its node of
+    `node` accelerators, and no table has it. Inside a node the accelerator's `link` counts (its `host_link` where it has none).
+    A ring that leaves a node does so once in each node, and every rank that the group has there brings its own link.
+    `options` are those of `predict.program`. Left out: latency, contention, the optimizer's step, loading of data.
+    """
+    device = _device(accelerator)
+    layout = as_layout(layout)
+    kind = policy(precision)
+    speed = speed_of(device, kind, mfu)
+    node = positive_int("node", node)
+    programs = [
+        program(
+            config,
+            layout=layout,
+            stage=stage,
+            precision=kind,
+            attention=attention,
+            batch=batch,
+            sequence=sequence,
+            **options,
+        )
+        for stage in stages(layout)
+    ]
+    return seconds_of(programs, layout, device, speed, node, between_nodes, layout.global_batch(batch), sequence)
+
+
+def seconds_of(programs: Sequence[Program], layout: Layout, device: Accelerator, *rest: Any) -> StepSeconds:
+    """Of the slowest stage; the layout may share state otherwise than that of the programs."""
+    return max((_seconds(walked, layout, device, *rest) for walked in programs), key=lambda each: each.upper)
+
+
+def _device(name: str | Accelerator) -> Accelerator:
+    return name if isinstance(name, Accelerator) else accelerator(name)
+
+
+def speed_of(device: Accelerator, kind: PrecisionPolicy, mfu: float) -> float:
+    """FLOP/s of the products: the dense peak of their type times `mfu`."""
+    try:
+        return fraction("mfu", mfu) * device.peak("fp32" if kind.products == "fp32" else "bf16")
+    except LookupError as error:
+        raise ValueError(str(error)) from None
+
+
+@lru_cache(maxsize=256)
+def _flops(walked: Program) -> int:
+    """Of one microbatch on one rank, forward and backward, recomputation included."""
+    flops = sum(count * (row.forward + row.backward) for op, count in walked.operations() for row in products(op))
+    return flops + sum(count * op.forward_flops for op, count in _again(walked.items))
+
+
+def _seconds(
+    walked: Program,
+    layout: Layout,
+    device: Accelerator,
+    speed: float,
+    node: int,
+    between_nodes: float | None,
+    batch: int,
+    sequence: int,
+) -> StepSeconds:
+    compute = layout.microbatches * _flops(walked) / speed
+    # Seconds by (whether between nodes, whether once per step).
+    spent = {(far, once): 0.0 for far in (False, True) for once in (False, True)}
+    for wire, count in sent(walked, layout):
+        far = crosses(wire, node, layout)
+        spent[far, wire.when == "step"] += count * wire.bytes / bandwidth(wire, device, node, between_nodes, layout)
+    inside, between = (spent[far, False] + spent[far, True] for far in (False, True))
+    # While the pipeline fills and drains, a stage waits for what microbatches cost, not for what a step costs once.
+    longer = 1 / (1 - layout.bubble)
+    once = spent[False, True] + spent[True, True]
+    each = inside + between - once
+    lower = max(compute * longer, inside, between)
+    upper = (compute + each) * longer + once
+    return StepSeconds(lower, upper, compute, inside, between, layout.bubble, batch, batch * sequence)
+
+
+def bandwidth(wire: Wire, device: Accelerator, node: int, between_nodes: float | None, layout: Layout) -> float:
+    """Bytes per second at which a rank sends this; ValueError where nobody has said."""
+    link = device.facts.get("link") or device.facts.get("host_link")
+    if not crosses(wire, node, layout):
+        if link is None:
+            raise ValueError(
+                f"{device.title} has no sourced link to its neighbors: leave out {wire.axis}, or take another one"
+            )
+        return float(link.value)
+    if between_nodes is None:
+        raise ValueError(
+            f"{layout} joins {wire.ranks} ranks {wire.stride} apart, more than a node of {node} holds, and no table has the "
+            "speed between nodes: give between_nodes in bytes per second each way and accelerator, such as 50e9 for 400 Gb/s"
+        )
+    own = float(positive_number("between_nodes", between_nodes))
+    if wire.kind in ("send", "all-to-all"):
+        return own
+    together = own * min(wire.ranks, max(1, node // wire.stride))
+    return together if link is None else min(together, float(link.value))

@@ -1,0 +1,144 @@
+"""Layouts as values: their texts, what divides a model, ranks and batches."""
+
+import dataclasses
+import random
+from math import prod
+
+import pytest
+
+from cs336kit.predict import (
+    MODELS,
+    Layout,
+    communication,
+    find_layouts,
+    parameter_shapes,
+    parameters,
+    program,
+    step_peak,
+    step_seconds,
+    training_flops,
+)
+
+GPT2, LLAMA = MODELS["gpt2"], MODELS["llama-3-70b"]
+MOE = dataclasses.replace(GPT2, experts=8, experts_per_token=2)
+STEP = {"batch": 1, "sequence": 1024}
+CLUSTER = {"accelerator": "h100-sxm", "between_nodes": 50e9}
+
+
+def any_layout(r: random.Random) -> Layout:
+    def size():
+        return r.choice([1, 1, 2, 3, 4, 8])
+
+    data = {r.choice(["zero1", "zero2", "fsdp"]): size()} if r.random() < 0.7 else {}
+    tp, pp = size(), size()
+    return Layout(
+        **data, dp=size(), tp=tp, pp=pp, ep=size(), cp=size(), sp=tp > 1 and r.random() < 0.5,
+        microbatches=r.choice([None, 1, 3, 16]), schedule=r.choice(["1f1b", "gpipe"]) if pp > 1 else "1f1b",
+    )  # fmt: skip
+
+
+def test_a_layout_is_read_back_from_its_text():
+    r = random.Random(0)
+    for _ in range(500):
+        layout = any_layout(r)
+        assert Layout.parse(str(layout)) == layout
+    assert str(Layout.parse("tp=8, zero3=64")) == "fsdp=64,tp=8"
+    assert str(Layout()) == "dp=1" and Layout.parse("dp=1") == Layout()
+    assert Layout.parse("tp=2,sp") == Layout.parse("sp=true,tp=2") == Layout(tp=2, sp=True)
+
+
+def test_ranks_are_the_product_and_the_global_batch_counts_data_ranks_and_accumulation():
+    layout = Layout.parse("dp=2,fsdp=4,tp=8,pp=3,cp=5,ep=7,microbatches=11")
+    assert layout.count == 2 * 4 * 8 * 3 * 5 * 7
+    assert layout.data_ranks == 2 * 4 * 7
+    assert layout.global_batch(3) == 3 * 2 * 4 * 7 * 11
+    # Of 11 microbatches and 3 stages, 2 of 13 times a stage waits.
+    assert layout.bubble == 2 / 13
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "is empty"),
+        ("fsdp", 'such as "fsdp=8"'),
+        ("fspd=8", "Did you mean 'fsdp'"),
+        ("tp=2,tp=4", "tp stands twice"),
+        ("fsdp=2,zero1=2", "zero1 and fsdp are given together"),
+        ("sp=true", "give tp too"),
+        ("tp=2,sp=maybe", "unknown answer for sp"),
+        ("schedule=gpipe", "give pp too"),
+        ("pp=2,schedule=zb", "unknown schedule"),
+        ("tp=0", "tp must be a positive whole number"),
+        ("tp=-2", 'such as "tp=8"'),
+        ("tp=5", "tp=5 does not divide 12 heads: 1, 2, 3, 4, 6 or 12 do"),
+        ("pp=5", "pp=5 does not divide 12 layers"),
+        ("ep=2", "this model has none: leave ep out"),
+        ("cp=3", "cp=3 does not divide a sequence of 1024: the next that it divides are 1023 or 1026"),
+        ("cp=512,tp=4,sp", "sp over tp=4 and cp=512 does not divide"),
+    ],
+)
+def test_what_cannot_be_is_a_sentence(text, says):
+    with pytest.raises(ValueError) as error:
+        program(GPT2, **STEP, layout=text)
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: program(GPT2, **STEP, layout="pp=2", stage=2), "count from 0 to 1"),
+        (lambda: step_peak(GPT2, **STEP, layout="fsdp=2", shards=2), "shards=n is short for"),
+        (lambda: program(MOE, **STEP, layout="ep=3"), "ep=3 does not divide 8 experts"),
+        (lambda: program(LLAMA, **STEP, layout="tp=3"), "tp=3 does not divide 64 heads"),
+        (lambda: program(GPT2, **STEP, phase="decode", layout="cp=2"), "no sequence to divide"),
+        (lambda: program(MOE, **STEP, layout="ep=2", expert_tokens=[256] * 8), "come from other ranks"),
+        (lambda: step_seconds(GPT2, **STEP, layout="fsdp=16", accelerator="h100-sxm"), "give between_nodes"),
+        (
+            lambda: find_layouts(GPT2, count=8, accelerator="h100-sxm", sequence=1024, batch=2, global_batch=7),
+            "such as 16",
+        ),
+        (lambda: Layout.parse(8), "a layout is a text"),
+    ],
+)
+def test_what_does_not_fit_is_a_sentence(call, says):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize("axis", ["dp", "zero1", "zero2", "fsdp"])
+def test_data_ranks_send_twice_or_three_times_the_parameters(axis):
+    """Rajbhandari et al. 2020, section 7: 2Ψ, 2Ψ, 3Ψ, of which a ring of n sends (n − 1)/n.
+
+    Of ZeRO 3's three, torch's fully_shard leaves one out for what stands outside of the blocks: it stays gathered.
+    """
+    for n in (2, 8):
+        padded = sum(n * -(-shape[0] // n) * prod(shape[1:]) for shape in parameter_shapes(GPT2))
+        size = parameters(GPT2).total if axis == "dp" else padded
+        sent = communication(GPT2, **STEP, layout=f"{axis}={n}", precision="bf16").total
+        elements = sent * n / (2 * (n - 1))
+        if axis == "fsdp":
+            assert elements == 3 * size - (n * -(-50257 // n) + 1024 + 2) * 768
+        else:
+            assert elements == 2 * size
+    far = communication(GPT2, **STEP, layout=f"{axis}=16", precision="bf16")
+    assert far.total and all(name.endswith("between nodes") for name in far)
+
+
+def test_one_rank_sends_nothing_and_a_step_of_it_is_computing():
+    assert communication(GPT2, **STEP, layout="dp=1").total == 0
+    seconds = step_seconds(GPT2, **STEP, layout="dp=1", accelerator="h100-sxm", mfu=0.5)
+    flops = training_flops(GPT2, **STEP, attention="sdpa").total
+    assert seconds.lower == seconds.upper == pytest.approx(flops / (0.5 * 989.4e12), rel=1e-3)
+
+
+def test_found_layouts_fill_the_cluster_fit_and_are_in_order():
+    found = find_layouts(LLAMA, count=64, sequence=8192, checkpointing=True, limit=5, **CLUSTER)
+    assert 0 < len(found) <= 5
+    assert [one.seconds.upper for one in found] == sorted(one.seconds.upper for one in found)
+    for one in found:
+        assert one.layout.count == 64 and one.layout.global_batch(1) == one.seconds.global_batch == 64
+        assert one.margin >= 0 and one.seconds.lower <= one.seconds.upper
+        options = {"precision": "mixed", "attention": "sdpa", "checkpointing": True, "foreach": True}
+        assert step_peak(LLAMA, batch=1, sequence=8192, layout=one.layout, **options) == one.peak
+    assert find_layouts(LLAMA, count=2, sequence=8192, **CLUSTER) == []
