@@ -180,13 +180,19 @@ def _in_steps(*steps):
         "another file beside it": (_Disk(best="best", latest="old"), "latest", "new"),
     },
     mistakes={
-        _in_steps("W", "F", "n"): "a kill in the middle of the write leaves half of a file, and the old one is gone. Write "
-        "beside it first.",
+        _in_steps(
+            "W", "F", "n"
+        ): "a kill in the middle of the write leaves half of a file, and the old one is gone. Write beside it first.",
         _in_steps("w", "r", "n"): "the data were never flushed, so a power cut leaves a whole name with damaged data.",
-        _in_steps("w", "r", "F", "n"): "the new name may reach the disk before the data do. Flush them before you rename.",
-        _in_steps("w", "f", "r"): "after a power cut the old file may be back, since the rename itself was not flushed.",
-        _in_steps("w", "f", "away", "r", "n"): "between your two renames there is no file of this name at all. A rename "
-        "replaces what has the new name.",
+        _in_steps(
+            "w", "r", "F", "n"
+        ): "the new name may reach the disk before the data do. Flush them before you rename.",
+        _in_steps(
+            "w", "f", "r"
+        ): "after a power cut the old file may be back, since the rename itself was not flushed.",
+        _in_steps(
+            "w", "f", "away", "r", "n"
+        ): "between your two renames there is no file of this name at all. A rename replaces what has the new name.",
         _in_steps("w", "f"): "the new data lie beside the old ones and never get their name.",
     },
     hints=(
