@@ -1,7 +1,7 @@
 """Real architectures: what `predict` says of a published config.json beside transformers' own module on the meta device.
 
-Four differences each: parameters, FLOPs of a forward pass and of a training step, bytes of the cache. The list stands in
-architectures.json. Run: python -m benchmarks.architectures [NAME …], or with --flags, which flips every switch of every
+Four differences each: parameters, FLOPs of a forward pass and of a training step, bytes of the cache. The list is that of
+predict/models_hf.json. Run: python -m benchmarks.architectures [NAME …], or with --flags, which flips every switch of every
 family in a tiny model.
 """
 
@@ -36,7 +36,7 @@ class Truth(NamedTuple):
 @cache
 def architectures() -> dict[str, dict[str, Any]]:
     """Name → fields of its config.json, those that have transformers' default left out."""
-    found: dict[str, dict[str, Any]] = json.loads((files("benchmarks") / "architectures.json").read_text("utf-8"))
+    found: dict[str, dict[str, Any]] = json.loads((files("cs336kit.predict") / "models_hf.json").read_text("utf-8"))
     return found
 
 

@@ -167,7 +167,7 @@ class MLP:
         inner = hidden
         if c.inner_norms:
             inner = b.norm(
-                "inner norm", hidden, kind=c.norm, component="norms", scale=(width,), shift=c.norm_bias,
+                "inner norm", hidden, kind=c.norm, component="norms", scale=(width,) if c.norm_scale else (), shift=c.norm_bias,
                 name="mlp down's input", kept_as="mlp inner norm",
             )  # fmt: skip
         out = b.linear("down", inner, c.d_model, component=f"{component} down", bias=c.has_bias("down"))
