@@ -133,11 +133,11 @@ def _windowed(f: Fields, **fixed: Any) -> dict[str, Any]:
 
 def _qwen_window(f: Fields, config: dict[str, Any]) -> None:
     """A window only where a switch says so, from some layer on."""
+    size, first = f("sliding_window"), f("max_window_layers")
+    kinds = f("layer_types")
     if not f("use_sliding_window"):
         return
-    if ("layer_types" not in f or f("layer_types") is None) and "max_window_layers" in f:
-        size = f("sliding_window")
-        first = f("max_window_layers")
+    if kinds is None:
         config |= {"window": size, "window_layers": tuple(layer >= first for layer in range(config["layers"]))}
     else:
         _windows(f, config)
@@ -192,6 +192,7 @@ def _qwen_moe(f: Fields, **fixed: Any) -> dict[str, Any]:
 def _qwen2_moe(f: Fields) -> dict[str, Any]:
     config = _qwen_moe(f)
     config["bias"] = "qkv" if f("qkv_bias") else "none"
+    f("sliding_window"), f("max_window_layers"), f("layer_types")  # matter only with that switch
     if f("use_sliding_window"):
         raise f.refuse("use_sliding_window", "False")
     if config.get("experts"):
@@ -201,8 +202,9 @@ def _qwen2_moe(f: Fields) -> dict[str, Any]:
 
 def _qwen3_moe(f: Fields) -> dict[str, Any]:
     config = _qwen_moe(f, qk_norm="head")
+    window, _ = f("sliding_window"), f("max_window_layers")
     if f("use_sliding_window"):
-        config["window"] = f("sliding_window")
+        config["window"] = window
     return config
 
 
@@ -493,6 +495,7 @@ def _smollm3(f: Fields) -> dict[str, Any]:
     period = f("no_rope_layer_interval")
     turned = f("no_rope_layers") or [(layer + 1) % period != 0 for layer in range(config["layers"])]
     config["rope_layers"] = tuple(bool(turns) for turns in turned)
+    f("sliding_window"), f("layer_types")  # matter only with that switch
     if f("use_sliding_window"):
         _windows(f, config)
     return config
