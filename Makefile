@@ -123,6 +123,7 @@ gpu-records: $(READY) ## measure this GPU and write benchmarks/records (STAGES="
 bench: $(READY) ## speeds as ratios of one run: loader, training step, estimators
 	$(PY) -m benchmarks.training
 	$(PY) -m benchmarks.estimators
+	$(PY) -m benchmarks.layouts
 
 readme: $(READY) ## write the table of lessons in README.md anew from the notebooks
 	$(PY) -m cs336kit lessons readme

@@ -11,18 +11,29 @@ class Heads(NamedTuple):
     """Queries, keys or values, (batch, heads, sequence, width).
 
     `front`: they lie in memory like that, not with the heads behind the sequence. `split`: each token's heads are a part
-    of a wider row.
+    of a wider row. `expanded`: one head stands for all, without a copy.
     """
 
     x: Tensor
     front: bool = False
     split: bool = False
+    expanded: bool = False
 
-    @property
-    def one_batch(self) -> bool:
-        """Whether batch and heads are one axis without a copy."""
+    def one_batch_of(self, wanted: int) -> bool:
+        """Whether batch and so many heads are one axis without a copy; one head serves any number in a batch of one."""
         B, heads, S, _ = self.x.shape
+        if heads != wanted or self.expanded:
+            return B == 1 and (heads == 1 or self.expanded)
         return self.front or B == 1 or heads == 1 or (S == 1 and not self.split)
+
+    def cast(self, b: Builder, place: str, dtype: str, *, name: str = "") -> "Heads":
+        """In another type: a copy that lies as these do, and has every head of its own."""
+        x = b.cast(place, self.x, dtype, name=name)
+        return self if x is self.x else self.computed(x)
+
+    def computed(self, x: Tensor) -> "Heads":
+        """What an operation on elements makes of these."""
+        return Heads(x, front=self.front or self.expanded)
 
 
 def scaled_dot_product_attention(
@@ -34,7 +45,7 @@ def scaled_dot_product_attention(
     """
     fewer, given = k.x.shape[1] < q.x.shape[1], (q.x, k.x, v.x)
     if b.policy.casts:
-        q, k, v = (t._replace(x=b.cast(f"{t.x.storage.name}/cast", t.x, b.policy.products)) for t in (q, k, v))
+        q, k, v = (t.cast(b, f"{t.x.storage.name}/cast", b.policy.products) for t in (q, k, v))
     p = dropout if b.train else 0.0
     kernel = b.device.kernel(
         q.x.dtype, width=q.x.shape[-1], dropout=p > 0, mask=mask is not None, grouped=fewer and grouped
@@ -82,15 +93,15 @@ def _written_out(
             made.append(x)
         return x
 
-    wide = [
-        t._replace(x=new(b.cast(f"{t.x.storage.name}/fp32", t.x, "fp32", name=t.x.storage.name))) for t in (q, k, v)
-    ]
-    scaled = wide[0]._replace(x=new(b.op("query/scale", "mul", [wide[0].x], q.x.shape, name="query")))
+    wide = [t.cast(b, f"{t.x.storage.name}/fp32", "fp32", name=t.x.storage.name) for t in (q, k, v)]
+    for t in wide:
+        new(t.x)
+    scaled = wide[0].computed(new(b.op("query/scale", "mul", [wide[0].x], q.x.shape, name="query")))
     keys, values = wide[1:]
     if grouped:
         keys = Heads(new(b.op("key/repeat", "repeat", [keys.x], q.x.shape, name="key")), True)
         values = Heads(new(b.op("value/repeat", "repeat", [values.x], q.x.shape, name="value")), True)
-    keys = keys._replace(x=new(b.op("key/scale", "mul", [keys.x], keys.x.shape, name="key")))
+    keys = keys.computed(new(b.op("key/scale", "mul", [keys.x], keys.x.shape, name="key")))
     x, y = (new(_batched(b, t, A)) for t in (scaled, keys))
     scores = new(b.matmul("scores", x, y, (B, A, S, S), flops, component="attention scores"))
     if mask is None and S > 1:
@@ -107,6 +118,6 @@ def _written_out(
 
 def _batched(b: Builder, given: Heads, heads: int) -> Tensor:
     x = given.x
-    if given.one_batch and x.shape[1] == heads:
+    if given.one_batch_of(heads):
         return x
     return b.copy(f"{x.storage.name}/batched", x, (x.shape[0], heads, *x.shape[2:]), name=x.storage.name)

@@ -34,10 +34,14 @@ class Writing:
     softmax: str = "in fp32"
     #: scores by one batched product that adds the position bias (BLOOM)
     baddbmm: bool = False
+    #: whether GELU is a function of its own that keeps its input, even where it is written out (BLOOM)
+    own_gelu: bool = False
     #: whether the module can call torch's scaled_dot_product_attention; else transformers takes eager attention
     sdpa: bool = True
     #: whether the fused function is called with fewer key heads and no word about it
     broadcast: bool = False
+    #: whether it always gets a mask
+    masked: bool = False
     #: where dropout falls: "embedding", "weights", "attention", "mlp"
     dropouts: frozenset[str] = frozenset({"weights"})
     #: whether a checkpointed block keeps the mask beside its input
@@ -55,7 +59,7 @@ WRITINGS: dict[str, Writing] = {
     ),
     "opt": Writing(dropouts=_ALL - {"embedding"}, tells={"positions": "learned", "extra_positions": 2}),
     "bloom": Writing(
-        "interleaved", baddbmm=True, sdpa=False, dropouts=_ALL - {"embedding"},
+        "interleaved", baddbmm=True, own_gelu=True, sdpa=False, dropouts=_ALL - {"embedding"},
         tells={"positions": "alibi", "embedding_norm": True},
     ),
     "gpt_neox": Writing("interleaved", dropouts=_ALL, tells={"positions": "rope", "norm": "layernorm", "parallel": True}),
@@ -63,13 +67,13 @@ WRITINGS: dict[str, Writing] = {
         rope="own tables", softmax="fp32 scores", sdpa=False, dropouts=_ALL,
         tells={"positions": "rope", "norm": "layernorm", "norms_per_block": 1, "bias": ("up", "down")},
     ),
-    "falcon": Writing(
-        "indexed", softmax="as the input", broadcast=True, dropouts=frozenset({"mlp"}),
-        tells={"positions": "rope", "norm": "layernorm", "norms_per_block": 1, "kv_heads": 1, "bias": "none"},
-    ),
     "cohere": Writing(
         norm="centered", rope="wide",
         tells={"positions": "rope", "norm": "layernorm", "norms_per_block": 1, "norm_bias": False},
+    ),
+    "falcon": Writing(
+        "indexed", softmax="as the input", broadcast=True, masked=True, dropouts=frozenset({"mlp"}),
+        tells={"positions": "rope", "norm": "layernorm", "norms_per_block": 1, "kv_heads": 1, "bias": "none"},
     ),
     "phi": Writing(dropouts=_ALL, tells={"positions": "rope", "norm": "layernorm", "norms_per_block": 1}),
     "starcoder2": Writing(
@@ -293,27 +297,31 @@ class Modules:
         return Heads(rotated)
 
     def _repeated(self, name: str, given: Heads) -> Heads:
-        """repeat_kv: a copy with as many heads as the queries have."""
+        """repeat_kv: a copy with as many heads as the queries have; a single head is expanded without one."""
         B, n, S, h = given.x.shape
         if n == self.c.heads:
             return given
+        if n == 1:
+            return Heads(self.b.view(given.x, B, self.c.heads, S, h), expanded=True)
         return Heads(self.b.op(f"{name}/repeat", "repeat", [given.x], (B, self.c.heads, S, h), name=name), True)
 
     def _fused(self, q: Heads, k: Heads, v: Heads, parts: Parts, window: int | None) -> Tensor:
         b, c = self.b, self.c
         mask, kv = None, (k, v)
-        if window is not None and window < parts.S:
+        # A window as long as the sequence cuts nothing off, and gets a mask all the same.
+        if self.how.masked or (window is not None and window <= parts.S):
             mask = b.op(
                 "mask/fp", "where", [], (parts.B, 1, parts.S, parts.S), dtype=b.policy.products, name="window mask"
             )
-            k, v = self._repeated("key", k), self._repeated("value", v)
+            if not self.how.broadcast:
+                k, v = self._repeated("key", k), self._repeated("value", v)
         p = c.dropout if "weights" in self.how.dropouts else 0.0
         with b.within("sdpa"):
             z = scaled_dot_product_attention(
                 b, q, k, v, mask=mask, dropout=p, grouped=not self.how.broadcast, flops=self._flops(parts)
             )
         if mask is not None:
-            b.free(mask, *[t.x for t, given in ((k, kv[0]), (v, kv[1])) if t is not given])
+            b.free(mask, *[t.x for t, given in ((k, kv[0]), (v, kv[1])) if t.x.storage is not given.x.storage])
         return z
 
     def _flops(self, parts: Parts) -> int:
@@ -323,7 +331,7 @@ class Modules:
         b, c, how, (B, A, S, _) = self.b, self.c, self.how, q.x.shape
         pairs, flops, before = (B, A, S, S), self._flops(parts), (q, k, v)
         if how.softmax == "fp32 scores":
-            q, k = (t._replace(x=b.cast(f"{name}/fp32", t.x, "fp32")) for name, t in (("query", q), ("key", k)))
+            q, k = (t.cast(b, f"{name}/fp32", "fp32") for name, t in (("query", q), ("key", k)))
         if not how.broadcast and not how.baddbmm:
             k, v = self._repeated("key", k), self._repeated("value", v)
         x, y = (self._factor(t, name) for t, name in ((q, "query"), (k, "key")))
@@ -339,7 +347,7 @@ class Modules:
         b.free(scores)
         z = self._weighted(masked, v, q.x.dtype if how.softmax == "in fp32" else v.x.dtype, dtype, flops)
         b.free(*[copy for copy, given in ((x, q), (y, k)) if copy is not given.x])
-        b.free(*[t.x for t, given in zip((q, k, v), before, strict=True) if t.x is not given.x])
+        b.free(*[t.x for t, given in zip((q, k, v), before, strict=True) if t.x.storage is not given.x.storage])
         return z
 
     def _weighted(self, masked: Tensor, v: Heads, result: str, dtype: str, flops: int) -> Tensor:
@@ -369,11 +377,10 @@ class Modules:
 
     def _factor(self, given: Heads, name: str) -> Tensor:
         """What a batched product keeps: the factor in the products' type, with batch and heads as one axis."""
-        b, x = self.b, given.x
-        if b.policy.casts:
-            x = b.cast(f"{name}/cast", x, b.policy.products, name=name)
-        heads = self.c.heads
-        if given.one_batch and x.shape[1] == heads:
+        b, heads = self.b, self.c.heads
+        lowered = given.cast(b, f"{name}/cast", b.policy.products, name=name) if b.policy.casts else given
+        x = lowered.x
+        if lowered.one_batch_of(heads):
             return x
         copied = b.copy(f"{name}/batched", x, (x.shape[0], heads, *x.shape[2:]), name=name)
         if x is not given.x:
@@ -405,7 +412,7 @@ class Modules:
         b, kind = self.b, self.c.mlp
         if kind in ("relu", "reglu"):
             y = b.op(place, "relu", [x], x.shape, keeps_output=True, name=name)
-        elif kind == "gelu_new":
+        elif kind == "gelu_new" and not self.how.own_gelu:
             y = self._gelu_new(place, x, name)
         elif kind == "swiglu":
             y = b.op(place, "silu", [x], x.shape, keeps=[x], name=name)
