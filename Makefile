@@ -120,9 +120,10 @@ gpu-lessons: $(READY) ## every lesson compared on CUDA, and the unit tests that 
 gpu-records: $(READY) ## measure this GPU and write benchmarks/records (STAGES="products memory" for some)
 	$(PY) -m benchmarks.gpu $(STAGES)
 
-bench: $(READY) ## speeds as ratios of one run: loader, training step, estimators
+bench: $(READY) ## speeds as ratios of one run (loader, training step, estimators), and kept bytes beside transformers'
 	$(PY) -m benchmarks.training
 	$(PY) -m benchmarks.estimators
+	$(PY) -m benchmarks.kept
 
 readme: $(READY) ## write the table of lessons in README.md anew from the notebooks
 	$(PY) -m cs336kit lessons readme
