@@ -72,6 +72,7 @@ def program(
         others = {
             "causal": causal, "frozen": frozen, "lora_rank": lora_rank, "expert_tokens": expert_tokens,
             "chunks": chunks > 1, "base": base, "phase": phase not in ("train", "forward"),
+            "layout": as_layout(layout).count > 1, "stage": stage,
         }  # fmt: skip
         _only_whole_steps(flavour, others)
         return _as_transformers(
