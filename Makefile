@@ -123,6 +123,7 @@ gpu-records: $(READY) ## measure this GPU and write benchmarks/records (STAGES="
 bench: $(READY) ## speeds as ratios of one run (loader, training step, estimators), and kept bytes beside transformers'
 	$(PY) -m benchmarks.training
 	$(PY) -m benchmarks.estimators
+	$(PY) -m benchmarks.layouts
 	$(PY) -m benchmarks.kept
 
 readme: $(READY) ## write the table of lessons in README.md anew from the notebooks

@@ -1,7 +1,8 @@
 """Real architectures: what `predict` says of a published config.json beside transformers' own module on the meta device.
 
-Four differences each: parameters, FLOPs of a forward pass and of a training step, bytes of the cache. The list stands in
-architectures.json. Run: python -m benchmarks.architectures [NAME …]
+Four differences each: parameters, FLOPs of a forward pass and of a training step, bytes of the cache. The list is that of
+predict/models_hf.json. Run: python -m benchmarks.architectures [NAME …], or with --flags, which flips every switch of every
+family in a tiny model.
 """
 
 import json
@@ -14,6 +15,8 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from cs336kit import predict
+from cs336kit.predict._hf_families import FAMILIES
+from cs336kit.predict.hugging_face import _table
 
 #: Below every published window, so that transformers' caches (window − 1 tokens) and ours agree.
 BATCH, SEQUENCE = 2, 96
@@ -33,7 +36,7 @@ class Truth(NamedTuple):
 @cache
 def architectures() -> dict[str, dict[str, Any]]:
     """Name → fields of its config.json, those that have transformers' default left out."""
-    found: dict[str, dict[str, Any]] = json.loads((files("benchmarks") / "architectures.json").read_text("utf-8"))
+    found: dict[str, dict[str, Any]] = json.loads((files("cs336kit.predict") / "models_hf.json").read_text("utf-8"))
     return found
 
 
@@ -45,6 +48,45 @@ def shortened(values: dict[str, Any], layers: int) -> dict[str, Any]:
     if values["model_type"] == "gpt_neo":
         short["attention_types"] = [[["global", "local"], layers // 2]]
     return {**short, name: layers} if full is None or full > layers else values
+
+
+#: Sizes of a model that is built and run in a moment, under the names of any family.
+_TINY = {
+    "hidden_size": 64, "n_embd": 64, "d_model": 64, "intermediate_size": 96, "intermediate_size_mlp": 112, "ffn_dim": 96,
+    "n_inner": 96, "ffn_hidden_size": 96, "num_attention_heads": 4, "n_head": 4, "n_heads": 4, "num_heads": 4,
+    "num_key_value_heads": 2, "num_kv_heads": 2, "head_dim": 16, "vocab_size": 128, "num_hidden_layers": 3, "n_layer": 3,
+    "n_layers": 3, "num_layers": 4, "max_position_embeddings": 128, "n_positions": 128, "max_seq_len": 128,
+    "rotary_dim": 8, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 48, "num_experts": 4,
+    "num_local_experts": 4, "n_routed_experts": 4, "moe_num_experts": 4, "num_experts_per_tok": 2, "moe_k": 2,
+    "moe_topk": 2, "kv_lora_rank": 32, "q_lora_rank": 24, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16,
+    "v_head_dim": 12, "n_shared_experts": 1, "sliding_window": 100, "attention_chunk_size": 100, "window_size": 100,
+    "first_k_dense_replace": 1, "word_embed_proj_dim": 32, "shared_intermediate_size": 40, "query_pre_attn_scalar": 16,
+}  # fmt: skip
+
+
+def tiny(model_type: str) -> dict[str, Any]:
+    """A config.json of this family with sizes of a few dozen."""
+    known, aliases = _table()[model_type]["fields"], _table()[model_type].get("aliases", {})
+    values = {name: size for name, size in _TINY.items() if name in known and name not in aliases}
+    if "kv_lora_rank" in values:  # each head has its own keys there
+        values["num_key_value_heads"] = values["num_attention_heads"]
+        values.pop("head_dim", None)
+    if model_type == "gpt_neo":
+        values["attention_types"] = [[["global", "local"], 2]]
+    if model_type in ("deepseek_v3", "dots1"):
+        values |= {"n_group": 1, "topk_group": 1}
+    return {"model_type": model_type, "pad_token_id": None, **values}
+
+
+def flipped(model_type: str) -> dict[str, dict[str, Any]]:
+    """That configuration with each of its switches the other way round, and each number or list that may be None so."""
+    start, found = tiny(model_type), {}
+    for name, usual in _table()[model_type]["fields"].items():
+        if isinstance(usual, bool):
+            found[f"{name}={not usual}"] = {**start, name: not usual}
+        elif usual is not None and name in ("sliding_window", "q_lora_rank", "head_dim", "num_key_value_heads"):
+            found[f"{name}=None"] = {**start, name: None}
+    return found
 
 
 def predicted(values: dict[str, Any]) -> Truth:
@@ -59,8 +101,7 @@ def predicted(values: dict[str, Any]) -> Truth:
     )
 
 
-def counted(values: dict[str, Any]) -> Truth:
-    """The four numbers of transformers' module on the meta device."""
+def _model(values: dict[str, Any]) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -70,10 +111,23 @@ def counted(values: dict[str, Any]) -> Truth:
         # One product for every token and expert that it visits, whatever their number.
         config._experts_implementation = "batched_mm"
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
-        tokens = torch.zeros(BATCH, SEQUENCE, dtype=torch.long)
+        return AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+
+
+def parameters(values: dict[str, Any]) -> int:
+    """Parameters of transformers' module."""
+    return sum(parameter.numel() for parameter in _model(values).parameters())
+
+
+def counted(values: dict[str, Any]) -> Truth:
+    """The four numbers of transformers' module on the meta device."""
+    import torch
+
+    model = _model(values)
+    config = model.config
     numel = sum(p.numel() for p in model.parameters())
     with torch.device("meta"):
+        tokens = torch.zeros(BATCH, SEQUENCE, dtype=torch.long)
         forward, cache = _flops(model, tokens, backward=False)
         model.train()
         _no_dropout(model)
@@ -135,6 +189,8 @@ def differences(values: dict[str, Any]) -> list[str]:
 
 def main(names: list[str]) -> int:
     warnings.filterwarnings("ignore")
+    if names[:1] == ["--flags"]:
+        return _flags(names[1:])
     exact, refused, start = 0, 0, time.perf_counter()
     chosen = {name: values for name, values in architectures().items() if not names or name in names}
     print(f"{'model':34}{'parameters':>16}{'forward FLOPs':>16}{'training FLOPs':>16}{'cache':>16}")
@@ -152,6 +208,29 @@ def main(names: list[str]) -> int:
         print(f"{name:34}" + "".join(f"{difference:>16}" for difference in found), flush=True)
     seconds = time.perf_counter() - start
     print(f"{exact} of {len(chosen)} exact in all four, {refused} refused by name; {seconds:.0f} s")
+    return 0
+
+
+def _flags(model_types: list[str]) -> int:
+    """Every switch of every family: exact, or refused by name."""
+    counts = {"exact": 0, "refused": 0, "wrong": 0, "transformers": 0}
+    for model_type in model_types or FAMILIES:
+        for name, values in flipped(model_type).items():
+            try:
+                theirs = counted(values)
+            except Exception as error:
+                counts["transformers"] += 1  # cannot be built there either
+                print(f"{model_type:20}{name:40}transformers: {type(error).__name__}: {str(error)[:80]}")
+                continue
+            try:
+                verdict = "exact" if predicted(values) == theirs else "wrong"
+            except ValueError as error:
+                verdict = "refused"
+                print(f"{model_type:20}{name:40}refused: {error}", flush=True)
+            counts[verdict] += 1
+            if verdict == "wrong":
+                print(f"{model_type:20}{name:40}{predicted(values)} for {theirs}", flush=True)
+    print(", ".join(f"{name} {count}" for name, count in counts.items()))
     return 0
 
 

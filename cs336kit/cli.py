@@ -11,8 +11,7 @@ from pathlib import Path
 from cs336kit import __version__
 from cs336kit._cli import optimal, plan, serve
 from cs336kit._cli.arguments import Parser, number
-from cs336kit.predict._common.checks import known
-from cs336kit.predict.models import MODELS
+from cs336kit.predict.models import MODELS, unknown
 from cs336kit.predict.transformer import TransformerConfig
 
 _ACTIONS = ["list", "copy", "doctor", "verify", "refresh", "readme"]
@@ -53,7 +52,7 @@ def _model(text: str) -> tuple[str, TransformerConfig | float]:
     try:
         return text, number(text)
     except argparse.ArgumentTypeError:
-        return text, known("model (or the number of its parameters, or a .json file)", text, MODELS)
+        unknown("model (or the number of its parameters, or a .json file)", text)
 
 
 def _plan(arguments: list[str]) -> int:

@@ -102,7 +102,8 @@ class Attention:
         inner = merged
         if c.inner_norms:
             inner = b.norm(
-                "inner norm", merged, kind=c.norm, component="norms", scale=merged.shape[-1:], shift=c.norm_bias,
+                "inner norm", merged, kind=c.norm, component="norms", scale=merged.shape[-1:] if c.norm_scale else (),
+                shift=c.norm_bias,
                 name="attention output's input", kept_as="attention inner norm",
             )  # fmt: skip
         out = b.linear("output", inner, c.d_model, component="attention output", bias=c.has_bias("output"))

@@ -7,7 +7,9 @@ irrelevant, is refused by `from_hf`: see there.
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-ALL_ATTENTION = ("query", "key", "value", "output")
+from cs336kit.predict.transformer import MATRICES
+
+ALL_ATTENTION = MATRICES[:4]
 _ACTIVATIONS = {
     "gelu": ("gelu", "geglu"),
     "gelu_python": ("gelu", "geglu"),
@@ -114,13 +116,17 @@ def _windows(f: Fields, config: dict[str, Any], *, window: str = "sliding_window
 
 
 def _llama(
-    f: Fields, *, gated: bool = True, mlp_bias: Sequence[str] = ("gate", "up", "down"), **fixed: Any
+    f: Fields,
+    *,
+    gated: bool = True,
+    attention: Sequence[str] = ALL_ATTENTION,
+    **fixed: Any,
 ) -> dict[str, Any]:
     """Llama, and what differs from it by flags alone."""
     config = _sizes(f)
     config |= {
         "norm": "rmsnorm", "positions": "rope", "mlp": _activation(f, gated),
-        "bias": _bias(f, mlp=mlp_bias if gated else ("up", "down")),
+        "bias": _bias(f, attention=attention, mlp=MATRICES[4:] if gated else MATRICES[5:]),
     }  # fmt: skip
     return config | fixed
 
@@ -133,11 +139,11 @@ def _windowed(f: Fields, **fixed: Any) -> dict[str, Any]:
 
 def _qwen_window(f: Fields, config: dict[str, Any]) -> None:
     """A window only where a switch says so, from some layer on."""
+    size, first = f("sliding_window"), f("max_window_layers")
+    kinds = f("layer_types")
     if not f("use_sliding_window"):
         return
-    if ("layer_types" not in f or f("layer_types") is None) and "max_window_layers" in f:
-        size = f("sliding_window")
-        first = f("max_window_layers")
+    if kinds is None:
         config |= {"window": size, "window_layers": tuple(layer >= first for layer in range(config["layers"]))}
     else:
         _windows(f, config)
@@ -192,6 +198,7 @@ def _qwen_moe(f: Fields, **fixed: Any) -> dict[str, Any]:
 def _qwen2_moe(f: Fields) -> dict[str, Any]:
     config = _qwen_moe(f)
     config["bias"] = "qkv" if f("qkv_bias") else "none"
+    f("sliding_window"), f("max_window_layers"), f("layer_types")  # matter only with that switch
     if f("use_sliding_window"):
         raise f.refuse("use_sliding_window", "False")
     if config.get("experts"):
@@ -201,8 +208,9 @@ def _qwen2_moe(f: Fields) -> dict[str, Any]:
 
 def _qwen3_moe(f: Fields) -> dict[str, Any]:
     config = _qwen_moe(f, qk_norm="head")
+    window, _ = f("sliding_window"), f("max_window_layers")
     if f("use_sliding_window"):
-        config["window"] = f("sliding_window")
+        config["window"] = window
     return config
 
 
@@ -493,6 +501,7 @@ def _smollm3(f: Fields) -> dict[str, Any]:
     period = f("no_rope_layer_interval")
     turned = f("no_rope_layers") or [(layer + 1) % period != 0 for layer in range(config["layers"])]
     config["rope_layers"] = tuple(bool(turns) for turns in turned)
+    f("sliding_window"), f("layer_types")  # matter only with that switch
     if f("use_sliding_window"):
         _windows(f, config)
     return config
@@ -578,6 +587,8 @@ def _youtu(f: Fields) -> dict[str, Any]:
     config = _llama(f)
     _latent(f, config)
     config["bias"] = ("key", "output") if f("attention_bias") else "none"
+    if "mlp_bias" in f and f("mlp_bias"):
+        raise f.refuse("mlp_bias", "False: its experts have no biases")
     return config
 
 
@@ -609,6 +620,8 @@ def _ernie4_5(f: Fields) -> dict[str, Any]:
 
 def _ernie4_5_moe(f: Fields) -> dict[str, Any]:
     config = _ernie4_5(f)
+    if f("use_bias"):
+        raise f.refuse("use_bias", "False: its experts have no biases")
     layers = config["layers"]
     first, last, step = f("moe_layer_start_index"), f("moe_layer_end_index"), f("moe_layer_interval")
     last = layers - 1 if last == -1 else last
@@ -691,7 +704,7 @@ FAMILIES: dict[str, Family] = {
     "granite": _granite,
     "granitemoe": _granitemoe,
     "granitemoeshared": _granitemoe,
-    "helium": _llama,
+    "helium": lambda f: _llama(f, attention=ALL_ATTENTION[:3]),
     "hunyuan_v1_dense": lambda f: _llama(f, qk_norm="head"),
     "hunyuan_v1_moe": _hunyuan_moe,
     "jais2": lambda f: _llama(f, gated=False, norm="layernorm"),

@@ -48,6 +48,9 @@ class MLP:
         b, c = self.b, self.c
         N, k = self.N, c.experts_per_token
         tokens = b.view(x, N, c.d_model)
+        if c.shared_d_ff:
+            # Another expert works on x too: the gradients of this view are summed before they meet that one's.
+            tokens = b.op("tokens", "view", [x], tokens.shape, alias=True, passes=True)
         given = b.linear(
             "router", tokens, c.experts, component="router", bias=c.router_bias, name="router scores", cast="mlp inputs"
         )
@@ -167,7 +170,7 @@ class MLP:
         inner = hidden
         if c.inner_norms:
             inner = b.norm(
-                "inner norm", hidden, kind=c.norm, component="norms", scale=(width,), shift=c.norm_bias,
+                "inner norm", hidden, kind=c.norm, component="norms", scale=(width,) if c.norm_scale else (), shift=c.norm_bias,
                 name="mlp down's input", kept_as="mlp inner norm",
             )  # fmt: skip
         out = b.linear("down", inner, c.d_model, component=f"{component} down", bias=c.has_bias("down"))

@@ -220,7 +220,7 @@ class _Within:
 
 
 #: Operations on elements, whose gradients have the output's shape before the engine sums them to the input's.
-_ELEMENTWISE = frozenset({"add", "mul", "div", "copy", "neg", "gelu", "silu", "cast", "all-reduce"})
+_ELEMENTWISE = frozenset({"add", "mul", "div", "copy", "neg", "gelu", "silu", "cast", "view", "all-reduce"})
 
 
 def _sizes(

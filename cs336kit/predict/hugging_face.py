@@ -20,7 +20,7 @@ IRRELEVANT = re.compile(
     r"|is_encoder_decoder|task_specific_params|num_labels|classifier_dropout|pretraining_tp|slow_but_exact|torchscript"
     r"|tie_encoder_decoder|unk_index|attention_softmax_in_fp32|scale_attention_softmax_in_fp32|scale_attn_weights"
     r"|scale_attn_by_inverse_layer_idx|reorder_and_upcast_attn|softmax_scale|n_ctx|seq_length|masked_softmax_fusion"
-    r"|skip_bias_add|skip_bias_add_qkv|offset_alibi|max_window_layers|original_max_position_embeddings"
+    r"|skip_bias_add|skip_bias_add_qkv|offset_alibi|original_max_position_embeddings"
     r"|embedding_fraction|norm_type|learned_pos_emb|prefix|logit_scale)$"
     r"|^(summary|output|router_(aux|z)|initializer|init|rope|rotary|moe_norm)_|(eps|epsilon)$|jitter|^aux_loss|loss_coef$"
     r"|^(rotary_emb_base|norm_topk_prob|routed_scaling_factor|n_group|topk_group|topk_method|scoring_func|seq_aux|ep_size"
@@ -134,13 +134,11 @@ def from_hf(config: Mapping[str, Any] | str | Path) -> TransformerConfig:
             notes.append(f"of this {model_type}, the text model is counted, and what reads images or sound is left out")
             values, model_type = inner, inner["model_type"]
     if model_type not in FAMILIES:
+        if lacking := LACKING.get(model_type):
+            raise ValueError(f"a {model_type} cannot be counted: it has {lacking}, which no TransformerConfig can say")
         near = get_close_matches(model_type, FAMILIES, n=3)
         meant = f" Did you mean {' or '.join(near)}?" if near else ""
-        lacking = LACKING.get(model_type)
-        why = f": it has {lacking}, which no list of operations here has" if lacking else ""
-        raise ValueError(
-            f"model_type {model_type!r} is not known{why}.{meant} {len(FAMILIES)} are, such as gpt2 and llama"
-        )
+        raise ValueError(f"model_type {model_type!r} is not known.{meant} {len(FAMILIES)} are, such as gpt2 and llama")
     fields = _Fields(values, model_type)
     try:
         ours = FAMILIES[model_type](fields)

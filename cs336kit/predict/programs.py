@@ -157,12 +157,12 @@ def check_sizes(config: TransformerConfig, *, batch: int, sequence: int) -> tupl
 
 def _routing(
     config: TransformerConfig, tokens: int, expert_tokens: Sequence[Any] | None
-) -> tuple[tuple[int, ...], ...] | None:
+) -> tuple[tuple[int, ...] | None, ...] | None:
     if expert_tokens is None:
         return None
     layers = list(expert_tokens)
     if layers and not isinstance(layers[0], Sequence):
-        layers = [layers] * config.layers
+        layers = [layers] * config.sparse_count
     visits = tokens * config.experts_per_token
     for sizes in layers:
         if len(sizes) != config.experts or sum(sizes) != visits:
@@ -170,8 +170,9 @@ def _routing(
                 f"expert_tokens gives {len(sizes)} experts {sum(sizes)} tokens: this model's {config.experts} experts get "
                 f"{visits} in every layer"
             )
-    if config.sparse_count != config.layers and config.experts:
-        raise ValueError("expert_tokens is about models that have experts in every layer, and here some have none")
-    if len(layers) != config.layers or not config.experts:
-        raise ValueError(f"expert_tokens has {len(layers)} layers, and the model {config.layers} with experts")
-    return tuple(tuple(int(n) for n in sizes) for sizes in layers)
+    if len(layers) != config.sparse_count or not config.experts:
+        raise ValueError(f"expert_tokens has {len(layers)} layers, and the model {config.sparse_count} with experts")
+    given = iter(layers)
+    return tuple(
+        tuple(int(n) for n in next(given)) if config.is_sparse(layer) else None for layer in range(config.layers)
+    )

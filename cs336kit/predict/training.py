@@ -203,10 +203,15 @@ def _gathered_bytes(walked: Program) -> int:
     The block that runs, and the next one, which is fetched meanwhile. Source: torch's fully_shard, with its default of
     one block of prefetch; what is outside the blocks stays gathered from the forward pass to the end of the backward pass.
     """
-    layers = _blocks(walked)
-    outside = sum(leaf.tensor.elements for leaf in walked.leaves if leaf.place != "block")
-    inside = sum(leaf.count * leaf.tensor.elements for leaf in walked.leaves if leaf.place == "block")
-    return ELEMENT_BYTES[walked.policy.products] * (outside + min(layers, 2) * inside // layers)
+    outside = sum(leaf.count * leaf.tensor.elements for leaf in walked.leaves if leaf.place != "block")
+    # Of blocks that differ, the two largest; the other groups of parameters stand outside of the blocks.
+    sizes = [
+        (sum(leaf.count // group.repeated * leaf.tensor.elements for leaf in group.leaves), group.repeated)
+        for group in walked.groups
+        if group.repeated
+    ]
+    pair = sum(sorted((size for size, times in sizes for _ in range(min(times, 2))), reverse=True)[:2])
+    return ELEMENT_BYTES[walked.policy.products] * (outside + pair)
 
 
 def _step_bytes(walked: Program, optimizer: str, foreach: bool) -> int:
@@ -226,7 +231,7 @@ def _step_bytes(walked: Program, optimizer: str, foreach: bool) -> int:
     sizes: dict[str, list[int]] = {"start": [], "block": [], "end": []}
     for leaf in trained:
         sizes[leaf.place].append(_held(walked, leaf, 1))
-    again = sizes["block"][:1] if layers > 1 else []
+    again = sizes["block"] if layers > 1 else []
     in_order = [*sizes["start"], *sizes["block"], *again, *sizes["end"]]
     return optimizer_step_bytes(optimizer, sizes=in_order, precision=states, implementation="loop")
 

@@ -37,7 +37,7 @@ def test_what_is_left_out_of_a_file_has_transformers_defaults():
     ("change", "sentence"),
     [
         ({"model_type": "lama"}, "model_type 'lama' is not known. Did you mean llama"),
-        ({"model_type": "mamba"}, "model_type 'mamba' is not known"),
+        ({"model_type": "mamba"}, "a mamba cannot be counted: it has state-space layers"),
         ({"hyper_connections": 4}, "hyper_connections=4 of this llama is not understood and could change the answer"),
         ({"hidden_act": "mish"}, "hidden_act='mish' of this llama cannot be counted"),
         ({"hidden_size": "wide"}, "wide"),

@@ -18,7 +18,7 @@ from cs336kit.teach.figures.lesson_09 import estimate_errors, products_done, rul
 from cs336kit.teach.figures.lesson_10 import histograms, starts, sweeps
 from cs336kit.teach.figures.lesson_11 import schedule, trajectories
 from cs336kit.teach.figures.lesson_12 import masks, transformer_block
-from cs336kit.teach.figures.lesson_13 import loss_curves, unseen_share
+from cs336kit.teach.figures.lesson_13 import loss_curves
 from cs336kit.teach.figures.lesson_14 import kept_on_block, saved_against_sequence
 from cs336kit.teach.figures.lesson_15 import step_course
 from cs336kit.teach.figures.lesson_16 import magnitudes, paired_losses

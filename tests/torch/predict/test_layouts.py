@@ -36,6 +36,7 @@ from cs336kit.predict import (
     saved_block_bytes,
     step_peak,
 )
+from cs336kit.predict.layouts import local_config
 from cs336kit.predict.wires import sent
 
 GPT = TransformerConfig(layers=2, d_model=24, heads=4, vocab=56, context=16)
@@ -218,6 +219,72 @@ def test_a_rank_of_tp_has_the_shapes_the_kept_bytes_and_the_collectives_of_dtens
     if config.tied_head:  # the plan divides a shared table twice
         shapes[written.leaves[0].tensor.shape] -= 1
     assert shapes == sum((Counter({leaf.tensor.shape: leaf.count}) for leaf in written.leaves), Counter())
+
+
+class Enter(torch.autograd.Function):
+    """What comes before divided columns, for so many ranks that are all like this one; with sp their positions are gathered."""
+
+    @staticmethod
+    def forward(ctx, x, ranks, sp):
+        ctx.rows = x.shape[1] if sp else 0
+        return torch.cat([x] * ranks, dim=1) if sp else x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return (gradient[:, : ctx.rows] if ctx.rows else gradient).clone(), None, None
+
+
+class Leave(torch.autograd.Function):
+    """What comes behind divided rows: the ranks' sum, with sp of this rank's positions."""
+
+    @staticmethod
+    def forward(ctx, x, ranks, sp):
+        ctx.ranks = ranks if sp else 1
+        return (x[:, : x.shape[1] // ranks] if sp else x).clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return (torch.cat([gradient] * ctx.ranks, dim=1) if ctx.ranks > 1 else gradient), None, None
+
+
+class On(nn.Module):
+    """A module with its collectives."""
+
+    def __init__(self, inner, *, before=None, behind=None):
+        super().__init__()
+        self.inner, self.before, self.behind = inner, before, behind
+
+    def forward(self, x, **options):
+        y = self.inner(self.before(x) if self.before else x, **options)
+        return self.behind(y) if self.behind else y
+
+
+@pytest.mark.parametrize(("attention", "checkpointing"), [("eager", False), ("sdpa", True)])
+@pytest.mark.parametrize(
+    ("config", "count", "sp"), [(GPT, 2, False), (LLAMA, 4, False), (LLAMA, 2, True), (LLAMA, 4, True)]
+)
+def test_the_peak_of_a_rank_of_tp_is_that_of_a_real_step(config, count, sp, attention, checkpointing):
+    config = dataclasses.replace(
+        config, vocab=4, context=64
+    )  # so few that the loss, which is not divided here, is no peak
+    enter, leave = (lambda x, step=step: step.apply(x, count, sp) for step in (Enter, Leave))
+    model = lm.DecoderOnly(local_config(config, count), attention=attention, checkpointing=checkpointing)
+    for block in model.blocks:
+        block.attention.output, block.mlp.down = (On(m, behind=leave) for m in (block.attention.output, block.mlp.down))
+        block.attention, block.mlp = (On(m, before=enter) for m in (block.attention, block.mlp))
+    model.embedding, model.head = On(model.embedding, behind=leave), On(model.head, before=enter)
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+    tokens = torch.zeros(2, 32, dtype=torch.int64)
+
+    def loss():
+        return F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
+
+    loss().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    options = {"batch": 2, "sequence": 32, "attention": attention, "checkpointing": checkpointing}
+    moments = peak_moments(config, layout=Layout(tp=count, sp=sp), **options)
+    assert max(moments.values()) == measure.step_memory(model, loss, optimizer).peak_bytes
 
 
 def test_tp_and_sp_are_the_published_formulas_with_what_has_changed():

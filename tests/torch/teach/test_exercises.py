@@ -17,7 +17,7 @@ HARMLESS = {
     "02.3": ["update < 0 → update <= 0"],  # no update, no chance
     "03.5": ["0 → -1", "0 → -1"],  # the only axis
     "14.4": ["noise <= p → noise < p"],  # a draw is never exactly p
-    "15.2": ["1 → 2"],  # a k above layers is never better
+    "15.3": ["1 → 2"],  # a k above layers is never better
 }
 
 
@@ -144,7 +144,12 @@ def gpt2_without_attention_biases(layers, d_model, vocab, context):
         ("11.2", momentum_as_sum, "your m is a fading sum"),
         ("11.2", corrected_in_place, "kept the corrected m and v"),
         ("11.3", by_weight, "a norm has a weight too"),
-        ("15.2", rounded_root, "segments are whole"),
+        (
+            "14.2",
+            lambda B, S, D, A, F: 4 * (10 * B * S * D + 4 * B * S * F + A * B * S**2) + 16 * B * S,
+            "What goes into q, k and v is one tensor",
+        ),
+        ("15.3", rounded_root, "segments are whole"),
         ("16.3", lambda ws, us, bits: sum(abs(u) < 2.0**-bits / 2 for u in us), "you took the gap at 1"),
         ("17.1", gpt2_without_attention_biases, "query, key and value"),
     ],
