@@ -11,8 +11,7 @@ from pathlib import Path
 from cs336kit import __version__
 from cs336kit._cli import optimal, plan, serve
 from cs336kit._cli.arguments import Parser, number
-from cs336kit.predict._common.checks import known
-from cs336kit.predict.models import MODELS
+from cs336kit.predict.models import MODELS, unknown
 from cs336kit.predict.transformer import TransformerConfig
 
 _ACTIONS = ["list", "copy", "doctor", "verify", "refresh", "readme"]
@@ -45,11 +44,15 @@ def _model(text: str) -> tuple[str, TransformerConfig | float]:
             raise ValueError(f"{text}: {error}") from None
         except (ValueError, RecursionError):
             raise ValueError(f'{text} is not JSON: it must hold an object such as {{"layers": 12, …}}.') from None
+        if isinstance(values, dict) and "model_type" in values:  # Hugging Face's format
+            from cs336kit.predict.hugging_face import from_hf
+
+            return str(values.get("_name_or_path") or Path(text).stem), from_hf(values)
         return Path(text).stem, TransformerConfig.from_dict(values)
     try:
         return text, number(text)
     except argparse.ArgumentTypeError:
-        return text, known("model (or the number of its parameters, or a .json file)", text, MODELS)
+        unknown("model (or the number of its parameters, or a .json file)", text)
 
 
 def _plan(arguments: list[str]) -> int:

@@ -1,6 +1,7 @@
 """Attention: every position takes a weighted mean of the values of the positions that it may see."""
 
 import math
+from collections.abc import Callable, Container
 from typing import Any
 
 import torch
@@ -13,8 +14,10 @@ from cs336kit.predict._common.checks import fraction, known, positive_int
 
 #: How attention is computed: step by step, or by torch's scaled_dot_product_attention.
 ATTENTION = ("eager", "sdpa")
-#: Which projections have a bias: (query, key and value; output).
-BIASES = {"all": (True, True), "qkv": (True, False), "none": (False, False)}
+#: Which projections have a bias.
+BIASES = {"all": ("query", "key", "value", "output"), "qkv": ("query", "key", "value"), "none": ()}
+#: Norms of queries and keys: none, over each head, or over all heads together.
+QK_NORMS = ("none", "head", "width")
 
 
 def softmax(x: Tensor, *, dim: int) -> Tensor:
@@ -48,6 +51,7 @@ def causal_mask(
 def attention(
     query: Float[Tensor, "... Sq h"], key: Float[Tensor, "... Skv h"], value: Float[Tensor, "... Skv v"], *,
     mask: Tensor | None = None, method: str = "eager", window: int | None = None, dropout: float = 0.0,
+    softcap: float | None = None,
 ) -> Float[Tensor, "... Sq v"]:  # fmt: skip
     """Softmax(q kᵀ / √h + mask) v: (…, A, Sq, h), (…, K, Skv, h) and (…, K, Skv, v) give (…, A, Sq, v).
 
@@ -57,13 +61,21 @@ def attention(
     may look nowhere has no result (NaN, or what torch's kernel makes of it).
     `method="eager"` does it step by step and keeps the A·Sq·Skv weights for backward; `"sdpa"` calls torch's
     scaled_dot_product_attention, which recomputes them where it has a fused kernel. Both give the same numbers up to
-    rounding. `dropout` drops weights (after the softmax); give 0 outside training. FLOPs: 2·B·A·Sq·Skv·(h + v), the
-    masked half included. Source: Vaswani et al. 2017, equation 1; Ainslie et al. 2023.
+    rounding. `softcap` turns scores x into softcap · tanh(x / softcap), step by step only. `dropout` drops weights (after
+    the softmax); give 0 outside training. FLOPs: 2·B·A·Sq·Skv·(h + v), the masked half included. Source: Vaswani et al.
+    2017, equation 1; Ainslie et al. 2023.
     """
     known("attention method", method, dict.fromkeys(ATTENTION))
     if query.dim() == 2:
         heads = (tensor.unsqueeze(0) for tensor in (query, key, value))
-        return attention(*heads, mask=mask, method=method, window=window, dropout=dropout).squeeze(0)
+        options: dict[str, Any] = {
+            "mask": mask,
+            "method": method,
+            "window": window,
+            "dropout": dropout,
+            "softcap": softcap,
+        }
+        return attention(*heads, **options).squeeze(0)
     (*axes, A, Sq, h), (*key_axes, K, Skv, _) = query.shape, key.shape
     if A % K:
         raise ValueError(f"{A} query heads and {K} key/value heads: the second must divide the first.")
@@ -74,11 +86,13 @@ def attention(
         )
     if mask is not None and window is not None:
         raise ValueError("mask and window are both given: put the window into the mask.")
-    if method == "sdpa":
+    if method == "sdpa" and softcap is None:
         return _fused(query, key, value, mask=mask, window=window, dropout=dropout)
     # One key head meets the queries of its A/K query heads as if they were more positions: no copy of the keys.
     scores = query.reshape(*axes, K, A // K * Sq, h) @ key.transpose(-2, -1) / math.sqrt(h)
     scores = scores.view(*axes, A, Sq, Skv)
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
     # A sum keeps nothing for backward, whereas masked_fill would keep the mask; what was added is freed at once.
     if mask is None:
         scores = scores + causal_mask(Sq, Skv, window=window, dtype=scores.dtype, device=scores.device)
@@ -137,6 +151,14 @@ class LayerCache:
         return keys, values
 
 
+def _turned(x: Tensor, angles: tuple[Tensor, Tensor], pairs: str) -> Tensor:
+    """Rotary positions on as much of each head as the tables are wide; the rest stays."""
+    width = angles[0].shape[-1]
+    if width == x.shape[-1]:
+        return rope(x, *angles, pairs=pairs)
+    return torch.cat([rope(x[..., :width], *angles, pairs=pairs), x[..., width:]], dim=-1)
+
+
 class MultiHeadAttention(nn.Module):
     """Causal self-attention with A query heads of width h, and K ≤ A heads for keys and values.
 
@@ -146,9 +168,10 @@ class MultiHeadAttention(nn.Module):
     """
 
     def __init__(
-        self, d_model: int, heads: int, *, kv_heads: int | None = None, head_dim: int | None = None, bias: str = "all",
-        window: int | None = None, dropout: float = 0.0, method: str = "eager", rope_pairs: str = "halves",
-        **factory: Any,
+        self, d_model: int, heads: int, *, kv_heads: int | None = None, head_dim: int | None = None,
+        bias: str | Container[str] = "all", window: int | None = None, dropout: float = 0.0, method: str = "eager",
+        rope_pairs: str = "halves", softcap: float | None = None, qk_norm: str = "none",
+        make_norm: Callable[[int], nn.Module] | None = None, inner_norm: bool = False, **factory: Any,
     ):  # fmt: skip
         super().__init__()
         positive_int("d_model", d_model)
@@ -162,13 +185,32 @@ class MultiHeadAttention(nn.Module):
         self.method, self.rope_pairs = method, rope_pairs
         known("attention method", method, dict.fromkeys(ATTENTION))
         known("pairing of rotary positions", rope_pairs, dict.fromkeys(PAIRS))
-        inner, outer = known("bias", bias, BIASES)
+        biases = known("bias", bias, BIASES) if isinstance(bias, str) else bias
+        self.softcap, self.qk_norm = (
+            softcap,
+            known("norm of queries and keys", qk_norm, {name: name for name in QK_NORMS}),
+        )
         self.window = None if window is None else positive_int("window", window)
         self.dropout = fraction("dropout", dropout, zero=True)
-        self.query = Linear(d_model, self.heads * self.head_dim, bias=inner, **factory)
-        self.key = Linear(d_model, self.kv_heads * self.head_dim, bias=inner, **factory)
-        self.value = Linear(d_model, self.kv_heads * self.head_dim, bias=inner, **factory)
-        self.output = Linear(self.heads * self.head_dim, d_model, bias=outer, **factory)
+        self.query = Linear(d_model, self.heads * self.head_dim, bias="query" in biases, **factory)
+        self.key = Linear(d_model, self.kv_heads * self.head_dim, bias="key" in biases, **factory)
+        self.value = Linear(d_model, self.kv_heads * self.head_dim, bias="value" in biases, **factory)
+        self.output = Linear(self.heads * self.head_dim, d_model, bias="output" in biases, **factory)
+        self.query_norm = self.key_norm = self.inner_norm = None
+        if make_norm is not None and qk_norm != "none":
+            query, key = (self.heads, self.kv_heads) if qk_norm == "width" else (1, 1)
+            self.query_norm, self.key_norm = make_norm(query * self.head_dim), make_norm(key * self.head_dim)
+        if make_norm is not None and inner_norm:
+            self.inner_norm = make_norm(self.heads * self.head_dim)
+
+    def _projected(self, linear: nn.Module, x: Tensor, heads: int, norm: nn.Module | None) -> Tensor:
+        z = linear(x)
+        if norm is not None and self.qk_norm == "width":
+            z = norm(z)
+        z = z.view(*x.shape[:-1], heads, self.head_dim)
+        if norm is not None and self.qk_norm == "head":
+            z = norm(z)
+        return z.transpose(-3, -2)
 
     def forward(
         self, x: Float[Tensor, "... S D"], *,
@@ -180,14 +222,17 @@ class MultiHeadAttention(nn.Module):
         `mask`: who may look where, instead of the causal past (see `attention`).
         """
         axes = x.shape[:-1]
-        query = self.query(x).view(*axes, self.heads, self.head_dim).transpose(-3, -2)
-        key = self.key(x).view(*axes, self.kv_heads, self.head_dim).transpose(-3, -2)
-        value = self.value(x).view(*axes, self.kv_heads, self.head_dim).transpose(-3, -2)
+        query = self._projected(self.query, x, self.heads, self.query_norm)
+        key = self._projected(self.key, x, self.kv_heads, self.key_norm)
+        value = self._projected(self.value, x, self.kv_heads, None)
         if angles is not None:
-            query, key = rope(query, *angles, pairs=self.rope_pairs), rope(key, *angles, pairs=self.rope_pairs)
+            query, key = (_turned(z, angles, self.rope_pairs) for z in (query, key))
         if cache is not None:
             key, value = cache.extend(key, value)
         dropout = self.dropout if self.training else 0.0
-        z = attention(query, key, value, mask=mask, method=self.method, window=self.window, dropout=dropout)
-        z = self.output(z.transpose(-3, -2).reshape(*axes, -1))
+        z = attention(
+            query, key, value, mask=mask, method=self.method, window=self.window, dropout=dropout, softcap=self.softcap
+        )
+        z = z.transpose(-3, -2).reshape(*axes, -1)
+        z = self.output(z if self.inner_norm is None else self.inner_norm(z))
         return F.dropout(z, self.dropout, self.training)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from cs336kit.lm.models import LLAMA, DecoderOnly, Llama
 from cs336kit.predict import TransformerConfig
 from cs336kit.predict._common.checks import known
+from cs336kit.predict.transformer import OPTIONS
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,8 @@ def to_transformers(
     `family` is a model_type of transformers; left out, learned positions mean GPT-2, rotary ones Llama, with experts
     Mixtral, and another architecture raises ValueError. Values are copied where the layout differs.
     """
-    if family is None:
+    plain = all(getattr(config, name) == TransformerConfig.__dataclass_fields__[name].default for name in OPTIONS)
+    if family is None and plain:
         shape = (config.positions, config.norm, config.mlp, config.norms_per_block)
         family = {
             ("learned", "layernorm", "gelu", 2): "gpt2",
@@ -143,7 +145,9 @@ def _choices(fields: Mapping[str, Any], kind: Family) -> tuple[dict[str, Any], d
         ours: fields.get(name) if ours in optional else fields[name] for ours, name in kind.sizes.items()
     }
     choices |= {**kind.fixed, "source": fields["model_type"]}
-    if kind.by_head:  # Falcon and StarCoder say by flags how many kv heads there are, and Falcon how many norms
+    if (
+        kind.by_head and "parallel" not in choices
+    ):  # Falcon and StarCoder say by flags how many kv heads there are, and Falcon how many norms
         grouped = fields.get("new_decoder_architecture", False)
         if not grouped:
             choices["kv_heads"] = 1 if fields["multi_query"] else choices["heads"]
@@ -160,11 +164,14 @@ def _choices(fields: Mapping[str, Any], kind: Family) -> tuple[dict[str, Any], d
             and not _READ.search(name)
         ):
             raise refused(name, "nothing of that kind")
-    layers = set(fields.get("layer_types") or ())
-    if layers == {"full_attention"} or fields.get("use_sliding_window") is False:
+    layers = fields.get("layer_types") or ()
+    held = tuple(layer == "sliding_attention" for layer in layers)
+    if fields.get("use_sliding_window") is False or (layers and not any(held)):
         choices["window"] = None
-    elif not layers <= {"sliding_attention"} or (fields.get("use_sliding_window") and not layers):
-        raise refused("layer_types", "the same attention in every layer")
+    elif set(layers) - {"full_attention", "sliding_attention"} or (fields.get("use_sliding_window") and not layers):
+        raise refused("layer_types", "full and sliding attention")
+    elif layers:
+        choices["window_layers"] = held
     activations = _ACTIVATIONS[choices["mlp"]]
     if fields[kind.activation] not in activations:
         raise refused(kind.activation, f"{', '.join(activations)} there")
@@ -172,15 +179,18 @@ def _choices(fields: Mapping[str, Any], kind: Family) -> tuple[dict[str, Any], d
     if choices["positions"] == "rope":
         given = {**fields, **(fields.get("rope_scaling") or {}), **(fields.get("rope_parameters") or {})}
         options["rope_base"] = given["rope_theta"]
+        share = given.get("partial_rotary_factor") or 1.0
+        head_dim = choices.get("head_dim") or choices["d_model"] // choices["heads"]
+        choices["rotary_dim"] = int(head_dim * share)
         plain = {
             "rope_type": "default",
             "type": "default",
-            "partial_rotary_factor": 1.0,
+            "partial_rotary_factor": share,
             "rope_theta": given["rope_theta"],
         }
         for name, value in given.items():
             if value is not None and value != plain.get(name, fields.get(name)):
-                raise refused(name, "plain rotary positions over the whole head", value)
+                raise refused(name, "plain rotary positions", value)
     return choices, options
 
 
@@ -189,13 +199,8 @@ def _biases(ours: Mapping[str, Tensor]) -> dict[str, Any]:
     biased = {re.sub(r"\d+", "#", name)[: -len(".bias")] for name in ours if name.endswith(".bias")}
     norms = {name for name in biased if "norm" in name}
     linear = {name.rpartition(".")[2] for name in biased - norms}
-    inner = {"query", "key", "value"}
-    everything = inner | {"output", "up", "down"} | ({"gate"} if any(".gate." in name for name in ours) else set())
-    patterns: dict[str, set[str]] = {"none": set(), "qkv": inner, "all": everything}
-    found = next((name for name, parts in patterns.items() if parts == linear), None)
-    if found is None:
-        raise ValueError(f"biases on {', '.join(sorted(linear))} alone: our decoder has them on all, qkv or none.")
-    return {"bias": found, "norm_bias": bool(norms)}
+    others = {f"{name}_bias": name in linear for name in ("head", "router")}
+    return {"bias": tuple(linear - {"head", "router"}), "norm_bias": bool(norms), **others}
 
 
 def _is_transposed(name: str, kind: Family) -> bool:

@@ -4,7 +4,8 @@ Every layer takes `device` and `dtype` for its parameters, as torch's own do.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from cs336kit.predict._common.checks import fraction, known, positive_int, positive_number
+from cs336kit.predict.transformer import GATED
 
 #: Which dimensions of a head rotary positions turn together: i with i + h/2, or 2i with 2i + 1.
 PAIRS = ("halves", "neighbours")
@@ -94,19 +96,23 @@ def layer_norm(
 
 
 class LayerNorm(nn.Module):
-    """`layer_norm` with its parameters: a scale, and a shift unless bias=False. Parameters: 2D (or D).
+    """`layer_norm` with its parameters: a scale unless scale=False, and a shift unless bias=False. Parameters: 2D (D, 0).
 
     Computed by torch's fused kernel. Kept for backward: the input, and mean and 1/deviation of every token.
     """
 
-    def __init__(self, width: int, *, bias: bool = True, eps: float = 1e-5, device: Any = None, dtype: Any = None):
+    def __init__(
+        self, width: int, *, bias: bool = True, scale: bool = True, eps: float = 1e-5, device: Any = None,
+        dtype: Any = None,
+    ):  # fmt: skip
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(positive_int("width", width), device=device, dtype=dtype))
+        self.width = (positive_int("width", width),)
+        self.weight = nn.Parameter(torch.ones(width, device=device, dtype=dtype)) if scale else None
         self.bias = nn.Parameter(torch.zeros(width, device=device, dtype=dtype)) if bias else None
         self.eps = eps
 
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
-        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+        return F.layer_norm(x, self.width, self.weight, self.bias, self.eps)
 
 
 class RMSNorm(nn.Module):
@@ -117,15 +123,18 @@ class RMSNorm(nn.Module):
     Source: Zhang and Sennrich 2019, equation 4.
     """
 
-    def __init__(self, width: int, *, eps: float = 1e-5, device: Any = None, dtype: Any = None):
+    def __init__(
+        self, width: int, *, scale: bool = True, eps: float = 1e-5, device: Any = None, dtype: Any = None
+    ):  # fmt: skip
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(positive_int("width", width), device=device, dtype=dtype))
+        positive_int("width", width)
+        self.weight = nn.Parameter(torch.ones(width, device=device, dtype=dtype)) if scale else None
         self.eps = eps
 
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
         normalised = wide * torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + self.eps)
-        return (normalised * self.weight).to(x.dtype)
+        return (normalised if self.weight is None else normalised * self.weight).to(x.dtype)
 
 
 def rope_tables(
@@ -236,20 +245,71 @@ class SwiGLU(nn.Module):
         return F.dropout(z, self.dropout, self.training)
 
 
+#: Activations of an MLP by the name that a configuration gives it.
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu, "gelu_tanh": partial(F.gelu, approximate="tanh"), "gelu_new": partial(F.gelu, approximate="tanh"),
+    "relu": F.relu, "relu2": lambda x: F.relu(x).square(), "silu": F.silu, "swiglu": F.silu, "geglu": F.gelu,
+    "geglu_tanh": partial(F.gelu, approximate="tanh"), "reglu": F.relu, "relu2glu": lambda x: F.relu(x).square(),
+}  # fmt: skip
+
+
+class MLP(nn.Module):
+    """The MLP of any name in ACTIVATIONS: down(act(up(x))), or down(act(gate(x)) · up(x)) of those with a gate.
+
+    `biases` are the names of the matrices that have one, `inner_norm` a norm of what goes into the last matrix.
+    """
+
+    def __init__(
+        self, d_model: int, d_ff: int, *, kind: str, biases: Container[str] = (), dropout: float = 0.0,
+        inner_norm: nn.Module | None = None, **factory: Any,
+    ):  # fmt: skip
+        super().__init__()
+        self.act = known("MLP", kind, ACTIVATIONS)
+        self.gate = Linear(d_model, d_ff, bias="gate" in biases, **factory) if kind in GATED else None
+        self.up = Linear(d_model, d_ff, bias="up" in biases, **factory)
+        self.down = Linear(d_ff, d_model, bias="down" in biases, **factory)
+        self.inner_norm = inner_norm
+        self.dropout = fraction("dropout", dropout, zero=True)
+
+    def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
+        z = self.act(self.up(x)) if self.gate is None else self.act(self.gate(x)) * self.up(x)
+        z = self.down(z if self.inner_norm is None else self.inner_norm(z))
+        return F.dropout(z, self.dropout, self.training)
+
+
+class SharedExpert(nn.Module):
+    """A mixture beside an expert that every token visits, whose result may be weighted by a gate of its own.
+
+    Source: Dai et al. 2024, section 3.2 (shared experts); the gate is Qwen1.5-MoE's.
+    """
+
+    def __init__(self, mixture: nn.Module, shared: nn.Module, *, gate: nn.Module | None = None):
+        super().__init__()
+        self.mixture, self.shared, self.gate = mixture, shared, gate
+
+    def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
+        z = self.mixture(x)
+        if self.gate is None:
+            return z + self.shared(x)
+        return z + self.shared(x) * torch.sigmoid(self.gate(x))
+
+
 class MixtureOfExperts(nn.Module):
     """A router sends every token to `experts_per_token` of the experts; their outputs are summed with its weights.
 
     The weights are a softmax over the chosen experts' scores, so they sum to 1. Parameters: the experts' and D·experts
-    of the router, which has no bias. FLOPs per token: experts_per_token MLPs + 2·D·experts. Left out: the loss that
-    balances the experts, and a capacity (no token is dropped). Which expert sees how many tokens depends on the data,
-    so this module runs on real tensors only. Source: Shazeer et al. 2017, section 2; Jiang et al. 2024, section 2.1.
+    of the router, which has a bias only on request. FLOPs per token: experts_per_token MLPs + 2·D·experts. Left out: the
+    loss that balances the experts, and a capacity (no token is dropped). Which expert sees how many tokens depends on the
+    data, so this module runs on real tensors only. Source: Shazeer et al. 2017, section 2; Jiang et al. 2024, section 2.1.
     """
 
-    def __init__(self, d_model: int, experts: Sequence[nn.Module], *, experts_per_token: int, **factory: Any):
+    def __init__(
+        self, d_model: int, experts: Sequence[nn.Module], *, experts_per_token: int, bias: bool = False, **factory: Any
+    ):  # fmt: skip
         super().__init__()
         if positive_int("experts_per_token", experts_per_token) > len(experts):
             raise ValueError(f"experts_per_token={experts_per_token} is more than the {len(experts)} experts.")
-        self.router = Linear(d_model, len(experts), bias=False, **factory)
+        self.router = Linear(d_model, len(experts), bias=bias, **factory)
         self.experts = nn.ModuleList(experts)
         self.experts_per_token = experts_per_token
 

@@ -8,16 +8,44 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from cs336kit.lm.attention import LayerCache, MultiHeadAttention
-from cs336kit.lm.layers import GELUMLP, Embedding, LayerNorm, Linear, MixtureOfExperts, RMSNorm, SwiGLU, rope_tables
+from cs336kit.lm.attention import BIASES, QK_NORMS, LayerCache, MultiHeadAttention
+from cs336kit.lm.layers import (
+    ACTIVATIONS,
+    GELUMLP,
+    MLP,
+    Embedding,
+    LayerNorm,
+    Linear,
+    MixtureOfExperts,
+    RMSNorm,
+    SharedExpert,
+    SwiGLU,
+    rope_tables,
+)  # fmt: skip
 from cs336kit.predict import TransformerConfig
 from cs336kit.predict._common.checks import known, positive_int, positive_number
-from cs336kit.predict.programs import check_carried
 
 #: What makes a configuration a Llama: field of TransformerConfig → the value that it must have.
 LLAMA = {"norm": "rmsnorm", "positions": "rope", "mlp": "swiglu"}
 #: How wide the weights start: see DecoderOnly.
 INITIAL = ("fan_in", "gpt2")
+
+
+#: What a configuration can say and these modules do not build, with what they build instead.
+_LACKING: dict[str, tuple[Any, ...]] = {
+    "mlp": tuple(ACTIVATIONS), "positions": ("learned", "rope", "none"), "qk_norm": QK_NORMS, "window_kind": ("sliding",),
+    "norm_unit_offset": (False,), "value_dim": (None,), "kv_latent": (0,), "embedding_dim": (None,), "sinks": (False,),
+    "attention_scale": (None,),
+}  # fmt: skip
+
+
+def check_buildable(config: TransformerConfig) -> None:
+    """Raise ValueError for a field of the configuration that these modules do not have."""
+    for name, built in _LACKING.items():
+        if (value := getattr(config, name)) not in built:
+            raise ValueError(
+                f"{name}={value!r} cannot be built here, though predict counts it: lm has {', '.join(map(repr, built))}."
+            )
 
 
 class Cruncher(nn.Module):
@@ -49,26 +77,46 @@ class Cruncher(nn.Module):
         return torch.squeeze(x, -1) if self.squeeze else x
 
 
-def make_norm(config: TransformerConfig, *, eps: float, **factory: Any) -> nn.Module:
-    """The norm that the configuration names, over D."""
+def make_norm(config: TransformerConfig, *, eps: float, width: int | None = None, **factory: Any) -> nn.Module:
+    """The norm that the configuration names, over D or another width."""
+    width = config.d_model if width is None else width
     if config.norm == "rmsnorm":
-        return RMSNorm(config.d_model, eps=eps, **factory)
-    return LayerNorm(config.d_model, bias=bool(config.norm_bias), eps=eps, **factory)
+        return RMSNorm(width, scale=config.norm_scale, eps=eps, **factory)
+    return LayerNorm(width, scale=config.norm_scale, bias=bool(config.norm_bias), eps=eps, **factory)
 
 
-def make_mlp(config: TransformerConfig, *, approximate: str, **factory: Any) -> nn.Module:
+def _qk_norm(config: TransformerConfig, width: int, *, eps: float, **factory: Any) -> nn.Module:
+    if config.norm == "rmsnorm":
+        return RMSNorm(width, eps=eps, **factory)
+    return LayerNorm(width, bias=config.qk_norm_bias, eps=eps, **factory)
+
+
+def make_mlp(
+    config: TransformerConfig, *, approximate: str, layer: int = 0, eps: float = 1e-5, **factory: Any
+) -> nn.Module:  # fmt: skip
     """The MLP that the configuration names, or a mixture of such experts (dropout then falls on each expert)."""
-    options: dict[str, Any] = {"bias": config.bias == "all", "dropout": config.dropout, **factory}
 
-    def one() -> nn.Module:
-        if config.mlp == "swiglu":
-            return SwiGLU(config.d_model, config.d_ff or 0, **options)
-        return GELUMLP(config.d_model, config.d_ff or 0, approximate=approximate, **options)
+    def one(width: int) -> nn.Module:
+        options: dict[str, Any] = {"dropout": config.dropout, **factory}
+        plain = config.bias in ("all", "none", "qkv") and not config.inner_norms
+        if plain and config.mlp == "swiglu":
+            return SwiGLU(config.d_model, width, bias=config.bias == "all", **options)
+        if plain and config.mlp == "gelu":
+            return GELUMLP(config.d_model, width, bias=config.bias == "all", approximate=approximate, **options)
+        inner = make_norm(config, eps=eps, width=width, **factory) if config.inner_norms else None
+        biases = [name for name in ("gate", "up", "down") if config.has_bias(name)]
+        return MLP(config.d_model, width, kind=config.mlp, biases=biases, inner_norm=inner, **options)
 
-    if not config.experts:
-        return one()
-    experts = [one() for _ in range(config.experts)]
-    return MixtureOfExperts(config.d_model, experts, experts_per_token=config.experts_per_token or 0, **factory)
+    if not config.is_sparse(layer):
+        return one(config.dense_width)
+    mixture = MixtureOfExperts(
+        config.d_model, [one(config.d_ff) for _ in range(config.experts)], experts_per_token=config.experts_per_token,
+        bias=config.router_bias, **factory,
+    )  # fmt: skip
+    if not config.shared_d_ff:
+        return mixture
+    gate = Linear(config.d_model, 1, bias=False, **factory) if config.shared_gate else None
+    return SharedExpert(mixture, one(config.shared_d_ff), gate=gate)
 
 
 class Block(nn.Module):
@@ -80,16 +128,29 @@ class Block(nn.Module):
 
     def __init__(
         self, config: TransformerConfig, *, attention: str = "eager", norm_eps: float = 1e-5,
-        approximate: str = "none", rope_pairs: str = "halves", **factory: Any,
+        approximate: str = "none", rope_pairs: str = "halves", layer: int = 0, **factory: Any,
     ):  # fmt: skip
         super().__init__()
+        self.placement, self.scale = config.norm_placement, config.residual_scale
+        self.side_by_side, self.turns = config.side_by_side, config.has_rope(layer)
         self.norm1 = make_norm(config, eps=norm_eps, **factory)
         self.attention = MultiHeadAttention(
-            config.d_model, config.heads, kv_heads=config.kv_heads, head_dim=config.head_dim, bias=str(config.bias),
-            window=config.window, dropout=config.dropout, method=attention, rope_pairs=rope_pairs, **factory,
+            config.d_model, config.heads, kv_heads=config.kv_heads, head_dim=config.head_dim,
+            bias=[name for name in BIASES["all"] if config.has_bias(name)], window=config.window_of(layer),
+            dropout=config.dropout, method=attention, rope_pairs=rope_pairs, softcap=config.attention_softcap,
+            qk_norm=config.qk_norm, inner_norm=config.inner_norms,
+            make_norm=lambda width: self._inner_norm(config, width, eps=norm_eps, **factory), **factory,
         )  # fmt: skip
         self.norm2 = make_norm(config, eps=norm_eps, **factory) if config.norms_per_block == 2 else None
-        self.mlp = make_mlp(config, approximate=approximate, **factory)
+        self.mlp = make_mlp(config, approximate=approximate, layer=layer, eps=norm_eps, **factory)
+        both = config.norm_placement == "sandwich"
+        self.post1 = make_norm(config, eps=norm_eps, **factory) if both else None
+        self.post2 = make_norm(config, eps=norm_eps, **factory) if both else None
+
+    @staticmethod
+    def _inner_norm(config: TransformerConfig, width: int, *, eps: float, **factory: Any) -> nn.Module:
+        make = make_norm if config.qk_norm == "none" else _qk_norm
+        return make(config, width=width, eps=eps, **factory)
 
     @classmethod
     def from_sizes(cls, d_model: int, heads: int, d_ff: int | None = None, **choices: Any) -> "Block":
@@ -107,18 +168,35 @@ class Block(nn.Module):
         self, x: Float[Tensor, "... S D"], angles: tuple[Tensor, Tensor] | None = None,
         cache: LayerCache | None = None, mask: Tensor | None = None,
     ) -> Float[Tensor, "... S D"]:  # fmt: skip
+        def attend(x: Tensor) -> Tensor:
+            return self.attention(x, angles=angles if self.turns else None, cache=cache, mask=mask)
+
         if self.norm2 is None:
             normed = self.norm1(x)
-            return x + self.attention(normed, angles=angles, cache=cache, mask=mask) + self.mlp(normed)
-        x = x + self.attention(self.norm1(x), angles=angles, cache=cache, mask=mask)
-        return x + self.mlp(self.norm2(x))
+            return x + self._scaled(attend(normed)) + self._scaled(self.mlp(normed))
+        if self.placement == "residual":
+            x = self.norm1(x + self._scaled(attend(x)))
+            return self.norm2(x + self._scaled(self.mlp(x)))
+        if self.placement == "post":
+            x = x + self._scaled(self.norm1(attend(x)))
+            return x + self._scaled(self.norm2(self.mlp(x)))
+        if self.post1 is not None and self.post2 is not None:
+            x = x + self._scaled(self.post1(attend(self.norm1(x))))
+            return x + self._scaled(self.post2(self.mlp(self.norm2(x))))
+        if self.side_by_side:
+            return x + self._scaled(attend(self.norm1(x))) + self._scaled(self.mlp(self.norm2(x)))
+        x = x + self._scaled(attend(self.norm1(x)))
+        return x + self._scaled(self.mlp(self.norm2(x)))
+
+    def _scaled(self, z: Tensor) -> Tensor:
+        return z if self.scale == 1 else z * self.scale
 
 
 class KVCache:
     """Keys and values of every layer for the tokens seen so far: 2·L·B·K·T·h elements, T tokens long."""
 
     def __init__(self, config: TransformerConfig):
-        self.layers = [LayerCache(window=config.window) for _ in range(config.layers)]
+        self.layers = [LayerCache(window=config.window_of(layer)) for layer in range(config.layers)]
         #: how many tokens the model has seen; the next one stands at this position
         self.tokens = 0
 
@@ -136,7 +214,7 @@ class DecoderOnly(nn.Module):
 
     `attention` is "eager" or "sdpa"; `checkpointing=True` keeps only the input of each block for backward and
     computes the block again there. `approximate="tanh"` takes GPT-2's formula of the gelu, `rope_pairs`
-    the pairing of rotary positions ("halves", "neighbours"). The head has no bias, and shares the embedding's matrix when
+    the pairing of rotary positions ("halves", "neighbours"). The head shares the embedding's matrix when
     `config.tied_head` says so. `initial="fan_in"` starts every matrix with deviation 1/√inputs, cut off at three
     deviations, "gpt2" with 0.02, not cut off; in both, the matrices that write into the residual stream start smaller by
     √(2L). `device` and `dtype` are those of all parameters and tables. Source: Radford et al. 2019, section 2.3.
@@ -154,21 +232,25 @@ class DecoderOnly(nn.Module):
             )
         if not isinstance(checkpointing, bool):
             raise ValueError(f"checkpointing must be True or False, got {checkpointing!r}.")
-        check_carried(config)
+        check_buildable(config)
         self.config, self.checkpointing = config, checkpointing
         self.embedding = Embedding(config.vocab, config.d_model, **factory)
-        self.positions = Embedding(config.context, config.d_model, **factory) if config.positions == "learned" else None
+        rows = config.context + config.extra_positions
+        self.positions = Embedding(rows, config.d_model, **factory) if config.positions == "learned" else None
+        self.embedding_norm = make_norm(config, eps=norm_eps, **factory) if config.embedding_norm else None
         self.cosine: Tensor
         self.sine: Tensor
         if config.positions == "rope":
             # Buffers, so that they move with the model; not stored in a checkpoint, since they follow from the config.
-            cosine, sine = rope_tables(config.context, config.head_dim or 0, base=rope_base, **factory)
+            cosine, sine = rope_tables(config.context, config.rotary_width, base=rope_base, **factory)
             self.register_buffer("cosine", cosine, persistent=False)
             self.register_buffer("sine", sine, persistent=False)
         block: dict[str, Any] = {"attention": attention, "norm_eps": norm_eps, "approximate": approximate, **factory}
-        self.blocks = nn.ModuleList(Block(config, rope_pairs=rope_pairs, **block) for _ in range(config.layers))
-        self.final_norm = make_norm(config, eps=norm_eps, **factory)
-        self.head = Linear(config.d_model, config.vocab, bias=False, **factory)
+        self.blocks = nn.ModuleList(
+            Block(config, rope_pairs=rope_pairs, layer=layer, **block) for layer in range(config.layers)
+        )
+        self.final_norm = make_norm(config, eps=norm_eps, **factory) if config.final_norm else None
+        self.head = Linear(config.d_model, config.vocab, bias=config.head_bias, **factory)
         if config.tied_head:
             self.head.weight = self.embedding.weight
         self._initialize(known("initial spread", initial, dict.fromkeys(INITIAL, initial)))
@@ -196,8 +278,13 @@ class DecoderOnly(nn.Module):
                 f"{stop} positions are more than the model's context of {self.config.context}: shorten them."
             )
         x = self.embedding(tokens)
+        if self.config.embedding_scale != 1:
+            x = x * self.config.embedding_scale
         if self.positions is not None:
-            x = x + self.positions.weight[start:stop]
+            first = self.config.extra_positions
+            x = x + self.positions.weight[first + start : first + stop]
+        if self.embedding_norm is not None:
+            x = self.embedding_norm(x)
         angles = (self.cosine[start:stop], self.sine[start:stop]) if self.config.positions == "rope" else None
         for layer, block in enumerate(self.blocks):
             if self.checkpointing and cache is None and torch.is_grad_enabled():
@@ -206,7 +293,11 @@ class DecoderOnly(nn.Module):
                 x = block(x, angles, None if cache is None else cache.layers[layer])
         if cache is not None:
             cache.tokens = stop
-        return self.head(self.final_norm(x))
+        logits = self.head(x if self.final_norm is None else self.final_norm(x))
+        if self.config.logit_scale != 1:
+            logits = logits * self.config.logit_scale
+        cap = self.config.logit_softcap
+        return logits if cap is None else torch.tanh(logits / cap) * cap
 
 
 class Llama(DecoderOnly):

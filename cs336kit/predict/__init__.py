@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cs336kit.predict.formats import *
     from cs336kit.predict.gradients import *
     from cs336kit.predict.hardware import *
+    from cs336kit.predict.hugging_face import *
     from cs336kit.predict.layout_search import *
     from cs336kit.predict.layouts import *
     from cs336kit.predict.models import *
@@ -55,6 +56,7 @@ _MODULES = {
     "formats": "FORMATS",
     "gradients": "GradientFlops gradient_flops leaves",
     "hardware": "Accelerator accelerator accelerators",
+    "hugging_face": "from_hf",
     "layout_search": "FoundLayout find_layouts",
     "layouts": "Layout",
     "models": "MODELS model",

@@ -1,58 +1,60 @@
 """Attention as a program: projections, rotary positions, the three ways in which torch computes it, a cache."""
 
 from cs336kit.predict._builder import Builder
+from cs336kit.predict._layers import Layer
 from cs336kit.predict.devices import Kernel
 from cs336kit.predict.operations import Storage, Tensor
 from cs336kit.predict.transformer import TransformerConfig
 
 
 class Attention:
-    """`lm.MultiHeadAttention` on `queries` positions that look at `keys`; `tables` are set where positions are rotary.
+    """`lm.MultiHeadAttention` of one kind of layer, on `queries` positions that look at `keys`.
 
-    With `caching`, a cache takes the keys and values.
+    `tables` are set where positions are rotary. With `caching`, a cache takes the keys and values.
     """
 
     def __init__(
-        self, b: Builder, config: TransformerConfig, batch: int, queries: int, keys: int, attention: str, *,
+        self, b: Builder, config: TransformerConfig, layer: Layer, batch: int, queries: int, keys: int, attention: str, *,
         causal: bool, caching: bool,
     ):  # fmt: skip
         self.b, self.c, self.B, self.S, self.T, self.method = b, config, batch, queries, keys, attention
-        self.caching = caching
-        pairs = 2 * queries * keys
-        if causal and queries == keys:
-            window = min(config.window or keys, keys)
-            # The triangle's area, S²/2; a sliding window cuts its far corner off.
-            pairs = 2 * keys * window - window**2
-        #: FLOPs of one of attention's two products
-        self._pairs_flops = batch * config.query_width * pairs
+        self.window, self.caching = layer.window, caching
+        pairs = batch * config.heads * _pairs(config, layer, queries * b.layout.cp, keys, causal=causal) // b.layout.cp
+        #: FLOPs of attention's two products
+        self._scores_flops = pairs * config.head_dim
+        self._values_flops = pairs * config.value_head_dim
         self.tables: tuple[Tensor, Tensor] | None = None
+        # Sinks and capped scores are what no fused kernel has; and where none takes the inputs, torch writes it out.
+        own = config.sinks or config.attention_softcap is not None
+        self.method = "eager" if own else attention
+        self.kernel = self._kernel() if self.method == "sdpa" else None
+        self._fuses = self.kernel is not None
 
     def __call__(self, x: Tensor) -> Tensor:
         """Projections, rotation, softmax of scores, sum of values, output projection."""
         b, c = self.b, self.c
         A, K, h = c.heads, c.kv_heads, c.head_dim
-        inner, outer = c.bias != "none", c.bias == "all"
-        self.kernel = self._kernel() if self.method == "sdpa" else None
-        fused = self.kernel is not None
+        fused = self._fuses
         q, k, v = (
-            self._heads(b.linear(name, x, n * h, component=name, bias=inner, name=name), n, name, fused)
-            for name, n in (("query", A), ("key", K), ("value", K))
+            self._projected(name, x, n, width)
+            for name, n, width in (("query", A, h), ("key", K, h), ("value", K, c.value_head_dim))
         )
         if self.tables is not None:
-            turned_q = _rotate(b, "query rotary", q, self.tables, "query")
-            turned_k = _rotate(b, "key rotary", k, self.tables, "key")
+            turned_q = self.rotated("query rotary", q, "query")
+            turned_k = self.rotated("key rotary", k, "key")
             b.free(q, k)
             q, k = turned_q, turned_k
-        shortened = self.caching and c.window is not None and c.window < self.T
+        shortened = self.caching and self.window is not None and self.window < self.T
         if self.caching:
             k, v = self._extended(k, v, shortened)
-        b.cache_of(k, v, window=c.window)
+        b.cache_of(k, v, window=self.window)
         attend = self._fused if fused else self._written_out if self.method == "sdpa" else self._eager
         with b.within(self.method):
-            z = attend(q, k, v)
+            keys, values, exchanged = b.ranks.positions(k, v, ring=fused and not self._masks)
+            z = attend(q, keys, values)
+            b.free(*exchanged)
         merged = z if fused else self._merge(z)
-        out = b.linear("output", merged, c.d_model, component="attention output", bias=outer)
-        out = b.ranks.leave(out)
+        out = self._output(merged)
         b.free(q, z, *(() if self.caching and not shortened else (k, v)))
         if merged.storage is not z.storage:
             b.free(merged)
@@ -60,22 +62,66 @@ class Attention:
 
     def _kernel(self) -> Kernel | None:
         """The fused kernel that the device has for these inputs, if any."""
-        c, masked = self.c, self.c.window is not None and self.c.window < self.T
+        c = self.c
         return self.b.device.kernel(
-            self.b.policy.products, width=c.head_dim, dropout=bool(c.dropout and self.b.train), mask=masked,
+            self.b.policy.products, width=c.head_dim, dropout=bool(c.dropout and self.b.train), mask=self._masks,
             grouped=c.kv_heads < c.heads,
         )  # fmt: skip
+
+    def rotated(self, place: str, x: Tensor, name: str) -> Tensor:
+        """Queries or keys turned by their positions."""
+        assert self.tables is not None
+        return _rotate(self.b, place, x, self.tables, name)
+
+    def _projected(self, name: str, x: Tensor, heads: int, width: int) -> Tensor:
+        """Queries, keys or values of every head, those of the first two normed where the configuration says so."""
+        b, c = self.b, self.c
+        y = b.linear(name, x, heads * width, component=name, bias=c.has_bias(name), name=name)
+        normed = c.qk_norm if name != "value" else "none"
+        if normed == "width":
+            y = self._normed(f"{name} norm", y, (heads * width,), name)
+        y = self._heads(y, heads, width, name, self._fuses)
+        if normed in ("head", "heads", "plain"):
+            scale = {"head": (width,), "heads": (heads, width), "plain": ()}[normed]
+            y = self._normed(f"{name} norm", y, scale, name)
+        return y
+
+    def _normed(self, place: str, x: Tensor, scale: tuple[int, ...], name: str) -> Tensor:
+        b, before = self.b, self.b.part
+        b.part = "norms"
+        y = b.norm(
+            place, x, kind=self.c.norm, component="query and key norms", scale=scale, shift=self.c.qk_norm_bias, name=name,
+            kept_as=place,
+        )  # fmt: skip
+        b.part = before
+        b.free(x)
+        return y
+
+    def _output(self, merged: Tensor) -> Tensor:
+        b, c = self.b, self.c
+        inner = merged
+        if c.inner_norms:
+            inner = b.norm(
+                "inner norm", merged, kind=c.norm, component="norms", scale=merged.shape[-1:] if c.norm_scale else (),
+                shift=c.norm_bias,
+                name="attention output's input", kept_as="attention inner norm",
+            )  # fmt: skip
+        out = b.linear("output", inner, c.d_model, component="attention output", bias=c.has_bias("output"))
+        if inner is not merged:
+            b.free(inner)
+        return b.ranks.leave(out)
 
     def _extended(self, k: Tensor, v: Tensor, shortened: bool) -> tuple[Tensor, Tensor]:
         """What a cache holds, and the new positions behind it, in new tensors; a window's cache keeps a copy of the last."""
         b, (B, K, S, h) = self.b, k.shape
         new = every = k, v
-        if self.T > S:
-            past = b.data("cached", (B, K, self.T - S, h), k.dtype)
-            every = b.cat("key/all", past, k, (B, K, self.T, h)), b.cat("value/all", past, v, (B, K, self.T, h))
+        if S * b.layout.cp < self.T:
+            w = v.shape[-1]
+            past = [b.data("cached", (B, K, self.T - S, width), k.dtype) for width in (h, w)]
+            every = b.cat("key/all", past[0], k, (B, K, self.T, h)), b.cat("value/all", past[1], v, (B, K, self.T, w))
         if shortened:
             for name, tensor in zip(("key", "value"), every, strict=True):
-                b.op(f"{name}/last", "copy", [tensor], (B, K, self.c.window or 0, h))
+                b.op(f"{name}/last", "copy", [tensor], (B, K, self.window or 0, tensor.shape[-1]))
         if every is not new:
             b.free(*new)
         return every
@@ -88,16 +134,16 @@ class Attention:
         B, heads, S, _ = x.shape
         return B == 1 or heads == 1 or S == 1 or S > self.S
 
-    def _heads(self, x: Tensor, heads: int, name: str, fused: bool) -> Tensor:
+    def _heads(self, x: Tensor, heads: int, width: int, name: str, fused: bool) -> Tensor:
         """The heads as an axis of their own. Products of heads return gradients with the heads in front: put back by a copy."""
-        shape = (self.B, heads, self.S, self.c.head_dim)
+        shape = (self.B, heads, self.S, width)
         if fused or heads == 1 or self.S == 1 or not x.needs_gradient:
             return self.b.view(x, *shape)
         return self.b.op(f"{name}/heads", "heads", [x], shape, alias=True)
 
     def _merge(self, z: Tensor) -> Tensor:
         """(B, A, S, h) to (B, S, A·h)."""
-        shape = (self.B, self.S, self.c.query_width)
+        shape = (self.B, self.S, self.c.heads * self.c.value_head_dim)
         name = "attention output's input"
         if self.c.heads == 1 or self.S == 1:
             z.storage.name = name
@@ -106,16 +152,19 @@ class Attention:
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         b, c = self.b, self.c
-        one = self._pairs_flops
         kernel = self.kernel
         assert kernel is not None
         given = q, k, v
         width = _rounded(c.head_dim, kernel.types[q.dtype])
         if width != c.head_dim:
-            q, k, v = (b.op(f"{t.storage.name}/pad", "pad", [t], (*t.shape[:-1], width)) for t in given)
+            widths = (_rounded(t.shape[-1], kernel.types[q.dtype]) for t in given)
+            q, k, v = (
+                b.op(f"{t.storage.name}/pad", "pad", [t], (*t.shape[:-1], w))
+                for t, w in zip(given, widths, strict=True)
+            )
         keeps: list[Tensor | Storage] = [q, k, v]
         mask = None
-        if c.window is not None and c.window < self.T:
+        if self._masks:
             mask = self._mask(q.dtype)
             if self.T % kernel.mask_columns:
                 padded = b.op("mask/pad", "pad", [mask], (self.S, _rounded(self.T + 1, kernel.mask_columns)))
@@ -126,42 +175,53 @@ class Attention:
         logsumexp = Storage("logsumexp", 4 * self.B * c.heads * _rounded(self.S, kernel.logsumexp_rows))
         words, indices = kernel.random_state
         state = [Storage("indices" if indices else "random state", words)] if words else []
+        flops = (("attention scores", self._scores_flops), ("attention values", self._values_flops))
         z = b.op(
-            "fused", "sdpa", [q, k, v], q.shape, keeps=[*keeps, logsumexp, *state], keeps_output=True,
-            statistics=[logsumexp, *state], name="attention output's input",
-            flops=(("attention scores", one), ("attention values", one)),
+            "fused", "sdpa", [q, k, v], (*q.shape[:3], v.shape[-1]), keeps=[*keeps, logsumexp, *state], keeps_output=True,
+            statistics=[logsumexp, *state], name="attention output's input", flops=flops,
+            scratch=0 if self._masks else b.ranks.ring_bytes(k, v),
         )  # fmt: skip
         if mask is not None:
             b.free(mask)
-        if width != c.head_dim:
-            b.free(q, k, v)
-            z.storage.name = "padded attention output"
-            sliced = b.op("slice", "slice", [z], given[0].shape, alias=True)
-            rows = (self.B, self.S, c.query_width)
-            if c.heads == 1:
-                return b.view(sliced, *rows)
-            merged = b.copy("merge heads", sliced, rows, name="attention output's input")
-            b.free(z)
-            return merged
-        return b.view(z, self.B, self.S, c.query_width)
+        rows = (self.B, self.S, c.heads * c.value_head_dim)
+        if width == c.head_dim:
+            return b.view(z, *rows)
+        b.free(q, k, v)
+        z.storage.name = "padded attention output"
+        sliced = b.op("slice", "slice", [z], (*z.shape[:3], c.value_head_dim), alias=True)
+        if c.heads == 1:
+            return b.view(sliced, *rows)
+        merged = b.copy("merge heads", sliced, rows, name="attention output's input")
+        b.free(z)
+        return merged
+
+    @property
+    def _masks(self) -> bool:
+        """Whether the mask is more than causal, so that it is given to the fused function."""
+        return self.c.positions == "alibi" or (self.window is not None and self.window < self.T)
 
     def _mask(self, dtype: str) -> Tensor:
-        """`lm.causal_mask`: 0 and −inf, S × S; with a window, the sum of two triangles."""
+        """`lm.causal_mask`: 0 and −inf, S × S; with a window, the sum of two triangles; the slopes of ALiBi come to it."""
         b, shape = self.b, (self.S, self.T)
         full = b.op("mask/full", "full", [], shape, dtype=dtype)
         mask = b.op("mask/triu", "triu", [full], shape, name="window mask")
-        if self.c.window is not None:
+        if self.window is not None:
             lower = b.op("mask/tril", "tril", [full], shape)
             both = b.op("mask/sum", "add", [mask, lower], shape, name="window mask")
             b.free(mask, lower)
             mask = both
         b.free(full)
+        if self.c.positions == "alibi":
+            slopes = b.data("slopes", (self.c.heads, self.S, self.T), dtype)
+            both = b.op("mask/slopes", "add", [mask, slopes], slopes.shape, name="mask")
+            b.free(mask)
+            mask = both
         return mask
 
     def _weighted(self, weights: Tensor, values: Tensor, shape: tuple[int, ...]) -> Tensor:
         """weights @ values; its gradient, which comes in the order of tokens, is copied to have the heads in front."""
         b = self.b
-        z = b.matmul("values", weights, values, shape, self._pairs_flops, component="attention values")
+        z = b.matmul("values", weights, values, shape, self._values_flops, component="attention values")
         if self.c.heads == 1 or self.S == 1:
             return z
         return b.op("values/heads", "heads", [z], shape, alias=True)
@@ -179,19 +239,24 @@ class Attention:
     def _eager(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         b, pairs = self.b, (self.B, self.c.heads, self.S, self.T)
         x, y = self._batched(q, "query"), self._batched(k, "key")
-        scores = b.matmul("scores", x, y, pairs, self._pairs_flops, component="attention scores")
+        scores = b.matmul("scores", x, y, pairs, self._scores_flops, component="attention scores")
         for copied, given in ((x, q), (y, k)):
             if copied is not given:
                 b.free(copied)
         scaled = b.op("scale", "div", [scores], pairs)
         b.free(scores)
+        if self.c.attention_softcap is not None:
+            scaled = b.softcap("softcap", scaled, name="capped scores")
         mask = self._mask(scaled.dtype)
         masked = b.add("mask", scaled, mask)
         b.free(mask, scaled)
-        weights = self._softmax(masked)
+        if self.c.sinks:
+            weights = self._with_sinks(masked)
+        else:
+            weights = self._softmax(masked)
         w = self._batched(v, "value")
         factor = b.cast("weights/cast", weights, v.dtype, name="copies of attention weights")
-        z = self._weighted(factor, w, q.shape)
+        z = self._weighted(factor, w, (*q.shape[:3], v.shape[-1]))
         if w is not v:
             b.free(w)
         if factor is not weights:
@@ -199,30 +264,41 @@ class Attention:
         b.free(weights, masked)
         return z
 
+    def _with_sinks(self, scores: Tensor) -> Tensor:
+        """The weights beside one more score of each head, whose own weight is cut off: a view of all of them."""
+        b, A = self.b, self.c.heads
+        sinks = b.parameter("sinks", A)
+        column = b.view(sinks, A, 1, 1)
+        wide = (self.B, A, self.S, self.T + 1)
+        joined = b.op("sinks/join", "sinks", [scores, column], wide)
+        every = self._softmax(joined)
+        b.free(joined)
+        return b.op("sinks/cut", "slice", [every], scores.shape, alias=True)
+
     def _written_out(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Torch's scaled_dot_product_attention without a fused kernel: in fp32, grouped heads repeated."""
-        b, c, S = self.b, self.c, self.S
-        pairs = (self.B, c.heads, S, S)
-        mask = self._mask(q.dtype) if c.window is not None and c.window < S else None
+        b, c, S, T = self.b, self.c, self.S, k.shape[-2]
+        pairs = (self.B, c.heads, S, T)
+        mask = self._mask(q.dtype) if self._masks else None
         wide = [b.cast(f"{t.storage.name}/fp32", t, "fp32", name=t.storage.name) for t in (q, k, v)]
         held = [new for new, old in zip(wide, (q, k, v), strict=True) if new is not old]
         scaled_q = b.op("query/scale", "div", [wide[0]], q.shape, name="query")
         if mask is None and S > 1:
-            ones = b.op("mask/ones", "full", [], (S, S), dtype="int8")
-            lower = b.op("mask/tril", "tril", [ones], (S, S), dtype="int8")
+            ones = b.op("mask/ones", "full", [], (S, T), dtype="int8")
+            lower = b.op("mask/tril", "tril", [ones], (S, T), dtype="int8")
             b.free(ones)
-            mask = b.op("mask/where", "where", [lower], (S, S), dtype="fp32")
+            mask = b.op("mask/where", "where", [lower], (S, T), dtype="fp32")
             b.free(lower)
         grouped = c.kv_heads < c.heads
         keys, values = wide[1], wide[2]
         if grouped:
-            keys = b.op("key/repeat", "repeat", [keys], q.shape, name="key")
-            values = b.op("value/repeat", "repeat", [values], q.shape, name="value")
+            keys = b.op("key/repeat", "repeat", [keys], (*q.shape[:2], T, q.shape[-1]), name="key")
+            values = b.op("value/repeat", "repeat", [values], (*q.shape[:2], T, values.shape[-1]), name="value")
             held += [keys, values]
-        scaled_k = b.op("key/scale", "div", [keys], q.shape, name="key")
+        scaled_k = b.op("key/scale", "div", [keys], keys.shape, name="key")
         x = self._batched(scaled_q, "query")
         y = scaled_k if grouped else self._batched(scaled_k, "key")
-        scores = b.matmul("scores", x, y, pairs, self._pairs_flops, component="attention scores")
+        scores = b.matmul("scores", x, y, pairs, self._scores_flops, component="attention scores")
         b.free(*[t for t, old in ((x, scaled_q), (y, scaled_k)) if t is not old], scaled_k)
         if mask is not None:
             masked = b.add("mask", scores, mask)
@@ -231,7 +307,7 @@ class Attention:
         weights = self._softmax(scores, inside=True)
         returned = b.cast("weights/cast", weights, q.dtype)
         w = values if grouped else self._batched(values, "value")
-        z = self._weighted(weights, w, q.shape)
+        z = self._weighted(weights, w, (*q.shape[:3], values.shape[-1]))
         if w is not values:
             b.free(w)
         result = b.cast("values/cast", z, q.dtype)
@@ -249,9 +325,30 @@ def _rounded(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
 
 
+def _pairs(config: TransformerConfig, layer: Layer, queries: int, keys: int, *, causal: bool) -> int:
+    """Twice the pairs of queries and keys that count."""
+    if not causal or queries != keys:
+        return 2 * queries * keys
+    window = min(layer.window or keys, keys)
+    if config.window_kind == "chunked":
+        chunks, rest = divmod(keys, window)
+        return chunks * window**2 + rest**2
+    # The triangle's area, S²/2; a sliding window cuts its far corner off.
+    return 2 * keys * window - window**2
+
+
 def _rotate(b: Builder, place: str, x: Tensor, tables: tuple[Tensor, Tensor], name: str) -> Tensor:
-    """x · cosine + (−second half, first half) · sine, as `lm.rope` writes it."""
+    """x · cosine + (−second half, first half) · sine, as `lm.rope` writes it; what lies beyond the tables' width stays."""
     with b.within(place):
+        width = tables[0].shape[-1]
+        if width < x.shape[-1]:
+            whole, x = x, b.part_of("turned part", x, width)
+            turned = _rotate(b, "part", x, tables, name)
+            rest = b.part_of("other part", whole, whole.shape[-1] - width)
+            result = b.cat("together", turned, rest, whole.shape)
+            result.storage.name = name
+            b.free(turned)
+            return result
         first, second = b.chunk("halves", x)
         straight = b.mul("cosine", x, tables[0])
         negative = b.op("negate", "neg", [second], second.shape)

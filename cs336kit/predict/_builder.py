@@ -38,7 +38,7 @@ class Builder(Writer):
         outputs: int,
         *,
         component: str,
-        bias: bool = False,
+        bias: bool | Tensor = False,
         weight: Tensor | None = None,
         copies: str = "bf16 copies of weights",
         name: str = "",
@@ -47,7 +47,7 @@ class Builder(Writer):
         """x Wᵀ + b; keeps x and W. Under autocast all three are cast first, the parameters once."""
         *rows, inputs = x.shape
         W = self.parameter(component, outputs, inputs) if weight is None else weight
-        b = self.parameter(component, outputs) if bias else None
+        b = bias if isinstance(bias, Tensor) else self.parameter(component, outputs) if bias else None
         given, source, packed = x, x, None
         if self.packs(component, W.shape):
             packed, W = W, self.op(f"{place}/unpack", "unpack", [W], W.shape, dtype=self.policy.products)
@@ -130,9 +130,9 @@ class Builder(Writer):
         return result
 
     def layer_norm(self, place: str, x: Tensor, *, component: str, shift: bool, name: str, kept_as: str) -> Tensor:
-        """Torch's fused layer norm; keeps its input, and mean and 1/deviation of each row."""
+        """Torch's fused layer norm; keeps its input, and mean and 1/deviation of each row. Without a component: no scale."""
         D = x.shape[-1]
-        scale = [self.parameter(component, D) for _ in range(1 + shift)]
+        scale = [self.parameter(component, D) for _ in range(1 + shift if component else 0)]
         rows = x.elements // D
         kind = self.device.statistics.get(x.dtype, x.dtype)
         statistics = [Storage(kept_as, ELEMENT_BYTES[kind] * rows) for _ in range(2)]
@@ -140,11 +140,11 @@ class Builder(Writer):
             place, "layer_norm", [x, *scale], x.shape, name=name, keeps=[x, *scale, *statistics], statistics=statistics
         )
 
-    def rms_norm(self, place: str, x: Tensor, *, component: str, name: str, kept_as: str) -> Tensor:
-        """RMSNorm written out in fp32, as in `lm.RMSNorm`: its seven operations."""
-        D = x.shape[-1]
+    def rms_norm(
+        self, place: str, x: Tensor, *, component: str, name: str, kept_as: str, scale: tuple[int, ...] | None = None
+    ) -> Tensor:
+        """RMSNorm written out in fp32, as in `lm.RMSNorm`: its seven operations, six where `scale` is empty."""
         rows = x.shape[:-1]
-        scale = self.parameter(component, D)
         wide = self.cast(f"{place}/fp32", x, "fp32", name=kept_as)
         row, few = wide.elements * 4, 4 * prod(rows)
         # Backward of a power: grad · (exponent · self.pow(exponent − 1)) has two more tensors for a moment.
@@ -159,13 +159,58 @@ class Builder(Writer):
         self.free(shifted)
         normed = self.mul(f"{place}/normalize", wide, inverse, name=kept_as)
         self.free(inverse)
-        scaled = self.mul(f"{place}/scale", normed, scale, name=name)
+        if scale == ():
+            return normed if x.dtype == "fp32" else self.cast(f"{place}/cast", normed, x.dtype, name=name)
+        weight = self.parameter(component, *(scale or x.shape[-1:]))
+        scaled = self.mul(f"{place}/scale", normed, weight, name=name)
         if x.dtype == "fp32":
             self.free(normed)
             return scaled
         result = self.cast(f"{place}/cast", scaled, x.dtype, name=name)
         self.free(scaled, normed, wide)
         return result
+
+    def norm(
+        self, place: str, x: Tensor, *, kind: str, component: str, scale: tuple[int, ...], shift: bool, name: str, kept_as: str
+    ) -> Tensor:  # fmt: skip
+        """A norm over the last axis, "layernorm" or "rmsnorm", with parameters of the shape `scale` (none: without)."""
+        if kind == "rmsnorm":
+            return self.rms_norm(place, x, component=component, scale=scale, name=name, kept_as=kept_as)
+        if len(scale) == 1:
+            return self.layer_norm(place, x, component=component, shift=shift, name=name, kept_as=kept_as)
+        # Torch's layer norm has one scale for all rows; another one is a product of its own.
+        normed = self.layer_norm(place, x, component="", shift=False, name=name, kept_as=kept_as)
+        for parameter in [self.parameter(component, *scale) for _ in range((1 + shift) if scale else 0)]:
+            scaled = self.mul(f"{place}/scale", normed, parameter, name=name)
+            self.free(normed)
+            normed = scaled
+        return normed
+
+    def softcap(self, place: str, x: Tensor, *, name: str) -> Tensor:
+        """cap · tanh(x / cap), which keeps the tanh; x is let go."""
+        divided = self.op(f"{place}/div", "div", [x], x.shape)
+        self.free(x)
+        tanh = self.op(f"{place}/tanh", "tanh", [divided], x.shape, keeps_output=True, name=name)
+        self.free(divided)
+        capped = self.op(f"{place}/mul", "mul", [tanh], x.shape)
+        self.free(tanh)
+        return capped
+
+    def scaled(self, place: str, x: Tensor, factor: float, *, name: str = "") -> Tensor:
+        """x times a number, which keeps nothing; x itself where the number is 1."""
+        if factor == 1:
+            return x
+        y = self.op(place, "mul", [x], x.shape, name=name or x.storage.name)
+        self.free(x)
+        return y
+
+    def part_of(self, place: str, x: Tensor, width: int) -> Tensor:
+        """Some of the last axis as a view, whose gradient is put into zeros of x's size."""
+        shape = (*x.shape[:-1], width)
+        part = Tensor(shape, x.dtype, x.storage, x.needs_gradient, object())
+        gradients = (Gradient(x, x.bytes),) if x.needs_gradient else ()
+        self.items.append(Op(self.prefix + place, "slice", (x,), (part,), (), (), gradients, self.part))
+        return part
 
     def add(self, place: str, x: Tensor, y: Tensor, *, name: str = "") -> Tensor:
         """x + y, in the wider of both types; the gradient is handed on to both."""

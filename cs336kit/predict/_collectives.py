@@ -5,10 +5,17 @@ from math import prod
 
 from cs336kit.predict._writer import Writer
 from cs336kit.predict.layouts import Layout, shard_elements
-from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Op, Storage, Tensor, Wire
+from cs336kit.predict.operations import ELEMENT_BYTES, Group, Leaf, Op, Storage, Tensor, Wire
+from cs336kit.predict.precision import PrecisionPolicy
 
 #: Components of the experts of a mixture, which ep divides.
 OF_EXPERTS = frozenset({"mlp gate", "mlp up", "mlp down"})
+#: Components that every rank of tp has whole, and that sp shows a part of the positions to each.
+ALIKE = frozenset({"norms", "final norm", "position embedding", "embedding norm", "embedding projections"})
+
+
+#: The kind of an operation that stands for what ranks say of a group of parameters.
+GROUP = "collectives"
 
 
 def ring_bytes(kind: str, size: int, ranks: int) -> int:
@@ -52,12 +59,19 @@ class Ranks:
         if self.layout.tp == 1:
             return x
         if not self.layout.sp:
-            back = self._wire("all-reduce", "tp", x.bytes, "backward")
-            return self.b.op(place, "copy to ranks", [x], x.shape, alias=True, wires=(back,))
+            back = (self._wire("all-reduce", "tp", x.bytes, "backward"),) if x.needs_gradient else ()
+            return self.b.op(place, "copy to ranks", [x], x.shape, alias=True, wires=back)
         B, S, D = x.shape
         size = x.bytes * self.layout.tp
         wires = self._wire("all-gather", "tp", size), self._wire("reduce-scatter", "tp", size, "backward")
-        return self.b.op(place, "all-gather", [x], (B, S * self.layout.tp, D), name=x.storage.name, wires=wires)
+        return self.b.op(
+            place,
+            "all-gather",
+            [x],
+            (B, S * self.layout.tp, D),
+            name=x.storage.name,
+            wires=wires[: 1 + x.needs_gradient],
+        )
 
     def leave(self, x: Tensor, place: str = "leave", *, name: str = "") -> Tensor:
         """Behind matrices that are divided by rows: the ranks' results are summed, and with sp each keeps its positions."""
@@ -66,7 +80,9 @@ class Ranks:
         B, S, D = x.shape
         if self.layout.sp:
             both = self._wire("reduce-scatter", "tp", x.bytes), self._wire("all-gather", "tp", x.bytes, "backward")
-            y = self.b.op(place, "reduce-scatter", [x], (B, S // self.layout.tp, D), name=name, wires=both)
+            y = self.b.op(
+                place, "reduce-scatter", [x], (B, S // self.layout.tp, D), name=name, wires=both[: 1 + x.needs_gradient]
+            )
         else:
             wires = (self._wire("all-reduce", "tp", x.bytes),)
             y = self.b.op(place, "all-reduce", [x], x.shape, passes=True, name=name, wires=wires)
@@ -80,62 +96,59 @@ class Ranks:
             few = self.b.op(place, "all-reduce", [], (rows,), dtype="fp32", wires=(wire,))
             self.b.free(few)
 
+    # -- context and expert parallel -----------------------------------------------------------------------------------
+
+    def positions(self, k: Tensor, v: Tensor, *, ring: bool) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Keys and values for the queries of this rank's positions, and what is to be let go behind attention.
+
+        In a ring a fused kernel meets one rank's keys and values after the other's, the next arriving meanwhile; other
+        ways to compute attention gather them all.
+        """
+        cp = self.layout.cp
+        if cp == 1:
+            return k, v, []
+        if ring:
+            size = k.bytes + v.bytes
+            # In the backward pass their gradients travel with them, and go one step more, home.
+            wires = self._ring((cp - 1) * size), self._ring((2 * cp - 1) * size, "backward")
+            arriving = self.b.op(
+                "exchange", "ring", [], (2 * (k.elements + v.elements),), dtype=k.dtype,
+                wires=wires[: 1 + k.needs_gradient],
+            )  # fmt: skip
+            return k, v, [arriving]
+        every = []
+        for name, t in (("key", k), ("value", v)):
+            size = t.bytes * cp
+            both = self._wire("all-gather", "cp", size), self._wire("reduce-scatter", "cp", size, "backward")
+            shape = (*t.shape[:-2], t.shape[-2] * cp, t.shape[-1])
+            every.append(
+                self.b.op(f"{name}/gather", "all-gather", [t], shape, name=name, wires=both[: 1 + t.needs_gradient])
+            )
+        return every[0], every[1], every
+
+    def _ring(self, size: int, when: str = "forward") -> Wire:
+        return _group("ring", "cp", self.layout.cp, self.strides["cp"], size, when)
+
+    def ring_bytes(self, k: Tensor, v: Tensor) -> int:
+        """What the backward pass of attention in a ring needs for a moment: keys and values of two ranks, and gradients."""
+        return 0 if self.layout.cp == 1 else 3 * (k.bytes + v.bytes)
+
+    def exchange(self, place: str, x: Tensor, *, name: str = "") -> Tensor:
+        """Rows of tokens go to the ranks that have their experts, or come back; so do their gradients."""
+        wires = self._wire("all-to-all", "ep", x.bytes), self._wire("all-to-all", "ep", x.bytes, "backward")
+        return self.b.op(place, "all-to-all", [x], x.shape, name=name, wires=wires[: 1 + x.needs_gradient])
+
     # -- gradients and gathered parameters -----------------------------------------------------------------------------
 
-    def parameters(self, leaves: Sequence[Leaf], repeated: int, *, also: Sequence[Tensor] = ()) -> None:
-        """What data ranks say of these parameters, at the place of the program where their backward pass ends.
-
-        `also`: tables that another stage of the pipeline holds a copy of, whose gradients meet.
-        """
-        layout = self.layout
-        wires = []
-        if layout.count > layout.pp:
-            experts = [leaf for leaf in leaves if layout.ep > 1 and leaf.component in OF_EXPERTS]
-            dense = [leaf for leaf in leaves if leaf not in experts] if experts else leaves
-            for group, expert in ((dense, False), (experts, True)):
-                wires += self._data(group, repeated, expert)
-            if layout.sp:
-                alike = sum(
-                    leaf.tensor.elements for leaf in leaves if len(leaf.tensor.shape) == 1 and leaf.count == repeated
-                )
-                wires.append(self._wire("all-reduce", "tp", alike * ELEMENT_BYTES[self.b.policy.gradients], "step"))
-        for table in also:
-            size = ring_bytes("all-reduce", table.elements * ELEMENT_BYTES[self.b.policy.gradients], 2)
-            apart = self.strides["pp"]
-            wires.append(Wire("all-reduce", "pp", 2, (layout.pp - 1) * apart, layout.pp * apart, size, "step"))
-        if wires := [wire for wire in wires if wire.bytes]:
-            op = Op(f"{self.b.prefix}parameters", "collectives", (), (), (), (), (), self.b.part, wires=tuple(wires))
-            self.b.items.insert(0, op)
-
-    def _data(self, leaves: Sequence[Leaf], repeated: int, expert: bool) -> list[Wire]:
-        layout, policy = self.layout, self.b.policy
-        apart = self.strides["cp" if expert else "ep"]
-        ranks = layout.shards * layout.cp * (1 if expert else layout.ep)
-        trained = [leaf for leaf in leaves if leaf.tensor.needs_gradient]
-        gradient, weight = ELEMENT_BYTES[policy.gradients], ELEMENT_BYTES[policy.weights]
-        if not layout.stage:
-            ranks *= layout.dp
-            size = gradient * sum(leaf.count // repeated * leaf.tensor.elements for leaf in trained)
-            if layout.dp > 1 and expert and layout.cp == 1:
-                apart = self.strides["dp"]
-            return [_group("all-reduce", "data", ranks, apart, ring_bytes("all-reduce", size, ranks), "step")]
-
-        def share(of: Sequence[Leaf]) -> int:
-            return sum(leaf.count // repeated * shard_elements(leaf.tensor.shape, ranks) for leaf in of)
-
-        sent, mine = (ranks - 1) * share(trained), share(trained)
-        wires = [
-            _group("reduce-scatter", "data", ranks, apart, gradient * sent, "step" if layout.stage == 1 else "backward")
-        ]
-        if layout.stage == 3:
-            whole = (ranks - 1) * share(leaves) * ELEMENT_BYTES[policy.products]
-            wires += [_group("all-gather", "data", ranks, apart, whole, when) for when in ("forward", "backward")]
-        else:
-            wires.append(_group("all-gather", "data", ranks, apart, weight * sent, "step"))
-        if layout.dp > 1:
-            size = ring_bytes("all-reduce", gradient * mine, layout.dp)
-            wires.append(_group("all-reduce", "data", layout.dp, self.strides["dp"], size, "step"))
-        return wires
+    def parameters(self, leaves: Sequence[Leaf], repeated: int = 0, *, also: Sequence[Tensor] = ()) -> None:
+        """What ranks say of these parameters, at the place of the program where their backward pass ends: see `Group`."""
+        b = self.b
+        if self.layout.count > 1:
+            group = Group(tuple(leaves), repeated, tuple(also) if b.train else ())
+            b.groups.append(group)
+            if wires := parameter_wires(group, self.layout, b.policy):
+                op = Op(f"{b.prefix}parameters", GROUP, (), (), (), (), (), b.part, wires=wires)
+                b.items.insert(0, op)
 
     # -- pipeline ------------------------------------------------------------------------------------------------------
 
@@ -152,3 +165,62 @@ class Ranks:
         """The output of this stage goes to the next."""
         wires = (self._wire("send", "pp", x.bytes),)
         self.b.items.append(Op(f"{self.b.prefix}send", "send", (x,), (), (), (), (), self.b.part, wires=wires))
+
+
+def parameter_wires(group: Group, layout: Layout, policy: PrecisionPolicy) -> tuple[Wire, ...]:
+    """What is sent of the gradients of these parameters, of the parameters themselves where they are shared, and of copies."""
+    apart, size = strides(layout), ELEMENT_BYTES[policy.gradients]
+    wires = []
+    if layout.count > layout.pp:
+        experts = [leaf for leaf in group.leaves if leaf.component in OF_EXPERTS] if layout.ep > 1 else []
+        dense = [leaf for leaf in group.leaves if leaf.component not in OF_EXPERTS] if experts else group.leaves
+        wires += _data_wires(dense, group.repeated, layout, policy, apart, expert=False)
+        if experts:
+            wires += _data_wires(experts, group.repeated, layout, policy, apart, expert=True)
+    if layout.sp:
+        # Each rank has seen its positions only.
+        alike = [leaf for leaf in group.leaves if leaf.component in ALIKE and leaf.tensor.needs_gradient]
+        elements = sum(leaf.count // max(1, group.repeated) * leaf.tensor.elements for leaf in alike)
+        wires.append(
+            _group("all-reduce", "tp", layout.tp, 1, ring_bytes("all-reduce", size * elements, layout.tp), "step")
+        )
+    for table in group.also:
+        sent, far = ring_bytes("all-reduce", table.elements * size, 2), apart["pp"]
+        wires.append(Wire("all-reduce", "pp", 2, (layout.pp - 1) * far, layout.pp * far, sent, "step"))
+    return tuple([wire for wire in wires if wire.bytes])
+
+
+def _data_wires(
+    leaves: Sequence[Leaf],
+    repeated: int,
+    layout: Layout,
+    policy: PrecisionPolicy,
+    apart: dict[str, int],
+    *,
+    expert: bool,
+) -> list[Wire]:
+    ranks, stride = layout.shards * layout.cp * (1 if expert else layout.ep), apart["cp" if expert else "ep"]
+    trained = [leaf for leaf in leaves if leaf.tensor.needs_gradient]
+    gradient, weight = ELEMENT_BYTES[policy.gradients], ELEMENT_BYTES[policy.weights]
+    if not layout.stage:
+        ranks *= layout.dp
+        size = gradient * sum(leaf.count // max(1, repeated) * leaf.tensor.elements for leaf in trained)
+        return [_group("all-reduce", "data", ranks, stride, ring_bytes("all-reduce", size, ranks), "step")]
+
+    def share(of: Sequence[Leaf]) -> int:
+        return sum([leaf.count // max(1, repeated) * shard_elements(leaf.tensor.shape, ranks) for leaf in of])
+
+    mine = share(trained)
+    sent = (ranks - 1) * mine
+    when = "step" if layout.stage == 1 else "backward"
+    wires = [_group("reduce-scatter", "data", ranks, stride, gradient * sent, when)]
+    if layout.stage == 3:
+        whole = (ranks - 1) * share(leaves) * ELEMENT_BYTES[policy.products]
+        passes = ("forward", "backward") if repeated else ("forward",)
+        wires += [_group("all-gather", "data", ranks, stride, whole, when) for when in passes]
+    else:
+        wires.append(_group("all-gather", "data", ranks, stride, weight * sent, "step"))
+    if layout.dp > 1:
+        size = ring_bytes("all-reduce", gradient * mine, layout.dp)
+        wires.append(_group("all-reduce", "data", layout.dp, apart["dp"], size, "step"))
+    return wires

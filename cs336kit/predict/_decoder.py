@@ -1,7 +1,12 @@
 """The decoder-only Transformer as a program: the one description of its block."""
 
+from collections.abc import Callable
+from contextlib import nullcontext
+
 from cs336kit.predict._attention import Attention
 from cs336kit.predict._builder import Builder
+from cs336kit.predict._latent import LatentAttention
+from cs336kit.predict._layers import Layer, layers, periods
 from cs336kit.predict._mlp import MLP
 from cs336kit.predict.devices import Device
 from cs336kit.predict.layouts import ALONE, Layout, local_config
@@ -11,54 +16,98 @@ from cs336kit.predict.transformer import TransformerConfig
 
 
 def _norm(
-    b: Builder, place: str, x: Tensor, config: TransformerConfig, *, name: str, component: str = "norms"
+    b: Builder, place: str, x: Tensor, c: TransformerConfig, *, name: str, component: str = "norms", kept_as: str = ""
 ) -> Tensor:
     before, b.part = b.part, "norms"
-    if config.norm == "rmsnorm":
-        normed = b.rms_norm(place, x, component=component, name=name, kept_as=place)
-    else:
-        normed = b.layer_norm(place, x, component=component, shift=config.norm_bias, name=name, kept_as=place)
+    scale = x.shape[-1:] if c.norm_scale else ()
+    normed = b.norm(
+        place, x, kind=c.norm, component=component, scale=scale, shift=c.norm_bias, name=name, kept_as=kept_as or place
+    )
     b.part = before
     return normed
 
 
-def _branch(b: Builder, branch: Attention | MLP, x: Tensor) -> Tensor:
+def _branch(
+    b: Builder, c: TransformerConfig, name: str, run: Callable[[Tensor], Tensor], x: Tensor, *, inputs: str
+) -> Tensor:
+    """Attention or MLP with its norms in front and behind, and its scale."""
+    normed = _norm(b, f"{name} norm", x, c, name=inputs) if c.norm_placement in ("pre", "sandwich") else x
+    with b.within(name, part=name):
+        z = _on_ranks(b, run, normed)
+    if normed is not x:
+        b.free(normed)
+    if c.norm_placement in ("post", "sandwich"):
+        behind = _norm(b, f"{name} post norm", z, c, name=f"{name} branch", kept_as=f"{name} post norm")
+        b.free(z)
+        z = behind
+    b.part = name
+    return b.scaled(f"{name} scale", z, c.residual_scale)
+
+
+def _on_ranks(b: Builder, run: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """Attention or MLP of x, which every rank of tp needs whole."""
     whole = b.ranks.enter(x)
-    z = branch(whole)
+    z = run(whole)
     if whole.storage is not x.storage:
         b.free(whole)
     return z
 
 
 def _block(b: Builder, c: TransformerConfig, attention: Attention, mlp: MLP, x: Tensor) -> Tensor:
-    """Norm, attention, sum, norm, MLP, sum; with one norm, attention and MLP stand side by side behind it."""
+    """Norm, attention, sum, norm, MLP, sum; or attention and MLP side by side behind one norm or two."""
     if c.norms_per_block == 1:
         normed = _norm(b, "attention norm", x, c, name="query, key, value inputs")
         with b.within("attention", part="attention"):
-            z = _branch(b, attention, normed)
+            z = b.scaled("scale", _on_ranks(b, attention, normed), c.residual_scale)
         first = b.add("attention sum", x, z)
         b.free(z)
         with b.within("mlp", part="mlp"):
-            m = _branch(b, mlp, normed)
+            m = b.scaled("scale", _on_ranks(b, mlp, normed), c.residual_scale)
         y = b.add("mlp sum", first, m)
         b.free(first, m, normed)
         return y
-    normed = _norm(b, "attention norm", x, c, name="query, key, value inputs")
-    with b.within("attention", part="attention"):
-        z = _branch(b, attention, normed)
-    b.free(normed)
-    b.part = "attention"
+    residual = c.norm_placement == "residual"
+    z = _branch(b, c, "attention", attention, x, inputs="query, key, value inputs")
     y = b.add("attention sum", x, z, name="mlp norm")
     b.free(z)
-    normed = _norm(b, "mlp norm", y, c, name="mlp inputs")
-    with b.within("mlp", part="mlp"):
-        m = _branch(b, mlp, normed)
-    b.free(normed)
-    b.part = "mlp"
+    if residual:
+        y = _behind(b, c, "attention norm", y)
+    m = _branch(b, c, "mlp", mlp, x if c.side_by_side else y, inputs="mlp inputs")
     out = b.add("mlp sum", y, m, name="attention norm")
     b.free(y, m)
-    return out
+    return _behind(b, c, "mlp norm", out) if residual else out
+
+
+def _behind(b: Builder, c: TransformerConfig, place: str, x: Tensor) -> Tensor:
+    y = _norm(b, place, x, c, name=place)
+    b.free(x)
+    return y
+
+
+def _embedded(b: Builder, c: TransformerConfig, tokens: Tensor, table: Tensor, rows: int) -> Tensor:
+    """What enters the first block; a rank of sp has `rows` of the positions."""
+    B, S = tokens.shape
+    x = b.op("embedding", "embedding", [table, tokens], (B, S, c.embedding_width), name="attention norm")
+    x = b.ranks.leave(x, "embedding/leave", name="attention norm")
+    if c.embedding_width != c.d_model:
+        wide = b.linear("embedding/wider", x, c.d_model, component="embedding projections", name="attention norm")
+        b.free(x)
+        x = wide
+    x = b.scaled("embedding/scale", x, c.embedding_scale)
+    if c.positions in ("learned", "sinusoidal"):
+        if c.positions == "learned":
+            positions = b.parameter("position embedding", c.context + c.extra_positions, c.d_model)
+            vectors = b.op("positions/slice", "slice", [positions], (rows, c.d_model), alias=True)
+        else:
+            vectors = b.data("positions", (rows, c.d_model), b.policy.weights)
+        summed = b.add("positions", x, vectors, name="attention norm")
+        b.free(x)
+        x = summed
+    if c.embedding_norm:
+        normed = _norm(b, "embedding norm", x, c, name="attention norm", component="embedding norm")
+        b.free(x)
+        x = normed
+    return x
 
 
 def decoder(
@@ -87,46 +136,55 @@ def decoder(
     # Between the products, the ranks of tp divide the positions where sp says so.
     rows = S // layout.tp if layout.sp else S
     b = Builder(
-        policy,
-        device=device,
-        train=train,
-        frozen=frozen,
-        lora_rank=lora_rank,
-        lora_targets=lora_targets,
-        base=base,
-        layout=layout,
-        stage=stage,
-    )
-    # The cache of a sliding window holds as many keys as the window sees, and the new one comes to them.
-    keys = min(sequence, c.window + 1) if phase == "decode" and c.window is not None else sequence
-    caching = phase in ("prefill", "decode")
-    attend = Attention(b, c, B, S, keys, attention, causal=causal, caching=caching)
-    mlp = MLP(b, c, B * S)
+        policy, device=device, train=train, frozen=frozen, lora_rank=lora_rank, lora_targets=lora_targets, base=base,
+        layout=layout, stage=stage,
+    )  # fmt: skip
     if stage:
         table, x = None, b.ranks.receive((B, rows, D), b.policy.activations)
     else:
-        table, x = _embedded(b, c, B, S, rows)
+        table = b.parameter("token embedding", c.vocab, c.embedding_width)
+        x = _embedded(b, c, b.data("tokens", (B, S)), table, rows)
+        b.ranks.parameters(b.leaves, also=[table] if c.tied_head and layout.pp > 1 else ())
+    tables = None
     if c.positions == "rope":
-        shape = (S, c.head_dim)
-        attend.tables = b.data("cosine", shape, policy.weights), b.data("sine", shape, policy.weights)
-    if not stage:
-        b.ranks.parameters(b.leaves, 1, also=[table] if table is not None and c.tied_head and layout.pp > 1 else ())
+        shape = (S, c.rotary_width)
+        tables = b.data("cosine", shape, policy.weights), b.data("sine", shape, policy.weights)
     b.mark("embedding")
     b.section = "block"
-    layers = c.layers // layout.pp
-    routing = routing[stage * layers : (stage + 1) * layers] if routing else None
-    # Where nothing before the blocks is trained, the first one alone hands no gradient on.
-    groups = [1, layers - 1] if train and not x.needs_gradient and layers > 1 else [layers]
-    for count, sizes in [(n, None) for n in groups] if routing is None else [(1, sizes) for sizes in routing]:
-        mlp.routing = sizes
+    mlp = MLP(b, c, B * S)
+    make = LatentAttention if c.kv_latent else Attention
+    caching = phase in ("prefill", "decode")
+
+    def write(kind: Layer, count: int, x: Tensor) -> Tensor:
+        """A block as often as it stands in a row; the next one starts from the output of the last."""
+        # The cache of a window holds as many keys as the window sees, and the new one comes to them.
+        keys = min(sequence, kind.window + 1) if phase == "decode" and kind.window is not None else sequence
+        attend = make(b, c, kind, B, S, keys, attention, causal=causal, caching=caching)
+        attend.tables = tables if kind.rope else None
+        mlp.sparse = kind.sparse
         with b.repeat("block", count, checkpoint=x if checkpointing else None):
             before = len(b.leaves)
             y = _block(b, c, attend, mlp, x)
             b.ranks.parameters(b.leaves[before:], b.count)
             b.mark("block forward")
             b.free(x)
-        # The next run of the block starts from the output of this one.
-        x = y
+        return y
+
+    each = c.layers // layout.pp
+    kinds = layers(c)[stage * each : (stage + 1) * each]
+    routing = routing[stage * each : (stage + 1) * each] if routing else None
+    if routing is not None:
+        for kind, sizes in zip(kinds, routing, strict=True):
+            mlp.routing = sizes
+            x = write(kind, 1, x)
+    else:
+        if train and not x.needs_gradient:  # nothing before the blocks is trained: the first one hands no gradient on
+            x = write(kinds.pop(0), 1, x)
+        for times, pattern in periods(kinds):
+            # A pattern of unlike layers stands in the list once, however often it comes.
+            with b.repeat("blocks", times) if times > 1 else nullcontext():
+                for count, kind in pattern:
+                    x = write(kind, count, x)
     b.section = "end"
     output = x
     if stage < layout.pp - 1:
@@ -137,54 +195,52 @@ def decoder(
     return b.program(output)
 
 
-def _embedded(b: Builder, c: TransformerConfig, B: int, S: int, rows: int) -> tuple[Tensor, Tensor]:
-    """The table, and the vectors of the tokens with their positions, of which a rank of sp has `rows`."""
-    tokens, D = b.data("tokens", (B, S)), c.d_model
-    table = b.parameter("token embedding", c.vocab, D)
-    x = b.op("embedding", "embedding", [table, tokens], (B, S, D), name="attention norm")
-    x = b.ranks.leave(x, "embedding/leave", name="attention norm")
-    if c.positions == "learned":
-        positions = b.parameter("position embedding", c.context, D)
-        sliced = b.op("positions/slice", "slice", [positions], (rows, D), alias=True)
-        summed = b.add("positions", x, sliced, name="attention norm")
-        b.free(x)
-        x = summed
-    return table, x
-
-
 def _headed(
     b: Builder, c: TransformerConfig, x: Tensor, table: Tensor | None, tokens: int, train: bool, chunks: int
 ) -> Tensor:
     """Final norm, head and, in training, the loss. A head that shares its table with another stage has a copy."""
-    x.storage.name = "final norm"
-    before = len(b.leaves)
-    normed = _norm(b, "final norm", x, c, name="head's input", component="final norm")
+    before, normed = len(b.leaves), x
+    if c.final_norm:
+        x.storage.name = "final norm"
+        normed = _norm(b, "final norm", x, c, name="head's input", component="final norm")
     b.part = "head"
-    alone = table is None or not c.tied_head
-    head = b.parameter("head", c.vocab, c.d_model) if table is None or not c.tied_head else table
-    b.ranks.parameters(b.leaves[before:], 1, also=[head] if c.tied_head and alone else ())
-    if chunks > 1:
+    if c.embedding_width != c.d_model:
+        narrow = b.linear(
+            "head/narrower", normed, c.embedding_width, component="embedding projections", name="head's input"
+        )
+        if normed is not x:
+            b.free(normed)
+        normed = narrow
+    own = table is None or not c.tied_head
+    head = b.parameter("head", c.vocab, c.embedding_width) if table is None or not c.tied_head else table
+    bias = b.parameter("head", c.vocab) if c.head_bias else None
+    b.ranks.parameters(b.leaves[before:], also=[head] if c.tied_head and own else ())
+    if chunks > 1 and normed is not x:
         b.free(x)
     whole = b.ranks.enter(normed, "head/enter")
     if whole.storage is not normed.storage:
         b.free(normed)
     if chunks > 1:
-        return _chunked_loss(b, whole, head, tokens, chunks)
-    logits = _logits(b, whole, head)
-    b.free(whole, x)
+        return _chunked_loss(b, c, whole, head, bias, tokens, chunks)
+    logits = _logits(b, c, whole, head, bias)
+    b.free(*((whole, x) if whole is not x else (x,)))
     return _loss(b, logits, tokens, c.vocab) if train else logits
 
 
-def _logits(b: Builder, x: Tensor, head: Tensor) -> Tensor:
-    return b.linear("head", x, head.shape[0], component="head", weight=head, copies="bf16 copy of head")
+def _logits(b: Builder, c: TransformerConfig, x: Tensor, head: Tensor, bias: Tensor | None) -> Tensor:
+    logits = b.linear("head", x, c.vocab, component="head", weight=head, bias=bias or False, copies="bf16 copy of head")
+    logits = b.scaled("logits/scale", logits, c.logit_scale)
+    return logits if c.logit_softcap is None else b.softcap("logits/softcap", logits, name="capped logits")
 
 
-def _chunked_loss(b: Builder, x: Tensor, head: Tensor, tokens: int, chunks: int) -> Tensor:
+def _chunked_loss(
+    b: Builder, c: TransformerConfig, x: Tensor, head: Tensor, bias: Tensor | None, tokens: int, chunks: int
+) -> Tensor:
     """Logits and loss of some tokens at a time, each part checkpointed: its logits are never there with another's.
 
     What torch.utils.checkpoint does around the head and F.cross_entropy(reduction="sum"), added up and divided.
     """
-    vocab, width = head.shape
+    width = head.shape[1]
     rows = -(-tokens // chunks)
     sizes = [min(rows, tokens - start) for start in range(0, tokens, rows)]
     parts = b.split("loss/split", b.view(x, tokens, width), sizes)
@@ -192,7 +248,7 @@ def _chunked_loss(b: Builder, x: Tensor, head: Tensor, tokens: int, chunks: int)
     for part, size in zip(parts, sizes, strict=True):
         with b.repeat("loss chunk", 1, checkpoint=part):
             b.part = "head"
-            loss = _loss(b, _logits(b, part, head), size, vocab)
+            loss = _loss(b, _logits(b, c, part, head, bias), size, c.vocab)
         b.part = "loss"
         if total is None:
             total = loss

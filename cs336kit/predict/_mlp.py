@@ -12,18 +12,48 @@ class MLP:
 
     def __init__(self, b: Builder, config: TransformerConfig, N: int):
         self.b, self.c, self.N = b, config, N
+        #: whether the layer that is written has experts
+        self.sparse = config.experts > 0
         #: tokens of each expert; None for equal shares
         self.routing: tuple[int, ...] | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self.mixture(x) if self.c.experts else self.expert(x)
+        c = self.c
+        if not self.sparse:
+            return self._mlp(x, c.dense_width, "dense" if c.experts else "mlp")
+        mixed = self.mixture(x)
+        if not c.shared_d_ff:
+            return mixed
+        with self.b.within("shared"):
+            shared = self._shared(x)
+        total = self.b.add("shared sum", mixed, shared)
+        self.b.free(mixed, shared)
+        return total
+
+    def _shared(self, x: Tensor) -> Tensor:
+        """The expert that every token visits, times a weight of its own where the configuration says so."""
+        b = self.b
+        shared = self._mlp(x, self.c.shared_d_ff, "shared")
+        if not self.c.shared_gate:
+            return shared
+        score = b.linear("weight", x, 1, component="shared weight", name="shared weight", cast="mlp inputs")
+        weight = b.op("sigmoid", "sigmoid", [score], score.shape, keeps_output=True, name="shared weight")
+        b.free(score)
+        weighted = b.mul("weighted", shared, weight, name="shared expert")
+        b.free(shared, weight)
+        return weighted
 
     def mixture(self, x: Tensor) -> Tensor:
         """The router, then one expert after the other on the tokens that chose it; their results are added up."""
         b, c = self.b, self.c
         N, k = self.N, c.experts_per_token
         tokens = b.view(x, N, c.d_model)
-        given = b.linear("router", tokens, c.experts, component="router", name="router scores", cast="mlp inputs")
+        if c.shared_d_ff:
+            # Another expert works on x too: the gradients of this view are summed before they meet that one's.
+            tokens = b.op("tokens", "view", [x], tokens.shape, alias=True, passes=True)
+        given = b.linear(
+            "router", tokens, c.experts, component="router", bias=c.router_bias, name="router scores", cast="mlp inputs"
+        )
         chosen = Storage("indices", 8 * N * k)
         scores = b.op(
             "topk", "topk", [given], (N, k), keeps=[chosen], statistics=[chosen], watched=given.bytes, name="routing scores"
@@ -38,6 +68,10 @@ class MLP:
         weights = b.cast("weights/cast", soft, x.dtype, name="routing weights")
         if weights is not soft:
             b.free(soft)
+        if b.layout.ep > 1:
+            total = self._dispatched(tokens, weights)
+            b.free(scores, indices, weights)
+            return b.ranks.leave(b.view(total, *x.shape))
         total = b.op("zeros", "full", [], (N, c.d_model), dtype=x.dtype, name="sum of experts")
         held: tuple[Tensor, ...] = ()
         for count, sizes in self._groups(N * k):
@@ -48,6 +82,29 @@ class MLP:
                 total, held = self._visit(tokens, weights, total, sizes, held)
         b.free(*held, scores, indices, weights)
         return b.ranks.leave(b.view(total, *x.shape))
+
+    def _dispatched(self, tokens: Tensor, weights: Tensor) -> Tensor:
+        """The rows go to the ranks of their experts, which share them evenly, and come back; a rank's experts are one product."""
+        b, c = self.b, self.c
+        N, rows = self.N, self.N * c.experts_per_token
+        order = b.op("order", "sort", [], (rows,), dtype="int64", name="indices")
+        mine = b.index("dispatch/rows", tokens, order, (rows, c.d_model), name="dispatched tokens")
+        given = b.ranks.exchange("dispatch", mine, name="mlp inputs")
+        b.free(mine)
+        b.stacked = c.experts // b.layout.ep
+        with b.within("expert"):
+            out = self.expert(given)
+        b.stacked = 0
+        b.free(given)
+        back = b.ranks.exchange("combine", out, name="expert outputs")
+        b.free(out)
+        weight = b.index("weights", weights, order, (rows, 1), name="routing weights")
+        part = b.mul("weighted", back, weight, name="expert outputs")
+        b.free(back, weight)
+        total = b.op("zeros", "full", [], (N, c.d_model), dtype=tokens.dtype, name="sum of experts")
+        total = b.index_add("sum", total, order, part)
+        b.free(order, part)
+        return total
 
     def _groups(self, visits: int) -> list[tuple[int, int]]:
         """(how many experts, tokens of each) in order. The first and the last stand alone, and so does any whose tokens are
@@ -88,22 +145,83 @@ class MLP:
         return total, (rows, part)
 
     def expert(self, x: Tensor) -> Tensor:
-        """The MLP that the configuration names."""
+        """The MLP that the configuration names, of one expert where there are some."""
+        return self._mlp(x, self.c.d_ff, "mlp")
+
+    def _mlp(self, x: Tensor, width: int, component: str) -> Tensor:
         b, c = self.b, self.c
-        bias = c.bias == "all"
-        if c.mlp == "swiglu":
-            gate = b.linear("gate", x, c.d_ff, component="mlp gate", bias=bias, name="gate", cast="mlp inputs")
-            silu = b.op("silu", "silu", [gate], gate.shape, keeps=[gate], name="silu")
-            b.free(gate)
-            up = b.linear("up", x, c.d_ff, component="mlp up", bias=bias, name="up", cast="mlp inputs")
-            hidden = b.mul("product", silu, up, name="mlp down's input")
-            b.free(silu, up)
+
+        def linear(name: str, kept: str) -> Tensor:
+            return b.linear(
+                name, x, width, component=f"{component} {name}", bias=c.has_bias(name), name=kept, cast="mlp inputs"
+            )
+
+        if c.gated:
+            gate = linear("gate", "gate")
+            acted = _activated(b, c.mlp, gate)
+            up = linear("up", "up")
+            if c.mlp == "swiglu_clipped":
+                up = _clipped(b, up)
+            hidden = b.mul("product", acted, up, name="mlp down's input")
+            b.free(acted, up)
         else:
-            up = b.linear("up", x, c.d_ff, component="mlp up", bias=bias, name="gelu input", cast="mlp inputs")
-            hidden = b.op("gelu", "gelu", [up], up.shape, keeps=[up], name="mlp down's input")
-            b.free(up)
-        out = b.linear("down", hidden, c.d_model, component="mlp down", bias=bias)
+            up = linear("up", "gelu input" if "gelu" in c.mlp else "up")
+            hidden = _activated(b, c.mlp, up, name="mlp down's input")
+        inner = hidden
+        if c.inner_norms:
+            inner = b.norm(
+                "inner norm", hidden, kind=c.norm, component="norms", scale=(width,) if c.norm_scale else (), shift=c.norm_bias,
+                name="mlp down's input", kept_as="mlp inner norm",
+            )  # fmt: skip
+        out = b.linear("down", inner, c.d_model, component=f"{component} down", bias=c.has_bias("down"))
+        if inner is not hidden:
+            b.free(inner)
         b.free(hidden)
         if len(out.shape) == 3:
             out = b.ranks.leave(out)
         return b.dropout("dropout", out, c.dropout, mask="mlp dropout mask")
+
+
+def _activated(b: Builder, mlp: str, x: Tensor, *, name: str = "") -> Tensor:
+    """The activation of this MLP; what it keeps is its input, or of ReLU its output. x is let go."""
+    kind = _ACTIVATIONS[mlp]
+    if kind in ("relu", "relu2"):
+        y = b.op("relu", "relu", [x], x.shape, keeps_output=True, name=name or "relu")
+        if kind == "relu2":
+            b.free(x)
+            x, y = (
+                y,
+                b.op("square", "square", [y], x.shape, keeps=[y], scratch=2 * y.bytes, name=name or "squared relu"),
+            )
+    elif kind == "clipped":
+        low = b.op("clamp", "clamp", [x], x.shape, keeps=[x], name="clipped gate")
+        b.free(x)
+        scaled = b.op("gate/scale", "mul", [low], x.shape)
+        soft = b.op("sigmoid", "sigmoid", [scaled], x.shape, keeps_output=True, name="sigmoid")
+        b.free(scaled)
+        x, y = low, b.mul("gate", low, soft, name="gated")
+        b.free(soft)
+    elif kind == "xielu":
+        learned = [b.parameter("activations", 1) for _ in range(2)]
+        y = b.op("xielu", "xielu", [x, *learned], x.shape, keeps=[x, *learned], name=name)
+    else:
+        y = b.op(kind, kind, [x], x.shape, keeps=[x], name=name or kind)
+    b.free(x)
+    return y
+
+
+def _clipped(b: Builder, up: Tensor) -> Tensor:
+    """gpt-oss's other factor: the clipped value plus one."""
+    low = b.op("up/clamp", "clamp", [up], up.shape, keeps=[up])
+    b.free(up)
+    more = b.op("up/one more", "add", [low], up.shape, passes=True, name="up")
+    b.free(low)
+    return more
+
+
+#: mlp of a configuration → the operation of its activation
+_ACTIVATIONS = {
+    "gelu": "gelu", "gelu_tanh": "gelu", "gelu_new": "gelu", "relu": "relu", "relu2": "relu2", "silu": "silu",
+    "xielu": "xielu", "swiglu": "silu", "swiglu_clipped": "clipped", "geglu": "gelu", "geglu_tanh": "gelu",
+    "reglu": "relu", "relu2glu": "relu2",
+}  # fmt: skip

@@ -250,8 +250,8 @@ class Walk:
                 self._repeat_backward(item)
 
     def _repeat_backward(self, block: Repeat) -> None:
-        outermost = block.name == "block"
-        if outermost and not any(name.endswith("backward") for name, _ in self.marks):
+        outermost, pattern = block.name == "block", block.name == "blocks"
+        if (outermost or pattern) and not any(name.endswith("backward") for name, _ in self.marks):
             self.marks.append(("head backward", self.live))
 
         def run() -> None:
@@ -270,7 +270,12 @@ class Walk:
             if outermost:
                 self.scatter(self.gradients - before, self.shares - shares)
 
+        marks = len(self.marks)
         start, each = self._repeat(block, run)
+        if pattern:
+            inside, self.marks[marks:] = self.marks[marks:], []
+            for run_number in range(block.count):
+                self.marks += [(name, live + run_number * each) for name, live in inside]
         if outermost:
             self.marks += [("block backward", start + (run_number + 1) * each) for run_number in range(block.count)]
 

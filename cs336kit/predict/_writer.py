@@ -11,6 +11,7 @@ from cs336kit.predict.operations import (
     EndOfCache,
     Free,
     Gradient,
+    Group,
     Hold,
     Item,
     Leaf,
@@ -57,8 +58,11 @@ class Writer:
         self.cached: list[tuple[tuple[int, ...], int]] = []
         self.items: list[Item] = []
         self.leaves: list[Leaf] = []
+        self.groups: list[Group] = []
         self.count = 1
         self.prefix = ""
+        #: experts whose matrices stand in one tensor; 0 outside of such experts
+        self.stacked = 0
         #: the part of the model that the operations belong to
         self.part = "embedding"
         #: autocast's cache: id of a parameter → (its copy, how often it exists)
@@ -108,13 +112,16 @@ class Writer:
 
     def program(self, output: Tensor) -> Program:
         return Program(
-            tuple(self.items), tuple(self.leaves), tuple(self.cached), self.policy, output, self.layout, self.stage
-        )
+            tuple(self.items), tuple(self.leaves), tuple(self.cached), self.policy, output, self.layout, self.stage,
+            tuple(self.groups),
+        )  # fmt: skip
 
     # -- tensors -----------------------------------------------------------------------------------------------------
 
     def parameter(self, component: str, *shape: int) -> Tensor:
         dtype = self.policy.weights
+        if self.stacked:
+            shape = (self.stacked, *shape)
         packed = self.base is not None and self.packs(component, shape)
         size = packed_bytes(prod(shape), self.base or "") if packed else prod(shape) * ELEMENT_BYTES[dtype]
         tensor = Tensor(shape, dtype, Storage(component, size, leaf=True), self.train and self.trained(component))
@@ -127,7 +134,7 @@ class Writer:
 
     def packs(self, component: str, shape: tuple[int, ...]) -> bool:
         """Whether this parameter is packed: the frozen matrices of linear layers in blocks."""
-        return self.base is not None and self.section == "block" and len(shape) == 2 and not self.trained(component)
+        return self.base is not None and self.section == "block" and len(shape) > 1 and not self.trained(component)
 
     def data(self, name: str, shape: tuple[int, ...], dtype: str = "int64") -> Tensor:
         """What the caller holds all the time: token ids, tables of angles."""
@@ -213,7 +220,7 @@ class _Within:
 
 
 #: Operations on elements, whose gradients have the output's shape before the engine sums them to the input's.
-_ELEMENTWISE = frozenset({"add", "mul", "div", "copy", "neg", "gelu", "silu", "cast", "all-reduce"})
+_ELEMENTWISE = frozenset({"add", "mul", "div", "copy", "neg", "gelu", "silu", "cast", "view", "all-reduce"})
 
 
 def _sizes(

@@ -11,7 +11,18 @@ from typing import Any
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import known
 from cs336kit.predict._products import products, run_again
-from cs336kit.predict.operations import ELEMENT_BYTES, Item, Op, Program, Repeat, Storage, operations, shapes
+from cs336kit.predict.operations import (
+    ELEMENT_BYTES,
+    Item,
+    Op,
+    Program,
+    Repeat,
+    Storage,
+    blocks,
+    operations,
+    repeats,
+    shapes,
+)
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.programs import _program, model_leaves, program
 from cs336kit.predict.transformer import TransformerConfig, check_config
@@ -120,10 +131,10 @@ def recomputed_flops(config: TransformerConfig, *, batch: int, sequence: int, ca
 
 def _recomputed(program: Program) -> dict[str, int]:
     parts: dict[str, int] = {}
-    for item in program.items:
-        if isinstance(item, Repeat) and item.checkpoint is not None:
-            for op, count in run_again(list(operations(item.items))):
-                _add(parts, op.flops, count * item.count)
+    for segment, times in repeats(program.items):
+        if segment.checkpoint is not None:
+            for op, count in run_again(list(operations(segment.items))):
+                _add(parts, op.flops, count * times)
     return parts
 
 
@@ -193,9 +204,9 @@ def saved_activation_bytes(
 
 
 def saved_block_bytes(config: TransformerConfig, *, batch: int, sequence: int, **options: Any) -> Breakdown:
-    """Bytes that one block keeps for its backward pass, by component; its arguments are `saved_activation_bytes`'s."""
+    """Bytes that one block (the first) keeps for its backward pass, by component; arguments: `saved_activation_bytes`'s."""
     walked = program(config, batch=batch, sequence=sequence, **options)
-    block = next(item for item in walked.items if isinstance(item, Repeat))
+    block, _ = next(blocks(walked.items))
     parts: dict[str, int] = {}
     _kept(block.items, 1, parts, set())
     return Breakdown(parts, unit="bytes")
@@ -218,7 +229,7 @@ def _kept(items: Sequence[Item], count: int, parts: dict[str, int], seen: set[St
         for storage in storages:
             if not storage.leaf and storage.name != "indices" and storage not in seen:
                 seen.add(storage)
-                parts[storage.name] = parts.get(storage.name, 0) + storage.bytes * count
+                parts[storage.name] = parts.get(storage.name, 0) + storage.bytes * (1 if storage.shared else count)
 
 
 def kv_cache_bytes(config: TransformerConfig, *, batch: int, sequence: int, precision: str = "bf16") -> int:

@@ -27,6 +27,8 @@ class Kernel:
     logsumexp_rows: int = 1
     #: a mask whose rows are no multiple of this is padded
     mask_columns: int = 1
+    #: whether its output lies in memory as the queries do, else with the heads behind the sequence
+    follows: bool = True
     #: bytes of its random state, and whether they are signed integers, which count as indices
     random_state: tuple[int, bool] = (0, False)
 
@@ -77,7 +79,7 @@ DEVICES = {
             "cuda",
             dropout_mask="bool",
             statistics={"bf16": "fp32", "fp16": "fp32"},
-            autocast_fp32=frozenset({"softmax"}),
+            autocast_fp32=frozenset({"softmax", "pow"}),
             widening=frozenset({"softmax"}),
             kernels=(
                 Kernel(
@@ -86,7 +88,7 @@ DEVICES = {
                 ),
                 Kernel(
                     "memory-efficient", {"fp32": 4, "bf16": 8, "fp16": 8}, dropout=True, mask=True, logsumexp_rows=32,
-                    mask_columns=8, random_state=(16, True),
+                    mask_columns=8, follows=False, random_state=(16, True),
                 ),
             ),
         ),

@@ -8,10 +8,11 @@ from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import positive_int, positive_number
 from cs336kit.predict.hardware import Accelerator, accelerator
 from cs336kit.predict.layouts import Layout, check_layout, divisors
-from cs336kit.predict.programs import check_sizes
+from cs336kit.predict.precision import PrecisionPolicy, policy
+from cs336kit.predict.programs import check_sizes, program
 from cs336kit.predict.training import step_peak
 from cs336kit.predict.transformer import TransformerConfig
-from cs336kit.predict.wires import NODE, StepSeconds, step_seconds
+from cs336kit.predict.wires import NODE, StepSeconds, seconds_of, speed_of, stages
 
 #: A rank's part of a sequence is at least so long: below, passing keys and values around is all that cp does.
 SHORTEST = 1024
@@ -44,7 +45,7 @@ def find_layouts(
     mfu: float = 0.4,
     memory_bytes: float | None = None,
     limit: int = 10,
-    precision: str = "mixed",
+    precision: str | PrecisionPolicy = "mixed",
     attention: str = "sdpa",
     optimizer: str = "adamw",
     foreach: bool = True,
@@ -64,15 +65,16 @@ def find_layouts(
     device = _device(accelerator)
     room = _room(device) if memory_bytes is None else positive_number("memory_bytes", memory_bytes)
     wanted = batch * count if global_batch is None else positive_int("global_batch", global_batch)
-    step: dict[str, Any] = {
-        "batch": batch, "sequence": sequence, "precision": precision, "attention": attention, **options,
-    }  # fmt: skip
+    kind = policy(precision)
+    step: dict[str, Any] = {"batch": batch, "sequence": sequence, "precision": kind, "attention": attention, **options}
+    rest = device, speed_of(device, kind, mfu), node, between_nodes, wanted, sequence
     timed = []
-    for layout in candidates(config, count=count, sequence=sequence, node=node, batch=batch, global_batch=wanted):
-        seconds = step_seconds(
-            config, layout=layout, accelerator=device, mfu=mfu, between_nodes=between_nodes, node=node, **step
-        )
-        timed.append((seconds.upper, str(layout), layout, seconds))
+    for layouts in candidates(config, count=count, sequence=sequence, node=node, batch=batch, global_batch=wanted):
+        # Layouts that differ in how state is shared run the same operations between their collectives.
+        programs = [program(config, layout=layouts[0], stage=stage, **step) for stage in stages(layouts[0])]
+        for layout in layouts:
+            seconds = seconds_of(programs, layout, *rest)
+            timed.append((seconds.upper, str(layout), layout, seconds))
     if not timed:
         raise ValueError(
             f"no layout of {count} ranks makes a global batch of {wanted} sequences from micro-batches of {batch}: give a "
@@ -90,27 +92,30 @@ def find_layouts(
 
 def candidates(
     config: TransformerConfig, *, count: int, sequence: int, node: int, batch: int, global_batch: int
-) -> Iterator[Layout]:
-    """Every layout of `count` ranks whose sizes divide what they divide, with the accumulation that makes the global batch."""
+) -> Iterator[list[Layout]]:
+    """Layouts of `count` ranks whose sizes divide what they divide, with the accumulation that makes the global batch.
+
+    Those of a list are alike but for how the data ranks share state.
+    """
     for tp in divisors(config.heads, min(node, count)):
+        if node % tp:
+            continue
         for pp in divisors(config.layers, count // tp):
             for cp in divisors(sequence, max(1, sequence // SHORTEST)):
                 for ep in divisors(config.experts or 1, config.experts or 1):
                     rest, left = divmod(count, tp * pp * cp * ep)
-                    if left or not rest or (node % tp and tp > 1):
-                        continue
-                    micro, left = divmod(global_batch, batch * rest * ep)
-                    if left or not micro:
+                    micro, over = divmod(global_batch, batch * max(1, rest) * ep)
+                    if left or over or not micro:
                         continue
                     common: dict[str, Any] = {"tp": tp, "pp": pp, "cp": cp, "ep": ep, "microbatches": micro}
                     sp = tp > 1 and sequence % (cp * tp) == 0
-                    for shared in _shared(rest, max(1, node // (tp * cp * ep))):
-                        layout = Layout(**common | shared, sp=sp)
-                        try:
-                            check_layout(config, layout, sequence=sequence)
-                        except ValueError:
-                            continue
-                        yield layout
+                    inside = max(1, node // (tp * cp * ep))
+                    layouts = [Layout(**common | shared, sp=sp) for shared in _shared(rest, inside)]
+                    try:
+                        check_layout(config, layouts[0], sequence=sequence)
+                    except ValueError:
+                        continue
+                    yield layouts
 
 
 def _shared(ranks: int, in_node: int) -> Iterator[dict[str, int]]:

@@ -1,7 +1,7 @@
 """How a model is laid out over the ranks of a cluster: which of them share what, and whether a model divides that way."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from math import prod
 
@@ -53,6 +53,12 @@ class Layout:
     schedule: str = "1f1b"
     ep: int = 1
     cp: int = 1
+    #: what is shared: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too
+    stage: int = field(init=False, repr=False, compare=False, default=0)
+    #: ranks of the axis that shares it: zero1, zero2 or fsdp
+    shards: int = field(init=False, repr=False, compare=False, default=1)
+    #: ranks in all
+    count: int = field(init=False, repr=False, compare=False, default=1)
 
     def __post_init__(self) -> None:
         if self.microbatches is None:
@@ -73,6 +79,11 @@ class Layout:
             )
         if self.pp == 1 and self.schedule != "1f1b":
             raise ValueError(f"schedule={self.schedule!r} is about the stages of a pipeline, and pp is 1: give pp too")
+
+        stage = next((stage for name, stage in STAGES.items() if getattr(self, name) > 1), 0)
+        object.__setattr__(self, "stage", stage)
+        object.__setattr__(self, "shards", self.zero1 * self.zero2 * self.fsdp)
+        object.__setattr__(self, "count", self.pp * self.data_ranks * self.cp * self.tp)
 
     @classmethod
     def parse(cls, text: str) -> "Layout":
@@ -107,21 +118,6 @@ class Layout:
         return ",".join(parts) or "dp=1"
 
     @property
-    def count(self) -> int:
-        """Ranks in all."""
-        return self.pp * self.data_ranks * self.cp * self.tp
-
-    @property
-    def shards(self) -> int:
-        """Ranks of the axis that shares state: zero1, zero2 or fsdp."""
-        return self.zero1 * self.zero2 * self.fsdp
-
-    @property
-    def stage(self) -> int:
-        """What is shared: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too."""
-        return next((stage for name, stage in STAGES.items() if getattr(self, name) > 1), 0)
-
-    @property
     def data_ranks(self) -> int:
         """Ranks that work on sequences of their own."""
         return self.dp * self.shards * self.ep
@@ -147,7 +143,7 @@ class Layout:
         return (self.pp - 1) / (self.microbatches + self.pp - 1)
 
 
-_DEFAULTS = {field.name: field.default for field in fields(Layout)}
+_DEFAULTS = {axis.name: axis.default for axis in fields(Layout)}
 
 
 def as_layout(layout: "Layout | str | None", *, shards: int = 1) -> Layout:
@@ -190,6 +186,24 @@ def check_layout(config: TransformerConfig, layout: Layout, *, sequence: int | N
             )
 
 
+def check_count(layout: Layout, count: int) -> None:
+    """Raise ValueError, in a sentence that says what fits, unless a cluster of `count` accelerators holds whole copies of it.
+
+    What is left over would be more replicas: dp.
+    """
+    count = positive_int("count", count)
+    if count % layout.count == 0:
+        return
+    axis = next((name for name in ("fsdp", "zero2", "zero1", "dp") if getattr(layout, name) > 1), "dp")
+    rest = layout.count // getattr(layout, axis)
+    fits = (
+        f"{replace(layout, **{axis: count // rest})} does"
+        if count % rest == 0
+        else f"give a multiple of {layout.count}"
+    )
+    raise ValueError(f"{layout} takes {layout.count} accelerators, and {count} are no multiple of that: {fits}")
+
+
 @lru_cache(maxsize=1024)
 def _check_model(config: TransformerConfig, layout: Layout) -> None:
     for axis, what, number in (
@@ -202,6 +216,10 @@ def _check_model(config: TransformerConfig, layout: Layout) -> None:
             raise ValueError(f"{axis}={size} divides {what}, and this model has none: leave {axis} out")
         if size > 1 and number % size:
             raise ValueError(f"{axis}={size} does not divide {number} {what}: {_sizes(divisors(number, number))} do")
+    if layout.cp > 1 and config.kv_latent:
+        raise ValueError(
+            f"cp={layout.cp} with latent attention cannot be counted yet: leave cp out, or give a model without kv_latent"
+        )
     tp, K = layout.tp, config.kv_heads
     if tp > 1 and K % tp and tp % K:
         fits = [size for size in divisors(config.heads, config.heads) if K % size == 0 or size % K == 0]
@@ -232,11 +250,25 @@ def local_config(config: TransformerConfig, tp: int) -> TransformerConfig:
     )  # fmt: skip
 
 
-def shard_elements(shape: tuple[int, ...], ranks: int) -> int:
-    """Elements that one of `ranks` holds of a parameter: rows of its first axis, rounded up.
+def shard_shape(shape: tuple[int, ...], ranks: int) -> tuple[int, ...]:
+    """What one of `ranks` holds of a parameter: rows of its first axis, rounded up.
 
-    Source: torch's fully_shard, which pads the last ranks. A smaller tensor than ranks has a row on every rank.
+    Source: torch's fully_shard, which pads the last ranks. A smaller tensor than ranks has a row on every rank. Experts in
+    one tensor are divided along the axis that leaves less, as torchtitan does.
     """
+    if ranks == 1 or not shape:
+        return shape
+    first, *rest = shape
+    shards = [(-(-first // ranks), *rest)]
+    if len(shape) == 3:
+        shards.append((first, -(-rest[0] // ranks), rest[1]))
+    return min(shards, key=prod)
+
+
+def shard_elements(shape: tuple[int, ...], ranks: int) -> int:
+    """Elements of `shard_shape`."""
+    if len(shape) == 3:
+        return prod(shard_shape(shape, ranks))
     if ranks == 1 or not shape:
         return prod(shape)
     return -(-shape[0] // ranks) * prod(shape[1:])

@@ -1,10 +1,13 @@
-"""Well-known decoder-only models as configurations, each with the paper or published configuration it follows."""
+"""Well-known decoder-only models as configurations, each with the paper or published configuration it follows.
 
+models.toml holds those of the course. models_hf.json holds what else people ask for, as the fields of their config.json.
+"""
+
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn
 
-from cs336kit.predict._common.checks import known
 from cs336kit.predict.transformer import TransformerConfig
 
 
@@ -24,25 +27,77 @@ def _table() -> dict[str, TransformerConfig]:
 
 
 @cache
+def _published() -> dict[str, dict[str, Any]]:
+    """Name → fields of its config.json, of those that are counted."""
+    import json
+    from pathlib import Path
+
+    raw = json.loads(Path(__file__).with_name("models_hf.json").read_text(encoding="utf-8"))
+    return {name: values for name, values in raw.items() if name not in _table()}
+
+
+@cache
+def _built(name: str) -> TransformerConfig:
+    from cs336kit.predict.hugging_face import from_hf
+
+    return from_hf(_published()[name])
+
+
+@cache
 def _folded() -> dict[str, str]:
-    return {_fold(name): name for name in _table()} | {"gpt3": "gpt3-175b", "gpt2small": "gpt2"}
+    """What a name comes down to → the name. Hub ids count as names; those of the course go first."""
+    from_hub = {_fold(values["_name_or_path"]): name for name, values in _published().items()}
+    names = {_fold(name): name for name in (*_published(), *_table())}
+    return from_hub | names | {"gpt3": "gpt3-175b", "gpt2small": "gpt2", "bloom": "bloom-176b", "gptj": "gpt-j-6b"}
+
+
+#: Words of a name that say how it was trained further, stored or dated, but not how large it is.
+_IGNORED = re.compile(
+    r"^(hf|base|pt|it|instruct|chat|pretrain|preview|mono|thinking|fp8|bf16|mxfp4|v\d\.\d|v01|\d+k|1t|4e1t"
+    r"|0924|1025|1124|2024|2407|2409|2410|2501|2503|2506|2507|2509|2512)$"
+)
 
 
 def _fold(name: object) -> str:
-    return "".join(filter(str.isalnum, name.lower())) if isinstance(name, str) else ""
+    if not isinstance(name, str):
+        return ""
+    words = re.split(r"[\s-]+", name.lower().rpartition("/")[2].removeprefix("meta-").removeprefix("c4ai-"))
+    return "".join(filter(str.isalnum, "".join([*words[:1], *(w for w in words[1:] if not _IGNORED.match(w))])))
+
+
+def unknown(kind: str, name: object) -> NoReturn:
+    """Raise the ValueError for a name that is not known, with the nearest that are."""
+    import difflib  # only when something is wrong
+
+    suggestion = ""
+    if isinstance(name, str):
+        words = {_fold(known): known for known in (*_published(), *_table())}
+        near = list(dict.fromkeys(words[close] for close in difflib.get_close_matches(_fold(name), words, n=3)))
+        suggestion = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    raise ValueError(
+        f"unknown {kind} {name!r}.{suggestion} Known: {', '.join(_table())}, and {len(_published())} more, such as "
+        "qwen3-8b, by name or hub id; or give the path of a config.json."
+    )
 
 
 class _Models(Mapping[str, TransformerConfig]):
-    """Read-only; "Llama-3 8B" finds "llama-3-8b", and an unknown name raises a ValueError that lists the known ones."""
+    """Read-only; "Llama-3 8B" finds "llama-3-8b", and an unknown name raises a ValueError with the nearest.
+
+    Those of the course are listed; by name or hub id ("Qwen/Qwen3-8B"), the others of models_hf.json are found too. One
+    that no TransformerConfig can say raises the ValueError of from_hf.
+    """
 
     def __getitem__(self, name: str) -> TransformerConfig:
-        return known("model", _folded().get(_fold(name), name), _table())
+        found = _folded().get(_fold(name))
+        if found is None:
+            unknown("model", name)
+        return _table()[found] if found in _table() else _built(found)
 
     def __contains__(self, name: object) -> bool:
         return _fold(name) in _folded()
 
     def get(self, name: str, default: Any = None) -> Any:
-        return _table().get(_folded().get(_fold(name), ""), default)
+        return self[name] if name in self else default  # noqa: SIM401
 
     def __iter__(self) -> Iterator[str]:
         return iter(_table())
@@ -54,10 +109,10 @@ class _Models(Mapping[str, TransformerConfig]):
         return f"MODELS({', '.join(self)})"
 
 
-#: name → configuration, read from models.toml
+#: name → configuration, read from models.toml, and by name also from models_hf.json
 MODELS = _Models()
 
 
 def model(name: str) -> TransformerConfig:
-    """The configuration of a known model; an unknown name raises a ValueError that lists the known ones."""
+    """The configuration of a known model; an unknown name raises a ValueError with the nearest."""
     return MODELS[name]

@@ -19,13 +19,15 @@ ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1
 class Storage:
     """Bytes that live and die together, however many tensors look at them."""
 
-    __slots__ = ("bytes", "leaf", "name")
+    __slots__ = ("bytes", "leaf", "name", "shared")
 
     def __init__(self, name: str, bytes: int, leaf: bool = False):
         self.name = name
         self.bytes = bytes
         #: a parameter, or data that the caller holds: alive before and after
         self.leaf = leaf
+        #: the same one in every run of a repeated block, such as tables that all blocks read
+        self.shared = False
 
     def __repr__(self) -> str:
         return f"Storage({self.name!r}, {self.bytes:,} bytes)"
@@ -189,6 +191,16 @@ class Leaf:
     place: str
 
 
+class Group(NamedTuple):
+    """Parameters of which ranks speak together: those of a block, or those outside of the blocks."""
+
+    leaves: tuple[Leaf, ...]
+    #: how often the block exists; 0 outside of blocks, where what is gathered for the forward pass stays for the backward pass
+    repeated: int
+    #: tables that another stage of the pipeline holds a copy of, whose gradients meet
+    also: tuple[Tensor, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
     """The operations of one forward pass in order, and the parameters that they read."""
@@ -204,6 +216,7 @@ class Program:
     #: the layout, of which this is what one rank of the `stage` runs
     layout: Layout = ALONE
     stage: int = 0
+    groups: tuple[Group, ...] = ()
 
     def operations(self) -> Iterator[tuple[Op, int]]:
         """Every operation in order with the number of times that it runs."""
@@ -221,6 +234,19 @@ def operations(items: Sequence[Item], count: int = 1) -> Iterator[tuple[Op, int]
             yield item, count
         elif isinstance(item, Repeat):
             yield from operations(item.items, count * item.count)
+
+
+def repeats(items: Sequence[Item], count: int = 1) -> Iterator[tuple[Repeat, int]]:
+    """Whatever is repeated, in order, with the number of times that it runs, also inside another repetition."""
+    for item in items:
+        if isinstance(item, Repeat):
+            yield item, count * item.count
+            yield from repeats(item.items, count * item.count)
+
+
+def blocks(items: Sequence[Item]) -> Iterator[tuple[Repeat, int]]:
+    """Every kind of block in order, with the number of times that it runs."""
+    return ((repeat, count) for repeat, count in repeats(items) if repeat.name == "block")
 
 
 def shapes(leaves: Iterable[Leaf]) -> list[tuple[int, ...]]:

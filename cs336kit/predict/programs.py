@@ -6,6 +6,8 @@ from typing import Any
 
 from cs336kit.predict._common.checks import boolean, known, non_negative_int, positive_int
 from cs336kit.predict._decoder import decoder
+from cs336kit.predict._transformers import decoder as transformers_decoder
+from cs336kit.predict._transformers import writing
 from cs336kit.predict.devices import Device
 from cs336kit.predict.devices import device as device_of
 from cs336kit.predict.layouts import Layout, as_layout, check_layout
@@ -28,6 +30,7 @@ def program(
     precision: str | PrecisionPolicy = "fp32",
     attention: str = "eager",
     device: str | Device = "cpu",
+    flavour: str = "course",
     checkpointing: bool = False,
     phase: str = "train",
     causal: bool = False,
@@ -54,15 +57,29 @@ def program(
     frozen matrices of the blocks are packed (a name of PACKINGS, such as "nf4"); each is unpacked where it is used.
     `layout`: a Layout or its text, and the list is what one rank of the pipeline's `stage` runs for one microbatch of
     `batch` sequences, collectives among its operations.
+    `flavour`: "course" for `lm`'s own modules, "transformers" for those of
+    Hugging Face's library (the architecture follows from the configuration; "transformers:opt" names it), in a training
+    step or a pass without autograd; where a module has no fused attention, it is eager. What is kept is exact there; the
+    peak of a step is mostly within 1 % (BLOOM, whose GELU has a backward pass of its own, Cohere and Mixtral: up to 20 %).
     Errors: ValueError for sizes and names that cannot be.
     """
     check_config(config)
-    check_carried(config)
     batch, sequence = check_sizes(config, batch=batch, sequence=sequence)
     known("attention", attention, ATTENTION)
     known("phase", phase, PHASES)
     boolean("checkpointing", checkpointing)
     boolean("causal", causal)
+    if flavour != "course":
+        others = {
+            "causal": causal, "frozen": frozen, "lora_rank": lora_rank, "expert_tokens": expert_tokens,
+            "chunks": chunks > 1, "base": base, "phase": phase not in ("train", "forward"),
+            "layout": as_layout(layout).count > 1, "stage": stage,
+        }  # fmt: skip
+        _only_whole_steps(flavour, others)
+        return _as_transformers(
+            config, writing(config, _architecture(flavour)), batch=batch, sequence=sequence, policy=policy(precision),
+            attention=attention, device=device_of(device), checkpointing=checkpointing, train=phase == "train",
+        )  # fmt: skip
     frozen = (frozen,) if isinstance(frozen, str) else tuple(frozen)
     targets = (lora_targets,) if isinstance(lora_targets, str) else tuple(lora_targets)
     if frozen or lora_rank is not None:
@@ -101,31 +118,23 @@ def _check_use(layout: Layout, *, phase: str, expert_tokens: Sequence[Any] | Non
         )
 
 
-#: What a configuration can say and the list of operations does not yet.
-_NOT_YET = {
-    "parallel", "norm_placement", "norm_scale", "norm_unit_offset", "final_norm", "embedding_norm", "inner_norms", "qk_norm",
-    "qk_norm_bias", "head_bias", "extra_positions", "rotary_dim", "rope_layers", "window_layers", "window_kind",
-    "sparse_layers", "dense_d_ff", "shared_d_ff", "shared_gate", "router_bias", "value_dim", "kv_latent", "query_latent",
-    "embedding_dim", "sinks", "attention_softcap", "logit_softcap", "attention_scale", "embedding_scale", "residual_scale",
-    "logit_scale",
-}  # fmt: skip
-
-
-def check_carried(config: TransformerConfig) -> None:
-    """Raise ValueError for a field that the list of operations (and `lm`) does not have yet."""
-    for name in _NOT_YET:
-        if (value := getattr(config, name)) != TransformerConfig.__dataclass_fields__[name].default:
-            raise ValueError(f"{name}={value!r} cannot be counted yet: give a configuration without it")
-    if config.mlp not in ("gelu", "swiglu") or config.positions not in ("learned", "rope", "none"):
-        raise ValueError(
-            f"mlp={config.mlp!r} with positions={config.positions!r} cannot be counted yet: give usual ones"
-        )
-    if not isinstance(config.bias, str):
-        raise ValueError(f"bias={config.bias!r} cannot be counted yet: give 'all', 'none' or 'qkv'")
-
-
 #: Programs are immutable, and one question asks for the same one several times.
 _program = lru_cache(maxsize=64)(decoder)
+_as_transformers = lru_cache(maxsize=64)(transformers_decoder)
+
+
+def _architecture(flavour: str) -> str:
+    """The architecture that a flavour of transformers names, or "" for none."""
+    kind, _, name = str(flavour).partition(":")
+    if kind != "transformers":
+        raise ValueError(f"flavour is {flavour!r}: give 'course', 'transformers' or 'transformers:' and a model_type")
+    return name
+
+
+def _only_whole_steps(flavour: str, options: dict[str, object]) -> None:
+    for name, given in options.items():
+        if given:
+            raise ValueError(f"{name} with flavour={flavour!r} is not counted: leave it out, or give flavour='course'")
 
 
 @lru_cache(maxsize=256)
@@ -138,7 +147,7 @@ def check_sizes(config: TransformerConfig, *, batch: int, sequence: int) -> tupl
     """The sizes as ints; raises ValueError unless the model can run on `batch` sequences of `sequence` tokens."""
     check_config(config)
     batch, sequence = positive_int("batch", batch), positive_int("sequence", sequence)
-    if config.positions != "none" and sequence > config.context:
+    if config.positions in ("learned", "rope") and sequence > config.context:
         raise ValueError(
             f"sequence={sequence} is longer than context={config.context}, and the model's {config.positions} positions end "
             "there: shorten the sequence or give a configuration with a longer context"
@@ -148,12 +157,12 @@ def check_sizes(config: TransformerConfig, *, batch: int, sequence: int) -> tupl
 
 def _routing(
     config: TransformerConfig, tokens: int, expert_tokens: Sequence[Any] | None
-) -> tuple[tuple[int, ...], ...] | None:
+) -> tuple[tuple[int, ...] | None, ...] | None:
     if expert_tokens is None:
         return None
     layers = list(expert_tokens)
     if layers and not isinstance(layers[0], Sequence):
-        layers = [layers] * config.layers
+        layers = [layers] * config.sparse_count
     visits = tokens * config.experts_per_token
     for sizes in layers:
         if len(sizes) != config.experts or sum(sizes) != visits:
@@ -161,6 +170,9 @@ def _routing(
                 f"expert_tokens gives {len(sizes)} experts {sum(sizes)} tokens: this model's {config.experts} experts get "
                 f"{visits} in every layer"
             )
-    if len(layers) != config.layers or not config.experts:
-        raise ValueError(f"expert_tokens has {len(layers)} layers, and the model {config.layers} with experts")
-    return tuple(tuple(int(n) for n in sizes) for sizes in layers)
+    if len(layers) != config.sparse_count or not config.experts:
+        raise ValueError(f"expert_tokens has {len(layers)} layers, and the model {config.sparse_count} with experts")
+    given = iter(layers)
+    return tuple(
+        tuple(int(n) for n in next(given)) if config.is_sparse(layer) else None for layer in range(config.layers)
+    )

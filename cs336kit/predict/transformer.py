@@ -437,6 +437,8 @@ class TransformerConfig:
 _NAMES = list(TransformerConfig.__dataclass_fields__)
 _SCALES = ("embedding_scale", "residual_scale", "logit_scale")
 _SHOWN = frozenset(_NAMES[: _NAMES.index("parallel")])
+#: Fields in which real architectures differ from the block of the course.
+OPTIONS = tuple(f.name for f in fields(TransformerConfig) if f.name not in _SHOWN and f.compare)
 _BOOLEANS = tuple(f.name for f in fields(TransformerConfig) if f.type == "bool" or f.type is bool)
 _COMPARED = tuple(f.name for f in fields(TransformerConfig) if f.compare)
 

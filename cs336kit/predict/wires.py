@@ -1,15 +1,17 @@
 """What the ranks of a layout send in one step, over which links, and between which bounds the step's seconds lie."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
+from cs336kit.predict._collectives import GROUP, parameter_wires
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import fraction, positive_int, positive_number
 from cs336kit.predict._products import products, run_again
 from cs336kit.predict.hardware import Accelerator, accelerator
 from cs336kit.predict.layouts import Layout, as_layout
-from cs336kit.predict.operations import Op, Program, Repeat, Wire, operations
+from cs336kit.predict.operations import Item, Op, Program, Repeat, Wire, operations
 from cs336kit.predict.precision import PrecisionPolicy, policy
 from cs336kit.predict.programs import program
 from cs336kit.predict.transformer import TransformerConfig
@@ -49,26 +51,39 @@ def crosses(wire: Wire, node: int, layout: Layout) -> bool:
     return layout.count > node and node % wire.span > 0
 
 
-def sent(walked: Program) -> Iterator[tuple[Wire, int]]:
-    """Everything that a rank sends in a step, with the number of times, the recomputation of checkpointed blocks included."""
-    microbatches = walked.layout.microbatches
-    for op, count in walked.operations():
-        for wire in op.wires:
-            yield wire, count * (1 if wire.when == "step" else microbatches)
-    for op, count in _again(walked):
-        for wire in op.wires:
-            if wire.when == "forward" and wire.axis != "data":
-                yield wire, count * microbatches
+def sent(walked: Program, layout: Layout | None = None) -> Iterator[tuple[Wire, int]]:
+    """Everything that a rank sends in a step, with the number of times, the recomputation of checkpointed blocks included.
+
+    `layout`: another one that differs from the program's in how its data ranks share state.
+    """
+    layout = walked.layout if layout is None else layout
+    for wire, count in _of_passes(walked):
+        yield wire, count * layout.microbatches
+    for group in walked.groups:
+        for wire in parameter_wires(group, layout, walked.policy):
+            yield wire, max(1, group.repeated) * (1 if wire.when == "step" else layout.microbatches)
 
 
-def _again(walked: Program) -> Iterator[tuple[Op, int]]:
-    for item in walked.items:
+@lru_cache(maxsize=256)
+def _of_passes(walked: Program) -> tuple[tuple[Wire, int], ...]:
+    """What one microbatch sends of its activations."""
+    found = [(wire, count) for op, count in walked.operations() if op.kind != GROUP for wire in op.wires]
+    again = [(wire, count) for op, count in _again(walked.items) for wire in op.wires if op.kind != GROUP]
+    return (*found, *((wire, count) for wire, count in again if wire.when == "forward"))
+
+
+def _again(items: Sequence[Item], count: int = 1) -> Iterator[tuple[Op, int]]:
+    """What checkpointed parts run once more in the backward pass."""
+    for item in items:
         if isinstance(item, Repeat) and item.checkpoint is not None:
-            for op, count in run_again(list(operations(item.items))):
-                yield op, count * item.count
+            for op, times in run_again(list(operations(item.items))):
+                yield op, count * item.count * times
+        elif isinstance(item, Repeat):
+            yield from _again(item.items, count * item.count)
 
 
-def _stages(layout: Layout, stage: int | None) -> list[int]:
+def stages(layout: Layout, stage: int | None = None) -> list[int]:
+    """The stages of a pipeline that can be the slowest or the fullest, or the one that is asked for."""
     return sorted({0, layout.pp - 1}) if stage is None else [stage]
 
 
@@ -94,7 +109,7 @@ def communication(
     layout = as_layout(layout)
     node = positive_int("node", node)
     found = []
-    for each in _stages(layout, stage):
+    for each in stages(layout, stage):
         parts: dict[str, int] = {}
         walked = program(config, batch=batch, sequence=sequence, layout=layout, stage=each, **options)
         for wire, count in sent(walked):
@@ -129,37 +144,51 @@ def step_seconds(
     device = _device(accelerator)
     layout = as_layout(layout)
     kind = policy(precision)
-    speed = fraction("mfu", mfu) * _sentence(device, "fp32" if kind.products == "fp32" else "bf16")
+    speed = speed_of(device, kind, mfu)
     node = positive_int("node", node)
-    found = []
-    for stage in _stages(layout, None):
-        walked = program(
-            config, batch=batch, sequence=sequence, layout=layout, stage=stage, precision=kind, attention=attention,
+    programs = [
+        program(
+            config,
+            layout=layout,
+            stage=stage,
+            precision=kind,
+            attention=attention,
+            batch=batch,
+            sequence=sequence,
             **options,
-        )  # fmt: skip
-        found.append(_seconds(walked, device, speed, node, between_nodes, layout.global_batch(batch), sequence))
-    return max(found, key=lambda each: each.upper)
+        )
+        for stage in stages(layout)
+    ]
+    return seconds_of(programs, layout, device, speed, node, between_nodes, layout.global_batch(batch), sequence)
+
+
+def seconds_of(programs: Sequence[Program], layout: Layout, device: Accelerator, *rest: Any) -> StepSeconds:
+    """Of the slowest stage; the layout may share state otherwise than that of the programs."""
+    return max((_seconds(walked, layout, device, *rest) for walked in programs), key=lambda each: each.upper)
 
 
 def _device(name: str | Accelerator) -> Accelerator:
     return name if isinstance(name, Accelerator) else accelerator(name)
 
 
-def _sentence(device: Accelerator, precision: str) -> float:
+def speed_of(device: Accelerator, kind: PrecisionPolicy, mfu: float) -> float:
+    """FLOP/s of the products: the dense peak of their type times `mfu`."""
     try:
-        return device.peak(precision)
+        return fraction("mfu", mfu) * device.peak("fp32" if kind.products == "fp32" else "bf16")
     except LookupError as error:
         raise ValueError(str(error)) from None
 
 
+@lru_cache(maxsize=256)
 def _flops(walked: Program) -> int:
     """Of one microbatch on one rank, forward and backward, recomputation included."""
     flops = sum(count * (row.forward + row.backward) for op, count in walked.operations() for row in products(op))
-    return flops + sum(count * op.forward_flops for op, count in _again(walked))
+    return flops + sum(count * op.forward_flops for op, count in _again(walked.items))
 
 
 def _seconds(
     walked: Program,
+    layout: Layout,
     device: Accelerator,
     speed: float,
     node: int,
@@ -167,11 +196,10 @@ def _seconds(
     batch: int,
     sequence: int,
 ) -> StepSeconds:
-    layout = walked.layout
     compute = layout.microbatches * _flops(walked) / speed
     # Seconds by (whether between nodes, whether once per step).
     spent = {(far, once): 0.0 for far in (False, True) for once in (False, True)}
-    for wire, count in sent(walked):
+    for wire, count in sent(walked, layout):
         far = crosses(wire, node, layout)
         spent[far, wire.when == "step"] += count * wire.bytes / bandwidth(wire, device, node, between_nodes, layout)
     inside, between = (spent[far, False] + spent[far, True] for far in (False, True))

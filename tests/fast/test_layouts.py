@@ -18,6 +18,7 @@ from cs336kit.predict import (
     step_seconds,
     training_flops,
 )
+from cs336kit.predict.layouts import check_count
 
 GPT2, LLAMA = MODELS["gpt2"], MODELS["llama-3-70b"]
 MOE = dataclasses.replace(GPT2, experts=8, experts_per_token=2)
@@ -106,17 +107,60 @@ def test_what_does_not_fit_is_a_sentence(call, says):
     assert says in str(error.value)
 
 
-@pytest.mark.parametrize(("axis", "volume"), [("dp", 2), ("zero1", 2), ("zero2", 2), ("fsdp", 3)])
-def test_data_ranks_send_twice_or_three_times_the_parameters(axis, volume):
-    """Rajbhandari et al. 2020, section 7: 2Ψ, 2Ψ, 3Ψ, of which a ring of n sends (n − 1)/n."""
+@pytest.mark.parametrize("axis", ["dp", "zero1", "zero2", "fsdp"])
+def test_data_ranks_send_twice_or_three_times_the_parameters(axis):
+    """Rajbhandari et al. 2020, section 7: 2Ψ, 2Ψ, 3Ψ, of which a ring of n sends (n − 1)/n.
+
+    Of ZeRO 3's three, torch's fully_shard leaves one out for what stands outside of the blocks: it stays gathered.
+    """
     for n in (2, 8):
         padded = sum(n * -(-shape[0] // n) * prod(shape[1:]) for shape in parameter_shapes(GPT2))
         size = parameters(GPT2).total if axis == "dp" else padded
-        sent = communication(GPT2, **STEP, layout=f"{axis}={n}", precision="bf16")
-        assert sent.total == 2 * volume * (n - 1) * size // n
-        assert all(name.endswith("inside a node") for name in sent)
+        sent = communication(GPT2, **STEP, layout=f"{axis}={n}", precision="bf16").total
+        elements = sent * n / (2 * (n - 1))
+        if axis == "fsdp":
+            assert elements == 3 * size - (n * -(-50257 // n) + 1024 + 2) * 768
+        else:
+            assert elements == 2 * size
     far = communication(GPT2, **STEP, layout=f"{axis}=16", precision="bf16")
-    assert all(name.endswith("between nodes") for name in far)
+    assert far.total and all(name.endswith("between nodes") for name in far)
+
+
+def test_what_axes_of_the_model_send_is_what_the_papers_say():
+    """Per layer: tp two all-reduces of BSD each way (Shoeybi et al. 2019), cp keys and values of the others, and with their
+    gradients on the way back (Liu et al. 2023), ep the chosen rows there and back (Lepikhin et al. 2020), pp BSD.
+    """
+    B, S, D, V, L, h, n = 2, 1024, 768, 50257, 12, 64, 4
+    options = {"batch": B, "sequence": S, "precision": "bf16", "attention": "sdpa"}
+
+    def total(config, layout, kind, stage=None):
+        parts = communication(config, layout=layout, stage=stage, **options)
+        return sum(size for name, size in parts.items() if f" {kind}," in name)
+
+    row = 2 * B * S * D
+    loss = 3 * 4 * B * S
+    assert total(GPT2, f"tp={n}", "all-reduce") == 2 * (n - 1) * ((4 * L + 2) * row + loss) // n
+    assert total(GPT2, f"tp={n},sp", "all-gather") == (n - 1) * (4 * L + 2) * row // n
+    grouped = dataclasses.replace(GPT2, kv_heads=3)
+    kv = 2 * 2 * B * (S // n) * 3 * h
+    assert total(grouped, f"cp={n}", "ring") == L * ((n - 1) + (n - 1) + n) * kv
+    moe = dataclasses.replace(GPT2, experts=8, experts_per_token=2)
+    assert total(moe, f"ep={n}", "all-to-all") == 4 * L * (n - 1) * 2 * row // n
+    # Both stages hold the tied table, whose gradients meet once in a step; activations go there and gradients back.
+    pipe = f"pp=2,microbatches={n}"
+    for stage in (0, 1):
+        assert total(GPT2, pipe, "send", stage) == n * row
+        assert total(GPT2, pipe, "all-reduce", stage) == 2 * V * D
+
+
+def test_a_layout_that_the_cluster_does_not_hold_is_a_sentence():
+    layout = Layout.parse("fsdp=64,tp=8")
+    check_count(layout, 512)
+    check_count(layout, 1024)
+    with pytest.raises(ValueError, match=r"fsdp=64,tp=8 takes 512 accelerators, and 64 are .*: fsdp=8,tp=8 does"):
+        check_count(layout, 64)
+    with pytest.raises(ValueError, match="give a multiple of 512"):
+        check_count(layout, 100)
 
 
 def test_one_rank_sends_nothing_and_a_step_of_it_is_computing():

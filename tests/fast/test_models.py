@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from cs336kit.predict import MODELS, TransformerConfig, model
+from cs336kit.predict import MODELS, TransformerConfig, model, parameters
 
 
 def test_every_model_names_its_source():
@@ -23,6 +23,19 @@ def test_every_model_names_its_source():
         ("gpt3", "gpt3-175b"),
         ("Qwen2.5-0.5B", "qwen2.5-0.5b"),
         ("Mixtral 8x7B", "mixtral-8x7b"),
+        ("mistralai/Mixtral-8x7B-v0.1", "mixtral-8x7b"),
+        ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"),
+        ("meta-llama/Meta-Llama-3-8B-Instruct", "llama-3-8b"),
+        ("meta-llama/Llama-3.1-8B", "llama-3.1-8b"),
+        ("llama3.1-8b-instruct", "llama-3.1-8b"),
+        ("Qwen/Qwen3-8B", "qwen3-8b"),
+        ("google/gemma-2-9b-it", "gemma-2-9b"),
+        ("allenai/OLMo-2-1124-7B", "olmo-2-7b"),
+        ("bigscience/bloom", "bloom-176b"),
+        ("microsoft/phi-1_5", "phi-1.5"),
+        ("deepseek-ai/DeepSeek-V3", "deepseek-v3"),
+        ("deepseek-ai/DeepSeek-V2-Lite", "deepseek-v2-lite"),
+        ("openai/gpt-oss-20b", "gpt-oss-20b"),
     ],
 )
 def test_names_are_found_as_people_write_them(written, name):
@@ -38,6 +51,24 @@ def test_unknown_names_list_the_known_ones(name):
     assert name not in MODELS and MODELS.get(name, "nothing") == "nothing"
     with pytest.raises(ValueError, match=r"unknown model .*gpt2, gpt2-medium"):
         MODELS[name]
+
+
+@pytest.mark.parametrize(
+    ("written", "near"),
+    [("lama-3-8b", "llama-3-8b"), ("qwen-3-8b-x", "qwen3-8b"), ("deepseek-v4", "deepseek-v3"), ("gpt5", "gpt2")],
+)
+def test_near_misses_are_answered_with_the_nearest(written, near):
+    with pytest.raises(ValueError, match=f"Did you mean .*'{near}'"):
+        MODELS[written]
+
+
+def test_published_models_have_the_parameters_of_their_names():
+    published = {"llama-3.1-8b": 8.03, "qwen3-235b-a22b": 235.09, "deepseek-v3": 671.03, "gpt-oss-120b": 116.83}
+    published |= {"gemma-2-27b": 27.23, "command-r-plus": 103.81, "falcon-180b": 178.56, "opt-350m": 0.331}
+    for name, billions in published.items():
+        assert round(parameters(MODELS[name]).total / 1e9, 2 if billions > 1 else 3) == billions
+    with pytest.raises(ValueError, match="a jamba cannot be counted: it has state-space layers"):
+        MODELS["ai21labs/AI21-Jamba-Mini-1.5"]
 
 
 def test_the_table_is_read_only_and_shows_its_names():

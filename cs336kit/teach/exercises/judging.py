@@ -89,7 +89,8 @@ def _tensor_difference(given, expected, tolerance):
     if torch.equal(given, expected):
         return None
     if expected.is_floating_point() and tolerance:
-        scale = expected.detach().abs().max().item() if expected.numel() else 0.0
+        finite = expected.detach()[expected.isfinite()]
+        scale = finite.abs().max().item() if finite.numel() else 0.0
         if torch.allclose(given, expected, rtol=tolerance, atol=tolerance * scale, equal_nan=True):
             return None
     where = (given != expected).nonzero()[0].tolist()

@@ -2,110 +2,118 @@
 
 import math
 
+import torch
+
 from cs336kit.teach.exercises.core import exercise
 
 
 @exercise(
     "10.1",
-    cases=[(256, 1.0, 1.0), (16384, 1.0, 1.0), (100, 2.0, 0.1), (3, 0.5, 4.0)],
-    mistakes={
-        "right * math.sqrt(fan_in)": "variances add up over the fan_in terms, standard deviations do not: a root is missing.",
-        "right**2": "that is the variance of an output; its standard deviation is the root.",
-        "input_std * weight_std": "that is the size of one product, and each output is a sum of fan_in of them.",
-        "right / fan_in": "you divided by √fan_in; a sum is larger than one of its terms. Dividing is the weights' cure.",
-        "math.sqrt(fan_in) * (input_std + weight_std)": "independent factors multiply their variances, they do not add them.",
-    },
-    hints=(
-        "An output is a sum of fan_in products. What is the variance of one product?",
-        "The products are uncorrelated, so their variances add: fan_in · input_std² · weight_std².",
-        "The answer is the square root of that: math.sqrt(fan_in) · ____ · ____.",
-    ),
-    checked="widths 3 to 16,384, and inputs and weights that are not 1.",
-)
-def output_std(fan_in, input_std, weight_std):
-    return math.sqrt(fan_in) * input_std * weight_std
-
-
-@exercise(
-    "10.2",
     cases={
         "a (100, 400) weight before nothing": ((100, 400), "linear"),
         "a (300, 100) weight before ReLU": ((300, 100), "relu"),
         "a (64, 3, 5, 5) convolution before ReLU": ((64, 3, 5, 5), "relu"),
-        "a (7, 7) weight before nothing": ((7, 7), "linear"),
+        "a (7, 7) weight before ReLU": ((7, 7), "relu"),
     },
     mistakes={
-        "right * math.sqrt(shape[1] / shape[0])": "you used fan_out, the first dimension of torch's layout (fan_out, fan_in).",
-        "right**2": "that is the variance; initializers take the standard deviation, its root.",
-        "right_if(activation='linear')": "ReLU halves E[x²]: double the variance before a ReLU.",
-        "right / 2 if activation == 'relu' else right": "ReLU halves E[x²] by itself: double the variance, do not halve it.",
-        "right * (math.sqrt(2) if activation == 'relu' else 1)": "a gain of 2 belongs to the variance; here it is √2.",
-        "right_if(shape=shape[:2])": "a convolution's output sums over its kernel too: take all dimensions but the first.",
+        "right * math.sqrt(shape[1] / shape[0])": "you used fan-out, the first dimension of torch's layout (fan-out, fan-in).",
+        "right**2": "that is the variance; a standard deviation is its root.",
+        "right_if(activation='linear')": "ReLU halves the mean square: the variance before it has to make up for that.",
+        "right / 2 if activation == 'relu' else right": "ReLU halves the mean square by itself; do not halve it once more.",
+        "right * (math.sqrt(2) if activation == 'relu' else 1)": "a gain of 2 belongs to the variance; for a standard "
+        "deviation it is √2.",
+        "right_if(shape=shape[:2])": "a convolution's output sums over its kernel too.",
     },
     hints=(
-        "Which number of terms does each output sum, and where does it stand in the shape?",
-        "torch's weights are (fan_out, fan_in, *kernel); fan_in is the product of everything after the first.",
-        "math.sqrt(g / fan_in), with g = ____ before a ReLU and 1 otherwise.",
+        "How many terms does one output sum, and where does that number stand in the shape?",
+        "Write down by what one layer multiplies the mean square, set it to 1, and solve for the standard deviation.",
     ),
     checked="wide, tall and square matrices and a convolution, with and without ReLU.",
 )
-def he_std(shape, activation):
+def keeps(shape, activation):
     return math.sqrt((2 if activation == "relu" else 1) / math.prod(shape[1:]))
+
+
+def _chain(widths, seed):
+    generator = torch.Generator().manual_seed(seed)
+    matrices = [
+        torch.randn(a, b, generator=generator) / math.sqrt(a) for a, b in zip(widths[:-1], widths[1:], strict=True)
+    ]
+    return (
+        torch.randn(6, widths[0], generator=generator),
+        matrices,
+        torch.randn(6, widths[-1], generator=generator),
+    )
+
+
+@exercise(
+    "10.2",
+    cases=lambda: {
+        "one layer, 5 to 7": _chain((5, 7), 1),
+        "three layers of width 8": _chain((8, 8, 8, 8), 2),
+        "four layers, 4 to 16 to 8 to 3 to 5": _chain((4, 16, 8, 3, 5), 3),
+    },
+    mistakes={
+        "_without_relu(x, matrices, g, False)": "the gradient does not pass where a ReLU's output is zero.",
+        "_without_relu(x, matrices, g, True)": "you masked each gradient by the layer's input; the ReLU behind the "
+        "product decides, so its output tells where the gradient passes.",
+        "(right[0], right[1][::-1])": "the second list is upside down: the first layer's gradient comes first.",
+        "tuple([math.sqrt(value) for value in values] for values in right)": "those are typical sizes; the mean square "
+        "is asked for, without the root.",
+        "([x.square().mean().item()] + right[0][:-1], right[1])": "the first list begins behind the first layer, not with x.",
+        "(right[0], right[1][1:] + [g.square().mean().item()])": "each gradient in your list is at a layer's output; the "
+        "one at its input is asked for.",
+    },
+    hints=(
+        "Going down you need what came out of every ReLU on the way up. Keep it.",
+        "Lesson 09 says which product brings a gradient from a layer's output to its input. What does the ReLU do before?",
+    ),
+    checked="one, three and four layers, square and not; values up and down.",
+    tolerance=1e-4,
+    avoid=("backward", "autograd"),
+)
+def both_signals(x, matrices, g):
+    outputs = []
+    for w in matrices:
+        outputs.append(((outputs or [x])[-1] @ w).relu())
+    down = []
+    for w, y in zip(reversed(matrices), reversed(outputs), strict=True):
+        g = torch.where(y > 0, g, 0) @ w.T
+        down.append(g.square().mean().item())
+    return [y.square().mean().item() for y in outputs], down[::-1]
+
+
+def _without_relu(x, matrices, g, input_masks):
+    """Gradients that pass everywhere, or where a layer's input was positive instead of its output."""
+    inputs = [x]
+    for w in matrices:
+        inputs.append((inputs[-1] @ w).relu())
+    down = []
+    for w, h in zip(reversed(matrices), reversed(inputs[:-1]), strict=True):
+        g = (g @ w.T) * ((h > 0) if input_masks else 1)
+        down.insert(0, g.square().mean().item())
+    return [h.square().mean().item() for h in inputs[1:]], down
 
 
 @exercise(
     "10.3",
-    cases=[(0.02, 0.06), (0.02, 2.0), (1.0, 2.0), (0.5, 0.25), (3.0, 2.0)],
     mistakes={
-        "right_if(std=1)": "the bound of trunc_normal_ is a value, not a number of standard deviations: divide by std.",
-        "right / 2": "that is one tail, and both are cut.",
-        "1 - right": "that is the part that is kept, not the part that is cut.",
-        "right_if(std=std**2)": "you divided the bound by the variance: std is a standard deviation already.",
-        "math.erfc(bound / std)": "erf belongs to a normal of variance ½: divide the number of deviations by √2.",
+        "(4**50, ..., ...)": "every second layer narrows instead of widening, and its factor is the other way round.",
+        "(4**25, ..., ...)": "25 layers multiply by 4. What do the other 25 do?",
+        "(0.25**25, ..., ...)": "the 2 makes up for the ReLU on the way down as well; and if 25 layers make the gradient "
+        "smaller, look at what their neighbors do.",
+        "(1, 1, 'A')": "by your own numbers A keeps the gradient as well as the activations.",
+        "(1, 1, 'B')": "by your own numbers B keeps the activations as well as A keeps the gradient.",
     },
     hints=(
-        "How many standard deviations is the bound away?",
-        "The part of a normal within ±z standard deviations is erf(z/√2).",
-        "math.erfc is 1 − erf: math.erfc(____ / math.sqrt(2)).",
+        "Write down the factor of the gradient for one layer 256 → 1,024, and for one 1,024 → 256.",
+        "A factor that is compensated one layer later is no power. Multiply two neighbors.",
     ),
-    checked="bounds of 3, 100, 2, 0.5 and ⅔ standard deviations.",
+    checked="neither: the factors 4 and ¼ of neighboring layers cancel, and only the first and the last width remain.",
+    tolerance=1e-6,
 )
-def fraction_outside(std, bound):
-    return math.erfc(bound / (std * math.sqrt(2)))
-
-
-@exercise(
-    "10.4",
-    cases={
-        "width 256, fp32, linear": (256, 3.4e38, False),
-        "width 256, fp16, linear": (256, 65504.0, False),
-        "width 512, fp16, ReLU": (512, 65504.0, True),
-        "width 128, fp32, ReLU": (128, 3.4e38, True),
-        "width 4096, E4M3, ReLU": (4096, 448.0, True),
-        "width 4 and a limit of exactly 16, linear": (4, 16.0, False),
-        "width 16 and a limit below 1, linear": (16, 0.5, False),
-    },
-    mistakes={
-        "first_overflow(width, largest, relu, root=False)": "you let the size grow by the factor of the variance, not its root.",
-        "right_if(relu=False)": "ReLU halves E[x²] in every layer: each grows by √(width/2) only.",
-        "right_if(width=width / 2)": "you halve twice, or E[x²] where no ReLU is: linear layers grow by √width.",
-        "right and right - 1": "that layer still fits; the question is for the one after it.",
-        "right + 1": "one too many: the layer before is already over the limit. Count the input as 0.",
-        "right_if(largest=largest * (1 - 1e-12))": "it reaches the limit exactly and is not above it; the next one is.",
-    },
-    hints=(
-        "By what factor does a typical value grow in one layer of N(0, 1) weights?",
-        "E[x²] grows by width (by width/2 before a ReLU), the root mean square by its root. Multiply until too large.",
-        "Start with rms = 1.0 at layer 0; while rms <= largest: count a layer and multiply by ____.",
-    ),
-    checked="fp32, fp16 and E4M3, linear and ReLU nets of width 128 to 4,096, and a limit that is met exactly.",
-)
-def first_overflow(width, largest, relu, *, root=True):
-    factor = width / 2 if relu else width
-    layer, rms = 0, 1.0
-    while rms <= largest:
-        layer, rms = layer + 1, rms * (math.sqrt(factor) if root else factor)
-    return layer
+def fan_in_or_fan_out():
+    return (1, 1, "neither")
 
 
 def _tensors(d, d_ff, inner, vocab=1000):
@@ -119,7 +127,7 @@ def _tensors(d, d_ff, inner, vocab=1000):
 
 
 @exercise(
-    "10.5",
+    "10.4",
     cases={
         "12 layers of width 768": (_tensors(768, 3072, 768), 12),
         "2 layers of width 64": (_tensors(64, 256, 64), 2),
@@ -127,18 +135,16 @@ def _tensors(d, d_ff, inner, vocab=1000):
         "3 layers of width 64, d_ff 172, query width 32": (dict(reversed(_tensors(64, 172, 32).items())), 3),
     },
     mistakes={
-        "decoder_stds(shapes, layers, writers=1)": "each block writes twice into the residual stream: √(2·layers), not √layers.",
-        "decoder_stds(shapes, layers, writers=4 * layers)": "the variance is what adds up: divide the standard "
-        "deviation by the root of 2·layers.",
-        "decoder_stds(shapes, layers, writers=0)": "the two matrices that write into the residual stream need 1/√(2·layers).",
-        "dict.fromkeys(shapes, 0.02)": "0.02 is the embedding's; a matrix has 1/√fan_in.",
-        "right_if(shapes={name: shape[::-1] for name, shape in shapes.items()})": "you used fan_out; an output sums over fan_in.",
+        "decoder_stds(shapes, layers, writers=1)": "each block ends two branches, not one.",
+        "decoder_stds(shapes, layers, writers=4 * layers)": "it is the mean square that adds up, so a root is missing.",
+        "decoder_stds(shapes, layers, writers=0)": "the two matrices that end a branch need GPT-2's factor.",
+        "dict.fromkeys(shapes, 0.02)": "0.02 is the embedding's alone; a matrix has 1/√fan-in.",
+        "right_if(shapes={name: shape[::-1] for name, shape in shapes.items()})": "you used fan-out; an output sums over fan-in.",
         "right | {'embedding': 1 / math.sqrt(shapes['embedding'][1])}": "an embedding is looked up, not multiplied: 0.02.",
     },
     hints=(
-        "Which two of the matrices write into the residual stream, and how often in the whole model?",
-        "1/√fan_in for all matrices; the two writers divide by √(2·layers) as well; the embedding gets 0.02.",
-        "Loop over shapes.items(); shape[1] is fan_in; name in ('attention out', 'mlp down') gets the factor ____.",
+        "How many branches does the whole model have?",
+        "Which of the two numbers of a shape says how many terms one output sums?",
     ),
     checked="2, 3, 12 and 96 layers; all five tensors of each, in two orders.",
 )
@@ -149,3 +155,23 @@ def decoder_stds(shapes, layers, *, writers=2):
 
 
 _WRITERS = ("attention out", "mlp down")
+
+
+@exercise(
+    "10.5",
+    mistakes={
+        "(0.004, ..., ...)": "that is the standard way, and each step would be too large for the hidden matrices.",
+        "(0.004 / 4, ..., ...)": "√16 belongs to a spread. The terms of an update do not cancel: they grow with the width.",
+        "(0.004 / 4096, ..., ...)": "what counts is how many times as wide the large model is, not its width.",
+        "(0.004 / 16, 0.004 / 16, ...)": "an embedding is looked up: no sum over the width stands behind it.",
+        "(0.004 / 16, 0.004, 4)": "the terms of the sum all have the same sign, so they add up without a root.",
+    },
+    hints=(
+        "How many terms does the change of one hidden output have in the small model, and how many in the large one?",
+        "Which of the two matrices is multiplied, and which is only looked up?",
+    ),
+    checked="hidden matrices learn a sixteenth as fast and the embedding as before; else an output changes 16 times as much.",
+    tolerance=1e-3,
+)
+def rate_of_the_large_model():
+    return (0.004 / 16, 0.004, 16)

@@ -1,30 +1,202 @@
-"""Exercises of lesson 12: the decoder."""
+"""Exercises of lesson 12: attention in blocks, masks, rotary positions, and what is wrong with a decoder."""
+
+import math
+
+import torch
 
 from cs336kit.teach.exercises.core import exercise
 
 
+class _Blocks:
+    """Pairs of keys and values that come once, in memory that is used again for the next pair."""
+
+    def __init__(self, keys, values, sizes):
+        self.pieces = list(zip(keys.split(sizes), values.split(sizes), strict=True))
+        self.used = False
+
+    def __iter__(self):
+        if self.used:
+            raise ValueError("the blocks come once, and you asked for them a second time")
+        self.used = True
+        for piece in self.pieces:
+            shown = tuple(tensor.clone() for tensor in piece)
+            yield shown
+            for tensor in shown:
+                tensor.fill_(math.nan)
+
+
+def _blocks(size, *sizes, h=8):
+    """A query whose scores are about `size` large, and blocks of so many keys."""
+    draw = torch.Generator().manual_seed(sum(sizes) + h)
+    query, (keys, values) = torch.randn(h, generator=draw), torch.randn(2, sum(sizes), h, generator=draw)
+    return size * query, _Blocks(keys, values, list(sizes))
+
+
+def _running(query, blocks, *, rescale=True, maximum=True, divide=True):
+    """Attention block by block, or what becomes of it when a part is forgotten."""
+    largest, total, mixed = torch.tensor(-math.inf), 0.0, 0.0
+    for keys, values in blocks:
+        scores = keys @ query / math.sqrt(len(query))
+        before, largest = largest, torch.maximum(largest, scores.max())
+        shrink = torch.exp(before - largest) if rescale else 1.0
+        weights = torch.exp(scores - largest if maximum else scores)
+        total = total * shrink + weights.sum() if maximum else total + weights.sum()
+        mixed = mixed * shrink + weights @ values if maximum else mixed + weights @ values
+    return mixed / total if divide else mixed
+
+
+def _mean_of_blocks(query, blocks):
+    means = [torch.softmax(keys @ query / math.sqrt(len(query)), dim=0) @ values for keys, values in blocks]
+    return torch.stack(means).mean(dim=0)
+
+
+def _joined(query, blocks):
+    keys, values = (torch.cat(parts) for parts in zip(*blocks, strict=True))
+    return torch.softmax(keys @ query / math.sqrt(len(query)), dim=0) @ values
+
+
+def _last_block(query, blocks):
+    for keys, values in blocks:
+        found = torch.softmax(keys @ query / math.sqrt(len(query)), dim=0) @ values
+    return found
+
+
 @exercise(
     "12.1",
-    cases={
-        "Llama-3 8B": (4096, 32, 8, 128),
-        "GPT-3": (12288, 96, 96, 128),
-        "Gemma 2B": (2048, 8, 1, 256),
-        "Gemma 7B, whose heads are together wider than D": (3072, 16, 16, 256),
+    cases=lambda: {
+        "blocks of 3, 2 and 4 keys": _blocks(1, 3, 2, 4),
+        "one block of 5 keys": _blocks(1, 5),
+        "blocks of one key each": _blocks(2, 1, 1, 1, 1, h=4),
+        "scores of several hundred": _blocks(300, 4, 4, 4),
     },
     mistakes={
-        "right - d_model * heads * head_dim": "the output projection is missing. It maps all heads' A·h numbers back to D.",
-        "right_if(kv_heads=heads)": "there are fewer key and value heads: those two matrices have K·h rows, not A·h.",
-        "4 * d_model**2": "4D² holds only for full heads with A·h = D.",
-        "right_if(head_dim=d_model // heads)": "you took D/A for the width of a head, but head_dim is given and may differ.",
-        "right - d_model * kv_heads * head_dim": "keys and values are two matrices, and only one of width K·h is counted.",
-        "2 * right": "those are FLOPs for a token, two for each weight. The weights are asked for.",
+        _mean_of_blocks: "that is the mean of what each block finds by itself. A block with a good key has to count for more "
+        "than one without.",
+        "attend_in_blocks(query * math.sqrt(len(query)), blocks)": "the scores are not divided by √h.",
+        lambda query, blocks: _running(
+            query, blocks, rescale=False
+        ): "when a later block has a larger maximum, what you have "
+        "added up so far was computed with the old one. It has to be brought to the new one.",
+        lambda query, blocks: _running(
+            query, blocks, divide=False
+        ): "the weights do not sum to 1: divide, at the end, by all that you have added.",
+        lambda query, blocks: _running(
+            query, blocks, maximum=False
+        ): "an exponential overflows. Subtract a maximum first, as softmax does.",
+        _joined: "you kept the blocks until the end, and their memory has been used for the next ones in the meantime.",
     },
     hints=(
-        "How many matrices does attention have, and between which two widths does each of them map?",
-        "Query: D → A·h. Key and value: D → K·h each. Output: A·h → D. Each matrix has (width in) × (width out) weights.",
-        "return 2 * d_model * head_dim * (___ + ___)",
+        "Two sums are enough for a softmax and its mean: of the weights, and of the weights times values. Both can grow block "
+        "by block. What do they have to have in common?",
+        "Keep a third thing, the largest score so far. Weights relative to an old maximum become weights relative to a new "
+        "one by a factor that is the same for all of them.",
     ),
-    checked="Llama-3 8B, GPT-3, Gemma 2B and Gemma 7B (whose heads are together wider than D).",
+    checked="several blocks, one block, single keys, scores of several hundred, and that no block was kept.",
+    tolerance=1e-4,
 )
-def attention_parameters(d_model, heads, kv_heads, head_dim):
-    return 2 * d_model * head_dim * (heads + kv_heads)
+def attend_in_blocks(query, blocks):
+    largest, total, mixed = torch.tensor(-math.inf), 0.0, 0.0
+    for keys, values in blocks:
+        scores = keys @ query / math.sqrt(len(query))
+        before, largest = largest, torch.maximum(largest, scores.max())
+        shrink = torch.exp(before - largest)
+        weights = torch.exp(scores - largest)
+        total = total * shrink + weights.sum()
+        mixed = mixed * shrink + weights @ values
+    return mixed / total
+
+
+def _places(documents):
+    place = torch.arange(len(documents))
+    return place[:, None] - place
+
+
+@exercise(
+    "12.2",
+    cases=lambda: {
+        "documents 0 0 0 1 1, no window": (torch.tensor([0, 0, 0, 1, 1]), None),
+        "one document, window of 2": (torch.tensor([5, 5, 5, 5]), 2),
+        "documents 3 3 3 3 3 1 1 1, window of 3": (torch.tensor([3, 3, 3, 3, 3, 1, 1, 1]), 3),
+        "documents 0 1 2, window of 1": (torch.tensor([0, 1, 2]), 1),
+    },
+    mistakes={
+        "_places(documents) >= 0 if window is None else (_places(documents) >= 0) & (_places(documents) < window)": "a token "
+        "may read tokens of another document here.",
+        "right | right.T": "a token may read later ones here. They are what the model should predict.",
+        "right & (_places(documents) > 0)": "a token does not see itself here, so the first one of each document sees nothing "
+        "at all.",
+        "right.T": "rows and columns are exchanged: a row says what one query sees.",
+        "~right": "True should mean that a token may look. Yours says what is hidden.",
+        "right if window is None else may_look(documents, window + 1)": "the window counts the token itself.",
+    },
+    hints=(
+        "Three conditions hold at once, for each pair of a query and a key. Make a matrix of booleans for each.",
+        "documents[:, None] has one row for each query. The difference of two positions says how far back a key lies.",
+    ),
+    checked="several documents, one document, windows of 1, 2 and 3, and none.",
+)
+def may_look(documents, window):
+    back = _places(documents)
+    allowed = (documents[:, None] == documents) & (back >= 0)
+    return allowed if window is None else allowed & (back < window)
+
+
+def _interleaved(weight, head_dim):
+    heads = weight.unflatten(0, (-1, head_dim))
+    return torch.stack(heads.chunk(2, dim=1), dim=2).flatten(0, 2)
+
+
+def _matrix(rows, columns):
+    return torch.arange(rows * columns, dtype=torch.float32).reshape(rows, columns)
+
+
+@exercise(
+    "12.3",
+    cases=lambda: {
+        "one head of 6": (_matrix(6, 6), 6),
+        "three heads of 4, D = 12": (_matrix(12, 12), 4),
+        "two key heads of 8 for D = 32": (_matrix(16, 32), 8),
+    },
+    mistakes={
+        _interleaved: "this leads the other way, from halves to neighbors. Which row should come second?",
+        "to_halves(weight, len(weight))": "you treated all rows as one head. Pairs never cross from head to head.",
+        "to_halves(weight.T, head_dim).T": "you moved columns. The features of a head are rows of this matrix.",
+        "weight": "nothing has moved. Write down which rows form a pair in each of the two kinds of code.",
+        "torch.cat([right.unflatten(0, (-1, head_dim))[:, head_dim // 2 :], "
+        "right.unflatten(0, (-1, head_dim))[:, : head_dim // 2]], dim=1).flatten(0, 1)": "the two halves are exchanged, so "
+        "each pair turns the other way round: the even rows come first.",
+    },
+    hints=(
+        "Take one head with six rows. Neighbors are the pairs (0, 1), (2, 3) and (4, 5). Where must these rows stand so that "
+        "code with halves makes the same pairs?",
+        "Cut the rows into heads first. A slice with a step of 2 then takes one member of each pair.",
+    ),
+    checked="one head, three heads, and key heads of a wide model.",
+    avoid=("reorder_pairs",),
+    tolerance=0,
+)
+def to_halves(weight, head_dim):
+    heads = weight.unflatten(0, (-1, head_dim))
+    return torch.cat([heads[:, 0::2], heads[:, 1::2]], dim=1).flatten(0, 1)
+
+
+@exercise(
+    "12.4",
+    mistakes={
+        "(..., ..., 'C', 'A')": "decoder 3 is right for one token alone. Is a norm that runs over the sequence?",
+        "('D', 'B', ..., ...)": "decoder 2 is wrong for one token alone. What can rotary positions do to a token that only "
+        "has itself to read?",
+        "('A', ..., ..., ...)": "decoder 1 is right at position 0 even in longer texts. Whom would position 0 read with the "
+        "mask turned round?",
+        "(..., 'C', ..., ...)": "decoder 2 never looks ahead. Does a norm over the sequence?",
+        "(..., ..., 'B', ...)": "in decoder 3 something is read that comes later. Angles decide how much is read, not what.",
+        "(..., ..., ..., 'D')": "in decoder 4 something is read that comes later. Gate and up mind their own position.",
+    },
+    hints=(
+        "Two questions split the four: is a token alone already wrong, and does anything feel later tokens?",
+        "A token alone gives its own value the weight 1. Which of the four parts then still does something?",
+    ),
+    checked="rotary pairs, gate and up, the mask, the norm: two tests, a token alone and a changed last token, tell all four.",
+)
+def faults():
+    return "B", "D", "A", "C"

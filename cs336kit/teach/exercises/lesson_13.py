@@ -1,142 +1,233 @@
-"""Exercises of lesson 13: the training loop."""
+"""Exercises of lesson 13: accumulation, what a run remembers, files that survive."""
 
-import itertools
-
-import torch
+import math
 
 from cs336kit.teach.exercises.core import exercise
 
 
 @exercise(
     "13.1",
-    cases=[(12, 4), (5, 4), (466_273, 64), (1025, 1), (3, 8)],
+    cases=[([6, 2],), ([4, 4, 4, 4],), ([8, 8, 1],), ([5],), ([3, 0, 1],), ([0, 0],)],
     mistakes={
-        "tokens - sequence - 1": "one start too few. The last window of S + 1 tokens begins at N − S − 1, which counts too.",
-        "tokens - sequence + 1": "that counts windows of S tokens, and the last target would lie behind the end of the file.",
-        "tokens - sequence": "the file is too short for one sequence, so there is no place at all, and not fewer.",
-        "tokens - 1": "a start needs S tokens behind it, and not only one.",
-        "tokens // sequence": "that counts sequences that do not overlap. Here one may begin at any token.",
-        "tokens // (sequence + 1)": "that counts windows that do not overlap. Here a sequence may begin at any token.",
+        "[1 / len(counts) for _ in counts]": "this weighs every batch the same, so a token in a short batch counts for more "
+        "than one in a long one.",
+        "[n / max(sum(counts), 1) / len(counts) for n in counts]": "you have divided by the number of batches as well. The "
+        "factors should sum to 1.",
+        "[1 / n if n else 0.0 for n in counts]": "each loss is a mean already, so it was divided by its tokens before.",
+        "[float(n) for n in counts]": "that gives the sum over all tokens. Their mean is asked for.",
+        "[n * len(counts) / max(sum(counts), 1) for n in counts]": "relative to each other they are right, and all of them "
+        "are too large by the same factor.",
+        "[1.0 for _ in counts]": "losses that are means are added up here, so the step is too long.",
     },
     hints=(
-        "Draw 5 tokens as boxes. Where can a sequence of 4 begin, if its last target must be one of the boxes?",
-        "A window has S + 1 tokens. The first begins at 0, the last ends at the last token. Count them, both included.",
-        "return max(0, tokens - (sequence + 1) + ___)",
+        "What would each batch have to contribute so that one division by the number of all tokens gives the mean?",
+        "Turn the mean of a batch back into a sum, and the sum of all sums into a mean.",
     ),
-    checked="12, 5, 1,025 and 466,273 tokens; with 5 tokens and sequences of 4 there is exactly one start, with 3 and 8 none.",
+    checked="equal and unequal batches, a single one, one without any token, and none with any.",
 )
-def starts(tokens, sequence):
-    return max(0, tokens - sequence)
+def factors(counts):
+    everything = sum(counts)
+    return [count / everything if everything else 0.0 for count in counts]
 
 
 @exercise(
     "13.2",
-    cases=lambda: {
-        "10 tokens, starts 0 and 5, S = 4": (torch.tensor([7, 1, 8, 2, 8, 1, 8, 2, 8, 4]), [0, 5], 4),
-        "10 tokens, start 2, S = 1": (torch.tensor([7, 1, 8, 2, 8, 1, 8, 2, 8, 4]), [2], 1),
-        "100 tokens, starts 3, 94 and 3, S = 5": (torch.arange(100) ** 2 % 97, [3, 94, 3], 5),
-    },
     mistakes={
-        "(right[0], right[0])": "y equals x: the model is asked for the token that it sees, and nothing is learned.",
-        "(right[0], batch_at(tokens.roll(2), starts, sequence)[1])": "y is one token behind x: what was just read.",
-        "(right[0], batch_at(tokens.roll(-1), starts, sequence)[1])": "y is two tokens ahead of x: a token is skipped.",
-        "(right[0], right[0].roll(-1, dims=1))": "y wraps around: its last column is the first token of x. Read S + 1 tokens.",
-        "right[::-1]": "x and y are exchanged: x comes first, y is one token ahead.",
-        "(right[0][:, :-1], right[0][:, 1:])": "you cut S tokens in S − 1 and S − 1. Read S + 1, so that both have S.",
+        "('optimizer', ..., 'step', ...)": "in run 1 the learning rates are wrong, and in run 3 they are right. Which part do "
+        "they follow from?",
+        "(..., 'model', ..., ...)": "run 2 reads the wrong batches. Weights say nothing about which batch comes next.",
+        "(..., 'dropout', ..., 'data')": "run 2 reads the wrong batches, and run 4 the right ones. Which stream decides?",
+        "(..., ..., ..., 'model')": "run 4 is right in evaluation mode, so its weights are.",
+        "('step', 'data', 'dropout', 'optimizer')": "dropout draws in the first step already, so a wrong stream makes the first "
+        "loss wrong.",
+        "(..., ..., 'model', ...)": "other weights would have given another first loss.",
     },
     hints=(
-        "What should the model say after x[0, 0]? That token is y[0, 0].",
-        "For every start i, x is tokens i … i + S − 1 and y is tokens i + 1 … i + S. Stack the rows.",
-        "y = torch.stack([tokens[i + ___ : i + ___ + sequence] for i in starts])",
+        "The first loss is computed before anything is updated. Which of the five parts does it depend on?",
+        "Of those that it does not depend on, one shows in the learning rates. Of those that it does, one decides which batch "
+        "is read, and one does nothing in evaluation mode.",
     ),
-    checked="repeated starts, sequences of 1, 4 and 5, and the last window of the data, whose target is the last token.",
+    checked="the step, the data, the optimizer, dropout. Only two of the four show in the first loss.",
 )
-def batch_at(tokens, starts, sequence):
-    rows = torch.stack([tokens[i : i + sequence + 1] for i in starts])
-    return rows[:, :-1], rows[:, 1:]
+def forgotten():
+    return "step", "data", "optimizer", "dropout"
 
 
-def _parts(*counts):
-    draw = torch.Generator().manual_seed(len(counts))
-    return ([(torch.randn(3, generator=draw, dtype=torch.float64), count) for count in counts],)
+class _Disk:
+    """A disk that writes down what is done to it, so that a kill or a power cut can be tried at every moment."""
+
+    def __init__(self, **files):
+        self.before, self.files, self.log = dict(files), set(files), []
+
+    def write(self, name, data):
+        """Put `data` into the file `name`, made anew or written over."""
+        self.files.add(name)
+        self.log.append(("write", name, data))
+
+    def flush(self, name):
+        """Wait until what was written to `name` is on the disk."""
+        self._needs(name)
+        self.log.append(("flush", name))
+
+    def rename(self, old, new):
+        """Give the file `old` the name `new`; a file that had this name is gone."""
+        self._needs(old)
+        self.files.remove(old)
+        self.files.add(new)
+        self.log.append(("rename", old, new))
+
+    def flush_names(self):
+        """Wait until all renames are on the disk."""
+        self.log.append(("flush_names",))
+
+    def _needs(self, name):
+        if name not in self.files:
+            raise FileNotFoundError(f"there is no file {name!r} on the disk")
+
+
+_DAMAGED, _MISSING = "damaged", "missing"
+
+
+def _found(disk, done, half, renames):
+    """What each name holds after `done` operations, a half-done write, and so many of the renames that are pending.
+
+    Returns contents and whether they are flushed: name → [data, flushed].
+    """
+    files, pending = {name: [data, True] for name, data in disk.before.items()}, []
+    for number, (action, *names) in enumerate([*disk.log[:done], *half]):
+        if action == "write":
+            files[_now(names[0], pending)] = [_DAMAGED if number >= done else names[1], False]
+        elif action == "flush":
+            files[_now(names[0], pending)][1] = True
+        elif action == "rename":
+            pending.append(names)
+        else:
+            _rename(files, pending)
+            pending = []
+    count = len(pending)
+    _rename(files, pending[: count if renames is None else renames])
+    return files, count
+
+
+def _now(name, pending):
+    """The name that a file has without the renames that are pending."""
+    for old, new in reversed(pending):
+        name = old if name == new else name
+    return name
+
+
+def _rename(files, pairs):
+    for old, new in pairs:
+        files[new] = files.pop(old)
+
+
+def _worst(disk, name, new, *, power, moments):
+    """The worst that `name` may hold at these moments: "whole", "damaged" or "missing"."""
+    old, seen = disk.before.get(name), set()
+    for done in moments:
+        following = disk.log[done : done + 1]
+        for half in [[], following] if following and following[0][0] == "write" else [[]]:
+            _, pending = _found(disk, done, half, None)
+            for renames in range(pending + 1) if power else [None]:
+                data, flushed = _found(disk, done, half, renames)[0].get(name, [None, True])
+                damaged = data == _DAMAGED or (power and not flushed)
+                missing = data is None and old is not None
+                whole = "whole" if data in (old, new) else _DAMAGED
+                seen.add(_DAMAGED if damaged else _MISSING if missing else whole)
+    return next(word for word in (_DAMAGED, _MISSING, "whole") if word in seen)
+
+
+def _survives(_, args):
+    """What a kill and a power cut may leave behind, and whether the new data are there to stay."""
+    disk, name, data = args
+    end = len(disk.log)
+    found, pending = _found(disk, end, [], None)
+    stays = all(_found(disk, end, [], n)[0].get(name) == [data, True] for n in range(pending + 1))
+    return {
+        "after a kill": _worst(disk, name, data, power=False, moments=range(end + 1)),
+        "after a power cut": _worst(disk, name, data, power=True, moments=range(end + 1)),
+        "the new data are there": found.get(name, [None])[0] == data,
+        "they stay": stays,
+    }
+
+
+def _in_steps(*steps):
+    """A wrong save: "w" writes beside, "W" over the old file; f and F flush them; r renames, n flushes the names."""
+
+    def wrong(disk, name, data):
+        beside = name + ".new"
+        for step in steps:
+            match step:
+                case "w" | "W":
+                    disk.write(beside if step == "w" else name, data)
+                case "f" | "F":
+                    disk.flush(beside if step == "f" else name)
+                case "r":
+                    disk.rename(beside, name)
+                case "away" if name in disk.files:
+                    disk.rename(name, name + ".old")
+                case "n":
+                    disk.flush_names()
+
+    return wrong
 
 
 @exercise(
     "13.3",
     cases=lambda: {
-        "two batches, of 6 and 2 sequences": _parts(6, 2),
-        "three batches of 4 sequences": _parts(4, 4, 4),
-        "batches of 8, 8 and a last one of 1": _parts(8, 8, 1),
-        "one batch": _parts(5),
+        "an old checkpoint": (_Disk(run="old"), "run", "new"),
+        "no checkpoint yet": (_Disk(), "run", "new"),
+        "another file beside it": (_Disk(best="best", latest="old"), "latest", "new"),
     },
     mistakes={
-        "sum(g for g, _ in parts)": "you added the gradients without dividing. Each loss was already a mean.",
-        "sum(g for g, _ in parts) / len(parts)": "a mean over the batches: a sequence in a small one would count for more.",
-        "sum(g * n for g, n in parts)": "you added up the sum over all sequences. Divide it by their number.",
-        "sum(g for g, _ in parts) / sum(n for _, n in parts)": "first turn each mean into a sum: times its count.",
-        "sum(g * n for g, n in parts) / len(parts)": "the sum is right; divide by the sequences, not by the batches.",
-        "parts[-1][0]": "only the last batch is left: something zeroed the gradients in between.",
+        _in_steps(
+            "W", "F", "n"
+        ): "a kill in the middle of the write leaves half of a file, and the old one is gone. Write beside it first.",
+        _in_steps("w", "r", "n"): "the data were never flushed, so a power cut leaves a whole name with damaged data.",
+        _in_steps(
+            "w", "r", "F", "n"
+        ): "the new name may reach the disk before the data do. Flush them before you rename.",
+        _in_steps(
+            "w", "f", "r"
+        ): "after a power cut the old file may be back, since the rename itself was not flushed.",
+        _in_steps(
+            "w", "f", "away", "r", "n"
+        ): "between your two renames there is no file of this name at all. A rename replaces what has the new name.",
+        _in_steps("w", "f"): "the new data lie beside the old ones and never get their name.",
     },
     hints=(
-        "Each gradient is a mean over its own batch. What would the mean over all sequences be?",
-        "Turn every mean back into a sum (times its count), add the sums, and divide by all sequences.",
-        "return sum(gradient * count for gradient, count in parts) / sum(___ for ___ in parts)",
+        "Go through your operations one by one and stop after each. What is in the file of this name now, and what is really on "
+        "the disk?",
+        "The old file must not be touched before the new one is complete and on the disk. And a new name is one more thing that "
+        "has to get onto the disk.",
     ),
-    checked="equal batches, a short last batch, very unequal ones, and a single batch.",
+    checked="a kill and a power cut at every moment, with an old checkpoint and without one.",
+    observe=_survives,
 )
-def accumulated(parts):
-    return sum(gradient * count for gradient, count in parts) / sum(count for _, count in parts)
+def save(disk, name, data):
+    disk.write(name + ".new", data)
+    disk.flush(name + ".new")
+    disk.rename(name + ".new", name)
+    disk.flush_names()
 
 
 @exercise(
     "13.4",
-    cases={"four batches": (4,), "one batch": (1,), "no batch": (0,), "nine batches": (9,)},
+    cases=[(30, 86_400), (60, 6 * 3600), (5, 3600), (120, 30 * 86_400)],
     mistakes={
-        "[(action, i) for i in range(n) for action in ('copy', 'train')]": "nothing is prefetched: copy i + 1 before "
-        "you train on i.",
-        "sorted(right)": "all copies come first: every batch lies in the GPU's memory at once. Only one may be ahead.",
-        "right[:-1]": "the last batch was copied and never trained on. It still waits when the loop ends.",
-        "right[1:]": "batch 0 was never copied. Before the loop there is one copy to start.",
-        "[*right[:-1], ('copy', n), *right[-1:]]": "batch n does not exist, the last one is n − 1.",
-        "[w for w in right[:-1] if w != ('copy', n - 1)] + [('train', n - 2)]": "you trained on a batch "
-        "twice and never copied the last: the next batch exists as long as i + 1 < n.",
+        "math.sqrt(save_seconds * crash_seconds)": "a crash does not cost the whole interval. At which moment of it does one "
+        "come, on average?",
+        "save_seconds * crash_seconds": "this is not even a time: seconds times seconds.",
+        "math.sqrt(crash_seconds / (2 * save_seconds))": "a save that takes longer should come less often.",
+        "crash_seconds / 2": "how long a save takes plays no part here.",
+        "math.sqrt(save_seconds * crash_seconds / 2)": "the half is on the wrong side: it belongs to what a crash costs.",
+        "2 * math.sqrt(save_seconds * crash_seconds)": "this is as if a crash cost a quarter of the interval.",
     },
     hints=(
-        "At any moment one batch is in use and one is on its way. What happens before the loop, and what in its last round?",
-        "First the copy of batch 0, if there is one. Then for each i: the copy of i + 1, if there is one, and training on i.",
-        'for i in range(n): if i + 1 < ___: work.append(("copy", ___)); work.append(("train", ___))',
+        "Let T be the interval. Write down which part of the time goes into saving, and which part is lost by crashes.",
+        "One part falls with T and the other grows with it. Their sum is least where neither gains by a small change of T.",
     ),
-    checked="no batch, one, four and nine: each copied once, one ahead, and trained on once.",
+    checked="saves of 5 to 120 seconds, and crashes every hour to every month.",
 )
-def order_of_work(n):
-    work = [("copy", 0)] if n else []
-    for i in range(n):
-        if i + 1 < n:
-            work.append(("copy", i + 1))
-        work.append(("train", i))
-    return work
-
-
-_STATES = {"sgd": 0, "momentum": 1, "adamw": 2}
-
-
-@exercise(
-    "13.5",
-    cases=[(*size, name) for name, size in itertools.product(_STATES, ((124_439_808, 148), (8_256, 3), (1, 1)))],
-    mistakes={
-        "right + 4 * parameters": "you saved the gradients too. They are made anew in the next step.",
-        "right - 4 * tensors if optimizer == 'adamw' else right": "AdamW also keeps a 4-byte step counter for each tensor.",
-        "right - 4 * parameters if optimizer == 'adamw' else right": "AdamW keeps two averages, the mean and the mean square.",
-        "right - 4 * tensors + 4 if optimizer == 'adamw' else right": "AdamW keeps one counter for each parameter tensor.",
-        "right if optimizer == 'adamw' else right + 4 * tensors": "only AdamW counts its steps, for the bias correction.",
-        "right - 4 * parameters": "that is the optimizer's state alone. The parameters are in the file too.",
-    },
-    hints=(
-        "What does the optimizer remember from one step to the next?",
-        "SGD remembers nothing, momentum one tensor like the parameters, AdamW two and a counter per parameter tensor.",
-        "4 * parameters * (1 + {'sgd': 0, 'momentum': ___, 'adamw': ___}[optimizer]) + (4 * ___ if optimizer == 'adamw' else 0)",
-    ),
-    checked="SGD, momentum and AdamW on GPT-2's 124,439,808 parameters in 148 tensors, and on two small models.",
-)
-def checkpoint_tensor_bytes(parameters, tensors, optimizer):
-    return 4 * parameters * (1 + _STATES[optimizer]) + (4 * tensors if optimizer == "adamw" else 0)
+def best_interval(save_seconds, crash_seconds):
+    return math.sqrt(2 * save_seconds * crash_seconds)

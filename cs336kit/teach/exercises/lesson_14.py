@@ -9,7 +9,7 @@ from cs336kit.teach.exercises.core import exercise
     "14.1",
     cases=[(2, 4, 2, 2), (8, 64, 4, 1), (1, 5, 1, 0), (100, 32, 7, 2)],
     mistakes={
-        "(*right[:3], 4 * B * D * L)": "one input is missing from the activations. The data count, and the head is a product, too.",
+        "(*right[:3], 4 * B * D * L)": "one input is missing: the data count, and the head is a product, too.",
         "(*right[:3], 4 * B * (D * L + 1))": "the head keeps its input, as every layer does, and that is D numbers a row.",
         "(*right[:3], right[3] + 4 * B)": "the result is no activation: it is the input of a sum, which keeps nothing.",
         "(4 * L * D * D, 4 * L * D * D, 4 * states * L * D * D, right[3])": "the weights of the head are missing.",
@@ -34,7 +34,7 @@ def buckets_of(B, D, L, states):
         "right - 4 * (A - 1) * B * S**2": "each head has S × S weights of its own.",
         "right - 8 * B * S * F": "only two tensors of width F? A product of two activations keeps both of its factors.",
         "right - 4 * B * S * F": "three tensors of width F are not all. Go from n2 to w.down, and ask each operation.",
-        "right + 4 * B * S * F": "five tensors of width F are too many. What silu returns is also a factor: once in memory.",
+        "right + 8 * B * S * D": "two rows of D too many. What goes into q, k and v is one tensor, in memory once.",
         "right - 16 * B * S": "the norms' two numbers for each token are missing.",
         "right + 4 * B * S * D": "one row of D too many. n2 goes into two products, and is in memory once.",
     },

@@ -1,28 +1,85 @@
 """Exercises of lesson 15: peak memory."""
 
+import math
+
 from cs336kit.teach.exercises.core import exercise
+
+
+def _course(events, *, first: bool = True, largest: bool = True, freed: bool = True, over: bool = False):
+    """The peak and who is alive, with the slips that readers make as options."""
+    alive: dict[str, int] = {}
+    peak, names = 0, []
+    for name, size in events:
+        if size is None:
+            if freed:
+                del alive[name]
+            continue
+        alive[name] = size
+        now = sum(alive.values())
+        if now > peak or (now == peak and not first):
+            peak = now
+            names = sorted(alive, key=alive.__getitem__, reverse=True) if largest else list(alive)
+    return peak, list(alive) if over else names
 
 
 @exercise(
     "15.1",
-    cases=[(2, 8, 6, 2, 8, 2), (1, 3, 2, 2, 4, 4), (1, 128, 8, 1, 16, 2), (2, 5, 6, 3, 10, 4)],
+    cases={
+        "three made, one freed": ([("a", 3), ("b", 5), ("a", None), ("c", 4)],),
+        "nothing": ([],),
+        "a peak that is reached twice": ([("a", 4), ("b", 2), ("a", None), ("c", 4), ("b", None)],),
+        "a name that comes back": ([("x", 9), ("x", None), ("w", 2), ("x", 3), ("w", None), ("x", None)],),
+        "equal sizes": ([("q", 2), ("k", 2), ("s", 8), ("v", 2), ("s", None), ("o", 2)],),
+    },
     mistakes={
-        "right_if(K=A)": "key and value are as wide as the query here. Grouped heads share them: K heads, not A.",
-        "right - 4 * B * A * S + p * A * B * S**2": "there are still S² weights. The fused kernel computes them again.",
-        "right - 4 * B * A * S": "the log-sum-exp is missing: one number for each query and head undoes the softmax.",
-        "right - (4 - p) * B * A * S": "the log-sum-exp stays in fp32. It takes 4 bytes, whatever p is.",
-        "right - p * B * S * h * A": "the output is missing. Its backward pass multiplies the output with the gradient.",
-        "right - 4 * B * S * (A - K)": "the log-sum-exp belongs to the queries. There is one for each of the A heads.",
+        "_course(events, freed=False)": "you never took off what was freed, so that is all that was ever made.",
+        "_course(events, first=False)": "the peak is reached more than once. Take the tensors of the first time.",
+        "_course(events, largest=False)": "the peak is right. The names belong in the order of their sizes, largest first.",
+        "_course(events, over=True)": "these are alive at the end. The names of the moment of the peak are asked for.",
+        "right[0]": "the names are missing: return the peak and the list of names.",
+        "(max((size for _, size in events if size), default=0), right[1])": "that is the largest tensor. Add up all that are "
+        "alive together.",
     },
     hints=(
-        "Which tensors does the fused kernel need to compute the scores again, and to undo the softmax?",
-        "Query and output have A heads, key and value K heads, each S × h. And one fp32 number per query and head.",
-        "return p * B * S * h * (2 * ___ + 2 * ___) + 4 * ___",
+        "Keep a dictionary of what is alive, and after each event ask for the sum of its values.",
+        "When the sum is higher than ever before, note the names at once: a moment later some of them are gone. Python's sort "
+        "leaves equal ones in their order.",
     ),
-    checked="equal, grouped and single key/value heads, with 2 and 4 bytes per element.",
+    checked="no events, a peak that comes twice, a name that is used again, and equal sizes.",
 )
-def fused_bytes(B, S, A, K, h, p):
-    return p * B * S * h * (2 * A + 2 * K) + 4 * B * A * S
+def at_peak(events):
+    alive, peak, names = {}, 0, []
+    for name, size in events:
+        if size is None:
+            del alive[name]
+        else:
+            alive[name] = size
+        if sum(alive.values()) > peak:
+            peak = sum(alive.values())
+            names = sorted(alive, key=alive.get, reverse=True)
+    return peak, names
+
+
+@exercise(
+    "15.2",
+    tolerance=0.01,
+    mistakes={
+        "('a', ...)": "a loss is one number, and its graph is freed by backward. Look at the largest tensors, not at the oldest.",
+        "('c', ...)": "the old gradients are freed before the backward pass anyway, and the peak comes after that.",
+        "('d', ...)": "that makes the optimizer's own tensors larger, and the peak is not there.",
+        "('b', 18.17)": "that is how much was asked for when it stopped. What is the peak after the change?",
+        "('b', 16.0)": "that is the room. How much of it is used at the peak after the change?",
+        "('b', 12.38)": "the state of AdamW is missing. It exists from the end of the first step on.",
+    },
+    hints=(
+        "How many tensors of the size of the logits are alive when it stops, and how many should there be at the loss?",
+        "Find for each of the largest tensors the name, or the node, that still refers to it. Then make the change and run the "
+        "loop on the device: its course has the peak.",
+    ),
+    checked="change (b), and a peak of 15.17 MiB: without a name, the logits are freed before the backward pass.",
+)
+def out_of_memory():
+    return "b", 15.17
 
 
 _SIZES = (
@@ -39,10 +96,10 @@ _SIZES = (
 
 
 @exercise(
-    "15.2",
+    "15.3",
     cases=[*_SIZES, (3, 3, 2), (20, 3, 2), (8, 12, 1), (50, 1, 2)],
     mistakes={
-        "1": "you keep the input of every block. When inputs are dear and blocks cheap, longer segments are better.",
+        "1": "you keep the input of every block. When inputs are large and blocks small, longer segments are better.",
         "layers": "one segment holds all blocks at once when it is computed again: k blocks are alive during it.",
         "max(1, round(layers**0.5))": "√L is right only when a block keeps as much as its input. Weigh both.",
         "min(layers, max(1, round((layers * input_bytes / block_bytes) ** 0.5)))": "segments are whole: try every k from 1 to L.",
@@ -52,11 +109,88 @@ _SIZES = (
         "that are equal take the smallest.",
     },
     hints=(
-        "With a checkpoint every k blocks, what is alive while one segment is computed again?",
-        "All segment inputs, ⌈L / k⌉ of them, and everything that k blocks keep. Try every k from 1 to L.",
-        "min(range(1, layers + 1), key=lambda k: -(-layers // k) * ___ + k * ___)",
+        "For one k, how many segments are there, and how many blocks are alive while one segment is computed again?",
+        "Write a function for the memory at one k, and let Python try every k. There is a formula with a root for segments "
+        "that need not be whole; it only tells you whether your answer is plausible.",
     ),
     checked="blocks much larger than their inputs, as large, and smaller; segments that do not divide the layers; one layer.",
 )
 def interval(layers, input_bytes, block_bytes):
     return min(range(1, layers + 1), key=lambda k: -(-layers // k) * input_bytes + k * block_bytes)
+
+
+class Machine:
+    """Runs a batch and says whether it fitted, and counts how often it was asked."""
+
+    def __init__(self, most: int):
+        self.most, self.tries, self.strange = most, 0, False
+
+    def __call__(self, batch: int) -> bool:
+        self.tries += 1
+        self.strange |= not isinstance(batch, int) or batch < 1
+        if self.tries > 10_000:
+            raise RuntimeError("more than 10,000 tries")
+        return batch <= self.most
+
+    def __repr__(self) -> str:
+        return f"a machine on which {self.most} fit"
+
+
+def _searched(result, args):
+    (machine,) = args
+    allowed = 2 * math.log2(max(1, machine.most)) + 3
+    tries = "few tries" if machine.tries <= allowed else "too many tries"
+    return result, "a batch below 1 was tried" if machine.strange else tries
+
+
+def _one_by_one(fits):
+    batch = 0
+    while fits(batch + 1):
+        batch += 1
+    return batch
+
+
+def _powers(fits):
+    batch = 1
+    while fits(batch):
+        batch *= 2
+    return batch // 2
+
+
+def _halving(fits, low=0, high=2**16):
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _first_that_does_not(fits):
+    return at_most(fits) + 1
+
+
+@exercise(
+    "15.4",
+    cases={f"{most} fit": (Machine(most),) for most in (0, 1, 2, 3, 6, 7, 8, 90, 1000, 4095)},
+    observe=_searched,
+    mistakes={
+        _one_by_one: "the number is right, but one by one takes as many tries as the batch is large.",
+        _powers: "that is the largest power of two that fits. There may be room for more.",
+        _halving: "you began from a bound of your own, which costs many tries for a small batch, and for a large one may be too "
+        "low.",
+        _first_that_does_not: "that is the first one that does not fit.",
+    },
+    hints=(
+        "First find any batch that does not fit, quickly, with steps that grow.",
+        "Then you have one that fits and one that does not. Ask for the one in the middle, and keep the two apart until they "
+        "are neighbors.",
+    ),
+    checked="machines on which 0 to 4,095 sequences fit, and the number of tries.",
+)
+def at_most(fits):
+    low, high = 0, 1
+    while fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

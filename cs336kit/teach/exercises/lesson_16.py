@@ -2,172 +2,208 @@
 
 import math
 
-import torch
-
 from cs336kit.teach.exercises.core import exercise
 
 
 @exercise(
     "16.1",
-    cases={
-        "weight 1, update 0.001 in bf16": (1.0, 0.001, 7),
-        "weight 1, update 0.005 in bf16": (1.0, 0.005, 7),
-        "weight 1, update 2⁻⁸ in bf16, exactly half a spacing": (1.0, 2.0**-8, 7),
-        "weight 1 + 2⁻⁷, update 2⁻⁸ in bf16": (1 + 2.0**-7, 2.0**-8, 7),
-        "weight 1.9375, update 0.0045 in bf16": (1.9375, 0.0045, 7),
-        "weight 2⁻⁶, update 0.00005 in bf16": (0.015625, 0.00005, 7),
-        "weight 256, update 0.9 in bf16": (256.0, 0.9, 7),
-        "weight 1, update 0.001 in fp16": (1.0, 0.001, 10),
-        "weight 1, update 0.001 in fp32": (1.0, 0.001, 23),
-    },
     mistakes={
-        "is_lost(weight, update / 2, fraction_bits)": "you asked for a whole spacing. More than half of one moves the weight.",
-        "is_lost(weight, update * (1 + 1e-9), fraction_bits)": "an exact tie goes to the even neighbour: a last bit of 0 stays.",
-        "is_lost(weight, update * (1 - 1e-9), fraction_bits)": "an exact tie goes to the even neighbour: a last bit of 1 moves.",
-        "update <= 2.0**-fraction_bits / 2": "2⁻ᶠ is the spacing at 1. It grows with the weight's power of two.",
-        "update <= weight * 2.0**-fraction_bits / 2": "the spacing is the same from one power of two to the next.",
-        "right_if(fraction_bits=7)": "that is for bf16, whatever the format. Take fraction_bits.",
+        "('B', 29 - 24)": "with that scale it is the smallest number of fp16, which has a single bit left. Asked is where "
+        "fp16 has all its bits.",
+        "('B', 29)": "that brings it up to 1. It need not be that large: fp16 has its full precision from 2⁻¹⁴ on.",
+        "('B', 21 - 14)": "that is for a gradient of 1 ÷ 2²¹. The byte's probability is a factor of its own.",
+        "('A', ...)": "in A the gradient is 2⁻⁸ ÷ 2¹⁵ = 2⁻²³, and fp16 has numbers down to 2⁻²⁴. It is kept, with one bit.",
+        "('C', ...)": "bf16 has the exponents of fp32, so 2⁻²⁹ is far above its smallest number.",
     },
     hints=(
-        "How far is it from the weight to the next larger number of the format?",
-        "The spacing is 2 ** (floor(log2(weight)) - fraction_bits). An update below half of it rounds back; a tie goes to "
-        "the neighbour whose last bit is 0.",
-        "odd = round(weight / spacing) % 2; return update < spacing / 2 or (update == spacing / 2 and ___)",
+        "The mean over all tokens divides every token's gradient. What is left for the byte in each of the three runs?",
+        "Write each gradient as a power of two and set it beside the smallest number of its format. The scale adds to the "
+        "exponent.",
     ),
-    checked="bf16, fp16 and fp32, weights from 2⁻⁶ to 256, and two exact ties.",
+    checked="in B the gradient is 2⁻²⁹, and fp16 ends at 2⁻²⁴; a scale of 2¹⁵ brings it to 2⁻¹⁴.",
 )
-def is_lost(weight, update, fraction_bits):
-    spacing = 2.0 ** (math.floor(math.log2(weight)) - fraction_bits)
-    odd = round(weight / spacing) % 2
-    return update < spacing / 2 or (update == spacing / 2 and not odd)
+def who_needs_a_scale():
+    return "B", 29 - 14
+
+
+def _scales(gradients, scale, patience, *, reset=True, again=True, halve=True, largest=65504.0):
+    used, clean = [], 0
+    for gradient in gradients:
+        if gradient * scale > largest:
+            used.append(None)
+            scale, clean = scale / 2 if halve else scale, 0 if reset else clean
+            continue
+        used.append(scale)
+        clean += 1
+        if clean >= patience:
+            scale, clean = scale * 2, 0 if again else clean
+    return used
+
+
+def _of_the_true_gradient(gradients, scale, patience):
+    used, clean = [], 0
+    for gradient in gradients:
+        if gradient > 65504:
+            used.append(None)
+            scale, clean = scale / 2, 0
+            continue
+        used.append(scale)
+        clean += 1
+        if clean == patience:
+            scale, clean = scale * 2, 0
+    return used
 
 
 @exercise(
     "16.2",
     cases={
-        "3 clean steps, growth after 3": ([False] * 3, 1024.0, 3),
-        "2 overflows and a clean step, growth after 3": ([True, True, False], 1024.0, 3),
-        "2 clean, 1 overflow, 2 clean, growth after 3": ([False, False, True, False, False], 1024.0, 3),
-        "6 clean steps, growth after 3": ([False] * 6, 8.0, 3),
-        "7 clean steps, growth after 3": ([False] * 7, 8.0, 3),
+        "gradients of 1, from a scale of 2¹⁸, patience 3": ([1.0] * 8, 2.0**18, 3),
+        "small gradients, patience 2": ([1e-3] * 7, 8.0, 2),
+        "calm steps, one large gradient, calm steps": ([0.01, 0.01, 400.0, 0.01, 0.01, 0.01, 0.01], 1024.0, 3),
+        "two overflows with a clean step between": ([100.0, 1.0, 100.0, 1.0, 1.0, 1.0], 1000.0, 2),
+        "a gradient above the largest number": ([1e5, 1e5, 1.0], 1.0, 2),
         "no step": ([], 2.0, 3),
-        "3 overflows, from a scale of 2": ([True] * 3, 2.0, 3),
-        "4 clean, 1 overflow, 4 clean, growth after 4": ([False] * 4 + [True] + [False] * 4, 65536.0, 4),
     },
     mistakes={
-        "scale_after(overflows, scale, growth_interval, reset=False)": "an overflow starts the count of clean steps again.",
-        "right_if(growth_interval=growth_interval + 1)": "the scale doubles after growth_interval steps, not one later.",
-        "right_if(growth_interval=10**9)": "the scale never grows again, and small gradients are lost for the rest of the run.",
-        "right * 2 ** sum(overflows)": "an overflow does not lower your scale, so the next step overflows too.",
-        "max(1, right)": "the scale may fall below 1; gradients that overflow unscaled need that.",
-        "scale_after(overflows, scale, growth_interval, again=False)": "after a doubling the count starts again.",
+        "_scales(gradients, scale, patience, reset=False)": "a skipped step ends the row of steps that were made: count from 0.",
+        "_scales(gradients, scale, patience, again=False)": "after the scale was doubled, a new row of steps begins.",
+        "_scales(gradients, scale, patience, halve=False)": "the scale stays as it was after an overflow, so the next step "
+        "overflows as well.",
+        "_scales(gradients, scale, patience + 1)": "the scale is doubled after `patience` steps, not one later.",
+        "_scales(gradients, scale, 10**9)": "your scale never grows again. When the gradients become smaller, they vanish.",
+        _of_the_true_gradient: "you looked at the true gradient. What overflows is the gradient times the scale.",
     },
     hints=(
-        "Which two numbers does the scaler carry from step to step?",
-        "Carry the scale and the count of clean steps in a row. Overflow: halve, count from 0. Clean: count up, and at "
-        "growth_interval double and count from 0.",
-        "if overflow: scale, clean = scale / 2, ___",
+        "Which two numbers does the scaler carry from one step to the next?",
+        "The scale, and how many steps in a row were made. An overflow changes both of them, and so does a full row.",
     ),
-    checked="clean runs, overflows in a row, an overflow in the middle of a count, and no step at all.",
+    checked="overflows at the start, in a row and in the middle of a count, growth, scales below 1, and no step at all.",
 )
-def scale_after(overflows, scale, growth_interval, *, reset=True, again=True):
-    clean = 0
-    for overflow in overflows:
-        clean = clean + 1 if not overflow else (0 if reset else clean)
-        if overflow:
-            scale = scale / 2
-        elif clean >= growth_interval:
-            scale, clean = scale * 2, 0 if again else clean
-    return scale
+def scales(gradients, scale, patience):
+    return _scales(gradients, scale, patience)
 
 
-def _norm(gradient):
-    return float(torch.linalg.vector_norm(gradient))
+def _gap(value, fraction_bits):
+    return 2.0 ** (math.floor(math.log2(abs(value))) - fraction_bits)
+
+
+def _count(weights, updates, stays):
+    return sum(bool(stays(w, u)) for w, u in zip(weights, updates, strict=True))
+
+
+def _ignoring_exponents(weights, updates, fraction_bits):
+    return _count(weights, updates, lambda w, u: abs(u) < 2.0**-fraction_bits / 2)
+
+
+def _gap_above_only(weights, updates, fraction_bits):
+    def stays(w, u):
+        gap = _gap(w, fraction_bits)
+        return round((w + u) / gap) * gap == w
+
+    return _count(weights, updates, stays)
+
+
+def _whole_gap(weights, updates, fraction_bits):
+    return _count(weights, updates, lambda w, u: u == 0 or (w + u != 0 and abs(u) < _gap(w + u, fraction_bits)))
+
+
+def _ties_stay(weights, updates, fraction_bits):
+    return _count(weights, updates, lambda w, u: w + u != 0 and abs(u) <= _gap(w + u, fraction_bits) / 2)
+
+
+def _ties_move(weights, updates, fraction_bits):
+    return _count(weights, updates, lambda w, u: w + u != 0 and abs(u) < _gap(w + u, fraction_bits) / 2)
 
 
 @exercise(
     "16.3",
-    cases=lambda: {
-        "true gradient (3, 4), max_norm 1": (torch.tensor([3.0, 4.0]).double() * 1024, 1024.0, 1.0),
-        "true gradient (0.03, 0.04), scale 4, max_norm 1": (torch.tensor([0.03, 0.04]).double() * 4, 4.0, 1.0),
-        "true gradient (0.03, 0.04), scale 1024, max_norm 1": (torch.tensor([0.03, 0.04]).double() * 1024, 1024.0, 1.0),
-        "a gradient of zeros": (torch.zeros(3).double(), 1024.0, 1.0),
-        "scale 1, gradient (6, −8, 0)": (torch.tensor([6.0, -8.0, 0.0]).double(), 1.0, 2.0),
+    cases={
+        "weight 1, updates ±0.003 in bf16": ([1.0, 1.0], [0.003, -0.003], 7),
+        "weights −1, updates ±0.003 in bf16": ([-1.0, -1.0, -1.0], [0.003, -0.003, -0.001], 7),
+        "weights 0.125 and 0.25, updates 0.0003 in bf16": ([0.125, 0.25, 0.0625], [0.0003, 0.0003, 0.0003], 7),
+        "weights 1.5 and 1.9375, updates 0.005 and 0.003 in bf16": ([1.5, 1.9375], [0.005, 0.003], 7),
+        "ties at 1 and at 1 + 2⁻⁷ in bf16": ([1.0, 1 + 2.0**-7], [2.0**-8, 2.0**-8], 7),
+        "weight 1, update 0.0003 and 0.001 in fp16": ([1.0, 1.0], [0.0003, 0.001], 10),
+        "an update that takes the weight to zero, and none at all": ([0.5, 3.0], [-0.5, 0.0], 7),
     },
     mistakes={
-        "right_if(scale=1) / scale": "you clipped the scaled gradient, whose norm is scale times too large. Unscale first.",
-        "right_if(scale=1)": "you never divided by the scale, and clipped the scaled gradient.",
-        "right * scale": "the factor of the clipping is right, and the result is still scaled.",
-        "scaled_gradient / scale": "that is unscaled, and not clipped.",
-        "scaled_gradient / scale * (max_norm / (_norm(scaled_gradient / scale) or 1))": "a gradient that is "
-        "shorter than max_norm stays as it is; you stretched it.",
-        "(scaled_gradient / scale).clamp(-max_norm, max_norm)": "you cut every element on its own, which turns the gradient.",
+        "len(weights) - right": "that is how many move. Asked is how many stay.",
+        _ignoring_exponents: "you took the gap at 1 for every weight. It doubles and halves with the weight.",
+        _gap_above_only: "below a power of two the gap is half as wide as above it, so an update towards zero may move "
+        "such a weight.",
+        _whole_gap: "more than half of a gap moves a weight; it need not be a whole one.",
+        _ties_stay: "an update of exactly half a gap goes to the even neighbor, which is not always the weight itself.",
+        _ties_move: "an update of exactly half a gap goes to the even neighbor, which may be the weight itself.",
     },
     hints=(
-        "max_norm is meant for the true gradient. What do you hold?",
-        "Divide by the scale. Take the norm. If it is above max_norm, multiply everything by max_norm / norm.",
-        "gradient = scaled_gradient / ___; norm = gradient.norm(); return gradient * (max_norm / norm) if norm > ___ else ___",
+        "A weight stays if the exact sum is rounded back to it. You wrote that rounding in lesson 02.",
+        "Take the gap where the *sum* lies, which for a weight on a power of two may be the lower side. Python's round does "
+        "the ties.",
     ),
-    checked="a long gradient, a short one and one of zeros that must stay, and scale 1.",
-    tolerance=1e-5,  # library functions divide by the norm plus 1e-6
+    checked="both signs, both sides of a power of two, ties, a sum of zero and no update, in bf16 and fp16.",
 )
-def clipped(scaled_gradient, scale, max_norm):
-    gradient = scaled_gradient / scale
-    norm = _norm(gradient)
-    return gradient * (max_norm / norm) if norm > max_norm else gradient
+def still(weights, updates, fraction_bits):
+    def stays(w, u):
+        if w + u == 0:
+            return False
+        gap = _gap(w + u, fraction_bits)
+        return round((w + u) / gap) * gap == w
+
+    return _count(weights, updates, stays)
+
+
+def _saturated(maxima, window, margin, *, own=False, last=False):
+    count = 0
+    for step in range(1, len(maxima)):
+        before = maxima[: step + 1] if own else maxima[:step]
+        known = before[-1] if last else max(before[-window:])
+        count += maxima[step] > margin * known
+    return count
 
 
 @exercise(
     "16.4",
     cases={
-        "values 1, −2, 0.5 in E4M3": ([1.0, -2.0, 0.5], 448.0),
-        "values 1e-6, 3e-6 in E4M3": ([1e-6, 3e-6], 448.0),
-        "values 1000, 10 in E5M2": ([1000.0, 10.0], 57344.0),
-        "only zeros": ([0.0, 0.0], 448.0),
+        "steady maxima": ([2.0, 2.0, 2.0, 2.0], 2, 1.0),
+        "one jump": ([1.0, 1.0, 5.0, 1.0, 4.0], 3, 1.0),
+        "a jump after a short memory": ([5.0, 1.0, 1.0, 4.0, 1.0], 2, 1.0),
+        "rising by a half each step": ([1.0, 1.5, 2.25, 3.375], 2, 1.0),
+        "the same, with a margin of 2": ([1.0, 1.5, 2.25, 3.375], 2, 2.0),
+        "small ones between large ones": ([8.0, 1.0, 3.0, 8.0, 1.0, 3.0, 9.0], 3, 1.5),
+        "a single step": ([3.0], 4, 1.0),
     },
     mistakes={
-        "1 / right": "that brings values into the format. Asked is the factor that brings them back: x ≈ q · scale.",
-        "max(values) / largest or 1.0": "the largest magnitude belongs to a negative number. Take the absolute value.",
-        "right_if(largest=448.0)": "448 is E4M3's largest number. Take the one that is given.",
-        "right_if(largest=1.0)": "that puts the largest magnitude on 1, and leaves the range above 1 unused.",
-        "right * any(values)": "values are divided by the scale, and a tensor of zeros must not divide by 0.",
-        "max(1.0, right)": "small tensors need their scale most. Without one they fall below the smallest number.",
+        "_saturated(maxima, window, margin, own=True)": "a step's own maximum is not known yet when its scale is chosen.",
+        "_saturated(maxima, window, margin, last=True)": "the scale remembers the greatest of the last `window` maxima, not only "
+        "the last one.",
+        "_saturated(maxima, len(maxima), margin)": "the scale forgets what is more than `window` steps ago.",
+        "_saturated(maxima, window, 1)": "the margin leaves room above the greatest maximum. Without it, more steps saturate.",
+        "_saturated(maxima, window, 1 / margin)": "the margin makes room: with a larger one, fewer steps lie beyond it.",
+        "right + 1": "the first step has nothing before it and does not count.",
     },
     hints=(
-        "Which number of the tensor should land on the largest number of the format?",
-        "x ≈ q · scale, and the largest |x| gets q = largest. Zeros need a scale that can be divided by.",
-        "amax = max(abs(v) for v in values); return amax / ___ if amax else ___",
+        "What does the scale of a step depend on, and which maximum is then compared with it?",
+        "A step saturates when its maximum is greater than `margin` times the greatest in the window that ends before it.",
     ),
-    checked="E4M3 and E5M2, tiny and large values, a negative maximum, and zeros.",
-    tolerance=1e-6,  # an answer in fp32 is right too
+    checked="steady, jumping and rising maxima, short and long windows, with and without a margin, and a single step.",
 )
-def fp8_scale(values, largest):
-    amax = max(abs(value) for value in values)
-    return amax / largest if amax else 1.0
+def saturated(maxima, window, margin):
+    return _saturated(maxima, window, margin)
 
 
 @exercise(
     "16.5",
-    cases={
-        "100 and 60 bytes a sequence, 250 of copies": (100, 60, 250),
-        "345,344 and 226,560 bytes a sequence, 229,380 of copies": (345_344, 226_560, 229_380),
-        "100 and 60 bytes a sequence, 80 of copies": (100, 60, 80),
-        "100 and 60 bytes a sequence, 79 of copies": (100, 60, 79),
-        "no copies": (100, 60, 0),
-    },
     mistakes={
-        "right - 1": "at that batch autocast does not keep fewer bytes yet. Round up, and a draw is not fewer.",
-        "max(right_if(copies_bytes=copies_bytes - 1), 0)": "there both keep the same, and fewer is asked: take one more.",
-        "1": "the copies of the weights are kept at any batch size.",
-        "right_if(autocast_bytes=0)": "per sequence autocast saves the difference, not all of fp32's bytes.",
-        "copies_bytes / (fp32_bytes - autocast_bytes)": "a batch is a whole number of sequences, and a draw is not fewer.",
+        "('not shown', 'worse', 'worse')": "C's margin says that the difference of these two runs is real. What does the nudged "
+        "run say about how much any two runs differ?",
+        "('worse', ..., ...)": "in A the losses differ by 0.01, and each of them is known to within 0.03 only.",
+        "(..., 'not shown', ...)": "B's difference is far larger than its margin, and far larger than what a nudge does.",
     },
     hints=(
-        "Write the bytes of both as a function of B. Which of the two has a constant?",
-        "fp32 keeps a·B, autocast c·B + w. Ask for c·B + w < a·B and solve for the smallest whole B.",
-        "return copies_bytes // (___ - ___) + 1",
+        "For each team, ask two things: is the difference larger than its margin, and larger than what chance alone does?",
+        "A has no pairs, so both margins stand against its difference. B and C have a nudged run to be compared with.",
     ),
-    checked="the decoder of this lesson, an exact draw, one byte below a draw, and no copies.",
+    checked="only B: A sees nothing behind its margins, and C's difference is no larger than that of a nudge.",
 )
-def smallest_batch(fp32_bytes, autocast_bytes, copies_bytes):
-    return copies_bytes // (fp32_bytes - autocast_bytes) + 1
+def which_is_worse():
+    return "not shown", "worse", "not shown"

@@ -79,26 +79,3 @@ def walks(orders: Series):
         for name, step in zip(orders, steps, strict=True)
     ]
     return figure, f"{said}. {'; '.join(kinds)}"
-
-
-@described
-def masks(panels: Sequence[tuple[str, Sequence[Sequence[bool]]]]):
-    """Attention masks side by side: a row is a query, a column a key; filled with a dot where it may look.
-
-    panels: (title, rows of booleans).
-    """
-    figure, plots = axes(1, len(panels), width=3.1 * len(panels), height=3.6, squeeze=False)
-    said = []
-    for ax, (title, rows) in zip(plots[0], panels, strict=True):
-        for i, row in enumerate(rows):
-            for j, allowed in enumerate(row):
-                cell(ax, j, -i, "●" if allowed else "", 0 if allowed else None)
-        ax.set(xlim=(-0.6, len(rows[0]) - 0.4), ylim=(-len(rows) + 0.4, 0.6), aspect="equal")
-        ax.grid(False)
-        ax.spines[:].set_visible(False)
-        ax.set_xticks(range(len(rows[0])))
-        ax.set_yticks([-i for i in range(len(rows))], [str(i) for i in range(len(rows))])
-        ax.set(xlabel="key position", ylabel="query position")
-        ax.set_title(title, fontsize=12)
-        said.append(f"{title}, where the queries see {', '.join(str(sum(row)) for row in rows)} keys")
-    return figure, f"attention masks, a row for each query: {'; '.join(said)}"

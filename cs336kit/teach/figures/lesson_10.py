@@ -1,72 +1,90 @@
-"""The size of the signal layer by layer, and the tails of a truncated normal."""
+"""How a net begins to learn, how large its numbers are layer by layer, and where the best learning rate lies."""
 
 import math
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import Look, bars, lines
-from cs336kit.teach.figures.style import COLORS, MARKERS, axes, described
+from cs336kit.teach.figures.primitives import QUIET, Look, Series, course, lines, log_axis
+from cs336kit.teach.figures.style import COLORS, HATCHES, MARKERS, axes, described
 
 
 @described
-def signal_through_layers(panels: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float], Sequence[float]]]]):
-    """Second moments by layer (log) above, and measured ÷ predicted with its standard error below, one column a panel.
+def starts(curves: Series, *, guess: float, every: int = 10):
+    """The first losses of several runs, each mark the mean of `every` steps; `guess` is the loss of a uniform guess.
 
-    panels: title → name → (predicted, measured mean, predicted standard error), each from layer 0 on.
+    Rounded to tenths: the last digits of a training run differ from machine to machine. A run whose losses are not
+    numbers stands in the legend alone.
     """
-    figure, plots = axes(2, len(panels), width=10, height=6.8, squeeze=False, sharex=True, sharey="row")
-    said, far = [], 0.0
-    for (top, bottom), (title, series) in zip(plots.T, panels.items(), strict=True):
-        # Each series shows other layers, so that series with equal values do not hide one another.
-        shown = {name: range(2 + 2 * k, len(series[name][0]), 6) for k, name in enumerate(series)}
-        forecast = {name: (range(len(predicted)), predicted) for name, (predicted, _, _) in series.items()}
-        means = {name: (shown[name], [mean[i] for i in shown[name]]) for name, (_, mean, _) in series.items()}
-        said.append(f"{title}: {lines(top, forecast, means, pair=('{}: predicted', 'measured'))}")
-        for number, (name, (predicted, mean, error)) in enumerate(series.items()):
-            ratios = [mean[i] / predicted[i] for i in shown[name]]
-            spread = [error[i] / predicted[i] for i in shown[name]]
-            far = max([far, *(abs(ratio - 1) + bar for ratio, bar in zip(ratios, spread, strict=True))])
-            look = {"color": COLORS[number], "marker": MARKERS[number], "linestyle": "", "capsize": 4}
-            bottom.errorbar(shown[name], ratios, yerr=spread, **look)
-        top.set(yscale="log", title=title)
-        bottom.axhline(1, color="#222222", linewidth=1, marker="", linestyle="-")
-        bottom.set(xlabel="layer")
-    # A limit in tenths, so that the last digit of a measurement does not move the axis.
-    limit = math.ceil(far * 10) / 10 or 0.1
-    plots[1][0].set(ylim=(1 - limit, 1 + limit), ylabel="measured ÷ predicted\n(bars: ±1 standard error)")
-    plots[0][0].set_ylabel("mean of squares")
-    marks, names = plots[0][0].get_legend_handles_labels()
-    figure.legend(marks, names, loc="outside upper center", ncols=len(marks) // 2)
-    return figure, f"mean of squares by layer. {'. '.join(said)}"
+    figure, ax = axes(width=8, height=4)
+    ax.axhline(guess, color=QUIET, linewidth=1.2, linestyle="--")
+    place: Look = {"xycoords": ("axes fraction", "data"), "xytext": (0, 6), "textcoords": "offset points"}
+    ax.annotate("uniform guess", (1, guess), ha="right", va="bottom", fontsize=11, **place)
+    finite, lost = {}, []
+    for name, losses in curves.items():
+        if not all(map(math.isfinite, losses)):
+            lost.append(f"{name}: not a number")
+            continue
+        means = [sum(losses[i : i + every]) / every for i in range(0, len(losses) - every + 1, every)]
+        means = [guess if abs(mean - guess) < 0.02 else round(mean, 1) for mean in means]
+        finite[name] = ([(i + 0.5) * every for i in range(len(means))], means)
+    labels: Look = {"xlabel": "step", "ylabel": "loss"}
+    said = lines(ax, finite, **labels)
+    for name in lost:
+        ax.plot([], [], linestyle="", marker="", label=name)
+    ax.set_ylim(min(min(ys) for _, ys in finite.values()) - 0.3, guess + 0.7)
+    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 0.6))
+    return figure, f"{said}; a uniform guess has {guess:.4g}" + "".join(f"; {words}" for words in lost)
 
 
 @described
-def growth(series: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, xlabel: str, ylabel: str):
-    """Predicted lines and measured points over a count of steps from 0; series: name → (predicted, measured)."""
-    figure, ax = axes(height=4)
-    steps = {name: range(len(predicted)) for name, (predicted, _) in series.items()}
-    every = {name: max(1, len(steps[name]) // 12) for name in series}
-    drawn = {name: (steps[name], predicted) for name, (predicted, _) in series.items()}
-    points = {name: (steps[name][:: every[name]], seen[:: every[name]]) for name, (_, seen) in series.items()}
-    look: Look = {"legend": {"loc": "upper left"}, "pair": ("{}, predicted", "measured")}
-    said = lines(ax, drawn, points, xlabel=xlabel, ylabel=ylabel, **look)
-    ax.set_ylim(bottom=0)
-    return figure, f"predicted, then measured, {said}"
+def histograms(nets: Mapping[str, Mapping[int, Sequence[float]]], *, limit: float = 3.0, bins: int = 15):
+    """How the numbers behind some layers are distributed: a row for each net, a column for each layer.
 
-
-@described
-def tails(edges: Sequence[float], counts: Mapping[str, Sequence[int]]):
-    """How many weights (log) lie in each interval of |w|/std, one group of bars per way to draw them.
-
-    edges: bounds of the intervals in standard deviations, one more than each list of counts; an empty bar carries a 0.
+    nets: name → layer → numbers greater than 0; those above `limit` are not drawn. Heights are whole percents.
     """
-    figure, ax = axes(width=9, height=4)
-    places = [f"{a:g}–{b:g}" for a, b in zip(edges[:-1], edges[1:], strict=True)]
-    said = bars(ax, places, counts, label="weights", legend={"loc": "upper right"})
-    for number, values in enumerate(counts.values()):
-        for place, value in enumerate(values):
-            if value == 0:
-                middle = place + (number - (len(counts) - 1) / 2) * 0.8 / len(counts)
-                ax.annotate("0", (middle, 100), (0, 3), textcoords="offset points", ha="center")
-    ax.set(yscale="log", xlabel="distance from 0 in standard deviations")
-    ax.set_ylim(100, 2 * max(max(values) for values in counts.values()))
-    return figure, f"{said} (distance from 0 in standard deviations)"
+    layers = list(next(iter(nets.values())))
+    shape: Look = {"width": 8, "height": 1.9 * len(nets), "squeeze": False, "sharex": True, "sharey": True}
+    figure, plots = axes(len(nets), len(layers), **shape)
+    width, said = limit / bins, []
+    for row, (name, by_layer) in enumerate(nets.items()):
+        middles = []
+        for ax, layer in zip(plots[row], layers, strict=True):
+            values = sorted(float(value) for value in by_layer[layer])
+            counts = [0] * bins
+            for value in values:
+                if value < limit:
+                    counts[int(value / width)] += 1
+            shares = [round(100 * count / len(values)) for count in counts]
+            look: Look = {"color": COLORS[row], "hatch": HATCHES[row], "edgecolor": "white", "align": "edge"}
+            ax.bar([i * width for i in range(bins)], shares, width, **look)
+            ax.set(ylim=(0, 105), yticks=(0, 50, 100))
+            if row == 0:
+                ax.set_title(f"layer {layer}", fontsize=13)
+            middles.append(f"{values[len(values) // 2]:.1g} at layer {layer}")
+        plots[row][0].set_ylabel(f"{name}\n%")
+        said.append(f"{name}, the middle number is {', '.join(middles)}")
+    figure.supxlabel("size of the numbers", fontsize=13)
+    return figure, f"histograms of the numbers behind layers of two nets. {'; '.join(said)}"
+
+
+@described
+def sweeps(rates: Sequence[float], panels: Mapping[str, Mapping[int, Sequence[float]]]):
+    """Loss over learning rate (powers of two), a panel for each way to set it, a line for each width; rings are the best.
+
+    Losses are rounded to a twentieth, since their last digits differ from machine to machine.
+    """
+    figure, plots = axes(1, len(panels), width=8, height=3.8, squeeze=False, sharey=True)
+    said = []
+    for ax, (title, widths) in zip(plots[0], panels.items(), strict=True):
+        for number, (width, losses) in enumerate(widths.items()):
+            shown = [round(20 * loss) / 20 for loss in losses]
+            ax.plot(rates, shown, label=f"width {width}", marker=MARKERS[number], color=COLORS[number])
+            best = [place for place, loss in enumerate(shown) if loss == min(shown)]
+            ring: Look = {"color": COLORS[6], "marker": "o", "markersize": 14, "fillstyle": "none", "linestyle": ""}
+            ax.plot([rates[place] for place in best], [min(shown)] * len(best), **ring)
+            places = " and ".join(f"{rates[place]:.3g}" for place in best)
+            said.append(f"{course(f'{title}, width {width}', rates, shown)}, best at {places}")
+        log_axis(ax, "x", list(rates), base=2, write=lambda rate: f"$2^{{{round(math.log2(rate))}}}$")
+        ax.set(xlabel="learning rate", title=title)
+    plots[0][0].set_ylabel("loss, steps 21 to 40")
+    plots[0][-1].legend(loc="upper right")
+    return figure, f"loss over learning rate: {'; '.join(said)}"

@@ -1,4 +1,4 @@
-"""Loss curves, and how much of the data was drawn."""
+"""Loss curves."""
 
 from collections.abc import Mapping, Sequence
 
@@ -36,15 +36,4 @@ def loss_curves(
         ax.annotate(name, (1.01, level), xycoords=("axes fraction", "data"), va="center", fontsize=11)
         said += f"; {name} is {level:.4g}"
     ax.legend(loc="center right", bbox_to_anchor=(1, 0.7))
-    return figure, said
-
-
-@described
-def unseen_share(passes: Sequence[float], predicted: Sequence[float], measured: Sequence[float]):
-    """Share of tokens that no batch has held yet, over passes (tokens drawn ÷ tokens in the file)."""
-    figure, ax = axes()
-    labels: Look = {"xlabel": "tokens drawn ÷ tokens in the file", "ylabel": "share never drawn", "legend": {}}
-    curve, dots = {"predicted, exp(−passes)": (passes, predicted)}, {"measured": (passes, measured)}
-    said = lines(ax, curve, dots, marker="", **labels)
-    ax.set_ylim(0, 1.02)
     return figure, said

@@ -1,42 +1,45 @@
 """How memory moves in the course of a step."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from cs336kit.teach.figures.primitives import lines
+from cs336kit.teach.figures.primitives import QUIET, Look, lines
 from cs336kit.teach.figures.style import COLORS, axes, described
 
 _MIB = 2**20
 
 
 @described
-def step_course(
-    live_bytes: Sequence[int],
-    borders: Sequence[tuple[str, int, int]],
-    *,
-    peak: tuple[str, int],
-    labels: Sequence[str] = (),
-):
-    """Live bytes (MiB) after each operator of a step, with what was predicted for the borders between its stages.
+def step_course(live_bytes: Sequence[int], borders: Sequence[tuple[int, int]], marks: Sequence[tuple[int, str]]):
+    """Live bytes (MiB) after each operation of a step, what was predicted for some of them, and what is alive at a few.
 
-    borders: (stage, predicted bytes, index of the operator); peak: its name and predicted bytes, drawn as a level;
-    labels: the stages to name in the figure.
+    borders: (predicted bytes, number of the operation); marks: (number of the operation, what is alive then), which stand
+    as numbers on the curve and as words beside it.
     """
-    figure, ax = axes(width=9.5, height=4.4)
+    figure, ax = axes(width=8, height=4.2)
     places, sizes = _visible(live_bytes)
     look = {"facecolor": "#c3dbec", "edgecolor": COLORS[0], "linewidth": 0.8}
-    ax.fill_between(places, sizes, step="post", label="measured", **look)
-    points = [index for *_, index in borders], [size / _MIB for _, size, _ in borders]
-    hollow = {"marker": "o", "markersize": 8, "fillstyle": "none", "color": COLORS[4]}
-    named = {"predicted at the borders of the blocks": points}
-    said = lines(ax, {}, named, mark=hollow, xlabel="operators of the step", ylabel="alive (MiB)")
-    ax.axhline(peak[1] / _MIB, color=COLORS[6], linewidth=1.2, linestyle=":", label=f"predicted peak: {peak[0]}")
-    for stage, size, index in borders:
-        if stage in labels:
-            ax.annotate(stage, (index, size / _MIB), (10, 8), textcoords="offset points", fontsize=11)
-    ax.set_ylim(0, max(*live_bytes, peak[1]) / _MIB * 1.32)
-    ax.legend(loc="upper left", ncols=1)
-    peaks = f"measured peak {max(live_bytes) / _MIB:,.4g}, predicted peak {peak[1] / _MIB:,.4g} ({peak[0]})"
-    return figure, f"{said}; {peaks}"
+    ax.fill_between(places, sizes, step="post", label="counted", **look)
+    points = [index for _, index in borders], [size / _MIB for size, _ in borders]
+    hollow: Look = {"marker": "o", "markersize": 7, "fillstyle": "none", "color": COLORS[4]}
+    label: Look = {"xlabel": "operations of the step", "ylabel": "alive (MiB)"}
+    said = lines(ax, {}, {"predicted, between blocks": points}, mark=hollow, **label)
+    circle: Look = {"boxstyle": "circle,pad=0.25", "facecolor": "white", "edgecolor": QUIET}
+    height, end, words = max(live_bytes) / _MIB, len(live_bytes), []
+    for number, (index, alive) in enumerate(marks, start=1):
+        y = 1.16 * height - 0.22 * height * (number - 1)
+        size = live_bytes[index] / _MIB
+        ax.annotate(
+            str(number), (index, size), (0, 20), textcoords="offset points", ha="center", va="center", fontsize=11,
+            bbox=circle, arrowprops={"arrowstyle": "-", "color": QUIET},
+        )  # fmt: skip
+        ax.text(1.05 * end, y, str(number), ha="center", va="center", fontsize=11, bbox=circle)
+        ax.text(1.09 * end, y, f"{size:.1f} MiB: {alive}", va="center", fontsize=10.5)
+        words.append(f"({number}) {size:.1f} MiB, {' '.join(alive.split())}")
+    ax.set(xlim=(0, 1.75 * end), ylim=(0, 1.3 * height))
+    ax.set_xticks([tick for tick in ax.get_xticks() if tick <= end])
+    ax.grid(visible=False)
+    ax.legend(loc="upper left", ncols=2, bbox_to_anchor=(0, 1.16))
+    return figure, f"{said}; counted peak {height:,.4g} MiB; alive at the numbers: {'; '.join(words)}"
 
 
 def _visible(live_bytes: Sequence[int]) -> tuple[list[int], list[float]]:

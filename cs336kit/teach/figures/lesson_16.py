@@ -1,46 +1,42 @@
-"""What low precision loses: losses beside one another, lost updates, the loss scale, and magnitudes."""
+"""What low precision loses: magnitudes beside the limits of a format, and losses in pairs."""
 
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.lesson_13 import averaged
 from cs336kit.teach.figures.primitives import FAINT, Look, Series, bars, lines, listed
-from cs336kit.teach.figures.style import COLORS, axes, described
+from cs336kit.teach.figures.style import axes, described
+
+
+def _means(losses: Sequence[float], every: int) -> tuple[list[float], list[float]]:
+    """The middles of runs of `every` steps, and the mean loss of each."""
+    starts = range(0, len(losses) - every + 1, every)
+    return [start + (every + 1) / 2 for start in starts], [sum(losses[i : i + every]) / every for i in starts]
 
 
 @described
-def loss_differences(curves: Series, *, reference: str, tolerance: float, smooth: int = 1):
-    """Losses over steps, and beside them each curve less that of `reference`, with a band of ± `tolerance`."""
-    figure, (left, right) = axes(1, 2, width=8.8, height=3.7)
-    means = {name: averaged(losses, smooth) for name, losses in curves.items()}
+def paired_losses(curves: Series, *, reference: str, nudged: Sequence[str], every: int):
+    """Losses over steps, means of `every` steps, and below them each curve less that of `reference`.
+
+    nudged: curves that differ from the reference by chance alone, the closest first; each is a band as wide as its
+    greatest difference.
+    """
+    figure, (upper, lower) = axes(2, 1, width=8, height=6.6, sharex=True)
+    means = {name: _means(losses, every) for name, losses in curves.items()}
     base = means[reference][1]
     less = {name: (steps, [a - b for a, b in zip(ys, base, strict=True)]) for name, (steps, ys) in means.items()}
-    said = lines(left, means, markersize=5, xlabel="step", ylabel="loss (nats per token)")
-    apart = lines(right, less, markersize=5, xlabel="step", ylabel=f"loss − loss in {reference}")
-    band = {"facecolor": "#ececec", "edgecolor": FAINT, "linewidth": 0.8, "zorder": 0}
-    right.axhspan(-tolerance, tolerance, label="spread of seeds", **band)
-    right.set_ylim(-1.3 * tolerance, 2.4 * tolerance)  # room for the legend
-    right.legend(fontsize=10, ncols=2)
-    return figure, f"{said}. {apart}; the band of seeds is ±{tolerance:.3g}"
-
-
-@described
-def lost_updates(weights: Series, *, every: int):
-    """The value of one weight over equal updates, one line per way of keeping it, a point at each `every` steps."""
-    figure, ax = axes()
-    shown = {name: (range(0, len(values), every), list(values)[::every]) for name, values in weights.items()}
-    return figure, lines(ax, shown, markersize=5, xlabel="updates", ylabel="the weight", legend={})
-
-
-@described
-def loss_scale(scales: Sequence[float], skipped: Sequence[int]):
-    """The loss scale over steps (logarithmic, base 2), with the skipped steps marked."""
-    figure, ax = axes()
-    points = {"skipped step": (skipped, [scales[step] for step in skipped])}
-    curve = {"loss scale": (range(len(scales)), scales)}
-    look: Look = {"mark": {"marker": "X", "color": COLORS[4]}, "drawstyle": "steps-mid", "marker": ""}
-    said = lines(ax, curve, points, xlabel="step", ylabel="loss scale", legend={}, **look)
-    ax.set_yscale("log", base=2)
-    return figure, f"{said}; {len(skipped)} steps are skipped"
+    bands = {name: max(map(abs, less.pop(name)[1])) for name in nudged}
+    shown = {name: drawn for name, drawn in means.items() if name not in bands}
+    said = lines(
+        upper, shown, markersize=5, legend={"fontsize": 11, "ncols": 2}, ylabel="loss (nats a byte)", xlabel="step"
+    )
+    del less[reference]
+    lower.plot([], [])  # a name keeps its look: the reference comes first above and has no line below
+    apart = lines(lower, less, markersize=5, xlabel="step", ylabel=f"loss − loss in {reference}")
+    for number, (name, width) in enumerate(bands.items()):
+        look: Look = {"facecolor": ("#d9d9d9", "#f1f1f1")[number % 2], "edgecolor": FAINT, "linewidth": 0.8}
+        lower.axhspan(-width, width, label=f"{reference}, {name}", zorder=-number, **look)
+    lower.legend(handles=lower.patches, loc="upper left", fontsize=11)
+    upper.set_xlabel("")
+    return figure, f"{said}. {apart}. Bands: {listed(list(bands), list(bands.values()))}"
 
 
 @described
@@ -49,7 +45,7 @@ def magnitudes(exponents: Sequence[int], shares: Series, *, limits: Mapping[str,
 
     limits: name → exponent of the smallest number of a format, drawn as a vertical line.
     """
-    figure, ax = axes(width=9)
+    figure, ax = axes(width=8, height=3.8)
     look: Look = {"label": "share", "legend": {"loc": "center right"}, "size": 0.9, "at": [e + 0.5 for e in exponents]}
     said = bars(ax, [f"2^{e}" for e in exponents], shares, **look)
     top = max(max(values) for values in shares.values())

@@ -32,6 +32,7 @@ FALCON = {
 PLAIN = {name: value for name, value in LLAMA.items() if name != "rms_norm_eps"}
 STABLE = PLAIN | {"layer_norm_eps": 1e-4}
 WHOLE = {"rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 1.0}}
+HALF = {"rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.34}}
 MOE = {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None}
 WINDOW = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 0}
 
@@ -48,6 +49,13 @@ CASES = {
     "ministral": ("Ministral", LLAMA | {"sliding_window": 4, "head_dim": 6, "layer_types": ["sliding_attention"] * 3}),
     "qwen2": ("Qwen2", LLAMA | {"tie_word_embeddings": True}),
     "qwen2 with a window": ("Qwen2", LLAMA | WINDOW),
+    "qwen2 with a window in the last layer": ("Qwen2", LLAMA | WINDOW | {"max_window_layers": 2}),
+    "llama with biases on attention": ("Llama", LLAMA | {"attention_bias": True}),
+    "qwen3": ("Qwen3", LLAMA | {"head_dim": 8}),
+    "olmo2": ("Olmo2", LLAMA),
+    "phi": ("Phi", STABLE | {"hidden_act": "gelu_new"} | HALF),
+    "gpt-neox": ("GPTNeoX", STABLE | HALF),
+    "stablelm, a part rotated": ("StableLm", STABLE | HALF),
     "mixtral": ("Mixtral", LLAMA | MOE),
     "phi3": ("Phi3", LLAMA | WHOLE),
     "starcoder2": ("Starcoder2", PLAIN | {"norm_epsilon": 1e-4, "sliding_window": 5}),
@@ -108,7 +116,7 @@ def test_the_family_follows_from_the_shape():
         model = lm.from_transformers(their_model)
         assert type(model) is (lm.DecoderOnly if name == "gpt2" else lm.Llama)
         assert lm.to_transformers(model.state_dict(), model.config).keys() == their_model.state_dict().keys()
-    with pytest.raises(ValueError, match="name the family, one of falcon, gpt2, gpt_bigcode, llama"):
+    with pytest.raises(ValueError, match="name the family, one of falcon, gpt2, gpt_bigcode, gpt_neox, llama"):
         lm.to_transformers({}, lm.from_transformers(theirs(*CASES["falcon 7b"])).config)
 
 
@@ -152,21 +160,18 @@ SMALL = LLAMA | {"pad_token_id": 0}
 @pytest.mark.parametrize(
     ("kind", "fields", "sentence"),
     [
-        ("Qwen3", LLAMA, "norms of queries and keys"),
+        ("Qwen3Moe", SMALL, "a router that weighs all experts"),
         ("Gemma", SMALL, r"norms that scale by 1 \+ weight"),
         ("Granite", SMALL, "multipliers of embeddings"),
-        ("Olmo2", SMALL, "norms behind the branches"),
+        ("Exaone4", SMALL, r"unknown architecture \(model_type\) 'exaone4'"),
         ("Helium", SMALL, r"unknown architecture \(model_type\) 'helium'"),
-        ("Llama", LLAMA | {"attention_bias": True}, "biases on key, output, query, value alone"),
         ("Llama", LLAMA | {"hidden_act": "gelu"}, "llama with hidden_act='gelu' cannot be built here"),
         (
             "Llama",
             LLAMA | {"rope_parameters": {"rope_type": "linear", "rope_theta": 5000.0, "factor": 2.0}},
-            "plain rotary positions over the whole head",
+            "plain rotary positions",
         ),
-        ("StableLm", STABLE, r"partial_rotary_factor=0.25 cannot be built here"),
         ("StableLm", STABLE | WHOLE | {"use_parallel_residual": True}, "use_parallel_residual=True"),
-        ("Qwen2", LLAMA | WINDOW | {"max_window_layers": 2}, "layer_types"),
         ("GPT2", GPT2 | {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True"),
         ("GPT2", GPT2 | {"scale_attn_weights": False}, "scale_attn_weights=False"),
         ("Falcon", FALCON | {"alibi": True}, "alibi=True"),

@@ -91,7 +91,8 @@ class Real:
             chosen = scores.topk(mixture.experts_per_token).indices
             counts.append([int((chosen == expert).sum()) for expert in range(len(mixture.experts))])
 
-        hooks = [block.mlp.register_forward_hook(count) for block in self.model.blocks]
+        mixtures = [module for module in self.model.modules() if isinstance(module, lm.MixtureOfExperts)]
+        hooks = [mixture.register_forward_hook(count) for mixture in mixtures]
         self.again()
         with torch.no_grad():
             (run or self.loss)()

@@ -533,3 +533,12 @@ def test_hints_come_one_after_another():
 def test_what_is_shown_is_short():
     assert len(judging.shorten(list(range(10**6)))) < 200 and len(judging.shorten("x" * 10**6)) < 200
     assert judging.shorten((torch.ones(3, 4), [1])) == "(a tensor of shape (3, 4), [1])"
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
+def test_a_tensor_with_a_nan_or_an_infinity_is_still_compared(odd):
+    expected = torch.tensor([1.0, odd])
+    assert judging.difference(torch.tensor([1.0, odd]), expected, 1e-6) is None
+    assert judging.difference(torch.tensor([1.0 + 1e-7, odd]), expected, 1e-6) is None
+    assert judging.difference(torch.tensor([2.0, odd]), expected, 1e-6) is not None
+    assert judging.difference(torch.tensor([1.0, 3.0]), expected, 1e-6) is not None

@@ -45,8 +45,6 @@ def torch_graph():
 
 SLOW = predict.pipeline_timeline(3, copy_seconds=0.01, compute_seconds=0.02, overlap=False)
 FAST = predict.pipeline_timeline(3, copy_seconds=0.01, compute_seconds=0.02, overlap=True)
-FALLING = ([2.0**-n for n in range(21)],) * 3
-STEADY = ([1.0] * 21, [1.1] * 21, [0.1] * 21)
 LOSSES = {"fp32": [5.5, 4.0, 3.5, 3.2], "bf16": [5.5, 4.1, 3.5, 3.3]}
 VIEWS = [
     ("x", (3, 4), (4, 1), 0),
@@ -87,24 +85,18 @@ DATA = {
     "products_done": (({"all trained": range(3), "only the first": [0]},), {"layers": 3}),
     "rule_over_work": (([256, 1024, 4096], ["gpt2", "llama-3-8b"]), {}),
     "estimate_errors": (([512, 1024, 2048], {"6NP": [-1, -2, -4], "other": [3, 0, -3]}), {}),
-    "signal_through_layers": (({"up": {"plain": STEADY, "halved": FALLING}, "down": {"plain": STEADY, "halved": FALLING}},),
-                              {}),
-    "growth": (({"plain": (list(range(49)), list(range(49)))},), {"xlabel": "additions", "ylabel": "mean of squares"}),
-    "tails": (((0, 1, 2), {"normal": [500, 200], "cut": [700, 0]}), {}),
-    "step_sizes": (([1, 10, 100], {"corrected": ([1.0] * 100, [1.0] * 3), "plain": ([2.0] * 100, [3.0, 2.0, 1.0])}), {}),
+    "starts": (({"too large": [math.nan] * 20, "right": [5.5, 5.0] * 10},), {"guess": 5.55}),
+    "histograms": (({"small": {1: [0.1, 0.2, 9.0], 5: [0.1]}, "right": {1: [0.5, 1.0], 5: [2.0]}},), {}),
+    "sweeps": (([2**-8, 2**-7, 2**-6], {"standard": {64: [3.2, 3.0, 3.1], 512: [3.0, 3.3, 3.6]}}), {}),
+    "schedule": (([0.0, 0.5, 1.0, 0.6, 0.1],), {}),
     "trajectories": (({name: [(-8.0, 2.0), (-4.0, -1.0), (0.0, 0.0)] for name in ("SGD", "Momentum", "Adam", "AdamW")},),
                      {"curvatures": (1.0, 25.0)}),
-    "state_bars": (({"sgd": {"fp32": 0.0, "bf16": 0.0}, "adamw": {"fp32": 8.0, "bf16": 4.0}},), {}),
     "loss_curves": ((LOSSES,), {"levels": {"ln 256": 5.5}, "points": {"held out": [(4, 3.1)]}, "smooth": 2}),
-    "unseen_share": (([0, 1, 2], [1, 0.37, 0.14], [1, 0.36, 0.13]), {}),
     "kept_on_block": (([("n = norm(x)", "x", 64), ("y = n @ w", "n", 64), ("return x + y", "", 0)],), {"row": 64}),
     "saved_against_sequence": (([256, 512, 1024], {"eager": [2**30, 2**32, 2**34], "sdpa": [2**30, 2**31, 2**32]},
                                 {"eager": [(512, 2**32)]}), {}),
-    "step_course": (([0, 2**20, 2**21, 2**20, 0], [("forward", 2**20, 1), ("loss", 2**21, 2)]),
-                    {"peak": ("backward", 2**21), "labels": ("forward", "loss")}),
-    "loss_differences": ((LOSSES,), {"reference": "fp32", "tolerance": 0.1, "smooth": 2}),
-    "lost_updates": (({"bf16": [1.0] * 9, "fp32": range(9)},), {"every": 2}),
-    "loss_scale": (([8, 4, 4, 8], [1]), {}),
+    "step_course": (([0, 2**20, 2**21, 2**20, 0], [(2**20, 1), (2**21, 2)], [(2, "everything"), (3, "gradients")]), {}),
+    "paired_losses": ((LOSSES,), {"reference": "fp32", "nudged": ["bf16"], "every": 2}),
     "magnitudes": ((range(-3, 0), {"before": [0.2, 0.5, 0.3], "after": [0.1, 0.1, 0.8]}), {"limits": {"fp16": -2}}),
     "transformer_block": ((BLOCK,), {}),
     "parameter_shares": (({"gpt2": {"MLP": 1, "head": 3}, "llama": {"MLP": 2, "head": 2}},), {}),
@@ -242,7 +234,7 @@ def test_neighbouring_colours_differ_in_grey():
 
 
 def test_a_given_alt_text_stands_in_the_svg_and_the_bundle():
-    figure = draw("lost_updates", alt=ALT)
+    figure = draw("weight_courses", alt=ALT)
     assert ElementTree.fromstring(figure.svg)[0].text == ALT
     data, metadata = figure._repr_mimebundle_()
     assert set(data) == {"image/svg+xml", "text/html", "text/plain"} and data["text/plain"] == f"Figure: {ALT}"
@@ -262,7 +254,7 @@ class Images(HTMLParser):
 
 
 def test_the_html_is_an_image_with_a_name_that_shrinks():
-    figure = draw("lost_updates", alt=ALT)
+    figure = draw("weight_courses", alt=ALT)
     (image,) = Images(figure.image).found
     assert image["alt"] == ALT and "max-width:100%" in image["style"] and "height:auto" in image["style"]
     assert unquote(image["src"]) == f"data:image/svg+xml,{figure.svg}"
@@ -270,7 +262,7 @@ def test_the_html_is_an_image_with_a_name_that_shrinks():
 
 def test_an_id_that_two_figures_share_means_the_same_in_both():
     seen = {}
-    for name in ("roofline", "masks", "lost_updates", "overlap", "small_formats"):
+    for name in ("roofline", "masks", "weight_courses", "overlap", "small_formats"):
         svg = draw(name).svg
         used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
         for element in ElementTree.fromstring(svg).iter():
@@ -288,7 +280,7 @@ def test_a_drawing_of_your_own_needs_alt_text(alt):
 
 def test_a_given_alt_text_that_is_too_short_is_refused():
     with pytest.raises(ValueError, match="too short: say in a sentence"):
-        draw("lost_updates", alt="a figure")
+        draw("weight_courses", alt="a figure")
 
 
 def test_stacked_bars_begin_where_the_last_one_ends_and_others_stand_side_by_side():
@@ -319,8 +311,6 @@ def test_alt_text_says_what_the_lines_do():
     )
     assert draw("roundings").alt.endswith("0.5, 1, 2; a tie goes to 2, too large goes to 2, small goes to 0.5.")
     assert "fp8 0.2 at 1 to 0.4 at 2." in draw("spacings").alt  # NaN has no place
-    assert figures.loss_scale([8, 8], []).alt.endswith("skipped step: none; 0 steps are skipped.")
-    assert "fp32: sgd 0, adamw 8; bf16: sgd 0, adamw 4." in draw("state_bars").alt
 
 
 def test_alt_text_of_many_bars_is_cut():

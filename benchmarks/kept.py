@@ -1,0 +1,277 @@
+"""`python -m benchmarks.kept`: bytes kept for the backward pass by transformers' own modules, predicted and counted.
+
+Nineteen small models of as many architectures, 24 policies each: precision, attention, dropout, checkpointing. Counted by
+the hooks of saved tensors while the module runs with its own loss, without a cache of keys and values.
+"""
+
+import contextlib
+import itertools
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+import transformers
+
+from cs336kit import measure
+from cs336kit.predict import TransformerConfig, saved_activation_bytes
+
+if TYPE_CHECKING:
+    from cs336kit.teach.tables import Table
+
+
+class Sizes(NamedTuple):
+    """Sizes of a small model and of its batch; no two products of them are alike."""
+
+    layers: int = 2
+    d_model: int = 64
+    heads: int = 4
+    kv_heads: int = 2
+    head_dim: int = 12
+    d_ff: int = 40
+    vocab: int = 29
+    context: int = 32
+    window: int = 5
+    batch: int = 3
+    sequence: int = 11
+
+
+USUAL = Sizes()
+
+
+class Family(NamedTuple):
+    """An architecture: its configuration in transformers, and the same in ours."""
+
+    theirs: Callable[[Sizes, float], Any]
+    ours: Callable[[Sizes], dict[str, Any]]
+
+
+def _usual(name: str, *dropouts: str, grouped: bool = True, **more: Any) -> Callable[[Sizes, float], Any]:
+    """A configuration with the names that most architectures share."""
+
+    def make(s: Sizes, dropout: float) -> Any:
+        options = {
+            "num_hidden_layers": s.layers, "hidden_size": s.d_model, "num_attention_heads": s.heads,
+            "intermediate_size": s.d_ff, "vocab_size": s.vocab, "max_position_embeddings": s.context,
+        }  # fmt: skip
+        if grouped:
+            options["num_key_value_heads"] = s.kv_heads
+        options |= {key: value(s) if callable(value) else value for key, value in more.items()}
+        return getattr(transformers, name)(**options, **dict.fromkeys(dropouts, dropout))
+
+    return make
+
+
+def _old(name: str, *dropouts: str, **more: Any) -> Callable[[Sizes, float], Any]:
+    """A configuration with the names of GPT-2 and those after it."""
+
+    def make(s: Sizes, dropout: float) -> Any:
+        names = {key: value(s) if callable(value) else value for key, value in more.items()}
+        return getattr(transformers, name)(vocab_size=s.vocab, **names, **dict.fromkeys(dropouts, dropout))
+
+    return make
+
+
+_GPT2_SIZES = {
+    "n_layer": lambda s: s.layers, "n_embd": lambda s: s.d_model, "n_head": lambda s: s.heads,
+    "n_inner": lambda s: s.d_ff, "n_positions": lambda s: s.context,
+}  # fmt: skip
+
+
+def _llama(**more: Any) -> Callable[[Sizes], dict[str, Any]]:
+    usual = {"norm": "rmsnorm", "positions": "rope", "mlp": "swiglu", "bias": "none", "tied_head": False}
+    return _ours(kv_heads=lambda s: s.kv_heads, **{**usual, **more})
+
+
+def _ours(**more: Any) -> Callable[[Sizes], dict[str, Any]]:
+    return lambda s: {key: value(s) if callable(value) else value for key, value in more.items()}
+
+
+def _rotary(part: int) -> Callable[[Sizes], int]:
+    """One of so many parts of each head turns."""
+    return lambda s: s.d_model // s.heads // part
+
+
+_ROPE = {"positions": "rope", "tied_head": False}
+_GEMMA = {"mlp": "geglu_tanh", "norm_unit_offset": True, "tied_head": True, "head_dim": lambda s: s.head_dim}
+_ATTENTION, _HIDDEN = "attention_dropout", "hidden_dropout"
+_OF_GPT2 = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
+
+#: model_type → the architecture in both words.
+FAMILIES: dict[str, Family] = {
+    "gpt2": Family(_old("GPT2Config", *_OF_GPT2, **_GPT2_SIZES), _ours(mlp="gelu_new")),
+    "opt": Family(
+        _old(
+            "OPTConfig", "dropout", _ATTENTION, num_hidden_layers=lambda s: s.layers, hidden_size=lambda s: s.d_model,
+            num_attention_heads=lambda s: s.heads, ffn_dim=lambda s: s.d_ff, word_embed_proj_dim=lambda s: s.d_model,
+            max_position_embeddings=lambda s: s.context,
+        ),
+        _ours(mlp="relu", extra_positions=2),
+    ),
+    "gpt_neox": Family(
+        _usual("GPTNeoXConfig", _ATTENTION, _HIDDEN, grouped=False), _ours(parallel=True, rotary_dim=_rotary(4), **_ROPE)
+    ),
+    "llama": Family(_usual("LlamaConfig", _ATTENTION), _llama()),
+    "mistral": Family(
+        _usual("MistralConfig", _ATTENTION, sliding_window=lambda s: s.window), _llama(window=lambda s: s.window)
+    ),
+    "qwen2": Family(_usual("Qwen2Config", _ATTENTION), _llama(bias="qkv")),
+    "qwen3": Family(
+        _usual("Qwen3Config", _ATTENTION, head_dim=lambda s: s.head_dim),
+        _llama(head_dim=lambda s: s.head_dim, qk_norm="head"),
+    ),
+    "gemma": Family(_usual("GemmaConfig", _ATTENTION, head_dim=lambda s: s.head_dim), _llama(**_GEMMA)),
+    "gemma2": Family(
+        _usual("Gemma2Config", _ATTENTION, head_dim=lambda s: s.head_dim, sliding_window=lambda s: s.window),
+        _llama(
+            **_GEMMA, norm_placement="sandwich", window=lambda s: s.window, window_layers=(True, False),
+            attention_softcap=50.0, logit_softcap=30.0,
+        ),
+    ),
+    "phi": Family(
+        _usual("PhiConfig", _ATTENTION, "resid_pdrop", "embd_pdrop"),
+        _ours(
+            kv_heads=lambda s: s.kv_heads, norms_per_block=1, rotary_dim=_rotary(2), mlp="gelu_new", head_bias=True, **_ROPE
+        ),
+    ),
+    "mixtral": Family(
+        _usual("MixtralConfig", _ATTENTION, num_local_experts=3, num_experts_per_tok=2),
+        _llama(experts=3, experts_per_token=2),
+    ),
+    "olmo2": Family(_usual("Olmo2Config", _ATTENTION), _llama(norm_placement="post", qk_norm="width")),
+    "stablelm": Family(
+        _usual("StableLmConfig", _ATTENTION, _HIDDEN),
+        _ours(kv_heads=lambda s: s.kv_heads, mlp="swiglu", bias="none", rotary_dim=_rotary(4), **_ROPE),
+    ),
+    "bloom": Family(
+        _old(
+            "BloomConfig", _ATTENTION, _HIDDEN, n_layer=lambda s: s.layers, hidden_size=lambda s: s.d_model,
+            n_head=lambda s: s.heads,
+        ),
+        _ours(positions="alibi", embedding_norm=True, mlp="gelu_new", d_ff=lambda s: 4 * s.d_model),
+    ),
+    "falcon": Family(
+        _old(
+            "FalconConfig", _ATTENTION, _HIDDEN, num_hidden_layers=lambda s: s.layers, hidden_size=lambda s: s.d_model,
+            num_attention_heads=lambda s: s.heads, max_position_embeddings=lambda s: s.context,
+        ),
+        _ours(kv_heads=1, norms_per_block=1, bias="none", d_ff=lambda s: 4 * s.d_model, positions="rope"),
+    ),
+    "gptj": Family(
+        _old("GPTJConfig", *_OF_GPT2, rotary_dim=4, **_GPT2_SIZES),
+        _ours(norms_per_block=1, bias=("up", "down"), rotary_dim=4, mlp="gelu_new", head_bias=True, **_ROPE),
+    ),
+    "starcoder2": Family(
+        _usual("Starcoder2Config", _ATTENTION, "residual_dropout", "embedding_dropout", sliding_window=None),
+        _ours(kv_heads=lambda s: s.kv_heads, mlp="gelu_tanh", positions="rope"),
+    ),
+    "granite": Family(_usual("GraniteConfig", _ATTENTION), _llama()),
+    "cohere": Family(
+        _usual("CohereConfig", _ATTENTION), _llama(norm="layernorm", norm_bias=False, norms_per_block=1, tied_head=True)
+    ),
+}  # fmt: skip
+
+
+class Policy(NamedTuple):
+    precision: str
+    attention: str
+    dropout: float
+    checkpointing: bool
+
+
+POLICIES = [
+    Policy(*choice)
+    for choice in itertools.product(("fp32", "bf16", "autocast"), ("eager", "sdpa"), (0.0, 0.1), (False, True))
+]
+
+
+def config_of(name: str, sizes: Sizes, dropout: float) -> TransformerConfig:
+    """The architecture in our words."""
+    s = sizes
+    usual = {
+        "layers": s.layers, "d_model": s.d_model, "heads": s.heads, "d_ff": s.d_ff, "vocab": s.vocab,
+        "context": s.context, "dropout": dropout,
+    }  # fmt: skip
+    return TransformerConfig(**{**usual, **FAMILIES[name].ours(s)})
+
+
+def predicted(name: str, policy: Policy, sizes: Sizes, *, device: str = "cpu", flavour: str = "transformers") -> int:
+    """What the list of operations says."""
+    return saved_activation_bytes(
+        config_of(name, sizes, policy.dropout), batch=sizes.batch, sequence=sizes.sequence, precision=policy.precision,
+        attention=policy.attention, checkpointing=policy.checkpointing, device=device, flavour=flavour,
+    ).total  # fmt: skip
+
+
+def model_of(name: str, policy: Policy, sizes: Sizes) -> Any:
+    """transformers' own module, ready to train."""
+    config = FAMILIES[name].theirs(sizes, policy.dropout)
+    config.use_cache = False
+    config.pad_token_id = config.bos_token_id = config.eos_token_id = None
+    model = transformers.AutoModelForCausalLM.from_config(
+        config,
+        # Asked for nothing it takes fused attention, and eager where an architecture has no fused one.
+        attn_implementation="eager" if policy.attention == "eager" else None,
+        dtype=torch.bfloat16 if policy.precision == "bf16" else torch.float32,
+    )
+    model.train()
+    if policy.checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return model
+
+
+def counted(name: str, policy: Policy, sizes: Sizes) -> int:
+    """What autograd holds after a forward pass with the loss."""
+    model = model_of(name, policy, sizes)
+    tokens = torch.randint(sizes.vocab, (sizes.batch, sizes.sequence))
+
+    def loss() -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16) if policy.precision == "autocast" else contextlib.nullcontext():
+            return model(input_ids=tokens, labels=tokens, use_cache=False).loss
+
+    return measure.saved_activation_bytes(loss).total
+
+
+def compare_kept(
+    names: Iterable[str] = tuple(FAMILIES), policies: Iterable[Policy] = tuple(POLICIES), sizes: Sizes = USUAL
+) -> "Table":
+    """Model, policy, bytes predicted and counted, and the difference."""
+    # Here alone: tests of the cases do without what figures and tables need.
+    from cs336kit.teach.tables import table
+
+    rows = []
+    for name, policy in itertools.product(names, policies):
+        told, held = predicted(name, policy, sizes), counted(name, policy, sizes)
+        checkpointing = "checkpointed" if policy.checkpointing else ""
+        rows.append(
+            (
+                name,
+                policy.precision,
+                policy.attention,
+                policy.dropout,
+                checkpointing,
+                f"{told:,}",
+                f"{held:,}",
+                told - held,
+            )
+        )
+    headers = ("model", "precision", "attention", "dropout", "", "predicted", "counted", "difference")
+    return table(headers, rows, "<<<<<>>>")
+
+
+def exact_rows(compared: "Table") -> int:
+    """How many rows are 0 bytes off."""
+    return sum(row[-1] == "0" for row in compared.rows)
+
+
+def main() -> int:
+    transformers.logging.set_verbosity_error()
+    compared = compare_kept()
+    print(compared)
+    exact, versions = exact_rows(compared), f"transformers {transformers.__version__} and torch {torch.__version__}"
+    print(f"{exact} of {len(compared.rows)} exact, with {versions}")
+    return 0 if exact == len(compared.rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""Which layers of a model are alike, so that each kind stands once in its program however often it is repeated."""
+
+from collections.abc import Hashable, Sequence
+from itertools import groupby
+from typing import NamedTuple, TypeVar
+
+from cs336kit.predict.transformer import TransformerConfig
+
+T = TypeVar("T", bound=Hashable)
+
+#: The longest pattern of unlike layers that is looked for; published ones are up to 8 layers long.
+_LONGEST = 12
+
+
+class Layer(NamedTuple):
+    """What differs from layer to layer."""
+
+    window: int | None
+    rope: bool
+    sparse: bool
+
+
+def layers(config: TransformerConfig) -> list[Layer]:
+    """What each layer is, in order."""
+    alike = config.window_layers is None and config.rope_layers is None and config.sparse_layers is None
+    if alike:
+        return [Layer(config.window, config.positions == "rope", config.experts > 0)] * config.layers
+    return [Layer(config.window_of(i), config.has_rope(i), config.is_sparse(i)) for i in range(config.layers)]
+
+
+def periods(kinds: Sequence[T]) -> list[tuple[int, list[tuple[int, T]]]]:
+    """The sequence as (how often, [(how many in a row, kind), …]): neighbours that are alike, and patterns that repeat."""
+    if kinds and len(set(kinds)) == 1:
+        return [(1, [(len(kinds), kinds[0])])]
+    found: list[tuple[int, list[tuple[int, T]]]] = []
+    start = 0
+    while start < len(kinds):
+        length, times = max(
+            ((length, _repeats(kinds, start, length)) for length in range(1, _LONGEST + 1)),
+            # What covers the most, when it repeats at all; the shortest of these.
+            key=lambda choice: (choice[0] * choice[1] if choice[1] > 1 else 1, -choice[0]),
+        )
+        if times == 1:
+            length = 1
+        pattern = kinds[start : start + length]
+        rows = [(len(list(row)), kind) for kind, row in groupby(pattern)]
+        found.append((times, rows) if length > 1 else (1, [(times, pattern[0])]))
+        start += length * times
+    return found
+
+
+def _repeats(kinds: Sequence[T], start: int, length: int) -> int:
+    pattern, times = kinds[start : start + length], 1
+    if len(pattern) < length:
+        return 0
+    while kinds[start + times * length : start + (times + 1) * length] == pattern:
+        times += 1
+    return times

@@ -1,0 +1,129 @@
+"""Torch's scaled_dot_product_attention as operations: a fused kernel of the device, or the written-out path."""
+
+from typing import NamedTuple
+
+from cs336kit.predict._builder import Builder
+from cs336kit.predict.devices import Kernel
+from cs336kit.predict.operations import Storage, Tensor
+
+
+class Heads(NamedTuple):
+    """Queries, keys or values, (batch, heads, sequence, width).
+
+    `front`: they lie in memory like that, not with the heads behind the sequence. `split`: each token's heads are a part
+    of a wider row. `expanded`: one head stands for all, without a copy.
+    """
+
+    x: Tensor
+    front: bool = False
+    split: bool = False
+    expanded: bool = False
+
+    def one_batch_of(self, wanted: int) -> bool:
+        """Whether batch and so many heads are one axis without a copy; one head serves any number in a batch of one."""
+        B, heads, S, _ = self.x.shape
+        if heads != wanted or self.expanded:
+            return B == 1 and (heads == 1 or self.expanded)
+        return self.front or B == 1 or heads == 1 or (S == 1 and not self.split)
+
+    def cast(self, b: Builder, place: str, dtype: str, *, name: str = "") -> "Heads":
+        """In another type: a copy that lies as these do, and has every head of its own."""
+        x = b.cast(place, self.x, dtype, name=name)
+        return self if x is self.x else self.computed(x)
+
+    def computed(self, x: Tensor) -> "Heads":
+        """What an operation on elements makes of these."""
+        return Heads(x, front=self.front or self.expanded)
+
+
+def scaled_dot_product_attention(
+    b: Builder, q: Heads, k: Heads, v: Heads, *, mask: Tensor | None, dropout: float, grouped: bool, flops: int
+) -> Tensor:
+    """Causal unless a mask is given. `grouped`: fewer key heads are said to be so; without that they are broadcast.
+
+    The result is (batch, sequence, all heads) where it lies like that, else (batch, heads, sequence, width).
+    """
+    fewer, given = k.x.shape[1] < q.x.shape[1], (q.x, k.x, v.x)
+    if b.policy.casts:
+        q, k, v = (t.cast(b, f"{t.x.storage.name}/cast", b.policy.products) for t in (q, k, v))
+    p = dropout if b.train else 0.0
+    kernel = b.device.kernel(
+        q.x.dtype, width=q.x.shape[-1], dropout=p > 0, mask=mask is not None, grouped=fewer and grouped
+    )
+    if kernel is None or (fewer and not grouped):
+        z = _written_out(b, q, k, v, mask, p, grouped and fewer, flops)
+    else:
+        z = _fused(b, kernel, q, k.x, v.x, mask, flops)
+    b.free(*[copy for copy, x in zip((q.x, k.x, v.x), given, strict=True) if copy is not x])
+    return z
+
+
+def _fused(b: Builder, kernel: Kernel, query: Heads, k: Tensor, v: Tensor, mask: Tensor | None, flops: int) -> Tensor:
+    q = query.x
+    B, A, S, h = q.shape
+    if h % kernel.types[q.dtype]:
+        raise ValueError(
+            f"head_dim={h} is padded by this kernel, which flavour='transformers' does not count; use a multiple of 8"
+        )
+    keeps: list[Tensor | Storage] = [q, k, v]
+    padded = mask is not None and mask.shape[-1] % kernel.mask_columns > 0
+    if mask is not None and padded:
+        columns = -(-mask.shape[-1] // kernel.mask_columns) * kernel.mask_columns
+        mask = b.op("mask/pad", "pad", [mask], (*mask.shape[:-1], columns), name=mask.storage.name)
+    if mask is not None:
+        keeps.append(mask)
+    rows = -(-S // kernel.logsumexp_rows) * kernel.logsumexp_rows
+    logsumexp = Storage("logsumexp", 4 * B * A * rows)
+    words, indices = kernel.random_state
+    state = [Storage("indices" if indices else "random state", words)] if words else []
+    z = b.op(
+        "fused", "sdpa", [q, k, v], q.shape, keeps=[*keeps, logsumexp, *state], keeps_output=True,
+        statistics=[logsumexp, *state], name="attention output's input",
+        flops=(("attention scores", flops), ("attention values", flops)),
+    )  # fmt: skip
+    if mask is not None and padded:
+        b.free(mask)
+    # The output lies in memory as the queries do.
+    return z if query.front and kernel.follows else b.view(z, B, S, A * h)
+
+
+def _written_out(
+    b: Builder, q: Heads, k: Heads, v: Heads, mask: Tensor | None, dropout: float, grouped: bool, flops: int
+) -> Tensor:
+    """In fp32, grouped heads repeated; broadcast ones are expanded by the products."""
+    B, A, S, h = q.x.shape
+    dtype, made = q.x.dtype, [q.x, k.x, v.x]
+
+    def new(x: Tensor) -> Tensor:
+        if x not in made:
+            made.append(x)
+        return x
+
+    wide = [t.cast(b, f"{t.x.storage.name}/fp32", "fp32", name=t.x.storage.name) for t in (q, k, v)]
+    for t in wide:
+        new(t.x)
+    scaled = wide[0].computed(new(b.op("query/scale", "mul", [wide[0].x], q.x.shape, name="query")))
+    keys, values = wide[1:]
+    if grouped:
+        keys = Heads(new(b.op("key/repeat", "repeat", [keys.x], q.x.shape, name="key")), True)
+        values = Heads(new(b.op("value/repeat", "repeat", [values.x], q.x.shape, name="value")), True)
+    keys = keys.computed(new(b.op("key/scale", "mul", [keys.x], keys.x.shape, name="key")))
+    x, y = (new(_batched(b, t, A)) for t in (scaled, keys))
+    scores = new(b.matmul("scores", x, y, (B, A, S, S), flops, component="attention scores"))
+    if mask is None and S > 1:
+        mask = new(b.op("mask/where", "where", [], (S, S), dtype="fp32"))
+    masked = scores if mask is None else new(b.add("mask", scores, mask))
+    soft = b.softmax("softmax", masked, name="softmax output", autocast=False)
+    weights = new(b.dropout("weights dropout", soft, dropout, mask="weights' dropout mask", name="dropped weights"))
+    w = new(_batched(b, values, A))
+    z = b.matmul("values", weights, w, (B, A, S, h), flops, component="attention values")
+    result = b.cast("values/cast", z, dtype)
+    b.free(*made[3:], *([] if result is z else [z]))
+    return result
+
+
+def _batched(b: Builder, given: Heads, heads: int) -> Tensor:
+    x = given.x
+    if given.one_batch_of(heads):
+        return x
+    return b.copy(f"{x.storage.name}/batched", x, (x.shape[0], heads, *x.shape[2:]), name=x.storage.name)

@@ -1,0 +1,153 @@
+"""A TransformerConfig from a config.json of Hugging Face, or a sentence that names what cannot be said."""
+
+import json
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from cs336kit.predict._hf_families import FAMILIES, LACKING
+from cs336kit.predict.transformer import TransformerConfig
+
+#: Fields that change neither parameters, nor FLOPs, nor the cache: names of things, numbers inside elementwise functions,
+#: how a run starts, what is done with results, how experts are chosen.
+IRRELEVANT = re.compile(
+    r"_token_ids?$|^_|^(model_type|architectures|auto_map|transformers_version|dtype|torch_dtype|name_or_path|language"
+    r"|tokenizer_class|license|use_cache|cache_implementation|gradient_checkpointing|attn_implementation|init_device|verbose"
+    r"|id2label|label2id|problem_type|return_dict|return_dict_in_generate|chunk_size_feed_forward|is_decoder"
+    r"|is_encoder_decoder|task_specific_params|num_labels|classifier_dropout|pretraining_tp|slow_but_exact|torchscript"
+    r"|tie_encoder_decoder|unk_index|attention_softmax_in_fp32|scale_attention_softmax_in_fp32|scale_attn_weights"
+    r"|scale_attn_by_inverse_layer_idx|reorder_and_upcast_attn|softmax_scale|n_ctx|seq_length|masked_softmax_fusion"
+    r"|skip_bias_add|skip_bias_add_qkv|offset_alibi|original_max_position_embeddings"
+    r"|embedding_fraction|norm_type|learned_pos_emb|prefix|logit_scale)$"
+    r"|^(summary|output|router_(aux|z)|initializer|init|rope|rotary|moe_norm)_|(eps|epsilon)$|jitter|^aux_loss|loss_coef$"
+    r"|^(rotary_emb_base|norm_topk_prob|routed_scaling_factor|n_group|topk_group|topk_method|scoring_func|seq_aux|ep_size"
+    r"|aux_loss_alpha|clip_qkv|attn_temperature_tuning|attn_scale|floor_scale|swiglu_alpha|swiglu_limit|layerdrop"
+    r"|moe_group|moe_aux_loss_coef|use_aux_loss|router_topk_policy|experts_implementation|unsloth_\w+|for_llm_compressor)$"
+)
+#: A run's own choice, which registry and estimates leave at 0.
+_DROPOUT = re.compile(r"dropout|_pdrop$")
+
+
+class _Fields:
+    """The fields given, under one name each, with the defaults of transformers behind them."""
+
+    def __init__(self, values: Mapping[str, Any], model_type: str):
+        table = _table()[model_type]
+        self.aliases: dict[str, str] = table.get("aliases", {})
+        self.given = {self.aliases.get(name, name): value for name, value in values.items()}
+        self.defaults: dict[str, Any] = table["fields"]
+        self.model_type = model_type
+        self.read: set[str] = set()
+        self.notes: list[str] = []
+
+    def __call__(self, name: str) -> Any:
+        name = self.aliases.get(name, name)
+        self.read.add(name)
+        return self.given.get(name, self.defaults.get(name))
+
+    def __contains__(self, name: str) -> bool:
+        name = self.aliases.get(name, name)
+        return name in self.given or name in self.defaults
+
+    def refuse(self, name: str, allowed: str) -> ValueError:
+        value = self.given.get(name, self.defaults.get(name))
+        return ValueError(f"{name}={value!r} of this {self.model_type} cannot be counted: give {allowed}")
+
+    def check_rest(self) -> None:
+        """Refuse what was given, was not read, and could matter."""
+        for name, value in self.given.items():
+            if name in self.read or IRRELEVANT.search(name):
+                continue
+            if _DROPOUT.search(name):
+                if value:
+                    self.notes.append(f"{name}={value} is left out: dropout is a choice of the run")
+            elif name == "quantization_config":
+                if value:
+                    self.notes.append(
+                        "quantization_config is left out: parameters are counted, however they are stored"
+                    )
+            elif value not in (None, False, 0, [], {}, "") and value != self.defaults.get(name):
+                raise ValueError(
+                    f"{name}={value!r} of this {self.model_type} is not understood and could change the answer: take it out "
+                    "of the configuration if it does not"
+                )
+
+
+@cache
+def _table() -> dict[str, Any]:
+    text = Path(__file__).with_name("hf_fields.json").read_text(encoding="utf-8")
+    table: dict[str, Any] = json.loads(text)
+    return table
+
+
+def _read(config: Any) -> tuple[Mapping[str, Any], str]:
+    """The fields and where they come from."""
+    if isinstance(config, Mapping):
+        return config, "config.json"
+    if isinstance(config, str) and config.lstrip().startswith("{"):
+        text, source = config, "config.json"
+    elif isinstance(config, (str, Path)):
+        path = Path(config)
+        path = path / "config.json" if path.is_dir() else path
+        try:
+            text, source = path.read_text(encoding="utf-8"), str(path)
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    else:
+        raise ValueError(
+            f"config is {type(config).__name__}: give a dictionary, the path of a config.json, or its text"
+        )
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError(f"{source} is not JSON: give a config.json of Hugging Face") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{source} holds {type(values).__name__}: give an object of names and values")
+    return values, source
+
+
+def from_hf(config: Mapping[str, Any] | str | Path) -> TransformerConfig:
+    """The TransformerConfig of a config.json of Hugging Face: a dictionary, a path (also of its folder), or JSON text.
+
+    Fields that are left out have the defaults of transformers. A field that could change parameters, FLOPs or cache and
+    is not understood is refused by name, and so is a model_type that is not known; what only changes how a model is run
+    or initialized is left out, and what is left out knowingly stands in `notes`. Of a model for several modalities, the
+    text model is read. Dropout is 0. Raises ValueError.
+    """
+    values, source = _read(config)
+    notes: list[str] = []
+    model_type = values.get("model_type")
+    if not isinstance(model_type, str):
+        raise ValueError(
+            f"{source} has no model_type: give a config.json of Hugging Face, which says for instance 'llama'"
+        )
+    if model_type not in FAMILIES and isinstance(values.get("text_config"), Mapping):
+        inner = dict(values["text_config"])
+        inner.setdefault("model_type", f"{model_type}_text" if f"{model_type}_text" in FAMILIES else model_type)
+        for name in ("tie_word_embeddings",):
+            if name in values:
+                inner.setdefault(name, values[name])
+        if inner["model_type"] in FAMILIES:
+            notes.append(f"of this {model_type}, the text model is counted, and what reads images or sound is left out")
+            values, model_type = inner, inner["model_type"]
+    if model_type not in FAMILIES:
+        if lacking := LACKING.get(model_type):
+            raise ValueError(f"a {model_type} cannot be counted: it has {lacking}, which no TransformerConfig can say")
+        near = get_close_matches(model_type, FAMILIES, n=3)
+        meant = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise ValueError(f"model_type {model_type!r} is not known.{meant} {len(FAMILIES)} are, such as gpt2 and llama")
+    fields = _Fields(values, model_type)
+    try:
+        ours = FAMILIES[model_type](fields)
+        fields.check_rest()
+        return TransformerConfig(**ours, source=_source(values, source), notes=(*notes, *fields.notes))
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"{source} has a field of a type that a {model_type} does not have: {error}") from None
+
+
+def _source(values: Mapping[str, Any], source: str) -> str:
+    name = values.get("_name_or_path") or values.get("name_or_path")
+    return f"config.json of {name}" if name else source

@@ -1,0 +1,51 @@
+"""What from_hf says of a config.json against transformers' own module on the meta device; the rest is in benchmarks."""
+
+import json
+import warnings
+from importlib.resources import files
+
+import pytest
+
+from benchmarks import architectures, hf_fields
+from cs336kit import predict
+from cs336kit.predict._hf_families import FAMILIES, LACKING
+
+#: One of each kind of block: built, run forward and backward, and asked for its cache.
+RUN = ("gpt2", "gemma3_text", "deepseek_v2", "gpt_oss")
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@pytest.mark.parametrize("model_type", RUN)
+def test_parameters_flops_and_cache_of_a_tiny_model(model_type):
+    values = architectures.tiny(model_type)
+    assert architectures.predicted(values) == architectures.counted(values)
+
+
+def test_parameters_of_every_family():
+    for model_type in FAMILIES:
+        values = architectures.tiny(model_type)
+        assert predict.parameters(predict.from_hf(values)).total == architectures.parameters(values), model_type
+
+
+def test_the_table_of_fields_is_that_of_the_installed_transformers():
+    assert (files("cs336kit.predict") / "hf_fields.json").read_text("utf-8") == hf_fields.text()
+    assert not FAMILIES.keys() & LACKING.keys()
+
+
+def test_most_published_architectures_are_read_and_the_rest_refused_by_name():
+    refused = {}
+    for name, values in architectures.architectures().items():
+        try:
+            config = predict.from_hf(json.loads(json.dumps(values)))
+        except ValueError as error:
+            refused[name] = str(error)
+        else:
+            assert predict.parameters(config).total > 1e7
+    assert all("cannot be counted: it has" in sentence for sentence in refused.values())
+    assert len(architectures.architectures()) - len(refused) >= 140

@@ -1,0 +1,376 @@
+"""One rank of a layout against real sharded modules: torch's fully_shard and DTensor plans beside a process group that
+answers without sending, stages of a pipeline run by hand, and the published formulas.
+"""
+
+import dataclasses
+import itertools
+import warnings
+from collections import Counter
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    loss_parallel,
+    parallelize_module,
+)
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from cs336kit import lm, measure
+from cs336kit.predict import (
+    Layout,
+    TransformerConfig,
+    communication,
+    peak_moments,
+    program,
+    saved_activation_bytes,
+    saved_block_bytes,
+    step_peak,
+)
+from cs336kit.predict.layouts import local_config
+from cs336kit.predict.wires import sent
+
+GPT = TransformerConfig(layers=2, d_model=24, heads=4, vocab=56, context=16)
+LLAMA = TransformerConfig(
+    layers=3, d_model=32, heads=4, kv_heads=4, d_ff=40, vocab=56, context=16, mlp="swiglu", norm="rmsnorm",
+    positions="rope", bias="none", tied_head=False,
+)  # fmt: skip
+STEP = {"batch": 2, "sequence": 8}
+
+
+@pytest.fixture
+def ranks():
+    """A mesh of so many ranks, of which this process is the first."""
+
+    def start(count):
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=count)
+        return init_device_mesh("cpu", (count,))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield start
+        dist.destroy_process_group()
+
+
+#: part of an operator's name → the collective
+COLLECTIVES = {
+    "all_reduce": "all-reduce", "allgather": "all-gather", "all_gather": "all-gather", "reduce_scatter": "reduce-scatter",
+}  # fmt: skip
+
+
+class Collectives(TorchDispatchMode):
+    """(collective, bytes of the whole) of every one that runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented
+        result = func(*args, **kwargs or {})
+        if "c10d" in func.namespace:
+            for name, kind in COLLECTIVES.items():
+                if name in str(func):
+                    tensors = [t for t in (*args, result) if isinstance(t, torch.Tensor)]
+                    self.seen.append((kind, max(t.numel() * t.element_size() for t in tensors)))
+        return result
+
+    def ring(self, count):
+        """Bytes that each of `count` ranks sends, by collective."""
+        total = Counter()
+        for kind, size in self.seen:
+            total[kind] += (2 if kind == "all-reduce" else 1) * (count - 1) * -(-size // count)
+        return total
+
+
+def predicted(config, layout, **options):
+    """(collective → how many, collective → bytes), forward and backward, of one rank's step."""
+    counts, sizes = Counter(), Counter()
+    for wire, times in sent(program(config, layout=layout, **STEP, **options)):
+        if wire.when != "step":
+            counts[wire.kind] += times
+            sizes[wire.kind] += times * wire.bytes
+    return counts, sizes
+
+
+# -- ZeRO 3 --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("config", "count"), [(GPT, 2), (GPT, 3), (GPT, 64), (LLAMA, 8)])
+def test_shards_and_wires_are_those_of_fully_shard(ranks, config, count):
+    mesh = ranks(count)
+    model = lm.DecoderOnly(config)
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    layout = f"fsdp={count}"
+    assert step_peak(config, **STEP, layout=layout)["parameters"] == 4 * sum(
+        parameter.to_local().numel() for parameter in model.parameters()
+    )
+    tokens = torch.zeros(2, 8, dtype=torch.int64)
+    with Collectives() as seen:
+        F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
+    _, sizes = predicted(config, layout)
+    assert sizes == seen.ring(count)
+    assert communication(config, **STEP, layout=layout, node=64).total == sum(sizes.values())
+
+
+# -- tensor and sequence parallel ----------------------------------------------------------------------------------------
+
+
+def divided(config, mesh, *, sp, attention):
+    """The course's decoder under a plan of DTensor: columns, rows, and the vocabulary."""
+    model = lm.DecoderOnly(config, attention=attention)
+    ours = {lm.Linear: nn.Linear, lm.Embedding: nn.Embedding}
+    for module in list(model.modules()):  # the plans know torch's own classes only
+        for name, child in list(module.named_children()):
+            if type(child) in ours:
+                rows, columns = child.weight.shape
+                sizes = (columns, rows) if isinstance(child, lm.Linear) else (rows, columns)
+                new = ours[type(child)](*sizes)
+                new.weight, new.bias = child.weight, getattr(child, "bias", None)
+                setattr(module, name, new)
+    between = Shard(1) if sp else Replicate()
+    # Between the products plain tensors, unless positions have to be divided with them.
+    plain = config.positions != "learned"
+    plan = {"embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=between, use_local_output=plain)}
+    plan["head"] = ColwiseParallel(input_layouts=between, output_layouts=Shard(-1), use_local_output=False)
+    for i, block in enumerate(model.blocks):
+        for branch, into, out in (("attention", ("query", "key", "value"), "output"), ("mlp", ("gate", "up"), "down")):
+            place = f"blocks.{i}.{branch}"
+            plan[place] = PrepareModuleInput(
+                input_layouts=between, desired_input_layouts=Replicate(), use_local_output=False
+            )
+            for name in into:
+                if hasattr(getattr(block, branch), name):
+                    plan[f"{place}.{name}"] = ColwiseParallel(use_local_output=branch == "attention")
+            plan[f"{place}.{out}"] = RowwiseParallel(output_layouts=between, use_local_output=plain)
+        block.attention.heads //= mesh.size()
+        block.attention.kv_heads //= mesh.size()
+    parallelize_module(model, mesh, plan)
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            if not plain and not isinstance(parameter, DTensor):
+                setattr(module, name, nn.Parameter(distribute_tensor(parameter.data, mesh, [Replicate()])))
+    return model
+
+
+def local(tensor):
+    """What this rank has of it, arrived or on its way."""
+    mine = tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+    return getattr(mine, "elem", mine)
+
+
+class Kept:
+    """Bytes of the local storages that autograd keeps, less parameters, buffers and token ids."""
+
+    def __init__(self, model):
+        own = itertools.chain(model.parameters(), model.buffers())
+        self.own = {local(tensor).untyped_storage()._cdata for tensor in own}
+        self.storages = {}
+
+    def pack(self, tensor):
+        mine = local(tensor)
+        storage = mine.untyped_storage()
+        if mine.dtype != torch.int64 and storage._cdata not in self.own:
+            self.storages[storage._cdata] = storage
+        return tensor
+
+    @property
+    def total(self):
+        return sum(storage.nbytes() for storage in self.storages.values())
+
+
+@pytest.mark.parametrize("config", [GPT, LLAMA])
+@pytest.mark.parametrize(
+    ("count", "sp", "attention"),
+    [(2, False, "eager"), (4, False, "sdpa"), (2, True, "sdpa"), (4, True, "eager"), (4, True, "sdpa")],
+)
+def test_a_rank_of_tp_has_the_shapes_the_kept_bytes_and_the_collectives_of_dtensor(ranks, config, attention, count, sp):
+    mesh = ranks(count)
+    model = divided(config, mesh, sp=sp, attention=attention)
+    layout = str(Layout(tp=count, sp=sp))
+    tokens = torch.zeros(2, 8, dtype=torch.int64)
+    kept = Kept(model)
+    with Collectives() as seen, loss_parallel():
+        with torch.autograd.graph.saved_tensors_hooks(kept.pack, lambda tensor: tensor):
+            target = DTensor.from_local(tokens.flatten(), mesh, [Replicate()])
+            loss = F.cross_entropy(model(tokens).flatten(0, 1), target)
+        loss.backward()
+    assert saved_activation_bytes(config, **STEP, attention=attention, layout=layout).total == kept.total
+    counts, sizes = predicted(config, layout, attention=attention)
+    if sp and config.positions == "learned":
+        # DTensor brings the table's gradient together at once; here that is said of the step.
+        seen.seen.remove(("all-gather", 4 * 8 * 24))
+    assert counts == Counter(kind for kind, _ in seen.seen)
+    assert sizes == seen.ring(count)
+    written = program(config, **STEP, layout=layout)
+    shapes = Counter(tuple(local(parameter).shape) for parameter in model.parameters())
+    if config.tied_head:  # the plan divides a shared table twice
+        shapes[written.leaves[0].tensor.shape] -= 1
+    assert shapes == sum((Counter({leaf.tensor.shape: leaf.count}) for leaf in written.leaves), Counter())
+
+
+class Enter(torch.autograd.Function):
+    """What comes before divided columns, for so many ranks that are all like this one; with sp their positions are gathered."""
+
+    @staticmethod
+    def forward(ctx, x, ranks, sp):
+        ctx.rows = x.shape[1] if sp else 0
+        return torch.cat([x] * ranks, dim=1) if sp else x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return (gradient[:, : ctx.rows] if ctx.rows else gradient).clone(), None, None
+
+
+class Leave(torch.autograd.Function):
+    """What comes behind divided rows: the ranks' sum, with sp of this rank's positions."""
+
+    @staticmethod
+    def forward(ctx, x, ranks, sp):
+        ctx.ranks = ranks if sp else 1
+        return (x[:, : x.shape[1] // ranks] if sp else x).clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return (torch.cat([gradient] * ctx.ranks, dim=1) if ctx.ranks > 1 else gradient), None, None
+
+
+class On(nn.Module):
+    """A module with its collectives."""
+
+    def __init__(self, inner, *, before=None, behind=None):
+        super().__init__()
+        self.inner, self.before, self.behind = inner, before, behind
+
+    def forward(self, x, **options):
+        y = self.inner(self.before(x) if self.before else x, **options)
+        return self.behind(y) if self.behind else y
+
+
+@pytest.mark.parametrize(("attention", "checkpointing"), [("eager", False), ("sdpa", True)])
+@pytest.mark.parametrize(
+    ("config", "count", "sp"), [(GPT, 2, False), (LLAMA, 4, False), (LLAMA, 2, True), (LLAMA, 4, True)]
+)
+def test_the_peak_of_a_rank_of_tp_is_that_of_a_real_step(config, count, sp, attention, checkpointing):
+    config = dataclasses.replace(
+        config, vocab=4, context=64
+    )  # so few that the loss, which is not divided here, is no peak
+    enter, leave = (lambda x, step=step: step.apply(x, count, sp) for step in (Enter, Leave))
+    model = lm.DecoderOnly(local_config(config, count), attention=attention, checkpointing=checkpointing)
+    for block in model.blocks:
+        block.attention.output, block.mlp.down = (On(m, behind=leave) for m in (block.attention.output, block.mlp.down))
+        block.attention, block.mlp = (On(m, before=enter) for m in (block.attention, block.mlp))
+    model.embedding, model.head = On(model.embedding, behind=leave), On(model.head, before=enter)
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+    tokens = torch.zeros(2, 32, dtype=torch.int64)
+
+    def loss():
+        return F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
+
+    loss().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    options = {"batch": 2, "sequence": 32, "attention": attention, "checkpointing": checkpointing}
+    moments = peak_moments(config, layout=Layout(tp=count, sp=sp), **options)
+    assert max(moments.values()) == measure.step_memory(model, loss, optimizer).peak_bytes
+
+
+def test_tp_and_sp_are_the_published_formulas_with_what_has_changed():
+    """Korthikanti et al. 2022, equations 2 and 4: sbh(10 + 24/t) + 5as²b/t, and with sp everything over t.
+
+    Since then the norms' statistics count (4 bytes each on CUDA), and torch keeps the gathered input of both branches,
+    which the paper gathers again in the backward pass.
+    """
+    B, S, D, A = 3, 32, 64, 8
+    config = TransformerConfig(layers=2, d_model=D, heads=A, vocab=128, context=S, dropout=0.1)
+    options = {"batch": B, "sequence": S, "precision": "bf16", "device": "cuda"}
+    for t in (1, 2, 4, 8):
+        row, pairs = B * S * D, 5 * A * S * S * B // t
+        statistics = 2 * 2 * 4 * B * S
+        alone = saved_block_bytes(config, layout=f"tp={t}", **options).total
+        assert alone == row * 10 + 24 * row // t + pairs + statistics
+        if t > 1:
+            both = saved_block_bytes(config, layout=f"tp={t},sp", **options).total
+            gathered = 4 * row - 4 * row // t
+            assert both == 34 * row // t + pairs + statistics // t + gathered
+
+
+def test_key_value_heads_fewer_than_ranks_stand_on_several_and_a_vocabulary_is_padded():
+    config = dataclasses.replace(LLAMA, heads=8, kv_heads=2, head_dim=4, vocab=55)
+    shapes = {leaf.component: leaf.tensor.shape for leaf in program(config, **STEP, layout="tp=4").leaves}
+    assert shapes["query"] == (8, 32) and shapes["key"] == shapes["value"] == (4, 32)
+    assert shapes["attention output"] == (32, 8) and shapes["mlp up"] == (10, 32) and shapes["mlp down"] == (32, 10)
+    assert shapes["token embedding"] == shapes["head"] == (14, 32)
+
+
+# -- pipeline ------------------------------------------------------------------------------------------------------------
+
+
+class Stage(nn.Module):
+    """Some blocks of the course's decoder, with what stands before the first and behind the last."""
+
+    def __init__(self, config, layout, stage, *, attention):
+        super().__init__()
+        model = lm.DecoderOnly(dataclasses.replace(config, layers=config.layers // layout.pp), attention=attention)
+        self.model, self.first, self.last = model, stage == 0, stage == layout.pp - 1
+        if not self.first:
+            model.embedding = None
+        if not self.last:
+            model.final_norm = model.head = None
+
+    def forward(self, x):
+        model = self.model
+        if self.first:
+            x = model.embedding(x)
+        for block in model.blocks:
+            x = block(x)
+        if not self.last:
+            return x
+        return F.cross_entropy(model.head(model.final_norm(x)).flatten(0, 1), TARGETS)
+
+
+TARGETS = torch.zeros(2 * 8, dtype=torch.int64)
+NO_POSITIONS = dataclasses.replace(GPT, layers=4, positions="none", tied_head=False)
+
+
+@pytest.mark.parametrize("stage", [0, 1])
+@pytest.mark.parametrize("microbatches", [1, 2, 5])
+@pytest.mark.parametrize(("schedule", "attention"), [("gpipe", "eager"), ("1f1b", "sdpa")])
+def test_the_peak_of_a_stage_is_that_of_its_schedule(schedule, microbatches, stage, attention):
+    layout = Layout(pp=2, microbatches=microbatches, schedule=schedule)
+    module = Stage(NO_POSITIONS, layout, stage, attention=attention)
+    tokens = torch.zeros(2, 8, dtype=torch.int64)
+
+    def forward(flight):
+        given = tokens if stage == 0 else torch.randn(2, 8, 24, requires_grad=True)
+        flight.append(module(given))
+
+    def backward(flight):
+        output = flight.pop(0)
+        torch.autograd.backward(output, torch.ones_like(output))
+
+    def run():
+        flight = []
+        ahead = min(microbatches, layout.in_flight(stage))
+        for _ in range(ahead - 1):
+            forward(flight)
+        for i in range(microbatches):
+            if i + ahead <= microbatches:
+                forward(flight)
+            backward(flight)
+
+    moments = peak_moments(NO_POSITIONS, **STEP, layout=layout, stage=stage, attention=attention)
+    moments.pop("optimizer step")
+    assert max(moments.values()) == measure.peak_bytes(run)
