@@ -82,7 +82,7 @@ CUDA_PIP := .venv-cuda/bin/python -m pip install --disable-pip-version-check
 	  echo "Setting up .venv-cuda with PyTorch's CUDA build: some minutes and about 5 GB. No GPU is needed."; \
 	  rm -rf .venv-cuda; "$$python" -m venv .venv-cuda || { $(no_venv); rm -rf .venv-cuda; exit 1; }; fi
 	@# Three equals signs: the build without a label, which is CUDA's on Linux, also where the index has one for the CPU.
-	@$(CUDA_PIP) --quiet -c constraints.txt torch===$$(sed -n 's/^torch==//p' constraints.txt) pytest pytest-timeout -e ".[torch]" \
+	@$(CUDA_PIP) --quiet -c constraints.txt torch===$$(sed -n 's/^torch==//p' constraints.txt) pytest pytest-timeout transformers -e ".[torch]" \
 	  || { $(no_packages); exit 1; }
 	@touch $@
 
@@ -120,11 +120,12 @@ gpu-lessons: $(READY) ## every lesson compared on CUDA, and the unit tests that 
 gpu-records: $(READY) ## measure this GPU and write benchmarks/records (STAGES="products memory" for some)
 	$(PY) -m benchmarks.gpu $(STAGES)
 
-bench: $(READY) ## speeds as ratios of one run: loader, training step, estimators
+bench: $(READY) ## speeds as ratios of one run (loader, training step, estimators), and kept bytes beside transformers'
 	$(PY) -m benchmarks.training
 	$(PY) -m benchmarks.estimators
 	$(PY) -m benchmarks.layouts
 	$(PY) -m benchmarks.architectures
+	$(PY) -m benchmarks.kept
 
 readme: $(READY) ## write the table of lessons in README.md anew from the notebooks
 	$(PY) -m cs336kit lessons readme

@@ -10,6 +10,7 @@ from cs336kit.predict._planner.serving_text import SERVING_KEYS, SERVING_SCHEMA
 from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.serving import WEIGHT_TYPES, ServingQuestion, serve
 from cs336kit.predict.transformer import TransformerConfig
+from cs336kit.predict.wires import NODE
 
 PURPOSE = "memory, latency and throughput of a served model"
 _EXAMPLES = """
@@ -20,8 +21,8 @@ _EXAMPLES = """
         cs336kit serve llama-3-8b --accelerator l4 --weights int4 --cache fp8
       the largest batch in which a token takes no more than 20 ms
         cs336kit serve llama-3-8b --latency 20ms --prompt 4096 --output 1024
-      what a million tokens cost
-        cs336kit serve llama-3-8b --price-per-hour 2.5
+      four cards share a model; what a million tokens cost
+        cs336kit serve llama-3-70b --count 4 --price-per-hour 2.5
 
     --json-keys prints what every key of --json means.
 """
@@ -44,9 +45,12 @@ def _parser() -> argparse.ArgumentParser:
     what("--latency", type=seconds, metavar="TIME", help="that a token may take, such as 20ms")
     on = command.add_argument_group("the machine").add_argument
     on("--accelerator", metavar="NAME", help="such as h100-sxm (the default) or l4")
+    on("--count", type=count, default=1, metavar="N", help="accelerators that divide every layer (tensor parallel)")
     on("--memory", type=size, metavar="SIZE", help="such as 80GB or 80GiB, in place of the table's")
     on("--peak", type=rate, metavar="RATE", help="dense peak of the products, such as 989TFLOPs")
     on("--bandwidth", type=bandwidth, metavar="RATE", help="of the memory, such as 3.35TB/s")
+    on("--between-nodes", type=bandwidth, metavar="RATE", help="of one accelerator each way, such as 400Gb/s")
+    on("--node", type=count, default=NODE, metavar="N", help="accelerators of a node, 8 by default")
     on(
         "--allowance",
         type=allowance,

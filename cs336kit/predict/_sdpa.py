@@ -66,6 +66,10 @@ def _fused(b: Builder, kernel: Kernel, query: Heads, k: Tensor, v: Tensor, mask:
             f"head_dim={h} is padded by this kernel, which flavour='transformers' does not count; use a multiple of 8"
         )
     keeps: list[Tensor | Storage] = [q, k, v]
+    padded = mask is not None and mask.shape[-1] % kernel.mask_columns > 0
+    if mask is not None and padded:
+        columns = -(-mask.shape[-1] // kernel.mask_columns) * kernel.mask_columns
+        mask = b.op("mask/pad", "pad", [mask], (*mask.shape[:-1], columns), name=mask.storage.name)
     if mask is not None:
         keeps.append(mask)
     rows = -(-S // kernel.logsumexp_rows) * kernel.logsumexp_rows
@@ -77,6 +81,8 @@ def _fused(b: Builder, kernel: Kernel, query: Heads, k: Tensor, v: Tensor, mask:
         statistics=[logsumexp, *state], name="attention output's input",
         flops=(("attention scores", flops), ("attention values", flops)),
     )  # fmt: skip
+    if mask is not None and padded:
+        b.free(mask)
     # The output lies in memory as the queries do.
     return z if query.front and kernel.follows else b.view(z, B, S, A * h)
 

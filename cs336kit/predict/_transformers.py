@@ -281,7 +281,7 @@ class Modules:
                 "sine", "mul", [turned, tables[1]], turning.shape, keeps=[tables[1]], dtype=_wider(x, tables[1])
             )
             rotated = b.add("sum", straight, crossed, name=name)
-            b.free(negative, turned, straight, crossed)
+            b.free(negative, turned, straight, crossed, *(tables if tables is not parts.tables else ()))
             if width != h:
                 rest = b.view(x, B, n, S, h - width)
                 whole = b.cat("put together", rotated, rest, (B, n, S, h))
@@ -608,6 +608,8 @@ def decoder(
     x.storage.name = "final norm"
     normed = modules.norm("final norm", x, name="head's input", component="final norm")
     b.free(x)
+    if mask is not None and not checkpointing:  # a checkpointed block holds on to it
+        b.free(mask)
     b.part = "head"
     head = table if c.tied_head else b.parameter("head", c.vocab, c.d_model)
     logits = b.linear(

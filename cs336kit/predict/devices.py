@@ -79,7 +79,7 @@ DEVICES = {
             "cuda",
             dropout_mask="bool",
             statistics={"bf16": "fp32", "fp16": "fp32"},
-            autocast_fp32=frozenset({"softmax"}),
+            autocast_fp32=frozenset({"softmax", "pow"}),
             widening=frozenset({"softmax"}),
             kernels=(
                 Kernel(

@@ -9,17 +9,20 @@ Left out of both: launches, sampling, the scheduler, kernels that do not reach b
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import known, positive_int, positive_number
 from cs336kit.predict._planner.chip import Chip, allowance, chip
 from cs336kit.predict._walk import Walk
-from cs336kit.predict.accounting import CACHE_TYPES, kv_cache_bytes, parameters
+from cs336kit.predict.accounting import CACHE_TYPES, parameters
+from cs336kit.predict.layouts import Layout, check_layout
 from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Op, Program, Storage, Tensor
 from cs336kit.predict.packed import PACKINGS, packed_bytes
 from cs336kit.predict.programs import check_sizes, program
 from cs336kit.predict.training import largest
 from cs336kit.predict.transformer import TransformerConfig, check_config
+from cs336kit.predict.wires import NODE, bandwidth
 
 #: Types of served weights: element types, and packings of the matrices in blocks (tables, head and norms stay in bf16).
 WEIGHT_TYPES = dict.fromkeys(("bf16", "fp16", "fp32", *PACKINGS))
@@ -34,6 +37,8 @@ class ServingQuestion:
     model: TransformerConfig
     name: str = "model"
     accelerator: str | None = "h100-sxm"
+    #: accelerators that divide heads, MLP and vocabulary of every layer among them (tensor parallel)
+    count: int = 1
     #: tokens of a prompt and of an answer; None: half of the model's context each, at most 2048 and 512
     prompt: int | None = None
     output: int | None = None
@@ -49,6 +54,9 @@ class ServingQuestion:
     peak_flops_per_second: float | None = None
     bandwidth: float | None = None
     allowance: int | float | None = None
+    #: bytes per second each way that one accelerator has to other nodes, and accelerators of a node
+    between_nodes: float | None = None
+    node: int = NODE
     price_per_hour: float | None = None
 
 
@@ -61,8 +69,10 @@ class Bounds:
     flops: int
     #: weights and cache once
     bytes: int
-    #: "memory" or "compute": what the lower bound is
+    #: "memory", "compute" or "links": what the lower bound is
     bound: str
+    #: bytes that one accelerator sends to the others
+    sent: int = 0
 
 
 @dataclass(frozen=True)
@@ -124,10 +134,10 @@ def serve(question: ServingQuestion) -> Served:
     """
     q = _settled(question)
     what = _chip(q)
-    free, reason = allowance(q.allowance, memory_bytes=what.memory_bytes, count=1)
+    free, reason = allowance(q.allowance, memory_bytes=what.memory_bytes, count=q.count)
     length = _length(q)
-    each = kv_cache_bytes(q.model, batch=1, sequence=length, precision=q.cache)
-    more = each - kv_cache_bytes(q.model, batch=1, sequence=length - 1, precision=q.cache)
+    each = _cache_bytes(q, length)
+    more = each - _cache_bytes(q, length - 1)
     answer = Served(
         question=q, chip=what, parameters=parameters(q.model).total, weights=_weights(q), cache_bytes=each,
         cache_bytes_per_token=more, working_bytes=_blocks_peak(_prefill(q)), logits_bytes=q.model.vocab * (2 + 4),
@@ -147,11 +157,13 @@ def _settled(q: ServingQuestion) -> ServingQuestion:
     known("type of weights", q.weights, WEIGHT_TYPES)
     known("precision of a cache", q.cache, CACHE_TYPES)
     positive_int("page", q.page)
-    for name in ("latency", "memory_bytes", "peak_flops_per_second", "bandwidth", "price_per_hour"):
+    for name in ("latency", "memory_bytes", "peak_flops_per_second", "bandwidth", "price_per_hour", "between_nodes"):
         if getattr(q, name) is not None:
             positive_number(name, getattr(q, name))
     if q.batch is not None:
         positive_int("batch", q.batch)
+    positive_int("node", q.node)
+    check_layout(q.model, Layout(tp=positive_int("count", q.count)))
     half = max(q.model.context // 2, 1)
     prompt = min(half, 2048) if q.prompt is None else positive_int("prompt", q.prompt)
     output = min(half, 512) if q.output is None else positive_int("output", q.output)
@@ -186,6 +198,12 @@ def _length(q: ServingQuestion) -> int:
     return q.prompt + q.output
 
 
+def _options(q: ServingQuestion) -> dict[str, Any]:
+    """Of every program here."""
+    layout = Layout(tp=q.count) if q.count > 1 else None
+    return {"precision": "bf16", "attention": "sdpa", "causal": True, "device": "cuda", "layout": layout}
+
+
 # -- bytes -----------------------------------------------------------------------------------------------------------
 
 
@@ -204,16 +222,22 @@ def _leaf_bytes(leaf: Leaf, weights: str) -> int:
 
 def _weights(q: ServingQuestion) -> Breakdown:
     parts: dict[str, int] = {}
-    for leaf in program(q.model, batch=1, sequence=1, attention="sdpa", phase="forward").leaves:
+    for leaf in program(q.model, batch=1, sequence=1, phase="forward", **_options(q)).leaves:
         name = f"matrices in {q.weights}" if _is_packed(leaf) else "tables, head, norms"
         parts[name] = parts.get(name, 0) + leaf.count * _leaf_bytes(leaf, q.weights)
     return Breakdown(parts, unit="bytes")
 
 
 def _prefill(q: ServingQuestion) -> Program:
-    return program(
-        q.model, batch=1, sequence=q.prompt or 1, precision="bf16", attention="sdpa", phase="prefill", causal=True
-    )
+    return program(q.model, batch=1, sequence=q.prompt or 1, phase="prefill", **_options(q))
+
+
+def _cache_bytes(q: ServingQuestion, length: int) -> int:
+    """Of one sequence of so many tokens, on one accelerator."""
+    if not length:
+        return 0
+    walked = program(q.model, batch=1, sequence=length, phase="prefill", **_options(q))
+    return CACHE_TYPES[q.cache] * sum(count * prod(shape) for shape, count in walked.cached)
 
 
 @lru_cache(maxsize=64)
@@ -235,16 +259,15 @@ def _blocks_peak(walked: Program) -> int:
 
 def token_bounds(q: ServingQuestion, what: Chip, batch: int) -> Bounds:
     """One token of each of `batch` sequences, whose cache holds the prompt and the answer."""
-    walked = program(
-        q.model, batch=batch, sequence=_length(q), precision="bf16", attention="sdpa", phase="decode", causal=True
-    )
+    walked = program(q.model, batch=batch, sequence=_length(q), phase="decode", **_options(q))
     return _bounds(q, what, walked, head=False)
 
 
 def _bounds(q: ServingQuestion, what: Chip, walked: Program, *, head: bool) -> Bounds:
     """`head`: of all positions the last one alone has logits."""
     assert what.peak and what.bandwidth
-    flops, least, moved = 0, 0, 0
+    flops, least, moved, sent = 0, 0, 0, 0
+    links = 0.0
     sizes = {leaf.tensor.storage: _leaf_bytes(leaf, q.weights) for leaf in walked.leaves}
     caches: set[Storage] = set()
     rows = q.prompt or 1 if head else 1
@@ -254,12 +277,17 @@ def _bounds(q: ServingQuestion, what: Chip, walked: Program, *, head: bool) -> B
         once, every = _op_bytes(op, sizes, caches, CACHE_TYPES[q.cache], rows)
         least += count * once
         moved += count * every
+        for wire in op.wires:
+            size = wire.bytes // (rows if op.part == "head" else 1)
+            sent += count * size
+            links += count * size / bandwidth(wire, what.as_accelerator(), q.node, q.between_nodes, walked.layout)
     if head:
         written = CACHE_TYPES[q.cache] * sum(count * prod(shape) for shape, count in walked.cached)
         least, moved = least + written, moved + written
     compute, memory = flops / what.peak, least / what.bandwidth
-    bound = "compute" if compute >= memory else "memory"
-    return Bounds(max(compute, memory), compute + moved / what.bandwidth, flops, least, bound)
+    times = {"compute": compute, "memory": memory, "links": links}
+    bound = max(times, key=lambda name: times[name])
+    return Bounds(times[bound], compute + moved / what.bandwidth + links, flops, least, bound, sent)
 
 
 def _op_bytes(op: Op, sizes: dict[Storage, int], caches: set[Storage], element: int, rows: int) -> tuple[int, int]:
@@ -268,6 +296,8 @@ def _op_bytes(op: Op, sizes: dict[Storage, int], caches: set[Storage], element: 
         caches.update(t.storage for t in op.outputs)
         new = element * sum(t.elements for t in op.inputs if not t.storage.leaf)
         return new, new
+    if "/mask/" in op.place:  # a serving kernel knows which keys a token sees
+        return 0, 0
     if not op.allocates or any(t.storage in caches for t in op.inputs if op.kind == "copy"):
         return 0, 0
     if op.kind == "linear" and not op.flops[0][1]:  # an expert that nobody visits

@@ -8,14 +8,13 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from cs336kit.predict._collectives import OF_EXPERTS
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import boolean, positive_int, positive_number
+from cs336kit.predict._states import block_count, gathered_bytes, gradient_bytes, states, step_bytes
 from cs336kit.predict._walk import Alive, Walk
 from cs336kit.predict.accounting import saved_activation_bytes
-from cs336kit.predict.layouts import Layout, as_layout, shard_elements, shard_shape
-from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Program, Storage, blocks, shapes
-from cs336kit.predict.optimizers import optimizer_spec, optimizer_state_bytes, optimizer_step_bytes
+from cs336kit.predict.layouts import Layout, as_layout
+from cs336kit.predict.operations import Program, Storage
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.programs import program
 from cs336kit.predict.transformer import TransformerConfig
@@ -29,69 +28,6 @@ class Moment(NamedTuple):
 
     stage: str
     live_bytes: int
-
-
-def _sharing(walked: Program, leaf: Leaf) -> int:
-    """How many ranks hold a part each of what belongs to a parameter; `OF_EXPERTS` differ where ep divides them."""
-    return walked.layout.sharing(leaf.component in OF_EXPERTS)
-
-
-def _held(walked: Program, leaf: Leaf, stage: int) -> int:
-    """Elements of a parameter that a rank holds of what ZeRO divides from this stage on."""
-    if walked.layout.stage < stage:
-        return leaf.tensor.elements
-    return shard_elements(leaf.tensor.shape, _sharing(walked, leaf))
-
-
-def _states(walked: Program, optimizer: str) -> Breakdown:
-    """Bytes of parameters, gradients, optimizer state and master weights of a rank; frozen parameters have only themselves."""
-    kind = walked.policy
-    trained = [leaf for leaf in walked.leaves if leaf.tensor.needs_gradient]
-    # What is packed has fewer bytes than its elements' type.
-    parameters = (
-        (leaf.count, leaf.tensor.storage.bytes * _held(walked, leaf, 3), leaf.tensor.elements) for leaf in walked.leaves
-    )
-    parts = {
-        "parameters": sum(count * -(-size // elements) for count, size, elements in parameters),
-        "gradients": _gradient_bytes(walked),
-        "optimizer state": _optimizer_bytes(walked, trained, optimizer),
-    }
-    if kind.master_weights:
-        held = sum(leaf.count * _held(walked, leaf, 1) for leaf in trained)
-        parts["master weights"] = ELEMENT_BYTES[kind.master_weights] * held
-    return Breakdown(parts, unit="bytes")
-
-
-def _optimizer_bytes(walked: Program, trained: list[Leaf], optimizer: str) -> int:
-    """Bytes of state for these parameters. Muon takes the matrices of the blocks, and AdamW all the others."""
-    shaped, precision = optimizer_spec(optimizer).shaped, walked.policy.states
-    if shaped == "matrices":
-        hidden = [leaf for leaf in trained if leaf.place == "block" and len(leaf.tensor.shape) == 2]
-        others = [leaf for leaf in trained if leaf.place != "block" or len(leaf.tensor.shape) != 2]
-        state = optimizer_state_bytes(optimizer, shapes=_shard_shapes(walked, hidden), precision=precision).total
-        return state + _optimizer_bytes(walked, others, "adamw")
-    if shaped:
-        return optimizer_state_bytes(optimizer, shapes=_shard_shapes(walked, trained), precision=precision).total
-    if not trained:
-        return 0
-    # For all others the counts are enough, and quicker.
-    count = sum(leaf.count * _held(walked, leaf, 1) for leaf in trained)
-    tensors = sum(leaf.count for leaf in trained)
-    return optimizer_state_bytes(optimizer, parameters=count, tensors=tensors, precision=precision).total
-
-
-def _shard_shapes(walked: Program, trained: list[Leaf]) -> list[tuple[int, ...]]:
-    """The shape of what a rank keeps state for, as often as it exists."""
-    if not walked.layout.stage:
-        return shapes(trained)
-    each = []
-    for leaf in trained:
-        # Experts in one tensor have a matrix each.
-        experts, shape = (
-            (leaf.tensor.shape[0], leaf.tensor.shape[1:]) if len(leaf.tensor.shape) > 2 else (1, leaf.tensor.shape)
-        )
-        each += [shard_shape(shape, _sharing(walked, leaf))] * (experts * leaf.count)
-    return each
 
 
 def training_memory(
@@ -120,8 +56,8 @@ def training_memory(
         "layout": layout,
     }  # fmt: skip
     saved = saved_activation_bytes(config, batch=batch, sequence=sequence, **policy)
-    states = _states(program(config, batch=batch, sequence=sequence, **policy), optimizer)
-    return Breakdown({**states, "activations": saved.total}, unit="bytes")
+    held = states(program(config, batch=batch, sequence=sequence, **policy), optimizer)
+    return Breakdown({**held, "activations": saved.total}, unit="bytes")
 
 
 def _walked(walked: Program, *, again: bool = False, sums_in_place: bool = False) -> Walk:
@@ -129,7 +65,7 @@ def _walked(walked: Program, *, again: bool = False, sums_in_place: bool = False
 
     Who called backward holds the loss (the output of a stage) and the first gradient until it returns.
     """
-    before = _gradient_bytes(walked) if again else 0
+    before = gradient_bytes(walked) if again else 0
     walk = Walk(walked, sums_in_place=sums_in_place, before=before)
     walk.forward(walked.items)
     walk.marks.append(("loss", walk.live))
@@ -145,12 +81,6 @@ def _walked(walked: Program, *, again: bool = False, sums_in_place: bool = False
     return walk
 
 
-def _gradient_bytes(walked: Program) -> int:
-    """Bytes of the gradients that a rank holds between two microbatches."""
-    trained = (leaf for leaf in walked.leaves if leaf.tensor.needs_gradient)
-    return ELEMENT_BYTES[walked.policy.gradients] * sum(leaf.count * _held(walked, leaf, 2) for leaf in trained)
-
-
 def step_timeline(config: TransformerConfig, *, batch: int, sequence: int, **options: Any) -> list[Moment]:
     """Live bytes beyond parameters and optimizer state when each stage of a step ends, from old gradients freed.
 
@@ -159,7 +89,7 @@ def step_timeline(config: TransformerConfig, *, batch: int, sequence: int, **opt
     `options` are those of `predict.program`. Left out: temporary tensors inside a stage, see `peak_moments`.
     """
     walked = program(config, batch=batch, sequence=sequence, **options)
-    walk, moments, forward, backward = _walked(walked), [], 0, _blocks(walked) + 1
+    walk, moments, forward, backward = _walked(walked), [], 0, block_count(walked) + 1
     for name, live in walk.marks:
         if name == "block forward":
             forward += 1
@@ -175,12 +105,12 @@ def step_timeline(config: TransformerConfig, *, batch: int, sequence: int, **opt
 def _moments(walked: Program, optimizer: str, foreach: bool) -> tuple[dict[str, Alive], int]:
     """What is alive in each moment, and how much of it is gathered parameters: of both passes, not of the optimizer's step."""
     layout = walked.layout
-    gathered = _gathered_bytes(walked) if layout.stage == 3 else 0
+    gathered = gathered_bytes(walked) if layout.stage == 3 else 0
     # The first microbatch meets no gradients, and those that fill the pipeline before it ends its backward pass; one that
     # comes later meets the gradients of those before it.
     flight = layout.in_flight(walked.stage)
     walk = _walked(walked)
-    step = Alive(walk.live + _step_bytes(walked, optimizer, foreach), walk.gradients, 0, optimizer)
+    step = Alive(walk.live + step_bytes(walked, optimizer, foreach), walk.gradients, 0, optimizer)
     walks = [(walk, flight - 1)]
     if layout.microbatches > 1:
         walks.append((_walked(walked, again=True), flight - (1 if layout.microbatches > flight else 2)))
@@ -191,49 +121,6 @@ def _moments(walked: Program, optimizer: str, foreach: bool) -> tuple[dict[str, 
             if name not in passes or alive.bytes + kept + gathered > passes[name].bytes:
                 passes[name] = alive._replace(bytes=alive.bytes + kept + gathered, kept=alive.kept + kept)
     return passes | {"optimizer step": step}, gathered
-
-
-def _blocks(walked: Program) -> int:
-    return sum(count for _, count in blocks(walked.items))
-
-
-def _gathered_bytes(walked: Program) -> int:
-    """Bytes of the parameters that a sharded rank gathers at a time: tables, final norm and head, and two blocks.
-
-    The block that runs, and the next one, which is fetched meanwhile. Source: torch's fully_shard, with its default of
-    one block of prefetch; what is outside the blocks stays gathered from the forward pass to the end of the backward pass.
-    """
-    outside = sum(leaf.count * leaf.tensor.elements for leaf in walked.leaves if leaf.place != "block")
-    # Of blocks that differ, the two largest; the other groups of parameters stand outside of the blocks.
-    sizes = [
-        (sum(leaf.count // group.repeated * leaf.tensor.elements for leaf in group.leaves), group.repeated)
-        for group in walked.groups
-        if group.repeated
-    ]
-    pair = sum(sorted((size for size, times in sizes for _ in range(min(times, 2))), reverse=True)[:2])
-    return ELEMENT_BYTES[walked.policy.products] * (outside + pair)
-
-
-def _step_bytes(walked: Program, optimizer: str, foreach: bool) -> int:
-    """Temporary tensors of the optimizer, where they are known; else 0."""
-    spec = optimizer_spec(optimizer)
-    states = walked.policy.states
-    trained = [leaf for leaf in walked.leaves if leaf.tensor.needs_gradient]
-    if foreach:
-        if spec.foreach is None:
-            return 0
-        count = sum(leaf.count * _held(walked, leaf, 1) for leaf in trained)
-        return optimizer_step_bytes(optimizer, parameters=count, precision=states)
-    if spec.loop is None:
-        return 0
-    # What the last parameter of a block leaves behind meets the first of the next.
-    layers = _blocks(walked)
-    sizes: dict[str, list[int]] = {"start": [], "block": [], "end": []}
-    for leaf in trained:
-        sizes[leaf.place].append(_held(walked, leaf, 1))
-    again = sizes["block"] if layers > 1 else []
-    in_order = [*sizes["start"], *sizes["block"], *again, *sizes["end"]]
-    return optimizer_step_bytes(optimizer, sizes=in_order, precision=states, implementation="loop")
 
 
 def _alive(
@@ -260,7 +147,7 @@ def _peak(walked: Program, moments: dict[str, Alive], gathered: int, optimizer: 
     moment = max(moments, key=lambda name: moments[name].bytes)
     peak = moments[moment]
     gathered *= moment != "optimizer step"
-    parts = {name: size for name, size in _states(walked, optimizer).items() if name != "gradients"}
+    parts = {name: size for name, size in states(walked, optimizer).items() if name != "gradients"}
     if walked.layout.stage == 3:
         parts["gathered parameters"] = gathered
     parts["gradients"] = peak.gradients

@@ -19,6 +19,7 @@ SERVING_KEYS = {
     "model": "name as given",
     "parameters": "of the whole model",
     "accelerator": 'name of the table, or "given"',
+    "count": "accelerators that divide every layer among them (tensor parallel)",
     "peak_flops_per_second": "dense peak of the products",
     "bandwidth_bytes_per_second": "of the accelerator's memory",
     "weights": "type of the served weights",
@@ -26,7 +27,7 @@ SERVING_KEYS = {
     "cache": "type of the cache's elements",
     "prompt": "tokens of a prompt",
     "output": "tokens of an answer",
-    "weight_bytes": "bytes by kind of parameter",
+    "weight_bytes": "of one accelerator, by kind of parameter",
     "cache_bytes": "of one sequence with prompt and answer",
     "cache_bytes_per_token": "of one more token of a sequence",
     "working_bytes": "of one prompt's pass, beside what it leaves in the cache",
@@ -36,8 +37,8 @@ SERVING_KEYS = {
     "allowance_bytes": "bytes left free, by reason",
     "available_bytes": "memory of one accelerator",
     "largest_batch": "sequences whose cache fits, 0 if not even one",
-    "prefill_seconds": "{least, most, bound} of one prompt: bounds, and which of memory and compute the lower one is",
-    "tokens": "list of {batch, least, most, bound, tokens_per_second_most, tokens_per_second_least, total_bytes}",
+    "prefill_seconds": "{least, most, bound, sent_bytes} of one prompt: bounds, and which of memory and compute the lower one is",
+    "tokens": "list of {batch, least, most, bound, sent_bytes, tokens_per_second_most, tokens_per_second_least, total_bytes}",
     "latency": "seconds that a token may take, as given, or null",
     "batch_for_latency": "{at_best, if_nothing_overlaps}: largest batches within the latency, or null",
     "cost_per_million_tokens": "{least, most} at the largest batch listed, from the price given, or null",
@@ -86,7 +87,7 @@ def as_dict(answer: "Served") -> dict[str, object]:
 
 
 def _seconds(bounds: "Bounds") -> dict[str, object]:
-    return {"least": bounds.least, "most": bounds.most, "bound": bounds.bound}
+    return {"least": bounds.least, "most": bounds.most, "bound": bounds.bound, "sent_bytes": bounds.sent}
 
 
 def cost_of_tokens(answer: "Served") -> tuple[float, float] | None:
@@ -95,7 +96,8 @@ def cost_of_tokens(answer: "Served") -> tuple[float, float] | None:
     if price is None:
         return None
     batch, bounds = answer.tokens[-1]
-    return (price / 3600 * 1e6 * bounds.least / batch, price / 3600 * 1e6 * bounds.most / batch)
+    per_second = price * answer.question.count / 3600 * 1e6
+    return per_second * bounds.least / batch, per_second * bounds.most / batch
 
 
 def text(answer: "Served") -> str:
@@ -111,16 +113,15 @@ def milliseconds(seconds: float) -> str:
 def _head(answer: "Served") -> Iterator[str]:
     q, chip = answer.question, answer.chip
     yield f"{q.name}: {answer.parameters:,} parameters in {q.weights}, cache in {q.cache}"
-    yield (
-        f"on {chip.name}: {(chip.bandwidth or 0) / 1e12:.3g} TB/s, {(chip.peak or 0) / 1e12:,.4g} TFLOP/s; prompts of "
-        f"{q.prompt:,} tokens, answers of {q.output:,}"
-    )
+    many = f"{q.count} × {chip.name}, each" if q.count > 1 else f"{chip.name},"
+    yield f"on {many} {(chip.bandwidth or 0) / 1e12:.3g} TB/s and {(chip.peak or 0) / 1e12:,.4g} TFLOP/s"
+    yield f"prompts of {q.prompt:,} tokens, answers of {q.output:,}"
 
 
 def _memory(answer: "Served") -> Iterator[str]:
     q = answer.question
     average, worst = answer.page_waste
-    yield "memory"
+    yield "memory of one accelerator" if q.count > 1 else "memory"
     for name, part in answer.weights.items():
         packed = q.weights in PACKINGS and name.startswith("matrices")
         yield row(name, part, f"{PACKINGS[q.weights].bits_per_weight:.4g} bits a weight" if packed else "")
@@ -138,7 +139,7 @@ def _memory(answer: "Served") -> Iterator[str]:
         over = answer.total(1) - answer.chip.memory_bytes
         yield from folded(
             f"it does not fit: {size(over)} GiB too much for one sequence. Cheapest first: weights of fewer bits "
-            "(--weights fp8, int4), a cache of fewer (--cache fp8), shorter sequences, a larger memory (--accelerator)",
+            "(--weights fp8, int4), a cache of fewer (--cache fp8), shorter sequences, more accelerators (--count 2)",
             indent="  ",
         )
 

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from cs336kit import lm, measure
 from cs336kit.predict import POLICIES, TransformerConfig, saved_activation_bytes, saved_block_bytes
+from cs336kit.predict._transformers import WRITINGS
 
 pytestmark = pytest.mark.skipif(
     torch.version.cuda is None,
@@ -36,9 +37,11 @@ class WithoutDriver(TorchFunctionMode):
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if function is F.scaled_dot_product_attention:
-            enabled = torch.is_autocast_enabled("cuda")
-            torch.set_autocast_enabled("cuda", False)  # as inside of torch's own function
+            enabled, kind = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+            torch.set_autocast_enabled("cuda", False)  # as inside of torch's own function, once the inputs are cast
             try:
+                if enabled:
+                    args = [t.to(kind) for t in args]
                 return self.attention(*args, **kwargs)
             finally:
                 torch.set_autocast_enabled("cuda", enabled)
@@ -46,25 +49,31 @@ class WithoutDriver(TorchFunctionMode):
             (chosen,) = args
             visits = torch.zeros(chosen.numel() // self.experts, dtype=torch.long, device=chosen.device)
             return visits, visits
+        if function is torch.Tensor.__bool__:
+            return True  # what transformers asks the data: is this one sequence per row?
         return function(*args, **kwargs)
 
     experts = 1
 
     @staticmethod
-    def attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, enable_gqa=False):
+    def attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
         h = q.shape[-1]
-        half = q.dtype != torch.float32
-        if half and attn_mask is None and h <= 256:
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            attn_mask = torch.where(attn_mask, 0.0, torch.full((), -torch.inf, dtype=q.dtype, device=q.device))
+        scale = h**-0.5 if scale is None else scale
+        half, alike = q.dtype != torch.float32, k.shape[1] == q.shape[1]
+        if half and (alike or enable_gqa) and attn_mask is None and h <= 256:
             q, k, v = (F.pad(t, (0, -h % 8)) if h % 8 else t for t in (q, k, v))
-            return aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, scale=h**-0.5)[0][..., :h]
-        if not enable_gqa and h % (8 if half else 4) == 0:
+            return aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, scale=scale)[0][..., :h]
+        if alike and h % (8 if half else 4) == 0:
             if attn_mask is not None:
                 S = attn_mask.shape[-1]
                 attn_mask = F.pad(attn_mask, (0, 8 - S % 8))[..., :S] if S % 8 else attn_mask
                 attn_mask = attn_mask.expand(*q.shape[:3], S)
-            return aten._scaled_dot_product_efficient_attention(q, k, v, attn_mask, True, dropout_p, is_causal)[0]
-        gqa = {"enable_gqa": enable_gqa}
-        return aten._scaled_dot_product_attention_math(q, k, v, attn_mask, dropout_p, is_causal, **gqa)[0]
+            given = q, k, v, attn_mask, True, dropout_p, is_causal
+            return aten._scaled_dot_product_efficient_attention(*given, scale=scale)[0]
+        rest = {"scale": scale, "enable_gqa": enable_gqa}
+        return aten._scaled_dot_product_attention_math(q, k, v, attn_mask, dropout_p, is_causal, **rest)[0]
 
 
 @contextlib.contextmanager
@@ -156,3 +165,31 @@ def test_a_block_is_what_two_layers_have_more_than_one():
     policy = {"precision": "autocast", "attention": "sdpa"}
     more = held(two, 2, 8, **policy).total - held(one, 2, 8, **policy).total
     assert saved_block_bytes(one, batch=2, sequence=8, device="cuda", **policy).total == more
+
+
+@pytest.mark.parametrize("name", WRITINGS)
+def test_models_of_transformers_under_every_policy_to_the_byte(name, monkeypatch):
+    pytest.importorskip("transformers", reason="transformers is not installed beside this build of torch")
+    from benchmarks import kept
+
+    # It takes fake tensors for a sign that somebody exports the model, and makes masks that it makes for nobody else.
+    monkeypatch.setattr("transformers.masking_utils.is_tracing", lambda *tensors: False)
+    # On a device of compute capability 8.0 or more; fake tensors in fp32 take the fallback, which keeps the same.
+    half = ("transformers.integrations.moe._can_use_grouped_mm", lambda x, *rest: x.dtype != torch.float32)
+    monkeypatch.setattr(*half)
+    sizes = kept.Sizes(head_dim=16)
+    for policy in kept.POLICIES:
+        kind = POLICIES[policy.precision]
+        with cuda(0):
+            with torch.device("cuda"):
+                model, tokens = (
+                    kept.model_of(name, policy, sizes),
+                    torch.zeros(sizes.batch, sizes.sequence, dtype=torch.long),
+                )
+
+            def loss(model=model, tokens=tokens, kind=kind):
+                with autocast(TYPES[kind.products]) if kind.casts else contextlib.nullcontext():
+                    return model(input_ids=tokens, labels=tokens, use_cache=False).loss
+
+            counted = measure.saved_activation_bytes(loss).total
+        assert kept.predicted(name, policy, sizes, device="cuda") == counted, policy

@@ -14,8 +14,8 @@ from cs336kit.predict import (
     peak_moments,
     step_peak,
 )
+from cs336kit.predict._states import states
 from cs336kit.predict.programs import program
-from cs336kit.predict.training import _states
 
 CONFIG = TransformerConfig(
     layers=3, d_model=64, heads=4, kv_heads=2, d_ff=192, vocab=300, context=64, mlp="swiglu", norm="rmsnorm",
@@ -105,7 +105,7 @@ def test_muon_gets_the_matrices_of_blocks_and_adamw_the_rest():
     for optimizer in optimizers:
         optimizer.step()
     real = sum(measure.state_bytes(optimizer).total for optimizer in optimizers)
-    assert _states(program(CONFIG, batch=1, sequence=8), "muon")["optimizer state"] == real
+    assert states(program(CONFIG, batch=1, sequence=8), "muon")["optimizer state"] == real
 
 
 def test_eight_bit_states_have_a_byte_for_a_value_and_a_number_for_each_block():

@@ -1,0 +1,119 @@
+"""What one rank of a layout holds of parameters, gradients and optimizer state, and gathers for a moment."""
+
+from cs336kit.predict._collectives import OF_EXPERTS
+from cs336kit.predict._common.breakdown import Breakdown
+from cs336kit.predict.layouts import shard_elements, shard_shape
+from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Program, blocks, shapes
+from cs336kit.predict.optimizers import optimizer_spec, optimizer_state_bytes, optimizer_step_bytes
+
+
+def _sharing(walked: Program, leaf: Leaf) -> int:
+    """How many ranks hold a part each of what belongs to a parameter; `OF_EXPERTS` differ where ep divides them."""
+    return walked.layout.sharing(leaf.component in OF_EXPERTS)
+
+
+def _held(walked: Program, leaf: Leaf, stage: int) -> int:
+    """Elements of a parameter that a rank holds of what ZeRO divides from this stage on."""
+    if walked.layout.stage < stage:
+        return leaf.tensor.elements
+    return shard_elements(leaf.tensor.shape, _sharing(walked, leaf))
+
+
+def states(walked: Program, optimizer: str) -> Breakdown:
+    """Bytes of parameters, gradients, optimizer state and master weights of a rank; frozen parameters have only themselves."""
+    kind = walked.policy
+    trained = [leaf for leaf in walked.leaves if leaf.tensor.needs_gradient]
+    # What is packed has fewer bytes than its elements' type.
+    parameters = (
+        (leaf.count, leaf.tensor.storage.bytes * _held(walked, leaf, 3), leaf.tensor.elements) for leaf in walked.leaves
+    )
+    parts = {
+        "parameters": sum(count * -(-size // elements) for count, size, elements in parameters),
+        "gradients": gradient_bytes(walked),
+        "optimizer state": _optimizer_bytes(walked, trained, optimizer),
+    }
+    if kind.master_weights:
+        held = sum(leaf.count * _held(walked, leaf, 1) for leaf in trained)
+        parts["master weights"] = ELEMENT_BYTES[kind.master_weights] * held
+    return Breakdown(parts, unit="bytes")
+
+
+def _optimizer_bytes(walked: Program, trained: list[Leaf], optimizer: str) -> int:
+    """Bytes of state for these parameters. Muon takes the matrices of the blocks, and AdamW all the others."""
+    shaped, precision = optimizer_spec(optimizer).shaped, walked.policy.states
+    if shaped == "matrices":
+        hidden = [leaf for leaf in trained if leaf.place == "block" and len(leaf.tensor.shape) > 1]
+        others = [leaf for leaf in trained if leaf.place != "block" or len(leaf.tensor.shape) < 2]
+        state = optimizer_state_bytes(optimizer, shapes=_shard_shapes(walked, hidden), precision=precision).total
+        return state + _optimizer_bytes(walked, others, "adamw")
+    if shaped:
+        return optimizer_state_bytes(optimizer, shapes=_shard_shapes(walked, trained), precision=precision).total
+    if not trained:
+        return 0
+    # For all others the counts are enough, and quicker.
+    count = sum(leaf.count * _held(walked, leaf, 1) for leaf in trained)
+    tensors = sum(leaf.count for leaf in trained)
+    return optimizer_state_bytes(optimizer, parameters=count, tensors=tensors, precision=precision).total
+
+
+def _shard_shapes(walked: Program, trained: list[Leaf]) -> list[tuple[int, ...]]:
+    """The shape of what a rank keeps state for, as often as it exists."""
+    if not walked.layout.stage:
+        return shapes(trained)
+    each = []
+    for leaf in trained:
+        # Experts in one tensor have a matrix each.
+        experts, shape = (
+            (leaf.tensor.shape[0], leaf.tensor.shape[1:]) if len(leaf.tensor.shape) > 2 else (1, leaf.tensor.shape)
+        )
+        each += [shard_shape(shape, _sharing(walked, leaf))] * (experts * leaf.count)
+    return each
+
+
+def gradient_bytes(walked: Program) -> int:
+    """Bytes of the gradients that a rank holds between two microbatches."""
+    trained = (leaf for leaf in walked.leaves if leaf.tensor.needs_gradient)
+    return ELEMENT_BYTES[walked.policy.gradients] * sum(leaf.count * _held(walked, leaf, 2) for leaf in trained)
+
+
+def block_count(walked: Program) -> int:
+    return sum(count for _, count in blocks(walked.items))
+
+
+def gathered_bytes(walked: Program) -> int:
+    """Bytes of the parameters that a sharded rank gathers at a time: tables, final norm and head, and two blocks.
+
+    The block that runs, and the next one, which is fetched meanwhile. Source: torch's fully_shard, with its default of
+    one block of prefetch; what is outside the blocks stays gathered from the forward pass to the end of the backward pass.
+    """
+    outside = sum(leaf.count * leaf.tensor.elements for leaf in walked.leaves if leaf.place != "block")
+    # Of blocks that differ, the two largest; the other groups of parameters stand outside of the blocks.
+    sizes = [
+        (sum(leaf.count // group.repeated * leaf.tensor.elements for leaf in group.leaves), group.repeated)
+        for group in walked.groups
+        if group.repeated
+    ]
+    pair = sum(sorted((size for size, times in sizes for _ in range(min(times, 2))), reverse=True)[:2])
+    return ELEMENT_BYTES[walked.policy.products] * (outside + pair)
+
+
+def step_bytes(walked: Program, optimizer: str, foreach: bool) -> int:
+    """Temporary tensors of the optimizer, where they are known; else 0."""
+    spec = optimizer_spec(optimizer)
+    states = walked.policy.states
+    trained = [leaf for leaf in walked.leaves if leaf.tensor.needs_gradient]
+    if foreach:
+        if spec.foreach is None:
+            return 0
+        count = sum(leaf.count * _held(walked, leaf, 1) for leaf in trained)
+        return optimizer_step_bytes(optimizer, parameters=count, precision=states)
+    if spec.loop is None:
+        return 0
+    # What the last parameter of a block leaves behind meets the first of the next.
+    layers = block_count(walked)
+    sizes: dict[str, list[int]] = {"start": [], "block": [], "end": []}
+    for leaf in trained:
+        sizes[leaf.place].append(_held(walked, leaf, 1))
+    again = sizes["block"] if layers > 1 else []
+    in_order = [*sizes["start"], *sizes["block"], *again, *sizes["end"]]
+    return optimizer_step_bytes(optimizer, sizes=in_order, precision=states, implementation="loop")

@@ -1,0 +1,168 @@
+import dataclasses
+import json
+
+import pytest
+
+from cs336kit.cli import main
+from cs336kit.predict import MODELS, ServingQuestion, accelerator, accelerators, kv_cache_bytes, serve
+from cs336kit.predict._planner.serving_text import SERVING_KEYS
+
+LLAMA = MODELS["llama-3-8b"]
+#: matrices of the 32 blocks, and everything else but the token embedding, of which a token reads one row
+MATRICES = 32 * (2 * 4096 * 4096 + 2 * 1024 * 4096 + 3 * 14336 * 4096)
+REST = 128256 * 4096 + (2 * 32 + 1) * 4096
+
+
+def test_a_token_reads_the_weights_and_the_cache_once():
+    answer = serve(ServingQuestion(LLAMA, prompt=2000, output=500))
+    (batch, bounds), *_ = answer.tokens
+    row = 2 * 4096
+    # 2,500 tokens are read, and the last one of them is written before.
+    cache = 2 * 32 * 2500 * 1024 * 2
+    written = 2 * 32 * 1024 * 2
+    assert batch == 1
+    assert bounds.bytes == 2 * (MATRICES + REST) + row + cache + written
+    assert bounds.flops == 2 * (MATRICES + 128256 * 4096) + 4 * 32 * 4096 * 2500
+    assert bounds.least == bounds.bytes / 3.35e12 and bounds.bound == "memory"
+    assert answer.cache_bytes == cache == kv_cache_bytes(LLAMA, batch=1, sequence=2500)
+
+
+def test_a_prompt_computes_half_of_the_pairs_and_logits_of_one_position():
+    S = 2048
+    answer = serve(ServingQuestion(LLAMA, prompt=S, output=100))
+    flops = 2 * S * MATRICES + 2 * 128256 * 4096 + 2 * 32 * 4096 * S * S
+    assert answer.prefill.flops == flops and answer.prefill.bound == "compute"
+    assert answer.prefill.least == flops / 989.4e12 < answer.prefill.most
+
+
+@pytest.mark.parametrize(("weights", "bits"), [("fp8", 8), ("int8", 8), ("int4", 4 + 20 / 128), ("nf4", 4.126953125)])
+def test_packed_weights_are_matrices_of_blocks_with_their_scales(weights, bits):
+    answer = serve(ServingQuestion(LLAMA, weights=weights))
+    assert answer.weights[f"matrices in {weights}"] == MATRICES * bits / 8
+    assert answer.weights["tables, head, norms"] == 2 * (2 * 128256 * 4096 + 65 * 4096)
+    assert serve(ServingQuestion(LLAMA, weights="fp32")).weights.total == 4 * 8_030_261_248
+
+
+def test_fp8_weights_compute_in_fp8_where_the_chip_can():
+    assert serve(ServingQuestion(LLAMA, weights="fp8")).chip.peak == accelerator("h100-sxm").peak("fp8")
+    a100 = serve(ServingQuestion(LLAMA, weights="fp8", accelerator="a100-sxm-80gb"))
+    assert a100.chip.peak == 312e12 and any("products in bf16" in note for note in a100.notes)
+
+
+def test_the_largest_batch_is_the_last_that_fits():
+    for question in (ServingQuestion(LLAMA), ServingQuestion(LLAMA, accelerator="l4", weights="int4", cache="fp8")):
+        answer = serve(question)
+        most, room = answer.largest_batch, answer.chip.memory_bytes
+        assert answer.total(most) <= room < answer.total(most + 1)
+        assert answer.tokens[-1][0] == most
+    assert serve(ServingQuestion(LLAMA, accelerator="l4", weights="fp32")).largest_batch == 0
+
+
+def test_pages_waste_half_a_page_on_average_and_a_page_less_a_token_at_worst():
+    answer = serve(ServingQuestion(LLAMA, page=16))
+    token = 2 * 32 * 1024 * 2
+    wasted = [-length % 16 * token for length in range(1000, 1000 + 16)]
+    assert answer.page_waste == (sum(wasted) / 16, max(wasted)) and answer.cache_bytes_per_token == token
+    assert serve(ServingQuestion(LLAMA, page=1)).page_waste == (0, 0)
+
+
+def test_the_largest_batch_for_a_latency_lies_between_its_bounds():
+    from cs336kit.predict.serving import _settled, token_bounds
+
+    answer = serve(ServingQuestion(LLAMA, latency=0.01))
+    best, sure = answer.batch_for_latency
+    q = _settled(answer.question)
+    assert token_bounds(q, answer.chip, best).least <= 0.01 < token_bounds(q, answer.chip, best + 1).least
+    assert token_bounds(q, answer.chip, sure).most <= 0.01 < token_bounds(q, answer.chip, sure + 1).most
+    assert serve(ServingQuestion(LLAMA, latency=1e-6)).batch_for_latency == (0, 0)
+
+
+def test_accelerators_that_share_a_model_divide_it_and_send():
+    one, four = (serve(ServingQuestion(LLAMA, count=count, prompt=2000, output=500)) for count in (1, 4))
+    assert four.weights["matrices in bf16"] * 4 == one.weights["matrices in bf16"]
+    assert four.cache_bytes * 4 == one.cache_bytes
+    (_, alone), (_, together) = one.tokens[0], four.tokens[0]
+    assert 3.9 < alone.least / together.least < 4 and alone.sent == 0
+    # After attention and after the MLP of each layer, a ring's all-reduce of one row; and what the logits need.
+    assert together.sent >= 2 * 32 * 2 * 3 * (4096 * 2) // 4
+
+
+@pytest.mark.parametrize("name", ["gpt2", "falcon-7b", "mixtral-8x7b", "mistral-7b", "gemma-2b", "palm-540b"])
+def test_bounds_are_ordered_for_every_kind_of_model(name):
+    config = MODELS[name]
+    answer = serve(ServingQuestion(config, name=name, prompt=min(512, config.context // 2), output=64, batch=3))
+    times = [bounds for _, bounds in answer.tokens]
+    assert all(0 < bounds.least <= bounds.most for bounds in (*times, answer.prefill))
+    assert [b.least for b in times] == sorted(b.least for b in times)
+    text = str(answer)
+    assert text.startswith(name) and all(len(line) <= 80 for line in text.splitlines())
+    values = answer.as_dict()
+    assert list(values) == list(SERVING_KEYS) and json.loads(json.dumps(values)) == values
+
+
+def test_a_mixture_reads_the_experts_that_are_visited():
+    config = MODELS["mixtral-8x7b"]
+    one, eight = (
+        next(b for n, b in serve(ServingQuestion(config, weights="int4", prompt=64, output=64)).tokens if n == batch)
+        for batch in (1, 8)
+    )
+    expert = 32 * 3 * 14336 * 4096 * (4 + 20 / 128) / 8
+    attention = 32 * (2 * 4096 * 4096 + 2 * 1024 * 4096) * (4 + 20 / 128) / 8
+    least = 2 * expert + attention + 2 * (32000 * 4096 + 65 * 4096 + 32 * 8 * 4096)
+    assert one.bytes == pytest.approx(least, rel=0.01)
+    assert eight.bytes - one.bytes == pytest.approx(6 * expert, rel=0.02)
+
+
+@pytest.mark.parametrize("device", accelerators(), ids=lambda device: device.name)
+def test_every_listed_chip_answers(device):
+    answer = serve(ServingQuestion(MODELS["llama-3.2-1b"], accelerator=device.name))
+    assert answer.largest_batch and answer.prefill.least > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"weights": "int3"}, "unknown type of weights 'int3'"),
+        ({"cache": "int3"}, "unknown precision of a cache 'int3'"),
+        ({"prompt": 8000, "output": 1000}, "longer than context=8192"),
+        ({"page": 0}, "page must be"),
+        ({"latency": -1}, "latency must be"),
+        ({"batch": 0}, "batch must be"),
+        ({"accelerator": "H100"}, "name one of them"),
+        ({"accelerator": None, "memory_bytes": 80e9, "peak_flops_per_second": 1e15}, "give bandwidth"),
+        ({"model": "llama-3-8b"}, "config must be a TransformerConfig"),
+        ({"count": 3}, "tp=3 does not divide 32 heads"),
+        ({"count": 16}, "give between_nodes"),
+        ({"allowance": 2**40}, "leaves nothing"),
+    ],
+)
+def test_what_cannot_be_served_gets_a_sentence(changes, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        serve(dataclasses.replace(ServingQuestion(LLAMA), **changes))
+
+
+def test_the_command_serves(capsys):
+    assert main(["serve", "llama-3-8b", "--json", "--latency", "20ms", "--price-per-hour", "2"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert list(values) == list(SERVING_KEYS) and values["schema"] == 1
+    batch = values["tokens"][-1]
+    assert values["cost_per_million_tokens"]["least"] == pytest.approx(2 / 3600 * 1e6 / batch["tokens_per_second_most"])
+    assert main(["serve", "8B"]) == 2
+    assert "needs the shape of a model" in capsys.readouterr().err
+    given = ["--memory", "24GB", "--peak", "100TFLOPs", "--bandwidth", "1TB/s"]
+    assert main(["serve", "llama-3.2-1b", "--json", *given]) == 0
+    assert json.loads(capsys.readouterr().out)["accelerator"] == "given"
+    with pytest.raises(SystemExit):
+        main(["serve", "gpt2", "--latency", "soon"])
+    assert "is no time: write 50ms" in capsys.readouterr().err
+
+
+#: What others rely on: a key that goes, or is renamed, is a new schema.
+SCHEMA_1 = """schema command model parameters accelerator count peak_flops_per_second bandwidth_bytes_per_second weights
+bits_per_weight cache prompt output weight_bytes cache_bytes cache_bytes_per_token working_bytes logits_bytes page_tokens
+page_waste_bytes allowance_bytes available_bytes largest_batch prefill_seconds tokens latency batch_for_latency
+cost_per_million_tokens notes"""
+
+
+def test_the_keys_of_the_schema_stay():
+    assert set(SCHEMA_1.split()) <= set(SERVING_KEYS)
