@@ -75,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     on("--find", action="store_true", help="list the layouts of --count accelerators that fit, quickest first")
     on("--between-nodes", type=bandwidth, metavar="RATE", help="of one accelerator each way, such as 50GB/s or 400Gb/s")
     on("--node", type=count, default=NODE, metavar="N", help="accelerators of a node, 8 by default")
+    on("--flavour", default="course", metavar="NAME", help="whose modules keep the bytes: course or transformers")
     on("--device", default="cuda", choices=list(DEVICES), help="whose rules say what operations keep, cuda by default")
     on("--replicated", action="store_true", help="a whole model on each accelerator, not sharded")
     tune = command.add_argument_group("fine-tuning").add_argument

@@ -286,3 +286,16 @@ def test_sensitivity_changes_one_input_at_a_time():
     assert changes["tokens +10%"].days == pytest.approx(1.1) and changes["tokens +10%"].bytes == 1
     assert changes["accelerators × 2 (128)"].days == pytest.approx(0.5)
     assert changes["MFU -10%"].days == pytest.approx(1 / 0.9)
+
+
+def test_the_answer_says_whose_modules_its_bytes_are_for():
+    question = Question(MODELS["gpt2"], sequence=256, batch=8, optimizer="sgd")
+    course, other, cpu = (
+        plan(dataclasses.replace(question, **changes))
+        for changes in ({}, {"flavour": "transformers", "attention": "eager"}, {"device": "cpu"})
+    )
+    assert "the course's decoder, on CUDA's rules" in str(course) and "on a CPU's rules" in str(cpu)
+    assert "the modules of transformers, on CUDA's rules" in str(other)
+    assert other.memory.total > course.memory.total
+    with pytest.raises(ValueError, match="flavour"):
+        plan(dataclasses.replace(question, flavour="jax"))

@@ -18,7 +18,8 @@ _RULES = {"cuda": "CUDA's rules", "cpu": "a CPU's rules"}
 
 def flavour(q: Question) -> str:
     """What the bytes are for: whose decoder, and which device's rules for what an operation keeps."""
-    return f"the course's decoder, on {_RULES[q.device]}"
+    whose = "the course's decoder" if q.flavour == "course" else f"the modules of {q.flavour}"
+    return f"{whose}, on {_RULES[q.device]}"
 
 
 def trained(q: Question) -> dict[str, Any]:
@@ -31,7 +32,7 @@ def step_options(q: Question) -> dict[str, Any]:
     return {
         "config": q.model, "batch": q.batch, "sequence": q.sequence, "precision": q.precision, "optimizer": q.optimizer,
         "attention": q.attention, "checkpointing": q.checkpointing, "chunks": q.chunks, "layout": q.placed,
-        "device": q.device, "foreach": True, **trained(q),
+        "device": q.device, "flavour": q.flavour, "foreach": True, **trained(q),
     }  # fmt: skip
 
 
@@ -88,7 +89,7 @@ def step_program(q: Question) -> dict[str, Any]:
     """The options of `predict.program` for a pass of a settled question, beside model, batch, sequence and layout."""
     return {
         "precision": q.precision, "attention": q.attention, "checkpointing": q.checkpointing, "chunks": q.chunks,
-        "device": q.device, **trained(q),
+        "device": q.device, "flavour": q.flavour, **trained(q),
     }  # fmt: skip
 
 

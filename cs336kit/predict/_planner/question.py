@@ -64,6 +64,8 @@ class Question:
     frozen: tuple[str, ...] = ()
     #: whose rules for what an operation keeps: "cuda" or "cpu"
     device: str = "cuda"
+    #: whose modules: "course" or "transformers"
+    flavour: str = "course"
     #: such as "fsdp=64,tp=8"; None: all accelerators share (`sharded`), or each has a replica
     layout: Layout | str | None = None
     #: bytes per second each way that one accelerator has to other nodes, and accelerators of a node
