@@ -25,6 +25,9 @@ HARMLESS = {
     "11.5": ["norm > max_norm → norm >= max_norm"],  # then the factor is 1
     "14.4": ["noise <= p → noise < p"],  # a draw is never exactly p
     "15.2": ["1 → 2"],  # a k above layers is never better
+    "16.3": [
+        "w + u → w - u"
+    ],  # a weight of the grid is as far from both, so rounding returns to it from both or neither
 }
 
 
