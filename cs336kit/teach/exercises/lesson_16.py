@@ -118,7 +118,7 @@ def _ties_move(weights, updates, fraction_bits):
 @exercise(
     "16.3",
     cases={
-        "weight 1, updates ±0.003 in bf16": ([1.0, 1.0], [0.003, -0.003], 7),
+        "weight 1, updates 0.003, 0.0035 and −0.003 in bf16": ([1.0, 1.0, 1.0], [0.003, 0.0035, -0.003], 7),
         "weights −1, updates ±0.003 in bf16": ([-1.0, -1.0, -1.0], [0.003, -0.003, -0.001], 7),
         "weights 0.125 and 0.25, updates 0.0003 in bf16": ([0.125, 0.25, 0.0625], [0.0003, 0.0003, 0.0003], 7),
         "weights 1.5 and 1.9375, updates 0.005 and 0.003 in bf16": ([1.5, 1.9375], [0.005, 0.003], 7),

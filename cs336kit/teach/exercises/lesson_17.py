@@ -126,7 +126,7 @@ def _each(name):
         "('mixtral-8x7b', ...)": "its 12.9 billion active parameters would fit, but all 46.7 billion are stored, with their "
         "gradients and moments.",
         "('qwen3-8b', ...)": "that fits, and a larger one does, too: 64 of 80 GB on each of 8 GPUs may be used.",
-        "('llama-3.1-8b', ...)": "that fits, and a larger one does, too: 64 of 80 GB on each of 8 GPUs may be used.",
+        "('llama-3.1-8b', ...)": "that fits, but even the other 8B model is larger and fits, too, and it is not the largest.",
         "('gpt-oss-20b', 8 * _each('gpt-oss'))": "that is the sum over all GPUs. It is divided evenly by 8.",
         "('gpt-oss-20b', 2 * _SIZES['gpt-oss'] / 8 / 1e9)": "that is the bf16 weights alone. Training takes 18 bytes for each.",
     },
