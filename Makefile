@@ -124,6 +124,7 @@ bench: $(READY) ## speeds as ratios of one run (loader, training step, estimator
 	$(PY) -m benchmarks.training
 	$(PY) -m benchmarks.estimators
 	$(PY) -m benchmarks.layouts
+	$(PY) -m benchmarks.architectures
 	$(PY) -m benchmarks.kept
 
 readme: $(READY) ## write the table of lessons in README.md anew from the notebooks

@@ -184,7 +184,7 @@ def metadata(cells: Sequence[Cell]) -> list[dict[str, Any]]:
 
 
 #: Lines of code that can be read on a slide, and lines of anything that it has room for; a figure takes so many.
-SLIDE_LINES, SLIDE_ROOM, FIGURE_LINES = 15, 28, 17
+SLIDE_LINES, SLIDE_ROOM, FIGURE_LINES = 15, 24, 17
 #: What begins a slide of its own below a heading.
 _OWN_SLIDE = ("### ", "**Your prediction.**", "**The card**", "**Discuss**", "**Read on**")
 
@@ -200,20 +200,22 @@ def roles(cells: Sequence[Cell]) -> list[str]:
         text, tags = kind.source(cell), {*kind.tags(cell)}
         further = further or text.startswith(FURTHER)
         code = kind.is_code(cell)
-        length, shown = (len(text.splitlines()), _shown(cell)) if code else (0, 0)
-        over = lines + length > SLIDE_LINES or (lines and height + length + shown > SLIDE_ROOM)
+        length = len(text.splitlines()) if code else 0
+        takes = length + _shown(cell) if code else sum(len(line) // 80 + 1 for line in text.splitlines() if line)
+        over = lines + length > SLIDE_LINES or (height > 2 and height + takes > SLIDE_ROOM)
         if further or tags & {"solution", "page", "verdict"} or (code and imports):
             role, imports = "skip", imports and not code
         elif text.startswith(("# ", "## ")):
             role = "slide"
-        elif "answer" in tags or text.startswith(_OWN_SLIDE) or (code and over):
-            role = "subslide"
+        elif not (code or text.startswith(("> ", "**", "- ", "$$", "### "))):
+            role = "notes"
         else:
-            role = "fragment" if code or text.startswith(("> ", "**", "- ", "$$")) else "notes"
+            alone = "answer" in tags or text.startswith(_OWN_SLIDE)
+            role = "subslide" if alone or over else "fragment"
         if role in ("slide", "subslide"):
             lines, height = 0, 2
         if role not in ("skip", "notes"):
-            lines, height = lines + length, height + length + (shown if code else len(text) // 90)
+            lines, height = lines + length, height + takes
         found.append(role)
     return found
 

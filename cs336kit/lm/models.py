@@ -132,7 +132,9 @@ class Block(nn.Module):
     ):  # fmt: skip
         super().__init__()
         self.placement, self.scale = config.norm_placement, config.residual_scale
-        self.side_by_side, self.turns = config.side_by_side, config.has_rope(layer)
+        self.side_by_side = config.side_by_side
+        # Angles that are given turn queries and keys, whatever the positions, except in layers that go without.
+        self.turns = config.rope_layers is None or config.rope_layers[layer]
         self.norm1 = make_norm(config, eps=norm_eps, **factory)
         self.attention = MultiHeadAttention(
             config.d_model, config.heads, kv_heads=config.kv_heads, head_dim=config.head_dim,

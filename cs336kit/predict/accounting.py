@@ -24,7 +24,7 @@ from cs336kit.predict.operations import (
     shapes,
 )
 from cs336kit.predict.precision import PrecisionPolicy
-from cs336kit.predict.programs import _program, model_leaves, program
+from cs336kit.predict.programs import _as_transformers, _program, model_leaves, program
 from cs336kit.predict.transformer import TransformerConfig, check_config
 
 #: Components that exist once per expert.
@@ -262,5 +262,5 @@ def traffic_bytes(config: TransformerConfig, *, batch: int, sequence: int, **opt
 
 def forget() -> None:
     """Drop the programs and counts that are remembered between questions, as a benchmark of first answers has to."""
-    for remembered in (_program, model_leaves, _parameters):
+    for remembered in (_program, _as_transformers, model_leaves, _parameters):
         remembered.cache_clear()

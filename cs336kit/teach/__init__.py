@@ -4,6 +4,7 @@ from cs336kit import _needs_torch as _needs_torch
 from cs336kit.teach import exercises, explorers, figures
 from cs336kit.teach.claims import claims
 from cs336kit.teach.comparison import Comparison, compare, ledger
+from cs336kit.teach.configs import config_file
 from cs336kit.teach.devices import on_gpu
 from cs336kit.teach.numbers import gb, gib, si
 from cs336kit.teach.predictions import Revealed, calibration, reveal
@@ -19,6 +20,7 @@ __all__ = [
     "calibration",
     "claims",
     "compare",
+    "config_file",
     "exercises",
     "expect",
     "explorers",

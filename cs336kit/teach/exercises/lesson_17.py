@@ -1,122 +1,140 @@
-"""Exercises of lesson 17: parameters and FLOPs of a Transformer."""
+"""Exercises of lesson 17: parameters and FLOPs from a configuration."""
 
 from cs336kit.teach.exercises.core import exercise
 
+_LLAMA = {
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "tie_word_embeddings": False,
+}
 
-def _weights(layers, d_model, d_ff):
-    """Attention's four matrices with full heads, and the two of a GELU MLP, in all layers."""
-    return layers * (4 * d_model**2 + 2 * d_model * d_ff)
+
+def _fields(*leave_out, **other):
+    return ({name: value for name, value in {**_LLAMA, **other}.items() if name not in leave_out},)
+
+
+def _count(fields, *, kv=None, wide=None, matrices=3, tables=None, norms=2, final=1):
+    D, A = fields["hidden_size"], fields["num_attention_heads"]
+    K = kv or fields.get("num_key_value_heads", A)
+    h = wide or fields.get("head_dim", D // A)
+    block = 2 * D * A * h + 2 * D * K * h + matrices * D * fields["intermediate_size"] + norms * D
+    tables = tables or (1 if fields.get("tie_word_embeddings", False) else 2)
+    return fields["num_hidden_layers"] * block + tables * fields["vocab_size"] * D + final * D
 
 
 @exercise(
     "17.1",
     cases={
-        "GPT-2": (12, 768, 50257, 1024),
-        "GPT-2 XL": (48, 1600, 50257, 1024),
-        "GPT-3": (96, 12288, 50257, 2048),
-        "a toy with one layer": (1, 8, 11, 5),
+        "Llama 3.1 8B": _fields(),
+        "Llama 2 7B, without num_key_value_heads": _fields(
+            "num_key_value_heads", "tie_word_embeddings", intermediate_size=11008, vocab_size=32000
+        ),
+        "a small model with a tied head": _fields(
+            hidden_size=2048, intermediate_size=8192, num_hidden_layers=16, tie_word_embeddings=True
+        ),
+        "a model whose head_dim is not D ÷ A": _fields(
+            hidden_size=1024, intermediate_size=3072, num_attention_heads=16, num_hidden_layers=28, head_dim=128
+        ),
     },
     mistakes={
-        "right + vocab * d_model": "you counted the head beside the embedding. They are one matrix, V·D once.",
-        "right - 2 * layers * d_model": "each LayerNorm has a scale and a shift: two norms make 4D a block, not 2D.",
-        "right - 9 * layers * d_model": "the biases of the linear layers are missing: 4D in attention and 5D in the MLP.",
-        "right - 3 * layers * d_model": "the biases of query, key and value are missing, D each in every block.",
-        "right - 2 * d_model": "the norm in front of the head is missing, 2D.",
-        "right - context * d_model": "the learned positions are missing, context × D.",
+        "_count(fields, kv=fields['num_attention_heads'])": "key and value have fewer heads than query: their matrices are "
+        "D × K·h.",
+        "_count(fields, wide=fields['hidden_size'] // fields['num_attention_heads'])": "the file says how wide a head is, and "
+        "it need not be D ÷ A.",
+        "_count(fields, matrices=2)": "the feed-forward part has three matrices: gate, up and down.",
+        "_count(fields, tables=1)": "the head is a second V × D matrix unless tie_word_embeddings is true.",
+        "_count(fields, tables=2)": "with tie_word_embeddings the head is the table of tokens: V·D once.",
+        "_count(fields, norms=0, final=0)": "the norms are missing: two in each block and one before the head.",
     },
     hints=(
-        "Count one block first: which of its parts have a bias, and what does a LayerNorm own?",
-        "A block: 12D² weights, 4D + 5D biases, two norms of 2D. Then once: V·D, context·D, and the final norm.",
-        "return layers * (12 * d_model**2 + ___ * d_model) + (vocab + ___) * d_model + ___ * d_model",
+        "Go through one block as in section 2. Which of its sizes does the file give, and which only sometimes?",
+        "`fields.get(name, other)` gives `other` where a field is absent. Add the tables and the last norm once.",
     ),
-    checked="GPT-2, GPT-2 XL, GPT-3 and a toy with one layer, to the last parameter.",
+    checked="Llama 3.1 8B, a file without key and value heads, a tied head, and a head_dim of its own.",
 )
-def gpt2_parameters(layers, d_model, vocab, context):
-    return layers * (12 * d_model**2 + 13 * d_model) + (vocab + context) * d_model + 2 * d_model
+def count(fields):
+    return _count(fields)
 
 
 @exercise(
     "17.2",
     cases={
-        "GPT-2 at 1024 tokens": (12, 768, 3072, 50257, 1024, False),
-        "GPT-2 at 1024 tokens, causal": (12, 768, 3072, 50257, 1024, True),
-        "GPT-3 at 2048 tokens": (96, 12288, 49152, 50257, 2048, False),
-        "511 tokens through a toy whose F is not 4D, causal": (2, 64, 100, 300, 511, True),
+        "Mixtral 8x7B, one token": (4096, 14336, 8, 2, 1),
+        "Mixtral 8x22B, 1,000 tokens": (6144, 16384, 8, 2, 1000),
+        "16 experts, one for each of 7 tokens": (64, 96, 16, 1, 7),
+        "4 experts, three for each of 5 tokens": (64, 96, 4, 3, 5),
     },
     mistakes={
-        "right // 2": "half of them: a multiply and an add are two FLOPs.",
-        "right + 2 * sequence * d_model * vocab": "an embedding costs no FLOPs: it looks rows up and multiplies nothing.",
-        "right - 2 * sequence * d_model * vocab": "the head is missing, which multiplies every position, shared or not.",
-        "right_if(causal=False) // (2 if causal else 1)": "you halved everything: the weights still multiply every token.",
-        "right - 2 * layers * sequence**2 * d_model // (2 if causal else 1)": "only one of the two S² products is counted.",
-        "right_if(causal=False)": "you counted all S² pairs. With causal=True half of them are hidden.",
+        "(right[0], 2 * tokens * (experts * 3 * D * F + D * experts))": "you let every expert compute. A token visits "
+        "per_token of them.",
+        "(right[0] - D * experts, right[1] - 2 * tokens * D * experts)": "the router is missing: it has weights, and it sees "
+        "every token.",
+        "(3 * D * F * per_token + D * experts, right[1])": "all experts are stored: which are visited depends on the token.",
+        "(right[0] - D * F * experts, right[1] - 2 * tokens * D * F * per_token)": "an expert has three matrices, not two.",
+        "(right[0], right[1] // 2)": "half of the FLOPs: a multiplication and an addition are two.",
+        "(right[0], right[1] - 2 * tokens * D * experts)": "the router's FLOPs are missing: its matrix multiplies every token.",
     },
     hints=(
-        "Which matrices does a token meet, and what do tokens do with each other?",
-        "2 FLOPs per weight and token, head included. Then two products over pairs of positions, S²·D multiply-adds each; "
-        "causal keeps half of the pairs.",
-        "return 2*S*(L*(4*D*D + 2*D*F) + ___) + (2 if causal else ___) * L*S*S*D",
+        "What has to lie in memory, and what does one token multiply?",
+        "Write an expert and the router as two numbers of weights. Store all; let a token meet the router and its own experts.",
     ),
-    checked="GPT-2 and GPT-3, and an odd number of tokens through a toy whose F is not 4D; full and causal.",
+    checked="Mixtral 8x7B and 8x22B, 16 experts with one for each token, 4 experts with three.",
 )
-def forward_flops(layers, d_model, d_ff, vocab, sequence, causal):
-    products = 2 * sequence * (_weights(layers, d_model, d_ff) + d_model * vocab)
-    return products + (2 if causal else 4) * layers * sequence**2 * d_model
+def mixture(D, F, experts, per_token, tokens):
+    expert, router = 3 * D * F, D * experts
+    return experts * expert + router, 2 * tokens * (per_token * expert + router)
+
+
+_S, _WEIGHTS = 32768, 24 * 32 * 4096**2
+_DEEP, _WIDE = 4 * 32 * _S * 4096, 4 * 8 * _S * 8192
 
 
 @exercise(
     "17.3",
-    cases={
-        "Mixtral 8x7B": (4096, 14336, 8, 2),
-        "Mixtral 8x22B": (6144, 16384, 8, 2),
-        "16 experts, one per token": (64, 96, 16, 1),
-        "4 experts, three per token": (64, 96, 4, 3),
-    },
+    tolerance=0.02,
     mistakes={
-        "right_if(experts_per_token=experts)": "you let every expert compute. A token visits experts_per_token of them.",
-        "(right[0] - d_model * experts, right[1] - 2 * d_model * experts)": "the router's D·experts weights are missing.",
-        "(3 * d_model * d_ff * experts_per_token + d_model * experts, right[1])": "all experts must be "
-        "stored: which are visited depends on the token.",
-        "(right[0] - d_model * d_ff * experts, right[1] - 2 * d_model * d_ff * experts_per_token)": "a SwiGLU has 3 matrices.",
-        "(right[0], right[1] // 2)": "half of the FLOPs: a multiply and an add are two.",
-        "(right[0], right[1] - 2 * d_model * experts)": "the router's FLOPs are missing: it multiplies every token.",
+        "('B', _WIDE / _DEEP)": "that is attention alone. The products with weights are the same in both, and they count.",
+        "('B', (_WEIGHTS / 2 + _WIDE) / (_WEIGHTS / 2 + _DEEP))": "a weight takes two FLOPs for each token, and you counted one.",
+        "('B', (_WEIGHTS + _WIDE / 2) / (_WEIGHTS + _DEEP / 2))": "attention has two products over all pairs: scores and values.",
+        "('A', ...)": "the products with weights are equal. What is left grows with layers times width: compare that.",
     },
     hints=(
-        "What must lie in memory, and what does one token multiply?",
-        "An expert has 3·D·F weights, the router D·experts. All are stored; a token meets the router and "
-        "experts_per_token experts.",
-        "return experts * expert + router, 2 * (___ * expert + ___)",
+        "Both have the same weights. Which part of the list of operations does not follow from the number of weights?",
+        "For one token: 2 FLOPs for each of the 12LD² weights, and two products of S × D in each layer.",
     ),
-    checked="Mixtral 8x7B and 8x22B, 16 experts with one per token, 4 experts with three.",
+    checked="B, at 71 %: with the same parameters, fewer and wider layers have half the attention.",
 )
-def mixture(d_model, d_ff, experts, experts_per_token):
-    expert, router = 3 * d_model * d_ff, d_model * experts
-    return experts * expert + router, 2 * (experts_per_token * expert + router)
+def wide_or_deep():
+    return "B", (_WEIGHTS + _WIDE) / (_WEIGHTS + _DEEP)
+
+
+_SIZES = {"llama": 8_030_261_248, "qwen3": 8_190_735_360, "mixtral": 46_702_792_704, "gpt-oss": 20_914_757_184}
+
+
+def _each(name):
+    return 18 * _SIZES[name] / 8 / 1e9
 
 
 @exercise(
     "17.4",
-    cases={
-        "10 % of GPT-2": (12, 768, 3072, 50257, 0.1),
-        "half of GPT-3": (96, 12288, 49152, 50257, 0.5),
-        "2 % of GPT-3": (96, 12288, 49152, 50257, 0.02),
-        "a quarter of a toy whose F is not 4D": (2, 64, 100, 300, 0.25),
-    },
+    tolerance=0.02,
     mistakes={
-        "right * (1 - share)": "you took the share of the rest. It is of the whole pass: divide by 1 − share too.",
-        "right_if(vocab=0)": "the head is missing from the rest.",
-        "2 * right": "you counted one S² product, or half of the pairs. Full attention has two, over all pairs.",
-        "right / 2": "both the weights and the pairs cost two FLOPs per multiply-add.",
-        "right_if(share=1 - share)": "you swapped the two parts: everything but attention has that share.",
-        "right * layers": "the S² part is there once per layer.",
+        "('mixtral-8x7b', ...)": "its 12.9 billion active parameters would fit, but all 46.7 billion are stored, with their "
+        "gradients and moments.",
+        "('qwen3-8b', ...)": "that fits, and a larger one does, too: 64 of 80 GB on each of 8 GPUs may be used.",
+        "('llama-3.1-8b', ...)": "that fits, and a larger one does, too: 64 of 80 GB on each of 8 GPUs may be used.",
+        "('gpt-oss-20b', 8 * _each('gpt-oss'))": "that is the sum over all GPUs. It is divided evenly by 8.",
+        "('gpt-oss-20b', 2 * _SIZES['gpt-oss'] / 8 / 1e9)": "that is the bf16 weights alone. Training takes 18 bytes for each.",
     },
     hints=(
-        "Write both parts for one token: what grows with S, and what does not?",
-        "Per token: 2·W for the W weights it meets, and 4·L·S·D for attention. Set attention = share · (attention + 2W) "
-        "and solve for S.",
-        "return share / (1 - share) * (layers*(4*d_model**2 + 2*d_model*d_ff) + ___) / (___ * layers * d_model)",
+        "How many parameters fit into 8 GPUs if a fifth of each has to stay free?",
+        "Which of a mixture's two sizes decides about memory? `predict.parameters(models[name]).total` gives it.",
     ),
-    checked="10 % of GPT-2, half of GPT-3, 2 % of GPT-3, and a quarter of a toy whose F is not 4D.",
+    checked="gpt-oss-20b, with 47 of 80 GB on each GPU; Mixtral would take 105.",
 )
-def context_for_share(layers, d_model, d_ff, vocab, share):
-    return share / (1 - share) * (_weights(layers, d_model, d_ff) + d_model * vocab) / (2 * layers * d_model)
+def largest_that_trains():
+    return "gpt-oss-20b", _each("gpt-oss")

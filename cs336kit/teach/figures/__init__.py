@@ -14,7 +14,7 @@ from cs336kit.teach.figures.lesson_05 import heads, order_costs
 from cs336kit.teach.figures.lesson_06 import block_flops, one_product
 from cs336kit.teach.figures.lesson_07 import block_shares, roofline
 from cs336kit.teach.figures.lesson_08 import computation_graph, difference_errors
-from cs336kit.teach.figures.lesson_09 import estimate_errors, products_done, rule_over_work
+from cs336kit.teach.figures.lesson_09 import products_done, rule_over_work
 from cs336kit.teach.figures.lesson_10 import histograms, starts, sweeps
 from cs336kit.teach.figures.lesson_11 import schedule, trajectories
 from cs336kit.teach.figures.lesson_12 import masks, transformer_block
@@ -22,5 +22,5 @@ from cs336kit.teach.figures.lesson_13 import loss_curves
 from cs336kit.teach.figures.lesson_14 import kept_on_block, saved_against_sequence
 from cs336kit.teach.figures.lesson_15 import step_course
 from cs336kit.teach.figures.lesson_16 import magnitudes, paired_losses
-from cs336kit.teach.figures.lesson_17 import attention_heads, parameter_shares
+from cs336kit.teach.figures.lesson_17 import parameter_shares
 from cs336kit.teach.figures.style import COLORS, HATCHES, Figure, axes, show

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 from cs336kit import predict
-from cs336kit.teach.figures.primitives import QUIET, Look, Series, course, lines, log_axis, over
+from cs336kit.teach.figures.primitives import QUIET, Look, course, log_axis
 from cs336kit.teach.figures.style import COLORS, HATCHES, MARKERS, axes, described
 
 #: Forward, the gradient of the weights, the gradient of the input.
@@ -77,15 +77,3 @@ def rule_over_work(lengths: Sequence[int], models: Sequence[str]):
     ax.plot([], [], label="trained at this length", **ring)
     ax.legend(loc="lower left", fontsize=11)
     return figure, f"{label['ylabel']} over {label['xlabel']}: {'; '.join(said)}"
-
-
-@described
-def estimate_errors(contexts: Sequence[int], errors: Series, *, band: float = 10.0):
-    """The error of an estimate in percent against the context length (log), one line for each; a band marks ±`band` %."""
-    figure, ax = axes(width=9, height=4.2)
-    ax.axhspan(-band, band, color="#eeeeee", zorder=0)
-    ax.axhline(0, color="#888888", linewidth=1)
-    labels: Look = {"xlabel": "sequence length S (tokens)", "ylabel": "error of the estimate (%)"}
-    said = lines(ax, over(contexts, errors), legend={"loc": "upper left", "bbox_to_anchor": (1.01, 1)}, **labels)
-    log_axis(ax, "x", list(contexts)[:: -(-len(contexts) // 5)], base=2)
-    return figure, said

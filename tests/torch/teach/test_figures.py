@@ -84,7 +84,6 @@ DATA = {
     "three_products": ((), {"N": 3, "D": 2, "F": 4}),
     "products_done": (({"all trained": range(3), "only the first": [0]},), {"layers": 3}),
     "rule_over_work": (([256, 1024, 4096], ["gpt2", "llama-3-8b"]), {}),
-    "estimate_errors": (([512, 1024, 2048], {"6NP": [-1, -2, -4], "other": [3, 0, -3]}), {}),
     "starts": (({"too large": [math.nan] * 20, "right": [5.5, 5.0] * 10},), {"guess": 5.55}),
     "histograms": (({"small": {1: [0.1, 0.2, 9.0], 5: [0.1]}, "right": {1: [0.5, 1.0], 5: [2.0]}},), {}),
     "sweeps": (([2**-8, 2**-7, 2**-6], {"standard": {64: [3.2, 3.0, 3.1], 512: [3.0, 3.3, 3.6]}}), {}),
@@ -100,7 +99,6 @@ DATA = {
     "magnitudes": ((range(-3, 0), {"before": [0.2, 0.5, 0.3], "after": [0.1, 0.1, 0.8]}), {"limits": {"fp16": -2}}),
     "transformer_block": ((BLOCK,), {}),
     "parameter_shares": (({"gpt2": {"MLP": 1, "head": 3}, "llama": {"MLP": 2, "head": 2}},), {}),
-    "attention_heads": (([("multi-head", 4, 4), ("grouped", 4, 2), ("multi-query", 4, 1)],), {}),
 }  # fmt: skip
 
 
