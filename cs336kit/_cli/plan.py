@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     default = {f.name: f.default for f in dataclasses.fields(Question)}
     add = command.add_argument
-    add("model", help="a name (llama-3-8b), a .json file of a TransformerConfig, or P alone (70e9, 70B)")
+    add("model", help="a name or hub id (llama-3-8b, Qwen/Qwen3-8B), a config.json, or P alone (70e9, 70B)")
     run = command.add_argument_group("the run").add_argument
     run("--tokens", type=number, metavar="N", help="tokens to train on, such as 15T; without it no time")
     run("--steps", type=count, metavar="N", help="optimizer steps; with --tokens, the batch that they imply is printed")

@@ -34,7 +34,7 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add = command.add_argument
-    add("model", help="a name (llama-3-8b) or a .json file of a TransformerConfig")
+    add("model", help="a name or hub id (llama-3-8b, Qwen/Qwen3-8B), or a config.json")
     what = command.add_argument_group("what is served").add_argument
     what("--weights", default="bf16", choices=list(WEIGHT_TYPES), metavar="NAME", help=listed(WEIGHT_TYPES))
     what("--cache", default="bf16", choices=list(CACHE_TYPES), metavar="NAME", help=listed(CACHE_TYPES))
