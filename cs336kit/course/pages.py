@@ -205,7 +205,7 @@ def roles(cells: Sequence[Cell]) -> list[str]:
         over = lines + length > SLIDE_LINES or (height > 2 and height + takes > SLIDE_ROOM)
         if further or tags & {"solution", "page", "verdict"} or (code and imports):
             role, imports = "skip", imports and not code
-        elif text.startswith(("# ", "## ")):
+        elif not code and text.startswith(("# ", "## ")):
             role = "slide"
         elif not (code or text.startswith(("> ", "**", "- ", "$$", "### "))):
             role = "notes"
