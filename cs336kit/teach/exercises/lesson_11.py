@@ -150,15 +150,15 @@ def state_bytes(shapes, element_bytes, frozen):
     mistakes={
         "('A', ...)": "as it comes, AdamW runs as foreach on a GPU. What does its step hold on top?",
         "('C', ...)": "Adafactor fits, but m and v fit in full as well.",
-        "('B', 8.03 * 8)": "that is the step. The backward pass before it holds the state of the earlier steps, and more.",
+        "('B', 8.03 * 8)": "that is the step. What is there while the second of the four batches goes backward?",
         "('B', 8.03 * 12 + 12)": "torch makes the state in the dtype of the parameters: 2 bytes each for m and v.",
         "('B', 8.03 * 16 + 12)": "16 bytes per parameter is fp32; here all four are bf16.",
     },
     hints=(
-        "Two moments can be the worst: the end of the forward pass, and the step. Write down what lives in each.",
+        "Two moments can be the worst: the end of the last batch's forward pass, and the step. Write down what lives in each.",
         "Which of the plans needs more in its step than it needs in the backward pass?",
     ),
-    checked="A's step needs 80.3 GB and does not fit; B is largest in the backward pass, 76.2 GB.",
+    checked="A's step needs 80.3 GB and does not fit; B is largest when a backward pass begins, 76.2 GB.",
     tolerance=0.01,
 )
 def which_step_fits():
