@@ -44,8 +44,7 @@ def factors(counts):
     },
     hints=(
         "The first loss is computed before anything is updated. Which of the five parts does it depend on?",
-        "Of those that it does not depend on, one shows in the learning rates. Of those that it does, one decides which batch "
-        "is read, and one does nothing in evaluation mode.",
+        "Which parts show in the learning rates, in the batch that is read, and in training mode only?",
     ),
     checked="the step, the data, the optimizer, dropout. Only two of the four show in the first loss.",
 )
