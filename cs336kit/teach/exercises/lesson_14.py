@@ -139,8 +139,8 @@ def dropout(x, noise, p):
     "14.5",
     tolerance=0.03,
     mistakes={
-        "('A', ...)": "autocast does not halve what the norms keep, keeps the input of q, k and v three times and a copy of "
-        "each weight. 81 GiB are left.",
+        "('A', ...)": "by the rules of a CPU 81 GiB would be left, since autocast also copies weights and inputs. On CUDA it "
+        "keeps the softmax's weights in 6 bytes each, and that makes 128 GiB.",
         "('C', ...)": "momentum is one number for each parameter instead of two. That saves 4 bytes for each of 1.56 billion.",
         "('B', 23)": "the softmax's weights are not all of the activations. Which part are they at 1,024 tokens?",
         "('B', 48)": "these are the activations alone. All four buckets have to fit.",
@@ -148,7 +148,7 @@ def dropout(x, noise, p):
     hints=(
         "119 − 96 is what the other three buckets take. Which plan touches those, and which the 96?",
         "Find the share that the softmax's weights have of a block that keeps sixteen rows, at this sequence length and width "
-        "of a head. Then ask what autocast does not halve.",
+        "of a head. Then ask in how many bytes autocast keeps these weights on CUDA.",
     ),
     checked="plan B, about 72 GiB: at 1,024 tokens with heads of 64, the S² term is half of the activations.",
 )

@@ -19,7 +19,7 @@ def kept_on_block(steps: Sequence[tuple[str, str, int]], *, row: int):
 
     figure, ax = axes(width=8, height=0.42 * len(steps) + 1.1)
     widest = max(len(line) for line, *_ in steps)
-    wide, most = 0.108 * widest + 0.3, max(size for *_, size in steps) / row
+    wide, most = 0.118 * widest + 0.34, max(size for *_, size in steps) / row
     scale, left = 1.75 / most, wide + 0.85
     stream = [n for n, (line, *_) in enumerate(steps) if line.startswith(("x1", "return"))]
     ax.plot([0.2, 0.2], [0.75, 0.2 - stream[-1]], color=QUIET, linewidth=2.2, marker="")
