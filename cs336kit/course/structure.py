@@ -41,12 +41,9 @@ _MACHINE_PATH = re.compile(r"/(?:root|home|Users|work|tmp|var/folders)/[\w.-]+|[
 
 def problems(notebook: Notebook, path: Path) -> list[str]:
     """Everything in the notebook at `path` that breaks the course's rules, one sentence each; empty when all is well."""
-    found = list(_execution(notebook))
-    rules = [_magic, _tags, _notation, _path, _figure, _width]
-    # A lesson of the first edition asks no question; it waits for its successor.
-    if pages.question(notebook["cells"]):
-        found += [problem for rule in (_page, _counts, _slides, _predictions) for problem in rule(notebook)]
-        rules += [_words, _size]
+    whole = (_execution, _page, _counts, _slides, _predictions)
+    found = [problem for rule in whole for problem in rule(notebook)]
+    rules = (_magic, _tags, _notation, _path, _figure, _width, _words, _size)
     for cell in notebook["cells"]:
         found += [f"{_where(cell)} {problem}" for rule in rules for problem in rule(cell)]
     return [*found, *_exercises(notebook, path.name[:2]), *_generated(notebook, path)]
@@ -62,7 +59,7 @@ def _prose(notebook: Notebook) -> list[str]:
 
 def _page(notebook: Notebook) -> Iterator[str]:
     first, texts = notebook["cells"][0]["source"], _prose(notebook)
-    if not re.match(r"# \d\d · \S", first):
+    if not re.match(r"# \d\d · \S", first) or not pages.question(notebook["cells"]):
         yield "the first cell begins with '# NN · Title' and asks the lesson's question below, in bold"
     code = _code(notebook)
     if code and not all(isinstance(node, (ast.Import, ast.ImportFrom)) for node in ast.parse(code[0]["source"]).body):
