@@ -32,10 +32,10 @@ def step_course(live_bytes: Sequence[int], borders: Sequence[tuple[int, int]], m
             str(number), (index, size), (0, 20), textcoords="offset points", ha="center", va="center", fontsize=11,
             bbox=circle, arrowprops={"arrowstyle": "-", "color": QUIET},
         )  # fmt: skip
-        ax.text(1.05 * end, y, str(number), ha="center", va="center", fontsize=11, bbox=circle)
-        ax.text(1.09 * end, y, f"{size:.1f} MiB: {alive}", va="center", fontsize=10.5)
+        ax.text(1.12 * end, y, str(number), ha="center", va="center", fontsize=11, bbox=circle)
+        ax.text(1.16 * end, y, f"{size:.1f} MiB: {alive}", va="center", fontsize=10.5)
         words.append(f"({number}) {size:.1f} MiB, {' '.join(alive.split())}")
-    ax.set(xlim=(0, 1.75 * end), ylim=(0, 1.3 * height))
+    ax.set(xlim=(0, 1.82 * end), ylim=(0, 1.3 * height))
     ax.set_xticks([tick for tick in ax.get_xticks() if tick <= end])
     ax.grid(visible=False)
     ax.legend(loc="upper left", ncols=2, bbox_to_anchor=(0, 1.16))
