@@ -183,7 +183,8 @@ def _saturated(maxima, window, margin, *, own=False, last=False):
     },
     hints=(
         "What does the scale of a step depend on, and which maximum is then compared with it?",
-        "A step saturates when its maximum is greater than `margin` times the greatest in the window that ends before it.",
+        "Write the scale of a step as a formula and multiply the step's maximum by it. When is that more than the largest "
+        "number of the format?",
     ),
     checked="steady, jumping and rising maxima, short and long windows, with and without a margin, and a single step.",
 )
