@@ -3,6 +3,7 @@
 import argparse
 import re
 from collections.abc import Callable
+from textwrap import dedent
 from typing import NoReturn
 
 from cs336kit.predict.transformer import TransformerConfig
@@ -21,6 +22,14 @@ Reader = Callable[[str], tuple[str, TransformerConfig | float]]
 
 class Parser(argparse.ArgumentParser):
     """Bad input is one sentence and exit code 2, without the usage text."""
+
+    @classmethod
+    def of(cls, name: str, usage: str, *, purpose: str, examples: str) -> "Parser":
+        """The parser of one command, whose help ends with examples."""
+        return cls(
+            prog=f"cs336kit {name}", usage=f"cs336kit {name} {usage}", description=purpose, epilog=dedent(examples),
+            allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
+        )  # fmt: skip
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{message}\n")

@@ -1,8 +1,6 @@
 """`cs336kit optimal`: what a budget is best spent on, by every published law."""
 
-import argparse
 import json
-from textwrap import dedent
 
 from cs336kit._cli.arguments import Parser, Reader, number
 from cs336kit._cli.plan import Keys
@@ -24,11 +22,8 @@ _EXAMPLES = """
 
 def run(arguments: list[str], read: Reader) -> int:
     """Answer and print; `read` makes a model of its name."""
-    command = Parser(
-        prog="cs336kit optimal", usage="cs336kit optimal (--flops C | --model NAME | --tokens D) [options]",
-        description=PURPOSE, epilog=dedent(_EXAMPLES), allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    usage = "(--flops C | --model NAME | --tokens D) [options]"
+    command = Parser.of("optimal", usage, purpose=PURPOSE, examples=_EXAMPLES)
     add = command.add_argument
     add("--flops", type=number, metavar="C", help="budget of training FLOPs, such as 1e24")
     add("--model", metavar="NAME", help="a name, a .json file, or a number of parameters such as 70B")

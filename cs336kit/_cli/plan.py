@@ -4,7 +4,6 @@ import argparse
 import dataclasses
 import json
 from collections.abc import Iterable
-from textwrap import dedent
 
 from cs336kit._cli.arguments import Parser, Reader, allowance, bandwidth, count, names, number, rate, size
 from cs336kit.predict._planner.answer import KEYS, SCHEMA
@@ -39,10 +38,7 @@ _EXAMPLES = """
 
 
 def _parser() -> argparse.ArgumentParser:
-    command = Parser(
-        prog="cs336kit plan", usage="cs336kit plan MODEL [options]", description=PURPOSE, epilog=dedent(_EXAMPLES),
-        allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    command = Parser.of("plan", "MODEL [options]", purpose=PURPOSE, examples=_EXAMPLES)
     default = {f.name: f.default for f in dataclasses.fields(Question)}
     add = command.add_argument
     add("model", help="a name or hub id (llama-3-8b, Qwen/Qwen3-8B), a config.json, or P alone (70e9, 70B)")

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-from textwrap import dedent
 
 from cs336kit._cli.arguments import Parser, Reader, allowance, bandwidth, count, number, rate, seconds, size
 from cs336kit._cli.plan import Keys, listed
@@ -29,10 +28,7 @@ _EXAMPLES = """
 
 
 def _parser() -> argparse.ArgumentParser:
-    command = Parser(
-        prog="cs336kit serve", usage="cs336kit serve MODEL [options]", description=PURPOSE, epilog=dedent(_EXAMPLES),
-        allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    command = Parser.of("serve", "MODEL [options]", purpose=PURPOSE, examples=_EXAMPLES)
     add = command.add_argument
     add("model", help="a name or hub id (llama-3-8b, Qwen/Qwen3-8B), or a config.json")
     what = command.add_argument_group("what is served").add_argument

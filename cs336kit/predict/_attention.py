@@ -87,14 +87,11 @@ class Attention:
         return y
 
     def _normed(self, place: str, x: Tensor, scale: tuple[int, ...], name: str) -> Tensor:
-        b, before = self.b, self.b.part
-        b.part = "norms"
-        y = b.norm(
+        y = self.b.norm(
             place, x, kind=self.c.norm, component="query and key norms", scale=scale, shift=self.c.qk_norm_bias, name=name,
             kept_as=place,
         )  # fmt: skip
-        b.part = before
-        b.free(x)
+        self.b.free(x)
         return y
 
     def _output(self, merged: Tensor) -> Tensor:

@@ -173,7 +173,20 @@ class Builder(Writer):
     def norm(
         self, place: str, x: Tensor, *, kind: str, component: str, scale: tuple[int, ...], shift: bool, name: str, kept_as: str
     ) -> Tensor:  # fmt: skip
-        """A norm over the last axis, "layernorm" or "rmsnorm", with parameters of the shape `scale` (none: without)."""
+        """A norm over the last axis, "layernorm" or "rmsnorm", with parameters of the shape `scale` (none: without).
+
+        Wherever it stands, its operations belong to the norms.
+        """
+        before, self.part = self.part, "norms"
+        normed = self._norm(
+            place, x, kind=kind, component=component, scale=scale, shift=shift, name=name, kept_as=kept_as
+        )
+        self.part = before
+        return normed
+
+    def _norm(
+        self, place: str, x: Tensor, *, kind: str, component: str, scale: tuple[int, ...], shift: bool, name: str, kept_as: str
+    ) -> Tensor:  # fmt: skip
         if kind == "rmsnorm":
             return self.rms_norm(place, x, component=component, scale=scale, name=name, kept_as=kept_as)
         if len(scale) == 1:

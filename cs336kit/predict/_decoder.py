@@ -18,13 +18,10 @@ from cs336kit.predict.transformer import TransformerConfig
 def _norm(
     b: Builder, place: str, x: Tensor, c: TransformerConfig, *, name: str, component: str = "norms", kept_as: str = ""
 ) -> Tensor:
-    before, b.part = b.part, "norms"
     scale = x.shape[-1:] if c.norm_scale else ()
-    normed = b.norm(
+    return b.norm(
         place, x, kind=c.norm, component=component, scale=scale, shift=c.norm_bias, name=name, kept_as=kept_as or place
     )
-    b.part = before
-    return normed
 
 
 def _branch(

@@ -33,20 +33,9 @@ class LatentAttention(Attention):
         return b.dropout("output dropout", out, c.dropout, mask="attention dropout mask")
 
     def _latent_norm(self, place: str, x: Tensor) -> Tensor:
-        b, before = self.b, self.b.part
-        b.part = "norms"
-        normed = b.norm(
-            place,
-            x,
-            kind="rmsnorm",
-            component="latent norms",
-            scale=x.shape[-1:],
-            shift=False,
-            name="latent",
-            kept_as=place,
-        )
-        b.part = before
-        return normed
+        return self.b.norm(
+            place, x, kind="rmsnorm", component="latent norms", scale=x.shape[-1:], shift=False, name="latent", kept_as=place,
+        )  # fmt: skip
 
     def _queries(self, x: Tensor) -> Tensor:
         b, c = self.b, self.c
