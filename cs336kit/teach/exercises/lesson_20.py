@@ -99,11 +99,11 @@ def best_size(C, floor, a, b, alpha, beta):
 @exercise(
     "20.3",
     mistakes={
-        "('schedule', ..., ..., ...)": "a schedule would harm every size. Here the best size is the last one tried, so nobody knows "
-        "whether the next would have been better.",
+        "('schedule', ..., ..., ...)": "a schedule would harm every size. Here the best size stands at "
+        "the end of those tried, so nobody knows whether a smaller one would have been better.",
         "('data', ..., ..., ...)": "every token was new there. Look at where the best size lies among those tried.",
-        "('edge', 'data', ..., ...)": "the text is long enough for all of them. What happens to the learning rate of a run that ends "
-        "early?",
+        "('edge', 'data', ..., ...)": "the text is long enough for all of them. What is the learning rate where "
+        "the loss is read?",
         "('edge', 'schedule', 'schedule', ...)": "each run there has a schedule of its own. How often does it read its text?",
         "('edge', 'schedule', 'data', 'data')": "every token is new there. What is counted on each axis?",
     },
