@@ -33,11 +33,11 @@ def _by_rank(ranks, size):
     mistakes={
         "_doubling(values, at_once=False)": "within a round, a rank has added what its partner had already changed. All ranks "
         "exchange at the same time: let a round begin from what everybody held before it.",
-        "_doubling(values, rounds=1)": "after one round a rank knows two ranks' numbers. Go on, with a partner twice as far away.",
-        "(right[0], right[1] // values[0].numel())": "that is the number of messages. A message carries all elements of the tensor.",
+        "_doubling(values, rounds=1)": "after one round a rank knows two ranks' numbers. Go on, with partners farther away.",
+        "(right[0], right[1] // values[0].numel())": "that is the number of messages. Each carries all elements of the tensor.",
         "(right[0], right[1] * len(values))": "that is what all ranks send together. Return what one of them sends.",
-        "(right[0], 2 * (len(values) - 1) * values[0].numel() / len(values))": "that is what the ring sends. Here a rank sends its "
-        "whole tensor in every round.",
+        "(right[0], 2 * (len(values) - 1) * values[0].numel() / len(values))": "that is what the ring sends. Here a rank sends "
+        "its whole tensor in every round.",
         "_doubling(values, growing=True)": "a sum of more ranks has no more elements: every message is as large as the tensor.",
     },
     hints=(
@@ -182,15 +182,15 @@ def _seconds(layout):
     tolerance=0.02,
     mistakes={
         "('a', ...)": "64 ranks with a sequence of their own each make a step of 64 sequences, and 16 are to be in it.",
-        "('b', ...)": "it would be the quickest, but every rank has a whole quarter of the parameters and of their gradients. Look at "
-        "the peak.",
+        "('b', ...)": "it would be the quickest, but every rank has a whole quarter of the parameters and of their gradients. "
+        "Look at the peak.",
         "('c', ...)": "it fits, and nearly a third of its time is the bubble: 8 stages and 16 microbatches.",
         "('d', _seconds('zero1=8,tp=8,sp'))": "one pass of that layout is 8 sequences. Two microbatches make 16.",
     },
     hints=(
         "Ask of each plan: how many sequences are in a step, does its peak fit, and what does it wait for?",
-        '`predict.Layout.parse("fsdp=64").global_batch(1)`, `predict.step_peak(..., foreach=True)` and `predict.step_seconds(...)`, '
-        "as in the cells above.",
+        '`predict.Layout.parse("fsdp=64").global_batch(1)` says how many sequences a step has, and `plan`, defined above, the '
+        "GB at the peak and the seconds.",
     ),
     checked="d. (a) makes another batch, (b) does not fit, (c) waits in its bubble.",
 )
