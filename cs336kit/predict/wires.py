@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from cs336kit.predict._collectives import GROUP, parameter_wires
+from cs336kit.predict._collectives import ring_bytes as ring_bytes
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import fraction, positive_int, positive_number
 from cs336kit.predict._products import products, run_again
