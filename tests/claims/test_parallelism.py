@@ -390,8 +390,9 @@ def test_groups():
     batch, got = torch.arange(workers // T), []
     for rank in range(workers):
         dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=workers)
-        mesh = init_device_mesh("cpu", (workers // T, T))
-        mine = distribute_tensor(batch, mesh, [Shard(0), Replicate()], src_data_rank=None)
-        got += mine.to_local().tolist()
-        dist.destroy_process_group()
+        try:
+            mesh = init_device_mesh("cpu", (workers // T, T))
+            got += distribute_tensor(batch, mesh, [Shard(0), Replicate()], src_data_rank=None).to_local().tolist()
+        finally:
+            dist.destroy_process_group()
     return [worker // T for worker in range(workers)], got

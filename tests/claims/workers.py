@@ -15,6 +15,7 @@ class Worker:
 
     def __init__(self, rank: int, count: int, store: dist.Store):
         self.rank, self.count = rank, count
+        # By the loopback's address: not every machine can look up its own name, by which gloo would go.
         options = dist.ProcessGroupGloo._Options()
         options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
         # A worker that fails leaves the others waiting; its own error is the one that is shown.
