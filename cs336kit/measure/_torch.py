@@ -11,15 +11,17 @@ import torch
 from torch import Tensor
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, _FlopCounterMode, flop_registry
 
 aten = torch.ops.aten
 
 
 def tensors(tree: object) -> list[Tensor]:
-    """Every tensor in nested lists, tuples and dicts."""
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+    """Every tensor in nested lists, tuples and dicts. A trace asks for each operator, where torch's own pytree is slow."""
+    if isinstance(tree, Tensor):
+        return [tree]
+    parts = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list | tuple) else ()
+    return [tensor for part in parts for tensor in tensors(part)]
 
 
 def storage_key(tensor: Tensor) -> int:

@@ -175,7 +175,7 @@ def _device(name: str | Accelerator) -> Accelerator:
 def speed_of(device: Accelerator, kind: PrecisionPolicy, mfu: float) -> float:
     """FLOP/s of the products: the dense peak of their type times `mfu`."""
     try:
-        return fraction("mfu", mfu) * device.peak("fp32" if kind.products == "fp32" else "bf16")
+        return fraction("mfu", mfu) * device.peak(kind.products)
     except LookupError as error:
         raise ValueError(str(error)) from None
 
