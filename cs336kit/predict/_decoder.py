@@ -227,7 +227,7 @@ def _headed(
 
 
 def _logits(b: Builder, c: TransformerConfig, x: Tensor, head: Tensor, bias: Tensor | None) -> Tensor:
-    logits = b.linear("head", x, c.vocab, component="head", weight=head, bias=bias or False, copies="bf16 copy of head")
+    logits = b.linear("head", x, c.vocab, component="head", weight=head, bias=bias or False, copies="copy of head")
     logits = b.scaled("logits/scale", logits, c.logit_scale)
     return logits if c.logit_softcap is None else b.softcap("logits/softcap", logits, name="capped logits")
 
