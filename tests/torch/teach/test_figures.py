@@ -98,6 +98,10 @@ DATA = {
     "paired_losses": ((LOSSES,), {"reference": "fp32", "nudged": ["bf16"], "every": 2}),
     "magnitudes": ((range(-3, 0), {"before": [0.2, 0.5, 0.3], "after": [0.1, 0.1, 0.8]}), {"limits": {"fp16": -2}}),
     "transformer_block": ((BLOCK,), {}),
+    "valleys": (({"1e10": ([1e4, 2e4, 4e4], [2.2, 2.0, 2.1]), "1e11": ([2e4, 4e4, 8e4], [1.8, 1.7, 1.8])},
+                 {"1e10": (2.2e4, 2.0)}), {"parabolas": {"1e10": ([1e4, 2e4, 4e4], [2.2, 2.0, 2.1])}}),
+    "extrapolation": (([(1e10, 1e4), (1e12, 1e5)], [(1e10, 1e4), (1e24, 1e11)], [(1e10, 8e3, 2e4), (1e24, 1e9, 1e13)]),
+                      {"marks": {"Chinchilla": (5.76e23, 7e10)}}),
     "parameter_shares": (({"gpt2": {"MLP": 1, "head": 3}, "llama": {"MLP": 2, "head": 2}},), {}),
 }  # fmt: skip
 
