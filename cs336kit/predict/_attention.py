@@ -24,6 +24,8 @@ class Attention:
         self._scores_flops = pairs * config.head_dim
         self._values_flops = pairs * config.value_head_dim
         self.tables: tuple[Tensor, Tensor] | None = None
+        #: what was put together of two parts: new tensors, which have the heads in front of the sequence
+        self.in_front: set[Storage] = set()
         # Sinks and capped scores are what no fused kernel has; and where none takes the inputs, torch writes it out.
         own = config.sinks or config.attention_softcap is not None
         self.method = "eager" if own else attention
@@ -65,13 +67,16 @@ class Attention:
         c = self.c
         return self.b.device.kernel(
             self.b.policy.products, width=c.head_dim, dropout=bool(c.dropout and self.b.train), mask=self._masks,
-            grouped=c.kv_heads < c.heads,
+            grouped=c.kv_heads < c.heads, value_width=c.value_head_dim,
         )  # fmt: skip
 
     def rotated(self, place: str, x: Tensor, name: str) -> Tensor:
         """Queries or keys turned by their positions."""
         assert self.tables is not None
-        return _rotate(self.b, place, x, self.tables, name)
+        turned = _rotate(self.b, place, x, self.tables, name)
+        if self.tables[0].shape[-1] < x.shape[-1]:
+            self.in_front.add(turned.storage)
+        return turned
 
     def _projected(self, name: str, x: Tensor, heads: int, width: int) -> Tensor:
         """Queries, keys or values of every head, those of the first two normed where the configuration says so."""
@@ -129,7 +134,7 @@ class Attention:
         What a cache holds, put together with the new position, stands with the heads in front.
         """
         B, heads, S, _ = x.shape
-        return B == 1 or heads == 1 or S == 1 or S > self.S
+        return B == 1 or heads == 1 or S == 1 or S > self.S or x.storage in self.in_front
 
     def _heads(self, x: Tensor, heads: int, width: int, name: str, fused: bool) -> Tensor:
         """The heads as an axis of their own. Products of heads return gradients with the heads in front: put back by a copy."""
@@ -182,7 +187,8 @@ class Attention:
             b.free(mask)
         rows = (self.B, self.S, c.heads * c.value_head_dim)
         if width == c.head_dim:
-            return b.view(z, *rows)
+            in_front = kernel.follows and q.storage in self.in_front and c.heads > 1 and self.S > 1
+            return self._reordered(z, rows) if in_front else b.view(z, *rows)
         b.free(q, k, v)
         z.storage.name = "padded attention output"
         sliced = b.op("slice", "slice", [z], (*z.shape[:3], c.value_head_dim), alias=True)
@@ -190,6 +196,13 @@ class Attention:
             return b.view(sliced, *rows)
         merged = b.copy("merge heads", sliced, rows, name="attention output's input")
         b.free(z)
+        return merged
+
+    def _reordered(self, z: Tensor, rows: tuple[int, ...]) -> Tensor:
+        """A fused output that has its heads in front, as its queries have: a copy puts them behind."""
+        z.storage.name = "attention output"
+        merged = self.b.copy("merge heads", z, rows, name="attention output's input")
+        self.b.free(z)
         return merged
 
     @property
@@ -293,6 +306,8 @@ class Attention:
             values = b.op("value/repeat", "repeat", [values], (*q.shape[:2], T, values.shape[-1]), name="value")
             held += [keys, values]
         scaled_k = b.op("key/scale", "div", [keys], keys.shape, name="key")
+        # What an operation on elements makes of a tensor stands in memory as that does.
+        self.in_front |= {new.storage for new, old in ((scaled_q, q), (scaled_k, k)) if old.storage in self.in_front}
         x = self._batched(scaled_q, "query")
         y = scaled_k if grouped else self._batched(scaled_k, "key")
         scores = b.matmul("scores", x, y, pairs, self._scores_flops, component="attention scores")

@@ -76,15 +76,13 @@ class LatentAttention(Attention):
         both = b.linear("key and value", latent, A * (plain + w), component="key and value", name="key")
         both = self._heads(both, A, plain + w, "key", self._fuses)
         k = b.cat("key/together", b.part_of("key/plain", both, plain), turned, (self.B, A, self.T, h))
+        self.in_front.add(k.storage)
         v = b.part_of("value", both, w)
-        if self._fuses:
-            # Fused attention copies values that are a part of a wider tensor.
-            v = b.copy("value/copy", v, v.shape, name="value")
         attend = self._fused if self._fuses else self._written_out if self.method == "sdpa" else self._eager
         with b.within(self.method):
             z = attend(q, k, v)
         merged = z if self._fuses else self._merge(z)
-        b.free(q, k, both, *((v,) if self._fuses else ()), *((latent, turned) if not self.caching else ()))
+        b.free(q, k, both, *((latent, turned) if not self.caching else ()))
         if merged.storage is not z.storage:
             b.free(z)
         return merged

@@ -19,6 +19,8 @@ class Kernel:
     mask: bool = False
     #: whether it takes fewer key/value heads than query heads as they are
     grouped: bool = False
+    #: whether it takes values of another width than keys
+    value_widths: bool = False
     #: the widest head that it takes
     widest: int | None = None
     #: whether torch pads heads of another width for it, instead of leaving it
@@ -49,8 +51,11 @@ class Device:
     #: fused attention in the order in which torch prefers it; where none takes the inputs, it is written out
     kernels: tuple[Kernel, ...] = ()
 
-    def kernel(self, dtype: str, *, width: int, dropout: bool, mask: bool, grouped: bool) -> Kernel | None:
+    def kernel(
+        self, dtype: str, *, width: int, dropout: bool, mask: bool, grouped: bool, value_width: int | None = None
+    ) -> Kernel | None:
         """The kernel that scaled_dot_product_attention takes, or None for the written-out one."""
+        other = value_width is not None and value_width != width
         for kernel in self.kernels:
             if (
                 dtype in kernel.types
@@ -59,6 +64,7 @@ class Device:
                 and dropout <= kernel.dropout
                 and mask <= kernel.mask
                 and grouped <= kernel.grouped
+                and other <= kernel.value_widths
             ):
                 return kernel
         return None
@@ -88,7 +94,7 @@ DEVICES = {
                 ),
                 Kernel(
                     "memory-efficient", {"fp32": 4, "bf16": 8, "fp16": 8}, dropout=True, mask=True, logsumexp_rows=32,
-                    mask_columns=8, follows=False, random_state=(16, True),
+                    value_widths=True, mask_columns=8, follows=False, random_state=(16, True),
                 ),
             ),
         ),
