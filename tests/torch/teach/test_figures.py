@@ -103,6 +103,9 @@ DATA = {
     "extrapolation": (([(1e10, 1e4), (1e12, 1e5)], [(1e10, 1e4), (1e24, 1e11)], [(1e10, 8e3, 2e4), (1e24, 1e9, 1e13)]),
                       {"marks": {"Chinchilla": (5.76e23, 7e10)}}),
     "parameter_shares": (({"gpt2": {"MLP": 1, "head": 3}, "llama": {"MLP": 2, "head": 2}},), {}),
+    "decode_shares": (([1, 2, 4, 8], {"16 tokens": [10, 20, 40, 80], "2,048 tokens": [5, 9, 14, 17]}), {"ridge": 6}),
+    "page_pool": (({"A": [0, 2], "B": [1]}, {"A": 5, "B": 2}), {"pages": 4, "size": 4}),
+    "guessing": (([1, 2, 3], {"0.6, a tenth": [1.5, 1.6, 1.55], "0.9, a tenth": [1.7, 2.3, 2.6]}), {}),
 }  # fmt: skip
 
 
