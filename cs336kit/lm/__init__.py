@@ -56,6 +56,7 @@ from cs336kit.lm.sweep import (
     inner_parameters as inner_parameters, recorded_sweep as recorded_sweep, run_sweep as run_sweep,
     train_one as train_one,
 )
+from cs336kit.lm.speculation import Speculated as Speculated, accept as accept, speculative as speculative
 from cs336kit.lm.tokens import TokenFile as TokenFile, TokenFileError as TokenFileError, token_dtype as token_dtype
 from cs336kit.lm.training import (
     History as History, clip_gradients as clip_gradients, cosine_schedule as cosine_schedule,
