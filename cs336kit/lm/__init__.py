@@ -46,6 +46,7 @@ from cs336kit.lm.optimizers import (
 from cs336kit.lm.precision import (
     POLICIES as POLICIES, LossScaler as LossScaler, Policy as Policy, precision as precision,
 )
+from cs336kit.lm.pretrain import Pretraining as Pretraining, pretrain as pretrain
 from cs336kit.lm.runs import ProgressBar as ProgressBar, seed_everything as seed_everything
 from cs336kit.lm.tokens import TokenFile as TokenFile, TokenFileError as TokenFileError, token_dtype as token_dtype
 from cs336kit.lm.training import (

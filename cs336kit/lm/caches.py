@@ -80,7 +80,7 @@ class ContiguousCache(LayerCache):
             return first, second
         # Several tokens that do not fit beside the past: the ring in order, then they; the last of them stay.
         past = torch.arange(max(0, seen - self.room), seen, device=keys.device) % self.room
-        first, second = (torch.cat([held[..., past, :], x], dim=-2) for held, x in pairs)
+        first, second = (torch.cat([held[..., past, :], x], dim=-2) if seen else x for held, x in pairs)
         last = torch.arange(self.seen - min(new, self.room), self.seen, device=keys.device) % self.room
         for held, x in pairs:
             held[..., last, :] = x[..., -len(last) :, :].detach()

@@ -60,7 +60,6 @@ class LatentAttention(nn.Module):
         cache: LayerCache | None = None, mask: Tensor | None = None,
     ) -> Float[Tensor, "... S D"]:  # fmt: skip
         """`angles`: the cosine and sine rows of these positions. `cache`: what came before. `mask`: as in `attention`."""
-        axes = x.shape[:-1]
         given = x
         if self.query_latent is not None and self.query_latent_norm is not None:
             given = self.query_latent_norm(self.query_latent(x))
@@ -74,11 +73,10 @@ class LatentAttention(nn.Module):
         del part
         if cache is not None:
             latent, turned = cache.extend(latent, turned)
-        if latent.shape[-2] > axes[-1]:
-            z = self._on_latents(query, latent, turned, mask)
+        if latent.shape[-2] > x.shape[-2]:
+            z = _merged(self._on_latents(query, latent, turned, mask))
         else:
             z = self._expanded(query, latent, turned, mask)
-        z = z.transpose(-3, -2).reshape(*axes, -1)
         z = self.output(z if self.inner_norm is None else self.inner_norm(z))
         return F.dropout(z, self.dropout, self.training)
 
@@ -98,26 +96,33 @@ class LatentAttention(nn.Module):
         plain, value = both[..., : self.plain], both[..., self.plain :]
         key = torch.cat([plain, turned.expand(*plain.shape[:-1], self.rotary_dim)], dim=-1)
         dropout = self.dropout if self.training else 0.0
-        return attention(query, key, value, mask=mask, method=self.method, dropout=dropout)
+        return _merged(attention(query, key, value, mask=mask, method=self.method, dropout=dropout))
 
     def _on_latents(self, query: Tensor, latent: Tensor, turned: Tensor, mask: Tensor | None) -> Tensor:
         """q · (W_k c) = (W_kᵀ q) · c, so that scores are products with the latents c, and W_v is applied to their mean."""
         *axes, A, S, _ = query.shape
-        T, plain = latent.shape[-2], self.plain
-        matrix = self.key_value.weight.view(A, plain + self.value_dim, self.kv_latent)
-        absorbed = _by_head(query[..., :plain], matrix[:, :plain])
-        scores = absorbed.reshape(*axes, A * S, -1) @ latent.transpose(-2, -1)
-        other = query[..., plain:].reshape(*axes, A * S, -1) @ turned.squeeze(-3).transpose(-2, -1)
-        scores = ((scores + other) / math.sqrt(self.head_dim)).view(*axes, A, S, T)
+        matrix = self.key_value.weight.view(A, self.plain + self.value_dim, self.kv_latent)
+        scores = self._scores(query, latent, turned, matrix[:, : self.plain])
+        scores = (scores / math.sqrt(self.head_dim)).view(*axes, A, S, -1)
         if mask is None:
-            scores = scores + causal_mask(S, T, dtype=scores.dtype, device=scores.device)
+            scores = scores + causal_mask(S, scores.shape[-1], dtype=scores.dtype, device=scores.device)
         elif mask.dtype == torch.bool:
             scores = scores.masked_fill(~mask, -math.inf)
         else:
             scores = scores + mask
         weights = F.dropout(torch.softmax(scores, dim=-1), self.dropout, self.training)
-        mixed = (weights.view(*axes, A * S, T) @ latent).view(*axes, A, S, -1)
-        return _by_head(mixed, matrix[:, plain:].transpose(-2, -1))
+        mixed = (weights.flatten(-3, -2) @ latent).view(*axes, A, S, -1)
+        return _by_head(mixed, matrix[:, self.plain :].transpose(-2, -1))
+
+    def _scores(self, query: Tensor, latent: Tensor, turned: Tensor, matrix: Tensor) -> Tensor:
+        """The scores of all heads as rows of one product with the latents, and one with the turned parts of the keys."""
+        own = _by_head(query[..., : self.plain], matrix).flatten(-3, -2)
+        other = query[..., self.plain :].flatten(-3, -2) @ turned.squeeze(-3).transpose(-2, -1)
+        return own @ latent.transpose(-2, -1) + other
+
+
+def _merged(z: Float[Tensor, "... A S v"]) -> Float[Tensor, "... S A*v"]:
+    return z.transpose(-3, -2).flatten(-2)
 
 
 def _by_head(x: Float[Tensor, "... A S n"], matrices: Float[Tensor, "A n m"]) -> Float[Tensor, "... A S m"]:

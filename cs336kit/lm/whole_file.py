@@ -37,6 +37,21 @@ def save_beside(content: Any, path: Path) -> Path:
     return beside
 
 
+def write_whole(text: str, path: Path) -> None:
+    """Put `text` at `path` in place of what is there, whole or not at all, even if the power fails in between."""
+    beside = path.with_name(path.name + ".saving")
+    try:
+        with open(beside, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    flush_folder(path.absolute().parent)
+
+
 def keep_older(path: Path, *, keep: int) -> None:
     """Give the files at path, path.1, … path.(keep-2) the names path.1, … path.(keep-1); `path` itself stays as well.
 

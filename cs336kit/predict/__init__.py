@@ -80,7 +80,7 @@ _MODULES = {
     ),
     "transfers": "pcie_bandwidth pipeline_seconds pipeline_timeline transfer_seconds",
     "transformer": "TransformerConfig",
-    "wires": "StepSeconds communication step_seconds",
+    "wires": "StepSeconds communication ring_bytes step_seconds",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 

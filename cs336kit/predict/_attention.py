@@ -10,15 +10,15 @@ from cs336kit.predict.transformer import TransformerConfig
 class Attention:
     """`lm.MultiHeadAttention` of one kind of layer, on `queries` positions that look at `keys`.
 
-    `tables` are set where positions are rotary. With `caching`, a cache takes the keys and values.
+    `tables` are set where positions are rotary. With a `cache`, "growing" or "contiguous", that takes the keys and values.
     """
 
     def __init__(
         self, b: Builder, config: TransformerConfig, layer: Layer, batch: int, queries: int, keys: int, attention: str, *,
-        causal: bool, caching: bool,
+        causal: bool, cache: str,
     ):  # fmt: skip
         self.b, self.c, self.B, self.S, self.T, self.method = b, config, batch, queries, keys, attention
-        self.window, self.caching = layer.window, caching
+        self.window, self.caching, self.once = layer.window, bool(cache), cache == "contiguous"
         pairs = batch * config.heads * _pairs(config, layer, queries * b.layout.cp, keys, causal=causal) // b.layout.cp
         #: FLOPs of attention's two products
         self._scores_flops = pairs * config.head_dim
@@ -47,7 +47,9 @@ class Attention:
             b.free(q, k)
             q, k = turned_q, turned_k
         shortened = self.caching and self.window is not None and self.window < self.T
-        if self.caching:
+        if self.once:
+            k, v = self._in_place("key", k, shortened), self._in_place("value", v, shortened)
+        elif self.caching:
             k, v = self._extended(k, v, shortened)
         b.cache_of(k, v, window=self.window)
         attend = self._fused if fused else self._written_out if self.method == "sdpa" else self._eager
@@ -126,6 +128,24 @@ class Attention:
                 b.op(f"{name}/last", "copy", [tensor], (B, K, self.window or 0, tensor.shape[-1]))
         if every is not new:
             b.free(*new)
+        return every
+
+    def _in_place(self, name: str, x: Tensor, shortened: bool) -> Tensor:
+        """The positions of a cache that was allocated once, after the new ones were written into it.
+
+        A prompt that is longer than a window is attended to as it is, and its last positions are written.
+        """
+        b, (B, K, S, h) = self.b, x.shape
+        room = (B, K, (self.window or 0) if shortened else self.T, h)
+        held = b.data("cached", room, x.dtype) if S < self.T else b.op(f"{name}/room", "empty", [], room, dtype=x.dtype)
+        new = b.part_of(f"{name}/last", x, h) if shortened else x
+        if shortened:
+            new.shape, new.elements = room, held.elements
+        every = b.op(f"{name}/write", "write", [held, new], room, alias=True)
+        if shortened:
+            return x
+        self.in_front.add(every.storage)
+        b.free(x)
         return every
 
     def _one_batch(self, x: Tensor) -> bool:

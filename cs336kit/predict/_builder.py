@@ -26,7 +26,8 @@ class Builder(Writer):
         cached = self.cache.get(id(parameter))
         if cached is not None:
             return cached[0]
-        copy = self.cast(f"cast {parameter.storage.name}", parameter, self.policy.products, name=name)
+        dtype = self.policy.products
+        copy = self.cast(f"cast {parameter.storage.name}", parameter, dtype, name=f"{dtype} {name}")
         if self.trained(parameter.storage.name):
             self.cache[id(parameter)] = (copy, self.count)
         return copy
@@ -40,7 +41,7 @@ class Builder(Writer):
         component: str,
         bias: bool | Tensor = False,
         weight: Tensor | None = None,
-        copies: str = "bf16 copies of weights",
+        copies: str = "copies of weights",
         name: str = "",
         cast: str = "",
     ) -> Tensor:
@@ -55,7 +56,7 @@ class Builder(Writer):
         if self.policy.casts:
             # In the order in which torch evaluates its arguments: the last one first.
             matrix, bias_parameter = W, b
-            b = self._cast_parameter(b, "bf16 copies of biases") if b is not None else None
+            b = self._cast_parameter(b, "copies of biases") if b is not None else None
             W = self._cast_parameter(W, copies)
             # A tied head is as trained as its table.
             pairs = ((b, bias_parameter), (W, matrix))

@@ -1,8 +1,9 @@
 """What the ranks of a layout say to each other, as operations of one rank's program."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
+from cs336kit.predict._common.checks import known
 from cs336kit.predict._writer import Writer
 from cs336kit.predict.layouts import Layout, shard_elements
 from cs336kit.predict.operations import ELEMENT_BYTES, Group, Leaf, Op, Storage, Tensor, Wire
@@ -18,14 +19,25 @@ ALIKE = frozenset({"norms", "final norm", "position embedding", "embedding norm"
 GROUP = "collectives"
 
 
-def ring_bytes(kind: str, size: int, ranks: int) -> int:
-    """Bytes that each rank sends so that `size` bytes (of the whole, not of the share) are gathered, reduced or exchanged.
+#: Collective → what of the whole the busiest of n ranks sends in a ring, in shares of 1/n.
+RINGS: dict[str, Callable[[int], int]] = {
+    "all-reduce": lambda n: 2 * (n - 1), "all-gather": lambda n: n - 1, "reduce-scatter": lambda n: n - 1,
+    "all-to-all": lambda n: n - 1, "scatter": lambda n: n - 1, "gather": lambda n: 1, "broadcast": lambda n: n,
+    "reduce": lambda n: n, "send": lambda n: n,
+}  # fmt: skip
 
-    A ring sends a share in each of its ranks − 1 steps; an all-reduce is a reduce-scatter and an all-gather.
+
+def ring_bytes(kind: str, size: int, ranks: int) -> int:
+    """Bytes that each rank sends so that `size` bytes are gathered, reduced, exchanged or handed on by a ring.
+
+    `size` is the whole, not the share: what every rank holds after an all-gather, before a reduce-scatter or an
+    all-to-all. A ring sends a share in each of its ranks − 1 steps; an all-reduce is a reduce-scatter and an all-gather.
+    Where ranks send different amounts (broadcast, reduce, gather, scatter) it is that of the busiest.
     """
+    shares = known("collective", kind, RINGS)
     if ranks == 1:
         return 0
-    return (2 if kind == "all-reduce" else 1) * (ranks - 1) * -(-size // ranks)
+    return shares(ranks) * -(-size // ranks)
 
 
 def strides(layout: Layout) -> dict[str, int]:

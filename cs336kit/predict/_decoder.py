@@ -126,6 +126,7 @@ def decoder(
     base: str | None = None,
     layout: Layout = ALONE,
     stage: int = 0,
+    cache: str = "growing",
 ) -> Program:
     """What `predict.program` returns; see there. `routing`: blocks written one by one, each with the tokens of its experts."""
     c, B, D, train = local_config(config, layout.tp), batch, config.d_model, phase == "train"
@@ -154,9 +155,10 @@ def decoder(
 
     def write(kind: Layer, count: int, x: Tensor) -> Tensor:
         """A block as often as it stands in a row; the next one starts from the output of the last."""
-        # The cache of a window holds as many keys as the window sees, and the new one comes to them.
-        keys = min(sequence, kind.window + 1) if phase == "decode" and kind.window is not None else sequence
-        attend = make(b, c, kind, B, S, keys, attention, causal=causal, caching=caching)
+        # The cache of a window holds as many keys as the window sees, and the new one comes to them, or takes a place in it.
+        beside = kind.window + (cache == "growing") if kind.window is not None else sequence
+        keys = min(sequence, beside) if phase == "decode" else sequence
+        attend = make(b, c, kind, B, S, keys, attention, causal=causal, cache=cache if caching else "")
         attend.tables = tables if kind.rope else None
         mlp.sparse = kind.sparse
         with b.repeat("block", count, checkpoint=x if checkpointing else None):
@@ -225,7 +227,7 @@ def _headed(
 
 
 def _logits(b: Builder, c: TransformerConfig, x: Tensor, head: Tensor, bias: Tensor | None) -> Tensor:
-    logits = b.linear("head", x, c.vocab, component="head", weight=head, bias=bias or False, copies="bf16 copy of head")
+    logits = b.linear("head", x, c.vocab, component="head", weight=head, bias=bias or False, copies="copy of head")
     logits = b.scaled("logits/scale", logits, c.logit_scale)
     return logits if c.logit_softcap is None else b.softcap("logits/softcap", logits, name="capped logits")
 

@@ -612,9 +612,7 @@ def decoder(
         b.free(mask)
     b.part = "head"
     head = table if c.tied_head else b.parameter("head", c.vocab, c.d_model)
-    logits = b.linear(
-        "head", normed, c.vocab, component="head", weight=head, bias=c.head_bias, copies="bf16 copy of head"
-    )
+    logits = b.linear("head", normed, c.vocab, component="head", weight=head, bias=c.head_bias, copies="copy of head")
     b.free(normed)
     if c.logit_softcap is not None:
         logits = modules._softcapped("softcap", logits, "capped logits")

@@ -182,9 +182,10 @@ def saved_activation_bytes(
 ) -> Breakdown:
     """Bytes that a forward pass with its cross-entropy loss keeps for the backward pass, by component.
 
-    `precision`: "fp32", "bf16" (a bf16 model), or "autocast" (torch.autocast to bf16 over fp32 weights, whose bf16
-    copies are kept too). `attention`: "eager" (softmax written out) or "sdpa" (torch's fused function).
-    `checkpointing`: keep only each block's input (torch.utils.checkpoint, use_reentrant=False).
+    `precision`: "fp32", "bf16" (a bf16 model), "autocast" (torch.autocast to bf16 over fp32 weights, whose bf16
+    copies are kept too), or "fp16" and "autocast-fp16", the same with fp16. `attention`: "eager" (softmax written out)
+    or "sdpa" (torch's fused function). `checkpointing`: keep only each block's input (torch.utils.checkpoint,
+    use_reentrant=False).
     `options`: `device="cuda"` and others of `program`.
     Convention: every storage once, 0 bytes off `lm.DecoderOnly` and `lm.Llama` on both devices; the loss is torch's
     F.cross_entropy of fp32 logits (`lm.cross_entropy` keeps 4 bytes less, bf16 logits half of its part).

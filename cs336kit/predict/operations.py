@@ -131,7 +131,9 @@ class Op:
     @property
     def forward_bytes(self) -> int:
         """Bytes that it must at least read and write, each tensor once; a view moves nothing."""
-        if not self.allocates:
+        if self.kind == "write":  # the new positions are read, and written in their places
+            return 2 * self.inputs[1].bytes
+        if not self.allocates or self.kind == "empty":
             return 0
         written = sum(storage.bytes for storage in self.allocates)
         # A look-up reads as many rows as it writes, not the whole table.

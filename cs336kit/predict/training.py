@@ -44,9 +44,9 @@ def training_memory(
 ) -> Breakdown:
     """Bytes of the buckets of training: parameters, gradients, optimizer state, activations kept for backward.
 
-    `precision`: "fp32"; "autocast" (fp32 everything, bf16 products); "bf16" (bf16 everything); "mixed" (bf16 model and
-    gradients, fp32 master weights in the optimizer); "mixed-fp32-gradients". In fp32 with AdamW, parameters, gradients
-    and state are 16P bytes, plus 4 for each parameter tensor's step counter.
+    `precision`: "fp32"; "autocast" (fp32 everything, bf16 products); "bf16" (bf16 everything); "autocast-fp16" and "fp16",
+    the same with fp16; "mixed" (bf16 model and gradients, fp32 master weights in the optimizer); "mixed-fp32-gradients".
+    In fp32 with AdamW, parameters, gradients and state are 16P bytes, plus 4 for each parameter tensor's step counter.
     They add up to what exists when the forward pass ends and old gradients are kept; `step_peak` says what is alive at
     once, which is what has to fit. `layout`: of one rank (of the first stage of a pipeline, and of one microbatch).
     Left out: temporary tensors, the CUDA context, fragmentation, communication buffers.

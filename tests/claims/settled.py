@@ -59,8 +59,8 @@ def judge(claim: Claim, outcome: Outcome) -> None:
     for so in computed:
         assert _comparable(said, so), f"{claim.id}: {said!r} and {so!r} cannot be compared; return values of one type."
     equal = [bool(said == so) for so in computed]
-    expected = {"holds": [True], "holds-with-condition": [True, False]}.get(claim.verdict or "", [False])
-    assert claim.verdict and equal == expected, (
+    expected = {"holds": [True], "holds-with-condition": [True, False]}.get(claim.verdict, [False])
+    assert equal == expected, (
         f"{claim.id} is {claim.verdict!r} in the ledger, but what is said is {said!r} and what is so is "
         f"{' and, without the condition, '.join(map(repr, computed))}. Correct the verdict and its truth, or the test."
     )

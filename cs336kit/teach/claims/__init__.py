@@ -15,8 +15,8 @@ class Claim:
     topic: str
     source: str
     claim: str
-    verdict: str | None
-    truth: str | None
+    verdict: str
+    truth: str
 
 
 @cache

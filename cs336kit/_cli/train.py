@@ -1,0 +1,80 @@
+"""`cs336kit train`: one run of a decoder on a text, and its record."""
+
+import json
+from pathlib import Path
+
+from cs336kit._cli.arguments import Parser, number
+
+PURPOSE = "train a decoder on a text, byte by byte, and write down its losses, FLOPs and seconds"
+_EXAMPLES = """
+    examples:
+      a minute on a CPU, on the course's own text
+        cs336kit train --layers 2 --d-model 64 --heads 4 --steps 300
+      the same, recorded; and on a text of your own
+        cs336kit train --layers 2 --d-model 64 --heads 4 --steps 300 --out run.json
+        cs336kit train --layers 2 --d-model 64 --heads 4 --steps 300 --data my.txt
+"""
+#: What the blocks are made of: a Llama's, with a head of its own, over bytes.
+STYLE = {"norm": "rmsnorm", "positions": "rope", "mlp": "swiglu", "bias": "none", "tied_head": False, "vocab": 256}
+
+
+def _parser() -> Parser:
+    usage = "--layers L --d-model D --heads A --steps N [options]"
+    command = Parser.of("train", usage, purpose=PURPOSE, examples=_EXAMPLES)
+    model = command.add_argument_group("the model, a small Llama over bytes").add_argument
+    model("--layers", type=int, required=True, metavar="L", help="blocks")
+    model("--d-model", type=int, required=True, metavar="D", help="width")
+    model("--heads", type=int, required=True, metavar="A", help="heads of attention")
+    model("--d-ff", type=int, metavar="F", help="width of the MLP (8/3 of the width, rounded up to eights)")
+    run = command.add_argument_group("the run").add_argument
+    run("--steps", type=int, required=True, metavar="N", help="optimizer steps")
+    run("--batch", type=int, default=8, metavar="N", help="sequences of a step (8)")
+    run("--sequence", type=int, default=64, metavar="N", help="tokens of a sequence (64)")
+    run("--max-lr", type=number, default=0.01, metavar="X", help="highest learning rate of the cosine (0.01)")
+    run("--seed", type=int, default=0, metavar="N", help="of weights and batches (0)")
+    run("--precision", default="fp32", metavar="NAME", help="fp32, tf32, bf16, autocast, fp16 or fp8")
+    run("--device", default="cpu", metavar="NAME", help="cpu or cuda")
+    run("--threads", type=int, metavar="N", help="threads of a CPU; one gives the same bits anywhere of its kind")
+    run("--data", type=Path, metavar="FILE", help="a text, of which the last tenth is held out (the course's own)")
+    show = command.add_argument_group("the answer").add_argument
+    show("--out", type=Path, metavar="FILE", help="where to write the run as JSON, whole or not at all")
+    return command
+
+
+def run(arguments: list[str]) -> int:
+    """Train, print a line, and write the record."""
+    asked = _parser().parse_args(arguments)
+
+    # Only now: the help works without torch.
+    import torch
+
+    from cs336kit import lm
+    from cs336kit.lm.whole_file import write_whole
+    from cs336kit.predict._common.checks import known, positive_int
+    from cs336kit.predict.transformer import TransformerConfig
+
+    if asked.out is not None and not asked.out.absolute().parent.is_dir():
+        raise ValueError(f"there is no folder {asked.out.parent} for --out: make it first")
+    devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    known("device of this machine", asked.device, dict.fromkeys(devices))
+    if asked.threads is not None:
+        torch.set_num_threads(positive_int("threads", asked.threads))
+    positive_int("d_model", asked.d_model)
+    config = TransformerConfig(
+        layers=asked.layers, d_model=asked.d_model, heads=asked.heads, d_ff=asked.d_ff or gated_width(asked.d_model),
+        context=positive_int("sequence", asked.sequence), **STYLE,  # type: ignore[arg-type]
+    )  # fmt: skip
+    data = None if asked.data is None else lm.encode(asked.data.read_text(encoding="utf-8"))
+    done = lm.pretrain(
+        config, batch=asked.batch, sequence=asked.sequence, steps=asked.steps, max_lr=asked.max_lr, seed=asked.seed,
+        precision=asked.precision, data=data, device=asked.device, progress=True,
+    )  # fmt: skip
+    print(done)
+    if asked.out is not None:
+        write_whole(json.dumps(done.as_dict(), indent=1) + "\n", asked.out)
+    return 0
+
+
+def gated_width(d_model: int) -> int:
+    """8/3 of the width, rounded up to a multiple of eight: a gated MLP then has as many parameters as 4·D would give."""
+    return -(-8 * d_model // 3 // 8) * 8

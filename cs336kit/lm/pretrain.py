@@ -1,0 +1,142 @@
+"""One whole run: a decoder from its seed to its held-out loss, with its exact FLOPs; `cs336kit train` calls it."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from cs336kit.lm.data import Batch, Batches, Tokens, course_text, encode
+from cs336kit.lm.models import DecoderOnly
+from cs336kit.lm.precision import Policy
+from cs336kit.lm.precision import precision as policy_of
+from cs336kit.lm.runs import seed_everything
+from cs336kit.lm.tokens import TokenFile
+from cs336kit.lm.training import clip_gradients, cosine_schedule, mean_loss, train
+from cs336kit.predict._common.checks import non_negative_int, positive_int, positive_number
+from cs336kit.predict.accounting import parameters, training_flops
+from cs336kit.predict.transformer import TransformerConfig
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """What a run was given, and what came of it. `losses` has one entry per step, in nats per token."""
+
+    config: TransformerConfig
+    batch: int
+    sequence: int
+    steps: int
+    max_lr: float
+    seed: int
+    precision: str
+    #: of the whole model, embeddings included
+    parameters: int
+    #: trained on, repeated ones counted each time
+    tokens: int
+    #: of the training part of the text; `tokens` / `text_tokens` is how often it was read
+    text_tokens: int
+    #: of all steps, all pairs of positions counted; the evaluation is left out
+    flops: int
+    losses: tuple[float, ...]
+    #: mean over the whole held-out part when the run has ended
+    validation_loss: float
+    #: of the steps, on this machine
+    seconds: float
+    torch: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; the configuration as the fields that `TransformerConfig.from_dict` reads."""
+        return asdict(self) | {"losses": list(self.losses)}
+
+    def __str__(self) -> str:
+        return (
+            f"{self.parameters:,} parameters, {self.tokens:,} tokens ({self.tokens / self.text_tokens:.1f} times the "
+            f"text), {self.flops:.3g} FLOPs: {self.validation_loss:.3f} nats held out, in {self.seconds:.1f} s"
+        )
+
+
+def pretrain(
+    config: TransformerConfig, *, batch: int, sequence: int, steps: int, max_lr: float, seed: int = 0,
+    precision: str = "fp32", data: Tokens | None = None, device: torch.device | str = "cpu", attention: str = "sdpa",
+    progress: bool = False,
+) -> Pretraining:  # fmt: skip
+    """Train a `DecoderOnly` of this shape from `seed` on, and return its losses, its held-out loss, tokens and FLOPs.
+
+    `data` are tokens, the course's own text byte by byte without them; the last tenth is held out. AdamW (0.9, 0.95,
+    decay 0.1), gradients cut to length 1, and a cosine over the whole run after a warm-up of a tenth of it. `precision`
+    is a name of lm.POLICIES. One seed, machine, torch and number of threads give the same run to the last bit.
+    FLOPs are those of `predict.training_flops`, times the steps.
+    """
+    check_run(config, batch=batch, sequence=sequence, steps=steps, max_lr=max_lr, seed=seed)
+    learned, held_out = split(encode(course_text()) if data is None else data, config=config, sequence=sequence)
+    policy = policy_of(precision, device=device)
+    seed_everything(seed)
+    model = policy.prepare(DecoderOnly(config, attention=attention).to(device))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=max_lr, betas=(0.9, 0.95), weight_decay=0.1)
+    batches = Batches(learned, batch=batch, sequence=sequence, seed=seed, device=device)
+    warmup = steps // 10
+    start = time.perf_counter()
+    history = train(
+        model, optimizer, batches, steps=steps, policy=policy, progress=progress,
+        schedule=lambda step: cosine_schedule(step, max_lr=max_lr, warmup_steps=warmup, total_steps=steps),
+        clip=lambda weights: clip_gradients(weights, max_norm=1.0),
+    )  # fmt: skip
+    seconds = time.perf_counter() - start
+    flops = training_flops(config, batch=batch, sequence=sequence).total
+    return Pretraining(
+        config=config, batch=batch, sequence=sequence, steps=steps, max_lr=max_lr, seed=seed, precision=policy.name,
+        parameters=parameters(config).total, tokens=steps * batch * sequence, text_tokens=len(learned),
+        flops=steps * flops, losses=tuple(history.losses), seconds=seconds, torch=torch.__version__,
+        validation_loss=held_out_loss(model, held_out, sequence=sequence, policy=policy),
+    )  # fmt: skip
+
+
+def check_run(config: TransformerConfig, *, batch: int, sequence: int, steps: int, max_lr: float, seed: int) -> None:
+    """Raise ValueError, with what is allowed, unless a run can be made of this."""
+    if not isinstance(config, TransformerConfig):
+        raise ValueError(f"config must be a TransformerConfig, got {config!r}; predict.MODELS holds well-known ones.")
+    for name, value in {"batch": batch, "sequence": sequence, "steps": steps}.items():
+        positive_int(name, value)
+    positive_number("max_lr", max_lr)
+    if non_negative_int("seed", seed) >= 2**32:
+        raise ValueError(f"seed must be below 2**32 = {2**32}, got {seed}.")
+    if sequence > config.context:
+        raise ValueError(
+            f"sequence={sequence} is longer than the model's context of {config.context}: shorten it, or give the "
+            "model a longer context."
+        )
+
+
+def split(data: Tokens, *, config: TransformerConfig, sequence: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nine tenths of the tokens to learn from, and the last tenth held out; each must hold one sequence and its target."""
+    tokens = np.asarray(data.tokens if isinstance(data, TokenFile) else data)
+    held = len(tokens) // 10
+    if held < sequence + 1:
+        raise ValueError(
+            f"the held-out tenth of {len(tokens):,} tokens has {held:,}, and a sequence of {sequence} with its target "
+            f"takes {sequence + 1}: give more text, or a shorter sequence."
+        )
+    if (largest := int(tokens.max())) >= config.vocab:
+        raise ValueError(
+            f"the data hold token {largest}, and a vocabulary of {config.vocab} ends at {config.vocab - 1}: give the "
+            "model a larger one (256 for bytes)."
+        )
+    return tokens[: len(tokens) - held], tokens[len(tokens) - held :]
+
+
+def held_out_loss(model: nn.Module, tokens: np.ndarray, *, sequence: int, policy: Policy) -> float:
+    """Mean loss over all whole sequences of `tokens`, one after the other, each target once."""
+    windows = (len(tokens) - 1) // sequence
+    rows = np.lib.stride_tricks.sliding_window_view(tokens, sequence + 1)[::sequence][:windows]
+    # Batches of one size, so that the mean of their means is the mean of all: the largest divisor up to 32.
+    size = max(size for size in range(1, 33) if windows % size == 0)
+
+    def batches() -> Iterator[Batch]:
+        for first in range(0, windows, size):
+            block = torch.from_numpy(rows[first : first + size].astype(np.int64)).to(policy.device)
+            yield block[:, :-1], block[:, 1:]
+
+    return mean_loss(model, batches(), count=windows // size, policy=policy)
