@@ -48,6 +48,7 @@ from cs336kit.lm.precision import (
 )
 from cs336kit.lm.pretrain import Pretraining as Pretraining, pretrain as pretrain
 from cs336kit.lm.runs import ProgressBar as ProgressBar, seed_everything as seed_everything
+from cs336kit.lm.speculation import Speculated as Speculated, accept as accept, speculative as speculative
 from cs336kit.lm.tokens import TokenFile as TokenFile, TokenFileError as TokenFileError, token_dtype as token_dtype
 from cs336kit.lm.training import (
     History as History, clip_gradients as clip_gradients, cosine_schedule as cosine_schedule,
