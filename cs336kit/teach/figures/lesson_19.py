@@ -31,7 +31,7 @@ def page_pool(tables: Mapping[str, Sequence[int]], lengths: Mapping[str, int], *
     """
     across = pages // 2 if pages > 6 else pages
     rows = -(-pages // across)
-    figure, ax = axes(width=8, height=2.6)
+    figure, ax = axes(width=8, height=2.0)
     owner = {
         page: (row, name, number) for row, (name, own) in enumerate(tables.items()) for number, page in enumerate(own)
     }
