@@ -97,6 +97,9 @@ DATA = {
     "step_course": (([0, 2**20, 2**21, 2**20, 0], [(2**20, 1), (2**21, 2)], [(2, "everything"), (3, "gradients")]), {}),
     "paired_losses": ((LOSSES,), {"reference": "fp32", "nudged": ["bf16"], "every": 2}),
     "magnitudes": ((range(-3, 0), {"before": [0.2, 0.5, 0.3], "after": [0.1, 0.1, 0.8]}), {"limits": {"fp16": -2}}),
+    "held_by_rank": (({"parameters": 2, "gradients": 2, "states": 12}, ["copies", "shared states", "shared gradients"]),
+                     {"ranks": 3}),
+    "pipeline": (([(0, "forward", 0, 0), (1, "forward", 0, 1), (1, "backward", 0, 2), (0, "backward", 0, 4)],), {}),
     "transformer_block": ((BLOCK,), {}),
     "parameter_shares": (({"gpt2": {"MLP": 1, "head": 3}, "llama": {"MLP": 2, "head": 2}},), {}),
 }  # fmt: skip
