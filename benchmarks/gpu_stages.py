@@ -185,7 +185,7 @@ def memory(run: Run) -> Iterator[dict]:
     models = {"gpt2": (_gpt2(), lm.DecoderOnly), "llama": (predict.MODELS["smollm2-135m"], lm.Llama)}
     if run.tiny:
         models = {"gpt2": (TINY, lm.DecoderOnly)}
-    sequence, batches = (32, (2,)) if run.tiny else (1024, (1, 4, 8))
+    sequence, batches = (32, (16,)) if run.tiny else (1024, (1, 4, 8))
     cases = pairs(models.items(), ("fp32", "bf16", "autocast"), (False, True), batches)
     for (name, (config, make)), precision, checkpointing, batch in cases:
         how = {"precision": precision, "checkpointing": checkpointing, "batch": batch, "sequence": sequence}
