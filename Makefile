@@ -11,6 +11,7 @@ FIRST = $(notdir $(firstword $(sort $(wildcard $(NOTEBOOKS)/[0-9][0-9]_*.ipynb))
 LAB := --ip=127.0.0.1 --ServerApp.root_dir=.
 
 NO_CUDA := 'this measures a CUDA device, and torch sees none here. On a CPU everything else works: make test.'
+NO_JUPYTER := 'Lessons and tests are left out: they need Jupyter, matplotlib and nbval, which are not installed beside this Python. The records do without.'
 
 ifeq ($(origin PY), undefined)
 PY := .venv/bin/python
@@ -110,15 +111,16 @@ check-notebooks: $(READY) ## run lessons and compare their outputs: make check-n
 refresh: $(READY) ## execute lessons and store their outputs: make refresh NB=02 (FRESH=1 measures times anew)
 	$(PY) -m cs336kit lessons refresh $(NB) $(if $(FRESH),--fresh)
 
-gpu: gpu-lessons gpu-records ## on a CUDA machine: the lessons, the tests marked gpu, then the records (in two halves: gpu-lessons, gpu-records)
+gpu: ## on a CUDA machine: the records, then the lessons and the tests marked gpu (with PY=python3 torch and numpy are enough)
+	@failed=0; for part in gpu-records gpu-lessons; do $(MAKE) --no-print-directory $$part || failed=1; done; exit $$failed
 
 gpu-lessons: $(READY) ## every lesson compared on CUDA, and the unit tests that need it
 	@$(PY) -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else $(NO_CUDA))"
-	$(PY) -m cs336kit lessons verify
-	$(PY) -m pytest -q -m gpu tests
+	@$(PY) -c "import ipykernel, matplotlib, nbval" 2> /dev/null || { echo $(NO_JUPYTER); exit 0; }; \
+	  $(PY) -m cs336kit lessons verify && $(PY) -m pytest -q -m gpu tests
 
-gpu-records: $(READY) ## measure this GPU and write benchmarks/records (STAGES="products memory" for some)
-	$(PY) -m benchmarks.gpu $(STAGES)
+gpu-records: $(READY) ## measure this GPU and write benchmarks/records (HALF=1, HALF=2: nine minutes each at most; STAGES="products memory")
+	$(PY) -m benchmarks.gpu $(STAGES) $(if $(HALF),--half $(HALF))
 
 bench: $(READY) ## speeds as ratios of one run (loader, training step, estimators), and kept bytes beside transformers'
 	$(PY) -m benchmarks.training
