@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from cs336kit.teach.figures.primitives import FAINT, Look, listed, timeline
 from cs336kit.teach.figures.style import COLORS, HATCHES, axes, described, tint
 
-#: Of a pipeline's timeline: stage, "forward" or "backward", microbatch, start. A backward pass takes twice the time of a forward one.
+#: Of a pipeline's timeline: stage, "forward" or "backward", microbatch, start.
 Span = tuple[int, str, int, float]
+#: A backward pass takes twice the time of a forward one.
 _LENGTH = {"forward": 1, "backward": 2}
 
 
