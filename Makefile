@@ -88,7 +88,7 @@ CUDA_PIP := .venv-cuda/bin/python -m pip install --disable-pip-version-check
 	@touch $@
 
 cuda-rules: .venv-cuda/.ready ## what CUDA keeps for the backward pass, counted without a GPU (in an environment of its own)
-	.venv-cuda/bin/python -m pytest -q tests/torch/predict/test_cuda_rules.py
+	.venv-cuda/bin/python -m pytest -q tests/torch/predict/test_cuda_rules.py tests/torch/predict/test_cuda_step.py
 
 lint: $(READY) ## style of the code, its types, and the import rules of the rooms
 	$(PY) -m ruff check cs336kit benchmarks tests conftest.py
