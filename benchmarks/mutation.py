@@ -84,7 +84,7 @@ def survives(root: Path, tests: list[str]) -> bool:
 
 
 def main(room: str, count: int, seed: int = 0) -> None:
-    """Try so many mutants of a room, drawn at random, in a copy; print what survives and the share that is killed."""
+    """Try so many mutants of a room, drawn at random, in a copy; print what becomes of each and the share that is killed."""
     modules = sorted((ROOT / "cs336kit" / room).rglob("*.py"))
     every = [(module, place) for module in modules for place in places(module)]
     killed, drawn = 0, random.Random(seed).sample(every, min(count, len(every)))
@@ -103,8 +103,7 @@ def main(room: str, count: int, seed: int = 0) -> None:
             alive = survives(root, tests)
             inside.write_text(kept, encoding="utf-8")
             killed += not alive
-            if alive:
-                print(f"survives: {module.relative_to(ROOT)}:{what}", flush=True)
+            print(f"{'SURVIVES' if alive else 'killed'}: {module.relative_to(ROOT)}:{what}", flush=True)
     print(f"{room}: {killed} of {len(drawn)} mutants killed, of {len(every)} possible ones")
 
 
