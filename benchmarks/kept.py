@@ -1,6 +1,6 @@
 """`python -m benchmarks.kept`: bytes kept for the backward pass by transformers' own modules, predicted and counted.
 
-Nineteen small models of as many architectures, 24 policies each: precision, attention, dropout, checkpointing. Counted by
+Nineteen small models of as many architectures, 40 policies each: precision, attention, dropout, checkpointing. Counted by
 the hooks of saved tensors while the module runs with its own loss, without a cache of keys and values.
 """
 
@@ -14,6 +14,7 @@ import torch
 import transformers
 
 from cs336kit import measure
+from cs336kit.predict import POLICIES as PRECISIONS
 from cs336kit.predict import TransformerConfig, saved_activation_bytes
 
 if TYPE_CHECKING:
@@ -179,10 +180,10 @@ class Policy(NamedTuple):
     checkpointing: bool
 
 
-POLICIES = [
-    Policy(*choice)
-    for choice in itertools.product(("fp32", "bf16", "autocast"), ("eager", "sdpa"), (0.0, 0.1), (False, True))
-]
+#: Precisions without a second copy of the weights: what a module alone can show.
+ONE_COPY = [name for name, kind in PRECISIONS.items() if kind.master_weights is None]
+TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+POLICIES = [Policy(*choice) for choice in itertools.product(ONE_COPY, ("eager", "sdpa"), (0.0, 0.1), (False, True))]
 
 
 def config_of(name: str, sizes: Sizes, dropout: float) -> TransformerConfig:
@@ -212,7 +213,7 @@ def model_of(name: str, policy: Policy, sizes: Sizes) -> Any:
         config,
         # Asked for nothing it takes fused attention, and eager where an architecture has no fused one.
         attn_implementation="eager" if policy.attention == "eager" else None,
-        dtype=torch.bfloat16 if policy.precision == "bf16" else torch.float32,
+        dtype=TYPES[PRECISIONS[policy.precision].weights],
     )
     model.train()
     if policy.checkpointing:
@@ -222,11 +223,11 @@ def model_of(name: str, policy: Policy, sizes: Sizes) -> Any:
 
 def counted(name: str, policy: Policy, sizes: Sizes) -> int:
     """What autograd holds after a forward pass with the loss."""
-    model = model_of(name, policy, sizes)
+    model, kind = model_of(name, policy, sizes), PRECISIONS[policy.precision]
     tokens = torch.randint(sizes.vocab, (sizes.batch, sizes.sequence))
 
     def loss() -> torch.Tensor:
-        with torch.autocast("cpu", torch.bfloat16) if policy.precision == "autocast" else contextlib.nullcontext():
+        with torch.autocast("cpu", TYPES[kind.products]) if kind.casts else contextlib.nullcontext():
             return model(input_ids=tokens, labels=tokens, use_cache=False).loss
 
     return measure.saved_activation_bytes(loss).total

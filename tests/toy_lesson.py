@@ -12,13 +12,17 @@ CELLS = (
     (
         "figure",
         "figure, axes = teach.figures.axes(width=3, height=2)\naxes.plot([1, 2, 3])\n"
-        "teach.figures.show(figure, alt='One line that rises from one at the left to three.')",
+        "teach.figures.show(figure, alt='One line that rises from one at the left to three, a share of 0.6.')",
         [],
     ),
     ("time", "import time\nprint(time.time())", ["measured:time"]),
-    ("verdict", "time.time() > 0", ["verdict"]),
+    ("verdict", "import time\ntime.time() > 0", ["verdict"]),
     ("trap", "with teach.expect(ZeroDivisionError):\n    1 / 0", []),
-    ("address", "object()", []),
+    (
+        "address",
+        "class Address:\n    def __repr__(self):\n        return f'<0x3f800000 at {id(self):#x}>'\n\n\nAddress()",
+        [],
+    ),
     ("gpu", "if teach.on_gpu():\n    print('runs on a GPU')", ["gpu"]),
     ("approximate", "print('loss', 0.1234)", ["approx:1e-2"]),
     (

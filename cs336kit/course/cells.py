@@ -1,22 +1,26 @@
 """What a cell is: its tags, its identity, and whether this machine can run it."""
 
 import hashlib
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib import metadata
 from typing import Any
 
 #: A cell as JSON or as nbformat's node, which is a dict too.
 Cell = dict[str, Any]
 
+#: Where the metadata of a measured cell holds the digest of its run.
+RUN = "run"
 #: Tags with a fixed spelling, and tags that carry a value after a colon.
 PLAIN_TAGS = ("prediction", "answer", "exercise", "solution", "check", "verdict", "gpu", "page")
 VALUE_TAGS = {
     "measured": r"[a-z][a-z-]*",
-    "claim": r"[a-z0-9][a-z0-9.-]*",
     "approx": r"\d+(\.\d+)?(e-?\d+)?",
     "needs": r"[A-Za-z0-9_-]+(>=|<)\d+(\.\d+)*",
 }
+#: The widest tolerance of ``approx``: another processor changes no more than that, and a wrong digit may.
+WIDEST = 1e-2
 _KNOWN = re.compile("|".join([*PLAIN_TAGS, *(f"{name}:(?:{value})" for name, value in VALUE_TAGS.items())]))
 
 
@@ -35,9 +39,25 @@ def unknown_tags(cell: Cell) -> list[str]:
     return [tag for tag in tags(cell) if not _KNOWN.fullmatch(tag)]
 
 
+def tag_problem(cell: Cell) -> str | None:
+    """What is wrong with the cell's tags, as the rest of a sentence about it, or None."""
+    if unknown := unknown_tags(cell):
+        known = ", ".join([*PLAIN_TAGS, *(f"{name}:" for name in VALUE_TAGS)])
+        return f"has the tag {unknown[0]!r}, which the course does not know; it knows {known}"
+    if (width := tolerance(cell) or 0) > WIDEST:
+        return f"has a tolerance of {width:g}; {WIDEST:g} is the most, and what varies more is measured:<reason>"
+    return None
+
+
 def source(cell: Cell) -> str:
     """The text of a cell: a file stores it in lines, nbformat joins them."""
     return "".join(cell["source"])
+
+
+def where(cell: Cell) -> str:
+    """Which cell this is, for a sentence about it: the number that JupyterLab shows, and how it begins."""
+    first = next(iter(source(cell).strip().splitlines()), "")
+    return f"cell {cell.get('execution_count') or 'of text'} ({first[:50]!r})"
 
 
 def is_code(cell: Cell) -> bool:
@@ -62,23 +82,48 @@ def cuda() -> bool:
     return bool(torch.cuda.is_available())
 
 
-def reason_to_skip(cell: Cell) -> str | None:
-    """Why this machine cannot verify the cell (no CUDA device, another version of a library), or None."""
-    if "gpu" in tags(cell) and not cuda():
-        return "needs a CUDA device, and there is none"
-    return unmet_need(cell)
+def live(cell: Cell) -> bool:
+    """Whether the cell shows something else here than what is stored, which is what a machine without a GPU says."""
+    return "gpu" in tags(cell) and cuda()
 
 
-def unmet_need(cell: Cell) -> str | None:
-    """Which version of a library the cell asks for and this machine lacks, or None; a pre-release counts as its release."""
+def unmet_need(cell: Cell, version: Callable[[str], str] | None = None) -> str | None:
+    """Which version of a library the cell asks for and does not get, or None; a pre-release counts as its release.
+
+    version: of a library by its name; by default the one that is installed here.
+    """
     from packaging.requirements import Requirement
     from packaging.version import Version
 
     for need in map(Requirement, valued(cell, "needs")):
-        have = metadata.version(need.name)
+        have = (version or metadata.version)(need.name)
         if Version(have).base_version not in need.specifier:
-            return f"needs {need}, and {need.name} {have} is installed"
+            return f"needs {need}, and this is {need.name} {have}"
     return None
+
+
+def joined(value: Any) -> Any:
+    """The same whether a text is stored whole or in lines."""
+    if isinstance(value, dict):
+        return {key: joined(inner) for key, inner in value.items()}
+    if isinstance(value, list) and value and all(isinstance(line, str) for line in value):
+        return "".join(value)
+    return value
+
+
+def run_digest(cell: Cell) -> str:
+    """A digest of a cell's text with its outputs; `refresh` stores it with what a run has measured.
+
+    It is keyed, so that an output that was changed by hand is seen. It is no secret, and proves nothing against intent.
+    """
+    outputs = [{key: part for key, part in out.items() if key != "execution_count"} for out in cell["outputs"]]
+    told = json.dumps([source(cell), joined(outputs)], sort_keys=True)
+    return hashlib.blake2b(told.encode(), key=b"cs336kit", digest_size=8).hexdigest()
+
+
+def from_a_run(cell: Cell) -> bool:
+    """Whether the stored outputs are the ones that a run has left."""
+    return bool(cell.get("metadata", {}).get(RUN) == run_digest(cell))
 
 
 def source_ids(cells: Iterable[Cell]) -> list[str]:

@@ -35,18 +35,9 @@ def content(path: Path) -> str:
 
 def _told(cell: kind.Cell) -> list[Any]:
     outputs = [
-        _joined({key: value for key, value in out.items() if key != "metadata"}) for out in cell.get("outputs", [])
+        kind.joined({key: value for key, value in out.items() if key != "metadata"}) for out in cell.get("outputs", [])
     ]
     return [cell["cell_type"], kind.source(cell), cell.get("execution_count"), outputs]
-
-
-def _joined(value: Any) -> Any:
-    """The same whether a text is stored whole or in lines."""
-    if isinstance(value, dict):
-        return {key: _joined(inner) for key, inner in value.items()}
-    if isinstance(value, list) and value and all(isinstance(line, str) for line in value):
-        return "".join(value)
-    return value
 
 
 def copy(names: list[str], folder: Path = lessons.NOTEBOOKS, into: Path = COPIES) -> list[str]:

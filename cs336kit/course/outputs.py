@@ -12,15 +12,21 @@ from urllib.parse import unquote
 from cs336kit.course.columns import side_by_side
 
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
-_ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
+#: Where an object lies, as Python says it: any other hexadecimal number is compared.
+_ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]{6,}(?=>)")
 _KERNEL_FILE = re.compile(r"/tmp/ipykernel_\d+/\d+\.py")
 #: matplotlib names clip paths and markers by a digest of their exact coordinates, which the last bit of a float changes.
 _DIGEST = re.compile(r"\b[mp][0-9a-f]{10}\b")
-#: Widgets carry a new random id in every run; their static twin is compared instead.
-_IGNORED = ("application/vnd.jupyter.widget-view+json",)
+#: A widget has a new random id in every run, and its static twin is compared instead. Stored, it would point to nothing.
+WIDGET = "application/vnd.jupyter.widget-view+json"
 _NOTHING: dict[str, str] = {}
 #: How far (in points) a coordinate of a figure may move: other processors round differently, readers cannot see it.
 FIGURE_TOLERANCE = 0.05
+#: The attributes of SVG that hold coordinates. A factor of `scale` is none, and neither is text, a title or a comment.
+_COORDINATES = re.compile(
+    r"""(?<![\w-])(?:d|points|viewBox|[xy][12]?|c[xy]|r[xy]?|d[xy]|width|height|stroke-dashoffset)="[^"]*\""""
+    r"""|\b(?:translate|matrix|rotate)\([^()]*\)"""
+)
 #: Ends the kind of an output that is a figure, or HTML with a figure in it.
 _FIGURE = " (figure)"
 
@@ -30,11 +36,11 @@ def difference(
 ) -> str | None:
     """None when two lists of notebook outputs are the same, else what differs, stored and new side by side in 100 columns.
 
-    Text, HTML, errors and images must be equal; object addresses and kernel file names are masked; figures (SVG, also in
-    HTML) may differ by FIGURE_TOLERANCE in a coordinate. tolerance: relative, for the numbers in text and HTML of cells
-    tagged ``approx``.
+    Text, HTML, errors, images and what an output says about itself must be equal; addresses of objects and names of kernel
+    files are masked; figures (SVG, also in HTML) may differ by FIGURE_TOLERANCE in a coordinate, and in nothing else.
+    tolerance: relative, for the numbers in text and HTML of cells tagged ``approx``.
     """
-    for old, now in zip_longest(_shown(stored), _shown(new), fillvalue=_NOTHING):
+    for old, now in zip_longest(_shown(stored), _shown(new, ignored=(WIDGET,)), fillvalue=_NOTHING):
         if not now:
             return f"an output is missing: {', '.join(old)}\n" + _beside(old, now)
         if not old:
@@ -48,7 +54,7 @@ def difference(
     return None
 
 
-def _shown(outputs: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+def _shown(outputs: Sequence[dict[str, Any]], ignored: Sequence[str] = ()) -> list[dict[str, str]]:
     """Text by kind of each output: streams first and whole, because the kernel may cut them anywhere, then the rest in order."""
     streams: dict[str, str] = {}
     rest: list[dict[str, str]] = []
@@ -60,7 +66,10 @@ def _shown(outputs: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
             rest.append({"error": f"{output['ename']}: {output['evalue']}"})
         else:
             data = sorted(output.get("data", {}).items())
-            rest.append(dict(_kind(mime, _text(value)) for mime, value in data if mime not in _IGNORED))
+            shown = dict(_kind(mime, _text(value)) for mime, value in data if mime not in ignored)
+            if about := output.get("metadata"):
+                shown["metadata"] = _text(about)
+            rest.append(shown)
     ordered = [{name: text} for name, text in sorted(streams.items(), reverse=True)]
     return [{kind: _masked(text) for kind, text in data.items()} for data in [*ordered, *rest] if data]
 
@@ -113,11 +122,18 @@ def _masked(text: str) -> str:
 def _same(kind: str, old: str, new: str, tolerance: float | None) -> bool:
     if old == new:
         return True
-    absolute = FIGURE_TOLERANCE if kind.endswith(_FIGURE) else None
+    if kind.endswith(_FIGURE):
+        moved = zip_longest(_COORDINATES.findall(old), _COORDINATES.findall(new), fillvalue="")
+        if not all(a == b or _close(a, b, absolute=FIGURE_TOLERANCE) for a, b in moved):
+            return False
+        old, new = _COORDINATES.sub("#", old), _COORDINATES.sub("#", new)
     relative = tolerance if kind.startswith(("text/", "stdout")) else None
-    if (absolute is None and relative is None) or _NUMBER.sub("#", old) != _NUMBER.sub("#", new):
+    return old == new or (relative is not None and _close(old, new, relative=relative))
+
+
+def _close(old: str, new: str, absolute: float = 0, relative: float = 0) -> bool:
+    """Whether two texts differ in numbers alone, and in those by no more than this."""
+    if _NUMBER.sub("#", old) != _NUMBER.sub("#", new):
         return False
     pairs = zip(_NUMBER.findall(old), _NUMBER.findall(new), strict=True)
-    return all(
-        math.isclose(float(a), float(b), abs_tol=absolute or 0, rel_tol=relative or 0) for a, b in pairs if a != b
-    )
+    return all(math.isclose(float(a), float(b), abs_tol=absolute, rel_tol=relative) for a, b in pairs if a != b)

@@ -179,6 +179,9 @@ def metadata(cells: Sequence[Cell]) -> list[dict[str, Any]]:
         if kind.source(cell).startswith(FURTHER):
             data["jp-MarkdownHeadingCollapsed"] = True
         answered = "answer" in tags
+        # Written where the cell has run; everything else here follows from the text.
+        if kind.measured(cell) and kind.RUN in cell["metadata"]:
+            data[kind.RUN] = cell["metadata"][kind.RUN]
         found.append(data)
     return found
 

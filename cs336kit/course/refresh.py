@@ -1,7 +1,7 @@
 """Execute lessons and store their outputs: ``cs336kit lessons refresh 02 [--fresh]``.
 
 A cell whose new outputs equal the stored ones keeps the stored bytes, so a second refresh changes nothing. A ``measured``
-cell keeps what it has as long as its text is the one that was measured; ``--fresh`` measures it again.
+cell keeps what a run has left in it as long as its text is the one that was measured; ``--fresh`` measures it again.
 """
 
 import copy
@@ -13,16 +13,10 @@ from typing import Any
 
 from cs336kit.course import cells as kind
 from cs336kit.course import pages
-from cs336kit.course.lessons import every, find, write_whole
-from cs336kit.course.outputs import difference
+from cs336kit.course.lessons import METADATA, every, find, write_whole
+from cs336kit.course.outputs import WIDGET, difference
 
-#: The same whoever stores the notebook: no version, no name of an environment.
-_METADATA = {
-    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-    "language_info": {"name": "python"},
-}
 _SKIP = "skip-on-this-machine"
-_WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 def refresh(path: Path, fresh: bool = False) -> bool:
@@ -37,11 +31,18 @@ def refresh(path: Path, fresh: bool = False) -> bool:
         if cell.cell_type != "code":
             continue
         # What a GPU shows is live only: the stored notebook is the one of a machine without.
-        keep = kind.unmet_need(cell) or ("gpu" in kind.tags(cell) and kind.cuda())
-        if not keep and old.get("id") == cell.id and old.execution_count and not (fresh and kind.measured(cell)):
-            keep = kind.measured(cell) or difference(old.outputs, cell.outputs, kind.tolerance(cell)) is None
+        keep = kind.unmet_need(cell) or kind.live(cell)
+        if not keep and old.get("id") == cell.id and old.execution_count:
+            if kind.measured(cell):
+                keep = kind.from_a_run(old) and not fresh
+            else:
+                keep = difference(old.outputs, cell.outputs, kind.tolerance(cell)) is None
         if keep:
             cell.outputs = old.outputs
+        if kind.measured(cell) and not keep:
+            cell.metadata[kind.RUN] = kind.run_digest(cell)
+        elif kind.measured(cell) and kind.RUN in old.metadata:
+            cell.metadata[kind.RUN] = old.metadata[kind.RUN]
         count += 1
         cell.execution_count = count
         for output in cell.outputs:
@@ -54,7 +55,7 @@ def refresh(path: Path, fresh: bool = False) -> bool:
 def normalise(notebook: Any) -> Any:
     """Metadata that does not depend on who wrote the notebook and where: kernel, ids, tags."""
     notebook.nbformat, notebook.nbformat_minor = 4, 5
-    notebook.metadata = copy.deepcopy(_METADATA)
+    notebook.metadata = copy.deepcopy(METADATA)
     notebook.cells = [cell for cell in notebook.cells if cell.source.strip()]
     for cell, id in zip(notebook.cells, kind.source_ids(notebook.cells), strict=True):
         cell.id = id
@@ -78,13 +79,13 @@ def _execute(notebook: Any, folder: Path) -> None:
     settings |= {"kernel_name": "python3", "timeout": 300, "skip_cells_with_tag": _SKIP}
     NotebookClient(notebook, resources={"metadata": {"path": str(folder)}}, **settings).execute(env=environment)
     # The kernel has reported its own version into the metadata.
-    notebook.metadata = copy.deepcopy(_METADATA)
+    notebook.metadata = copy.deepcopy(METADATA)
     for cell in notebook.cells:
         if _SKIP in kind.tags(cell):
             cell.metadata["tags"].remove(_SKIP)
         for output in cell.get("outputs", []):
             # A stored widget would point to a model that is gone; its static twin stays.
-            output.get("data", {}).pop(_WIDGET, None)
+            output.get("data", {}).pop(WIDGET, None)
             output.pop("transient", None)
 
 

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from cs336kit.course import cells as kind
-from cs336kit.course import pages
+from cs336kit.course import exempt, flow, pages
 from cs336kit.course.cells import Cell
-from cs336kit.course.lessons import every
-from cs336kit.teach.claims import claims
+from cs336kit.course.lessons import METADATA, every
 
 #: What a lesson has at most. None of these is a number to reach: a shorter lesson is a better one.
 MINUTES, CODE_CELLS, CODE_LINES, COLUMNS, PROSE_WORDS = 45, 26, 20, 88, 150
@@ -34,6 +33,8 @@ _SYMBOL_RULES = {
     r"\bKB\b": "write kB (1,000 bytes) or KiB (1,024 bytes)",
     r"\b[KMGT]ib\b|\bgb\b|\bGbs\b": "write GB (10**9 bytes) or GiB (2**30 bytes)",
 }
+#: What a lesson calls of teach.exercises.
+_FOR_READERS = ("check", "check_solution", "hint")
 #: A notebook as JSON or as nbformat's node, which is a dict too.
 Notebook = dict[str, Any]
 _MACHINE_PATH = re.compile(r"/(?:root|home|Users|work|tmp|var/folders)/[\w.-]+|[A-Z]:\\\\Users")
@@ -45,7 +46,8 @@ def problems(notebook: Notebook, path: Path) -> list[str]:
     found = [problem for rule in whole for problem in rule(notebook)]
     rules = (_magic, _tags, _notation, _path, _figure, _width, _words, _size)
     for cell in notebook["cells"]:
-        found += [f"{_where(cell)} {problem}" for rule in rules for problem in rule(cell)]
+        found += [f"{kind.where(cell)} {problem}" for rule in rules for problem in rule(cell)]
+    found += exempt.problems(notebook["cells"], path.parent.parent)
     return [*found, *_exercises(notebook, path.name[:2]), *_generated(notebook, path)]
 
 
@@ -106,7 +108,7 @@ def _slides(notebook: Notebook) -> Iterator[str]:
             continue
         lines = (0 if role == "subslide" else lines) + len(cell["source"].splitlines())
         if lines > pages.SLIDE_LINES and "exercise" not in kind.tags(cell):
-            yield f"{_where(cell)} puts {lines} lines of code on a slide; {pages.SLIDE_LINES} is the most"
+            yield f"{kind.where(cell)} puts {lines} lines of code on a slide; {pages.SLIDE_LINES} is the most"
 
 
 def _predictions(notebook: Notebook) -> Iterator[str]:
@@ -114,13 +116,13 @@ def _predictions(notebook: Notebook) -> Iterator[str]:
     for cell, following in zip_longest(code, code[1:]):
         if "prediction" in kind.tags(cell):
             if not re.match(r"guess = (\.\.\.|\.\.\.(, \.\.\.)+)( +#.*)?$", cell["source"]):
-                yield f"{_where(cell)} is one line: guess = ...  # the unit"
+                yield f"{kind.where(cell)} is one line: guess = ...  # the unit"
             if following is None or "answer" not in kind.tags(following):
-                yield f"{_where(cell)} is a prediction, and the next code cell should be its answer"
+                yield f"{kind.where(cell)} is a prediction, and the next code cell should be its answer"
         if "answer" in kind.tags(cell) and "teach.reveal(guess" not in cell["source"]:
-            yield f"{_where(cell)} is an answer and does not call teach.reveal(guess, ...)"
+            yield f"{kind.where(cell)} is an answer and does not call teach.reveal(guess, ...)"
         if "answer" in kind.tags(cell) and len(cell["outputs"]) > 1:
-            yield f"{_where(cell)} shows more than its answer: the first line of an output can be read while it is folded"
+            yield f"{kind.where(cell)} shows more than its answer: the first line of an output can be read while it is folded"
     asked, answered = (sum(tag in kind.tags(cell) for cell in code) for tag in ("prediction", "answer"))
     if asked != answered:
         yield f"there are {asked} predictions and {answered} answers"
@@ -136,7 +138,7 @@ def _generated(notebook: Notebook, path: Path) -> Iterator[str]:
         yield "its line of times, its links or its map are out of date: run `make refresh`"
     for cell, data in zip(notebook["cells"], pages.metadata(notebook["cells"]), strict=True):
         if cell["metadata"] != data:
-            yield f"{_where(cell)} has another slide role or fold than it should: run `make refresh`"
+            yield f"{kind.where(cell)} has another slide role or fold than it should: run `make refresh`"
 
 
 def _words(cell: Cell) -> Iterator[str]:
@@ -170,42 +172,27 @@ def _magic(cell: Cell) -> Iterator[str]:
 
 
 def _execution(notebook: Notebook) -> Iterator[str]:
+    if notebook["metadata"] != METADATA:
+        yield "its metadata is not the course's own, which is the same whoever stores it: run `make refresh`"
     counts = [cell.get("execution_count") for cell in _code(notebook)]
     if counts != list(range(1, len(counts) + 1)):
         yield f"the execution counts are not 1 to {len(counts)} in order: run `make refresh`"
     if [cell.get("id") for cell in notebook["cells"]] != kind.source_ids(notebook["cells"]):
         yield "a cell was edited after its outputs were stored (its id no longer fits its text): run `make refresh`"
     code = [cell for cell in _code(notebook) if "gpu" not in kind.tags(cell)]
-    yield from (problem for cell in code if (problem := verdict_problem(notebook["cells"], cell)))
     shown = [cell for cell in code if cell["outputs"]]
-    exempt = [cell for cell in code if kind.measured(cell)]
-    if shown and len(exempt) > EXEMPT_SHARE * len(shown) and exempt:
-        yield f"{len(exempt)} of {len(shown)} cells with output are exempt from comparison; at most {EXEMPT_SHARE:.0%} may be"
+    measured = [cell for cell in code if kind.measured(cell)]
+    if shown and len(measured) > EXEMPT_SHARE * len(shown):
+        yield f"{len(measured)} of {len(shown)} cells with output are exempt from comparison; at most {EXEMPT_SHARE:.0%} may be"
     for cell in code:
         for output in cell["outputs"]:
             if output["output_type"] == "error" or output.get("name") == "stderr":
-                yield f"{_where(cell)} stores an error or something on stderr"
-
-
-def verdict_problem(cells: list[Cell], cell: Cell) -> str | None:
-    """What is wrong with a measured cell's verdict: the next code cell must be tagged so, be compared, and say something."""
-    if not kind.measured(cell):
-        return None
-    if not kind.valued(cell, "measured"):
-        return f"{_where(cell)} is tagged measured without a reason (measured:time, measured:memory, …)"
-    later = [c for c in cells[cells.index(cell) + 1 :] if kind.is_code(c)]
-    if not later or "verdict" not in kind.tags(later[0]) or kind.measured(later[0]) or not later[0]["outputs"]:
-        return f"{_where(cell)} is exempt from comparison, so the next code cell must be its verdict, compared, with output"
-    return None
+                yield f"{kind.where(cell)} stores an error or something on stderr"
 
 
 def _tags(cell: Cell) -> Iterator[str]:
-    for tag in kind.unknown_tags(cell):
-        yield f"has the tag {tag!r}, which the course does not know"
-    for id in sorted(set(kind.valued(cell, "claim")) - {claim.id for claim in claims()}):
-        yield f"shows the claim {id!r}, which is not in the ledger"
-    if "gpu" in kind.tags(cell) and not cell["source"].startswith("if teach.on_gpu():\n"):
-        yield "is tagged gpu and must begin with 'if teach.on_gpu():', so that a CPU comes through"
+    if problem := kind.tag_problem(cell):
+        yield problem
     if "NBVAL" in cell["source"]:
         yield "contains one of nbval's own markers"
 
@@ -216,6 +203,9 @@ def _exercises(notebook: Notebook, number: str) -> Iterator[str]:
     if len(stubs) != len(solutions):
         yield f"there are {len(stubs)} exercises and {len(solutions)} solutions"
     headings = re.findall(r"^### Exercise .*", "\n".join(_prose(notebook)), flags=re.M)
+    for cell in _code(notebook):
+        if foreign := flow.reaches(cell["source"], "exercises", _FOR_READERS):
+            yield f"{kind.where(cell)} reaches {foreign}: a lesson calls {', '.join(_FOR_READERS)}, and never a right answer"
     for i, (stub, solution) in enumerate(zip(stubs, solutions, strict=False), start=1):
         id = f"{number}.{i}"
         if i > len(headings) or not headings[i - 1].startswith(f"### Exercise {id} "):
@@ -223,15 +213,16 @@ def _exercises(notebook: Notebook, number: str) -> Iterator[str]:
         elif pages.question(notebook["cells"]) and not pages.EXERCISE.match(headings[i - 1]):
             yield f"the heading of {id} is not like '### Exercise {id} ★★ 10 min · build it: what'"
         if f'check("{id}"' not in stub["source"] or f"{id} waiting" not in _output_text(stub):
-            yield f"{_where(stub)} should check exercise {id} and show that it is waiting"
-        if f'check_solution("{id}", solution)' not in solution["source"] or not re.search(
+            yield f"{kind.where(stub)} should check exercise {id} and show that it is waiting"
+        last = ast.unparse(ast.parse(solution["source"]).body[-1])
+        if last != f"teach.exercises.check_solution({id!r}, solution)" or not re.search(
             f"{id}, the course's answer, passed", _output_text(solution)
         ):
-            yield f"{_where(solution)} should end with check_solution({id!r}, solution), and pass"
+            yield f"{kind.where(solution)} should end with teach.exercises.check_solution({id!r}, solution), and pass"
         if names := _bound(solution["source"]) - {"solution"}:
-            yield f"{_where(solution)} touches names of the reader: {', '.join(sorted(names))}; only `solution` is its own"
+            yield f"{kind.where(solution)} touches names of the reader: {', '.join(sorted(names))}; only `solution` is its own"
         if not all(mark in solution["source"] for mark in ("### BEGIN SOLUTION", "### END SOLUTION")):
-            yield f"{_where(solution)} lacks its ### BEGIN SOLUTION or ### END SOLUTION"
+            yield f"{kind.where(solution)} lacks its ### BEGIN SOLUTION or ### END SOLUTION"
 
 
 def _bound(source: str) -> set[str]:
@@ -278,8 +269,3 @@ def _output_text(cell: Cell) -> str:
         parts.append("".join(output.get("text", "")))
         parts.append("".join(output.get("data", {}).get("text/plain", "")))
     return "\n".join(parts)
-
-
-def _where(cell: Cell) -> str:
-    first = next(iter(cell["source"].strip().splitlines()), "")
-    return f"cell {cell.get('execution_count') or 'of text'} ({first[:50]!r})"

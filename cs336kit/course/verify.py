@@ -1,7 +1,8 @@
 """Strict verification of the lessons: nbval runs their cells, and this closes what nbval lets pass.
 
 A cell that was never run, or out of order, fails; figures are compared; only ``measured:<reason>`` cells are exempt, and only
-with a verdict after them; ``gpu`` and ``needs:`` cells are skipped with the reason where they cannot run.
+with a verdict after them, and with the outputs that a run has left; ``gpu`` cells are compared where there is no GPU, and
+``needs:`` cells are skipped with the reason where they cannot run.
 """
 
 import re
@@ -14,9 +15,9 @@ import pytest
 from nbval.plugin import IPyNbCell, NbCellError
 
 from cs336kit.course import cells as kind
+from cs336kit.course.exempt import measured_problem
 from cs336kit.course.lessons import find
 from cs336kit.course.outputs import difference
-from cs336kit.course.structure import verdict_problem
 
 _COLOUR, _COUNT = re.compile(r"\x1b\[[\d;]*m"), re.compile(r"(?<=Cell) In\[\d+\]")
 
@@ -28,25 +29,24 @@ class LessonCell(IPyNbCell):  # type: ignore[misc]
 
     def runtest(self) -> None:
         """Run the cell and compare; skip it, or fail without running it, for the reasons above."""
-        if reason := kind.reason_to_skip(self.cell):
+        if reason := kind.unmet_need(self.cell):
             pytest.skip(reason)
         if problem := self._standing():
             self.raise_cell_error(problem)
         # What a GPU shows is live only: where there is CUDA the cell has to run, and that is all.
-        self.options["check"] = not kind.measured(self.cell) and "gpu" not in kind.tags(self.cell)
+        self.options["check"] = not (kind.measured(self.cell) or kind.live(self.cell))
         self.options["skip"] = self.options["check_exception"] = False
         super().runtest()
 
     def _standing(self) -> str | None:
         """What is wrong with the cell before it even runs."""
-        if unknown := kind.unknown_tags(self.cell):
-            known = [*kind.PLAIN_TAGS, *(f"{name}:" for name in kind.VALUE_TAGS)]
-            return f"the tags {unknown} are not the course's ({', '.join(known)})"
+        if problem := kind.tag_problem(self.cell):
+            return f"this cell {problem}"
         if self.cell.execution_count is None:
             return f"this cell was never run; {self._remedy}"
         if self.cell.execution_count != self.expected_count:
             return f"its execution count is {self.cell.execution_count}, not {self.expected_count}; {self._remedy}"
-        return verdict_problem(self.parent.nb.cells, self.cell)
+        return measured_problem(self.parent.nb.cells, self.cell)
 
     @property
     def _remedy(self) -> str:

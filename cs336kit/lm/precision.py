@@ -8,7 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from cs336kit.lm.float8 import transformer_engine, use_float8, use_transformer_engine
+from cs336kit.predict import POLICIES as TYPES
+from cs336kit.predict import PrecisionPolicy
 from cs336kit.predict._common.checks import known, positive_int, positive_number
+
+_TORCH = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class LossScaler:
@@ -74,23 +78,27 @@ class LossScaler:
 class Policy:
     """fp32 for everything, and the places where another precision may differ.
 
-    `prepare` changes the model before the optimizer is made; `forward` is the context of model and loss; `backward`,
-    `unscale` and `step` do what their names say, in this order, with clipping between the last two.
+    `types` are its element types, by which `predict` counts bytes. `prepare` changes the model before the optimizer is
+    made; `forward` is the context of model and loss; `backward`, `unscale` and `step` do what their names say, in this
+    order, with clipping between the last two.
     """
 
-    name = "fp32"
+    types: PrecisionPolicy = TYPES["fp32"]
+    name = types.name
     matmul = "ieee"
-    dtype: torch.dtype | None = None  #: of autocast
     scaler: LossScaler | None = None
 
     def __init__(self, device: torch.device | str = "cpu"):
         self.device = torch.device(device)
 
     def prepare(self, model: nn.Module) -> nn.Module:
-        return model
+        kind = _TORCH[self.types.weights]
+        return model if kind is torch.float32 else model.to(kind)
 
     def forward(self) -> AbstractContextManager[Any]:
-        return _fp32_matmul(self.matmul) if self.dtype is None else torch.autocast(self.device.type, dtype=self.dtype)
+        if not self.types.casts:
+            return _fp32_matmul(self.matmul)
+        return torch.autocast(self.device.type, dtype=_TORCH[self.types.products])
 
     def backward(self, loss: Tensor) -> None:
         with _fp32_matmul(self.matmul):
@@ -135,22 +143,22 @@ class BF16(Policy):
     A model with floating-point inputs must be given them in bf16.
     """
 
-    name = "bf16"
-
-    def prepare(self, model: nn.Module) -> nn.Module:
-        return model.to(torch.bfloat16)
+    types = TYPES["bf16"]
+    name = types.name
 
 
 class Autocast(Policy):
     """fp32 parameters, gradients and optimizer state; autocast runs matmuls in bf16, delicate ops in fp32."""
 
-    name, dtype = "autocast", torch.bfloat16
+    types = TYPES["autocast"]
+    name = types.name
 
 
-class FP16(Policy):
+class AutocastFP16(Policy):
     """Autocast to fp16 over fp32 masters. Its smallest number is 6e-8, so the loss is scaled up before backward."""
 
-    name, dtype = "fp16", torch.float16
+    types = TYPES["autocast-fp16"]
+    name = types.name
 
     def __init__(self, device: torch.device | str = "cpu", *, scaler: LossScaler | None = None):
         super().__init__(device)
@@ -189,13 +197,16 @@ class FP8(Autocast):
             yield
 
 
-POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in (Policy, TF32, BF16, Autocast, FP16, FP8)}
+POLICIES: dict[str, type[Policy]] = {
+    policy.name: policy for policy in (Policy, TF32, BF16, Autocast, AutocastFP16, FP8)
+}
 
 
 def precision(name: str, *, device: torch.device | str = "cpu", **options: Any) -> Policy:
-    """Return the policy of a name: fp32, tf32, bf16, autocast, fp16 or fp8; another name raises ValueError.
+    """Return the policy of a name: fp32, tf32, bf16, autocast, autocast-fp16 or fp8; another name raises ValueError.
 
-    `options` go to the policy: `scaler=` for fp16, `engine=` for fp8.
+    A name that `predict.POLICIES` has too means the same there. `options` go to the policy: `scaler=` for autocast-fp16,
+    `engine=` for fp8.
     """
     return known("precision policy", name, POLICIES)(device, **options)
 

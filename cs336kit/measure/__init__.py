@@ -1,4 +1,4 @@
-"""The instruments: FLOPs, bytes, seconds, bits, storages, graphs."""
+"""The instruments: FLOPs, bytes, seconds, bits, storages, graphs, collectives."""
 
 from cs336kit import _needs_torch as _needs_torch
 from cs336kit.measure._trace import SavedTensor as SavedTensor
@@ -20,6 +20,8 @@ from cs336kit.measure.memory import step_memory as step_memory
 from cs336kit.measure.mfu import mfu as mfu
 from cs336kit.measure.mfu import this_accelerator as this_accelerator
 from cs336kit.measure.operations import operations as operations
+from cs336kit.measure.processes import run_ranks as run_ranks
+from cs336kit.measure.processes import sent_bytes as sent_bytes
 from cs336kit.measure.products import LECTURE_PRODUCT as LECTURE_PRODUCT
 from cs336kit.measure.products import best_matmul as best_matmul
 from cs336kit.measure.products import matmul_sweep as matmul_sweep
@@ -28,6 +30,8 @@ from cs336kit.measure.products import product as product
 from cs336kit.measure.program import TracedOp as TracedOp
 from cs336kit.measure.program import TracedProgram as TracedProgram
 from cs336kit.measure.program import program as program
+from cs336kit.measure.ranks import collectives as collectives
+from cs336kit.measure.ranks import local_ranks as local_ranks
 from cs336kit.measure.recorded import recorded as recorded
 from cs336kit.measure.recorded import records as records
 from cs336kit.measure.rounding import rounded as rounded

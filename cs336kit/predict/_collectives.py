@@ -1,8 +1,9 @@
 """What the ranks of a layout say to each other, as operations of one rank's program."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
+from cs336kit.predict._common.checks import known
 from cs336kit.predict._writer import Writer
 from cs336kit.predict.layouts import Layout, shard_elements
 from cs336kit.predict.operations import ELEMENT_BYTES, Group, Leaf, Op, Storage, Tensor, Wire
@@ -13,19 +14,33 @@ OF_EXPERTS = frozenset({"mlp gate", "mlp up", "mlp down"})
 #: Components that every rank of tp has whole, and that sp shows a part of the positions to each.
 ALIKE = frozenset({"norms", "final norm", "position embedding", "embedding norm", "embedding projections"})
 
+#: Components whose matrices the ranks of tp divide by rows: their biases come behind the ranks' sum.
+BEHIND_ROWS = frozenset({"attention output", "mlp down", "shared down"})
+
 
 #: The kind of an operation that stands for what ranks say of a group of parameters.
 GROUP = "collectives"
 
 
-def ring_bytes(kind: str, size: int, ranks: int) -> int:
-    """Bytes that each rank sends so that `size` bytes (of the whole, not of the share) are gathered, reduced or exchanged.
+#: Collective → what of the whole the busiest of n ranks sends in a ring, in shares of 1/n.
+RINGS: dict[str, Callable[[int], int]] = {
+    "all-reduce": lambda n: 2 * (n - 1), "all-gather": lambda n: n - 1, "reduce-scatter": lambda n: n - 1,
+    "all-to-all": lambda n: n - 1, "scatter": lambda n: n - 1, "gather": lambda n: 1, "broadcast": lambda n: n,
+    "reduce": lambda n: n, "send": lambda n: n,
+}  # fmt: skip
 
-    A ring sends a share in each of its ranks − 1 steps; an all-reduce is a reduce-scatter and an all-gather.
+
+def ring_bytes(kind: str, size: int, ranks: int) -> int:
+    """Bytes that each rank sends so that `size` bytes are gathered, reduced, exchanged or handed on by a ring.
+
+    `size` is the whole, not the share: what every rank holds after an all-gather, before a reduce-scatter or an
+    all-to-all. A ring sends a share in each of its ranks − 1 steps; an all-reduce is a reduce-scatter and an all-gather.
+    Where ranks send different amounts (broadcast, reduce, gather, scatter) it is that of the busiest.
     """
+    shares = known("collective", kind, RINGS)
     if ranks == 1:
         return 0
-    return (2 if kind == "all-reduce" else 1) * (ranks - 1) * -(-size // ranks)
+    return shares(ranks) * -(-size // ranks)
 
 
 def strides(layout: Layout) -> dict[str, int]:
@@ -129,9 +144,9 @@ class Ranks:
     def _ring(self, size: int, when: str = "forward") -> Wire:
         return _group("ring", "cp", self.layout.cp, self.strides["cp"], size, when)
 
-    def ring_bytes(self, k: Tensor, v: Tensor) -> int:
+    def ring_bytes(self, k: Tensor, v: Tensor) -> tuple[int, ...]:
         """What the backward pass of attention in a ring needs for a moment: keys and values of two ranks, and gradients."""
-        return 0 if self.layout.cp == 1 else 3 * (k.bytes + v.bytes)
+        return () if self.layout.cp == 1 else (k.bytes, v.bytes) * 3
 
     def exchange(self, place: str, x: Tensor, *, name: str = "") -> Tensor:
         """Rows of tokens go to the ranks that have their experts, or come back; so do their gradients."""
@@ -167,6 +182,11 @@ class Ranks:
         self.b.items.append(Op(f"{self.b.prefix}send", "send", (x,), (), (), (), (), self.b.part, wires=wires))
 
 
+def _is_alike(leaf: Leaf) -> bool:
+    """Whether every rank of tp holds it whole: norms, positions, and the biases behind the sum of divided rows."""
+    return leaf.component in ALIKE or (len(leaf.tensor.shape) == 1 and leaf.component in BEHIND_ROWS)
+
+
 def parameter_wires(group: Group, layout: Layout, policy: PrecisionPolicy) -> tuple[Wire, ...]:
     """What is sent of the gradients of these parameters, of the parameters themselves where they are shared, and of copies."""
     apart, size = strides(layout), ELEMENT_BYTES[policy.gradients]
@@ -177,15 +197,19 @@ def parameter_wires(group: Group, layout: Layout, policy: PrecisionPolicy) -> tu
         wires += _data_wires(dense, group.repeated, layout, policy, apart, expert=False)
         if experts:
             wires += _data_wires(experts, group.repeated, layout, policy, apart, expert=True)
+    # Where ranks share gradients, what is said further is said of a rank's share.
+    shares = layout.shards * layout.cp * layout.ep if layout.stage >= 2 else 1
     if layout.sp:
         # Each rank has seen its positions only.
-        alike = [leaf for leaf in group.leaves if leaf.component in ALIKE and leaf.tensor.needs_gradient]
-        elements = sum(leaf.count // max(1, group.repeated) * leaf.tensor.elements for leaf in alike)
+        alike = [leaf for leaf in group.leaves if _is_alike(leaf) and leaf.tensor.needs_gradient]
+        counts = [(leaf.count // max(1, group.repeated), shard_elements(leaf.tensor.shape, shares)) for leaf in alike]
+        elements = sum(count * each for count, each in counts)
         wires.append(
             _group("all-reduce", "tp", layout.tp, 1, ring_bytes("all-reduce", size * elements, layout.tp), "step")
         )
     for table in group.also:
-        sent, far = ring_bytes("all-reduce", table.elements * size, 2), apart["pp"]
+        held = shard_elements(table.shape, shares)
+        sent, far = ring_bytes("all-reduce", held * size, 2), apart["pp"]
         wires.append(Wire("all-reduce", "pp", 2, (layout.pp - 1) * far, layout.pp * far, sent, "step"))
     return tuple([wire for wire in wires if wire.bytes])
 

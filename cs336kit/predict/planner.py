@@ -11,6 +11,7 @@ from cs336kit.predict._planner.question import settled
 from cs336kit.predict.accounting import active_parameters, parameters
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS, bytes_per_parameter, delivered_flops, largest_model, six_nd
 from cs336kit.predict.optimizers import optimizer_spec
+from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.transformer import TransformerConfig
 
 
@@ -59,7 +60,7 @@ def _size(q: Question) -> tuple[TransformerConfig | None, int]:
 def _chip(q: Question) -> Chip:
     return chip(
         q.accelerator, memory_bytes=q.memory_bytes, peak_flops_per_second=q.peak_flops_per_second,
-        precision="fp32" if q.precision == "fp32" else "bf16", needs_peak=q.tokens is not None,
+        precision=POLICIES[q.precision].products, needs_peak=q.tokens is not None,
     )  # fmt: skip
 
 

@@ -7,7 +7,11 @@ from cs336kit.predict._common.checks import known
 
 @dataclass(frozen=True)
 class PrecisionPolicy:
-    """The element types of a training run. `autocast` casts for the products alone; the others hold what they compute with."""
+    """The element types of a training run. Autocast casts for the products alone; the others hold what they compute with.
+
+    The scale of the loss that fp16 needs costs nothing here: `lm.LossScaler` holds a Python number (torch.amp.GradScaler
+    two scalars, 8 bytes).
+    """
 
     name: str
     #: parameters that the products use (or are cast from), and their gradients
@@ -28,6 +32,7 @@ class PrecisionPolicy:
         return self.weights != self.products
 
 
+#: One table for every room: what `lm.precision` trains in has its types here, under the same name where it has one.
 #: Source: Micikevicius et al. 2018 (mixed), torch.autocast (autocast); what each means: lesson on mixed precision.
 POLICIES = {
     policy.name: policy
@@ -35,6 +40,8 @@ POLICIES = {
         PrecisionPolicy("fp32", "fp32", "fp32", None, "fp32", "fp32", "fp32"),
         PrecisionPolicy("autocast", "fp32", "fp32", None, "fp32", "fp32", "bf16"),
         PrecisionPolicy("bf16", "bf16", "bf16", None, "bf16", "bf16", "bf16"),
+        PrecisionPolicy("autocast-fp16", "fp32", "fp32", None, "fp32", "fp32", "fp16"),
+        PrecisionPolicy("fp16", "fp16", "fp16", None, "fp16", "fp16", "fp16"),
         PrecisionPolicy("mixed", "bf16", "bf16", "fp32", "fp32", "bf16", "bf16"),
         PrecisionPolicy("mixed-fp32-gradients", "bf16", "fp32", "fp32", "fp32", "bf16", "bf16"),
     )

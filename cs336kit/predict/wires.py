@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from cs336kit.predict._collectives import GROUP, parameter_wires
+from cs336kit.predict._collectives import ring_bytes as ring_bytes
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import fraction, positive_int, positive_number
 from cs336kit.predict._products import products, run_again
@@ -174,7 +175,7 @@ def _device(name: str | Accelerator) -> Accelerator:
 def speed_of(device: Accelerator, kind: PrecisionPolicy, mfu: float) -> float:
     """FLOP/s of the products: the dense peak of their type times `mfu`."""
     try:
-        return fraction("mfu", mfu) * device.peak("fp32" if kind.products == "fp32" else "bf16")
+        return fraction("mfu", mfu) * device.peak(kind.products)
     except LookupError as error:
         raise ValueError(str(error)) from None
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cs336kit.course.columns import side_by_side
-from cs336kit.course.outputs import difference
+from cs336kit.course.outputs import WIDGET, difference
 
 
 def stream(text, name="stdout"):
@@ -29,6 +29,7 @@ SVG = '<svg><path d="M {x} 20.5 L 3 4"/></svg>'
     [
         ([stream("a\nb")], [stream("a\n"), stream("b")]),
         ([stream("<x at 0x7f00aa112233>")], [stream("<x at 0x7f00aa445566>")]),
+        ([result(text__plain="a")], [result(**{"text__plain": "a", WIDGET: {"model_id": "1"}})]),
         ([result(text__plain=["a\n", "b"])], [result(text__plain="a\nb")]),
         (
             [{"image/svg+xml": 1, "output_type": "display_data", "data": {"image/svg+xml": SVG.format(x=1.001)}}],
@@ -48,6 +49,14 @@ def test_the_same(stored, new):
         ([], [stream("a")], "there is one output more: stdout"),
         ([stream("a")], [stream("a", "stderr")], "changed from stdout to stderr"),
         ([stream("0.123")], [stream("0.124")], "stdout differs"),
+        ([stream("bits 0x3f800000")], [stream("bits 0x3f000000")], "stdout differs"),
+        ([result(**{"text__plain": "a", WIDGET: {"model_id": "1"}})], [result(text__plain="a")], "changed from"),
+        ([result(text__plain="a")], [{**result(text__plain="a"), "metadata": {"alt": "b"}}], "changed from"),
+        (
+            [{**result(text__plain="a"), "metadata": {"alt": "a"}}],
+            [{**result(text__plain="a"), "metadata": {"alt": "b"}}],
+            "metadata differs",
+        ),
         ([result(text__html="<b>1</b>")], [result(text__html="<b>2</b>")], "text/html differs"),
         (
             [{"output_type": "display_data", "data": {"image/svg+xml": SVG.format(x=1.0)}}],
@@ -86,6 +95,26 @@ def test_the_tolerance_is_relative_and_opt_in(value, shift):
 
 def test_a_tolerance_never_covers_words():
     assert difference([stream("loss 1.0 down")], [stream("loss 1.0 up")], 0.5)
+
+
+DRAWN = """<svg aria-label="MFU {0} and 0.3"><title>MFU {0}</title><!-- {0} --><text x="1.5">{0}</text>
+<g transform="translate(7 {1}) scale({0} 0.1)" style="opacity: {0}"><path d="M {1} 20"/></g></svg>"""
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_of_a_figure_only_coordinates_may_differ(place):
+    """MFU 0.6 and 0.56 are nearer to each other than coordinates have to be."""
+
+    def output(svg):
+        return [{"output_type": "display_data", "data": {"image/svg+xml": svg}}]
+
+    stored = DRAWN.format(0.6, 30.5)
+    assert difference(output(stored), output(DRAWN.format(0.6, 30.54))) is None
+    assert difference(output(stored), output(DRAWN.format(0.6, 30.56)))
+    parts = stored.split("0.6")
+    assert len(parts) == 7
+    lie = "0.6".join(parts[: place + 1]) + "0.56" + "0.6".join(parts[place + 1 :])
+    assert difference(output(stored), output(lie))
 
 
 def clipped(first, second):

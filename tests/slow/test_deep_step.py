@@ -1,20 +1,18 @@
 """A step of 96 layers, whose peak lies in the forward pass: autocast's copies of all weights are alive at its end."""
 
-import pytest
 import torch
 import torch.nn.functional as F
 
 from cs336kit import lm, measure, predict
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_the_forward_pass_holds_the_peak_of_ninety_six_checkpointed_layers(attention):
+def test_the_forward_pass_holds_the_peak_of_ninety_six_checkpointed_layers():
     config = predict.TransformerConfig(layers=96, d_model=64, heads=4, vocab=200, context=64)
-    options = {"precision": "autocast", "attention": attention, "checkpointing": True}
+    options = {"precision": "autocast", "checkpointing": True}
     moments = predict.peak_moments(config, batch=12, sequence=64, **options)
     assert max(moments.values()) == moments["forward"] == 29_977_608
 
-    model = lm.DecoderOnly(config, attention=attention, checkpointing=True)
+    model = lm.DecoderOnly(config, checkpointing=True)
     optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
     tokens = torch.randint(config.vocab, (12, 64))
 

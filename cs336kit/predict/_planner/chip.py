@@ -35,9 +35,9 @@ class Chip:
         def cell(value: float, unit: str) -> Cell:
             return Cell(value, unit, "of this question", (), today)
 
-        peaks = {} if self.peak is None else {
-            ("bf16", "tensor", "dense"): cell(self.peak, "FLOP/s"), ("fp32", "vector", "dense"): cell(self.peak, "FLOP/s"),
-        }  # fmt: skip
+        # The peak is that of the question's products, whatever their type.
+        kinds = {("fp32", "vector", "dense"), *((precision, "tensor", "dense") for precision in ("bf16", "fp16"))}
+        peaks = {} if self.peak is None else {kind: cell(self.peak, "FLOP/s") for kind in kinds}
         facts = {} if self.link is None else {"link": cell(self.link, "byte/s")}
         return Accelerator(self.name, self.title, (), facts, peaks)
 

@@ -86,7 +86,7 @@ def test_twenty_and_twenty_equal_forty(tmp_path, name):
         assert torch.equal(a, b)
 
 
-@pytest.mark.parametrize("policy", ["autocast", "fp16", "fp8"])
+@pytest.mark.parametrize("policy", ["autocast", "autocast-fp16", "fp8"])
 def test_resuming_in_other_precisions(tmp_path, policy):
     losses = advance(new_run(policy=policy), 6)
     first = new_run(policy=policy)
@@ -345,11 +345,11 @@ def test_an_entry_that_is_marked_as_a_folder_is_refused(tmp_path):
     ],
 )
 def test_a_part_that_does_not_fit_leaves_every_part_as_it_was(tmp_path, part, change, sentence):
-    run = new_run(policy="fp16")
+    run = new_run(policy="autocast-fp16")
     advance(run, 2)
     content = torch.load(save_checkpoint(tmp_path / "c.pt", step=2, **run))
     torch.save({**content, part: change(content[part])}, tmp_path / "c.pt")
-    other = new_run(seed=4, policy="fp16")
+    other = new_run(seed=4, policy="autocast-fp16")
     advance(other, 1)
     before = states(other)
     with pytest.raises(CheckpointError, match=r"nothing was loaded") as caught:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from cs336kit import predict
 from cs336kit.lm import POLICIES, SGD, Float8Linear, LossScaler, precision
 
 
@@ -24,18 +25,27 @@ def one_step(name, **options):
     return model, out, norm, policy.step(optimizer)
 
 
+TORCH = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 EXPECTED = {  # dtype of the output, of the parameters and of the gradients
     "fp32": (torch.float32, torch.float32),
     "tf32": (torch.float32, torch.float32),
     "bf16": (torch.bfloat16, torch.bfloat16),
     "autocast": (torch.bfloat16, torch.float32),
-    "fp16": (torch.float16, torch.float32),
+    "autocast-fp16": (torch.float16, torch.float32),
     "fp8": (torch.bfloat16, torch.float32),
 }
 
 
 def test_every_policy_is_listed():
     assert set(POLICIES) == set(EXPECTED)
+
+
+@pytest.mark.parametrize("name", set(POLICIES) & set(predict.POLICIES))
+def test_a_name_means_the_same_where_bytes_are_predicted(name):
+    kind = predict.POLICIES[name]
+    policy, (activation, weights) = precision(name), EXPECTED[name]
+    assert policy.types is kind and TORCH[kind.products] is activation
+    assert TORCH[kind.weights] is TORCH[kind.gradients] is weights and kind.master_weights is None
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -54,14 +64,14 @@ def test_fp8_replaces_layers_and_the_others_do_not():
 
 
 def test_fp16_survives_an_overflow():
-    policy = precision("fp16", scaler=LossScaler(scale=2.0**20))
+    policy = precision("autocast-fp16", scaler=LossScaler(scale=2.0**20))
     parameter = nn.Parameter(torch.ones(1))
     policy.backward((parameter * 1e38).sum())
     optimizer = SGD([parameter], lr=1.0)
     policy.unscale(optimizer)
     assert policy.step(optimizer) is False and parameter.item() == 1
     state = policy.state_dict()
-    other = precision("fp16")
+    other = precision("autocast-fp16")
     other.load_state_dict(state)
     assert other.scaler.factor == 2.0**19
 

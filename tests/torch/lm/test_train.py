@@ -112,7 +112,7 @@ def test_batches_that_end_early():
 
 
 def test_a_skipped_step_is_recorded_and_clipping_sees_true_gradients():
-    model, policy = cruncher(width=16), precision("fp16")
+    model, policy = cruncher(width=16), precision("autocast-fp16")
     policy.scaler.factor = 2.0**20
     history = train(
         model,

@@ -175,3 +175,28 @@ def test_kernels_of_other_devices_by_shapes():
 def test_importing_the_instruments_draws_in_no_figures():
     code = "import sys, cs336kit.measure; sys.exit(bool({'matplotlib', 'jsonschema', 'IPython'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_collective_of_torch_is_known_by_its_operator():
+    ours = set(_torch.COLLECTIVES)
+    for namespace in (torch.ops.c10d, torch.ops._c10d_functional):
+        for name in ours & set(dir(namespace)):
+            assert callable(getattr(namespace, name))
+    for name in ("allreduce_", "_allgather_base_", "_reduce_scatter_base_", "alltoall_base_", "broadcast_", "gather_"):
+        assert hasattr(torch.ops.c10d, name) and name in ours
+
+
+def test_several_ranks_in_one_process_are_told_apart():
+    import torch.distributed as dist
+
+    seen = []
+    mode, watch = _torch.start_local_ranks(2, lambda *facts: seen.append(facts))
+    try:
+        with mode, watch:
+            x = mode.rank_map(lambda rank: torch.full((3,), float(rank)))
+            assert [value.tolist() for value in _torch.rank_values(x, 2)] == [[0, 0, 0], [1, 1, 1]]
+            dist.all_reduce(x)
+            assert _torch.local(x).tolist() == [1, 1, 1]
+    finally:
+        dist.destroy_process_group()
+    assert seen == [("all-reduce", 12, 2)]

@@ -12,7 +12,7 @@ from reference_decoder import Decoder
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from cs336kit import lm, measure
+from cs336kit import lm, measure, predict
 from cs336kit.predict import (
     MODELS,
     TransformerConfig,
@@ -505,6 +505,7 @@ def test_fused_causal_attention_loses_no_half(window):
 
 # -- kept bytes
 
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 PRECISIONS = ("fp32", "bf16", "autocast")
 POLICIES = list(itertools.product(PRECISIONS, ("eager", "sdpa"), (False, True)))
 LLAMA = {"mlp": "swiglu", "norm": "rmsnorm", "positions": "rope", "bias": "none", "tied_head": False}
@@ -512,7 +513,7 @@ LLAMA = {"mlp": "swiglu", "norm": "rmsnorm", "positions": "rope", "bias": "none"
 
 def held(config, batch, sequence, *, precision="fp32", attention="eager", checkpointing=False):
     """The truth: a real forward pass with its loss. The model is made in its dtype, as fake models cannot change it."""
-    torch.set_default_dtype(torch.bfloat16 if precision == "bf16" else torch.float32)
+    torch.set_default_dtype(DTYPES[predict.POLICIES[precision].weights])
     try:
         model = lm.DecoderOnly(config, attention=attention, checkpointing=checkpointing)
         tokens = torch.randint(config.vocab, (batch, sequence))
@@ -520,7 +521,8 @@ def held(config, batch, sequence, *, precision="fp32", attention="eager", checkp
         torch.set_default_dtype(torch.float32)
 
     def loss():
-        policy = torch.autocast("cpu", torch.bfloat16) if precision == "autocast" else contextlib.nullcontext()
+        kind = predict.POLICIES[precision]
+        policy = torch.autocast("cpu", DTYPES[kind.products]) if kind.casts else contextlib.nullcontext()
         with policy:
             return F.cross_entropy(model(tokens).flatten(0, 1).float(), tokens.flatten())
 
@@ -561,6 +563,16 @@ def test_windows_parallel_blocks_biases_wide_heads_and_experts_to_the_byte():
         config = tiny(mlp=mlp, norms_per_block=norms, dropout=dropout, experts=3, experts_per_token=2)
         for policy in POLICIES:
             check_kept(config, 2, 6, *policy)
+
+
+def test_fp16_keeps_as_bf16_does_to_the_byte():
+    # 2 · 2 · 2 · 8 = 64 cases
+    policies = list(itertools.product(("fp16", "autocast-fp16"), ("eager", "sdpa"), (False, True)))
+    for more, experts, dropout in itertools.product(
+        ({}, LLAMA), ({}, {"experts": 3, "experts_per_token": 2}), (0.0, 0.1)
+    ):
+        for policy in policies:
+            check_kept(tiny(**more, **experts, dropout=dropout), 2, 6, *policy)
 
 
 def test_sizes_at_the_edge_to_the_byte():
@@ -664,7 +676,7 @@ def test_a_fresh_layer_adds_a_block():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"precision": "fp16"}, "unknown precision 'fp16'.*fp32, autocast, bf16, mixed"),
+        ({"precision": "fp8"}, "unknown precision 'fp8'.*fp32, autocast, bf16, autocast-fp16, fp16, mixed"),
         ({"attention": "flash"}, "unknown attention 'flash'"),
         ({"checkpointing": "no"}, "checkpointing must be"),
     ],

@@ -15,7 +15,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from cs336kit import lm, measure
-from cs336kit.predict import POLICIES, TransformerConfig, saved_activation_bytes, saved_block_bytes
+from cs336kit.predict import POLICIES, TransformerConfig, program, saved_activation_bytes, saved_block_bytes
+from cs336kit.predict._states import state_requests, temporary_requests
 from cs336kit.predict._transformers import WRITINGS
 
 pytestmark = pytest.mark.skipif(
@@ -105,7 +106,7 @@ def cuda(experts):
 
 def held(config, batch, sequence, *, precision="fp32", attention="eager", checkpointing=False):
     """The truth: a forward pass with its loss on CUDA, by what the hooks of saved tensors see."""
-    kind = precision if not isinstance(precision, str) else POLICIES[precision]
+    kind = POLICIES[precision]
     torch.set_default_dtype(TYPES.get(kind.weights, torch.float32))
     try:
         with cuda(config.experts):
@@ -135,23 +136,19 @@ MODELS = {
     "llama with all heads": TransformerConfig(**{**SIZES, **LLAMA, "kv_heads": 4}),
     "mixtral": TransformerConfig(**SIZES, **LLAMA, experts=3, experts_per_token=2),
 }
-HALF = {
-    "fp16": dataclasses.replace(POLICIES["bf16"], name="fp16", weights="fp16", activations="fp16", products="fp16"),
-    "autocast fp16": dataclasses.replace(POLICIES["autocast"], name="autocast fp16", products="fp16"),
-}
+PRECISIONS = ("fp32", "bf16", "autocast", "fp16", "autocast-fp16")
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_models_of_the_course_under_every_policy_to_the_byte(name):
     # 5 · 2 · 2 · 2 = 40 cases each
-    precisions = ("fp32", "bf16", "autocast", *HALF.values())
-    cases = itertools.product(precisions, ("eager", "sdpa"), (False, True), (0.0, 0.1))
+    cases = itertools.product(PRECISIONS, ("eager", "sdpa"), (False, True), (0.0, 0.1))
     for precision, attention, checkpointing, dropout in cases:
         config = dataclasses.replace(MODELS[name], dropout=dropout)
         check(config, 3, 12, precision=precision, attention=attention, checkpointing=checkpointing)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "autocast"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_windows_odd_heads_and_single_tokens_to_the_byte(precision):
     choices = itertools.product(("eager", "sdpa"), (0.0, 0.1), (4, 2, 1), (None, 5), (8, 6, 3), (1, 9, 33))
     # Every fifth of 216: each value of a choice meets each value of every other.
@@ -174,8 +171,9 @@ def test_models_of_transformers_under_every_policy_to_the_byte(name, monkeypatch
 
     # It takes fake tensors for a sign that somebody exports the model, and makes masks that it makes for nobody else.
     monkeypatch.setattr("transformers.masking_utils.is_tracing", lambda *tensors: False)
-    # On a device of compute capability 8.0 or more; fake tensors in fp32 take the fallback, which keeps the same.
-    half = ("transformers.integrations.moe._can_use_grouped_mm", lambda x, *rest: x.dtype != torch.float32)
+    # On a device of compute capability 8.0 or more; in fp32 and fp16, whose grouped product asks the driver, fake tensors
+    # take the fallback, which keeps the same.
+    half = ("transformers.integrations.moe._can_use_grouped_mm", lambda x, *rest: x.dtype == torch.bfloat16)
     monkeypatch.setattr(*half)
     sizes = kept.Sizes(head_dim=16)
     for policy in kept.POLICIES:
@@ -193,3 +191,26 @@ def test_models_of_transformers_under_every_policy_to_the_byte(name, monkeypatch
 
             counted = measure.saved_activation_bytes(loss).total
         assert kept.predicted(name, policy, sizes, device="cuda") == counted, policy
+
+
+FOREACH = ("adamw", "adam", "nadam", "momentum", "adagrad", "rmsprop")
+
+
+@pytest.mark.parametrize(
+    ("name", "implementation"), [*((name, "foreach") for name in FOREACH), ("adamw", "fused"), ("adam", "fused")]
+)
+def test_what_an_optimizer_keeps_on_the_device_and_makes_for_a_moment(name, implementation):
+    kinds = {kind.lower(): getattr(torch.optim, kind) for kind in ("AdamW", "Adam", "NAdam", "Adagrad", "RMSprop")}
+    written = program(MODELS["gpt2"], batch=1, sequence=1, device="cuda")
+    with cuda(0):
+        model = lm.DecoderOnly(MODELS["gpt2"], device="cuda")
+        options = {"momentum": 0.9} if name == "momentum" else {}
+        optimizer = kinds.get(name, torch.optim.SGD)(model.parameters(), lr=0.1, **{implementation: True}, **options)
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+        points = measure.memory_timeline(optimizer.step)
+    kept = [t for state in optimizer.state.values() for t in state.values() if torch.is_tensor(t)]
+    on_device = [t.nbytes for t in kept if t.device.type == "cuda"]
+    assert sorted(on_device) == sorted(state_requests(written, name, implementation))
+    assert max(point.live_bytes for point in points) == sum(temporary_requests(written, name, implementation))

@@ -11,20 +11,18 @@ from cs336kit.predict import POLICIES, PrecisionPolicy, TransformerConfig
 from cs336kit.predict.precision import policy
 
 TINY = TransformerConfig(layers=1, d_model=8, heads=2, vocab=7, context=4)
-TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-@pytest.mark.parametrize("name", ["fp32", "bf16", "autocast"])
+@pytest.mark.parametrize("name", ["fp32", "bf16", "autocast", "fp16", "autocast-fp16"])
 def test_the_types_of_a_real_step(name):
     kind = POLICIES[name]
-    model = lm.DecoderOnly(TINY)
-    if name == "bf16":
-        model.bfloat16()
+    model = lm.DecoderOnly(TINY).to(TYPES[kind.weights])
     seen = {}
     model.blocks[0].norm1.register_forward_hook(lambda module, given, out: seen.update(stream=given[0].dtype))
     model.blocks[0].attention.query.register_forward_hook(lambda module, given, out: seen.update(product=out.dtype))
     optimizer = torch.optim.AdamW(model.parameters())
-    with torch.autocast("cpu", torch.bfloat16) if name == "autocast" else contextlib.nullcontext():
+    with torch.autocast("cpu", TYPES[kind.products]) if kind.casts else contextlib.nullcontext():
         loss = model(torch.zeros(1, 4, dtype=torch.int64)).float().sum()
     loss.backward()
     optimizer.step()
@@ -32,7 +30,7 @@ def test_the_types_of_a_real_step(name):
     assert {p.grad.dtype for p in model.parameters()} == {TYPES[kind.gradients]}
     assert {state["exp_avg"].dtype for state in optimizer.state.values()} == {TYPES[kind.states]}
     assert seen == {"stream": TYPES[kind.activations], "product": TYPES[kind.products]}
-    assert kind.casts == (name == "autocast") and kind.master_weights is None
+    assert kind.casts == name.startswith("autocast") and kind.master_weights is None
 
 
 def test_mixed_policies_keep_fp32_masters_of_a_bf16_model():
@@ -53,7 +51,10 @@ def test_a_policy_of_your_own():
 
 
 def test_unknown_policies_list_the_known_ones():
-    with pytest.raises(ValueError, match=r"unknown precision 'fp16'.*Known: fp32, autocast, bf16, mixed, mixed-fp32"):
-        policy("fp16")
+    with pytest.raises(
+        ValueError,
+        match=r"unknown precision 'fp8'.*Known: fp32, autocast, bf16, autocast-fp16, fp16, mixed, mixed-fp32",
+    ):
+        policy("fp8")
     with pytest.raises(ValueError, match="unknown precision None"):
         policy(None)

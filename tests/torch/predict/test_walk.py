@@ -13,6 +13,7 @@ from cs336kit import lm, measure, predict
 from cs336kit.predict import TransformerConfig
 from cs336kit.predict._walk import Walk
 
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 PRECISIONS = ("fp32", "bf16", "autocast")
 POLICIES = list(itertools.product(PRECISIONS, ("eager", "sdpa"), (False, True)))
 #: component → the modules of `lm.DecoderOnly` that hold it
@@ -48,10 +49,10 @@ class Real:
         self.config = config
         self.model = lm.DecoderOnly(config, attention=attention, checkpointing=checkpointing)
         self.freeze(frozen, lora_rank, lora_targets)
-        if precision == "bf16":
-            self.model.bfloat16()
+        kind = predict.POLICIES[precision]
+        self.model.to(DTYPES[kind.weights])
         self.tokens = torch.randint(config.vocab, (batch, sequence))
-        self.autocast = precision == "autocast"
+        self.autocast = DTYPES[kind.products] if kind.casts else None
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self.optimizer = torch.optim.AdamW(trained, foreach=foreach)
         self.loss().backward()
@@ -72,7 +73,7 @@ class Real:
                         setattr(module, name, Adapted(layer, rank))
 
     def context(self):
-        return torch.autocast("cpu", torch.bfloat16) if self.autocast else contextlib.nullcontext()
+        return torch.autocast("cpu", self.autocast) if self.autocast else contextlib.nullcontext()
 
     def loss(self):
         with self.context():
@@ -166,6 +167,13 @@ def any_config(r, **fixed):
     if r.random() < 0.3:
         values |= {"experts": r.choice([2, 3, 4]), "experts_per_token": r.choice([1, 2])}
     return TransformerConfig(**{**values, **fixed})
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_step_in_fp16(seed):
+    r = random.Random(1000 + seed)
+    options = {"precision": ("fp16", "autocast-fp16")[seed % 2], "attention": r.choice(["eager", "sdpa"])}
+    check(any_config(r), r.choice([1, 2, 3]), r.choice([1, 2, 7]), checkpointing=r.random() < 0.3, **options)
 
 
 @pytest.mark.parametrize("seed", range(60))

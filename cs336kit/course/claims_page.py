@@ -1,0 +1,105 @@
+"""The values that settle the claims, written down for a reader: run the tests' functions, store texts, compare them.
+
+The tests (`tests/claims`) are handed in or found in a clone, since this package does not import its tests.
+"""
+
+import importlib
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from cs336kit.course.lessons import write_whole
+from cs336kit.teach.claims import SETTLED, Claim
+
+#: Characters of a value at most: what is longer tells a reader nothing, and is counted.
+WIDTH = 56
+#: Where the values are stored in a clone, and where their tests are.
+FILE, TESTS = Path("cs336kit/teach/claims") / SETTLED, Path("tests")
+#: How far a number may lie from the stored one: another version of torch draws or rounds otherwise in its last digits.
+RELATIVE = 0.01
+_SAME, _OTHER = "as said", "not as said"
+_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
+
+
+class Settlement(Protocol):
+    """A test of a claim: the claim, and the function that returns what is said and what is so."""
+
+    claim: Claim
+    settle: Callable[[], Any]
+
+
+def entry(outcome: Any) -> dict[str, Any]:
+    """What a test of a claim returned, as it is stored: texts of what is said and of what is so, or the source.
+
+    A bare True or False and a value too long to read are replaced by a phrase: whether it is as said.
+    """
+    if not isinstance(outcome, tuple):
+        return {"said": "", "so": [], "source": f"{outcome.source}: {outcome.says}"}
+    said, *computed = outcome
+    texts = [value(one) for one in outcome]
+    if not isinstance(said, bool) and all(len(text) <= WIDTH for text in texts):
+        return {"said": texts[0], "so": texts[1:]}
+    count = 0 if isinstance(said, bool) else sum(1 for _ in _leaves(said))
+    how_many = f", in all of {count} values" if count > 1 else ""
+    return {"said": "", "so": [_SAME + how_many if bool(one == said) else _OTHER for one in computed]}
+
+
+def value(outcome: Any) -> str:
+    """A value in few digits: whole numbers in full below a billion, others with four digits; yes and no for a bool."""
+    if isinstance(outcome, Mapping):
+        return ", ".join(f"{name}: {value(part)}" for name, part in outcome.items())
+    if isinstance(outcome, list | tuple):
+        if len(outcome) == 1 and isinstance(outcome, list):  # a tuple may be a shape
+            return value(outcome[0])
+        return "[" + ", ".join(map(value, outcome)) + "]"
+    if isinstance(outcome, bool):
+        return "yes" if outcome else "no"
+    if isinstance(outcome, int | float) and float(outcome).is_integer() and abs(outcome) < 1e9:
+        return f"{int(outcome):,}"
+    return f"{outcome:.4g}".replace("e+", "e") if isinstance(outcome, int | float) else str(outcome)
+
+
+def _leaves(outcome: Any) -> Iterable[Any]:
+    if isinstance(outcome, Mapping):
+        outcome = list(outcome.values())
+    if isinstance(outcome, list | tuple):
+        for part in outcome:
+            yield from _leaves(part)
+    else:
+        yield outcome
+
+
+def same(stored: Mapping[str, Any], fresh: Mapping[str, Any]) -> bool:
+    """Whether two entries say the same: the same words, and numbers that differ by RELATIVE at most."""
+    texts = [[one["said"], *one["so"], one.get("source", "")] for one in (stored, fresh)]
+    words = [[_NUMBER.sub("#", text) for text in side] for side in texts]
+    numbers = [[float(n.replace(",", "")) for text in side for n in _NUMBER.findall(text)] for side in texts]
+    return words[0] == words[1] and all(abs(a - b) <= RELATIVE * abs(a) for a, b in zip(*numbers, strict=True))
+
+
+def write(tests: Iterable[Settlement] | None = None) -> str:
+    """Run every test's function and write the file; returns what changed, in words.
+
+    tests: those of the clone, unless given. Errors: ValueError outside of a clone.
+    """
+    old = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+    new = {test.claim.id: entry(test.settle()) for test in (_of_the_clone() if tests is None else tests)}
+    # What differs in its last digits only stays, so that another machine rewrites nothing.
+    kept = {id: old[id] if id in old and same(old[id], one) else one for id, one in new.items()}
+    lines = [f"{json.dumps(id)}: {json.dumps(one, ensure_ascii=False)}" for id, one in kept.items()]
+    write_whole(FILE, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
+    changed = [id for id in kept if old.get(id) != kept[id]] + [id for id in old if id not in kept]
+    return f"{FILE}: " + (f"new or changed are {', '.join(changed)}" if changed else "unchanged")
+
+
+def _of_the_clone() -> Iterable[Settlement]:
+    settled = TESTS / "claims" / "settled.py"
+    if not settled.exists():
+        raise ValueError(f"there is no {settled} here: run this in a clone of the course.")
+    if str(TESTS.resolve()) not in sys.path:
+        sys.path.insert(0, str(TESTS.resolve()))
+    tests: Iterable[Settlement] = importlib.import_module("claims.settled").settlements()
+    return tests

@@ -1,0 +1,86 @@
+"""What a cell's code sets and uses, read from its text: whether a verdict is about a measurement, and a time from a clock."""
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+
+#: What reads a clock, as the last part of a name: Python's own, and the kit's instruments.
+CLOCKS = {"time", "perf_counter", "perf_counter_ns", "monotonic", "process_time", "timeit", "Timer"}
+CLOCKS |= {"seconds", "transfer", "bandwidth", "elapsed_time", "overlap_timeline"}
+
+
+def parse(source: str) -> ast.Module:
+    """The code of a cell; commands that only a notebook knows (``!ls``, ``%%time``) as the calls that they are."""
+    try:
+        return ast.parse(source)
+    except SyntaxError:
+        from IPython.core.inputtransformer2 import TransformerManager
+
+        return ast.parse(TransformerManager().transform_cell(source))
+
+
+def used(tree: ast.AST) -> set[str]:
+    """Every name and attribute that the code reads or calls, also inside functions."""
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    return names | {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+
+
+def changed(tree: ast.AST) -> set[str]:
+    """Every name that the code binds, or whose value it changes: by an item, an attribute or a method."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.alias):
+            found.add((node.asname or node.name).split(".")[0])
+        elif isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found.add(_base(node))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            found.add(_base(node.func))
+    return found - {""}
+
+
+def _base(node: ast.expr) -> str:
+    """The name at the front of ``name.part[item]``; nothing for what has none."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _statements(sources: Iterable[str]) -> Iterator[ast.stmt]:
+    for source in sources:
+        yield from parse(source).body
+
+
+def depends(verdict: str, cell: str, before: Sequence[str]) -> bool:
+    """Whether the verdict uses what the cell sets or changes, itself or through a function of the cells before."""
+    about = changed(parse(cell))
+    for statement in _statements([*before, cell, verdict]):
+        if isinstance(statement, ast.FunctionDef) and used(statement) & about:
+            about.add(statement.name)
+    return bool(used(parse(verdict)) & about)
+
+
+def reads_a_clock(cell: str, before: Sequence[str]) -> bool:
+    """Whether the cell reads a clock, or what the cells before have read from one."""
+    timed = set(CLOCKS)
+    for statement in _statements(before):
+        if not isinstance(statement, ast.Import | ast.ImportFrom) and used(statement) & timed:
+            timed |= changed(statement)
+    return bool(used(parse(cell)) & timed)
+
+
+def reaches(cell: str, module: str, allowed: Sequence[str]) -> str | None:
+    """What a cell takes from a module (by an attribute or an import) beside what is allowed, or None."""
+    tree = parse(cell)
+    inner = {id(node.value): node for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [getattr(node, "module", None) or "", *(alias.name for alias in node.names)]
+            if any(module in name.split(".") for name in names):
+                return ast.unparse(node)
+        named = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+        if named == module and ((outer := inner.get(id(node))) is None or outer.attr not in allowed):
+            return ast.unparse(inner.get(id(node), node))
+    return None

@@ -1,0 +1,126 @@
+"""Starts the ranks of `measure.run_ranks`: a process of its own, which imports torch once and then splits into them.
+
+It is run by its path, so that it imports no room of the kit: FOLDER holds what is to run (`call`), and gets from each rank
+its result (`result-0`), its error (`error-0`) and what it printed (`out-0`). When its standard input ends, it ends.
+"""
+
+import os
+import pickle
+import select
+import socket
+import sys
+import time
+import traceback
+from datetime import timedelta
+from pathlib import Path
+
+
+def _rank(rank: int, folder: Path, call: dict, listener: socket.socket, loaded: tuple | None) -> None:
+    """One rank: joins the others, runs the function, and leaves its result or its error in the folder."""
+    import torch
+    import torch.distributed as dist
+
+    out = os.open(folder / f"out-{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(out, 1)
+    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+    try:
+        port = listener.getsockname()[1]
+        # What torchrun gives its processes, so that a function finds the same here and there.
+        names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": call["ranks"], "LOCAL_WORLD_SIZE": call["ranks"]}
+        os.environ |= {name: str(value) for name, value in names.items()}
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        torch.set_num_threads(1)
+        wait = timedelta(seconds=call["start"] + call["timeout"])
+        # The port is open already, so that nobody else can take it.
+        own = {"master_listen_fd": listener.detach()} if rank == 0 else {}
+        store = dist.TCPStore("127.0.0.1", port, call["ranks"], rank == 0, wait, **own)
+        backend, device = "gloo", None
+        if call["device"] == "cuda":
+            backend, device = "nccl", torch.device("cuda", rank)
+            torch.cuda.set_device(device)
+        dist.init_process_group(
+            backend, store=store, rank=rank, world_size=call["ranks"], timeout=wait, device_id=device
+        )
+        dist.barrier()
+        if rank == 0:
+            _write(folder / "started", b"")
+        function, arguments = loaded or _load(call)
+        result = function(*arguments)
+        if call["device"] == "cuda":
+            torch.cuda.synchronize()
+        _write(folder / f"result-{rank}", _dump(result))
+        _leave(store, rank, call["ranks"])
+    except BaseException:
+        _write(folder / f"error-{rank}", pickle.dumps((time.time(), traceback.format_exc())))
+        sys.stdout.flush()
+        os._exit(1)
+    sys.stdout.flush()
+
+
+def _leave(store, rank: int, count: int) -> None:
+    """Wait until all are done, since a rank that leaves breaks its connections; rank 0 keeps the store until the end."""
+    import torch.distributed as dist
+
+    store.set(f"done-{rank}", "")
+    store.wait([f"done-{other}" for other in range(count)])
+    dist.destroy_process_group()
+    store.set(f"left-{rank}", "")
+    if rank == 0:
+        store.wait([f"left-{other}" for other in range(count)])
+
+
+def _load(call: dict) -> tuple:
+    return pickle.loads(call["function"])
+
+
+def _dump(result: object) -> bytes:
+    try:
+        import cloudpickle as way
+    except ImportError:
+        way = pickle
+    try:
+        return way.dumps(result)
+    except Exception as error:
+        kind = type(result).__name__
+        raise TypeError(f"the {kind} that the function returned cannot be sent back: {error}") from None
+
+
+def _write(path: Path, content: bytes) -> None:
+    """At once, so that nobody reads a part."""
+    unfinished = path.with_name(f"unfinished-{path.name}")
+    unfinished.write_bytes(content)
+    unfinished.rename(path)
+
+
+def main(folder: Path) -> None:
+    call = pickle.loads((folder / "call").read_bytes())
+    sys.path[:] = call["path"]
+    import torch.multiprocessing
+
+    # Once for all ranks; on a GPU each loads for itself, since CUDA does not survive the split.
+    loaded = _load(call) if call["device"] == "cpu" else None
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    context = torch.multiprocessing.get_context("fork")
+    ranks = [context.Process(target=_rank, args=(i, folder, call, listener, loaded)) for i in range(call["ranks"])]
+    for rank in ranks:
+        rank.start()
+    listener.close()
+    while alive := [rank.sentinel for rank in ranks if rank.is_alive()]:
+        ready, _, _ = select.select([sys.stdin, *alive], [], [])
+        if sys.stdin in ready or any(rank.exitcode not in (None, 0) for rank in ranks):
+            # Others may be failing with it: a moment, in which the first error is written.
+            for rank in ranks:
+                rank.join(0.2)
+            for rank in ranks:
+                rank.kill()
+            break
+    for number, rank in enumerate(ranks):
+        rank.join()
+        if rank.exitcode and not (folder / f"error-{number}").exists():
+            _write(folder / f"exit-{number}", str(rank.exitcode).encode())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

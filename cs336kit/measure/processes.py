@@ -1,0 +1,226 @@
+"""Real ranks: one process each, which meet on this machine, and the bytes that they send."""
+
+import importlib.util
+import os
+import pickle
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cs336kit.measure.device import device as _device
+from cs336kit.predict._common.checks import positive_int, positive_number
+
+LAUNCHER = Path(__file__).with_name("_launch.py")
+#: Seconds until all ranks have met: torch is imported meanwhile, and the machine may be busy.
+START = 180
+
+
+def run_ranks(
+    function: Callable[..., Any], *arguments: Any, ranks: int = 2, timeout: float = 60, device: str | None = None
+) -> list[Any]:
+    """Run `function(*arguments)` on so many real ranks, a process each, and return their results by rank.
+
+    Each has joined the others by torch.distributed (gloo on a CPU; NCCL on CUDA, one GPU for each rank) and computes with
+    one thread; the environment is that of torchrun. The function may come from a notebook cell. What ranks print is
+    printed in their order at the end. `device`: "cpu", "cuda", or None for CUDA where there are GPUs enough.
+    Errors: a rank that fails ends all, and RuntimeError has its own traceback; ranks that are not back `timeout`
+    seconds after they have met are ended, and TimeoutError names them; ValueError for a count or a device that cannot be.
+    """
+    count, limit = positive_int("ranks", ranks), positive_number("timeout", timeout)
+    if not callable(function):
+        raise TypeError(f"run_ranks runs a function on every rank, and got {function!r}.")
+    if not hasattr(os, "fork"):
+        raise RuntimeError("run_ranks needs Linux or macOS: processes of Windows cannot be split from one another.")
+    call = {
+        "function": _pickled(function, arguments), "ranks": count, "timeout": limit, "start": START,
+        "path": sys.path, "device": _backend(device, count),
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="ranks-") as name:
+        folder = Path(name)
+        (folder / "call").write_bytes(pickle.dumps(call))
+        in_time = _launch(folder, limit)
+        for rank in range(count):
+            _show(folder / f"out-{rank}")
+        _raise_first(folder, count)
+        back = {rank: folder / f"result-{rank}" for rank in range(count)}
+        missing = [str(rank) for rank, path in back.items() if not path.exists()]
+        if missing and not in_time:
+            names = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {', '.join(missing)}"
+            raise TimeoutError(
+                f"{names} of {count} did not come back within {limit} s, and all were ended: does every rank call the same "
+                "collectives in the same order? If the work takes longer, give timeout."
+            )
+        if missing:
+            said = (folder / "stderr").read_text(encoding="utf-8", errors="replace").strip()
+            raise RuntimeError(f"ranks {', '.join(missing)} of {count} ended without a result. {said}".strip())
+        return [pickle.loads(path.read_bytes()) for path in back.values()]
+
+
+def _pickled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
+    """With its source where a rank cannot import it: from a notebook, or from a file that is no module."""
+    name = getattr(function, "__name__", "the function")
+    try:
+        import cloudpickle
+    except ImportError:
+        return _by_name(function, arguments, name)
+    home = sys.modules.get(getattr(function, "__module__", None) or "")
+    own = home is not None and home.__name__ != "__main__" and not _importable(home)
+    if own:
+        cloudpickle.register_pickle_by_value(home)
+    try:
+        return cloudpickle.dumps((function, arguments))
+    except (TypeError, pickle.PicklingError) as error:
+        raise TypeError(
+            f"{name} cannot be sent to other processes with what it uses: {error}. Open files and locks inside of it."
+        ) from None
+    finally:
+        if own:
+            cloudpickle.unregister_pickle_by_value(home)
+
+
+def _by_name(function: Callable[..., Any], arguments: tuple[Any, ...], name: str) -> bytes:
+    """Without cloudpickle a rank has to import the function."""
+    if getattr(function, "__module__", "__main__") == "__main__":
+        raise RuntimeError(
+            f"{name} stands in a notebook or a script, and only cloudpickle can send it to other processes: pip install "
+            "cloudpickle, or put the function into a module."
+        )
+    return pickle.dumps((function, arguments))
+
+
+def _importable(module: Any) -> bool:
+    try:
+        found = importlib.util.find_spec(module.__name__)
+    except (ImportError, ValueError):
+        return False
+    return found is not None and found is not module.__spec__ and found.origin == getattr(module, "__file__", None)
+
+
+def _backend(device: str | None, count: int) -> str:
+    """ "cuda" or "cpu"."""
+    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device is None:
+        return "cuda" if there >= count else "cpu"
+    kind = _device(device).type
+    if kind not in ("cpu", "cuda"):
+        raise ValueError(f"ranks run on 'cpu' or 'cuda', not on {device!r}.")
+    if kind == "cuda" and there < count:
+        raise ValueError(f"ranks={count} need a GPU each, and this machine has {there}: give fewer, or device='cpu'.")
+    return kind
+
+
+def _launch(folder: Path, limit: float) -> bool:
+    """Run the launcher and its ranks; False if they had to be ended because of the time."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    if sys.platform == "linux":
+        environment["GLOO_SOCKET_IFNAME"] = "lo"
+    with open(folder / "stderr", "wb") as stderr:
+        launcher = subprocess.Popen(
+            [sys.executable, str(LAUNCHER), str(folder)], stdin=subprocess.PIPE, stdout=stderr, stderr=stderr,
+            env=environment, start_new_session=True,
+        )  # fmt: skip
+    end = time.monotonic() + START
+    started = False
+    try:
+        while time.monotonic() < end:
+            if not started and (started := (folder / "started").exists()):
+                end = time.monotonic() + limit
+            with suppress(subprocess.TimeoutExpired):
+                launcher.wait(0.05)
+                return True
+        return False
+    finally:
+        # The launcher leads a group of its own, in which every rank is.
+        with suppress(ProcessLookupError):
+            os.killpg(launcher.pid, signal.SIGKILL)
+        if launcher.stdin is not None:
+            launcher.stdin.close()
+        launcher.wait()
+
+
+def _show(path: Path) -> None:
+    if path.exists():
+        sys.stdout.write(path.read_text(encoding="utf-8", errors="replace"))
+
+
+def _raise_first(folder: Path, count: int) -> None:
+    """Raise what ended the ranks: a rank that was killed, or the first error; the others' errors only follow from it."""
+    for path in sorted(folder.glob("exit-*")):
+        code = int(path.read_text())
+        if code != -signal.SIGKILL:
+            how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            raise RuntimeError(
+                f"{path.name.replace('exit-', 'rank ')} of {count} was ended by {how}: it left no traceback."
+            )
+    errors = sorted((*pickle.loads(path.read_bytes()), path.name) for path in folder.glob("error-*"))
+    if errors:
+        _, text, file = errors[0]
+        raise RuntimeError(f"{file.replace('error-', 'rank ')} of {count} failed, and all were ended.\n\n{text}")
+
+
+# --- bytes that a rank really sends --------------------------------------------------------------------------------------
+
+#: Where the kernel keeps the bytes that a connection has sent, and how many of them again: tcpi_bytes_sent and
+#: tcpi_bytes_retrans of struct tcp_info (Linux 4.19 and later).
+_BYTES_SENT = 200
+
+
+def sent_bytes(function: Callable[[], object]) -> int:
+    """Run a function and count the bytes that this rank sends meanwhile over its TCP connections, as the kernel counts.
+
+    For real ranks that talk by gloo: its messages have headers of 48 bytes each, which are counted, too. NCCL uses other
+    ways. Every rank waits for the others before and after. Errors: RuntimeError where the kernel does not tell (it does
+    on Linux).
+    """
+    torch.distributed.barrier()
+    _settle()
+    before = _connections()
+    function()
+    _settle()
+    after = _connections()
+    torch.distributed.barrier()
+    return sum(count - before.get(name, 0) for name, count in after.items())
+
+
+def _settle() -> None:
+    """Wait until nothing more is on its way: gloo sends in a thread of its own."""
+    last, now = None, _connections()
+    while now != last:
+        time.sleep(0.02)
+        last, now = now, _connections()
+
+
+def _connections() -> dict[str, int]:
+    """Connection of this process → bytes that it has sent."""
+    found = {}
+    try:
+        names = os.listdir("/proc/self/fd")
+    except FileNotFoundError:
+        raise RuntimeError("only Linux tells how many bytes a connection has sent.") from None
+    for name in names:
+        try:
+            link = os.readlink(f"/proc/self/fd/{name}")
+            if not link.startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(name))) as connection:
+                if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.type == socket.SOCK_STREAM:
+                    facts = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+                    sent, again = struct.unpack_from("<QQ", facts, _BYTES_SENT)
+                    found[link] = sent - again
+        except struct.error:
+            raise RuntimeError(
+                "this kernel does not tell how many bytes a connection has sent (Linux 4.19 does)."
+            ) from None
+        except OSError:  # closed meanwhile
+            continue
+    return found

@@ -1,0 +1,159 @@
+"""Several ranks: inside this process, where every line runs for each of them, or as processes of their own."""
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cs336kit.measure import _torch
+from cs336kit.predict import Breakdown, ring_bytes
+from cs336kit.predict._common.checks import positive_int
+from cs336kit.predict._common.grid import as_html, as_text
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One collective that ran."""
+
+    kind: str
+    #: bytes of the whole: what each rank holds after an all-gather, before a reduce-scatter, on both sides of an all-reduce
+    size: int
+    #: of the group that took part
+    ranks: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that each rank sends if the collective is a ring (the busiest rank, where they differ)."""
+        return ring_bytes(self.kind, self.size, self.ranks)
+
+
+class Sent(list[Collective]):
+    """The collectives that ran, in their order."""
+
+    @property
+    def by_kind(self) -> Breakdown:
+        """Bytes that each rank sends by a ring, for each kind of collective."""
+        parts: Counter[str] = Counter()
+        for each in self:
+            parts[each.kind] += each.bytes
+        return Breakdown(parts, unit="bytes")
+
+    @property
+    def total(self) -> int:
+        """Bytes that each rank sends by a ring."""
+        return self.by_kind.total
+
+    _HEAD = "collective", "ranks", "bytes of the whole", "bytes each rank sends"
+
+    def _rows(self) -> list[tuple[str, str, str, str]]:
+        rows = [(each.kind, str(each.ranks), f"{each.size:,}", f"{each.bytes:,}") for each in self]
+        return [*rows, ("total", "", "", f"{self.total:,}")]
+
+    def __repr__(self) -> str:
+        return as_text([self._HEAD, *self._rows()], "<>>>", gap=2)
+
+    def _repr_html_(self) -> str:
+        return as_html(self._HEAD, self._rows(), "<>>>", total=True)
+
+
+@contextmanager
+def collectives() -> Iterator[Sent]:
+    """List the collectives that run inside of `with measure.collectives() as sent`, on real ranks or on local ones."""
+    sent = Sent()
+    with _torch.Collectives(lambda kind, size, ranks: sent.append(Collective(kind, size, ranks))):
+        yield sent
+
+
+class LocalRanks:
+    """The ranks of `measure.local_ranks`."""
+
+    def __init__(self, count: int, mode, sent: Sent):
+        self.count, self.sent, self._mode = count, sent, mode
+        self._mesh = None
+
+    def each(self, function: Callable[[int], Tensor]) -> Tensor:
+        """One tensor of which every rank holds its own value, `function(rank)`. Shapes must be the same."""
+        with self._mode.disable():
+            values = [function(rank) for rank in range(self.count)]
+        for rank, value in enumerate(values):
+            if not isinstance(value, Tensor):
+                raise ValueError(f"ranks.each wants a tensor of every rank, and rank {rank} got {value!r}.")
+        return self._mode.rank_map(lambda rank: values[rank].detach())
+
+    def values(self, tensor: Tensor) -> list[Tensor]:
+        """What each rank holds of a tensor, as plain tensors; of one made outside of the ranks, all hold the same."""
+        return [value.detach() for value in _torch.rank_values(tensor, self.count)]
+
+    @property
+    def group(self):
+        """The process group of all ranks."""
+        return torch.distributed.group.WORLD
+
+    @property
+    def mesh(self):
+        """All ranks in a row, as DTensor wants them."""
+        if self._mesh is None:
+            from torch.distributed.device_mesh import init_device_mesh
+
+            self._mesh = init_device_mesh("cpu", (self.count,))
+        return self._mesh
+
+    def __repr__(self) -> str:
+        return f"{self.count} local ranks that have run {len(self.sent)} collectives"
+
+
+@contextmanager
+def local_ranks(count: int) -> Iterator[LocalRanks]:
+    """`count` ranks inside this process: every line of plain torch runs once for each, and collectives join them.
+
+    `with measure.local_ranks(4) as ranks: x = ranks.each(lambda rank: torch.full((4,), float(rank))); dist.all_reduce(x)`.
+    Tensors made inside belong to every rank, forward and backward; `ranks.values(x)` takes them apart, `ranks.sent` lists
+    what was sent. Nothing is sent really, and `dist.get_rank()` is 0: what a rank does alone (send, recv, `if rank == 0`)
+    needs `measure.run_ranks`, and so do DDP and fully_shard. gather and scatter take rank 0 as the root.
+    Errors: ValueError for a count below 1, RuntimeError where a process group is there already.
+    """
+    count = positive_int("count", count)
+    if not torch.distributed.is_available():
+        raise RuntimeError("this build of torch has no torch.distributed: install an ordinary one.")
+    if torch.distributed.is_initialized():
+        raise RuntimeError(
+            "this process belongs to a process group already: leave the other `with measure.local_ranks`, or call "
+            "torch.distributed.destroy_process_group()."
+        )
+    sent = Sent()
+    with quiet_torch():
+        mode, watch = _torch.start_local_ranks(
+            count, lambda kind, size, ranks: sent.append(Collective(kind, size, ranks))
+        )
+        try:
+            with mode, watch:
+                yield LocalRanks(count, mode, sent)
+        finally:
+            torch.distributed.destroy_process_group()
+
+
+@contextmanager
+def fake_ranks(count: int, *, rank: int = 0) -> Iterator[None]:
+    """A process group of `count` ranks that answers at once and sends nothing, of which this process is `rank`.
+
+    Values that should come from others mean nothing, and the sizes of all tensors are true.
+    """
+    positive_int("count", count)
+    with quiet_torch():
+        _torch.start_fake_ranks(count, rank)
+        try:
+            yield
+        finally:
+            torch.distributed.destroy_process_group()
+
+
+@contextmanager
+def quiet_torch() -> Iterator[None]:
+    """Without torch's advice to use the newer names of collectives, which the oldest supported torch does not know."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="`torch.distributed", category=FutureWarning)
+        yield

@@ -1,0 +1,165 @@
+"""Ranks in one process beside real ranks: the same lines give the same tensors, and what they send is what was predicted."""
+
+import sys
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from cs336kit import measure
+from cs336kit.predict import ring_bytes
+
+SIZE = 8
+
+
+def own(rank):
+    """What a rank starts from: 8 numbers of its own."""
+    return torch.arange(float(SIZE)) + 10 * rank
+
+
+def every_collective(x):
+    """Name → what the ranks have after it, from a tensor of which each has its own values; plain torch throughout."""
+    n, found = dist.get_world_size(), {}
+
+    def named(name, tensor):
+        found[name] = tensor
+        return tensor
+
+    dist.all_reduce(named("all-reduce", x.clone()))
+    dist.all_reduce(named("greatest", x.clone()), op=dist.ReduceOp.MAX)
+    dist.broadcast(named("broadcast", x.clone()), src=1)
+    dist.reduce(named("reduce", x.clone()), dst=1)
+    dist.all_gather_into_tensor(named("all-gather", torch.zeros(n * SIZE)), x)
+    several = [torch.zeros(SIZE) for _ in range(n)]
+    dist.all_gather(several, x)
+    named("list", torch.cat(several))
+    dist.reduce_scatter_tensor(named("reduce-scatter", torch.zeros(SIZE // n)), x)
+    dist.all_to_all_single(named("all-to-all", torch.zeros(SIZE)), x)
+    return found
+
+
+def gather_and_scatter(x, root):
+    n = dist.get_world_size()
+    parts, mine = [torch.zeros(SIZE) for _ in range(n)], torch.zeros(SIZE // n)
+    dist.gather(x, parts if root else None, dst=0)
+    dist.scatter(mine, [part.clone() for part in x.chunk(n)] if root else None, src=0)
+    return {"gather": torch.cat(parts), "scatter": mine}
+
+
+def on_a_real_rank():
+    x = own(dist.get_rank())
+    with measure.collectives() as sent:
+        found = every_collective(x) | gather_and_scatter(x, dist.get_rank() == 0)
+    n = dist.get_world_size()
+    big = torch.ones(n * 2**14)
+    counted = {
+        "all-reduce": measure.sent_bytes(lambda: dist.all_reduce(big)),
+        "all-gather": measure.sent_bytes(lambda: dist.all_gather_into_tensor(big, torch.ones(2**14))),
+        "reduce-scatter": measure.sent_bytes(lambda: dist.reduce_scatter_tensor(torch.ones(2**14), big)),
+        "all-to-all": measure.sent_bytes(lambda: dist.all_to_all_single(torch.empty_like(big), big)),
+    }
+    print("rank", dist.get_rank())
+    return found, [(each.kind, each.size, each.ranks) for each in sent], counted
+
+
+def test_ranks_in_one_process_do_what_real_ranks_do(capfd):
+    count = 4
+    real = measure.run_ranks(on_a_real_rank, ranks=count, device="cpu")
+    assert capfd.readouterr().out == "".join(f"rank {rank}\n" for rank in range(count))
+    with measure.local_ranks(count) as ranks:
+        x = ranks.each(own)
+        found = every_collective(x) | gather_and_scatter(x, root=True)
+        for name, tensor in found.items():
+            for rank, value in enumerate(ranks.values(tensor)):
+                # Other ranks leave what a root alone is given as they found it, which gloo does not promise.
+                if name != "reduce" or rank == 1:
+                    assert torch.equal(value, real[rank][0][name]), (name, rank)
+        assert all([(each.kind, each.size, each.ranks) for each in ranks.sent] == sent for _, sent, _ in real)
+    size = 4 * count * 2**14
+    for _, _, counted in real:
+        for kind, predicted in {kind: ring_bytes(kind, size, count) for kind in counted}.items():
+            # gloo makes a reduce-scatter of a whole all-reduce, and puts 48 bytes before each of its messages.
+            messages, rest = divmod(counted[kind] - predicted * (2 if kind == "reduce-scatter" else 1), 48)
+            assert rest == 0 and 0 < messages <= 24 * count
+
+
+def test_gradients_run_on_every_rank():
+    with measure.local_ranks(3) as ranks:
+        layer = nn.Linear(2, 1, bias=False)
+        layer(ranks.each(lambda rank: torch.full((1, 2), float(rank)))).sum().backward()
+        assert [value.tolist() for value in ranks.values(layer.weight.grad)] == [[[rank, rank]] for rank in (0, 1, 2)]
+        dist.all_reduce(layer.weight.grad)
+        assert [value.tolist() for value in ranks.values(layer.weight.grad)] == [[[3, 3]]] * 3
+        # 8 bytes in three shares of 3 bytes, as large as the largest; each goes four times.
+        assert dict(ranks.sent.by_kind) == {"all-reduce": 4 * 3} and ranks.sent.total == 12
+        assert ranks.mesh.size() == ranks.group.size() == 3
+    assert not dist.is_initialized()
+
+
+def test_what_one_rank_alone_would_say_is_a_sentence():
+    outside = torch.ones(2)
+    with measure.local_ranks(2) as ranks:
+        x = ranks.each(own)
+        for call, says in (
+            (lambda: dist.all_reduce(outside), "belongs to no rank"),
+            (lambda: dist.send(x, 1), "use measure.run_ranks"),
+            (lambda: dist.gather(x, None, dst=1), "write dst=0"),
+            (lambda: ranks.each(lambda rank: rank), "wants a tensor"),
+            (lambda: measure.local_ranks(2).__enter__(), "the other"),
+        ):
+            with pytest.raises((ValueError, RuntimeError), match=says):
+                call()
+        assert [value.tolist() for value in ranks.values(outside)] == [[1, 1]] * 2
+    for count in (0, -1, 2.0, True, "2"):
+        with pytest.raises(ValueError, match="positive whole number"), measure.local_ranks(count):
+            pass
+
+
+def fails_on_one():
+    if dist.get_rank() == 1:
+        raise KeyError("rank 1 broke here")
+    dist.all_reduce(torch.ones(1))
+
+
+def waits_for_nobody():
+    if dist.get_rank() != 1:
+        dist.barrier()
+
+
+@pytest.mark.parametrize(
+    ("function", "timeout", "kind", "says"),
+    [
+        (fails_on_one, 60, RuntimeError, r"(?s)^rank 1 of 2 failed.*in fails_on_one.*KeyError: 'rank 1 broke here'"),
+        (waits_for_nobody, 2, TimeoutError, "^rank 0 of 2 did not come back within 2 s"),
+    ],
+)
+def test_a_rank_that_does_not_come_back_ends_all_and_leaves_none(function, timeout, kind, says):
+    with pytest.raises(kind, match=says):
+        measure.run_ranks(function, timeout=timeout, device="cpu")
+    psutil = pytest.importorskip("psutil")
+    launched = [p for p in psutil.Process().children(recursive=True) if "_launch.py" in " ".join(p.cmdline())]
+    assert not launched
+
+
+@pytest.mark.parametrize("count", [0, -1, 2.0, True, "2"])
+def test_a_count_that_cannot_be_is_a_sentence(count):
+    with pytest.raises(ValueError, match="ranks must be a positive whole number"):
+        measure.run_ranks(fails_on_one, ranks=count)
+
+
+def test_what_cannot_be_run_is_a_sentence(monkeypatch):
+    lock = __import__("threading").Lock()
+    for call, kind, says in (
+        (lambda: measure.run_ranks(3), TypeError, "runs a function"),
+        (lambda: measure.run_ranks(lambda: lock), TypeError, "cannot be sent"),
+        (lambda: measure.run_ranks(fails_on_one, device="meta"), ValueError, "'cpu' or 'cuda'"),
+        (lambda: measure.run_ranks(fails_on_one, timeout=0), ValueError, "above 0"),
+    ):
+        with pytest.raises(kind, match=says):
+            call()
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    alone = lambda: None  # noqa: E731
+    alone.__module__ = "__main__"
+    with pytest.raises(RuntimeError, match="pip install cloudpickle"):
+        measure.run_ranks(alone)
