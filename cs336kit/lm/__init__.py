@@ -48,9 +48,26 @@ from cs336kit.lm.precision import (
 )
 from cs336kit.lm.pretrain import Pretraining as Pretraining, pretrain as pretrain
 from cs336kit.lm.runs import ProgressBar as ProgressBar, seed_everything as seed_everything
+from cs336kit.lm.scaling import (
+    LossLaw as LossLaw, PowerLaw as PowerLaw, envelope as envelope, fit_loss as fit_loss, fit_power as fit_power,
+    isoflop as isoflop, valley as valley,
+)
+from cs336kit.lm.sweep import (
+    inner_parameters as inner_parameters, recorded_sweep as recorded_sweep, run_sweep as run_sweep,
+    train_one as train_one,
+)
 from cs336kit.lm.speculation import Speculated as Speculated, accept as accept, speculative as speculative
 from cs336kit.lm.tokens import TokenFile as TokenFile, TokenFileError as TokenFileError, token_dtype as token_dtype
 from cs336kit.lm.training import (
     History as History, clip_gradients as clip_gradients, cosine_schedule as cosine_schedule,
     cross_entropy as cross_entropy, mean_loss as mean_loss, train as train,
 )
+
+
+def __getattr__(name: str) -> object:
+    # torch's distributed parts take a second to import, so only those who divide a model wait for them.
+    if name not in ("Parallel", "parallelize"):
+        raise AttributeError(f"cs336kit.lm has no {name!r}")
+    from cs336kit.lm import parallel
+
+    return getattr(parallel, name)

@@ -19,11 +19,11 @@ class LatentAttention(nn.Module):
     """Causal self-attention whose cache holds kv_latent + rotary_dim numbers per token, for all heads together.
 
     `latent` makes them from x: a latent, which is normed, and the part of every key that rotary positions turn, one for
-    all heads. `key_value` makes the rest of each head's key (head_dim − rotary_dim wide) and its value (value_dim wide)
+    all heads. `key_and_value` makes the rest of each head's key (head_dim − rotary_dim wide) and its value (value_dim wide)
     from the latent. With `query_latent`, queries come from a latent of their own. Parameters: D·(c + r) + c +
     c·A·(h − r + v) + D·A·h + A·v·D, with c = kv_latent, r = rotary_dim, v = value_dim; with a query latent q, D·q + q + q·A·h
     in place of D·A·h. `bias` may name "key" (both latents) and "output".
-    Tokens beside a cache work on the latents themselves: `key_value` is applied to their queries and to their results, so
+    Tokens beside a cache work on the latents themselves: `key_and_value` is applied to their queries and to their results, so
     that the keys and values of the past are never made again. Source: DeepSeek-AI 2024, arXiv:2405.04434, section 2.1.
     """
 
@@ -50,7 +50,7 @@ class LatentAttention(nn.Module):
         self.query = Linear(query_latent or d_model, heads * head_dim, bias=False, **factory)
         self.latent = Linear(d_model, kv_latent + rotary_dim, bias="key" in bias, **factory)
         self.latent_norm = RMSNorm(kv_latent, eps=norm_eps, **factory)
-        self.key_value = Linear(kv_latent, heads * (self.plain + self.value_dim), bias=False, **factory)
+        self.key_and_value = Linear(kv_latent, heads * (self.plain + self.value_dim), bias=False, **factory)
         self.output = Linear(heads * self.value_dim, d_model, bias="output" in bias, **factory)
         self.inner_norm = make_norm(heads * self.value_dim) if inner_norm and make_norm is not None else None
 
@@ -92,7 +92,7 @@ class LatentAttention(nn.Module):
 
     def _expanded(self, query: Tensor, latent: Tensor, turned: Tensor, mask: Tensor | None) -> Tensor:
         """Keys and values of every head, then attention as usual."""
-        both = self._heads(self.key_value(latent), self.plain + self.value_dim)
+        both = self._heads(self.key_and_value(latent), self.plain + self.value_dim)
         plain, value = both[..., : self.plain], both[..., self.plain :]
         key = torch.cat([plain, turned.expand(*plain.shape[:-1], self.rotary_dim)], dim=-1)
         dropout = self.dropout if self.training else 0.0
@@ -101,7 +101,7 @@ class LatentAttention(nn.Module):
     def _on_latents(self, query: Tensor, latent: Tensor, turned: Tensor, mask: Tensor | None) -> Tensor:
         """q · (W_k c) = (W_kᵀ q) · c, so that scores are products with the latents c, and W_v is applied to their mean."""
         *axes, A, S, _ = query.shape
-        matrix = self.key_value.weight.view(A, self.plain + self.value_dim, self.kv_latent)
+        matrix = self.key_and_value.weight.view(A, self.plain + self.value_dim, self.kv_latent)
         scores = self._scores(query, latent, turned, matrix[:, : self.plain])
         scores = (scores / math.sqrt(self.head_dim)).view(*axes, A, S, -1)
         if mask is None:

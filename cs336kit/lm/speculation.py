@@ -30,7 +30,7 @@ class Speculated(NamedTuple):
 
 
 def accept(
-    target: Float[Tensor, "B k+1 V"], draft: Float[Tensor, "B k V"], guesses: Int[Tensor, "B k"], *,
+    target: Float[Tensor, "B _ V"], draft: Float[Tensor, "B k V"], guesses: Int[Tensor, "B k"], *,
     generator: torch.Generator | None = None,
 ) -> tuple[Int[Tensor, " B"], Int[Tensor, "B 1"]]:  # fmt: skip
     """How many guesses stay in each row, and the token after them. `target`, `draft`: the distributions of both models.

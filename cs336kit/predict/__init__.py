@@ -11,6 +11,7 @@ from cs336kit.predict._common.breakdown import Breakdown as Breakdown
 
 if TYPE_CHECKING:
     from cs336kit.predict.accounting import *
+    from cs336kit.predict.allocation import *
     from cs336kit.predict.allocator import *
     from cs336kit.predict.block_formats import *
     from cs336kit.predict.decoding import *
@@ -50,6 +51,7 @@ _MODULES = {
         "active_parameters forward_flops kv_cache_bytes matmul_parameters parameter_shapes parameters recomputed_flops "
         "saved_activation_bytes saved_block_bytes traffic_bytes training_flops"
     ),
+    "allocation": "StepAllocation step_allocation",
     "allocator": "allocated_bytes reserved_bytes",
     "block_formats": "BlockFormat",
     "decoding": "critical_batch decode_bounds prefill_bounds",

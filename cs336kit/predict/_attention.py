@@ -201,7 +201,7 @@ class Attention:
         z = b.op(
             "fused", "sdpa", [q, k, v], (*q.shape[:3], v.shape[-1]), keeps=[*keeps, logsumexp, *state], keeps_output=True,
             statistics=[logsumexp, *state], name="attention output's input", flops=flops,
-            scratch=0 if self._masks else b.ranks.ring_bytes(k, v),
+            scratch=(*kernel.backward(q, k), *(() if self._masks else b.ranks.ring_bytes(k, v))),
         )  # fmt: skip
         if mask is not None:
             b.free(mask)

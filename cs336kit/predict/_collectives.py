@@ -141,9 +141,9 @@ class Ranks:
     def _ring(self, size: int, when: str = "forward") -> Wire:
         return _group("ring", "cp", self.layout.cp, self.strides["cp"], size, when)
 
-    def ring_bytes(self, k: Tensor, v: Tensor) -> int:
+    def ring_bytes(self, k: Tensor, v: Tensor) -> tuple[int, ...]:
         """What the backward pass of attention in a ring needs for a moment: keys and values of two ranks, and gradients."""
-        return 0 if self.layout.cp == 1 else 3 * (k.bytes + v.bytes)
+        return () if self.layout.cp == 1 else (k.bytes, v.bytes) * 3
 
     def exchange(self, place: str, x: Tensor, *, name: str = "") -> Tensor:
         """Rows of tokens go to the ranks that have their experts, or come back; so do their gradients."""

@@ -84,7 +84,7 @@ def _behind(b: Builder, c: TransformerConfig, place: str, x: Tensor) -> Tensor:
 def _embedded(b: Builder, c: TransformerConfig, tokens: Tensor, table: Tensor, rows: int) -> Tensor:
     """What enters the first block; a rank of sp has `rows` of the positions."""
     B, S = tokens.shape
-    x = b.op("embedding", "embedding", [table, tokens], (B, S, c.embedding_width), name="attention norm")
+    x = b.embedding("embedding", table, tokens, (B, S, c.embedding_width), name="attention norm")
     x = b.ranks.leave(x, "embedding/leave", name="attention norm")
     if c.embedding_width != c.d_model:
         wide = b.linear("embedding/wider", x, c.d_model, component="embedding projections", name="attention norm")
@@ -127,6 +127,7 @@ def decoder(
     layout: Layout = ALONE,
     stage: int = 0,
     cache: str = "growing",
+    unrolled: bool = False,
 ) -> Program:
     """What `predict.program` returns; see there. `routing`: blocks written one by one, each with the tokens of its experts."""
     c, B, D, train = local_config(config, layout.tp), batch, config.d_model, phase == "train"
@@ -150,6 +151,7 @@ def decoder(
     b.mark("embedding")
     b.section = "block"
     mlp = MLP(b, c, B * S)
+    mlp.apart = unrolled
     make = LatentAttention if c.kv_latent else Attention
     caching = phase in ("prefill", "decode")
 
@@ -172,6 +174,8 @@ def decoder(
     each = c.layers // layout.pp
     kinds = layers(c)[stage * each : (stage + 1) * each]
     routing = routing[stage * each : (stage + 1) * each] if routing else None
+    if unrolled and routing is None:
+        routing = (None,) * each
     if routing is not None:
         for kind, sizes in zip(kinds, routing, strict=True):
             mlp.routing = sizes
@@ -271,7 +275,7 @@ def _loss(b: Builder, logits: Tensor, tokens: int, vocab: int) -> Tensor:
     logs = (_divided_log_softmax if divided else _log_softmax)(b, wide, (tokens, vocab))
     weight = Storage("cross-entropy", 4)
     # Where the ranks divide the vocabulary, one node makes the gradient of the logits, with two more tensors for a moment.
-    scratch = 2 * logs.bytes if divided else 0
+    scratch = (logs.bytes, logs.bytes) if divided else ()
     loss = b.op("loss", "nll_loss", [logs], (), keeps=[logs, weight], statistics=[weight], name="loss", scratch=scratch)
     b.free(wide, logs)
     return loss

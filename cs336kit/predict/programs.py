@@ -45,6 +45,7 @@ def program(
     layout: Layout | str | None = None,
     stage: int = 0,
     cache: str = "growing",
+    unrolled: bool = False,
 ) -> Program:
     """The operations of one forward pass of `lm.DecoderOnly`, in order: what every estimate walks over.
 
@@ -61,6 +62,7 @@ def program(
     frozen matrices of the blocks are packed (a name of PACKINGS, such as "nf4"); each is unpacked where it is used.
     `layout`: a Layout or its text, and the list is what one rank of the pipeline's `stage` runs for one microbatch of
     `batch` sequences, collectives among its operations.
+    `unrolled`: every block and expert stands in the list once for each time that it runs, with storages of its own.
     `flavour`: "course" for `lm`'s own modules, "transformers" for those of
     Hugging Face's library (the architecture follows from the configuration; "transformers:opt" names it), in a training
     step or a pass without autograd; where a module has no fused attention, it is eager. What is kept is exact there; the
@@ -78,7 +80,7 @@ def program(
         others = {
             "causal": causal, "frozen": frozen, "lora_rank": lora_rank, "expert_tokens": expert_tokens,
             "chunks": chunks > 1, "base": base, "phase": phase not in ("train", "forward"),
-            "layout": as_layout(layout).count > 1, "stage": stage, "cache": cache != "growing",
+            "layout": as_layout(layout).count > 1, "stage": stage, "cache": cache != "growing", "unrolled": unrolled,
         }  # fmt: skip
         _only_whole_steps(flavour, others)
         return _as_transformers(
@@ -108,8 +110,8 @@ def program(
         config, batch=batch, sequence=sequence, policy=policy(precision), attention=attention,
         device=device_of(device), checkpointing=checkpointing,
         phase=phase, causal=causal, frozen=frozen, lora_rank=lora_rank, lora_targets=targets, routing=routing,
-        chunks=min(chunks, batch * sequence), base=base, layout=layout, stage=int(stage),
-        cache=cache,
+        chunks=min(chunks, batch * sequence), base=base, layout=layout, stage=int(stage), cache=cache,
+        unrolled=boolean("unrolled", unrolled),
     )  # fmt: skip
 
 

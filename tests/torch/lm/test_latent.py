@@ -9,7 +9,7 @@ from cs336kit import lm, measure, predict
 NAMES = {
     "attention.query_latent.": "self_attn.q_a_proj.", "attention.query_latent_norm.": "self_attn.q_a_layernorm.",
     "attention.latent.": "self_attn.kv_a_proj_with_mqa.", "attention.latent_norm.": "self_attn.kv_a_layernorm.",
-    "attention.key_value.": "self_attn.kv_b_proj.", "attention.output.": "self_attn.o_proj.",
+    "attention.key_and_value.": "self_attn.kv_b_proj.", "attention.output.": "self_attn.o_proj.",
     "blocks.": "model.layers.", "norm1.": "input_layernorm.", "norm2.": "post_attention_layernorm.",
     "mlp.gate.": "mlp.gate_proj.", "mlp.up.": "mlp.up_proj.", "mlp.down.": "mlp.down_proj.",
     "embedding.": "model.embed_tokens.", "final_norm.": "model.norm.", "head.": "lm_head.",
