@@ -99,6 +99,7 @@ DATA = {
     "magnitudes": ((range(-3, 0), {"before": [0.2, 0.5, 0.3], "after": [0.1, 0.1, 0.8]}), {"limits": {"fp16": -2}}),
     "transformer_block": ((BLOCK,), {}),
     "parameter_shares": (({"gpt2": {"MLP": 1, "head": 3}, "llama": {"MLP": 2, "head": 2}},), {}),
+    "verdict_shares": (({"memory": {"holds": 1, "wrong": 3}, "training": {"holds": 2, "wrong": 2}},), {}),
 }  # fmt: skip
 
 
