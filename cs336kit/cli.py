@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from cs336kit import __version__
-from cs336kit._cli import optimal, plan, serve, train
+from cs336kit._cli import optimal, plan, serve, sweep, train
 from cs336kit._cli.arguments import Parser, number
 from cs336kit.predict.models import MODELS, unknown
 from cs336kit.predict.transformer import TransformerConfig
@@ -115,6 +115,7 @@ _COMMANDS = {
     "serve": serve.PURPOSE,
     "optimal": optimal.PURPOSE,
     "train": train.PURPOSE,
+    "sweep": sweep.PURPOSE,
     "lessons": "list the lessons of a clone; copy: your own to work in; doctor: is all installed that they need; "
     "verify, refresh: run them and compare, or store; readme: its table; claims: the values that settle the ledger",
     "exercise": "new 07.3 writes an exercise's stub, try 07.3 says which case tells which mistakes apart",
@@ -137,8 +138,8 @@ def _run(arguments: list[str] | None) -> int:
         listed.add_parser(name, help=purpose, add_help=False)
     asked, rest = parser.parse_known_args(arguments)
     commands = {
-        "plan": _plan, "serve": _serve, "optimal": _optimal, "train": train.run, "lessons": _lessons,
-        "exercise": _exercise,
+        "plan": _plan, "serve": _serve, "optimal": _optimal, "train": train.run, "sweep": sweep.run,
+        "lessons": _lessons, "exercise": _exercise,
     }  # fmt: skip
     return commands[asked.command](rest)
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
 from torch import Tensor, nn
 
+from cs336kit.lm._shapes import Float
+from cs336kit.lm.caches import LayerCache
 from cs336kit.lm.layers import PAIRS, Linear, rope
 from cs336kit.predict._common.checks import fraction, known, positive_int
 
@@ -120,35 +121,6 @@ def _fused(
         dropout_p=dropout,
         enable_gqa=key.shape[-3] < query.shape[-3],
     )
-
-
-def _copy(x: Tensor) -> Tensor:
-    # Not x.contiguous(), which is x itself where batch and heads are 1.
-    return x.clone(memory_format=torch.contiguous_format)
-
-
-class LayerCache:
-    """The keys and values of one layer for the tokens seen so far, (B, K, T, h) each: T grows with every call.
-
-    With a sliding window only the last `window` positions stay.
-    """
-
-    def __init__(self, *, window: int | None = None):
-        self.keys: Tensor | None = None
-        self.values: Tensor | None = None
-        self.window = window
-
-    def extend(
-        self, keys: Float[Tensor, "... new h"], values: Float[Tensor, "... new h"]
-    ) -> tuple[Float[Tensor, "... T h"], Float[Tensor, "... T h"]]:
-        """Append the new positions; return every position that their queries may look at."""
-        if self.keys is not None and self.values is not None:
-            keys = torch.cat([self.keys, keys], dim=-2)
-            values = torch.cat([self.values, values], dim=-2)
-        dropped = 0 if self.window is None else max(0, keys.shape[-2] - self.window)
-        # A copy of the last positions where some are dropped: a view would keep the storage of all.
-        self.keys, self.values = (_copy(t[..., dropped:, :]) if dropped else t for t in (keys, values))
-        return keys, values
 
 
 def _turned(x: Tensor, angles: tuple[Tensor, Tensor], pairs: str) -> Tensor:

@@ -1,14 +1,16 @@
-"""The models: the lecture's deep linear one, the decoder of any configuration (GPT-2's, Llama's), and text from it."""
+"""The models: the lecture's deep linear one, and the decoder of any configuration (GPT-2's, Llama's, DeepSeek's)."""
 
 import math
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from cs336kit.lm.attention import BIASES, QK_NORMS, LayerCache, MultiHeadAttention
+from cs336kit.lm._shapes import Float, Int
+from cs336kit.lm.attention import BIASES, QK_NORMS, MultiHeadAttention
+from cs336kit.lm.caches import KVCache, LayerCache
+from cs336kit.lm.latent import LatentAttention
 from cs336kit.lm.layers import (
     ACTIVATIONS,
     GELUMLP,
@@ -23,7 +25,7 @@ from cs336kit.lm.layers import (
     rope_tables,
 )  # fmt: skip
 from cs336kit.predict import TransformerConfig
-from cs336kit.predict._common.checks import known, positive_int, positive_number
+from cs336kit.predict._common.checks import known, positive_int
 
 #: What makes a configuration a Llama: field of TransformerConfig → the value that it must have.
 LLAMA = {"norm": "rmsnorm", "positions": "rope", "mlp": "swiglu"}
@@ -34,17 +36,24 @@ INITIAL = ("fan_in", "gpt2")
 #: What a configuration can say and these modules do not build, with what they build instead.
 _LACKING: dict[str, tuple[Any, ...]] = {
     "mlp": tuple(ACTIVATIONS), "positions": ("learned", "rope", "none"), "qk_norm": QK_NORMS, "window_kind": ("sliding",),
-    "norm_unit_offset": (False,), "value_dim": (None,), "kv_latent": (0,), "embedding_dim": (None,), "sinks": (False,),
+    "norm_unit_offset": (False,), "value_dim": (None,), "embedding_dim": (None,), "sinks": (False,),
     "attention_scale": (None,),
+}  # fmt: skip
+#: The same beside latent attention, whose values may have a width of their own.
+_LACKING_LATENT: dict[str, tuple[Any, ...]] = {
+    **{name: built for name, built in _LACKING.items() if name != "value_dim"},
+    "qk_norm": ("none",), "window": (None,), "attention_softcap": (None,),
 }  # fmt: skip
 
 
 def check_buildable(config: TransformerConfig) -> None:
     """Raise ValueError for a field of the configuration that these modules do not have."""
-    for name, built in _LACKING.items():
+    beside = " beside kv_latent" if config.kv_latent else ""
+    for name, built in (_LACKING_LATENT if config.kv_latent else _LACKING).items():
         if (value := getattr(config, name)) not in built:
             raise ValueError(
-                f"{name}={value!r} cannot be built here, though predict counts it: lm has {', '.join(map(repr, built))}."
+                f"{name}={value!r}{beside} cannot be built here, though predict counts it: lm has "
+                f"{', '.join(map(repr, built))}."
             )
 
 
@@ -136,18 +145,35 @@ class Block(nn.Module):
         # Angles that are given turn queries and keys, whatever the positions, except in layers that go without.
         self.turns = config.rope_layers is None or config.rope_layers[layer]
         self.norm1 = make_norm(config, eps=norm_eps, **factory)
-        self.attention = MultiHeadAttention(
-            config.d_model, config.heads, kv_heads=config.kv_heads, head_dim=config.head_dim,
-            bias=[name for name in BIASES["all"] if config.has_bias(name)], window=config.window_of(layer),
-            dropout=config.dropout, method=attention, rope_pairs=rope_pairs, softcap=config.attention_softcap,
-            qk_norm=config.qk_norm, inner_norm=config.inner_norms,
-            make_norm=lambda width: self._inner_norm(config, width, eps=norm_eps, **factory), **factory,
-        )  # fmt: skip
+        self.attention = self._attention(
+            config, attention, norm_eps=norm_eps, rope_pairs=rope_pairs, layer=layer, **factory
+        )
         self.norm2 = make_norm(config, eps=norm_eps, **factory) if config.norms_per_block == 2 else None
         self.mlp = make_mlp(config, approximate=approximate, layer=layer, eps=norm_eps, **factory)
         both = config.norm_placement == "sandwich"
         self.post1 = make_norm(config, eps=norm_eps, **factory) if both else None
         self.post2 = make_norm(config, eps=norm_eps, **factory) if both else None
+
+    @classmethod
+    def _attention(
+        cls, config: TransformerConfig, method: str, *, norm_eps: float, rope_pairs: str, layer: int, **factory: Any
+    ) -> nn.Module:  # fmt: skip
+        biases = [name for name in BIASES["all"] if config.has_bias(name)]
+        usual: dict[str, Any] = {
+            "bias": biases, "dropout": config.dropout, "method": method, "rope_pairs": rope_pairs,
+            "inner_norm": config.inner_norms,
+            "make_norm": lambda width: cls._inner_norm(config, width, eps=norm_eps, **factory),
+        }  # fmt: skip
+        if config.kv_latent:
+            return LatentAttention(
+                config.d_model, config.heads, kv_latent=config.kv_latent, rotary_dim=config.rotary_width,
+                query_latent=config.query_latent, head_dim=config.head_dim, value_dim=config.value_head_dim,
+                norm_eps=norm_eps, **usual, **factory,
+            )  # fmt: skip
+        return MultiHeadAttention(
+            config.d_model, config.heads, kv_heads=config.kv_heads, head_dim=config.head_dim,
+            window=config.window_of(layer), softcap=config.attention_softcap, qk_norm=config.qk_norm, **usual, **factory,
+        )  # fmt: skip
 
     @staticmethod
     def _inner_norm(config: TransformerConfig, width: int, *, eps: float, **factory: Any) -> nn.Module:
@@ -192,19 +218,6 @@ class Block(nn.Module):
 
     def _scaled(self, z: Tensor) -> Tensor:
         return z if self.scale == 1 else z * self.scale
-
-
-class KVCache:
-    """Keys and values of every layer for the tokens seen so far: 2·L·B·K·T·h elements, T tokens long."""
-
-    def __init__(self, config: TransformerConfig):
-        self.layers = [LayerCache(window=config.window_of(layer)) for layer in range(config.layers)]
-        #: how many tokens the model has seen; the next one stands at this position
-        self.tokens = 0
-
-    def tensors(self) -> list[Tensor]:
-        """The cached tensors, keys and values of each layer in turn; empty before the first tokens."""
-        return [tensor for layer in self.layers for tensor in (layer.keys, layer.values) if tensor is not None]
 
 
 class DecoderOnly(nn.Module):
@@ -319,54 +332,3 @@ class Llama(DecoderOnly):
                     "change it, or build a DecoderOnly."
                 )
         super().__init__(config, attention=attention, **options)
-
-
-def sample(
-    logits: Float[Tensor, "B V"], *, temperature: float = 0.0, top_k: int | None = None,
-    generator: torch.Generator | None = None,
-) -> Int[Tensor, "B 1"]:  # fmt: skip
-    """One token per row: the likeliest at temperature 0, else drawn from softmax(logits / temperature).
-
-    `top_k` draws from the k likeliest only. Left out: nucleus sampling, beams, repetition penalties.
-    """
-    if temperature == 0:
-        return logits.argmax(dim=-1, keepdim=True)
-    logits = logits.float() / positive_number("temperature", temperature)
-    if top_k is not None:
-        kept = logits.topk(min(positive_int("top_k", top_k), logits.shape[-1]), dim=-1)
-        choice = torch.multinomial(kept.values.softmax(dim=-1), 1, generator=generator)
-        return kept.indices.gather(-1, choice)
-    return torch.multinomial(logits.softmax(dim=-1), 1, generator=generator)
-
-
-@torch.no_grad()
-def generate(
-    model: DecoderOnly, tokens: Int[Tensor, "B S"], *, new_tokens: int, cache: bool = True, temperature: float = 0.0,
-    top_k: int | None = None, generator: torch.Generator | None = None,
-) -> Int[Tensor, "B S+{new_tokens}"]:  # fmt: skip
-    """The tokens with `new_tokens` more. With a KV cache each step reads one token, without one the whole text again.
-
-    Both give the same tokens, up to rounding between two logits that tie. The model is put into eval mode meanwhile.
-    A text that would outgrow the model's context raises ValueError before the first step.
-    """
-    positive_int("new_tokens", new_tokens)
-    if tokens.shape[1] == 0:
-        raise ValueError("there is no token to continue: give at least one, such as the one that begins a text.")
-    longest, config = tokens.shape[1] + new_tokens - 1, model.config
-    if longest > config.context:
-        raise ValueError(
-            f"{tokens.shape[1]} tokens and {new_tokens} new ones need {longest} positions, the model's context has "
-            f"{config.context}: ask for fewer."
-        )
-    was_training = model.training
-    model.eval()
-    memory = KVCache(config) if cache else None
-    new = tokens
-    try:
-        for _ in range(new_tokens):
-            logits = model(new, cache=memory) if cache else model(tokens)
-            new = sample(logits[:, -1], temperature=temperature, top_k=top_k, generator=generator)
-            tokens = torch.cat([tokens, new], dim=1)
-    finally:
-        model.train(was_training)
-    return tokens

@@ -78,8 +78,9 @@ class LossScaler:
 class Policy:
     """fp32 for everything, and the places where another precision may differ.
 
-    `types` are its element types, by which `predict` counts bytes. `prepare` changes the model before the optimizer is made; `forward` is the context of model and loss; `backward`,
-    `unscale` and `step` do what their names say, in this order, with clipping between the last two.
+    `types` are its element types, by which `predict` counts bytes. `prepare` changes the model before the optimizer is
+    made; `forward` is the context of model and loss; `backward`, `unscale` and `step` do what their names say, in this
+    order, with clipping between the last two.
     """
 
     types: PrecisionPolicy = TYPES["fp32"]

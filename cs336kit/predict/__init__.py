@@ -11,8 +11,10 @@ from cs336kit.predict._common.breakdown import Breakdown as Breakdown
 
 if TYPE_CHECKING:
     from cs336kit.predict.accounting import *
+    from cs336kit.predict.allocation import *
     from cs336kit.predict.allocator import *
     from cs336kit.predict.block_formats import *
+    from cs336kit.predict.decoding import *
     from cs336kit.predict.devices import *
     from cs336kit.predict.einsum import *
     from cs336kit.predict.flops_estimates import *
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from cs336kit.predict.scaling import *
     from cs336kit.predict.serving import *
     from cs336kit.predict.signal import *
+    from cs336kit.predict.speculation import *
     from cs336kit.predict.strides import *
     from cs336kit.predict.training import *
     from cs336kit.predict.transfers import *
@@ -48,8 +51,10 @@ _MODULES = {
         "active_parameters forward_flops kv_cache_bytes matmul_parameters parameter_shapes parameters recomputed_flops "
         "saved_activation_bytes saved_block_bytes traffic_bytes training_flops"
     ),
+    "allocation": "StepAllocation step_allocation",
     "allocator": "allocated_bytes reserved_bytes",
     "block_formats": "BlockFormat",
+    "decoding": "critical_batch decode_bounds prefill_bounds",
     "devices": "DEVICES Device",
     "einsum": "einsum_flops",
     "flops_estimates": "chinchilla_flops kaplan_flops kaplan_parameters six_nd_estimate",
@@ -73,6 +78,7 @@ _MODULES = {
     "scaling": "Law Optimal compute_optimal scaling_laws",
     "serving": "Served ServingQuestion serve",
     "signal": "fraction_cut residual_second_moments second_moment_spread second_moments truncated_std",
+    "speculation": "speculative_speedup speculative_tokens",
     "strides": "contiguous_strides element_offset expanded_strides extent overlaps view_strides",
     "training": (
         "break_even_batch largest_batch paper_block_bytes paper_break_even_batch peak_moments step_peak "

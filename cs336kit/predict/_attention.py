@@ -10,20 +10,22 @@ from cs336kit.predict.transformer import TransformerConfig
 class Attention:
     """`lm.MultiHeadAttention` of one kind of layer, on `queries` positions that look at `keys`.
 
-    `tables` are set where positions are rotary. With `caching`, a cache takes the keys and values.
+    `tables` are set where positions are rotary. With a `cache`, "growing" or "contiguous", that takes the keys and values.
     """
 
     def __init__(
         self, b: Builder, config: TransformerConfig, layer: Layer, batch: int, queries: int, keys: int, attention: str, *,
-        causal: bool, caching: bool,
+        causal: bool, cache: str,
     ):  # fmt: skip
         self.b, self.c, self.B, self.S, self.T, self.method = b, config, batch, queries, keys, attention
-        self.window, self.caching = layer.window, caching
+        self.window, self.caching, self.once = layer.window, bool(cache), cache == "contiguous"
         pairs = batch * config.heads * _pairs(config, layer, queries * b.layout.cp, keys, causal=causal) // b.layout.cp
         #: FLOPs of attention's two products
         self._scores_flops = pairs * config.head_dim
         self._values_flops = pairs * config.value_head_dim
         self.tables: tuple[Tensor, Tensor] | None = None
+        #: what was put together of two parts: new tensors, which have the heads in front of the sequence
+        self.in_front: set[Storage] = set()
         # Sinks and capped scores are what no fused kernel has; and where none takes the inputs, torch writes it out.
         own = config.sinks or config.attention_softcap is not None
         self.method = "eager" if own else attention
@@ -45,7 +47,9 @@ class Attention:
             b.free(q, k)
             q, k = turned_q, turned_k
         shortened = self.caching and self.window is not None and self.window < self.T
-        if self.caching:
+        if self.once:
+            k, v = self._in_place("key", k, shortened), self._in_place("value", v, shortened)
+        elif self.caching:
             k, v = self._extended(k, v, shortened)
         b.cache_of(k, v, window=self.window)
         attend = self._fused if fused else self._written_out if self.method == "sdpa" else self._eager
@@ -65,13 +69,16 @@ class Attention:
         c = self.c
         return self.b.device.kernel(
             self.b.policy.products, width=c.head_dim, dropout=bool(c.dropout and self.b.train), mask=self._masks,
-            grouped=c.kv_heads < c.heads,
+            grouped=c.kv_heads < c.heads, value_width=c.value_head_dim,
         )  # fmt: skip
 
     def rotated(self, place: str, x: Tensor, name: str) -> Tensor:
         """Queries or keys turned by their positions."""
         assert self.tables is not None
-        return _rotate(self.b, place, x, self.tables, name)
+        turned = _rotate(self.b, place, x, self.tables, name)
+        if self.tables[0].shape[-1] < x.shape[-1]:
+            self.in_front.add(turned.storage)
+        return turned
 
     def _projected(self, name: str, x: Tensor, heads: int, width: int) -> Tensor:
         """Queries, keys or values of every head, those of the first two normed where the configuration says so."""
@@ -123,13 +130,31 @@ class Attention:
             b.free(*new)
         return every
 
+    def _in_place(self, name: str, x: Tensor, shortened: bool) -> Tensor:
+        """The positions of a cache that was allocated once, after the new ones were written into it.
+
+        A prompt that is longer than a window is attended to as it is, and its last positions are written.
+        """
+        b, (B, K, S, h) = self.b, x.shape
+        room = (B, K, (self.window or 0) if shortened else self.T, h)
+        held = b.data("cached", room, x.dtype) if S < self.T else b.op(f"{name}/room", "empty", [], room, dtype=x.dtype)
+        new = b.part_of(f"{name}/last", x, h) if shortened else x
+        if shortened:
+            new.shape, new.elements = room, held.elements
+        every = b.op(f"{name}/write", "write", [held, new], room, alias=True)
+        if shortened:
+            return x
+        self.in_front.add(every.storage)
+        b.free(x)
+        return every
+
     def _one_batch(self, x: Tensor) -> bool:
         """Whether batch and heads of x, which stands as (batch, sequence, heads, head_dim), are one axis without a copy.
 
         What a cache holds, put together with the new position, stands with the heads in front.
         """
         B, heads, S, _ = x.shape
-        return B == 1 or heads == 1 or S == 1 or S > self.S
+        return B == 1 or heads == 1 or S == 1 or S > self.S or x.storage in self.in_front
 
     def _heads(self, x: Tensor, heads: int, width: int, name: str, fused: bool) -> Tensor:
         """The heads as an axis of their own. Products of heads return gradients with the heads in front: put back by a copy."""
@@ -176,13 +201,14 @@ class Attention:
         z = b.op(
             "fused", "sdpa", [q, k, v], (*q.shape[:3], v.shape[-1]), keeps=[*keeps, logsumexp, *state], keeps_output=True,
             statistics=[logsumexp, *state], name="attention output's input", flops=flops,
-            scratch=0 if self._masks else b.ranks.ring_bytes(k, v),
+            scratch=(*kernel.backward(q, k), *(() if self._masks else b.ranks.ring_bytes(k, v))),
         )  # fmt: skip
         if mask is not None:
             b.free(mask)
         rows = (self.B, self.S, c.heads * c.value_head_dim)
         if width == c.head_dim:
-            return b.view(z, *rows)
+            in_front = kernel.follows and q.storage in self.in_front and c.heads > 1 and self.S > 1
+            return self._reordered(z, rows) if in_front else b.view(z, *rows)
         b.free(q, k, v)
         z.storage.name = "padded attention output"
         sliced = b.op("slice", "slice", [z], (*z.shape[:3], c.value_head_dim), alias=True)
@@ -190,6 +216,13 @@ class Attention:
             return b.view(sliced, *rows)
         merged = b.copy("merge heads", sliced, rows, name="attention output's input")
         b.free(z)
+        return merged
+
+    def _reordered(self, z: Tensor, rows: tuple[int, ...]) -> Tensor:
+        """A fused output that has its heads in front, as its queries have: a copy puts them behind."""
+        z.storage.name = "attention output"
+        merged = self.b.copy("merge heads", z, rows, name="attention output's input")
+        self.b.free(z)
         return merged
 
     @property
@@ -293,6 +326,8 @@ class Attention:
             values = b.op("value/repeat", "repeat", [values], (*q.shape[:2], T, values.shape[-1]), name="value")
             held += [keys, values]
         scaled_k = b.op("key/scale", "div", [keys], keys.shape, name="key")
+        # What an operation on elements makes of a tensor stands in memory as that does.
+        self.in_front |= {new.storage for new, old in ((scaled_q, q), (scaled_k, k)) if old.storage in self.in_front}
         x = self._batched(scaled_q, "query")
         y = scaled_k if grouped else self._batched(scaled_k, "key")
         scores = b.matmul("scores", x, y, pairs, self._scores_flops, component="attention scores")

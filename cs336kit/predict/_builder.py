@@ -84,7 +84,7 @@ class Builder(Writer):
         assert isinstance(product, Op)
         if copy.storage in product.keeps:
             product.keeps = tuple([storage for storage in product.keeps if storage is not copy.storage])
-            product.scratch = copy.bytes
+            product.scratch = (copy.bytes,)
         self.free(copy)
 
     def _adapted(self, place: str, x: Tensor, base: Tensor, component: str, name: str) -> Tensor:
@@ -149,13 +149,13 @@ class Builder(Writer):
         wide = self.cast(f"{place}/fp32", x, "fp32", name=kept_as)
         row, few = wide.elements * 4, 4 * prod(rows)
         # Backward of a power: grad · (exponent · self.pow(exponent − 1)) has two more tensors for a moment.
-        square = self.op(f"{place}/square", "square", [wide], wide.shape, keeps=[wide], scratch=2 * row)
+        square = self.op(f"{place}/square", "square", [wide], wide.shape, keeps=[wide], scratch=(row, row))
         mean = self.op(f"{place}/mean", "mean", [square], (*rows, 1))
         self.free(square)
         shifted = self.op(f"{place}/add eps", "add", [mean], mean.shape, passes=True)
         self.free(mean)
         inverse = self.op(
-            f"{place}/rsqrt", "rsqrt", [shifted], mean.shape, keeps_output=True, name=kept_as, scratch=2 * few
+            f"{place}/rsqrt", "rsqrt", [shifted], mean.shape, keeps_output=True, name=kept_as, scratch=(few, few)
         )
         self.free(shifted)
         normed = self.mul(f"{place}/normalize", wide, inverse, name=kept_as)
@@ -305,6 +305,13 @@ class Builder(Writer):
             flops=((component, flops),),
             gradient_flops=flops,
         )
+
+    def embedding(self, place: str, table: Tensor, tokens: Tensor, shape: tuple[int, ...], *, name: str = "") -> Tensor:
+        """Rows of a table; its gradient is a table of zeros with the rows' gradients added."""
+        scratch = (
+            self.device.embedding(tokens.elements, table.shape[0], table.shape[1]) if self.device.embedding else ()
+        )
+        return self.op(place, "embedding", [table, tokens], shape, name=name, scratch=scratch)
 
     def index(self, place: str, x: Tensor, rows: Tensor, shape: tuple[int, ...], *, name: str) -> Tensor:
         """Chosen rows of x; keeps the indices. Its gradient is put into zeros of x's size."""

@@ -84,7 +84,7 @@ def _behind(b: Builder, c: TransformerConfig, place: str, x: Tensor) -> Tensor:
 def _embedded(b: Builder, c: TransformerConfig, tokens: Tensor, table: Tensor, rows: int) -> Tensor:
     """What enters the first block; a rank of sp has `rows` of the positions."""
     B, S = tokens.shape
-    x = b.op("embedding", "embedding", [table, tokens], (B, S, c.embedding_width), name="attention norm")
+    x = b.embedding("embedding", table, tokens, (B, S, c.embedding_width), name="attention norm")
     x = b.ranks.leave(x, "embedding/leave", name="attention norm")
     if c.embedding_width != c.d_model:
         wide = b.linear("embedding/wider", x, c.d_model, component="embedding projections", name="attention norm")
@@ -126,6 +126,8 @@ def decoder(
     base: str | None = None,
     layout: Layout = ALONE,
     stage: int = 0,
+    cache: str = "growing",
+    unrolled: bool = False,
 ) -> Program:
     """What `predict.program` returns; see there. `routing`: blocks written one by one, each with the tokens of its experts."""
     c, B, D, train = local_config(config, layout.tp), batch, config.d_model, phase == "train"
@@ -149,14 +151,16 @@ def decoder(
     b.mark("embedding")
     b.section = "block"
     mlp = MLP(b, c, B * S)
+    mlp.apart = unrolled
     make = LatentAttention if c.kv_latent else Attention
     caching = phase in ("prefill", "decode")
 
     def write(kind: Layer, count: int, x: Tensor) -> Tensor:
         """A block as often as it stands in a row; the next one starts from the output of the last."""
-        # The cache of a window holds as many keys as the window sees, and the new one comes to them.
-        keys = min(sequence, kind.window + 1) if phase == "decode" and kind.window is not None else sequence
-        attend = make(b, c, kind, B, S, keys, attention, causal=causal, caching=caching)
+        # The cache of a window holds as many keys as the window sees, and the new one comes to them, or takes a place in it.
+        beside = kind.window + (cache == "growing") if kind.window is not None else sequence
+        keys = min(sequence, beside) if phase == "decode" else sequence
+        attend = make(b, c, kind, B, S, keys, attention, causal=causal, cache=cache if caching else "")
         attend.tables = tables if kind.rope else None
         mlp.sparse = kind.sparse
         with b.repeat("block", count, checkpoint=x if checkpointing else None):
@@ -170,6 +174,8 @@ def decoder(
     each = c.layers // layout.pp
     kinds = layers(c)[stage * each : (stage + 1) * each]
     routing = routing[stage * each : (stage + 1) * each] if routing else None
+    if unrolled and routing is None:
+        routing = (None,) * each
     if routing is not None:
         for kind, sizes in zip(kinds, routing, strict=True):
             mlp.routing = sizes
@@ -265,12 +271,9 @@ def _loss(b: Builder, logits: Tensor, tokens: int, vocab: int) -> Tensor:
     wide = b.cast("logits/fp32", logits, "fp32")
     if wide is not logits:
         b.free(logits)
-    divided = b.layout.tp > 1
-    logs = (_divided_log_softmax if divided else _log_softmax)(b, wide, (tokens, vocab))
+    logs = (_divided_log_softmax if b.layout.tp > 1 else _log_softmax)(b, wide, (tokens, vocab))
     weight = Storage("cross-entropy", 4)
-    # Where the ranks divide the vocabulary, one node makes the gradient of the logits, with two more tensors for a moment.
-    scratch = 2 * logs.bytes if divided else 0
-    loss = b.op("loss", "nll_loss", [logs], (), keeps=[logs, weight], statistics=[weight], name="loss", scratch=scratch)
+    loss = b.op("loss", "nll_loss", [logs], (), keeps=[logs, weight], statistics=[weight], name="loss")
     b.free(wide, logs)
     return loss
 
@@ -280,13 +283,16 @@ def _log_softmax(b: Builder, x: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def _divided_log_softmax(b: Builder, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Torch's loss_parallel: maximum and sum of each row over all ranks, and each has the logarithms of its columns."""
+    """Maximum and sum of each row over all ranks, and each has the logarithms of its columns, as in torch's loss_parallel.
+
+    What is alive meanwhile is that of `lm.tensor_parallel.VocabularyLoss`.
+    """
     rows, _ = shape
     b.ranks.summed("log softmax/maximum", rows)
     shifted = b.op("log softmax/shifted", "sub", [], shape, dtype="fp32")
     exponentials = b.op("log softmax/exp", "exp", [], shape, dtype="fp32")
-    b.free(exponentials)
     b.ranks.summed("log softmax/sum", rows)
+    b.free(exponentials)
     y = b.op("log softmax", "all-reduce", [x], shape, passes=True, keeps_output=True, name="cross-entropy")
     b.free(shifted)
     b.ranks.summed("loss/targets", rows)

@@ -59,6 +59,10 @@ class LatentAttention(Attention):
     def _all(self, latent: Tensor, turned: Tensor) -> tuple[Tensor, Tensor]:
         """What the cache holds with the new positions behind it."""
         b, B, c, past = self.b, self.B, self.c, self.T - self.S
+        if self.once:
+            rows = b.view(latent, B, 1, self.S, c.kv_latent)
+            every, every_turned = self._in_place("latent", rows, False), self._in_place("key", turned, False)
+            return b.view(every, B, self.T, c.kv_latent), every_turned
         if not past:
             return latent, turned
         old = b.data("cached", (B, past, c.kv_latent), latent.dtype)
@@ -76,15 +80,13 @@ class LatentAttention(Attention):
         both = b.linear("key and value", latent, A * (plain + w), component="key and value", name="key")
         both = self._heads(both, A, plain + w, "key", self._fuses)
         k = b.cat("key/together", b.part_of("key/plain", both, plain), turned, (self.B, A, self.T, h))
+        self.in_front.add(k.storage)
         v = b.part_of("value", both, w)
-        if self._fuses:
-            # Fused attention copies values that are a part of a wider tensor.
-            v = b.copy("value/copy", v, v.shape, name="value")
         attend = self._fused if self._fuses else self._written_out if self.method == "sdpa" else self._eager
         with b.within(self.method):
             z = attend(q, k, v)
         merged = z if self._fuses else self._merge(z)
-        b.free(q, k, both, *((v,) if self._fuses else ()), *((latent, turned) if not self.caching else ()))
+        b.free(q, k, both, *((latent, turned) if not self.caching else ()))
         if merged.storage is not z.storage:
             b.free(z)
         return merged
@@ -99,17 +101,24 @@ class LatentAttention(Attention):
             component="key and value",
         )  # fmt: skip
         pairs = 2 * B * A * S * T
-        scores = b.matmul("scores", own, latent, (B, A, S, T), pairs * latents, component="attention scores")
         other = b.matmul("scores/turned", q, turned, (B, A, S, T), pairs * c.rotary_width, component="attention scores")
+        scores = b.matmul("scores", own, latent, (B, A, S, T), pairs * latents, component="attention scores")
         summed = b.add("scores/sum", scores, other)
-        b.free(q, own, scores, other)
-        weights = self._softmax(summed)
+        b.free(own, scores, other)
+        scaled = b.op("scale", "div", [summed], summed.shape)
         b.free(summed)
+        mask = self._mask(scaled.dtype)
+        masked = b.add("mask", scaled, mask)
+        b.free(mask, scaled)
+        weights = self._softmax(masked)
         mixed = b.matmul("values", weights, latent, (B, A, S, latents), pairs * latents, component="attention values")
-        b.free(weights)
         z = b.matmul(
-            "values/absorbed", mixed, b.view(table, A, plain + w, latents), (B, S, A * w), 2 * B * S * A * latents * w,
+            "values/absorbed", mixed, b.view(table, A, plain + w, latents), (B, A, S, w), 2 * B * S * A * latents * w,
             component="key and value",
         )  # fmt: skip
-        b.free(mixed)
-        return z
+        b.free(masked, weights, mixed, *(() if self.caching else (latent, turned)))
+        rows = (B, S, A * w)
+        # The product of each head has the batch behind the heads.
+        merged = b.view(z, *rows) if B == 1 or A == 1 else b.copy("merge heads", z, rows)
+        b.free(q, *((z,) if merged.storage is not z.storage else ()))
+        return merged

@@ -16,6 +16,8 @@ class MLP:
         self.sparse = config.experts > 0
         #: tokens of each expert; None for equal shares
         self.routing: tuple[int, ...] | None = None
+        #: whether each expert is written down, though others are like it
+        self.apart = False
 
     def __call__(self, x: Tensor) -> Tensor:
         c = self.c
@@ -114,6 +116,8 @@ class MLP:
         if sizes is None:
             share, more = divmod(visits, self.c.experts)
             sizes = (share + 1,) * more + (share,) * (self.c.experts - more)
+        if self.apart:
+            return [(1, size) for size in sizes]
         groups = [(1, sizes[0])]
         repeating = False
         for before, size in pairwise(sizes[:-1]):
@@ -191,7 +195,9 @@ def _activated(b: Builder, mlp: str, x: Tensor, *, name: str = "") -> Tensor:
             b.free(x)
             x, y = (
                 y,
-                b.op("square", "square", [y], x.shape, keeps=[y], scratch=2 * y.bytes, name=name or "squared relu"),
+                b.op(
+                    "square", "square", [y], x.shape, keeps=[y], scratch=(y.bytes, y.bytes), name=name or "squared relu"
+                ),
             )
     elif kind == "clipped":
         low = b.op("clamp", "clamp", [x], x.shape, keeps=[x], name="clipped gate")

@@ -79,7 +79,7 @@ def _fused(b: Builder, kernel: Kernel, query: Heads, k: Tensor, v: Tensor, mask:
     z = b.op(
         "fused", "sdpa", [q, k, v], q.shape, keeps=[*keeps, logsumexp, *state], keeps_output=True,
         statistics=[logsumexp, *state], name="attention output's input",
-        flops=(("attention scores", flops), ("attention values", flops)),
+        flops=(("attention scores", flops), ("attention values", flops)), scratch=kernel.backward(q, k),
     )  # fmt: skip
     if mask is not None and padded:
         b.free(mask)

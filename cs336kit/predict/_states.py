@@ -1,10 +1,13 @@
 """What one rank of a layout holds of parameters, gradients and optimizer state, and gathers for a moment."""
 
+from collections.abc import Iterator
+
 from cs336kit.predict._collectives import OF_EXPERTS
 from cs336kit.predict._common.breakdown import Breakdown
+from cs336kit.predict.allocator import allocated_bytes
 from cs336kit.predict.layouts import shard_elements, shard_shape
 from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Program, blocks, shapes
-from cs336kit.predict.optimizers import optimizer_spec, optimizer_state_bytes, optimizer_step_bytes
+from cs336kit.predict.optimizers import ON_HOST, optimizer_spec, optimizer_state_bytes, optimizer_step_bytes
 
 
 def _sharing(walked: Program, leaf: Leaf) -> int:
@@ -17,6 +20,50 @@ def _held(walked: Program, leaf: Leaf, stage: int) -> int:
     if walked.layout.stage < stage:
         return leaf.tensor.elements
     return shard_elements(leaf.tensor.shape, _sharing(walked, leaf))
+
+
+def allocated_states(walked: Program, optimizer: str, implementation: str) -> Breakdown:
+    """Parameters, optimizer state and master weights as CUDA's allocator counts them: each tensor rounded up.
+
+    Scalars that torch keeps in the host's memory are none of them; a fused optimizer has them on the device.
+    """
+    kind, trained = walked.policy, [leaf for leaf in walked.leaves if leaf.tensor.needs_gradient]
+    parameters = sum(
+        leaf.count * allocated_bytes(-(-leaf.tensor.storage.bytes * _held(walked, leaf, 3) // leaf.tensor.elements))
+        for leaf in walked.leaves
+    )
+    state = sum(allocated_bytes(size) for size in state_requests(walked, optimizer, implementation))
+    parts = {"parameters": parameters, "optimizer state": state}
+    if kind.master_weights:
+        size = ELEMENT_BYTES[kind.master_weights]
+        parts["master weights"] = sum(leaf.count * allocated_bytes(size * _held(walked, leaf, 1)) for leaf in trained)
+    return Breakdown(parts, unit="bytes")
+
+
+def state_requests(walked: Program, optimizer: str, implementation: str) -> Iterator[int]:
+    """Bytes of each tensor of optimizer state that lies on a CUDA device, those of one parameter after the other."""
+    matrices = optimizer_spec(optimizer).shaped == "matrices"
+    for leaf in walked.leaves:
+        if not leaf.tensor.needs_gradient:
+            continue
+        each = _shard_shapes(walked, [leaf])
+        name = "adamw" if matrices and (leaf.place != "block" or len(each[0]) < 2) else optimizer
+        parts = optimizer_state_bytes(name, shapes=each[:1], precision=walked.policy.states)
+        sizes = [
+            size
+            for part, size in parts.items()
+            if size and (implementation == "fused" or part not in ON_HOST or optimizer == "asgd")
+        ]
+        yield from sizes * len(each)
+
+
+def temporary_requests(walked: Program, optimizer: str, implementation: str) -> Iterator[int]:
+    """Bytes of each temporary tensor of a foreach step."""
+    lists = optimizer_spec(optimizer).foreach if implementation == "foreach" else None
+    size = ELEMENT_BYTES[walked.policy.states]
+    for leaf in walked.leaves:
+        if lists is not None and leaf.tensor.needs_gradient:
+            yield from [size * _held(walked, leaf, 1)] * (leaf.count * lists[0])
 
 
 def states(walked: Program, optimizer: str) -> Breakdown:
@@ -70,10 +117,11 @@ def _shard_shapes(walked: Program, trained: list[Leaf]) -> list[tuple[int, ...]]
     return each
 
 
-def gradient_bytes(walked: Program) -> int:
-    """Bytes of the gradients that a rank holds between two microbatches."""
+def gradient_bytes(walked: Program, round_to: int = 1) -> int:
+    """Bytes of the gradients that a rank holds between two microbatches, each rounded up to a multiple of `round_to`."""
     trained = (leaf for leaf in walked.leaves if leaf.tensor.needs_gradient)
-    return ELEMENT_BYTES[walked.policy.gradients] * sum(leaf.count * _held(walked, leaf, 2) for leaf in trained)
+    size = ELEMENT_BYTES[walked.policy.gradients]
+    return sum(leaf.count * -(-size * _held(walked, leaf, 2) // round_to) * round_to for leaf in trained)
 
 
 def block_count(walked: Program) -> int:
@@ -97,15 +145,24 @@ def gathered_bytes(walked: Program) -> int:
     return ELEMENT_BYTES[walked.policy.products] * (outside + pair)
 
 
-def step_bytes(walked: Program, optimizer: str, foreach: bool) -> int:
-    """Temporary tensors of the optimizer, where they are known; else 0."""
+def step_bytes(walked: Program, optimizer: str, implementation: str, round_to: int = 1) -> int:
+    """Temporary tensors of the optimizer, each rounded up to a multiple of `round_to`, where they are known; else 0."""
+    if implementation == "fused":
+        return 0
     spec = optimizer_spec(optimizer)
     states = walked.policy.states
     trained = [leaf for leaf in walked.leaves if leaf.tensor.needs_gradient]
-    if foreach:
-        if spec.foreach is None:
+    size = ELEMENT_BYTES[states]
+
+    def elements(leaf: Leaf) -> int:
+        """Of one tensor, with those that rounding adds."""
+        multiple = max(1, round_to // size)
+        return -(-_held(walked, leaf, 1) // multiple) * multiple
+
+    if implementation == "foreach":
+        if spec.foreach is None or not trained:
             return 0
-        count = sum(leaf.count * _held(walked, leaf, 1) for leaf in trained)
+        count = sum(leaf.count * elements(leaf) for leaf in trained)
         return optimizer_step_bytes(optimizer, parameters=count, precision=states)
     if spec.loop is None:
         return 0
@@ -113,7 +170,7 @@ def step_bytes(walked: Program, optimizer: str, foreach: bool) -> int:
     layers = block_count(walked)
     sizes: dict[str, list[int]] = {"start": [], "block": [], "end": []}
     for leaf in trained:
-        sizes[leaf.place].append(_held(walked, leaf, 1))
+        sizes[leaf.place].append(elements(leaf))
     again = sizes["block"] if layers > 1 else []
     in_order = [*sizes["start"], *sizes["block"], *again, *sizes["end"]]
     return optimizer_step_bytes(optimizer, sizes=in_order, precision=states, implementation="loop")

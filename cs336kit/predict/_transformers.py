@@ -175,7 +175,9 @@ class Modules:
             # The module subtracts the mean twice, once for the variance and once for the result.
             squared = b.add(f"{place}/center for variance", wide, mean, name=place)
             made.append(squared)
-        square = b.op(f"{place}/square", "square", [squared], x.shape, keeps=[squared], scratch=2 * squared.bytes)
+        square = b.op(
+            f"{place}/square", "square", [squared], x.shape, keeps=[squared], scratch=(squared.bytes, squared.bytes)
+        )
         variance = b.op(f"{place}/mean", "mean", [square], few)
         shifted = b.op(f"{place}/add eps", "add", [variance], few, passes=True)
         inverse = b.op(f"{place}/rsqrt", "rsqrt", [shifted], few, keeps_output=True, name=place)
@@ -572,10 +574,10 @@ def decoder(
     modules = Modules(b, c, how, attention)
     tokens = b.data("tokens", (B, S))
     table = b.parameter("token embedding", c.vocab, c.d_model)
-    x = b.op("embedding", "embedding", [table, tokens], (B, S, c.d_model), name="attention norm")
+    x = b.embedding("embedding", table, tokens, (B, S, c.d_model), name="attention norm")
     if c.positions == "learned":
         positions = b.parameter("position embedding", c.context + c.extra_positions, c.d_model)
-        rows = b.op("positions/embedding", "embedding", [positions, tokens], (1, S, c.d_model))
+        rows = b.embedding("positions/embedding", positions, b.data("positions", (S,)), (1, S, c.d_model))
         summed = b.add("positions", x, rows, name="attention norm")
         b.free(x, rows)
         x = summed

@@ -58,11 +58,12 @@ class Walk:
 
     Where the layout divides gradients (ZeRO stages 2 and 3), a block's are reduced and scattered when its backward pass
     ends, and those of the tables and the head at the end. `before`: bytes of gradients that earlier passes of the same
-    step have left (gradient accumulation); a parameter's new gradient is added to the old one and goes.
+    step have left (gradient accumulation); a parameter's new gradient is added to the old one and goes. `round_to`: every
+    storage takes a multiple of so many bytes, as an allocator gives them out.
     """
 
-    def __init__(self, program: Program, *, sums_in_place: bool = False, before: int = 0):
-        self.sums_in_place, self.layout = sums_in_place, program.layout
+    def __init__(self, program: Program, *, sums_in_place: bool = False, before: int = 0, round_to: int = 1):
+        self.sums_in_place, self.layout, self.round_to = sums_in_place, program.layout, round_to
         #: whether a rank keeps a part of each gradient only
         self.divided = self.layout.stage >= 2
         self.gradient_size = ELEMENT_BYTES[program.policy.gradients]
@@ -99,10 +100,17 @@ class Walk:
 
     # -- bookkeeping -------------------------------------------------------------------------------------------------
 
+    def size(self, storage: Storage) -> int:
+        """Bytes that a storage takes."""
+        return self.rounded(storage.bytes)
+
+    def rounded(self, size: int) -> int:
+        return -(-size // self.round_to) * self.round_to
+
     def hold(self, storage: Storage) -> None:
         held = self.holds.get(storage, 0)
         if not held:
-            self.live += storage.bytes
+            self.live += self.size(storage)
         self.holds[storage] = held + 1
 
     def drop(self, storage: Storage) -> None:
@@ -111,7 +119,7 @@ class Walk:
             self.holds[storage] = held
         else:
             del self.holds[storage]
-            self.live -= storage.bytes
+            self.live -= self.size(storage)
 
     def keep(self, op: Op) -> None:
         for storage in op.keeps:
@@ -122,7 +130,7 @@ class Walk:
         self.hold(storage)
         kept = self.keeping.get(storage, 0)
         if not kept:
-            self.kept += storage.bytes
+            self.kept += self.size(storage)
         self.keeping[storage] = kept + 1
 
     def release(self, op: Op) -> None:
@@ -136,12 +144,12 @@ class Walk:
     def release_one(self, storage: Storage) -> None:
         kept = self.keeping[storage] = self.keeping[storage] - 1
         if not kept:
-            self.kept -= storage.bytes
+            self.kept -= self.size(storage)
         self.drop(storage)
 
-    def see(self, moment: str, place: str, extra: int = 0) -> None:
-        """Compare with the highest so far in this moment."""
-        live = self.live + extra
+    def see(self, moment: str, place: str, extra: tuple[int, ...] = ()) -> None:
+        """Compare with the highest so far in this moment; `extra`: tensors that are alive for this moment alone."""
+        live = self.live + sum(map(self.rounded, extra)) if extra else self.live
         highest = self.peaks.get(moment)
         if highest is None or live > highest[0]:
             self.peaks[moment] = Alive(live, self.gradients, self.kept, place)
@@ -237,7 +245,7 @@ class Walk:
         """Drop each storage with those of the other runs, of which there are `count` in all."""
         for storage, count in held:
             if self.holds[storage] == 1:
-                self.live -= (count - 1) * storage.bytes
+                self.live -= (count - 1) * self.size(storage)
             self.drop(storage)
 
     # -- backward ----------------------------------------------------------------------------------------------------
@@ -316,7 +324,7 @@ class Walk:
             storage = incoming[0] if gradient.bytes is None else Storage("gradient", gradient.bytes)
             self.hold(storage)
             returned.append((gradient, storage))
-        self.see(moment, op.place, op.scratch if self.sums_in_place else op.scratch + op.watched)
+        self.see(moment, op.place, op.scratch if self.sums_in_place else (*op.scratch, op.watched))
         if checkpointed:  # what was recomputed lived in the node's own hands
             self.release(op)
         for i, (gradient, storage) in enumerate(returned):
@@ -344,11 +352,11 @@ class Walk:
             if parameter:
                 if self.gradient_size != self.weight_size:
                     storage = self.waiting[source] = self._wider(moment, op, storage)
-                share = gradient_share(self.layout, tensor) * self.gradient_size
-                self.gradients += storage.bytes
+                share = self.rounded(gradient_share(self.layout, tensor) * self.gradient_size)
+                self.gradients += self.size(storage)
                 self.shares += share
                 if not self.in_block:
-                    self.outside_blocks += storage.bytes
+                    self.outside_blocks += self.size(storage)
                     self.outside_shares += share
         elif not self.sums_in_place or parameter or self.holds[first] > 1:
             total = Storage("gradient", first.bytes)
@@ -367,7 +375,7 @@ class Walk:
         if self.to_come is not None:
             self.to_come[source] -= 1
             if not self.to_come[source] and not self.divided:
-                self.gradients -= storage.bytes
+                self.gradients -= self.size(storage)
                 self.drop(storage)
 
     def _wider(self, moment: str, op: Op, storage: Storage) -> Storage:

@@ -113,7 +113,7 @@ class Writer:
     def program(self, output: Tensor) -> Program:
         return Program(
             tuple(self.items), tuple(self.leaves), tuple(self.cached), self.policy, output, self.layout, self.stage,
-            tuple(self.groups),
+            tuple(self.groups), self.device.foreach,
         )  # fmt: skip
 
     # -- tensors -----------------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class Writer:
         keeps_output: bool = False,
         statistics: Sequence[Storage] = (),
         passes: bool = False,
-        scratch: int = 0,
+        scratch: tuple[int, ...] = (),
         watched: int = 0,
         flops: Sequence[tuple[str, int]] = (),
         gradient_flops: int = 0,

@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._common.checks import known
+from cs336kit.predict._common.checks import known, positive_int
 from cs336kit.predict._products import products, run_again
 from cs336kit.predict.operations import (
     ELEMENT_BYTES,
@@ -183,8 +183,9 @@ def saved_activation_bytes(
     """Bytes that a forward pass with its cross-entropy loss keeps for the backward pass, by component.
 
     `precision`: "fp32", "bf16" (a bf16 model), "autocast" (torch.autocast to bf16 over fp32 weights, whose bf16
-    copies are kept too), or "fp16" and "autocast-fp16", the same with fp16. `attention`: "eager" (softmax written out) or "sdpa" (torch's fused function).
-    `checkpointing`: keep only each block's input (torch.utils.checkpoint, use_reentrant=False).
+    copies are kept too), or "fp16" and "autocast-fp16", the same with fp16. `attention`: "eager" (softmax written out)
+    or "sdpa" (torch's fused function). `checkpointing`: keep only each block's input (torch.utils.checkpoint,
+    use_reentrant=False).
     `options`: `device="cuda"` and others of `program`.
     Convention: every storage once, 0 bytes off `lm.DecoderOnly` and `lm.Llama` on both devices; the loss is torch's
     F.cross_entropy of fp32 logits (`lm.cross_entropy` keeps 4 bytes less, bf16 logits half of its part).
@@ -232,14 +233,26 @@ def _kept(items: Sequence[Item], count: int, parts: dict[str, int], seen: set[St
                 parts[storage.name] = parts.get(storage.name, 0) + storage.bytes * (1 if storage.shared else count)
 
 
-def kv_cache_bytes(config: TransformerConfig, *, batch: int, sequence: int, precision: str = "bf16") -> int:
+def kv_cache_bytes(
+    config: TransformerConfig, *, batch: int, sequence: int, precision: str = "bf16", page: int | None = None,
+    scales: str | None = None,
+) -> int:  # fmt: skip
     """Bytes of the keys and values of `sequence` tokens in every layer: 2·L·B·S·K·h elements.
 
-    A sliding window keeps the last `window` tokens only. Left out: allocation in pages, scales of quantised caches.
+    A sliding window keeps the last `window` tokens only; latent attention its latent and the turned part of a key.
+    `precision`: a type of CACHE_TYPES, or "int4" (two codes in a byte, each row in whole bytes). `page`: tokens of a page,
+    and the last page counts whole. `scales`: the element type of one scale for each row, that is for each head and token
+    of keys and of values, beside the codes of a quantized cache; None leaves them out.
     """
-    size = known("precision of a cache", precision, CACHE_TYPES)
+    size = known("precision of a cache", precision, {**CACHE_TYPES, "int4": 0})
+    scale = 0 if scales is None else known("type of scales", scales, ELEMENT_BYTES)
+    tokens = 1 if page is None else positive_int("page", page)
     walked = program(config, batch=batch, sequence=sequence, phase="prefill", attention="sdpa")
-    return size * sum(count * prod(shape) for shape, count in walked.cached)
+    total = 0
+    for (B, K, T, h), count in walked.cached:
+        row = (size * h if size else -(-h // 2)) + scale
+        total += count * B * K * -(-T // tokens) * tokens * row
+    return total
 
 
 #: Bytes of one element of a cache, by type; both types of fp8 have names of their own.

@@ -1,7 +1,9 @@
 """What CUDA's caching allocator makes of a request: bytes rounded up, and segments reserved from the driver."""
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import count
 
 from cs336kit.predict._common.checks import non_negative_int, positive_int
 
@@ -12,6 +14,9 @@ BLOCK_BYTES = 512
 SMALL_REQUEST_BYTES, SMALL_SEGMENT_BYTES = 1 * MIB, 2 * MIB
 #: Larger requests below this size get a segment of LARGE_SEGMENT_BYTES; from it on, their own, rounded up to 2 MiB.
 LARGE_REQUEST_BYTES, LARGE_SEGMENT_BYTES, ROUND_SEGMENT_BYTES = 10 * MIB, 20 * MIB, 2 * MIB
+#: What cuBLAS is given to work in, once for the thread of the forward pass and once for that of the backward pass, by the
+#: major compute capability; None: all others. Source: PyTorch, ATen/cuda/CublasHandlePool.cpp, parseChosenWorkspaceSize.
+WORKSPACE_BYTES = {9: 32 * MIB, 10: 32 * MIB, None: 8 * MIB + 128 * KIB}
 
 
 def allocated_bytes(requested_bytes: int) -> int:
@@ -41,28 +46,87 @@ def reserved_bytes(requests: Iterable[int]) -> AllocatorState:
     """
     if not isinstance(requests, Iterable):
         raise ValueError(f"requests are the sizes of several tensors, such as [4, 4096], got {requests!r}.")
-    free: dict[str, list[int]] = {"small": [], "large": []}
-    requested = allocated = reserved = 0
+    allocator = CachingAllocator()
     for place, request in enumerate(requests):
-        request = positive_int(f"request {place}", request)
+        allocator.allocate(positive_int(f"request {place}", request))
+    return AllocatorState(allocator.requested, allocator.allocated, allocator.reserved)
+
+
+class Block:
+    """A piece of a segment, with its neighbors there."""
+
+    __slots__ = ("after", "before", "requested", "size", "small")
+
+    def __init__(self, size: int, small: bool, before: "Block | None" = None, after: "Block | None" = None):
+        self.size, self.small, self.before, self.after = size, small, before, after
+        self.requested = 0
+
+
+class CachingAllocator:
+    """What torch's allocator does on one stream: the smallest free block that fits, split, and merged when it comes back.
+
+    `requested`, `allocated`, `reserved`: bytes now; `most_requested`, `most_allocated`: their maxima so far.
+    Left out: other streams, expandable segments, garbage collection, a device that is full.
+    Source: PyTorch, c10/cuda/CUDACachingAllocator.cpp.
+    """
+
+    def __init__(self) -> None:
+        #: small or not → free blocks by (size, order in which they came)
+        self.free: dict[bool, list[tuple[int, int, Block]]] = {True: [], False: []}
+        self.requested = self.allocated = self.reserved = self.most_requested = self.most_allocated = 0
+        self._order = count()
+
+    def allocate(self, request: int) -> Block:
+        """A block for so many bytes, which `release` takes back."""
         size = allocated_bytes(request)
         small = size <= SMALL_REQUEST_BYTES
-        blocks = free["small" if small else "large"]
-        fitting = [block for block in blocks if block >= size]
-        if fitting:
-            block = min(fitting)
-            blocks.remove(block)
+        free = self.free[small]
+        place = bisect_left(free, (size, -1))
+        if place < len(free):
+            _, _, block = free.pop(place)
         else:
-            block = _segment_bytes(size)
-            reserved += block
-        rest = block - size
+            block = Block(_segment_bytes(size), small)
+            self.reserved += block.size
+        rest = block.size - size
         # The rest stays usable if it is worth it; otherwise the block is handed out whole.
-        split = rest >= BLOCK_BYTES if small else rest > SMALL_REQUEST_BYTES
-        if split:
-            blocks.append(rest)
-        requested += request
-        allocated += size if split else block
-    return AllocatorState(requested, allocated, reserved)
+        if rest >= BLOCK_BYTES if small else rest > SMALL_REQUEST_BYTES:
+            other = Block(rest, small, block, block.after)
+            if block.after is not None:
+                block.after.before = other
+            block.after, block.size = other, size
+            self._offer(other)
+        block.requested = request
+        self.requested += request
+        self.allocated += block.size
+        self.most_requested = max(self.most_requested, self.requested)
+        self.most_allocated = max(self.most_allocated, self.allocated)
+        return block
+
+    def release(self, block: Block) -> None:
+        """Take a block back, and put it together with free neighbors."""
+        self.requested -= block.requested
+        self.allocated -= block.size
+        block.requested = 0
+        for neighbor in (block.before, block.after):
+            if neighbor is not None and not neighbor.requested:
+                self._withdraw(neighbor)
+                first, second = (neighbor, block) if neighbor is block.before else (block, neighbor)
+                first.size += second.size
+                first.after = second.after
+                if second.after is not None:
+                    second.after.before = first
+                block = first
+        self._offer(block)
+
+    def _offer(self, block: Block) -> None:
+        insort(self.free[block.small], (block.size, next(self._order), block))
+
+    def _withdraw(self, block: Block) -> None:
+        free = self.free[block.small]
+        place = bisect_left(free, (block.size, -1))
+        while free[place][2] is not block:
+            place += 1
+        del free[place]
 
 
 def _segment_bytes(size: int) -> int:

@@ -1,11 +1,47 @@
 """What autograd keeps where devices differ: a device is a table, and the builder of a program asks it.
 
-Each row is a rule of torch 2.13, seen by the hooks of saved tensors, on CUDA under fake tensors (no GPU is needed for that).
+Each row is a rule of torch 2.13. What is kept was seen by the hooks of saved tensors, on CUDA under fake tensors (no GPU is
+needed for that). What a backward kernel of CUDA needs for a moment (`backward`, `embedding`) no hook sees: it is computed
+from the kernels' sources and not measured; layer norm's partial sums and cuDNN's workspaces are left out.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from cs336kit.predict._common.checks import known
+
+if TYPE_CHECKING:
+    from cs336kit.predict.operations import Tensor
+
+
+def _nothing(q: "Tensor", k: "Tensor") -> tuple[int, ...]:
+    return ()
+
+
+def _flash_backward(q: "Tensor", k: "Tensor") -> tuple[int, ...]:
+    """The gradient of the queries in fp32, one number for each row, and keys' and values' gradients of every query head."""
+    B, A, S, h = q.shape
+    rows = -(-S // 128) * 128
+    wide = h if h > 192 else -(-h // 32) * 32
+    scratch = (4 * B * A * rows, 4 * B * A * rows * (256 if h > 192 else wide))
+    expanded = k.bytes // k.shape[1] * A
+    return scratch + ((expanded, expanded) if k.shape[1] < A else ())
+
+
+def _efficient_backward(q: "Tensor", k: "Tensor") -> tuple[int, ...]:
+    """In fp32 gradient times output and its sums over rows; in half precision the sums and the queries' gradient in fp32."""
+    B, A, S, h = q.shape
+    sums = 4 * B * A * S
+    return (4 * B * A * S * h, sums, sums) if q.dtype == "fp32" else (4 * B * A * S * h, sums)
+
+
+def _embedding_backward(tokens: int, rows: int, width: int) -> tuple[int, ...]:
+    """Few tokens are added up where they stand; more are sorted, and added up in parts of ten in fp32."""
+    if tokens <= 3072:
+        return ()
+    parts = tokens // 10 + min(tokens, rows)
+    return (8 * tokens, 8 * tokens, 8 * parts, 4 * parts * (-(-width // 32) * 32))
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,6 +55,8 @@ class Kernel:
     mask: bool = False
     #: whether it takes fewer key/value heads than query heads as they are
     grouped: bool = False
+    #: whether it takes values of another width than keys
+    value_widths: bool = False
     #: the widest head that it takes
     widest: int | None = None
     #: whether torch pads heads of another width for it, instead of leaving it
@@ -31,6 +69,8 @@ class Kernel:
     follows: bool = True
     #: bytes of its random state, and whether they are signed integers, which count as indices
     random_state: tuple[int, bool] = (0, False)
+    #: queries and keys → bytes of each tensor that its backward pass needs for a moment
+    backward: Callable[["Tensor", "Tensor"], tuple[int, ...]] = _nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,9 +88,16 @@ class Device:
     widening: frozenset[str] = frozenset()
     #: fused attention in the order in which torch prefers it; where none takes the inputs, it is written out
     kernels: tuple[Kernel, ...] = ()
+    #: tokens, rows of the table, width → bytes of each tensor that the backward pass of a look-up needs for a moment
+    embedding: Callable[[int, int, int], tuple[int, ...]] | None = None
+    #: whether torch's optimizers work on all tensors at once unless told otherwise
+    foreach: bool = False
 
-    def kernel(self, dtype: str, *, width: int, dropout: bool, mask: bool, grouped: bool) -> Kernel | None:
+    def kernel(
+        self, dtype: str, *, width: int, dropout: bool, mask: bool, grouped: bool, value_width: int | None = None
+    ) -> Kernel | None:
         """The kernel that scaled_dot_product_attention takes, or None for the written-out one."""
+        other = value_width is not None and value_width != width
         for kernel in self.kernels:
             if (
                 dtype in kernel.types
@@ -59,14 +106,16 @@ class Device:
                 and dropout <= kernel.dropout
                 and mask <= kernel.mask
                 and grouped <= kernel.grouped
+                and other <= kernel.value_widths
             ):
                 return kernel
         return None
 
 
 #: Source: torch 2.13, aten/src/ATen/native/transformers/sdp_utils_cpp.cpp and cuda/sdp_utils.cpp (which kernel takes what),
-#: ATen/native/Dropout.cpp, ATen/autocast_mode.h. On Hopper and Blackwell torch may take cuDNN's kernel, which keeps as much
-#: as flash attention does.
+#: ATen/native/Dropout.cpp, ATen/autocast_mode.h, cuda/flash_attn/flash_api.cpp (mha_bwd), cuda/attention_backward.cu,
+#: ATen/native/cuda/Embedding.cu and EmbeddingBackwardKernel.cu. On Hopper and Blackwell torch may
+#: take cuDNN's kernel, which keeps as much as flash attention does.
 DEVICES = {
     device.name: device
     for device in (
@@ -81,14 +130,16 @@ DEVICES = {
             statistics={"bf16": "fp32", "fp16": "fp32"},
             autocast_fp32=frozenset({"softmax", "pow"}),
             widening=frozenset({"softmax"}),
+            embedding=_embedding_backward,
+            foreach=True,
             kernels=(
                 Kernel(
                     "flash", {"bf16": 8, "fp16": 8}, dropout=True, grouped=True, widest=256, pads=True,
-                    random_state=(24, False),
+                    random_state=(24, False), backward=_flash_backward,
                 ),
                 Kernel(
                     "memory-efficient", {"fp32": 4, "bf16": 8, "fp16": 8}, dropout=True, mask=True, logsumexp_rows=32,
-                    mask_columns=8, follows=False, random_state=(16, True),
+                    value_widths=True, mask_columns=8, follows=False, random_state=(16, True), backward=_efficient_backward,
                 ),
             ),
         ),

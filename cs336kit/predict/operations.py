@@ -110,8 +110,8 @@ class Op:
     gradients: tuple[Gradient, ...]
     #: the part of the model: "embedding", "norms", "attention", "mlp", "head" or "loss"
     part: str
-    #: bytes that its backward pass needs for a moment, beside the gradients that it returns
-    scratch: int = 0
+    #: bytes of each tensor that its backward pass needs for a moment, beside the gradients that it returns
+    scratch: tuple[int, ...] = ()
     #: bytes that it needs beside those while a dispatch mode watches, where torch otherwise works in place
     watched: int = 0
     #: FLOPs of the forward pass by component; a multiply and an add are two
@@ -131,7 +131,9 @@ class Op:
     @property
     def forward_bytes(self) -> int:
         """Bytes that it must at least read and write, each tensor once; a view moves nothing."""
-        if not self.allocates:
+        if self.kind == "write":  # the new positions are read, and written in their places
+            return 2 * self.inputs[1].bytes
+        if not self.allocates or self.kind == "empty":
             return 0
         written = sum(storage.bytes for storage in self.allocates)
         # A look-up reads as many rows as it writes, not the whole table.
@@ -217,6 +219,8 @@ class Program:
     layout: Layout = ALONE
     stage: int = 0
     groups: tuple[Group, ...] = ()
+    #: whether torch's optimizers work on all tensors at once there, unless told otherwise
+    foreach: bool = False
 
     def operations(self) -> Iterator[tuple[Op, int]]:
         """Every operation in order with the number of times that it runs."""

@@ -10,6 +10,8 @@ from cs336kit.predict.operations import ELEMENT_BYTES
 
 #: A step counter, or another scalar that torch keeps for each parameter tensor, is a 0-d fp32 tensor.
 SCALAR_BYTES = 4
+#: Scalars that torch keeps in the host's memory, whatever device the parameters are on, unless the optimizer is fused.
+ON_HOST = frozenset({"step", "mu_product"})
 #: Element types in which torch's optimizers keep their state.
 STATE_TYPES = {name: ELEMENT_BYTES[name] for name in ("fp64", "fp32", "bf16", "fp16")}
 

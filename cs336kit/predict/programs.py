@@ -20,6 +20,8 @@ from cs336kit.predict.transformer import TransformerConfig, check_config
 ATTENTION = dict.fromkeys(("eager", "sdpa"))
 #: A training step, a pass without autograd, one over a whole prompt that fills a cache, and one new token beside a cache.
 PHASES = dict.fromkeys(("train", "forward", "prefill", "decode"))
+#: Caches: new tensors with every call, or tensors that are allocated once, in which a window is a ring.
+CACHES = dict.fromkeys(("growing", "contiguous"))
 
 
 def program(
@@ -42,6 +44,8 @@ def program(
     base: str | None = None,
     layout: Layout | str | None = None,
     stage: int = 0,
+    cache: str = "growing",
+    unrolled: bool = False,
 ) -> Program:
     """The operations of one forward pass of `lm.DecoderOnly`, in order: what every estimate walks over.
 
@@ -49,7 +53,8 @@ def program(
     whose operations keep other tensors (DEVICES). `checkpointing`: each block keeps only
     its input. `phase`: "train" ends with the loss, F.cross_entropy of fp32 logits; the others run without autograd:
     "forward" alone, "prefill" with a cache that takes the keys and values, and "decode" with one new token after
-    `sequence` − 1 that such a cache holds. `causal`: attention's FLOPs count half
+    `sequence` − 1 that such a cache holds; `cache`: whether it is put together anew, "growing", or written into tensors
+    for `sequence` tokens, "contiguous". `causal`: attention's FLOPs count half
     of the pairs, or the band of a sliding window. `frozen`: components (names of `parameters`) that are not trained;
     `lora_rank` freezes everything and trains adapters of this rank beside `lora_targets`. `expert_tokens`: for each layer
     the tokens of each expert, or one such list for all layers; None for equal shares. `chunks`: parts of the tokens whose
@@ -57,6 +62,7 @@ def program(
     frozen matrices of the blocks are packed (a name of PACKINGS, such as "nf4"); each is unpacked where it is used.
     `layout`: a Layout or its text, and the list is what one rank of the pipeline's `stage` runs for one microbatch of
     `batch` sequences, collectives among its operations.
+    `unrolled`: every block and expert stands in the list once for each time that it runs, with storages of its own.
     `flavour`: "course" for `lm`'s own modules, "transformers" for those of
     Hugging Face's library (the architecture follows from the configuration; "transformers:opt" names it), in a training
     step or a pass without autograd; where a module has no fused attention, it is eager. What is kept is exact there; the
@@ -67,13 +73,14 @@ def program(
     batch, sequence = check_sizes(config, batch=batch, sequence=sequence)
     known("attention", attention, ATTENTION)
     known("phase", phase, PHASES)
+    known("cache", cache, CACHES)
     boolean("checkpointing", checkpointing)
     boolean("causal", causal)
     if flavour != "course":
         others = {
             "causal": causal, "frozen": frozen, "lora_rank": lora_rank, "expert_tokens": expert_tokens,
             "chunks": chunks > 1, "base": base, "phase": phase not in ("train", "forward"),
-            "layout": as_layout(layout).count > 1, "stage": stage,
+            "layout": as_layout(layout).count > 1, "stage": stage, "cache": cache != "growing", "unrolled": unrolled,
         }  # fmt: skip
         _only_whole_steps(flavour, others)
         return _as_transformers(
@@ -103,7 +110,8 @@ def program(
         config, batch=batch, sequence=sequence, policy=policy(precision), attention=attention,
         device=device_of(device), checkpointing=checkpointing,
         phase=phase, causal=causal, frozen=frozen, lora_rank=lora_rank, lora_targets=targets, routing=routing,
-        chunks=min(chunks, batch * sequence), base=base, layout=layout, stage=int(stage),
+        chunks=min(chunks, batch * sequence), base=base, layout=layout, stage=int(stage), cache=cache,
+        unrolled=boolean("unrolled", unrolled),
     )  # fmt: skip
 
 

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import boolean, positive_int, positive_number
-from cs336kit.predict._states import block_count, gathered_bytes, gradient_bytes, states, step_bytes
+from cs336kit.predict._states import allocated_states, block_count, gathered_bytes, gradient_bytes, states, step_bytes
 from cs336kit.predict._walk import Alive, Walk
 from cs336kit.predict.accounting import saved_activation_bytes
+from cs336kit.predict.allocator import BLOCK_BYTES
 from cs336kit.predict.layouts import Layout, as_layout
 from cs336kit.predict.operations import Program, Storage
 from cs336kit.predict.precision import PrecisionPolicy
@@ -45,8 +46,8 @@ def training_memory(
     """Bytes of the buckets of training: parameters, gradients, optimizer state, activations kept for backward.
 
     `precision`: "fp32"; "autocast" (fp32 everything, bf16 products); "bf16" (bf16 everything); "autocast-fp16" and "fp16",
-    the same with fp16; "mixed" (bf16 model and gradients, fp32 master weights in the optimizer); "mixed-fp32-gradients". In fp32 with AdamW, parameters, gradients
-    and state are 16P bytes, plus 4 for each parameter tensor's step counter.
+    the same with fp16; "mixed" (bf16 model and gradients, fp32 master weights in the optimizer); "mixed-fp32-gradients".
+    In fp32 with AdamW, parameters, gradients and state are 16P bytes, plus 4 for each parameter tensor's step counter.
     They add up to what exists when the forward pass ends and old gradients are kept; `step_peak` says what is alive at
     once, which is what has to fit. `layout`: of one rank (of the first stage of a pipeline, and of one microbatch).
     Left out: temporary tensors, the CUDA context, fragmentation, communication buffers.
@@ -60,13 +61,19 @@ def training_memory(
     return Breakdown({**held, "activations": saved.total}, unit="bytes")
 
 
-def _walked(walked: Program, *, again: bool = False, sums_in_place: bool = False) -> Walk:
-    """Both passes of a microbatch, the first of a step or one that comes `again`.
+def _walked(walked: Program, *, again: bool = False, sums_in_place: bool = False, round_to: int = 1) -> Walk:
+    """Both passes of a microbatch, the first of a step or one that comes `again`."""
+    before = gradient_bytes(walked, round_to) if again else 0
+    walk = Walk(walked, sums_in_place=sums_in_place, before=before, round_to=round_to)
+    return both_passes(walk, walked)
+
+
+def both_passes(walk: Walk, walked: Program) -> Walk:
+    """A forward and a backward pass.
 
     Who called backward holds the loss (the output of a stage) and the first gradient until it returns.
     """
-    before = gradient_bytes(walked) if again else 0
-    walk = Walk(walked, sums_in_place=sums_in_place, before=before)
+    before = walk.live
     walk.forward(walked.items)
     walk.marks.append(("loss", walk.live))
     walk.microbatch = walk.live - before
@@ -81,15 +88,20 @@ def _walked(walked: Program, *, again: bool = False, sums_in_place: bool = False
     return walk
 
 
-def step_timeline(config: TransformerConfig, *, batch: int, sequence: int, **options: Any) -> list[Moment]:
+def step_timeline(
+    config: TransformerConfig, *, batch: int, sequence: int, allocated: bool = False, **options: Any
+) -> list[Moment]:
     """Live bytes beyond parameters and optimizer state when each stage of a step ends, from old gradients freed.
 
     Stages: "embedding", "block 1 forward" … "loss", "block L backward" … "block 1 backward", "backward", "step". At a
     border only what autograd keeps, the residual stream or its gradient, the gradients so far, and the loss are alive.
-    `options` are those of `predict.program`. Left out: temporary tensors inside a stage, see `peak_moments`.
+    `allocated`: every tensor rounded up as CUDA's allocator does. `options` are those of `predict.program`. Left out:
+    temporary tensors inside a stage, see `peak_moments`.
     """
+    boolean("allocated", allocated)
     walked = program(config, batch=batch, sequence=sequence, **options)
-    walk, moments, forward, backward = _walked(walked), [], 0, block_count(walked) + 1
+    walk = _walked(walked, sums_in_place=allocated, round_to=BLOCK_BYTES if allocated else 1)
+    moments, forward, backward = [], 0, block_count(walked) + 1
     for name, live in walk.marks:
         if name == "block forward":
             forward += 1
@@ -102,18 +114,20 @@ def step_timeline(config: TransformerConfig, *, batch: int, sequence: int, **opt
 
 
 @lru_cache(maxsize=256)
-def _moments(walked: Program, optimizer: str, foreach: bool) -> tuple[dict[str, Alive], int]:
+def _moments(walked: Program, optimizer: str, implementation: str, allocated: bool) -> tuple[dict[str, Alive], int]:
     """What is alive in each moment, and how much of it is gathered parameters: of both passes, not of the optimizer's step."""
     layout = walked.layout
+    how: dict[str, Any] = {"sums_in_place": allocated, "round_to": BLOCK_BYTES if allocated else 1}
     gathered = gathered_bytes(walked) if layout.stage == 3 else 0
     # The first microbatch meets no gradients, and those that fill the pipeline before it ends its backward pass; one that
     # comes later meets the gradients of those before it.
     flight = layout.in_flight(walked.stage)
-    walk = _walked(walked)
-    step = Alive(walk.live + step_bytes(walked, optimizer, foreach), walk.gradients, 0, optimizer)
+    walk = _walked(walked, **how)
+    more = step_bytes(walked, optimizer, implementation, how["round_to"])
+    step = Alive(walk.live + more, walk.gradients, 0, optimizer)
     walks = [(walk, flight - 1)]
     if layout.microbatches > 1:
-        walks.append((_walked(walked, again=True), flight - (1 if layout.microbatches > flight else 2)))
+        walks.append((_walked(walked, again=True, **how), flight - (1 if layout.microbatches > flight else 2)))
     passes: dict[str, Alive] = {}
     for walk, others in walks:
         kept = others * walk.microbatch
@@ -124,11 +138,15 @@ def _moments(walked: Program, optimizer: str, foreach: bool) -> tuple[dict[str, 
 
 
 def _alive(
-    config: TransformerConfig, layout: Layout, *, optimizer: str, foreach: bool, accumulate: int, stage: int | None = None,
-    **options: Any,
+    config: TransformerConfig, layout: Layout, *, optimizer: str, foreach: bool | None, accumulate: int,
+    stage: int | None = None, fused: bool = False, allocated: bool = False, **options: Any,
 ) -> tuple[dict[str, Alive], Breakdown]:  # fmt: skip
     """What is alive in each moment, and the peak by bucket, of a stage of the pipeline; None: of the one with most."""
-    boolean("foreach", foreach)
+    for name, given in {"foreach": foreach, "fused": fused, "allocated": allocated}.items():
+        if given is not None:
+            boolean(name, given)
+    if foreach and fused:
+        raise ValueError("foreach=True with fused=True: an optimizer is one of both, leave one out")
     if positive_int("accumulate", accumulate) > 1:
         if layout.microbatches not in (1, accumulate):
             raise ValueError(
@@ -138,16 +156,18 @@ def _alive(
     found = []
     for each in sorted({0, layout.pp - 1}) if stage is None else [stage]:
         walked = program(config, layout=layout, stage=each, **options)
-        moments, gathered = _moments(walked, optimizer.lower(), foreach)
-        found.append((moments, _peak(walked, moments, gathered, optimizer)))
+        implementation = "fused" if fused else "foreach" if (walked.foreach if foreach is None else foreach) else "loop"
+        moments, gathered = _moments(walked, optimizer.lower(), implementation, allocated)
+        held = allocated_states(walked, optimizer.lower(), implementation) if allocated else states(walked, optimizer)
+        found.append((moments, _peak(walked, moments, gathered, held, optimizer)))
     return max(found, key=lambda each: each[1].total)
 
 
-def _peak(walked: Program, moments: dict[str, Alive], gathered: int, optimizer: str) -> Breakdown:
+def _peak(walked: Program, moments: dict[str, Alive], gathered: int, held: Breakdown, optimizer: str) -> Breakdown:
     moment = max(moments, key=lambda name: moments[name].bytes)
     peak = moments[moment]
     gathered *= moment != "optimizer step"
-    parts = {name: size for name, size in states(walked, optimizer).items() if name != "gradients"}
+    parts = {name: size for name, size in held.items() if name != "gradients"}
     if walked.layout.stage == 3:
         parts["gathered parameters"] = gathered
     parts["gradients"] = peak.gradients
@@ -162,7 +182,7 @@ def peak_moments(
     batch: int,
     sequence: int,
     optimizer: str = "adamw",
-    foreach: bool = False,
+    foreach: bool | None = None,
     shards: int = 1,
     accumulate: int = 1,
     layout: Layout | str | None = None,
@@ -173,8 +193,8 @@ def peak_moments(
     "forward"; "loss": two gradients of the logits beside everything kept; "head backward"; "norm backward", "mlp
     backward", "attention backward", in whichever block they are highest; "recomputation" of a checkpointed block;
     "embedding backward", where a tied table's two gradients meet; "optimizer step": all gradients and the temporary
-    tensors of the optimizer, for one tensor at a time or, with `foreach=True` (torch's default on CUDA), for all.
-    `layout`, `shards` and `accumulate` as for `step_peak`; `options` are those of `predict.program`.
+    tensors of the optimizer: of one tensor at a time, of all (`foreach`), or none (`fused=True`).
+    `layout`, `shards`, `accumulate`, `foreach` and `allocated` as for `step_peak`; `options` are those of `predict.program`.
     Equal to what `measure.step_memory` counts on a
     CPU, to the byte; a mixture of experts needs `expert_tokens` for that, and is taken to share the tokens equally without them.
     Left out: the temporaries of optimizers for which they are not known (Muon, Adafactor, Lion and others).
@@ -192,7 +212,7 @@ def step_peak(
     batch: int,
     sequence: int,
     optimizer: str = "adamw",
-    foreach: bool = False,
+    foreach: bool | None = None,
     shards: int = 1,
     accumulate: int = 1,
     layout: Layout | str | None = None,
@@ -206,7 +226,11 @@ def step_peak(
     short for `layout="fsdp=n"`. A rank that shares parameters holds, in both passes, the gathered ones of two blocks and
     of what is outside of them, and the whole gradients of the block that runs; a stage of a pipeline, what the microbatches
     in flight keep. `accumulate`: passes of which one step adds up the gradients (a layout's microbatches); from the second
-    one on, they are there from the start. The moment of the peak: `peak_moments`. `options` are those of `predict.program`.
+    one on, they are there from the start. `foreach`: None is torch's default on the device, all tensors at once on CUDA.
+    `fused=True`: the optimizer is one kernel. `allocated`: bytes as `torch.cuda.max_memory_allocated` counts them, every tensor
+    rounded up to 512, counters that torch keeps in the host's memory left out; what `step_allocation` adds is not among them.
+    The moment of the peak: `peak_moments`. `options` are those of `predict.program`.
+    On CUDA, rounding and the moments of backward kernels (`predict.devices`) are computed from torch's sources and not measured.
     """
     _, peak = _alive(
         config, as_layout(layout, shards=shards), batch=batch, sequence=sequence, optimizer=optimizer, foreach=foreach,

@@ -65,8 +65,8 @@ def _name(op: Op, places: dict[str, int]) -> str:
         module += f".{part}"
         if "expert" in inside and op.kind not in ("index", "index_add") and inside[-1] != "weighted":
             module += f".experts.{places['expert']}"
-        if op.kind == "linear":
-            module += f".{inside[-1]}"
+        if op.kind == "linear" or inside[0].endswith(" norm"):
+            module += f".{inside[-1 if op.kind == 'linear' else 0].replace(' ', '_')}"
         if "sdpa" in inside:
             function = "scaled_dot_product_attention"
     return f"{module} {function}"

@@ -13,7 +13,10 @@ from cs336kit.predict.transformer import TransformerConfig
 from cs336kit.predict.wires import StepSeconds, communication, step_seconds
 
 #: Device → whose rules these are, in words.
-_RULES = {"cuda": "CUDA's rules", "cpu": "a CPU's rules"}
+_RULES = {
+    "cuda": "CUDA's rules (what backward kernels need for a moment is computed, not measured)",
+    "cpu": "a CPU's rules",
+}
 
 
 def flavour(q: Question) -> str:

@@ -21,7 +21,7 @@ def model_of(config):
 
 
 @pytest.mark.parametrize("config", [PAPER, LLAMA, replace(LLAMA, window=4), replace(PAPER, dropout=0.5)])
-@pytest.mark.parametrize("options", [{}, {"temperature": 1.3}, {"temperature": 0.7, "top_k": 5}])
+@pytest.mark.parametrize("options", [{}, {"temperature": 1.3}, {"temperature": 0.7, "top_k": 5, "top_p": 0.8}])
 def test_with_and_without_a_cache_the_tokens_are_the_same(config, options):
     model, prompt = model_of(config), torch.randint(31, (3, 4))
     texts = [
@@ -50,6 +50,25 @@ def test_sample_follows_the_distribution():
     assert torch.equal(best, logits.argmax(dim=-1, keepdim=True))
 
 
+@pytest.mark.parametrize(
+    "options", [{"top_k": 3}, {"top_p": 0.6}, {"top_k": 6, "top_p": 0.9}, {"top_p": 1e-9}, {"top_p": 1}]
+)
+def test_the_distribution_is_that_of_transformers(options):
+    from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+    logits = torch.randn(20, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 3
+    scores = TemperatureLogitsWarper(0.8)(None, logits)
+    if "top_k" in options:
+        scores = TopKLogitsWarper(options["top_k"])(None, scores)
+    if "top_p" in options:
+        scores = TopPLogitsWarper(float(options["top_p"]))(None, scores)
+    torch.testing.assert_close(lm.probabilities(logits, temperature=0.8, **options), scores.softmax(dim=-1))
+    greedy = lm.probabilities(logits, temperature=0, **options)
+    assert torch.equal(greedy.argmax(dim=-1), logits.argmax(dim=-1)) and torch.equal(
+        greedy.sum(dim=-1), torch.ones(20).double()
+    )
+
+
 def test_refuses():
     model, prompt = model_of(PAPER), torch.zeros(1, 4, dtype=torch.long)
     with pytest.raises(ValueError, match="4 tokens and 22 new ones need 25 positions, the model's context has 24"):
@@ -60,4 +79,17 @@ def test_refuses():
         lm.generate(model, prompt, new_tokens=0)
     with pytest.raises(ValueError, match="temperature must be"):
         lm.generate(model, prompt, new_tokens=1, temperature=-1)
+    for top_p in (0, 1.2, -0.5):
+        with pytest.raises(ValueError, match="top_p must be a fraction above 0 and at most 1"):
+            lm.generate(model, prompt, new_tokens=1, top_p=top_p)
+    with pytest.raises(
+        ValueError, match="the prompt has 30 tokens, and the model's context 24: give at most its last 24"
+    ):
+        lm.generate(model, torch.zeros(1, 30, dtype=torch.long), new_tokens=1)
+    with pytest.raises(ValueError, match="unknown kind of cache 'ring'"):
+        lm.generate(model, prompt, new_tokens=1, cache="ring")
+    used = lm.KVCache(PAPER)
+    lm.generate(model, prompt, new_tokens=2, cache=used)
+    with pytest.raises(ValueError, match="the cache holds 5 tokens of another text"):
+        lm.generate(model, prompt, new_tokens=2, cache=used)
     assert model.training

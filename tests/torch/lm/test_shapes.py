@@ -27,6 +27,12 @@ PROGRAM = """
             lm.clip_gradients(model.parameters(), max_norm=1.0)
             for cache in (True, False):
                 lm.generate(model, tokens, new_tokens=5, cache=cache, temperature=1.0, top_k=3)
+    latent = replace(llama, kv_heads=None, kv_latent=5, rotary_dim=2, query_latent=7, window=None, experts=0, experts_per_token=0)
+    model = lm.DecoderOnly(latent)
+    lm.cross_entropy(model(tokens), tokens).backward()
+    for kind in ("growing", "contiguous", "paged", "int8", "int4"):
+        lm.generate(model, tokens, new_tokens=5, cache=kind, temperature=1.0, top_p=0.9)
+    lm.speculative(model, lm.DecoderOnly(paper), tokens[:1], new_tokens=5, guesses=2, temperature=1.0)
     z = torch.randn(2, 3, 4)
     lm.layer_norm(z, torch.ones(4), torch.zeros(4))
     try:

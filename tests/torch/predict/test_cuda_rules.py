@@ -15,7 +15,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from cs336kit import lm, measure
-from cs336kit.predict import POLICIES, TransformerConfig, saved_activation_bytes, saved_block_bytes
+from cs336kit.predict import POLICIES, TransformerConfig, program, saved_activation_bytes, saved_block_bytes
+from cs336kit.predict._states import state_requests, temporary_requests
 from cs336kit.predict._transformers import WRITINGS
 
 pytestmark = pytest.mark.skipif(
@@ -190,3 +191,26 @@ def test_models_of_transformers_under_every_policy_to_the_byte(name, monkeypatch
 
             counted = measure.saved_activation_bytes(loss).total
         assert kept.predicted(name, policy, sizes, device="cuda") == counted, policy
+
+
+FOREACH = ("adamw", "adam", "nadam", "momentum", "adagrad", "rmsprop")
+
+
+@pytest.mark.parametrize(
+    ("name", "implementation"), [*((name, "foreach") for name in FOREACH), ("adamw", "fused"), ("adam", "fused")]
+)
+def test_what_an_optimizer_keeps_on_the_device_and_makes_for_a_moment(name, implementation):
+    kinds = {kind.lower(): getattr(torch.optim, kind) for kind in ("AdamW", "Adam", "NAdam", "Adagrad", "RMSprop")}
+    written = program(MODELS["gpt2"], batch=1, sequence=1, device="cuda")
+    with cuda(0):
+        model = lm.DecoderOnly(MODELS["gpt2"], device="cuda")
+        options = {"momentum": 0.9} if name == "momentum" else {}
+        optimizer = kinds.get(name, torch.optim.SGD)(model.parameters(), lr=0.1, **{implementation: True}, **options)
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+        points = measure.memory_timeline(optimizer.step)
+    kept = [t for state in optimizer.state.values() for t in state.values() if torch.is_tensor(t)]
+    on_device = [t.nbytes for t in kept if t.device.type == "cuda"]
+    assert sorted(on_device) == sorted(state_requests(written, name, implementation))
+    assert max(point.live_bytes for point in points) == sum(temporary_requests(written, name, implementation))

@@ -14,6 +14,7 @@ BASE = TransformerConfig(
 )  # fmt: skip
 GPT = {"mlp": "gelu", "norm": "layernorm", "norm_bias": True}
 MOE = {"experts": 4, "experts_per_token": 2, "d_ff": 12, "dense_d_ff": 30}
+LATENT = {"layers": 2, "kv_heads": None, "kv_latent": 12, "rotary_dim": 4, "query_latent": 10, "value_dim": 6}
 LIKE = {
     "Qwen3": {"qk_norm": "head"},
     "OLMo 1": {"norm": "layernorm", "norm_scale": False},
@@ -35,6 +36,9 @@ LIKE = {
     "SmolLM3": {"rope_layers": (True, True, True, False)},
     "Qwen1.5-MoE": {**MOE, "sparse_layers": (False, True), "shared_d_ff": 20, "shared_gate": True, "bias": "qkv"},
     "dots1": {**MOE, "sparse_layers": (False, True, True, True), "shared_d_ff": 20, "qk_norm": "head"},
+    "GLM-4": {"rotary_dim": 4, "bias": "qkv", "layers": 1},
+    "DeepSeek V3 with values as wide as keys": {**LATENT, "bias": "all", "value_dim": None},
+    "DeepSeek V2 Lite": {**LATENT, "query_latent": 0},
     "gpt-oss without its sinks": {**MOE, "router_bias": True, "bias": "all", "window": 5, "window_layers": (True, False)},
 }  # fmt: skip
 
@@ -49,7 +53,8 @@ def test_everything_about_a_step(number, name):
 @pytest.mark.parametrize(
     "change",
     [
-        {"kv_latent": 8, "rotary_dim": 4, "kv_heads": None}, {"value_dim": 6}, {"embedding_dim": 12}, {"sinks": True},
+        {"kv_latent": 8, "rotary_dim": 4, "kv_heads": None, "window": 4}, {"value_dim": 6}, {"embedding_dim": 12},
+        {"sinks": True},
         {"attention_scale": 0.1}, {"qk_norm": "heads"}, {"norm_unit_offset": True}, {"positions": "alibi"},
         {"mlp": "xielu"}, {"window": 4, "window_kind": "chunked"},
     ],

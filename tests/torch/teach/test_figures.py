@@ -97,9 +97,19 @@ DATA = {
     "step_course": (([0, 2**20, 2**21, 2**20, 0], [(2**20, 1), (2**21, 2)], [(2, "everything"), (3, "gradients")]), {}),
     "paired_losses": ((LOSSES,), {"reference": "fp32", "nudged": ["bf16"], "every": 2}),
     "magnitudes": ((range(-3, 0), {"before": [0.2, 0.5, 0.3], "after": [0.1, 0.1, 0.8]}), {"limits": {"fp16": -2}}),
+    "held_by_rank": (({"parameters": 2, "gradients": 2, "states": 12}, ["copies", "shared states", "shared gradients"]),
+                     {"ranks": 3}),
+    "pipeline": (([(0, "forward", 0, 0), (1, "forward", 0, 1), (1, "backward", 0, 2), (0, "backward", 0, 4)],), {}),
     "transformer_block": ((BLOCK,), {}),
+    "valleys": (({"1e10": ([1e4, 2e4, 4e4], [2.2, 2.0, 2.1]), "1e11": ([2e4, 4e4, 8e4], [1.8, 1.7, 1.8])},
+                 {"1e10": (2.2e4, 2.0)}), {"parabolas": {"1e10": ([1e4, 2e4, 4e4], [2.2, 2.0, 2.1])}}),
+    "extrapolation": (([(1e10, 1e4), (1e12, 1e5)], [(1e10, 1e4), (1e24, 1e11)], [(1e10, 8e3, 2e4), (1e24, 1e9, 1e13)]),
+                      {"marks": {"Chinchilla": (5.76e23, 7e10)}}),
     "parameter_shares": (({"gpt2": {"MLP": 1, "head": 3}, "llama": {"MLP": 2, "head": 2}},), {}),
     "verdict_shares": (({"memory": {"holds": 1, "wrong": 3}, "training": {"holds": 2, "wrong": 2}},), {}),
+    "decode_shares": (([1, 2, 4, 8], {"16 tokens": [10, 20, 40, 80], "2,048 tokens": [5, 9, 14, 17]}), {"ridge": 6}),
+    "page_pool": (({"A": [0, 2], "B": [1]}, {"A": 5, "B": 2}), {"pages": 4, "size": 4}),
+    "guessing": (([1, 2, 3], {"0.6, a tenth": [1.5, 1.6, 1.55], "0.9, a tenth": [1.7, 2.3, 2.6]}), {}),
 }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ LLAMA = TransformerConfig(
     mlp="swiglu", norm="rmsnorm", positions="rope", bias="none", tied_head=False,
 )  # fmt: skip
 MIXTRAL = dataclasses.replace(LLAMA, experts=3, experts_per_token=2, d_ff=96)
+LATENT = dataclasses.replace(LLAMA, kv_heads=None, kv_latent=24, rotary_dim=8, query_latent=20)
 
 
 def traced(config, precision, attention):
@@ -46,7 +47,7 @@ def traced(config, precision, attention):
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "autocast"])
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("config", [GPT, LLAMA, MIXTRAL], ids=["GPT-2", "Llama", "Mixtral"])
+@pytest.mark.parametrize("config", [GPT, LLAMA, MIXTRAL, LATENT], ids=["GPT-2", "Llama", "Mixtral", "DeepSeek"])
 def test_every_operation_is_predicted(config, attention, precision):
     ran, shares = traced(config, precision, attention)
     said = predict.program(config, batch=3, sequence=16, precision=precision, attention=attention, expert_tokens=shares)

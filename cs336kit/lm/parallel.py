@@ -1,0 +1,280 @@
+"""The decoder under a layout: each rank's part of it, its part of a batch, and what the ranks say to each other."""
+
+from collections.abc import Callable, Iterable
+from math import prod
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+
+from cs336kit.lm.experts import DividedExperts
+from cs336kit.lm.layers import MixtureOfExperts
+from cs336kit.lm.models import DecoderOnly
+from cs336kit.lm.stages import Stage, schedule_of, tie
+from cs336kit.lm.tensor_parallel import Ranks, VocabularyLoss, check_divisible, cut_of, divide
+from cs336kit.lm.zero import ShardedOptimizer, local
+from cs336kit.predict import Layout
+from cs336kit.predict._common.checks import positive_number
+from cs336kit.predict.layouts import ALONE, as_layout, check_layout
+
+MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+#: The axes of a layout from the outside to the inside, as `Layout` orders its ranks.
+AXES = ("pp", "dp", "shards", "ep", "tp")
+
+
+def parallelize(model: DecoderOnly, layout: Layout | str) -> "Parallel":
+    """This rank's part of a decoder under a layout; every rank of the process group calls it with the same model.
+
+    dp adds the gradients up, zero1 and zero2 share the optimizer's state (and the gradients) by rows, fsdp is torch's
+    fully_shard, tp and sp divide heads, MLP and vocabulary, pp the blocks (torch's pipelining), ep the experts.
+    Losses and gradients are those of the one model on the whole batch, up to rounding.
+    Errors: ValueError for a layout that does not divide the model, that this process group does not fill, or of which
+    predict alone knows the cost (cp; tp of experts).
+    """
+    if not isinstance(model, DecoderOnly):
+        raise ValueError(f"a DecoderOnly is divided here, got {type(model).__name__}.")
+    return Parallel(model, as_layout(layout))
+
+
+def check_runnable(model: DecoderOnly, layout: Layout, ranks: int) -> None:
+    """Raise ValueError, in a sentence that says what fits, unless so many ranks can run this layout of this model."""
+    check_layout(model.config, layout)
+    if layout.count != ranks:
+        raise ValueError(
+            f"{layout} is a layout of {layout.count} ranks, and {ranks} run: start {layout.count} (torchrun "
+            f"--nproc-per-node {layout.count}), or give another layout."
+        )
+    if layout.cp > 1:
+        raise ValueError(f"cp={layout.cp} is counted by predict, and lm does not run it: leave cp out.")
+    if layout.tp > 1:
+        check_divisible(model.config, layout.tp)
+    if layout.ep > 1 and (layout.stage or layout.pp > 1):
+        raise ValueError("ep beside zero1, zero2, fsdp or pp is counted by predict, and lm runs it with dp alone.")
+    if layout.count > 1 and model.config.dropout and layout.tp > 1:
+        raise ValueError("ranks of tp would need the same dropout on what they share: give a model without dropout.")
+
+
+class Parallel(nn.Module):
+    """What `parallelize` returns: `module` is this rank's part of the model."""
+
+    def __init__(self, model: DecoderOnly, layout: Layout = ALONE):
+        super().__init__()
+        started = dist.is_available() and dist.is_initialized()
+        check_runnable(model, layout, dist.get_world_size() if started else 1)
+        self.layout, self.config = layout, model.config
+        self.where = next(model.parameters()).device
+        sizes = {axis: getattr(layout, axis) for axis in AXES}
+        rank = dist.get_rank() if started else 0
+        places = torch.unravel_index(torch.tensor(rank), tuple(sizes.values()))
+        #: this rank's place on each axis
+        self.at = {axis: int(place) for axis, place in zip(AXES, places, strict=True)}
+        self.sizes = sizes
+        self.groups: dict[tuple[str, ...], Any] = {}
+        self.tensor = Ranks(self.group("tp"), layout.tp, self.at["tp"], layout.sp)
+        self.shards: ShardedOptimizer | None = None
+        options = {"attention": model.blocks[0].attention.method, "checkpointing": model.checkpointing}
+        if layout.tp > 1:
+            model = divide(model, self.tensor, device=self.where, **options)
+        if layout.ep > 1:
+            for block in model.blocks:
+                if isinstance(block.mlp, MixtureOfExperts):
+                    block.mlp = DividedExperts(block.mlp, self.group("ep"), layout.ep, self.at["ep"])
+        self.module = Stage(model, layout, self.at["pp"], self.tensor)
+        if layout.stage == 3:
+            self._shard()
+        self.tied = tie(self.module, self.config, layout, self._ends)
+        self.schedule = (
+            schedule_of(self.module, layout, self.group("pp"), self._loss, self.where) if layout.pp > 1 else None
+        )
+
+    # -- who is with whom ------------------------------------------------------------------------------------------------
+
+    def group(self, *axes: str) -> Any:
+        """The ranks that stand at the same place as this one on all other axes; None where it is alone."""
+        if axes not in self.groups:
+            self.groups[axes] = None
+            ranks = torch.arange(self.layout.count).view(*self.sizes.values())
+            inside = [AXES.index(axis) for axis in axes]
+            outside = [i for i in range(len(AXES)) if i not in inside]
+            rows = ranks.permute(*outside, *inside).reshape(-1, prod(self.sizes[axis] for axis in axes))
+            for row in rows.tolist() if rows.shape[1] > 1 else ():
+                made = dist.new_group(row)
+                if dist.get_rank() in row:
+                    self.groups[axes] = made
+        return self.groups[axes]
+
+    def _ends(self) -> Any:
+        """The first and the last stage of this rank's pipeline."""
+        ranks = torch.arange(self.layout.count).view(*self.sizes.values())
+        mine = None
+        for first, last in zip(ranks[0].flatten().tolist(), ranks[-1].flatten().tolist(), strict=True):
+            made = dist.new_group([first, last])
+            if dist.get_rank() in (first, last):
+                mine = made
+        return mine
+
+    def _shard(self) -> None:
+        """torch's fully_shard: each block, and then what is outside of the blocks."""
+        kind = self.where.type
+        if self.layout.dp > 1:
+            ranks = torch.arange(self.layout.count).view(*self.sizes.values())
+            mine = ranks[self.at["pp"], :, :, self.at["ep"], self.at["tp"]]
+            groups = [self.group("dp"), self.group("shards")]
+            mesh = DeviceMesh.from_group(groups, kind, mesh=mine, mesh_dim_names=("dp", "shards"))
+        else:
+            mesh = DeviceMesh.from_group(self.group("shards"), kind)
+        for block in self.module.blocks:
+            fully_shard(block, mesh=mesh)
+        fully_shard(self.module, mesh=mesh)
+
+    # -- a step ----------------------------------------------------------------------------------------------------------
+
+    def mine(self, batch: Tensor) -> Tensor:
+        """This rank's sequences of a whole batch."""
+        data = ("dp", "shards", "ep")
+        count, place = self.layout.data_ranks, 0
+        for axis in data:
+            place = place * self.sizes[axis] + self.at[axis]
+        if len(batch) % (count * self.layout.microbatches):
+            raise ValueError(
+                f"a batch of {len(batch)} sequences does not divide over {count} data ranks and {self.layout.microbatches} "
+                f"microbatches of {self.layout}: give a multiple of {count * self.layout.microbatches}."
+            )
+        return batch.chunk(count)[place]
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.module(tokens)
+
+    def _loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        if self.layout.tp == 1:
+            return nn.functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+        return VocabularyLoss.apply(logits.flatten(0, 1).float(), targets.flatten(), self.tensor, self.config.vocab)
+
+    def backward(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        """Loss of a whole batch (every rank gives the same one), with this rank's gradients of it; no step is made."""
+        x, y = self.mine(tokens), self.mine(targets)
+        loss: Tensor | None
+        microbatches = self.layout.microbatches
+        if self.schedule is not None:
+            losses: list[Tensor] = []
+            first, last = self.module.first, self.module.last
+            self.schedule.step(*((x,) if first else ()), **({"target": y, "losses": losses} if last else {}))
+            loss = torch.stack(losses).mean().detach() if last else torch.zeros((), device=self.where)
+        else:
+            loss = None
+            for part, wanted in zip(x.chunk(microbatches), y.chunk(microbatches), strict=True):
+                value = self._loss(self.module(part), wanted)
+                value.backward(torch.full_like(value, 1 / microbatches))
+                loss = value.detach() if loss is None else loss.add_(value.detach())
+            assert loss is not None
+            loss /= microbatches
+        self._add_up()
+        return self._mean(loss)
+
+    def _mean(self, loss: Tensor) -> Tensor:
+        """Over the data ranks; of a pipeline only the last stage has one."""
+        if self.layout.count > 1:
+            dist.all_reduce(loss)
+            loss /= self.layout.data_ranks * self.layout.tp
+        return loss
+
+    def _gradient(self, parameter: nn.Parameter) -> Tensor | None:
+        """Where this rank adds up the gradient of a parameter: the whole, or with zero2 its rows."""
+        if self.shards is not None and self.layout.stage == 2:
+            return self.shards.own[parameter].grad
+        return None if parameter.grad is None else local(parameter.grad)
+
+    def _add_up(self) -> None:
+        """What is said of the gradients once in a step."""
+        if self.tied is not None:
+            dist.all_reduce(self._gradient(self.tied), group=self.module.ends)
+        if self.layout.sp:  # each rank has seen its positions only
+            for name, parameter in self.module.named_parameters():
+                if cut_of(name) is None:
+                    dist.all_reduce(self._gradient(parameter), group=self.group("tp"))
+        if self.shards is not None:
+            self.shards.add_up()
+        elif self.layout.stage != 3:
+            self._average()
+
+    def _average(self) -> None:
+        """Data parallel: every replica gets the mean of all gradients."""
+        for name, parameter in self.module.named_parameters():
+            if parameter.grad is None:
+                continue
+            expert = self.layout.ep > 1 and ".experts." in name
+            group = self.group("dp", "shards") if expert else self.group("dp", "shards", "ep")
+            if group is not None:
+                dist.all_reduce(parameter.grad, group=group)
+            parameter.grad /= self.layout.data_ranks
+
+    def optimizer(self, make: MakeOptimizer) -> torch.optim.Optimizer | ShardedOptimizer:
+        """An optimizer of this rank's part, by `make(parameters)`; with zero1 and zero2 of this rank's rows alone."""
+        if self.layout.stage not in (1, 2):
+            return make(self.module.parameters())
+        both = self.schedule is not None and self.layout.stage == 2
+        self.shards = ShardedOptimizer(
+            self.module, make, group=self.group("shards", "ep"), count=self.layout.shards * self.layout.ep,
+            rank=self.at["shards"] * self.layout.ep + self.at["ep"], replicas=self.group("dp"),
+            stage=self.layout.stage,
+            # The pipeline divides what parameters hold by its microbatches, and with zero2 they hold nothing by then.
+            mean_over=self.layout.data_ranks * (self.layout.microbatches if both else 1),
+        )  # fmt: skip
+        return self.shards
+
+    # -- the whole again -------------------------------------------------------------------------------------------------
+
+    def clip(self, *, max_norm: float) -> Tensor:
+        """Scale the gradients so that their norm over all ranks is at most `max_norm`; return the norm."""
+        positive_number("max_norm", max_norm)
+        own = self.shards.gradients() if self.shards is not None else self._own_gradients()
+        total = torch.zeros((), device=self.where)
+        for name, gradient in own:
+            parts = self.sizes["tp"] if cut_of(name) is not None else 1
+            parts *= self.layout.shards
+            parts *= self.layout.ep if ".experts." in name else 1
+            copies = self.layout.count // self.layout.pp // parts
+            # Both ends of a pipeline hold a tied table.
+            if self.tied is not None and name in ("embedding.weight", "head.weight"):
+                copies *= 2
+            total += gradient.float().square().sum() / copies
+        if self.layout.count > 1:
+            dist.all_reduce(total)
+        norm = total.sqrt()
+        for _, gradient in own:
+            gradient.mul_((max_norm / (norm + 1e-6)).clamp(max=1.0))
+        return norm
+
+    def _own_gradients(self) -> list[tuple[str, Tensor]]:
+        named = self.module.named_parameters()
+        return [(name, local(parameter.grad)) for name, parameter in named if parameter.grad is not None]
+
+    @torch.no_grad()
+    def gathered(self, *, gradients: bool = False) -> dict[str, Tensor]:
+        """Parameters (or gradients) of the one model by their names there, on every rank: for small models."""
+        own: dict[str, Any] = {}
+        for name, parameter in self.module.named_parameters():
+            value: Any = parameter.grad if gradients else parameter
+            if gradients and self.shards is not None:
+                value = self.shards.whole_gradient(parameter)
+            if value is not None:
+                value = value.full_tensor() if hasattr(value, "full_tensor") else value
+                own[self.module.name_of(name)] = (cut_of(name), self.at["tp"], value.detach().cpu())
+        every: list[Any] = [own]
+        if self.layout.count > 1:
+            every = [None] * self.layout.count
+            dist.all_gather_object(every, own)
+        names = {name for each in every for name in each}
+        return {name: self._joined(name, [each[name] for each in every if name in each]) for name in sorted(names)}
+
+    def _joined(self, name: str, parts: list[Any]) -> Tensor:
+        cut = parts[0][0]
+        if cut is None or self.layout.tp == 1:
+            return parts[0][2]
+        of_rank = {place: tensor for _, place, tensor in parts}
+        whole = torch.cat([of_rank[place] for place in sorted(of_rank)], dim=cut)
+        padded = name in ("embedding.weight", "head.weight", "head.bias")
+        return whole[: self.config.vocab] if padded else whole

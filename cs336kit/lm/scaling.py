@@ -1,0 +1,363 @@
+"""Scaling laws fitted to runs: a power law with its interval, and the three approaches of Hoffmann et al. 2022."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import exp, isfinite, log
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from cs336kit.predict._common.checks import fraction, positive_int, positive_number
+
+#: Beyond so many resamples without a valley for each that has one, there is nothing to resample.
+PATIENCE = 10
+#: Where Huber's loss turns from squares to distances, in ln of the loss; Hoffmann et al. 2022, section D.2.
+DELTA = 1e-3
+
+
+class Finished(Protocol):
+    """A run that has ended, such as those of `recorded_sweep`."""
+
+    @property
+    def parameters(self) -> int: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def flops(self) -> int: ...
+    @property
+    def budget(self) -> float: ...
+    @property
+    def loss(self) -> float: ...
+
+
+R = TypeVar("R", bound=Finished)
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """y = coefficient · x ** exponent, and the same fitted to each resample of the data."""
+
+    coefficient: float
+    exponent: float
+    #: (coefficient, exponent) of each resample
+    samples: tuple[tuple[float, float], ...]
+    #: share of the resamples inside the intervals
+    level: float = 0.8
+
+    def at(self, x: float) -> float:
+        """y at x; as far from the data as x is."""
+        return exp(log(self.coefficient) + self.exponent * log(x))
+
+    def interval(self, x: float) -> tuple[float, float]:
+        """The y between which the resamples lie at x, a tenth below and a tenth above at a level of 0.8."""
+        return _between([exp(log(c) + e * log(x)) for c, e in self.samples], self.level)
+
+    @property
+    def exponents(self) -> tuple[float, float]:
+        """The exponents between which the resamples lie."""
+        return _between([exponent for _, exponent in self.samples], self.level)
+
+    def __repr__(self) -> str:
+        low, high = self.exponents
+        return f"{self.coefficient:.3g} · x^{self.exponent:.3f} ({low:.3f} to {high:.3f})"
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """The bottom of a valley: the best size for a budget, and the loss there."""
+
+    flops: float
+    parameters: float
+    tokens: float
+    loss: float
+
+
+@dataclass(frozen=True)
+class Optima:
+    """The minima of several budgets, and the power laws through them: N and D as functions of C."""
+
+    minima: tuple[Minimum, ...]
+    parameters: PowerLaw
+    tokens: PowerLaw
+
+
+@dataclass(frozen=True)
+class LossLaw:
+    """L = E + A / N**alpha + B / D**beta, and the same fitted to each resample."""
+
+    E: float
+    A: float
+    B: float
+    alpha: float
+    beta: float
+    samples: tuple[tuple[float, float, float, float, float], ...] = ()
+    level: float = 0.8
+
+    def loss(self, parameters: float, tokens: float) -> float:
+        """The loss of N parameters after D tokens."""
+        return self.E + self.A / parameters**self.alpha + self.B / tokens**self.beta
+
+    def optimum(self, flops: float) -> Minimum:
+        """The least loss with 6·N·D = C. Source: Hoffmann et al. 2022, equation 4."""
+        product_of_both = positive_number("flops", flops) / 6
+        both = self.alpha + self.beta
+        G = (self.alpha * self.A / (self.beta * self.B)) ** (1 / both)
+        parameters = G * product_of_both ** (self.beta / both)
+        tokens = product_of_both / parameters
+        return Minimum(flops, parameters, tokens, self.loss(parameters, tokens))
+
+    @property
+    def exponent(self) -> float:
+        """Of N in C: β / (α + β)."""
+        return self.beta / (self.alpha + self.beta)
+
+    @property
+    def exponents(self) -> tuple[float, float]:
+        """The exponents of N in C between which the resamples lie."""
+        return _between([s[4] / (s[3] + s[4]) for s in self.samples], self.level)
+
+    def interval(self, flops: float) -> tuple[float, float]:
+        """The best N between which the resamples lie."""
+        return _between([LossLaw(*s).optimum(flops).parameters for s in self.samples], self.level)
+
+
+def fit_power(
+    x: Sequence[float], y: Sequence[float], *, resamples: int = 200, seed: int = 0, level: float = 0.8
+) -> PowerLaw:
+    """The straight line through ln y over ln x by least squares, and through `resamples` resamples of its points."""
+    points = list(zip(_positive("x", x), _positive("y", y), strict=True))
+    if len(set(x)) < 2:
+        raise ValueError(f"a power law takes points at two different x or more, got {len(set(x))}: add points.")
+
+    def fit(points: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
+        if len({x for x, _ in points}) < 2:
+            return None
+        logs = np.log(points)
+        slope, start = np.polyfit(logs[:, 0], logs[:, 1], 1)
+        return exp(start), float(slope)
+
+    best = fit(points)
+    assert best is not None
+    return PowerLaw(*best, _resampled([points], lambda groups: fit(groups[0]), resamples, seed), _level(level))
+
+
+def valley(parameters: Sequence[float], losses: Sequence[float]) -> tuple[float, float] | None:
+    """The bottom (N, loss) of the parabola through the losses over ln N; None where it opens downwards.
+
+    Three sizes or more are needed.
+    """
+    sizes, values = _positive("parameters", parameters), _positive("losses", losses)
+    if len(set(sizes)) < 3:
+        raise ValueError(f"a parabola takes three sizes or more, got {len(set(sizes))}: train more models.")
+    # Around the middle, so that the three columns of the fit are far from parallel.
+    middle = float(np.mean(np.log(sizes)))
+    bend, slope, height = np.polyfit(np.log(sizes) - middle, values, 2)
+    if bend <= 0:
+        return None
+    at = -slope / (2 * bend)
+    return exp(middle + at), float(height - bend * at**2)
+
+
+def isoflop(runs: Sequence[R], *, resamples: int = 200, seed: int = 0, level: float = 0.8) -> Optima:
+    """Approach 2: in each budget the bottom of a parabola through the losses over ln N, and lines through the bottoms.
+
+    Tokens at the bottom are read from the runs beside it, so that FLOPs are counted and not 6·N·D. Resampled are the
+    runs within each budget. Source: Hoffmann et al. 2022, section 3.2.
+    """
+    groups = _budgets(_checked(runs))
+    if len(groups) < 2:
+        raise ValueError(f"a line through the minima takes two budgets or more, got {len(groups)}: train more.")
+
+    def minima(groups: Sequence[Sequence[R]]) -> tuple[Minimum, ...] | None:
+        found = [_minimum(group) for group in groups]
+        return None if None in found else tuple(m for m in found if m is not None)
+
+    for group in groups:
+        if _minimum(group) is None:
+            raise ValueError(
+                f"the losses with {group[0].budget:.3g} FLOPs have no valley: train smaller or larger models, so that "
+                "the best one lies between others."
+            )
+    return _optima(groups, minima, resamples, seed, level)
+
+
+def envelope(runs: Sequence[Any], *, resamples: int = 200, seed: int = 0, level: float = 0.8, at: int = 24) -> Optima:
+    """Approach 1: at each of `at` numbers of FLOPs the run whose training loss is the lowest, and lines through these.
+
+    Runs have a `curve` of (steps, training loss). Looked at are the FLOPs between the ends of the smallest and the
+    largest budget. Resampled are the runs. Source: Hoffmann et al. 2022, section 3.1.
+    """
+    checked = _checked(runs)
+    first, last = (pick(run.budget for run in checked) for pick in (min, max))
+    if first == last:
+        raise ValueError("a line through the minima takes two budgets or more, got 1: train more.")
+    places = np.geomspace(first, last, positive_int("at", at))
+
+    # The loss of each run at each place; a curve counts up to its end, the last one to half a step beyond.
+    table = []
+    for run in checked:
+        steps, losses = np.array(run.curve, dtype=float).T
+        flops = steps * (run.flops / run.steps)
+        inside = (flops[0] <= places) & (places <= 1.05 * run.flops)
+        table.append((run, np.where(inside, np.interp(np.log(places), np.log(flops), losses), np.inf)))
+
+    def minima(groups: Sequence[Sequence[tuple[Any, np.ndarray]]]) -> tuple[Minimum, ...] | None:
+        losses = np.array([row for _, row in groups[0]])
+        found = []
+        for place, i in enumerate(losses.argmin(axis=0)):
+            run, loss = groups[0][i][0], float(losses[i, place])
+            if isfinite(loss):
+                tokens = run.tokens * places[place] / run.flops
+                found.append(Minimum(float(places[place]), run.parameters, tokens, loss))
+        return tuple(found) if len({m.parameters for m in found}) > 1 else None
+
+    return _optima([table], minima, resamples, seed, level)
+
+
+def fit_loss(runs: Sequence[R], *, resamples: int = 50, seed: int = 0, level: float = 0.8) -> LossLaw:
+    """Approach 3: L = E + A / N**α + B / D**β, by Huber's loss of the difference of logarithms.
+
+    Started from a grid of 2,000 places and polished from the best of them; resampled are the runs. Five numbers take
+    six runs of different size and length at the least, and many more to be worth a word.
+    Source: Hoffmann et al. 2022, section 3.3 and appendix D.2; pitfalls in Besiroglu et al. 2024.
+    """
+    checked = _checked(runs)
+    if len({(run.parameters, run.tokens) for run in checked}) < 6:
+        raise ValueError(f"five numbers take six different runs or more, got {len(checked)}: train more.")
+    best = _polished(checked, _starts(checked))
+
+    def again(groups: Sequence[Sequence[R]]) -> tuple[float, float, float, float, float] | None:
+        if len({(run.parameters, run.tokens) for run in groups[0]}) < 6:
+            return None
+        return _numbers(_polished(groups[0], [best]))
+
+    samples = _resampled([checked], again, resamples, seed)
+    return LossLaw(*_numbers(best), samples, _level(level))
+
+
+def _minimum(group: Sequence[R]) -> Minimum | None:
+    if len({run.parameters for run in group}) < 3:
+        return None
+    bottom = valley([run.parameters for run in group], [run.loss for run in group])
+    if bottom is None:
+        return None
+    size, loss = bottom
+    pairs = sorted({(log(run.parameters), log(run.tokens)) for run in group})
+    (x0, y0), (x1, y1) = min(zip(pairs, pairs[1:], strict=False), key=lambda p: abs(p[0][0] + p[1][0] - 2 * log(size)))
+    tokens = exp(y0 + (log(size) - x0) * (y1 - y0) / (x1 - x0))
+    return Minimum(float(np.mean([run.flops for run in group])), size, tokens, loss)
+
+
+def _optima(
+    groups: Sequence[Sequence[S]], minima: Callable[[Sequence[Sequence[S]]], tuple[Minimum, ...] | None],
+    resamples: int, seed: int, level: float,
+) -> Optima:  # fmt: skip
+    """Lines through the minima of the data, and of each resample."""
+    best = minima(groups)
+    if best is None:
+        raise ValueError("one size is the best for every budget: train more models and more budgets.")
+    samples = _resampled(groups, minima, resamples, seed)
+
+    def law(pick: str) -> PowerLaw:
+        def line(minima: Sequence[Minimum]) -> tuple[float, float]:
+            slope, start = np.polyfit(np.log([m.flops for m in minima]), np.log([getattr(m, pick) for m in minima]), 1)
+            return exp(start), float(slope)
+
+        return PowerLaw(*line(best), tuple(line(sample) for sample in samples), _level(level))
+
+    return Optima(best, law("parameters"), law("tokens"))
+
+
+def _resampled(
+    groups: Sequence[Sequence[Any]], fit: Callable[[Any], S | None], resamples: int, seed: int
+) -> tuple[S, ...]:
+    """`fit` of resamples with replacement within each group; those that cannot be fitted are drawn anew."""
+    draw, failed = np.random.default_rng(seed), 0
+    found: list[S] = []
+    while len(found) < positive_int("resamples", resamples):
+        result = fit([[group[i] for i in draw.integers(len(group), size=len(group))] for group in groups])
+        if result is not None:
+            found.append(result)
+        elif (failed := failed + 1) > PATIENCE * resamples:
+            raise ValueError("hardly any resample of these points can be fitted: there are too few. Add points.")
+    return tuple(found)
+
+
+def _starts(runs: Sequence[R]) -> list[np.ndarray]:
+    """The five places of the grid of (ln A, ln B, ln E, α, β) that fit best."""
+    lowest = log(min(run.loss for run in runs))
+    grid = product(
+        range(0, 21, 5), range(0, 21, 5), lowest + np.log([0.2, 0.4, 0.6, 0.8, 0.95]), *[(0.25, 0.5, 1, 1.5)] * 2
+    )
+    places = [np.array(place, dtype=float) for place in grid]
+    objective = _objective(runs)
+    return sorted(places, key=lambda place: objective(place)[0])[:5]
+
+
+def _objective(runs: Sequence[R]) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
+    """Huber's loss of a place (ln A, ln B, ln E, α, β), in units of DELTA, and its gradient."""
+    N, D, L = (np.log([getattr(run, name) for run in runs]) for name in ("parameters", "tokens", "loss"))
+    one, none = np.ones_like(L), np.zeros_like(L)
+    # What each of the three terms takes of the five numbers: rows of (terms, runs, numbers).
+    takes = np.array(
+        [
+            np.stack([one, none, none, -N, none], axis=1),
+            np.stack([none, one, none, none, -D], axis=1),
+            np.stack([none, none, one, none, none], axis=1),
+        ]
+    )
+
+    def objective(place: np.ndarray) -> tuple[float, np.ndarray]:
+        terms = takes @ place
+        top = terms.max(axis=0)
+        shares = np.exp(terms - top)
+        total = shares.sum(axis=0)
+        off = top + np.log(total) - L
+        near = np.abs(off) <= DELTA
+        value = np.where(near, off**2 / (2 * DELTA), np.abs(off) - DELTA / 2).sum()
+        slope = np.clip(off / DELTA, -1, 1) * shares / total
+        return float(value), np.einsum("tr,trn->n", slope, takes)
+
+    return objective
+
+
+def _polished(runs: Sequence[R], starts: Sequence[np.ndarray]) -> np.ndarray:
+    from scipy.optimize import minimize
+
+    found = [minimize(_objective(runs), start, jac=True, method="L-BFGS-B") for start in starts]
+    return np.asarray(min(found, key=lambda each: each.fun).x)
+
+
+def _numbers(place: np.ndarray) -> tuple[float, float, float, float, float]:
+    a, b, e, alpha, beta = map(float, place)
+    return exp(e), exp(a), exp(b), alpha, beta
+
+
+def _budgets(runs: Sequence[R]) -> list[list[R]]:
+    return [[run for run in runs if run.budget == budget] for budget in sorted({run.budget for run in runs})]
+
+
+def _checked(runs: Sequence[R]) -> list[R]:
+    runs = list(runs)
+    if not runs:
+        raise ValueError("the sweep is empty: there is no run to fit.")
+    for run in runs:
+        for name in ("parameters", "tokens", "flops", "budget", "loss"):
+            positive_number(name, getattr(run, name))
+    return runs
+
+
+def _positive(name: str, values: Sequence[float]) -> list[float]:
+    return [float(positive_number(f"every one of {name}", float(value))) for value in values]
+
+
+def _between(values: Sequence[float], level: float) -> tuple[float, float]:
+    finite = [value for value in values if isfinite(value)]
+    low, high = np.quantile(finite, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def _level(level: float) -> float:
+    return fraction("level", level)

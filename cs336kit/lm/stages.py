@@ -1,0 +1,93 @@
+"""A stage of a pipeline: some blocks of the decoder, with what stands before the first and behind the last."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.utils.checkpoint import checkpoint
+
+from cs336kit.lm.models import DecoderOnly
+from cs336kit.lm.tensor_parallel import Ranks
+from cs336kit.predict import Layout, TransformerConfig
+
+
+class Stage(nn.Module):
+    """One of `layout.pp` equal parts of a decoder's blocks; the first also has the tables, the last final norm and head.
+
+    Names of parameters are those of the decoder, but for the numbers of the blocks: `name_of` gives them back.
+    """
+
+    def __init__(self, model: DecoderOnly, layout: Layout, stage: int, ranks: Ranks):
+        super().__init__()
+        self.config, self.checkpointing, self.ranks = model.config, model.checkpointing, ranks
+        self.first, self.last = stage == 0, stage == layout.pp - 1
+        each = len(model.blocks) // layout.pp
+        self.offset = stage * each
+        self.ends: Any = None
+        if self.first:
+            self.embedding, self.positions, self.embedding_norm = model.embedding, model.positions, model.embedding_norm
+        self.blocks = nn.ModuleList(model.blocks[self.offset : self.offset + each])
+        if self.last:
+            self.final_norm, self.head = model.final_norm, model.head
+        if model.config.positions == "rope":
+            self.register_buffer("cosine", model.cosine, persistent=False)
+            self.register_buffer("sine", model.sine, persistent=False)
+
+    def name_of(self, name: str) -> str:
+        """What the whole decoder calls a parameter of this stage."""
+        head, _, rest = name.partition(".")
+        if head != "blocks":
+            return name
+        number, _, rest = rest.partition(".")
+        return f"blocks.{int(number) + self.offset}.{rest}"
+
+    def _embedded(self, tokens: Tensor) -> Tensor:
+        x = self.embedding(tokens)
+        if self.config.embedding_scale != 1:
+            x = x * self.config.embedding_scale
+        if self.positions is not None:
+            rows = x.shape[1]
+            start = self.config.extra_positions + (self.ranks.rank * rows if self.ranks.sp else 0)
+            x = x + self.positions.weight[start : start + rows]
+        return x if self.embedding_norm is None else self.embedding_norm(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Token ids (first stage) or the output of the stage before → the same for the next, or logits (last stage)."""
+        if self.first:
+            x = self._embedded(x)
+        length = x.shape[1] * (self.ranks.count if self.ranks.sp else 1)
+        angles = (self.cosine[:length], self.sine[:length]) if self.config.positions == "rope" else None
+        for block in self.blocks:
+            if self.checkpointing and torch.is_grad_enabled():
+                x = checkpoint(block, x, angles, use_reentrant=False)
+            else:
+                x = block(x, angles)
+        if not self.last:
+            return x
+        logits = self.head(x if self.final_norm is None else self.final_norm(x))
+        if self.config.logit_scale != 1:
+            logits = logits * self.config.logit_scale
+        cap = self.config.logit_softcap
+        return logits if cap is None else torch.tanh(logits / cap) * cap
+
+
+def tie(stage: Stage, config: TransformerConfig, layout: Layout, ends: Callable[[], Any]) -> nn.Parameter | None:
+    """The table that the first and the last stage both hold, if they share one; in one stage it is one parameter."""
+    if layout.pp == 1 or not config.tied_head:
+        return None
+    stage.ends = ends()
+    if stage.last:
+        stage.head.weight = nn.Parameter(stage.head.weight.detach().clone())
+        return stage.head.weight
+    return stage.embedding.weight if stage.first else None
+
+
+def schedule_of(
+    stage: Stage, layout: Layout, group: Any, loss: Callable[[Tensor, Tensor], Tensor], device: torch.device
+) -> Any:
+    """Torch's schedule of this layout for this stage; gradients are means over the microbatches."""
+    kind = ScheduleGPipe if layout.schedule == "gpipe" else Schedule1F1B
+    index = stage.offset // len(stage.blocks)
+    return kind(PipelineStage(stage, index, layout.pp, device, group=group), layout.microbatches, loss_fn=loss)

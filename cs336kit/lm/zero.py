@@ -1,0 +1,102 @@
+"""An optimizer of which each rank has the state of some rows: stages 1 and 2 of ZeRO (Rajbhandari et al. 2020)."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+
+def local(tensor: Any) -> Tensor:
+    """What this rank holds of a tensor that may be divided."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+class ShardedOptimizer:
+    """Steps the rows of this rank and gathers those of the others.
+
+    Every parameter is divided along its first axis, rounded up, so that the last ranks may have fewer rows or none. With
+    stage 2 the gradient of a parameter is reduced as soon as it is there, and its other rows are let go.
+    """
+
+    def __init__(
+        self, module: nn.Module, make: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer], *, group: Any,
+        count: int, rank: int, replicas: Any, mean_over: int, stage: int,
+    ):  # fmt: skip
+        self.group, self.count, self.rank, self.replicas, self.mean_over = group, count, rank, replicas, mean_over
+        self.stage, self.names = stage, {parameter: name for name, parameter in module.named_parameters()}
+        #: parameter → its rows of this rank, in the same storage
+        self.own: dict[nn.Parameter, nn.Parameter] = {}
+        for parameter in self.names:
+            rows = -(-len(parameter) // count)
+            self.own[parameter] = nn.Parameter(parameter.detach()[rank * rows : (rank + 1) * rows])
+            if stage == 2:
+                parameter.register_post_accumulate_grad_hook(self._reduce)
+        self.inner = make(list(self.own.values()))
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        return self.inner.param_groups
+
+    @property
+    def state(self) -> Any:
+        return self.inner.state
+
+    @torch.no_grad()
+    def _reduce(self, parameter: Tensor) -> None:
+        """The ranks' gradients add up; this rank keeps its rows of the sum."""
+        own, gradient = self.own[parameter], parameter.grad
+        assert gradient is not None
+        rows = -(-len(parameter) // self.count)
+        mine = gradient.new_empty(rows, *gradient.shape[1:])
+        dist.reduce_scatter_tensor(mine, _padded(gradient, rows * self.count), group=self.group)
+        mine = mine[: len(own)]
+        parameter.grad = None
+        own.grad = mine if own.grad is None else own.grad.add_(mine)
+
+    @torch.no_grad()
+    def add_up(self) -> None:
+        """What is left to be said of the gradients when all microbatches are done."""
+        for parameter, own in self.own.items():
+            if self.stage == 1 and parameter.grad is not None:
+                self._reduce(parameter)
+            if own.grad is not None:
+                if self.replicas is not None:
+                    dist.all_reduce(own.grad, group=self.replicas)
+                own.grad /= self.mean_over
+
+    def gradients(self) -> list[tuple[str, Tensor]]:
+        """Name and gradient of this rank's rows."""
+        return [(self.names[parameter], own.grad) for parameter, own in self.own.items() if own.grad is not None]
+
+    @torch.no_grad()
+    def whole_gradient(self, parameter: nn.Parameter) -> Tensor | None:
+        """All rows of a gradient, gathered."""
+        own = self.own[parameter]
+        return None if own.grad is None else self._gather(own.grad, parameter)
+
+    def _gather(self, mine: Tensor, parameter: Tensor) -> Tensor:
+        rows = -(-len(parameter) // self.count)
+        every = mine.new_empty(rows * self.count, *mine.shape[1:])
+        dist.all_gather_into_tensor(every, _padded(mine, rows), group=self.group)
+        return every[: len(parameter)]
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Step this rank's rows, and take the others' from them."""
+        self.inner.step()
+        for parameter, own in self.own.items():
+            parameter.copy_(self._gather(own.detach(), parameter))
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        for parameter, own in self.own.items():
+            parameter.grad = own.grad = None
+
+
+def _padded(x: Tensor, rows: int) -> Tensor:
+    if len(x) == rows:
+        return x.contiguous()
+    whole = x.new_zeros(rows, *x.shape[1:])
+    whole[: len(x)] = x
+    return whole

@@ -1,0 +1,101 @@
+"""A training step request by request: what CUDA's caching allocator would hand out, and reserve from the driver."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from cs336kit.predict._common.checks import positive_int
+from cs336kit.predict._states import state_requests, temporary_requests
+from cs336kit.predict._walk import Walk
+from cs336kit.predict.allocator import WORKSPACE_BYTES, Block, CachingAllocator
+from cs336kit.predict.operations import ELEMENT_BYTES, Program, Storage
+from cs336kit.predict.programs import program
+from cs336kit.predict.training import both_passes
+from cs336kit.predict.transformer import TransformerConfig
+
+NOTE = (
+    "computed from torch's sources, not measured on a GPU: rounding, segments, cuBLAS workspaces and what backward kernels "
+    "need for a moment; left out: the CUDA context, cuDNN, NCCL, layer norm's partial sums, token ids"
+)
+
+
+@dataclass(frozen=True)
+class StepAllocation:
+    """Bytes at the peak of a training step: of tensors, as the allocator rounds them, and taken from the driver.
+
+    `allocated` is what `torch.cuda.max_memory_allocated` reports, `reserved` `torch.cuda.max_memory_reserved`; `workspaces`
+    are part of all three.
+    """
+
+    requested: int
+    allocated: int
+    reserved: int
+    workspaces: int
+    note: str = field(default=NOTE, repr=False)
+
+
+class Replay(Walk):
+    """A walk over an unrolled program that asks an allocator for every storage and gives it back."""
+
+    def __init__(self, program: Program, allocator: CachingAllocator):
+        super().__init__(program, sums_in_place=True)
+        self.allocator, self.blocks = allocator, dict[Storage, Block]()
+
+    def hold(self, storage: Storage) -> None:
+        if storage not in self.holds and storage.bytes:
+            self.blocks[storage] = self.allocator.allocate(storage.bytes)
+        super().hold(storage)
+
+    def drop(self, storage: Storage) -> None:
+        super().drop(storage)
+        if storage not in self.holds and storage.bytes:
+            self.allocator.release(self.blocks.pop(storage))
+
+    def see(self, moment: str, place: str, extra: tuple[int, ...] = ()) -> None:
+        super().see(moment, place, extra)
+        for block in [self.allocator.allocate(size) for size in extra if size]:
+            self.allocator.release(block)
+
+
+def step_allocation(
+    config: TransformerConfig,
+    *,
+    batch: int,
+    sequence: int,
+    optimizer: str = "adamw",
+    fused: bool = False,
+    capability: int = 9,
+    **options: Any,
+) -> StepAllocation:
+    """Requested, allocated and reserved bytes of two training steps on one CUDA device, by replaying every request.
+
+    The optimizer is torch's foreach implementation, or `fused`; old gradients are freed between the steps. `capability`:
+    the device's major compute capability, on which the size of cuBLAS's workspaces depends. `options` are those of
+    `predict.program`, with flavour "course". All of it is computed and not measured: `note` says what, and what is left out.
+    Errors: ValueError for sizes that cannot be.
+    """
+    positive_int("capability", capability)
+    written = program(config, batch=batch, sequence=sequence, unrolled=True, **{"device": "cuda", **options})
+    allocator = CachingAllocator()
+    for leaf in written.leaves:
+        for _ in range(leaf.count):
+            allocator.allocate(leaf.tensor.storage.bytes)
+    workspace = WORKSPACE_BYTES.get(capability, WORKSPACE_BYTES[None])
+    for _ in range(2):
+        allocator.allocate(workspace)
+    kind, implementation = written.policy, "fused" if fused else "foreach"
+    if kind.master_weights:
+        for leaf in written.leaves:
+            for _ in range(leaf.count if leaf.tensor.needs_gradient else 0):
+                allocator.allocate(leaf.tensor.elements * ELEMENT_BYTES[kind.master_weights])
+    for step in range(2):
+        replay = Replay(written, allocator)
+        both_passes(replay, written)
+        if step == 0:
+            for size in state_requests(written, optimizer.lower(), implementation):
+                allocator.allocate(size)
+        temporary = temporary_requests(written, optimizer.lower(), implementation)
+        for block in [allocator.allocate(size) for size in temporary]:
+            allocator.release(block)
+        for block in replay.blocks.values():
+            allocator.release(block)
+    return StepAllocation(allocator.most_requested, allocator.most_allocated, allocator.reserved, 2 * workspace)

@@ -1,0 +1,85 @@
+"""A prompt or a token on one accelerator: between which bounds its time lies, and from which batch on it computes."""
+
+from cs336kit.predict._common.checks import positive_int
+from cs336kit.predict._planner.chip import Chip
+from cs336kit.predict.serving import (
+    LARGEST_BATCH,
+    Bounds,
+    ServingQuestion,
+    _bounds,
+    _chip,
+    _prefill,
+    _settled,
+    token_bounds,
+)
+from cs336kit.predict.training import largest
+from cs336kit.predict.transformer import TransformerConfig
+
+
+def decode_bounds(
+    config: TransformerConfig, *, accelerator: str, batch: int = 1, cached: int, weights: str = "bf16", cache: str = "bf16",
+    count: int = 1,
+) -> Bounds:  # fmt: skip
+    """Seconds of one step of decoding, one new token for each of `batch` sequences beside `cached` tokens of each.
+
+    `least`: weights and cache read once, or computed, whichever takes longer; `most`: every operation's tensors, and nothing
+    overlaps. Both at the datasheet's rates, with the FLOPs and bytes of `predict.program(phase="decode")`. `weights` and
+    `cache`: types as `ServingQuestion` has them; products run in fp8 for fp8 weights where the chip can. `count`
+    accelerators divide every layer.
+    """
+    q, what = _asked(config, accelerator, cached, weights, cache, count)
+    return token_bounds(q, what, positive_int("batch", batch))
+
+
+def prefill_bounds(
+    config: TransformerConfig,
+    *,
+    accelerator: str,
+    prompt: int,
+    weights: str = "bf16",
+    cache: str = "bf16",
+    count: int = 1,
+) -> Bounds:
+    """Seconds until the first token of a prompt of so many tokens, one sequence, as `decode_bounds` has them."""
+    q, what = _asked(config, accelerator, prompt, weights, cache, count)
+    return _bounds(q, what, _prefill(q), head=True)
+
+
+def critical_batch(
+    config: TransformerConfig,
+    *,
+    accelerator: str,
+    cached: int = 1,
+    weights: str = "bf16",
+    cache: str = "bf16",
+    count: int = 1,
+) -> int | None:
+    """The smallest batch at which a step of decoding computes for as long as it reads weights and cache.
+
+    With `cached=1` the cache hardly counts: it is where the weights' reading takes as long as the products. Each sequence
+    brings a cache of its own, so that with a long one no batch is large enough: then it is None.
+    """
+    q, what = _asked(config, accelerator, cached, weights, cache, count)
+
+    def reads(batch: int) -> bool:
+        return _reads_longer(token_bounds(q, what, batch), what)
+
+    below = largest(reads, LARGEST_BATCH)
+    return None if below >= LARGEST_BATCH else below + 1
+
+
+def _reads_longer(bounds: Bounds, what: Chip) -> bool:
+    assert what.peak and what.bandwidth
+    return bounds.bytes / what.bandwidth > bounds.flops / what.peak
+
+
+def _asked(
+    config: TransformerConfig, accelerator: str, tokens: int, weights: str, cache: str, count: int
+) -> tuple[ServingQuestion, Chip]:
+    """The question whose cache holds so many tokens and a new one."""
+    question = ServingQuestion(
+        config, accelerator=accelerator, prompt=positive_int("tokens", tokens), output=1, weights=weights, cache=cache,
+        count=count,
+    )  # fmt: skip
+    q = _settled(question)
+    return q, _chip(q)

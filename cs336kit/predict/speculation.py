@@ -1,0 +1,24 @@
+"""Speculative decoding: tokens per pass of the target, and what that is worth. Source: Leviathan et al. 2023, section 3."""
+
+from cs336kit.predict._common.checks import fraction, positive_int, positive_number
+
+
+def speculative_tokens(*, acceptance: float, guesses: int) -> float:
+    """Tokens that one pass of the target adds on average: (1 − α^(k+1)) / (1 − α), with α = `acceptance`, k = `guesses`.
+
+    Each guess is taken to stay with probability α, whatever the others do; behind the first that does not, or the last,
+    stands one token of the target's own. At α = 1 that is k + 1. Source: equation 1.
+    """
+    alpha, k = fraction("acceptance", acceptance, zero=True), positive_int("guesses", guesses)
+    return float(sum(alpha**i for i in range(k + 1)))
+
+
+def speculative_speedup(*, acceptance: float, guesses: int, cost_ratio: float) -> float:
+    """How many times sooner a text is done: `speculative_tokens` / (k·c + 1), with c = `cost_ratio`; below 1, it is later.
+
+    `cost_ratio`: seconds of one pass of the draft per second of one pass of the target. The target is taken to read k + 1
+    tokens in the time of one, which holds while its weights and cache take longer to read than it computes.
+    Source: theorem 3.8.
+    """
+    ratio = 0 if cost_ratio == 0 else positive_number("cost_ratio", cost_ratio)
+    return speculative_tokens(acceptance=acceptance, guesses=guesses) / (guesses * ratio + 1)

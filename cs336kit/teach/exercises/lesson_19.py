@@ -1,0 +1,203 @@
+"""Exercises of lesson 19: a cache for a window, where a batch saturates, what to shrink, shared pages, a fair draft."""
+
+import math
+
+import torch
+
+from cs336kit.teach.exercises.core import exercise
+
+
+def _slots(window, position, *, h=8):
+    """Room for the last tokens, filled by the tokens before `position`, and query, key and value of the token there."""
+    draw = torch.Generator().manual_seed(100 * window + position)
+    keys, values = torch.full((2, window, h), 9.0)
+    for past in range(position):
+        keys[past % window], values[past % window] = torch.randn(2, h, generator=draw)
+    return keys, values, position, *torch.randn(3, h, generator=draw)
+
+
+def _next(keys, values, position, q, k, v, *, first=True, empty=False, root=True, place=None):
+    """The token's result, with what people do in another way."""
+    window = len(keys)
+    slot = position % window if place is None else place(position, window)
+    seen = window if empty else min(position + 1, window)
+    if first:
+        keys[slot], values[slot] = k, v
+    scores = keys[:seen] @ q / (math.sqrt(len(q)) if root else 1)
+    found = scores.softmax(0) @ values[:seen]
+    keys[slot], values[slot] = k, v
+    return found
+
+
+def _copied(keys, values, position, q, k, v):
+    return _next(keys.clone(), values.clone(), position, q, k, v)
+
+
+@exercise(
+    "19.1",
+    cases=lambda: {
+        "the first token, window of 4": _slots(4, 0),
+        "the third token, window of 4": _slots(4, 2),
+        "the token that fills a window of 4": _slots(4, 3),
+        "the first that pushes another out of 4": _slots(4, 4),
+        "token 11, window of 4": _slots(4, 10),
+        "token 7, window of 1": _slots(1, 6),
+    },
+    observe=lambda found, args: (found, args[0], args[1]),
+    mistakes={
+        lambda *args: _next(*args, empty=True): "the slots that nothing was written to yet took part in the softmax. "
+        "How many tokens are there?",
+        lambda *args: _next(
+            *args, first=False
+        ): "the new token did not see itself. Write its key and value before you read.",
+        lambda *args: _next(*args, root=False): "the scores are not divided by √h.",
+        lambda *args: _next(
+            *args, place=lambda position, window: min(position, window - 1)
+        ): "once the room is full, you overwrite the youngest token. The oldest has to go.",
+        _copied: "keys and values are unchanged: write into the tensors that you were given, or the next token finds nothing.",
+    },
+    hints=(
+        "Which slot holds the token that leaves the window when this one enters? Does softmax care in which order keys stand?",
+        "Positions go round and round through the slots. Until the room is full for the first time, read only what is filled.",
+    ),
+    checked="the first tokens, a full window, one that has gone round twice, a window of 1, and that the room was reused.",
+    tolerance=1e-5,
+)
+def attend_next_in_window(keys, values, position, q, k, v):
+    window = len(keys)
+    keys[position % window], values[position % window] = k, v
+    seen = min(position + 1, window)
+    scores = keys[:seen] @ q / math.sqrt(len(q))
+    return scores.softmax(dim=-1) @ values[:seen]
+
+
+@exercise(
+    "19.2",
+    cases={
+        "Llama-3-8B on an H100": (7_504_658_432, 32, 32, 8, 128, 295.3),
+        "Llama-3-8B on an A100": (7_504_658_432, 32, 32, 8, 128, 153.0),
+        "Llama-2-7B on an H100": (6_607_077_376, 32, 32, 32, 128, 295.3),
+        "one key head for 71 query heads, ridge 295.3": (6_627_000_000, 32, 71, 1, 64, 295.3),
+        "one key head for 128 query heads, ridge 100": (10_000_000_000, 32, 128, 1, 64, 100.0),
+        "as many query heads for a key head as the ridge": (10_000_000_000, 32, 64, 1, 64, 64.0),
+        "a ridge just above that": (10_000_000_000, 32, 64, 1, 64, 64.5),
+    },
+    mistakes={
+        "P * ridge / (2 * L * K * h * ridge)": "you left out the FLOPs of attention: they grow with the text, too.",
+        "right if right == math.inf else P / (2 * L * A * h * (ridge - 1))": "the cache holds K heads of keys and values, not A.",
+        "right if right == math.inf else P / (L * h * (K * ridge - 2 * A))": "keys alone are half of the cache: it holds "
+        "values, too.",
+        "right if right == math.inf else right / 2": "a multiplication and an addition are two FLOPs, for weights as for keys.",
+        "P / (2 * L * h * (K * ridge - A)) if K * ridge != A else None": "there is no limit where even the cache alone keeps "
+        "the chip busy: return math.inf.",
+    },
+    hints=(
+        "With very many sequences the bytes of the weights do not count any more. Compare, for one sequence, the time to "
+        "compute its token and the time to read its cache.",
+        "Both grow with the length, and one of them has a part that does not. Set them equal. When do they never meet?",
+    ),
+    checked="Llama-3-8B on two chips, as many key heads as query heads, a single key head, and caches that are no limit.",
+    tolerance=1e-6,
+)
+def longest_text(P, L, A, K, h, ridge):
+    # 2P + 4·L·A·h·T FLOPs over 4·L·K·h·T bytes of cache, and the weights' bytes divided by ever more sequences.
+    missing = K * ridge - A
+    return math.inf if missing <= 0 else P / (2 * L * h * missing)
+
+
+_WEIGHTS, _TOKEN = 2 * 7_504_658_432, 131_072
+_LONG, _SHORT = 64 * 8000 * _TOKEN, 4 * 1000 * _TOKEN
+
+
+@exercise(
+    "19.3",
+    tolerance=0.03,
+    mistakes={
+        "('A', ..., ...)": "with 64 texts of 8,000 tokens, which is larger, the weights or the cache?",
+        "('C', ..., ...)": "at this intensity the chip waits for bytes. A second one's FLOP/s would wait, too.",
+        "('B', 2.0, ...)": "only the cache is halved. The weights are still read, in two bytes each.",
+        "('B', (_WEIGHTS + _LONG) / (_WEIGHTS / 2 + _LONG), ...)": "that is what halving the weights would give.",
+        "('B', ..., 'B')": "4 texts of 1,000 tokens have a cache of half a gigabyte. What else is read?",
+        "('B', ..., 'C')": "with 4 sequences the chip computes for a hundredth of the time. More FLOP/s change nothing.",
+    },
+    hints=(
+        "Write down the bytes that one step reads, for both servers: weights once, and the cache of all sequences.",
+        "In both the memory sets the time. So the speed-up is a ratio of bytes, before and after.",
+    ),
+    checked="the cache of 64 long texts is 67 of 82 GB, so B, at 1.69; of 4 short ones it is half a gigabyte, so A.",
+)
+def what_to_shrink():
+    return "B", (_WEIGHTS + _LONG) / (_WEIGHTS + _LONG / 2), "A"
+
+
+@exercise(
+    "19.4",
+    cases={
+        "a prompt of 40, answers of 10 and 30, pages of 16": (40, [10, 30], 16),
+        "a prompt of 32, answers of 1 and 16, pages of 16": (32, [1, 16], 16),
+        "a prompt of 5, answers of 3, 3 and 20, pages of 8": (5, [3, 3, 20], 8),
+        "a prompt of 100, one answer of 7, pages of 1": (100, [7], 1),
+        "a prompt of 64, answers of 0 and 5, pages of 32": (64, [0, 5], 32),
+    },
+    mistakes={
+        "sum(-(-(prompt + answer) // page) for answer in answers)": "every answer has a copy of the whole prompt. Its full "
+        "pages can be shared.",
+        "-(-prompt // page) + sum(-(-answer // page) for answer in answers)": "the prompt's last page is not full, and each "
+        "answer goes on in it. So each needs its own copy of that page, and no new one for its first tokens.",
+        "prompt // page + sum((prompt % page + answer) // page for answer in answers)": "a page that is begun is taken, too: "
+        "round up.",
+        "-(-(prompt + sum(answers)) // page)": "two answers cannot write into one page: each has its own.",
+        "right_if(answers=answers[:1])": "that is for the first answer only.",
+    },
+    hints=(
+        "Which pages of the prompt does nobody write to any more?",
+        "Take the prompt's full pages once. What is left of the prompt stands at the beginning of every answer's own pages.",
+    ),
+    checked="prompts that end inside a page and at its end, answers of one token and of none, one answer, pages of 1.",
+)
+def pages_taken(prompt, answers, page):
+    shared, rest = divmod(prompt, page)
+    return shared + sum(math.ceil((rest + answer) / page) for answer in answers)
+
+
+def _rest(p, q):
+    lacking = [max(a - b, 0.0) for a, b in zip(p, q, strict=True)]
+    return [part / sum(lacking) for part in lacking]
+
+
+@exercise(
+    "19.5",
+    cases={
+        "a token that both like equally": ([0.5, 0.5], [0.5, 0.5], 1, 0.999),
+        "a token that the target likes more": ([0.7, 0.2, 0.1], [0.4, 0.3, 0.3], 0, 0.999),
+        "half as likely in the target, a low draw": ([0.5, 0.2, 0.3], [0.1, 0.4, 0.5], 1, 0.49),
+        "half as likely in the target, a high draw": ([0.5, 0.2, 0.3], [0.1, 0.4, 0.5], 1, 0.51),
+        "a token that the target never writes": ([0.9, 0.0, 0.1], [0.2, 0.5, 0.3], 1, 0.0),
+        "a likely token that is turned down": ([0.25, 0.25, 0.25, 0.25], [0.7, 0.1, 0.1, 0.1], 0, 0.5),
+    },
+    mistakes={
+        "None if draw < min(1, p[token] / q[token]) else p": "a new token from p as a whole favors what the draft proposes "
+        "often: such tokens have had their chance. Only what the draft proposes too seldom may be drawn.",
+        "None if p[token] >= q[token] else _rest(p, q)": "a token that the target likes less than the draft is not always "
+        "wrong: keep it in the right share of the cases.",
+        "None if draw < min(1, q[token] / p[token] if p[token] else 1) else right or p": "the ratio is upside down: what the "
+        "target likes more than the draft is always kept.",
+        "None if draw < p[token] else right or p": "the draft already draws the token with probability q. Keep it so that "
+        "both together give p.",
+        "None if right is None else [max(a - b, 0.0) for a, b in zip(p, q)]": "these numbers do not sum to 1: divide by their "
+        "sum.",
+    },
+    hints=(
+        "The draft proposes the token with probability q. With which probability must it be kept, so that it is written no "
+        "more often than p? It can be at most 1.",
+        "What is still missing for each token, once the kept ones are written? It is p less what the draft has brought, and "
+        "never below zero.",
+    ),
+    checked="equal chances, tokens that the target likes more, less and never, and what is drawn instead.",
+    tolerance=1e-9,
+)
+def judge(p, q, token, draw):
+    if draw < p[token] / q[token]:
+        return None
+    lacking = [max(a - b, 0.0) for a, b in zip(p, q, strict=True)]
+    return [part / sum(lacking) for part in lacking]

@@ -1,0 +1,156 @@
+"""Exercises of lesson 20: intervals from resamples, the best split of a budget, and what a sweep leaves out."""
+
+import numpy as np
+
+from cs336kit.predict.scaling import scaling_laws
+from cs336kit.teach.exercises.core import exercise
+
+
+def _slopes(C, P, picks, logs=True, turned=False):
+    x, y = (np.log(C), np.log(P)) if logs else (np.array(C, dtype=float), np.array(P, dtype=float))
+    x, y = (y, x) if turned else (x, y)
+    kept = [pick for pick in picks if len({C[i] for i in pick}) > 1 and len({P[i] for i in pick}) > 1]
+    return [float(np.polyfit(x[pick], y[pick], 1)[0]) for pick in kept]
+
+
+def _with_spread(C, P, picks):
+    slopes = _slopes(C, P, picks)
+    return float(np.mean(slopes) - np.std(slopes)), float(np.mean(slopes) + np.std(slopes))
+
+
+_C, _P = [1e18, 1e19, 1e20, 1e21], [3e7, 1.1e8, 2.9e8, 1.2e9]
+_SMALL_C, _SMALL_P = [1e9, 1e10, 1e11], [5e3, 2e4, 5e4]
+_PICKS = [
+    [0, 1, 2, 3],
+    [0, 0, 2, 3],
+    [1, 1, 2, 2],
+    [0, 3, 3, 3],
+    [1, 2, 3, 3],
+    [0, 1, 1, 2],
+    [2, 2, 2, 3],
+    [0, 0, 1, 3],
+]
+
+
+@exercise(
+    "20.1",
+    tolerance=1e-6,
+    cases={
+        "four budgets and eight resamples": (_C, _P, _PICKS),
+        "three budgets and five resamples": (_SMALL_C, _SMALL_P, [[0, 1, 2], [0, 2, 2], [0, 0, 1], [1, 1, 2], [0, 1, 1]]),
+        "a resample of one budget alone": (_SMALL_C, _SMALL_P, [[0, 1, 2], [1, 1, 1], [0, 0, 2], [1, 2, 2]]),
+    },
+    mistakes={
+        "(min(_slopes(C, P, picks)), max(_slopes(C, P, picks)))": "these are the smallest and the largest of all resamples. "
+        "A tenth of them lies below the interval, and a tenth above.",
+        "tuple(np.quantile(_slopes(C, P, picks), [0.05, 0.95]).tolist())": "between these lie nine of ten, and eight of ten "
+        "are asked for: a tenth is left out on each side.",
+        "tuple(np.quantile(_slopes(C, P, picks, logs=False), [0.1, 0.9]).tolist())": "this is the slope of a straight line "
+        "through P over C. A power law is straight where both axes are logarithmic.",
+        "tuple(np.quantile(_slopes(C, P, picks, turned=True), [0.1, 0.9]).tolist())": "the axes are swapped: asked is how P "
+        "grows with C.",
+        "tuple(np.quantile(_slopes(C, P, [list(range(len(C)))]), [0.1, 0.9]).tolist())": "you fitted the data as they are. "
+        "Each pick says which points a resample has, some of them twice.",
+        _with_spread: "that is a mean and a standard deviation. Sort the exponents and look where a tenth of them ends.",
+    },
+    hints=(
+        "What does one pick give you? Write that first, for `picks[0]` alone. And what if a pick holds one budget only?",
+        "An array takes a list of indices: `np.log(P)[pick]`. For the ends of the interval there is `np.quantile`.",
+    ),
+    checked="resamples of four and of three budgets, and one that holds a single budget.",
+)  # fmt: skip
+def interval(C, P, picks):
+    return tuple(np.quantile(_slopes(C, P, picks), [0.1, 0.9]).tolist())
+
+
+def _split(C, a, b, alpha, beta):
+    G = (alpha * a / (beta * b)) ** (1 / (alpha + beta))
+    return G * (C / 6) ** (beta / (alpha + beta))
+
+
+@exercise(
+    "20.2",
+    tolerance=2e-3,
+    cases={
+        "Besiroglu's law at 1e21 FLOPs": (1e21, 1.8172, 482.01, 2085.43, 0.3478, 0.3658),
+        "the same at 1e24": (1e24, 1.8172, 482.01, 2085.43, 0.3478, 0.3658),
+        "a law with other exponents": (1e18, 1.5, 60.0, 800.0, 0.25, 0.4),
+    },
+    mistakes={
+        "right_if(C=6 * C)": "you took P · N = C. A parameter costs six FLOPs for every token.",
+        "C / 6 / right": "that is the number of tokens. Asked is the number of parameters.",
+        "(C / 6) ** 0.5": "as many parameters as tokens: the law does not treat both alike.",
+        "_split(C, a, b, beta, alpha)": "alpha and beta are swapped: alpha belongs to the parameters.",
+        "_split(C, a * beta, b * alpha, alpha, beta)": "there both terms are equal. What has to be equal is what a little more "
+        "of each would bring.",
+        "(C / 120) ** 0.5": "that is 20 tokens for each parameter, which is a rule of thumb and not this law.",
+    },
+    hints=(
+        "The budget leaves one free number. Write the loss as a function of P alone.",
+        "On paper: set the derivative to zero. By machine: try many P at equal distances of their logarithm, or "
+        "scipy.optimize.minimize_scalar over ln P.",
+    ),
+    checked="one law at two budgets, and one with other exponents.",
+)
+def best_size(C, floor, a, b, alpha, beta):
+    return _split(C, a, b, alpha, beta)
+
+
+@exercise(
+    "20.3",
+    mistakes={
+        "('schedule', ..., ..., ...)": "a schedule would harm every size. Here the best size stands at "
+        "the end of those tried, so nobody knows whether a smaller one would have been better.",
+        "('data', ..., ..., ...)": "every token was new there. Look at where the best size lies among those tried.",
+        "('edge', 'data', ..., ...)": "the text is long enough for all of them. What is the learning rate where "
+        "the loss is read?",
+        "('edge', 'schedule', 'schedule', ...)": "each run there has a schedule of its own. How often does it read its text?",
+        "('edge', 'schedule', 'data', 'data')": "every token is new there. What is counted on each axis?",
+    },
+    hints=(
+        "For each, say what a run there lacks that the other three have.",
+        "One flaw is a range, one a rate, one a number of repetitions, one a definition.",
+    ),
+    checked="edge, schedule, data, counting.",
+)
+def flaws():
+    return "edge", "schedule", "data", "counting"
+
+
+_LAW = next(law.numbers for law in scaling_laws() if law.name == "besiroglu")
+_A, _B, _ALPHA, _BETA = (_LAW[name]["value"] for name in ("A", "B", "alpha", "beta"))
+_FLOPS, _SERVED = 1e23, 5e12
+_BEST = _split(_FLOPS, _A, _B, _ALPHA, _BETA)
+
+
+def _training(parameters):
+    """The FLOPs that bring a model to the loss of the best split."""
+    goal = _A / _BEST**_ALPHA + _B / (_FLOPS / 6 / _BEST) ** _BETA
+    return 6 * parameters * (_B / (goal - _A / parameters**_ALPHA)) ** (1 / _BETA)
+
+
+def _bill(part, training=None):
+    """The FLOPs of training and of use, for a model of so large a part of the best size."""
+    return (training or _training(part * _BEST)) + 2 * part * _BEST * _SERVED
+
+
+@exercise(
+    "20.4",
+    tolerance=0.02,
+    mistakes={
+        "('A', ...)": "A is the cheapest to train. Add what using it costs: two FLOPs for each parameter and token.",
+        "('C', ...)": "C is the cheapest to use, but how much does its training take? Compute both lines of all three bills.",
+        "('B', _training(_BEST / 2) / _FLOPS)": "that is training alone. Its use is part of the bill.",
+        "('B', 0.5)": "that is its use alone. B costs more to train, since it needs far more tokens for the same loss.",
+        "('B', _bill(0.5, _FLOPS) / _bill(1))": "with the same FLOPs the smaller model would have a higher loss. Find the "
+        "tokens that bring it to A's.",
+    },
+    hints=(
+        "Three bills, each with two lines: training, and every token that users will want. Which line shrinks with the model?",
+        "The prediction above has worked out half the size. Do the same for a third, and add two FLOPs for each parameter and "
+        "token served.",
+    ),
+    checked="B: a quarter more training than A, and half of its use.",
+)
+def train_and_serve():
+    return "B", _bill(0.5) / _bill(1)

@@ -1,0 +1,133 @@
+"""Every kind of cache gives the same tokens, and holds the bytes that are predicted of it."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from cs336kit import lm, predict
+from cs336kit.lm.caches import KINDS, from_codes, to_codes
+from cs336kit.predict import kv_cache_bytes
+
+GPT2 = predict.TransformerConfig(layers=2, d_model=16, heads=4, vocab=31, context=24)
+LLAMA = replace(
+    GPT2, kv_heads=2, d_ff=24, mlp="swiglu", norm="rmsnorm", norm_bias=False, positions="rope", bias="none"
+)  # fmt: skip
+LATENT = replace(LLAMA, kv_heads=None, head_dim=6, kv_latent=5, rotary_dim=2, query_latent=7, value_dim=3)
+CONFIGS = {
+    "GPT-2": GPT2, "grouped": LLAMA, "multi-query": replace(LLAMA, kv_heads=1), "window": replace(LLAMA, window=5),
+    "windows of some layers": replace(LLAMA, window=5, window_layers=(True, False)), "latent": LATENT,
+}  # fmt: skip
+EXACT = ("growing", "contiguous", "paged")
+
+
+def model_of(config):
+    torch.manual_seed(0)
+    model = lm.DecoderOnly(config).double().eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return model
+
+
+def cases():
+    pairs = [(name, kind) for name in CONFIGS for kind in EXACT]
+    return [(name, kind) for name, kind in pairs if not (kind == "paged" and CONFIGS[name].window)]
+
+
+@pytest.mark.parametrize(("name", "kind"), cases())
+@torch.no_grad()
+def test_the_logits_of_any_pieces_are_those_of_the_whole_text(name, kind):
+    config = CONFIGS[name]
+    model, text = model_of(config), torch.randint(31, (3, 24), generator=torch.Generator().manual_seed(1))
+    cache, borders = lm.KVCache(config, kind=kind, page=4), [0, 3, 4, 11, 12, 13, 21, 22, 24]
+    parts = [model(text[:, a:b], cache=cache) for a, b in zip(borders, borders[1:], strict=False)]
+    torch.testing.assert_close(torch.cat(parts, dim=1), model(text))
+    assert torch.equal(
+        lm.generate(model, text[:, :4], new_tokens=21, cache=kind),
+        lm.generate(model, text[:, :4], new_tokens=21, cache=False),
+    )
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@torch.no_grad()
+def test_bytes_are_predicted(name):
+    config = CONFIGS[name]
+    model, text = lm.DecoderOnly(config), torch.zeros(3, 13, dtype=torch.long)
+    predicted = {
+        "growing": {"sequence": 13},
+        "contiguous": {"sequence": 20},
+        "int8": {"sequence": 13, "precision": "int8", "scales": "fp32"},
+        "int4": {"sequence": 13, "precision": "int4", "scales": "fp32"},
+    }
+    if config.window is None:
+        predicted["paged"] = {"sequence": 13, "page": 4}
+    for kind, sizes in predicted.items():
+        cache = lm.KVCache(config, kind=kind, tokens=20, page=4)
+        for piece in text.split([6, 1, 5, 1], dim=1):
+            model(piece, cache=cache)
+        assert cache.bytes == kv_cache_bytes(config, batch=3, **{"precision": "fp32", **sizes}), kind
+    with pytest.raises(ValueError, match="unknown type of scales"):
+        kv_cache_bytes(config, batch=1, sequence=1, scales="fp7")
+
+
+@torch.no_grad()
+def test_a_contiguous_cache_is_allocated_once_and_refuses_more():
+    for config in (LLAMA, replace(LLAMA, window=5), LATENT):
+        model, cache = lm.DecoderOnly(config), lm.KVCache(config, kind="contiguous", tokens=12)
+        model(torch.zeros(2, 3, dtype=torch.long), cache=cache)
+        first = [t.data_ptr() for t in cache.tensors()]
+        for _ in range(9):
+            model(torch.zeros(2, 1, dtype=torch.long), cache=cache)
+        assert [t.data_ptr() for t in cache.tensors()] == first
+    with pytest.raises(ValueError, match=r"room for 12 tokens and holds 12: 1 more do not fit; make it with tokens=13"):
+        model(torch.zeros(2, 1, dtype=torch.long), cache=cache)
+
+
+@torch.no_grad()
+def test_pages_are_taken_in_turn_and_waste_less_than_one_each():
+    model, cache = lm.DecoderOnly(LLAMA), lm.KVCache(LLAMA, kind="paged", page=4)
+    for piece in torch.zeros(2, 9, dtype=torch.long).split([5, 4], dim=1):
+        model(piece, cache=cache)
+    assert cache.layers[0].table == [[0, 1, 4], [2, 3, 5]]
+    assert cache.bytes - kv_cache_bytes(LLAMA, batch=2, sequence=9, precision="fp32") == 3 * kv_cache_bytes(
+        LLAMA, batch=2, sequence=1, precision="fp32"
+    )
+    with pytest.raises(ValueError, match="take kind='contiguous', a ring"):
+        lm.KVCache(replace(LLAMA, window=5), kind="paged")
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_codes_are_within_half_a_step(bits):
+    x = torch.randn(3, 2, 5, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x[0, 0, 0] = 0
+    codes, scale = to_codes(x, bits=bits)
+    assert codes.element_size() * codes.shape[-1] == (7 if bits == 8 else 4)
+    read = from_codes(codes, scale, bits=bits, width=7)
+    assert ((read - x).abs() <= scale / 2 * (1 + 1e-9)).all()
+    torch.testing.assert_close(scale[..., 0] * (127 if bits == 8 else 7), x.abs().amax(-1))
+
+
+@torch.no_grad()
+def test_fewer_bits_change_the_loss_more():
+    for config in (LLAMA, LATENT):
+        model, text = model_of(config), torch.randint(31, (8, 24), generator=torch.Generator().manual_seed(1))
+        usual, eight, four = (
+            model(text, cache=lm.KVCache(config, kind=kind)) for kind in ("growing", "int8", "int4")
+        )  # fmt: skip
+        assert 0 < (eight - usual).square().mean() < (four - usual).square().mean()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_a_shortened_cache_goes_on_as_if_nothing_had_been_there(kind):
+    for config in (LLAMA, LATENT):
+        model, text = model_of(config), torch.randint(31, (2, 12), generator=torch.Generator().manual_seed(1))
+        cache, other = lm.KVCache(config, kind=kind, page=4), lm.KVCache(config, kind=kind, page=4)
+        model(text[:, :11], cache=cache)
+        cache.shorten(6)
+        model(text[:, :6], cache=other)
+        torch.testing.assert_close(model(text[:, 6:], cache=cache), model(text[:, 6:], cache=other))
+    ring = lm.KVCache(replace(LLAMA, window=4))
+    model_of(replace(LLAMA, window=4))(text[:, :6], cache=ring)
+    with pytest.raises(ValueError, match="has dropped the first: it cannot be shortened"):
+        ring.shorten(5)

@@ -1,0 +1,111 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from cs336kit import lm, predict
+from cs336kit.cli import main
+from cs336kit.lm import sweep
+
+ONE = {"layers": 1, "d_model": 8, "budget": 5e8}
+
+
+@pytest.fixture(scope="module")
+def run():
+    return lm.train_one(**ONE, seed=1)
+
+
+@pytest.fixture(scope="module")
+def record():
+    return lm.recorded_sweep()
+
+
+def test_the_record_is_the_grid(record):
+    cells = [{name: getattr(run, name) for name in sweep.grid()[0]} for run in record.runs]
+    key = str
+    assert sorted(cells, key=key) == sorted(sweep.grid(), key=key)
+    assert record.text_tokens == len(lm.course_text().encode()) * 9 // 10 + 1
+
+
+def test_every_run_follows_from_its_cell(record):
+    for run in record.runs:
+        config = sweep.tiny(run.layers, run.d_model)
+        assert run.parameters == predict.parameters(config).total
+        assert run.inner_parameters == run.parameters - 2 * 256 * run.d_model
+        assert run.steps == sweep.steps_of(config, run.budget) and run.max_lr == sweep.learning_rate(run.d_model)
+        assert run.flops == pytest.approx(run.budget, rel=0.02)
+        assert run.curve[0][0] == run.steps // 16 and 0.9 < run.loss < 3.3
+
+
+def test_each_budget_has_a_valley(record):
+    for runs in record.slices().values():
+        sizes, losses = [run.parameters for run in runs], [run.loss for run in runs]
+        bottom, _ = lm.valley(sizes, losses)
+        assert min(sizes) < bottom < max(sizes)
+
+
+def test_the_size_of_a_tiny_model_is_that_of_its_module():
+    model = lm.DecoderOnly(sweep.tiny(2, 48))
+    outside = model.embedding.weight.numel() + model.head.weight.numel()
+    assert sum(p.numel() for p in model.parameters()) - outside == lm.inner_parameters(model.config)
+
+
+def test_a_run_is_the_same_again(run):
+    again = lm.train_one(**ONE, seed=1)
+    assert (again.loss, again.curve) == (run.loss, run.curve)
+    assert again.loss != lm.train_one(**ONE, seed=2).loss
+
+
+def test_what_is_written_is_read(run, tmp_path):
+    path = tmp_path / "sweep.json"
+    done = lm.run_sweep([], known=[run])
+    sweep.write_sweep(done, path)
+    assert lm.recorded_sweep(path) == done and [each.name for each in tmp_path.iterdir()] == ["sweep.json"]
+
+
+def test_a_sweep_goes_on_where_it_was(run):
+    seen = []
+    cells = [{**ONE, "seed": seed} for seed in (1, 2)]
+    done = lm.run_sweep(cells, known=[run], after=lambda so_far: seen.append(len(so_far.runs)))
+    assert seen == [2] and done.runs[0] is run and [each.seed for each in done.runs] == [1, 2]
+    assert list(done.slices()) == [5e8]
+
+
+def broken(run, tmp_path, **change):
+    path = tmp_path / "sweep.json"
+    sweep.write_sweep(lm.run_sweep([], known=[run]), path)
+    data = json.loads(path.read_text())
+    data["runs"] = [{**each, **change} for each in data["runs"]]
+    path.write_text(json.dumps(data))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"loss": -1.0}, "loss must be a finite number above 0"),
+        ({"loss": "good"}, "loss must be a finite number above 0"),
+        ({"flops": 17}, "cannot have 17 FLOPs"),
+        ({"curve": [[1, 2.0]]}, "must rise to them"),
+        ({"mood": "good"}, "is no record of a sweep"),
+    ],
+)
+def test_a_record_that_cannot_be_is_refused(run, tmp_path, change, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        lm.recorded_sweep(broken(run, tmp_path, **change))
+
+
+def test_what_cannot_be_swept_is_a_sentence(tmp_path, capsys):
+    with pytest.raises(ValueError, match="the sweep is empty"):
+        lm.run_sweep([])
+    with pytest.raises(ValueError, match="less than one step of this model"):
+        lm.train_one(1, 8, budget=1e6)
+    path = tmp_path / "sweep.json"
+    assert main(["sweep", "--out", str(path), "--budget", "7e9"]) == 2
+    assert "the sweep has no budget of 7e+09 FLOPs, only of 1e+10" in capsys.readouterr().err
+    sweep.write_sweep(replace(lm.recorded_sweep(), torch="1.0"), path)
+    assert main(["sweep", "--out", str(path), "--budget", "1e10"]) == 2
+    assert "was made with torch 1.0, and this is" in capsys.readouterr().err
+    path.write_text("[]")
+    assert main(["sweep", "--out", str(path), "--budget", "1e10"]) == 2
+    assert "is no record of a sweep" in capsys.readouterr().err

@@ -1,0 +1,61 @@
+"""A prompt and each token after it: FLOPs, peak and cache predicted, and counted of the model that runs."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from cs336kit import lm, measure, predict
+from cs336kit.predict._walk import Walk
+
+GPT2 = predict.TransformerConfig(layers=2, d_model=16, heads=4, vocab=31, context=24)
+LLAMA = replace(
+    GPT2, kv_heads=2, d_ff=24, mlp="swiglu", norm="rmsnorm", norm_bias=False, positions="rope", bias="none"
+)  # fmt: skip
+LATENT = replace(LLAMA, kv_heads=None, head_dim=6, kv_latent=5, rotary_dim=2, query_latent=7, value_dim=3)
+CONFIGS = {
+    "GPT-2": (GPT2, "eager"), "grouped": (LLAMA, "sdpa"), "multi-query": (replace(LLAMA, kv_heads=1), "eager"),
+    "window": (replace(LLAMA, window=5), "sdpa"), "latent": (LATENT, "eager"),
+    "latent with values as wide as keys": (replace(LATENT, value_dim=None, query_latent=0), "sdpa"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["growing", "contiguous"])
+@pytest.mark.parametrize("name", CONFIGS)
+@torch.no_grad()
+def test_the_prompt_and_each_token_after_it(name, kind):
+    config, attention = CONFIGS[name]
+    model, text = lm.DecoderOnly(config, attention=attention).eval(), torch.zeros(2, 9, dtype=torch.long)
+    options = {"batch": 2, "attention": attention, "cache": kind}
+    caches = [lm.KVCache(config, kind=kind, tokens=9) for _ in range(2)]
+    for start, stop in [(0, 6), (6, 7), (7, 8), (8, 9)]:
+        new = text[:, start:stop]
+        phase = "decode" if start else "prefill"
+        written = predict.program(config, sequence=stop, phase=phase, **options)
+        walk = Walk(written)
+        walk.forward(written.items)
+        counted = measure.flops(lambda: model(new, cache=caches[0])).total  # noqa: B023
+        assert sum(count * op.forward_flops for op, count in written.operations()) == counted
+        peak = measure.peak_bytes(lambda: model(new, cache=caches[1]), device="cpu")  # noqa: B023
+        # Room for later tokens is allocated with the first ones.
+        room = caches[1].bytes - predict.kv_cache_bytes(config, batch=2, sequence=6, precision="fp32")
+        assert peak == walk.peaks["forward"].bytes + (room if kind == "contiguous" and not start else 0)
+    held = predict.kv_cache_bytes(config, batch=2, sequence=9, precision="fp32")
+    assert caches[0].bytes == held
+
+
+def test_a_contiguous_cache_moves_the_new_token_and_a_growing_one_all():
+    options = {"batch": 2, "phase": "decode"}
+    token = predict.kv_cache_bytes(LLAMA, batch=2, sequence=1, precision="fp32")
+    for past in (4, 20):
+        growing, once = (
+            predict.traffic_bytes(LLAMA, sequence=past + 1, cache=kind, **options)["attention"]
+            for kind in ("growing", "contiguous")
+        )
+        # The new token is read and written in both; the past is read for a longer tensor, and written into it.
+        assert growing - once == 2 * past * token
+
+
+def test_a_cache_that_nobody_has():
+    with pytest.raises(ValueError, match=r"unknown cache 'paged'. Known: growing, contiguous"):
+        predict.program(GPT2, batch=1, sequence=2, phase="decode", cache="paged")
