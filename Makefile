@@ -11,6 +11,7 @@ FIRST = $(notdir $(firstword $(sort $(wildcard $(NOTEBOOKS)/[0-9][0-9]_*.ipynb))
 LAB := --ip=127.0.0.1 --ServerApp.root_dir=.
 
 NO_CUDA := 'this measures a CUDA device, and torch sees none here. On a CPU everything else works: make test.'
+NO_JUPYTER := 'Lessons and tests are left out: they need Jupyter, matplotlib and nbval, which are not installed beside this Python. The records do without.'
 
 ifeq ($(origin PY), undefined)
 PY := .venv/bin/python
@@ -36,7 +37,7 @@ no_venv = echo "Python could not make an environment; what it says is above. On 
 is_cpu = .venv/bin/python -c "import sys, torch; sys.exit(torch.version.cuda is not None)"
 not_cpu = echo "PyTorch is the CUDA build here, and CPU=1 asks for the other one. Run make clean and then the same again."
 
-.PHONY: help setup lab test fast cuda-rules lint browser check-notebooks refresh gpu gpu-lessons gpu-records bench readme constraints clean
+.PHONY: help setup lab test fast cuda-rules lint browser check-notebooks refresh gpu gpu-lessons gpu-records bench mutate readme constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -87,7 +88,7 @@ CUDA_PIP := .venv-cuda/bin/python -m pip install --disable-pip-version-check
 	@touch $@
 
 cuda-rules: .venv-cuda/.ready ## what CUDA keeps for the backward pass, counted without a GPU (in an environment of its own)
-	.venv-cuda/bin/python -m pytest -q tests/torch/predict/test_cuda_rules.py
+	.venv-cuda/bin/python -m pytest -q tests/torch/predict/test_cuda_rules.py tests/torch/predict/test_cuda_step.py
 
 lint: $(READY) ## style of the code, its types, and the import rules of the rooms
 	$(PY) -m ruff check cs336kit benchmarks tests conftest.py
@@ -110,15 +111,16 @@ check-notebooks: $(READY) ## run lessons and compare their outputs: make check-n
 refresh: $(READY) ## execute lessons and store their outputs: make refresh NB=02 (FRESH=1 measures times anew)
 	$(PY) -m cs336kit lessons refresh $(NB) $(if $(FRESH),--fresh)
 
-gpu: gpu-lessons gpu-records ## on a CUDA machine: the lessons, the tests marked gpu, then the records (in two halves: gpu-lessons, gpu-records)
+gpu: ## on a CUDA machine: the records, then the lessons and the tests marked gpu (with PY=python3 torch and numpy are enough)
+	@failed=0; for part in gpu-records gpu-lessons; do $(MAKE) --no-print-directory $$part || failed=1; done; exit $$failed
 
 gpu-lessons: $(READY) ## every lesson compared on CUDA, and the unit tests that need it
 	@$(PY) -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else $(NO_CUDA))"
-	$(PY) -m cs336kit lessons verify
-	$(PY) -m pytest -q -m gpu tests
+	@$(PY) -c "import ipykernel, matplotlib, nbval" 2> /dev/null || { echo $(NO_JUPYTER); exit 0; }; \
+	  $(PY) -m cs336kit lessons verify && $(PY) -m pytest -q -m gpu tests
 
-gpu-records: $(READY) ## measure this GPU and write benchmarks/records (STAGES="products memory" for some)
-	$(PY) -m benchmarks.gpu $(STAGES)
+gpu-records: $(READY) ## measure this GPU and write benchmarks/records (HALF=1, HALF=2: nine minutes each at most; STAGES="products memory")
+	$(PY) -m benchmarks.gpu $(STAGES) $(if $(HALF),--half $(HALF))
 
 bench: $(READY) ## speeds as ratios of one run (loader, training step, estimators), and kept bytes beside transformers'
 	$(PY) -m benchmarks.training
@@ -126,6 +128,9 @@ bench: $(READY) ## speeds as ratios of one run (loader, training step, estimator
 	$(PY) -m benchmarks.layouts
 	$(PY) -m benchmarks.architectures
 	$(PY) -m benchmarks.kept
+
+mutate: $(READY) ## change the kit in random places and see whether the tests notice: make mutate ROOM=predict COUNT=40
+	$(PY) -m benchmarks.mutation $(if $(ROOM),$(ROOM) $(or $(COUNT),20))
 
 readme: $(READY) ## write the table of lessons in README.md anew from the notebooks
 	$(PY) -m cs336kit lessons readme

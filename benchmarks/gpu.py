@@ -1,6 +1,8 @@
 """Measure a GPU for the record: `python -m benchmarks.gpu [STAGE …]`, or a rehearsal on a CPU with --tiny --out.
 
-Each stage runs alone, and its rows are in the record as soon as it ends; what it could not do is in there too.
+Torch, numpy and this clone are enough. Each stage is a process of its own with a limit of seconds: one that fails, hangs or
+leaves the GPU in a bad state takes no other with it. Its rows are in the record as it goes; what it could not do is in there
+too. `--half 1` and `--half 2` are calls of at most nine minutes each.
 """
 
 import argparse
@@ -8,6 +10,7 @@ import datetime
 import json
 import os
 import re
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -19,25 +22,58 @@ from cs336kit import measure
 from cs336kit.measure.recorded import RECORDS, check_record
 from cs336kit.predict._common.checks import known
 
+#: Between two writings of a record while its stage runs.
+SECONDS_BETWEEN = 2.0
+#: A rehearsal shrinks the work, and a busy machine takes long to start a process.
+TINY_SECONDS = 120
+
 
 def run_stage(name: str, *, device: torch.device, tiny: bool, folder: Path) -> tuple[Path, int, list[str], bool]:
     """Run one stage and write what it measured; returns the file, the rows, what was skipped, and whether it went well.
 
-    A stage that fails keeps the rows that it had, and its error is among the skipped.
+    A stage that fails keeps the rows that it had, and its error is among the skipped; one that is stopped, those that it
+    had a moment ago.
     """
     run, rows, well = Run(device, tiny), [], True
-    start = time.perf_counter()
+    start = written = time.perf_counter()
+
+    def write(*unfinished: str) -> Path:
+        return write_stage(
+            folder, name, rows=rows, skipped=[*run.skipped, *unfinished], wall_seconds=time.perf_counter() - start,
+            dry_run=tiny or device.type != "cuda",
+        )  # fmt: skip
+
     try:
-        rows.extend(STAGES[name](run))
-    except Exception as error:  # the other stages are still worth measuring
+        for row in STAGES[name].measure(run):
+            rows.append(row)
+            print(f"  {said(row)}", flush=True)
+            if time.perf_counter() - written > SECONDS_BETWEEN:
+                write(f"the rest of {name!r}: it was stopped")
+                written = time.perf_counter()
+    except Exception as error:  # what it has measured so far is worth keeping
         run.skip(f"the rest of {name!r} failed", f"{type(error).__name__}: {error}")
         well = False
-    wall = time.perf_counter() - start
-    run.free()
-    path = write_stage(
-        folder, name, rows=rows, skipped=run.skipped, wall_seconds=wall, dry_run=tiny or device.type != "cuda"
-    )
+    path = write()
     return path, len(rows), run.skipped, well
+
+
+def said(row: dict) -> str:
+    """A row in a line."""
+    setting = " ".join(f"{key}={value}" for key, value in row["setting"].items())
+    beside = f", {row['measured'] / row['predicted']:.4g} × predicted" if row["predicted"] else ""
+    return f"{row['label']} {setting}: {row['measured']:.6g} {row['unit']}{beside}"
+
+
+def run_apart(name: str, options: argparse.Namespace) -> bool:
+    """Run one stage in a process of its own, which is stopped when its seconds are over; whether it went well."""
+    limit = TINY_SECONDS if options.tiny else STAGES[name].seconds
+    command = [sys.executable, "-m", "benchmarks.gpu", name.replace(" ", "-"), "--here", "--device", options.device]
+    command += ["--out", str(options.out.resolve()), *["--tiny"] * options.tiny]
+    try:
+        return subprocess.run(command, cwd=Path(__file__).parents[1], timeout=limit, check=False).returncode == 0
+    except subprocess.TimeoutExpired:
+        print(f"  stopped: {name!r} took more than its {limit} s; the rows above are in the record", flush=True)
+        return False
 
 
 def write_stage(
@@ -94,6 +130,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--out", type=Path, default=RECORDS, help="folder of the record (default: the course's records)"
     )
+    parser.add_argument("--half", type=int, choices=(1, 2), help="the first or the second half of the stages")
+    parser.add_argument("--here", action="store_true", help="in this process, one after the other, without limits")
     parser.add_argument("--minutes", type=float, help="start no further stage after this long, and say which are left")
     options = parser.parse_args(arguments)
     # "training-step" saves the quotes that "training step" needs in a shell.
@@ -107,20 +145,32 @@ def main(arguments: list[str] | None = None) -> int:
     except (ValueError, RuntimeError) as error:
         print(error, file=sys.stderr)
         return 2
+    chosen = wanted or [name for name, stage in STAGES.items() if options.half in (None, stage.half)]
+    return _run_all(chosen, device, options)
+
+
+def _run_all(chosen: list[str], device: torch.device, options: argparse.Namespace) -> int:
     started, failed, left = time.monotonic(), [], []
-    for name in wanted or list(STAGES):
+    for place, name in enumerate(chosen, start=1):
         if options.minutes is not None and time.monotonic() - started > 60 * options.minutes:
             left.append(name)
             continue
         begun = time.monotonic()
-        path, rows, skipped, well = run_stage(name, device=device, tiny=options.tiny, folder=options.out)
-        print(f"{name}: {rows} rows in {time.monotonic() - begun:.0f} s → {path.name}", flush=True)
-        for reason in skipped:
-            print(f"  skipped {reason}")
+        if options.here:
+            path, rows, skipped, well = run_stage(name, device=device, tiny=options.tiny, folder=options.out)
+            print(f"{name}: {rows} rows in {time.monotonic() - begun:.0f} s → {path.name}", flush=True)
+            for reason in skipped:
+                print(f"  skipped {reason}", flush=True)
+        else:
+            print(f"[{place} of {len(chosen)}] {name}, after {time.monotonic() - started:.0f} s", flush=True)
+            well = run_apart(name, options)
         if not well:
             failed.append(name)
     if left:
         print(f"not started, time is up: {' '.join(repr(name) for name in left)}")
+    if not options.here:
+        went = f", failed or stopped: {' '.join(map(repr, failed))}" if failed else ""
+        print(f"{len(chosen) - len(left)} stages in {time.monotonic() - started:.0f} s{went}; records in {options.out}")
     return 1 if failed else 0
 
 

@@ -1,13 +1,20 @@
-"""What `make gpu` measures: each stage is a generator of rows for the record of one GPU."""
+"""What `make gpu` measures: each stage is a generator of rows for the record of one GPU.
 
+Nothing but torch, numpy and the kit is needed.
+"""
+
+import contextlib
 import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import product as pairs
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from benchmarks.gpu_ranks import ranks
 from cs336kit import lm, measure, predict
 from cs336kit.measure.seconds import Timing
 
@@ -40,8 +47,10 @@ class Run:
 
     def free(self) -> None:
         """Give memory back before the next measurement."""
+        gc.collect()
         if self.device.type == "cuda":
-            gc.collect()
+            # cuBLAS's workspaces are part of every prediction, so that each measurement has to make them anew.
+            torch._C._cuda_clearCublasWorkspaces()
             torch.cuda.empty_cache()
 
 
@@ -141,7 +150,7 @@ def roofline(run: Run) -> Iterator[dict]:
 
 def optimizers(run: Run) -> Iterator[dict]:
     """Seconds and temporary bytes of one AdamW step on GPT-2's parameters: a loop, foreach, fused, and the course's own."""
-    config = predict.TransformerConfig(layers=2, d_model=64, heads=4, vocab=256, context=32) if run.tiny else _gpt2()
+    config = TINY if run.tiny else _gpt2()
     count = predict.parameters(config).total
     memory = run.fact("bandwidth")
     # Parameter and two moments are read and written, the gradient is read: 7 numbers of 4 bytes.
@@ -175,46 +184,63 @@ def memory(run: Run) -> Iterator[dict]:
     """Saved activations and the peak of a training step, for a GPT-2 and a Llama, beside their predictions."""
     models = {"gpt2": (_gpt2(), lm.DecoderOnly), "llama": (predict.MODELS["smollm2-135m"], lm.Llama)}
     if run.tiny:
-        small = predict.TransformerConfig(layers=2, d_model=64, heads=4, vocab=256, context=32)
-        models = {"gpt2": (small, lm.DecoderOnly)}
-    sequence, batches = (32, (1, 2)) if run.tiny else (1024, (1, 4, 8))
-    policies = [("fp32", False), ("autocast", False), ("fp32", True)]
-    for (name, (config, make)), (policy, checkpointing), batch in pairs(models.items(), policies, batches):
-        setting = {
-            "model": name,
-            "precision": policy,
-            "checkpointing": checkpointing,
-            "batch": batch,
-            "sequence": sequence,
-        }
-        how = {"precision": policy, "attention": "sdpa", "checkpointing": checkpointing}
+        models = {"gpt2": (TINY, lm.DecoderOnly)}
+    sequence, batches = (32, (16,)) if run.tiny else (1024, (1, 4, 8))
+    cases = pairs(models.items(), ("fp32", "bf16", "autocast"), (False, True), batches)
+    for (name, (config, make)), precision, checkpointing, batch in cases:
+        how = {"precision": precision, "checkpointing": checkpointing, "batch": batch, "sequence": sequence}
+        setting = {"model": name, **how}
+        how |= {"attention": "sdpa", "device": run.device.type}
+        model = step = loss = None
         try:
-            model = make(config, attention="sdpa", checkpointing=checkpointing).to(run.device)
-            step, loss, lasting = _step(model, config, batch, sequence, policy, run.device)
-            step()  # the second step has its optimizer state
-            saved = measure.saved_activation_bytes(loss).total
-            expected = predict.saved_activation_bytes(config, batch=batch, sequence=sequence, **how).total
-            yield row("saved activations", saved, "bytes", predicted=expected, **setting)
-            peak = lasting() + measure.peak_bytes(step, device=run.device)
-            expected = predict.step_peak(config, batch=batch, sequence=sequence, foreach=True, **how).total
-            yield row("peak of a step", peak, "bytes", predicted=expected, **setting)
+            with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
+                start = torch.cuda.memory_allocated() if run.device.type == "cuda" else 0
+                model = make(config, attention="sdpa", checkpointing=checkpointing).to(run.device)
+                step, loss, lasting = _step(model, config, batch, sequence, precision, run.device)
+                step()  # the second step has its optimizer state
+                saved = measure.saved_activation_bytes(loss).total
+                expected = predict.saved_activation_bytes(config, **how).total
+                yield row("saved activations", saved, "bytes", predicted=expected, **setting)
+                if run.device.type != "cuda":
+                    peak = lasting() + measure.peak_bytes(step, device=run.device)
+                    expected = predict.step_peak(config, foreach=True, **how).total
+                    yield row("peak of a step", peak, "bytes", predicted=expected, **setting)
+                    continue
+                torch.cuda.reset_peak_memory_stats()
+                step()
+                torch.cuda.synchronize()
+            found = predict.step_allocation(config, capability=torch.cuda.get_device_capability()[0], **how)
+            stats = torch.cuda.memory_stats()
+            measured = {
+                "peak of a step": (stats["allocated_bytes.all.peak"] - start, found.allocated),
+                "requested at the peak": (stats["requested_bytes.all.peak"] - start, found.requested),
+                "reserved at the peak": (stats["reserved_bytes.all.peak"], found.reserved),
+            }
+            for label, (counted, predicted) in measured.items():
+                yield row(label, counted, "bytes", predicted=predicted, **setting)
         except torch.OutOfMemoryError as error:
-            run.skip(f"{name} {policy} at batch {batch}", error)
-        model = step = loss = lasting = None
-        run.free()
+            run.skip(f"{name} {precision} at batch {batch}", error)
+        finally:
+            model = step = loss = lasting = None
+            run.free()
 
 
 def training_step(run: Run) -> Iterator[dict]:
-    """Seconds, tokens per second and MFU of a GPT-2 training step: bf16 autocast, fused attention and AdamW, compiled."""
-    config = predict.TransformerConfig(layers=2, d_model=64, heads=4, vocab=256, context=32) if run.tiny else _gpt2()
-    sequence, batches = (32, (2,)) if run.tiny else (1024, (16, 32, 64))
-    for batch, compiled in pairs(batches, (False,) if run.tiny else (False, True)):
-        setting = {"batch": batch, "sequence": sequence, "compiled": compiled}
+    """Seconds, tokens per second, MFU and idle share of a GPT-2 training step in bf16 autocast, as it is and compiled.
+
+    Attention and AdamW are fused. Compiled are the largest batches first, as they fill the GPU.
+    """
+    config = TINY if run.tiny else _gpt2()
+    sequence, batches = (32, (2,)) if run.tiny else (1024, (64, 32, 16))
+    for compiled, batch in pairs((False,) if run.tiny else (True, False), batches):
+        setting = {"batch": batch, "sequence": sequence, "compiled": compiled, "optimizer": "fused"}
+        model = ready = step = idle = None
         try:
             model = lm.DecoderOnly(config, attention="sdpa").to(run.device)
             ready = torch.compile(model) if compiled else model
-            step, _, _ = _step(ready, config, batch, sequence, "autocast", run.device)
+            step, _, _ = _step(ready, config, batch, sequence, "autocast", run.device, fused=True)
             timing = measure.seconds(step, device=run.device, **run.timing)
+            idle = idle_share(step) if run.device.type == "cuda" else None
         except (torch.OutOfMemoryError, RuntimeError) as error:
             run.skip(f"training step at batch {batch}, compiled={compiled}", error)
             continue
@@ -227,6 +253,31 @@ def training_step(run: Run) -> Iterator[dict]:
         yield row("throughput", batch * sequence / timing.median, "tokens/s", **setting)
         if peak:
             yield row("MFU", work / timing.median / peak, "fraction", **setting)
+        if idle is not None:
+            yield row("idle", idle, "fraction", **setting)
+    if run.device.type != "cuda":
+        run.skip("idle share of the GPU", "this run has no CUDA device")
+
+
+def idle_share(step: Callable[[], object], steps: int = 5) -> float:
+    """The part of the time from the first kernel of some steps to the last in which no kernel or copy ran."""
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profile:
+        for _ in range(steps):
+            step()
+        torch.cuda.synchronize()
+    on_device = (e for e in profile.events() or () if e.device_type == torch.autograd.DeviceType.CUDA)
+    return idle_between([(event.time_range.start, event.time_range.end) for event in on_device])
+
+
+def idle_between(spans: list[tuple[float, float]]) -> float:
+    """The part of the time from the first start to the last end that no span covers; spans may overlap."""
+    spans = sorted(spans)
+    busy, until = 0.0, spans[0][0]
+    for start, end in spans:
+        busy += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return 1 - busy / (until - spans[0][0])
 
 
 def fp8_training(run: Run) -> Iterator[dict]:
@@ -256,29 +307,44 @@ def fp8_training(run: Run) -> Iterator[dict]:
         run.free()
 
 
-STAGES: dict[str, Callable[[Run], Iterator[dict]]] = {
-    "products": products,
-    "bandwidths": bandwidths,
-    "overlap": overlap,
-    "roofline": roofline,
-    "optimizers": optimizers,
-    "memory": memory,
-    "training step": training_step,
-    "fp8 training": fp8_training,
+class Stage(NamedTuple):
+    """What measures, and the seconds after which it is stopped: `make gpu` is two calls of at most nine minutes."""
+
+    measure: Callable[[Run], Iterator[dict]]
+    seconds: int
+    half: int
+
+
+STAGES = {
+    "products": Stage(products, 150, 1),
+    "bandwidths": Stage(bandwidths, 40, 1),
+    "overlap": Stage(overlap, 30, 1),
+    "roofline": Stage(roofline, 60, 1),
+    "optimizers": Stage(optimizers, 40, 1),
+    "memory": Stage(memory, 180, 1),
+    "training step": Stage(training_step, 270, 2),
+    "fp8 training": Stage(fp8_training, 150, 2),
+    "ranks": Stage(ranks, 90, 2),
 }
+TINY = predict.TransformerConfig(layers=2, d_model=64, heads=4, vocab=256, context=32)
 
 
 def _gpt2() -> predict.TransformerConfig:
     return replace(predict.MODELS["gpt2"], dropout=0.0)
 
 
-def _step(model, config, batch: int, sequence: int, policy: str, device: torch.device):
+def _step(model, config, batch: int, sequence: int, precision: str, device: torch.device, *, fused: bool = False):
     """A training step as a function, its loss alone, and the bytes that last between steps (parameters and state)."""
-    optimizer = torch.optim.AdamW(model.parameters(), foreach=True)  # the default on CUDA
+    kind = predict.POLICIES[precision]
+    if kind.weights == "bf16":
+        model.bfloat16()
+    # Foreach is the default on CUDA.
+    how = {"fused": True} if fused and device.type == "cuda" else {"foreach": True}
+    optimizer = torch.optim.AdamW(model.parameters(), **how)
     x = torch.randint(config.vocab, (batch, sequence), device=device)
 
     def loss():
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=policy == "autocast"):
+        with torch.autocast(device.type, dtype=torch.bfloat16) if kind.casts else contextlib.nullcontext():
             logits = model(x)
         return F.cross_entropy(logits.float().view(-1, config.vocab), x.view(-1))
 

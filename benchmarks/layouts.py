@@ -1,4 +1,5 @@
-"""Random configurations on random layouts: `python -m benchmarks.layouts [COUNT]` lists what is wrong, and times a search.
+"""Layouts: `python -m benchmarks.layouts [COUNT]` prints what ranks of `lm.parallelize` have and send, with how far predict is
+off in brackets; then, of so many random configurations on random layouts, what is wrong; and it times a search.
 
 Wrong is: parts that do not add up to the peak, or a part below 0; more ranks that share state at a higher peak; a lower bound
 of a step above the upper one; fewer bytes between two stages than none; any error that is not a sentence.
@@ -24,6 +25,7 @@ from cs336kit.predict import (
     step_peak,
     step_seconds,
 )
+from cs336kit.predict._common.grid import as_text
 from cs336kit.predict.layouts import STAGES, divisors
 
 STATES = ("parameters", "optimizer state", "master weights")
@@ -134,6 +136,11 @@ def sweep(count: int, *, seed: int = 0) -> tuple[Counter[str], list[tuple[Case, 
 
 def main(count: int) -> int:
     """Print the faults and the seconds of a search; 1 if something is wrong."""
+    from benchmarks.ranks import table  # torch is for this part alone
+
+    rows, differing = table()
+    print(as_text(rows, "<<>" + ">" * (len(rows[0]) - 3), gap=2))
+    print(f"{len(rows) - 1} ranks of {len({row[:2] for row in rows}) - 1} layouts", *differing, sep="\n")
     start = time.perf_counter()
     seen, wrong = sweep(count)
     for case, fault in wrong:
@@ -145,7 +152,7 @@ def main(count: int) -> int:
         MODELS["llama-3-70b"], count=1024, accelerator="h100-sxm", sequence=8192, between_nodes=50e9, checkpointing=True
     )
     print(f"layouts of llama-3-70b on 1,024 H100, found in {time.perf_counter() - start:.2f} s; the best: {found[0]}")
-    return bool(wrong)
+    return bool(wrong or differing)
 
 
 if __name__ == "__main__":

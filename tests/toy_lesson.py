@@ -16,7 +16,7 @@ CELLS = (
         [],
     ),
     ("time", "import time\nprint(time.time())", ["measured:time"]),
-    ("verdict", "time.time() > 0", ["verdict"]),
+    ("verdict", "import time\ntime.time() > 0", ["verdict"]),
     ("trap", "with teach.expect(ZeroDivisionError):\n    1 / 0", []),
     (
         "address",

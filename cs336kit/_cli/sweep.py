@@ -34,7 +34,15 @@ def run(arguments: list[str]) -> int:
         known = ", ".join(f"{budget:.3g}" for budget in sweep.GRID)
         raise ValueError(f"the sweep has no budget of {unknown[0]} FLOPs, only of {known}")
     cells = [cell for cell in sweep.grid() if cell["budget"] in (asked.budget or sweep.GRID)]
-    known_runs = sweep.recorded_sweep(asked.out).runs if asked.out.exists() else ()
+    known_runs: tuple[sweep.Run, ...] = ()
+    if asked.out.exists():
+        before = sweep.recorded_sweep(asked.out)
+        if before.torch != torch.__version__:
+            raise ValueError(
+                f"{asked.out} was made with torch {before.torch}, and this is {torch.__version__}: one record has one "
+                "torch. Give another file, or remove this one"
+            )
+        known_runs = before.runs
 
     def after(so_far: sweep.Sweep) -> None:
         sweep.write_sweep(so_far, asked.out)

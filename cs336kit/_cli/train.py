@@ -1,6 +1,7 @@
 """`cs336kit train`: one run of a decoder on a text, and its record."""
 
 import json
+import os
 from pathlib import Path
 
 from cs336kit._cli.arguments import Parser, number
@@ -13,6 +14,8 @@ _EXAMPLES = """
       the same, recorded; and on a text of your own
         cs336kit train --layers 2 --d-model 64 --heads 4 --steps 300 --out run.json
         cs336kit train --layers 2 --d-model 64 --heads 4 --steps 300 --data my.txt
+      on four ranks: two share the optimizer's state and the weights, and two divide every layer
+        torchrun --nproc-per-node 4 -m cs336kit train --layers 2 --d-model 64 --heads 4 --steps 300 --layout fsdp=2,tp=2
 """
 #: What the blocks are made of: a Llama's, with a head of its own, over bytes.
 STYLE = {"norm": "rmsnorm", "positions": "rope", "mlp": "swiglu", "bias": "none", "tied_head": False, "vocab": 256}
@@ -34,6 +37,7 @@ def _parser() -> Parser:
     run("--seed", type=int, default=0, metavar="N", help="of weights and batches (0)")
     run("--precision", default="fp32", metavar="NAME", help="fp32, tf32, bf16, autocast, fp16 or fp8")
     run("--device", default="cpu", metavar="NAME", help="cpu or cuda")
+    run("--layout", metavar="TEXT", help="how the ranks of torchrun divide the work, such as fsdp=2,tp=2 (dp)")
     run("--threads", type=int, metavar="N", help="threads of a CPU; one gives the same bits anywhere of its kind")
     run("--data", type=Path, metavar="FILE", help="a text, of which the last tenth is held out (the course's own)")
     show = command.add_argument_group("the answer").add_argument
@@ -67,8 +71,10 @@ def run(arguments: list[str]) -> int:
     data = None if asked.data is None else lm.encode(asked.data.read_text(encoding="utf-8"))
     done = lm.pretrain(
         config, batch=asked.batch, sequence=asked.sequence, steps=asked.steps, max_lr=asked.max_lr, seed=asked.seed,
-        precision=asked.precision, data=data, device=asked.device, progress=True,
+        precision=asked.precision, data=data, device=asked.device, progress=True, layout=asked.layout,
     )  # fmt: skip
+    if os.environ.get("RANK", "0") != "0":  # of the ranks that torchrun starts, one speaks for all
+        return 0
     print(done)
     if asked.out is not None:
         write_whole(json.dumps(done.as_dict(), indent=1) + "\n", asked.out)

@@ -1,22 +1,27 @@
-"""The ledger of claims as a reader sees it: what is said, what a machine computed, and the verdict.
+"""The values that settle the claims, written down for a reader: run the tests' functions, store texts, compare them.
 
-The tests that settle the claims (`tests/claims`) are handed in, since this package does not import its tests.
+The tests (`tests/claims`) are handed in or found in a clone, since this package does not import its tests.
 """
 
+import importlib
+import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
-from cs336kit.teach.claims import Claim
-from cs336kit.teach.numbers import text
+from cs336kit.course.lessons import write_whole
+from cs336kit.teach.claims import SETTLED, Claim
 
-#: Characters of a value at most; of a longer one its beginning stands there.
-WIDTH = 60
-#: Who else says so, or how others put it: of use to whoever keeps the ledger, and nothing to a reader.
-_SOURCES = re.compile(r"\s*\([^()]*\b(?:long|short|timestamped|fit-first|decoder)-notes\b[^()]*\)")
-#: The number of an equation that a reader does not have.
-_EQUATION = re.compile(r"^\([A-Z\d]+\.\d+\)\s*(?:is\s+)?|\s*\(equation [A-Z]\.\d+\)")
+#: Characters of a value at most: what is longer tells a reader nothing, and is counted.
+WIDTH = 56
+#: Where the values are stored in a clone, and where their tests are.
+FILE, TESTS = Path("cs336kit/teach/claims") / SETTLED, Path("tests")
+#: How far a number may lie from the stored one: another version of torch draws or rounds otherwise in its last digits.
+RELATIVE = 0.01
+_SAME, _OTHER = "as said", "not as said"
+_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
 
 
 class Settlement(Protocol):
@@ -26,59 +31,75 @@ class Settlement(Protocol):
     settle: Callable[[], Any]
 
 
-@dataclass(frozen=True)
-class Row:
-    """One claim for a reader: `so` is what was computed, with a condition first where it holds; None where a source says it."""
+def entry(outcome: Any) -> dict[str, Any]:
+    """What a test of a claim returned, as it is stored: texts of what is said and of what is so, or the source.
 
-    id: str
-    topic: str
-    statement: str
-    said: str | None
-    so: tuple[str, ...]
-    verdict: str
-    truth: str
-
-
-def row(test: Settlement) -> Row:
-    """Settle a claim and write it down."""
-    claim, outcome = test.claim, test.settle()
-    said, so = (value(outcome[0]), tuple(map(value, outcome[1:]))) if isinstance(outcome, tuple) else (None, ())
-    truth = "" if claim.truth == "as stated" else without_sources(claim.truth)
-    if said is None:
-        truth = f"{truth} ({outcome.source})"
-    return Row(claim.id, claim.topic, without_sources(claim.claim), said, so, claim.verdict, truth)
+    A bare True or False and a value too long to read are replaced by a phrase: whether it is as said.
+    """
+    if not isinstance(outcome, tuple):
+        return {"said": "", "so": [], "source": f"{outcome.source}: {outcome.says}"}
+    said, *computed = outcome
+    texts = [value(one) for one in outcome]
+    if not isinstance(said, bool) and all(len(text) <= WIDTH for text in texts):
+        return {"said": texts[0], "so": texts[1:]}
+    count = 0 if isinstance(said, bool) else sum(1 for _ in _leaves(said))
+    how_many = f", in all of {count} values" if count > 1 else ""
+    return {"said": "", "so": [_SAME + how_many if bool(one == said) else _OTHER for one in computed]}
 
 
-def without_sources(sentence: str) -> str:
-    """A sentence of the ledger without the names of those who say so, and without numbers of their equations."""
-    return _EQUATION.sub("", _SOURCES.sub("", sentence)).strip()
-
-
-def value(outcome: object) -> str:
-    """A value in the course's digits; a long one ends in an ellipsis."""
-    written = _written(outcome)
-    return written if len(written) <= WIDTH else written[: WIDTH - 2].rstrip(" ,") + " …"
-
-
-def _written(outcome: object) -> str:
+def value(outcome: Any) -> str:
+    """A value in few digits: whole numbers in full below a billion, others with four digits; yes and no for a bool."""
     if isinstance(outcome, Mapping):
-        return ", ".join(f"{name}: {_written(part)}" for name, part in outcome.items())
-    if isinstance(outcome, Sequence) and not isinstance(outcome, str):
-        return "[" + ", ".join(map(_written, outcome)) + "]"
-    return text(outcome)
+        return ", ".join(f"{name}: {value(part)}" for name, part in outcome.items())
+    if isinstance(outcome, list | tuple):
+        if len(outcome) == 1 and isinstance(outcome, list):  # a tuple may be a shape
+            return value(outcome[0])
+        return "[" + ", ".join(map(value, outcome)) + "]"
+    if isinstance(outcome, bool):
+        return "yes" if outcome else "no"
+    if isinstance(outcome, int | float) and float(outcome).is_integer() and abs(outcome) < 1e9:
+        return f"{int(outcome):,}"
+    return f"{outcome:.4g}".replace("e+", "e") if isinstance(outcome, int | float) else str(outcome)
 
 
-def stored(tests: Iterable[Settlement]) -> list[dict[str, Any]]:
-    """Every row, ready for JSON, in the order of the tests."""
-    return [asdict(row(test)) for test in tests]
+def _leaves(outcome: Any) -> Iterable[Any]:
+    if isinstance(outcome, Mapping):
+        outcome = list(outcome.values())
+    if isinstance(outcome, list | tuple):
+        for part in outcome:
+            yield from _leaves(part)
+    else:
+        yield outcome
 
 
-def table(rows: Iterable[Row]) -> str:
-    """Rows of one topic in Markdown."""
-    lines = ["| said | its value | computed | verdict |", "|---|---|---|---|"]
-    for one in rows:
-        computed = " · otherwise ".join(f"`{so}`" for so in one.so) or "cited"
-        verdict = f"**{one.verdict}**" + (f": {one.truth}" if one.truth else "")
-        cells = (one.statement, f"`{one.said}`" if one.said is not None else "", computed, verdict)
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines)
+def same(stored: Mapping[str, Any], fresh: Mapping[str, Any]) -> bool:
+    """Whether two entries say the same: the same words, and numbers that differ by RELATIVE at most."""
+    texts = [[one["said"], *one["so"], one.get("source", "")] for one in (stored, fresh)]
+    words = [[_NUMBER.sub("#", text) for text in side] for side in texts]
+    numbers = [[float(n.replace(",", "")) for text in side for n in _NUMBER.findall(text)] for side in texts]
+    return words[0] == words[1] and all(abs(a - b) <= RELATIVE * abs(a) for a, b in zip(*numbers, strict=True))
+
+
+def write(tests: Iterable[Settlement] | None = None) -> str:
+    """Run every test's function and write the file; returns what changed, in words.
+
+    tests: those of the clone, unless given. Errors: ValueError outside of a clone.
+    """
+    old = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+    new = {test.claim.id: entry(test.settle()) for test in (_of_the_clone() if tests is None else tests)}
+    # What differs in its last digits only stays, so that another machine rewrites nothing.
+    kept = {id: old[id] if id in old and same(old[id], one) else one for id, one in new.items()}
+    lines = [f"{json.dumps(id)}: {json.dumps(one, ensure_ascii=False)}" for id, one in kept.items()]
+    write_whole(FILE, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
+    changed = [id for id in kept if old.get(id) != kept[id]] + [id for id in old if id not in kept]
+    return f"{FILE}: " + (f"new or changed are {', '.join(changed)}" if changed else "unchanged")
+
+
+def _of_the_clone() -> Iterable[Settlement]:
+    settled = TESTS / "claims" / "settled.py"
+    if not settled.exists():
+        raise ValueError(f"there is no {settled} here: run this in a clone of the course.")
+    if str(TESTS.resolve()) not in sys.path:
+        sys.path.insert(0, str(TESTS.resolve()))
+    tests: Iterable[Settlement] = importlib.import_module("claims.settled").settlements()
+    return tests

@@ -10,9 +10,12 @@ CLOCKS |= {"seconds", "transfer", "bandwidth", "elapsed_time", "overlap_timeline
 
 def parse(source: str) -> ast.Module:
     """The code of a cell; commands that only a notebook knows (``!ls``, ``%%time``) as the calls that they are."""
-    from IPython.core.inputtransformer2 import TransformerManager
+    try:
+        return ast.parse(source)
+    except SyntaxError:
+        from IPython.core.inputtransformer2 import TransformerManager
 
-    return ast.parse(TransformerManager().transform_cell(source))
+        return ast.parse(TransformerManager().transform_cell(source))
 
 
 def used(tree: ast.AST) -> set[str]:

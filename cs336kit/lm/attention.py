@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
 from torch import Tensor, nn
 
+from cs336kit.lm._shapes import Float
 from cs336kit.lm.caches import LayerCache
 from cs336kit.lm.layers import PAIRS, Linear, rope
 from cs336kit.predict._common.checks import fraction, known, positive_int

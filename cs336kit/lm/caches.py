@@ -6,9 +6,9 @@ All of them hand attention the same tokens. They differ in what they hold, what 
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
+from cs336kit.lm._shapes import Float
 from cs336kit.predict import TransformerConfig
 from cs336kit.predict._common.checks import known, positive_int
 

@@ -44,12 +44,12 @@ class DividedExperts(nn.Module):
         order = chosen.flatten().argsort(stable=True)
         experts = chosen.flatten()[order]
         visits = order // self.experts_per_token
-        given = torch.bincount(experts // self.each, minlength=self.ranks)
+        given = torch.bincount(experts, minlength=self.each * self.ranks)
         taken = torch.empty_like(given)
         dist.all_to_all_single(taken, given, group=self.group)
-        sizes = given.tolist(), taken.tolist()
-        arrived = torch.empty(sum(sizes[1]), dtype=experts.dtype, device=x.device)
-        dist.all_to_all_single(arrived, experts, sizes[1], sizes[0], group=self.group)
+        # What arrives comes rank by rank, and from each in the order of the experts.
+        arrived = torch.arange(self.each, device=x.device).repeat(self.ranks).repeat_interleave(taken) + self.first
+        sizes = [each.view(self.ranks, -1).sum(-1).tolist() for each in (given, taken)]
         rows = Exchange.apply(tokens[visits], *sizes, self.group)
         done = torch.zeros_like(rows)
         for number, expert in self.experts.items():

@@ -1,9 +1,9 @@
 """Text from a decoder: how a token is chosen, and the loop that continues a text with or without a cache."""
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
+from cs336kit.lm._shapes import Float, Int
 from cs336kit.lm.caches import KVCache
 from cs336kit.lm.models import DecoderOnly
 from cs336kit.predict._common.checks import fraction, positive_int, positive_number

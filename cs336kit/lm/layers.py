@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from cs336kit.lm._shapes import Float, Int
 from cs336kit.predict._common.checks import fraction, known, positive_int, positive_number
 from cs336kit.predict.transformer import GATED
 

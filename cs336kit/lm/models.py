@@ -4,10 +4,10 @@ import math
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from cs336kit.lm._shapes import Float, Int
 from cs336kit.lm.attention import BIASES, QK_NORMS, MultiHeadAttention
 from cs336kit.lm.caches import KVCache, LayerCache
 from cs336kit.lm.latent import LatentAttention

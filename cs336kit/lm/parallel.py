@@ -156,6 +156,7 @@ class Parallel(nn.Module):
     def backward(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """Loss of a whole batch (every rank gives the same one), with this rank's gradients of it; no step is made."""
         x, y = self.mine(tokens), self.mine(targets)
+        loss: Tensor | None
         microbatches = self.layout.microbatches
         if self.schedule is not None:
             losses: list[Tensor] = []
@@ -163,11 +164,13 @@ class Parallel(nn.Module):
             self.schedule.step(*((x,) if first else ()), **({"target": y, "losses": losses} if last else {}))
             loss = torch.stack(losses).mean().detach() if last else torch.zeros((), device=self.where)
         else:
-            loss = torch.zeros((), device=self.where)
+            loss = None
             for part, wanted in zip(x.chunk(microbatches), y.chunk(microbatches), strict=True):
-                value = self._loss(self.module(part), wanted) / microbatches
-                value.backward()
-                loss += value.detach()
+                value = self._loss(self.module(part), wanted)
+                value.backward(torch.full_like(value, 1 / microbatches))
+                loss = value.detach() if loss is None else loss.add_(value.detach())
+            assert loss is not None
+            loss /= microbatches
         self._add_up()
         return self._mean(loss)
 

@@ -1,7 +1,8 @@
 """One whole run: a decoder from its seed to its held-out loss, with its exact FLOPs; `cs336kit train` calls it."""
 
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,7 +19,11 @@ from cs336kit.lm.tokens import TokenFile
 from cs336kit.lm.training import clip_gradients, cosine_schedule, mean_loss, train
 from cs336kit.predict._common.checks import non_negative_int, positive_int, positive_number
 from cs336kit.predict.accounting import parameters, training_flops
+from cs336kit.predict.layouts import Layout
 from cs336kit.predict.transformer import TransformerConfig
+
+#: Gradients that are longer are cut to this length.
+LONGEST = 1.0
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ class Pretraining:
 def pretrain(
     config: TransformerConfig, *, batch: int, sequence: int, steps: int, max_lr: float, seed: int = 0,
     precision: str = "fp32", data: Tokens | None = None, device: torch.device | str = "cpu", attention: str = "sdpa",
-    progress: bool = False,
+    progress: bool = False, layout: Layout | str | None = None,
 ) -> Pretraining:  # fmt: skip
     """Train a `DecoderOnly` of this shape from `seed` on, and return its losses, its held-out loss, tokens and FLOPs.
 
@@ -69,28 +74,56 @@ def pretrain(
     decay 0.1), gradients cut to length 1, and a cosine over the whole run after a warm-up of a tenth of it. `precision`
     is a name of lm.POLICIES. One seed, machine, torch and number of threads give the same run to the last bit.
     FLOPs are those of `predict.training_flops`, times the steps.
+
+    Started by torchrun, its processes are the ranks of `layout`, or replicas without one: `batch` is that of all of them,
+    so losses are those of one process up to rounding. The whole model is gathered on each for the held-out loss.
     """
+    if layout is not None or "WORLD_SIZE" in os.environ:
+        from cs336kit.lm.runs_of_ranks import pretrain_ranks
+
+        return pretrain_ranks(
+            config, layout, batch=batch, sequence=sequence, steps=steps, max_lr=max_lr, seed=seed, precision=precision,
+            data=data, device=device, attention=attention, progress=progress,
+        )  # fmt: skip
     check_run(config, batch=batch, sequence=sequence, steps=steps, max_lr=max_lr, seed=seed)
     learned, held_out = split(encode(course_text()) if data is None else data, config=config, sequence=sequence)
     policy = policy_of(precision, device=device)
     seed_everything(seed)
     model = policy.prepare(DecoderOnly(config, attention=attention).to(device))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=max_lr, betas=(0.9, 0.95), weight_decay=0.1)
+    optimizer = adamw(model.parameters(), max_lr)
     batches = Batches(learned, batch=batch, sequence=sequence, seed=seed, device=device)
-    warmup = steps // 10
     clock = time.process_time if torch.device(device).type == "cpu" else time.perf_counter
     start = clock()
     history = train(
         model, optimizer, batches, steps=steps, policy=policy, progress=progress,
-        schedule=lambda step: cosine_schedule(step, max_lr=max_lr, warmup_steps=warmup, total_steps=steps),
-        clip=lambda weights: clip_gradients(weights, max_norm=1.0),
+        schedule=lambda step: rate(step, max_lr=max_lr, steps=steps),
+        clip=lambda weights: clip_gradients(weights, max_norm=LONGEST),
     )  # fmt: skip
     seconds = clock() - start
-    flops = training_flops(config, batch=batch, sequence=sequence).total
+    given = {"batch": batch, "sequence": sequence, "steps": steps, "max_lr": max_lr, "seed": seed}
+    return summed_up(config, given, learned, held_out, model, policy, history.losses, seconds)
+
+
+def adamw(weights: Iterable[nn.Parameter], max_lr: float) -> torch.optim.Optimizer:
+    """The optimizer of every run."""
+    return torch.optim.AdamW(weights, lr=max_lr, betas=(0.9, 0.95), weight_decay=0.1)
+
+
+def rate(step: int, *, max_lr: float, steps: int) -> float:
+    """The learning rate of a step."""
+    return cosine_schedule(step, max_lr=max_lr, warmup_steps=steps // 10, total_steps=steps)
+
+
+def summed_up(
+    config: TransformerConfig, given: dict[str, Any], learned: np.ndarray, held_out: np.ndarray, model: nn.Module,
+    policy: Policy, losses: list[float], seconds: float,
+) -> Pretraining:  # fmt: skip
+    """What a run that has ended returns."""
+    batch, sequence, steps = given["batch"], given["sequence"], given["steps"]
     return Pretraining(
-        config=config, batch=batch, sequence=sequence, steps=steps, max_lr=max_lr, seed=seed, precision=policy.name,
-        parameters=parameters(config).total, tokens=steps * batch * sequence, text_tokens=len(learned),
-        flops=steps * flops, losses=tuple(history.losses), seconds=seconds, torch=torch.__version__,
+        config=config, **given, precision=policy.name, parameters=parameters(config).total,
+        tokens=steps * batch * sequence, text_tokens=len(learned), losses=tuple(losses), seconds=seconds,
+        flops=steps * training_flops(config, batch=batch, sequence=sequence).total, torch=torch.__version__,
         validation_loss=held_out_loss(model, held_out, sequence=sequence, policy=policy),
     )  # fmt: skip
 

@@ -6,7 +6,6 @@ from typing import Any, TextIO
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from cs336kit.predict._common.checks import non_negative_int
 
@@ -67,6 +66,9 @@ class ProgressBar:
         self.total, self.unit, self.label, self.shown = total, unit, label, shown
         self.file, self.done, self.bar = sys.stderr if file is None else file, 0, None
         if shown and self.file.isatty():
+            # Only where there is somebody to look at it: a machine that measures does without.
+            from tqdm import tqdm
+
             self.bar = tqdm(total=total, unit=f" {unit}", desc=label, file=self.file, dynamic_ncols=True)
 
     def update(self, n: int = 1, **facts: float) -> None:

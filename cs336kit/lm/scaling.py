@@ -134,7 +134,8 @@ def fit_power(
     def fit(points: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
         if len({x for x, _ in points}) < 2:
             return None
-        slope, start = np.polyfit(*np.log(points).T, 1)
+        logs = np.log(points)
+        slope, start = np.polyfit(logs[:, 0], logs[:, 1], 1)
         return exp(start), float(slope)
 
     best = fit(points)
@@ -273,7 +274,8 @@ def _resampled(
     groups: Sequence[Sequence[Any]], fit: Callable[[Any], S | None], resamples: int, seed: int
 ) -> tuple[S, ...]:
     """`fit` of resamples with replacement within each group; those that cannot be fitted are drawn anew."""
-    draw, found, failed = np.random.default_rng(seed), [], 0
+    draw, failed = np.random.default_rng(seed), 0
+    found: list[S] = []
     while len(found) < positive_int("resamples", resamples):
         result = fit([[group[i] for i in draw.integers(len(group), size=len(group))] for group in groups])
         if result is not None:

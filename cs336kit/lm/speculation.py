@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
+from cs336kit.lm._shapes import Float, Int
 from cs336kit.lm.caches import KVCache
 from cs336kit.lm.generation import check_choices, check_prompt, probabilities
 from cs336kit.lm.models import DecoderOnly

@@ -24,10 +24,10 @@ STYLE: dict[str, Any] = {
     "context": 64,
 }  # fmt: skip
 #: Layers and width of each model, from the smallest to the largest.
-LADDER = ((1, 8), (1, 16), (1, 24), (1, 32), (2, 32), (2, 48), (2, 64), (3, 80), (4, 96), (4, 128))
+LADDER = ((1, 8), (1, 16), (1, 24), (1, 32), (2, 32), (2, 48), (2, 64), (3, 80), (4, 96))
 #: Budget in FLOPs → the first and the last model of the ladder that is trained with it (for 100 steps or more, and for
 #: ten times the text or less), and how many seeds.
-GRID = {1e10: (0, 3, 2), 3e10: (0, 5, 2), 1e11: (1, 7, 1), 3e11: (2, 8, 1), 1e12: (4, 9, 1)}
+GRID = {1e10: (0, 3, 2), 3e10: (0, 5, 2), 1e11: (1, 7, 1), 3e11: (2, 8, 1)}
 BATCH, SEQUENCE = 8, 64
 #: A curve has so many points, from a sixteenth of the run to its end.
 CURVE_POINTS = 12

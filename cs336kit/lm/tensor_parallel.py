@@ -88,18 +88,26 @@ class RowLinear(nn.Module):
 
 
 class _Lookup(torch.autograd.Function):
-    """Rows of a part of the table; tokens of other parts, which are −1, give zeros and no gradient."""
+    """Rows of the part of a table that starts with token `first`; tokens of other parts give zeros and no gradient."""
 
     @staticmethod
-    def forward(ctx: Any, table: Tensor, tokens: Tensor) -> Tensor:
+    def forward(ctx: Any, table: Tensor, tokens: Tensor, first: int) -> Tensor:
         ctx.save_for_backward(tokens)
-        ctx.rows = len(table)
-        return F.embedding(tokens.clamp(min=0), table).masked_fill_((tokens < 0)[..., None], 0)
+        ctx.rows, ctx.first = len(table), first
+        own = _own(tokens, first, len(table))
+        return F.embedding(own.clamp(min=0), table).masked_fill_((own < 0)[..., None], 0)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         (tokens,) = ctx.saved_tensors
-        return torch.ops.aten.embedding_dense_backward(gradients[0], tokens, ctx.rows, -1, False), None
+        own = _own(tokens, ctx.first, ctx.rows)
+        return torch.ops.aten.embedding_dense_backward(gradients[0], own, ctx.rows, -1, False), None, None
+
+
+def _own(tokens: Tensor, first: int, count: int) -> Tensor:
+    """Numbers of the tokens in this rank's part of the vocabulary; −1 where they are in another."""
+    own = tokens - first
+    return own.masked_fill_((own < 0) | (own >= count), -1)
 
 
 class VocabularyEmbedding(nn.Module):
@@ -110,10 +118,7 @@ class VocabularyEmbedding(nn.Module):
         self.weight, self.ranks = weight, ranks
 
     def forward(self, tokens: Tensor) -> Tensor:
-        rows = len(self.weight)
-        own = tokens - self.ranks.rank * rows
-        rows_of = _Lookup.apply(self.weight, own.masked_fill((own < 0) | (own >= rows), -1))
-        return Leave.apply(rows_of, self.ranks)
+        return Leave.apply(_Lookup.apply(self.weight, tokens, self.ranks.rank * len(self.weight)), self.ranks)
 
 
 class VocabularyLoss(torch.autograd.Function):
@@ -121,26 +126,26 @@ class VocabularyLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor, ranks: Ranks, vocab: int) -> Tensor:
-        first, columns = ranks.rank * logits.shape[1], logits.shape[1]
-        greatest = (
-            logits[:, : max(0, min(columns, vocab - first))].amax(-1) if first < vocab else logits[:, 0] * -torch.inf
-        )
+        columns = logits.shape[1]
+        ctx.first = ranks.rank * columns
+        real = max(0, min(columns, vocab - ctx.first))  # the others pad the vocabulary
+        greatest = logits[:, :real].amax(-1) if real else logits.new_full((len(logits),), -torch.inf)
         dist.all_reduce(greatest, op=dist.ReduceOp.MAX, group=ranks.group)
         logs = logits - greatest[:, None]
-        logs[:, max(0, vocab - first) :] = -torch.inf  # what pads the vocabulary
-        logs -= ranks.summed(logs.exp().sum(-1)).log()[:, None]
-        own = targets - first
-        mine = (own >= 0) & (own < columns)
-        own = own.masked_fill(~mine, 0)
-        found = ranks.summed(logs.gather(1, own[:, None]).squeeze(1).masked_fill(~mine, 0))
-        count = torch.full((), float(len(targets)), device=logits.device)
-        ctx.save_for_backward(logs, own.masked_fill_(~mine, -1), count)
-        return -found.sum() / count
+        del greatest
+        if real < columns:
+            logs[:, real:] = -torch.inf
+        logs -= ranks.summed(logs.exp().sum(-1)).log_()[:, None]
+        own = _own(targets, ctx.first, columns)
+        found = logs.gather(1, own.clamp(min=0)[:, None]).squeeze(1).masked_fill_(own < 0, 0)
+        count = logs.new_full((), float(len(targets)))
+        ctx.save_for_backward(logs, targets, count)
+        return -ranks.summed(found).sum() / count
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
-        logs, own, count = ctx.saved_tensors
-        gradient = logs.exp()
+        logs, targets, count = ctx.saved_tensors
+        gradient, own = logs.exp(), _own(targets, ctx.first, logs.shape[1])
         gradient.scatter_add_(1, own.clamp(min=0)[:, None], -(own >= 0).to(gradient.dtype)[:, None])
         return gradient.mul_(gradients[0] / count), None, None, None
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from cs336kit.lm._shapes import Float, Int
 from cs336kit.lm.precision import Policy
 from cs336kit.lm.runs import ProgressBar
 from cs336kit.predict._common.checks import non_negative_int, positive_int, positive_number

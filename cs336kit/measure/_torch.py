@@ -307,9 +307,15 @@ def _done():
 
 def start_local_ranks(count: int, record: Callable[[str, int, int], None]):
     """Start `count` ranks inside this process: (the mode that runs every line for each, what watches collectives)."""
-    import torch.distributed as dist
     from torch.distributed._local_tensor import LocalTensorMode
+
+    start_fake_ranks(count, 0)
+    return LocalTensorMode(count), LocalCollectives(record)
+
+
+def start_fake_ranks(count: int, rank: int) -> None:
+    """A process group that answers at once and sends nothing."""
+    import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=count)
-    return LocalTensorMode(count), LocalCollectives(record)
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=count)

@@ -170,7 +170,8 @@ def _raise_first(folder: Path, count: int) -> None:
 
 # --- bytes that a rank really sends --------------------------------------------------------------------------------------
 
-#: Where the kernel keeps the bytes that a connection has sent: tcpi_bytes_sent of struct tcp_info (Linux 4.19 and later).
+#: Where the kernel keeps the bytes that a connection has sent, and how many of them again: tcpi_bytes_sent and
+#: tcpi_bytes_retrans of struct tcp_info (Linux 4.19 and later).
 _BYTES_SENT = 200
 
 
@@ -214,7 +215,8 @@ def _connections() -> dict[str, int]:
             with socket.socket(fileno=os.dup(int(name))) as connection:
                 if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.type == socket.SOCK_STREAM:
                     facts = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-                    found[link] = struct.unpack_from("<Q", facts, _BYTES_SENT)[0]
+                    sent, again = struct.unpack_from("<QQ", facts, _BYTES_SENT)
+                    found[link] = sent - again
         except struct.error:
             raise RuntimeError(
                 "this kernel does not tell how many bytes a connection has sent (Linux 4.19 does)."

@@ -137,6 +137,21 @@ def local_ranks(count: int) -> Iterator[LocalRanks]:
 
 
 @contextmanager
+def fake_ranks(count: int, *, rank: int = 0) -> Iterator[None]:
+    """A process group of `count` ranks that answers at once and sends nothing, of which this process is `rank`.
+
+    Values that should come from others mean nothing, and the sizes of all tensors are true.
+    """
+    positive_int("count", count)
+    with quiet_torch():
+        _torch.start_fake_ranks(count, rank)
+        try:
+            yield
+        finally:
+            torch.distributed.destroy_process_group()
+
+
+@contextmanager
 def quiet_torch() -> Iterator[None]:
     """Without torch's advice to use the newer names of collectives, which the oldest supported torch does not know."""
     with warnings.catch_warnings():

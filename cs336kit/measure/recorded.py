@@ -90,13 +90,19 @@ def recorded(stage: str, *, gpu: str | None = None, folder: Path | None = None) 
 
 
 def check_record(data: object) -> None:
-    """Raise ValueError, naming the place, if `data` does not fit records/schema.json or holds a number that is none."""
-    # Only where there is a record to read or to write.
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import best_match
+    """Raise ValueError, naming the place, if `data` does not fit records/schema.json or holds a number that is none.
 
+    A machine that only measures may lack jsonschema: there the numbers alone are looked at, and the record is held against
+    the schema wherever it is read with jsonschema.
+    """
+    json.dumps(data, allow_nan=False)
+    # Only where there is a record to read or to write.
+    try:
+        from jsonschema import Draft202012Validator
+        from jsonschema.exceptions import best_match
+    except ModuleNotFoundError:
+        return
     schema = json.loads((RECORDS / "schema.json").read_text(encoding="utf-8"))
     error = best_match(Draft202012Validator(schema).iter_errors(data))
     if error is not None:
         raise ValueError(f"record{error.json_path[1:]}: {error.message}")
-    json.dumps(data, allow_nan=False)

@@ -14,6 +14,9 @@ OF_EXPERTS = frozenset({"mlp gate", "mlp up", "mlp down"})
 #: Components that every rank of tp has whole, and that sp shows a part of the positions to each.
 ALIKE = frozenset({"norms", "final norm", "position embedding", "embedding norm", "embedding projections"})
 
+#: Components whose matrices the ranks of tp divide by rows: their biases come behind the ranks' sum.
+BEHIND_ROWS = frozenset({"attention output", "mlp down", "shared down"})
+
 
 #: The kind of an operation that stands for what ranks say of a group of parameters.
 GROUP = "collectives"
@@ -179,6 +182,11 @@ class Ranks:
         self.b.items.append(Op(f"{self.b.prefix}send", "send", (x,), (), (), (), (), self.b.part, wires=wires))
 
 
+def _is_alike(leaf: Leaf) -> bool:
+    """Whether every rank of tp holds it whole: norms, positions, and the biases behind the sum of divided rows."""
+    return leaf.component in ALIKE or (len(leaf.tensor.shape) == 1 and leaf.component in BEHIND_ROWS)
+
+
 def parameter_wires(group: Group, layout: Layout, policy: PrecisionPolicy) -> tuple[Wire, ...]:
     """What is sent of the gradients of these parameters, of the parameters themselves where they are shared, and of copies."""
     apart, size = strides(layout), ELEMENT_BYTES[policy.gradients]
@@ -189,15 +197,19 @@ def parameter_wires(group: Group, layout: Layout, policy: PrecisionPolicy) -> tu
         wires += _data_wires(dense, group.repeated, layout, policy, apart, expert=False)
         if experts:
             wires += _data_wires(experts, group.repeated, layout, policy, apart, expert=True)
+    # Where ranks share gradients, what is said further is said of a rank's share.
+    shares = layout.shards * layout.cp * layout.ep if layout.stage >= 2 else 1
     if layout.sp:
         # Each rank has seen its positions only.
-        alike = [leaf for leaf in group.leaves if leaf.component in ALIKE and leaf.tensor.needs_gradient]
-        elements = sum(leaf.count // max(1, group.repeated) * leaf.tensor.elements for leaf in alike)
+        alike = [leaf for leaf in group.leaves if _is_alike(leaf) and leaf.tensor.needs_gradient]
+        counts = [(leaf.count // max(1, group.repeated), shard_elements(leaf.tensor.shape, shares)) for leaf in alike]
+        elements = sum(count * each for count, each in counts)
         wires.append(
             _group("all-reduce", "tp", layout.tp, 1, ring_bytes("all-reduce", size * elements, layout.tp), "step")
         )
     for table in group.also:
-        sent, far = ring_bytes("all-reduce", table.elements * size, 2), apart["pp"]
+        held = shard_elements(table.shape, shares)
+        sent, far = ring_bytes("all-reduce", held * size, 2), apart["pp"]
         wires.append(Wire("all-reduce", "pp", 2, (layout.pp - 1) * far, layout.pp * far, sent, "step"))
     return tuple([wire for wire in wires if wire.bytes])
 

@@ -271,12 +271,9 @@ def _loss(b: Builder, logits: Tensor, tokens: int, vocab: int) -> Tensor:
     wide = b.cast("logits/fp32", logits, "fp32")
     if wide is not logits:
         b.free(logits)
-    divided = b.layout.tp > 1
-    logs = (_divided_log_softmax if divided else _log_softmax)(b, wide, (tokens, vocab))
+    logs = (_divided_log_softmax if b.layout.tp > 1 else _log_softmax)(b, wide, (tokens, vocab))
     weight = Storage("cross-entropy", 4)
-    # Where the ranks divide the vocabulary, one node makes the gradient of the logits, with two more tensors for a moment.
-    scratch = (logs.bytes, logs.bytes) if divided else ()
-    loss = b.op("loss", "nll_loss", [logs], (), keeps=[logs, weight], statistics=[weight], name="loss", scratch=scratch)
+    loss = b.op("loss", "nll_loss", [logs], (), keeps=[logs, weight], statistics=[weight], name="loss")
     b.free(wide, logs)
     return loss
 
@@ -286,13 +283,16 @@ def _log_softmax(b: Builder, x: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def _divided_log_softmax(b: Builder, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Torch's loss_parallel: maximum and sum of each row over all ranks, and each has the logarithms of its columns."""
+    """Maximum and sum of each row over all ranks, and each has the logarithms of its columns, as in torch's loss_parallel.
+
+    What is alive meanwhile is that of `lm.tensor_parallel.VocabularyLoss`.
+    """
     rows, _ = shape
     b.ranks.summed("log softmax/maximum", rows)
     shifted = b.op("log softmax/shifted", "sub", [], shape, dtype="fp32")
     exponentials = b.op("log softmax/exp", "exp", [], shape, dtype="fp32")
-    b.free(exponentials)
     b.ranks.summed("log softmax/sum", rows)
+    b.free(exponentials)
     y = b.op("log softmax", "all-reduce", [x], shape, passes=True, keeps_output=True, name="cross-entropy")
     b.free(shifted)
     b.ranks.summed("loss/targets", rows)

@@ -8,8 +8,9 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
+from cs336kit.course import claims_page
 from cs336kit.teach import claims
-from cs336kit.teach.claims import Claim
+from cs336kit.teach.claims import Claim, stored
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,9 @@ def settles(id: str) -> Callable[[Callable[[], Outcome]], Callable[[], None]]:
     def as_test(settle: Callable[[], Outcome]) -> Callable[[], None]:
         @wraps(settle)
         def test() -> None:
-            judge(known[id], settle())
+            outcome = settle()
+            judge(known[id], outcome)
+            compare_with_file(known[id], outcome)
 
         test.claim, test.settle = known[id], settle  # type: ignore[attr-defined]
         return test
@@ -63,6 +66,16 @@ def judge(claim: Claim, outcome: Outcome) -> None:
     assert equal == expected, (
         f"{claim.id} is {claim.verdict!r} in the ledger, but what is said is {said!r} and what is so is "
         f"{' and, without the condition, '.join(map(repr, computed))}. Correct the verdict and its truth, or the test."
+    )
+
+
+def compare_with_file(claim: Claim, outcome: Outcome) -> None:
+    """Raise AssertionError where a reader would be shown other values than those that were just computed."""
+    __tracebackhide__ = True
+    shown, fresh = stored().get(claim.id), claims_page.entry(outcome)
+    assert shown and claims_page.same(shown, fresh), (
+        f"{claim.id}: {claims_page.FILE.name} says {shown}, and what was just computed is {fresh}. "
+        "Is the test right? Then run `cs336kit lessons claims`."
     )
 
 

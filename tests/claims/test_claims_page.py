@@ -1,49 +1,90 @@
-"""How the ledger is written down for a reader."""
+"""How the values that settle the ledger are written down for a reader."""
 
 import re
 
-from claims.settled import Cited, settlements
+import pytest
+from claims.settled import Cited
 
-from cs336kit.course.claims_page import WIDTH, row, stored, table, value, without_sources
-from cs336kit.teach import claims
+from cs336kit import cli
+from cs336kit.course import claims_page
+from cs336kit.course.claims_page import WIDTH, entry, same, value
+from cs336kit.teach.claims import claims, settled, stored, without_sources
 
 
-def settling(topic):
-    return [test for test in settlements() if test.claim.topic == topic]
+def test_the_file_has_an_entry_for_each_claim_and_no_other():
+    assert sorted(stored()) == sorted(claim.id for claim in claims())
+    assert len(stored()) == len(settled()) == len(claims())
 
 
 def test_no_statement_names_a_source():
-    statements = {claim.id: without_sources(claim.claim) for claim in claims()}
-    assert [id for id, said in statements.items() if re.search(r"\w-notes\b", said) or len(said) < 10] == []
+    texts = [text for one in settled() for text in (one.claim.statement, one.truth)]
+    assert [text for text in texts if re.search(r"\bnotes\b|^\([A-Z\d]+\.\d+\)|\blecture\b", text)] == []
+    assert min(len(one.claim.statement) for one in settled()) >= 10
 
 
 def test_a_statement_loses_the_number_of_its_equation():
-    assert without_sources("(6.1) cache = 2pBSDL/T bytes (also long-notes, short-notes).") == "cache = 2pBSDL/T bytes."
+    assert (
+        without_sources("(6.1) The cache takes 2p bytes (also long-notes, short-notes).") == "The cache takes 2p bytes."
+    )
     assert without_sources("GPT-3 (175B) takes 2 bytes.") == "GPT-3 (175B) takes 2 bytes."
 
 
-def test_rows_hold_what_the_tests_return():
-    by_id = {entry["id"]: entry for entry in stored(settling("inference"))}
-    assert list(by_id) == [claim.id for claim in claims("inference")]
-    assert by_id["inf-now-compute-bound"]["said"] == "compute" != by_id["inf-now-compute-bound"]["so"][0] == "memory"
-    for entry in by_id.values():
-        same = [so == entry["said"] for so in entry["so"]]
-        assert same == {"holds": [True], "holds-with-condition": [True, False]}.get(entry["verdict"], [False])
+def test_what_a_reader_sees_agrees_with_the_verdict():
+    for one in settled():
+        so, verdict = one.so, one.claim.verdict
+        if one.source:
+            assert not one.said and not so and one.computed.startswith("cited: ")
+            continue
+        as_said = [text == one.said or text.startswith("as said") for text in so]
+        assert as_said == {"holds": [True], "holds-with-condition": [True, False]}.get(verdict, [False]), one.claim.id
 
 
-def test_a_cited_claim_has_its_source_and_no_value():
-    cited = next(test for test in settling("transformer") if test.claim.id == "tf-mup-no-sqrt")
-    assert isinstance(cited.settle(), Cited)
-    assert row(cited).said is None and "2203.03466" in row(cited).truth
+def test_every_value_is_short_and_none_is_a_bare_bool():
+    texts = [text for one in settled() for text in (one.said, *one.so)]
+    assert max(map(len, texts)) <= WIDTH and not {"True", "False", "yes"} & {*texts}
 
 
-def test_values_are_short():
-    assert value({"a": 2.0, "b": [1, 1 / 3]}) == "a: 2, b: [1, 0.333333]"
-    assert value("memory") == "memory" and value(True) == "True" and value(12288) == "12,288"
-    assert len(value(list(range(100)))) <= WIDTH and value(list(range(100))).endswith("…")
+def test_values_in_few_digits():
+    assert value({"a": 2.0, "b": [1, 1 / 3]}) == "a: 2, b: [1, 0.3333]"
+    assert value("memory") == value(["memory"]) == "memory" and value((True, 12288)) == "[yes, 12,288]"
+    assert value(1979e12) == "1.979e15" and value(999_999_999) == "999,999,999" and value(-0.00001) == "-1e-05"
 
 
-def test_a_table_has_a_line_for_each_claim():
-    rows = [row(test) for test in settling("collectives")]
-    lines = table(rows).splitlines()
-    assert len(lines) == len(rows) + 2 and all(line.count("|") - line.count("\\|") == 5 for line in lines)
+def test_what_is_too_long_or_a_bare_bool_becomes_a_phrase():
+    assert entry((True, True, False)) == {"said": "", "so": ["as said", "not as said"]}
+    assert entry((False, False)) == {"said": "", "so": ["as said"]}
+    assert entry(([[0.1] * 50], [[0.1] * 50])) == {"said": "", "so": ["as said, in all of 50 values"]}
+    assert entry(([0.1] * 50, [0.2] * 50)) == {"said": "", "so": ["not as said"]}
+    assert entry((162.0, 0.318)) == {"said": "162", "so": ["0.318"]}
+    assert entry(Cited("a paper", "16 bytes")) == {"said": "", "so": [], "source": "a paper: 16 bytes"}
+
+
+def test_the_last_digits_may_differ_and_nothing_else():
+    old = {"said": "0", "so": ["296 of 1e5", "[1.31, -2.5e-06]"]}
+    assert same(old, old | {"so": ["297 of 1e5", "[1.309, -2.5e-06]"]})
+    for other in (["300 of 1e5", "[1.31, -2.5e-06]"], ["296 in 1e5", "[1.31, -2.5e-06]"], ["296 of 1e5"]):
+        assert not same(old, old | {"so": other})
+    assert not same({"said": "", "so": [], "source": "x"}, {"said": "", "so": []})
+
+
+def test_outside_of_a_clone_the_command_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="in a clone"):
+        claims_page.write()
+    with pytest.raises(SystemExit):
+        cli.main(["lessons", "claims", "03"])
+    assert "leave the numbers out" in capsys.readouterr().err
+
+
+def test_writing_again_keeps_what_differs_in_its_last_digits(tmp_path, monkeypatch):
+    class Test:
+        def __init__(self, id, outcome):
+            self.claim, self.settle = next(claim for claim in claims() if claim.id == id), lambda: outcome
+
+    tests = [Test("init-18.9", (18.9, 128.0))]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / claims_page.FILE).parent.mkdir(parents=True)
+    assert "changed are init-18.9" in claims_page.write(tests)
+    tests = [Test("init-18.9", (18.9, 128.4))]
+    assert claims_page.write(tests).endswith("unchanged") and '"so": ["128"]' in claims_page.FILE.read_text()
+    assert "init-18.9" in claims_page.write([Test("init-18.9", (18.9, 140.0))])

@@ -76,3 +76,8 @@ def test_the_table_is_read_only_and_shows_its_names():
         MODELS["mine"] = MODELS["gpt2"]
     assert repr(MODELS).startswith("MODELS(gpt2, ")
     assert json.dumps(list(MODELS))
+
+
+def test_llama_2_has_the_parameters_that_its_files_hold():
+    """Counted in the published checkpoints; a vocabulary of 32,001 would have 10,240 more."""
+    assert parameters(MODELS["llama-2-13b"]).total == 13_015_864_320

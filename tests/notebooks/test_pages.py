@@ -125,7 +125,7 @@ def problems(*cells):
         ([code("a", "exercise")], "there are 1 exercises and 0 solutions"),
         ([code("x", "exercise"), code("def f(): 1", "solution")], "touches names of the reader: f; only `solution`"),
         ([code("x", "exercise"), code("import os", "solution")], "touches names of the reader: os"),
-        ([code("x", "exercise"), code("y = 1", "solution")], "should end with check_solution('09.1', solution)"),
+        ([code("x", "exercise"), code("y = 1", "solution")], "should end with teach.exercises.check_solution('09.1', s"),
         ([text("### Exercise 09.1 · old"), code("x", "exercise"), code("y", "solution")], "is not like '### Exercise 09.1"),
         ([text("### Exercise 09.2 ★ 5 min · a"), code("x", "exercise"), code("y", "solution")], "has no heading '### Ex"),
     ],

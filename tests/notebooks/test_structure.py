@@ -124,37 +124,12 @@ LIES = {
         solution(f"solution = 1\nteach.exercises.check_solution('04.1', teach)  # {CHECKED}"),
         "should end with teach.exercises.check_solution('04.1', solution)",
     ),
-    "solution: sets a name of the reader": (
-        solution(f"def solution(x):\n    return x\n\nlatency = 1\n{CHECKED}"),
-        "touches names of the reader: latency",
-    ),
     "solution: unmarked": (
         lambda n: code(n, "solution").update(source=f"solution = 1\n{CHECKED}"),
         "lacks its ### BEGIN SOLUTION",
     ),
     "an edited cell": (lambda n: plain(n)[0].update(source="1 + 1"), "edited after its outputs were stored"),
     "no question": (lambda n: n.cells[0].update(source="# 04 · Title\n\nNo question."), "in bold"),
-    "a first cell that works": (
-        lambda n: next(filter(kind.is_code, n.cells)).update(source="print(1)"),
-        "does more than import",
-    ),
-    "no card": (lambda n: prose(n, "**The card**").update(source="No card."), "**The card** is there"),
-    "long prose": (lambda n: n.cells[2].update(source="word " * 151), "150 is the most"),
-    "long code": (lambda n: plain(n)[0].update(source="x = 1\n" * 21), "20 is the most"),
-    "wide code": (lambda n: plain(n)[0].update(source=f"x = '{'a' * 90}'"), "88 is the most"),
-    "a guess with a value": (lambda n: code(n, "prediction").update(source="guess = 3"), "is one line: guess = ..."),
-    "an answer that reveals nothing": (
-        lambda n: code(n, "answer").update(source="print(3)"),
-        "does not call teach.reveal",
-    ),
-    "an answer that shows more": (
-        lambda n: code(n, "answer").outputs.append(nbformat.v4.new_output("stream", text="3")),
-        "shows more than its answer",
-    ),
-    "a prediction without an answer": (
-        lambda n: code(n, "answer").metadata.update(tags=[]),
-        "predictions and",
-    ),
     "a commented command": (lambda n: plain(n)[0].update(source="# !ls"), "was commented out"),
     "an error": (
         lambda n: plain(n)[0].outputs.append(nbformat.v4.new_output("stream", name="stderr", text="warning")),
@@ -169,22 +144,8 @@ LIES = {
         "without alt text of 40",
     ),
     "a symbol": (lambda n: n.cells[2].update(source="5 GFLOPS"), "write FLOPs"),
-    "a word": (lambda n: n.cells[2].update(source="Obviously it is so."), "what is obvious"),
     "a path": (lambda n: n.cells[2].update(source="See /home/me/x."), "path of a machine"),
     "an exercise that does not wait": (lambda n: code(n, "exercise").update(outputs=[]), "show that it is waiting"),
-    "an exercise without a heading": (
-        lambda n: prose(n, "### Exercise 04.1").update(source="### Exercise one"),
-        "has no heading '### Exercise 04.1",
-    ),
-    "an exercise's heading": (
-        lambda n: prose(n, "### Exercise 04.1").update(source="### Exercise 04.1 easy"),
-        "is not like '### Exercise 04.1 ★★",
-    ),
-    "a missing solution": (lambda n: code(n, "solution").metadata.update(tags=[]), "exercises and"),
-    "nothing to decide": (
-        lambda n: [c.update(source=c.source.replace("· decide", "· find")) for c in n.cells],
-        "says '· decide'",
-    ),
 }
 
 

@@ -1,10 +1,20 @@
-"""The ledger of claims about this subject that circulate in notes: what they say, and what is true."""
+"""The ledger of claims about this subject that circulate: what they say, what was computed, and what is true."""
 
+import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Any
 
 VERDICTS = ("holds", "holds-with-condition", "imprecise", "typo", "wrong", "outdated")
+#: What each claim says and what was computed for it, beside the ledger; `cs336kit lessons claims` writes it.
+SETTLED = "settled.json"
+#: Who else says so, or how others put it: of use to whoever keeps the ledger, and nothing to a reader.
+_SOURCES = re.compile(r"\s*\([^()]*\b(?:long|short|timestamped|fit-first|decoder)-notes\b[^()]*\)")
+#: The number of an equation that a reader does not have.
+_EQUATION = re.compile(r"^\([A-Z\d]+\.\d+\)\s*|\s*\(equation [A-Z\d]\.\d+\)")
 
 
 @dataclass(frozen=True)
@@ -17,6 +27,40 @@ class Claim:
     claim: str
     verdict: str
     truth: str
+
+    @property
+    def statement(self) -> str:
+        """What is said, without the names of those who say so and without numbers of their equations."""
+        return without_sources(self.claim)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A claim beside the values that settled it, as texts: `said`, and in `so` what was computed.
+
+    A second value in `so` is what holds without the condition of the claim. Where no machine decides, both are empty and
+    `source` says who does.
+    """
+
+    claim: Claim
+    said: str
+    so: tuple[str, ...]
+    source: str
+
+    @property
+    def computed(self) -> str:
+        """What is so, in one line."""
+        return " · otherwise ".join(self.so) or f"cited: {self.source}"
+
+    @property
+    def truth(self) -> str:
+        """What is true, as a sentence, where the ledger says more than that the claim is."""
+        said = without_sources(self.claim.truth)
+        if said.rstrip(".").lower() == "as stated":
+            return ""
+        first = said.split(" ", 1)[0]
+        begun = said[0].upper() + said[1:] if first.isalpha() and len(first) > 1 else said  # a letter is a symbol
+        return begun if begun.endswith(".") else f"{begun}."
 
 
 @cache
@@ -40,3 +84,30 @@ def claims(topic: str | None = None) -> tuple[Claim, ...]:
         for name in chosen
         for entry in yaml.safe_load(files[name].read_text(encoding="utf-8"))
     )
+
+
+@cache
+def settled(topic: str | None = None) -> tuple[Settled, ...]:
+    """The same claims with what settled them, from the file that `cs336kit lessons claims` writes.
+
+    Raises ValueError for an unknown topic, and where the file lacks a claim of the ledger.
+    """
+    values = stored()
+    if missing := [claim.id for claim in claims(topic) if claim.id not in values]:
+        raise ValueError(f"{SETTLED} lacks {', '.join(missing)}: run `cs336kit lessons claims` in a clone.")
+    return tuple(
+        Settled(claim, values[claim.id]["said"], tuple(values[claim.id]["so"]), values[claim.id].get("source", ""))
+        for claim in claims(topic)
+    )
+
+
+@cache
+def stored() -> Mapping[str, Mapping[str, Any]]:
+    """What the file holds, by id: `said`, a list `so`, and a `source` where no machine decides."""
+    entries: dict[str, dict[str, Any]] = json.loads(resources.files(__name__).joinpath(SETTLED).read_text("utf-8"))
+    return entries
+
+
+def without_sources(sentence: str) -> str:
+    """A sentence of the ledger without the names of those who say so, and without numbers of their equations."""
+    return _EQUATION.sub("", _SOURCES.sub("", sentence)).strip()

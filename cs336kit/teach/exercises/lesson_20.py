@@ -1,7 +1,5 @@
 """Exercises of lesson 20: intervals from resamples, the best split of a budget, and what a sweep leaves out."""
 
-import math
-
 import numpy as np
 
 from cs336kit.predict.scaling import scaling_laws
@@ -21,6 +19,7 @@ def _with_spread(C, P, picks):
 
 
 _C, _P = [1e18, 1e19, 1e20, 1e21], [3e7, 1.1e8, 2.9e8, 1.2e9]
+_SMALL_C, _SMALL_P = [1e9, 1e10, 1e11], [5e3, 2e4, 5e4]
 _PICKS = [
     [0, 1, 2, 3],
     [0, 0, 2, 3],
@@ -38,8 +37,8 @@ _PICKS = [
     tolerance=1e-6,
     cases={
         "four budgets and eight resamples": (_C, _P, _PICKS),
-        "three budgets and five resamples": ([1e9, 1e10, 1e11], [5e3, 2e4, 5e4], [[0, 1, 2], [0, 2, 2], [0, 0, 1], [1, 1, 2], [0, 1, 1]]),
-        "a resample of one budget alone": ([1e9, 1e10, 1e11], [5e3, 2e4, 5e4], [[0, 1, 2], [1, 1, 1], [0, 0, 2], [1, 2, 2]]),
+        "three budgets and five resamples": (_SMALL_C, _SMALL_P, [[0, 1, 2], [0, 2, 2], [0, 0, 1], [1, 1, 2], [0, 1, 1]]),
+        "a resample of one budget alone": (_SMALL_C, _SMALL_P, [[0, 1, 2], [1, 1, 1], [0, 0, 2], [1, 2, 2]]),
     },
     mistakes={
         "(min(_slopes(C, P, picks)), max(_slopes(C, P, picks)))": "these are the smallest and the largest of all resamples. "
@@ -80,11 +79,11 @@ def _split(C, a, b, alpha, beta):
     mistakes={
         "right_if(C=6 * C)": "you took P · N = C. A parameter costs six FLOPs for every token.",
         "C / 6 / right": "that is the number of tokens. Asked is the number of parameters.",
-        "math.sqrt(C / 6)": "as many parameters as tokens: the law does not treat both alike.",
+        "(C / 6) ** 0.5": "as many parameters as tokens: the law does not treat both alike.",
         "_split(C, a, b, beta, alpha)": "alpha and beta are swapped: alpha belongs to the parameters.",
         "_split(C, a * beta, b * alpha, alpha, beta)": "there both terms are equal. What has to be equal is what a little more "
         "of each would bring.",
-        "math.sqrt(C / 120)": "that is 20 tokens for each parameter, which is a rule of thumb and not this law.",
+        "(C / 120) ** 0.5": "that is 20 tokens for each parameter, which is a rule of thumb and not this law.",
     },
     hints=(
         "The budget leaves one free number. Write the loss as a function of P alone.",
@@ -100,11 +99,11 @@ def best_size(C, floor, a, b, alpha, beta):
 @exercise(
     "20.3",
     mistakes={
-        "('schedule', ...)": "a schedule would harm every size. Here the best size is the last one tried, so nobody knows "
-        "whether the next would have been better.",
-        "('data', ...)": "every token was new there. Look at where the best size lies among those tried.",
-        "('edge', 'data', ...)": "the text is long enough for all of them. What happens to the learning rate of a run that ends "
-        "early?",
+        "('schedule', ..., ..., ...)": "a schedule would harm every size. Here the best size stands at "
+        "the end of those tried, so nobody knows whether a smaller one would have been better.",
+        "('data', ..., ..., ...)": "every token was new there. Look at where the best size lies among those tried.",
+        "('edge', 'data', ..., ...)": "the text is long enough for all of them. What is the learning rate where "
+        "the loss is read?",
         "('edge', 'schedule', 'schedule', ...)": "each run there has a schedule of its own. How often does it read its text?",
         "('edge', 'schedule', 'data', 'data')": "every token is new there. What is counted on each axis?",
     },
@@ -121,37 +120,37 @@ def flaws():
 _LAW = next(law.numbers for law in scaling_laws() if law.name == "besiroglu")
 _A, _B, _ALPHA, _BETA = (_LAW[name]["value"] for name in ("A", "B", "alpha", "beta"))
 _FLOPS, _SERVED = 1e23, 5e12
-_LARGE = _split(_FLOPS, _A, _B, _ALPHA, _BETA)
-_SMALL = _LARGE / 2
+_BEST = _split(_FLOPS, _A, _B, _ALPHA, _BETA)
 
 
-def _tokens(parameters):
-    """How many tokens bring a model to the loss of the best split."""
-    goal = _A / _LARGE**_ALPHA + _B / (_FLOPS / 6 / _LARGE) ** _BETA
-    return (_B / (goal - _A / parameters**_ALPHA)) ** (1 / _BETA)
+def _training(parameters):
+    """The FLOPs that bring a model to the loss of the best split."""
+    goal = _A / _BEST**_ALPHA + _B / (_FLOPS / 6 / _BEST) ** _BETA
+    return 6 * parameters * (_B / (goal - _A / parameters**_ALPHA)) ** (1 / _BETA)
 
 
-_COST_A = _FLOPS + 2 * _LARGE * _SERVED
-_COST_B = 6 * _SMALL * _tokens(_SMALL) + 2 * _SMALL * _SERVED
+def _bill(part, training=None):
+    """The FLOPs of training and of use, for a model of so large a part of the best size."""
+    return (training or _training(part * _BEST)) + 2 * part * _BEST * _SERVED
 
 
 @exercise(
     "20.4",
     tolerance=0.02,
     mistakes={
-        "('A', ...)": "A is the cheaper one to train. Add what serving costs: two FLOPs for each parameter and token.",
-        "('B', 6 * _SMALL * _tokens(_SMALL) / _FLOPS)": "that is training alone. Serving is part of the bill.",
-        "('B', 0.5)": "that is serving alone. B costs more to train, since it needs far more tokens for the same loss.",
-        "('B', (_FLOPS / 2 + 2 * _SMALL * _SERVED) / _COST_A)": "with the same tokens the smaller model would have a higher "
-        "loss. Find the tokens that bring it to A's.",
-        "('B', (_FLOPS + 2 * _SMALL * _SERVED) / _COST_A)": "with the same FLOPs the smaller model would have a higher loss. "
-        "Find the tokens that bring it to A's.",
+        "('A', ...)": "A is the cheapest to train. Add what using it costs: two FLOPs for each parameter and token.",
+        "('C', ...)": "C is the cheapest to use, but how much does its training take? Compute both lines of all three bills.",
+        "('B', _training(_BEST / 2) / _FLOPS)": "that is training alone. Its use is part of the bill.",
+        "('B', 0.5)": "that is its use alone. B costs more to train, since it needs far more tokens for the same loss.",
+        "('B', _bill(0.5, _FLOPS) / _bill(1))": "with the same FLOPs the smaller model would have a higher loss. Find the "
+        "tokens that bring it to A's.",
     },
     hints=(
-        "How many tokens does the small model need? Its loss has to be A's, and the law can be solved for N.",
-        "Two bills, each with two lines: training, and serving all the tokens that users will want.",
+        "Three bills, each with two lines: training, and every token that users will want. Which line shrinks with the model?",
+        "The prediction above has worked out half the size. Do the same for a third, and add two FLOPs for each parameter and "
+        "token served.",
     ),
-    checked="B: it costs more to train and less in all.",
+    checked="B: a quarter more training than A, and half of its use.",
 )
 def train_and_serve():
-    return "B", _COST_B / _COST_A
+    return "B", _bill(0.5) / _bill(1)

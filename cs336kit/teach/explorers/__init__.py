@@ -1,8 +1,9 @@
 """Things to move by hand; each has a still picture, which is what a notebook stores and shows without a kernel."""
 
 from cs336kit.teach.explorers.bits import BitExplorer, bits
+from cs336kit.teach.explorers.claims import claim_counts, claims, every_claim
 from cs336kit.teach.explorers.memory import memory
 from cs336kit.teach.explorers.roofline import roofline
 from cs336kit.teach.explorers.strides import strides
 
-__all__ = ["BitExplorer", "bits", "memory", "roofline", "strides"]
+__all__ = ["BitExplorer", "bits", "claim_counts", "claims", "every_claim", "memory", "roofline", "strides"]

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import FAINT, listed, timeline
+from cs336kit.teach.figures.primitives import FAINT, Look, listed, timeline
 from cs336kit.teach.figures.style import COLORS, HATCHES, axes, described, tint
 
-#: Of a pipeline's timeline: stage, "F" or "B", microbatch, start. A backward pass takes twice the time of a forward one.
+#: Of a pipeline's timeline: stage, "forward" or "backward", microbatch, start.
 Span = tuple[int, str, int, float]
-_LENGTH = {"F": 1, "B": 2}
+#: A backward pass takes twice the time of a forward one.
+_LENGTH = {"forward": 1, "backward": 2}
 
 
 @described
@@ -29,10 +30,10 @@ def held_by_rank(parts: Mapping[str, float], ways: Sequence[str], *, ranks: int)
             for number, (part, size) in enumerate(parts.items()):
                 y -= size
                 color = COLORS[number]
-                empty = {"facecolor": "white", "edgecolor": FAINT, "linewidth": 0.8, "linestyle": ":"}
+                empty: Look = {"facecolor": "white", "edgecolor": FAINT, "linewidth": 0.8, "linestyle": ":"}
                 ax.add_patch(Rectangle((left, y), wide, size, **empty))
                 start, length = (rank * wide / ranks, wide / ranks) if part in shared else (0, wide)
-                look = {"facecolor": tint(color), "edgecolor": color, "linewidth": 0.8, "hatch": HATCHES[number]}
+                look: Look = {"facecolor": tint(color), "edgecolor": color, "linewidth": 0.8, "hatch": HATCHES[number]}
                 label = part if row == rank == 0 else None
                 ax.add_patch(Rectangle((left + start, y), length, size, label=label, **look))
         held = sum(size / (ranks if part in shared else 1) for part, size in parts.items())
@@ -58,7 +59,7 @@ def pipeline(spans: Sequence[Span]):
     from matplotlib.patches import Patch
 
     figure, panels = axes(2, 1, width=8, height=4.6, sharex=True)
-    p, m = (1 + max(span[place] for span in spans) for place in (0, 2))
+    p, m = 1 + max(stage for stage, *_ in spans), 1 + max(i for _, _, i, _ in spans)
     lanes = {f"stage {stage} {kind}": (stage, number) for stage in range(p) for number, kind in enumerate(_LENGTH)}
     schedules = {"all forward, then all backward": spans, "one forward, one backward": one_forward_one_backward(p, m)}
     said = []
@@ -73,7 +74,7 @@ def pipeline(spans: Sequence[Span]):
         said.append(f"{title}: {p} stages end at {last:g} and wait {1 - busy / p / last:.0%} of the time")
     panels[-1].set_xlabel("time, in forward passes of one stage")
     keys = [Patch(facecolor=COLORS[n], hatch=HATCHES[n], edgecolor="white") for n in range(len(_LENGTH))]
-    figure.legend(keys, ["forward", "backward"], loc="outside upper right", ncols=2)
+    figure.legend(keys, list(_LENGTH), loc="outside upper right", ncols=2)
     return figure, "; ".join(said)
 
 
@@ -84,6 +85,6 @@ def one_forward_one_backward(p: int, m: int) -> list[Span]:
         ahead = p - stage  # forward passes before the first backward pass can come
         first = p + 2 * (ahead - 1)
         for i in range(m):
-            spans.append((stage, "F", i, stage + i if i < ahead else first + 2 + 3 * (i - ahead)))
-            spans.append((stage, "B", i, first + 3 * i))
+            spans.append((stage, "forward", i, stage + i if i < ahead else first + 2 + 3 * (i - ahead)))
+            spans.append((stage, "backward", i, first + 3 * i))
     return spans

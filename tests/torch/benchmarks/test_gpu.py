@@ -1,4 +1,9 @@
 import json
+import os
+import subprocess
+import venv
+from importlib.util import find_spec
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -15,7 +20,7 @@ SCHEMA = json.loads((RECORDS / "schema.json").read_text())
 @pytest.fixture(scope="module")
 def rehearsal(tmp_path_factory):
     folder = tmp_path_factory.mktemp("records")
-    status = gpu.main(["--device", "cpu", "--tiny", "--out", str(folder)])
+    status = gpu.main(["--here", "--device", "cpu", "--tiny", "--out", str(folder)])
     (path,) = [p for p in folder.iterdir() if p.suffix == ".json"]
     return status, json.loads(path.read_text())
 
@@ -26,7 +31,7 @@ def test_every_stage_runs_and_fits_the_schema(rehearsal):
     jsonschema.validate(data, SCHEMA)
     assert list(data["stages"]) == list(STAGES) and data["dry_run"] is True
     for name, stage in data["stages"].items():
-        assert stage["rows"] or name == "overlap", name
+        assert stage["rows"] or name in ("overlap", "ranks"), name
         assert all(
             (row["repeats"] and row["measured"] > 0) or row["label"].endswith("temporaries") for row in stage["rows"]
         )
@@ -58,21 +63,22 @@ def test_a_failing_stage_keeps_its_rows(monkeypatch, tmp_path, capsys):
         yield gpu_stages.row("product", 1.0, "s")
         raise ZeroDivisionError("on purpose")
 
-    monkeypatch.setitem(STAGES, "products", broken)
-    assert gpu.main(["products", "--device", "cpu", "--tiny", "--out", str(tmp_path)]) == 1
+    monkeypatch.setitem(STAGES, "products", STAGES["products"]._replace(measure=broken))
+    assert gpu.main(["products", "--here", "--device", "cpu", "--tiny", "--out", str(tmp_path)]) == 1
     stage = json.loads((tmp_path / "cpu.json").read_text())["stages"]["products"]
     assert len(stage["rows"]) == 1 and "ZeroDivisionError: on purpose" in stage["skipped"][0]
     assert "skipped the rest of 'products' failed" in capsys.readouterr().out
 
 
 def test_a_stage_of_two_words_needs_no_quotes(monkeypatch, tmp_path):
-    monkeypatch.setitem(STAGES, "training step", lambda run: iter([gpu_stages.row("step", 1.0, "s")]))
-    assert gpu.main(["training-step", "--device", "cpu", "--tiny", "--out", str(tmp_path)]) == 0
+    quick = STAGES["training step"]._replace(measure=lambda run: iter([gpu_stages.row("step", 1.0, "s")]))
+    monkeypatch.setitem(STAGES, "training step", quick)
+    assert gpu.main(["training-step", "--here", "--device", "cpu", "--tiny", "--out", str(tmp_path)]) == 0
     assert list(json.loads((tmp_path / "cpu.json").read_text())["stages"]) == ["training step"]
 
 
 def test_time_is_up(tmp_path, capsys):
-    assert gpu.main(["products", "--device", "cpu", "--tiny", "--out", str(tmp_path), "--minutes", "-1"]) == 0
+    assert gpu.main(["products", "--here", "--device", "cpu", "--tiny", "--out", str(tmp_path), "--minutes", "-1"]) == 0
     assert "not started, time is up: 'products'" in capsys.readouterr().out and not list(tmp_path.iterdir())
 
 
@@ -112,3 +118,74 @@ def test_only_a_gpu_writes_among_the_records(tmp_path):
     with pytest.raises(RuntimeError, match="only a full run on a CUDA device"):
         gpu.write_stage(RECORDS, "products", rows=[ROW], skipped=[], wall_seconds=1.0, dry_run=True)
     assert sorted(RECORDS.iterdir()) == before
+
+
+#: What torch brings along, and no more.
+BARE = (
+    "torch", "torchgen", "functorch", "triton", "nvidia", "cuda", "numpy", "numpy.libs", "typing_extensions.py", "sympy",
+    "mpmath", "networkx", "jinja2", "markupsafe", "filelock", "fsspec",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    """A Python that has torch, numpy and what torch needs, and nothing else."""
+    folder = tmp_path_factory.mktemp("bare")
+    venv.create(folder / "venv", symlinks=True)
+    there = Path(find_spec("torch").origin).parents[1]
+    (place,) = (folder / "venv").glob("lib/python*/site-packages")
+    for name in BARE:
+        if (there / name).exists():
+            (place / name).symlink_to(there / name)
+    return folder / "venv" / "bin" / "python"
+
+
+def test_torch_and_numpy_are_enough_from_an_empty_directory(bare, tmp_path):
+    clone = Path(gpu.__file__).parents[1]
+    run = subprocess.run(
+        [bare, "-m", "benchmarks.gpu", "bandwidths", "--device", "cpu", "--tiny", "--out", tmp_path / "out"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(clone)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert "[1 of 1] bandwidths" in run.stdout and "1 stages in" in run.stdout and "1 rows in" in run.stdout
+    jsonschema.validate(json.loads((tmp_path / "out" / "cpu.json").read_text()), SCHEMA)
+
+
+def test_a_stage_that_hangs_takes_no_other_with_it(monkeypatch, tmp_path, capsys):
+    started = []
+
+    def process(command, *, timeout, **options):
+        started.append((command[3], timeout))
+        if "products" in command:
+            raise subprocess.TimeoutExpired(command, timeout)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(subprocess, "run", process)
+    assert gpu.main(["products", "memory", "--device", "cpu", "--tiny", "--out", str(tmp_path)]) == 1
+    assert [name for name, _ in started] == ["products", "memory"]
+    said = capsys.readouterr().out
+    assert "stopped: 'products' took more than" in said and "failed or stopped: 'products'" in said
+
+
+def test_a_half_is_a_call_of_nine_minutes_at_most():
+    for half in (1, 2):
+        assert sum(stage.seconds for stage in STAGES.values() if stage.half == half) <= 9 * 60
+
+
+def test_rows_are_in_the_record_before_their_stage_ends(monkeypatch, tmp_path):
+    seen = []
+
+    def slow(run: Run):
+        yield gpu_stages.row("product", 1.0, "s")
+        seen.append(json.loads((tmp_path / "cpu.json").read_text())["stages"]["products"])
+
+    monkeypatch.setattr(gpu, "SECONDS_BETWEEN", 0.0)
+    monkeypatch.setitem(STAGES, "products", STAGES["products"]._replace(measure=slow))
+    assert gpu.main(["products", "--here", "--device", "cpu", "--tiny", "--out", str(tmp_path)]) == 0
+    assert len(seen[0]["rows"]) == 1 and seen[0]["skipped"] == ["the rest of 'products': it was stopped"]
+    assert json.loads((tmp_path / "cpu.json").read_text())["stages"]["products"]["skipped"] == []
+
+
+def test_idle_is_what_no_span_covers():
+    assert gpu_stages.idle_between([(0.0, 2.0), (1.0, 3.0), (4.0, 10.0)]) == pytest.approx(0.1)
+    assert gpu_stages.idle_between([(5.0, 6.0)]) == 0

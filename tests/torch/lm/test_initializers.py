@@ -1,9 +1,11 @@
+import inspect
 import math
 
 import pytest
 import torch
 
 from cs336kit import lm, predict
+from cs336kit.lm import initializers
 
 TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 SHAPES = [(6, 4), (128, 32), (8, 3, 5, 5)]
@@ -95,3 +97,18 @@ def test_gains_are_torchs():
 def test_refusals(call, sentence):
     with pytest.raises(ValueError, match=sentence):
         call(torch.empty(2, 3))
+
+
+def test_what_is_left_out_is_what_torch_and_gpt2_take():
+    """A default is a number that nobody writes, and so nobody reads."""
+
+    def default(function, name):
+        return inspect.signature(function).parameters[name].default
+
+    ours = initializers
+    for name, parameters in {"normal_": ("mean", "std"), "uniform_": ("a", "b"), "xavier_normal_": ("gain",)}.items():
+        for parameter in parameters:
+            theirs = default(getattr(torch.nn.init, name), parameter)
+            assert default(getattr(ours, name), parameter) == theirs, (name, parameter)
+    assert ours.gain("leaky_relu") == torch.nn.init.calculate_gain("leaky_relu")
+    assert default(ours.residual_normal_, "std") == 0.02  # GPT-2's, also in the config.json of transformers

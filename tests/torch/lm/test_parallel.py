@@ -1,7 +1,11 @@
 """The decoder under layouts, on real processes: the same loss, gradients, norm and next weights as one model has."""
 
 import dataclasses
+import json
+import os
 import re
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -92,3 +96,21 @@ def test_one_rank_needs_no_process_group_and_is_the_model_itself():
     assert set(ranks.gathered(gradients=True)) == {name for name, _ in model.named_parameters()}
     with pytest.raises(ValueError, match="give a multiple of 2"):
         ranks.backward(x[:3], y[:3])
+
+
+def test_torchrun_trains_on_two_ranks_as_one_process_does(tmp_path):
+    asked = ["--layers=2", "--d-model=16", "--heads=2", "--steps=4", "--batch=4", "--sequence=8", "--threads=1"]
+    text = tmp_path / "text.txt"
+    text.write_text("to predict is to count before it runs. " * 12, encoding="utf-8")
+    run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d"]
+    run += ["--rdzv-endpoint=localhost:0", "-m", "cs336kit", "train", *asked, f"--data={text}"]
+    run += ["--layout=tp=2,sp,microbatches=2", f"--out={tmp_path / 'run.json'}"]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=200, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("held out") == 1
+    found = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
+    config = TransformerConfig.from_dict(found["config"])
+    names = ("batch", "sequence", "steps", "max_lr", "seed")
+    alone = lm.pretrain(config, data=lm.encode(text.read_text("utf-8")), **{name: found[name] for name in names})
+    assert found["losses"] == pytest.approx(alone.losses, abs=1e-4)
+    assert found["validation_loss"] == pytest.approx(alone.validation_loss, abs=1e-4)

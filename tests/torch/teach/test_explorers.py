@@ -9,12 +9,16 @@ import pytest
 
 from cs336kit import predict
 from cs336kit.teach import explorers
+from cs336kit.teach.claims import claims
 from cs336kit.teach.explorers import explorer as shared
+from cs336kit.teach.explorers.claims import PARTS as claim_parts
+from cs336kit.teach.explorers.claims import ROWS, STORIES
 from cs336kit.teach.explorers.memory import PARTS
 from cs336kit.teach.explorers.roofline import OPERATIONS
 
 needs_widgets = pytest.mark.skipif(importlib.util.find_spec("ipywidgets") is None, reason="ipywidgets is not installed")
-MAKE = {name: getattr(explorers, name) for name in ("bits", "strides", "roofline", "memory")}
+TOPICS = sorted({claim.topic for claim in claims()})
+MAKE = {name: getattr(explorers, name) for name in ("bits", "strides", "roofline", "memory", "claims")}
 
 
 class Tags(HTMLParser):
@@ -128,6 +132,46 @@ def test_memory_is_that_of_predict_and_every_part_has_its_colour(name, precision
     assert ("and fits into" in repr(seen)) == fits and ("does not fit" in repr(seen)) == (not fits)
 
 
+def test_the_claims_of_a_topic_are_those_of_the_ledger():
+    for topic in ("inference", "floats"):
+        for verdict in ("all", "wrong", "holds"):
+            found = explorers.claims(topic=topic, verdict=verdict).found
+            asked = [claim for claim in claims(topic) if verdict in ("all", claim.verdict)]
+            assert [one.claim for one in found] == asked != []
+    assert [one.claim.id for one in explorers.claims().found] == list(STORIES)
+
+
+def test_a_word_is_found_in_what_is_said_and_in_what_is_true():
+    found = [one.claim.id for one in explorers.claims(topic="all", text="XAVIER").found]
+    assert found == [c.id for c in claims() if "xavier" in (c.claim + c.truth).lower()] != []
+    nothing = explorers.claims(text="a word that nobody says")
+    assert nothing.found == [] and repr(nothing).endswith("0 of 358 claims, 0 of them hold as they are said.")
+
+
+def test_what_is_not_shown_is_counted():
+    seen = explorers.claims(topic="all")
+    assert f"{len(claims()) - ROWS} more are not shown" in repr(seen) and seen._repr_html_().count("<tr>") == ROWS + 1
+
+
+@needs_widgets
+def test_claims_are_searched_by_typing():
+    boxes, note, picture = controls(explorers.claims())
+    boxes["topic"].value = "all"
+    boxes["contains"].value = "  falcon "
+    assert "Falcon-40B" in picture.value and "GPT-3" not in picture.value
+    boxes["verdict"].value = "outdated"
+    assert "0 of 358 claims" in picture.value and note.value == '<div role="status"></div>'
+
+
+def test_every_claim_is_in_the_folded_lists_and_the_parts_hold_every_topic_once():
+    page = explorers.every_claim()
+    shown = Tags(page._repr_html_()).found
+    assert [sum(tag == name for tag, _ in shown) for name in ("details", "li")] == [len(TOPICS), len(claims())]
+    assert sorted(topic for topics in claim_parts.values() for topic in topics) == TOPICS
+    assert sum(sum(of.values()) for of in explorers.claim_counts().values()) == len(claims())
+    assert all(topic in repr(page) for topic in TOPICS)
+
+
 @needs_widgets
 def test_a_sequence_is_cut_to_the_context_and_not_forgotten():
     explorer = explorers.memory("llama-3-8b", sequence=8192, batch=1)
@@ -144,6 +188,8 @@ def test_a_sequence_is_cut_to_the_context_and_not_forgotten():
     ("make", "error"),
     [
         (lambda: explorers.roofline("sort"), ValueError),
+        (lambda: explorers.claims(topic="astrology"), ValueError),
+        (lambda: explorers.claims(verdict="maybe"), ValueError),
         (lambda: explorers.roofline(element_type="int8"), ValueError),
         (lambda: explorers.roofline(m=0), ValueError),
         (lambda: explorers.roofline(accelerator="v100-sxm2-32gb"), LookupError),

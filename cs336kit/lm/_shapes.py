@@ -1,0 +1,20 @@
+"""Shapes in annotations, such as Float[Tensor, "batch sequence d_model"]; plain tensors where jaxtyping is not installed.
+
+Nothing is computed from them, and a machine that only measures has torch and numpy.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jaxtyping import Float as Float
+    from jaxtyping import Int as Int
+else:
+    try:
+        from jaxtyping import Float, Int
+    except ModuleNotFoundError:
+
+        class Float:
+            def __class_getitem__(cls, parts: tuple[Any, str]) -> Any:
+                return parts[0]
+
+        Int = Float

@@ -1,0 +1,203 @@
+"""Exercises of lesson 21: a claim and what settles it."""
+
+import torch
+
+from cs336kit import measure
+from cs336kit.teach.exercises.core import exercise
+
+
+def _chain(*widths, needs=False, frozen=0):
+    """Linear layers of these widths and five inputs; needs: their gradient is asked for; frozen: so many first layers."""
+    net = torch.nn.Sequential(*(torch.nn.Linear(a, b) for a, b in zip(widths, widths[1:], strict=False)))
+    for layer in list(net)[:frozen]:
+        layer.requires_grad_(False)
+    return net, torch.ones(5, widths[0], requires_grad=needs)
+
+
+@exercise(
+    "21.1",
+    cases=lambda: {
+        "three layers whose input needs a gradient": _chain(32, 32, 32, 32, needs=True),
+        "three layers on data": _chain(32, 32, 32, 32),
+        "one layer on data": _chain(64, 16),
+        "a wide layer on data, then a narrow one": _chain(64, 128, 32),
+        "two layers on data, of which the first is frozen": _chain(48, 48, 48, frozen=1),
+    },
+    mistakes={
+        "(2.0, right[1] + 1)": "that is the whole step divided by its forward pass. Take the forward pass off first.",
+        "(2.0, 1 / right[1])": "you divided forward by backward.",
+        "(right[1], 2.0)": "what is said comes first, then what is so.",
+        "(2.0, 2.0)": "that is what is said, twice. The second value has to come from a count.",
+        "right[1]": "that is what is so. Return what is said beside it: a pair.",
+    },
+    hints=(
+        "Which two runs can you count, and which difference is the backward pass?",
+        "`measure.flops(function).total` counts what runs inside a function. A loss needs only be a number: a sum will do.",
+    ),
+    checked="three layers with and without a gradient for the input, a single one, unequal widths, and a frozen layer.",
+)
+def settle(net, x):
+    forward = measure.flops(lambda: net(x)).total
+    step = measure.flops(lambda: net(x).sum().backward()).total
+    return 2.0, (step - forward) / forward
+
+
+_PEAK, _RUN = 1513 / 2, 300
+
+
+@exercise(
+    "21.2",
+    tolerance=0.01,
+    mistakes={
+        "('A', ...)": "that is another card. The one in your machine has fewer cores and a lower clock.",
+        "('B', _RUN / 1513)": "the star means that two of every four factors are zero, and yours are not.",
+        "('C', ...)": "that is what one program reached. A utilization against it can be compared with nobody else's.",
+        "('B', _PEAK / _RUN)": "you divided the peak by what you reach.",
+        "('B', 100 * _RUN / _PEAK)": "give it as a fraction of one, as the 0.46 is.",
+    },
+    hints=(
+        "For each number ask: which card, which format, which condition, and is it a promise or a measurement?",
+        "The published 0.46 divides by the dense peak of its chip. Make the same of one of the three.",
+    ),
+    checked="B, at 0.397: the number of your card, and half of it, because of the star.",
+)
+def which_peak():
+    return "B", _RUN / _PEAK
+
+
+def _random(S, D, seed=0):
+    return torch.randn(S, D, generator=torch.Generator().manual_seed(seed))
+
+
+def _changed(f, S, D, change=None):
+    """[t][s]: whether row s of the output changes if row t of the input does."""
+    x, other = _random(S, D), _random(S, D, seed=1)
+    found = []
+    for t in range(S):
+        z = x.clone()
+        z[t] = other[t] if change is None else x[t] + change
+        found.append((f(z) - f(x)).abs().amax(dim=1).gt(1e-4).tolist())
+    return found
+
+
+def _shifted(f, S, D):
+    felt = _changed(f, S, D, change=1.0)
+    return [max((t for t in range(S) if felt[t][s]), default=0) for s in range(S)]
+
+
+def _reaches(f, S, D):
+    felt = _changed(f, S, D)
+    return [max((s for s in range(S) if felt[t][s]), default=0) for t in range(S)]
+
+
+def _first(f, S, D):
+    felt = _changed(f, S, D)
+    return [min(t for t in range(S) if felt[t][s]) for s in range(S)]
+
+
+def _how_many(f, S, D):
+    felt = _changed(f, S, D)
+    return [sum(felt[t][s] for t in range(S)) for s in range(S)]
+
+
+def _past(x):
+    return x.cumsum(dim=0)
+
+
+def _future(x):
+    return x.flip(0).cumsum(dim=0).flip(0)
+
+
+def _features(x):
+    return torch.nn.functional.layer_norm(x, x.shape[1:])
+
+
+def _sequence(x):
+    return (x - x.mean(dim=0)) / x.std(dim=0)
+
+
+def _next_two(x):
+    return x + x.roll(-1, dims=0) * (torch.arange(len(x)) < len(x) - 1)[:, None]
+
+
+def _one_back(x):
+    return x.roll(1, dims=0)
+
+
+@exercise(
+    "21.3",
+    cases={
+        "a sum over all rows up to one's own": (_past, 6, 4),
+        "a sum over one's own row and all later ones": (_future, 6, 4),
+        "a norm over the features of each row": (_features, 5, 8),
+        "a norm over all rows, feature by feature": (_sequence, 5, 3),
+        "one's own row and the next": (_next_two, 4, 2),
+        "the row before, and for the first row the last": (_one_back, 4, 3),
+    },
+    mistakes={
+        _shifted: "you added the same number to a whole row, and a norm over the features takes exactly that away. Put random "
+        "numbers in its place.",
+        _reaches: "that is the last output that each input row reaches. Asked is the last input row behind each output.",
+        _first: "that is the first input row that each output depends on.",
+        _how_many: "that is how many rows each output depends on.",
+        "[s + 1 for s in right]": "rows are counted from zero.",
+    },
+    hints=(
+        "What happens to the output if you change a single row of the input?",
+        "For each row of the input: replace it in a copy, run f on both, and see which rows of the output differ.",
+    ),
+    checked="sums over the past and the future, norms over features and rows, a window, and a shift.",
+)
+def last_seen(f, S, D):
+    x = torch.randn(S, D)
+    last = [None] * S
+    for t in range(S):
+        z = x.clone()
+        z[t] = torch.randn(D)
+        for s in (f(z) != f(x)).any(dim=1).nonzero().flatten().tolist():
+            last[s] = t
+    return last
+
+
+def _days(peak=989.4e12, rate=0.4, parameters=13e9):
+    return 6 * parameters * 260e9 / (64 * peak * rate * 86400)
+
+
+@exercise(
+    "21.4",
+    tolerance=0.02,
+    mistakes={
+        "(3, 5, _days(1979e12))": "you found both sentences. Now the days: without the zeros an H100 does half.",
+        "(3, 5, 2 * _days())": "you found both sentences. Halve the peak once, not twice.",
+        "(4, 5, ...)": "sentence 4 compares 7.8 ms for the bytes with 26 µs for the FLOPs. Compute both again: it is right.",
+        "(2, 5, ...)": "2 + 2 + 4 + 4 + 4 is 16, and 16 times 13 is 208.",
+        "(1, 5, ...)": "13 billion times two bytes is 26 GB.",
+    },
+    hints=(
+        "Compute every number of the paragraph once more, and divide what is said by what you get. Two ratios are not 1.",
+        "Both ratios are 2 or a half. Which factor of two belongs into each formula?",
+    ),
+    checked="3 leaves out the two bytes of a number, 5 takes the sparse peak; with the dense one it takes 9.3 days.",
+)
+def two_slips():
+    return 3, 5, _days()
+
+
+@exercise(
+    "21.5",
+    mistakes={
+        "('wrong', ..., ..., ...)": "it was true when it was written: async became a keyword with Python 3.7.",
+        "(..., 'wrong', ..., ...)": "2.3 is neither, but it points to the right size: nobody would buy another card for it.",
+        "(..., 'holds', ..., ...)": "which of the two units? One of them is meant, and the number fits neither.",
+        "(..., ..., 'holds', ...)": "in fp32 without tensor cores it is 19.5. What has to be said with it?",
+        "(..., ..., ..., 'imprecise')": "the loss is another one, and training goes on with it. That is more than a lost digit.",
+        "(..., ..., ..., 'typo')": "nothing beside the line says it right, so nobody can tell that a slip of the pen was meant.",
+    },
+    hints=(
+        "For each ask in turn: is there a case in which it is so? Was there once? What would it cost to believe it?",
+        "Each of the four verdicts is another one. The text around a claim does not help here: none is a typo.",
+    ),
+    checked="outdated, imprecise, holds-with-condition, wrong.",
+)
+def verdicts():
+    return "outdated", "imprecise", "holds-with-condition", "wrong"

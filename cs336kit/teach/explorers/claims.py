@@ -1,0 +1,159 @@
+"""Choose a topic, a verdict or a word, and see what is said, what was computed, and which verdict follows."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from html import escape
+
+from cs336kit.predict._common.checks import known
+from cs336kit.predict._common.grid import as_html, as_text
+from cs336kit.teach.claims import VERDICTS, Settled, settled
+from cs336kit.teach.explorers.explorer import Explorer, When
+
+#: The claims that cost most, in the order in which the lesson tells them.
+STORIES = (
+    "act-gpt3-params-162tib",
+    "napkin-8h100-two-weeks",
+    "h100-1979-sparse",
+    "kaplan-mask",
+    "init-trunc-abs-bounds",
+    "tf-mask-inverted",
+    "tf-layernorm-axis",
+    "inf-now-compute-bound",
+)
+#: The topics of the ledger by part of the course.
+PARTS = {
+    "numbers and tensors": ("floats", "tensors", "storage", "devices", "einops", "randomness"),
+    "work and time": ("napkin", "flops", "mfu", "hardware", "autograd", "gradient-flops"),
+    "training": ("init", "optimizers", "model", "transformer", "data", "training", "checkpoint"),
+    "memory": ("memory", "activations", "mixed-precision"),
+    "many machines and users": ("parallelism", "collectives", "inference", "scaling"),
+}
+EIGHT, ALL = "the eight of the lesson", "all"
+#: Rows at most: more are counted and can be had by choosing.
+ROWS = 40
+_HEADERS = ("it is said", "its value", "computed", "verdict", "what is true")
+
+
+def claims(*, topic: str = EIGHT, verdict: str = ALL, text: str = "") -> "ClaimsExplorer":
+    """Explore the ledger: each claim with the value that it names, the value that was computed, and the verdict.
+
+    topic: one of the ledger's, "all", or "the eight of the lesson"; verdict: one of six, or "all"; text: what the statement
+    or the truth contains, in any case. With a kernel all three can be chosen by hand. Errors: ValueError for unknown names.
+    """
+    return ClaimsExplorer(topic=topic, verdict=verdict, text=text)
+
+
+class ClaimsExplorer(Explorer):
+    """The claims that fit the three choices, as `found`."""
+
+    def __init__(self, **choices):
+        for name, (_, options) in self.offers().items():
+            known(name, choices[name], dict.fromkeys(options, True))
+        self.choices = choices
+        self.found = [one for one in settled() if self._fits(one)]
+        if choices["topic"] == EIGHT:
+            self.found.sort(key=lambda one: STORIES.index(one.claim.id))
+
+    def _fits(self, one: Settled) -> bool:
+        topic, verdict, text = (self.choices[name] for name in ("topic", "verdict", "text"))
+        there = one.claim.id in STORIES if topic == EIGHT else topic in (ALL, one.claim.topic)
+        return (
+            there
+            and verdict in (ALL, one.claim.verdict)
+            and text.lower() in f"{one.claim.statement} {one.truth}".lower()
+        )
+
+    def offers(self):
+        return {"topic": ("topic", [EIGHT, ALL, *_topics()]), "verdict": ("verdict", [ALL, *VERDICTS])}
+
+    def controls(self, when: When) -> tuple[list, Callable[[], None]]:
+        import ipywidgets
+
+        menus, write_menus = super().controls(when)
+        look = {"style": {"description_width": "9em"}, "layout": {"width": "30em"}}
+        word = ipywidgets.Text(description="contains", continuous_update=False, value=self.choices["text"], **look)
+        word.observe(when(lambda change: self.choose(text=change["new"].strip())), "value")
+
+        def write() -> None:
+            write_menus()
+            word.value = self.choices["text"]
+
+        return [*menus, word], write
+
+    @property
+    def sentence(self) -> str:
+        """How many claims there are to see, and how many of them hold."""
+        hold = sum(one.claim.verdict == "holds" for one in self.found)
+        more = len(self.found) - ROWS
+        unseen = f" {more:,} more are not shown: choose a topic, a verdict or a word." if more > 0 else ""
+        return f"{len(self.found):,} of {len(settled()):,} claims, {hold:,} of them hold as they are said.{unseen}"
+
+    def _head(self) -> str:
+        topic, verdict, text = (self.choices[name] for name in ("topic", "verdict", "text"))
+        return f"topic: {topic} · verdict: {verdict}" + (f" · contains “{text}”" if text else "")
+
+    def __repr__(self) -> str:
+        rows = [row(one) for one in self.found[:ROWS]]
+        lines = [f"{said}\n    {verdict}: {_values(value, so)}" for said, value, so, verdict, _ in rows]
+        return "\n".join([self._head(), *lines, self.sentence])
+
+    def _repr_html_(self) -> str:
+        rows = [row(one) for one in self.found[:ROWS]]
+        return as_html(_HEADERS, rows, "<<<<<", caption=self._head()) + f"<div>{escape(self.sentence)}</div>"
+
+
+class Ledger:
+    """Every claim by topic, in folded lists: what is said, the verdict, the values, what is true."""
+
+    def __repr__(self) -> str:
+        # The names alone: the rows are in the HTML and in the explorer, and as text they would fill pages.
+        return as_text([("topic", "claims", "hold as said"), *(_counts(topic) for topic in _topics())], "<>>")
+
+    def _repr_html_(self) -> str:
+        return "\n".join(map(self._part, _topics()))
+
+    def _part(self, topic: str) -> str:
+        _, number, hold = _counts(topic)
+        items = "\n".join(map(_item, settled(topic)))
+        head = f"<summary>{escape(topic)}: {number} claims, {hold} hold as said</summary>"
+        return f"<details>{head}\n<ul>\n{items}\n</ul></details>"
+
+
+def every_claim() -> Ledger:
+    """All claims of the ledger in folded lists, one for each topic."""
+    return Ledger()
+
+
+def row(one: Settled) -> tuple[str, str, str, str, str]:
+    """A claim for a reader: what is said, its value, what was computed, the verdict, what is true."""
+    return one.claim.statement, one.said, one.computed, one.claim.verdict, one.truth
+
+
+def claim_counts() -> dict[str, dict[str, int]]:
+    """Part of the course → verdict → number of claims."""
+    found = {
+        part: Counter(one.claim.verdict for topic in topics for one in settled(topic)) for part, topics in PARTS.items()
+    }
+    return {part: {verdict: number[verdict] for verdict in VERDICTS} for part, number in found.items()}
+
+
+def _counts(topic: str) -> tuple[str, str, str]:
+    verdicts = [one.claim.verdict for one in settled(topic)]
+    return topic, str(len(verdicts)), str(verdicts.count("holds"))
+
+
+def _topics() -> Sequence[str]:
+    return list(dict.fromkeys(one.claim.topic for one in settled()))
+
+
+def _item(one: Settled) -> str:
+    statement, said, computed, verdict, true = map(escape, row(one))
+    more = f" {true}" if true else ""
+    return f"<li>{statement}<br><b>{verdict}</b>: {_values(said, computed)}.{more}</li>"
+
+
+def _values(said: str, computed: str) -> str:
+    if not said:
+        return computed
+    same = computed == said or computed.startswith(f"{said} · ")
+    return f"said and computed {computed}" if same else f"said {said}, computed {computed}"

@@ -1,0 +1,23 @@
+"""What is said about this subject, and how much of it holds."""
+
+from collections.abc import Mapping
+
+from cs336kit.teach.figures.primitives import bars
+from cs336kit.teach.figures.style import axes, described
+
+
+@described
+def verdict_shares(counts: Mapping[str, Mapping[str, int]]):
+    """One bar of 100 % for each part of the subject, cut into verdicts; the number of claims stands with its name.
+
+    counts: part → verdict → number of claims; every part has the same verdicts.
+    """
+    figure, ax = axes(width=8, height=1.8 + 0.45 * len(counts))
+    names = [f"{part} ({sum(of.values())})" for part, of in counts.items()]
+    verdicts = next(iter(counts.values()))
+    parts = {verdict: [100 * of[verdict] / sum(of.values()) for of in counts.values()] for verdict in verdicts}
+    legend = {"ncols": 3, "loc": "lower center", "bbox_to_anchor": (0.35, 1.0)}
+    said = bars(ax, names, parts, stacked=True, flat=True, label="share of the claims (%)", legend=legend)
+    ax.set_xlim(0, 100)
+    ax.grid(False)
+    return figure, said

@@ -1,0 +1,28 @@
+"""Ranks of lm's parallel decoder beside predict: a part of the table that `python -m benchmarks.layouts` prints in full."""
+
+import pytest
+
+from benchmarks.ranks import QUANTITIES, cases, counted, predicted, reasons
+
+CASES = {f"{case.kind} {case.layout} {case.stage}": case for case in cases()}
+
+
+def test_there_are_more_than_forty_layouts_without_any_difference():
+    exact = {(case.kind, case.layout) for case in CASES.values() if not reasons(case)}
+    assert len(exact) >= 40
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gpt dp=4 0", "gpt zero1=2 0", "llama zero2=4 0", "gpt tp=4,sp=true 0", "llama zero1=4,tp=2,sp=true 0",
+        "llama dp=2,fsdp=2,tp=2,sp=true 0", "gpt pp=2,tp=4,sp=true 1", "llama pp=2,microbatches=4 0", "mixture ep=2 0",
+    ],
+)  # fmt: skip
+def test_a_rank_has_and_sends_what_is_predicted(name):
+    case = CASES[name]
+    real, said = counted(case), predicted(case)
+    differing = {quantity for quantity in QUANTITIES if real[quantity] != said[quantity]}
+    assert differing == set(reasons(case)), {quantity: (real[quantity], said[quantity]) for quantity in differing}
+    if "sent" not in differing:
+        assert real["wires"] == +said["wires"]
