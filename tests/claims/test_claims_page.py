@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from claims.settled import Cited
+from claims.settled import Cited, compare_with_file
 
 from cs336kit import cli
 from cs336kit.course import claims_page
@@ -65,6 +65,14 @@ def test_the_last_digits_may_differ_and_nothing_else():
     for other in (["300 of 1e5", "[1.31, -2.5e-06]"], ["296 in 1e5", "[1.31, -2.5e-06]"], ["296 of 1e5"]):
         assert not same(old, old | {"so": other})
     assert not same({"said": "", "so": [], "source": "x"}, {"said": "", "so": []})
+
+
+def test_a_test_fails_where_readers_would_see_other_values():
+    claim = next(claim for claim in claims() if claim.id == "init-18.9")
+    compare_with_file(claim, (18.9, 128.0))
+    for outcome in ((18.9, 140.0), (18.9, 128.0, 128.0), Cited("a paper", "128")):
+        with pytest.raises(AssertionError, match=r"init-18.9: settled.json says .*lessons claims"):
+            compare_with_file(claim, outcome)
 
 
 def test_outside_of_a_clone_the_command_says_so(tmp_path, monkeypatch, capsys):

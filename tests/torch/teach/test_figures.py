@@ -109,6 +109,7 @@ DATA = {
     "decode_shares": (([1, 2, 4, 8], {"16 tokens": [10, 20, 40, 80], "2,048 tokens": [5, 9, 14, 17]}), {"ridge": 6}),
     "page_pool": (({"A": [0, 2], "B": [1]}, {"A": 5, "B": 2}), {"pages": 4, "size": 4}),
     "guessing": (([1, 2, 3], {"0.6, a tenth": [1.5, 1.6, 1.55], "0.9, a tenth": [1.7, 2.3, 2.6]}), {}),
+    "verdict_shares": (({"memory": {"holds": 1, "wrong": 3}, "training": {"holds": 2, "wrong": 2}},), {}),
 }  # fmt: skip
 
 
