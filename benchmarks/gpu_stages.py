@@ -46,9 +46,9 @@ class Run:
         self.skipped.append(f"{what}: {first_line[:200]}")
 
     def free(self) -> None:
-        """Give memory back before the next measurement."""
-        gc.collect()
+        """Give memory back before the next measurement; a rehearsal measures no memory that cycles could hold."""
         if self.device.type == "cuda":
+            gc.collect()
             # cuBLAS's workspaces are part of every prediction, so that each measurement has to make them anew.
             torch._C._cuda_clearCublasWorkspaces()
             torch.cuda.empty_cache()

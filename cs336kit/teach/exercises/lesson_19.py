@@ -146,6 +146,8 @@ def what_to_shrink():
         "answer goes on in it. So each needs its own copy of that page, and no new one for its first tokens.",
         "prompt // page + sum((prompt % page + answer) // page for answer in answers)": "a page that is begun is taken, too: "
         "round up.",
+        "right + (prompt % page > 0)": "a page of the prompt that is not full is copied for each answer, and the original is "
+        "not kept.",
         "-(-(prompt + sum(answers)) // page)": "two answers cannot write into one page: each has its own.",
         "right_if(answers=answers[:1])": "that is for the first answer only.",
     },

@@ -13,11 +13,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from benchmarks.fake_cuda import autocast, cuda
 from cs336kit import lm, measure
 from cs336kit.predict import DEVICES, POLICIES, program
 from cs336kit.predict.devices import Kernel
 from cs336kit.predict.training import _walked
-from tests.torch.predict.test_cuda_rules import MODELS, PRECISIONS, TYPES, autocast, cuda, pytestmark  # noqa: F401
+from tests.torch.predict.test_cuda_rules import MODELS, PRECISIONS, TYPES, pytestmark  # noqa: F401
 
 #: Kernels that need nothing for a moment, as that is what fake tensors show.
 SEEN = dataclasses.replace(

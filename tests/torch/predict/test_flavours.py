@@ -1,4 +1,4 @@
-"""What transformers' own modules keep for the backward pass. All 760 cases: `python -m benchmarks.kept`."""
+"""What transformers' own modules keep for the backward pass. All 760 cases: `python -m benchmarks.kept [--device cuda]`."""
 
 import pytest
 import transformers
