@@ -85,6 +85,11 @@ class Accelerator:
         return tuple(p for p in PRECISIONS if (p, DEFAULT_ENGINE[p], "dense") in self.peaks)
 
     @property
+    def rules(self) -> str:
+        """Whose rules (`predict.DEVICES`) say what an operation keeps there: "cuda" for NVIDIA's, or else "cpu"."""
+        return "cuda" if self.title.startswith("NVIDIA") else "cpu"
+
+    @property
     def memory_bytes(self) -> int:
         """Bytes of memory as the driver reports them (the number on the box is `memory_label_bytes`)."""
         return int(self.cell("memory_bytes").value)

@@ -119,7 +119,8 @@ def test_causal_w_zero():
 def test_mask_inverted():
     # The printed mask against the model's own attention.
     printed = torch.full((S, S), -math.inf).tril(-1)
-    return last_felt(lambda z: attend(z, printed)), last_felt(lm.MultiHeadAttention(D, A))
+    said, so = last_felt(lambda z: attend(z, printed)), last_felt(lm.MultiHeadAttention(D, A))
+    return {"last key that each query sees": said}, {"last key that each query sees": so}
 
 
 @settles("tf-softmax-scale")

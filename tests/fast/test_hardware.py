@@ -3,6 +3,7 @@ import sys
 
 import pytest
 
+from cs336kit.predict.devices import DEVICES
 from cs336kit.predict.hardware import PRECISIONS, accelerator, accelerators
 
 NAMES = [
@@ -76,6 +77,12 @@ def test_sparse_is_twice_dense_where_both_stand():
 @pytest.mark.parametrize(("driver", "name"), DRIVER_NAMES.items())
 def test_driver_names_resolve(driver, name):
     assert accelerator(driver).name == name
+
+
+def test_rules_are_cudas_where_the_driver_is_nvidias():
+    by_driver = {name for driver, name in DRIVER_NAMES.items() if driver.startswith(("NVIDIA", "Tesla"))}
+    assert {device.name for device in accelerators() if device.rules == "cuda"} == by_driver
+    assert {device.rules for device in accelerators()} <= {*DEVICES}
 
 
 @pytest.mark.parametrize("device", accelerators(), ids=lambda a: a.name)

@@ -68,9 +68,9 @@ def _difference(given, expected, tolerance):
 
 
 def _plain(value):
-    """The value as Python's own int, float, bool, tuple, list or dict where it is one of them, a NumPy or tensor scalar."""
+    """The value as Python's own int, float, bool, tuple, list or dict where it is one of them, NumPy's, or a tensor scalar."""
     if (_is_tensor(value) and value.ndim == 0) or type(value).__module__ == "numpy":
-        return value.item()
+        return value.tolist()
     for kind, read in ((int, int.__index__), (float, float.__float__), (tuple, tuple.__iter__), (list, list.__iter__)):
         if isinstance(value, kind) and type(value) not in (kind, bool):
             return kind(read(value))

@@ -171,6 +171,7 @@ def _days(peak=989.4e12, rate=0.4, parameters=13e9):
         "(3, 5, 2 * _days())": "you found both sentences. Halve the peak once, not twice.",
         "(4, 5, ...)": "sentence 4 compares 7.8 ms for the bytes with 26 µs for the FLOPs. Compute both again: it is right.",
         "(2, 5, ...)": "2 + 2 + 4 + 4 + 4 is 16, and 16 times 13 is 208.",
+        "(2, 3, ...)": "3 is one of them. 2 is right: 2 + 2 + 4 + 4 + 4 is 16, and 16 times 13 is 208.",
         "(1, 5, ...)": "13 billion times two bytes is 26 GB.",
     },
     hints=(

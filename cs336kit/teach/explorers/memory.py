@@ -33,8 +33,9 @@ def memory(
     """Explore what a training step keeps, and what is alive at its peak, beside the memory of one accelerator.
 
     model: a name of predict.MODELS; a sequence longer than its context is cut to it. AdamW, updated for all tensors at
-    once, as torch does on accelerators. With a kernel everything can be chosen by hand. Errors: ValueError for unknown
-    names and sizes, LookupError where the accelerator's memory is not known.
+    once, as torch does on accelerators; what is kept follows CUDA's rules on NVIDIA's accelerators, and a CPU's on others
+    (what CUDA's backward kernels need for a moment is computed, not measured). With a kernel everything can be chosen by
+    hand. Errors: ValueError for unknown names and sizes, LookupError where the accelerator's memory is not known.
     """
     return MemoryExplorer(
         model=model, accelerator=accelerator, batch=batch, sequence=sequence, precision=precision, attention=attention,
@@ -52,7 +53,7 @@ class MemoryExplorer(Explorer):
         self.sequence = min(choices["sequence"], config.context)
         known("precision", choices["precision"], POLICIES)
         how = {name: choices[name] for name in ("batch", "precision", "attention", "checkpointing")}
-        step = {"sequence": self.sequence, **how}
+        step = {"sequence": self.sequence, "device": self.device.rules, **how}
         self.kept = predict.training_memory(config, **step)
         self.peak = predict.step_peak(config, foreach=True, **step)
         moments = predict.peak_moments(config, foreach=True, **step)
@@ -76,7 +77,8 @@ class MemoryExplorer(Explorer):
     def _head(self) -> str:
         c = self.choices
         how = [c["precision"], f"{c['attention']} attention", *["checkpointing"] * c["checkpointing"], "AdamW"]
-        return f"{c['model']}, batch {c['batch']:,} × {self.sequence:,} tokens, {', '.join(how)}"
+        rules = {"cuda": "CUDA's rules", "cpu": "a CPU's rules"}[self.device.rules]
+        return f"{c['model']}, batch {c['batch']:,} × {self.sequence:,} tokens, {', '.join(how)}, by {rules}"
 
     def _rows(self) -> list[tuple[str, ...]]:
         bars = [self.kept, self.peak]

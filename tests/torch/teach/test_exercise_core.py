@@ -10,6 +10,7 @@ import time
 import types
 
 import nbformat
+import numpy as np
 import pytest
 import torch
 
@@ -542,3 +543,10 @@ def test_a_tensor_with_a_nan_or_an_infinity_is_still_compared(odd):
     assert judging.difference(torch.tensor([1.0 + 1e-7, odd]), expected, 1e-6) is None
     assert judging.difference(torch.tensor([2.0, odd]), expected, 1e-6) is not None
     assert judging.difference(torch.tensor([1.0, 3.0]), expected, 1e-6) is not None
+
+
+def test_an_array_is_compared_like_a_list():
+    assert judging.difference(np.array([0.25, 0.5]), (0.25, 0.5), 1e-6) is None
+    assert "0.75" in judging.difference(np.array([0.25, 0.75]), (0.25, 0.5), 1e-6)
+    assert "2 are right" in judging.difference(np.zeros(3), (0.25, 0.5), 1e-6)
+    assert "is wanted" in judging.difference(np.zeros(1), 0.5, 1e-6)

@@ -1,5 +1,6 @@
 """The explorers: what they say, their still picture, and their controls when they are used."""
 
+import dataclasses
 import importlib.util
 import math
 from html import escape
@@ -124,12 +125,26 @@ def test_decoding_reads_the_cache_once_and_is_limited_by_memory():
 @pytest.mark.parametrize("precision", ["fp32", "mixed"])
 def test_memory_is_that_of_predict_and_every_part_has_its_colour(name, precision):
     seen = explorers.memory(name, batch=2, sequence=512, precision=precision)
-    how = {"batch": 2, "sequence": 512, "precision": precision, "attention": "sdpa"}
+    how = {"batch": 2, "sequence": 512, "precision": precision, "attention": "sdpa", "device": "cuda"}
     assert seen.kept == predict.training_memory(predict.MODELS[name], **how)
     assert seen.peak == predict.step_peak(predict.MODELS[name], foreach=True, **how)
     assert {*seen.kept, *seen.peak} <= set(PARTS)
     fits = seen.peak.total <= predict.accelerator("h100-sxm").memory_bytes
     assert ("and fits into" in repr(seen)) == fits and ("does not fit" in repr(seen)) == (not fits)
+
+
+def test_memory_follows_the_rules_of_the_chosen_chip(monkeypatch):
+    choices = {"precision": "autocast", "attention": "eager", "batch": 1, "sequence": 256}
+    on_cuda = explorers.memory("gpt2", **choices)
+    # No other vendor's chip has its exact bytes of memory in the table.
+    other = dataclasses.replace(predict.accelerator("mi300x"), facts=predict.accelerator("h100-sxm").facts)
+    monkeypatch.setattr(predict, "accelerator", lambda name: other)
+    elsewhere = explorers.memory("gpt2", accelerator="mi300x", **choices)
+    heads, layers = 12, 12
+    fp32_softmax = 4 * heads * layers * 256**2  # lesson 14: kept a second time, in fp32
+    assert on_cuda.kept["activations"] - elsewhere.kept["activations"] == fp32_softmax
+    for seen, rules in ((on_cuda, "by CUDA's rules"), (elsewhere, "by a CPU's rules")):
+        assert rules in repr(seen) and escape(rules) in seen._repr_html_()
 
 
 def test_the_claims_of_a_topic_are_those_of_the_ledger():
