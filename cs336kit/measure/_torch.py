@@ -5,7 +5,8 @@
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -27,6 +28,29 @@ def tensors(tree: object) -> list[Tensor]:
 def storage_key(tensor: Tensor) -> int:
     """What tells storages apart while they live: addresses are 0 on meta and fake tensors, these are not."""
     return tensor.untyped_storage()._cdata
+
+
+def key_of(storage: torch.UntypedStorage) -> int:
+    """`storage_key` of the tensors that lie in it."""
+    return storage._cdata
+
+
+@contextmanager
+def storage_resizes(resized: Callable[[torch.UntypedStorage, int], None]) -> Iterator[None]:
+    """Call `resized(storage, bytes before)` whenever Python code resizes a storage, which no operator announces."""
+    own = torch.UntypedStorage.resize_
+
+    def resize_(storage, size):
+        before = storage.nbytes()
+        result = own(storage, size)
+        resized(storage, before)
+        return result
+
+    torch.UntypedStorage.resize_ = resize_
+    try:
+        yield
+    finally:
+        torch.UntypedStorage.resize_ = own
 
 
 def writes(operator) -> bool:

@@ -5,7 +5,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
@@ -198,6 +198,35 @@ class LiveStorages(_torch.TorchDispatchMode):
         # By a storage's key: its bytes, or None if it was there before.
         self.sizes: dict[int, int | None] = {}
         self._references: dict[int, weakref.ref] = {}
+        #: of storages that were there before and have been resized since: the bytes that they had
+        self._before: dict[int, int] = {}
+        self._resizes = ExitStack()
+
+    def __enter__(self):
+        # fully_shard frees and fills storages without an operator.
+        self._resizes.enter_context(_torch.storage_resizes(self._resized))
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        self._resizes.close()
+        return super().__exit__(*error)
+
+    def _resized(self, storage: torch.UntypedStorage, before: int):
+        """A storage has another size than before; of one that was there already, what it has grown by counts."""
+        key = _torch.key_of(storage)
+        if key not in self.sizes:
+            self._references[key] = weakref.ref(storage, lambda _: self._freed(key))
+            self.sizes[key] = None
+        if self.sizes[key] is None:
+            self._before[key], self.sizes[key] = before, 0
+        self._count(storage, key)
+
+    def _count(self, storage: torch.UntypedStorage, key: int):
+        if (counted := self.sizes[key]) is not None:
+            size = max(0, storage.nbytes() - self._before.get(key, 0))
+            size = -(-size // self._round_to) * self._round_to
+            self.live += size - counted  # also when resize_ changed it
+            self.sizes[key] = size
 
     def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -218,12 +247,10 @@ class LiveStorages(_torch.TorchDispatchMode):
         if new:
             self._references[key] = weakref.ref(storage, lambda _: self._freed(key))
             self.sizes[key] = None if before else 0
-        if (counted := self.sizes[key]) is not None:
-            size = -(-storage.nbytes() // self._round_to) * self._round_to
-            self.live += size - counted  # also when resize_ changed it
-            self.sizes[key] = size
+        self._count(storage, key)
         return key if new else None
 
     def _freed(self, key: int):
         self.live -= self.sizes.pop(key) or 0
         del self._references[key]
+        self._before.pop(key, None)

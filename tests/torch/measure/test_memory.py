@@ -101,3 +101,18 @@ def test_bad_input():
         peak(torch.ones(3))
     with pytest.raises(ValueError, match="round_to must be"):
         peak(lambda: None, round_to=0)
+
+
+def test_a_storage_that_is_emptied_and_filled_again_counts_while_it_is_full():
+    before = torch.ones(4)
+
+    def resizes():
+        made = torch.ones(8)
+        made.untyped_storage().resize_(0)
+        after = torch.ones(1)
+        before.untyped_storage().resize_(0)  # what was there does not count, nor that it goes
+        before.untyped_storage().resize_(16 + 40)
+        made.untyped_storage().resize_(32)
+        return after, torch.ones(1)
+
+    assert [point.live_bytes for point in measure.memory_timeline(resizes)] == [32, 4, 4 + 40 + 32 + 4, 40]

@@ -64,7 +64,7 @@ def on_a_real_rank():
 
 
 def test_ranks_in_one_process_do_what_real_ranks_do(capfd):
-    count = 4
+    count = 2
     real = measure.run_ranks(on_a_real_rank, ranks=count, device="cpu")
     assert capfd.readouterr().out == "".join(f"rank {rank}\n" for rank in range(count))
     with measure.local_ranks(count) as ranks:

@@ -34,6 +34,16 @@ def test_a_storage_has_one_key_and_two_have_two(device):
     assert _torch.storage_key(a) == _torch.storage_key(a[1:]) != _torch.storage_key(b)
 
 
+def test_a_resized_storage_is_announced_only_while_someone_watches():
+    known, seen = torch.ones(4), []
+    with _torch.storage_resizes(
+        lambda storage, before: seen.append((_torch.key_of(storage), before, storage.nbytes()))
+    ):
+        known.untyped_storage().resize_(0)
+    known.untyped_storage().resize_(8)
+    assert seen == [(_torch.storage_key(known), 16, 0)]
+
+
 def test_operators_know_whether_they_write():
     assert _torch.writes(aten.relu_.default) and _torch.writes(aten.add.out)
     assert not _torch.writes(aten.relu.default) and not _torch.writes(aten.view.default)
