@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import exp, isfinite, log
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -16,6 +16,7 @@ PATIENCE = 10
 DELTA = 1e-3
 
 
+@runtime_checkable
 class Finished(Protocol):
     """A run that has ended, such as those of `recorded_sweep`."""
 

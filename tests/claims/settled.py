@@ -1,12 +1,15 @@
 """How a claim of the ledger is settled: what it says and what a machine computes, side by side; the verdict follows."""
 
 import importlib
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from numbers import Real
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from cs336kit.course import claims_page
 from cs336kit.teach import claims
@@ -35,8 +38,15 @@ def settles(id: str) -> Callable[[Callable[[], Outcome]], Callable[[], None]]:
     if id not in known:
         raise ValueError(f"the ledger has no claim {id!r}: take an id from cs336kit/teach/claims/<topic>.yml.")
 
-    def as_test(settle: Callable[[], Outcome]) -> Callable[[], None]:
-        @wraps(settle)
+    def as_test(function: Callable[[], Outcome]) -> Callable[[], None]:
+        @wraps(function)
+        def settle() -> Outcome:
+            # What a reader is shown does not depend on what drew random numbers before.
+            random.seed(0)
+            torch.manual_seed(0)
+            return function()
+
+        @wraps(function)
         def test() -> None:
             outcome = settle()
             judge(known[id], outcome)
