@@ -41,7 +41,8 @@ def test_every_claim_of_a_topic_is_settled_once(topic):
 
 @pytest.mark.parametrize("test", settlements(), ids=lambda test: test.claim.id)
 def test_what_is_so_is_computed(test):
-    assert Path(inspect.getfile(inspect.unwrap(test.settle))).stem.removeprefix("test_").replace("_", "-") == test.claim.topic
+    home = Path(inspect.getfile(inspect.unwrap(test.settle)))
+    assert home.stem.removeprefix("test_").replace("_", "-") == test.claim.topic
     tree = ast.parse(textwrap.dedent(inspect.getsource(test.settle)))
     outcomes = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)]
     for outcome in (node for node in outcomes if isinstance(node, ast.Tuple)):
