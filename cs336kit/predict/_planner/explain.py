@@ -134,7 +134,13 @@ def _buckets(plan: Plan) -> Iterator[tuple[str, str]]:
         ),
     )
     if "gathered parameters" in plan.memory:
-        yield "gathered parameters", "tables, final norm, head, and two blocks, whole; none in the optimizer's step"
+        yield (
+            "gathered parameters",
+            (
+                "whole, at the peak: of a block's pass, tables, final norm, head, the block, and the next one's buffer; none in "
+                "the optimizer's step"
+            ),
+        )
     kept = saved_activation_bytes(
         q.model, batch=q.batch or 1, sequence=q.sequence or 1, layout=q.placed, **of.step_program(q),
     )  # fmt: skip
