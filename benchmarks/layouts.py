@@ -115,19 +115,20 @@ def faults(case: Case) -> Iterator[str]:
                 divided = replace(layout, **{name: more})
                 fewer = step_peak(config, layout=divided, **step, **case.optimizer).total
                 # At most two blocks and one block's gradients are whole at a time.
-                padding = 3 * max(0, _whole_bytes(config, divided, step) - _whole_bytes(config, layout, step))
+                pairs = zip(_whole_bytes(config, divided, step), _whole_bytes(config, layout, step), strict=True)
+                padding = 3 * sum(max(0, after - before) for after, before in pairs)
                 if fewer > peak.total + padding:
                     yield f"{name}={more} needs {fewer} and {name}={size} {peak.total}"
     if step_peak(config, layout=replace(layout, dp=2 * layout.dp), **step, **case.optimizer) != peak:
         yield "more replicas change the peak"
 
 
-def _whole_bytes(config: TransformerConfig, layout: Layout, step: dict[str, Any]) -> int:
-    """Bytes of all parameters of both ends of the pipeline with the padding that gathered ones have, 4 for each element."""
+def _whole_bytes(config: TransformerConfig, layout: Layout, step: dict[str, Any]) -> list[int]:
+    """Bytes of each parameter of both ends of the pipeline with the padding of gathered ones, 4 for each element."""
     if layout.stage < 3:
-        return 0
-    ends = (program(config, layout=layout, stage=stage, **step) for stage in {0, layout.pp - 1})
-    return sum(4 * leaf.count * whole_elements(walked, leaf) for walked in ends for leaf in walked.leaves)
+        return []
+    ends = [program(config, layout=layout, stage=stage, **step) for stage in sorted({0, layout.pp - 1})]
+    return [4 * leaf.count * whole_elements(walked, leaf) for walked in ends for leaf in walked.leaves]
 
 
 def sweep(count: int, *, seed: int = 0) -> tuple[Counter[str], list[tuple[Case, str]]]:

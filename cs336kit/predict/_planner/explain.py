@@ -137,8 +137,8 @@ def _buckets(plan: Plan) -> Iterator[tuple[str, str]]:
         yield (
             "gathered parameters",
             (
-                "whole, at the peak: of a block's pass, tables, final norm, head, the block, and the next one's buffer; none in "
-                "the optimizer's step"
+                "whole, as many as there are at the peak: tables, final norm and head, beside them two blocks while a block "
+                "runs, and no block in the loss; none in the optimizer's step"
             ),
         )
     kept = saved_activation_bytes(
