@@ -1,8 +1,9 @@
 """Layouts: `python -m benchmarks.layouts [COUNT]` prints what ranks of `lm.parallelize` have and send, with how far predict is
 off in brackets; then, of so many random configurations on random layouts, what is wrong; and it times a search.
 
-Wrong is: parts that do not add up to the peak, or a part below 0; more ranks that share state at a higher peak; a lower bound
-of a step above the upper one; fewer bytes between two stages than none; any error that is not a sentence.
+Wrong is: parts that do not add up to the peak, or a part below 0; more ranks that share state at a higher peak than their
+padding explains; a lower bound of a step above the upper one; fewer bytes between two stages than none; any error that is
+not a sentence.
 """
 
 import random
@@ -26,6 +27,7 @@ from cs336kit.predict import (
     step_seconds,
 )
 from cs336kit.predict._common.grid import as_text
+from cs336kit.predict._states import whole_elements
 from cs336kit.predict.layouts import STAGES, divisors
 
 STATES = ("parameters", "optimizer state", "master weights")
@@ -110,11 +112,23 @@ def faults(case: Case) -> Iterator[str]:
     for name in STAGES:
         if (size := getattr(layout, name)) > 1:
             for more in (size + 1, 2 * size):
-                fewer = step_peak(config, layout=replace(layout, **{name: more}), **step, **case.optimizer).total
-                if fewer > peak.total:
+                divided = replace(layout, **{name: more})
+                fewer = step_peak(config, layout=divided, **step, **case.optimizer).total
+                # At most two blocks and one block's gradients are whole at a time.
+                pairs = zip(_whole_bytes(config, divided, step), _whole_bytes(config, layout, step), strict=True)
+                padding = 3 * sum(max(0, after - before) for after, before in pairs)
+                if fewer > peak.total + padding:
                     yield f"{name}={more} needs {fewer} and {name}={size} {peak.total}"
     if step_peak(config, layout=replace(layout, dp=2 * layout.dp), **step, **case.optimizer) != peak:
         yield "more replicas change the peak"
+
+
+def _whole_bytes(config: TransformerConfig, layout: Layout, step: dict[str, Any]) -> list[int]:
+    """Bytes of each parameter of both ends of the pipeline with the padding of gathered ones, 4 for each element."""
+    if layout.stage < 3:
+        return []
+    ends = [program(config, layout=layout, stage=stage, **step) for stage in sorted({0, layout.pp - 1})]
+    return [4 * leaf.count * whole_elements(walked, leaf) for walked in ends for leaf in walked.leaves]
 
 
 def sweep(count: int, *, seed: int = 0) -> tuple[Counter[str], list[tuple[Case, str]]]:

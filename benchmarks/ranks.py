@@ -192,12 +192,6 @@ def reasons(case: Case) -> dict[str, str]:
             "peak": "lm computes the experts of a rank one after the other, predict as one product",
             "sent": "how many tokens go to each expert: 8 bytes for each, left out by predict",
         }
-    if layout.stage == 3:
-        # Both on a GPU too: it is the order in which fully_shard's Python code makes and drops tensors.
-        return {
-            "peak": "predict counts two gathered blocks in all of both passes, where fully_shard has one in the head, none in "
-            "the loss; it leaves out the gradients of a block on their way, which fully_shard drops when the next is done"
-        }
     if layout.stage == 2:
         return {"peak": "lm reduces the gradient of each parameter at once, predict those of a block when it ends"}
     if layout.microbatches > 1 and layout.pp == 1:

@@ -22,6 +22,12 @@ def _held(walked: Program, leaf: Leaf, stage: int) -> int:
     return shard_elements(leaf.tensor.shape, _sharing(walked, leaf))
 
 
+def whole_elements(walked: Program, leaf: Leaf) -> int:
+    """Elements of a gathered parameter: as many of each rank as of the one with most."""
+    ranks = _sharing(walked, leaf)
+    return ranks * shard_elements(leaf.tensor.shape, ranks)
+
+
 def allocated_states(walked: Program, optimizer: str, implementation: str) -> Breakdown:
     """Parameters, optimizer state and master weights as CUDA's allocator counts them: each tensor rounded up.
 
@@ -126,23 +132,6 @@ def gradient_bytes(walked: Program, round_to: int = 1) -> int:
 
 def block_count(walked: Program) -> int:
     return sum(count for _, count in blocks(walked.items))
-
-
-def gathered_bytes(walked: Program) -> int:
-    """Bytes of the parameters that a sharded rank gathers at a time: tables, final norm and head, and two blocks.
-
-    The block that runs, and the next one, which is fetched meanwhile. Source: torch's fully_shard, with its default of
-    one block of prefetch; what is outside the blocks stays gathered from the forward pass to the end of the backward pass.
-    """
-    outside = sum(leaf.count * leaf.tensor.elements for leaf in walked.leaves if leaf.place != "block")
-    # Of blocks that differ, the two largest; the other groups of parameters stand outside of the blocks.
-    sizes = [
-        (sum(leaf.count // group.repeated * leaf.tensor.elements for leaf in group.leaves), group.repeated)
-        for group in walked.groups
-        if group.repeated
-    ]
-    pair = sum(sorted((size for size, times in sizes for _ in range(min(times, 2))), reverse=True)[:2])
-    return ELEMENT_BYTES[walked.policy.products] * (outside + pair)
 
 
 def step_bytes(walked: Program, optimizer: str, implementation: str, round_to: int = 1) -> int:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from cs336kit.predict._collectives import OF_EXPERTS
+from cs336kit.predict._gathered import GATHERING, REDUCING, Beside, Gathered
 from cs336kit.predict.layouts import Layout, shard_elements
 from cs336kit.predict.operations import (
     ELEMENT_BYTES,
@@ -34,12 +35,14 @@ class _EverythingIsBack(Exception):
 
 
 class Alive(NamedTuple):
-    """Bytes alive at a moment, beyond parameters and optimizer state: gradients of parameters and kept tensors among them."""
+    """Bytes alive at a moment, beyond parameters and optimizer state: gradients of parameters, kept tensors, and gathered
+    parameters among them."""
 
     bytes: int
     gradients: int
     kept: int
     place: str
+    gathered: int = 0
 
 
 #: Part of the model → the moment of its backward pass.
@@ -57,7 +60,8 @@ class Walk:
     """One forward and one backward pass. `peaks`: the most that is alive in each moment; `marks`: what is at each border.
 
     Where the layout divides gradients (ZeRO stages 2 and 3), a block's are reduced and scattered when its backward pass
-    ends, and those of the tables and the head at the end. `before`: bytes of gradients that earlier passes of the same
+    ends, and those of the tables and the head at the end; where it divides parameters (stage 3), gathered ones are alive for
+    a moment. `before`: bytes of gradients that earlier passes of the same
     step have left (gradient accumulation); a parameter's new gradient is added to the old one and goes. `round_to`: every
     storage takes a multiple of so many bytes, as an allocator gives them out.
     """
@@ -69,6 +73,12 @@ class Walk:
         self.gradient_size = ELEMENT_BYTES[program.policy.gradients]
         self.weight_size = ELEMENT_BYTES[program.policy.weights]
         self.live = self.gradients = before
+        #: the rules by which parameters are gathered, and what is alive by them now, which is no part of `live`
+        self.gathers = Gathered(program, self.rounded) if program.layout.stage == 3 else None
+        self.beside = Beside() if self.gathers is None else self.gathers.start
+        self.together = sum(self.beside)
+        #: whether the backward pass has not reached the head yet, which is where the last block is gathered
+        self.in_loss = self.gathers is not None
         self.kept = 0
         #: with accumulation: how many gradients are still to come for a parameter, before their sum is added to the old one
         self.to_come = _uses(program) if before else None
@@ -149,17 +159,31 @@ class Walk:
 
     def see(self, moment: str, place: str, extra: tuple[int, ...] = ()) -> None:
         """Compare with the highest so far in this moment; `extra`: tensors that are alive for this moment alone."""
-        live = self.live + sum(map(self.rounded, extra)) if extra else self.live
+        live = self.live + self.together
+        if extra:
+            live += sum(map(self.rounded, extra))
         highest = self.peaks.get(moment)
         if highest is None or live > highest[0]:
-            self.peaks[moment] = Alive(live, self.gradients, self.kept, place)
+            self.peaks[moment] = Alive(live, self.gradients, self.kept, place, self.beside.gathered)
+
+    def _leave_loss(self) -> None:
+        self.in_loss = False
+        if self.gathers is not None:
+            self.stand(self.gathers.head)
+
+    def stand(self, beside: Beside, moment: str | None = None) -> None:
+        """From here on these bytes are alive beside the rest; with a moment, compare at once."""
+        self.beside, self.together = beside, sum(beside)
+        if moment is not None:
+            self.see(moment, moment)
 
     # -- repetition --------------------------------------------------------------------------------------------------
 
-    def _repeat(self, block: Repeat, run: Callable[[], None]) -> tuple[int, int]:
+    def _repeat(self, block: Repeat, run: Callable[[], None], *, gathers: Gathered | None = None) -> tuple[int, int]:
         """Run once for all: the other runs are alike, each from where the one before ended. Returns (start, difference).
 
-        Between the first run and the last the live bytes change evenly, so one of these two holds the peak.
+        Between the first run and the last the live bytes change evenly, so one of these two holds the peak. What is alive
+        beside them in a backward pass (`gathers`) differs in these two, so that their neighbors may hold it.
         """
         before = self.live, self.gradients, self.kept
         shares = self.shares
@@ -176,8 +200,19 @@ class Walk:
         self.shares += rest * (self.shares - shares)
         inside, self.peaks = self.peaks, outside
         for moment, peak in inside.items():
-            if live > 0:
-                peak = Alive(peak.bytes + live, peak.gradients + gradients, peak.kept + kept, peak.place)
+            highest_run, more = 0, 0
+            for later in sorted({1, rest - 1, rest}) if gathers is not None else (rest,):
+                if 0 < later <= rest:
+                    change = later * each[0]
+                    if gathers is not None:
+                        change += sum(gathers.at(moment, block, later)) - sum(gathers.at(moment, block, 0))
+                    if change > more:
+                        highest_run, more = later, change
+            if highest_run:
+                peak = Alive(
+                    peak.bytes + more, peak.gradients + highest_run * each[1], peak.kept + highest_run * each[2], peak.place,
+                    peak.gathered if gathers is None else gathers.at(moment, block, highest_run).gathered,
+                )  # fmt: skip
             highest = outside.get(moment)
             if highest is None or peak.bytes > highest.bytes:
                 outside[moment] = peak
@@ -188,6 +223,8 @@ class Walk:
     def forward(self, items: Sequence[Item]) -> None:
         for item in items:
             if isinstance(item, Op):
+                if self.gathers is not None and item.part == "loss":
+                    self.stand(self.gathers.loss)
                 self._run(item)
                 if item is self.last:
                     raise _EverythingIsBack
@@ -228,6 +265,10 @@ class Walk:
 
     def _repeat_forward(self, block: Repeat) -> None:
         saving, marks = self.saving, len(self.marks)
+        gathers = self.gathers if block.name == "block" else None
+        if gathers is not None:
+            self.stand(gathers.entering(block), GATHERING)
+            self.stand(gathers.forward(block))
 
         def run() -> None:
             if block.checkpoint is not None and saving:
@@ -236,6 +277,8 @@ class Walk:
             self.forward(block.items)
 
         _, each = self._repeat(block, run)
+        if gathers is not None:
+            self.stand(gathers.behind(block))
         self.saving = saving
         inside, self.marks[marks:] = self.marks[marks:], []
         for run_number in range(block.count if inside else 0):
@@ -253,6 +296,8 @@ class Walk:
     def backward(self, items: Sequence[Item]) -> None:
         for item in reversed(items):
             if isinstance(item, Op):
+                if self.in_loss and item.part != "loss":
+                    self._leave_loss()
                 self._node(item)
             elif isinstance(item, Repeat):
                 self._repeat_backward(item)
@@ -262,9 +307,16 @@ class Walk:
         if (outermost or pattern) and not any(name.endswith("backward") for name, _ in self.marks):
             self.marks.append(("head backward", self.live))
 
+        gathers = self.gathers if outermost else None
+        if gathers is not None:
+            self.in_loss = False
+
         def run() -> None:
             before, shares, inside = self.gradients, self.shares, self.in_block
             self.in_block = inside or outermost
+            if gathers is not None:
+                self.stand(gathers.entering_backward(block, 0), GATHERING)
+                self.stand(gathers.backward(block, 0))
             if block.checkpoint is None:
                 self.backward(block.items)
             else:
@@ -275,11 +327,15 @@ class Walk:
                 if self.held_by is not None:
                     self.release_one(block.checkpoint)
             self.in_block = inside
+            if gathers is not None:
+                self.stand(gathers.reducing(block, 0), REDUCING)
             if outermost:
                 self.scatter(self.gradients - before, self.shares - shares)
 
         marks = len(self.marks)
-        start, each = self._repeat(block, run)
+        start, each = self._repeat(block, run, gathers=gathers)
+        if gathers is not None:
+            self.stand(gathers.embedding)
         if pattern:
             inside, self.marks[marks:] = self.marks[marks:], []
             for run_number in range(block.count):

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import boolean, positive_int, positive_number
-from cs336kit.predict._states import allocated_states, block_count, gathered_bytes, gradient_bytes, states, step_bytes
+from cs336kit.predict._gathered import REDUCING
+from cs336kit.predict._states import allocated_states, block_count, gradient_bytes, states, step_bytes
 from cs336kit.predict._walk import Alive, Walk
 from cs336kit.predict.accounting import saved_activation_bytes
 from cs336kit.predict.allocator import BLOCK_BYTES
@@ -81,7 +82,11 @@ def both_passes(walk: Walk, walked: Program) -> Walk:
     walk.hold(root)
     walk.hold(root)
     walk.waiting[walked.output.source] = root
+    if walk.gathers is not None:  # the output of a stage comes without a loss
+        walk.stand(walk.gathers.loss)
     walk.backward(walked.items)
+    if walk.gathers is not None:
+        walk.stand(walk.gathers.end, REDUCING)
     walk.scatter(walk.outside_blocks, walk.outside_shares)
     walk.drop(root)
     walk.marks.append(("backward", walk.live))
@@ -114,11 +119,10 @@ def step_timeline(
 
 
 @lru_cache(maxsize=256)
-def _moments(walked: Program, optimizer: str, implementation: str, allocated: bool) -> tuple[dict[str, Alive], int]:
-    """What is alive in each moment, and how much of it is gathered parameters: of both passes, not of the optimizer's step."""
+def _moments(walked: Program, optimizer: str, implementation: str, allocated: bool) -> dict[str, Alive]:
+    """What is alive in each moment."""
     layout = walked.layout
     how: dict[str, Any] = {"sums_in_place": allocated, "round_to": BLOCK_BYTES if allocated else 1}
-    gathered = gathered_bytes(walked) if layout.stage == 3 else 0
     # The first microbatch meets no gradients, and those that fill the pipeline before it ends its backward pass; one that
     # comes later meets the gradients of those before it.
     flight = layout.in_flight(walked.stage)
@@ -132,9 +136,9 @@ def _moments(walked: Program, optimizer: str, implementation: str, allocated: bo
     for walk, others in walks:
         kept = others * walk.microbatch
         for name, alive in walk.peaks.items():
-            if name not in passes or alive.bytes + kept + gathered > passes[name].bytes:
-                passes[name] = alive._replace(bytes=alive.bytes + kept + gathered, kept=alive.kept + kept)
-    return passes | {"optimizer step": step}, gathered
+            if name not in passes or alive.bytes + kept > passes[name].bytes:
+                passes[name] = alive._replace(bytes=alive.bytes + kept, kept=alive.kept + kept)
+    return passes | {"optimizer step": step}
 
 
 def _alive(
@@ -157,22 +161,20 @@ def _alive(
     for each in sorted({0, layout.pp - 1}) if stage is None else [stage]:
         walked = program(config, layout=layout, stage=each, **options)
         implementation = "fused" if fused else "foreach" if (walked.foreach if foreach is None else foreach) else "loop"
-        moments, gathered = _moments(walked, optimizer.lower(), implementation, allocated)
+        moments = _moments(walked, optimizer.lower(), implementation, allocated)
         held = allocated_states(walked, optimizer.lower(), implementation) if allocated else states(walked, optimizer)
-        found.append((moments, _peak(walked, moments, gathered, held, optimizer)))
+        found.append((moments, _peak(walked, moments, held)))
     return max(found, key=lambda each: each[1].total)
 
 
-def _peak(walked: Program, moments: dict[str, Alive], gathered: int, held: Breakdown, optimizer: str) -> Breakdown:
-    moment = max(moments, key=lambda name: moments[name].bytes)
-    peak = moments[moment]
-    gathered *= moment != "optimizer step"
+def _peak(walked: Program, moments: dict[str, Alive], held: Breakdown) -> Breakdown:
+    peak = max(moments.values(), key=lambda alive: alive.bytes)
     parts = {name: size for name, size in held.items() if name != "gradients"}
     if walked.layout.stage == 3:
-        parts["gathered parameters"] = gathered
+        parts["gathered parameters"] = peak.gathered
     parts["gradients"] = peak.gradients
     parts["activations"] = peak.kept
-    parts["temporary tensors"] = peak.bytes - peak.gradients - peak.kept - gathered
+    parts["temporary tensors"] = peak.bytes - peak.gradients - peak.kept - peak.gathered
     return Breakdown(parts, unit="bytes")
 
 
@@ -193,7 +195,8 @@ def peak_moments(
     "forward"; "loss": two gradients of the logits beside everything kept; "head backward"; "norm backward", "mlp
     backward", "attention backward", in whichever block they are highest; "recomputation" of a checkpointed block;
     "embedding backward", where a tied table's two gradients meet; "optimizer step": all gradients and the temporary
-    tensors of the optimizer: of one tensor at a time, of all (`foreach`), or none (`fused=True`).
+    tensors of the optimizer: of one tensor at a time, of all (`foreach`), or none (`fused=True`). With fsdp also
+    "all-gather" and "reduce-scatter": parameters beside the buffer that they came in, gradients beside the one they leave in.
     `layout`, `shards`, `accumulate`, `foreach` and `allocated` as for `step_peak`; `options` are those of `predict.program`.
     Equal to what `measure.step_memory` counts on a
     CPU, to the byte; a mixture of experts needs `expert_tokens` for that, and is taken to share the tokens equally without them.
@@ -223,12 +226,13 @@ def step_peak(
     Activations are what autograd keeps at that moment; temporary tensors are the gradients on their way and everything
     else. Less than the buckets of `training_memory` where gradients and activations take turns, more where temporary
     tensors are large. `layout`: of the rank with most, or of the `stage` of its pipeline that is given; `shards=n` is
-    short for `layout="fsdp=n"`. A rank that shares parameters holds, in both passes, the gathered ones of two blocks and
-    of what is outside of them, and the whole gradients of the block that runs; a stage of a pipeline, what the microbatches
-    in flight keep. `accumulate`: passes of which one step adds up the gradients (a layout's microbatches); from the second
-    one on, they are there from the start. `foreach`: None is torch's default on the device, all tensors at once on CUDA.
-    `fused=True`: the optimizer is one kernel. `allocated`: bytes as `torch.cuda.max_memory_allocated` counts them, every tensor
-    rounded up to 512, counters that torch keeps in the host's memory left out; what `step_allocation` adds is not among them.
+    short for `layout="fsdp=n"`. A rank that shares parameters holds, while a block runs, the gathered ones of two blocks
+    and of what is outside of them, the block's whole gradients, and those of the block before until they are reduced; a
+    stage of a pipeline, what the microbatches in flight keep. `accumulate`: passes of which one step adds up the gradients (a
+    layout's microbatches); from the second one on, they are there from the start. `foreach`: None is torch's default on the
+    device, all tensors at once on CUDA. `fused=True`: the optimizer is one kernel. `allocated`: bytes as
+    `torch.cuda.max_memory_allocated` counts them, every tensor rounded up to 512, counters that torch keeps in the host's
+    memory left out; what `step_allocation` adds is not among them.
     The moment of the peak: `peak_moments`. `options` are those of `predict.program`.
     On CUDA, rounding and the moments of backward kernels (`predict.devices`) are computed from torch's sources and not measured.
     """

@@ -134,7 +134,13 @@ def _buckets(plan: Plan) -> Iterator[tuple[str, str]]:
         ),
     )
     if "gathered parameters" in plan.memory:
-        yield "gathered parameters", "tables, final norm, head, and two blocks, whole; none in the optimizer's step"
+        yield (
+            "gathered parameters",
+            (
+                "whole, as many as there are at the peak: tables, final norm and head, beside them two blocks while a block "
+                "runs, and no block in the loss; none in the optimizer's step"
+            ),
+        )
     kept = saved_activation_bytes(
         q.model, batch=q.batch or 1, sequence=q.sequence or 1, layout=q.placed, **of.step_program(q),
     )  # fmt: skip

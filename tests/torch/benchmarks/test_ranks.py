@@ -1,8 +1,11 @@
 """Ranks of lm's parallel decoder beside predict: a part of the table that `python -m benchmarks.layouts` prints in full."""
 
+from dataclasses import replace
+
 import pytest
 
-from benchmarks.ranks import QUANTITIES, cases, counted, predicted, reasons
+from benchmarks.ranks import LLAMA, QUANTITIES, Case, cases, counted, predicted, reasons
+from cs336kit.predict import Layout
 
 CASES = {f"{case.kind} {case.layout} {case.stage}": case for case in cases()}
 
@@ -16,7 +19,8 @@ def test_there_are_more_than_forty_layouts_without_any_difference():
     "name",
     [
         "gpt dp=4 0", "gpt zero1=2 0", "llama zero2=4 0", "gpt tp=4,sp=true 0", "llama zero1=4,tp=2,sp=true 0",
-        "llama dp=2,fsdp=2,tp=2,sp=true 0", "gpt pp=2,tp=4,sp=true 1", "llama pp=2,microbatches=4 0", "mixture ep=2 0",
+        "llama fsdp=2 0", "llama dp=2,fsdp=2,tp=2,sp=true 0",
+        "gpt pp=2,tp=4,sp=true 1", "llama pp=2,microbatches=4 0", "mixture ep=2 0",
     ],
 )  # fmt: skip
 def test_a_rank_has_and_sends_what_is_predicted(name):
@@ -26,3 +30,10 @@ def test_a_rank_has_and_sends_what_is_predicted(name):
     assert differing == set(reasons(case)), {quantity: (real[quantity], said[quantity]) for quantity in differing}
     if "sent" not in differing:
         assert real["wires"] == +said["wires"]
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_peak_of_fsdp_holds_for_few_blocks_whose_shards_are_padded(layers):
+    config = replace(LLAMA, layers=layers, vocab=67, d_ff=93)
+    case = Case("llama", config, Layout.parse("fsdp=5"), "sdpa", checkpointing=layers > 1, stage=0)
+    assert counted(case)["peak"] == predicted(case)["peak"]

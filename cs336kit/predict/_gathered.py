@@ -1,0 +1,142 @@
+"""What a rank holds for a moment where parameters are divided (ZeRO 3): the rules of torch's fully_shard.
+
+A group of parameters is a block, or all that stands outside of the blocks. Before its forward pass it is gathered into a
+buffer and copied to tensors of its own. The buffer stays until the next group has been gathered, the tensors until the
+group's forward pass ends; those outside of the blocks stay to the end of the backward pass. There, while a block runs, the
+next one is gathered into its buffer. A block's whole gradients are copied to the input of a reduce-scatter, which stays
+until the next block's gradients are there. Source: torch 2.13, torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from cs336kit.predict._states import whole_elements
+from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Program, Repeat, blocks
+
+#: The moments in which parameters are copied from the buffer that they came in, and whole gradients to the one they leave in.
+GATHERING, REDUCING = "all-gather", "reduce-scatter"
+
+
+class Beside(NamedTuple):
+    """Bytes beside all that a rank holds anyway: gathered parameters with their buffers, and the input of a reduce-scatter."""
+
+    gathered: int = 0
+    reduced: int = 0
+
+
+class _Group(NamedTuple):
+    """Bytes of a gathered group: its tensors, its buffer, and its gradients as the input of a reduce-scatter."""
+
+    tensors: int
+    buffer: int
+    reduced: int
+
+
+_NOTHING = _Group(0, 0, 0)
+
+
+class Gathered:
+    """What is alive beside the rest in each part of both passes. `rounded`: what an allocator makes of a number of bytes."""
+
+    def __init__(self, program: Program, rounded: Callable[[int], int]):
+        self.program, self.rounded = program, rounded
+        self.outside = self._group([(leaf.count, leaf) for leaf in program.leaves if leaf.place != "block"])
+        kinds = (group for group in program.groups if group.repeated)
+        #: the kinds of blocks in order, and the place of each
+        self.order = [self._group([(leaf.count // group.repeated, leaf) for leaf in group.leaves]) for group in kinds]
+        self.rules = {GATHERING: self.entering_backward, REDUCING: self.reducing}
+        self.known: dict[tuple[str, Repeat, int], Beside] = {}
+        each = list(blocks(program.items))
+        self.place = {block: place for place, (block, _) in enumerate(each)}
+        #: blocks that come again with others between them
+        self.mixed = {block for block, count in each if count > block.count}
+
+    def _group(self, leaves: Iterable[tuple[int, Leaf]]) -> _Group:
+        policy, rounded = self.program.policy, self.rounded
+        size, tensors, buffer, reduced = ELEMENT_BYTES[policy.products], 0, 0, 0
+        for count, leaf in leaves:
+            elements = whole_elements(self.program, leaf)
+            tensors += count * rounded(size * elements)
+            buffer += count * size * elements
+            if leaf.tensor.needs_gradient:
+                reduced += count * ELEMENT_BYTES[policy.gradients] * elements
+        return _Group(tensors, rounded(buffer), rounded(reduced))
+
+    # -- forward -----------------------------------------------------------------------------------------------------
+
+    @property
+    def start(self) -> Beside:
+        """Before the blocks."""
+        return Beside(self.outside.tensors + self.outside.buffer)
+
+    def entering(self, block: Repeat) -> Beside:
+        """A block's buffer is filled before that of the group before it goes."""
+        place = self.place[block]
+        before = self.order[place - 1] if place else self.outside
+        return Beside(self.outside.tensors + before.buffer + self.order[place].buffer)
+
+    def forward(self, block: Repeat) -> Beside:
+        own = self.order[self.place[block]]
+        return Beside(self.outside.tensors + own.tensors + own.buffer)
+
+    def behind(self, block: Repeat) -> Beside:
+        """Between a block and the next group, or the head."""
+        return Beside(self.outside.tensors + self.order[self.place[block]].buffer)
+
+    # -- loss and backward -------------------------------------------------------------------------------------------
+
+    @property
+    def loss(self) -> Beside:
+        return Beside(self.outside.tensors)
+
+    @property
+    def head(self) -> Beside:
+        """Backward: the last block is on its way."""
+        return Beside(self.outside.tensors + self.order[-1].buffer)
+
+    def backward(self, block: Repeat, run: int) -> Beside:
+        """While the backward pass of a block runs; run 0 is the last of these blocks."""
+        own, next_one, before = self._around(block, run)
+        return Beside(self.outside.tensors + own.tensors + next_one.buffer, before.reduced)
+
+    def entering_backward(self, block: Repeat, run: int) -> Beside:
+        """A block is copied from its buffer, and then the next one is gathered."""
+        own, _, before = self._around(block, run)
+        return Beside(self.outside.tensors + own.tensors + own.buffer, before.reduced)
+
+    def reducing(self, block: Repeat, run: int) -> Beside:
+        """Where a block's backward pass ends and its whole gradients are still there."""
+        own, next_one, _ = self._around(block, run)
+        return Beside(self.outside.tensors + next_one.buffer, own.reduced)
+
+    def at(self, moment: str, block: Repeat, run: int) -> Beside:
+        """In one of the moments of a block's backward pass."""
+        rule = self.rules.get(moment, self.backward)
+        known = self.known.get((rule.__name__, block, run))
+        if known is None:
+            known = self.known[rule.__name__, block, run] = rule(block, run)
+        return known
+
+    def _around(self, block: Repeat, run: int) -> tuple[_Group, _Group, _Group]:
+        """A block, the one whose backward pass comes next, and the one whose was before.
+
+        Blocks that come again with others between them are walked once for all: of their neighbors the largest.
+        """
+        place = self.place[block]
+        own = self.order[place]
+        if block in self.mixed:
+            next_one, before = (max(self.order, key=lambda group: getattr(group, of)) for of in ("buffer", "reduced"))
+            return own, next_one, before
+        next_one = own if run < block.count - 1 else self.order[place - 1] if place else _NOTHING
+        before = own if run else self.order[place + 1] if place + 1 < len(self.order) else _NOTHING
+        return own, next_one, before
+
+    @property
+    def embedding(self) -> Beside:
+        """Behind the blocks."""
+        return Beside(self.outside.tensors, self.order[0].reduced)
+
+    @property
+    def end(self) -> Beside:
+        """What stands outside of the blocks is let go, and has its whole gradients still."""
+        return Beside(0, self.outside.reduced)
