@@ -17,8 +17,6 @@ _EXAMPLES = """
       on four ranks: two share the optimizer's state and the weights, and two divide every layer
         torchrun --nproc-per-node 4 -m cs336kit train --layers 2 --d-model 64 --heads 4 --steps 300 --layout fsdp=2,tp=2
 """
-#: What the blocks are made of: a Llama's, with a head of its own, over bytes.
-STYLE = {"norm": "rmsnorm", "positions": "rope", "mlp": "swiglu", "bias": "none", "tied_head": False, "vocab": 256}
 
 
 def _parser() -> Parser:
@@ -53,9 +51,9 @@ def run(arguments: list[str]) -> int:
     import torch
 
     from cs336kit import lm
+    from cs336kit.lm.pretrain import small_llama
     from cs336kit.lm.whole_file import write_whole
     from cs336kit.predict._common.checks import known, positive_int
-    from cs336kit.predict.transformer import TransformerConfig
 
     if asked.out is not None and not asked.out.absolute().parent.is_dir():
         raise ValueError(f"there is no folder {asked.out.parent} for --out: make it first")
@@ -63,10 +61,9 @@ def run(arguments: list[str]) -> int:
     known("device of this machine", asked.device, dict.fromkeys(devices))
     if asked.threads is not None:
         torch.set_num_threads(positive_int("threads", asked.threads))
-    positive_int("d_model", asked.d_model)
-    config = TransformerConfig(
-        layers=asked.layers, d_model=asked.d_model, heads=asked.heads, d_ff=asked.d_ff or gated_width(asked.d_model),
-        context=positive_int("sequence", asked.sequence), **STYLE,  # type: ignore[arg-type]
+    config = small_llama(
+        layers=asked.layers, d_model=asked.d_model, heads=asked.heads, context=positive_int("sequence", asked.sequence),
+        d_ff=asked.d_ff,
     )  # fmt: skip
     data = None if asked.data is None else lm.encode(asked.data.read_text(encoding="utf-8"))
     done = lm.pretrain(
@@ -79,8 +76,3 @@ def run(arguments: list[str]) -> int:
     if asked.out is not None:
         write_whole(json.dumps(done.as_dict(), indent=1) + "\n", asked.out)
     return 0
-
-
-def gated_width(d_model: int) -> int:
-    """8/3 of the width, rounded up to a multiple of eight: a gated MLP then has as many parameters as 4·D would give."""
-    return -(-8 * d_model // 3 // 8) * 8

@@ -26,6 +26,18 @@ from cs336kit.predict.transformer import TransformerConfig
 LONGEST = 1.0
 
 
+def small_llama(*, layers: int, d_model: int, heads: int, context: int, d_ff: int | None = None) -> TransformerConfig:
+    """The models that `cs336kit train` and the sweep train: a Llama over bytes, with a head of its own.
+
+    `d_ff`: by default 8/3 of the width, rounded up to a multiple of eight, with which a gated MLP has the parameters of 4·D.
+    """
+    width = -(-8 * positive_int("d_model", d_model) // 3 // 8) * 8
+    return TransformerConfig(
+        layers=layers, d_model=d_model, heads=heads, d_ff=width if d_ff is None else d_ff, context=context, vocab=256,
+        norm="rmsnorm", positions="rope", mlp="swiglu", bias="none", tied_head=False,
+    )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Pretraining:
     """What a run was given, and what came of it. `losses` has one entry per step, in nats per token."""

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from cs336kit.predict._common.checks import fraction, positive_int, positive_number
+from cs336kit.predict.scaling import balance
 
 #: Beyond so many resamples without a valley for each that has one, there is nothing to resample.
 PATIENCE = 10
@@ -103,9 +104,7 @@ class LossLaw:
     def optimum(self, flops: float) -> Minimum:
         """The least loss with 6·N·D = C. Source: Hoffmann et al. 2022, equation 4."""
         product_of_both = positive_number("flops", flops) / 6
-        both = self.alpha + self.beta
-        G = (self.alpha * self.A / (self.beta * self.B)) ** (1 / both)
-        parameters = G * product_of_both ** (self.beta / both)
+        parameters = balance(self.A, self.B, self.alpha, self.beta) * product_of_both**self.exponent
         tokens = product_of_both / parameters
         return Minimum(flops, parameters, tokens, self.loss(parameters, tokens))
 

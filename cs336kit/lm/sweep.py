@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from cs336kit.lm.pretrain import Pretraining, pretrain
+from cs336kit.lm.pretrain import Pretraining, pretrain, small_llama
 from cs336kit.lm.whole_file import write_whole
 from cs336kit.predict._common.checks import positive_int, positive_number
 from cs336kit.predict.accounting import parameters, training_flops
@@ -18,11 +18,6 @@ from cs336kit.predict.transformer import TransformerConfig
 
 #: The course's sweep, as `cs336kit sweep` wrote it.
 RECORD = Path(__file__).with_name("sweep.json")
-#: What all models of the sweep share: small Llamas over bytes.
-STYLE: dict[str, Any] = {
-    "norm": "rmsnorm", "positions": "rope", "mlp": "swiglu", "bias": "none", "tied_head": False, "vocab": 256,
-    "context": 64,
-}  # fmt: skip
 #: Layers and width of each model, from the smallest to the largest.
 LADDER = ((1, 8), (1, 16), (1, 24), (1, 32), (2, 32), (2, 48), (2, 64), (3, 80), (4, 96))
 #: Budget in FLOPs → the first and the last model of the ladder that is trained with it (for 100 steps or more, and for
@@ -88,9 +83,7 @@ def tiny(layers: int, d_model: int) -> TransformerConfig:
     """A model of the sweep from its layers and its width: heads 8 or 16 wide, an MLP of 8/3 of the width."""
     positive_int("d_model", d_model)
     head_dim = 8 if d_model < 32 else 16
-    return TransformerConfig(
-        layers=layers, d_model=d_model, heads=max(1, d_model // head_dim), d_ff=-(-8 * d_model // 3 // 8) * 8, **STYLE
-    )
+    return small_llama(layers=layers, d_model=d_model, heads=max(1, d_model // head_dim), context=SEQUENCE)
 
 
 def learning_rate(d_model: int) -> float:
