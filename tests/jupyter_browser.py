@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import urllib.request
+from typing import ClassVar
 
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
@@ -70,11 +71,11 @@ def opened(browser, address, name, **view):
 class _Files(http.server.SimpleHTTPRequestHandler):
     """Files with the types that a browser insists on, and no word of each request."""
 
-    extensions_map = {
+    extensions_map: ClassVar = {
         **http.server.SimpleHTTPRequestHandler.extensions_map,
         ".mjs": "text/javascript",
         ".wasm": "application/wasm",
-    }  # noqa: E501
+    }
 
     def log_message(self, format, *args):
         pass
