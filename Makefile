@@ -37,7 +37,7 @@ no_venv = echo "Python could not make an environment; what it says is above. On 
 is_cpu = .venv/bin/python -c "import sys, torch; sys.exit(torch.version.cuda is not None)"
 not_cpu = echo "PyTorch is the CUDA build here, and CPU=1 asks for the other one. Run make clean and then the same again."
 
-.PHONY: help setup lab test test-browser fast cuda-rules lint browser check-notebooks refresh gpu gpu-lessons gpu-records bench mutate readme constraints clean
+.PHONY: help setup lab test test-browser fast cuda-rules lint browser check-notebooks refresh gpu gpu-lessons gpu-records bench mutate fuzz readme constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -140,6 +140,9 @@ bench: $(READY) ## speeds as ratios of one run (loader, training step, estimator
 
 mutate: $(READY) ## change the kit in random places and see whether the tests notice: make mutate ROOM=predict COUNT=40
 	$(PY) -m benchmarks.mutation $(if $(ROOM),$(ROOM) $(or $(COUNT),20))
+
+fuzz: $(READY) ## values, files and command lines that nobody would type: make fuzz EXAMPLES=2000 (of each test, other ones in every run)
+	EXAMPLES=$(or $(EXAMPLES),2000) $(PY) -m pytest -q -p no:nbval --hypothesis-profile fuzz --timeout 0 -n $(WORKERS) tests/fuzz
 
 readme: $(READY) ## write the table of lessons in README.md anew from the notebooks
 	$(PY) -m cs336kit lessons readme

@@ -19,6 +19,8 @@ if find_spec("hypothesis"):
 
     # The same examples in every run, and no deadline: a slow machine is not a wrong answer.
     settings.register_profile("course", deadline=None, derandomize=True)
+    # `make fuzz`: others in every run, and many.
+    settings.register_profile("fuzz", deadline=None, max_examples=int(os.environ.get("EXAMPLES", 2000)))
     settings.load_profile("course")
 
 
