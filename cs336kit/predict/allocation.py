@@ -74,6 +74,7 @@ def step_allocation(
     Errors: ValueError for sizes that cannot be.
     """
     positive_int("capability", capability)
+    optimizer_spec(optimizer)
     written = program(config, batch=batch, sequence=sequence, unrolled=True, **{"device": "cuda", **options})
     allocator = CachingAllocator()
     for leaf in written.leaves:

@@ -17,6 +17,7 @@ from cs336kit.predict.accounting import saved_activation_bytes
 from cs336kit.predict.allocator import BLOCK_BYTES
 from cs336kit.predict.layouts import Layout, as_layout
 from cs336kit.predict.operations import Program, Storage
+from cs336kit.predict.optimizers import optimizer_spec
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.programs import program
 from cs336kit.predict.transformer import TransformerConfig, check_config
@@ -149,6 +150,7 @@ def _alive(
     for name, given in {"foreach": foreach, "fused": fused, "allocated": allocated}.items():
         if given is not None:
             boolean(name, given)
+    optimizer_spec(optimizer)
     if foreach and fused:
         raise ValueError("foreach=True with fused=True: an optimizer is one of both, leave one out")
     if positive_int("accumulate", accumulate) > 1:

@@ -71,7 +71,7 @@ def test_a_configuration_is_counted_or_refused(changes):
 
 FUNCTIONS = [
     predict.training_flops, predict.saved_activation_bytes, predict.training_memory, predict.step_peak,
-    predict.kv_cache_bytes, predict.traffic_bytes, predict.program,
+    predict.kv_cache_bytes, predict.traffic_bytes, predict.program, predict.step_allocation,
 ]  # fmt: skip
 
 
