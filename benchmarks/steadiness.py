@@ -89,9 +89,12 @@ def environment(condition: Condition, folder: Path, there: Path) -> dict[str, st
     changed = {**os.environ, **condition.environment, "PYTHONPATH": str(there)}
     if condition.locale:
         name = f"{condition.locale}.UTF-8"
-        if not shutil.which("localedef") or subprocess.run(
-            ["localedef", "-i", condition.locale, "-f", "UTF-8", folder / name], capture_output=True, check=False
-        ).returncode:
+        if (
+            not shutil.which("localedef")
+            or subprocess.run(
+                ["localedef", "-i", condition.locale, "-f", "UTF-8", folder / name], capture_output=True, check=False
+            ).returncode
+        ):
             raise LookupError(f"left out: localedef cannot make {name} here")
         changed |= {"LOCPATH": str(folder), "LANG": name, "LC_ALL": name}
     if condition.read_only:
