@@ -37,7 +37,7 @@ no_venv = echo "Python could not make an environment; what it says is above. On 
 is_cpu = .venv/bin/python -c "import sys, torch; sys.exit(torch.version.cuda is not None)"
 not_cpu = echo "PyTorch is the CUDA build here, and CPU=1 asks for the other one. Run make clean and then the same again."
 
-.PHONY: help setup lab test test-browser fast cuda-rules lint browser check-notebooks refresh gpu gpu-lessons gpu-records bench mutate fuzz readme constraints clean
+.PHONY: help setup lab test test-browser fast cuda-rules lint browser check-notebooks refresh gpu gpu-lessons gpu-records bench steady mutate fuzz readme constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -137,6 +137,9 @@ bench: $(READY) ## speeds as ratios of one run (loader, training step, estimator
 	$(PY) -m benchmarks.layouts
 	$(PY) -m benchmarks.architectures
 	$(PY) -m benchmarks.kept
+
+steady: $(READY) ## verify all lessons ten times, each time in another order, place, locale …: an hour (N="9 10": these alone)
+	$(PY) -m benchmarks.steadiness $(N)
 
 mutate: $(READY) ## change the kit in random places and see whether the tests notice: make mutate ROOM=predict COUNT=40
 	$(PY) -m benchmarks.mutation $(if $(ROOM),$(ROOM) $(or $(COUNT),20))

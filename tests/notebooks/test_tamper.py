@@ -228,6 +228,7 @@ def test_a_failure_tells_what_a_maintainer_needs(report):
     part = failure(report, "98_0", 2)
     assert re.search(r"^0\.3333333333333334 +\| 0\.3333333333333333$", part, flags=re.M)
     assert "    1 / 3\n" in part and "make refresh NB=98" in part
+    assert part.endswith("what the lesson says about it?\n> One cell of every kind.\n")
 
 
 def test_a_failure_fits_the_terminal_and_shows_no_markup(report):
