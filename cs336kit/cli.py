@@ -14,7 +14,7 @@ from cs336kit._cli.arguments import Parser, number
 from cs336kit.predict.models import MODELS, unknown
 from cs336kit.predict.transformer import TransformerConfig
 
-_ACTIONS = ["list", "copy", "doctor", "verify", "refresh", "readme", "claims", "reset"]
+_ACTIONS = ["list", "copy", "doctor", "verify", "refresh", "readme", "claims", "instructor", "reset"]
 
 
 def _fields(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -90,12 +90,17 @@ def _lessons(arguments: list[str]) -> int:
         for sentence in copy(asked.numbers):
             print(sentence)
         return 0
-    if asked.action in ("readme", "doctor", "claims", "reset") and asked.numbers:
+    if asked.action in ("readme", "doctor", "claims", "instructor", "reset") and asked.numbers:
         parser.error(f"{asked.action} is about all lessons: leave the numbers out")
     if asked.action == "doctor":
         from cs336kit.course.doctor import report
 
         return report()
+    if asked.action == "instructor":
+        from cs336kit.course import instructor
+
+        print(instructor.write())
+        return 0
     if asked.action == "reset":
         from cs336kit.course import reader
 
@@ -124,7 +129,7 @@ _COMMANDS = {
     "sweep": sweep.PURPOSE,
     "lessons": "list the lessons of a clone, and how far you are; reset: forget that; copy: your own to work in; "
     "doctor: is all installed that they need; verify, refresh: run them and compare, or store; readme: its table; "
-    "claims: the values that settle the ledger",
+    "claims: the values that settle the ledger; instructor: plans, usual mistakes and an exam",
     "exercise": "new 07.3 writes an exercise's stub, try 07.3 says which case tells which mistakes apart",
 }
 #: What a terminal that knows only ASCII shows instead.
