@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +58,7 @@ def shared(pid: int) -> float:
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process and those that it has started and seen end have computed: the wall clock of a machine with nothing else."""
+    """What a process, and those that it has started and seen end, have computed; other users of the machine hardly change it."""
     times = psutil.Process(pid).cpu_times()
     return float(times.user + times.system + times.children_user + times.children_system)
 
@@ -114,11 +115,8 @@ def highest(pids: list[int]) -> Iterator[list[float]]:
 def together(kernels: list[Kernel], sources: list[str]) -> float:
     """Run the same cells in all kernels at once; returns the seconds until the last one is done."""
     began = time.perf_counter()
-    threads = [threading.Thread(target=kernel.run, args=(sources,)) for kernel in kernels]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(len(kernels)) as pool:
+        list(pool.map(lambda kernel: kernel.run(sources), kernels))
     return time.perf_counter() - began
 
 
@@ -136,6 +134,7 @@ class Class:
     start: float
     imports: float
     whole: float
+    first_cpu: float
     cpu: float
     idle: float
     ready: float
@@ -154,21 +153,28 @@ class Class:
             idle = own(pids) / count
             imports = together(kernels, cells[:1])
             ready, together_once = own(pids) / count, shared(pids[0])
+            first_cpu = statistics.mean(map(cpu_seconds, pids))
             with highest(pids) as peak:
                 whole = together(kernels, cells[1:])
             cpu = statistics.mean(map(cpu_seconds, pids))
         finally:
             for kernel in kernels:
                 kernel.stop()
-        return cls(count, lesson, start, imports, whole, cpu, idle, ready, peak[0] / count, together_once)
+        return cls(count, lesson, start, imports, whole, first_cpu, cpu, idle, ready, peak[0] / count, together_once)
 
     def row(self) -> list[str]:
         """As a row of the table."""
-        seconds = [f"{self.start:.1f}", f"{self.imports:.1f}", *(f"{s:.0f}" for s in (self.whole, self.cpu))]
-        return [str(self.kernels), self.lesson, *seconds, *(f"{m:.0f}" for m in (self.idle, self.ready, self.peak))]
+        seconds = [f"{each:.1f}" for each in (self.start, self.imports, self.whole, self.first_cpu, self.cpu)]
+        return [
+            str(self.kernels),
+            self.lesson,
+            *seconds,
+            *(f"{each:.0f}" for each in (self.idle, self.ready, self.peak)),
+        ]
 
 
-HEADERS = ["kernels", "lesson", "start, s", "imports, s", "lesson, s", "CPU, s", "idle, MB", "imported, MB", "peak, MB"]
+HEADERS = ["kernels", "lesson", "s: start", "imports", "lesson", "CPU s: ready", "in all"]
+HEADERS += ["MB: idle", "ready", "at the peak"]
 
 
 def server() -> tuple[float, float]:

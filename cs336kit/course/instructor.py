@@ -116,6 +116,6 @@ def _mistakes(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def _shown(answer: object) -> str:
-    """A wrong decision, such as ``C, 12.4``; dots stand for anything."""
+    """A wrong decision, such as ``C, 12.37``; dots stand for anything."""
     parts = answer if isinstance(answer, tuple) else (answer,)
-    return ", ".join("…" if part is ... else f"{part:.3g}" if isinstance(part, float) else str(part) for part in parts)
+    return ", ".join("…" if part is ... else f"{part:,.4g}" if isinstance(part, float) else str(part) for part in parts)
