@@ -32,8 +32,8 @@ from cs336kit.course.lessons import NOTEBOOKS, find, read
 from cs336kit.predict._common.grid import as_text
 
 KERNELS = (1, 2, 4)
-#: One that computes, and the one that starts processes.
-LESSONS = ("14", "18")
+#: The one that takes most memory, and the one that starts processes.
+LESSONS = ("07", "18")
 #: Seconds that a server gets to load its extensions before it is looked at.
 SETTLE = 10
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", _journal.VARIABLE: _journal.OFF}

@@ -42,7 +42,7 @@ def path() -> Path:
 
 
 def read() -> Journal:
-    """The journal, empty where there is none; ValueError, with the file's name, for one that is damaged."""
+    """The journal, empty where there is none; ValueError, with the file's name, for one that is damaged or cannot be read."""
     file = path()
     try:
         kept = json.loads(file.read_text(encoding="utf-8"))
@@ -55,6 +55,8 @@ def read() -> Journal:
         return Journal(kept["guesses"], tuple(kept["solved"]))
     except (FileNotFoundError, NotADirectoryError):
         return Journal()
+    except OSError as error:
+        raise ValueError(f"{file} cannot be read ({error.strerror})") from None
     except (ValueError, AttributeError, TypeError, RecursionError):
         raise ValueError(f"{file} is no file of guesses: move it away, and a new one is begun") from None
 

@@ -70,7 +70,7 @@ def listing(names: list[str]) -> str:
     lessons = [(path, read(path)) for path in find(names)]
     try:
         journal, last = _journal.read(), ""
-    except (ValueError, OSError) as error:
+    except ValueError as error:
         journal, last = _journal.Journal(), f"What you have done is not shown: {error}."
     lines = []
     for path, cells in lessons:

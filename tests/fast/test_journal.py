@@ -10,6 +10,7 @@ from cs336kit import _journal
 from cs336kit._journal import Journal
 from cs336kit.cli import main
 
+ROOT = Path(__file__).parents[2]
 GUESSES = {"00 days": {"guess": 10, "answer": 20, "unit": "days"}, "00 a word": {"guess": "view", "answer": "copy"}}
 
 
@@ -78,9 +79,10 @@ def test_without_a_name_the_copies_have_it_and_else_the_home_folder(tmp_path, mo
     assert _journal.path() == mine, "a kernel runs beside the notebook"
 
 
-def test_make_lab_and_the_command_mean_the_same_file():
-    makefile = (Path(__file__).parents[2] / "Makefile").read_text()
+def test_make_lab_a_hub_and_the_command_mean_the_same_file():
+    makefile = (ROOT / "Makefile").read_text()
     assert f"export {_journal.VARIABLE} := $(CURDIR)/my/guesses.json" in makefile
+    assert f'"{_journal.VARIABLE}": "/home/jovyan/my/guesses.json"' in (ROOT / "TEACHING.md").read_text()
 
 
 def test_the_listing_shows_what_was_done_and_what_is_next(course, file, capsys):
@@ -103,6 +105,12 @@ def test_a_damaged_journal_costs_the_marks_and_nothing_else(course, file, capsys
     lines = listed(capsys)
     assert lines[0] == "00 Topic" and "is no file of guesses" in lines[-1] and str(file) in lines[-1]
     assert main(["lessons", "reset", "--yes"]) == 2 and file.read_text() == text
+
+
+def test_a_journal_that_cannot_be_read_is_named(course, file, capsys):
+    file.mkdir(parents=True)
+    assert listed(capsys)[-1] == f"What you have done is not shown: {file} cannot be read (Is a directory)."
+    assert _journal.note("It", solved="00.1")[1] == f"It is not kept: {file} cannot be read (Is a directory)."
 
 
 def test_reset_asks_forgets_and_refuses_where_nothing_is(course, file, capsys, monkeypatch):
