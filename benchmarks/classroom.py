@@ -6,6 +6,7 @@ torch's libraries. (PSS, which divides shared pages among all who map them, says
 Linux only.
 """
 
+import itertools
 import os
 import platform
 import statistics
@@ -29,7 +30,6 @@ from jupyter_client.manager import start_new_kernel
 from cs336kit import _journal
 from cs336kit.course import cells as kind
 from cs336kit.course.lessons import NOTEBOOKS, find, read
-from cs336kit.predict._common.grid import as_text
 
 KERNELS = (1, 2, 4)
 #: The one that takes most memory, and the one that starts processes.
@@ -201,8 +201,12 @@ def main() -> None:
     runs = [server() for _ in range(3)]
     seconds, lab = min(took for took, _ in runs), max(size for _, size in runs)
     print(f"JupyterLab answers after {seconds:.1f} s and has {lab:.0f} MB\n")
-    classes = [Class.of(count, lesson) for lesson in LESSONS for count in KERNELS]
-    print(as_text([HEADERS, *(each.row() for each in classes)], align=">" * len(HEADERS)))
+    print("  ".join(HEADERS))
+    classes = []
+    for lesson, count in itertools.product(LESSONS, KERNELS):
+        classes.append(found := Class.of(count, lesson))
+        # As they come: a whole run takes minutes.
+        print("  ".join(f"{cell:>{len(head)}}" for cell, head in zip(found.row(), HEADERS, strict=True)), flush=True)
     once, peak = max(each.shared for each in classes), max(each.peak for each in classes)
     print(f"\nThe kernels share {once:.0f} MB. So n students, each with a server and an open lesson, need")
     print(f"n × ({lab:.0f} + {peak:.0f}) MB + {once:.0f} MB at the worst moment, and what the system needs.")
