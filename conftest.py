@@ -5,10 +5,12 @@ from importlib.util import find_spec
 
 import pytest
 
+from cs336kit import _journal
+
 # One thread each, here and in the kernels that inherit this: sums depend on how many threads share them.
 os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", PYTHONHASHSEED="0")
 # What is stored is what a reader sees who has made no guess.
-os.environ["CS336KIT_GUESSES"] = os.devnull + "/none"
+os.environ[_journal.VARIABLE] = _journal.OFF
 # What a cell starts in a shell prints what was stored, on a terminal that knows only ASCII, too.
 os.environ["PYTHONIOENCODING"] = "utf-8"
 # Nobody looks on, even where this runs in a terminal or a cell of JupyterLab: no progress among the outputs.

@@ -53,12 +53,12 @@ def test_the_kit_requires_nothing_and_its_extras_hold_what_their_rooms_import():
         assert {DISTRIBUTIONS.get(name, canonicalize_name(name)) for name in needed} <= packages, room
 
 
-def test_conda_and_binder_install_the_same_pinned_set():
+def test_conda_and_binder_install_the_lab_in_the_pinned_versions():
     dependencies = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     python = next(d for d in dependencies if isinstance(d, str) and d.startswith("python"))
     assert python == "python=" + PYPROJECT["project"]["requires-python"].removeprefix(">=")
     pip = next(d for d in dependencies if isinstance(d, dict))["pip"]
-    assert pip == ["-c constraints.txt", "-e .[lab,test]"]
+    assert pip == ["-c constraints.txt", "-e .[lab]"]
     assert '-c constraints.txt -e ".[lab,test]"' in (ROOT / "Makefile").read_text()
 
 

@@ -37,6 +37,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+from cs336kit import _journal
 from cs336kit.teach.exercises.judging import difference, shorten
 from cs336kit.teach.exercises.running import Failed, Say, attempt, keeper, run
 
@@ -200,8 +201,20 @@ def _modules() -> list[str]:
 def check(id: str, answer) -> Result:
     """Try `answer` on every case of the exercise and say what was found; never raises for a wrong answer.
 
-    The answer runs in a process of its own, where that is possible: see :mod:`cs336kit.teach.exercises.running`.
+    The answer runs in a process of its own, where that is possible: see :mod:`cs336kit.teach.exercises.running`. That it
+    passed is noted in the reader's journal.
     """
+    result = _tried(id, answer)
+    problem = _journal.note("That you solved it", solved=id)[1] if result else ""
+    return replace(result, message=f"{result.message} {problem}".strip())
+
+
+def check_solution(id: str, solution) -> Result:
+    """Try the course's own answer, as a folded solution shows it: the verdict says that it is not the reader's."""
+    return replace(_tried(id, solution), whose="the course's answer")
+
+
+def _tried(id: str, answer) -> Result:
     found = load(id)
     if found.decision and not callable(answer):
         return Result(id, *decide(found, answer))
@@ -215,11 +228,6 @@ def check(id: str, answer) -> Result:
         return Result(id, "not yet", f"the task asks for an answer of your own, without {' and '.join(sorted(used))}.")
     cases = trials(found, answer.__name__ if function and answer.__name__.isidentifier() else "your function")
     return Result(id, *run(lambda say: judge(found, cases, answer, say)))
-
-
-def check_solution(id: str, solution) -> Result:
-    """Try the course's own answer, as a folded solution shows it: the verdict says that it is not the reader's."""
-    return replace(check(id, solution), whose="the course's answer")
 
 
 def decide(found: Exercise, answer) -> tuple[str, str]:
