@@ -14,7 +14,7 @@ from cs336kit._cli.arguments import Parser, number
 from cs336kit.predict.models import MODELS, unknown
 from cs336kit.predict.transformer import TransformerConfig
 
-_ACTIONS = ["list", "copy", "doctor", "verify", "refresh", "readme", "claims"]
+_ACTIONS = ["list", "copy", "doctor", "student", "assignment", "verify", "refresh", "readme", "claims"]
 
 
 def _fields(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -74,7 +74,17 @@ def _lessons(arguments: list[str]) -> int:
     parser.add_argument("action", nargs="?", default="list", choices=_ACTIONS)
     parser.add_argument("numbers", nargs="*", help="such as 02; none means all")
     parser.add_argument("--fresh", action="store_true", help="refresh: measure what depends on the machine again")
+    parser.add_argument("--into", type=Path, help="student, assignment: the folder (build/student, my/course)")
     asked = parser.parse_args(arguments)
+    if asked.into and asked.action not in ("student", "assignment"):
+        parser.error(f"--into goes with student and assignment, and {asked.action} writes elsewhere: leave it out")
+    if asked.action in ("student", "assignment"):
+        from cs336kit.course import assignment, student
+
+        made = {"student": student, "assignment": assignment}[asked.action]
+        for line in made.write(asked.numbers, into=asked.into or made.FOLDER):
+            print(line, flush=True)
+        return 0
     if asked.action == "verify":
         from cs336kit.course.verify import verify
 
@@ -117,7 +127,8 @@ _COMMANDS = {
     "train": train.PURPOSE,
     "sweep": sweep.PURPOSE,
     "lessons": "list the lessons of a clone; copy: your own to work in; doctor: is all installed that they need; "
-    "verify, refresh: run them and compare, or store; readme: its table; claims: the values that settle the ledger",
+    "student, assignment: for your students, and for nbgrader; verify, refresh: run them and compare, or store; "
+    "readme: its table; claims: the values that settle the ledger",
     "exercise": "new 07.3 writes an exercise's stub, try 07.3 says which case tells which mistakes apart",
 }
 #: What a terminal that knows only ASCII shows instead.
