@@ -86,7 +86,7 @@ def _solution(lesson: Sequence[Cell], place: int) -> Solution:
     region = re.search(r"### BEGIN SOLUTION\n(.*?)### END SOLUTION", text, flags=re.S)
     # Of a decision, what counts is the value, whatever name it gets.
     body = re.sub(r"^solution = ", "", region[1] if region else text, flags=re.M)
-    known = [cell for cell in lesson[:place] if "solution" not in kind.tags(cell)]
+    known = [cell for cell in lesson[:place] if not {"exercise", "solution"} & {*kind.tags(cell)}]
     run = {_squeezed(line) for cell in known if kind.is_code(cell) for line in kind.source(cell).splitlines()}
     task = _squeezed(next((kind.source(cell) for cell in reversed(known) if cell["cell_type"] == "markdown"), ""))
     lines = [line for line in map(_squeezed, body.splitlines()) if line not in run and line not in task]
@@ -169,8 +169,10 @@ def write(names: list[str], folder: Path = NOTEBOOKS, into: Path = FOLDER) -> It
         copy_images(cells, folder, into)
         here = sum("exercise" in kind.tags(cell) for cell in cells)
         count += here
-        yield f"{path.name}: {here} exercises"
-    yield (
-        f"Written into {into}/: {len(made)} {'lesson' if len(made) == 1 else 'lessons'} with {count} exercises, "
-        "without solutions and without stored outputs."
-    )
+        yield f"{path.name}: {_many(here, 'exercise')}"
+    what = f"{_many(len(made), 'lesson')} with {_many(count, 'exercise')}"
+    yield f"Written into {into}/: {what}, without solutions and without stored outputs."
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"

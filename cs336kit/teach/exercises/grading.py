@@ -1,8 +1,7 @@
 """Points for an answer: ``grade("07.1", timed, of=5)`` stands in the locked cells of a notebook that nbgrader grades.
 
 An answer that passes gets all points. One that does not gets a share of them: a function for the cases that it meets, a
-decision for its parts that are right. An empty answer gets nothing by accident: a function must meet a case that one
-without a body does not, and return more than one thing.
+decision for its parts that are right. A function without a body gets nothing, although it may meet a case by accident.
 """
 
 import contextlib
@@ -62,16 +61,14 @@ def _count(found: Exercise, trials: list, answer: Callable, say: Say) -> None:
     judge(found, trials, answer, hear)
     if heard[0] != "not yet":
         return
-    met, earned, given = 0, False, []
+    met, earned = 0, False
     for args, right, idle in cases:
         try:
-            given.append(observed(answer, args))
+            meets = differ(observed(answer, args), right, found.tolerance) is None
         except Failed:
             continue
-        if differ(given[-1], right, found.tolerance) is None:
-            met, earned = met + 1, earned or not idle
-        varied = len(cases) == 1 or any(differ(value, given[0], 0) is not None for value in given)
-        say(f"{met if earned and varied else 0}/{len(cases)}", heard[1])
+        met, earned = met + meets, earned or (meets and not idle)
+        say(f"{met if earned else 0}/{len(cases)}", heard[1])
 
 
 def _idle(found: Exercise, observed: Callable, args: tuple, right) -> bool:
