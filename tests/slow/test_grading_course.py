@@ -35,7 +35,7 @@ LOOPS = "def timed(machine, warmup, repeats):\n    while True:\n        pass\n"
 WRITES = "def timed(machine, warmup, repeats):\n    open({!r}, 'w').write('I was here')\n"
 NO_BYTES = "def smallest_batch(ridge, d, p):\n    return max(1, int(ridge * p // 2))\n"
 
-pytestmark = pytest.mark.timeout(900)  # five kernels, one after another
+pytestmark = pytest.mark.timeout(1200)  # five kernels, one after another
 
 
 def nbgrader(course, *arguments):
@@ -86,7 +86,7 @@ def course(tmp_path_factory):
     handed_in(folder, "loops", LOOPS, None, right[2], first="while True:\n    pass")
     outside = str(folder / "note.txt")
     handed_in(folder, "writes", WRITES.format(outside), None, right[2], first="open('note.txt', 'w').write('mine')")
-    nbgrader(folder, "autograde", NAME, "--ExecutePreprocessor.timeout=30")
+    nbgrader(folder, "autograde", NAME, "--ExecutePreprocessor.timeout=60")
     nbgrader(folder, "generate_feedback", NAME)
     return folder
 
