@@ -37,7 +37,7 @@ no_venv = echo "Python could not make an environment; what it says is above. On 
 is_cpu = .venv/bin/python -c "import sys, torch; sys.exit(torch.version.cuda is not None)"
 not_cpu = echo "PyTorch is the CUDA build here, and CPU=1 asks for the other one. Run make clean and then the same again."
 
-.PHONY: help setup lab test test-browser fast cuda-rules lint browser check-notebooks refresh gpu gpu-lessons gpu-records bench steady mutate fuzz readme constraints clean
+.PHONY: help setup lab test test-browser fast cuda-rules lint browser check-notebooks refresh student gpu gpu-lessons gpu-records bench steady mutate fuzz readme constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -65,6 +65,8 @@ setup: $(READY) ## set up .venv with the pinned versions (other targets do this 
 lab: export OMP_NUM_THREADS := 1
 # Where a lesson keeps what the reader has predicted.
 lab: export CS336KIT_GUESSES := $(CURDIR)/my/guesses.json
+# nbgrader brings menus and servers of its own, which are a lecturer's: whoever starts JupyterLab without make has them.
+lab: export JUPYTER_CONFIG_PATH := $(CURDIR)/.jupyter$(if $(JUPYTER_CONFIG_PATH),:$(JUPYTER_CONFIG_PATH))
 lab: $(READY) ## open your copies of the lessons, in my/, in JupyterLab (this machine only, with a token)
 	@$(PY) -m cs336kit lessons copy
 	$(PY) -m jupyterlab $(LAB) $(if $(filter 0,$(shell id -u)),--allow-root) --LabApp.default_url=/lab/tree/my/$(FIRST)
@@ -119,6 +121,9 @@ check-notebooks: $(READY) ## run lessons and compare their outputs: make check-n
 
 refresh: $(READY) ## execute lessons and store their outputs: make refresh NB=02 (FRESH=1 measures times anew)
 	$(PY) -m cs336kit lessons refresh $(NB) $(if $(FRESH),--fresh)
+
+student: $(READY) ## the lessons without solutions and outputs, in build/student: make student NB=02 (all without NB)
+	$(PY) -m cs336kit lessons student $(NB)
 
 gpu: ## on a CUDA machine: the records, then the lessons and the tests marked gpu (with PY=python3 torch and numpy are enough)
 	@failed=0; for part in gpu-records gpu-lessons; do $(MAKE) --no-print-directory $$part || failed=1; done; exit $$failed

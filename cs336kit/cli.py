@@ -14,7 +14,9 @@ from cs336kit._cli.arguments import Parser, number
 from cs336kit.predict.models import MODELS, unknown
 from cs336kit.predict.transformer import TransformerConfig
 
-_ACTIONS = ["list", "copy", "doctor", "verify", "refresh", "readme", "claims", "instructor", "reset"]
+_ACTIONS = [
+    "list", "copy", "doctor", "student", "assignment", "instructor", "verify", "refresh", "readme", "claims", "reset",
+]  # fmt: skip
 
 
 def _fields(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -75,7 +77,17 @@ def _lessons(arguments: list[str]) -> int:
     parser.add_argument("numbers", nargs="*", help="such as 02; none means all")
     parser.add_argument("--fresh", action="store_true", help="refresh: measure what depends on the machine again")
     parser.add_argument("--yes", action="store_true", help="reset: without asking")
+    parser.add_argument("--into", type=Path, help="student, assignment: the folder (build/student, my/course)")
     asked = parser.parse_args(arguments)
+    if asked.into and asked.action not in ("student", "assignment"):
+        parser.error(f"--into goes with student and assignment, and {asked.action} writes elsewhere: leave it out")
+    if asked.action in ("student", "assignment"):
+        from cs336kit.course import assignment, student
+
+        made = {"student": student, "assignment": assignment}[asked.action]
+        for line in made.write(asked.numbers, into=asked.into or made.FOLDER):
+            print(line, flush=True)
+        return 0
     if asked.action == "verify":
         from cs336kit.course.verify import verify
 
@@ -128,8 +140,9 @@ _COMMANDS = {
     "train": train.PURPOSE,
     "sweep": sweep.PURPOSE,
     "lessons": "list the lessons of a clone, and how far you are; reset: forget that; copy: your own to work in; "
-    "doctor: is all installed that they need; verify, refresh: run them and compare, or store; readme: its table; "
-    "claims: the values that settle the ledger; instructor: plans, usual mistakes and an exam",
+    "doctor: is all installed that they need; student, assignment: for your students, and for nbgrader; "
+    "instructor: plans, usual mistakes and an exam; verify, refresh: run them and compare, or store; "
+    "readme: its table; claims: the values that settle the ledger",
     "exercise": "new 07.3 writes an exercise's stub, try 07.3 says which case tells which mistakes apart",
 }
 #: What a terminal that knows only ASCII shows instead.

@@ -102,6 +102,7 @@ def test_the_course_has_its_rooms_and_no_other_folder():
         "tests",
         ".ci",
         ".github",
+        ".jupyter",
     }
     rooms = {path.split("/")[1] for path in tracked if path.startswith("cs336kit/") and path.count("/") > 1}
     assert rooms == {"predict", "lm", "measure", "teach", "course", "_cli"}
