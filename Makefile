@@ -143,7 +143,7 @@ bench: $(READY) ## speeds as ratios of one run (loader, training step, estimator
 	$(PY) -m benchmarks.architectures
 	$(PY) -m benchmarks.kept
 
-steady: $(READY) ## verify all lessons ten times, each time in another order, place, locale …: an hour (N="9 10": these alone)
+steady: $(READY) ## verify all lessons ten times, in other orders, places, locales: an hour (N="9 10": these alone)
 	$(PY) -m benchmarks.steadiness $(N)
 
 mutate: $(READY) ## change the kit in random places and see whether the tests notice: make mutate ROOM=predict COUNT=40

@@ -1,6 +1,8 @@
 """Settings of every test; the lessons get their rules from the course, which is imported for them alone."""
 
+import io
 import os
+import sys
 from importlib.util import find_spec
 
 import pytest
@@ -13,6 +15,9 @@ os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", PYTHONHASHSEED="0")
 os.environ[_journal.VARIABLE] = _journal.OFF
 # What a cell starts in a shell prints what was stored, on a terminal that knows only ASCII, too.
 os.environ["PYTHONIOENCODING"] = "utf-8"
+# There a report keeps its lines, too: else pytest writes it as a single one.
+if isinstance(sys.__stdout__, io.TextIOWrapper):
+    sys.__stdout__.reconfigure(errors="backslashreplace")
 # Nobody looks on, even where this runs in a terminal or a cell of JupyterLab: no progress among the outputs.
 os.environ.pop("JPY_SESSION_NAME", None)
 

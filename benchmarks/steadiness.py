@@ -24,7 +24,7 @@ REPORTS = ROOT / "build" / "steady"
 LATER = "STEADY_"
 #: What lets root write where nobody may: taken away, a read-only folder is one for root, too.
 ROOTS_POWERS = "-dac_override,-dac_read_search,-fowner"
-ASCII = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "TERM": "dumb"}
+ASCII = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii", "TERM": "dumb"}
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ CONDITIONS = (
     Condition("hashes and order random", seed=2, environment={LATER + "PYTHONHASHSEED": "random"}),
     Condition("two threads", environment={LATER + "OMP_NUM_THREADS": "2", LATER + "MKL_NUM_THREADS": "2"}),
     Condition("a busy machine", busy=True),
-    Condition("LC_ALL=C, a terminal of ASCII", environment={**ASCII, LATER + "PYTHONIOENCODING": "ascii"}),
+    Condition("LC_ALL=C, a terminal of ASCII", environment=ASCII),
     Condition("German, with its decimal comma", locale="de_DE"),
     Condition("Turkish, in Kathmandu", locale="tr_TR", environment={"TZ": "Asia/Kathmandu"}),
     Condition("a path with spaces and umlauts", folder="Käse und Öl/cs336kit"),
