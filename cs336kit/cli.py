@@ -14,7 +14,7 @@ from cs336kit._cli.arguments import Parser, number
 from cs336kit.predict.models import MODELS, unknown
 from cs336kit.predict.transformer import TransformerConfig
 
-_ACTIONS = ["list", "copy", "doctor", "verify", "refresh", "readme", "claims"]
+_ACTIONS = ["list", "copy", "doctor", "verify", "refresh", "readme", "claims", "site"]
 
 
 def _fields(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -74,6 +74,7 @@ def _lessons(arguments: list[str]) -> int:
     parser.add_argument("action", nargs="?", default="list", choices=_ACTIONS)
     parser.add_argument("numbers", nargs="*", help="such as 02; none means all")
     parser.add_argument("--fresh", action="store_true", help="refresh: measure what depends on the machine again")
+    parser.add_argument("--into", type=Path, help="site: the folder to build it in, instead of build/site")
     asked = parser.parse_args(arguments)
     if asked.action == "verify":
         from cs336kit.course.verify import verify
@@ -89,7 +90,7 @@ def _lessons(arguments: list[str]) -> int:
         for sentence in copy(asked.numbers):
             print(sentence)
         return 0
-    if asked.action in ("readme", "doctor", "claims") and asked.numbers:
+    if asked.action in ("readme", "doctor", "claims", "site") and asked.numbers:
         parser.error(f"{asked.action} is about all lessons: leave the numbers out")
     if asked.action == "doctor":
         from cs336kit.course.doctor import report
@@ -99,6 +100,11 @@ def _lessons(arguments: list[str]) -> int:
         from cs336kit.course import claims_page
 
         print(claims_page.write())
+        return 0
+    if asked.action == "site":
+        from cs336kit.course import site
+
+        print(site.build(asked.into or site.INTO))
         return 0
     print(lessons.write_readme() if asked.action == "readme" else lessons.listing(asked.numbers))
     return 0
@@ -117,7 +123,8 @@ _COMMANDS = {
     "train": train.PURPOSE,
     "sweep": sweep.PURPOSE,
     "lessons": "list the lessons of a clone; copy: your own to work in; doctor: is all installed that they need; "
-    "verify, refresh: run them and compare, or store; readme: its table; claims: the values that settle the ledger",
+    "verify, refresh: run them and compare, or store; readme: its table; claims: the values that settle the ledger; "
+    "site: all of it as web pages",
     "exercise": "new 07.3 writes an exercise's stub, try 07.3 says which case tells which mistakes apart",
 }
 #: What a terminal that knows only ASCII shows instead.
