@@ -75,8 +75,9 @@ def test_nothing_serious_is_in_the_way_of_anyone(opened, name, scheme):
     with opened(name, color_scheme=scheme) as page:
         page.evaluate("document.querySelectorAll('details.fold').forEach((fold) => { fold.open = true; })")
         page.evaluate(AXE.read_text(encoding="utf-8"))
-        found = page.evaluate("axe.run()")
-        assert len(found["passes"]) > 20
+        # The dark changes colors, and nothing else.
+        found = page.evaluate("only => axe.run(only)", {"runOnly": ["color-contrast"]} if scheme == "dark" else {})
+        assert found["passes"]
         serious = [one for one in found["violations"] if one["impact"] in ("serious", "critical")]
         assert [(one["id"], one["nodes"][0]["html"]) for one in serious] == []
 
@@ -85,9 +86,8 @@ def test_the_dark_is_a_choice_that_stays(opened):
     ground = "getComputedStyle(document.body).backgroundColor"
     with opened("index.html", color_scheme="light") as page:
         bright = page.evaluate(ground)
-        for _ in range(3):
-            if page.evaluate("document.documentElement.dataset.mode") != "dark":
-                page.locator(".theme-switch-button >> visible=true").click()
+        page.get_by_role("button", name="Color mode").locator("visible=true").click()
+        page.locator("[data-mode=dark] >> visible=true").click()
         assert page.evaluate(ground) != bright
         page.goto(page.url.replace("index.html", LESSON))
         assert page.evaluate(ground) != bright

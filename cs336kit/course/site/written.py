@@ -1,7 +1,8 @@
 """The pages that follow from the lessons and the ledger: home, the cards, the claims."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from cs336kit.course import cells as kind
@@ -14,24 +15,25 @@ from cs336kit.teach.explorers import every_claim
 Lessons = Sequence[tuple[Path, Sequence[kind.Cell]]]
 #: Papers of the clone that are pages of the site, where they exist.
 PAPERS = ("TEACHING.md", "CONTRIBUTING.md", "CHANGELOG.md")
-#: Pages beside the lessons, and what home says of them; a page that does not exist is left out.
+#: Pages beside the lessons, in their order, and what home says of them; a page that does not exist is left out.
 TOOLS = {
-    "planner": "say which model and on what, and read what fits and how long it takes",
-    "explorers": "change one choice and see what follows",
-    "cards": "what to remember of each lesson, in five or six lines",
-    "claims": "what is said about this subject, and what a machine computed",
+    "planner": ": say which model and on what, and read what fits and how long it takes",
+    "explorers": ": change one choice and see what follows",
+    "cards": ": what to remember of each lesson, in five or six lines",
+    "claims": ": what is said about this subject, and what a machine computed",
 }
 CARD = re.compile(r"^(\*\*The card\*\*.*?)(?=^\*\*|\Z)", flags=re.M | re.S)
 
 
-def pages(lessons: Lessons, there: Collection[str]) -> dict[str, str]:
+def pages(lessons: Lessons, there: AbstractSet[str]) -> dict[str, str]:
     """File name → Markdown of every page that is generated here; there: the names of the pages written by hand."""
     return {"index.md": home(lessons, there), "cards.md": cards(lessons), "claims.md": ledger(lessons)}
 
 
-def home(lessons: Lessons, there: Collection[str]) -> str:
+def home(lessons: Lessons, there: AbstractSet[str]) -> str:
     """The first page: what the course is, how to start, the map, and the table of contents of the whole site."""
-    tools = [name for name in TOOLS if name in {*there, "cards", "claims"}]
+    by_hand = there - {Path(name).stem for name in PAPERS}
+    tools = [name for name in dict.fromkeys([*TOOLS, *sorted(by_hand)]) if name in {*by_hand, "cards", "claims"}]
     rooms = names.rooms()
     papers = [Path(name).stem for name in PAPERS if Path(name).stem in there]
     parts = [(title, [f"{NOTEBOOKS}/{path.stem}" for path, _ in lessons if first <= int(path.name[:2]) <= last])
@@ -39,13 +41,13 @@ def home(lessons: Lessons, there: Collection[str]) -> str:
     every = [("Look up", tools), *parts, ("The kit", [*rooms]), ("About", papers)]
     trees = [_tree(title, documents) for title, documents in every if documents]
     text = (Path(__file__).parent / "home.md").read_text(encoding="utf-8")
-    parts_of_it = {
+    filled_in = {
         "first": _link(lessons[0][0]),
         "map": course.course_map(lessons, f"{NOTEBOOKS}/"),
-        "tools": "\n".join(f"- {{doc}}`{name}`: {TOOLS[name]}" for name in tools),
+        "tools": "\n".join(f"- {{doc}}`{name}`{TOOLS.get(name, '')}" for name in tools),
         "rooms": "\n".join(f"- {{doc}}`{name}`: {about}" for name, about in rooms.items()),
     }
-    for name, part in parts_of_it.items():
+    for name, part in filled_in.items():
         text = text.replace(f"{{{name}}}", part)
     return "\n\n".join([text, *trees])
 
@@ -72,7 +74,7 @@ def cards(lessons: Lessons) -> str:
 
 def ledger(lessons: Lessons) -> str:
     """Every claim of the ledger, with controls that choose among them where a script runs."""
-    tells = [f" {_link(path)} tells how." for path, _ in lessons if path.stem.endswith("_claims")]
+    tells = [f" Lesson {_link(path)} tells how." for path, _ in lessons if path.stem.endswith("_claims")]
     verdicts = "".join(f"<option>{verdict}</option>" for verdict in VERDICTS)
     return f"""# Claims
 
