@@ -10,7 +10,8 @@ from jupyter_browser import PATIENCE
 AXE = Path(__file__).parents[2] / "node_modules/axe-core/axe.min.js"
 LESSON = "notebooks/02_rounding.html"
 KINDS = ("index.html", LESSON, "cards.html", "claims.html", "api/measure.html", "search.html?q=roofline")
-pytestmark = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+# The first of these tests builds the site, which a busy machine does slowly.
+pytestmark = [pytest.mark.filterwarnings("ignore::PendingDeprecationWarning"), pytest.mark.timeout(900)]
 
 
 @pytest.fixture
