@@ -63,15 +63,19 @@ def clone(tmp_path_factory):
     (root / site.MATHJAX).parent.mkdir(parents=True)
     (root / site.MATHJAX).write_text("")
     (root / "CHANGELOG.md").write_text("# Changes\n")
+    (root / "pages").mkdir()
+    (root / "pages/planner.md").write_text("# The planner\n\n[first](notebooks/00_first.ipynb)\n")
+    (root / "pages/whole.html").write_text("<title>As it is</title>")
     lessons(root / "notebooks")
     return root
 
 
 @pytest.fixture(scope="module")
 def built(clone):
-    """The site of that clone, with one room of the kit."""
+    """The site of that clone, with one room of the kit and its own pages."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(names, "ROOMS", ("teach.explorers",))
+        patch.setattr(site, "PAGES", clone / "pages")
         assert "pages" in site.build(clone / "out", clone)
     return clone / "out"
 
@@ -109,7 +113,8 @@ def test_a_figure_is_shown_once_with_its_name_and_an_explorer_has_a_place(built)
 
 def test_home_cards_and_papers_follow_from_the_clone(built):
     home, cards = ((built / f"{name}.html").read_text() for name in ("index", "cards"))
-    assert "What is first?" in home and 'href="CHANGELOG.html"' in home
+    assert "What is first?" in home and 'href="CHANGELOG.html"' in home and 'href="planner.html"' in home
+    assert (built / "whole.html").read_text() == "<title>As it is</title>"
     assert not re.search(r"\{\w+\}", re.sub(r"<script.*?</script>", "", home, flags=re.S))
     assert "half of" in cards and "Discuss" not in cards and "two lines" in cards
 
@@ -139,6 +144,7 @@ def test_a_docstring_means_what_it_says():
 
 def test_a_warning_of_sphinx_is_an_error_and_the_old_site_stays(built, clone, monkeypatch):
     monkeypatch.setattr(names, "ROOMS", ("teach.explorers",))
+    monkeypatch.setattr(site, "PAGES", clone / "pages")
     paper = clone / "CONTRIBUTING.md"
     paper.write_text("# Contributing\n\n[nowhere](nowhere.md)\n")
     try:
