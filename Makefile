@@ -37,7 +37,7 @@ no_venv = echo "Python could not make an environment; what it says is above. On 
 is_cpu = .venv/bin/python -c "import sys, torch; sys.exit(torch.version.cuda is not None)"
 not_cpu = echo "PyTorch is the CUDA build here, and CPU=1 asks for the other one. Run make clean and then the same again."
 
-.PHONY: help setup lab test test-browser fast cuda-rules lint browser check-notebooks refresh student gpu gpu-lessons gpu-records bench steady mutate fuzz readme constraints clean
+.PHONY: help setup lab test test-browser fast cuda-rules lint browser check-notebooks refresh student slides site gpu gpu-lessons gpu-records bench steady mutate fuzz readme constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -74,7 +74,7 @@ lab: $(READY) ## open your copies of the lessons, in my/, in JupyterLab (this ma
 test: $(READY) lint ## verify everything: style, imports, unit tests, and every output of every lesson
 	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile $(NBVAL) --ignore tests/browser tests $(NOTEBOOKS)
 
-test-browser: $(READY) ## JupyterLab, the site and the slides in Chromium (make browser installs it)
+test-browser: $(READY) node_modules/.ready ## JupyterLab, the site and the slides in Chromium (make browser installs it)
 	$(PY) -m pytest -q -p no:nbval -n $(WORKERS) --dist loadfile tests/browser
 
 fast: $(READY) ## the unit tests that need no torch, in seconds
@@ -154,6 +154,9 @@ fuzz: $(READY) ## values, files and command lines that nobody would type: make f
 
 readme: $(READY) ## write the table of lessons in README.md anew from the notebooks
 	$(PY) -m cs336kit lessons readme
+
+site: node_modules/.ready ## build the course as web pages that ask no other host, in build/site
+	$(PY) -m cs336kit lessons site
 
 constraints: ## renew constraints.txt with the newest versions that fit pyproject.toml
 	@python="$$($(find_python))"; if [ -z "$$python" ]; then $(no_python); exit 1; fi; rm -rf .venv-new && "$$python" -m venv .venv-new

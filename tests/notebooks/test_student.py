@@ -243,4 +243,4 @@ def test_bad_inputs_are_a_sentence(clone, capsys):
 def test_into_belongs_to_what_writes_there(clone, capsys):
     with pytest.raises(SystemExit):
         main(["lessons", "verify", "--into", "x"])
-    assert "--into goes with student and assignment" in capsys.readouterr().err
+    assert "--into goes with student, assignment, slides, site" in capsys.readouterr().err
