@@ -72,7 +72,7 @@ lab: $(READY) ## open your copies of the lessons, in my/, in JupyterLab (this ma
 test: $(READY) lint ## verify everything: style, imports, unit tests, and every output of every lesson
 	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile $(NBVAL) --ignore tests/browser tests $(NOTEBOOKS)
 
-test-browser: $(READY) ## JupyterLab, the site and the slides in Chromium (make browser installs it)
+test-browser: $(READY) node_modules/.ready ## JupyterLab, the site and the slides in Chromium (make browser installs it)
 	$(PY) -m pytest -q -p no:nbval -n $(WORKERS) --dist loadfile tests/browser
 
 fast: $(READY) ## the unit tests that need no torch, in seconds
