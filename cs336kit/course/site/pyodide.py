@@ -91,6 +91,8 @@ def with_stills(page: str) -> str:
     """A page whose places for explorers hold the pictures that are seen before anything runs."""
 
     def filled(place: re.Match[str]) -> str:
-        return f'{place[1]}<div class="{STILL}">{EXPLORERS[place[2]]()._repr_html_()}</div>{place[3]}'
+        # On a phone the picture scrolls in its box, which the keyboard has to reach.
+        box = f'<div class="{STILL}" tabindex="0" role="group" aria-label="{place[2]}">'
+        return f"{place[1]}{box}{EXPLORERS[place[2]]()._repr_html_()}</div>{place[3]}"
 
     return _PLACE.sub(filled, page)
