@@ -29,7 +29,7 @@ class _Contradiction(Exception):
     """Two values for one name."""
 
 
-def _model(text: str) -> tuple[str, TransformerConfig | float]:
+def model_of(text: str) -> tuple[str, TransformerConfig | float]:
     """A configuration from a name or a JSON file, or a number of parameters."""
     if text in MODELS:
         return text, MODELS[text]
@@ -54,15 +54,15 @@ def _model(text: str) -> tuple[str, TransformerConfig | float]:
 
 
 def _plan(arguments: list[str]) -> int:
-    return plan.run(arguments, _model)
+    return plan.run(arguments, model_of)
 
 
 def _serve(arguments: list[str]) -> int:
-    return serve.run(arguments, _model)
+    return serve.run(arguments, model_of)
 
 
 def _optimal(arguments: list[str]) -> int:
-    return optimal.run(arguments, _model)
+    return optimal.run(arguments, model_of)
 
 
 def _exercise(arguments: list[str]) -> int:

@@ -10,7 +10,7 @@ from io import StringIO
 from pathlib import Path
 
 from cs336kit.course import lessons
-from cs336kit.course.site import names, settings, written
+from cs336kit.course.site import names, pyodide, settings, written
 from cs336kit.course.site.lesson import prepared
 
 #: Pages and files that are written by hand; every Markdown or HTML file in the first one becomes a page.
@@ -64,6 +64,7 @@ def write_source(source: Path, root: Path) -> None:
     extra.mkdir()
     for file in PAGES.glob("*.html"):
         shutil.copy(file, extra)
+    pyodide.ship(source, root)
 
 
 def run_sphinx(source: Path, into: Path) -> None:
