@@ -22,7 +22,7 @@ from cs336kit.course.pages import course_map
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 #: Packages whose module has another name.
-DISTRIBUTIONS = {"yaml": "pyyaml", "ml_dtypes": "ml-dtypes", "cycler": "matplotlib"}
+DISTRIBUTIONS = {"yaml": "pyyaml", "ml_dtypes": "ml-dtypes", "cycler": "matplotlib", "a11y_pygments": "accessible-pygments"}
 PINS = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split())
 
 
@@ -46,7 +46,7 @@ def test_the_kit_requires_nothing_and_its_extras_hold_what_their_rooms_import():
     assert PYPROJECT["project"]["dependencies"] == []
     assert EXTRAS["lab"][0] == "cs336kit[torch]"
     offered = {"lm": names("torch"), "measure": names("torch"), "teach": names("torch", "lab")}
-    offered["course"] = offered["teach"] | names("test")
+    offered["course"] = offered["teach"] | names("test", "site")
     for room, packages in offered.items():
         modules_needed = {name.split(".")[0] for path in modules(room) for name in imported(path)}
         needed = modules_needed - sys.stdlib_module_names - {"cs336kit"}

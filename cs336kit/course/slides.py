@@ -86,7 +86,7 @@ def _lengths() -> str:
     larger = ""
     for by in slide.LARGER:
         sizes = "".join(f"--{name}: {pixels[name] * by:.1f}px; " for name in ("text", "code", "printed", "table"))
-        larger += f'.reveal section section[data-size="{by}"] {{ {sizes}}}\n'
+        larger += f'.reveal section[data-size="{by}"]:not(.stack) {{ {sizes}}}\n'
     # The background is the page's.
     light, dark = (HtmlFormatter(style=style, nobackground=True) for style in (LIGHT, DARK))
     colors = light.get_style_defs(".highlight") + "\n" + dark.get_style_defs(".dark .highlight")

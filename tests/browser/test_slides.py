@@ -12,15 +12,15 @@ from cs336kit.course import lessons, roles, slides
 READABLE, CODE, SHRUNK = 16, 20, 0.8
 AXE = Path("node_modules/axe-core/axe.min.js")
 #: All slides of a deck are laid out at once, and the edges of what is on each of them are measured.
-LAYOUT = """() => {
+LAYOUT = """slides => {
   const style = document.createElement("style");
   style.textContent = `.reveal .slides section, .reveal .slides .fragment
     { display: block !important; visibility: visible !important; opacity: 1 !important; transform: none !important; }`;
   document.head.append(style);
   const unseen = "aside, mjx-assistive-mml, script, style";
-  const measured = [...document.querySelectorAll(".slides > section > section")].map((slide) => {
+  const measured = [...document.querySelectorAll(slides)].map((slide) => {
     const box = slide.getBoundingClientRect();
-    const found = { right: 0, bottom: 0, letters: 999, code: 999, lines: 0, scrolls: 0, text: slide.innerText.slice(0, 80) };
+    const found = { left: 999, right: 0, bottom: 0, letters: 999, code: 999, lines: 0, scrolls: 0, text: slide.innerText.slice(0, 80) };
     const take = (node) => node.nodeType === 1 && node.matches(unseen) ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT;
     const walk = document.createTreeWalker(slide, NodeFilter.SHOW_ELEMENT | NodeFilter.SHOW_TEXT, take);
     for (let node = walk.nextNode(); node; node = walk.nextNode()) {
@@ -29,6 +29,7 @@ LAYOUT = """() => {
       const range = document.createRange();
       range.selectNode(node);
       for (const edge of range.getClientRects()) {
+        found.left = Math.min(found.left, edge.left - box.left);
         found.right = Math.max(found.right, edge.right - box.left);
         found.bottom = Math.max(found.bottom, edge.bottom - box.top);
       }
@@ -49,6 +50,9 @@ LAYOUT = """() => {
   style.remove();
   return measured;
 }"""
+SLIDES, PRINTED = ".slides > section > section", ".pdf-page > section"
+#: The fixture writes every deck, and one test opens all of them.
+pytestmark = pytest.mark.timeout(900)
 READY = "window.Reveal && Reveal.isReady()"
 
 
@@ -98,6 +102,12 @@ def lesson(number):
     return lessons.find([number])[0]
 
 
+def runs_over(slide):
+    """Whether something lies in the margins; in half of one, a blank may hang at the end of a line."""
+    left, right = slide["left"] < roles.SIDE - 1, slide["right"] > roles.WIDTH - roles.SIDE / 2
+    return left or right or slide["bottom"] > roles.HEIGHT - roles.BOTTOM + 1
+
+
 def turn_to(page, selector):
     """Turn to the first slide with such an element."""
     page.evaluate(
@@ -115,10 +125,9 @@ def test_nothing_runs_over_a_slide_and_everything_can_be_read(page, address):
     for path in lessons.find([]):
         opened(page, address, path)
         assert page.locator("mjx-merror").count() == 0
-        for number, slide in enumerate(page.evaluate(LAYOUT), 1):
+        for number, slide in enumerate(page.evaluate(LAYOUT, SLIDES), 1):
             where, seen = f"{path.stem}, slide {number}, {slide['text']!r}", seen + 1
-            # Half a margin is left for a blank that hangs at the end of a line.
-            if slide["right"] > roles.WIDTH - roles.SIDE / 2 or slide["bottom"] > roles.HEIGHT - roles.BOTTOM + 1:
+            if runs_over(slide):
                 found.append(f"{where} runs over: {slide['right']:.0f} × {slide['bottom']:.0f}")
             if slide["letters"] < READABLE or slide["code"] < CODE:
                 found.append(f"{where} has letters of {slide['letters']}, code of {slide['code']} pixels")
@@ -178,6 +187,8 @@ def test_slides_can_be_printed(page, address):
     opened(page, address, lesson("07"), "?print-pdf")
     page.wait_for_function("number => document.querySelectorAll('.pdf-page').length === number", arg=number)
     assert page.locator(".pdf-page .fragment:not(.visible)").count() == 0
+    found = page.evaluate(LAYOUT, PRINTED)
+    assert len(found) == number and not any(map(runs_over, found))
     printed = page.pdf(prefer_css_page_size=True)
     assert len(re.findall(rb"/Type\s*/Page\b", printed)) == number
 

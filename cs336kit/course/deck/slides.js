@@ -24,6 +24,7 @@ function begin() {
     navigationMode: "linear",
     pdfSeparateFragments: false,
     pdfMaxPagesPerSlide: 1,
+    scrollActivationWidth: null,
     slideNumber: "c/t",
     transition: "none",
     backgroundTransition: "none",
