@@ -20,7 +20,8 @@ LAYOUT = """slides => {
   const unseen = "aside, mjx-assistive-mml, script, style";
   const measured = [...document.querySelectorAll(slides)].map((slide) => {
     const box = slide.getBoundingClientRect();
-    const found = { left: 999, right: 0, bottom: 0, letters: 999, code: 999, lines: 0, scrolls: 0, text: slide.innerText.slice(0, 80) };
+    const found = { left: 999, right: 0, bottom: 0, letters: 999, code: 999, lines: 0, scrolls: 0 };
+    found.text = slide.innerText.slice(0, 80);
     const take = (node) => node.nodeType === 1 && node.matches(unseen) ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT;
     const walk = document.createTreeWalker(slide, NodeFilter.SHOW_ELEMENT | NodeFilter.SHOW_TEXT, take);
     for (let node = walk.nextNode(); node; node = walk.nextNode()) {
