@@ -116,6 +116,9 @@ node_modules/.ready: package.json package-lock.json $(READY)
 	@$(NPM) ci --ignore-scripts --no-fund --no-audit --loglevel error || { echo "npm could not fetch the packages of package.json; what it says is above. Is there a network?"; exit 1; }
 	@touch $@
 
+slides: node_modules/.ready ## the lessons as slides, to project without a network: build/slides (NB=02 for one of them)
+	$(PY) -m cs336kit lessons slides $(NB)
+
 check-notebooks: $(READY) ## run lessons and compare their outputs: make check-notebooks NB=02 (all without NB)
 	$(PY) -m cs336kit lessons verify $(NB)
 

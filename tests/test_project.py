@@ -22,7 +22,12 @@ from cs336kit.course.pages import course_map
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 #: Packages whose module has another name.
-DISTRIBUTIONS = {"yaml": "pyyaml", "ml_dtypes": "ml-dtypes", "cycler": "matplotlib"}
+DISTRIBUTIONS = {
+    "yaml": "pyyaml",
+    "ml_dtypes": "ml-dtypes",
+    "cycler": "matplotlib",
+    "a11y_pygments": "accessible-pygments",
+}
 PINS = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split())
 
 
