@@ -10,7 +10,7 @@ from cs336kit import teach
 from cs336kit.cli import main
 from cs336kit.course import site
 from cs336kit.course.pages import metadata
-from cs336kit.course.site import names
+from cs336kit.course.site import names, pyodide
 from cs336kit.course.site.settings import as_rst, slug
 
 # Sphinx's extensions use names that its next version but one will not have.
@@ -57,11 +57,14 @@ def lessons(folder):
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
-    """A clone with two lessons, and something in the place of MathJax."""
+    """A clone with two lessons, and something in the place of MathJax and Pyodide."""
     root = tmp_path_factory.mktemp("clone")
     (root / "notebooks").mkdir()
     (root / site.MATHJAX).parent.mkdir(parents=True)
     (root / site.MATHJAX).write_text("")
+    (root / pyodide.PYODIDE).mkdir(parents=True)
+    for name in pyodide.SHIPPED:
+        (root / pyodide.PYODIDE / name).write_text("")
     (root / "CHANGELOG.md").write_text("# Changes\n")
     (root / "pages").mkdir()
     (root / "pages/planner.md").write_text("# The planner\n\n[first](notebooks/00_first.ipynb)\n")

@@ -18,7 +18,7 @@ from cs336kit.teach.explorers.explorer import STILL
 #: Where npm puts Pyodide in a clone, and what of it a browser asks for.
 PYODIDE = Path("node_modules/pyodide")
 LOADED = ("pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
-_MODULES = ("pyodide.mjs", "pyodide.asm.mjs")
+SHIPPED = (*LOADED, "pyodide.mjs", "pyodide.asm.mjs")
 #: Files of the kit that run on the standard library alone. Folders whose `__init__` imports torch or matplotlib go without.
 PACKED = (
     "__init__.py", "cli.py", "_cli/*.py", "predict/**/*.*", "teach/explorers/*.py", "teach/claims/__init__.py",
@@ -42,11 +42,11 @@ def ship(into: Path, root: Path = Path()) -> None:
     root: the clone, where npm has installed Pyodide. Errors: ValueError where it has not, OSError where nothing can be
     written.
     """
-    if missing := [name for name in (*LOADED, *_MODULES) if not (root / PYODIDE / name).is_file()]:
+    if missing := [name for name in SHIPPED if not (root / PYODIDE / name).is_file()]:
         raise ValueError(f"{root / PYODIDE / missing[0]} is missing, which runs Python in a page: run `make site`.")
     folder = into / "_static" / "pyodide"
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (*LOADED, *_MODULES):
+    for name in SHIPPED:
         shutil.copy(root / PYODIDE / name, folder)
     pack(folder / "kit.zip")
     size = sum((folder / name).stat().st_size for name in (*LOADED, "kit.zip"))
