@@ -37,6 +37,8 @@ POINTS = 0.75
 _OWN_SLIDE = ("### ", "**Your prediction.**", "**The card**", "**Discuss**", "**Read on**")
 #: What a reader acts on stands beside its question; what comes with a fragment waits for the next key.
 _WITH_IT = {"prediction", "exercise"}
+#: What draws the reader's own guesses: in a deck there are none.
+_READERS_OWN = ("teach.calibration()",)
 
 
 def roles(cells: Sequence[Cell]) -> list[str]:
@@ -46,14 +48,16 @@ def roles(cells: Sequence[Cell]) -> list[str]:
     """
     found: list[str] = []
     lines, height, further, imports, shown, titled = 0, 0.0, False, True, False, False
-    for cell in cells:
+    for place, cell in enumerate(cells):
         text, tags = kind.source(cell), {*kind.tags(cell)}
         further = further or text.startswith(FURTHER)
         code = kind.is_code(cell)
-        length = len(code_of(cell).splitlines()) if code else 0
-        takes = tall(cell)
-        over = lines + length > SLIDE_LINES or height + takes > ROOM
-        if further or tags & {"solution", "page", "verdict"} or (code and imports):
+        length, takes = _size([cell])
+        # What ends with a colon moves on together with the code that it announces, if one slide holds both.
+        both = _size(cells[place : place + 2])
+        more, below = both if not code and text.endswith(":") and _fits(*both) else (length, takes)
+        over = not _fits(lines + more, height + below)
+        if further or tags & {"solution", "page", "verdict"} or (code and imports) or text in _READERS_OWN:
             role, imports = "skip", imports and not code
         elif not code and text.startswith(("# ", "## ")):
             role, titled = "slide", text.startswith("# ")
@@ -71,6 +75,15 @@ def roles(cells: Sequence[Cell]) -> list[str]:
             lines, height, shown = lines + length, height + takes, shown or role != "slide"
         found.append(role)
     return found
+
+
+def _size(cells: Sequence[Cell]) -> tuple[int, float]:
+    """Lines of code and pixels of these cells together."""
+    return sum(len(code_of(cell).splitlines()) for cell in cells if kind.is_code(cell)), sum(map(tall, cells))
+
+
+def _fits(lines: int, height: float) -> bool:
+    return lines <= SLIDE_LINES and height <= ROOM
 
 
 def on_slide(text: str) -> bool:

@@ -62,7 +62,16 @@ def test_a_lesson_has_its_question_three_to_discuss_its_mistakes_and_its_exam(pa
     ids = [found[1] for cell in cells if (found := pages.EXERCISE.match(source(cell)))]
     assert ids and all(f"- {id} · " in own for id in ids)
     assert own.count("\n  - ") == sum(len(exercises.load(id).mistakes) for id in ids)
+    # In the words of the check, which may begin with a name: "x is missing".
+    assert all(said in own for id in ids for said in exercises.load(id).mistakes.values())
     assert "{" not in asked.answer and "lambda" not in own
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown"), [(("C", 12.3456), "C, 12.35"), ((2**100, ..., 0), "1.268e+30, …, 0"), (2097151, "2097151")]
+)
+def test_a_wrong_decision_can_be_read(answer, shown):
+    assert instructor._shown(answer) == shown
 
 
 def test_the_command_says_where_it_has_written(monkeypatch, tmp_path, capsys, page):

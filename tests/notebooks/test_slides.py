@@ -139,6 +139,27 @@ def test_a_fragment_waits_only_below_something_that_is_seen():
     assert roles.roles(cells) == ["slide", "skip", "subslide", "slide", "-", "fragment", "fragment"]
 
 
+def test_what_ends_with_a_colon_stands_above_the_code_that_it_announces_if_one_slide_holds_both():
+    def below(said, *code_lines):
+        first, then = (code("\n".join(["x"] * count)) for count in code_lines)
+        return roles.roles([text("# 09 · A"), code("import torch"), first, text(said), then])[3:]
+
+    assert below("> **Trap.** See:", 10, 10) == ["subslide", "fragment"]
+    assert below("> **Trap.** See.", 10, 10) == ["fragment", "subslide"]
+    assert below("> **Trap.** See:", 10, 4) == ["fragment", "fragment"]
+    assert below("> **Trap.** See:", 10, 16) == ["fragment", "subslide"]
+
+
+def test_the_readers_own_guesses_are_on_no_slide():
+    cells = [
+        text("# 09 · A"),
+        code("import torch"),
+        code("a"),
+        code("teach.calibration()", text_plain="There are none."),
+    ]
+    assert roles.roles(cells) == ["slide", "skip", "subslide", "skip"]
+
+
 def test_what_cannot_be_is_said_in_a_sentence(course, capsys, monkeypatch):
     def said(*arguments):
         assert main(["lessons", "slides", *arguments]) == 2
