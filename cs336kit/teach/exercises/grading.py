@@ -21,15 +21,15 @@ def grade(id: str, answer, of: float) -> float:
     """
     found = load(id)
     if found.decision and not callable(answer):
-        result, share, what = Result(id, *decide(found, answer)), _parts(found, answer), "parts are right"
+        result, share, what = Result(id, *decide(found, answer)), _parts(found, answer), "Right parts"
     else:
         state, message = tried(found, answer, _count)
         # A share is said in place of a state by what has counted the cases.
-        share, what = state if "/" in state else f"{int(state == 'passed')}/1", "cases are met"
+        share, what = state if "/" in state else f"{int(state == 'passed')}/1", "Cases met"
         result = Result(id, "not yet" if "/" in state else state, message)
     print(result)
     if not result and Fraction(share):
-        print(f"{share.replace('/', ' of ')} {what}.")
+        print(f"{what}: {share.replace('/', ' of ')}.")
     return round(float(of * Fraction(share)), 2)
 
 

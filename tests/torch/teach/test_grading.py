@@ -52,7 +52,7 @@ def test_a_share_is_that_of_the_cases_and_the_mistake_is_named(area, capsys):
     assert area(rounded_to_a_square) == 8 * Fraction(1, 4)
     said = capsys.readouterr().out
     assert "99.1 not yet: For rounded_to_a_square(2, 3) you returned 4: you squared." in said
-    assert said.endswith("1 of 4 cases are met.\n")
+    assert said.endswith("Cases met: 1 of 4.\n")
     assert area(lambda width, height: width * height) == 6
     assert area(lambda width, height: width * height if width >= 0 else None) == 8
     assert capsys.readouterr().out.endswith("99.1 passed: four.\n")
@@ -99,7 +99,7 @@ def test_of_a_decision_each_part_counts(capsys):
     right = load("07.3").reference()
     assert grade("07.3", right, of=9) == 9
     assert grade("07.3", (right[0].lower(), 1.0, right[2]), of=9) == 6
-    assert capsys.readouterr().out.endswith("2 of 3 parts are right.\n")
+    assert capsys.readouterr().out.endswith("Right parts: 2 of 3.\n")
     assert grade("07.3", (right[0], ..., ...), of=9) == 3
     for nothing in (..., (..., ..., ...), right[:2], "B", None, [*right, 1]):
         assert grade("07.3", nothing, of=9) == 0
