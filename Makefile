@@ -138,8 +138,8 @@ bench: $(READY) ## speeds as ratios of one run (loader, training step, estimator
 	$(PY) -m benchmarks.architectures
 	$(PY) -m benchmarks.kept
 
-mutate: $(READY) ## change the kit in random places and see whether the tests notice: make mutate ROOM=predict COUNT=40
-	$(PY) -m benchmarks.mutation $(if $(ROOM),$(ROOM) $(or $(COUNT),20))
+mutate: $(READY) ## change the kit in random places and see whether the tests notice: make mutate ROOM="predict lm" COUNT=40 SEED=1
+	$(PY) -m benchmarks.mutation $(ROOM) --jobs $(WORKERS) $(addprefix --count ,$(COUNT)) $(addprefix --seed ,$(SEED)) $(addprefix --only ,$(ONLY))
 
 readme: $(READY) ## write the table of lessons in README.md anew from the notebooks
 	$(PY) -m cs336kit lessons readme
