@@ -486,8 +486,8 @@ def _flex_olmo(f: Fields) -> dict[str, Any]:
 def _exaone4(f: Fields) -> dict[str, Any]:
     config = _llama(f, norm_placement="post", qk_norm="head")
     period = f("sliding_window_pattern")
-    if isinstance(period, str):  # "LLLG": local and global layers
-        held = tuple(period[layer % len(period)] == "L" for layer in range(config["layers"]))
+    if isinstance(period, str):  # "LLLG": local and global layers; the last one is global whatever they say
+        held = (*(period[layer % len(period)] == "L" for layer in range(config["layers"] - 1)), False)
         size, kinds = f("sliding_window"), f("layer_types")
         if kinds is None and size and any(held):
             return config | {"window": size, "window_layers": held}

@@ -223,6 +223,22 @@ def test_advice_says_what_it_costs():
     assert checkpointed.slower == pytest.approx(again) and f"{100 * again:.1f} % more FLOPs" in checkpointed.costs
 
 
+def test_advice_splits_a_batch_into_the_largest_parts_that_fit():
+    question = Question(MODELS["llama-3.2-1b"], batch=45, sequence=2048, precision="bf16")
+    more_passes = next(one for one in plan(question).advice if "accumulate" in one.changes)
+    parts = [dataclasses.replace(question, batch=size, accumulate=45 // size) for size in (15, 9, 5, 3, 1)]
+    largest = next(part for part in parts if plan(part).fits)
+    assert more_passes.changes == {"batch": largest.batch, "accumulate": largest.accumulate, "global_batch": None}
+    assert 1 < largest.batch < 15
+
+
+def test_sharding_a_number_of_parameters_gathers_the_weights_twice_and_saves_half_of_the_sums():
+    answer = plan(Question(20e9, count=8, sharded=False))
+    sharded = next(one for one in answer.advice if one.changes == {"sharded": True})
+    # Of two bytes each: gathered forward and backward, and gradients scattered instead of scattered and gathered.
+    assert f"{(2 + 1 - 2) * 2 * 20e9 * 7 / 8 / 1e9:.1f} GB more on the wire" in sharded.costs
+
+
 def test_cost_and_energy_are_those_of_the_given_numbers():
     answer = plan(Question(70e9, tokens=1e12, count=512, price_per_hour=2.5, watts=900))
     hours = 24 * answer.days * 512
@@ -286,6 +302,10 @@ def test_sensitivity_changes_one_input_at_a_time():
     assert changes["tokens +10%"].days == pytest.approx(1.1) and changes["tokens +10%"].bytes == 1
     assert changes["accelerators × 2 (128)"].days == pytest.approx(0.5)
     assert changes["MFU -10%"].days == pytest.approx(1 / 0.9)
+    assert changes["parameters +10%"].days == pytest.approx(1.1) == changes["parameters +10%"].bytes
+    assert "sharded" not in {change.what for change in sensitivity(plan(Question(MODELS["gpt2"], tokens=1e9)))}
+    most = {change.what: change for change in sensitivity(plan(Question(70e9, tokens=1e12, mfu=0.95)))}
+    assert most["MFU +10%"].days == pytest.approx(0.95), "no more than all"
 
 
 def test_the_answer_says_whose_modules_its_bytes_are_for():

@@ -75,7 +75,7 @@ def test_what_becomes_of_every_mutant_of_a_module(tmp_path):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text(text, encoding="utf-8")
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    code = "from benchmarks import mutation as m; m.WARM, m.SPARE = (), 3; m.main(['predict'], 99, 1, 1, '', 60)"
+    code = "from benchmarks import mutation as m; m.SPARE = 3; m.main(['predict'], 99, 1, 1, '', 60)"
     here = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True, env=here
