@@ -37,6 +37,15 @@ class Mutant:
     def __str__(self) -> str:
         return f"{self.module}:{self.old.lineno}  {self.change}    in: {self.line}"
 
+    def named(self) -> set[str]:
+        """The names that have something else in them: what it defines, and what the module makes of that at import."""
+        names = {*self.defines}
+        for statement in ast.parse(self.text).body:
+            if not isinstance(statement, ast.FunctionDef | ast.ClassDef):
+                used = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+                names |= {*_defined(statement)} if used & names else set()
+        return names - {""} or {"nothing of this name"}
+
     def mutated(self) -> str:
         """The text of the module with the change in place, and everything else as it was."""
         before, _, after = _split(self.text, self.old)

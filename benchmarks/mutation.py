@@ -121,23 +121,26 @@ class Record:
             for module, lines in part["lines"].items():
                 for line, executed in lines.items():
                     self._lines[module][int(line)] |= {names[i] for i in executed} & self.seconds.keys()
-        #: They execute nothing, and so look at what is defined.
-        self._looking = self.seconds.keys() - {test for lines in self._lines.values() for found in lines.values() for test in found}
-        self._looking = {test for test in self._looking if not test.startswith("tests/claims")}
+        executing = set[str]().union(*(found for lines in self._lines.values() for found in lines.values()))
+        #: They execute nothing of the room, and so look at what is defined in it.
+        self._looking = {test for test in self.seconds.keys() - executing if not test.startswith("tests/claims")}
         # Without a change they pass: what fails below sees a mutant.
         control = sorted(self.seconds, key=self.seconds.__getitem__)[:FIRST]
         if pool.submit(forked, 600, _run, control, {*self.seconds}).result() != 0:
             raise SystemExit(f"tests fail without any change, one after the other: {' '.join(control)}")
 
     def tests(self, mutant: Mutant) -> list[str]:
-        """The tests that can see a mutant, fastest first; what runs at import is seen where its name stands, or in its module."""
+        """The tests that can see a mutant, fastest first; what runs at import is seen where the kit or a test has its name."""
         found = self._running(mutant.module, mutant.lines)
-        for name, module in itertools.product(filter(None, mutant.defines), [*self._lines]):
-            rows = (ROOT / module).read_text(encoding="utf-8").splitlines()
-            found |= self._running(module, (i for i, row in enumerate(rows, 1) if re.search(rf"\b{name}\b", row)))
         if mutant.defines:
-            found = found or self._running(mutant.module, [*self._lines[mutant.module]]) or {*self.seconds}
-            found |= self._looking
+            named = re.compile(rf"\b({'|'.join(mutant.named())})\b")
+            for module in [*self._lines]:
+                rows = enumerate((ROOT / module).read_text(encoding="utf-8").splitlines(), 1)
+                found |= self._running(module, (number for number, row in rows if named.search(row)))
+            files = {test.split("::")[0] for test in self.seconds}
+            naming = {file for file in files if named.search((ROOT / file).read_text(encoding="utf-8"))}
+            found |= self._looking | {test for test in self.seconds if test.split("::")[0] in naming}
+            found = found or {*self.seconds}
         # The claims last, whose ledger takes long to read.
         return sorted(found, key=lambda test: (test.startswith("tests/claims"), self.seconds[test], test))
 

@@ -189,7 +189,7 @@ class Attention:
         if self._masks:
             mask = self._mask(q.dtype)
             if self.T % kernel.mask_columns:
-                padded = b.op("mask/pad", "pad", [mask], (self.S, _rounded(self.T + 1, kernel.mask_columns)))
+                padded = b.op("mask/pad", "pad", [mask], (self.S, _rounded(self.T, kernel.mask_columns)))
                 padded.storage.name = mask.storage.name
                 b.free(mask)
                 mask = padded

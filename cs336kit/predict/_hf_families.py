@@ -624,7 +624,7 @@ def _ernie4_5_moe(f: Fields) -> dict[str, Any]:
         raise f.refuse("use_bias", "False: its experts have no biases")
     layers = config["layers"]
     first, last, step = f("moe_layer_start_index"), f("moe_layer_end_index"), f("moe_layer_interval")
-    last = layers - 1 if last == -1 else last
+    last = layers if last == -1 else last
     sparse = _sparse(layers, lambda layer: (layer + 1) % step == 0 and first <= layer <= last)
     _mixture(f, config, experts="moe_num_experts", per_token="moe_k", width="moe_intermediate_size", sparse=sparse)
     if config.get("experts"):

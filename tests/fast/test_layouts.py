@@ -144,6 +144,10 @@ def test_what_axes_of_the_model_send_is_what_the_papers_say():
     grouped = dataclasses.replace(GPT2, kv_heads=3)
     kv = 2 * 2 * B * (S // n) * 3 * h
     assert total(grouped, f"cp={n}", "ring") == L * ((n - 1) + (n - 1) + n) * kv
+    # No kernel of the ring knows windows: all keys and values are gathered, and their gradients scattered.
+    windowed = dataclasses.replace(grouped, window=256)
+    assert total(windowed, f"cp={n}", "ring") == 0 == total(grouped, f"cp={n}", "all-gather")
+    assert total(windowed, f"cp={n}", "all-gather") == total(windowed, f"cp={n}", "reduce-scatter") == L * (n - 1) * kv
     moe = dataclasses.replace(GPT2, experts=8, experts_per_token=2)
     assert total(moe, f"ep={n}", "all-to-all") == 4 * L * (n - 1) * 2 * row // n
     # Both stages hold the tied table, whose gradients meet once in a step; activations go there and gradients back.
@@ -170,6 +174,12 @@ def test_one_rank_sends_nothing_and_a_step_of_it_is_computing():
     assert seconds.lower == seconds.upper == pytest.approx(flops / (0.5 * 989.4e12), rel=1e-3)
 
 
+def test_three_of_seven_turns_of_a_pipeline_are_waiting():
+    seconds = step_seconds(GPT2, **STEP, layout="pp=4,microbatches=4", accelerator="h100-sxm", mfu=0.5)
+    assert seconds.bubble == pytest.approx(3 / 7) and str(seconds).endswith("bubble 42.9 %")
+    assert seconds.lower == pytest.approx(seconds.compute * 7 / 4, rel=0.01)
+
+
 def test_found_layouts_fill_the_cluster_fit_and_are_in_order():
     found = find_layouts(LLAMA, count=64, sequence=8192, checkpointing=True, limit=5, **CLUSTER)
     assert 0 < len(found) <= 5
@@ -180,3 +190,6 @@ def test_found_layouts_fill_the_cluster_fit_and_are_in_order():
         options = {"precision": "mixed", "attention": "sdpa", "checkpointing": True, "foreach": True}
         assert step_peak(LLAMA, batch=1, sequence=8192, layout=one.layout, **options) == one.peak
     assert find_layouts(LLAMA, count=2, sequence=8192, **CLUSTER) == []
+    several = find_layouts(GPT2, count=4, sequence=1024, limit=9, **CLUSTER)
+    for limit in (1, 2, 4):
+        assert find_layouts(GPT2, count=4, sequence=1024, limit=limit, **CLUSTER) == several[:limit]

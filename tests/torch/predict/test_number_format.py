@@ -173,7 +173,9 @@ def test_the_worked_example_of_e4m3():
         ({"exponent_bits": 4, "fraction_bits": 3, "nan": "none"}, "infinities need nan='ieee'"),
         ({"exponent_bits": 4, "fraction_bits": 3, "infinities": False}, "give infinities=True"),
         ({"exponent_bits": 8, "fraction_bits": 0}, "a fraction bit"),
-        ({"exponent_bits": 11, "fraction_bits": 52, "bias": 0}, "leave the range of fp64"),
+        # fp64's own bias is 1023.
+        ({"exponent_bits": 11, "fraction_bits": 52, "bias": 1022}, "leave the range of fp64"),
+        ({"exponent_bits": 11, "fraction_bits": 52, "bias": 1024}, "leave the range of fp64"),
     ],
 )
 def test_a_format_that_cannot_be_is_refused(arguments, sentence):
