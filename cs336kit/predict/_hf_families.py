@@ -308,11 +308,8 @@ def _falcon(f: Fields) -> dict[str, Any]:
         "mlp": _activation(f, False, "activation"), "positions": "alibi" if f("alibi") else "rope",
         "bias": "all" if f("bias") else "none",
     }  # fmt: skip
-    norms = f("num_ln_in_parallel_attn")
-    if grouped and norms is None:
-        norms = 2
     if grouped or parallel:
-        two = grouped and norms == 2
+        two = grouped and f("num_ln_in_parallel_attn") in (None, 2)
         config |= {"parallel": two, "norms_per_block": 2 if two else 1}
     return config
 

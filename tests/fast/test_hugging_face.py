@@ -70,6 +70,12 @@ def test_letters_name_the_layers_with_a_window_and_the_last_layer_never_has_one(
     assert predict.from_hf({**given, "sliding_window": None}).window is None
 
 
+@pytest.mark.parametrize(("grouped", "given", "norms"), [(True, None, 2), (True, 2, 2), (True, 1, 1), (False, None, 1)])
+def test_how_many_norms_a_parallel_block_of_falcon_has(grouped, given, norms):
+    said = {"model_type": "falcon", "new_decoder_architecture": grouped, "num_ln_in_parallel_attn": given}
+    assert predict.from_hf(said).norms_per_block == norms
+
+
 def test_the_command_reads_a_config_json(tmp_path, capsys):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(LLAMA))

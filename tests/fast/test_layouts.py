@@ -141,6 +141,9 @@ def test_what_axes_of_the_model_send_is_what_the_papers_say():
     loss = 3 * 4 * B * S
     assert total(GPT2, f"tp={n}", "all-reduce") == 2 * (n - 1) * ((4 * L + 2) * row + loss) // n
     assert total(GPT2, f"tp={n},sp", "all-gather") == (n - 1) * (4 * L + 2) * row // n
+    # Where ranks divide the positions, each has a part of the gradients of what all hold: norms, positions, late biases.
+    held = (2 * L + 1) * 2 * D + S * D + 2 * L * D
+    assert total(GPT2, f"tp={n},sp", "all-reduce") == 2 * (n - 1) * (2 * held + loss) // n
     grouped = dataclasses.replace(GPT2, kv_heads=3)
     kv = 2 * 2 * B * (S // n) * 3 * h
     assert total(grouped, f"cp={n}", "ring") == L * ((n - 1) + (n - 1) + n) * kv
@@ -178,6 +181,23 @@ def test_three_of_seven_turns_of_a_pipeline_are_waiting():
     seconds = step_seconds(GPT2, **STEP, layout="pp=4,microbatches=4", accelerator="h100-sxm", mfu=0.5)
     assert seconds.bubble == pytest.approx(3 / 7) and str(seconds).endswith("bubble 42.9 %")
     assert seconds.lower == pytest.approx(seconds.compute * 7 / 4, rel=0.01)
+
+
+@pytest.mark.parametrize(("node", "links"), [(8, "inside"), (1, "between")])
+def test_a_pipeline_does_not_wait_for_what_is_sent_once_in_a_step(node, links):
+    def step(layout):
+        return step_seconds(GPT2, **STEP, layout=layout, accelerator="h100-sxm", between_nodes=50e9, node=node)
+
+    alone, copied = step("pp=4,microbatches=4"), step("pp=4,dp=2,microbatches=4")
+    reduced = getattr(copied, links) - getattr(alone, links)
+    assert alone.bubble == copied.bubble > 0 and reduced > 0
+    assert copied.upper - alone.upper == pytest.approx(reduced)
+
+
+@pytest.mark.parametrize("name", ["stage", "shards", "count"])
+def test_what_follows_from_the_axes_is_not_given(name):
+    with pytest.raises(TypeError, match=name):
+        Layout(**{name: 2})
 
 
 def test_found_layouts_fill_the_cluster_fit_and_are_in_order():

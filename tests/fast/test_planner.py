@@ -206,6 +206,8 @@ def test_global_batch_is_batch_times_passes_times_accelerators():
     other = plan(Question(config, count=8, batch=4, sequence=1024, tokens=10**9, steps=1000))
     text = " ".join(str(other).split())
     assert other.implied_batch == 10**6 and "imply 1,000,000 tokens a step, 977 sequences of 1,024: another" in text
+    agreeing = plan(Question(config, batch=4, sequence=1024, tokens=4096 * 1000, steps=1000))
+    assert "imply 4,096 tokens a step" in str(agreeing) and "another" not in str(agreeing)
     assert plan(Question(config, batch=4, sequence=1024, tokens=10**9)).steps == -(-(10**9) // 4096)
 
 

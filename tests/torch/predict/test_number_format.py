@@ -158,6 +158,8 @@ def test_the_worked_example_of_e4m3():
     assert [code for code in range(256) if math.isnan(e4m3.decode(code))] == [0x7F, 0xFF]
     assert e4m3.with_rules(nan="none").max == 480.0
     assert FORMATS["fp8_e5m2"].with_rules(infinities=False).max == 98304.0
+    assert FORMATS["fp8_e5m2"].with_rules(infinities=False, nan="none").max == 1.75 * 2**16
+    assert FORMATS["fp8_e5m2"].with_rules(subnormals=False).max == FORMATS["fp8_e5m2"].max == 1.75 * 2**15
 
 
 @pytest.mark.parametrize(
