@@ -78,6 +78,35 @@ def test_the_block_is_two_residuals_from_their_own_input():
     assert torch.equal(block(x), x)
 
 
+def test_norms_stand_around_both_branches_of_a_sandwich():
+    block = lm.DecoderOnly(replace(LLAMA, norm_placement="sandwich")).blocks[0]
+    for norm in (block.norm1, block.post1, block.norm2, block.post2):
+        torch.nn.init.uniform_(norm.weight, 0.5, 2)
+    x, y = torch.randn(2, 5, 16), torch.randn(2, 5, 16)
+    before = []
+    block.attention.forward = lambda x, **_: (before.append(x), y)[1]
+    block.mlp.forward = lambda x: (before.append(x), -2 * y)[1]
+    out = block(x)
+
+    def normed(x, norm):
+        return F.rms_norm(x, (16,), norm.weight, block.norm1.eps)
+
+    between = x + normed(y, block.post1)
+    torch.testing.assert_close(before, [normed(x, block.norm1), normed(between, block.norm2)])
+    torch.testing.assert_close(out, between - normed(2 * y, block.post2))
+
+
+def test_a_soft_cap_bends_the_logits_and_leaves_small_ones():
+    torch.manual_seed(0)
+    model = lm.DecoderOnly(LLAMA).double()
+    raw = model(tokens(LLAMA)).detach()
+    for cap in (0.1, 1e6):
+        model.config = replace(LLAMA, logit_softcap=cap)
+        capped = model(tokens(LLAMA)).detach()
+        assert min(0.9 * cap, 1) < capped.abs().max() <= cap
+    torch.testing.assert_close(capped, raw)
+
+
 def test_a_tied_head_is_one_parameter():
     tied, free = lm.DecoderOnly(PAPER), lm.DecoderOnly(replace(PAPER, tied_head=False))
     assert tied.head.weight is tied.embedding.weight
