@@ -57,6 +57,14 @@ def test_logits_do_not_depend_on_later_tokens(config):
     assert not torch.allclose(before[:, 7:], after[:, 7:])
 
 
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("config", [PAPER, LLAMA])
+def test_the_first_of_two_tokens_does_not_see_the_second(config, attention):
+    model = lm.DecoderOnly(config, attention=attention)
+    before, after = (model(torch.tensor([[3, second]]))[:, 0] for second in (4, 5))
+    torch.testing.assert_close(before, after)
+
+
 @pytest.mark.parametrize("config", CONFIGS)
 def test_a_cache_changes_nothing(config):
     model, x = lm.DecoderOnly(config).double(), tokens(config)
