@@ -96,6 +96,18 @@ def test_a_gpus_allocator_agrees_with_the_tracker():
         assert measure.peak_bytes(function, device="cuda") == peak(function, round_to=512)
 
 
+def test_on_a_gpu_the_peak_is_the_allocator_s_beyond_what_was_there(monkeypatch):
+    allocated, calls = [700, 1900], []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda where: allocated[0])
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda where: allocated[1])
+    for name in ("synchronize", "reset_peak_memory_stats"):
+        monkeypatch.setattr(torch.cuda, name, lambda where, name=name: calls.append(name))
+    assert measure.peak_bytes(lambda: calls.append("run"), device="cuda") == 1200
+    assert calls == ["synchronize", "reset_peak_memory_stats", "run", "synchronize"]
+
+
 def test_bad_input():
     with pytest.raises(TypeError, match="but got a Tensor"):
         peak(torch.ones(3))

@@ -1,5 +1,8 @@
 """Ranks in one process beside real ranks: the same lines give the same tensors, and what they send is what was predicted."""
 
+import os
+import pickle
+import socket
 import sys
 
 import pytest
@@ -163,3 +166,56 @@ def test_what_cannot_be_run_is_a_sentence(monkeypatch):
     alone.__module__ = "__main__"
     with pytest.raises(RuntimeError, match="pip install cloudpickle"):
         measure.run_ranks(alone)
+
+
+def test_ranks_take_a_gpu_each_where_there_are_enough(monkeypatch):
+    backend = sys.modules[measure.run_ranks.__module__]._backend
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert [backend(None, count) for count in (1, 2, 3)] == ["cuda", "cuda", "cpu"] and backend("cpu", 1) == "cpu"
+    assert backend("cuda", 2) == "cuda"
+    with pytest.raises(ValueError, match="ranks=3 need a GPU each, and this machine has 2: give fewer"):
+        backend("cuda", 3)
+
+
+def returns_a_lock():
+    return __import__("threading").Lock()
+
+
+def exits_silently():
+    os._exit(0 if dist.get_rank() else 7)
+
+
+def test_a_rank_that_brings_nothing_back_is_named():
+    with pytest.raises(RuntimeError, match="the lock that the function returned cannot be sent back"):
+        measure.run_ranks(returns_a_lock, ranks=1, device="cpu")
+    with pytest.raises(RuntimeError, match="rank 0 of 2 was ended by exit code 7: it left no traceback"):
+        measure.run_ranks(exits_silently, device="cpu")
+
+
+def own_rank():
+    return dist.get_rank()
+
+
+def test_without_cloudpickle_a_function_is_found_by_its_name(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    module = sys.modules[measure.run_ranks.__module__]
+    assert module._pickled(own_rank, (3,)) == pickle.dumps((own_rank, (3,)))
+
+
+def test_a_system_that_cannot_split_a_process_says_so(monkeypatch):
+    monkeypatch.delattr(os, "fork")
+    with pytest.raises(RuntimeError, match="run_ranks needs Linux or macOS"):
+        measure.run_ranks(own_rank)
+
+
+def test_sent_bytes_of_a_kernel_that_does_not_tell(monkeypatch):
+    module = sys.modules[measure.run_ranks.__module__]
+    monkeypatch.setattr(module, "_BYTES_SENT", 10_000)
+    first, second = socket.socketpair(socket.AF_UNIX)
+    with socket.create_server(("127.0.0.1", 0)), first, second:
+        with pytest.raises(RuntimeError, match="this kernel does not tell"):
+            module._connections()
+        monkeypatch.setattr(os, "listdir", lambda path: (_ for _ in ()).throw(FileNotFoundError(path)))
+        with pytest.raises(RuntimeError, match="only Linux tells"):
+            module._connections()
