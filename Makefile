@@ -146,8 +146,8 @@ coverage: $(READY) ## branch coverage of the kit by the unit tests alone, at lea
 	@set -o pipefail; $(PY) -m coverage report --sort cover --fail-under $(COVERED) \
 	  | awk '!/%$$/ || $$1 == "TOTAL" || $$NF + 0 < $(COVERED)'
 
-mutate: $(READY) ## change the kit in random places and see whether the tests notice: make mutate ROOM=predict COUNT=40
-	$(PY) -m benchmarks.mutation $(if $(ROOM),$(ROOM) $(or $(COUNT),20))
+mutate: $(READY) ## change the kit in random places and see whether the tests notice: make mutate ROOM="predict lm" COUNT=40 SEED=1
+	$(PY) -m benchmarks.mutation $(ROOM) --jobs $(WORKERS) $(addprefix --count ,$(COUNT)) $(addprefix --seed ,$(SEED)) $(addprefix --only ,$(ONLY))
 
 readme: $(READY) ## write the table of lessons in README.md anew from the notebooks
 	$(PY) -m cs336kit lessons readme
