@@ -122,3 +122,8 @@ def test_what_is_tied(text, output):
 )
 def test_what_is_not(text, output):
     assert list(lesson(text, output).untied())
+
+
+@pytest.mark.parametrize("source", ["x = 4097 / 0", "x = 10**400", "x = (-8) ** 0.5 + 4097j", "x = 4097 + len([])"])
+def test_code_that_has_no_value_before_it_runs_ties_nothing_but_its_numbers(source):
+    assert [number.digits for _, number in lesson("It has 4,098 tokens.", source=source).untied()] == ["4,098"]
