@@ -10,6 +10,7 @@ from nbformat.sign import NotebookNotary
 
 from cs336kit.cli import main
 from cs336kit.course.copies import COPIES, MANIFEST, content
+from cs336kit.course.lessons import write_whole
 
 FIGURE = "<svg>\n<path/>\n</svg>\n"
 
@@ -71,6 +72,17 @@ def test_the_first_copies_are_the_lessons_and_trusted(clone, said):
         assert mine.read_bytes() == path.read_bytes()
         assert NotebookNotary().check_signature(nbformat.read(mine, as_version=4))
     assert said() == ""
+
+
+def test_many_copies_are_named_by_the_first_and_the_last(clone, said):
+    lesson("02_third")
+    assert "Copied into my/: 00_first.ipynb to 02_third.ipynb. These" in said()
+
+
+def test_a_file_that_cannot_be_written_is_named_itself(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught:
+        write_whole(tmp_path / "absent" / "a.json", b"")
+    assert caught.value.filename == str(tmp_path / "absent" / "a.json")
 
 
 def test_one_lesson_by_its_number(clone, said):
