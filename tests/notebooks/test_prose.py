@@ -135,6 +135,16 @@ def test_what_a_word_multiplies_by():
     known = {f"{prefix}B": factor for prefix, factor in prefixes.items()}
     for prefix in "GTP":
         known |= dict.fromkeys((f"{prefix}FLOP", f"{prefix}FLOPs"), 10 ** (9 + 3 * "GTP".index(prefix)))
-    known |= {"%": 1 / 100, "M": 10**6, "B": 10**9, "T": 10**12, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9, "milliseconds": 1e-3, "microseconds": 1e-6}
+    known |= {
+        "%": 1 / 100,
+        "M": 10**6,
+        "B": 10**9,
+        "T": 10**12,
+        "ms": 1e-3,
+        "µs": 1e-6,
+        "ns": 1e-9,
+        "milliseconds": 1e-3,
+        "microseconds": 1e-6,
+    }
     known |= {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
     assert known == FACTORS

@@ -326,3 +326,8 @@ def test_a_time_comes_from_a_clock(cell, timed):
         "%matplotlib inline\n!ls",
     ]
     assert flow.reads_a_clock(cell, before) == timed
+
+
+def test_what_a_cell_binds():
+    assert flow.changed(flow.parse("import os.path, numpy as np\nfrom math import pi as p")) == {"os", "np", "p"}
+    assert flow.changed(flow.parse("a.b[0] = 1\nc.append(2)\nf()()\ndef g(): ...")) == {"a", "c", "g"}

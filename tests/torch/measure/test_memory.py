@@ -44,6 +44,8 @@ def test_small_cases_by_hand():
 
 def test_rounding_as_on_a_gpu():
     x = torch.ones(1000)
+    assert peak(lambda: torch.ones(3, dtype=torch.uint8)) == 3
+    assert memory_timeline(lambda: torch.ones(3, dtype=torch.uint8))[0].live_bytes == 3
     assert peak(lambda: x + 1, round_to=512) == 4096
 
 

@@ -1,9 +1,11 @@
 """Ranks in one process beside real ranks: the same lines give the same tensors, and what they send is what was predicted."""
 
+import json
 import os
 import pickle
 import socket
 import sys
+import types
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ import torch.distributed as dist
 from torch import nn
 
 from cs336kit import measure
+from cs336kit.measure.ranks import fake_ranks
 from cs336kit.predict import ring_bytes
 
 SIZE = 8
@@ -62,6 +65,7 @@ def on_a_real_rank():
         "reduce-scatter": measure.sent_bytes(lambda: dist.reduce_scatter_tensor(torch.ones(2**14), big)),
         "all-to-all": measure.sent_bytes(lambda: dist.all_to_all_single(torch.empty_like(big), big)),
     }
+    assert int(os.environ["MASTER_PORT"]) >= 1024  # one that the system has found free
     print("rank", dist.get_rank())
     return found, [(each.kind, each.size, each.ranks) for each in sent], counted
 
@@ -85,6 +89,42 @@ def test_ranks_in_one_process_do_what_real_ranks_do(capfd):
             # gloo makes a reduce-scatter of a whole all-reduce, and puts 48 bytes before each of its messages.
             messages, rest = divmod(counted[kind] - predicted * (2 if kind == "reduce-scatter" else 1), 48)
             assert rest == 0 and 0 < messages <= 24 * count
+
+
+def test_the_whole_of_each_collective_by_hand():
+    with measure.local_ranks(2) as ranks:
+        x = ranks.each(own)
+        every_collective(x) | gather_and_scatter(x, root=True)
+        kinds = ("all-reduce", "all-reduce", "broadcast", "reduce", "all-gather", "all-gather", "reduce-scatter")
+        sizes = (32, 32, 32, 32, 64, 64, 32)
+        assert [(each.kind, each.size, each.ranks) for each in ranks.sent] == [
+            *((kind, size, 2) for kind, size in zip(kinds, sizes, strict=True)),
+            ("all-to-all", 32, 2), ("gather", 64, 2), ("scatter", 32, 2),
+        ]  # fmt: skip
+        assert repr(ranks) == "2 local ranks that have run 10 collectives"
+        assert repr(ranks.sent).splitlines()[-1].split() == ["total", f"{ranks.sent.total:,}"]
+        assert "<td" in ranks.sent._repr_html_()
+
+
+def test_collectives_under_their_other_names():
+    """What torch's own layers call; a share is one rank's part of the whole."""
+    part, whole = torch.zeros(4), torch.zeros(8)
+    with fake_ranks(2):
+        group, name = dist.group.WORLD, dist.group.WORLD.group_name
+        c10d, functional = torch.ops.c10d, torch.ops._c10d_functional
+        for kind, size, call in (
+            ("all-reduce", 32, lambda: functional.all_reduce(whole, "sum", name)),
+            ("all-gather", 32, lambda: functional.all_gather_into_tensor(part, 2, name)),
+            ("all-gather", 64, lambda: functional.all_gather_into_tensor_coalesced([part, part], 2, name)),
+            ("all-gather", 32, lambda: c10d.allgather_into_tensor_coalesced_([whole], [part], group.boxed())),
+            ("reduce-scatter", 32, lambda: functional.reduce_scatter_tensor(whole, "sum", 2, name)),
+            ("reduce-scatter", 64, lambda: functional.reduce_scatter_tensor_coalesced([whole, whole], "sum", 2, name)),
+            ("all-to-all", 32, lambda: functional.all_to_all_single(whole, [4, 4], [4, 4], name)),
+            ("broadcast", 16, lambda: functional.broadcast(part, 0, name)),
+        ):
+            with measure.collectives() as sent:
+                call()
+            assert [(each.kind, each.size, each.ranks) for each in sent] == [(kind, size, 2)], kind
 
 
 def test_gradients_run_on_every_rank():
@@ -201,6 +241,22 @@ def test_without_cloudpickle_a_function_is_found_by_its_name(monkeypatch):
     monkeypatch.setitem(sys.modules, "cloudpickle", None)
     module = sys.modules[measure.run_ranks.__module__]
     assert module._pickled(own_rank, (3,)) == pickle.dumps((own_rank, (3,)))
+
+
+def test_what_a_rank_can_import_is_sent_by_its_name():
+    module = sys.modules[measure.run_ranks.__module__]
+    for function in (measure.run_ranks, dist.get_rank, json.dumps):
+        assert pickle.loads(module._pickled(function, ()))[0] is function
+    assert measure.run_ranks(dist.get_rank, device="cpu") == [0, 1]
+    # What no path leads to is sent with its source.
+    elsewhere = types.ModuleType("elsewhere")
+    exec("def doubled(x): return 2 * x", vars(elsewhere))
+    sys.modules["elsewhere"] = elsewhere
+    try:
+        data = module._pickled(elsewhere.doubled, ())
+    finally:
+        del sys.modules["elsewhere"]
+    assert pickle.loads(data)[0](21) == 42
 
 
 def test_a_system_that_cannot_split_a_process_says_so(monkeypatch):

@@ -53,8 +53,9 @@ def test_the_table_shows_the_cases_that_tell_something(monkeypatch, capsys):
 
 
 def test_mistakes_that_look_alike_end_the_command_with_1(monkeypatch, capsys):
-    monkeypatch.setattr(maintain, "load", lambda id: blind([(2, 3)]))
-    assert maintain.main(["try", "99.1"]) == 1
+    clear = exercises.Exercise("99.2", area, {"width + height": "added."}, ("a", "b"), "some.", [(2, 3)])
+    monkeypatch.setattr(maintain, "load", lambda id: blind([(2, 3)]) if id == "99.1" else clear)
+    assert maintain.main(["try", "99.2"]) == 0 and maintain.main(["try", "99.2", "99.1"]) == 1
     assert "a and c return the same in every case" in capsys.readouterr().out
 
 
