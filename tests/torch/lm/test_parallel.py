@@ -10,9 +10,11 @@ import warnings
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from cs336kit import lm, measure
 from cs336kit.lm.parallel import check_runnable
+from cs336kit.lm.runs_of_ranks import joined
 from cs336kit.predict import TransformerConfig
 from cs336kit.predict.layouts import as_layout
 
@@ -95,6 +97,23 @@ def test_what_predict_alone_knows_the_cost_of_is_refused():
             check_runnable(lm.DecoderOnly(config), layout, layout.count)
     with pytest.raises(ValueError, match="a DecoderOnly is divided here, got Linear"):
         lm.parallelize(torch.nn.Linear(1, 1), "dp=1")
+
+
+def test_a_process_of_torchrun_takes_the_gpu_of_its_number(monkeypatch):
+    taken = []
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    monkeypatch.setattr(dist, "init_process_group", lambda backend, **options: taken.append((backend, options)))
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: taken.append("left"))
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    gpu = torch.device("cuda", 3)
+    with joined("cuda") as where:
+        assert where == gpu and taken == [gpu]
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with joined("cuda"):
+        assert taken[1:] == [gpu, ("nccl", {"device_id": gpu})]
+    with joined("cpu") as where:
+        assert where == torch.device("cpu")
+    assert taken[3:] == ["left", ("gloo", {}), "left"]
 
 
 def test_one_rank_needs_no_process_group_and_is_the_model_itself():

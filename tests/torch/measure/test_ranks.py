@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import nn
 
 from cs336kit import measure
+from cs336kit.measure._torch import tensors
 from cs336kit.measure.ranks import fake_ranks
 from cs336kit.predict import ring_bytes
 
@@ -120,11 +121,14 @@ def test_collectives_under_their_other_names():
             ("reduce-scatter", 32, lambda: functional.reduce_scatter_tensor(whole, "sum", 2, name)),
             ("reduce-scatter", 64, lambda: functional.reduce_scatter_tensor_coalesced([whole, whole], "sum", 2, name)),
             ("all-to-all", 32, lambda: functional.all_to_all_single(whole, [4, 4], [4, 4], name)),
+            ("all-to-all", 32, lambda: c10d.alltoall_([part, part], [part, part], group.boxed())),
             ("broadcast", 16, lambda: functional.broadcast(part, 0, name)),
         ):
             with measure.collectives() as sent:
-                call()
+                found = call()
             assert [(each.kind, each.size, each.ranks) for each in sent] == [(kind, size, 2)], kind
+            for tensor in tensors(found):
+                functional.wait_tensor(tensor)
 
 
 def test_gradients_run_on_every_rank():
