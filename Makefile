@@ -37,7 +37,7 @@ no_venv = echo "Python could not make an environment; what it says is above. On 
 is_cpu = .venv/bin/python -c "import sys, torch; sys.exit(torch.version.cuda is not None)"
 not_cpu = echo "PyTorch is the CUDA build here, and CPU=1 asks for the other one. Run make clean and then the same again."
 
-.PHONY: help setup lab test test-browser fast cuda-rules lint browser check-notebooks refresh gpu gpu-lessons gpu-records bench coverage mutate readme constraints clean
+.PHONY: help setup lab test test-browser fast cuda-rules lint browser check-notebooks refresh student slides site gpu gpu-lessons gpu-records bench steady coverage mutate fuzz readme constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -65,6 +65,8 @@ setup: $(READY) ## set up .venv with the pinned versions (other targets do this 
 lab: export OMP_NUM_THREADS := 1
 # Where a lesson keeps what the reader has predicted.
 lab: export CS336KIT_GUESSES := $(CURDIR)/my/guesses.json
+# nbgrader brings menus and servers of its own, which are a lecturer's: whoever starts JupyterLab without make has them.
+lab: export JUPYTER_CONFIG_PATH := $(CURDIR)/.jupyter$(if $(JUPYTER_CONFIG_PATH),:$(JUPYTER_CONFIG_PATH))
 lab: $(READY) ## open your copies of the lessons, in my/, in JupyterLab (this machine only, with a token)
 	@$(PY) -m cs336kit lessons copy
 	$(PY) -m jupyterlab $(LAB) $(if $(filter 0,$(shell id -u)),--allow-root) --LabApp.default_url=/lab/tree/my/$(FIRST)
@@ -72,7 +74,7 @@ lab: $(READY) ## open your copies of the lessons, in my/, in JupyterLab (this ma
 test: $(READY) lint ## verify everything: style, imports, unit tests, and every output of every lesson
 	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile $(NBVAL) --ignore tests/browser tests $(NOTEBOOKS)
 
-test-browser: $(READY) ## JupyterLab, the site and the slides in Chromium (make browser installs it)
+test-browser: $(READY) node_modules/.ready ## JupyterLab, the site and the slides in Chromium (make browser installs it)
 	$(PY) -m pytest -q -p no:nbval -n $(WORKERS) --dist loadfile tests/browser
 
 fast: $(READY) ## the unit tests that need no torch, in seconds
@@ -114,11 +116,17 @@ node_modules/.ready: package.json package-lock.json $(READY)
 	@$(NPM) ci --ignore-scripts --no-fund --no-audit --loglevel error || { echo "npm could not fetch the packages of package.json; what it says is above. Is there a network?"; exit 1; }
 	@touch $@
 
+slides: node_modules/.ready ## the lessons as slides, to project without a network: build/slides (NB=02 for one of them)
+	$(PY) -m cs336kit lessons slides $(NB)
+
 check-notebooks: $(READY) ## run lessons and compare their outputs: make check-notebooks NB=02 (all without NB)
 	$(PY) -m cs336kit lessons verify $(NB)
 
 refresh: $(READY) ## execute lessons and store their outputs: make refresh NB=02 (FRESH=1 measures times anew)
 	$(PY) -m cs336kit lessons refresh $(NB) $(if $(FRESH),--fresh)
+
+student: $(READY) ## the lessons without solutions and outputs, in build/student: make student NB=02 (all without NB)
+	$(PY) -m cs336kit lessons student $(NB)
 
 gpu: ## on a CUDA machine: the records, then the lessons and the tests marked gpu (with PY=python3 torch and numpy are enough)
 	@failed=0; for part in gpu-records gpu-lessons; do $(MAKE) --no-print-directory $$part || failed=1; done; exit $$failed
@@ -146,11 +154,20 @@ coverage: $(READY) ## branch coverage of the kit by the unit tests alone, at lea
 	@set -o pipefail; $(PY) -m coverage report --sort cover --fail-under $(COVERED) \
 	  | awk '!/%$$/ || $$1 == "TOTAL" || $$NF + 0 < $(COVERED)'
 
+steady: $(READY) ## verify all lessons ten times, in other orders, places, locales: an hour (N="9 10": these alone)
+	$(PY) -m benchmarks.steadiness $(N)
+
 mutate: $(READY) ## change the kit in random places and see whether the tests notice: make mutate ROOM="predict lm" COUNT=40 SEED=1
 	$(PY) -m benchmarks.mutation $(ROOM) --jobs $(WORKERS) $(addprefix --count ,$(COUNT)) $(addprefix --seed ,$(SEED)) $(addprefix --only ,$(ONLY))
 
+fuzz: $(READY) ## values, files and command lines that nobody would type: make fuzz EXAMPLES=2000 (of each test, other ones in every run)
+	EXAMPLES=$(or $(EXAMPLES),2000) $(PY) -m pytest -q -p no:nbval --hypothesis-profile fuzz --timeout 0 -n $(WORKERS) tests/fuzz
+
 readme: $(READY) ## write the table of lessons in README.md anew from the notebooks
 	$(PY) -m cs336kit lessons readme
+
+site: node_modules/.ready ## build the course as web pages that ask no other host, in build/site
+	$(PY) -m cs336kit lessons site
 
 constraints: ## renew constraints.txt with the newest versions that fit pyproject.toml
 	@python="$$($(find_python))"; if [ -z "$$python" ]; then $(no_python); exit 1; fi; rm -rf .venv-new && "$$python" -m venv .venv-new

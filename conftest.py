@@ -1,16 +1,23 @@
 """Settings of every test; the lessons get their rules from the course, which is imported for them alone."""
 
+import io
 import os
+import sys
 from importlib.util import find_spec
 
 import pytest
 
+from cs336kit import _journal
+
 # One thread each, here and in the kernels that inherit this: sums depend on how many threads share them.
 os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", PYTHONHASHSEED="0")
 # What is stored is what a reader sees who has made no guess.
-os.environ["CS336KIT_GUESSES"] = os.devnull + "/none"
+os.environ[_journal.VARIABLE] = _journal.OFF
 # What a cell starts in a shell prints what was stored, on a terminal that knows only ASCII, too.
 os.environ["PYTHONIOENCODING"] = "utf-8"
+# There a report keeps its lines, too: else pytest writes it as a single one.
+if isinstance(sys.__stdout__, io.TextIOWrapper):
+    sys.__stdout__.reconfigure(errors="backslashreplace")
 # Nobody looks on, even where this runs in a terminal or a cell of JupyterLab: no progress among the outputs.
 os.environ.pop("JPY_SESSION_NAME", None)
 
@@ -19,6 +26,8 @@ if find_spec("hypothesis"):
 
     # The same examples in every run, and no deadline: a slow machine is not a wrong answer.
     settings.register_profile("course", deadline=None, derandomize=True)
+    # `make fuzz`: others in every run, and many.
+    settings.register_profile("fuzz", deadline=None, max_examples=int(os.environ.get("EXAMPLES", 2000)))
     settings.load_profile("course")
 
 

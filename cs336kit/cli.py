@@ -9,12 +9,10 @@ import sys
 from pathlib import Path
 
 from cs336kit import __version__
-from cs336kit._cli import optimal, plan, serve, sweep, train
+from cs336kit._cli import lessons, optimal, plan, serve, sweep, train
 from cs336kit._cli.arguments import Parser, number
 from cs336kit.predict.models import MODELS, unknown
 from cs336kit.predict.transformer import TransformerConfig
-
-_ACTIONS = ["list", "copy", "doctor", "verify", "refresh", "readme", "claims"]
 
 
 def _fields(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -31,7 +29,7 @@ class _Contradiction(Exception):
     """Two values for one name."""
 
 
-def _model(text: str) -> tuple[str, TransformerConfig | float]:
+def model_of(text: str) -> tuple[str, TransformerConfig | float]:
     """A configuration from a name or a JSON file, or a number of parameters."""
     if text in MODELS:
         return text, MODELS[text]
@@ -56,52 +54,15 @@ def _model(text: str) -> tuple[str, TransformerConfig | float]:
 
 
 def _plan(arguments: list[str]) -> int:
-    return plan.run(arguments, _model)
+    return plan.run(arguments, model_of)
 
 
 def _serve(arguments: list[str]) -> int:
-    return serve.run(arguments, _model)
+    return serve.run(arguments, model_of)
 
 
 def _optimal(arguments: list[str]) -> int:
-    return optimal.run(arguments, _model)
-
-
-def _lessons(arguments: list[str]) -> int:
-    from cs336kit.course import lessons
-
-    parser = Parser(prog="cs336kit lessons", description=_COMMANDS["lessons"], allow_abbrev=False)
-    parser.add_argument("action", nargs="?", default="list", choices=_ACTIONS)
-    parser.add_argument("numbers", nargs="*", help="such as 02; none means all")
-    parser.add_argument("--fresh", action="store_true", help="refresh: measure what depends on the machine again")
-    asked = parser.parse_args(arguments)
-    if asked.action == "verify":
-        from cs336kit.course.verify import verify
-
-        return verify(asked.numbers)
-    if asked.action == "refresh":
-        from cs336kit.course.refresh import store
-
-        return store(asked.numbers, asked.fresh)
-    if asked.action == "copy":
-        from cs336kit.course.copies import copy
-
-        for sentence in copy(asked.numbers):
-            print(sentence)
-        return 0
-    if asked.action in ("readme", "doctor", "claims") and asked.numbers:
-        parser.error(f"{asked.action} is about all lessons: leave the numbers out")
-    if asked.action == "doctor":
-        from cs336kit.course.doctor import report
-
-        return report()
-    if asked.action == "claims":
-        from cs336kit.course import claims_page
-
-        print(claims_page.write())
-        return 0
-    print(lessons.write_readme() if asked.action == "readme" else lessons.listing(asked.numbers))
-    return 0
+    return optimal.run(arguments, model_of)
 
 
 def _exercise(arguments: list[str]) -> int:
@@ -116,8 +77,7 @@ _COMMANDS = {
     "optimal": optimal.PURPOSE,
     "train": train.PURPOSE,
     "sweep": sweep.PURPOSE,
-    "lessons": "list the lessons of a clone; copy: your own to work in; doctor: is all installed that they need; "
-    "verify, refresh: run them and compare, or store; readme: its table; claims: the values that settle the ledger",
+    "lessons": lessons.PURPOSE,
     "exercise": "new 07.3 writes an exercise's stub, try 07.3 says which case tells which mistakes apart",
 }
 #: What a terminal that knows only ASCII shows instead.
@@ -139,7 +99,7 @@ def _run(arguments: list[str] | None) -> int:
     asked, rest = parser.parse_known_args(arguments)
     commands = {
         "plan": _plan, "serve": _serve, "optimal": _optimal, "train": train.run, "sweep": sweep.run,
-        "lessons": _lessons, "exercise": _exercise,
+        "lessons": lessons.run, "exercise": _exercise,
     }  # fmt: skip
     return commands[asked.command](rest)
 

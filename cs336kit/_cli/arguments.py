@@ -1,6 +1,7 @@
 """How the command line reads numbers, units and lists; bad input is one sentence."""
 
 import argparse
+import math
 import re
 from collections.abc import Callable
 from textwrap import dedent
@@ -54,7 +55,7 @@ def count(text: str) -> int:
 def _split(text: str) -> tuple[float, str] | None:
     match = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-zµ/%]*)", text.strip())
     try:
-        return (float(match[1]), match[2]) if match else None
+        return (float(match[1]), match[2]) if match and math.isfinite(float(match[1])) else None
     except ValueError:
         return None
 

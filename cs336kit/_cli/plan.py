@@ -7,11 +7,12 @@ from collections.abc import Iterable
 
 from cs336kit._cli.arguments import Parser, Reader, allowance, bandwidth, count, names, number, rate, size
 from cs336kit.predict._planner.answer import KEYS, SCHEMA
-from cs336kit.predict._planner.find import as_rows, found, found_text
+from cs336kit.predict._planner.find import as_rows, found, found_text, largest_batch
 from cs336kit.predict._planner.question import SHAPED_OPTIMIZERS
 from cs336kit.predict.devices import DEVICES
+from cs336kit.predict.layout_search import FoundLayout
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
-from cs336kit.predict.planner import Question, plan
+from cs336kit.predict.planner import Plan, Question, plan
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.wires import NODE
 
@@ -37,7 +38,8 @@ _EXAMPLES = """
 """
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """Every option with its choices, its default and what it is for."""
     command = Parser.of("plan", "MODEL [options]", purpose=PURPOSE, examples=_EXAMPLES)
     default = {f.name: f.default for f in dataclasses.fields(Question)}
     add = command.add_argument
@@ -69,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     on("--mfu", type=number, default=default["mfu"], metavar="X", help="model FLOPs utilization, 0.4 by default")
     on("--layout", metavar="TEXT", help="who shares what, such as fsdp=64,tp=8 or pp=4,dp=2,microbatches=16")
     on("--find", action="store_true", help="list the layouts of --count accelerators that fit, quickest first")
+    on("--largest-batch", action="store_true", help="find the largest --batch that fits")
     on("--between-nodes", type=bandwidth, metavar="RATE", help="of one accelerator each way, such as 50GB/s or 400Gb/s")
     on("--node", type=count, default=NODE, metavar="N", help="accelerators of a node, 8 by default")
     on("--flavour", default="course", metavar="NAME", help="whose modules keep the bytes: course or transformers")
@@ -112,32 +115,54 @@ class Keys(argparse.Action):
 
 def run(arguments: list[str], read: Reader) -> int:
     """Answer and print; `read` makes a model of its name."""
-    question, asked = _question(arguments, read)
-    answer = plan(question)
-    layouts = found(answer) if asked["find"] else None
-    if asked["json"]:
-        values = answer.as_dict()
-        if layouts is not None:
-            values["layouts"] = as_rows(layouts)
-        print(json.dumps(values, indent=2))
-        return 0
-    print(answer)
-    if layouts is not None:
-        print("\n" + found_text(answer, layouts))
-    if asked["explain"]:
-        from cs336kit.predict._planner.explain import explained
-
-        print("\n" + explained(answer))
-    if asked["sensitivity"]:
-        from cs336kit.predict._planner.sensitivity import sensitivity_text
-
-        print("\n" + sensitivity_text(answer))
+    answer = answered(arguments, read)
+    print(json.dumps(answer.values(), indent=2) if answer.asked["json"] else answer.text())
     return 0
 
 
+@dataclasses.dataclass(frozen=True)
+class Answered:
+    """A plan with what was asked for beside it: the layouts that fit, the largest batch, formulas, sensitivities."""
+
+    plan: Plan
+    asked: dict[str, bool]
+    layouts: list[FoundLayout] | None
+    largest_batch: int | None
+
+    def values(self) -> dict[str, object]:
+        """What --json prints."""
+        rows = None if self.layouts is None else as_rows(self.layouts)
+        return {**self.plan.as_dict(), "layouts": rows, "largest_batch": self.largest_batch}
+
+    def text(self) -> str:
+        """What the command prints without --json."""
+        parts = [str(self.plan)]
+        if self.largest_batch is not None:
+            parts[0] += f"\nlargest batch of one pass that fits: {self.largest_batch:,}"
+        if self.layouts is not None:
+            parts.append(found_text(self.plan, self.layouts))
+        if self.asked["explain"]:
+            from cs336kit.predict._planner.explain import explained
+
+            parts.append(explained(self.plan))
+        if self.asked["sensitivity"]:
+            from cs336kit.predict._planner.sensitivity import sensitivity_text
+
+            parts.append(sensitivity_text(self.plan))
+        return "\n\n".join(parts)
+
+
+def answered(arguments: list[str], read: Reader) -> Answered:
+    """What the command says to these words; `read` makes a model of its name."""
+    question, asked = _question(arguments, read)
+    answer = plan(question)
+    layouts = found(answer) if asked["find"] else None
+    return Answered(answer, asked, layouts, largest_batch(answer) if asked["largest_batch"] else None)
+
+
 def _question(arguments: list[str], read: Reader) -> tuple[Question, dict[str, bool]]:
-    values = vars(_parser().parse_args(arguments))
-    asked = {name: values.pop(name) for name in ("json", "find", "explain", "sensitivity")}
+    values = vars(parser().parse_args(arguments))
+    asked = {name: values.pop(name) for name in ("json", "find", "largest_batch", "explain", "sensitivity")}
     values.pop("json_keys")
     values["sharded"] = not values.pop("replicated")
     values["memory_bytes"], values["peak_flops_per_second"] = values.pop("memory"), values.pop("peak")

@@ -57,7 +57,7 @@ def source(cell: Cell) -> str:
 def where(cell: Cell) -> str:
     """Which cell this is, for a sentence about it: the number that JupyterLab shows, and how it begins."""
     first = next(iter(source(cell).strip().splitlines()), "")
-    return f"cell {cell.get('execution_count') or 'of text'} ({first[:50]!r})"
+    return f"cell {cell.get('execution_count') or ('of code' if is_code(cell) else 'of text')} ({first[:50]!r})"
 
 
 def is_code(cell: Cell) -> bool:

@@ -27,10 +27,14 @@ def content(path: Path) -> str:
     """
     data = path.read_bytes()
     try:
-        told: Any = [_told(cell) for cell in json.loads(data)["cells"]]
+        return digest(json.loads(data)["cells"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return hashlib.sha256(data).hexdigest()
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def digest(cells: Iterable[kind.Cell]) -> str:
+    """The same of cells: their texts, kinds, counts and outputs."""
+    return hashlib.sha256(json.dumps([_told(cell) for cell in cells], sort_keys=True).encode()).hexdigest()
 
 
 def _told(cell: kind.Cell) -> list[Any]:

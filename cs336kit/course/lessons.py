@@ -4,8 +4,9 @@ import json
 import os
 from pathlib import Path
 
+from cs336kit import _journal
 from cs336kit.course import cells as kind
-from cs336kit.course import pages
+from cs336kit.course import pages, reader
 
 NOTEBOOKS = Path("notebooks")
 #: The same whoever stores the notebook: no version, no name of an environment.
@@ -62,8 +63,21 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def listing(names: list[str]) -> str:
-    """The lessons of these numbers (all for none) as text: a title and a question each."""
-    return "\n".join(f"{pages.title(path)}\n     {pages.promise(read(path))}" for path in find(names))
+    """The lessons of these numbers (all for none) as text: title, question, and what the reader has done; then what is next.
+
+    A journal that cannot be read costs the reader's marks alone, and the last line says so.
+    """
+    lessons = [(path, read(path)) for path in find(names)]
+    try:
+        journal, last = _journal.read(), ""
+    except ValueError as error:
+        journal, last = _journal.Journal(), f"What you have done is not shown: {error}."
+    lines = []
+    for path, cells in lessons:
+        lines += [pages.title(path), f"     {pages.promise(cells)}"]
+        lines += [f"     {mark}"] if (mark := reader.mark(path, cells, journal)) else []
+    lines += [last or reader.following(lessons, journal)] if last or not names else []
+    return "\n".join(lines)
 
 
 def with_table(readme: str, table: str) -> str:

@@ -89,12 +89,12 @@ def _beside(old: dict[str, str], new: dict[str, str]) -> str:
     before, after = (data[min(data, key=_rank)] if data else "" for data in (old, new))
     # Styles and tags are left out, unless they are all that differs.
     said, says = (
-        _unstyled(text) if text.startswith("<") and not text.startswith("<svg") else text for text in (before, after)
+        unstyled(text) if text.startswith("<") and not text.startswith("<svg") else text for text in (before, after)
     )
     return side_by_side(said, says) if said != says else side_by_side(before, after)
 
 
-def _unstyled(html: str) -> str:
+def unstyled(html: str) -> str:
     """What a page says: one line for each row or block, cells apart, no tags."""
     html = re.sub(r"<(style|script)\b.*?</\1>", "", html, flags=re.S)
     html = re.sub(r"\s*(</(tr|p|div|li|h\d|caption)>|<br ?/?>)\s*", "\n", html)

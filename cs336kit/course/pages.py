@@ -10,11 +10,11 @@ from typing import Any
 
 from cs336kit.course import cells as kind
 from cs336kit.course.cells import Cell
+from cs336kit.course.roles import FURTHER, roles
 
 #: A reader's pace: words of prose a minute, seconds for a line of code, a figure or table, and a prediction.
 WORDS_PER_MINUTE, LINE, PICTURE, PREDICTION = 180, 8, 20, 60
 EXERCISE = re.compile(r"### Exercise (\d\d\.\d) (★{1,3}) (\d+) min · (\S.*)")
-FURTHER = "## Further"
 
 #: The parts of the course: title, first and last lesson.
 PARTS = (
@@ -31,7 +31,8 @@ PLANNED = (
     (20, "Scaling laws", "How large should it be?"),
     (21, "Claims", "What is said, and is it so?"),
 )
-_HEADER = re.compile(r"^\d+ minutes, exercises \d+ · .*$", flags=re.M)
+#: The line of times, as `header` writes it.
+HEADER = re.compile(r"^\d+ minutes, exercises \d+ · .*$", flags=re.M)
 _MAP = "## Map of the course"
 
 
@@ -67,7 +68,7 @@ def core(cells: Sequence[Cell]) -> Iterator[Cell]:
 
 def words(text: str) -> int:
     """The words of a cell of prose; formulas, links, marks and the line of times are not words."""
-    text = _HEADER.sub("", text)
+    text = HEADER.sub("", text)
     return len(re.sub(r"\$\$.*?\$\$|\$[^$]*\$|\]\([^)]*\)|[|`#>*·-]", " ", text, flags=re.S).split())
 
 
@@ -146,7 +147,7 @@ def generated(lessons: Sequence[tuple[Path, Sequence[Cell]]], path: Path) -> tup
     first, line = kind.source(cells[0]), header(cells, path, every)
     if asked := question(cells):
         lead, rest = first.split(f"**{asked}**", 1)
-        rest = _HEADER.sub("", rest).strip()
+        rest = HEADER.sub("", rest).strip()
         first = f"{lead}**{asked}**\n\n{line}" + (f"\n\n{rest}" if rest else "")
     maps = [f"{_MAP}\n\n{course_map(lessons)}"] if path == every[0] else []
     return first, [*maps, *filter(None, [footer(path, every)])]
@@ -184,47 +185,3 @@ def metadata(cells: Sequence[Cell]) -> list[dict[str, Any]]:
             data[kind.RUN] = cell["metadata"][kind.RUN]
         found.append(data)
     return found
-
-
-#: Lines of code that can be read on a slide, and lines of anything that it has room for; a figure takes so many.
-SLIDE_LINES, SLIDE_ROOM, FIGURE_LINES = 15, 24, 17
-#: What begins a slide of its own below a heading.
-_OWN_SLIDE = ("### ", "**Your prediction.**", "**The card**", "**Discuss**", "**Read on**")
-
-
-def roles(cells: Sequence[Cell]) -> list[str]:
-    """The slide role of every cell: a question stands on one slide and its answer on the next, and nothing runs over.
-
-    Bold sentences, lists and formulas are on the slide, other prose is for the speaker.
-    """
-    found: list[str] = []
-    lines, height, further, imports = 0, 0, False, True
-    for cell in cells:
-        text, tags = kind.source(cell), {*kind.tags(cell)}
-        further = further or text.startswith(FURTHER)
-        code = kind.is_code(cell)
-        length = len(text.splitlines()) if code else 0
-        takes = length + _shown(cell) if code else sum(len(line) // 80 + 1 for line in text.splitlines() if line)
-        over = lines + length > SLIDE_LINES or (height > 2 and height + takes > SLIDE_ROOM)
-        if further or tags & {"solution", "page", "verdict"} or (code and imports):
-            role, imports = "skip", imports and not code
-        elif not code and text.startswith(("# ", "## ")):
-            role = "slide"
-        elif not (code or text.startswith(("> ", "**", "- ", "$$", "### "))):
-            role = "notes"
-        else:
-            alone = "answer" in tags or text.startswith(_OWN_SLIDE)
-            role = "subslide" if alone or over else "fragment"
-        if role in ("slide", "subslide"):
-            lines, height = 0, 2
-        if role not in ("skip", "notes"):
-            lines, height = lines + length, height + takes
-        found.append(role)
-    return found
-
-
-def _shown(cell: Cell) -> int:
-    """About how many lines the outputs of a cell take."""
-    outputs = cell.get("outputs", [])
-    texts = [o.get("text") or o.get("data", {}).get("text/plain", "") for o in outputs if not _svg(o)]
-    return sum(FIGURE_LINES for o in outputs if _svg(o)) + sum("".join(text).count("\n") + 1 for text in texts)

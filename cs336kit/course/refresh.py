@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from cs336kit import _journal
 from cs336kit.course import cells as kind
 from cs336kit.course import pages
 from cs336kit.course.lessons import METADATA, every, find, write_whole
@@ -67,8 +68,8 @@ def _execute(notebook: Any, folder: Path) -> None:
     from nbclient import NotebookClient
 
     # One thread: sums over many elements depend on how many threads share them.
-    # No guesses: what is stored is what a reader sees who has made none.
-    alone = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CS336KIT_GUESSES": os.devnull + "/none"}
+    # No journal: what is stored is what a reader sees who has made no guess.
+    alone = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", _journal.VARIABLE: _journal.OFF}
     environment = {**os.environ, **alone, "PYTHONHASHSEED": "0", "PYTHONIOENCODING": "utf-8"}
     # Progress is shown where JupyterLab says that somebody looks on, and is never stored.
     environment.pop("JPY_SESSION_NAME", None)

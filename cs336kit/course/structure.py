@@ -12,6 +12,7 @@ from cs336kit.course import cells as kind
 from cs336kit.course import exempt, flow, pages
 from cs336kit.course.cells import Cell
 from cs336kit.course.lessons import METADATA, every
+from cs336kit.course.roles import SLIDE_LINES, roles
 
 #: What a lesson has at most. None of these is a number to reach: a shorter lesson is a better one.
 MINUTES, CODE_CELLS, CODE_LINES, COLUMNS, PROSE_WORDS = 45, 26, 20, 88, 150
@@ -102,13 +103,13 @@ def _counts(notebook: Notebook) -> Iterator[str]:
 
 def _slides(notebook: Notebook) -> Iterator[str]:
     lines = 0
-    for cell, role in zip(notebook["cells"], pages.roles(notebook["cells"]), strict=True):
+    for cell, role in zip(notebook["cells"], roles(notebook["cells"]), strict=True):
         if role == "skip" or not kind.is_code(cell):
             lines = 0 if role in ("slide", "subslide") else lines
             continue
         lines = (0 if role == "subslide" else lines) + len(cell["source"].splitlines())
-        if lines > pages.SLIDE_LINES and "exercise" not in kind.tags(cell):
-            yield f"{kind.where(cell)} puts {lines} lines of code on a slide; {pages.SLIDE_LINES} is the most"
+        if lines > SLIDE_LINES and "exercise" not in kind.tags(cell):
+            yield f"{kind.where(cell)} puts {lines} lines of code on a slide; {SLIDE_LINES} is the most"
 
 
 def _predictions(notebook: Notebook) -> Iterator[str]:

@@ -9,12 +9,14 @@ import re
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from nbval.plugin import IPyNbCell, NbCellError
 
 from cs336kit.course import cells as kind
+from cs336kit.course import doubt
 from cs336kit.course.exempt import measured_problem
 from cs336kit.course.lessons import find
 from cs336kit.course.outputs import difference
@@ -26,6 +28,8 @@ class LessonCell(IPyNbCell):  # type: ignore[misc]
     """One code cell of a lesson, compared by the course's own rules."""
 
     expected_count: int
+    #: What the cell shows now, where that is something else than what is stored.
+    shown: Sequence[dict[str, Any]] = ()
 
     def runtest(self) -> None:
         """Run the cell and compare; skip it, or fail without running it, for the reasons above."""
@@ -56,17 +60,21 @@ class LessonCell(IPyNbCell):  # type: ignore[misc]
         """Whether the new outputs equal the stored ones; what differs is kept for the report."""
         found = difference(ref, test, kind.tolerance(self.cell))
         self.comparison_traceback = [found, self._remedy] if found else []
+        self.shown = test
         return found is None
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """What a failure is reported as: the cell by the number that JupyterLab shows, its text, and what differs."""
+        """What a failure is reported as: the cell by the number that JupyterLab shows, its text, what differs, what to read."""
         error = excinfo.value
         if not isinstance(error, NbCellError):
             return super(IPyNbCell, self).repr_failure(excinfo)
         text = textwrap.indent(error.source.rstrip(), "    ")
         # The kernel of a verification counts otherwise than JupyterLab, and colours nothing for a log.
         why = _COUNT.sub("", _COLOUR.sub("", error.inner_traceback or ""))
-        return f"{self.path.name}, {self.name}: {error}\n\n{text}\n\n{why.strip()}\n"
+        said = doubt.sentences(self.parent.nb.cells, self.cell, self.shown)
+        lines = [textwrap.fill(f"> {sentence}", 100, subsequent_indent="  ") for sentence in said]
+        read = "\n".join(["Is this still true, what the lesson says about it?", *lines, ""] if said else [])
+        return f"{self.path.name}, {self.name}: {error}\n\n{text}\n\n{why.strip()}\n{read}"
 
     def reportinfo(self) -> tuple[Any, int, str]:
         """Where the cell stands, for the headings of a report."""

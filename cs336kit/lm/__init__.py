@@ -64,10 +64,17 @@ from cs336kit.lm.training import (
 )
 
 
+# torch's distributed parts take a second to import, so only those who divide a model wait for them.
+_LATER = ("Parallel", "parallelize")
+
+
 def __getattr__(name: str) -> object:
-    # torch's distributed parts take a second to import, so only those who divide a model wait for them.
-    if name not in ("Parallel", "parallelize"):
+    if name not in _LATER:
         raise AttributeError(f"cs336kit.lm has no {name!r}")
     from cs336kit.lm import parallel
 
     return getattr(parallel, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from cs336kit.lm.layers import Linear
 
+#: The two formats as torch's element types.
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 
 #: Output layers stay in bf16: their error goes straight into the loss. Matched against the last part of a

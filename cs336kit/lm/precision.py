@@ -197,6 +197,7 @@ class FP8(Autocast):
             yield
 
 
+#: Name → the policy, a class.
 POLICIES: dict[str, type[Policy]] = {
     policy.name: policy for policy in (Policy, TF32, BF16, Autocast, AutocastFP16, FP8)
 }

@@ -7,7 +7,8 @@ irrelevant, is refused by `from_hf`: see there.
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from cs336kit.predict.transformer import MATRICES
+from cs336kit.predict._common.checks import at_most, positive_int
+from cs336kit.predict.transformer import LARGEST, MATRICES
 
 ALL_ATTENTION = MATRICES[:4]
 _ACTIVATIONS = {
@@ -67,6 +68,8 @@ def _sizes(f: Fields, **named: str) -> dict[str, Any]:
     found = {ours: f(theirs) for ours, theirs in {**usual, **named}.items() if theirs in f}
     if "tied_head" in found:
         found["tied_head"] = bool(found["tied_head"])
+    if found.get("layers") is not None:  # patterns of layers are written out before the configuration checks its sizes
+        at_most("num_hidden_layers", positive_int("num_hidden_layers", found["layers"]), LARGEST["layers"])
     return {name: value for name, value in found.items() if value is not None}
 
 

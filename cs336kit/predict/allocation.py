@@ -8,6 +8,7 @@ from cs336kit.predict._states import state_requests, temporary_requests
 from cs336kit.predict._walk import Walk
 from cs336kit.predict.allocator import WORKSPACE_BYTES, Block, CachingAllocator
 from cs336kit.predict.operations import ELEMENT_BYTES, Program, Storage
+from cs336kit.predict.optimizers import optimizer_spec
 from cs336kit.predict.programs import program
 from cs336kit.predict.training import both_passes
 from cs336kit.predict.transformer import TransformerConfig
@@ -74,6 +75,7 @@ def step_allocation(
     Errors: ValueError for sizes that cannot be.
     """
     positive_int("capability", capability)
+    optimizer_spec(optimizer)
     written = program(config, batch=batch, sequence=sequence, unrolled=True, **{"device": "cuda", **options})
     allocator = CachingAllocator()
     for leaf in written.leaves:

@@ -146,8 +146,8 @@ def from_hf(config: Mapping[str, Any] | str | Path) -> TransformerConfig:
         ours = FAMILIES[model_type](fields)
         fields.check_rest()
         return TransformerConfig(**ours, source=_source(values, source), notes=(*notes, *fields.notes))
-    except (TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"{source} has a field of a type that a {model_type} does not have: {error}") from None
+    except (TypeError, LookupError, AttributeError, ArithmeticError) as error:
+        raise ValueError(f"{source} has a field of a type or size that a {model_type} cannot have: {error}") from None
 
 
 def _source(values: Mapping[str, Any], source: str) -> str:

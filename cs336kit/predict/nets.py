@@ -10,7 +10,7 @@ from cs336kit.predict.devices import DEVICES
 from cs336kit.predict.operations import Op, Repeat, Storage, Tensor
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.programs import ATTENTION, check_sizes
-from cs336kit.predict.transformer import TransformerConfig
+from cs336kit.predict.transformer import TransformerConfig, check_config
 
 
 def _written(builder: Builder) -> list[Op]:
@@ -84,6 +84,7 @@ def _blocks(
     config: TransformerConfig, batch: int, sequence: int, attention: str, prefixes: Sequence[str]
 ) -> tuple[list[Op], list[tuple[Op, ...]], list[Op]]:
     """What `predict.program` repeats, written once for each prefix, and what stands before and behind; all with names."""
+    check_config(config)
     if config.experts:
         raise ValueError(f"experts={config.experts}: routed products are not counted here; give a dense configuration.")
     batch, sequence = check_sizes(config, batch=batch, sequence=sequence)
@@ -141,6 +142,7 @@ def decoder(
     Block i's tensors are named "i.q", "i.w_q" and so on. The leaf "embedding" is the head's matrix too when the head is
     tied, otherwise the head's is "head"; looking up an embedding costs no product.
     """
+    check_config(config)
     prefixes = [f"{i}." for i in range(config.layers)]
     before, blocks, behind = _blocks(config, batch, sequence, attention, prefixes)
     return (*before, *(op for block in blocks for op in block), *behind), tuple(blocks)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from cs336kit.predict._common.checks import boolean, known, non_negative_int, positive_int
+from cs336kit.predict._common.checks import boolean, known, non_negative_int, positive_int, several
 from cs336kit.predict._decoder import decoder
 from cs336kit.predict._transformers import decoder as transformers_decoder
 from cs336kit.predict._transformers import writing
@@ -79,7 +79,7 @@ def program(
     if flavour != "course":
         others = {
             "causal": causal, "frozen": frozen, "lora_rank": lora_rank, "expert_tokens": expert_tokens,
-            "chunks": chunks > 1, "base": base, "phase": phase not in ("train", "forward"),
+            "chunks": positive_int("chunks", chunks) > 1, "base": base, "phase": phase not in ("train", "forward"),
             "layout": as_layout(layout).count > 1, "stage": stage, "cache": cache != "growing", "unrolled": unrolled,
         }  # fmt: skip
         _only_whole_steps(flavour, others)
@@ -87,8 +87,7 @@ def program(
             config, writing(config, _architecture(flavour)), batch=batch, sequence=sequence, policy=policy(precision),
             attention=attention, device=device_of(device), checkpointing=checkpointing, train=phase == "train",
         )  # fmt: skip
-    frozen = (frozen,) if isinstance(frozen, str) else tuple(frozen)
-    targets = (lora_targets,) if isinstance(lora_targets, str) else tuple(lora_targets)
+    frozen, targets = several("frozen", frozen), several("lora_targets", lora_targets)
     if frozen or lora_rank is not None:
         for name in (*frozen, *(targets if lora_rank else ())):
             known("component", name, dict.fromkeys(leaf.component for leaf in model_leaves(config)))
@@ -168,10 +167,11 @@ def _routing(
 ) -> tuple[tuple[int, ...] | None, ...] | None:
     if expert_tokens is None:
         return None
-    layers = list(expert_tokens)
+    layers = several("expert_tokens", expert_tokens, kind="numbers of tokens")
     if layers and not isinstance(layers[0], Sequence):
-        layers = [layers] * config.sparse_count
+        layers = (layers,) * config.sparse_count
     visits = tokens * config.experts_per_token
+    layers = tuple([non_negative_int("expert_tokens", n) for n in several("expert_tokens", sizes)] for sizes in layers)
     for sizes in layers:
         if len(sizes) != config.experts or sum(sizes) != visits:
             raise ValueError(
@@ -181,6 +181,4 @@ def _routing(
     if len(layers) != config.sparse_count or not config.experts:
         raise ValueError(f"expert_tokens has {len(layers)} layers, and the model {config.sparse_count} with experts")
     given = iter(layers)
-    return tuple(
-        tuple(int(n) for n in next(given)) if config.is_sparse(layer) else None for layer in range(config.layers)
-    )
+    return tuple(tuple(next(given)) if config.is_sparse(layer) else None for layer in range(config.layers))

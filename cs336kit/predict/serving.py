@@ -73,6 +73,8 @@ class Bounds:
     bound: str
     #: bytes that one accelerator sends to the others
     sent: int = 0
+    #: those of `bytes` that are the cache's
+    cache_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -266,7 +268,7 @@ def token_bounds(q: ServingQuestion, what: Chip, batch: int) -> Bounds:
 def _bounds(q: ServingQuestion, what: Chip, walked: Program, *, head: bool) -> Bounds:
     """`head`: of all positions the last one alone has logits."""
     assert what.peak and what.bandwidth
-    flops, least, moved, sent = 0, 0, 0, 0
+    flops, least, moved, sent, cache = 0, 0, 0, 0, 0
     links = 0.0
     sizes = {leaf.tensor.storage: _leaf_bytes(leaf, q.weights) for leaf in walked.leaves}
     caches: set[Storage] = set()
@@ -274,8 +276,9 @@ def _bounds(q: ServingQuestion, what: Chip, walked: Program, *, head: bool) -> B
     for op, count in walked.operations():
         work = sum(n for _, n in op.flops) // (rows if op.part == "head" else 1)
         flops += count * work
-        once, every = _op_bytes(op, sizes, caches, CACHE_TYPES[q.cache], rows)
-        least += count * once
+        weights, cached, every = _op_bytes(op, sizes, caches, CACHE_TYPES[q.cache], rows)
+        least += count * (weights + cached)
+        cache += count * cached
         moved += count * every
         for wire in op.wires:
             size = wire.bytes // (rows if op.part == "head" else 1)
@@ -283,36 +286,38 @@ def _bounds(q: ServingQuestion, what: Chip, walked: Program, *, head: bool) -> B
             links += count * size / bandwidth(wire, what.as_accelerator(), q.node, q.between_nodes, walked.layout)
     if head:
         written = CACHE_TYPES[q.cache] * sum(count * prod(shape) for shape, count in walked.cached)
-        least, moved = least + written, moved + written
+        least, moved, cache = least + written, moved + written, cache + written
     compute, memory = flops / what.peak, least / what.bandwidth
     times = {"compute": compute, "memory": memory, "links": links}
     bound = max(times, key=lambda name: times[name])
-    return Bounds(times[bound], compute + moved / what.bandwidth + links, flops, least, bound, sent)
+    return Bounds(times[bound], compute + moved / what.bandwidth + links, flops, least, bound, sent, cache)
 
 
-def _op_bytes(op: Op, sizes: dict[Storage, int], caches: set[Storage], element: int, rows: int) -> tuple[int, int]:
-    """Bytes of weights and cache that an operation reads, and all that it moves. A paged cache is not copied to grow."""
+def _op_bytes(op: Op, sizes: dict[Storage, int], caches: set[Storage], element: int, rows: int) -> tuple[int, int, int]:
+    """Bytes of weights, and of cache, that an operation reads, and all that it moves. A paged cache is not copied to grow."""
     if any(t.storage.leaf and t.storage.name == "cached" for t in op.inputs):
         caches.update(t.storage for t in op.outputs)
         new = element * sum(t.elements for t in op.inputs if not t.storage.leaf)
-        return new, new
+        return 0, new, new
     if "/mask/" in op.place:  # a serving kernel knows which keys a token sees
-        return 0, 0
+        return 0, 0, 0
     if not op.allocates or any(t.storage in caches for t in op.inputs if op.kind == "copy"):
-        return 0, 0
+        return 0, 0, 0
     if op.kind == "linear" and not op.flops[0][1]:  # an expert that nobody visits
-        return 0, 0
-    once = other = 0
+        return 0, 0, 0
+    weights = cached = other = 0
     for tensor in op.inputs:
         size = _input_bytes(op, tensor, sizes, caches, element)
-        if tensor.storage in sizes or tensor.storage in caches:
-            once += size
+        if tensor.storage in sizes:
+            weights += size
+        elif tensor.storage in caches:
+            cached += size
         else:
             other += size
     written = sum(storage.bytes for storage in op.allocates)
     if op.part == "head":
         other, written = other // rows, written // rows
-    return once, once + other + written
+    return weights, cached, weights + cached + other + written
 
 
 def _input_bytes(op: Op, tensor: Tensor, sizes: dict[Storage, int], caches: set[Storage], element: int) -> int:

@@ -17,9 +17,10 @@ from cs336kit.predict.accounting import saved_activation_bytes
 from cs336kit.predict.allocator import BLOCK_BYTES
 from cs336kit.predict.layouts import Layout, as_layout
 from cs336kit.predict.operations import Program, Storage
+from cs336kit.predict.optimizers import optimizer_spec
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.programs import program
-from cs336kit.predict.transformer import TransformerConfig
+from cs336kit.predict.transformer import TransformerConfig, check_config
 
 #: Buckets that sharding (ZeRO stage 3, FSDP) splits over all ranks.
 SHARDED = ("parameters", "gradients", "optimizer state", "master weights")
@@ -149,6 +150,7 @@ def _alive(
     for name, given in {"foreach": foreach, "fused": fused, "allocated": allocated}.items():
         if given is not None:
             boolean(name, given)
+    optimizer_spec(optimizer)
     if foreach and fused:
         raise ValueError("foreach=True with fused=True: an optimizer is one of both, leave one out")
     if positive_int("accumulate", accumulate) > 1:
@@ -313,6 +315,7 @@ def paper_block_bytes(config: TransformerConfig, *, batch: int, sequence: int, b
     Left out there: mean and 1/deviation of the norms. The two norms keep their inputs, the linear layers theirs.
     Source: Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", equation 2.
     """
+    check_config(config)
     batch, sequence = positive_int("batch", batch), positive_int("sequence", sequence)
     p = positive_int("bytes_per_element", bytes_per_element)
     row = batch * sequence * config.d_model
@@ -338,5 +341,6 @@ def paper_block_bytes(config: TransformerConfig, *, batch: int, sequence: int, b
 
 def paper_break_even_batch(config: TransformerConfig, *, sequence: int) -> float:
     """B_min of the decoder notes, 6D²/(8DS + AS²): activations of the 2022 paper at E = 4, weights 12LD² only."""
+    check_config(config)
     S = positive_int("sequence", sequence)
     return 6 * config.d_model**2 / (8 * config.d_model * S + config.heads * S**2)

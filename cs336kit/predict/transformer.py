@@ -65,7 +65,7 @@ MATRICES = ("query", "key", "value", "output", "gate", "up", "down")
 _BIASED = {"all": frozenset(MATRICES), "none": frozenset[str](), "qkv": frozenset(MATRICES[:3])}
 
 #: Far beyond any model: sizes that a typing error makes, and that would only exhaust the memory.
-LARGEST = {"layers": 10**5, "d_model": 10**7, "heads": 10**6, "vocab": 10**9, "context": 10**10}
+LARGEST = {"layers": 10**5, "d_model": 10**7, "heads": 10**6, "vocab": 10**9, "context": 10**10, "experts": 10**5}
 
 _REQUIRED = ("layers", "d_model", "heads", "vocab", "context")
 
@@ -341,7 +341,8 @@ class TransformerConfig:
                 raise ValueError("d_ff is missing: a SwiGLU MLP has no usual width (Llama-2 7B: 11008 at d_model 4096)")
             self._set("d_ff", 4 * self.d_model)
         self._set("d_ff", positive_int("d_ff", self.d_ff))
-        self._set("experts", 0 if self.experts is None else non_negative_int("experts", self.experts))
+        experts = 0 if self.experts is None else non_negative_int("experts", self.experts)
+        self._set("experts", at_most("experts", experts, LARGEST["experts"]))
         if self.experts in (0, 1):
             if self.experts_per_token not in (None, 0, 1):
                 raise ValueError(

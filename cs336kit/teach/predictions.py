@@ -1,20 +1,17 @@
 """The reader's own predictions: `reveal` sets a guess beside the answer, `calibration` draws all guesses made so far.
 
-Guesses are kept in one local file, and the first guess at a question is the one that counts. The file is named by the
-environment variable CS336KIT_GUESSES (`make lab` puts it into ``my/``), or is ``.cs336kit/guesses.json`` in the home folder.
+Guesses are kept in one local file (:mod:`cs336kit._journal`), and the first guess at a question is the one that counts.
 """
 
-import json
-import math
 import os
-import statistics
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from cs336kit import _journal
+from cs336kit._journal import is_number
 from cs336kit.teach.comparison import SOURCES
 from cs336kit.teach.figures.guesses import guesses_against_answers
 from cs336kit.teach.figures.style import Figure
@@ -55,8 +52,8 @@ def reveal(guess, *, of: str, unit: str = "", **answer) -> Revealed:
     first = ""
     if guesses:
         entries = {_key(of, name, parts): _entry(g, parts[name], unit) for name, g in guesses.items()}
-        earlier, problem = _keep(entries)
-        note = problem
+        kept, note = _journal.note("Your guess", entries)
+        earlier = kept.guesses
         if any(_same(earlier[key]["guess"], entry["guess"]) is False for key, entry in entries.items()):
             said = " and ".join(text(earlier[key]["guess"]) for key in entries)
             first = f"Your first guess, {said}, is the one that counts."
@@ -72,22 +69,16 @@ def reveal(guess, *, of: str, unit: str = "", **answer) -> Revealed:
 def calibration(*, reset: bool = False) -> Figure | str:
     """Draw the reader's first guesses against the answers, as factors; a sentence while there are none.
 
-    reset: forget all guesses (the file is deleted), and say how many there were. Raises ValueError, with the name of the
+    reset: forget all guesses, and say how many there were; solved exercises stay. Raises ValueError, with the name of the
     file, when it cannot be read.
     """
-    path = _path()
-    kept = _read(path)
+    kept = _journal.read()
     if reset:
-        path.unlink(missing_ok=True)
-        return f"{len(kept)} guesses are forgotten."
-    numbers = {
-        key: entry["guess"] / entry["answer"]
-        for key, entry in kept.items()
-        if all(_is_number(entry[side]) and entry[side] > 0 for side in ("guess", "answer"))
-    }
-    if not numbers:
+        _journal.write(_journal.Journal(solved=kept.solved))
+        return f"{len(kept.guesses)} guesses are forgotten."
+    numbers, middle = _journal.ratios(kept.guesses), _journal.middle(kept.guesses)
+    if middle is None:
         return "There are no guesses yet: put a number in place of the ... of a prediction, then run it and the cell below."
-    middle = math.exp(statistics.median(abs(math.log(ratio)) for ratio in numbers.values()))
     return guesses_against_answers(numbers, middle)
 
 
@@ -100,14 +91,10 @@ def _guesses(guess, parts: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
         return {}, f"Your guess has {len(given)} parts and the answer {len(parts)}: {', '.join(parts)}."
     guesses = dict(zip(parts, map(as_python, given), strict=True))
     for name, value in guesses.items():
-        kind = "a number" if _is_number(parts[name]) else "a word"
-        if _is_number(value) is not _is_number(parts[name]) or not isinstance(value, (int, float, str)):
+        kind = "a number" if is_number(parts[name]) else "a word"
+        if is_number(value) is not is_number(parts[name]) or not isinstance(value, (int, float, str)):
             return {}, f"Your guess {value!r} is not compared: the answer is {kind}."
     return guesses, ""
-
-
-def _is_number(value) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _same(guess, answer) -> bool:
@@ -140,45 +127,3 @@ def _key(of: str, name: str, parts: Mapping[str, Any]) -> str:
 
 def _entry(guess, answer, unit: str) -> dict[str, Any]:
     return {"guess": guess, "answer": answer, "unit": unit}
-
-
-def _path() -> Path:
-    return Path(os.environ.get("CS336KIT_GUESSES") or Path.home() / ".cs336kit" / "guesses.json")
-
-
-def _read(path: Path) -> dict[str, dict[str, Any]]:
-    try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        if not all({"guess", "answer"} <= set(entry) for entry in kept.values()):
-            raise ValueError
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    except (ValueError, AttributeError, TypeError):
-        raise ValueError(f"{path} is no file of guesses: move it away, and a new one is begun") from None
-    return kept
-
-
-def _keep(entries: Mapping[str, dict[str, Any]]) -> tuple[Mapping[str, dict[str, Any]], str]:
-    """Write guesses at questions that have none yet; returns the first guesses, and what went wrong in words.
-
-    The file is replaced as a whole, so that nothing is lost when two lessons write at once or the disk is full.
-    """
-    path = _path()
-    try:
-        kept = _read(path)
-        new = {key: entry for key, entry in entries.items() if key not in kept}
-        if new:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as beside:
-                try:
-                    json.dump({**kept, **new}, beside, indent=1, ensure_ascii=False)
-                    beside.close()
-                    os.replace(beside.name, path)
-                except BaseException:
-                    Path(beside.name).unlink(missing_ok=True)
-                    raise
-    except ValueError as error:
-        return entries, f"Your guess is not kept: {error}."
-    except OSError as error:
-        return entries, f"Your guess is not kept: {path} cannot be written ({error.strerror})."
-    return {key: kept.get(key, entry) for key, entry in entries.items()}, ""

@@ -1,6 +1,7 @@
 """A browser for these tests, and a desk to work at; they are skipped, with that reason, where no Chromium is installed."""
 
 import json
+import os
 import urllib.request
 from collections.abc import Sequence
 from contextlib import contextmanager
@@ -10,7 +11,8 @@ from typing import Any
 
 import nbformat
 import pytest
-from jupyter_browser import CHROMIUM, PATIENCE, QUIET, TOKEN, serving
+from filelock import FileLock
+from jupyter_browser import CHROMIUM, PATIENCE, QUIET, TOKEN, files, serving
 from nbformat.sign import NotebookNotary
 
 KERNEL = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
@@ -98,3 +100,18 @@ def desk(browser, tmp_path_factory):
     folder, signatures = tmp_path_factory.mktemp("desk"), tmp_path_factory.mktemp("signatures")
     with serving(folder, f"--NotebookNotary.data_dir={signatures}") as address:
         yield Desk(folder, address, browser, NotebookNotary(data_dir=str(signatures)))
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    """The address of the whole site, built anew; test processes that run side by side share one."""
+    from cs336kit.course.site import build
+
+    mine = tmp_path_factory.getbasetemp()
+    # Side by side each process has a folder of its own, inside of this run's.
+    shared = (mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine) / "site"
+    with FileLock(f"{shared}.lock"):
+        if not shared.exists():
+            build(shared)
+    with files(shared) as address:
+        yield address

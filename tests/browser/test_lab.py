@@ -33,6 +33,7 @@ def clone(tmp_path_factory):
     (folder / "notebooks").mkdir()
     for name in ("Makefile", ".gitignore", LESSON):
         shutil.copy(ROOT / name, folder / name)
+    shutil.copytree(ROOT / ".jupyter", folder / ".jupyter")
     for command in (["init"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-m", "course"]):
         subprocess.run(["git", *command], cwd=folder, check=True, capture_output=True)
     return folder
@@ -106,6 +107,8 @@ def test_the_lab_asks_for_its_token(lab):
 def test_the_printed_address_opens_the_reader_s_copy_of_the_first_lesson(page, clone):
     page.wait_for_selector(f".lm-TabBar-tab.lm-mod-current:has-text('{Path(LESSON).name}')")
     assert page.locator(".jp-Launcher").count() == 0
+    # What nbgrader adds is a lecturer's.
+    assert page.get_by_text(re.compile("nbgrader|Validate|Create Assignment", re.I)).count() == 0
     assert (clone / "my" / Path(LESSON).name).exists()
 
 

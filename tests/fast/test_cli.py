@@ -62,6 +62,26 @@ def test_help_shows_examples_that_work(capsys):
             assert capsys.readouterr().out
 
 
+@pytest.mark.parametrize("line", ["gpt2 --accelerator a100-sxm-40gb", "llama-3-8b --count 8 --checkpointing"])
+def test_the_largest_batch_fits_and_one_more_does_not(line, capsys):
+    def asked(*more):
+        assert main(["plan", *line.split(), *more, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    most = asked("--largest-batch")["largest_batch"]
+    assert most > 1 and asked()["largest_batch"] is None
+    assert asked("--batch", str(most))["fits"] and not asked("--batch", str(most + 1))["fits"]
+    assert main(["plan", *line.split(), "--largest-batch"]) == 0
+    assert capsys.readouterr().out.endswith(f"largest batch of one pass that fits: {most:,}\n")
+
+
+def test_the_largest_batch_may_be_none_and_needs_a_shape(capsys):
+    assert main(["plan", "llama-3-70b", "--largest-batch", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["largest_batch"] == 0
+    assert main(["plan", "70B", "--largest-batch"]) == 2
+    assert "name a model" in capsys.readouterr().err
+
+
 def test_explanations_follow_the_answer(capsys):
     assert main(["plan", "gpt2", "--tokens", "10B", "--explain", "--sensitivity", "--chunks", "4"]) == 0
     out = capsys.readouterr().out

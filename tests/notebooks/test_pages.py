@@ -74,8 +74,8 @@ def test_a_question_stands_on_one_slide_and_its_answer_on_the_next():
     cells += [*prediction(), code("z", "verdict"), text("### Exercise 09.1 ★ 5 min · a"), code("e", "exercise")]
     cells += [code("s", "solution"), text("## Further"), code("f")]
     assert pages.roles(cells) == [
-        *("slide", "skip", "slide", "notes", "fragment", "subslide", "subslide", "fragment", "subslide"),
-        *("skip", "subslide", "fragment", "skip", "skip", "skip"),
+        *("slide", "skip", "slide", "notes", "-", "subslide", "subslide", "-", "subslide"),
+        *("skip", "subslide", "-", "skip", "skip", "skip"),
     ]
 
 

@@ -157,12 +157,13 @@ def layers():
 
 
 def verify(folder, *options):
-    """What verification prints about the notebooks of a folder: one pytest, as `make test` runs it."""
+    """What verification prints about the notebooks of a folder, on a terminal of ASCII: one pytest, as `make test` runs it."""
     command = [sys.executable, "-m", "pytest", "-p", "conftest", "-p", "no:cacheprovider", "-q", "-rA", *options]
     command += ["--nbval", "--nbval-current-env", "--nbval-cell-timeout=120"]
     command += ["-c", str(ROOT / "pyproject.toml"), f"--rootdir={folder}", str(folder)]
     paths = os.pathsep.join([str(ROOT), str(folder)])
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths})
+    environment = {**os.environ, "PYTHONPATH": paths, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
     assert done.returncode in (0, 1), done.stdout + done.stderr
     return done.stdout
 
@@ -228,6 +229,7 @@ def test_a_failure_tells_what_a_maintainer_needs(report):
     part = failure(report, "98_0", 2)
     assert re.search(r"^0\.3333333333333334 +\| 0\.3333333333333333$", part, flags=re.M)
     assert "    1 / 3\n" in part and "make refresh NB=98" in part
+    assert part.endswith("what the lesson says about it?\n> One cell of every kind.\n")
 
 
 def test_a_failure_fits_the_terminal_and_shows_no_markup(report):
@@ -237,6 +239,10 @@ def test_a_failure_fits_the_terminal_and_shows_no_markup(report):
     )
     assert "</" not in part and "style" not in part
     assert max(map(len, part.splitlines())) <= 100
+
+
+def test_a_failure_keeps_its_lines_on_a_terminal_of_ascii(report):
+    assert re.search(r"^.*0x\\u2026.*$", report, flags=re.M) and "\\n" not in report
 
 
 def test_a_cell_has_one_number_wherever_it_is_named(report):

@@ -1,9 +1,9 @@
 """Refuse bad input with one sentence: what was given, what is allowed, what to do."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -89,6 +89,15 @@ def boolean(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"{name} must be True or False, got {value!r}.")
     return value
+
+
+def several(name: str, value: object, kind: str = "names") -> tuple[Any, ...]:
+    """Return an iterable as a tuple, a lone text as one of its own; what holds nothing raises ValueError."""
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, Iterable):
+        raise ValueError(f"{name} must be {kind} in a row, such as a tuple, got {value!r}.")
+    return tuple(value)
 
 
 def known(kind: str, name: object, table: Mapping[str, T]) -> T:

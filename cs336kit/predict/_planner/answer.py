@@ -58,6 +58,7 @@ KEYS = {
     "cost": "accelerator hours × the price given, or null",
     "energy_kwh": "accelerator hours × the watts given, or null",
     "layouts": "with --find, list of {layout, total_bytes, step_seconds, fits}: quickest first; else null",
+    "largest_batch": "with --largest-batch, sequences of one pass that fit, 0 if not even one; else null",
     "notes": "sentences about numbers that are not exact",
 }
 
@@ -164,6 +165,7 @@ class Plan:
             "step_seconds": seconds_as_dict(self.seconds),
             "wire_bytes": None if self.wire is None else dict(self.wire.items()),
             "layouts": None,
+            "largest_batch": None,
             "notes": list(self.notes),
         }
         # What is left is the question's own.

@@ -1,10 +1,13 @@
-"""The layouts of a cluster that fit a run, as a table and as plain values."""
+"""What fits: the layouts of a cluster, as a table and as plain values, and the largest batch."""
+
+from dataclasses import replace
 
 from cs336kit.predict._common.grid import as_text
 from cs336kit.predict._planner import memory as of
 from cs336kit.predict._planner.answer import Plan, seconds_as_dict
 from cs336kit.predict._planner.text import folded, size
 from cs336kit.predict.layout_search import FoundLayout, find_layouts
+from cs336kit.predict.training import largest
 from cs336kit.predict.transformer import TransformerConfig
 
 
@@ -23,6 +26,14 @@ def found(plan: Plan, *, limit: int = 10) -> list[FoundLayout]:
         memory_bytes=plan.chip.memory_bytes - plan.allowance.total, limit=limit, optimizer=q.optimizer,
         **of.step_program(q),
     )  # fmt: skip
+
+
+def largest_batch(plan: Plan) -> int:
+    """The most sequences of one pass whose peak and allowance fit, 0 if not even one. Errors: ValueError without a shape."""
+    if not isinstance(plan.question.model, TransformerConfig):
+        raise ValueError("a batch has activations, which a number of parameters does not tell: name a model")
+    room = plan.chip.memory_bytes - plan.allowance.total
+    return largest(lambda size: of.memory(replace(plan.question, batch=size), plan.parameters).total <= room)
 
 
 def as_rows(layouts: list[FoundLayout]) -> list[dict[str, object]]:

@@ -37,6 +37,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+from cs336kit import _journal
 from cs336kit.teach.exercises.judging import difference, shorten
 from cs336kit.teach.exercises.running import Failed, Say, attempt, keeper, run
 
@@ -200,45 +201,57 @@ def _modules() -> list[str]:
 def check(id: str, answer) -> Result:
     """Try `answer` on every case of the exercise and say what was found; never raises for a wrong answer.
 
-    The answer runs in a process of its own, where that is possible: see :mod:`cs336kit.teach.exercises.running`.
+    The answer runs in a process of its own, where that is possible: see :mod:`cs336kit.teach.exercises.running`. That it
+    passed is noted in the reader's journal.
     """
-    found = load(id)
-    if found.decision and not callable(answer):
-        return Result(id, *decide(found, answer))
-    if answer is ...:
-        return Result(id, "waiting", _waiting(found))
-    if not callable(answer):
-        text = "pass the function itself, not {} (no parentheses after its name)."
-        return Result(id, *run(lambda say: say("not yet", text.format(shorten(answer)))))
-    function = type(answer) is FunctionType
-    if used := _names(answer.__code__ if function else None) & set(found.avoid):
-        return Result(id, "not yet", f"the task asks for an answer of your own, without {' and '.join(sorted(used))}.")
-    cases = trials(found, answer.__name__ if function and answer.__name__.isidentifier() else "your function")
-    return Result(id, *run(lambda say: judge(found, cases, answer, say)))
+    result = _tried(id, answer)
+    problem = _journal.note("That you solved it", solved=id)[1] if result else ""
+    return replace(result, message=f"{result.message} {problem}".strip())
 
 
 def check_solution(id: str, solution) -> Result:
     """Try the course's own answer, as a folded solution shows it: the verdict says that it is not the reader's."""
-    return replace(check(id, solution), whose="the course's answer")
+    return replace(_tried(id, solution), whose="the course's answer")
+
+
+def _tried(id: str, answer) -> Result:
+    found = load(id)
+    if found.decision and not callable(answer):
+        return Result(id, *decide(found, answer))
+    return Result(id, *tried(found, answer, judge))
+
+
+def tried(found: Exercise, answer, work: Callable[[Exercise, list, Callable, Say], None]) -> tuple[str, str]:
+    """What ``work(found, trials, answer, say)`` says last; it runs beside the answer, if that is a function and allowed."""
+    if answer is ...:
+        return "waiting", _waiting(found)
+    if not callable(answer):
+        text = "pass the function itself, not {} (no parentheses after its name)."
+        return run(lambda say: say("not yet", text.format(shorten(answer))))
+    function = type(answer) is FunctionType
+    if used := _names(answer.__code__ if function else None) & set(found.avoid):
+        return "not yet", f"the task asks for an answer of your own, without {' and '.join(sorted(used))}."
+    cases = trials(found, answer.__name__ if function and answer.__name__.isidentifier() else "your function")
+    return run(lambda say: work(found, cases, answer, say))
 
 
 def decide(found: Exercise, answer) -> tuple[str, str]:
     """The state and the message for a decision: a value, compared with the right one and with each mistake."""
     if any(part is ... for part in (answer if isinstance(answer, tuple) else (answer,))):
         return "waiting", _waiting(found)
-    given, right = _lower(answer), _lower(found.reference())
+    given, right = lower(answer), lower(found.reference())
     if difference(given, right, found.tolerance) is None:
         return "passed", found.checked
     for wrong, sentence in zip(found.wrong(()), found.mistakes.values(), strict=True):
-        if _meant(given, _lower(wrong), found.tolerance):
+        if _meant(given, lower(wrong), found.tolerance):
             return "not yet", f"You decided for {shorten(answer)}: {sentence}"
     return "not yet", _undecided(answer, found.reference(), found.tolerance)
 
 
-def _lower(answer):
+def lower(answer):
     """The same with its words in small letters: "c" is as good a choice as "C"."""
     if isinstance(answer, (tuple, list)):
-        return tuple(map(_lower, answer))
+        return tuple(map(lower, answer))
     return answer.strip().lower() if isinstance(answer, str) else answer
 
 
@@ -249,7 +262,7 @@ def _undecided(answer, right, tolerance: float) -> str:
     if not isinstance(answer, (tuple, list)) or len(answer) != len(right):
         return f"{len(right)} values are asked for, in one tuple; you gave {shorten(answer)}."
     for place, (given, wanted) in enumerate(zip(answer, right, strict=True), start=1):
-        if difference(_lower(given), _lower(wanted), tolerance) is None:
+        if difference(lower(given), lower(wanted), tolerance) is None:
             continue
         part = (
             f"part {place} of your answer, {shorten(given)}," if len(right) > 1 else f"your answer, {shorten(given)},"

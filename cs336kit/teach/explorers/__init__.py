@@ -2,8 +2,9 @@
 
 from cs336kit.teach.explorers.bits import BitExplorer, bits
 from cs336kit.teach.explorers.claims import claim_counts, claims, every_claim
+from cs336kit.teach.explorers.decoding import decoding
 from cs336kit.teach.explorers.memory import memory
 from cs336kit.teach.explorers.roofline import roofline
 from cs336kit.teach.explorers.strides import strides
 
-__all__ = ["BitExplorer", "bits", "claim_counts", "claims", "every_claim", "memory", "roofline", "strides"]
+__all__ = ["BitExplorer", "bits", "claim_counts", "claims", "decoding", "every_claim", "memory", "roofline", "strides"]

@@ -2,6 +2,9 @@
 
 import html
 import math
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
 
 from cs336kit.predict import FORMATS, NumberFormat
 from cs336kit.teach.explorers.explorer import Explorer, When
@@ -112,44 +115,73 @@ class BitExplorer(Explorer):
             boxes.append(f'<div style="display:inline-block;margin-right:0.8em;">{label}<div>{cells}</div></div>')
         return f'<div style="font-family:monospace;line-height:1.6;">{"".join(boxes)}</div>{self.live_html()}'
 
+    @property
+    def choices(self):
+        return {
+            "format": self.number_format.name, "value": repr(self.wanted), "bits": self.number_format.fields(self.code),
+        }  # fmt: skip
+
+    def offers(self):
+        names = [name for name, entry in FORMATS.items() if isinstance(entry, NumberFormat)]
+        own = self.number_format.name
+        return {
+            "format": ("format", names if own in names else [own]),  # a format of one's own is looked at alone
+            "value": ("value", ()),
+            "bits": ("bits", ()),
+            "flip": ("flip a bit", dict(self._places())),
+            "neighbour": ("go to", {-1: ("next below", "next below"), 1: ("next above", "next above")}),
+        }
+
+    def _places(self) -> Iterator[tuple[int, tuple[str, str]]]:
+        """(place, (bit, what it is)) from left to right."""
+        place = self.number_format.bits
+        for name, bits in self.fields():
+            for bit in bits:
+                place -= 1
+                yield place, (bit, f"bit {place}, {name}: flip it")
+
+    def choose(self, **choices) -> None:
+        """Do one of the things that are offered."""
+        ways: dict[str, Callable[[Any], None]] = {
+            "format": self.set_format, "value": self.type_value, "bits": self.type_bits, "flip": self.flip,
+            "neighbour": lambda way: self.set_code(self.neighbour(way)),
+        }  # fmt: skip
+        for name, chosen in choices.items():
+            ways[name](chosen)
+
+    def type_value(self, text: str) -> None:
+        """Show the value that a reader has written."""
+        try:
+            value = float(text)
+        except ValueError:
+            raise ValueError(f"{text!r} is no number; write it as 0.1, 1e-8, inf or nan.") from None
+        self.set_value(value)
+
+    def type_bits(self, text: str) -> None:
+        """Show the code that a reader has written bit by bit."""
+        digits = text.replace(".", "").replace(" ", "")
+        if len(digits) != self.number_format.bits or set(digits) - {"0", "1"}:
+            raise ValueError(f"{self.number_format.name} has {self.number_format.bits} bits, each 0 or 1.")
+        self.set_code(int(digits, 2))
+
     def controls(self, when: When):
         import ipywidgets
 
-        names = [name for name, entry in FORMATS.items() if isinstance(entry, NumberFormat)]
-        if self.number_format.name not in names:
-            names = []  # a format of one's own is looked at alone
+        names = self.offers()["format"][1]
         wide = {"style": {"description_width": "5em"}, "layout": {"width": "26em"}}
-        choice = ipywidgets.Dropdown(
-            options=names or [self.number_format.name], value=self.number_format.name, description="format", **wide
-        )
+        choice = ipywidgets.Dropdown(options=names, value=self.number_format.name, description="format", **wide)
         number = ipywidgets.Text(description="value", continuous_update=False, **wide)
         pattern = ipywidgets.Text(description="bits", continuous_update=False, **wide)
         buttons = ipywidgets.HBox(layout={"flex_flow": "row wrap"})
-        steps = [ipywidgets.Button(description=f"next {where}") for where in ("below", "above")]
-
-        def type_value(change) -> None:
-            try:
-                value = float(number.value)
-            except ValueError:
-                raise ValueError(f"{number.value!r} is no number; write it as 0.1, 1e-8, inf or nan.") from None
-            self.set_value(value)
-
-        def type_bits(change) -> None:
-            digits = pattern.value.replace(".", "").replace(" ", "")
-            if len(digits) != self.number_format.bits or set(digits) - {"0", "1"}:
-                raise ValueError(f"{self.number_format.name} has {self.number_format.bits} bits, each 0 or 1.")
-            self.set_code(int(digits, 2))
-
-        if names:
-            choice.observe(when(lambda change: self.set_format(choice.value)), "value")
-        number.observe(when(type_value), "value")
-        pattern.observe(when(type_bits), "value")
-        for step, way in zip(steps, (-1, 1), strict=True):
-            step.on_click(when(lambda _, way=way: self.set_code(self.neighbour(way))))
+        steps = []
+        for name, box in (("format", choice), ("value", number), ("bits", pattern)):
+            box.observe(when(lambda change, name=name: self.choose(**{name: change["new"]})), "value")
+        for way, (text, _) in self.offers()["neighbour"][1].items():
+            steps.append(ipywidgets.Button(description=text))
+            steps[-1].on_click(when(lambda _, way=way: self.choose(neighbour=way)))
 
         def write() -> None:
-            choice.value, number.value = self.number_format.name, repr(self.wanted)
-            pattern.value = self.number_format.fields(self.code)
+            choice.value, number.value, pattern.value = self.choices.values()
             if [len(field.children[1].children) for field in buttons.children] != [len(b) for _, b in self.fields()]:
                 buttons.children = self._buttons(when)
             for field, (_, bits) in zip(buttons.children, self.fields(), strict=True):
@@ -162,15 +194,14 @@ class BitExplorer(Explorer):
         """One box for each field, with a button for each bit."""
         import ipywidgets
 
-        boxes, place = [], self.number_format.bits
+        boxes, places = [], self._places()
         for name, bits in self.fields():
             row = []
-            for _ in bits:
-                place -= 1
+            for place, (_, tooltip) in islice(places, len(bits)):
                 look = {"layout": {"width": "1.5em", "padding": "0", "margin": "1px"}}
                 look["style"] = {"button_color": GROUNDS[name], "text_color": INK}
-                button = ipywidgets.Button(tooltip=f"bit {place}, {name}: flip it", **look)
-                button.on_click(when(lambda _, place=place: self.flip(place)))
+                button = ipywidgets.Button(tooltip=tooltip, **look)
+                button.on_click(when(lambda _, place=place: self.choose(flip=place)))
                 row.append(button)
             wrapped = ipywidgets.HBox(row, layout={"flex_flow": "row wrap"})
             boxes.append(ipywidgets.VBox([ipywidgets.Label(name), wrapped], layout={"margin": "0 0.8em 0 0"}))

@@ -1,13 +1,13 @@
 """Choose a topic, a verdict or a word, and see what is said, what was computed, and which verdict follows."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from html import escape
 
 from cs336kit.predict._common.checks import known
 from cs336kit.predict._common.grid import as_html, as_text
 from cs336kit.teach.claims import VERDICTS, Settled, settled
-from cs336kit.teach.explorers.explorer import Explorer, When
+from cs336kit.teach.explorers.explorer import Explorer
 
 #: The claims that cost most, in the order in which the lesson tells them.
 STORIES = (
@@ -47,9 +47,9 @@ class ClaimsExplorer(Explorer):
     """The claims that fit the three choices, as `found`."""
 
     def __init__(self, **choices):
-        for name, (_, options) in self.offers().items():
-            known(name, choices[name], dict.fromkeys(options, True))
-        self.choices = choices
+        for name in ("topic", "verdict"):
+            known(name, choices[name], dict.fromkeys(self.offers()[name][1], True))
+        self.choices = {**choices, "text": choices["text"].strip()}
         self.found = [one for one in settled() if self._fits(one)]
         if choices["topic"] == EIGHT:
             self.found.sort(key=lambda one: STORIES.index(one.claim.id))
@@ -64,21 +64,8 @@ class ClaimsExplorer(Explorer):
         )
 
     def offers(self):
-        return {"topic": ("topic", [EIGHT, ALL, *_topics()]), "verdict": ("verdict", [ALL, *VERDICTS])}
-
-    def controls(self, when: When) -> tuple[list, Callable[[], None]]:
-        import ipywidgets
-
-        menus, write_menus = super().controls(when)
-        look = {"style": {"description_width": "9em"}, "layout": {"width": "30em"}}
-        word = ipywidgets.Text(description="contains", continuous_update=False, value=self.choices["text"], **look)
-        word.observe(when(lambda change: self.choose(text=change["new"].strip())), "value")
-
-        def write() -> None:
-            write_menus()
-            word.value = self.choices["text"]
-
-        return [*menus, word], write
+        menus = {"topic": ("topic", [EIGHT, ALL, *_topics()]), "verdict": ("verdict", [ALL, *VERDICTS])}
+        return {**menus, "text": ("contains", ())}
 
     @property
     def sentence(self) -> str:

@@ -9,14 +9,15 @@ When = Callable[[Callable[..., None]], Callable[[Any], None]]
 
 #: What stands for the controls where no widgets are shown.
 _WAITING = "Run this cell to choose other values."
-_STILL = "cs336kit-still"
+#: The class of the picture that is stored.
+STILL = "cs336kit-still"
 _CHILD = ".jp-OutputArea-child"
 # A live explorer is two outputs: controls that need a kernel, and below them the still picture, which is what remains
 # when the notebook is opened again. Without its kernel the first says "model not found", so the style hides it; with it,
 # the second would repeat the picture. The sliders of ipywidgets have no accessible name: they get that of their label.
 _FRAME = f"""<style>
-{_CHILD}:has(> .jupyter-widgets):has(+ {_CHILD} .{_STILL}):not(:has(.widget-box)) {{display: none}}
-{_CHILD}:has(.widget-box) + {_CHILD}:has(.{_STILL}) {{display: none}}
+{_CHILD}:has(> .jupyter-widgets):has(+ {_CHILD} .{STILL}):not(:has(.widget-box)) {{display: none}}
+{_CHILD}:has(.widget-box) + {_CHILD}:has(.{STILL}) {{display: none}}
 </style><script>
 if (!window.cs336kitNames) {{
   const name = () => document.querySelectorAll(".widget-slider").forEach((slider) => {{
@@ -44,7 +45,7 @@ class Explorer:
         raise NotImplementedError
 
     def offers(self) -> Mapping[str, tuple[str, Sequence]]:
-        """Name of the choice → (label of its control, what there is to choose): numbers, words, or (False, True)."""
+        """Name of the choice → (label of its control, what there is to choose), as `kind` has it."""
         raise NotImplementedError
 
     def choose(self, **choices) -> None:
@@ -105,7 +106,7 @@ class Explorer:
 
         def bundle() -> dict[str, str]:
             frame = _FRAME if live else ""
-            return {"text/plain": repr(self), "text/html": f'{frame}<div class="{_STILL}">{self._repr_html_()}</div>'}
+            return {"text/plain": repr(self), "text/html": f'{frame}<div class="{STILL}">{self._repr_html_()}</div>'}
 
         live = False
         if attended():
@@ -127,14 +128,36 @@ def attended() -> bool:
     return bool(kernel and kernel.get_parent("shell").get("content", {}).get("allow_stdin"))
 
 
+def kind(options: Sequence | Mapping) -> str:
+    """What one chooses with: "check" for (False, True), "slider" for numbers, "menu" for words, "typed" where none are listed.
+
+    "buttons" for a mapping: what each of them chooses → (what stands on it, its name).
+    """
+    if isinstance(options, Mapping):
+        return "buttons"
+    if tuple(options) == (False, True):
+        return "check"
+    if not options:
+        return "typed"
+    return "slider" if all(isinstance(option, int) for option in options) else "menu"
+
+
+def marks(options: Sequence | Mapping, value) -> list[tuple[str, Any]]:
+    """(text, value) of what a slider or a menu offers, in order; a slider also stands where the value is."""
+    if kind(options) == "slider":
+        return [(f"{option:,}", option) for option in sorted({*options, value})]
+    return [(str(option), option) for option in options]
+
+
 def control(label: str, options: Sequence, value):
-    """A check box for (False, True), a slider for numbers, a menu for words; each is called what its label says."""
+    """The widget of a choice, which is called what its label says."""
     import ipywidgets
 
-    look = {"description": label, "style": {"description_width": "9em"}, "layout": {"width": "30em"}}
-    if tuple(options) == (False, True):
-        return ipywidgets.Checkbox(value=value, **look)
-    if all(isinstance(option, int) for option in options):
-        marks = [(f"{option:,}", option) for option in sorted({*options, value})]
-        return ipywidgets.SelectionSlider(options=marks, value=value, **look)
-    return ipywidgets.Dropdown(options=list(options), value=value, **look)
+    look = {"description": label, "style": {"description_width": "9em"}, "layout": {"width": "30em"}, "value": value}
+    chosen_with = kind(options)
+    if chosen_with == "check":
+        return ipywidgets.Checkbox(**look)
+    if chosen_with == "typed":
+        return ipywidgets.Text(continuous_update=False, **look)
+    widget = ipywidgets.SelectionSlider if chosen_with == "slider" else ipywidgets.Dropdown
+    return widget(options=marks(options, value), **look)

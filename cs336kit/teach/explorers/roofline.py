@@ -41,7 +41,7 @@ OPERATIONS = {
 }
 
 
-def _time(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """Seconds with the prefix that reads best."""
     units = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
     unit, scale = next(((unit, scale) for unit, scale in units if seconds >= scale), ("ns", 1e-9))
@@ -95,11 +95,9 @@ class RooflineExplorer(Explorer):
         bound, cost = self.bound, self.cost
         head = f"{self.choices['operation']} in {self.choices['element_type']} on {self.device.title}: {self.sizes}"
         moved = f"{si(cost.flops, 'FLOPs')}, {si(cost.bytes, 'B')} moved: {_short(bound.intensity)} FLOPs per byte"
-        times = f"computing takes {_time(bound.compute_seconds)}, moving {_time(bound.memory_seconds)}"
+        times = f"computing takes {duration(bound.compute_seconds)}, moving {duration(bound.memory_seconds)}"
         side = {"compute": "the peak", "memory": "the memory's bandwidth"}[bound.bound]
-        limit = (
-            f"at least {_time(bound.seconds)}: {side} limits it; the ridge is at {_short(bound.ridge)} FLOPs per byte"
-        )
+        limit = f"at least {duration(bound.seconds)}: {side} limits it; the ridge is at {_short(bound.ridge)} FLOPs per byte"
         return [head, moved, times, limit]
 
     def __repr__(self) -> str:

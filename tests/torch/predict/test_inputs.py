@@ -1,5 +1,7 @@
 """Every function of sizes takes numpy's integers for what they are, however large the result, and refuses what is no size."""
 
+import inspect
+
 import numpy
 import pytest
 
@@ -86,16 +88,30 @@ def test_what_is_no_number_is_refused_in_a_sentence(function, arguments, named):
                 assert len(str(error)) > 15
 
 
-@pytest.mark.parametrize("config", ["gpt2", None, 7, {"layers": 2}])
+def of_a_model():
+    """Every public function whose first argument is a configuration."""
+    functions = [value for name in dir(predict) if inspect.isfunction(value := getattr(predict, name))]
+    return [f for f in functions if next(iter(inspect.signature(f).parameters), "") == "config"]
+
+
+#: What a keyword without a default takes, if not a number.
+OTHERS = {"layout": "dp=2", "device": "h100-sxm", "accelerator": "h100-sxm"}
+
+
+@pytest.mark.parametrize("function", [f for f in of_a_model() if f is not predict.from_hf])
+def test_a_wrong_configuration_is_refused(function):
+    keywords = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    sizes = {p.name: OTHERS.get(p.name, 8) for p in keywords if p.default is p.empty}
+    for config in ("gpt2", None, 7, {"layers": 2}, 10**400):
+        with pytest.raises(ValueError, match="config must be a TransformerConfig"):
+            function(config, **sizes)
+
+
 @pytest.mark.parametrize("function", [predict.kaplan_flops, predict.chinchilla_flops, predict.six_nd_estimate])
-def test_a_wrong_configuration_is_refused(function, config):
-    sizes = {"sequence": 8} if function is predict.kaplan_flops else {"batch": 1, "sequence": 8}
-    with pytest.raises(ValueError, match="config must be a TransformerConfig"):
-        function(config, **sizes)
-    with pytest.raises(ValueError, match="config must be a TransformerConfig"):
-        predict.kaplan_parameters(config)
+def test_a_sequence_beyond_learned_positions_is_refused(function):
+    sizes = {} if function is predict.kaplan_flops else {"batch": 1}
     with pytest.raises(ValueError, match="longer than context=1024"):
-        function(GPT2, **{**sizes, "sequence": 1025})
+        function(GPT2, sequence=1025, **sizes)
 
 
 def test_strides_take_iterables_of_numbers():

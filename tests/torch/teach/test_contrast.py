@@ -8,6 +8,7 @@ from cs336kit.predict._common.grid import as_html
 from cs336kit.teach import explorers, figures
 from cs336kit.teach.exercises.core import Result
 from cs336kit.teach.explorers.bits import EDGE, GROUNDS, INK
+from cs336kit.teach.explorers.decoding import LEAST, MOST, NEEDS
 from cs336kit.teach.explorers.memory import FILLS
 from cs336kit.teach.explorers.roofline import POINT, ROOF
 from cs336kit.teach.figures.primitives import FAINT, QUIET
@@ -24,7 +25,10 @@ def test_contrast_is_that_of_the_standard():
     )  # the usual example of a gray just below 4.5
 
 
-@pytest.mark.parametrize("color", {*figures.COLORS, *FILLS.values(), POINT, ROOF, FAINT})
+@pytest.mark.parametrize(
+    "color",
+    {*figures.COLORS, *FILLS.values(), POINT, ROOF, FAINT, LEAST, MOST, *(color for color, _ in NEEDS.values())},
+)
 def test_marks_stand_out_from_the_white_of_a_figure(color):
     assert contrast(color, WHITE) >= MARK and contrast(readable(color), color) >= TEXT
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from cs336kit import _journal
 from cs336kit.teach import exercises
 from cs336kit.teach.exercises import core, judging, running
 
@@ -550,3 +551,14 @@ def test_an_array_is_compared_like_a_list():
     assert "0.75" in judging.difference(np.array([0.25, 0.75]), (0.25, 0.5), 1e-6)
     assert "2 are right" in judging.difference(np.zeros(3), (0.25, 0.5), 1e-6)
     assert "is wanted" in judging.difference(np.zeros(1), 0.5, 1e-6)
+
+
+def test_what_passes_is_noted_and_a_file_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv(_journal.VARIABLE, str(tmp_path / "guesses.json"))
+    right = exercises.load("00.4").reference()
+    assert exercises.check_solution("00.4", right) and not exercises.check("00.4", ("A", 1))
+    assert _journal.read() == _journal.Journal()
+    assert exercises.check("00.4", right) and _journal.read().solved == ("00.4",)
+    monkeypatch.setenv(_journal.VARIABLE, str(tmp_path / "guesses.json" / "taken"))
+    result = exercises.check("00.4", right)
+    assert result and "That you solved it is not kept" in result.message and "cannot be written" in result.message

@@ -19,7 +19,7 @@ from cs336kit.teach.explorers.roofline import OPERATIONS
 
 needs_widgets = pytest.mark.skipif(importlib.util.find_spec("ipywidgets") is None, reason="ipywidgets is not installed")
 TOPICS = sorted({claim.topic for claim in claims()})
-MAKE = {name: getattr(explorers, name) for name in ("bits", "strides", "roofline", "memory", "claims")}
+MAKE = {name: getattr(explorers, name) for name in ("bits", "strides", "roofline", "memory", "decoding", "claims")}
 
 
 class Tags(HTMLParser):
@@ -147,6 +147,38 @@ def test_memory_follows_the_rules_of_the_chosen_chip(monkeypatch):
         assert rules in repr(seen) and escape(rules) in seen._repr_html_()
 
 
+@pytest.mark.parametrize(("name", "batch"), [("llama-3-8b", 3), ("gpt-oss-20b", 64), ("deepseek-v3", 8)])
+def test_a_token_takes_what_predict_says_and_reads_weights_and_caches(name, batch):
+    config, device = predict.MODELS[name], predict.accelerator("h200-sxm")
+    seen = explorers.decoding(name, accelerator="h200-sxm", batch=batch, cached=1000)
+    how = {"accelerator": "h200-sxm", "cached": 1000}
+    assert seen.bounds == predict.decode_bounds(config, batch=batch, **how)
+    assert seen.critical == predict.critical_batch(config, **how)
+    needs, read = seen.needs(batch), seen.read(batch)
+    assert seen.bounds.least == pytest.approx(max(needs["weights"] + needs["caches"], needs["FLOPs"]))
+    assert needs["FLOPs"] == seen.bounds.flops / device.peak("bf16")
+    most = max(read, key=lambda part: read[part])
+    assert f"the {most} bound it" in repr(seen) and f"the {most} bound it" in seen._repr_html_()
+
+
+def test_what_is_read_of_caches_is_the_caches_with_the_new_token():
+    config = predict.MODELS["llama-3-8b"]
+    seen = explorers.decoding("llama-3-8b", batch=16, cached=4000, cache="fp8")
+    token = 2 * config.layers * config.kv_heads * config.head_dim  # a key and a value, of one byte each
+    assert seen.read(16)["caches"] == 16 * (4001 + 1) * token  # 4,001 are read, and the new one is written
+    matrices = 2 * predict.matmul_parameters(config)
+    assert matrices <= seen.read(16)["weights"] < 1.001 * matrices
+
+
+def test_many_short_texts_compute_and_too_many_long_ones_do_not_fit():
+    short = explorers.decoding(batch=1024, cached=16)
+    assert short.bounds.bound == "compute" and "which bounds it" in repr(short)
+    assert f"from {short.critical:,} texts on" in repr(short) and short.critical > 295  # the ridge of an H100
+    long = explorers.decoding(batch=1024, cached=8000)
+    assert long.critical is None and "so 1,024 do not fit" in repr(long)
+    assert "does not hold a single text" in repr(explorers.decoding("llama-3.1-405b"))
+
+
 def test_the_claims_of_a_topic_are_those_of_the_ledger():
     for topic in ("inference", "floats"):
         for verdict in ("all", "wrong", "holds"):
@@ -209,6 +241,11 @@ def test_a_sequence_is_cut_to_the_context_and_not_forgotten():
         (lambda: explorers.roofline(m=0), ValueError),
         (lambda: explorers.roofline(accelerator="v100-sxm2-32gb"), LookupError),
         (lambda: explorers.memory("gpt5"), ValueError),
+        (lambda: explorers.decoding("gpt5"), ValueError),
+        (lambda: explorers.decoding(batch=0), ValueError),
+        (lambda: explorers.decoding(cached=0), ValueError),
+        (lambda: explorers.decoding(weights="fp7"), ValueError),
+        (lambda: explorers.decoding(accelerator="abacus"), ValueError),
         (lambda: explorers.memory(batch=0), ValueError),
         (lambda: explorers.memory(precision="fp7"), ValueError),
         (lambda: explorers.memory(accelerator="rtx-4090"), LookupError),
@@ -220,7 +257,9 @@ def test_nonsense_gets_a_sentence(make, error):
 
 
 def test_pictures_stay_inside_their_frame():
-    for seen in (explorers.roofline(m=1, n=1, k=1), explorers.roofline(m=65536, n=65536, k=65536), explorers.memory()):
+    ends = [{"batch": 1, "cached": 16}, {"batch": 4096, "cached": 8000}, {"model": "gpt2"}, {"model": "llama-3.1-405b"}]
+    roofs = [explorers.roofline(m=size, n=size, k=size) for size in (1, 65536)]
+    for seen in (*roofs, explorers.memory(), *(explorers.decoding(**choices) for choices in ends)):
         svg = seen.figure().svg
         numbers = [float(n) for _, a in Tags(svg).found for n in (a.get("x", "0"), a.get("cx", "0"))]
         assert all(0 <= n <= 720 and math.isfinite(n) for n in numbers)

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cs336kit import teach
+from cs336kit import _journal, teach
 from cs336kit.teach import predictions
 
 
@@ -46,7 +46,7 @@ def test_parts_are_guessed_together_and_a_missing_one_is_named(file):
     parts = {"only the last layer": 5, "only the first": 8}
     result = teach.reveal((6, 8), of="products", counted=parts)
     assert [row[-1] for row in result.rows] == ["1.2 × too high", "nothing"] and result.headers[0] == "products"
-    assert set(json.loads(file.read_text())) == {"products, only the last layer", "products, only the first"}
+    assert set(_journal.read().guesses) == {"products, only the last layer", "products, only the first"}
     assert "One part of the guess is still missing" in repr(teach.reveal((6, ...), of="other", counted=parts))
     assert "has 1 parts and the answer 2" in repr(teach.reveal(6, of="other", counted=parts))
 
@@ -74,13 +74,13 @@ def test_the_first_guess_counts(file):
     teach.reveal(2, of="products", counted=4)
     again = teach.reveal(4, of="products", counted=4)
     assert "Your first guess, 2, is the one that counts" in repr(again) and "first guess" in again._repr_html_()
-    assert json.loads(file.read_text())["products"]["guess"] == 2
+    assert _journal.read().guesses["products"]["guess"] == 2
 
 
 def test_the_lesson_is_part_of_the_key_where_jupyterlab_tells_it(file, monkeypatch):
     monkeypatch.setenv("JPY_SESSION_NAME", "/some/where/09_gradient_flops.ipynb")
     teach.reveal(2, of="products", counted=4)
-    assert list(json.loads(file.read_text())) == ["09 products"]
+    assert list(_journal.read().guesses) == ["09 products"]
 
 
 def test_calibration_draws_factors_and_forgets_on_request(file):
@@ -94,7 +94,9 @@ def test_calibration_draws_factors_and_forgets_on_request(file):
     assert "no guesses yet" in teach.calibration()
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"a": 1}', '{"a": {"guess": 1}}', "null"])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"a": 1}', '{"a": {"guess": 1}}', "null", '{"guesses": {}, "solved": [1]}']
+)
 def test_a_damaged_file_is_named_and_never_overwritten(text, file):
     file.parent.mkdir()
     file.write_text(text)
@@ -119,7 +121,7 @@ def test_a_failed_write_loses_nothing(file, monkeypatch):
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(predictions.json, "dump", full)
+    monkeypatch.setattr(_journal.json, "dump", full)
     assert "No space left on device" in repr(teach.reveal(3, of="days", counted=4))
     assert file.read_text() == before and list(file.parent.iterdir()) == [file]
 

@@ -1,0 +1,121 @@
+"""What a reader has done, in one local file: the first guess at each question, and the exercises solved.
+
+The environment variable CS336KIT_GUESSES names the file (`make lab` puts it into ``my/``). Without it, that of a clone's
+``my/`` is used where there is one, and else ``.cs336kit/guesses.json`` in the home folder. Needs the standard library alone.
+"""
+
+import json
+import math
+import os
+import statistics
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeGuard
+
+VARIABLE = "CS336KIT_GUESSES"
+#: As the value of VARIABLE: nothing is kept, and nothing is said about it.
+OFF = os.devnull + "/none"
+
+#: A question → the guess, the answer and their unit.
+Guesses = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Journal:
+    """First guesses by question, and the ids of solved exercises."""
+
+    guesses: Guesses = field(default_factory=dict)
+    solved: tuple[str, ...] = ()
+
+
+def path() -> Path:
+    """Where the journal is, or would be."""
+    if named := os.environ.get(VARIABLE):
+        return Path(named)
+    # A kernel runs in the copies' folder, the command in the clone.
+    for beside in (Path("my"), Path("../my")):
+        if (beside / "guesses.json").exists():
+            return (beside / "guesses.json").resolve()
+    return Path.home() / ".cs336kit" / "guesses.json"
+
+
+def read() -> Journal:
+    """The journal, empty where there is none; ValueError, with the file's name, for one that is damaged or cannot be read."""
+    file = path()
+    try:
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        # Before exercises were noted, the file held the guesses alone.
+        kept = kept if set(kept) == {"guesses", "solved"} else {"guesses": kept, "solved": []}
+        if not all({"guess", "answer"} <= set(entry) for entry in kept["guesses"].values()):
+            raise ValueError
+        if not all(isinstance(id, str) for id in kept["solved"]):
+            raise ValueError
+        return Journal(kept["guesses"], tuple(kept["solved"]))
+    except (FileNotFoundError, NotADirectoryError):
+        return Journal()
+    except OSError as error:
+        raise ValueError(f"{file} cannot be read ({error.strerror})") from None
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        raise ValueError(f"{file} is no file of guesses: move it away, and a new one is begun") from None
+
+
+def write(journal: Journal) -> None:
+    """Replace the file as a whole, so that nothing is lost when two lessons write at once or the disk is full.
+
+    An empty journal is no file. OSError where it cannot be written.
+    """
+    file = path()
+    if journal == Journal():
+        return file.unlink(missing_ok=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False, encoding="utf-8") as beside:
+        try:
+            kept = {"guesses": journal.guesses, "solved": journal.solved}
+            json.dump(kept, beside, indent=1, ensure_ascii=False)
+            beside.close()
+            os.replace(beside.name, file)
+        except BaseException:
+            Path(beside.name).unlink(missing_ok=True)
+            raise
+
+
+def note(what: str, guesses: Guesses | None = None, solved: str | None = None) -> tuple[Journal, str]:
+    """Add guesses at questions that have none yet, or a solved exercise; returns the journal with them, and a sentence
+    that begins with `what` if they cannot be kept, else "".
+    """
+    new = Journal(guesses or {}, (solved,) if solved else ())
+    if os.environ.get(VARIABLE) == OFF:
+        return new, ""
+    try:
+        kept = read()
+        first = {question: guess for question, guess in new.guesses.items() if question not in kept.guesses}
+        both = Journal({**kept.guesses, **first}, tuple(sorted({*kept.solved, *new.solved})))
+        if both != kept:
+            write(both)
+        return both, ""
+    except ValueError as error:
+        return new, f"{what} is not kept: {error}."
+    except OSError as error:
+        return new, f"{what} is not kept: {path()} cannot be written ({error.strerror})."
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether this is a finite number, and no truth value."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def ratios(guesses: Guesses) -> dict[str, float]:
+    """Guess ÷ answer for each question where both are positive numbers."""
+    return {
+        question: entry["guess"] / entry["answer"]
+        for question, entry in guesses.items()
+        if all(is_number(entry[side]) and entry[side] > 0 for side in ("guess", "answer"))
+    }
+
+
+def middle(guesses: Guesses) -> float | None:
+    """The factor within which half of the guesses lie, or None without numbers."""
+    found = ratios(guesses).values()
+    return math.exp(statistics.median(abs(math.log(ratio)) for ratio in found)) if found else None

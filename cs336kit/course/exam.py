@@ -1,0 +1,45 @@
+"""The exam: for each lesson a question with numbers of its own, and an answer whose numbers are computed, not typed."""
+
+import math
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cs336kit import predict
+
+FILE = Path(__file__).with_name("exam.toml")
+_POWER = re.compile(r"(\d)e([+-])0*(\d+)")
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked, the answer as it was written, with places for numbers, and these numbers by name."""
+
+    asked: str
+    template: str
+    values: dict[str, float]
+
+    @property
+    def answer(self) -> str:
+        """The answer with its numbers, set as in the lessons."""
+        text = _POWER.sub(_as_power, self.template.format(**self.values))
+        return re.sub(r"(\d)%", r"\1 %", re.sub(r"(?<![\w-])-(?=\d)", "−", text))
+
+
+def _as_power(found: re.Match[str]) -> str:
+    return f"{found[1]} · 10{(found[2].strip('+') + found[3]).translate(_RAISED)}"
+
+
+def questions(file: Path = FILE) -> dict[str, Question]:
+    """The question of each lesson, by its number ``"00"``."""
+    return {number: _question(entry) for number, entry in tomllib.loads(file.read_text(encoding="utf-8")).items()}
+
+
+def _question(entry: dict[str, Any]) -> Question:
+    values: dict[str, float] = {}
+    for name, expression in entry["values"].items():
+        values[name] = eval(expression, {"math": math, "predict": predict, **values})
+    return Question(entry["question"].strip(), entry["answer"].strip(), values)

@@ -1,0 +1,101 @@
+"""Plans of the course, computed from the minutes of its lessons: ten weeks with two sittings, and three full days."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+#: Two sittings a week, of so many minutes; exercises are done at home.
+WEEKS, SITTING = 10, 50
+#: Full days, of so many minutes without the breaks; exercises are done in the room.
+DAYS, DAY = 3, 360
+#: What three days leave out, in this order and as far as they have to, and why.
+LEFT_OUT = {
+    "21": "read it on the way home: its stories are about all other lessons",
+    "05": "it is about writing products down, and the other lessons write theirs in plain torch",
+    "03": "no other lesson of these days counts strides",
+    "04": "what matters here of a device, its memory and its bandwidth, comes again in 07 and 15",
+    "10": "it is about learning at all, and not about what that costs",
+    "13": "it is about surviving a crash, and adds nothing to the accounts",
+    "12": "whoever takes three days for this subject has seen a Transformer; 17 lists its parts",
+    "02": "it prepares 16",
+    "01": "it prepares 02 and 16; that bf16 has two bytes is enough for these days",
+    "16": "it builds on 01 and 02",
+    "08": "14 says again what an operation keeps",
+    "20": "it plans the model, and the other lessons plan the machine",
+}
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """The number of a lesson, and its minutes."""
+
+    number: str
+    reading: int
+    exercises: int
+
+    @property
+    def both(self) -> int:
+        """With its exercises."""
+        return self.reading + self.exercises
+
+
+@dataclass(frozen=True)
+class Week:
+    """What a week has: a lesson for each sitting, and what is read at home; all exercises are done at home."""
+
+    sittings: tuple[Lesson, ...]
+    read_at_home: tuple[Lesson, ...]
+
+    @property
+    def at_home(self) -> int:
+        """Minutes at home."""
+        read = sum(lesson.reading for lesson in self.read_at_home)
+        return read + sum(lesson.exercises for lesson in self.sittings + self.read_at_home)
+
+
+def weeks(lessons: Sequence[Lesson]) -> list[Week]:
+    """Ten weeks, a lesson in each sitting; the shortest of those that are too many are read at home, where they belong.
+
+    Raises ValueError for a lesson that is longer than a sitting.
+    """
+    for lesson in lessons:
+        if lesson.reading > SITTING:
+            raise ValueError(f"lesson {lesson.number} takes {lesson.reading} minutes, and a sitting has {SITTING}")
+    too_many = max(0, len(lessons) - 2 * WEEKS)
+    home = sorted(lessons, key=lambda lesson: lesson.reading)[:too_many]
+    found: list[Week] = []
+    sat: list[Lesson] = []
+    read: list[Lesson] = []
+    for lesson in lessons:
+        # What comes after the second sitting is still read in its week, so the week ends with the next one to be held.
+        if lesson not in home and len(sat) == 2:
+            found.append(Week(tuple(sat), tuple(read)))
+            sat, read = [], []
+        (read if lesson in home else sat).append(lesson)
+    return [*found, Week(tuple(sat), tuple(read))] if sat or read else found
+
+
+def days(
+    lessons: Sequence[Lesson], left_out: Mapping[str, str] = LEFT_OUT
+) -> tuple[list[list[Lesson]], dict[str, str]]:
+    """The lessons of each of three days, exercises included, and which were left out and why.
+
+    Raises ValueError where leaving out all that may be left out is not enough.
+    """
+    order = list(left_out)
+    for count in range(len(order) + 1):
+        gone = order[:count]
+        if (plan := _packed([lesson for lesson in lessons if lesson.number not in gone])) is not None:
+            return plan, {number: left_out[number] for number in sorted(gone)}
+    raise ValueError(f"what may not be left out does not fit into {DAYS} days of {DAY} minutes")
+
+
+def _packed(lessons: Sequence[Lesson]) -> list[list[Lesson]] | None:
+    """The lessons in order, each day as full as it gets; None if that takes too many days."""
+    found: list[list[Lesson]] = []
+    for lesson in lessons:
+        if found and sum(each.both for each in found[-1]) + lesson.both <= DAY:
+            found[-1].append(lesson)
+        else:
+            found.append([lesson])
+    fits = len(found) <= DAYS and all(sum(each.both for each in day) <= DAY for day in found)
+    return found if fits else None

@@ -1,0 +1,63 @@
+"""How far the reader is: a mark for each lesson of the listing, what is next, and the journal forgotten on request."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from cs336kit import _journal
+from cs336kit.course import pages
+from cs336kit.course.cells import Cell, source
+
+_Lesson = tuple[Path, Sequence[Cell]]
+
+
+def _exercises(cells: Sequence[Cell]) -> list[str]:
+    return [found[1] for cell in cells if (found := pages.EXERCISE.match(source(cell)))]
+
+
+def mark(path: Path, cells: Sequence[Cell], journal: _journal.Journal) -> str:
+    """What the reader has done in a lesson, as "3 of 5 exercises, 6 guesses, within a factor of 1.4 in the middle"; or ""."""
+    ids = _exercises(cells)
+    solved = len({*ids} & {*journal.solved})
+    # A guess made outside of JupyterLab does not say in which lesson.
+    guesses = {key: entry for key, entry in journal.guesses.items() if key.startswith(path.name[:2] + " ")}
+    parts = [f"{solved} of {len(ids)} exercises"] if solved or guesses else []
+    parts += [_many(len(guesses), "guess", "es")] if guesses else []
+    middle = _journal.middle(guesses)
+    return ", ".join(parts + ([f"within a factor of {middle:.2g} in the middle"] if middle else []))
+
+
+def following(lessons: Sequence[_Lesson], journal: _journal.Journal) -> str:
+    """What is next, as a sentence: the first exercise that is not solved, from the last lesson on that was worked in."""
+    begun = [place for place, (path, cells) in enumerate(lessons) if mark(path, cells, journal)]
+    start = begun[-1] if begun else 0
+    for path, cells in [*lessons[start:], *lessons[:start]]:
+        left = [id for id in _exercises(cells) if id not in journal.solved]
+        if left:
+            what = f"exercise {left[0]} in {pages.title(path)}" if mark(path, cells, journal) else pages.title(path)
+            return f"Next: {what}. (make lab opens your copies.)"
+    return "Every exercise is solved."
+
+
+def reset(agreed: bool) -> str:
+    """Forget all guesses and solved exercises; returns what was forgotten, in words.
+
+    agreed: without it, the terminal is asked. Raises ValueError where there is nothing to forget, or the answer is not yes.
+    """
+    file, journal = _journal.path(), _journal.read()
+    if journal == _journal.Journal():
+        raise ValueError(f"there is nothing to forget: {file} holds no guess and no solved exercise.")
+    held = f"{_many(len(journal.guesses), 'guess', 'es')} and {_many(len(journal.solved), 'solved exercise', 's')}"
+    if not agreed:
+        try:
+            answer = input(f"Forget {held}, in {file}? There is no way back. (yes or no) ")
+        except EOFError:
+            answer = ""
+        if not re.fullmatch("y|yes", answer.strip().lower()):
+            raise ValueError("nothing was forgotten: answer yes, or give --yes.")
+    _journal.write(_journal.Journal())
+    return f"Forgotten: {held}."
+
+
+def _many(number: int, what: str, ending: str) -> str:
+    return f"{number} {what}{ending * (number != 1)}"

@@ -1,0 +1,43 @@
+"""A lesson as the site shows it: answers and solutions folded, and explorers in a place where a page can find them."""
+
+import json
+import re
+from pathlib import Path
+
+from cs336kit.course import cells as kind
+
+#: What stays visible of a folded cell.
+FOLDS = {"answer": "The answer", "solution": "The solution", "verdict": "The verdict"}
+_EXPLORER = re.compile(r"explorers\.(\w+)\(")
+_STILL = '<div class="cs336kit-still">'
+
+
+def prepared(path: Path) -> str:
+    """A notebook as JSON for myst-nb, which folds by tags of its own where JupyterLab folds by metadata."""
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    # What colors the code: IPython's lexer knows lines that begin with an exclamation mark.
+    notebook["metadata"]["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
+    for cell in notebook["cells"]:
+        if tag := fold(cell):
+            name = next(FOLDS[known] for known in FOLDS if known in kind.tags(cell))
+            cell["metadata"] |= {"tags": [*kind.tags(cell), tag], "mystnb": {"code_prompt_show": name}}
+        if found := _EXPLORER.search(kind.source(cell)):
+            _name_explorer(cell, found[1])
+    return json.dumps(notebook)
+
+
+def fold(cell: kind.Cell) -> str | None:
+    """Which of myst-nb's tags folds what JupyterLab folds of this cell, or None."""
+    hidden = cell["metadata"].get("jupyter", {})
+    if hidden.get("source_hidden"):
+        return "hide-cell"
+    return "hide-output" if hidden.get("outputs_hidden") else None
+
+
+def _name_explorer(cell: kind.Cell, name: str) -> None:
+    """Put the still pictures of an explorer into an element that says which one it is."""
+    for output in cell.get("outputs", []):
+        html = kind.joined(output.get("data", {}).get("text/html", ""))
+        if _STILL in html:
+            frame = f'<div class="cs336kit-explorer" data-explorer="{name}">{html}</div>'
+            output["data"]["text/html"] = frame

@@ -1,0 +1,93 @@
+"""The pages of the kit's public names, from its docstrings: one for each room, by module."""
+
+import ast
+import inspect
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+from cs336kit.course.site.settings import as_rst
+
+ROOMS = ("predict", "lm", "measure", "teach", "teach.figures", "teach.explorers", "teach.exercises")
+
+
+def rooms() -> dict[str, str]:
+    """The page of each room, and what the room holds, in a line."""
+    return {f"api/{name}": (inspect.getdoc(_room(name)) or "").split("\n")[0] for name in ROOMS}
+
+
+def pages() -> dict[str, str]:
+    """File name → reStructuredText of each room's page."""
+    return {f"api/{name}.rst": page(_room(name)) for name in ROOMS}
+
+
+def _room(name: str) -> ModuleType:
+    return import_module(f"cs336kit.{name}")
+
+
+def page(room: ModuleType) -> str:
+    """The page of a room: what it is, and under the name of each module its public names."""
+    title = room.__name__.removeprefix("cs336kit.")
+    parts = [_heading(title, "="), as_rst(inspect.getdoc(room) or "")]
+    for module, names in by_module(room).items():
+        if module != room.__name__:
+            parts += [
+                _heading(module.removeprefix(f"{room.__name__}."), "-"),
+                as_rst(inspect.getdoc(import_module(module)) or ""),
+            ]
+        parts += [_entry(room, module, name) for name in names]
+    return "\n\n".join(parts) + "\n"
+
+
+def by_module(room: ModuleType) -> dict[str, list[str]]:
+    """Module → the room's public names that it defines, in their order there; those of private modules are the room's own."""
+    public = {name for name in getattr(room, "__all__", dir(room)) if not name.startswith("_")}
+    found: dict[str, list[str]] = {room.__name__: []}
+    for module, file in _modules(room):
+        names = [name for name in _defined(file) if name in public and _lives(getattr(room, name), module)]
+        private = any(part.startswith("_") for part in module.split("."))
+        if names:
+            found.setdefault(room.__name__ if private else module, []).extend(names)
+    return found
+
+
+def _modules(room: ModuleType) -> Iterator[tuple[str, Path]]:
+    """The modules of a room with their files; a room inside of it has a page of its own."""
+    folder = Path(inspect.getfile(room)).parent
+    inner = {name.rsplit(".", 1)[1] for name in ROOMS if f"cs336kit.{name}".startswith(f"{room.__name__}.")}
+    for file in sorted(folder.rglob("*.py")):
+        parts = file.relative_to(folder).with_suffix("").parts
+        if parts[0] not in inner:
+            yield ".".join([room.__name__, *(part for part in parts if part != "__init__")]), file
+
+
+def _defined(file: Path) -> Iterator[str]:
+    """The names that a file defines at its top level."""
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.AnnAssign | ast.Assign):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                yield from (part.id for part in ast.walk(target) if isinstance(part, ast.Name))
+
+
+def _lives(value: object, module: str) -> bool:
+    """Whether a value is that module's own; a constant does not know its module."""
+    if inspect.isclass(value) or inspect.isfunction(value):
+        return value.__module__ == module
+    return not inspect.ismodule(value)
+
+
+def _entry(room: ModuleType, module: str, name: str) -> str:
+    value = getattr(room, name)
+    if inspect.isclass(value):
+        return f".. autoclass:: {room.__name__}.{name}\n   :members:"
+    if inspect.isfunction(value):
+        return f".. autofunction:: {room.__name__}.{name}"
+    # The comment that documents a constant stands where it is defined.
+    return f".. autodata:: {module}.{name}\n   :no-value:"
+
+
+def _heading(text: str, mark: str) -> str:
+    return f"{text}\n{mark * len(text)}\n"

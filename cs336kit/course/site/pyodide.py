@@ -1,0 +1,98 @@
+"""Python in the page: what the planner and the explorers of the site load, all of it from the site itself."""
+
+import argparse
+import inspect
+import json
+import re
+import shutil
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import cs336kit
+from cs336kit._cli import plan
+from cs336kit.course.site.in_page import EXPLORERS
+from cs336kit.predict import MODELS, accelerators
+from cs336kit.teach.explorers.explorer import STILL
+
+#: Where npm puts Pyodide in a clone, and what of it a browser asks for.
+PYODIDE = Path("node_modules/pyodide")
+LOADED = ("pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
+SHIPPED = (*LOADED, "pyodide.mjs", "pyodide.asm.mjs")
+#: Files of the kit that run on the standard library alone. Folders whose `__init__` imports torch or matplotlib go without.
+PACKED = (
+    "__init__.py", "cli.py", "_cli/*.py", "predict/**/*.*", "teach/explorers/*.py", "teach/claims/__init__.py",
+    "teach/figures/style.py", "teach/figures/primitives.py", "teach/numbers.py", "course/site/in_page.py",
+)  # fmt: skip
+#: Options of `cs336kit plan` that most questions need; the page folds the others.
+FIRST = (
+    "tokens", "batch", "sequence", "precision", "optimizer", "attention", "accelerator", "count", "layout",
+    "checkpointing", "find", "largest_batch",
+)  # fmt: skip
+#: Options that say how the answer is printed, which the page decides.
+_PRINTING = ("help", "model", "json", "json_keys")
+#: Files of the same content are the same file, whenever they were packed.
+_DAY = (1980, 1, 1, 0, 0, 0)
+_PLACE = re.compile(r'(<div class="cs336kit-explorer" data-explorer="(\w+)">)(</div>)')
+
+
+def ship(into: Path, root: Path = Path()) -> None:
+    """Write what the pages need into a folder of pages, and the still pictures into its page of explorers, if it has one.
+
+    root: the clone, where npm has installed Pyodide. Errors: ValueError where it has not, OSError where nothing can be
+    written.
+    """
+    if missing := [name for name in SHIPPED if not (root / PYODIDE / name).is_file()]:
+        raise ValueError(f"{root / PYODIDE / missing[0]} is missing, which runs Python in a page: run `make site`.")
+    folder = into / "_static" / "pyodide"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in SHIPPED:
+        shutil.copy(root / PYODIDE / name, folder)
+    pack(folder / "kit.zip")
+    size = sum((folder / name).stat().st_size for name in (*LOADED, "kit.zip"))
+    (folder / "offers.json").write_text(json.dumps({"bytes": size, **offers()}), encoding="utf-8")
+    page = into / "explorers.md"
+    if page.is_file():
+        page.write_text(with_stills(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def pack(path: Path) -> None:
+    """The part of the kit that the pages call, as a zip."""
+    kit = Path(inspect.getfile(cs336kit)).parent
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        for file in sorted(file for pattern in PACKED for file in kit.glob(pattern)):
+            entry = zipfile.ZipInfo(f"{kit.name}/{file.relative_to(kit).as_posix()}", _DAY)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            packed.writestr(entry, file.read_bytes())
+
+
+def offers() -> dict[str, object]:
+    """What the planner's page lets a reader choose: names, and every option of `cs336kit plan` as the command has it."""
+    return {
+        "models": list(MODELS),
+        "accelerators": [device.name for device in accelerators()],
+        "options": list(_options(plan.parser())),
+    }
+
+
+def _options(parser: argparse.ArgumentParser) -> Iterator[dict[str, object]]:
+    for group in parser._action_groups:
+        for action in group._group_actions:
+            if action.dest not in _PRINTING:
+                yield {
+                    "name": action.dest, "flag": action.option_strings[0], "group": group.title,
+                    "first": action.dest in FIRST, "help": (action.help or "").replace("%%", "%"),
+                    "choices": list(action.choices or ()), "switch": action.nargs == 0,
+                    "default": None if action.nargs == 0 else action.default,
+                }  # fmt: skip
+
+
+def with_stills(page: str) -> str:
+    """A page whose places for explorers hold the pictures that are seen before anything runs."""
+
+    def filled(place: re.Match[str]) -> str:
+        # On a phone the picture scrolls in its box, which the keyboard has to reach.
+        box = f'<div class="{STILL}" tabindex="0" role="group" aria-label="{place[2]}">'
+        return f"{place[1]}{box}{EXPLORERS[place[2]]()._repr_html_()}</div>{place[3]}"
+
+    return _PLACE.sub(filled, page)

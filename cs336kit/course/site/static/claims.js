@@ -1,0 +1,34 @@
+// Chooses among the claims by topic, verdict and words. What is chosen stands in the address, so that it can be sent.
+const form = document.getElementById("claims-filter");
+const topics = [...document.querySelectorAll("#claims > details")];
+const claims = topics.flatMap((topic) => [...topic.querySelectorAll("li")]);
+const nameOf = (topic) => topic.querySelector("summary").textContent.split(":")[0];
+for (const topic of topics) form.elements.topic.add(new Option(nameOf(topic)));
+
+function choose() {
+  const chosen = Object.fromEntries(new FormData(form));
+  const words = chosen.text.trim().toLowerCase();
+  const asked = Boolean(chosen.topic || chosen.verdict || words);
+  for (const topic of topics) {
+    for (const claim of topic.querySelectorAll("li")) {
+      claim.hidden =
+        (chosen.topic && nameOf(topic) !== chosen.topic) ||
+        (chosen.verdict && claim.querySelector("b").textContent !== chosen.verdict) ||
+        !claim.textContent.toLowerCase().includes(words);
+    }
+    topic.hidden = !topic.querySelector("li:not([hidden])");
+    topic.open = asked;
+  }
+  const found = claims.filter((claim) => !claim.hidden).length;
+  form.querySelector("output").value = `${found} of ${claims.length} claims`;
+  const told = Object.entries(chosen).filter(([, value]) => value);
+  history.replaceState(null, "", told.length ? `#${new URLSearchParams(told)}` : location.pathname);
+}
+
+for (const [name, value] of new URLSearchParams(location.hash.slice(1))) {
+  if (form.elements[name]) form.elements[name].value = value;
+}
+form.addEventListener("input", choose);
+form.addEventListener("submit", (event) => event.preventDefault());
+form.hidden = false;
+choose();

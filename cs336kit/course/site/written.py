@@ -1,0 +1,96 @@
+"""The pages that follow from the lessons and the ledger: home, the cards, the claims."""
+
+import re
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+
+from cs336kit.course import cells as kind
+from cs336kit.course import pages as course
+from cs336kit.course.lessons import NOTEBOOKS
+from cs336kit.course.site import names
+from cs336kit.teach.claims import VERDICTS, claims
+from cs336kit.teach.explorers import every_claim
+
+Lessons = Sequence[tuple[Path, Sequence[kind.Cell]]]
+#: Papers of the clone that are pages of the site, where they exist.
+PAPERS = ("TEACHING.md", "CONTRIBUTING.md", "CHANGELOG.md")
+#: Pages beside the lessons, in their order, and what home says of them; a page that does not exist is left out.
+TOOLS = {
+    "planner": ": say which model and on what, and read what fits and how long it takes",
+    "explorers": ": change one choice and see what follows",
+    "cards": ": what to remember of each lesson, in five or six lines",
+    "claims": ": what is said about this subject, and what a machine computed",
+}
+CARD = re.compile(r"^(\*\*The card\*\*.*?)(?=^\*\*|\Z)", flags=re.M | re.S)
+
+
+def pages(lessons: Lessons, there: AbstractSet[str]) -> dict[str, str]:
+    """File name → Markdown of every page that is generated here; there: the names of the pages written by hand."""
+    return {"index.md": home(lessons, there), "cards.md": cards(lessons), "claims.md": ledger(lessons)}
+
+
+def home(lessons: Lessons, there: AbstractSet[str]) -> str:
+    """The first page: what the course is, how to start, the map, and the table of contents of the whole site."""
+    by_hand = there - {Path(name).stem for name in PAPERS}
+    tools = [name for name in dict.fromkeys([*TOOLS, *sorted(by_hand)]) if name in {*by_hand, "cards", "claims"}]
+    rooms = names.rooms()
+    papers = [Path(name).stem for name in PAPERS if Path(name).stem in there]
+    parts = [(title, [f"{NOTEBOOKS}/{path.stem}" for path, _ in lessons if first <= int(path.name[:2]) <= last])
+             for title, first, last in course.PARTS]  # fmt: skip
+    every = [("Look up", tools), *parts, ("The kit", [*rooms]), ("About", papers)]
+    trees = [_tree(title, documents) for title, documents in every if documents]
+    text = (Path(__file__).parent / "home.md").read_text(encoding="utf-8")
+    filled_in = {
+        "first": _link(lessons[0][0]),
+        "map": course.course_map(lessons, f"{NOTEBOOKS}/"),
+        "tools": "\n".join(f"- {{doc}}`{name}`{TOOLS.get(name, '')}" for name in tools),
+        "rooms": "\n".join(f"- {{doc}}`{name}`: {about}" for name, about in rooms.items()),
+    }
+    for name, part in filled_in.items():
+        text = text.replace(f"{{{name}}}", part)
+    return "\n\n".join([text, *trees])
+
+
+def _link(lesson: Path) -> str:
+    return f"[{course.title(lesson)}]({NOTEBOOKS}/{lesson.name})"
+
+
+def _tree(title: str, documents: Sequence[str]) -> str:
+    return "\n".join(["```{toctree}", ":hidden:", f":caption: {title}", "", *documents, "```"])
+
+
+def cards(lessons: Lessons) -> str:
+    """The card of every lesson that has one, under its title."""
+    found = []
+    for path, cells in lessons:
+        card = next((hit[1] for hit in map(CARD.search, map(kind.source, cells)) if hit), None)
+        if card:
+            lead, *lines = card.strip().splitlines()
+            about = lead.removeprefix("**The card**").lstrip(" ·,")
+            found.append("\n".join([f"## {_link(path)}", "", about, "", *lines]))
+    return "\n\n".join(["# The cards", "Each lesson ends with a card: what to remember of it.", *found])
+
+
+def ledger(lessons: Lessons) -> str:
+    """Every claim of the ledger, with controls that choose among them where a script runs."""
+    tells = [f" Lesson {_link(path)} tells how." for path, _ in lessons if path.stem.endswith("_claims")]
+    verdicts = "".join(f"<option>{verdict}</option>" for verdict in VERDICTS)
+    return f"""# Claims
+
+{len(claims())} statements about this subject that circulate.
+Each is set beside what a machine computed, and the verdict follows from the two.{"".join(tells)}
+
+```{{raw}} html
+<form id="claims-filter" hidden>
+<label>topic <select name="topic"><option value="">all</option></select></label>
+<label>verdict <select name="verdict"><option value="">all</option>{verdicts}</select></label>
+<label>contains <input name="text" type="search"></label>
+<output></output>
+</form>
+<div id="claims">
+{every_claim()._repr_html_()}
+</div>
+<script src="_static/claims.js"></script>
+```
+"""

@@ -1,0 +1,121 @@
+"""The cells of a lesson as its slides want them: in pieces that fit, with figures enlarged, and with the speaker's notes."""
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, takewhile
+from pathlib import Path
+from typing import Any
+
+from cs336kit.course import cells as kind
+from cs336kit.course import lessons, pages
+from cs336kit.course import roles as slide
+from cs336kit.course.cells import Cell
+
+_IMAGE = re.compile(r'(<img [^>]*?style=")[^"]*')
+_TABLE = re.compile(r"(.*<tbody>)(.*)(</tbody>.*)", re.S)
+#: Parts of a table get some room to spare, because its rows differ.
+_UNEVEN = 1.15
+#: A link to another lesson leads to its slides.
+_LESSON = re.compile(r"\((\d\d_\w+)\.ipynb(#[^)]*)?\)")
+
+
+def notebook(path: Path) -> Any:
+    """A lesson as nbconvert wants it: cells that fit on slides, with their roles and the speaker's notes."""
+    import nbformat
+
+    lesson = nbformat.read(path, as_version=4).cells
+    cells = [part for cell in lesson for part in parts(cell)]
+    told = list(_told(cells, lesson, pages.title(path)))
+    told = [{**cell, "id": id} for cell, id in zip(told, kind.source_ids(told), strict=True)]
+    metadata = {**lessons.METADATA, "title": f"{pages.title(path)} · slides"}
+    return nbformat.from_dict({"nbformat": 4, "nbformat_minor": 5, "metadata": metadata, "cells": told})
+
+
+def parts(cell: Cell) -> Iterator[Cell]:
+    """A cell in the pieces that may stand on slides of their own.
+
+    Below a title or a heading, prose is for the speaker. Outputs that do not fit below their code leave it.
+    """
+    text, outputs = kind.source(cell), slide.shown(cell)
+    if not kind.is_code(cell):
+        pieces = text.split("\n\n") if text.startswith(("# ", "## ")) else [text]
+        if pieces[0].startswith(("# ", "## ")) and "\n" in pieces[0]:
+            pieces[:1] = pieces[0].split("\n", 1)
+        for piece in pieces:
+            if not pages.HEADER.match(piece):
+                yield {**cell, "source": _LESSON.sub(r"(\1.html)", piece)}
+        return
+    if slide.tall(cell) <= slide.ROOM or not outputs:
+        yield _sized({**cell, "outputs": outputs})
+        return
+    yield {**cell, "outputs": []}
+    together = sum(map(slide.output_height, outputs)) <= slide.ROOM
+    bare = {**cell["metadata"], "transient": {"remove_source": True}}
+    for some in [outputs] if together else [[part] for output in outputs for part in _rows_apart(output)]:
+        yield _sized({**cell, "metadata": bare, "outputs": some})
+
+
+def _rows_apart(output: Cell) -> Iterator[Cell]:
+    """A table that is too long for a slide, in parts that each have its head; anything else as it is."""
+    count = math.ceil(slide.output_height(output) * _UNEVEN / slide.ROOM)
+    found = _TABLE.fullmatch("".join(output.get("data", {}).get("text/html", "")))
+    if count < 2 or not found or slide.output_height(output) <= slide.ROOM:
+        yield output
+        return
+    rows = re.findall(r"<tr.*?</tr>", found[2], flags=re.S)
+    size = math.ceil(len(rows) / count)
+    for i in range(0, len(rows), size):
+        html = found[1] + "\n".join(rows[i : i + size]) + found[3]
+        yield {**output, "data": {**output["data"], "text/html": html}}
+
+
+def _sized(cell: Cell) -> Cell:
+    """The cell with its figures as large as its slide allows, and marked where its tables are set smaller."""
+    tags, drawn = kind.tags(cell), []
+    alone, room = slide.alone(cell), slide.ROOM - slide.code_height(cell)
+    for output in cell["outputs"]:
+        if size := slide.figure_size(output):
+            whole = alone and not slide.table_lines(output)
+            width, height = slide.enlarged(size, slide.ACROSS if whole else slide.ENLARGED, room)
+            html = _IMAGE.sub(rf"\g<1>width:{width:.0f}px;height:{height:.0f}px", "".join(output["data"]["text/html"]))
+            output = {**output, "data": {**output["data"], "text/html": html}}
+        if slide.table_size(output) == slide.DENSE:
+            tags = [*tags, "dense"]
+        drawn.append(output)
+    return {**cell, "metadata": {**cell["metadata"], "tags": [*tags, *(["alone"] if alone else [])]}, "outputs": drawn}
+
+
+def _told(cells: Sequence[Cell], lesson: Sequence[Cell], title: str) -> Iterator[Cell]:
+    """What is on the slides, with one cell of notes after the first one of each: what to say, and when."""
+    from nbformat.v4 import new_markdown_cell
+
+    found, place = slide.roles(cells), title
+    begun = [i for i, role in enumerate(found) if role in ("slide", "subslide")]
+    for start, end in pairwise([*begun, len(found)]):
+        here = [i for i in range(start, end) if found[i] != "skip"]
+        text = kind.source(cells[start])
+        notes = [kind.source(cells[i]) for i in here if found[i] == "notes"]
+        if text.startswith("# "):
+            discussed = next((kind.source(cell) for cell in lesson if kind.source(cell).startswith("**Discuss**")), "")
+            notes = [_minutes(lesson), *notes, discussed]
+        if text.startswith("## "):
+            place = f"{title}  ·  {text.lstrip('# ')}"
+            notes = [_minutes(lesson, text), *notes]
+        seen = [cells[i] for i in here if found[i] != "notes"]
+        for i in here:
+            if found[i] == "notes":
+                continue
+            opening = text.startswith("# ") or (text.startswith("## ") and len(seen) == 1)
+            about = {"where": place, "size": "opening" if opening else str(slide.magnified(seen))}
+            data = {"slide_type": found[i], "data": about if i == start else {}}
+            yield {**cells[i], "metadata": {**cells[i]["metadata"], "slideshow": data}}
+            if i == start and notes:
+                yield new_markdown_cell("\n\n".join(notes), metadata={"slideshow": {"slide_type": "notes"}})
+
+
+def _minutes(lesson: Sequence[Cell], heading: str = "") -> str:
+    """How far one should be where this heading stands, in a sentence for the speaker; without one: at the beginning."""
+    before = [] if not heading else list(takewhile(lambda cell: not kind.source(cell).startswith(heading), lesson))
+    (now, tried), (whole, trying) = pages.minutes(before), pages.minutes(lesson)
+    return f"**Minute {now} of {whole}**, and {tried} of {trying} minutes of exercises."

@@ -1,0 +1,106 @@
+"""The lessons as slides that need no network: ``cs336kit lessons slides 02``; a browser opens build/slides/index.html."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cs336kit.course import lessons, pages
+from cs336kit.course import roles as slide
+from cs336kit.course.cells import Cell
+from cs336kit.course.slide_cells import notebook
+
+BUILD = Path("build/slides")
+MODULES = Path("node_modules")
+#: What the slides ship with, and where npm puts it.
+SHIPPED = {
+    "reveal.js": ("dist/reset.css", "dist/reveal.css", "dist/reveal.js", "plugin/notes/notes.js", "LICENSE"),
+    "mathjax": ("es5/tex-svg.js", "LICENSE"),
+}
+#: How code is colored on light and on dark slides: styles of high contrast.
+LIGHT, DARK = "a11y-high-contrast-light", "a11y-high-contrast-dark"
+_OURS = Path(__file__).with_name("deck")
+
+
+def write(names: list[str], into: Path = BUILD) -> str:
+    """Write the slides of these lessons (all for none) and the page that lists all that are there; returns where, in words.
+
+    Errors: ValueError for an unknown lesson or a missing package, OSError where nothing can be written.
+    """
+    chosen = lessons.find(names)
+    every = lessons.every()
+    absent = [name for name in SHIPPED if not (MODULES / name / "package.json").exists()]
+    if absent:
+        raise ValueError(
+            f"The slides ship with {' and '.join(absent)}, which are not in {MODULES}/: make slides installs them."
+        )
+    try:
+        exporter = _exporter()
+    except ModuleNotFoundError as error:
+        raise ValueError(f'The slides need {error.name}: pip install -c constraints.txt -e ".[site]"') from None
+    into.mkdir(parents=True, exist_ok=True)
+    _ship(into)
+    for path in chosen:
+        page, _ = exporter.from_notebook_node(notebook(path))
+        lessons.write_whole(into / deck(path), page.encode())
+    there = [(path, cells) for path, cells in every if (into / deck(path)).exists()]
+    lessons.write_whole(into / "index.html", _listing(there).encode())
+    what = f"{len(chosen)} lessons" if len(chosen) > 1 else pages.title(chosen[0])
+    return f"The slides of {what} are written: open {into / 'index.html'} in a browser."
+
+
+def deck(path: Path) -> str:
+    """The file name of a lesson's slides."""
+    return f"{path.stem}.html"
+
+
+def _exporter() -> Any:
+    import a11y_pygments  # noqa: F401
+    from nbconvert import SlidesExporter
+
+    quiet = {"exclude_input_prompt": True, "exclude_output_prompt": True}
+    return SlidesExporter(template_name=_OURS.name, extra_template_basedirs=[str(_OURS.parent)], **quiet)
+
+
+def _ship(into: Path) -> None:
+    """Copy what all decks share, once."""
+    for name, parts in SHIPPED.items():
+        (into / name).mkdir(exist_ok=True)
+        for part in parts:
+            shutil.copyfile(MODULES / name / part, into / name / Path(part).name)
+    shutil.copyfile(_OURS / "slides.js", into / "slides.js")
+    lessons.write_whole(into / "slides.css", (_lengths() + (_OURS / "slides.css").read_text(encoding="utf-8")).encode())
+
+
+def _lengths() -> str:
+    """The lengths that the slide roles count with, and the colors of code, as CSS."""
+    from pygments.formatters import HtmlFormatter
+
+    pixels = {
+        **{"width": slide.WIDTH, "height": slide.HEIGHT, "side": slide.SIDE, "top": slide.TOP, "bottom": slide.BOTTOM},
+        **{"text": slide.TEXT, "code": slide.CODE, "printed": slide.PRINTED, "table": slide.TABLE},
+        **{"dense": slide.DENSE, "gap": slide.GAP, "row": slide.ROW / 2, "box": slide.BOX, "inset": slide.INSET},
+        **{f"h{level}": size for level, size in enumerate(slide.HEADINGS, 1)},
+    }
+    root = "".join(f"--{name}: {value}px; " for name, value in pixels.items())
+    larger = ""
+    for by in slide.LARGER:
+        sizes = "".join(f"--{name}: {pixels[name] * by:.1f}px; " for name in ("text", "code", "printed", "table"))
+        larger += f'.reveal section[data-size="{by}"]:not(.stack) {{ {sizes}}}\n'
+    # The background is the page's.
+    light, dark = (HtmlFormatter(style=style, nobackground=True) for style in (LIGHT, DARK))
+    colors = light.get_style_defs(".highlight") + "\n" + dark.get_style_defs(".dark .highlight")
+    return f":root {{ {root}--leading: {slide.LINE}; }}\n{larger}{colors}\n"
+
+
+def _listing(there: Sequence[tuple[Path, Sequence[Cell]]]) -> str:
+    from jinja2 import Template
+
+    rows: list[dict[str, Any]] = [
+        {"number": int(path.name[:2]), "deck": deck(path), "title": pages.title(path)}
+        | {"question": pages.promise(cells), "minutes": pages.minutes(cells)[0]}
+        for path, cells in there
+    ]
+    parts = [(name, [row for row in rows if first <= row["number"] <= last]) for name, first, last in pages.PARTS]
+    template = Template((_OURS / "list.html.j2").read_text(encoding="utf-8"))
+    return str(template.render(parts=[part for part in parts if part[1]]))

@@ -1,0 +1,78 @@
+"""Points for an answer: ``grade("07.1", timed, of=5)`` stands in the locked cells of a notebook that nbgrader grades.
+
+An answer that passes gets all points. One that does not gets a share of them: a function for the cases that it meets, a
+decision for its parts that are right. A function without a body gets nothing, although it may meet a case by accident.
+"""
+
+import contextlib
+import copy
+from collections.abc import Callable
+from fractions import Fraction
+
+from cs336kit.teach.exercises.core import Exercise, Result, decide, judge, load, lower, tried
+from cs336kit.teach.exercises.judging import difference
+from cs336kit.teach.exercises.running import Failed, Say, attempt, keeper
+
+
+def grade(id: str, answer, of: float) -> float:
+    """Print what the check finds about `answer` and return its points, from 0 to `of`, which nbgrader reads.
+
+    Never raises for a wrong answer; raises ValueError for an unknown exercise.
+    """
+    found = load(id)
+    if found.decision and not callable(answer):
+        result, share, what = Result(id, *decide(found, answer)), _parts(found, answer), "parts are right"
+    else:
+        state, message = tried(found, answer, _count)
+        # A share is said in place of a state by what has counted the cases.
+        share, what = state if "/" in state else f"{int(state == 'passed')}/1", "cases are met"
+        result = Result(id, "not yet" if "/" in state else state, message)
+    print(result)
+    if not result and Fraction(share):
+        print(f"{share.replace('/', ' of ')} {what}.")
+    return round(float(of * Fraction(share)), 2)
+
+
+def _parts(found: Exercise, answer) -> str:
+    """How many parts of a decision are right, as in 2/3; a part that is still ... is not."""
+    right = found.reference()
+    if not isinstance(right, tuple):
+        answer, right = (answer,), (right,)
+    if not isinstance(answer, (tuple, list)) or len(answer) != len(right):
+        return f"0/{len(right)}"
+    pairs = zip(map(lower, answer), map(lower, right), strict=True)
+    return f"{sum(difference(given, wanted, found.tolerance) is None for given, wanted in pairs)}/{len(right)}"
+
+
+def _count(found: Exercise, trials: list, answer: Callable, say: Say) -> None:
+    """Judge an answer and then, if it is wrong, say after each case how many are met so far: an endless loop ends it there."""
+    differ, restore, heard = difference, keeper(), ("", "")
+
+    def observed(function: Callable, args: tuple):
+        return attempt(lambda *args: found.observed(function(*args), args), copy.deepcopy(args), restore)
+
+    def hear(state: str, message: str) -> None:
+        nonlocal heard
+        heard = state, message
+        say(state, message)
+
+    # An answer may change its arguments, so these are copied before it runs.
+    cases = [(copy.deepcopy(args), right, _idle(found, observed, args, right)) for _, args, right, _ in trials]
+    judge(found, trials, answer, hear)
+    if heard[0] != "not yet":
+        return
+    met, earned = 0, False
+    for args, right, idle in cases:
+        try:
+            meets = differ(observed(answer, args), right, found.tolerance) is None
+        except Failed:
+            continue
+        met, earned = met + meets, earned or (meets and not idle)
+        say(f"{met if earned else 0}/{len(cases)}", heard[1])
+
+
+def _idle(found: Exercise, observed: Callable, args: tuple, right) -> bool:
+    """Whether a function that does nothing meets a case."""
+    with contextlib.suppress(Failed):
+        return difference(observed(lambda *args: None, args), right, found.tolerance) is None
+    return False

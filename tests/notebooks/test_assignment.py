@@ -1,0 +1,109 @@
+"""Assignments of nbgrader: every exercise gives its minutes as points, and nothing that was handed out or changed is lost."""
+
+import json
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbgrader.nbgraderformat import reads
+from nbgrader.utils import is_grade, is_locked, is_solution
+
+from cs336kit.cli import main
+from cs336kit.course import cells as kind
+from cs336kit.course.assignment import CONFIG, FOLDER, graded, write
+from cs336kit.course.lessons import every
+from cs336kit.course.pages import minutes
+from cs336kit.course.student import leaks, without_answers
+
+ROOT = Path(__file__).parents[2]
+LESSONS = dict(every(ROOT / "notebooks"))
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_every_exercise_is_graded_for_its_minutes_by_a_locked_cell_below_it(path):
+    cells, points = graded(without_answers(LESSONS[path], []))
+    assert points == minutes(LESSONS[path])[1] and leaks(cells, LESSONS[path]) == []
+    text = json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+    notebook = reads(text, as_version=4)  # nbgrader's own reader refuses metadata that it does not know
+    nbformat.validate(notebook)
+    stubs = [i for i, cell in enumerate(notebook.cells) if is_solution(cell)]
+    assert [i + 1 for i in stubs] == [i for i, cell in enumerate(notebook.cells) if is_grade(cell)]
+    assert len(stubs) == sum("exercise" in kind.tags(cell) for cell in notebook.cells) > 0
+    for place in stubs:
+        stub, check = notebook.cells[place], notebook.cells[place + 1]
+        given = re.fullmatch(r"from .* import grade\n\ngrade\('(.*)', (\w+), of=(\d+)\)", check.source)
+        assert f'check("{given[1]}", {given[2]})' in stub.source and int(given[3]) == check.metadata.nbgrader.points
+        assert is_locked(check) and not is_locked(stub)
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """A folder with two lessons of the course."""
+    monkeypatch.chdir(tmp_path)
+    Path("notebooks").mkdir()
+    for path in [*LESSONS][:2]:
+        (Path("notebooks") / path.name).write_bytes(path.read_bytes())
+    return [path.stem for path in [*LESSONS][:2]]
+
+
+def test_the_command_says_what_to_do_next_and_can_be_repeated(clone, capsys):
+    for _ in range(2):
+        assert main(["lessons", "assignment"]) == 0
+        said = capsys.readouterr().out.splitlines()
+        assert said[0] == f"{clone[0]}: {minutes(next(iter(LESSONS.values())))[1]} points" and len(said) == 3
+        assert said[-1].endswith(f"Next, in my/course/: nbgrader generate_assignment {clone[0]}")
+    assert {path.name for path in FOLDER.iterdir()} == {"source", CONFIG}
+    compile((FOLDER / CONFIG).read_text(), CONFIG, "exec")
+    # A lesson alone in its folder links to no other.
+    assert ".ipynb)" not in (FOLDER / "source" / clone[1] / f"{clone[1]}.ipynb").read_text()
+
+
+def change_the_lesson(stem):
+    path = Path(f"notebooks/{stem}.ipynb")
+    path.write_text(path.read_text().replace("Napkin math", "Napkins"))
+
+
+def refused(capsys, *arguments):
+    assert main(["lessons", "assignment", *arguments]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1
+    return said.err
+
+
+def test_an_untouched_source_follows_its_lesson_and_the_settings_stay(clone, capsys):
+    main(["lessons", "assignment", "0"])
+    (FOLDER / CONFIG).write_text("# mine")
+    change_the_lesson(clone[0])
+    assert main(["lessons", "assignment", "0"]) == 0
+    assert "Napkins" in (FOLDER / "source" / clone[0] / f"{clone[0]}.ipynb").read_text()
+    assert (FOLDER / CONFIG).read_text() == "# mine"
+
+
+@pytest.mark.parametrize("place", ["release/{}", "submitted/ada/{}"])
+def test_what_is_handed_out_stays_as_it_is(clone, capsys, place):
+    list(write(["0"]))
+    there = FOLDER / place.format(clone[0])
+    there.mkdir(parents=True)
+    assert main(["lessons", "assignment"]) == 0, "the same again changes nothing"
+    capsys.readouterr()
+    source = FOLDER / "source" / clone[0] / f"{clone[0]}.ipynb"
+    before = source.read_bytes()
+    change_the_lesson(clone[0])
+    said = refused(capsys)
+    assert said.startswith(f"{clone[0]} is handed out already") and str(there) in said
+    assert source.read_bytes() == before
+
+
+def test_a_lecturer_s_changes_are_never_overwritten(clone, capsys):
+    list(write(["0"]))
+    source = FOLDER / "source" / clone[0] / f"{clone[0]}.ipynb"
+    source.write_text(source.read_text().replace("Napkin math", "My napkins"))
+    before = source.read_bytes()
+    assert "is somebody's work" in refused(capsys, "0") and source.read_bytes() == before
+
+
+def test_bad_inputs_are_a_sentence_and_nothing_is_written(clone, capsys):
+    assert "no lesson '42'" in refused(capsys, "42") and not FOLDER.exists()
+    Path("a file").touch()
+    assert refused(capsys, "0", "--into", "a file").endswith("cannot be read or written: Not a directory.\n")
