@@ -43,7 +43,7 @@ TESTS = {
     "lm": ("tests/torch/lm", "tests/claims"),
     "measure": ("tests/torch/measure", "tests/claims"),
     "teach": ("tests/torch/teach",),
-    "course": ("tests/notebooks",),
+    "course": ("tests/notebooks", "tests/claims/test_claims_page", "tests/torch/teach/test_exercise_commands"),
 }
 #: Slow by nature: they start kernels, and most mutants die elsewhere.
 _LEFT_OUT = ("test_tamper", "test_refresh")

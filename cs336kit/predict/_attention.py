@@ -58,10 +58,10 @@ class Attention:
             z = attend(q, keys, values)
             b.free(*exchanged)
         merged = z if fused else self._merge(z)
-        out = self._output(merged)
-        b.free(q, z, *(() if self.caching and not shortened else (k, v)))
         if merged.storage is not z.storage:
-            b.free(merged)
+            b.free(z)
+        out = self._output(merged)
+        b.free(q, merged, *(() if self.caching and not shortened else (k, v)))
         return b.dropout("output dropout", out, c.dropout, mask="attention dropout mask")
 
     def _kernel(self) -> Kernel | None:
