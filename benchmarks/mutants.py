@@ -37,6 +37,17 @@ class Mutant:
     def __str__(self) -> str:
         return f"{self.module}:{self.old.lineno}  {self.change}    in: {self.line}"
 
+    def named(self) -> set[str]:
+        """The names that have something else in them: what it defines or is inside, and what the module makes of it at import."""
+        body = ast.parse(self.text).body
+        around = [s for s in body if s.lineno <= self.old.lineno <= _end(s)]
+        names = {*(self.defines or (name for statement in around for name in _defined(statement)))}
+        for statement in body:
+            if not isinstance(statement, ast.FunctionDef | ast.ClassDef):
+                used = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+                names |= {*_defined(statement)} if used & names else set()
+        return names - {""} or {"nothing of this name"}
+
     def mutated(self) -> str:
         """The text of the module with the change in place, and everything else as it was."""
         before, _, after = _split(self.text, self.old)

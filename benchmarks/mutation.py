@@ -6,6 +6,7 @@ A survivor needs a test, or a reason in tests/mutants.toml why nothing can tell 
 """
 
 import argparse
+import ast
 import functools
 import hashlib
 import importlib
@@ -50,20 +51,23 @@ _LEFT_OUT = ("test_tamper", "test_refresh")
 FIRST = 30
 #: What a mutant may take beside ten times what its tests took (seconds of the processor).
 SPARE = 60
-#: Imported before there are mutants: most of the time that a test file needs to start. Nothing of it may import the kit.
-WARM = (
-    "torch",
-    "numpy",
-    "scipy.optimize",
-    "transformers",
-    "hypothesis",
-    "ml_dtypes",
-    "gfloat",
-    "sympy",
-    "yaml",
-    "IPython",
-)
 _QUIET = ("-q", "-p", "no:nbval", "-p", "no:cacheprovider", "-p", "no:cov", "-p", "no:xdist")
+
+
+def warm(rooms: list[str]) -> None:
+    """Import all that the kit and its tests import from elsewhere: most of the time that a test file needs to start."""
+    folders = [ROOT / folder for folder in ("cs336kit", *(folder for room in rooms for folder in TESTS[room]))]
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for folder in folders for path in sorted(folder.rglob("*.py"))]
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        absolute = isinstance(node, ast.ImportFrom) and not node.level and node.module
+        for name in [alias.name for alias in node.names] if isinstance(node, ast.Import) else [absolute or ""]:
+            own = [root / f"{name.split('.')[0]}{end}" for root in (ROOT, ROOT / "tests") for end in ("", ".py")]
+            with suppress(ImportError, AttributeError, ValueError):
+                if not any(path.exists() for path in own):
+                    module = importlib.import_module(name)
+                    # Some packages load what they hold when it is asked for.
+                    for part in node.names if absolute else ():
+                        getattr(module, part.name)
 
 
 _own = threading.local()
@@ -117,22 +121,30 @@ class Record:
             for module, lines in part["lines"].items():
                 for line, executed in lines.items():
                     self._lines[module][int(line)] |= {names[i] for i in executed} & self.seconds.keys()
+        executing = set[str]().union(*(found for lines in self._lines.values() for found in lines.values()))
+        #: They execute nothing of the room, and so look at what is defined in it.
+        self._looking = {test for test in self.seconds.keys() - executing if not test.startswith("tests/claims")}
         # Without a change they pass: what fails below sees a mutant.
         control = sorted(self.seconds, key=self.seconds.__getitem__)[:FIRST]
         if pool.submit(forked, 600, _run, control, {*self.seconds}).result() != 0:
             raise SystemExit(f"tests fail without any change, one after the other: {' '.join(control)}")
 
     def tests(self, mutant: Mutant) -> list[str]:
-        """The tests that can see a mutant, fastest first; what runs at import is seen where its name stands, or in its module."""
+        """The tests that can see a mutant, fastest first; what runs at import is seen where the kit or a test has its name."""
         found = self._running(mutant.module, mutant.lines)
-        for name, module in itertools.product(filter(None, mutant.defines), [*self._lines]):
-            rows = (ROOT / module).read_text(encoding="utf-8").splitlines()
-            found |= self._running(module, (i for i, row in enumerate(rows, 1) if re.search(rf"\b{name}\b", row)))
-        if mutant.defines and not found:
-            found = self._running(mutant.module, [*self._lines[mutant.module]]) or {*self.seconds}
-        # The tests that are named after a module know it best.
-        own = Path(mutant.module).stem.strip("_")
-        return sorted(found, key=lambda test: (self.seconds[test] / (10 if f"test_{own}.py" in test else 1), test))
+        # At import no test runs yet; and what runs in another process is not seen.
+        if mutant.defines or not found:
+            named = re.compile(rf"\b({'|'.join(mutant.named())})\b")
+            for module in [*self._lines]:
+                rows = enumerate((ROOT / module).read_text(encoding="utf-8").splitlines(), 1)
+                found |= self._running(module, (number for number, row in rows if named.search(row)))
+            files = {test.split("::")[0] for test in self.seconds}
+            naming = {file for file in files if named.search((ROOT / file).read_text(encoding="utf-8"))}
+            found |= {test for test in self.seconds if test.split("::")[0] in naming}
+            if mutant.defines:
+                found = found | self._looking or {*self.seconds}
+        # The claims last, whose ledger takes long to read.
+        return sorted(found, key=lambda test: (test.startswith("tests/claims"), self.seconds[test], test))
 
     def _running(self, module: str, lines: Iterable[int]) -> set[str]:
         return {test for line in lines for test in self._lines[module].get(line, ())}
@@ -218,15 +230,17 @@ def survives(record: Record, limit: float, mutant: Mutant) -> str:
             if forked(seconds, _run, part, {*record.seconds}) not in (0, 5):
                 return ""
     finally:
-        shutil.copy2(ROOT / mutant.module, inside)
-    return f"{len(capped)} of {len(tests)} tests that execute it pass" if tests else "not covered: no test executes it"
+        inside.write_text(mutant.text, encoding="utf-8")
+    return (
+        f"{len(capped)} of {len(tests)} tests that execute or name it pass"
+        if tests
+        else "not covered: no test executes or names it"
+    )
 
 
 def main(rooms: list[str], count: int, seed: int, jobs: int, only: str, limit: float) -> None:
     """Try so many mutants of each room, drawn at random; print what becomes of each, and the share that is killed."""
-    for name in WARM:
-        with suppress(ImportError):
-            importlib.import_module(name)
+    warm(rooms)
     entries = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8")).get("equivalent", [])
     listed = {(entry["file"], entry["line"], entry["change"]) for entry in entries}
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]

@@ -61,6 +61,21 @@ def test_what_is_left_out_knowingly_is_noted():
     assert [note.split(" is left out")[0] for note in config.notes] == ["attention_dropout=0.1", "quantization_config"]
 
 
+def test_letters_name_the_layers_with_a_window_and_the_last_layer_never_has_one():
+    given = {"model_type": "exaone4", "num_hidden_layers": 6, "sliding_window": 512, "sliding_window_pattern": "LLLG"}
+    config = predict.from_hf(given)
+    assert config.window == 512 and config.window_layers == (True, True, True, False, True, False)
+    kinds = ["full_attention", "sliding_attention"] * 3
+    assert predict.from_hf({**given, "layer_types": kinds}).window_layers == (False, True) * 3
+    assert predict.from_hf({**given, "sliding_window": None}).window is None
+
+
+@pytest.mark.parametrize(("grouped", "given", "norms"), [(True, None, 2), (True, 2, 2), (True, 1, 1), (False, None, 1)])
+def test_how_many_norms_a_parallel_block_of_falcon_has(grouped, given, norms):
+    said = {"model_type": "falcon", "new_decoder_architecture": grouped, "num_ln_in_parallel_attn": given}
+    assert predict.from_hf(said).norms_per_block == norms
+
+
 def test_the_command_reads_a_config_json(tmp_path, capsys):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(LLAMA))
