@@ -37,7 +37,7 @@ no_venv = echo "Python could not make an environment; what it says is above. On 
 is_cpu = .venv/bin/python -c "import sys, torch; sys.exit(torch.version.cuda is not None)"
 not_cpu = echo "PyTorch is the CUDA build here, and CPU=1 asks for the other one. Run make clean and then the same again."
 
-.PHONY: help setup lab test test-browser fast cuda-rules lint browser check-notebooks refresh student slides site gpu gpu-lessons gpu-records bench steady mutate fuzz readme constraints clean
+.PHONY: help setup lab test test-browser fast cuda-rules lint browser check-notebooks refresh student slides site gpu gpu-lessons gpu-records bench steady coverage mutate fuzz readme constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -146,11 +146,19 @@ bench: $(READY) ## speeds as ratios of one run (loader, training step, estimator
 	$(PY) -m benchmarks.architectures
 	$(PY) -m benchmarks.kept
 
+# Branches in per cent, of the kit and of each module: modules below are listed.
+COVERED := 95
+coverage: $(READY) ## branch coverage of the kit by the unit tests alone, at least 95 %, and the modules below (a quarter of an hour)
+	@rm -rf build/coverage && mkdir -p build/coverage
+	$(PY) -m pytest -q -p no:nbval -n $(WORKERS) --dist loadfile --cov --cov-report= --ignore tests/browser --ignore tests/slow tests
+	@set -o pipefail; $(PY) -m coverage report --sort cover --fail-under $(COVERED) \
+	  | awk '!/%$$/ || $$1 == "TOTAL" || $$NF + 0 < $(COVERED)'
+
 steady: $(READY) ## verify all lessons ten times, in other orders, places, locales: an hour (N="9 10": these alone)
 	$(PY) -m benchmarks.steadiness $(N)
 
-mutate: $(READY) ## change the kit in random places and see whether the tests notice: make mutate ROOM=predict COUNT=40
-	$(PY) -m benchmarks.mutation $(if $(ROOM),$(ROOM) $(or $(COUNT),20))
+mutate: $(READY) ## change the kit in random places and see whether the tests notice: make mutate ROOM="predict lm" COUNT=40 SEED=1
+	$(PY) -m benchmarks.mutation $(ROOM) --jobs $(WORKERS) $(addprefix --count ,$(COUNT)) $(addprefix --seed ,$(SEED)) $(addprefix --only ,$(ONLY))
 
 fuzz: $(READY) ## values, files and command lines that nobody would type: make fuzz EXAMPLES=2000 (of each test, other ones in every run)
 	EXAMPLES=$(or $(EXAMPLES),2000) $(PY) -m pytest -q -p no:nbval --hypothesis-profile fuzz --timeout 0 -n $(WORKERS) tests/fuzz

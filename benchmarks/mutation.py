@@ -1,112 +1,281 @@
-"""Do the tests see a change in the kit? ``python -m benchmarks.mutation predict 40``: mutants of a room, and which survive.
+"""Do the tests see a change in the kit? ``python -m benchmarks.mutation predict lm --count 40``: mutants, and which survive.
 
-A mutant differs from the kit in one place: an operator, a comparison, a number, a truth value. It is killed when a test
-fails (or hangs) that names something of the changed module. Survivors are printed; each needs a test, or a reason.
+A mutant (`benchmarks/mutants.py`) runs the tests that execute its line, fastest first: it is killed when one fails or takes
+ten times as long. Which tests execute which line is recorded once per test file and kept in build/mutation.
+A survivor needs a test, or a reason in tests/mutants.toml why nothing can tell it from the kit.
 """
 
+import argparse
 import ast
-import copy
+import functools
+import hashlib
+import importlib
+import itertools
+import json
+import multiprocessing
 import os
 import random
 import re
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import threading
+import tomllib
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
+import coverage
+import pytest
+
+from benchmarks.mutants import Mutant, mutants
+
 ROOT = Path(__file__).parents[1]
-ROOMS = ("predict", "lm", "measure", "course")
-#: Where the tests of each room stand, fast ones first.
-TESTS = {room: ("tests/fast", f"tests/torch/{room}", "tests/notebooks") for room in ROOMS}
+EQUIVALENT = ROOT / "tests" / "mutants.toml"
+#: Where the tests of each room stand.
+TESTS = {
+    "predict": ("tests/fast", "tests/torch/predict", "tests/claims"),
+    "lm": ("tests/torch/lm", "tests/claims"),
+    "measure": ("tests/torch/measure", "tests/claims"),
+    "teach": ("tests/torch/teach",),
+    "course": ("tests/notebooks", "tests/claims/test_claims_page", "tests/torch/teach/test_exercise_commands"),
+}
 #: Slow by nature: they start kernels, and most mutants die elsewhere.
 _LEFT_OUT = ("test_tamper", "test_refresh")
-SECONDS = 240
-_SWAPS: dict[type, type] = {
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Pow: ast.Mult,
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
-    ast.And: ast.Or, ast.Or: ast.And, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
-}  # fmt: skip
+#: Most mutants fall to so many tests; collecting all test files takes longer than running these.
+FIRST = 30
+#: What a mutant may take beside ten times what its tests took (seconds of the processor).
+SPARE = 60
+_QUIET = ("-q", "-p", "no:nbval", "-p", "no:cacheprovider", "-p", "no:cov", "-p", "no:xdist")
 
 
-def places(module: Path) -> Iterator[int]:
-    """Where in a module a mutant differs, as a number in the order of `ast.walk`."""
-    tree = ast.parse(module.read_text(encoding="utf-8"))
-    return (place for place, node in enumerate(ast.walk(tree)) if _changed(node) is not None)
+def warm(rooms: list[str]) -> None:
+    """Import all that the kit and its tests import from elsewhere: most of the time that a test file needs to start."""
+    folders = [ROOT / folder for folder in ("cs336kit", *(folder for room in rooms for folder in TESTS[room]))]
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for folder in folders for path in sorted(folder.rglob("*.py"))]
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        absolute = isinstance(node, ast.ImportFrom) and not node.level and node.module
+        for name in [alias.name for alias in node.names] if isinstance(node, ast.Import) else [absolute or ""]:
+            own = [root / f"{name.split('.')[0]}{end}" for root in (ROOT, ROOT / "tests") for end in ("", ".py")]
+            with suppress(ImportError, AttributeError, ValueError):
+                if not any(path.exists() for path in own):
+                    module = importlib.import_module(name)
+                    # Some packages load what they hold when it is asked for.
+                    for part in node.names if absolute else ():
+                        getattr(module, part.name)
 
 
-def mutant(source: str, place: int) -> tuple[str, str]:
-    """The text of a module with one place changed, and what changed there: line, old and new expression."""
-    tree = ast.parse(source)
-    node = [*ast.walk(tree)][place]
-    new = _changed(node)
-    assert isinstance(node, ast.expr) and new is not None
-    what = f"{node.lineno}  {ast.unparse(node)}  →  {ast.unparse(new)}"
-    node.__dict__.update(new.__dict__)
-    return ast.unparse(tree), what
+_own = threading.local()
 
 
-def _changed(node: ast.AST) -> ast.expr | None:
-    new = copy.copy(node)
-    if isinstance(node, ast.BinOp | ast.BoolOp) and type(node.op) in _SWAPS:
-        new.op = _SWAPS[type(node.op)]()
-    elif isinstance(node, ast.Compare) and type(node.ops[0]) in _SWAPS:
-        new.ops = [_SWAPS[type(node.ops[0])](), *node.ops[1:]]
-    elif isinstance(node, ast.Constant) and type(node.value) in (int, float, bool):
-        new.value = not node.value if type(node.value) is bool else node.value + 1
-    elif isinstance(node, ast.Name) and node.id in ("all", "any", "min", "max"):
-        new.id = {"all": "any", "any": "all", "min": "max", "max": "min"}[node.id]
-    else:
-        return None
-    return new
+def copied(folder: str, files: list[str]) -> None:
+    """Give this thread a copy of the repository, in which it may change a file."""
+    _own.root = Path(tempfile.mkdtemp(dir=folder))
+    for name in files:
+        (_own.root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, _own.root / name)
 
 
-def tests_of(room: str, module: Path, root: Path) -> list[str]:
-    """The test files of a room that name the module or something public in it; all of the room where none does."""
-    tree = ast.parse(module.read_text(encoding="utf-8"))
-    names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-    pattern = re.compile(rf"\b({'|'.join([module.stem.strip('_'), *(n for n in names if n[0] != '_')])})\b")
-    files = [file for folder in TESTS[room] for file in sorted((root / folder).rglob("test_*.py"))]
-    files = [file for file in files if file.stem not in _LEFT_OUT]
-    return [str(f) for f in files if pattern.search(f.read_text(encoding="utf-8"))] or [*map(str, files)]
+def forked(seconds: float, work: Callable[..., int], *arguments: object) -> int | None:
+    """The status of a function in a child of this warm process, in this thread's copy; a signal where it takes too long."""
+    root = _own.root
+
+    def child() -> None:
+        os.setsid()
+        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds),) * 2)
+        for stream in (0, 1, 2):
+            os.dup2(os.open(os.devnull, os.O_RDWR), stream)
+        os.chdir(root)
+        os.environ["PYTHONPATH"] = str(root)
+        sys.path[:] = [str(root), *(path for path in sys.path if path not in ("", str(ROOT)))]
+        os._exit(work(*arguments))
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    # Time of the processor, so that a busy machine kills nothing; but what waits forever takes none.
+    process.join(600 + 10 * seconds)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid or 0, signal.SIGKILL)
+    process.join()
+    return process.exitcode
 
 
-def survives(root: Path, tests: list[str]) -> bool:
-    """Whether the tests pass in this copy of the repository."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:nbval", "-p", "no:cacheprovider", *tests]
+class Record:
+    """Which tests execute which lines of a room, and how long each takes (seconds of the processor)."""
+
+    def __init__(self, room: str, files: list[str], pool: Executor) -> None:
+        self.seconds: dict[str, float] = {}
+        self._lines: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+        files = [name for name in files if re.match(r"(cs336kit/|tests/|conftest).*\.(py|json|yml)$", name)]
+        tests = [name for name in files if re.search(r"/test_\w+\.py$", name)]
+        shared = hashlib.sha256(b"".join((ROOT / name).read_bytes() for name in files if name not in tests)).digest()
+        wanted = [name for name in tests if name.startswith(TESTS[room]) and Path(name).stem not in _LEFT_OUT]
+        for part in pool.map(functools.partial(_recorded, room, shared), wanted):
+            names = [name for name, _ in part["tests"]]
+            self.seconds |= {name: seconds for name, seconds in part["tests"] if seconds is not None}
+            for module, lines in part["lines"].items():
+                for line, executed in lines.items():
+                    self._lines[module][int(line)] |= {names[i] for i in executed} & self.seconds.keys()
+        executing = set[str]().union(*(found for lines in self._lines.values() for found in lines.values()))
+        #: They execute nothing of the room, and so look at what is defined in it.
+        self._looking = {test for test in self.seconds.keys() - executing if not test.startswith("tests/claims")}
+        # Without a change they pass: what fails below sees a mutant.
+        control = sorted(self.seconds, key=self.seconds.__getitem__)[:FIRST]
+        if pool.submit(forked, 600, _run, control, {*self.seconds}).result() != 0:
+            raise SystemExit(f"tests fail without any change, one after the other: {' '.join(control)}")
+
+    def tests(self, mutant: Mutant) -> list[str]:
+        """The tests that can see a mutant, fastest first; what runs at import is seen where the kit or a test has its name."""
+        found = self._running(mutant.module, mutant.lines)
+        # At import no test runs yet; and what runs in another process is not seen.
+        if mutant.defines or not found:
+            named = re.compile(rf"\b({'|'.join(mutant.named())})\b")
+            for module in [*self._lines]:
+                rows = enumerate((ROOT / module).read_text(encoding="utf-8").splitlines(), 1)
+                found |= self._running(module, (number for number, row in rows if named.search(row)))
+            files = {test.split("::")[0] for test in self.seconds}
+            naming = {file for file in files if named.search((ROOT / file).read_text(encoding="utf-8"))}
+            found |= {test for test in self.seconds if test.split("::")[0] in naming}
+            if mutant.defines:
+                found = found | self._looking or {*self.seconds}
+        # The claims last, whose ledger takes long to read.
+        return sorted(found, key=lambda test: (test.startswith("tests/claims"), self.seconds[test], test))
+
+    def _running(self, module: str, lines: Iterable[int]) -> set[str]:
+        return {test for line in lines for test in self._lines[module].get(line, ())}
+
+
+def _recorded(room: str, shared: bytes, test: str) -> dict:
+    """What a test file executes, as kept in build/mutation, or recorded now."""
+    folder = ROOT / "build" / "mutation" / room / test
+    kept = folder / (hashlib.sha256(shared + (ROOT / test).read_bytes()).hexdigest()[:16] + ".json")
+    if not kept.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        status = forked(3600, _record, room, test, _own.root, kept.with_suffix(".part"))
+        if status not in (0, 1, 5):
+            raise SystemExit(f"{test} could not be recorded: pytest ended with {status}. Run it by itself first.")
+        kept.with_suffix(".part").rename(kept)
+        print(f"recorded {test}{' (tests that fail are left out)' if status == 1 else ''}", flush=True)
+    return json.loads(kept.read_text(encoding="utf-8"))
+
+
+def _record(room: str, test: str, root: Path, out: Path) -> int:
+    """In a child: run one test file, and write which lines of the room each of its passed tests executes."""
+    measured = coverage.Coverage(data_file=None, config_file=False, source=[str(root / "cs336kit" / room)])
+    measured.start()
+    # Now, so that no test seems to execute what runs at import; and no test finds what another one left in a cache.
+    modules = [path.relative_to(root).with_suffix("").parts for path in (root / "cs336kit" / room).rglob("*.py")]
+    loaded = [vars(importlib.import_module(".".join(parts).removesuffix(".__init__"))) for parts in modules]
+    caches = [value for names in loaded for value in names.values() if hasattr(value, "cache_clear")]
+    seconds: dict[str, float | None] = {}
+
+    class Recorder:
+        @pytest.hookimpl(wrapper=True)
+        def pytest_runtest_protocol(self, item):
+            for cache in caches:
+                cache.cache_clear()
+            measured.switch_context(item.nodeid)
+            began = sum(os.times()[:4])
+            result = yield
+            measured.switch_context("")
+            seconds.setdefault(item.nodeid, round(sum(os.times()[:4]) - began, 3))
+            return result
+
+        def pytest_runtest_logreport(self, report):
+            if not report.passed:
+                seconds[report.nodeid] = None
+
+    status = pytest.main([*_QUIET, test], plugins=[Recorder()])
+    measured.stop()
+    data, index = measured.get_data(), {name: i for i, name in enumerate(seconds)}
+    lines = {}
+    for file in data.measured_files():
+        executed = data.contexts_by_lineno(file).items()
+        lines[str(Path(file).relative_to(root))] = {n: [index[t] for t in tests if t in index] for n, tests in executed}
+    out.write_text(json.dumps({"tests": [*seconds.items()], "lines": lines}), encoding="utf-8")
+    return int(status)
+
+
+def _run(tests: list[str], known: set[str]) -> int:
+    """In a child: run these tests, and what has a new name since the change, until one fails."""
+    order = {name: i for i, name in enumerate(tests)}
+
+    class Chosen:
+        def pytest_collection_modifyitems(self, items):
+            items[:] = [item for item in items if item.nodeid in order or item.nodeid not in known]
+            items.sort(key=lambda item: order.get(item.nodeid, 0))
+
+    return int(pytest.main(["-x", *_QUIET, *dict.fromkeys(test.split("::")[0] for test in tests)], plugins=[Chosen()]))
+
+
+def survives(record: Record, limit: float, mutant: Mutant) -> str:
+    """Why a mutant survives, empty where it is killed: its first tests are run, then all that take so long together."""
+    tests = record.tests(mutant)
+    until = [*itertools.accumulate(map(record.seconds.__getitem__, tests))]
+    capped = tests[: sum(time <= limit for time in until) or 1]
+    inside = _own.root / mutant.module
+    inside.write_text(mutant.mutated(), encoding="utf-8")
+    # Python compiles a file anew when its time has changed, by whole seconds.
+    time = random.getrandbits(30)
+    os.utime(inside, (time, time))
     try:
-        environment = {**os.environ, "PYTHONPATH": str(root)}
-        done = subprocess.run(command, cwd=root, capture_output=True, timeout=SECONDS, env=environment, check=False)
-    except subprocess.TimeoutExpired:
-        return False
-    return done.returncode == 0
+        for part in filter(None, (capped[:FIRST], capped[FIRST:])):
+            seconds = SPARE + 10 * sum(map(record.seconds.__getitem__, part))
+            if forked(seconds, _run, part, {*record.seconds}) not in (0, 5):
+                return ""
+    finally:
+        inside.write_text(mutant.text, encoding="utf-8")
+    return (
+        f"{len(capped)} of {len(tests)} tests that execute or name it pass"
+        if tests
+        else "not covered: no test executes or names it"
+    )
 
 
-def main(room: str, count: int, seed: int = 0) -> None:
-    """Try so many mutants of a room, drawn at random, in a copy; print what becomes of each and the share that is killed."""
-    modules = sorted((ROOT / "cs336kit" / room).rglob("*.py"))
-    every = [(module, place) for module in modules for place in places(module)]
-    killed, drawn = 0, random.Random(seed).sample(every, min(count, len(every)))
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder) / "copy"
-        tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-        for name in tracked.splitlines():
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, root / name)
-        for module, place in drawn:
-            inside = root / module.relative_to(ROOT)
-            kept = inside.read_text(encoding="utf-8")
-            tests = tests_of(room, inside, root)
-            changed, what = mutant(kept, place)
-            inside.write_text(changed, encoding="utf-8")
-            alive = survives(root, tests)
-            inside.write_text(kept, encoding="utf-8")
-            killed += not alive
-            print(f"{'SURVIVES' if alive else 'killed'}: {module.relative_to(ROOT)}:{what}", flush=True)
-    print(f"{room}: {killed} of {len(drawn)} mutants killed, of {len(every)} possible ones")
+def main(rooms: list[str], count: int, seed: int, jobs: int, only: str, limit: float) -> None:
+    """Try so many mutants of each room, drawn at random; print what becomes of each, and the share that is killed."""
+    warm(rooms)
+    entries = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8")).get("equivalent", [])
+    listed = {(entry["file"], entry["line"], entry["change"]) for entry in entries}
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    files = [name for name in sorted({*names}) if (ROOT / name).is_file()]
+    print(
+        f"seed {seed}; a mutant runs the fastest {FIRST} tests that execute its line, then all that take {limit:.0f} s together"
+    )
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs, "", copied, (folder, files)) as pool:
+        for room in rooms:
+            modules = [name for name in files if re.fullmatch(rf"cs336kit/{room}/.*{only}.*\.py", name)]
+            every = [mutant for name in modules for mutant in mutants(name, (ROOT / name).read_text(encoding="utf-8"))]
+            drawn = random.Random(seed).sample(every, min(count, len(every)))
+            record, words = Record(room, files, pool), []
+            for mutant, why in zip(drawn, pool.map(functools.partial(survives, record, limit), drawn), strict=True):
+                known = (mutant.module, mutant.line, mutant.change) in listed
+                words.append(
+                    ("equivalent" if known else "SURVIVES") if why else "killed, though listed" if known else "killed"
+                )
+                print(f"{words[-1]}: {mutant}{why and f'    ({why})'}", flush=True)
+            counted = [word for word in words if word != "equivalent"]
+            equivalent, killed = len(words) - len(counted), len(counted) - words.count("SURVIVES")
+            print(
+                f"{room}: {killed} of {len(counted)} mutants killed, {equivalent} equivalent, of {len(every)} possible ones"
+            )
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:2] or ROOMS:
-        main(name, int(sys.argv[2]) if len(sys.argv) > 2 else 20)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.mutation", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("rooms", nargs="*", choices=[*TESTS], default=[*TESTS])
+    parser.add_argument("--count", type=int, default=20, help="mutants of each room (20)")
+    parser.add_argument("--seed", type=int, default=0, help="of the draw (0)")
+    parser.add_argument("--jobs", type=int, default=1, help="mutants at a time (1)")
+    parser.add_argument("--only", default="", metavar="PATTERN", help="modules whose path in the room matches")
+    parser.add_argument(
+        "--limit", type=float, default=120, metavar="SECONDS", help="of the tests that one mutant runs (120)"
+    )
+    main(**vars(parser.parse_args()))

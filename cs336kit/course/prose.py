@@ -185,7 +185,7 @@ def _folded(node: ast.expr) -> float | None:
             return None
         try:
             return float(_OPERATIONS[type(node.op)](left, right))
-        except (ArithmeticError, ValueError):
+        except (ArithmeticError, ValueError, TypeError):  # a root of a negative number is complex
             return None
     return None
 

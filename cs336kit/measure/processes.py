@@ -1,6 +1,5 @@
 """Real ranks: one process each, which meet on this machine, and the bytes that they send."""
 
-import importlib.util
 import os
 import pickle
 import signal
@@ -12,6 +11,8 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.machinery import PathFinder
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -99,11 +100,13 @@ def _by_name(function: Callable[..., Any], arguments: tuple[Any, ...], name: str
 
 
 def _importable(module: Any) -> bool:
-    try:
-        found = importlib.util.find_spec(module.__name__)
-    except (ImportError, ValueError):
-        return False
-    return found is not None and found is not module.__spec__ and found.origin == getattr(module, "__file__", None)
+    """Whether a rank finds this module on its path, which is the same; what is loaded here proves nothing."""
+    folders, origin = None, None
+    for name in accumulate(module.__name__.split("."), "{}.{}".format):
+        if (found := PathFinder.find_spec(name, folders)) is None:
+            return False
+        folders, origin = found.submodule_search_locations, found.origin
+    return origin == getattr(module, "__file__", None)
 
 
 def _backend(device: str | None, count: int) -> str:

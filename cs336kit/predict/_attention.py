@@ -58,10 +58,10 @@ class Attention:
             z = attend(q, keys, values)
             b.free(*exchanged)
         merged = z if fused else self._merge(z)
-        out = self._output(merged)
-        b.free(q, z, *(() if self.caching and not shortened else (k, v)))
         if merged.storage is not z.storage:
-            b.free(merged)
+            b.free(z)
+        out = self._output(merged)
+        b.free(q, merged, *(() if self.caching and not shortened else (k, v)))
         return b.dropout("output dropout", out, c.dropout, mask="attention dropout mask")
 
     def _kernel(self) -> Kernel | None:
@@ -136,7 +136,7 @@ class Attention:
         A prompt that is longer than a window is attended to as it is, and its last positions are written.
         """
         b, (B, K, S, h) = self.b, x.shape
-        room = (B, K, (self.window or 0) if shortened else self.T, h)
+        room = (B, K, self.window if shortened and self.window else self.T, h)
         held = b.data("cached", room, x.dtype) if S < self.T else b.op(f"{name}/room", "empty", [], room, dtype=x.dtype)
         new = b.part_of(f"{name}/last", x, h) if shortened else x
         if shortened:
@@ -189,7 +189,7 @@ class Attention:
         if self._masks:
             mask = self._mask(q.dtype)
             if self.T % kernel.mask_columns:
-                padded = b.op("mask/pad", "pad", [mask], (self.S, _rounded(self.T + 1, kernel.mask_columns)))
+                padded = b.op("mask/pad", "pad", [mask], (self.S, _rounded(self.T, kernel.mask_columns)))
                 padded.storage.name = mask.storage.name
                 b.free(mask)
                 mask = padded

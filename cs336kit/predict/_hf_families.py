@@ -311,11 +311,8 @@ def _falcon(f: Fields) -> dict[str, Any]:
         "mlp": _activation(f, False, "activation"), "positions": "alibi" if f("alibi") else "rope",
         "bias": "all" if f("bias") else "none",
     }  # fmt: skip
-    norms = f("num_ln_in_parallel_attn")
-    if grouped and norms is None:
-        norms = 2
     if grouped or parallel:
-        two = grouped and norms == 2
+        two = grouped and f("num_ln_in_parallel_attn") in (None, 2)
         config |= {"parallel": two, "norms_per_block": 2 if two else 1}
     return config
 
@@ -489,8 +486,8 @@ def _flex_olmo(f: Fields) -> dict[str, Any]:
 def _exaone4(f: Fields) -> dict[str, Any]:
     config = _llama(f, norm_placement="post", qk_norm="head")
     period = f("sliding_window_pattern")
-    if isinstance(period, str):  # "LLLG": local and global layers
-        held = tuple(period[layer % len(period)] == "L" for layer in range(config["layers"]))
+    if isinstance(period, str):  # "LLLG": local and global layers; the last one is global whatever they say
+        held = (*(period[layer % len(period)] == "L" for layer in range(config["layers"] - 1)), False)
         size, kinds = f("sliding_window"), f("layer_types")
         if kinds is None and size and any(held):
             return config | {"window": size, "window_layers": held}
@@ -627,7 +624,7 @@ def _ernie4_5_moe(f: Fields) -> dict[str, Any]:
         raise f.refuse("use_bias", "False: its experts have no biases")
     layers = config["layers"]
     first, last, step = f("moe_layer_start_index"), f("moe_layer_end_index"), f("moe_layer_interval")
-    last = layers - 1 if last == -1 else last
+    last = layers if last == -1 else last
     sparse = _sparse(layers, lambda layer: (layer + 1) % step == 0 and first <= layer <= last)
     _mixture(f, config, experts="moe_num_experts", per_token="moe_k", width="moe_intermediate_size", sparse=sparse)
     if config.get("experts"):

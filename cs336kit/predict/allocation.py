@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from cs336kit.predict._common.checks import positive_int
+from cs336kit.predict._common.checks import boolean, positive_int
 from cs336kit.predict._states import state_requests, temporary_requests
 from cs336kit.predict._walk import Walk
 from cs336kit.predict.allocator import WORKSPACE_BYTES, Block, CachingAllocator
@@ -76,7 +76,8 @@ def step_allocation(
     """
     positive_int("capability", capability)
     optimizer_spec(optimizer)
-    written = program(config, batch=batch, sequence=sequence, unrolled=True, **{"device": "cuda", **options})
+    boolean("fused", fused)
+    written = program(config, batch=batch, sequence=sequence, **{"device": "cuda", **options, "unrolled": True})
     allocator = CachingAllocator()
     for leaf in written.leaves:
         for _ in range(leaf.count):

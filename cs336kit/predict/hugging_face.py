@@ -53,7 +53,9 @@ class _Fields:
         return name in self.given or name in self.defaults
 
     def refuse(self, name: str, allowed: str) -> ValueError:
-        value = self.given.get(name, self.defaults.get(name))
+        outer, _, inner = name.partition(".")
+        value: Any = self.given.get(outer, self.defaults.get(outer))
+        value = value[inner] if inner else value
         return ValueError(f"{name}={value!r} of this {self.model_type} cannot be counted: give {allowed}")
 
     def check_rest(self) -> None:

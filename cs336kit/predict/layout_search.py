@@ -100,7 +100,7 @@ def candidates(
     for tp in divisors(config.heads, min(node, count)):
         if node % tp:
             continue
-        for pp in divisors(config.layers, count // tp):
+        for pp in divisors(config.layers, count):
             for cp in divisors(sequence, max(1, sequence // SHORTEST)):
                 for ep in divisors(config.experts or 1, config.experts or 1):
                     rest, left = divmod(count, tp * pp * cp * ep)

@@ -1,6 +1,9 @@
 """How the values that settle the ledger are written down for a reader."""
 
 import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from claims.settled import Cited, compare_with_file
@@ -55,6 +58,10 @@ def test_what_is_too_long_or_a_bare_bool_becomes_a_phrase():
     assert entry((False, False)) == {"said": "", "so": ["as said"]}
     assert entry(([[0.1] * 50], [[0.1] * 50])) == {"said": "", "so": ["as said, in all of 50 values"]}
     assert entry(([0.1] * 50, [0.2] * 50)) == {"said": "", "so": ["not as said"]}
+    named = {f"the value with number {i}": i for i in range(9)}
+    assert entry((named, named)) == {"said": "", "so": ["as said, in all of 9 values"]}
+    assert entry(("x" * 56, "x")) == {"said": "x" * 56, "so": ["x"]}
+    assert entry(("x" * 57, "x")) == {"said": "", "so": ["not as said"]}
     assert entry((162.0, 0.318)) == {"said": "162", "so": ["0.318"]}
     assert entry(Cited("a paper", "16 bytes")) == {"said": "", "so": [], "source": "a paper: 16 bytes"}
 
@@ -82,6 +89,17 @@ def test_outside_of_a_clone_the_command_says_so(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         cli.main(["lessons", "claims", "03"])
     assert "leave the numbers out" in capsys.readouterr().err
+
+
+def test_in_a_clone_its_own_tests_are_run(monkeypatch):
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(claims_page.TESTS.resolve())])
+    settled = SimpleNamespace(settlements=lambda: ["the tests"])
+    monkeypatch.setitem(sys.modules, "claims", SimpleNamespace(settled=settled))
+    monkeypatch.setitem(sys.modules, "claims.settled", settled)
+    monkeypatch.chdir(Path(__file__).parents[2])
+    for _ in range(2):
+        assert claims_page._of_the_clone() == ["the tests"]
+    assert sys.path.count(str(claims_page.TESTS.resolve())) == 1
 
 
 def test_writing_again_keeps_what_differs_in_its_last_digits(tmp_path, monkeypatch):

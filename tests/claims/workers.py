@@ -60,8 +60,15 @@ class Worker:
 def together(count: int, function: Callable[[Worker], Any]) -> list[Any]:
     """What `function(worker)` returns on each of `count` workers that run at once."""
     store = dist.HashStore()
+    # Kept until all are done: one that has sent and is gone would cut off whoever still receives.
+    workers: list[Worker] = []
+
+    def work(rank: int) -> Any:
+        workers.append(worker := Worker(rank, count, store))
+        return function(worker)
+
     with ThreadPoolExecutor(count) as pool:
-        runs = [pool.submit(lambda rank=rank: function(Worker(rank, count, store))) for rank in range(count)]
+        runs = [pool.submit(work, rank) for rank in range(count)]
     failed = [error for run in runs if (error := run.exception())]
     if failed:
         raise next((error for error in failed if not isinstance(error, dist.DistError)), failed[0])

@@ -1,9 +1,13 @@
 import copy
 import math
 import pickle
+from dataclasses import is_dataclass
+from importlib import import_module
+from pkgutil import walk_packages
 
 import pytest
 
+from cs336kit import predict
 from cs336kit.predict import Breakdown
 
 ADAMW = Breakdown({"weights": 4, "gradients": 4, "states": 8}, unit="bytes")
@@ -80,3 +84,9 @@ def test_html_escapes_and_totals():
     assert "a&lt;b" in html and html.count("<tr>") == 3
     assert 'font-weight:bold;">100.0 %</td>' in html
     assert "–" in Breakdown({"nothing": 0}, unit="bytes")._repr_html_()
+
+
+def test_every_class_of_values_can_be_a_key_of_a_cache():
+    modules = [import_module(module.name) for module in walk_packages(predict.__path__, "cs336kit.predict.")]
+    classes = {value for module in modules for value in vars(module).values() if isinstance(value, type)}
+    assert [cls for cls in classes if is_dataclass(cls) and cls.__hash__ is None] == []

@@ -1,3 +1,4 @@
+import builtins
 import json
 import os
 import shlex
@@ -8,9 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from cs336kit import __version__
+from cs336kit import __version__, cli
 from cs336kit.cli import main
 from cs336kit.predict.planner import KEYS
+
+MAIN, NEEDS = (Path(cli.__file__).with_name(name) for name in ("__main__.py", "_needs_torch.py"))
 
 
 def test_a_plan_as_text(capsys):
@@ -269,3 +272,68 @@ def test_the_command_line_never_imports_torch():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
     bad = [sys.executable, "-m", "cs336kit", "plan", "70e9", "--mfu", "2"]
     assert subprocess.run(bad, capture_output=True, check=False).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("plan 7e9 --find --count 8", "a layout divides layers and heads, which a number of parameters does not tell"),
+        ("plan gpt2 --find --layout dp=8", "--find looks for a layout, and one is given: leave one of them out"),
+        ("plan gpt2 --layout dp=8 --count 4", "the layout dp=8 has 8 ranks, and count is 4: leave count out"),
+        ("plan gpt2 --layout pp=2,microbatches=4 --accumulate 3", "accumulate=3 and microbatches=4 of the layout say"),
+        ("plan gpt2 --memory 1.2.3GB", "argument --memory: '1.2.3GB' is no size: write 80GB (10^9 bytes)"),
+        ("plan gpt2 --allowance much", "argument --allowance: 'much' is no allowance: write 2GiB or 8%"),
+        ("plan gpt2 --allowance 100%", "argument --allowance: '100%' is no allowance: write 2GiB or 8%"),
+        ("serve gpt2 --latency 50m", "argument --latency: '50m' is no time: write 50ms or 0.05s"),
+    ],
+)
+def test_what_contradicts_itself_or_has_no_unit_is_a_sentence(capsys, arguments, sentence):
+    try:
+        assert main(arguments.split()) == 2
+    except SystemExit as refused:
+        assert refused.code == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_layouts_are_found_as_text_and_as_json(capsys):
+    assert main(["plan", "gpt2", "--find", "--count", "8", "--json"]) == 0
+    layouts = json.loads(capsys.readouterr().out)["layouts"]
+    slowest = [one["step_seconds"]["upper"] for one in layouts]
+    assert 1 < len(layouts) <= 10 and all(one["fits"] for one in layouts) and slowest == sorted(slowest)
+    assert main(["plan", "gpt2", "--find", "--count", "8"]) == 0
+    assert layouts[0]["layout"] in capsys.readouterr().out
+    assert main(["plan", "llama-3.1-405b", "--find", "--count", "2"]) == 0
+    assert "no layout of 2 accelerators fits: --checkpointing and --chunks 8 need less" in capsys.readouterr().out
+
+
+def test_the_claims_are_written_by_the_command(monkeypatch, capsys):
+    page = SimpleNamespace(write=lambda: "settled.json: unchanged")
+    monkeypatch.setitem(sys.modules, "cs336kit.course.claims_page", page)
+    monkeypatch.setattr("cs336kit.course.claims_page", page, raising=False)
+    assert main(["lessons", "claims"]) == 0 and capsys.readouterr().out == "settled.json: unchanged\n"
+
+
+def test_an_older_python_is_told_before_anything_is_imported(monkeypatch):
+    monkeypatch.setattr(sys, "version_info", (3, 10, 4))
+    with pytest.raises(SystemExit, match=r"^cs336kit needs Python 3\.11 or newer, and this is 3\.10\.$"):
+        exec(compile(MAIN.read_text(encoding="utf-8"), str(MAIN), "exec"), {"__name__": "cs336kit.__main__"})
+
+
+def test_without_torch_the_rooms_that_need_it_say_what_to_install(monkeypatch):
+    needs = compile(NEEDS.read_text(encoding="utf-8"), str(NEEDS), "exec")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ModuleNotFoundError, match=r'This part of the kit needs torch: pip install "cs336kit\[torch\]"'):
+        exec(needs, {})
+    # A torch of which a part is missing says so itself.
+
+    def half_there(*arguments):
+        raise ModuleNotFoundError("No module named 'a_part_of_torch'", name="a_part_of_torch")
+
+    with pytest.raises(ModuleNotFoundError, match="No module named 'a_part_of_torch'"):
+        exec(needs, {"__builtins__": {**vars(builtins), "__import__": half_there}})
+
+
+def test_only_what_cannot_be_encoded_is_replaced():
+    error = UnicodeDecodeError("ascii", b"\xff", 0, 1, "not in range")
+    with pytest.raises(UnicodeDecodeError):
+        cli._in_ascii(error)

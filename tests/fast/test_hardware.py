@@ -157,5 +157,7 @@ def test_wrong_questions_are_sentences():
 
 
 def test_importing_predict_reads_no_table():
-    code = "import sys, cs336kit.predict; sys.exit('tomllib' in sys.modules or 'torch' in sys.modules)"
+    # Less what was there before: an instrument of tests reads its settings.
+    code = "import sys; before = {*sys.modules}; import cs336kit.predict; "
+    code += "sys.exit(bool({'tomllib', 'torch'} & ({*sys.modules} - before)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

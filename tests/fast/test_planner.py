@@ -28,6 +28,7 @@ def test_seventy_billion_on_fifteen_trillion_tokens_takes_144_days():
     answer = plan(Question(70e9, tokens=15e12, count=1024, mfu=0.5))
     assert answer.flops == answer.six_nd_flops == 6300 * 10**21
     assert answer.days == pytest.approx(143.9, abs=0.1)
+    assert "1,024 × h100-sxm at 0.5 of 9.894e+14 FLOP/s" in str(answer)
     assert plan(Question(70e9, tokens=15e12, count=512, mfu=0.5)).days == 2 * answer.days
 
 
@@ -205,6 +206,8 @@ def test_global_batch_is_batch_times_passes_times_accelerators():
     other = plan(Question(config, count=8, batch=4, sequence=1024, tokens=10**9, steps=1000))
     text = " ".join(str(other).split())
     assert other.implied_batch == 10**6 and "imply 1,000,000 tokens a step, 977 sequences of 1,024: another" in text
+    agreeing = plan(Question(config, batch=4, sequence=1024, tokens=4096 * 1000, steps=1000))
+    assert "imply 4,096 tokens a step" in str(agreeing) and "another" not in str(agreeing)
     assert plan(Question(config, batch=4, sequence=1024, tokens=10**9)).steps == -(-(10**9) // 4096)
 
 
@@ -221,6 +224,22 @@ def test_advice_says_what_it_costs():
     config, size = MODELS["llama-3-8b"], {"batch": 2, "sequence": 8192}
     again = training_flops(config, checkpointing=True, **size).total / training_flops(config, **size).total - 1
     assert checkpointed.slower == pytest.approx(again) and f"{100 * again:.1f} % more FLOPs" in checkpointed.costs
+
+
+def test_advice_splits_a_batch_into_the_largest_parts_that_fit():
+    question = Question(MODELS["llama-3.2-1b"], batch=45, sequence=2048, precision="bf16")
+    more_passes = next(one for one in plan(question).advice if "accumulate" in one.changes)
+    parts = [dataclasses.replace(question, batch=size, accumulate=45 // size) for size in (15, 9, 5, 3, 1)]
+    largest = next(part for part in parts if plan(part).fits)
+    assert more_passes.changes == {"batch": largest.batch, "accumulate": largest.accumulate, "global_batch": None}
+    assert 1 < largest.batch < 15
+
+
+def test_sharding_a_number_of_parameters_gathers_the_weights_twice_and_saves_half_of_the_sums():
+    answer = plan(Question(20e9, count=8, sharded=False))
+    sharded = next(one for one in answer.advice if one.changes == {"sharded": True})
+    # Of two bytes each: gathered forward and backward, and gradients scattered instead of scattered and gathered.
+    assert f"{(2 + 1 - 2) * 2 * 20e9 * 7 / 8 / 1e9:.1f} GB more on the wire" in sharded.costs
 
 
 def test_cost_and_energy_are_those_of_the_given_numbers():
@@ -286,6 +305,10 @@ def test_sensitivity_changes_one_input_at_a_time():
     assert changes["tokens +10%"].days == pytest.approx(1.1) and changes["tokens +10%"].bytes == 1
     assert changes["accelerators × 2 (128)"].days == pytest.approx(0.5)
     assert changes["MFU -10%"].days == pytest.approx(1 / 0.9)
+    assert changes["parameters +10%"].days == pytest.approx(1.1) == changes["parameters +10%"].bytes
+    assert "sharded" not in {change.what for change in sensitivity(plan(Question(MODELS["gpt2"], tokens=1e9)))}
+    most = {change.what: change for change in sensitivity(plan(Question(70e9, tokens=1e12, mfu=0.95)))}
+    assert most["MFU +10%"].days == pytest.approx(0.95), "no more than all"
 
 
 def test_the_answer_says_whose_modules_its_bytes_are_for():

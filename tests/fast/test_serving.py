@@ -63,6 +63,8 @@ def test_pages_waste_half_a_page_on_average_and_a_page_less_a_token_at_worst():
     token = 2 * 32 * 1024 * 2
     wasted = [-length % 16 * token for length in range(1000, 1000 + 16)]
     assert answer.page_waste == (sum(wasted) / 16, max(wasted)) and answer.cache_bytes_per_token == token
+    said = " ".join(str(answer).split())
+    assert "pages of 16 tokens leave 0.94 MiB of it empty on average, 1.88 at worst" in said
     assert serve(ServingQuestion(LLAMA, page=1)).page_waste == (0, 0)
 
 

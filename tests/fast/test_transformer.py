@@ -41,6 +41,15 @@ def test_a_configuration_is_frozen_hashable_and_survives_json():
     assert dataclasses.replace(config, layers=3).layers == 3
 
 
+MIXTURE = {"experts": 4, "experts_per_token": 2}
+
+
+def test_a_window_in_no_layer_is_no_window():
+    none = TransformerConfig(**TINY, window=4, window_layers=(False,))
+    assert none == TransformerConfig(**TINY) and none.window is None
+    assert TransformerConfig(**TINY, bias=["query", "key", "value"]) == TransformerConfig(**TINY, bias="qkv")
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -78,6 +87,24 @@ def test_a_configuration_is_frozen_hashable_and_survives_json():
         ({"norms_per_block": True}, "norms_per_block is True"),
         ({"experts": 0.0}, "experts must be"),
         ({"layers": 10**12}, r"layers must be at most 10\*\*5, got a number of 13 digits"),
+        ({"norm": "rmsnorm", "norm_bias": True}, "norm_bias=True with norm='rmsnorm': RMSNorm has a scale only"),
+        ({"norm_scale": False, "norm_bias": True}, "a norm without a scale has no shift; drop one of them"),
+        ({"parallel": True, "norm_placement": "post"}, "norm_placement='post' with parallel branches"),
+        ({"norms_per_block": 1, "norm_placement": "sandwich"}, "norm_placement='sandwich' with parallel branches"),
+        ({"qk_norm_bias": True}, "qk_norm_bias=True with qk_norm='none': there is no scale"),
+        ({"bias": ["gate"]}, "bias names 'gate', and mlp='gelu' has no gate: leave it out"),
+        ({"bias": ["queries"]}, "unknown matrix with a bias 'queries'"),
+        ({"kv_latent": 4}, "rotary_dim is missing: with kv_latent, say how wide"),
+        ({"rotary_dim": 8}, "rotary_dim=8 is more than head_dim=4: give at most that"),
+        ({"rotary_dim": 3, "positions": "rope"}, "rotary_dim=3 is odd: positions='rope' rotates pairs"),
+        ({"query_latent": 4}, "query_latent without kv_latent: give kv_latent too, or neither"),
+        ({"kv_latent": 4, "rotary_dim": 2, "kv_heads": 2}, "kv_heads=2 with kv_latent: every query head makes its own"),
+        ({"rope_layers": (), "positions": "rope"}, r"rope_layers is \(\): give True or False for each layer"),
+        ({"window": 4, "window_layers": (1, 0)}, r"window_layers is \(1, 0\): give True or False for each layer"),
+        ({**MIXTURE, "sparse_layers": (False,)}, "sparse_layers has no True: with experts=4, at least one layer has"),
+        ({"shared_d_ff": 4}, "shared_d_ff and router_bias belong to a mixture: give experts, or leave them out"),
+        ({"router_bias": True}, "shared_d_ff and router_bias belong to a mixture"),
+        ({**MIXTURE, "shared_gate": True}, "shared_gate=True without shared_d_ff: there is no shared expert to weigh"),
     ],
 )
 def test_bad_combinations_are_refused_with_a_sentence(change, sentence):

@@ -46,3 +46,8 @@ def test_ids_follow_the_text_and_are_unique():
     ids = cells.source_ids([cell(), cell(), cell(source="y")])
     assert len(set(ids)) == 3
     assert ids == cells.source_ids([cell("gpu"), cell(), cell(source="y")])
+
+
+def test_a_cell_is_named_by_its_number_and_fifty_characters():
+    assert cells.where({"source": "x" * 60, "execution_count": 7}) == f"cell 7 ({'x' * 50!r})"
+    assert cells.where({"cell_type": "markdown", "source": ["\n", "one\n", "two"]}) == "cell of text ('one')"

@@ -10,6 +10,7 @@ from nbformat.sign import NotebookNotary
 
 from cs336kit.cli import main
 from cs336kit.course.copies import COPIES, MANIFEST, content
+from cs336kit.course.lessons import BEGIN, END, write_whole
 
 FIGURE = "<svg>\n<path/>\n</svg>\n"
 
@@ -71,6 +72,17 @@ def test_the_first_copies_are_the_lessons_and_trusted(clone, said):
         assert mine.read_bytes() == path.read_bytes()
         assert NotebookNotary().check_signature(nbformat.read(mine, as_version=4))
     assert said() == ""
+
+
+def test_many_copies_are_named_by_the_first_and_the_last(clone, said):
+    lesson("02_third")
+    assert "Copied into my/: 00_first.ipynb to 02_third.ipynb. These" in said()
+
+
+def test_a_file_that_cannot_be_written_is_named_itself(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught:
+        write_whole(tmp_path / "absent" / "a.json", b"")
+    assert caught.value.filename == str(tmp_path / "absent" / "a.json")
 
 
 def test_one_lesson_by_its_number(clone, said):
@@ -170,3 +182,14 @@ def test_without_a_place_for_signatures_the_copies_are_made_and_the_reader_is_to
 def test_an_unknown_lesson_is_copied_nowhere(clone, capsys):
     assert main(["lessons", "copy", "42"]) == 2
     assert "no lesson '42' in notebooks" in capsys.readouterr().err and not COPIES.exists()
+
+
+def test_the_table_of_the_readme_is_written_once_and_needs_its_marks(clone, capsys):
+    readme = Path("README.md")
+    readme.write_text(f"# A course\n{BEGIN}\nold\n{END}\nthe end\n", encoding="utf-8")
+    for word in ("the table of lessons is new", "unchanged"):
+        assert main(["lessons", "readme"]) == 0 and word in capsys.readouterr().out
+    assert "01_second.ipynb" in readme.read_text() and readme.read_text().endswith(f"{END}\nthe end\n")
+    readme.write_text("# A course\n", encoding="utf-8")
+    assert main(["lessons", "readme"]) == 2
+    assert "README.md lacks the lines" in capsys.readouterr().err

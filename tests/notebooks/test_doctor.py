@@ -99,6 +99,11 @@ def test_a_torch_that_does_not_run_is_named_with_its_own_words(environment, monk
     assert said.startswith("torch is installed and does not run: ") and end in said
 
 
+def test_what_is_needed_twice_is_looked_at_once(environment):
+    environment["numpy"] = package("2.4.6", "torch", files=["numpy/gone.py"])
+    assert problems() == ["numpy 2.4.6 is installed in part: numpy/gone.py is missing."]
+
+
 def test_the_command_ends_with_1_and_the_remedy(environment, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["lessons", "doctor"]) == 2

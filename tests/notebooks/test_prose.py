@@ -9,7 +9,7 @@ from nbformat import v4
 
 from cs336kit import lm, predict
 from cs336kit.course.lessons import find, read
-from cs336kit.course.prose import Pool, Prose, equations, numbers, stated
+from cs336kit.course.prose import FACTORS, Pool, Prose, equations, numbers, stated
 from cs336kit.measure.seconds import DEFAULT_SPREAD
 from cs336kit.predict import MODELS
 
@@ -122,3 +122,29 @@ def test_what_is_tied(text, output):
 )
 def test_what_is_not(text, output):
     assert list(lesson(text, output).untied())
+
+
+@pytest.mark.parametrize("source", ["x = 4097 / 0", "x = 10**400", "x = (-8) ** 0.5 + 4097j", "x = 4097 + len([])"])
+def test_code_that_has_no_value_before_it_runs_ties_nothing_but_its_numbers(source):
+    assert [number.digits for _, number in lesson("It has 4,098 tokens.", source=source).untied()] == ["4,098"]
+
+
+def test_what_a_word_multiplies_by():
+    """As the SI and IEC define the prefixes."""
+    prefixes = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+    known = {f"{prefix}B": factor for prefix, factor in prefixes.items()}
+    for prefix in "GTP":
+        known |= dict.fromkeys((f"{prefix}FLOP", f"{prefix}FLOPs"), 10 ** (9 + 3 * "GTP".index(prefix)))
+    known |= {
+        "%": 1 / 100,
+        "M": 10**6,
+        "B": 10**9,
+        "T": 10**12,
+        "ms": 1e-3,
+        "µs": 1e-6,
+        "ns": 1e-9,
+        "milliseconds": 1e-3,
+        "microseconds": 1e-6,
+    }
+    known |= {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+    assert known == FACTORS

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import nbformat
 import pytest
 import toy_lesson as toy
@@ -5,6 +7,7 @@ import toy_lesson as toy
 from cs336kit.cli import main
 from cs336kit.course.lessons import find
 from cs336kit.course.refresh import refresh
+from cs336kit.course.verify import LessonCell
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +88,18 @@ def test_verification_by_number_runs_that_lesson_alone(clone, capfd):
     assert main(["lessons", "refresh", "3"]) == 0
     assert main(["lessons", "verify", "3"]) == 0
     assert "1 passed" in capfd.readouterr().out
+
+
+def test_a_cell_that_needs_a_newer_torch_is_not_run_and_keeps_its_tag(clone):
+    path = clone / "03_sound.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells.append(nbformat.v4.new_code_cell("1 / 0", metadata={"tags": ["needs:torch>=99"]}))
+    nbformat.write(notebook, path)
+    assert main(["lessons", "refresh", "3"]) == 0
+    (cell,) = (c for c in nbformat.read(path, as_version=4).cells if c.source == "1 / 0")
+    assert cell.metadata.tags == ["needs:torch>=99"] and cell.outputs == []
+    with pytest.raises(pytest.skip.Exception, match="needs torch>=99, and this is torch 2"):
+        LessonCell.runtest(SimpleNamespace(cell=cell))
 
 
 def test_metadata_is_the_course_s_own(stored):

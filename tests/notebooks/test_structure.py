@@ -72,6 +72,10 @@ def solution(text):
     return change
 
 
+def imports(notebook):
+    return next(c for c in notebook.cells if kind.is_code(c))
+
+
 CHECKED = 'teach.exercises.check_solution("04.1", solution)'
 LIES = {
     "gpu: nothing on a GPU": (
@@ -100,6 +104,10 @@ LIES = {
     ),
     "exempt: compared cells": (exempted_with_a_verdict_on_nothing, "its verdict uses nothing that it sets"),
     "exempt: no clock": (exempted_with_a_verdict_on_it, "reads no clock"),
+    "exempt: no reason": (
+        lambda n: plain(n)[0].metadata.update(tags=["measured"]),
+        "is tagged measured without a reason",
+    ),
     "exempt: falsified": (falsified, "not left by a run"),
     "exempt: too many": (
         lambda n: [c.metadata.update(tags=["measured:time"]) for c in n.cells if not kind.tags(c)],
@@ -146,6 +154,73 @@ LIES = {
     "a symbol": (lambda n: n.cells[2].update(source="5 GFLOPS"), "write FLOPs"),
     "a path": (lambda n: n.cells[2].update(source="See /home/me/x."), "path of a machine"),
     "an exercise that does not wait": (lambda n: code(n, "exercise").update(outputs=[]), "show that it is waiting"),
+    "nbval's markers": (
+        lambda n: plain(n)[0].update(source="# NBVAL_IGNORE_OUTPUT\n1 + 1"),
+        "one of nbval's own markers",
+    ),
+    "an image without alt text": (lambda n: n.cells[2].update(source="![ ](x.svg)"), "has an image without alt text"),
+    "an image of few words": (lambda n: n.cells[2].update(source='<img src="x" alt="A line">'), "without alt text"),
+    "a word": (
+        lambda n: n.cells[2].update(source="Obviously so."),
+        "says 'Obviously': what is obvious need not be said",
+    ),
+    "a shout": (lambda n: n.cells[2].update(source="It fits!"), "no exclamation marks"),
+    "more than imports": (lambda n: imports(n).update(source="import torch\nx = 1"), "does more than import"),
+    "an order of its own": (lambda n: plain(n)[0].update(execution_count=99), "the execution counts are not 1 to"),
+    "no card": (
+        lambda n: [c.update(source=c.source.replace("**The card**", "The card")) for c in n.cells],
+        "a lesson ends with '## What you can say now', and **The card** is there or below",
+    ),
+    "no last section": (
+        lambda n: prose(n, "## What you can say now").update(source="## The end"),
+        "'## What you can say now', and **Discuss** is there",
+    ),
+    "nothing built": (
+        lambda n: [c.update(source=c.source.replace("· build it", "· think")) for c in n.cells],
+        "no exercise's heading says '· build it'",
+    ),
+    "exercises in one section": (
+        lambda n: [c.update(source=c.source.replace("## ", "### ", 1)) for c in n.cells if c.source.startswith("## ")],
+        "all exercises stand in one section",
+    ),
+    "a prediction of more lines": (
+        lambda n: code(n, "prediction").update(source="x = 1\nguess = ..."),
+        "is one line: guess = ...",
+    ),
+    "a prediction that is made": (lambda n: code(n, "prediction").update(source="guess = 12"), "is one line: guess"),
+    "a prediction without its answer": (
+        lambda n: code(n, "answer").metadata.update(tags=[]),
+        "the next code cell should be its answer",
+    ),
+    "more predictions than answers": (
+        lambda n: n.cells.remove(code(n, "answer")),
+        " answers",
+    ),
+    "an answer that reveals nothing": (
+        lambda n: code(n, "answer").update(source="print(guess)"),
+        "does not call teach.reveal(guess, ...)",
+    ),
+    "an answer with more than its output": (
+        lambda n: code(n, "answer").outputs.append(nbformat.v4.new_output("stream", text="42")),
+        "shows more than its answer",
+    ),
+    "an exercise without a solution": (lambda n: n.cells.remove(code(n, "solution")), "exercises and"),
+    "an exercise without a heading": (
+        lambda n: prose(n, "### Exercise 04.1 ").update(source="### A task"),
+        "exercise 1 has no heading '### Exercise 04.1 …'",
+    ),
+    "a heading without its minutes": (
+        lambda n: prose(n, "### Exercise 04.1 ").update(source="### Exercise 04.1 build it: a thing"),
+        "the heading of 04.1 is not like '### Exercise 04.1 ★★ 10 min · build it: what'",
+    ),
+    "another exercise's check": (
+        lambda n: code(n, "exercise").update(source='teach.exercises.check("04.2", answer)'),
+        "should check exercise 04.1 and show that it is waiting",
+    ),
+    "a solution that takes a name": (
+        solution(f"import math as other\nfrom os import path\nx: int = 1\n\n\nclass Box: ...\n\n\n{CHECKED}"),
+        "touches names of the reader: Box, other, path, x; only `solution` is its own",
+    ),
 }
 
 
@@ -159,6 +234,69 @@ def test_a_lie_is_seen(lesson, lie):
     changed = copy.deepcopy(lesson)
     change(changed)
     assert said in "\n".join(problems(changed, PATH))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda n: n.cells[-1].update(source="[Map](x.ipynb)"),
+            "its line of times, its links or its map are out of date",
+        ),
+        (lambda n: n.cells[0].update(source=n.cells[0].source.replace(" minutes", "9 minutes")), "its line of times"),
+        (lambda n: n.cells[2].metadata.slideshow.update(slide_type="skip"), "has another slide role or fold"),
+        (lambda n: code(n, "solution").metadata.pop("jupyter"), "has another slide role or fold than it should"),
+    ],
+)
+def test_what_is_generated_is_up_to_date(lesson, change, said):
+    changed = copy.deepcopy(lesson)
+    change(changed)
+    assert said in "\n".join(problems(changed, NOTEBOOKS / "04_tensors_and_devices.ipynb"))
+
+
+def cells_of(source, tag="", outputs=0):
+    """A function that makes so many code cells."""
+    figure = nbformat.v4.new_output("display_data", {"image/svg+xml": "<svg></svg>"})
+    metadata = {"tags": [tag] if tag else []}
+    return lambda n: [
+        nbformat.v4.new_code_cell(source, metadata=metadata, outputs=[figure] * outputs) for _ in range(n)
+    ]
+
+
+def texts_of(source):
+    return lambda n: [nbformat.v4.new_markdown_cell(source) for _ in range(n)]
+
+
+#: What a lesson may have: what makes a lesson with n of it, the least and the most, and how the sentence about more ends.
+LIMITS = {
+    "lines": (lambda n: cells_of("\n".join(["x"] * n))(1), 0, 20, "lines; 20 is the most"),
+    "columns": (lambda n: cells_of("x" * n)(1), 0, 88, "columns; 88 is the most"),
+    "words": (lambda n: texts_of("word " * n)(1), 0, 150, "words; 150 is the most, begin another cell"),
+    "minutes": (texts_of("word " * 180), 0, 45, "minutes; 45 is the most"),
+    "cells": (cells_of("1"), 0, 26, "code cells apart from exercises and predictions; 0 to 26 are allowed"),
+    "predictions": (cells_of("guess = ...", "prediction"), 4, 7, "predictions; 4 to 7 are allowed"),
+    "exercises": (cells_of("1", "exercise"), 4, 6, "exercises; 4 to 6 are allowed"),
+    "traps": (texts_of("> **Trap.** Beware."), 0, 4, "traps; 0 to 4 are allowed"),
+    "figures": (cells_of("1", outputs=1), 0, 5, "figures; 0 to 5 are allowed"),
+    "slides": (lambda n: [*cells_of("import torch")(1), *cells_of("\n".join(["x"] * n))(1)], 0, 15, "15 is the most"),
+}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_limits_are_where_they_are_said_to_be(limit):
+    make, least, most, said = LIMITS[limit]
+    for n, allowed in ((least - 1, False), (least, True), (most, True), (most + 1, False)):
+        if n >= 0:
+            first = nbformat.v4.new_markdown_cell("# 04 · A toy\n\n**Why?**")
+            found = problems(nbformat.v4.new_notebook(cells=[first, *make(n)]), PATH)
+            assert any(said in problem for problem in found) != allowed, (n, found)
+
+
+def test_one_in_ten_outputs_may_be_exempt():
+    for n, allowed in ((10, True), (9, False)):
+        cells = cells_of("1", "measured:time", outputs=1)(1) + cells_of("1", outputs=1)(n - 1)
+        found = problems(nbformat.v4.new_notebook(cells=[*texts_of("# 04 · A toy")(1), *cells]), PATH)
+        assert any(f"1 of {n} cells with output are exempt" in problem for problem in found) != allowed
 
 
 @pytest.mark.parametrize(
@@ -188,3 +326,8 @@ def test_a_time_comes_from_a_clock(cell, timed):
         "%matplotlib inline\n!ls",
     ]
     assert flow.reads_a_clock(cell, before) == timed
+
+
+def test_what_a_cell_binds():
+    assert flow.changed(flow.parse("import os.path, numpy as np\nfrom math import pi as p")) == {"os", "np", "p"}
+    assert flow.changed(flow.parse("a.b[0] = 1\nc.append(2)\nf()()\ndef g(): ...")) == {"a", "c", "g"}

@@ -70,7 +70,7 @@ def fraction(name: str, value: object, *, zero: bool = False) -> float:
     allowed = "a fraction from 0 to 1" if zero else "a fraction above 0 and at most 1"
     number = _number(name, value, allowed=allowed)
     if number < 0 or number > 1 or (number == 0 and not zero):
-        advice = f" If {value!r} is a percentage, divide it by 100." if 1 < number <= 100 else ""
+        advice = f" If {value!r} is a percentage, divide it by 100." if 0 < number <= 100 else ""
         raise ValueError(f"{name} must be {allowed}, got {value!r}.{advice}")
     return float(number)
 

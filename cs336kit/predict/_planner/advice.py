@@ -7,6 +7,7 @@ from typing import Any
 from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict._planner.memory import extra_flops, memory, pass_flops, wire
 from cs336kit.predict._planner.question import Question
+from cs336kit.predict.layouts import divisors
 from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.training import largest
@@ -91,10 +92,8 @@ def _of_activations(q: Question, fits: Callable[..., bool]) -> Iterator[Advice]:
         costs = "less time: scores never leave the chip, though the backward pass computes them again"
         yield Advice("fused attention (--attention sdpa)", {"attention": "sdpa"}, 0.0, costs)
     if q.batch > 1:
-        smaller = largest(
-            lambda size: q.batch is not None and q.batch % size == 0 and fits(**_split(q, size)), q.batch - 1
-        )
-        size = max((n for n in range(1, q.batch) if q.batch % n == 0 and n <= max(smaller, 1)), default=1)
+        whole = divisors(q.batch, q.batch // 2)
+        size = next((size for size in reversed(whole) if fits(**_split(q, size))), 1)
         passes = q.passes * q.batch // size
         change = f"the same batch in more passes (--batch {size} --accumulate {passes})"
         yield Advice(change, _split(q, size), 0.0, "no more FLOPs; smaller products may run less well")

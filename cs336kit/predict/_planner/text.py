@@ -52,7 +52,7 @@ def _time(plan: "Plan") -> Iterator[str]:
         return
     yield (
         f"time: {duration(plan.days)} for {plan.flops:.4g} FLOPs (6PN: {plan.six_nd_flops:.4g})\n"
-        f"  on {q.count:,} × {plan.chip.name} at {q.mfu:g} of {plan.chip.peak or 0:.4g} FLOP/s (MFU)"
+        f"  on {q.count:,} × {plan.chip.name} at {q.mfu:g} of {plan.chip.peak:.4g} FLOP/s (MFU)"
     )
     if plan.recomputed:
         yield f"  and {100 * plan.recomputed:.1f} % more FLOPs that are computed again, which MFU leaves out"

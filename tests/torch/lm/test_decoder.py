@@ -57,6 +57,14 @@ def test_logits_do_not_depend_on_later_tokens(config):
     assert not torch.allclose(before[:, 7:], after[:, 7:])
 
 
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("config", [PAPER, LLAMA])
+def test_the_first_of_two_tokens_does_not_see_the_second(config, attention):
+    model = lm.DecoderOnly(config, attention=attention)
+    before, after = (model(torch.tensor([[3, second]]))[:, 0] for second in (4, 5))
+    torch.testing.assert_close(before, after)
+
+
 @pytest.mark.parametrize("config", CONFIGS)
 def test_a_cache_changes_nothing(config):
     model, x = lm.DecoderOnly(config).double(), tokens(config)
@@ -76,6 +84,35 @@ def test_the_block_is_two_residuals_from_their_own_input():
     torch.nn.init.zeros_(block.attention.output.weight)
     torch.nn.init.zeros_(block.mlp.down.weight)
     assert torch.equal(block(x), x)
+
+
+def test_norms_stand_around_both_branches_of_a_sandwich():
+    block = lm.DecoderOnly(replace(LLAMA, norm_placement="sandwich")).blocks[0]
+    for norm in (block.norm1, block.post1, block.norm2, block.post2):
+        torch.nn.init.uniform_(norm.weight, 0.5, 2)
+    x, y = torch.randn(2, 5, 16), torch.randn(2, 5, 16)
+    before = []
+    block.attention.forward = lambda x, **_: (before.append(x), y)[1]
+    block.mlp.forward = lambda x: (before.append(x), -2 * y)[1]
+    out = block(x)
+
+    def normed(x, norm):
+        return F.rms_norm(x, (16,), norm.weight, block.norm1.eps)
+
+    between = x + normed(y, block.post1)
+    torch.testing.assert_close(before, [normed(x, block.norm1), normed(between, block.norm2)])
+    torch.testing.assert_close(out, between - normed(2 * y, block.post2))
+
+
+def test_a_soft_cap_bends_the_logits_and_leaves_small_ones():
+    torch.manual_seed(0)
+    model = lm.DecoderOnly(LLAMA).double()
+    raw = model(tokens(LLAMA)).detach()
+    for cap in (0.1, 1e6):
+        model.config = replace(LLAMA, logit_softcap=cap)
+        capped = model(tokens(LLAMA)).detach()
+        assert min(0.9 * cap, 1) < capped.abs().max() <= cap
+    torch.testing.assert_close(capped, raw)
 
 
 def test_a_tied_head_is_one_parameter():

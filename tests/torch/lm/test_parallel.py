@@ -10,9 +10,13 @@ import warnings
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from cs336kit import lm, measure
+from cs336kit.lm.parallel import check_runnable
+from cs336kit.lm.runs_of_ranks import joined
 from cs336kit.predict import TransformerConfig
+from cs336kit.predict.layouts import as_layout
 
 GPT = TransformerConfig(layers=4, d_model=32, heads=4, vocab=61, context=16)
 LLAMA = TransformerConfig(
@@ -80,6 +84,36 @@ def test_every_layout_has_the_loss_and_the_gradients_of_one_model():
 def test_what_does_not_fit_is_a_sentence(config, layout, says):
     with pytest.raises(ValueError, match=re.escape(says)):
         lm.parallelize(lm.DecoderOnly(config), layout)
+
+
+def test_what_predict_alone_knows_the_cost_of_is_refused():
+    for config, layout, says in (
+        (LLAMA, "cp=2", "cp=2 is counted by predict, and lm does not run it: leave cp out"),
+        (dataclasses.replace(LLAMA, dropout=0.1), "tp=2", "the same dropout on what they share: give a model without"),
+        (MIXTURE, "fsdp=2,ep=2", "ep beside zero1, zero2, fsdp or pp is counted by predict, and lm runs it with dp"),
+    ):
+        layout = as_layout(layout)
+        with pytest.raises(ValueError, match=re.escape(says)):
+            check_runnable(lm.DecoderOnly(config), layout, layout.count)
+    with pytest.raises(ValueError, match="a DecoderOnly is divided here, got Linear"):
+        lm.parallelize(torch.nn.Linear(1, 1), "dp=1")
+
+
+def test_a_process_of_torchrun_takes_the_gpu_of_its_number(monkeypatch):
+    taken = []
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    monkeypatch.setattr(dist, "init_process_group", lambda backend, **options: taken.append((backend, options)))
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: taken.append("left"))
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    gpu = torch.device("cuda", 3)
+    with joined("cuda") as where:
+        assert where == gpu and taken == [gpu]
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with joined("cuda"):
+        assert taken[1:] == [gpu, ("nccl", {"device_id": gpu})]
+    with joined("cpu") as where:
+        assert where == torch.device("cpu")
+    assert taken[3:] == ["left", ("gloo", {}), "left"]
 
 
 def test_one_rank_needs_no_process_group_and_is_the_model_itself():

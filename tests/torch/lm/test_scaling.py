@@ -118,6 +118,7 @@ def one(**change):
         (lambda: lm.fit_loss([one(), one(tokens=3)]), "six different runs or more, got 2"),
         (lambda: lm.valley([1, 2], [3, 2]), "three sizes or more, got 2"),
         (lambda: lm.valley([1, 2, 4], [3, -2, 3]), "every one of losses must be a finite number above 0"),
+        (lambda: lm.envelope([one(curve=[])]), "a line through the minima takes two budgets or more, got 1"),
         (lambda: lm.fit_power([1, 1], [2, 3]), "two different x or more, got 1"),
         (lambda: lm.fit_power([1, 2], [2, 0]), "every one of y must be a finite number above 0"),
         (lambda: lm.fit_power([1, 2], [2, 3], level=80), "level must be a fraction"),

@@ -86,6 +86,13 @@ def test_the_token_after_the_accepted_ones_is_drawn_from_the_target():
     assert abs(float((accepted > 0).double().mean()) - chance) <= 5 * math.sqrt(chance * (1 - chance) / rows)
 
 
+def test_a_guess_that_the_target_never_says_is_refused_whatever_is_drawn(monkeypatch):
+    monkeypatch.setattr(torch, "rand", lambda *shape, dtype, **_: torch.zeros(shape, dtype=dtype))
+    target, draft = torch.tensor([[[0.0, 1.0], [0.5, 0.5]]]), torch.tensor([[[0.5, 0.5]]])
+    for guess, stays in ((0, 0), (1, 1)):
+        assert lm.accept(target, draft, torch.tensor([[guess]]))[0].tolist() == [stays]
+
+
 def test_what_cannot_be_speculated():
     target, prompt = model_of(GPT2, 0), torch.zeros(1, 3, dtype=torch.long)
     with pytest.raises(

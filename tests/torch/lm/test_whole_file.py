@@ -4,7 +4,7 @@ import os
 import pytest
 import torch
 
-from cs336kit.lm.whole_file import flush_folder, keep_older, save_beside
+from cs336kit.lm.whole_file import flush_folder, keep_older, save_beside, write_whole
 
 
 def test_saving_beside_leaves_the_path_alone(tmp_path):
@@ -83,3 +83,27 @@ def test_flush_folder(tmp_path):
     flush_folder(tmp_path)
     with pytest.raises(FileNotFoundError):
         flush_folder(tmp_path / "absent")
+
+
+def test_a_text_is_written_whole_and_its_name_is_flushed(tmp_path, monkeypatch):
+    events, fsync, replace = [], os.fsync, os.replace
+
+    def spy_fsync(descriptor):
+        events.append("folder" if os.path.isdir(f"/proc/self/fd/{descriptor}") else "file")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", spy_fsync)
+    monkeypatch.setattr(os, "replace", lambda a, b: (events.append("rename"), replace(a, b))[1])
+    write_whole("new", tmp_path / "a.json")
+    assert events == ["file", "rename", "folder"] and (tmp_path / "a.json").read_text() == "new"
+
+
+def test_a_text_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (tmp_path / "a.json").write_text("old")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_whole("new", tmp_path / "a.json")
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("a.json", "old")]

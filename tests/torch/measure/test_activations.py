@@ -75,6 +75,18 @@ def test_parameters_buffers_and_token_ids_are_listed_but_not_counted():
     assert kept.table()._repr_html_().count("<tr>") == 2
 
 
+def test_the_table_tells_shapes_and_who_saves_again():
+    x, factor = torch.ones(2, 3, requires_grad=True), torch.ones((), requires_grad=True)
+
+    def loss():
+        y = x.exp()
+        return (y * y).sum() * factor
+
+    _, first, second = repr(saved_activation_bytes(loss).table()).splitlines()[:3]
+    assert first.split() == ["exp", "(3", "saves)", "2", "×", "3", "float32", "24", "activation"]
+    assert second.split() == ["mul", "scalar", "float32", "4", "activation"]
+
+
 def test_loose_parameters_are_recognised_and_frozen_tensors_can_be_left_out():
     weight, frozen, x = nn.Parameter(torch.randn(4, 4)), torch.randn(4, 4), needs_grad(3, 4)
     assert saved_activation_bytes(lambda: x @ weight).total == 4 * 12

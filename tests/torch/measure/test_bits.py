@@ -72,3 +72,7 @@ def test_what_has_no_known_fields_is_refused():
             measure.bits(1, dtype)
     with pytest.raises(ValueError, match=r"2\^32 codes"):
         measure.finite_values(torch.float32)
+
+
+def test_every_code_is_listed_once():
+    assert len(measure.all_values(torch.float8_e4m3fn)) == 2**8 and len(measure.all_values(torch.bfloat16)) == 2**16

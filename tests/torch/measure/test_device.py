@@ -36,3 +36,11 @@ def test_an_index_too_far_lists_what_is_there(monkeypatch):
 
 def test_name():
     assert device_name(torch.device("cpu")) == "cpu"
+
+
+def test_the_name_of_a_gpu_is_its_driver_s(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda where: f"Example {where.index}")
+    assert device_name() == "Example 0" and device_name(torch.device("cuda:1")) == "Example 1"
+    assert measure.device() == torch.device("cuda:0")

@@ -44,6 +44,8 @@ def test_small_cases_by_hand():
 
 def test_rounding_as_on_a_gpu():
     x = torch.ones(1000)
+    assert peak(lambda: torch.ones(3, dtype=torch.uint8)) == 3
+    assert memory_timeline(lambda: torch.ones(3, dtype=torch.uint8))[0].live_bytes == 3
     assert peak(lambda: x + 1, round_to=512) == 4096
 
 
@@ -94,6 +96,18 @@ def test_a_gpus_allocator_agrees_with_the_tracker():
     for function in (lambda: x + 1, lambda: (x + 1) * 2, lambda: x.add_(1), lambda: [x.exp() for _ in range(5)]):
         function()
         assert measure.peak_bytes(function, device="cuda") == peak(function, round_to=512)
+
+
+def test_on_a_gpu_the_peak_is_the_allocator_s_beyond_what_was_there(monkeypatch):
+    allocated, calls = [700, 1900], []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda where: allocated[0])
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda where: allocated[1])
+    for name in ("synchronize", "reset_peak_memory_stats"):
+        monkeypatch.setattr(torch.cuda, name, lambda where, name=name: calls.append(name))
+    assert measure.peak_bytes(lambda: calls.append("run"), device="cuda") == 1200
+    assert calls == ["synchronize", "reset_peak_memory_stats", "run", "synchronize"]
 
 
 def test_bad_input():

@@ -1,6 +1,11 @@
 """Ranks in one process beside real ranks: the same lines give the same tensors, and what they send is what was predicted."""
 
+import json
+import os
+import pickle
+import socket
 import sys
+import types
 
 import pytest
 import torch
@@ -8,6 +13,8 @@ import torch.distributed as dist
 from torch import nn
 
 from cs336kit import measure
+from cs336kit.measure._torch import tensors
+from cs336kit.measure.ranks import fake_ranks
 from cs336kit.predict import ring_bytes
 
 SIZE = 8
@@ -59,6 +66,7 @@ def on_a_real_rank():
         "reduce-scatter": measure.sent_bytes(lambda: dist.reduce_scatter_tensor(torch.ones(2**14), big)),
         "all-to-all": measure.sent_bytes(lambda: dist.all_to_all_single(torch.empty_like(big), big)),
     }
+    assert int(os.environ["MASTER_PORT"]) >= 1024  # one that the system has found free
     print("rank", dist.get_rank())
     return found, [(each.kind, each.size, each.ranks) for each in sent], counted
 
@@ -82,6 +90,45 @@ def test_ranks_in_one_process_do_what_real_ranks_do(capfd):
             # gloo makes a reduce-scatter of a whole all-reduce, and puts 48 bytes before each of its messages.
             messages, rest = divmod(counted[kind] - predicted * (2 if kind == "reduce-scatter" else 1), 48)
             assert rest == 0 and 0 < messages <= 24 * count
+
+
+def test_the_whole_of_each_collective_by_hand():
+    with measure.local_ranks(2) as ranks:
+        x = ranks.each(own)
+        every_collective(x) | gather_and_scatter(x, root=True)
+        kinds = ("all-reduce", "all-reduce", "broadcast", "reduce", "all-gather", "all-gather", "reduce-scatter")
+        sizes = (32, 32, 32, 32, 64, 64, 32)
+        assert [(each.kind, each.size, each.ranks) for each in ranks.sent] == [
+            *((kind, size, 2) for kind, size in zip(kinds, sizes, strict=True)),
+            ("all-to-all", 32, 2), ("gather", 64, 2), ("scatter", 32, 2),
+        ]  # fmt: skip
+        assert repr(ranks) == "2 local ranks that have run 10 collectives"
+        assert repr(ranks.sent).splitlines()[-1].split() == ["total", f"{ranks.sent.total:,}"]
+        assert "<td" in ranks.sent._repr_html_()
+
+
+def test_collectives_under_their_other_names():
+    """What torch's own layers call; a share is one rank's part of the whole."""
+    part, whole = torch.zeros(4), torch.zeros(8)
+    with fake_ranks(2):
+        group, name = dist.group.WORLD, dist.group.WORLD.group_name
+        c10d, functional = torch.ops.c10d, torch.ops._c10d_functional
+        for kind, size, call in (
+            ("all-reduce", 32, lambda: functional.all_reduce(whole, "sum", name)),
+            ("all-gather", 32, lambda: functional.all_gather_into_tensor(part, 2, name)),
+            ("all-gather", 64, lambda: functional.all_gather_into_tensor_coalesced([part, part], 2, name)),
+            ("all-gather", 32, lambda: c10d.allgather_into_tensor_coalesced_([whole], [part], group.boxed())),
+            ("reduce-scatter", 32, lambda: functional.reduce_scatter_tensor(whole, "sum", 2, name)),
+            ("reduce-scatter", 64, lambda: functional.reduce_scatter_tensor_coalesced([whole, whole], "sum", 2, name)),
+            ("all-to-all", 32, lambda: functional.all_to_all_single(whole, [4, 4], [4, 4], name)),
+            ("all-to-all", 32, lambda: c10d.alltoall_([part, part], [part, part], group.boxed())),
+            ("broadcast", 16, lambda: functional.broadcast(part, 0, name)),
+        ):
+            with measure.collectives() as sent:
+                found = call()
+            assert [(each.kind, each.size, each.ranks) for each in sent] == [(kind, size, 2)], kind
+            for tensor in tensors(found):
+                functional.wait_tensor(tensor)
 
 
 def test_gradients_run_on_every_rank():
@@ -163,3 +210,72 @@ def test_what_cannot_be_run_is_a_sentence(monkeypatch):
     alone.__module__ = "__main__"
     with pytest.raises(RuntimeError, match="pip install cloudpickle"):
         measure.run_ranks(alone)
+
+
+def test_ranks_take_a_gpu_each_where_there_are_enough(monkeypatch):
+    backend = sys.modules[measure.run_ranks.__module__]._backend
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert [backend(None, count) for count in (1, 2, 3)] == ["cuda", "cuda", "cpu"] and backend("cpu", 1) == "cpu"
+    assert backend("cuda", 2) == "cuda"
+    with pytest.raises(ValueError, match="ranks=3 need a GPU each, and this machine has 2: give fewer"):
+        backend("cuda", 3)
+
+
+def returns_a_lock():
+    return __import__("threading").Lock()
+
+
+def exits_silently():
+    os._exit(0 if dist.get_rank() else 7)
+
+
+def test_a_rank_that_brings_nothing_back_is_named():
+    with pytest.raises(RuntimeError, match="the lock that the function returned cannot be sent back"):
+        measure.run_ranks(returns_a_lock, ranks=1, device="cpu")
+    with pytest.raises(RuntimeError, match="rank 0 of 2 was ended by exit code 7: it left no traceback"):
+        measure.run_ranks(exits_silently, device="cpu")
+
+
+def own_rank():
+    return dist.get_rank()
+
+
+def test_without_cloudpickle_a_function_is_found_by_its_name(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    module = sys.modules[measure.run_ranks.__module__]
+    assert module._pickled(own_rank, (3,)) == pickle.dumps((own_rank, (3,)))
+
+
+def test_what_a_rank_can_import_is_sent_by_its_name():
+    module = sys.modules[measure.run_ranks.__module__]
+    for function in (measure.run_ranks, dist.get_rank, json.dumps):
+        assert pickle.loads(module._pickled(function, ()))[0] is function
+    assert measure.run_ranks(dist.get_rank, device="cpu") == [0, 1]
+    # What no path leads to is sent with its source.
+    elsewhere = types.ModuleType("elsewhere")
+    exec("def doubled(x): return 2 * x", vars(elsewhere))
+    sys.modules["elsewhere"] = elsewhere
+    try:
+        data = module._pickled(elsewhere.doubled, ())
+    finally:
+        del sys.modules["elsewhere"]
+    assert pickle.loads(data)[0](21) == 42
+
+
+def test_a_system_that_cannot_split_a_process_says_so(monkeypatch):
+    monkeypatch.delattr(os, "fork")
+    with pytest.raises(RuntimeError, match="run_ranks needs Linux or macOS"):
+        measure.run_ranks(own_rank)
+
+
+def test_sent_bytes_of_a_kernel_that_does_not_tell(monkeypatch):
+    module = sys.modules[measure.run_ranks.__module__]
+    monkeypatch.setattr(module, "_BYTES_SENT", 10_000)
+    first, second = socket.socketpair(socket.AF_UNIX)
+    with socket.create_server(("127.0.0.1", 0)), first, second:
+        with pytest.raises(RuntimeError, match="this kernel does not tell"):
+            module._connections()
+        monkeypatch.setattr(os, "listdir", lambda path: (_ for _ in ()).throw(FileNotFoundError(path)))
+        with pytest.raises(RuntimeError, match="only Linux tells"):
+            module._connections()

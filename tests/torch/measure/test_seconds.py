@@ -122,6 +122,15 @@ def test_a_gpu_is_timed_by_events():
 def test_repr_chooses_the_unit():
     assert repr(Timing((0.002, 0.002), 1, "cpu", True)) == "2 ms (quartiles 2 to 2, 2 repeats on cpu)"
     assert repr(Timing((3e-7, 3e-7), 1, "cpu", True)).startswith("300 ns")
+    for median, said in (
+        (1.0, "1 s"),
+        (1.5, "1.5 s"),
+        (0.999, "999 ms"),
+        (1e-3, "1 ms"),
+        (1e-6, "1 µs"),
+        (5e-10, "0.5 ns"),
+    ):
+        assert repr(Timing((median, median), 1, "cpu", True)).startswith(f"{said} (")
 
 
 def test_nothing_to_time_is_a_sentence():

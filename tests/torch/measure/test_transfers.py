@@ -1,7 +1,13 @@
+import contextlib
+import sys
+
 import pytest
 import torch
 
+from cs336kit.measure.seconds import _cuda_repeat
 from cs336kit.measure.transfers import overlap_timeline, transfer
+
+module = sys.modules[transfer.__module__]
 
 QUICK = {"warmup": 1, "at_least": 2, "at_most": 2}
 
@@ -32,3 +38,67 @@ def test_on_a_gpu():
         assert transfer(2**24, direction=direction, pinned="host" in direction, **QUICK).bytes_per_second > 0
     spans = overlap_timeline(batches=3, size_bytes=2**24, products=1, width=512)
     assert [span[:2] for span in spans] == [(lane, i) for i in range(3) for lane in ("copy", "compute")]
+
+
+class Gpu:
+    """Streams and events that run nothing: a clock that every event moves on, and who waited for whom."""
+
+    def __init__(self, monkeypatch):
+        gpu, self.now, self.waited = self, 0, []
+
+        class Event:
+            def __init__(self, enable_timing):
+                assert enable_timing
+
+            def record(self, stream=None):
+                gpu.now += 1
+                self.at = gpu.now
+
+            def synchronize(self):
+                gpu.waited.append(self.at)
+
+            def elapsed_time(self, other):
+                return 1e3 * (other.at - self.at)
+
+        class Stream:
+            def __init__(self, where):
+                self.device = where
+
+            def wait_event(self, event):
+                gpu.waited.append(event.at)
+
+        monkeypatch.setattr(torch.cuda, "Event", Event)
+        monkeypatch.setattr(torch.cuda, "Stream", Stream)
+        monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+        monkeypatch.setattr(torch.cuda, "stream", contextlib.nullcontext)
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda *where: None)
+        self.kept, self.pinned = [], []
+        monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: self.kept.append(tensor.nbytes))
+        monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: self.pinned.append(tensor.nbytes) or tensor)
+        monkeypatch.setattr(module, "_device", lambda name: torch.device("cpu"))
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_what_computes_a_batch_waits_for_its_copy(monkeypatch, pinned):
+    gpu = Gpu(monkeypatch)
+    spans = overlap_timeline(batches=2, size_bytes=64, products=1, width=4, pinned=pinned)
+    # The first two are the warm-up's; four events each: copy from 1 to 2, products from 3 to 4.
+    assert gpu.waited == [2, 6, 10, 14] and gpu.kept == [64] * 4 and gpu.pinned == [64] * (2 if pinned else 0)
+    assert spans == [("copy", 0, 0, 1), ("compute", 0, 2, 3), ("copy", 1, 4, 5), ("compute", 1, 6, 7)]
+
+
+@pytest.mark.parametrize(
+    ("direction", "pinned"),
+    [("host to device", 1), ("device to host", 1), ("device to device", 0), ("host to host", 2)],
+)
+def test_only_what_lies_on_the_host_is_pinned(monkeypatch, direction, pinned):
+    gpu = Gpu(monkeypatch)
+    copied = transfer(2**20, direction=direction, pinned=True, **QUICK)
+    assert gpu.pinned == [2**20] * pinned and copied.pinned and copied.size_bytes == 2**20
+    assert not transfer(2**20, direction="host to device", **QUICK).pinned and len(gpu.pinned) == pinned
+
+
+def test_a_repeat_on_a_gpu_is_the_seconds_between_its_events(monkeypatch):
+    gpu, calls = Gpu(monkeypatch), []
+    assert _cuda_repeat(lambda: calls.append(gpu.now), 3, torch.device("cpu")) == 1.0
+    assert calls == [1, 1, 1] and gpu.waited == [2]

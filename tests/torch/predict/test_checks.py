@@ -67,6 +67,10 @@ def test_fraction_refuses(value):
 def test_fraction_names_the_percentage():
     with pytest.raises(ValueError, match="If 50 is a percentage, divide it by 100"):
         checks.fraction("mfu", 50)
+    for value in (0, -5, 101):
+        with pytest.raises(ValueError) as error:
+            checks.fraction("mfu", value)
+        assert "percentage" not in str(error.value)
 
 
 def test_fraction_accepts_its_ends():

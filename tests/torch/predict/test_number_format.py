@@ -158,6 +158,8 @@ def test_the_worked_example_of_e4m3():
     assert [code for code in range(256) if math.isnan(e4m3.decode(code))] == [0x7F, 0xFF]
     assert e4m3.with_rules(nan="none").max == 480.0
     assert FORMATS["fp8_e5m2"].with_rules(infinities=False).max == 98304.0
+    assert FORMATS["fp8_e5m2"].with_rules(infinities=False, nan="none").max == 1.75 * 2**16
+    assert FORMATS["fp8_e5m2"].with_rules(subnormals=False).max == FORMATS["fp8_e5m2"].max == 1.75 * 2**15
 
 
 @pytest.mark.parametrize(
@@ -173,7 +175,9 @@ def test_the_worked_example_of_e4m3():
         ({"exponent_bits": 4, "fraction_bits": 3, "nan": "none"}, "infinities need nan='ieee'"),
         ({"exponent_bits": 4, "fraction_bits": 3, "infinities": False}, "give infinities=True"),
         ({"exponent_bits": 8, "fraction_bits": 0}, "a fraction bit"),
-        ({"exponent_bits": 11, "fraction_bits": 52, "bias": 0}, "leave the range of fp64"),
+        # fp64's own bias is 1023.
+        ({"exponent_bits": 11, "fraction_bits": 52, "bias": 1022}, "leave the range of fp64"),
+        ({"exponent_bits": 11, "fraction_bits": 52, "bias": 1024}, "leave the range of fp64"),
     ],
 )
 def test_a_format_that_cannot_be_is_refused(arguments, sentence):

@@ -126,8 +126,8 @@ STEP_CASES = {
 }
 
 
-def peak(make, dtype, **options):
-    parameters = [torch.nn.Parameter(torch.ones(shape, dtype=dtype)) for shape in STEP_SHAPES]
+def peak(make, dtype, shapes=STEP_SHAPES, **options):
+    parameters = [torch.nn.Parameter(torch.ones(shape, dtype=dtype)) for shape in shapes]
     optimizer = make(parameters, lr=1e-3, **options)
     for parameter in parameters:
         parameter.grad = torch.ones_like(parameter)
@@ -144,6 +144,14 @@ def test_foreach(name, precision, weight_decay):
         name, parameters=PARAMETERS, precision=precision, weight_decay=weight_decay
     )
     assert predicted == peak(STEP_CASES[name], DTYPES[precision], foreach=True, weight_decay=weight_decay)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("name", [name for name in STEP_CASES if name not in ("momentum", "asgd")])
+def test_loop(name, order):
+    sizes = [torch.Size(shape).numel() for shape in STEP_SHAPES[::order]]
+    measured = peak(STEP_CASES[name], torch.float32, STEP_SHAPES[::order], foreach=False)
+    assert predict.optimizer_step_bytes(name, sizes=sizes, implementation="loop") == measured
 
 
 @pytest.mark.parametrize("name", ["sgd", "momentum", "adagrad", "adam", "adamw"])

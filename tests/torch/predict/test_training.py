@@ -169,6 +169,9 @@ def test_the_moments_of_a_step():
 def test_stages_of_a_step_with_one_layer():
     stages = [stage for stage, _ in step_timeline(dataclasses.replace(TINY, layers=1), batch=2, sequence=8)]
     assert stages == ["embedding", "block 1 forward", "loss", "head backward", "block 1 backward", "backward", "step"]
+    blocks = [stage for stage, _ in step_timeline(TINY, batch=2, sequence=8) if stage.startswith("block")]
+    numbers = range(1, TINY.layers + 1)
+    assert blocks == [f"block {n} forward" for n in numbers] + [f"block {n} backward" for n in reversed(numbers)]
 
 
 def test_an_optimizer_that_works_on_all_tensors_at_once_needs_as_much_again():

@@ -20,3 +20,8 @@ def test_a_published_file_has_the_parameters_of_the_real_module(name):
         module = AutoModelForCausalLM.from_config(config)
     module.tie_weights()
     assert predict.parameters(predict.from_hf(fields)).total == sum(p.numel() for p in module.parameters())
+
+
+def test_an_unknown_file_is_refused_with_the_known_ones():
+    with pytest.raises(ValueError, match="there is no config.json of 'gpt5' here, only of .*gpt2"):
+        teach.config_file("gpt5")

@@ -1,5 +1,7 @@
 """What a maintainer runs: a new exercise is written whole, and trying one says what its cases do not tell apart."""
 
+import os
+
 import nbformat
 import pytest
 
@@ -48,6 +50,28 @@ def test_the_table_shows_the_cases_that_tell_something(monkeypatch, capsys):
     text = capsys.readouterr().out
     assert "a   right_if(height=width)" in text and "case 2: a page" in text and "more cases tell nothing new" in text
     assert "\nEvery mistake is told apart.\n" in text
+
+
+def test_mistakes_that_look_alike_end_the_command_with_1(monkeypatch, capsys):
+    clear = exercises.Exercise("99.2", area, {"width + height": "added."}, ("a", "b"), "some.", [(2, 3)])
+    monkeypatch.setattr(maintain, "load", lambda id: blind([(2, 3)]) if id == "99.1" else clear)
+    assert maintain.main(["try", "99.2"]) == 0 and maintain.main(["try", "99.2", "99.1"]) == 1
+    assert "a and c return the same in every case" in capsys.readouterr().out
+
+
+def test_answers_that_end_their_process_are_told(monkeypatch):
+    found = exercises.Exercise("99.2", area, {}, ("a", "b"), "some.", [(1, 2)])
+    with pytest.raises(RuntimeError, match=r"^99\.2: .*ended the process that it ran in, with exit code 3"):
+        maintain.unnoticed(found, [("leaves", lambda width, height: os._exit(3))])
+
+
+def test_the_command_says_what_it_has_written_and_what_comes_next(monkeypatch, capsys):
+    given = []
+    monkeypatch.setattr(maintain, "new", lambda *asked: given.append(asked) or ["lesson_07.py", "07_a.ipynb"])
+    assert maintain.main(["new", "07.3", "area(w, h)", "--title", "Area"]) == 0 and maintain.main(["new", "07.3"]) == 0
+    assert given == [("07.3", "area(w, h)", "Area"), ("07.3", "answer(x)", "Title")]
+    said = "lesson_07.py\n07_a.ipynb\nFill both in, then: cs336kit exercise try 07.3; make refresh NB=07\n"
+    assert capsys.readouterr().out == 2 * said
 
 
 def test_an_unknown_exercise_is_refused_with_the_known_ones(capsys):
