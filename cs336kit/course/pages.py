@@ -32,7 +32,7 @@ PLANNED = (
     (21, "Claims", "What is said, and is it so?"),
 )
 #: The line of times, as `header` writes it.
-HEADER = re.compile(r"^\d+ minutes, exercises \d+ · .*$", flags=re.M)
+HEADER = re.compile(r"^\d+ minutes, \d+ more for exercises · .*$", flags=re.M)
 _MAP = "## Map of the course"
 
 
@@ -92,8 +92,8 @@ def header(cells: Sequence[Cell], path: Path, every: Sequence[Path]) -> str:
     """The line below a lesson's question: its minutes, and the lessons before and after."""
     reading, exercises = minutes(cells)
     place = list(every).index(path)
-    gpu = "a GPU makes some of it larger" if any("gpu" in kind.tags(cell) for cell in cells) else "no GPU"
-    parts = [f"{reading} minutes, exercises {exercises}", gpu]
+    gpu = "no GPU needed, some of it is larger on one" if any("gpu" in kind.tags(cell) for cell in cells) else "no GPU"
+    parts = [f"{reading} minutes, {exercises} more for exercises", gpu]
     parts += [f"follows {link(every[place - 1])}"] if place else []
     parts += [f"next {link(every[place + 1])}"] if place + 1 < len(every) else []
     return " · ".join(parts)
@@ -129,7 +129,7 @@ def course_map(lessons: Sequence[tuple[Path, Sequence[Cell]]], folder: str = "")
         planned = [lesson for lesson in PLANNED if first <= lesson[0] <= last and lesson[0] not in there]
         if not rows and not planned:
             continue
-        lines += [f"**{name}**", "", "| lesson | its question | minutes | exercises |", "|---|---|---|---|"]
+        lines += [f"**{name}**", "", "| lesson | its question | minutes | more for exercises |", "|---|---|---|---|"]
         for path, cells in rows:
             reading, exercises = minutes(cells)
             lines.append(

@@ -55,7 +55,7 @@ def test_a_page_is_written_once_and_then_stays():
     notebook = page([text(TITLE + "\n\nSome more."), code("import torch")])
     first, footer = notebook.cells[0].source, notebook.cells[-1].source
     assert first.startswith(
-        TITLE + "\n\n0 minutes, exercises 0 · no GPU · follows [08 Graphs](08_graphs.ipynb)\n\nSome"
+        TITLE + "\n\n0 minutes, 0 more for exercises · no GPU · follows [08 Graphs](08_graphs.ipynb)\n\nSome"
     )
     assert footer == "[← 08 Graphs](08_graphs.ipynb) · [Map of the course](00_napkin_math.ipynb#Map-of-the-course)"
     assert page(notebook.cells) == notebook

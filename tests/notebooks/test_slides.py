@@ -43,7 +43,7 @@ def course(tmp_path, monkeypatch):
             (tmp_path / "node_modules" / name / file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / "node_modules" / name / file).touch()
     cells = [
-        text("# 09 · A toy\n\n**Why six?**\n\n5 minutes, exercises 8 · no GPU"),
+        text("# 09 · A toy\n\n**Why six?**\n\n5 minutes, 8 more for exercises · no GPU"),
         code("import torch"),
         text("A word in private."),
         text("## 1 · Begin\n\nSee [another](08_other.ipynb#here).\n\n**It is** $x^2$."),
