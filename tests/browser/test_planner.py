@@ -141,6 +141,11 @@ def test_the_page_answers_as_the_command_does(planner, tmp_path):
 
 
 def test_what_is_chosen_is_computed_and_stands_in_the_address_and_as_a_command(planner):
+    assert planner.locator("#planner > form > fieldset > legend").all_inner_texts() == [
+        "the model",
+        "the run",
+        "the machine",
+    ]
     planner.get_by_label("count", exact=True).fill("8")
     planner.get_by_label("tokens", exact=True).fill("1T")
     planner.get_by_label("checkpointing").press("Space")
@@ -187,6 +192,29 @@ def test_an_address_restores_what_was_chosen(window, planner):
     assert again.get_by_label("model", exact=True).is_disabled() and again.get_by_label("checkpointing").is_checked()
     assert again.get_by_label("tokens", exact=True).input_value() == "15T"
     assert again.get_by_label("precision").input_value() == "mixed"
+    settled(again, "return said.includes('config.json') && said.includes('--tokens 15T');")
+    again.evaluate("location.hash = '#a-heading'")
+    assert again.get_by_label("tokens", exact=True).input_value() == "15T"
+
+
+def test_an_address_written_by_hand_is_taken_at_its_word(window):
+    page = window("planner.html#model=gpt2&accelerator=RTX 4090&largest_batch=on")
+    settled(page, "return said.includes(\"--accelerator 'RTX 4090'\");")
+    batch = command("gpt2 --accelerator rtx-4090 --largest-batch", None)["values"]["largest_batch"]
+    assert page.locator("#planner [role=status]").inner_text().endswith(f"fits: {batch}")
+
+
+def test_where_a_file_is_missing_it_says_so_and_the_next_question_tries_again(browser, site):
+    page = browser.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.route("**/*.wasm", lambda asked: asked.fulfill(status=404))
+    page.goto(f"{site}/planner.html")
+    compute(page)
+    assert page.get_by_role("alert").inner_text().startswith("Python could not be loaded.")
+    page.unroute("**/*.wasm")
+    page.get_by_role("button", name="Compute").click()
+    settled(page, "return said.includes('cs336kit plan');")
+    page.close()
 
 
 @pytest.fixture(scope="module")

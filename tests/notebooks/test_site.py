@@ -68,6 +68,7 @@ def clone(tmp_path_factory):
     (root / "CHANGELOG.md").write_text("# Changes\n")
     (root / "pages").mkdir()
     (root / "pages/planner.md").write_text("# The planner\n\n[first](notebooks/00_first.ipynb)\n")
+    (root / "pages/explorers.md").write_text("# The explorers\n")
     (root / "pages/whole.html").write_text("<title>As it is</title>")
     lessons(root / "notebooks")
     return root
@@ -112,6 +113,7 @@ def test_a_figure_is_shown_once_with_its_name_and_an_explorer_has_a_place(built)
     page = (built / "notebooks/00_first.html").read_text()
     assert page.count("data:image/svg+xml") == page.count('<img alt="A line that rises from one') == 1
     assert '<div class="cs336kit-explorer" data-explorer="bits"><div class="cs336kit-still">' in page
+    assert '<a href="../explorers.html">' in page
 
 
 def test_home_cards_and_papers_follow_from_the_clone(built):

@@ -5,11 +5,13 @@ import re
 from pathlib import Path
 
 from cs336kit.course import cells as kind
+from cs336kit.course.site.in_page import EXPLORERS
 
 #: What stays visible of a folded cell.
 FOLDS = {"answer": "The answer", "solution": "The solution", "verdict": "The verdict"}
 _EXPLORER = re.compile(r"explorers\.(\w+)\(")
 _STILL = '<div class="cs336kit-still">'
+_MOVING = '<p><a href="../explorers.html">Choose other values on the page of explorers</a></p>'
 
 
 def prepared(path: Path) -> str:
@@ -35,9 +37,10 @@ def fold(cell: kind.Cell) -> str | None:
 
 
 def _name_explorer(cell: kind.Cell, name: str) -> None:
-    """Put the still pictures of an explorer into an element that says which one it is."""
+    """Put the still pictures of an explorer into an element that says which one it is, and below them where it moves."""
+    moving = _MOVING if name in EXPLORERS else ""
     for output in cell.get("outputs", []):
         html = kind.joined(output.get("data", {}).get("text/html", ""))
         if _STILL in html:
-            frame = f'<div class="cs336kit-explorer" data-explorer="{name}">{html}</div>'
+            frame = f'<div class="cs336kit-explorer" data-explorer="{name}">{html}{moving}</div>'
             output["data"]["text/html"] = frame

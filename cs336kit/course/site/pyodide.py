@@ -26,8 +26,8 @@ PACKED = (
 )  # fmt: skip
 #: Options of `cs336kit plan` that most questions need; the page folds the others.
 FIRST = (
-    "tokens", "batch", "sequence", "precision", "optimizer", "attention", "accelerator", "count", "layout",
-    "checkpointing", "find", "largest_batch",
+    "tokens", "batch", "sequence", "precision", "optimizer", "checkpointing", "accelerator", "count",
+    "layout", "find", "largest_batch", "between_nodes",
 )  # fmt: skip
 #: Options that say how the answer is printed, which the page decides.
 _PRINTING = ("help", "model", "json", "json_keys")
@@ -70,19 +70,20 @@ def offers() -> dict[str, object]:
     """What the planner's page lets a reader choose: names, and every option of `cs336kit plan` as the command has it."""
     return {
         "models": list(MODELS),
-        "accelerators": [device.name for device in accelerators()],
         "options": list(_options(plan.parser())),
     }
 
 
 def _options(parser: argparse.ArgumentParser) -> Iterator[dict[str, object]]:
+    # The command takes other spellings, too; a page has a menu.
+    menus = {"accelerator": [device.name for device in accelerators()]}
     for group in parser._action_groups:
         for action in group._group_actions:
             if action.dest not in _PRINTING:
                 yield {
                     "name": action.dest, "flag": action.option_strings[0], "group": group.title,
                     "first": action.dest in FIRST, "help": (action.help or "").replace("%%", "%"),
-                    "choices": list(action.choices or ()), "switch": action.nargs == 0,
+                    "choices": menus.get(action.dest, list(action.choices or ())), "switch": action.nargs == 0,
                     "default": None if action.nargs == 0 else action.default,
                 }  # fmt: skip
 

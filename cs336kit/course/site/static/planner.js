@@ -3,9 +3,10 @@ import { ask, element, latest, offers } from "./python.js";
 
 const GIB = 2 ** 30;
 const CONFIG = "config.json";
-const BEGINNING = "llama-3-8b";
+// What the form holds at first: a question whose answer has all parts.
+const BEGINNING = "model=llama-3-8b&tokens=15T&count=64";
 
-const { models, accelerators, options } = await offers;
+const { models, options } = await offers;
 const root = document.getElementById("planner");
 const status = element("div", { role: "status", className: "says" }, []);
 const refusal = element("p", { role: "alert", className: "refusal" }, []);
@@ -13,12 +14,14 @@ const result = element("section", { hidden: true }, []);
 const form = element("form", { noValidate: true }, fields());
 root.replaceChildren(form, status, refusal, result);
 
-function fields() {
+// Sets of fields, each under the name of its group in the command.
+function grouped(those) {
   const groups = new Map();
-  for (const option of options.filter((one) => !one.first)) {
-    groups.set(option.group, [...(groups.get(option.group) ?? []), field(option)]);
-  }
-  const others = [...groups].map(([title, those]) => fieldset(title, those));
+  for (const option of those) groups.set(option.group, [...(groups.get(option.group) ?? []), field(option)]);
+  return [...groups].map(([title, made]) => fieldset(title, made));
+}
+
+function fields() {
   const config = element("textarea", { name: "config", rows: 6, spellcheck: false, id: "planner-config" }, []);
   const file = element("input", { type: "file", accept: ".json,application/json" }, []);
   file.onchange = async () => file.files.length && read(file.files[0]);
@@ -36,9 +39,12 @@ function fields() {
   };
   const model = { name: "model", choices: [], default: "", switch: false, help: "a name or hub id, or a number of parameters such as 70B" };
   return [
-    fieldset("The question", [field(model, models), ...options.filter((one) => one.first).map((one) => field(one, accelerators))]),
-    drop,
-    element("details", { id: "planner-more" }, [element("summary", {}, ["More options"]), ...others]),
+    fieldset("the model", [field(model, models), drop]),
+    ...grouped(options.filter((one) => one.first)),
+    element("details", { id: "planner-more" }, [
+      element("summary", {}, ["More options"]),
+      ...grouped(options.filter((one) => !one.first)),
+    ]),
     element("p", {}, [element("button", { type: "submit" }, ["Compute"])]),
   ];
 }
@@ -47,13 +53,12 @@ function fieldset(title, those) {
   return element("fieldset", {}, [element("legend", {}, [title]), element("div", { className: "fields" }, those)]);
 }
 
-// A labelled control of one option; `names` are suggested where the option is free and has a list of names.
+// A labelled control of one option; `names` are suggested where it is free.
 function field(option, names = []) {
   const id = `planner-${option.name}`;
   const label = element("label", { htmlFor: id }, [option.name.replaceAll("_", " ")]);
   // Where the help lists the names, the menu does.
   const help = element("small", { id: `${id}-help` }, option.help === option.choices.join(", ") ? [] : [option.help]);
-  const lists = option.name === "model" || option.name === "accelerator";
   let control;
   if (option.switch) control = element("input", { type: "checkbox" }, []);
   else if (option.choices.length) {
@@ -63,7 +68,7 @@ function field(option, names = []) {
   Object.assign(control, { id, name: option.name });
   control.setAttribute("aria-describedby", help.id);
   const parts = option.switch ? [element("div", { className: "switch" }, [control, label]), help] : [label, control, help];
-  if (lists) {
+  if (names.length) {
     control.setAttribute("list", `${id}-names`);
     parts.push(element("datalist", { id: `${id}-names` }, names.map((name) => element("option", { value: name }, []))));
   }
@@ -89,15 +94,23 @@ function chosen() {
   return found;
 }
 
-function restore() {
+// The question in the address, if there is one: a link within the page leads to a heading.
+function asked() {
   const kept = new URLSearchParams(location.hash.slice(1));
+  return kept.has("model") || kept.has("config") ? kept : null;
+}
+
+function restore(kept) {
   form.reset();
-  if (!location.hash) kept.set("model", BEGINNING);
   for (const [name, value] of kept) {
     const control = form.elements[name];
     if (!control) continue;
     if (control.type === "checkbox") control.checked = value === "on";
-    else control.value = value;
+    else {
+      control.value = value;
+      // What no menu has is not dropped: the command says what is wrong with it.
+      if (control.value !== value && control.options) control.add(new Option(value, value, false, true));
+    }
   }
   document.getElementById("planner-own").open = kept.has("config");
   document.getElementById("planner-more").open = options.some((option) => !option.first && kept.has(option.name));
@@ -131,7 +144,9 @@ const compute = latest(async () => {
   refusal.textContent = answer.error ?? "";
   result.hidden = Boolean(answer.error);
   if (answer.error) return;
-  const said = answer.text.split("\n").filter((one) => /^(time|it fits|it does not fit)/.test(one));
+  const said = answer.text.split("\n").filter((one) => /^(time|it fits|it does not fit|largest batch)/.test(one));
+  const { layouts } = answer.values;
+  if (layouts) said.push(layouts.length ? `the quickest layout that fits: ${layouts[0].layout}` : "no layout fits");
   status.textContent = said.join(" · ").replace(/; what helps.*/, "");
   result.replaceChildren(...shown(answer, command(line), choices.has("config")));
 });
@@ -213,8 +228,14 @@ form.onsubmit = (event) => {
   begun = true;
   compute();
 };
-addEventListener("hashchange", () => {
-  restore();
-  changed();
-});
-restore();
+// Whoever follows a link to a question wants its answer.
+function arrived() {
+  const kept = asked();
+  if (!kept) return;
+  restore(kept);
+  form.requestSubmit();
+}
+
+addEventListener("hashchange", arrived);
+restore(new URLSearchParams(BEGINNING));
+arrived();

@@ -6,9 +6,14 @@ const folder = new URL("pyodide/", import.meta.url).href;
 // Pyodide says nothing of its progress, so the bytes of its files are counted on their way.
 let loaded = 0;
 const plain = self.fetch;
+// Where one is missing, Pyodide waits forever, so the page hears of it from here.
+function missing(why) {
+  reportError(why);
+  throw why;
+}
 self.fetch = async (...request) => {
-  const answer = await plain(...request);
-  if (!answer.ok || !answer.body) return answer;
+  const answer = await plain(...request).catch(missing);
+  if (!answer.ok) missing(new Error(`${answer.status} ${answer.url}`));
   const counting = new TransformStream({
     transform(chunk, out) {
       loaded += chunk.byteLength;
@@ -25,7 +30,9 @@ async function started() {
   return python.pyimport("cs336kit.course.site.in_page");
 }
 
+if (!self.WebAssembly) throw new Error("no WebAssembly");
 const ready = started();
+ready.catch(reportError); // the page says so, and the next question starts anew
 self.onmessage = async ({ data: { id, name, given } }) => {
   try {
     const page = await ready;

@@ -1,5 +1,5 @@
 // What pages ask Python for. It is loaded at the first question, from the site itself.
-const NOT_LOADED = "Python could not be loaded. The page needs a web server that is still there: try again.";
+const NOT_LOADED = "Python could not be loaded. The page needs a browser with WebAssembly and a web server that is still there: try again.";
 
 let worker = null;
 let last = 0;
@@ -18,6 +18,7 @@ function started() {
     else failed(one, data.failed);
   };
   made.onerror = () => {
+    made.terminate();
     worker = null; // so that the next question tries again
     waiting.forEach((one) => failed(one, ""));
     waiting.clear();
