@@ -29,7 +29,7 @@ def test_mfu_definition():
 def test_mfu_half_is_good():
     return Cited(
         "PaLM, arXiv 2204.02311, table 3; Llama 3, arXiv 2407.21783, table 4; Megatron-LM, arXiv 2104.04473, table 1",
-        "0.46, 0.38 to 0.43 and 0.52 of the dense peak: half is good for a training run, not for one large product.",
+        "0.46, 0.38 to 0.43 and 0.52 of the dense peak: half is good for a training run, not for one large product",
     )
 
 
