@@ -122,6 +122,7 @@ def test_text_and_dictionary_of_every_kind_of_question():
         ({"model": 0}, "parameters must be"),
         ({"model": "70B"}, "parameters must be"),
         ({"count": 0}, "count must be"),
+        ({"count": 10**9}, r"count must be at most 10\*\*8"),
         ({"mfu": 50}, "divide it by 100"),
         ({"tokens": 0}, "tokens must be"),
         ({"precision": "fp8"}, "unknown precision 'fp8'"),

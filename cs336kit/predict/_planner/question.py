@@ -3,8 +3,8 @@
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from cs336kit.predict._common.checks import at_most, fraction, known, positive_int, positive_number
 from cs336kit.predict._common.checks import count as whole
-from cs336kit.predict._common.checks import fraction, known, positive_int, positive_number
 from cs336kit.predict.devices import DEVICES
 from cs336kit.predict.layouts import Layout, as_layout, check_layout
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
@@ -19,6 +19,9 @@ from cs336kit.predict.wires import NODE
 SHAPED_OPTIMIZERS = ("adamw8bit", "lion8bit", "adafactor", "muon")
 #: What a training run keeps the sequence at where neither the question nor the model asks for less.
 _USUAL_SEQUENCE = 4096
+
+#: More accelerators than anybody has; beyond it a typing error is likelier.
+LARGEST_COUNT = 10**8
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ class Question:
 
 def settled(q: Question) -> Question:
     """The question with every default filled in; a ValueError says what is impossible or contradicts itself."""
-    positive_int("count", q.count)
+    at_most("count", positive_int("count", q.count), LARGEST_COUNT)
     fraction("mfu", q.mfu)
     known("precision", q.precision, POLICIES)
     for name in ("accumulate", "steps", "global_batch"):
