@@ -10,8 +10,7 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from cs336kit.course import cells as kind
 from cs336kit.course import flow
@@ -52,8 +51,7 @@ FACTORS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Number:
+class Number(NamedTuple):
     """A number with the word behind it, and by how much its value may be off: half of its last digit."""
 
     digits: str
@@ -88,7 +86,7 @@ class Number:
             for wrong in "0123456789" if digit.isdigit() else "":
                 slip = self.digits[:place] + wrong + self.digits[place + 1 :]
                 if wrong != digit and not re.match(r"0[\d,]", slip):
-                    yield replace(self, digits=slip)
+                    yield self._replace(digits=slip)
 
 
 def numbers(text: str) -> Iterator[Number]:
@@ -211,7 +209,7 @@ def equations(text: str) -> Iterator[tuple[int, int]]:
         ).translate(_SIGNS)
         value = _folded(ast.parse(expression.strip(), mode="eval").body)
         result = next(numbers(found[2]))
-        if value is not None and (result in Pool([(value, "")]) or replace(result, word="") in Pool([(value, "")])):
+        if value is not None and (result in Pool([(value, "")]) or result._replace(word="") in Pool([(value, "")])):
             yield found.span()
 
 

@@ -47,7 +47,8 @@ def accept(
     place = accepted[:, None, None].expand(-1, 1, target.shape[-1])
     wanted = target.gather(1, place).squeeze(1)
     # Behind the last guess there is no draft to take off.
-    had = torch.nn.functional.pad(draft, (0, 0, 0, 1)).gather(1, place).squeeze(1)
+    beyond = torch.nn.functional.pad(draft, (0, 0, 0, 1))
+    had = beyond.gather(1, place).squeeze(1)
     more = (wanted - had).clamp(min=0)
     # Nothing is left over only where both are equal up to rounding.
     more = torch.where(more.sum(dim=-1, keepdim=True) > 0, more, wanted)

@@ -142,7 +142,7 @@ class Builder(Writer):
         )
 
     def rms_norm(
-        self, place: str, x: Tensor, *, component: str, name: str, kept_as: str, scale: tuple[int, ...] | None = None
+        self, place: str, x: Tensor, *, component: str, name: str, kept_as: str, scale: tuple[int, ...]
     ) -> Tensor:
         """RMSNorm written out in fp32, as in `lm.RMSNorm`: its seven operations, six where `scale` is empty."""
         rows = x.shape[:-1]
@@ -160,9 +160,9 @@ class Builder(Writer):
         self.free(shifted)
         normed = self.mul(f"{place}/normalize", wide, inverse, name=kept_as)
         self.free(inverse)
-        if scale == ():
+        if not scale:
             return normed if x.dtype == "fp32" else self.cast(f"{place}/cast", normed, x.dtype, name=name)
-        weight = self.parameter(component, *(scale or x.shape[-1:]))
+        weight = self.parameter(component, *scale)
         scaled = self.mul(f"{place}/scale", normed, weight, name=name)
         if x.dtype == "fp32":
             self.free(normed)

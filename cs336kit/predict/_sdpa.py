@@ -54,7 +54,7 @@ def scaled_dot_product_attention(
         z = _written_out(b, q, k, v, mask, p, grouped and fewer, flops)
     else:
         z = _fused(b, kernel, q, k.x, v.x, mask, flops)
-    b.free(*[copy for copy, x in zip((q.x, k.x, v.x), given, strict=True) if copy is not x])
+    b.free(*[copy.x for copy in (q, k, v) if copy.x not in given])
     return z
 
 

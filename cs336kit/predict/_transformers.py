@@ -157,7 +157,7 @@ class Modules:
         if kind == "torch":
             y = b.layer_norm(place, x, component=component, shift=c.norm_bias, name=name, kept_as=place)
         elif kind == "wide":
-            y = b.rms_norm(place, x, component=component, name=name, kept_as=place)
+            y = b.rms_norm(place, x, component=component, scale=x.shape[-1:], name=name, kept_as=place)
         else:
             y = self._fp32_norm(place, x, kind, component, name)
         b.part = before

@@ -33,7 +33,7 @@ def _efficient_backward(q: "Tensor", k: "Tensor") -> tuple[int, ...]:
     """In fp32 gradient times output and its sums over rows; in half precision the sums and the queries' gradient in fp32."""
     B, A, S, h = q.shape
     sums = 4 * B * A * S
-    return (4 * B * A * S * h, sums, sums) if q.dtype == "fp32" else (4 * B * A * S * h, sums)
+    return (sums * h, sums, sums) if q.dtype == "fp32" else (sums * h, sums)
 
 
 def _embedding_backward(tokens: int, rows: int, width: int) -> tuple[int, ...]:

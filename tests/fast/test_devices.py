@@ -1,10 +1,18 @@
 """Devices as tables. More, against a CUDA build of torch: tests/torch/predict/test_cuda_rules.py."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from cs336kit.predict import TransformerConfig, saved_activation_bytes, step_peak, training_flops, training_memory
+from cs336kit.predict import (
+    DEVICES,
+    TransformerConfig,
+    saved_activation_bytes,
+    step_peak,
+    training_flops,
+    training_memory,
+)
 
 TINY = TransformerConfig(layers=2, d_model=64, heads=4, vocab=256, context=128)
 SIZE = {"batch": 4, "sequence": 128}
@@ -39,3 +47,11 @@ def test_a_device_changes_what_is_alive_and_the_products_of_a_fused_backward_pas
 def test_an_unknown_device_is_refused_by_name():
     with pytest.raises(ValueError, match="'gpu'.*cpu.*cuda"):
         saved_activation_bytes(TINY, **SIZE, device="gpu")
+
+
+@pytest.mark.parametrize(("dtype", "scratch"), [("fp32", (1920, 120, 120)), ("bf16", (1920, 120))])
+def test_what_the_backward_pass_of_attention_with_a_mask_needs_for_a_moment(dtype, scratch):
+    # 2 · 3 · 5 rows of 16 numbers, four bytes each: 120 bytes with a number of each row, 1,920 with all.
+    rows = SimpleNamespace(shape=(2, 3, 5, 16), dtype=dtype)
+    kernel = DEVICES["cuda"].kernel(dtype, width=16, dropout=False, mask=True, grouped=False)
+    assert kernel.backward(rows, rows) == scratch

@@ -132,6 +132,8 @@ def test_a_switch_that_no_configuration_can_say_is_refused(model_type, change, s
         ("cohere", {"use_qk_norm": True}, {"qk_norm": "heads", "norm_bias": False}),
         ("cohere2", {"sliding_window_pattern": 2}, {"window": 4096, "rope_layers": (True, False)}),
         ("gemma2", {"attn_logit_softcapping": None}, {"attention_softcap": None, "logit_softcap": 30.0}),
+        ("gemma2", {"query_pre_attn_scalar": 64}, {"attention_scale": 1 / 8}),
+        ("vaultgemma", {"query_pre_attn_scalar": 64}, {"attention_scale": 1 / 8}),
         ("exaone4", {"sliding_window_pattern": "LG", "sliding_window": 64}, {"window_layers": (True, False)}),
         ("smollm3", {"use_sliding_window": True, "sliding_window": 64}, {"window": 64}),
         ("dots1", {"sliding_window": 64, "max_window_layers": 1}, {"window": 64, "window_layers": (False, True)}),

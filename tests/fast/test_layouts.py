@@ -194,6 +194,15 @@ def test_a_pipeline_does_not_wait_for_what_is_sent_once_in_a_step(node, links):
     assert copied.upper - alone.upper == pytest.approx(reduced)
 
 
+@pytest.mark.parametrize(("layout", "lanes"), [("tp=2,dp=16", 4), ("tp=8,dp=4", 1), ("tp=4,dp=4", 2), ("tp=2,dp=8", 4)])
+def test_ranks_of_a_group_that_share_a_node_send_over_all_of_their_links(layout, lanes):
+    # A node of 8 holds 8 / tp ranks of each group that averages gradients; each rank sends at 50 GB/s to another node.
+    seconds = step_seconds(LLAMA, **STEP, layout=layout, **CLUSTER)
+    sent = communication(LLAMA, **STEP, layout=layout, precision="bf16")
+    between = sum(size for name, size in sent.items() if name.endswith("between nodes"))
+    assert seconds.between == pytest.approx(between / (lanes * 50e9))
+
+
 def test_latent_attention_is_laid_out_on_all_axes_but_cp():
     latent = MODELS["deepseek-v2-lite"]
     assert communication(latent, **STEP, layout="dp=2", precision="bf16").total > 0

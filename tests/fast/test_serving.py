@@ -43,6 +43,16 @@ def test_packed_weights_are_matrices_of_blocks_with_their_scales(weights, bits):
     assert serve(ServingQuestion(LLAMA, weights="fp32")).weights.total == 4 * 8_030_261_248
 
 
+def test_every_byte_belongs_to_a_number_of_two():
+    # A chip that moves one byte per second says what is moved.
+    chip = {"bandwidth": 1.0, "peak_flops_per_second": 1e40, "memory_bytes": 80e9}
+    answer = serve(ServingQuestion(MODELS["gpt2"], prompt=100, output=20, accelerator=None, **chip))
+    for bounds in (answer.prefill, answer.tokens[0][1]):
+        assert bounds.most > bounds.least == bounds.bytes > bounds.cache_bytes
+        assert [number % 2 for number in (bounds.least, bounds.most, bounds.cache_bytes)] == [0, 0, 0]
+        assert bounds.sent == 0
+
+
 def test_fp8_weights_compute_in_fp8_where_the_chip_can():
     assert serve(ServingQuestion(LLAMA, weights="fp8")).chip.peak == accelerator("h100-sxm").peak("fp8")
     a100 = serve(ServingQuestion(LLAMA, weights="fp8", accelerator="a100-sxm-80gb"))

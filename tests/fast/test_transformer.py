@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from cs336kit.predict import TransformerConfig
+from cs336kit.predict import MODELS, TransformerConfig, program
 
 TINY = {"layers": 2, "d_model": 16, "heads": 4, "vocab": 32, "context": 8}
 
@@ -123,3 +123,19 @@ def test_bad_combinations_are_refused_with_a_sentence(change, sentence):
 def test_from_dict_names_what_is_unknown_or_missing(values, sentence):
     with pytest.raises(ValueError, match=sentence):
         TransformerConfig.from_dict(values)
+
+
+def test_rotary_positions_turn_halves_of_each_head():
+    operations = program(MODELS["llama-3-8b"], batch=2, sequence=16).operations()
+    halves = {tuple(tensor.shape for tensor in op.outputs) for op, _ in operations if op.kind == "chunk"}
+    # 32 heads of queries and 8 of keys, each 128 wide.
+    assert halves == {((2, heads, 16, 64),) * 2 for heads in (32, 8)}
+
+
+def test_only_experts_between_the_first_and_the_last_are_described_together():
+    def together(experts):
+        config = TransformerConfig(**TINY | {"layers": 1}, experts=experts, experts_per_token=1)
+        operations = program(config, batch=experts, sequence=8).operations()
+        return {count for op, count in operations if "experts" in op.place.split("/")}
+
+    assert together(2) == set() and together(5) == {3}

@@ -24,6 +24,9 @@ def test_y_is_one_token_ahead(tokens):
     x, y = get_batch(tokens, batch=6, sequence=8, generator=generator())
     assert x.shape == y.shape == (6, 8) and x.dtype == y.dtype == torch.int64
     assert x.is_contiguous() and y.is_contiguous()
+    assert (
+        x.untyped_storage().nbytes() == 2 * 6 * 8 * 8
+    )  # both stand in one piece of memory, which has room for no more
     assert torch.equal(y, x + 1)  # the tokens count up, so the next token is the token plus one
     assert torch.equal(x, x[:, :1] + torch.arange(8))
 

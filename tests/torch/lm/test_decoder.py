@@ -35,6 +35,13 @@ def test_every_configuration_has_its_predicted_parameters(config):
     assert model(tokens(config)).shape == (2, 12, 31)
 
 
+@pytest.mark.parametrize("change", [{"qk_norm": "head"}, {"kv_latent": 6, "query_latent": 8, "rotary_dim": 2}])
+def test_norms_inside_of_attention_have_the_biases_that_are_predicted(change):
+    config = replace(PAPER, positions="rope", **change)
+    model = lm.DecoderOnly(config)
+    assert sum(p.numel() for p in model.parameters()) == predict.parameters(config).total
+
+
 @pytest.mark.parametrize("config", CONFIGS)
 def test_both_attention_methods_and_checkpointing_give_the_same_gradients(config):
     x, results = tokens(config), []

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -83,3 +85,13 @@ def test_experts_without_tokens_are_no_problem():
 def test_mixture_refuses():
     with pytest.raises(ValueError, match="experts_per_token=3 is more than the 2 experts"):
         experts_and_mixture(experts_per_token=3, experts=2)
+
+
+def test_a_shared_expert_is_added_whole_or_as_its_gate_says():
+    mixture, shared, gate = (torch.nn.Linear(4, width) for width in (4, 4, 1))
+    # The sigmoid of ln 3 is 3/4.
+    torch.nn.init.zeros_(gate.weight)
+    torch.nn.init.constant_(gate.bias, math.log(3))
+    x = torch.randn(2, 3, 4)
+    close(lm.layers.SharedExpert(mixture, shared)(x), mixture(x) + shared(x))
+    close(lm.layers.SharedExpert(mixture, shared, gate=gate)(x), mixture(x) + 0.75 * shared(x))

@@ -50,6 +50,11 @@ def test_the_size_of_a_tiny_model_is_that_of_its_module():
     assert sum(p.numel() for p in model.parameters()) - outside == lm.inner_parameters(model.config)
 
 
+@pytest.mark.parametrize(("d_model", "heads"), [(8, 1), (16, 2), (24, 3), (32, 2), (48, 3)])
+def test_heads_are_8_wide_below_a_width_of_32_and_16_from_there(d_model, heads):
+    assert sweep.tiny(1, d_model).heads == heads
+
+
 def test_a_run_is_the_same_again(run):
     again = lm.train_one(**ONE, seed=1)
     assert (again.loss, again.curve) == (run.loss, run.curve)

@@ -43,6 +43,10 @@ def test_chunks_come_back_as_one_row(tmp_path_factory, chunks):
     file.verify()
 
 
+def test_pieces_that_have_a_length_are_pieces(path):
+    assert TokenFile.write(path, {"a": [1, 2], "b": [3]}.values(), vocab=10)[:].tolist() == [1, 2, 3]
+
+
 def test_tensors_token_files_and_long_arrays(path, monkeypatch):
     monkeypatch.setattr("cs336kit.lm.tokens.CHUNK", 7)
     data = torch.arange(100) % 50

@@ -5,6 +5,7 @@ import os
 import pickle
 import socket
 import sys
+import time
 import types
 
 import pytest
@@ -13,6 +14,7 @@ import torch.distributed as dist
 from torch import nn
 
 from cs336kit import measure
+from cs336kit.measure import _launch
 from cs336kit.measure._torch import tensors
 from cs336kit.measure.ranks import fake_ranks
 from cs336kit.predict import ring_bytes
@@ -227,14 +229,27 @@ def returns_a_lock():
 
 
 def exits_silently():
-    os._exit(0 if dist.get_rank() else 7)
+    if dist.get_rank() == 0:
+        os._exit(1)
+    # It ends with the other, long before this is over.
+    time.sleep(600)
 
 
 def test_a_rank_that_brings_nothing_back_is_named():
     with pytest.raises(RuntimeError, match="the lock that the function returned cannot be sent back"):
         measure.run_ranks(returns_a_lock, ranks=1, device="cpu")
-    with pytest.raises(RuntimeError, match="rank 0 of 2 was ended by exit code 7: it left no traceback"):
+    with pytest.raises(RuntimeError, match="rank 0 of 2 was ended by exit code 1: it left no traceback"):
         measure.run_ranks(exits_silently, device="cpu")
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_the_rank_that_keeps_the_store_is_the_last_to_leave(rank, monkeypatch):
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: None)
+    done = []
+    store = types.SimpleNamespace(set=lambda key, _: done.append(key), wait=done.extend)
+    _launch._leave(store, rank, 3)
+    assert done[:5] == [f"done-{rank}", "done-0", "done-1", "done-2", f"left-{rank}"]
+    assert done[5:] == ([] if rank else ["left-0", "left-1", "left-2"])
 
 
 def own_rank():

@@ -4,7 +4,8 @@ import pytest
 import transformers
 
 from benchmarks import kept
-from cs336kit.predict import MODELS, TransformerConfig, saved_activation_bytes, step_peak, training_flops
+from cs336kit.predict import MODELS, TransformerConfig, program, saved_activation_bytes, step_peak, training_flops
+from cs336kit.predict._walk import Walk
 
 TINY = {"layers": 2, "d_model": 32, "heads": 4, "vocab": 13, "context": 16}
 #: One token, one sequence, one head, a window as long as the sequence: where a copy can be a view.
@@ -41,6 +42,16 @@ def test_a_flavour_changes_no_product():
         size = {"batch": 1, "sequence": 32, "attention": "eager"}
         course, theirs = (training_flops(MODELS[name], **size, flavour=f).total for f in ("course", "transformers"))
         assert course == theirs, name
+
+
+@pytest.mark.parametrize(("precision", "element"), [("fp32", 4), ("autocast", 2)])
+def test_a_pass_without_autograd_leaves_its_logits_and_the_rotary_tables(precision, element):
+    size = {"batch": 2, "sequence": 32, "attention": "sdpa", "phase": "forward"}
+    listed = program(MODELS["llama-3.2-1b"], **size, precision=precision, flavour="transformers")
+    walk = Walk(listed)
+    walk.forward(listed.items)
+    # A cosine and a sine in fp32 for each of 32 positions and 64 numbers of a head.
+    assert walk.live == 2 * 32 * 128256 * element + 2 * 32 * 64 * 4
 
 
 def test_the_peak_of_another_flavour_holds_what_is_kept():
