@@ -161,6 +161,8 @@ class Parallel(nn.Module):
         if self.schedule is not None:
             losses: list[Tensor] = []
             first, last = self.module.first, self.module.last
+            # Of a slice, such as ids[:, :-1], the strides are other ones than torch 2.11 expects of what a stage gets.
+            x = x.contiguous()
             self.schedule.step(*((x,) if first else ()), **({"target": y, "losses": losses} if last else {}))
             loss = torch.stack(losses).mean().detach() if last else torch.zeros((), device=self.where)
         else:
