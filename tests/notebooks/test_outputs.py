@@ -1,11 +1,18 @@
+import copy
+import re
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cs336kit.course import cells as kind
 from cs336kit.course.columns import side_by_side
+from cs336kit.course.lessons import find, read
 from cs336kit.course.outputs import WIDGET, difference
+
+ROOT = Path(__file__).parents[2]
 
 
 def stream(text, name="stdout"):
@@ -189,3 +196,33 @@ def test_a_figure_inside_html_is_compared_like_a_figure(write):
     assert difference(html(1.001), html(1.002, digest="p0000000002")) is None
     assert "text/html (figure) differs" in difference(html(1.0), html(1.2))
     assert "A 4" in difference([result(text__html="<b>A 4%20</b>")], [result(text__html="<b>A 4 </b>")])
+
+
+def digits(outputs):
+    """Each text of these outputs with a digit of it made wrong, at up to three places; coordinates of figures are no digits."""
+    for output in outputs:
+        held = output.get("data", output)
+        for mime in (mime for mime in held if mime in ("text", "evalue") or "/" in mime and mime != WIDGET):
+            text = "".join(held[mime])
+            drawn = [found.span() for found in re.finditer("<svg.*?</svg>|data:image[^\"']*", text, re.S)]
+            places = [found.start() for found in re.finditer(r"\d", text)]
+            places = [place for place in places if not any(start <= place < end for start, end in drawn)]
+            for place in places[:: len(places) // 3 + 1]:
+                wrong = text[:place] + str((int(text[place]) + 1 + place % 9) % 10) + text[place + 1 :]
+                yield held, mime, wrong
+
+
+def test_a_wrong_digit_in_what_a_lesson_stores_is_seen():
+    """By the comparison with a run, or, where a cell is measured, by the signature of its own."""
+    seen = missed = 0
+    for path in find([], ROOT / "notebooks"):
+        for cell in filter(kind.is_code, read(path)):
+            told = copy.deepcopy(cell["outputs"])
+            for held, mime, wrong in digits(cell["outputs"]):
+                right, held[mime] = held[mime], wrong
+                signed = kind.measured(cell) and kind.from_a_run(cell)
+                same = signed if kind.measured(cell) else not difference(cell["outputs"], told, kind.tolerance(cell))
+                seen, missed = seen + (not same), missed + same
+                held[mime] = right
+    print(f"{seen} of {seen + missed} wrong digits are seen")
+    assert seen > 0.99 * (seen + missed)
