@@ -202,7 +202,7 @@ def digits(outputs):
     """Each text of these outputs with a digit of it made wrong, at up to three places; coordinates of figures are no digits."""
     for output in outputs:
         held = output.get("data", output)
-        for mime in (mime for mime in held if mime in ("text", "evalue") or "/" in mime and mime != WIDGET):
+        for mime in (mime for mime in held if mime in ("text", "evalue") or ("/" in mime and mime != WIDGET)):
             text = "".join(held[mime])
             drawn = [found.span() for found in re.finditer("<svg.*?</svg>|data:image[^\"']*", text, re.S)]
             places = [found.start() for found in re.finditer(r"\d", text)]
