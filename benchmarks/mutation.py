@@ -2,12 +2,14 @@
 
 A mutant (`benchmarks/mutants.py`) runs the tests that execute its line, fastest first: it is killed when one fails or takes
 ten times as long. Which tests execute which line is recorded once per test file and kept in build/mutation.
+A change inside a function is put into a process that has all tests collected; what runs at import needs a new one.
 A survivor needs a test, or a reason in tests/mutants.toml why nothing can tell it from the kit.
 """
 
 import argparse
 import ast
 import functools
+import gc
 import hashlib
 import importlib
 import itertools
@@ -25,25 +27,30 @@ import tempfile
 import threading
 import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import CodeType, FunctionType
 
 import coverage
 import pytest
+from _pytest.runner import runtestprotocol
 
 from benchmarks.mutants import Mutant, mutants
 
 ROOT = Path(__file__).parents[1]
 EQUIVALENT = ROOT / "tests" / "mutants.toml"
-#: Where the tests of each room stand.
+#: Where the tests of each room stand, beside those of all public names.
 TESTS = {
-    "predict": ("tests/fast", "tests/torch/predict", "tests/claims"),
-    "lm": ("tests/torch/lm", "tests/claims"),
-    "measure": ("tests/torch/measure", "tests/claims"),
-    "teach": ("tests/torch/teach",),
-    "course": ("tests/notebooks", "tests/claims/test_claims_page", "tests/torch/teach/test_exercise_commands"),
+    room: (*folders, "tests/test_public_names")
+    for room, folders in {
+        "predict": ("tests/fast", "tests/torch/predict", "tests/claims"),
+        "lm": ("tests/torch/lm", "tests/claims"),
+        "measure": ("tests/torch/measure", "tests/claims"),
+        "teach": ("tests/torch/teach",),
+        "course": ("tests/notebooks", "tests/claims/test_claims_page", "tests/torch/teach/test_exercise_commands"),
+    }.items()
 }
 #: Slow by nature: they start kernels, and most mutants die elsewhere.
 _LEFT_OUT = ("test_tamper", "test_refresh")
@@ -51,6 +58,7 @@ _LEFT_OUT = ("test_tamper", "test_refresh")
 FIRST = 30
 #: What a mutant may take beside ten times what its tests took (seconds of the processor).
 SPARE = 60
+DAY = 24 * 3600
 _QUIET = ("-q", "-p", "no:nbval", "-p", "no:cacheprovider", "-p", "no:cov", "-p", "no:xdist")
 
 
@@ -86,6 +94,7 @@ def forked(seconds: float, work: Callable[..., int], *arguments: object) -> int 
     root = _own.root
 
     def child() -> None:
+        _own.root = root
         os.setsid()
         resource.setrlimit(resource.RLIMIT_CPU, (int(seconds),) * 2)
         for stream in (0, 1, 2):
@@ -111,6 +120,8 @@ class Record:
     def __init__(self, room: str, files: list[str], pool: Executor) -> None:
         self.seconds: dict[str, float] = {}
         self._lines: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+        #: What runs while modules are imported and tests collected.
+        self._at_import: dict[str, set[int]] = defaultdict(set)
         files = [name for name in files if re.match(r"(cs336kit/|tests/|conftest).*\.(py|json|yml)$", name)]
         tests = [name for name in files if re.search(r"/test_\w+\.py$", name)]
         shared = hashlib.sha256(b"".join((ROOT / name).read_bytes() for name in files if name not in tests)).digest()
@@ -120,7 +131,9 @@ class Record:
             self.seconds |= {name: seconds for name, seconds in part["tests"] if seconds is not None}
             for module, lines in part["lines"].items():
                 for line, executed in lines.items():
-                    self._lines[module][int(line)] |= {names[i] for i in executed} & self.seconds.keys()
+                    self._lines[module][int(line)] |= {names[i] for i in executed if i >= 0} & self.seconds.keys()
+                    if -1 in executed:
+                        self._at_import[module].add(int(line))
         executing = set[str]().union(*(found for lines in self._lines.values() for found in lines.values()))
         #: They execute nothing of the room, and so look at what is defined in it.
         self._looking = {test for test in self.seconds.keys() - executing if not test.startswith("tests/claims")}
@@ -146,6 +159,10 @@ class Record:
         # The claims last, whose ledger takes long to read.
         return sorted(found, key=lambda test: (test.startswith("tests/claims"), self.seconds[test], test))
 
+    def at_import(self, mutant: Mutant) -> bool:
+        """Whether a mutant changes what runs before any test does."""
+        return bool(mutant.defines) or not self._at_import[mutant.module].isdisjoint(mutant.lines)
+
     def _running(self, module: str, lines: Iterable[int]) -> set[str]:
         return {test for line in lines for test in self._lines[module].get(line, ())}
 
@@ -167,13 +184,20 @@ def _recorded(room: str, shared: bytes, test: str) -> dict:
 
 def _record(room: str, test: str, root: Path, out: Path) -> int:
     """In a child: run one test file, and write which lines of the room each of its passed tests executes."""
-    measured = coverage.Coverage(data_file=None, config_file=False, source=[str(root / "cs336kit" / room)])
+    # What the tests start is measured, too: ranks, the command, kernels.
+    folder = Path(tempfile.mkdtemp(dir=out.parent))
+    source = f"source = {root / 'cs336kit' / room}\ndata_file = {folder / 'data'}\n"
+    (folder / "settings").write_text(
+        f"[run]\nparallel = true\npatch = subprocess\nconcurrency = thread, multiprocessing\n{source}"
+    )
+    measured = coverage.Coverage(config_file=str(folder / "settings"))
     measured.start()
     # Now, so that no test seems to execute what runs at import; and no test finds what another one left in a cache.
     modules = [path.relative_to(root).with_suffix("").parts for path in (root / "cs336kit" / room).rglob("*.py")]
     loaded = [vars(importlib.import_module(".".join(parts).removesuffix(".__init__"))) for parts in modules]
     caches = [value for names in loaded for value in names.values() if hasattr(value, "cache_clear")]
     seconds: dict[str, float | None] = {}
+    elsewhere: dict[str, set[tuple[int, str]]] = defaultdict(set)
 
     class Recorder:
         @pytest.hookimpl(wrapper=True)
@@ -185,6 +209,13 @@ def _record(room: str, test: str, root: Path, out: Path) -> int:
             result = yield
             measured.switch_context("")
             seconds.setdefault(item.nodeid, round(sum(os.times()[:4]) - began, 3))
+            for file in [file for file in folder.glob("data.*") if f".pid{os.getpid()}." not in file.name]:
+                started = coverage.CoverageData(str(file))
+                with suppress(coverage.CoverageException):
+                    started.read()
+                    for module in started.measured_files():
+                        elsewhere[module].update((line, item.nodeid) for line in started.lines(module) or ())
+                file.unlink()
             return result
 
         def pytest_runtest_logreport(self, report):
@@ -197,7 +228,13 @@ def _record(room: str, test: str, root: Path, out: Path) -> int:
     lines = {}
     for file in data.measured_files():
         executed = data.contexts_by_lineno(file).items()
-        lines[str(Path(file).relative_to(root))] = {n: [index[t] for t in tests if t in index] for n, tests in executed}
+        # -1: no test, but the import of the module, or the collection of the tests.
+        lines[str(Path(file).relative_to(root))] = {n: [index.get(t, -1) for t in tests] for n, tests in executed}
+    for file, pairs in elsewhere.items():
+        here = lines.setdefault(str(Path(file).relative_to(root)), {})
+        for line, test in pairs:
+            here[line] = [*here.get(line, ()), index[test]]
+    shutil.rmtree(folder)
     out.write_text(json.dumps({"tests": [*seconds.items()], "lines": lines}), encoding="utf-8")
     return int(status)
 
@@ -214,28 +251,160 @@ def _run(tests: list[str], known: set[str]) -> int:
     return int(pytest.main(["-x", *_QUIET, *dict.fromkeys(test.split("::")[0] for test in tests)], plugins=[Chosen()]))
 
 
-def survives(record: Record, limit: float, mutant: Mutant) -> str:
-    """Why a mutant survives, empty where it is killed: its first tests are run, then all that take so long together."""
-    tests = record.tests(mutant)
-    until = [*itertools.accumulate(map(record.seconds.__getitem__, tests))]
-    capped = tests[: sum(time <= limit for time in until) or 1]
+class Warm:
+    """A plugin: when all tests are collected, mutants inside functions are tried, each in a fork of this process."""
+
+    def __init__(
+        self, record: "Record", limit: float, drawn: Sequence[Mutant], taken: Iterator[int], say: Callable
+    ) -> None:
+        self.record, self.limit, self.drawn, self.taken, self.say = record, limit, drawn, taken, say
+        self.items: dict[str, pytest.Item] = {}
+        self.functions: dict[CodeType, list[FunctionType]] = defaultdict(list)
+        self.caches: list = []
+        #: the test that failed in a child
+        self.failed = multiprocessing.get_context("fork").Value("i", -1)
+        #: tests that pass in a child, or fail, where nothing is changed
+        self.sound: dict[str, bool] = {}
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        self.items = {item.nodeid: item for item in session.items}
+        modules = [module for name, module in sys.modules.items() if name.startswith("cs336kit")]
+        self.caches = [
+            value for module in modules for value in [*vars(module).values()] if hasattr(value, "cache_clear")
+        ]
+        kit = str(_own.root / "cs336kit")
+        for function in gc.get_objects():
+            if isinstance(function, FunctionType) and function.__code__.co_filename.startswith(kit):
+                self.functions[function.__code__].append(function)
+        gc.freeze()
+        for number in self.taken:
+            mutant = self.drawn[number]
+            changed = [*self.changed(mutant)]
+            with _written(mutant):
+                self.say((number, self.killer(mutant, changed) if changed else None))
+        return True
+
+    def changed(self, mutant: Mutant) -> Iterator[tuple[FunctionType, CodeType]]:
+        """The functions whose code is another one in the mutant."""
+        path = str(_own.root / mutant.module)
+        old, new = (_codes(compile(text, path, "exec")) for text in (mutant.text, mutant.mutated()))
+        for before, after in zip(old, new, strict=True):
+            if before != after and before.co_freevars == after.co_freevars:
+                yield from ((function, after) for function in self.functions.get(before, ()))
+
+    def killer(self, mutant: Mutant, changed: list[tuple[FunctionType, CodeType]]) -> str:
+        """What killed a mutant: a test that passes without it, or "time"; empty where it survives."""
+        for part in _parts(self.record, self.limit, mutant):
+            while part := [test for test in part if self.sound.get(test, True) and test in self.items]:
+                self.failed.value = -1
+                if forked(_patience(self.record, part), self.run, part, changed) == 0:
+                    break
+                if self.failed.value < 0:
+                    return "time"
+                test = part[self.failed.value]
+                if test not in self.sound:
+                    self.sound[test] = forked(_patience(self.record, [test]), self.run, [test], []) == 0
+                if self.sound[test]:
+                    return test
+        return ""
+
+    def run(self, tests: list[str], changed: list[tuple[FunctionType, CodeType]]) -> int:
+        """In a child: whether one of these tests fails with these codes."""
+        for function, code in changed:
+            function.__code__ = code
+        for cache in self.caches:
+            cache.cache_clear()
+        items = [self.items[test] for test in tests]
+        for number, (item, following) in enumerate(zip(items, [*items[1:], None], strict=True)):
+            if any(report.failed for report in runtestprotocol(item, log=False, nextitem=following)):
+                self.failed.value = number
+                return 1
+        return 0
+
+
+def _tried_warm(warm: Warm) -> int:
+    """In a child: all tests of a room are collected, and what the plugin says."""
+    tests = sorted({test.split("::")[0] for test in warm.record.seconds})
+    return int(pytest.main(["-s", *_QUIET, *tests], plugins=[warm]))
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+@contextmanager
+def _written(mutant: Mutant) -> Iterator[None]:
+    """The mutant stands in this copy of the repository, where what the tests start finds it."""
     inside = _own.root / mutant.module
     inside.write_text(mutant.mutated(), encoding="utf-8")
     # Python compiles a file anew when its time has changed, by whole seconds.
     time = random.getrandbits(30)
     os.utime(inside, (time, time))
     try:
-        for part in filter(None, (capped[:FIRST], capped[FIRST:])):
-            seconds = SPARE + 10 * sum(map(record.seconds.__getitem__, part))
-            if forked(seconds, _run, part, {*record.seconds}) not in (0, 5):
-                return ""
+        yield
     finally:
         inside.write_text(mutant.text, encoding="utf-8")
-    return (
-        f"{len(capped)} of {len(tests)} tests that execute or name it pass"
-        if tests
-        else "not covered: no test executes or names it"
-    )
+
+
+def _parts(record: Record, limit: float, mutant: Mutant) -> list[list[str]]:
+    """The tests of a mutant, those that most often kill first; all take so many seconds together without it."""
+    tests = record.tests(mutant)
+    until = [*itertools.accumulate(map(record.seconds.__getitem__, tests))]
+    capped = tests[: sum(time <= limit for time in until) or 1]
+    return [part for part in (capped[:FIRST], capped[FIRST:]) if part]
+
+
+def _patience(record: Record, tests: list[str]) -> float:
+    return SPARE + 10 * sum(map(record.seconds.__getitem__, tests))
+
+
+def _cold_killer(record: Record, limit: float, mutant: Mutant) -> str:
+    """Whether tests in processes that import the kit anew kill a mutant; empty where it survives."""
+    with _written(mutant):
+        for part in _parts(record, limit, mutant):
+            if forked(_patience(record, part), _run, part, {*record.seconds}) not in (0, 5):
+                return "a new process"
+    return ""
+
+
+def tried(record: Record, drawn: list[Mutant], limit: float, jobs: int, pool: Executor) -> Iterator[tuple[Mutant, str]]:
+    """Each mutant, as soon as it has been tried, with what kills it; empty where it survives."""
+    context = multiprocessing.get_context("fork")
+    warm = [number for number, mutant in enumerate(drawn) if not record.at_import(mutant)]
+    following, results = context.Value("i", 0), context.SimpleQueue()
+
+    def taken() -> Iterator[int]:
+        while True:
+            with following.get_lock():
+                mine, following.value = following.value, following.value + 1
+            if mine >= len(warm):
+                return
+            yield warm[mine]
+
+    def work() -> None:
+        try:
+            status = forked(DAY, _tried_warm, Warm(record, limit, drawn, taken(), results.put))
+        finally:
+            results.put(None)
+        if status:
+            raise SystemExit(f"the process with all tests ended with {status}: do they all pass?")
+
+    workers, killer, left = [pool.submit(work) for _ in range(jobs)], dict.fromkeys(warm), jobs
+    while left:
+        result = results.get()
+        if result is None:
+            left -= 1
+        else:
+            number, killer[number] = result
+            if killer[number] is not None:
+                yield drawn[number], killer[number]
+    for worker in workers:
+        worker.result()
+    cold = [mutant for number, mutant in enumerate(drawn) if killer.get(number) is None]
+    yield from zip(cold, pool.map(functools.partial(_cold_killer, record, limit), cold), strict=True)
 
 
 def main(rooms: list[str], count: int, seed: int, jobs: int, only: str, limit: float) -> None:
@@ -255,12 +424,21 @@ def main(rooms: list[str], count: int, seed: int, jobs: int, only: str, limit: f
             every = [mutant for name in modules for mutant in mutants(name, (ROOT / name).read_text(encoding="utf-8"))]
             drawn = random.Random(seed).sample(every, min(count, len(every)))
             record, words = Record(room, files, pool), []
-            for mutant, why in zip(drawn, pool.map(functools.partial(survives, record, limit), drawn), strict=True):
+            for mutant, killer in tried(record, drawn, limit, jobs, pool):
                 known = (mutant.module, mutant.line, mutant.change) in listed
                 words.append(
-                    ("equivalent" if known else "SURVIVES") if why else "killed, though listed" if known else "killed"
+                    ("killed, though listed" if known else "killed")
+                    if killer
+                    else "equivalent"
+                    if known
+                    else "SURVIVES"
                 )
-                print(f"{words[-1]}: {mutant}{why and f'    ({why})'}", flush=True)
+                tests = [test for part in _parts(record, limit, mutant) for test in part]
+                why = killer or (f"{len(tests)} of {len(record.tests(mutant))} tests that execute or name it pass")
+                print(
+                    f"{words[-1]}: {mutant}    ({why if tests else 'not covered: no test executes or names it'})",
+                    flush=True,
+                )
             counted = [word for word in words if word != "equivalent"]
             equivalent, killed = len(words) - len(counted), len(counted) - words.count("SURVIVES")
             print(
@@ -276,6 +454,6 @@ if __name__ == "__main__":
     parser.add_argument("--jobs", type=int, default=1, help="mutants at a time (1)")
     parser.add_argument("--only", default="", metavar="PATTERN", help="modules whose path in the room matches")
     parser.add_argument(
-        "--limit", type=float, default=120, metavar="SECONDS", help="of the tests that one mutant runs (120)"
+        "--limit", type=float, default=20, metavar="SECONDS", help="of the tests that one mutant runs (20)"
     )
     main(**vars(parser.parse_args()))

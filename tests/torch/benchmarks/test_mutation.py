@@ -82,12 +82,12 @@ def test_what_becomes_of_every_mutant_of_a_module(tmp_path):
     )
     became = re.findall(rf"(.+): {PLANE}:\d+  (.+?)    in: .+?(?:    \((.+)\))?\n", done.stdout)
     assert {change: (word, why) for word, change, why in became} == {
-        "2 → 3": ("killed", ""),
+        "2 → 3": ("killed", "a new process"),
         "7 → 8": ("equivalent", "2 of 2 tests that execute or name it pass"),
         "width < 0 → width <= 0": ("SURVIVES", "1 of 1 tests that execute or name it pass"),
         "0 → 1": ("SURVIVES", "1 of 1 tests that execute or name it pass"),
-        "width * height → width / height": ("killed", ""),
-        "1 → 2": ("killed", ""),
+        "width * height → width / height": ("killed", "tests/fast/test_plane.py::test_area"),
+        "1 → 2": ("killed", "time"),
         "steps + steps → steps - steps": ("SURVIVES", "not covered: no test executes or names it"),
     }
     assert done.stdout.endswith("predict: 3 of 6 mutants killed, 1 equivalent, of 7 possible ones\n")
