@@ -69,7 +69,8 @@ def test_the_statement_of_a_mutant_ends_where_the_next_one_begins():
 
 def test_what_becomes_of_every_mutant_of_a_module(tmp_path):
     kit = KIT | {
-        f"benchmarks/{n}.py": (ROOT / f"benchmarks/{n}.py").read_text("utf-8") for n in ("mutants", "mutation")
+        f"benchmarks/{n}.py": (ROOT / f"benchmarks/{n}.py").read_text("utf-8")
+        for n in ("forks", "mutants", "mutation", "recorded_tests")
     }
     for file, text in kit.items():
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
