@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from cs336kit.predict._common.checks import at_most, positive_int
-from cs336kit.predict.transformer import LARGEST, MATRICES
+from cs336kit.predict._settle import LARGEST, MATRICES
 
 ALL_ATTENTION = MATRICES[:4]
 #: Hugging Face's name of an activation → the MLP without a gate, and with one ("" for none)

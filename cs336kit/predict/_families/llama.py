@@ -12,7 +12,7 @@ from cs336kit.predict._families.fields import (
     rope_layers,
     sizes,
 )
-from cs336kit.predict.transformer import MATRICES
+from cs336kit.predict._settle import MATRICES
 
 
 def llama(f: Fields, *, gated: bool = True, **fixed: Any) -> dict[str, Any]:
