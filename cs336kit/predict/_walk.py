@@ -179,16 +179,12 @@ class Walk:
 
     # -- backward ----------------------------------------------------------------------------------------------------
 
-    def _leave_loss(self) -> None:
-        self.in_loss = False
-        if self.gathers is not None:
-            self.ledger.stand(self.gathers.head)
-
     def backward(self, items: Sequence[Item]) -> None:
         for item in reversed(items):
             if isinstance(item, Op):
-                if self.in_loss and item.part != "loss":
-                    self._leave_loss()
+                if self.in_loss and self.gathers is not None and item.part != "loss":
+                    self.in_loss = False
+                    self.ledger.stand(self.gathers.head)
                 self._node(item)
             elif isinstance(item, Repeat):
                 self._repeat_backward(item)
