@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from cs336kit import predict
-from cs336kit.predict._hf_families import FAMILIES
+from cs336kit.predict._families import FAMILIES
 from cs336kit.predict.hugging_face import _table
 
 #: Below every published window, so that transformers' caches (window − 1 tokens) and ours agree.

@@ -8,7 +8,7 @@ import json
 from importlib.resources import files
 from typing import Any
 
-from cs336kit.predict._hf_families import FAMILIES
+from cs336kit.predict._families import FAMILIES
 from cs336kit.predict.hugging_face import IRRELEVANT
 
 

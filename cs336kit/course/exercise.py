@@ -15,7 +15,7 @@ from typing import Any, cast
 from cs336kit.course.lessons import NOTEBOOKS, find
 from cs336kit.course.refresh import normalise
 from cs336kit.predict._common.grid import as_text
-from cs336kit.teach.exercises import Exercise, core, known_ids, load, running
+from cs336kit.teach.exercises import Exercise, checking, core, known_ids, load, running
 from cs336kit.teach.exercises.judging import difference
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -86,14 +86,14 @@ def _tree(source: str) -> ast.Module:
 
 def unnoticed(exercise: Exercise, answers: Iterable[tuple[str, Callable[..., Any]]]) -> list[str]:
     """The names of those answers that pass; each is given a second, and all run in one process of their own."""
-    trials = core.trials(exercise, "")
+    trials = checking.trials(exercise, "")
 
     def work(say: running.Say) -> None:
         passed = []
         for name, answer in answers:
             said: list[str] = []
             with suppress(running.TooLong), running.alarm(1):
-                core.judge(exercise, trials, answer, lambda state, *_, said=said: said.append(state))
+                checking.judge(exercise, trials, answer, lambda state, *_, said=said: said.append(state))
             passed += [name] if said[-1] == "passed" else []
         say("done", "\n".join(passed))
 

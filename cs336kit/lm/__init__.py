@@ -31,6 +31,7 @@ from cs336kit.lm.initializers import (
     xavier_uniform_ as xavier_uniform_,
 )
 from cs336kit.lm.latent import LatentAttention as LatentAttention
+from cs336kit.lm.laws import LossLaw as LossLaw, PowerLaw as PowerLaw, fit_power as fit_power
 from cs336kit.lm.layers import (
     GELUMLP as GELUMLP, Embedding as Embedding, LayerNorm as LayerNorm, Linear as Linear,
     MixtureOfExperts as MixtureOfExperts, RMSNorm as RMSNorm, SwiGLU as SwiGLU, gelu as gelu,
@@ -48,10 +49,7 @@ from cs336kit.lm.precision import (
 )
 from cs336kit.lm.pretrain import Pretraining as Pretraining, pretrain as pretrain
 from cs336kit.lm.runs import ProgressBar as ProgressBar, seed_everything as seed_everything
-from cs336kit.lm.scaling import (
-    LossLaw as LossLaw, PowerLaw as PowerLaw, envelope as envelope, fit_loss as fit_loss, fit_power as fit_power,
-    isoflop as isoflop, valley as valley,
-)
+from cs336kit.lm.scaling import envelope as envelope, fit_loss as fit_loss, isoflop as isoflop, valley as valley
 from cs336kit.lm.sweep import (
     inner_parameters as inner_parameters, recorded_sweep as recorded_sweep, run_sweep as run_sweep,
     train_one as train_one,

@@ -1,4 +1,4 @@
-"""Scaling laws fitted to runs: a power law with its interval, and the three approaches of Hoffmann et al. 2022."""
+"""Scaling laws fitted to runs by the three approaches of Hoffmann et al. 2022."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,11 +8,9 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
+from cs336kit.lm.laws import LossLaw, Minimum, PowerLaw, line, positive, resampled
 from cs336kit.predict._common.checks import fraction, positive_int, positive_number
-from cs336kit.predict.scaling import balance
 
-#: Beyond so many resamples without a valley for each that has one, there is nothing to resample.
-PATIENCE = 10
 #: Where Huber's loss turns from squares to distances, in ln of the loss; Hoffmann et al. 2022, section D.2.
 DELTA = 1e-3
 
@@ -38,45 +36,6 @@ S = TypeVar("S")
 
 
 @dataclass(frozen=True)
-class PowerLaw:
-    """y = coefficient · x ** exponent, and the same fitted to each resample of the data."""
-
-    coefficient: float
-    exponent: float
-    #: (coefficient, exponent) of each resample
-    samples: tuple[tuple[float, float], ...]
-    #: share of the resamples inside the intervals
-    level: float = 0.8
-
-    def at(self, x: float) -> float:
-        """y at x; as far from the data as x is."""
-        return exp(log(self.coefficient) + self.exponent * log(x))
-
-    def interval(self, x: float) -> tuple[float, float]:
-        """The y between which the resamples lie at x, a tenth below and a tenth above at a level of 0.8."""
-        return _between([exp(log(c) + e * log(x)) for c, e in self.samples], self.level)
-
-    @property
-    def exponents(self) -> tuple[float, float]:
-        """The exponents between which the resamples lie."""
-        return _between([exponent for _, exponent in self.samples], self.level)
-
-    def __repr__(self) -> str:
-        low, high = self.exponents
-        return f"{self.coefficient:.3g} · x^{self.exponent:.3f} ({low:.3f} to {high:.3f})"
-
-
-@dataclass(frozen=True)
-class Minimum:
-    """The bottom of a valley: the best size for a budget, and the loss there."""
-
-    flops: float
-    parameters: float
-    tokens: float
-    loss: float
-
-
-@dataclass(frozen=True)
 class Optima:
     """The minima of several budgets, and the power laws through them: N and D as functions of C."""
 
@@ -85,70 +44,12 @@ class Optima:
     tokens: PowerLaw
 
 
-@dataclass(frozen=True)
-class LossLaw:
-    """L = E + A / N**alpha + B / D**beta, and the same fitted to each resample."""
-
-    E: float
-    A: float
-    B: float
-    alpha: float
-    beta: float
-    samples: tuple[tuple[float, float, float, float, float], ...] = ()
-    level: float = 0.8
-
-    def loss(self, parameters: float, tokens: float) -> float:
-        """The loss of N parameters after D tokens."""
-        return self.E + self.A / parameters**self.alpha + self.B / tokens**self.beta
-
-    def optimum(self, flops: float) -> Minimum:
-        """The least loss with 6·N·D = C. Source: Hoffmann et al. 2022, equation 4."""
-        product_of_both = positive_number("flops", flops) / 6
-        parameters = balance(self.A, self.B, self.alpha, self.beta) * product_of_both**self.exponent
-        tokens = product_of_both / parameters
-        return Minimum(flops, parameters, tokens, self.loss(parameters, tokens))
-
-    @property
-    def exponent(self) -> float:
-        """Of N in C: β / (α + β)."""
-        return self.beta / (self.alpha + self.beta)
-
-    @property
-    def exponents(self) -> tuple[float, float]:
-        """The exponents of N in C between which the resamples lie."""
-        return _between([s[4] / (s[3] + s[4]) for s in self.samples], self.level)
-
-    def interval(self, flops: float) -> tuple[float, float]:
-        """The best N between which the resamples lie."""
-        return _between([LossLaw(*s).optimum(flops).parameters for s in self.samples], self.level)
-
-
-def fit_power(
-    x: Sequence[float], y: Sequence[float], *, resamples: int = 200, seed: int = 0, level: float = 0.8
-) -> PowerLaw:
-    """The straight line through ln y over ln x by least squares, and through `resamples` resamples of its points."""
-    points = list(zip(_positive("x", x), _positive("y", y), strict=True))
-    if len(set(x)) < 2:
-        raise ValueError(f"a power law takes points at two different x or more, got {len(set(x))}: add points.")
-
-    def fit(points: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
-        if len({x for x, _ in points}) < 2:
-            return None
-        logs = np.log(points)
-        slope, start = np.polyfit(logs[:, 0], logs[:, 1], 1)
-        return exp(start), float(slope)
-
-    best = fit(points)
-    assert best is not None
-    return PowerLaw(*best, _resampled([points], lambda groups: fit(groups[0]), resamples, seed), _level(level))
-
-
 def valley(parameters: Sequence[float], losses: Sequence[float]) -> tuple[float, float] | None:
     """The bottom (N, loss) of the parabola through the losses over ln N; None where it opens downwards.
 
     Three sizes or more are needed.
     """
-    sizes, values = _positive("parameters", parameters), _positive("losses", losses)
+    sizes, values = positive("parameters", parameters), positive("losses", losses)
     if len(set(sizes)) < 3:
         raise ValueError(f"a parabola takes three sizes or more, got {len(set(sizes))}: train more models.")
     # Around the middle, so that the three columns of the fit are far from parallel.
@@ -233,8 +134,8 @@ def fit_loss(runs: Sequence[R], *, resamples: int = 50, seed: int = 0, level: fl
             return None
         return _numbers(_polished(groups[0], [best]))
 
-    samples = _resampled([checked], again, resamples, seed)
-    return LossLaw(*_numbers(best), samples, _level(level))
+    samples = resampled([checked], again, resamples, seed)
+    return LossLaw(*_numbers(best), samples, fraction("level", level))
 
 
 def _minimum(group: Sequence[R]) -> Minimum | None:
@@ -258,31 +159,13 @@ def _optima(
     best = minima(groups)
     if best is None:
         raise ValueError("one size is the best for every budget: train more models and more budgets.")
-    samples = _resampled(groups, minima, resamples, seed)
+    samples = resampled(groups, minima, resamples, seed)
 
     def law(pick: str) -> PowerLaw:
-        def line(minima: Sequence[Minimum]) -> tuple[float, float]:
-            slope, start = np.polyfit(np.log([m.flops for m in minima]), np.log([getattr(m, pick) for m in minima]), 1)
-            return exp(start), float(slope)
-
-        return PowerLaw(*line(best), tuple(line(sample) for sample in samples), _level(level))
+        coefficients = [line([(m.flops, getattr(m, pick)) for m in minima]) for minima in (best, *samples)]
+        return PowerLaw(*coefficients[0], tuple(coefficients[1:]), fraction("level", level))
 
     return Optima(best, law("parameters"), law("tokens"))
-
-
-def _resampled(
-    groups: Sequence[Sequence[Any]], fit: Callable[[Any], S | None], resamples: int, seed: int
-) -> tuple[S, ...]:
-    """`fit` of resamples with replacement within each group; those that cannot be fitted are drawn anew."""
-    draw, failed = np.random.default_rng(seed), 0
-    found: list[S] = []
-    while len(found) < positive_int("resamples", resamples):
-        result = fit([[group[i] for i in draw.integers(len(group), size=len(group))] for group in groups])
-        if result is not None:
-            found.append(result)
-        elif (failed := failed + 1) > PATIENCE * resamples:
-            raise ValueError("hardly any resample of these points can be fitted: there are too few. Add points.")
-    return tuple(found)
 
 
 def _starts(runs: Sequence[R]) -> list[np.ndarray]:
@@ -347,17 +230,3 @@ def _checked(runs: Sequence[R]) -> list[R]:
         for name in ("parameters", "tokens", "flops", "budget", "loss"):
             positive_number(name, getattr(run, name))
     return runs
-
-
-def _positive(name: str, values: Sequence[float]) -> list[float]:
-    return [float(positive_number(f"every one of {name}", float(value))) for value in values]
-
-
-def _between(values: Sequence[float], level: float) -> tuple[float, float]:
-    finite = [value for value in values if isfinite(value)]
-    low, high = np.quantile(finite, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
-
-
-def _level(level: float) -> float:
-    return fraction("level", level)

@@ -49,7 +49,7 @@ class LatentAttention(Attention):
         q = b.linear("query", given, c.query_width, component="query", name="query")
         if given is not x:
             b.free(given)
-        q = self._heads(q, c.heads, c.head_dim, "query", self._fuses)
+        q = self._heads(q, c.heads, c.head_dim, "query")
         if self.tables is None:
             return q
         turned = self.rotated("query rotary", q, "query")
@@ -78,13 +78,12 @@ class LatentAttention(Attention):
         A, h, w = c.heads, c.head_dim, c.value_head_dim
         plain = h - c.rotary_width
         both = b.linear("key and value", latent, A * (plain + w), component="key and value", name="key")
-        both = self._heads(both, A, plain + w, "key", self._fuses)
+        both = self._heads(both, A, plain + w, "key")
         k = b.cat("key/together", b.part_of("key/plain", both, plain), turned, (self.B, A, self.T, h))
-        self.in_front.add(k.storage)
+        self.attend.in_front.add(k.storage)
         v = b.part_of("value", both, w)
-        attend = self._fused if self._fuses else self._written_out if self.method == "sdpa" else self._eager
-        with b.within(self.method):
-            z = attend(q, k, v)
+        with b.within(self.attend.method):
+            z = self.attend(q, k, v)
         merged = z if self._fuses else self._merge(z)
         b.free(q, k, both, *((latent, turned) if not self.caching else ()))
         if merged.storage is not z.storage:
@@ -107,10 +106,10 @@ class LatentAttention(Attention):
         b.free(own, scores, other)
         scaled = b.op("scale", "div", [summed], summed.shape)
         b.free(summed)
-        mask = self._mask(scaled.dtype)
+        mask = self.attend.mask(scaled.dtype)
         masked = b.add("mask", scaled, mask)
         b.free(mask, scaled)
-        weights = self._softmax(masked)
+        weights = self.attend.softmax(masked)
         mixed = b.matmul("values", weights, latent, (B, A, S, latents), pairs * latents, component="attention values")
         z = b.matmul(
             "values/absorbed", mixed, b.view(table, A, plain + w, latents), (B, A, S, w), 2 * B * S * A * latents * w,

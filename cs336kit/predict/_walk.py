@@ -7,12 +7,12 @@ tensor is added to the first: in place with `sums_in_place` (unless somebody els
 parameter), else in a third tensor. Torch does the first; while a dispatch mode watches, as `measure` does, the second.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from cs336kit.predict._collectives import OF_EXPERTS
-from cs336kit.predict._gathered import GATHERING, REDUCING, Beside, Gathered
+from cs336kit.predict._gathered import GATHERING, REDUCING, Gathered
+from cs336kit.predict._ledger import Ledger
 from cs336kit.predict.layouts import Layout, shard_elements
 from cs336kit.predict.operations import (
     ELEMENT_BYTES,
@@ -34,17 +34,6 @@ class _EverythingIsBack(Exception):
     """Early stop of a checkpointed block."""
 
 
-class Alive(NamedTuple):
-    """Bytes alive at a moment, beyond parameters and optimizer state: gradients of parameters, kept tensors, and gathered
-    parameters among them."""
-
-    bytes: int
-    gradients: int
-    kept: int
-    place: str
-    gathered: int = 0
-
-
 #: Part of the model → the moment of its backward pass.
 _BACKWARD = {
     "embedding": "embedding backward",
@@ -57,36 +46,30 @@ _BACKWARD = {
 
 
 class Walk:
-    """One forward and one backward pass. `peaks`: the most that is alive in each moment; `marks`: what is at each border.
+    """One forward and one backward pass. `ledger`: what is alive, and the most in each moment; `marks`: what is at each border.
 
     Where the layout divides gradients (ZeRO stages 2 and 3), a block's are reduced and scattered when its backward pass
     ends, and those of the tables and the head at the end; where it divides parameters (stage 3), gathered ones are alive for
-    a moment. `before`: bytes of gradients that earlier passes of the same
-    step have left (gradient accumulation); a parameter's new gradient is added to the old one and goes. `round_to`: every
-    storage takes a multiple of so many bytes, as an allocator gives them out.
+    a moment. A `ledger` that begins with gradients has those that earlier passes of the same step have left (gradient
+    accumulation): a parameter's new gradient is added to the old one and goes.
     """
 
-    def __init__(self, program: Program, *, sums_in_place: bool = False, before: int = 0, round_to: int = 1):
-        self.sums_in_place, self.layout, self.round_to = sums_in_place, program.layout, round_to
+    def __init__(self, program: Program, *, sums_in_place: bool = False, ledger: Ledger | None = None):
+        self.sums_in_place, self.layout = sums_in_place, program.layout
+        self.ledger = Ledger() if ledger is None else ledger
         #: whether a rank keeps a part of each gradient only
         self.divided = self.layout.stage >= 2
         self.gradient_size = ELEMENT_BYTES[program.policy.gradients]
         self.weight_size = ELEMENT_BYTES[program.policy.weights]
-        self.live = self.gradients = before
-        #: the rules by which parameters are gathered, and what is alive by them now, which is no part of `live`
-        self.gathers = Gathered(program, self.rounded) if program.layout.stage == 3 else None
-        self.beside = Beside() if self.gathers is None else self.gathers.start
-        self.together = sum(self.beside)
+        #: the rules by which parameters are gathered
+        self.gathers = Gathered(program, self.ledger.rounded) if program.layout.stage == 3 else None
+        if self.gathers is not None:
+            self.ledger.stand(self.gathers.start)
         #: whether the backward pass has not reached the head yet, which is where the last block is gathered
         self.in_loss = self.gathers is not None
-        self.kept = 0
         #: with accumulation: how many gradients are still to come for a parameter, before their sum is added to the old one
-        self.to_come = _uses(program) if before else None
-        self.peaks: dict[str, Alive] = {}
+        self.to_come = _uses(program) if self.ledger.gradients else None
         self.marks: list[tuple[str, int]] = []
-        #: who holds a storage: variables, gradients on their way, operations that keep it
-        self.holds: dict[Storage, int] = {}
-        self.keeping: dict[Storage, int] = {}
         #: source of a tensor → the storage of its gradient so far
         self.waiting: dict[object, Storage] = {}
         #: gradients of the tables, the final norm and the head, which are reduced when the backward pass ends
@@ -108,115 +91,22 @@ class Walk:
         self.last: Op | None = None
         self.variables: dict[Storage, int] | None = None
 
-    # -- bookkeeping -------------------------------------------------------------------------------------------------
-
-    def size(self, storage: Storage) -> int:
-        """Bytes that a storage takes."""
-        return self.rounded(storage.bytes)
-
-    def rounded(self, size: int) -> int:
-        return -(-size // self.round_to) * self.round_to
-
-    def hold(self, storage: Storage) -> None:
-        held = self.holds.get(storage, 0)
-        if not held:
-            self.live += self.size(storage)
-        self.holds[storage] = held + 1
-
-    def drop(self, storage: Storage) -> None:
-        held = self.holds[storage] - 1
-        if held:
-            self.holds[storage] = held
-        else:
-            del self.holds[storage]
-            self.live -= self.size(storage)
-
-    def keep(self, op: Op) -> None:
+    def _release(self, op: Op) -> None:
         for storage in op.keeps:
             if not storage.leaf:
-                self.keep_one(storage)
-
-    def keep_one(self, storage: Storage) -> None:
-        self.hold(storage)
-        kept = self.keeping.get(storage, 0)
-        if not kept:
-            self.kept += self.size(storage)
-        self.keeping[storage] = kept + 1
-
-    def release(self, op: Op) -> None:
-        for storage in op.keeps:
-            if not storage.leaf:
-                self.release_one(storage)
+                self.ledger.release(storage)
         if self.held_by is not None and op is self.held_by[0]:
-            self.release_one(self.held_by[1])
+            self.ledger.release(self.held_by[1])
             self.held_by = None
 
-    def release_one(self, storage: Storage) -> None:
-        kept = self.keeping[storage] = self.keeping[storage] - 1
-        if not kept:
-            self.kept -= self.size(storage)
-        self.drop(storage)
-
-    def see(self, moment: str, place: str, extra: tuple[int, ...] = ()) -> None:
-        """Compare with the highest so far in this moment; `extra`: tensors that are alive for this moment alone."""
-        live = self.live + self.together
-        if extra:
-            live += sum(map(self.rounded, extra))
-        highest = self.peaks.get(moment)
-        if highest is None or live > highest[0]:
-            self.peaks[moment] = Alive(live, self.gradients, self.kept, place, self.beside.gathered)
-
-    def _leave_loss(self) -> None:
-        self.in_loss = False
-        if self.gathers is not None:
-            self.stand(self.gathers.head)
-
-    def stand(self, beside: Beside, moment: str | None = None) -> None:
-        """From here on these bytes are alive beside the rest; with a moment, compare at once."""
-        self.beside, self.together = beside, sum(beside)
-        if moment is not None:
-            self.see(moment, moment)
-
-    # -- repetition --------------------------------------------------------------------------------------------------
-
-    def _repeat(self, block: Repeat, run: Callable[[], None], *, gathers: Gathered | None = None) -> tuple[int, int]:
-        """Run once for all: the other runs are alike, each from where the one before ended. Returns (start, difference).
-
-        Between the first run and the last the live bytes change evenly, so one of these two holds the peak. What is alive
-        beside them in a backward pass (`gathers`) differs in these two, so that their neighbors may hold it.
-        """
-        before = self.live, self.gradients, self.kept
+    def _repeat(self, block: Repeat, run: Callable[[], None], gathers: Gathered | None = None) -> tuple[int, int]:
+        """Run once for all: the other runs are alike. Returns (what is alive before, the difference that each makes)."""
         shares = self.shares
-        outside, self.peaks = self.peaks, {}
         self.repeated *= block.count
-        run()
+        start, each = self.ledger.repeat(block, run, gathers)
         self.repeated //= block.count
-        rest = block.count - 1
-        each = self.live - before[0], self.gradients - before[1], self.kept - before[2]
-        live, gradients, kept = (rest * change for change in each)
-        self.live += live
-        self.gradients += gradients
-        self.kept += kept
-        self.shares += rest * (self.shares - shares)
-        inside, self.peaks = self.peaks, outside
-        for moment, peak in inside.items():
-            highest_run, more = 0, 0
-            for later in sorted({1, rest - 1, rest}) if gathers is not None else (rest,):
-                if 0 < later <= rest:
-                    change = later * each[0]
-                    if gathers is not None:
-                        change += sum(gathers.at(moment, block, later)) - sum(gathers.at(moment, block, 0))
-                    if change > more:
-                        highest_run, more = later, change
-            if highest_run:
-                peak = Alive(
-                    peak.bytes + more, peak.gradients + highest_run * each[1], peak.kept + highest_run * each[2], peak.place,
-                    peak.gathered if gathers is None else gathers.at(moment, block, highest_run).gathered,
-                )  # fmt: skip
-            highest = outside.get(moment)
-            if highest is None or peak.bytes > highest.bytes:
-                outside[moment] = peak
-        return before[0], each[0]
+        self.shares += (block.count - 1) * (self.shares - shares)
+        return start, each
 
     # -- forward -----------------------------------------------------------------------------------------------------
 
@@ -224,14 +114,14 @@ class Walk:
         for item in items:
             if isinstance(item, Op):
                 if self.gathers is not None and item.part == "loss":
-                    self.stand(self.gathers.loss)
+                    self.ledger.stand(self.gathers.loss)
                 self._run(item)
                 if item is self.last:
                     raise _EverythingIsBack
             elif isinstance(item, Free):
                 for storage in item.storages:
                     if not storage.leaf:
-                        self.drop(storage)
+                        self.ledger.drop(storage)
                         if self.variables is not None:
                             self.variables.pop(storage, None)
             elif isinstance(item, Repeat):
@@ -239,18 +129,21 @@ class Walk:
             elif isinstance(item, Hold):
                 self._variable(item.storage)
             elif isinstance(item, EndOfCache):
-                self._let_go(item.copies)
+                for storage, count in item.copies:
+                    self.ledger.drop_runs(storage, count)
             elif self.variables is None:
-                self.marks.append((item.name, self.live))
+                self.marks.append((item.name, self.ledger.live))
 
     def _variable(self, storage: Storage) -> None:
-        self.hold(storage)
+        self.ledger.hold(storage)
         if self.variables is not None:
             self.variables[storage] = self.repeated
 
     def _run(self, op: Op) -> None:
         if self.saving:
-            self.keep(op)
+            for storage in op.keeps:
+                if not storage.leaf:
+                    self.ledger.keep(storage)
             if op is self.last and not op.keeps_after:
                 return
         if not op.allocates:
@@ -258,46 +151,40 @@ class Walk:
         output, *statistics = op.allocates
         self._variable(output)
         for storage in statistics:
-            self.hold(storage)
-        self.see(self.moment, op.place)
+            self.ledger.hold(storage)
+        self.ledger.see(self.moment, op.place)
         for storage in statistics:
-            self.drop(storage)
+            self.ledger.drop(storage)
 
     def _repeat_forward(self, block: Repeat) -> None:
         saving, marks = self.saving, len(self.marks)
         gathers = self.gathers if block.name == "block" else None
         if gathers is not None:
-            self.stand(gathers.entering(block), GATHERING)
-            self.stand(gathers.forward(block))
+            self.ledger.stand(gathers.entering(block), GATHERING)
+            self.ledger.stand(gathers.forward(block))
 
         def run() -> None:
             if block.checkpoint is not None and saving:
-                self.keep_one(block.checkpoint)
+                self.ledger.keep(block.checkpoint)
                 self.saving = False
             self.forward(block.items)
 
         _, each = self._repeat(block, run)
         if gathers is not None:
-            self.stand(gathers.behind(block))
+            self.ledger.stand(gathers.behind(block))
         self.saving = saving
         inside, self.marks[marks:] = self.marks[marks:], []
         for run_number in range(block.count if inside else 0):
             self.marks += [(name, live + run_number * each) for name, live in inside]
-
-    def _let_go(self, held: Iterable[tuple[Storage, int]]) -> None:
-        """Drop each storage with those of the other runs, of which there are `count` in all."""
-        for storage, count in held:
-            if self.holds[storage] == 1:
-                self.live -= (count - 1) * self.size(storage)
-            self.drop(storage)
 
     # -- backward ----------------------------------------------------------------------------------------------------
 
     def backward(self, items: Sequence[Item]) -> None:
         for item in reversed(items):
             if isinstance(item, Op):
-                if self.in_loss and item.part != "loss":
-                    self._leave_loss()
+                if self.in_loss and self.gathers is not None and item.part != "loss":
+                    self.in_loss = False
+                    self.ledger.stand(self.gathers.head)
                 self._node(item)
             elif isinstance(item, Repeat):
                 self._repeat_backward(item)
@@ -305,18 +192,18 @@ class Walk:
     def _repeat_backward(self, block: Repeat) -> None:
         outermost, pattern = block.name == "block", block.name == "blocks"
         if (outermost or pattern) and not any(name.endswith("backward") for name, _ in self.marks):
-            self.marks.append(("head backward", self.live))
+            self.marks.append(("head backward", self.ledger.live))
 
         gathers = self.gathers if outermost else None
         if gathers is not None:
             self.in_loss = False
 
         def run() -> None:
-            before, shares, inside = self.gradients, self.shares, self.in_block
+            before, shares, inside = self.ledger.gradients, self.shares, self.in_block
             self.in_block = inside or outermost
             if gathers is not None:
-                self.stand(gathers.entering_backward(block, 0), GATHERING)
-                self.stand(gathers.backward(block, 0))
+                self.ledger.stand(gathers.entering_backward(block, 0), GATHERING)
+                self.ledger.stand(gathers.backward(block, 0))
             if block.checkpoint is None:
                 self.backward(block.items)
             else:
@@ -325,17 +212,17 @@ class Walk:
                 self.backward(block.items)
                 self.checkpointed, self.to_recompute = False, None
                 if self.held_by is not None:
-                    self.release_one(block.checkpoint)
+                    self.ledger.release(block.checkpoint)
             self.in_block = inside
             if gathers is not None:
-                self.stand(gathers.reducing(block, 0), REDUCING)
+                self.ledger.stand(gathers.reducing(block, 0), REDUCING)
             if outermost:
-                self.scatter(self.gradients - before, self.shares - shares)
+                self.scatter(self.ledger.gradients - before, self.shares - shares)
 
         marks = len(self.marks)
-        start, each = self._repeat(block, run, gathers=gathers)
+        start, each = self._repeat(block, run, gathers)
         if gathers is not None:
-            self.stand(gathers.embedding)
+            self.ledger.stand(gathers.embedding)
         if pattern:
             inside, self.marks[marks:] = self.marks[marks:], []
             for run_number in range(block.count):
@@ -347,8 +234,8 @@ class Walk:
         """Of these bytes of gradients, each rank keeps its share, or adds it to what it has."""
         if self.divided:
             gone = gradients - (0 if self.to_come is not None else share)
-            self.live -= gone
-            self.gradients -= gone
+            self.ledger.live -= gone
+            self.ledger.gradients -= gone
 
     def _recompute(self, block: Repeat) -> None:
         """Run the block again until everything that it keeps is back; a node that keeps its inputs need not run for that."""
@@ -362,7 +249,8 @@ class Walk:
             self.forward(block.items)
         self.moment, self.repeated = "forward", repeated
         self.last = self.variables = None
-        self._let_go(variables.items())
+        for storage, count in variables.items():
+            self.ledger.drop_runs(storage, count)
 
     def _node(self, op: Op) -> None:
         waiting, checkpointed = self.waiting, self.checkpointed
@@ -371,31 +259,31 @@ class Walk:
         incoming = [waiting.pop(t.source) for t in op.outputs if t.source in waiting]
         if not op.gradients or not incoming:  # nothing asks for a gradient here, or nobody used the result
             for storage in incoming:
-                self.drop(storage)
-            self.release(op)
+                self.ledger.drop(storage)
+            self._release(op)
             return
         moment = _BACKWARD[op.part]
         returned: list[tuple[Gradient, Storage]] = []
         for gradient in op.gradients:
             storage = incoming[0] if gradient.bytes is None else Storage("gradient", gradient.bytes)
-            self.hold(storage)
+            self.ledger.hold(storage)
             returned.append((gradient, storage))
-        self.see(moment, op.place, op.scratch if self.sums_in_place else (*op.scratch, op.watched))
+        self.ledger.see(moment, op.place, op.scratch if self.sums_in_place else (*op.scratch, op.watched))
         if checkpointed:  # what was recomputed lived in the node's own hands
-            self.release(op)
+            self._release(op)
         for i, (gradient, storage) in enumerate(returned):
             for size in gradient.then:
                 new = Storage("gradient", size)
-                self.hold(new)
-                self.see(moment, op.place)
-                self.drop(storage)
+                self.ledger.hold(new)
+                self.ledger.see(moment, op.place)
+                self.ledger.drop(storage)
                 storage = new
             if gradient.then:
                 returned[i] = gradient, storage
         for storage in incoming:
-            self.drop(storage)
+            self.ledger.drop(storage)
         if not checkpointed:
-            self.release(op)
+            self._release(op)
         for gradient, storage in returned:
             self._collect(op, moment, gradient, storage)
 
@@ -408,21 +296,21 @@ class Walk:
             if parameter:
                 if self.gradient_size != self.weight_size:
                     storage = self.waiting[source] = self._wider(moment, op, storage)
-                share = self.rounded(gradient_share(self.layout, tensor) * self.gradient_size)
-                self.gradients += self.size(storage)
+                share = self.ledger.rounded(gradient_share(self.layout, tensor) * self.gradient_size)
+                self.ledger.gradients += self.ledger.size(storage)
                 self.shares += share
                 if not self.in_block:
-                    self.outside_blocks += self.size(storage)
+                    self.outside_blocks += self.ledger.size(storage)
                     self.outside_shares += share
-        elif not self.sums_in_place or parameter or self.holds[first] > 1:
+        elif not self.sums_in_place or parameter or self.ledger.holds[first] > 1:
             total = Storage("gradient", first.bytes)
-            self.hold(total)
-            self.see(moment, f"{op.place}, sum")
-            self.drop(first)
-            self.drop(storage)
+            self.ledger.hold(total)
+            self.ledger.see(moment, f"{op.place}, sum")
+            self.ledger.drop(first)
+            self.ledger.drop(storage)
             self.waiting[source] = total
         else:
-            self.drop(storage)
+            self.ledger.drop(storage)
         if parameter and source is tensor.storage:
             self._accumulate(source, self.waiting[source])
 
@@ -431,15 +319,15 @@ class Walk:
         if self.to_come is not None:
             self.to_come[source] -= 1
             if not self.to_come[source] and not self.divided:
-                self.gradients -= self.size(storage)
-                self.drop(storage)
+                self.ledger.gradients -= self.ledger.size(storage)
+                self.ledger.drop(storage)
 
     def _wider(self, moment: str, op: Op, storage: Storage) -> Storage:
         """The gradient of a parameter in the type in which gradients are accumulated."""
         wide = Storage("gradient", storage.bytes // self.weight_size * self.gradient_size)
-        self.hold(wide)
-        self.see(moment, op.place)
-        self.drop(storage)
+        self.ledger.hold(wide)
+        self.ledger.see(moment, op.place)
+        self.ledger.drop(storage)
         return wide
 
 

@@ -4,10 +4,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cs336kit.predict._common.checks import boolean, positive_int
+from cs336kit.predict._ledger import Ledger
 from cs336kit.predict._states import state_requests, temporary_requests
 from cs336kit.predict._walk import Walk
 from cs336kit.predict.allocator import WORKSPACE_BYTES, Block, CachingAllocator
-from cs336kit.predict.operations import ELEMENT_BYTES, Program, Storage
+from cs336kit.predict.operations import ELEMENT_BYTES, Storage
 from cs336kit.predict.optimizers import optimizer_spec
 from cs336kit.predict.programs import program
 from cs336kit.predict.training import both_passes
@@ -34,11 +35,11 @@ class StepAllocation:
     note: str = field(default=NOTE, repr=False)
 
 
-class Replay(Walk):
-    """A walk over an unrolled program that asks an allocator for every storage and gives it back."""
+class Replay(Ledger):
+    """The ledger of an unrolled program that asks an allocator for every storage and gives it back."""
 
-    def __init__(self, program: Program, allocator: CachingAllocator):
-        super().__init__(program, sums_in_place=True)
+    def __init__(self, allocator: CachingAllocator):
+        super().__init__()
         self.allocator, self.blocks = allocator, dict[Storage, Block]()
 
     def hold(self, storage: Storage) -> None:
@@ -91,8 +92,8 @@ def step_allocation(
             for _ in range(leaf.count if leaf.tensor.needs_gradient else 0):
                 allocator.allocate(leaf.tensor.elements * ELEMENT_BYTES[kind.master_weights])
     for step in range(2):
-        replay = Replay(written, allocator)
-        both_passes(replay, written)
+        replay = Replay(allocator)
+        both_passes(Walk(written, sums_in_place=True, ledger=replay), written)
         if step == 0:
             for size in state_requests(written, optimizer.lower(), implementation):
                 allocator.allocate(size)

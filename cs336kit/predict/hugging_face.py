@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cs336kit.predict._hf_families import FAMILIES, LACKING
+from cs336kit.predict._families import FAMILIES, LACKING
 from cs336kit.predict.transformer import TransformerConfig
 
 #: Fields that change neither parameters, nor FLOPs, nor the cache: names of things, numbers inside elementwise functions,

@@ -6,8 +6,8 @@ from typing import Any
 
 from cs336kit.predict._common.checks import boolean, known, non_negative_int, positive_int, several
 from cs336kit.predict._decoder import decoder
-from cs336kit.predict._transformers import decoder as transformers_decoder
-from cs336kit.predict._transformers import writing
+from cs336kit.predict._transformers.decoder import decoder as transformers_decoder
+from cs336kit.predict._transformers.writings import writing
 from cs336kit.predict.devices import Device
 from cs336kit.predict.devices import device as device_of
 from cs336kit.predict.layouts import Layout, as_layout, check_layout

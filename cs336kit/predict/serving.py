@@ -253,7 +253,7 @@ def _blocks_peak(walked: Program) -> int:
         blocks.append(item)
     walk.forward(blocks)
     cache = ELEMENT_BYTES["bf16"] * sum(count * prod(shape) for shape, count in walked.cached)
-    return max(max(peak.bytes for peak in walk.peaks.values()) - cache, 0)
+    return max(max(peak.bytes for peak in walk.ledger.peaks.values()) - cache, 0)
 
 
 # -- time ------------------------------------------------------------------------------------------------------------

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import boolean, positive_int, positive_number
 from cs336kit.predict._gathered import REDUCING
+from cs336kit.predict._ledger import Alive, Ledger
 from cs336kit.predict._states import allocated_states, block_count, gradient_bytes, states, step_bytes
-from cs336kit.predict._walk import Alive, Walk
+from cs336kit.predict._walk import Walk
 from cs336kit.predict.accounting import saved_activation_bytes
 from cs336kit.predict.allocator import BLOCK_BYTES
 from cs336kit.predict.layouts import Layout, as_layout
@@ -66,8 +67,8 @@ def training_memory(
 def _walked(walked: Program, *, again: bool = False, sums_in_place: bool = False, round_to: int = 1) -> Walk:
     """Both passes of a microbatch, the first of a step or one that comes `again`."""
     before = gradient_bytes(walked, round_to) if again else 0
-    walk = Walk(walked, sums_in_place=sums_in_place, before=before, round_to=round_to)
-    return both_passes(walk, walked)
+    ledger = Ledger(before=before, round_to=round_to)
+    return both_passes(Walk(walked, sums_in_place=sums_in_place, ledger=ledger), walked)
 
 
 def both_passes(walk: Walk, walked: Program) -> Walk:
@@ -75,22 +76,23 @@ def both_passes(walk: Walk, walked: Program) -> Walk:
 
     Who called backward holds the loss (the output of a stage) and the first gradient until it returns.
     """
-    before = walk.live
+    ledger = walk.ledger
+    before = ledger.live
     walk.forward(walked.items)
-    walk.marks.append(("loss", walk.live))
-    walk.microbatch = walk.live - before
+    walk.marks.append(("loss", ledger.live))
+    walk.microbatch = ledger.live - before
     root = Storage("gradient of the output", walked.output.bytes)
-    walk.hold(root)
-    walk.hold(root)
+    ledger.hold(root)
+    ledger.hold(root)
     walk.waiting[walked.output.source] = root
     if walk.gathers is not None:  # the output of a stage comes without a loss
-        walk.stand(walk.gathers.loss)
+        ledger.stand(walk.gathers.loss)
     walk.backward(walked.items)
     if walk.gathers is not None:
-        walk.stand(walk.gathers.end, REDUCING)
+        ledger.stand(walk.gathers.end, REDUCING)
     walk.scatter(walk.outside_blocks, walk.outside_shares)
-    walk.drop(root)
-    walk.marks.append(("backward", walk.live))
+    ledger.drop(root)
+    walk.marks.append(("backward", ledger.live))
     return walk
 
 
@@ -129,14 +131,14 @@ def _moments(walked: Program, optimizer: str, implementation: str, allocated: bo
     flight = layout.in_flight(walked.stage)
     walk = _walked(walked, **how)
     more = step_bytes(walked, optimizer, implementation, how["round_to"])
-    step = Alive(walk.live + more, walk.gradients, 0, optimizer)
+    step = Alive(walk.ledger.live + more, walk.ledger.gradients, 0, optimizer)
     walks = [(walk, flight - 1)]
     if layout.microbatches > 1:
         walks.append((_walked(walked, again=True, **how), flight - (1 if layout.microbatches > flight else 2)))
     passes: dict[str, Alive] = {}
     for walk, others in walks:
         kept = others * walk.microbatch
-        for name, alive in walk.peaks.items():
+        for name, alive in walk.ledger.peaks.items():
             if name not in passes or alive.bytes + kept > passes[name].bytes:
                 passes[name] = alive._replace(bytes=alive.bytes + kept, kept=alive.kept + kept)
     return passes | {"optimizer step": step}

@@ -1,73 +1,13 @@
 """The shape of a decoder-only Transformer, from which every quantity of the course follows."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from cs336kit.predict._common.checks import (
-    at_most,
-    boolean,
-    known,
-    non_negative_int,
-    positive_int,
-    positive_number,
-)
-
-#: What each choice means; also the table of allowed names.
-CHOICES = {
-    "mlp": {
-        "gelu": "up, GELU, down",
-        "gelu_tanh": "up, GELU by its tanh formula, down",
-        "gelu_new": "the same, written out in elementary operations",
-        "relu": "up, ReLU, down",
-        "relu2": "up, ReLU squared, down",
-        "silu": "up, SiLU, down",
-        "xielu": "up, xIELU with two learned numbers, down",
-        "swiglu": "SiLU(gate) · up, down",
-        "swiglu_clipped": "gate · sigmoid(1.702 · gate) · (up + 1) with both clipped, down",
-        "geglu": "GELU(gate) · up, down",
-        "geglu_tanh": "GELU by its tanh formula (gate) · up, down",
-        "reglu": "ReLU(gate) · up, down",
-        "relu2glu": "ReLU squared (gate) · up, down",
-    },
-    "norm": {"layernorm": "mean and variance", "rmsnorm": "root mean square, scale only"},
-    "positions": {
-        "learned": "a vector per position",
-        "rope": "rotated queries and keys",
-        "alibi": "scores less a multiple of the distance",
-        "sinusoidal": "a fixed vector per position",
-        "none": "no positions",
-    },
-    "bias": {"all": "every linear layer of a block", "none": "no linear layer", "qkv": "query, key and value only"},
-    "norm_placement": {
-        "pre": "before each branch",
-        "post": "behind each branch, before the sum (OLMo 2)",
-        "sandwich": "before and behind each branch (Gemma 2)",
-        "residual": "behind each sum (GPT-1, OPT-350m)",
-    },
-    "qk_norm": {
-        "none": "queries and keys as they are",
-        "head": "over each head, all heads with one scale (Qwen3)",
-        "heads": "over each head, every head with its own scale (Command R+)",
-        "width": "over all heads together (OLMo 2)",
-        "plain": "over each head, without a scale (Llama 4)",
-    },
-    "window_kind": {
-        "sliding": "the last tokens, as many as the window",
-        "chunked": "the tokens of the same chunk, as long as the window (Llama 4)",
-    },
-}
-
-#: MLPs with a gate matrix beside up and down.
-GATED = frozenset({"swiglu", "swiglu_clipped", "geglu", "geglu_tanh", "reglu", "relu2glu"})
-#: The matrices of a block that `bias` may name.
-MATRICES = ("query", "key", "value", "output", "gate", "up", "down")
-_BIASED = {"all": frozenset(MATRICES), "none": frozenset[str](), "qkv": frozenset(MATRICES[:3])}
-
-#: Far beyond any model: sizes that a typing error makes, and that would only exhaust the memory.
-LARGEST = {"layers": 10**5, "d_model": 10**7, "heads": 10**6, "vocab": 10**9, "context": 10**10, "experts": 10**5}
-
-_REQUIRED = ("layers", "d_model", "heads", "vocab", "context")
+from cs336kit.predict._common.checks import known
+from cs336kit.predict._settle import BIASED, REQUIRED, settle
+from cs336kit.predict._settle import CHOICES as CHOICES
+from cs336kit.predict._settle import GATED as GATED
+from cs336kit.predict._settle import MATRICES as MATRICES
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -182,33 +122,7 @@ class TransformerConfig:
     notes: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name in _REQUIRED:
-            self._set(name, at_most(name, positive_int(name, getattr(self, name)), LARGEST[name]))
-        for name, choices in CHOICES.items():
-            if name != "bias":
-                known(name, getattr(self, name), choices)
-        self._settle_heads()
-        self._settle_latent()
-        self._settle_mlp()
-        self._settle_bias()
-        self._settle_norms()
-        if self.window is not None:
-            self._set("window", positive_int("window", self.window))
-        if isinstance(self.dropout, bool) or not isinstance(self.dropout, (int, float)) or not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout is {self.dropout!r}: give a probability from 0 up to, not including, 1")
-        self._settle_layers()
-        for name in _BOOLEANS:
-            boolean(name, getattr(self, name))
-        for name in ("attention_softcap", "logit_softcap", "attention_scale", *_SCALES):
-            if getattr(self, name) is not None or name in _SCALES:
-                self._set(name, positive_number(name, getattr(self, name)))
-        self._set("extra_positions", non_negative_int("extra_positions", self.extra_positions))
-        # None where it says what is so anyway: equal configurations are equal, and a changed d_model changes its embedding.
-        for name, usual in (("embedding_dim", self.d_model), ("value_dim", self.head_dim), ("dense_d_ff", self.d_ff)):
-            given = getattr(self, name)
-            if given is not None:
-                self._set(name, None if positive_int(name, given) == usual else int(given))
-        self._set("notes", tuple(self.notes))
+        settle(self)
 
     def __repr__(self) -> str:
         # What differs from the defaults, behind the sizes: there are many fields.
@@ -221,144 +135,8 @@ class TransformerConfig:
             remembered: int = self.__dict__["_hash"]
         except KeyError:
             remembered = hash(tuple(getattr(self, name) for name in _COMPARED))
-            self._set("_hash", remembered)
+            object.__setattr__(self, "_hash", remembered)
         return remembered
-
-    def _set(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)
-
-    def _settle_norms(self) -> None:
-        if self.norm_bias is None:
-            self._set("norm_bias", self.norm == "layernorm" and bool(self.norm_scale))
-        for name in ("norm_bias", "tied_head"):
-            boolean(name, getattr(self, name))
-        if self.norm == "rmsnorm" and self.norm_bias:
-            raise ValueError("norm_bias=True with norm='rmsnorm': RMSNorm has a scale only; use norm='layernorm'")
-        if self.norm_bias and not self.norm_scale:
-            raise ValueError(
-                "norm_bias=True with norm_scale=False: a norm without a scale has no shift; drop one of them"
-            )
-        if type(self.norms_per_block) is not int or self.norms_per_block not in (1, 2):
-            raise ValueError(f"norms_per_block is {self.norms_per_block!r}: give 2, or 1 for a parallel block")
-        if boolean("parallel", self.parallel) and self.norms_per_block == 1:
-            self._set("parallel", False)
-        if self.side_by_side and self.norm_placement != "pre":
-            raise ValueError(
-                f"norm_placement={self.norm_placement!r} with parallel branches: they have their norms in front; "
-                "give norm_placement='pre'"
-            )
-        if self.qk_norm in ("none", "plain") and self.qk_norm_bias:
-            raise ValueError(
-                f"qk_norm_bias=True with qk_norm={self.qk_norm!r}: there is no scale beside which a shift stands"
-            )
-
-    def _settle_bias(self) -> None:
-        bias = self.bias
-        if isinstance(bias, str) or not isinstance(bias, Iterable):
-            known("bias", bias, CHOICES["bias"])
-            return
-        named = frozenset(
-            known("matrix with a bias", name, dict(zip(MATRICES, MATRICES, strict=True))) for name in bias
-        )
-        exist = frozenset(MATRICES if self.mlp in GATED else (name for name in MATRICES if name != "gate"))
-        if named - exist:
-            raise ValueError(f"bias names 'gate', and mlp={self.mlp!r} has no gate: leave it out")
-        # One name for one pattern, so that equal configurations are equal.
-        for word, pattern in _BIASED.items():
-            if named == pattern & exist:
-                self._set("bias", word)
-                return
-        self._set("bias", tuple(name for name in MATRICES if name in named))
-
-    def _settle_latent(self) -> None:
-        for name in ("kv_latent", "query_latent", "shared_d_ff"):
-            self._set(name, non_negative_int(name, getattr(self, name)))
-        if self.rotary_dim is None:
-            if self.kv_latent:
-                raise ValueError("rotary_dim is missing: with kv_latent, say how wide the rotary part of a key is")
-        else:
-            width = positive_int("rotary_dim", self.rotary_dim)
-            if width > self.head_dim:
-                raise ValueError(f"rotary_dim={width} is more than head_dim={self.head_dim}: give at most that")
-            if self.positions == "rope" and width % 2:
-                raise ValueError(f"rotary_dim={width} is odd: positions='rope' rotates pairs, so make it even")
-            self._set("rotary_dim", None if width == self.head_dim and not self.kv_latent else width)
-        if self.query_latent and not self.kv_latent:
-            raise ValueError("query_latent without kv_latent: give kv_latent too, or neither")
-        if self.kv_latent and self.kv_heads != self.heads:
-            raise ValueError(
-                f"kv_heads={self.kv_heads} with kv_latent: every query head makes its own keys; leave kv_heads out"
-            )
-
-    def _settle_layers(self) -> None:
-        for name, applies in (
-            ("rope_layers", self.positions == "rope"),
-            ("window_layers", self.window is not None),
-            ("sparse_layers", self.experts > 0),
-        ):
-            pattern = getattr(self, name)
-            if pattern is None:
-                continue
-            given = tuple(pattern)
-            if not given or any(type(value) is not bool for value in given):
-                raise ValueError(f"{name} is {pattern!r}: give True or False for each layer, or a pattern that repeats")
-            settled = tuple(given[layer % len(given)] for layer in range(self.layers))
-            if not any(settled) and name == "sparse_layers":
-                raise ValueError(f"sparse_layers has no True: with experts={self.experts}, at least one layer has them")
-            if name == "window_layers" and not any(settled):
-                self._set("window", None)
-                applies = False
-            self._set(name, settled if applies and not all(settled) else None)
-        if self.sparse_layers is None:
-            self._set("dense_d_ff", None)
-        if not self.experts and (self.shared_d_ff or self.router_bias):
-            raise ValueError("shared_d_ff and router_bias belong to a mixture: give experts, or leave them out")
-        if self.shared_gate and not self.shared_d_ff:
-            raise ValueError("shared_gate=True without shared_d_ff: there is no shared expert to weigh")
-
-    def _settle_heads(self) -> None:
-        if self.kv_heads is None:
-            self._set("kv_heads", self.heads)
-        self._set("kv_heads", positive_int("kv_heads", self.kv_heads))
-        if self.heads % self.kv_heads:
-            raise ValueError(
-                f"kv_heads={self.kv_heads} does not divide heads={self.heads}: every key/value head must serve the "
-                "same number of query heads"
-            )
-        if self.head_dim is None:
-            if self.d_model % self.heads:
-                raise ValueError(
-                    f"heads={self.heads} does not divide d_model={self.d_model}: change one of them, or give head_dim"
-                )
-            self._set("head_dim", self.d_model // self.heads)
-        self._set("head_dim", positive_int("head_dim", self.head_dim))
-        if self.positions == "rope" and self.head_dim % 2 and self.rotary_dim is None:
-            raise ValueError(f"head_dim={self.head_dim} is odd: positions='rope' rotates pairs, so make it even")
-
-    def _settle_mlp(self) -> None:
-        if self.d_ff is None:
-            if self.mlp in GATED:
-                raise ValueError("d_ff is missing: a SwiGLU MLP has no usual width (Llama-2 7B: 11008 at d_model 4096)")
-            self._set("d_ff", 4 * self.d_model)
-        self._set("d_ff", positive_int("d_ff", self.d_ff))
-        experts = 0 if self.experts is None else non_negative_int("experts", self.experts)
-        self._set("experts", at_most("experts", experts, LARGEST["experts"]))
-        if self.experts in (0, 1):
-            if self.experts_per_token not in (None, 0, 1):
-                raise ValueError(
-                    f"experts_per_token={self.experts_per_token} with experts={self.experts}: a dense model has no "
-                    "experts to choose from; give experts too"
-                )
-            self._set("experts", 0)
-            self._set("experts_per_token", 0)
-            return
-        if self.experts_per_token is None:
-            raise ValueError(
-                f"experts_per_token is missing: how many of the {self.experts} experts does a token visit?"
-            )
-        self._set("experts_per_token", positive_int("experts_per_token", self.experts_per_token))
-        if self.experts_per_token > self.experts:
-            raise ValueError(f"experts_per_token={self.experts_per_token} is more than experts={self.experts}")
 
     @property
     def query_width(self) -> int:
@@ -402,7 +180,7 @@ class TransformerConfig:
 
     def has_bias(self, matrix: str) -> bool:
         """Whether this matrix of a block (one of MATRICES) has a bias."""
-        return matrix in (_BIASED[self.bias] if isinstance(self.bias, str) else self.bias)
+        return matrix in (BIASED[self.bias] if isinstance(self.bias, str) else self.bias)
 
     def is_sparse(self, layer: int) -> bool:
         """Whether this layer, counted from 0, has experts."""
@@ -429,18 +207,16 @@ class TransformerConfig:
         names = {f.name: f for f in fields(cls)}
         for name in values:
             known("field of a TransformerConfig", name, names)
-        missing = [name for name in _REQUIRED if name not in values]
+        missing = [name for name in REQUIRED if name not in values]
         if missing:
             raise ValueError(f"the configuration lacks {', '.join(missing)}")
         return cls(**values)
 
 
 _NAMES = list(TransformerConfig.__dataclass_fields__)
-_SCALES = ("embedding_scale", "residual_scale", "logit_scale")
 _SHOWN = frozenset(_NAMES[: _NAMES.index("parallel")])
 #: Fields in which real architectures differ from the block of the course.
 OPTIONS = tuple(f.name for f in fields(TransformerConfig) if f.name not in _SHOWN and f.compare)
-_BOOLEANS = tuple(f.name for f in fields(TransformerConfig) if f.type == "bool" or f.type is bool)
 _COMPARED = tuple(f.name for f in fields(TransformerConfig) if f.compare)
 
 

@@ -4,6 +4,7 @@
 the reader's is touched.
 """
 
-from cs336kit.teach.exercises.core import Exercise, Hint, Result, check, check_solution, exercise, hint, known_ids, load
+from cs336kit.teach.exercises.checking import Result, check, check_solution
+from cs336kit.teach.exercises.core import Exercise, Hint, exercise, hint, known_ids, load
 
 __all__ = ["Exercise", "Hint", "Result", "check", "check_solution", "exercise", "hint", "known_ids", "load"]

@@ -1,4 +1,4 @@
-"""Check an answer against a reference, stop at the first counterexample, and name the mistake behind it.
+"""What an exercise is: its right answer, its cases, the mistakes that readers make, and the hints.
 
 The exercises of a lesson stand in ``exercises/lesson_NN.py``, each above its right answer::
 
@@ -30,22 +30,18 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 
-from cs336kit import _journal
-from cs336kit.teach.exercises.judging import difference, shorten
-from cs336kit.teach.exercises.running import Failed, Say, attempt, keeper, run
+from cs336kit.teach.exercises.judging import shorten
 
 #: Arguments by label, or without labels: then the call itself is the label.
 Cases = Mapping[str, tuple] | Iterable[tuple]
 
 #: Stands for what a wrong answer returns where it returns nothing.
-_NOTHING = object()
+NOTHING = object()
 
 
 @dataclass(frozen=True)
@@ -113,7 +109,7 @@ class Exercise:
         try:
             return self.observed(answer(*args), args)
         except Exception:
-            return _NOTHING
+            return NOTHING
 
 
 _known: dict[str, Exercise] = {}
@@ -134,40 +130,6 @@ def exercise(id: str, **parts) -> Callable[[Callable], Callable]:
         return reference
 
     return add
-
-
-@dataclass(frozen=True, repr=False)
-class Result:
-    """What a check found about whose answer; true when the answer passed."""
-
-    id: str
-    state: str
-    message: str
-    whose: str = "your answer"
-
-    @property
-    def passed(self) -> bool:
-        """Whether every case came out right."""
-        return self.state == "passed"
-
-    def __bool__(self) -> bool:
-        return self.passed
-
-    def __repr__(self) -> str:
-        return f"{self._verdict}: {self.message}"
-
-    @property
-    def _verdict(self) -> str:
-        whose = "" if self.state == "waiting" or self.whose == Result.whose else f", {self.whose},"
-        return f"{self.id}{whose} {self.state}"
-
-    def _repr_html_(self) -> str:
-        # Green is for the reader's own success alone.
-        color = {"passed": "#008866" if self.whose == Result.whose else "#777777", "waiting": "#777777"}
-        return (
-            f'<div style="border-left:6px solid {color.get(self.state, "#D55E00")};padding:0.4em 0.9em;'
-            f'white-space:pre-wrap;"><b>{escape(self._verdict)}:</b> {escape(self.message)}</div>'
-        )
 
 
 def load(id: str) -> Exercise:
@@ -196,156 +158,6 @@ def known_ids() -> tuple[str, ...]:
 def _modules() -> list[str]:
     here = [str(Path(__file__).parent)]
     return sorted(m.name for m in pkgutil.iter_modules(here) if m.name.startswith("lesson_"))
-
-
-def check(id: str, answer) -> Result:
-    """Try `answer` on every case of the exercise and say what was found; never raises for a wrong answer.
-
-    The answer runs in a process of its own, where that is possible: see :mod:`cs336kit.teach.exercises.running`. That it
-    passed is noted in the reader's journal.
-    """
-    result = _tried(id, answer)
-    problem = _journal.note("That you solved it", solved=id)[1] if result else ""
-    return replace(result, message=f"{result.message} {problem}".strip())
-
-
-def check_solution(id: str, solution) -> Result:
-    """Try the course's own answer, as a folded solution shows it: the verdict says that it is not the reader's."""
-    return replace(_tried(id, solution), whose="the course's answer")
-
-
-def _tried(id: str, answer) -> Result:
-    found = load(id)
-    if found.decision and not callable(answer):
-        return Result(id, *decide(found, answer))
-    return Result(id, *tried(found, answer, judge))
-
-
-def tried(found: Exercise, answer, work: Callable[[Exercise, list, Callable, Say], None]) -> tuple[str, str]:
-    """What ``work(found, trials, answer, say)`` says last; it runs beside the answer, if that is a function and allowed."""
-    if answer is ...:
-        return "waiting", _waiting(found)
-    if not callable(answer):
-        text = "pass the function itself, not {} (no parentheses after its name)."
-        return run(lambda say: say("not yet", text.format(shorten(answer))))
-    function = type(answer) is FunctionType
-    if used := _names(answer.__code__ if function else None) & set(found.avoid):
-        return "not yet", f"the task asks for an answer of your own, without {' and '.join(sorted(used))}."
-    cases = trials(found, answer.__name__ if function and answer.__name__.isidentifier() else "your function")
-    return run(lambda say: work(found, cases, answer, say))
-
-
-def decide(found: Exercise, answer) -> tuple[str, str]:
-    """The state and the message for a decision: a value, compared with the right one and with each mistake."""
-    if any(part is ... for part in (answer if isinstance(answer, tuple) else (answer,))):
-        return "waiting", _waiting(found)
-    given, right = lower(answer), lower(found.reference())
-    if difference(given, right, found.tolerance) is None:
-        return "passed", found.checked
-    for wrong, sentence in zip(found.wrong(()), found.mistakes.values(), strict=True):
-        if _meant(given, lower(wrong), found.tolerance):
-            return "not yet", f"You decided for {shorten(answer)}: {sentence}"
-    return "not yet", _undecided(answer, found.reference(), found.tolerance)
-
-
-def lower(answer):
-    """The same with its words in small letters: "c" is as good a choice as "C"."""
-    if isinstance(answer, (tuple, list)):
-        return tuple(map(lower, answer))
-    return answer.strip().lower() if isinstance(answer, str) else answer
-
-
-def _undecided(answer, right, tolerance: float) -> str:
-    """Which part of a decision is not right, and in which direction, without giving it away."""
-    if not isinstance(right, tuple):
-        answer, right = (answer,), (right,)
-    if not isinstance(answer, (tuple, list)) or len(answer) != len(right):
-        return f"{len(right)} values are asked for, in one tuple; you gave {shorten(answer)}."
-    for place, (given, wanted) in enumerate(zip(answer, right, strict=True), start=1):
-        if difference(lower(given), lower(wanted), tolerance) is None:
-            continue
-        part = (
-            f"part {place} of your answer, {shorten(given)}," if len(right) > 1 else f"your answer, {shorten(given)},"
-        )
-        if isinstance(wanted, str) and isinstance(given, str):
-            return f"{part} is not the one to choose."
-        if all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in (given, wanted)):
-            return f"{part} is too {'high' if given > wanted else 'low'}."
-        return f"{part} is not {'a word' if isinstance(wanted, str) else 'a number'}."
-    return f"{shorten(answer)} is not the answer."
-
-
-def _meant(answer, wrong, tolerance: float) -> bool:
-    """Whether an answer is this wrong one; an ``...`` in the wrong one stands for anything."""
-    if not isinstance(wrong, tuple):
-        return difference(answer, wrong, tolerance) is None
-    if not isinstance(answer, (tuple, list)) or len(answer) != len(wrong):
-        return False
-    return all(w is ... or difference(a, w, tolerance) is None for a, w in zip(answer, wrong, strict=True))
-
-
-def trials(found: Exercise, name: str) -> list[tuple[str, tuple, Any, list]]:
-    """For each case its label, arguments to give away, and what the reference and the mistakes return.
-
-    All that an answer is compared with is computed here, before the answer runs.
-    """
-    calls = found.calls(name)
-    return [(label, copy.deepcopy(args), found.right(args), found.wrong(args)) for label, args in calls]
-
-
-def _waiting(found: Exercise) -> str:
-    times = {1: "once", 2: "twice", 3: "three times"}[len(found.hints)]
-    return (
-        f"replace the ... with your answer and run this cell again; teach.exercises.hint({found.id!r}) helps, {times}."
-    )
-
-
-def _names(code) -> set[str]:
-    """All names that a function's code uses, in functions inside it too."""
-    if code is None:
-        return set()
-    return set(code.co_names).union(*(_names(inner) for inner in code.co_consts if hasattr(inner, "co_names")))
-
-
-def judge(found: Exercise, trials: list, answer: Callable, say: Say) -> None:
-    """Run the answer on one case after the other and say what is found; the last thing said is the verdict."""
-    given: list = []
-    # What is called after the answer is held in locals, out of its reach; restore() puts back the rest.
-    differ, show, tolerance, restore = difference, shorten, found.tolerance, keeper()
-    for trial in trials:
-        label, args, expected, wrong = trial
-        say("running", label)
-        try:
-            result = attempt(answer, args, restore)
-            if result is ...:
-                return say("waiting", _waiting(found))
-            try:
-                given.append(attempt(found.observed, (result, args), restore))
-            except Failed:
-                raise Failed(f"returned {show(result)}, which is not the kind of answer that is asked for.") from None
-        except Failed as failure:
-            return say("not yet", f"{label} {failure}")
-        text = differ(given[-1], expected, tolerance)
-        if text is not None:
-            break
-    else:
-        return say("passed", found.checked)
-    unknown, named = f"for {label} {text}.", f"For {label} you returned {show(result)}: "
-    sentences = dict(enumerate(found.mistakes.values()))
-    alike = [i for i in sentences if differ(given[-1], wrong[i], tolerance) is None]
-    say("not yet", named + sentences[alike[0]] if alike else unknown)
-    if not alike:
-        return None
-    # Several mistakes may come to the same here, or one by accident: the one meant agrees in most other cases too.
-    for _, args, *_ in trials[len(given) :]:
-        try:
-            given.append(attempt(lambda *args: found.observed(answer(*args), args), args, restore))
-        except Failed:
-            given.append(_NOTHING)
-    pairs = [(value, wrong) for value, (*_, wrong) in zip(given, trials, strict=True)]
-    score = {i: sum(differ(value, wrong[i], tolerance) is None for value, wrong in pairs) for i in alike}
-    best = max(score, key=score.__getitem__)
-    say("not yet", named + sentences[best] if 2 * score[best] >= len(trials) else unknown)
 
 
 @dataclass(frozen=True, repr=False)

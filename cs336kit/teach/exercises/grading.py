@@ -9,7 +9,8 @@ import copy
 from collections.abc import Callable
 from fractions import Fraction
 
-from cs336kit.teach.exercises.core import Exercise, Result, decide, judge, load, lower, tried
+from cs336kit.teach.exercises.checking import Result, decide, judge, lower, tried
+from cs336kit.teach.exercises.core import Exercise, load
 from cs336kit.teach.exercises.judging import difference
 from cs336kit.teach.exercises.running import Failed, Say, attempt, keeper
 

@@ -26,7 +26,7 @@ def test_rounded_storages_are_those_of_a_real_step(seed):
     points = measure.memory_timeline(lambda: real.loss().backward(), round_to=512)
     written = predict.program(config, batch=2, sequence=7, checkpointing=seed % 3 == 0, **options)
     walk = _walked(written, round_to=512)
-    assert max(peak.bytes for peak in walk.peaks.values()) == max(point.live_bytes for point in points)
+    assert max(peak.bytes for peak in walk.ledger.peaks.values()) == max(point.live_bytes for point in points)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -37,8 +37,8 @@ def test_the_replay_of_every_request_has_the_peak_of_the_walk(seed):
     size = {"batch": 2, "sequence": 7}
     rolled, unrolled = (predict.program(config, **size, **options, unrolled=way) for way in (False, True))
     one, other = (_walked(program, sums_in_place=True) for program in (rolled, unrolled))
-    assert {m: p.bytes for m, p in one.peaks.items()} == {m: p.bytes for m, p in other.peaks.items()}
-    assert one.live == other.live
+    assert {m: p.bytes for m, p in one.ledger.peaks.items()} == {m: p.bytes for m, p in other.ledger.peaks.items()}
+    assert one.ledger.live == other.ledger.live
     found = step_allocation(config, **size, **options)
     peak = step_peak(config, **size, **options, device="cuda", allocated=True).total
     held = found.allocated - found.workspaces

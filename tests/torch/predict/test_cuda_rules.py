@@ -15,7 +15,7 @@ from benchmarks.fake_cuda import UNSEEN, autocast, cuda
 from cs336kit import lm, measure
 from cs336kit.predict import POLICIES, TransformerConfig, program, saved_activation_bytes, saved_block_bytes
 from cs336kit.predict._states import state_requests, temporary_requests
-from cs336kit.predict._transformers import WRITINGS
+from cs336kit.predict._transformers.writings import WRITINGS
 
 pytestmark = pytest.mark.skipif(UNSEEN is not None, reason=str(UNSEEN))
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}

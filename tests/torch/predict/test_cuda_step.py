@@ -122,5 +122,5 @@ def test_the_peak_of_both_passes_to_the_byte(name, precision, attention):
         # The walk's caller holds the loss and its first gradient; here nobody does.
         counted, left = live_bytes(config, precision, attention)
         loss = 4
-        assert max(peak.bytes for peak in walk.peaks.values()) == counted + 2 * loss
-        assert walk.live == left + loss
+        assert max(peak.bytes for peak in walk.ledger.peaks.values()) == counted + 2 * loss
+        assert walk.ledger.live == left + loss

@@ -51,7 +51,7 @@ def test_a_pass_without_autograd_leaves_its_logits_and_the_rotary_tables(precisi
     walk = Walk(listed)
     walk.forward(listed.items)
     # A cosine and a sine in fp32 for each of 32 positions and 64 numbers of a head.
-    assert walk.live == 2 * 32 * 128256 * element + 2 * 32 * 64 * 4
+    assert walk.ledger.live == 2 * 32 * 128256 * element + 2 * 32 * 64 * 4
 
 
 def test_the_peak_of_another_flavour_holds_what_is_kept():

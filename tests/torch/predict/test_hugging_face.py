@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import architectures, hf_fields
 from cs336kit import predict
-from cs336kit.predict._hf_families import FAMILIES, LACKING
+from cs336kit.predict._families import FAMILIES, LACKING
 
 #: One of each kind of block: built, run forward and backward, and asked for its cache.
 RUN = ("gpt2", "gemma3_text", "deepseek_v2", "gpt_oss")

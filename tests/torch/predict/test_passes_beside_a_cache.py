@@ -39,7 +39,7 @@ def test_the_prompt_and_each_token_after_it(name, kind):
         peak = measure.peak_bytes(lambda: model(new, cache=caches[1]), device="cpu")  # noqa: B023
         # Room for later tokens is allocated with the first ones.
         room = caches[1].bytes - predict.kv_cache_bytes(config, batch=2, sequence=6, precision="fp32")
-        assert peak == walk.peaks["forward"].bytes + (room if kind == "contiguous" and not start else 0)
+        assert peak == walk.ledger.peaks["forward"].bytes + (room if kind == "contiguous" and not start else 0)
     held = predict.kv_cache_bytes(config, batch=2, sequence=9, precision="fp32")
     assert caches[0].bytes == held
 

@@ -275,7 +275,7 @@ def test_a_forward_pass_without_autograd(seed):
     )
     walk = Walk(written)
     walk.forward(written.items)
-    assert walk.peaks["forward"].bytes == measure.peak_bytes(forward, device="cpu"), (config, batch, sequence)
+    assert walk.ledger.peaks["forward"].bytes == measure.peak_bytes(forward, device="cpu"), (config, batch, sequence)
     assert all(not op.keeps and not op.gradients for op, _ in written.operations())
 
 
@@ -329,12 +329,12 @@ def check_the_peak_beside_a_cache(seed, phase, experts):
     walk = Walk(written)
     walk.forward(written.items)
     said = config, batch, sequence, precision, attention
-    assert walk.peaks["forward"].bytes == measure.peak_bytes(lambda: run(cache, real.tokens[:, seen:]), device="cpu"), (
-        said
-    )
+    assert walk.ledger.peaks["forward"].bytes == measure.peak_bytes(
+        lambda: run(cache, real.tokens[:, seen:]), device="cpu"
+    ), said
     # What stays when the pass is over: the cache, no longer than it has to be, and the logits, which nobody holds here.
     held = sum(tensor.untyped_storage().nbytes() for tensor in cache.tensors())
-    assert walk.live == held + written.output.bytes, said
+    assert walk.ledger.live == held + written.output.bytes, said
     assert held == sum(tensor.nbytes for tensor in cache.tensors()), said
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from cs336kit.predict._common.grid import as_html
 from cs336kit.teach import explorers, figures
-from cs336kit.teach.exercises.core import Result
+from cs336kit.teach.exercises.checking import Result
 from cs336kit.teach.explorers.bits import EDGE, GROUNDS, INK
 from cs336kit.teach.explorers.decoding import LEAST, MOST, NEEDS
 from cs336kit.teach.explorers.memory import FILLS

@@ -16,7 +16,7 @@ import torch
 
 from cs336kit import _journal
 from cs336kit.teach import exercises
-from cs336kit.teach.exercises import core, judging, running
+from cs336kit.teach.exercises import checking, core, judging, running
 
 
 def area(width, height):
@@ -168,9 +168,9 @@ def test_answers_of_every_kind_get_a_sentence(answer, part, way):
 
 
 def patches_the_judge(width, height):
-    judging.difference = core.difference = lambda *args: None
-    judging._difference = judging._close = core.shorten = lambda *args: None
-    core._judge = running.attempt = lambda *args: 4
+    judging.difference = checking.difference = lambda *args: None
+    judging._difference = judging._close = checking.shorten = core.shorten = lambda *args: None
+    checking.judge = running.attempt = lambda *args: 4
     return 0
 
 
@@ -216,9 +216,9 @@ def guesses_the_pipe(width, height):
     [patches_the_judge, patches_the_libraries, hides_builtins_in_the_judge, changes_the_exercise, guesses_the_pipe],
 )
 def test_an_answer_cannot_make_itself_pass(answer):
-    before = [dict(vars(module)) for module in (core, judging, running, torch)]
+    before = [dict(vars(module)) for module in (checking, core, judging, running, torch)]
     assert message(answer)
-    assert [dict(vars(module)) for module in (core, judging, running, torch)] == before
+    assert [dict(vars(module)) for module in (checking, core, judging, running, torch)] == before
     assert EXERCISE.mistakes and exercises.check("99.1", area) and not exercises.check("99.1", max)
 
 

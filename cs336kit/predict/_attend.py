@@ -1,0 +1,245 @@
+"""softmax(q · kᵀ) · v as a program: the three ways in which torch computes it."""
+
+from cs336kit.predict._builder import Builder
+from cs336kit.predict._layers import Layer
+from cs336kit.predict.devices import Kernel
+from cs336kit.predict.operations import Storage, Tensor
+from cs336kit.predict.transformer import TransformerConfig
+
+
+class Attend:
+    """Heads of `queries` positions that look at `keys`, in one kind of layer.
+
+    Written out as the course does ("eager"), or by torch's scaled_dot_product_attention ("sdpa"): as a fused kernel where
+    the device has one for these inputs, else as torch writes it out.
+    """
+
+    def __init__(
+        self, b: Builder, config: TransformerConfig, layer: Layer, batch: int, queries: int, keys: int, method: str, *,
+        causal: bool,
+    ):  # fmt: skip
+        self.b, self.c, self.B, self.S, self.T, self.window = b, config, batch, queries, keys, layer.window
+        pairs = batch * config.heads * _pairs(config, layer, queries * b.layout.cp, keys, causal=causal) // b.layout.cp
+        #: FLOPs of the two products
+        self._scores_flops = pairs * config.head_dim
+        self._values_flops = pairs * config.value_head_dim
+        #: what was put together of two parts: new tensors, which have the heads in front of the sequence
+        self.in_front: set[Storage] = set()
+        # Sinks and capped scores are what no fused kernel has; and where none takes the inputs, torch writes it out.
+        own = config.sinks or config.attention_softcap is not None
+        self.method = "eager" if own else method
+        self.kernel = self._kernel() if self.method == "sdpa" else None
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """(B, S, all heads) from a fused kernel, else (B, A, S, h)."""
+        if self.kernel is not None:
+            return self._fused(self.kernel, q, k, v)
+        return self._written_out(q, k, v) if self.method == "sdpa" else self._eager(q, k, v)
+
+    def _kernel(self) -> Kernel | None:
+        """The fused kernel that the device has for these inputs, if any."""
+        c = self.c
+        return self.b.device.kernel(
+            self.b.policy.products, width=c.head_dim, dropout=bool(c.dropout and self.b.train), mask=self.masks,
+            grouped=c.kv_heads < c.heads, value_width=c.value_head_dim,
+        )  # fmt: skip
+
+    @property
+    def masks(self) -> bool:
+        """Whether the mask is more than causal, so that it is given to the fused function."""
+        return self.c.positions == "alibi" or (self.window is not None and self.window < self.T)
+
+    def mask(self, dtype: str) -> Tensor:
+        """`lm.causal_mask`: 0 and −inf, S × S; with a window, the sum of two triangles; the slopes of ALiBi come to it."""
+        b, shape = self.b, (self.S, self.T)
+        full = b.op("mask/full", "full", [], shape, dtype=dtype)
+        mask = b.op("mask/triu", "triu", [full], shape, name="window mask")
+        if self.window is not None:
+            lower = b.op("mask/tril", "tril", [full], shape)
+            both = b.op("mask/sum", "add", [mask, lower], shape, name="window mask")
+            b.free(mask, lower)
+            mask = both
+        b.free(full)
+        if self.c.positions == "alibi":
+            slopes = b.data("slopes", (self.c.heads, self.S, self.T), dtype)
+            both = b.op("mask/slopes", "add", [mask, slopes], slopes.shape, name="mask")
+            b.free(mask)
+            mask = both
+        return mask
+
+    def _fused(self, kernel: Kernel, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        b, c = self.b, self.c
+        given = q, k, v
+        width = _rounded(c.head_dim, kernel.types[q.dtype])
+        if width != c.head_dim:
+            widths = (_rounded(t.shape[-1], kernel.types[q.dtype]) for t in given)
+            q, k, v = (
+                b.op(f"{t.storage.name}/pad", "pad", [t], (*t.shape[:-1], w))
+                for t, w in zip(given, widths, strict=True)
+            )
+        keeps: list[Tensor | Storage] = [q, k, v]
+        mask = None
+        if self.masks:
+            mask = self.mask(q.dtype)
+            if self.T % kernel.mask_columns:
+                padded = b.op("mask/pad", "pad", [mask], (self.S, _rounded(self.T, kernel.mask_columns)))
+                padded.storage.name = mask.storage.name
+                b.free(mask)
+                mask = padded
+            keeps.append(mask)
+        logsumexp = Storage("logsumexp", 4 * self.B * c.heads * _rounded(self.S, kernel.logsumexp_rows))
+        words, indices = kernel.random_state
+        state = [Storage("indices" if indices else "random state", words)] if words else []
+        flops = (("attention scores", self._scores_flops), ("attention values", self._values_flops))
+        z = b.op(
+            "fused", "sdpa", [q, k, v], (*q.shape[:3], v.shape[-1]), keeps=[*keeps, logsumexp, *state], keeps_output=True,
+            statistics=[logsumexp, *state], name="attention output's input", flops=flops,
+            scratch=(*kernel.backward(q, k), *(() if self.masks else b.ranks.ring_bytes(k, v))),
+        )  # fmt: skip
+        if mask is not None:
+            b.free(mask)
+        rows = (self.B, self.S, c.heads * c.value_head_dim)
+        if width == c.head_dim:
+            in_front = kernel.follows and q.storage in self.in_front and c.heads > 1 and self.S > 1
+            return self._reordered(z, rows) if in_front else b.view(z, *rows)
+        b.free(q, k, v)
+        z.storage.name = "padded attention output"
+        sliced = b.op("slice", "slice", [z], (*z.shape[:3], c.value_head_dim), alias=True)
+        if c.heads == 1:
+            return b.view(sliced, *rows)
+        merged = b.copy("merge heads", sliced, rows, name="attention output's input")
+        b.free(z)
+        return merged
+
+    def _reordered(self, z: Tensor, rows: tuple[int, ...]) -> Tensor:
+        """A fused output that has its heads in front, as its queries have: a copy puts them behind."""
+        z.storage.name = "attention output"
+        merged = self.b.copy("merge heads", z, rows, name="attention output's input")
+        self.b.free(z)
+        return merged
+
+    def _eager(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        b, pairs = self.b, (self.B, self.c.heads, self.S, self.T)
+        x, y = self._batched(q, "query"), self._batched(k, "key")
+        scores = b.matmul("scores", x, y, pairs, self._scores_flops, component="attention scores")
+        for copied, given in ((x, q), (y, k)):
+            if copied is not given:
+                b.free(copied)
+        scaled = b.op("scale", "div", [scores], pairs)
+        b.free(scores)
+        if self.c.attention_softcap is not None:
+            scaled = b.softcap("softcap", scaled, name="capped scores")
+        mask = self.mask(scaled.dtype)
+        masked = b.add("mask", scaled, mask)
+        b.free(mask, scaled)
+        if self.c.sinks:
+            weights = self._with_sinks(masked)
+        else:
+            weights = self.softmax(masked)
+        w = self._batched(v, "value")
+        factor = b.cast("weights/cast", weights, v.dtype, name="copies of attention weights")
+        z = self._weighted(factor, w, (*q.shape[:3], v.shape[-1]))
+        if w is not v:
+            b.free(w)
+        if factor is not weights:
+            b.free(factor)
+        b.free(weights, masked)
+        return z
+
+    def _with_sinks(self, scores: Tensor) -> Tensor:
+        """The weights beside one more score of each head, whose own weight is cut off: a view of all of them."""
+        b, A = self.b, self.c.heads
+        sinks = b.parameter("sinks", A)
+        column = b.view(sinks, A, 1, 1)
+        wide = (self.B, A, self.S, self.T + 1)
+        joined = b.op("sinks/join", "sinks", [scores, column], wide)
+        every = self.softmax(joined)
+        b.free(joined)
+        return b.op("sinks/cut", "slice", [every], scores.shape, alias=True)
+
+    def _written_out(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Torch's scaled_dot_product_attention without a fused kernel: in fp32, grouped heads repeated."""
+        b, c, S, T = self.b, self.c, self.S, k.shape[-2]
+        pairs = (self.B, c.heads, S, T)
+        mask = self.mask(q.dtype) if self.masks else None
+        wide = [b.cast(f"{t.storage.name}/fp32", t, "fp32", name=t.storage.name) for t in (q, k, v)]
+        held = [new for new, old in zip(wide, (q, k, v), strict=True) if new is not old]
+        scaled_q = b.op("query/scale", "div", [wide[0]], q.shape, name="query")
+        if mask is None and S > 1:
+            ones = b.op("mask/ones", "full", [], (S, T), dtype="int8")
+            lower = b.op("mask/tril", "tril", [ones], (S, T), dtype="int8")
+            b.free(ones)
+            mask = b.op("mask/where", "where", [lower], (S, T), dtype="fp32")
+            b.free(lower)
+        grouped = c.kv_heads < c.heads
+        keys, values = wide[1], wide[2]
+        if grouped:
+            keys = b.op("key/repeat", "repeat", [keys], (*q.shape[:2], T, q.shape[-1]), name="key")
+            values = b.op("value/repeat", "repeat", [values], (*q.shape[:2], T, values.shape[-1]), name="value")
+            held += [keys, values]
+        scaled_k = b.op("key/scale", "div", [keys], keys.shape, name="key")
+        # What an operation on elements makes of a tensor stands in memory as that does.
+        self.in_front |= {new.storage for new, old in ((scaled_q, q), (scaled_k, k)) if old.storage in self.in_front}
+        x = self._batched(scaled_q, "query")
+        y = scaled_k if grouped else self._batched(scaled_k, "key")
+        scores = b.matmul("scores", x, y, pairs, self._scores_flops, component="attention scores")
+        b.free(*[t for t, old in ((x, scaled_q), (y, scaled_k)) if t is not old], scaled_k)
+        if mask is not None:
+            masked = b.add("mask", scores, mask)
+            b.free(scores)
+            scores = masked
+        weights = self.softmax(scores, inside=True)
+        returned = b.cast("weights/cast", weights, q.dtype)
+        w = values if grouped else self._batched(values, "value")
+        z = self._weighted(weights, w, (*q.shape[:3], values.shape[-1]))
+        if w is not values:
+            b.free(w)
+        result = b.cast("values/cast", z, q.dtype)
+        if result is not z:
+            b.free(z, returned)
+        b.free(weights, scaled_q, *held, *([mask] if mask is not None else []))
+        return result
+
+    def _weighted(self, weights: Tensor, values: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """weights @ values; its gradient, which comes in the order of tokens, is copied to have the heads in front."""
+        b = self.b
+        z = b.matmul("values", weights, values, shape, self._values_flops, component="attention values")
+        if self.c.heads == 1 or self.S == 1:
+            return z
+        return b.op("values/heads", "heads", [z], shape, alias=True)
+
+    def softmax(self, scores: Tensor, *, inside: bool = False) -> Tensor:
+        """The weights, dropped if asked. `inside` of torch's own function the variable of the scores takes the weights, and
+        autocast is off.
+        """
+        b, p = self.b, self.c.dropout
+        weights = b.softmax("softmax", scores, name="softmax output", autocast=not inside)
+        if inside:
+            b.free(scores)
+        return b.dropout("weights dropout", weights, p, mask="weights' dropout mask", name="dropped weights")
+
+    def _batched(self, x: Tensor, name: str) -> Tensor:
+        """A product of heads takes batch and heads as one axis: a copy, unless they are one already.
+
+        x stands as (batch, sequence, heads, head_dim); what a cache holds, put together with the new position, has the
+        heads in front.
+        """
+        B, heads, S, _ = x.shape
+        one = B == 1 or heads == 1 or S == 1 or S > self.S or x.storage in self.in_front
+        return x if one else self.b.copy(f"{name}/batched", x, x.shape, name=name)
+
+
+def _rounded(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+def _pairs(config: TransformerConfig, layer: Layer, queries: int, keys: int, *, causal: bool) -> int:
+    """Twice the pairs of queries and keys that count."""
+    if not causal or queries != keys:
+        return 2 * queries * keys
+    window = min(layer.window or keys, keys)
+    if config.window_kind == "chunked":
+        chunks, rest = divmod(keys, window)
+        return chunks * window**2 + rest**2
+    # The triangle's area, S²/2; a sliding window cuts its far corner off.
+    return 2 * keys * window - window**2

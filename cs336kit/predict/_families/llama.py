@@ -1,0 +1,180 @@
+"""Llama's kin: RMSNorm, rotary positions, an MLP with a gate, and what each family changes in that."""
+
+from typing import Any
+
+from cs336kit.predict._families.fields import (
+    ALL_ATTENTION,
+    Fields,
+    activation,
+    biases,
+    read_rotary,
+    read_windows,
+    rope_layers,
+    sizes,
+)
+from cs336kit.predict._settle import MATRICES
+
+
+def llama(f: Fields, *, gated: bool = True, **fixed: Any) -> dict[str, Any]:
+    """Llama, and what differs from it by flags alone."""
+    return sizes(f) | {
+        "norm": "rmsnorm", "positions": "rope", "mlp": activation(f, gated),
+        "bias": biases(f, mlp=MATRICES[4:] if gated else MATRICES[5:]),
+    } | fixed  # fmt: skip
+
+
+def windowed(f: Fields) -> dict[str, Any]:
+    config = llama(f)
+    read_windows(f, config)
+    return config
+
+
+def _qwen_window(f: Fields, config: dict[str, Any]) -> None:
+    """A window only where a switch says so, from some layer on."""
+    size, first = f("sliding_window"), f("max_window_layers")
+    kinds = f("layer_types")
+    if not f("use_sliding_window"):
+        return
+    if kinds is None:
+        config |= {"window": size, "window_layers": tuple(layer >= first for layer in range(config["layers"]))}
+    else:
+        read_windows(f, config)
+
+
+def qwen2(f: Fields) -> dict[str, Any]:
+    config = llama(f, bias="qkv")
+    _qwen_window(f, config)
+    return config
+
+
+def qwen3(f: Fields) -> dict[str, Any]:
+    config = llama(f, qk_norm="head")
+    _qwen_window(f, config)
+    return config
+
+
+def stablelm(f: Fields) -> dict[str, Any]:
+    config = llama(f, norm="layernorm", bias="qkv" if f("use_qkv_bias") else "none")
+    read_rotary(f, config, default=0.25)
+    if f("use_parallel_residual"):
+        config["norms_per_block"] = 1
+    if f("qk_layernorm"):
+        config["qk_norm"] = "heads"
+    return config
+
+
+def nemotron(f: Fields) -> dict[str, Any]:
+    config = llama(f, gated=False, norm="layernorm", norm_unit_offset=True)
+    read_rotary(f, config, default=0.5)
+    return config
+
+
+def glm(f: Fields, **fixed: Any) -> dict[str, Any]:
+    config = llama(f, **fixed)
+    config["bias"] = biases(f, attention=ALL_ATTENTION[:3])
+    read_rotary(f, config, default=0.5)
+    return config
+
+
+def phi3(f: Fields) -> dict[str, Any]:
+    config = windowed(f)
+    read_rotary(f, config)
+    return config
+
+
+def cohere(f: Fields) -> dict[str, Any]:
+    config = llama(f, norm="layernorm", norm_bias=False, norms_per_block=1, logit_scale=f("logit_scale") or 1.0)
+    if f("use_qk_norm"):
+        config["qk_norm"] = "heads"
+    return config
+
+
+def cohere2(f: Fields) -> dict[str, Any]:
+    config = cohere(f)
+    read_windows(f, config, pattern=f("sliding_window_pattern") or 4)
+    if "window" in config:
+        config["rope_layers"] = config["window_layers"]
+    return config
+
+
+def gemma(f: Fields) -> dict[str, Any]:
+    return llama(f, norm_unit_offset=True, embedding_scale=f("hidden_size") ** 0.5)
+
+
+def vaultgemma(f: Fields) -> dict[str, Any]:
+    config = gemma(f) | {"attention_scale": f("query_pre_attn_scalar") ** -0.5}
+    for ours, theirs in (("attention_softcap", "attn_logit_softcapping"), ("logit_softcap", "final_logit_softcapping")):
+        if f(theirs):
+            config[ours] = f(theirs)
+    read_windows(f, config, pattern=2)
+    return config
+
+
+def gemma2(f: Fields) -> dict[str, Any]:
+    if f("use_bidirectional_attention"):
+        raise f.refuse("use_bidirectional_attention", "False")
+    return vaultgemma(f) | {"norm_placement": "sandwich"}
+
+
+def gemma3(f: Fields) -> dict[str, Any]:
+    config = gemma2(f) | {"qk_norm": "head"}
+    if not f("layer_types"):
+        read_windows(f, config, pattern=f("sliding_window_pattern") or 6)
+    return config
+
+
+def granite(f: Fields) -> dict[str, Any]:
+    return llama(f) | {
+        "embedding_scale": f("embedding_multiplier"), "residual_scale": f("residual_multiplier"),
+        "attention_scale": f("attention_multiplier"), "logit_scale": 1 / f("logits_scaling"),
+    }  # fmt: skip
+
+
+def olmo2(f: Fields) -> dict[str, Any]:
+    return llama(f, norm_placement="post", qk_norm="width")
+
+
+def olmo3(f: Fields) -> dict[str, Any]:
+    config = olmo2(f)
+    read_windows(f, config, pattern=4)
+    return config
+
+
+def exaone4(f: Fields) -> dict[str, Any]:
+    config = llama(f, norm_placement="post", qk_norm="head")
+    period = f("sliding_window_pattern")
+    if isinstance(period, str):  # "LLLG": local and global layers; the last one is global whatever they say
+        held = (*(period[layer % len(period)] == "L" for layer in range(config["layers"] - 1)), False)
+        size, kinds = f("sliding_window"), f("layer_types")
+        if kinds is None and size and any(held):
+            return config | {"window": size, "window_layers": held}
+        period = None
+    read_windows(f, config, pattern=period)
+    return config
+
+
+def smollm3(f: Fields) -> dict[str, Any]:
+    config = llama(f)
+    config["rope_layers"] = rope_layers(f, config["layers"])
+    f("sliding_window"), f("layer_types")  # matter only with that switch
+    if f("use_sliding_window"):
+        read_windows(f, config)
+    return config
+
+
+def ernie4_5(f: Fields) -> dict[str, Any]:
+    return llama(f, bias="all" if f("use_bias") else "none")
+
+
+def helium(f: Fields) -> dict[str, Any]:
+    """The flag for attention's biases is not about the output matrix."""
+    return llama(f, bias=biases(f, attention=ALL_ATTENTION[:3], mlp=MATRICES[4:]))
+
+
+def seed_oss(f: Fields) -> dict[str, Any]:
+    config = helium(f)
+    return config | {"bias": (*config["bias"], *(("output",) if f("attention_out_bias") else ()))}
+
+
+def nanochat(f: Fields) -> dict[str, Any]:
+    return llama(f, gated=False, qk_norm="plain", norm_scale=False, logit_softcap=f("final_logit_softcapping"))

@@ -1,0 +1,200 @@
+"""Mixtures of experts, and latent attention, which few models have without one."""
+
+from collections.abc import Callable
+from typing import Any
+
+from cs336kit.predict._families.fields import Fields, note_further_tokens, read_rotary, read_windows, rope_layers
+from cs336kit.predict._families.llama import ernie4_5, glm, granite, llama, windowed
+
+
+def _sparse(config: dict[str, Any], holds: Callable[[int], bool]) -> tuple[bool, ...]:
+    return tuple(bool(holds(layer)) for layer in range(config["layers"]))
+
+
+def _read_experts(
+    f: Fields,
+    config: dict[str, Any],
+    experts: str,
+    *,
+    per_token: str = "num_experts_per_tok",
+    width: str = "",
+    sparse: tuple[bool, ...] | None = None,
+) -> None:
+    """Experts of the width of a field of their own (else all MLPs are as wide), in some layers or in all."""
+    count = f(experts)
+    if not count or (sparse is not None and not any(sparse)):
+        return
+    config |= {"experts": count, "experts_per_token": f(per_token)}
+    if width:
+        config |= {"dense_d_ff": config["d_ff"], "d_ff": f(width)}
+    if sparse is not None:
+        config["sparse_layers"] = sparse
+
+
+def _qwen_moe(f: Fields, **fixed: Any) -> dict[str, Any]:
+    config = llama(f, **fixed)
+    step, dense = f("decoder_sparse_step"), f("mlp_only_layers") or ()
+    sparse = _sparse(config, lambda layer: layer not in dense and (layer + 1) % step == 0)
+    _read_experts(f, config, "num_experts", width="moe_intermediate_size", sparse=sparse)
+    return config
+
+
+def qwen2_moe(f: Fields) -> dict[str, Any]:
+    config = _qwen_moe(f)
+    config["bias"] = "qkv" if f("qkv_bias") else "none"
+    f("sliding_window"), f("max_window_layers"), f("layer_types")  # matter only with that switch
+    if f("use_sliding_window"):
+        raise f.refuse("use_sliding_window", "False")
+    if config.get("experts"):
+        config |= {"shared_d_ff": f("shared_expert_intermediate_size"), "shared_gate": True}
+    return config
+
+
+def qwen3_moe(f: Fields) -> dict[str, Any]:
+    config = _qwen_moe(f, qk_norm="head")
+    window, _ = f("sliding_window"), f("max_window_layers")
+    if f("use_sliding_window"):
+        config["window"] = window
+    return config
+
+
+def mixtral(f: Fields) -> dict[str, Any]:
+    config = windowed(f)
+    _read_experts(f, config, "num_local_experts")
+    return config
+
+
+def phimoe(f: Fields) -> dict[str, Any]:
+    return mixtral(f) | {"norm": "layernorm", "head_bias": bool(f("lm_head_bias"))}
+
+
+def gpt_oss(f: Fields) -> dict[str, Any]:
+    config = llama(f)
+    read_windows(f, config, pattern=2)
+    _read_experts(f, config, "num_local_experts")
+    config |= {"mlp": "swiglu_clipped", "sinks": True, "router_bias": True}
+    config["bias"] = (*config["bias"], "gate", "up", "down")
+    return config
+
+
+def granitemoe(f: Fields) -> dict[str, Any]:
+    config = granite(f)
+    _read_experts(f, config, "num_local_experts")
+    if "shared_intermediate_size" in f and config.get("experts"):
+        config["shared_d_ff"] = f("shared_intermediate_size")
+    return config
+
+
+def olmoe(f: Fields) -> dict[str, Any]:
+    config = llama(f, qk_norm="width")
+    _read_experts(f, config, "num_experts")
+    return config
+
+
+def llama4(f: Fields) -> dict[str, Any]:
+    config = llama(f)
+    turned = config["rope_layers"] = rope_layers(f, config["layers"])
+    kinds = f("layer_types")
+    if kinds is None and f("attention_chunk_size"):
+        config |= {
+            "window": f("attention_chunk_size"), "window_kind": "chunked", "window_layers": turned[: config["layers"]],
+        }  # fmt: skip
+    elif kinds is not None:
+        read_windows(f, config, window="attention_chunk_size")
+    step, chosen = f("interleave_moe_layer_step"), f("moe_layers")
+    sparse = _sparse(config, lambda layer: layer in chosen if chosen is not None else (layer + 1) % step == 0)
+    expert = config["d_ff"]
+    config["d_ff"] = f("intermediate_size_mlp")
+    _read_experts(f, config, "num_local_experts", width="intermediate_size", sparse=sparse)
+    if config.get("experts"):
+        config["shared_d_ff"] = expert
+    if f("use_qk_norm"):
+        config["qk_norm"] = "plain"
+    return config
+
+
+def _read_first_dense(f: Fields, config: dict[str, Any], *, dense: int = 0) -> None:
+    """Dense layers first, `dense` of them where no field says how many, then experts, and those that every token visits."""
+    if f("mlp_layer_types"):
+        sparse = tuple(kind == "sparse" for kind in f("mlp_layer_types"))
+    else:
+        first = f("first_k_dense_replace") if "first_k_dense_replace" in f else dense
+        if f("moe_layer_freq") not in (None, 1):
+            raise f.refuse("moe_layer_freq", "1")
+        sparse = _sparse(config, lambda layer: layer >= (first or 0))
+    _read_experts(f, config, "n_routed_experts", width="moe_intermediate_size", sparse=sparse)
+    if config.get("experts"):
+        config["shared_d_ff"] = (f("n_shared_experts") or 0) * config["d_ff"]
+
+
+def youtu(f: Fields) -> dict[str, Any]:
+    """Latent attention, and no experts."""
+    config = llama(f)
+    config |= {
+        "kv_latent": f("kv_lora_rank"), "query_latent": f("q_lora_rank") or 0, "rotary_dim": f("qk_rope_head_dim"),
+        "head_dim": f("qk_nope_head_dim") + f("qk_rope_head_dim"), "value_dim": f("v_head_dim"),
+        "bias": ("key", "output") if f("attention_bias") else "none",
+    }  # fmt: skip
+    config.pop("kv_heads", None)
+    note_further_tokens(f)
+    if f("mlp_bias"):
+        raise f.refuse("mlp_bias", "False: its experts have no biases")
+    return config
+
+
+def deepseek(f: Fields, *, dense: int = 0) -> dict[str, Any]:
+    config = youtu(f)
+    _read_first_dense(f, config, dense=dense)
+    return config
+
+
+def dots1(f: Fields) -> dict[str, Any]:
+    config = llama(f, qk_norm="head")
+    first = f("max_window_layers")
+    if f("layer_types") is None and f("sliding_window"):
+        held = tuple(layer >= first for layer in range(config["layers"]))
+        config |= {"window": f("sliding_window"), "window_layers": held}
+    else:
+        read_windows(f, config)
+    _read_first_dense(f, config)
+    return config
+
+
+def glm4_moe(f: Fields) -> dict[str, Any]:
+    config = glm(f, qk_norm="head" if f("use_qk_norm") else "none")
+    note_further_tokens(f)
+    _read_first_dense(f, config)
+    return config
+
+
+def ernie4_5_moe(f: Fields) -> dict[str, Any]:
+    config = ernie4_5(f)
+    if f("use_bias"):
+        raise f.refuse("use_bias", "False: its experts have no biases")
+    first, last, step = f("moe_layer_start_index"), f("moe_layer_end_index"), f("moe_layer_interval")
+    last = config["layers"] if last == -1 else last
+    sparse = _sparse(config, lambda layer: (layer + 1) % step == 0 and first <= layer <= last)
+    _read_experts(f, config, "moe_num_experts", per_token="moe_k", width="moe_intermediate_size", sparse=sparse)
+    if config.get("experts"):
+        config |= {"shared_d_ff": f("moe_num_shared_experts") * config["d_ff"], "router_bias": True}
+    return config
+
+
+def minimax_m2(f: Fields) -> dict[str, Any]:
+    config = llama(f, qk_norm="width")
+    read_rotary(f, config)
+    _read_experts(f, config, "num_local_experts")
+    return config
+
+
+def hunyuan_moe(f: Fields) -> dict[str, Any]:
+    config = llama(f, qk_norm="head")
+    experts, chosen = f("num_experts"), f("moe_topk")
+    for value, name in ((experts, "num_experts"), (chosen, "moe_topk")):
+        if isinstance(value, list) and len(set(value)) > 1:
+            raise f.refuse(name, "one number for all layers")
+    config |= {
+        "experts": experts[0] if isinstance(experts, list) else experts,
+        "experts_per_token": chosen[0] if isinstance(chosen, list) else chosen, "shared_d_ff": config["d_ff"],
+    }  # fmt: skip
+    return config

@@ -1,0 +1,131 @@
+"""Who holds which storage during a walk, what is alive, and the most that was in each moment."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from cs336kit.predict._gathered import Beside, Gathered
+from cs336kit.predict.operations import Repeat, Storage
+
+
+class Alive(NamedTuple):
+    """Bytes alive at a moment, beyond parameters and optimizer state: gradients of parameters, kept tensors, and gathered
+    parameters among them."""
+
+    bytes: int
+    gradients: int
+    kept: int
+    place: str
+    gathered: int = 0
+
+
+class Ledger:
+    """Bytes alive, gradients of parameters and what operations keep among them; `peaks`: the most in each moment.
+
+    `before`: bytes of gradients that are there already. `round_to`: every storage takes a multiple of so many bytes, as an
+    allocator gives them out.
+    """
+
+    def __init__(self, *, before: int = 0, round_to: int = 1):
+        self.live = self.gradients = before
+        self.round_to, self.kept = round_to, 0
+        self.peaks: dict[str, Alive] = {}
+        #: who holds a storage: variables, gradients on their way, operations that keep it
+        self.holds: dict[Storage, int] = {}
+        self.keeping: dict[Storage, int] = {}
+        #: what is alive beside these by the rules of gathered parameters
+        self.beside = Beside()
+        self._together = 0
+
+    def size(self, storage: Storage) -> int:
+        """Bytes that a storage takes."""
+        return self.rounded(storage.bytes)
+
+    def rounded(self, size: int) -> int:
+        return -(-size // self.round_to) * self.round_to
+
+    def hold(self, storage: Storage) -> None:
+        """One more holds it."""
+        held = self.holds.get(storage, 0)
+        if not held:
+            self.live += self.size(storage)
+        self.holds[storage] = held + 1
+
+    def drop(self, storage: Storage) -> None:
+        """One less holds it; the last one frees it."""
+        held = self.holds[storage] - 1
+        if held:
+            self.holds[storage] = held
+        else:
+            del self.holds[storage]
+            self.live -= self.size(storage)
+
+    def drop_runs(self, storage: Storage, count: int) -> None:
+        """Drop a storage with those of the other runs, of which there are `count` in all."""
+        if self.holds[storage] == 1:
+            self.live -= (count - 1) * self.size(storage)
+        self.drop(storage)
+
+    def keep(self, storage: Storage) -> None:
+        """An operation holds it for its backward pass."""
+        self.hold(storage)
+        kept = self.keeping.get(storage, 0)
+        if not kept:
+            self.kept += self.size(storage)
+        self.keeping[storage] = kept + 1
+
+    def release(self, storage: Storage) -> None:
+        """One operation less keeps it."""
+        kept = self.keeping[storage] = self.keeping[storage] - 1
+        if not kept:
+            self.kept -= self.size(storage)
+        self.drop(storage)
+
+    def see(self, moment: str, place: str, extra: tuple[int, ...] = ()) -> None:
+        """Compare with the highest so far in this moment; `extra`: tensors that are alive for this moment alone."""
+        live = self.live + self._together
+        if extra:
+            live += sum(map(self.rounded, extra))
+        highest = self.peaks.get(moment)
+        if highest is None or live > highest[0]:
+            self.peaks[moment] = Alive(live, self.gradients, self.kept, place, self.beside.gathered)
+
+    def stand(self, beside: Beside, moment: str | None = None) -> None:
+        """From here on these bytes are alive beside the rest; with a moment, compare at once."""
+        self.beside, self._together = beside, sum(beside)
+        if moment is not None:
+            self.see(moment, moment)
+
+    def repeat(self, block: Repeat, run: Callable[[], None], gathers: Gathered | None) -> tuple[int, int]:
+        """Run once for all: the other runs are alike, each from where the one before ended. Returns (start, difference).
+
+        Between the first run and the last the live bytes change evenly, so one of these two holds the peak. What is alive
+        beside them in a backward pass (`gathers`) differs in these two, so that their neighbors may hold it.
+        """
+        before = self.live, self.gradients, self.kept
+        outside, self.peaks = self.peaks, {}
+        run()
+        rest = block.count - 1
+        each = self.live - before[0], self.gradients - before[1], self.kept - before[2]
+        live, gradients, kept = (rest * change for change in each)
+        self.live += live
+        self.gradients += gradients
+        self.kept += kept
+        inside, self.peaks = self.peaks, outside
+        for moment, peak in inside.items():
+            highest_run, more = 0, 0
+            for later in sorted({1, rest - 1, rest}) if gathers is not None else (rest,):
+                if 0 < later <= rest:
+                    change = later * each[0]
+                    if gathers is not None:
+                        change += sum(gathers.at(moment, block, later)) - sum(gathers.at(moment, block, 0))
+                    if change > more:
+                        highest_run, more = later, change
+            if highest_run:
+                peak = Alive(
+                    peak.bytes + more, peak.gradients + highest_run * each[1], peak.kept + highest_run * each[2], peak.place,
+                    peak.gathered if gathers is None else gathers.at(moment, block, highest_run).gathered,
+                )  # fmt: skip
+            highest = outside.get(moment)
+            if highest is None or peak.bytes > highest.bytes:
+                outside[moment] = peak
+        return before[0], each[0]

@@ -1,0 +1,243 @@
+"""What the fields of a TransformerConfig may say together, and what follows for those that are left out."""
+
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from cs336kit.predict._common.checks import (
+    at_most,
+    boolean,
+    known,
+    non_negative_int,
+    positive_int,
+    positive_number,
+)
+
+if TYPE_CHECKING:
+    from cs336kit.predict.transformer import TransformerConfig
+
+#: What each choice means; also the table of allowed names.
+CHOICES = {
+    "mlp": {
+        "gelu": "up, GELU, down",
+        "gelu_tanh": "up, GELU by its tanh formula, down",
+        "gelu_new": "the same, written out in elementary operations",
+        "relu": "up, ReLU, down",
+        "relu2": "up, ReLU squared, down",
+        "silu": "up, SiLU, down",
+        "xielu": "up, xIELU with two learned numbers, down",
+        "swiglu": "SiLU(gate) · up, down",
+        "swiglu_clipped": "gate · sigmoid(1.702 · gate) · (up + 1) with both clipped, down",
+        "geglu": "GELU(gate) · up, down",
+        "geglu_tanh": "GELU by its tanh formula (gate) · up, down",
+        "reglu": "ReLU(gate) · up, down",
+        "relu2glu": "ReLU squared (gate) · up, down",
+    },
+    "norm": {"layernorm": "mean and variance", "rmsnorm": "root mean square, scale only"},
+    "positions": {
+        "learned": "a vector per position",
+        "rope": "rotated queries and keys",
+        "alibi": "scores less a multiple of the distance",
+        "sinusoidal": "a fixed vector per position",
+        "none": "no positions",
+    },
+    "bias": {"all": "every linear layer of a block", "none": "no linear layer", "qkv": "query, key and value only"},
+    "norm_placement": {
+        "pre": "before each branch",
+        "post": "behind each branch, before the sum (OLMo 2)",
+        "sandwich": "before and behind each branch (Gemma 2)",
+        "residual": "behind each sum (GPT-1, OPT-350m)",
+    },
+    "qk_norm": {
+        "none": "queries and keys as they are",
+        "head": "over each head, all heads with one scale (Qwen3)",
+        "heads": "over each head, every head with its own scale (Command R+)",
+        "width": "over all heads together (OLMo 2)",
+        "plain": "over each head, without a scale (Llama 4)",
+    },
+    "window_kind": {
+        "sliding": "the last tokens, as many as the window",
+        "chunked": "the tokens of the same chunk, as long as the window (Llama 4)",
+    },
+}
+
+#: MLPs with a gate matrix beside up and down.
+GATED = frozenset({"swiglu", "swiglu_clipped", "geglu", "geglu_tanh", "reglu", "relu2glu"})
+#: The matrices of a block that `bias` may name.
+MATRICES = ("query", "key", "value", "output", "gate", "up", "down")
+#: What the words for biases name.
+BIASED = {"all": frozenset(MATRICES), "none": frozenset[str](), "qkv": frozenset(MATRICES[:3])}
+
+#: Far beyond any model: sizes that a typing error makes, and that would only exhaust the memory.
+LARGEST = {"layers": 10**5, "d_model": 10**7, "heads": 10**6, "vocab": 10**9, "context": 10**10, "experts": 10**5}
+
+#: What has no default.
+REQUIRED = ("layers", "d_model", "heads", "vocab", "context")
+_SCALES = ("embedding_scale", "residual_scale", "logit_scale")
+
+
+def settle(c: "TransformerConfig") -> None:
+    """Set the fields that are left out, and refuse what cannot be with a ValueError."""
+    for name in REQUIRED:
+        _set(c, name, at_most(name, positive_int(name, getattr(c, name)), LARGEST[name]))
+    for name, choices in CHOICES.items():
+        if name != "bias":
+            known(name, getattr(c, name), choices)
+    _settle_heads(c)
+    _settle_latent(c)
+    _settle_mlp(c)
+    _settle_bias(c)
+    _settle_norms(c)
+    if c.window is not None:
+        _set(c, "window", positive_int("window", c.window))
+    if isinstance(c.dropout, bool) or not isinstance(c.dropout, (int, float)) or not 0 <= c.dropout < 1:
+        raise ValueError(f"dropout is {c.dropout!r}: give a probability from 0 up to, not including, 1")
+    _settle_layers(c)
+    for f in fields(c):
+        if f.type is bool:
+            boolean(f.name, getattr(c, f.name))
+    for name in ("attention_softcap", "logit_softcap", "attention_scale", *_SCALES):
+        if getattr(c, name) is not None or name in _SCALES:
+            _set(c, name, positive_number(name, getattr(c, name)))
+    _set(c, "extra_positions", non_negative_int("extra_positions", c.extra_positions))
+    # None where it says what is so anyway: equal configurations are equal, and a changed d_model changes its embedding.
+    for name, usual in (("embedding_dim", c.d_model), ("value_dim", c.head_dim), ("dense_d_ff", c.d_ff)):
+        given = getattr(c, name)
+        if given is not None:
+            _set(c, name, None if positive_int(name, given) == usual else int(given))
+    _set(c, "notes", tuple(c.notes))
+
+
+def _set(c: "TransformerConfig", name: str, value: object) -> None:
+    object.__setattr__(c, name, value)
+
+
+def _settle_heads(c: "TransformerConfig") -> None:
+    if c.kv_heads is None:
+        _set(c, "kv_heads", c.heads)
+    _set(c, "kv_heads", positive_int("kv_heads", c.kv_heads))
+    if c.heads % c.kv_heads:
+        raise ValueError(
+            f"kv_heads={c.kv_heads} does not divide heads={c.heads}: every key/value head must serve the "
+            "same number of query heads"
+        )
+    if c.head_dim is None:
+        if c.d_model % c.heads:
+            raise ValueError(
+                f"heads={c.heads} does not divide d_model={c.d_model}: change one of them, or give head_dim"
+            )
+        _set(c, "head_dim", c.d_model // c.heads)
+    _set(c, "head_dim", positive_int("head_dim", c.head_dim))
+    if c.positions == "rope" and c.head_dim % 2 and c.rotary_dim is None:
+        raise ValueError(f"head_dim={c.head_dim} is odd: positions='rope' rotates pairs, so make it even")
+
+
+def _settle_latent(c: "TransformerConfig") -> None:
+    for name in ("kv_latent", "query_latent", "shared_d_ff"):
+        _set(c, name, non_negative_int(name, getattr(c, name)))
+    if c.rotary_dim is None:
+        if c.kv_latent:
+            raise ValueError("rotary_dim is missing: with kv_latent, say how wide the rotary part of a key is")
+    else:
+        width = positive_int("rotary_dim", c.rotary_dim)
+        if width > c.head_dim:
+            raise ValueError(f"rotary_dim={width} is more than head_dim={c.head_dim}: give at most that")
+        if c.positions == "rope" and width % 2:
+            raise ValueError(f"rotary_dim={width} is odd: positions='rope' rotates pairs, so make it even")
+        _set(c, "rotary_dim", None if width == c.head_dim and not c.kv_latent else width)
+    if c.query_latent and not c.kv_latent:
+        raise ValueError("query_latent without kv_latent: give kv_latent too, or neither")
+    if c.kv_latent and c.kv_heads != c.heads:
+        raise ValueError(
+            f"kv_heads={c.kv_heads} with kv_latent: every query head makes its own keys; leave kv_heads out"
+        )
+
+
+def _settle_mlp(c: "TransformerConfig") -> None:
+    if c.d_ff is None:
+        if c.mlp in GATED:
+            raise ValueError("d_ff is missing: a SwiGLU MLP has no usual width (Llama-2 7B: 11008 at d_model 4096)")
+        _set(c, "d_ff", 4 * c.d_model)
+    _set(c, "d_ff", positive_int("d_ff", c.d_ff))
+    experts = 0 if c.experts is None else non_negative_int("experts", c.experts)
+    _set(c, "experts", at_most("experts", experts, LARGEST["experts"]))
+    if c.experts in (0, 1):
+        if c.experts_per_token not in (None, 0, 1):
+            raise ValueError(
+                f"experts_per_token={c.experts_per_token} with experts={c.experts}: a dense model has no "
+                "experts to choose from; give experts too"
+            )
+        _set(c, "experts", 0)
+        _set(c, "experts_per_token", 0)
+        return
+    if c.experts_per_token is None:
+        raise ValueError(f"experts_per_token is missing: how many of the {c.experts} experts does a token visit?")
+    _set(c, "experts_per_token", positive_int("experts_per_token", c.experts_per_token))
+    if c.experts_per_token > c.experts:
+        raise ValueError(f"experts_per_token={c.experts_per_token} is more than experts={c.experts}")
+
+
+def _settle_bias(c: "TransformerConfig") -> None:
+    bias = c.bias
+    if isinstance(bias, str) or not isinstance(bias, Iterable):
+        known("bias", bias, CHOICES["bias"])
+        return
+    named = frozenset(known("matrix with a bias", name, dict(zip(MATRICES, MATRICES, strict=True))) for name in bias)
+    exist = frozenset(MATRICES if c.mlp in GATED else (name for name in MATRICES if name != "gate"))
+    if named - exist:
+        raise ValueError(f"bias names 'gate', and mlp={c.mlp!r} has no gate: leave it out")
+    # One name for one pattern, so that equal configurations are equal.
+    for word, pattern in BIASED.items():
+        if named == pattern & exist:
+            _set(c, "bias", word)
+            return
+    _set(c, "bias", tuple(name for name in MATRICES if name in named))
+
+
+def _settle_norms(c: "TransformerConfig") -> None:
+    if c.norm_bias is None:
+        _set(c, "norm_bias", c.norm == "layernorm" and bool(c.norm_scale))
+    for name in ("norm_bias", "tied_head"):
+        boolean(name, getattr(c, name))
+    if c.norm == "rmsnorm" and c.norm_bias:
+        raise ValueError("norm_bias=True with norm='rmsnorm': RMSNorm has a scale only; use norm='layernorm'")
+    if c.norm_bias and not c.norm_scale:
+        raise ValueError("norm_bias=True with norm_scale=False: a norm without a scale has no shift; drop one of them")
+    if type(c.norms_per_block) is not int or c.norms_per_block not in (1, 2):
+        raise ValueError(f"norms_per_block is {c.norms_per_block!r}: give 2, or 1 for a parallel block")
+    if boolean("parallel", c.parallel) and c.norms_per_block == 1:
+        _set(c, "parallel", False)
+    if c.side_by_side and c.norm_placement != "pre":
+        raise ValueError(
+            f"norm_placement={c.norm_placement!r} with parallel branches: they have their norms in front; "
+            "give norm_placement='pre'"
+        )
+    if c.qk_norm in ("none", "plain") and c.qk_norm_bias:
+        raise ValueError(f"qk_norm_bias=True with qk_norm={c.qk_norm!r}: there is no scale beside which a shift stands")
+
+
+def _settle_layers(c: "TransformerConfig") -> None:
+    for name, applies in (
+        ("rope_layers", c.positions == "rope"),
+        ("window_layers", c.window is not None),
+        ("sparse_layers", c.experts > 0),
+    ):
+        pattern = getattr(c, name)
+        if pattern is None:
+            continue
+        given = tuple(pattern)
+        if not given or any(type(value) is not bool for value in given):
+            raise ValueError(f"{name} is {pattern!r}: give True or False for each layer, or a pattern that repeats")
+        settled = tuple(given[layer % len(given)] for layer in range(c.layers))
+        if not any(settled) and name == "sparse_layers":
+            raise ValueError(f"sparse_layers has no True: with experts={c.experts}, at least one layer has them")
+        if name == "window_layers" and not any(settled):
+            _set(c, "window", None)
+            applies = False
+        _set(c, name, settled if applies and not all(settled) else None)
+    if c.sparse_layers is None:
+        _set(c, "dense_d_ff", None)
+    if not c.experts and (c.shared_d_ff or c.router_bias):
+        raise ValueError("shared_d_ff and router_bias belong to a mixture: give experts, or leave them out")
+    if c.shared_gate and not c.shared_d_ff:
+        raise ValueError("shared_gate=True without shared_d_ff: there is no shared expert to weigh")

@@ -1,0 +1,207 @@
+"""Attention as transformers writes it: projections, rotary positions, eager or fused."""
+
+from cs336kit.predict._sdpa import Heads, scaled_dot_product_attention
+from cs336kit.predict._transformers.modules import Modules
+from cs336kit.predict.operations import Gradient, Op, Tensor
+
+
+class Attention:
+    """Attention of an architecture on whole sequences; `tables` are set where positions are rotary, `mask` where it is eager."""
+
+    def __init__(self, modules: Modules, batch: int, sequence: int, method: str):
+        self.modules, self.b, self.c, self.how = modules, modules.b, modules.c, modules.how
+        self.B, self.S, self.method = batch, sequence, method if self.how.sdpa else "eager"
+        self.tables: tuple[Tensor, Tensor] | None = None
+        self.mask: Tensor | None = None
+        #: of each of the two products
+        self._flops = 2 * batch * self.c.query_width * sequence**2
+
+    def __call__(self, x: Tensor, window: int | None) -> Tensor:
+        """Projections, rotary positions, eager or fused attention, output projection, dropout."""
+        b, c = self.b, self.c
+        q, k, v, held = self._projected(x)
+        if self.tables is not None:
+            q, k = (self._rotated(f"{name} rotary", t, name) for name, t in (("query", q), ("key", k)))
+            held += [q.x, k.x]
+        if self.method == "sdpa":
+            z = self._fused(q, k, v, window)
+        else:
+            z = self._eager(q, k, v, x.dtype)
+        merged = z if z.shape == (*x.shape[:2], c.query_width) else self._merged(z, x.shape)
+        out = self.modules.linear("output", merged, c.d_model, "attention output")
+        b.free(*held, merged)
+        return self.modules.dropped("attention", "output dropout", out, "attention dropout mask")
+
+    def _projected(self, x: Tensor) -> tuple[Heads, Heads, Heads, list[Tensor]]:
+        """Queries, keys and values of every head, and the tensors that hold them."""
+        b, c, (B, S, _) = self.b, self.c, x.shape
+        A, K, h = c.heads, c.kv_heads, c.head_dim
+        if self.how.qkv == "separate":
+            made = []
+            for name, n in (("query", A), ("key", K), ("value", K)):
+                y = self.modules.linear(name, x, n * h, name, name=name)
+                if name != "value" and c.qk_norm != "none":
+                    rows = y if c.qk_norm == "width" else b.view(y, B, S, n, h)
+                    normed = self.modules.norm(f"{name} norm", rows, name=name, component="query and key norms")
+                    b.free(y)
+                    y = normed
+                made.append(Heads(b.view(y, B, n, S, h)))
+            return made[0], made[1], made[2], [heads.x for heads in made]
+        fused = b.linear(
+            "query, key, value", x, (A + 2 * K) * h, component="query, key, value", bias=c.has_bias("query"),
+            name="query, key, value",
+        )  # fmt: skip
+        views = tuple(
+            Tensor((B, n, S, h), fused.dtype, fused.storage, fused.needs_gradient, object()) for n in (A, K, K)
+        )
+        gradients = (Gradient(fused, fused.bytes),) if fused.needs_gradient else ()
+        b.items.append(Op(f"{b.prefix}split", "chunk", (fused,), views, (), (), gradients, b.part))
+        held = [fused]
+        q, k, v = (Heads(t, split=self.how.qkv == "split") for t in views)
+        if self.how.qkv == "indexed":
+            k, v = (
+                Heads(b.op(f"{name}/pick", "copy", [t.x], t.x.shape, name=name))
+                for name, t in (("key", k), ("value", v))
+            )
+            held += [k.x, v.x]
+        return q, k, v, held
+
+    def _rotated(self, place: str, given: Heads, name: str) -> Heads:
+        b, (B, n, S, h) = self.b, given.x.shape
+        x, width, dtype, tables = given.x, self.c.rotary_width, given.x.dtype, self.tables
+        assert tables is not None
+        with b.within(place):
+            if self.how.rope == "wide":
+                x = b.cast("fp32", x, "fp32")
+            if self.how.rope == "own tables":
+                tables = tuple(
+                    b.op(t, "repeat", [], (1, S, 1, width), dtype=dtype, name="rotary tables")
+                    for t in ("cosine", "sine")
+                )  # type: ignore[assignment]
+            first, second = b.chunk("halves", x)
+            turning = x if width == h else b.view(x, B, n, S, width)
+            straight = b.op(
+                "cosine", "mul", [turning, tables[0]], turning.shape, keeps=[tables[0]], dtype=_wider(x, tables[0])
+            )
+            negative = b.op("negate", "neg", [second], (B, n, S, width // 2))
+            turned = b.cat("exchange", negative, first, turning.shape)
+            crossed = b.op(
+                "sine", "mul", [turned, tables[1]], turning.shape, keeps=[tables[1]], dtype=_wider(x, tables[1])
+            )
+            rotated = b.add("sum", straight, crossed, name=name)
+            b.free(negative, turned, straight, crossed, *(tables if tables is not self.tables else ()))
+            if width != h:
+                rest = b.view(x, B, n, S, h - width)
+                whole = b.cat("put together", rotated, rest, (B, n, S, h))
+                whole.storage.name = name
+                b.free(rotated)
+                # In GPT-J the heads still stand behind the sequence here.
+                return Heads(whole, front=self.how.rope != "own tables")
+            if self.how.rope in ("returned", "wide"):
+                result = b.cast("back", rotated, dtype, name=name)
+                if result is not rotated:
+                    b.free(rotated)
+                rotated = result
+        return Heads(rotated)
+
+    def _repeated(self, name: str, given: Heads) -> Heads:
+        """repeat_kv: a copy with as many heads as the queries have; a single head is expanded without one."""
+        B, n, S, h = given.x.shape
+        if n == self.c.heads:
+            return given
+        if n == 1:
+            return Heads(self.b.view(given.x, B, self.c.heads, S, h), expanded=True)
+        return Heads(self.b.op(f"{name}/repeat", "repeat", [given.x], (B, self.c.heads, S, h), name=name), True)
+
+    def _fused(self, q: Heads, k: Heads, v: Heads, window: int | None) -> Tensor:
+        b, c = self.b, self.c
+        mask, kv = None, (k, v)
+        # A window as long as the sequence cuts nothing off, and gets a mask all the same.
+        if self.how.masked or (window is not None and window <= self.S):
+            mask = b.op(
+                "mask/fp", "where", [], (self.B, 1, self.S, self.S), dtype=b.policy.products, name="window mask"
+            )
+            if not self.how.broadcast:
+                k, v = self._repeated("key", k), self._repeated("value", v)
+        p = c.dropout if "weights" in self.how.dropouts else 0.0
+        with b.within("sdpa"):
+            z = scaled_dot_product_attention(
+                b, q, k, v, mask=mask, dropout=p, grouped=not self.how.broadcast, flops=self._flops
+            )
+        if mask is not None:
+            b.free(mask, *[t.x for t, given in ((k, kv[0]), (v, kv[1])) if t.x.storage is not given.x.storage])
+        return z
+
+    def _eager(self, q: Heads, k: Heads, v: Heads, dtype: str) -> Tensor:
+        b, c, how, (B, A, S, _) = self.b, self.c, self.how, q.x.shape
+        pairs, flops, before = (B, A, S, S), self._flops, (q, k, v)
+        if how.softmax == "fp32 scores":
+            q, k = (t.cast(b, f"{name}/fp32", "fp32") for name, t in (("query", q), ("key", k)))
+        if not how.broadcast and not how.baddbmm:
+            k, v = self._repeated("key", k), self._repeated("value", v)
+        x, y = (self._factor(t, name) for t, name in ((q, "query"), (k, "key")))
+        scores = b.matmul("scores", x, y, pairs, flops, component="attention scores")
+        if not how.baddbmm:
+            scaled = b.op("scale", "mul", [scores], pairs)
+            b.free(scores)
+            scores = scaled
+        if c.attention_softcap is not None:
+            scores = self.modules.softcapped("softcap", scores, "capped scores")
+        assert self.mask is not None
+        masked = b.add("mask", scores, self.mask)
+        b.free(scores)
+        z = self._weighted(masked, v, q.x.dtype if how.softmax == "in fp32" else v.x.dtype, dtype, flops)
+        b.free(*[copy for copy, given in ((x, q), (y, k)) if copy is not given.x])
+        b.free(*[t.x for t, given in zip((q, k, v), before, strict=True) if t.x.storage is not given.x.storage])
+        return z
+
+    def _weighted(self, masked: Tensor, v: Heads, result: str, dtype: str, flops: int) -> Tensor:
+        """The softmax, dropout and the sum of values."""
+        b, how = self.b, self.how
+        if how.softmax in ("as it is", "fp32 scores"):
+            soft = b.softmax("softmax", masked, name="softmax output")
+        else:
+            if how.softmax == "as the input":
+                result = dtype
+            wide = b.cast("softmax/wide", masked, dtype if how.softmax == "as the input" else "fp32")
+            soft = b.op("softmax", "softmax", [wide], masked.shape, keeps_output=True, name="softmax output")
+            if wide is not masked:
+                b.free(wide)
+        b.free(masked)
+        weights = b.cast("weights/cast", soft, result, name="copies of attention weights")
+        if weights is not soft:
+            b.free(soft)
+        weights = b.dropout(
+            "weights dropout", weights, self.c.dropout if "weights" in how.dropouts else 0.0,
+            mask="weights' dropout mask", name="dropped weights",
+        )  # fmt: skip
+        x, y = self._factor(Heads(weights, True), "copies of attention weights"), self._factor(v, "value")
+        z = b.matmul("values", x, y, (*masked.shape[:3], v.x.shape[-1]), flops, component="attention values")
+        b.free(*[copy for copy, given in ((x, weights), (y, v.x)) if copy is not given], weights)
+        return z
+
+    def _factor(self, given: Heads, name: str) -> Tensor:
+        """What a batched product keeps: the factor in the products' type, with batch and heads as one axis."""
+        b, heads = self.b, self.c.heads
+        lowered = given.cast(b, f"{name}/cast", b.policy.products, name=name) if b.policy.casts else given
+        x = lowered.x
+        if lowered.one_batch_of(heads):
+            return x
+        copied = b.copy(f"{name}/batched", x, (x.shape[0], heads, *x.shape[2:]), name=name)
+        if x is not given.x:
+            b.free(x)
+        return copied
+
+    def _merged(self, z: Tensor, shape: tuple[int, ...]) -> Tensor:
+        b, (B, S) = self.b, shape[:2]
+        rows, name = (B, S, self.c.query_width), "attention output's input"
+        if self.c.heads == 1 or S == 1:
+            z.storage.name = name
+            return b.view(z, *rows)
+        merged = b.copy("merge heads", z, rows, name=name)
+        b.free(z)
+        return merged
+
+
+def _wider(x: Tensor, y: Tensor) -> str:
+    return "fp32" if "fp32" in (x.dtype, y.dtype) else x.dtype

@@ -1,0 +1,113 @@
+"""The MLP as transformers writes it, and a mixture of such experts."""
+
+from cs336kit.predict._transformers.modules import Modules
+from cs336kit.predict.operations import Storage, Tensor
+
+
+class MLP:
+    """The MLP of an architecture, or its experts."""
+
+    def __init__(self, modules: Modules):
+        self.modules, self.b, self.c, self.how = modules, modules.b, modules.c, modules.how
+
+    def __call__(self, x: Tensor) -> Tensor:
+        b, c = self.b, self.c
+        if c.experts:
+            return self._mixture(x)
+        if c.gated:
+            gate = self.modules.linear("gate", x, c.d_ff, "mlp gate", name="gate", cast="mlp inputs")
+            active = self._activation("activation", gate, "silu")
+            up = self.modules.linear("up", x, c.d_ff, "mlp up", name="up", cast="mlp inputs")
+            hidden = b.mul("product", active, up, name="mlp down's input")
+            b.free(active, up)
+        else:
+            up = self.modules.linear("up", x, c.d_ff, "mlp up", name="gelu input", cast="mlp inputs")
+            hidden = self._activation("activation", up, "mlp down's input")
+        out = self.modules.linear("down", hidden, c.d_model, "mlp down")
+        b.free(hidden)
+        return self.modules.dropped("mlp", "dropout", out, "mlp dropout mask")
+
+    def _activation(self, place: str, x: Tensor, name: str) -> Tensor:
+        """The function between the matrices; x is let go."""
+        b, kind = self.b, self.c.mlp
+        if kind in ("relu", "reglu"):
+            y = b.op(place, "relu", [x], x.shape, keeps_output=True, name=name)
+        elif kind == "gelu_new" and not self.how.own_gelu:
+            y = self._gelu_new(place, x, name)
+        elif kind == "swiglu":
+            y = b.op(place, "silu", [x], x.shape, keeps=[x], name=name)
+        else:
+            y = b.op(place, "gelu", [x], x.shape, keeps=[x], name=name)
+        b.free(x)
+        return y
+
+    def _gelu_new(self, place: str, x: Tensor, name: str) -> Tensor:
+        """½ x (1 + tanh(√(2/π) (x + 0.044715 x³))), operation by operation."""
+        b, kept = self.b, x.storage.name
+        base = x
+        if b.policy.casts and "pow" in b.device.autocast_fp32:
+            base = b.cast(f"{place}/fp32", x, "fp32", name=kept)
+        cube = b.op(f"{place}/cube", "pow", [base], x.shape, keeps=[base])
+        small = b.op(f"{place}/small", "mul", [cube], x.shape)
+        total = b.add(f"{place}/sum", x, small)
+        inner = b.op(f"{place}/inner", "mul", [total], x.shape)
+        tanh = b.op(f"{place}/tanh", "tanh", [inner], x.shape, keeps_output=True, name=kept)
+        one = b.op(f"{place}/1 + tanh", "add", [tanh], x.shape, passes=True, name=kept)
+        half = b.op(f"{place}/half", "mul", [x], x.shape, name=kept)
+        y = b.mul(f"{place}/product", half, one, name=name)
+        if base is not x:
+            b.free(base)
+        b.free(cube, small, total, inner, tanh, one, half)
+        return y
+
+    def _mixture(self, x: Tensor) -> Tensor:
+        """Tokens sorted by expert, and one grouped product for all; it is no part of autocast, and runs in the weights' type."""
+        b, c, (B, S, D) = self.b, self.c, x.shape
+        N, k, F = B * S, c.experts_per_token, c.d_ff
+        rows = N * k
+        tokens = b.view(x, N, D)
+        given = b.linear("router", tokens, c.experts, component="router", name="router scores", cast="mlp inputs")
+        wide = b.cast("scores/fp32", given, "fp32")
+        soft = b.op("softmax", "softmax", [wide], (N, c.experts), keeps_output=True, name="routing weights")
+        chosen = Storage("indices", 8 * rows)
+        top = b.op("topk", "topk", [soft], (N, k), keeps=[chosen], statistics=[chosen], watched=soft.bytes)
+        total = b.op("sum", "sum", [top], (N, 1), name="routing weights")
+        # The division is in place, so that it keeps a copy of what it divides.
+        before = Storage("routing weights", 4 * rows)
+        shares = b.op("normalize", "div", [top, total], (N, k), keeps=[total, before], statistics=[before])
+        b.free(*([] if wide is given else [wide]), given, soft, top, total)
+        order = Tensor((rows,), "int64", chosen, False)
+        mine = b.index("tokens", tokens, order, (rows, D), name="mlp inputs")
+        weight = b.index("weights", shares, order, (rows, 1), name="routing weights")
+        b.free(shares)
+        kind = b.policy.weights
+        mine = self._as(mine, kind, "mlp inputs")
+        both = self._grouped("gate and up", mine, 2 * F, ("mlp gate", "mlp up"), "gate and up")
+        gate, up = b.chunk("halves", both)
+        silu = b.op("silu", "silu", [gate], (rows, F), keeps=[gate], name="silu")
+        hidden = b.mul("product", silu, up, name="mlp down's input")
+        b.free(both, silu)
+        out = self._grouped("down", hidden, D, ("mlp down",), "expert outputs")
+        weighted = b.mul("weighted", out, weight)
+        b.free(mine, hidden, out, weight)
+        ordered = b.index("original order", weighted, order, (rows, D), name="expert outputs")
+        summed = b.op("sum of experts", "sum", [ordered], (N, D))
+        b.free(weighted, ordered)
+        return b.view(self._as(summed, x.dtype, ""), *x.shape)
+
+    def _as(self, x: Tensor, dtype: str, name: str) -> Tensor:
+        y = self.b.cast("cast", x, dtype, name=name)
+        if y is not x:
+            self.b.free(x)
+        return y
+
+    def _grouped(self, place: str, x: Tensor, outputs: int, components: tuple[str, ...], name: str) -> Tensor:
+        """One product for all experts: each row with the matrix of its expert."""
+        b, (rows, inputs) = self.b, x.shape
+        E = self.c.experts
+        weights = [b.parameter(component, E, outputs // len(components), inputs) for component in components]
+        flops = 2 * rows * inputs * outputs
+        return b.op(
+            place, "matmul", [x, weights[0]], (rows, outputs), keeps=[x], name=name, flops=((components[0], flops),),
+            gradient_flops=flops,
+        )  # fmt: skip

@@ -1,0 +1,87 @@
+"""What attention, MLP and block are made of: linear layers, dropout, norms, capped scores."""
+
+from cs336kit.predict._builder import Builder
+from cs336kit.predict._transformers.writings import Writing
+from cs336kit.predict.operations import Tensor
+from cs336kit.predict.transformer import TransformerConfig
+
+
+class Modules:
+    """The small modules of an architecture."""
+
+    def __init__(self, b: Builder, config: TransformerConfig, how: Writing):
+        self.b, self.c, self.how = b, config, how
+
+    def dropped(self, at: str, place: str, x: Tensor, mask: str) -> Tensor:
+        """Dropout, where this architecture has it."""
+        return self.b.dropout(place, x, self.c.dropout if at in self.how.dropouts else 0.0, mask=mask)
+
+    def linear(self, place: str, x: Tensor, outputs: int, component: str, *, name: str = "", cast: str = "") -> Tensor:
+        """A linear layer of a block; the last word of its component is its matrix."""
+        bias = self.c.has_bias(component.split()[-1])
+        return self.b.linear(place, x, outputs, component=component, bias=bias, name=name, cast=cast)
+
+    def norm(self, place: str, x: Tensor, *, name: str, component: str = "norms") -> Tensor:
+        """A norm over the last axis, as the module writes it; x is let go by the caller."""
+        b, c, kind = self.b, self.c, self.how.norm
+        before, b.part = b.part, "norms"
+        if kind == "torch":
+            y = b.layer_norm(place, x, component=component, shift=c.norm_bias, name=name, kept_as=place)
+        elif kind == "wide":
+            y = b.rms_norm(place, x, component=component, scale=x.shape[-1:], name=name, kept_as=place)
+        else:
+            y = self._fp32_norm(place, x, kind, component, name)
+        b.part = before
+        return y
+
+    def _fp32_norm(self, place: str, x: Tensor, kind: str, component: str, name: str) -> Tensor:
+        b, D = self.b, x.shape[-1]
+        weight = b.parameter(component, D)
+        wide = b.cast(f"{place}/fp32", x, "fp32", name=place)
+        made = [] if wide is x else [wide]
+        few = (*x.shape[:-1], 1)
+        squared = wide
+        if kind == "centered":
+            mean = b.op(f"{place}/mean of x", "mean", [wide], few)
+            # The module subtracts the mean twice, once for the variance and once for the result.
+            squared = b.add(f"{place}/center for variance", wide, mean, name=place)
+            made.append(squared)
+        square = b.op(
+            f"{place}/square", "square", [squared], x.shape, keeps=[squared], scratch=(squared.bytes, squared.bytes)
+        )
+        variance = b.op(f"{place}/mean", "mean", [square], few)
+        shifted = b.op(f"{place}/add eps", "add", [variance], few, passes=True)
+        inverse = b.op(f"{place}/rsqrt", "rsqrt", [shifted], few, keeps_output=True, name=place)
+        centered = wide
+        if kind == "centered":
+            centered = b.add(f"{place}/center", wide, mean, name=place)
+            made += [mean, centered]
+        normed = b.mul(f"{place}/normalize", centered, inverse, name=place)
+        b.free(square, variance, shifted, inverse, *made)
+        factor = weight
+        if kind == "narrow":
+            narrow = b.cast(f"{place}/cast", normed, x.dtype, name=place)
+            result = b.mul(f"{place}/scale", narrow, weight, name=name)
+            b.free(normed, *([] if narrow is normed else [narrow]))
+            return result
+        if kind in ("offset", "centered"):
+            factor = b.cast(f"{place}/weight", weight, "fp32", name=f"copies of {component}")
+        if kind == "offset":
+            raised = b.op(f"{place}/1 + weight", "add", [factor], (D,), passes=True, name=f"copies of {component}")
+            if factor is not weight:
+                b.free(factor)
+            factor = raised
+        scaled = b.mul(f"{place}/scale", normed, factor, name=name)
+        b.free(normed, *([] if factor is weight else [factor]))
+        result = b.cast(f"{place}/back", scaled, x.dtype, name=name)
+        if result is not scaled:
+            b.free(scaled)
+        return result
+
+    def softcapped(self, place: str, x: Tensor, name: str) -> Tensor:
+        b = self.b
+        divided = b.op(f"{place}/div", "div", [x], x.shape)
+        tanh = b.op(f"{place}/tanh", "tanh", [divided], x.shape, keeps_output=True, name=name)
+        capped = b.op(f"{place}/mul", "mul", [tanh], x.shape)
+        b.free(x, divided, tanh)
+        return capped

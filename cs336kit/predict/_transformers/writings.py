@@ -1,0 +1,113 @@
+"""How each architecture's module of transformers is written: a row for each, and which row a configuration means."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+from cs336kit.predict._common.checks import known
+from cs336kit.predict.transformer import TransformerConfig
+
+
+@dataclass(frozen=True)
+class Writing:
+    """How a module of transformers writes what other modules write otherwise."""
+
+    #: "separate" matrices; one matrix whose output is seen in three parts ("split") or head by head ("interleaved");
+    #: "indexed": the same, with keys and values picked out by an index, which copies (Falcon's multi-query)
+    qkv: str = "separate"
+    #: a norm in fp32: scaled in the type of the activations ("narrow"), scaled in fp32 ("wide"), by 1 + weight ("offset"),
+    #: with a mean ("centered"); "torch" for torch's layer norm
+    norm: str = "torch"
+    #: rotary positions in the type of the activations ("plain"), in fp32 and cast back ("returned"), in fp32 and in neighbouring
+    #: pairs ("wide"), with tables that each layer makes for queries and keys anew ("own tables")
+    rope: str = "plain"
+    #: the softmax "in fp32", in the type of the scores ("as it is") or in that of the block's input ("as the input");
+    #: "fp32 scores": queries and keys are cast to fp32 before
+    softmax: str = "in fp32"
+    #: scores by one batched product that adds the position bias (BLOOM)
+    baddbmm: bool = False
+    #: whether GELU is a function of its own that keeps its input, even where it is written out (BLOOM)
+    own_gelu: bool = False
+    #: whether the module can call torch's scaled_dot_product_attention; else transformers takes eager attention
+    sdpa: bool = True
+    #: whether the fused function is called with fewer key heads and no word about it
+    broadcast: bool = False
+    #: whether it always gets a mask
+    masked: bool = False
+    #: where dropout falls: "embedding", "weights", "attention", "mlp"
+    dropouts: frozenset[str] = frozenset({"weights"})
+    #: whether a checkpointed block keeps the mask beside its input
+    keeps_mask: bool = False
+    #: fields of a configuration that tell the architecture where it is not named
+    tells: Mapping[str, object] = field(default_factory=dict, hash=False)
+
+
+_ALL = frozenset({"embedding", "weights", "attention", "mlp"})
+_LLAMA = Writing(norm="narrow")
+#: transformers' model_type → its writing. Source: transformers 5.23, models/*/modeling_*.py.
+WRITINGS: dict[str, Writing] = {
+    "gpt2": Writing(
+        "split", softmax="as it is", dropouts=_ALL, keeps_mask=True, tells={"positions": "learned", "extra_positions": 0}
+    ),
+    "opt": Writing(dropouts=_ALL - {"embedding"}, tells={"positions": "learned", "extra_positions": 2}),
+    "bloom": Writing(
+        "interleaved", baddbmm=True, own_gelu=True, sdpa=False, dropouts=_ALL - {"embedding"},
+        tells={"positions": "alibi", "embedding_norm": True},
+    ),
+    "gpt_neox": Writing("interleaved", dropouts=_ALL, tells={"positions": "rope", "norm": "layernorm", "parallel": True}),
+    "gptj": Writing(
+        rope="own tables", softmax="fp32 scores", sdpa=False, dropouts=_ALL,
+        tells={"positions": "rope", "norm": "layernorm", "norms_per_block": 1, "bias": ("up", "down")},
+    ),
+    "cohere": Writing(
+        norm="centered", rope="wide",
+        tells={"positions": "rope", "norm": "layernorm", "norms_per_block": 1, "norm_bias": False},
+    ),
+    "falcon": Writing(
+        "indexed", softmax="as the input", broadcast=True, masked=True, dropouts=frozenset({"mlp"}),
+        tells={"positions": "rope", "norm": "layernorm", "norms_per_block": 1, "kv_heads": 1, "bias": "none"},
+    ),
+    "phi": Writing(dropouts=_ALL, tells={"positions": "rope", "norm": "layernorm", "norms_per_block": 1}),
+    "starcoder2": Writing(
+        dropouts=_ALL, tells={"positions": "rope", "norm": "layernorm", "mlp": "gelu_tanh", "bias": "all"}
+    ),
+    "stablelm": Writing(
+        dropouts=frozenset({"weights", "mlp"}), tells={"positions": "rope", "norm": "layernorm", "mlp": "swiglu"}
+    ),
+    "gemma2": Writing(norm="offset", sdpa=False, tells={"norm_unit_offset": True, "norm_placement": "sandwich"}),
+    "gemma": Writing(norm="offset", tells={"norm_unit_offset": True}),
+    "olmo2": Writing(norm="wide", rope="returned", tells={"norm": "rmsnorm", "norm_placement": "post"}),
+    "llama": _LLAMA, "mistral": _LLAMA, "mixtral": _LLAMA, "qwen2": _LLAMA, "qwen3": _LLAMA, "granite": _LLAMA,
+}  # fmt: skip
+
+#: What a configuration can say and these writings do not describe.
+_OTHER = (
+    "inner_norms", "qk_norm_bias", "sparse_layers", "shared_d_ff", "router_bias", "value_dim", "kv_latent", "embedding_dim",
+    "sinks", "rope_layers",
+)  # fmt: skip
+
+
+def writing(config: TransformerConfig, family: str = "") -> Writing:
+    """The writing of a model_type; without one, that of the first whose configuration looks like this one.
+
+    Errors: ValueError where none is described.
+    """
+    if family:
+        known("architecture of transformers", family, WRITINGS)
+    defaults = {f.name: f.default for f in fields(config)}
+    for name in _OTHER:
+        if getattr(config, name) != defaults[name]:
+            raise ValueError(
+                f"{name}={getattr(config, name)!r}: how transformers writes this down is not described here; "
+                "ask for flavour='course'"
+            )
+    if family:
+        return WRITINGS[family]
+    for row in WRITINGS.values():
+        if row.tells and all(getattr(config, name) == value for name, value in row.tells.items()):
+            return row
+    if config.norm != "rmsnorm" or config.positions != "rope":
+        raise ValueError(
+            f"norm={config.norm!r} with positions={config.positions!r}: no architecture of transformers that is described "
+            "here has both; ask for flavour='course'"
+        )
+    return _LLAMA
