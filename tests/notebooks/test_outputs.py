@@ -175,6 +175,25 @@ def test_long_lines_show_the_place_where_they_differ():
     assert "a1b" in left and "a2b" in right and len(row) <= 100
 
 
+def test_of_a_long_line_48_columns_are_shown_from_20_before_the_difference():
+    def columns(left, right):
+        return side_by_side(left, right).splitlines()[1].split(" | ")
+
+    assert columns("a" * 48, "b") == ["a" * 48, "b"]
+    assert columns("a" * 49, "b") == ["a" * 45 + "...", "b"]
+    # From place 10 on, behind three dots: 17 letters that are alike, the one that is not, and 24 more before the dots.
+    start, end = "a" * 30, "c" * 40
+    assert columns(f"{start}1{end}", f"{start}2{end}") == [f"...{'a' * 17}{n}{'c' * 24}..." for n in (1, 2)]
+    # Tabs are blanks.
+    assert columns("a\tb", "a\tc") == ["a       b" + " " * 39, "a       c"]
+
+
+def test_forty_rows_are_shown():
+    lines = "\n".join("x" * 40)
+    assert len(side_by_side(lines, "").splitlines()) == 41
+    assert side_by_side(lines + "\nx", "").splitlines()[40:] == ["x".ljust(48) + " |", "... and 1 more lines"]
+
+
 def test_equal_lines_far_from_a_difference_are_left_out_and_so_are_very_many():
     lines = [str(n) for n in range(50)]
     shown = side_by_side("\n".join(lines), "\n".join(["x", *lines[1:49], "y"])).splitlines()

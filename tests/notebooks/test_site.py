@@ -139,6 +139,8 @@ def test_every_public_name_has_one_place(room):
     values = {name: getattr(room, name) for name in getattr(room, "__all__", public)}
     ours = {n for n, v in values.items() if getattr(v, "__module__", "").startswith("cs336kit") or n.isupper()}
     assert len(there) == len({*there}) and {*there} == ours - {"TYPE_CHECKING"}
+    # What a private module defines stands under its room.
+    assert not any("._" in module for module in names.by_module(room))
     assert not any(isinstance(values[name], types.ModuleType) for name in there)
 
 
