@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import socket
+import subprocess
 import sys
 import time
 import types
@@ -307,6 +308,47 @@ def test_what_ranks_leave_says_why_there_is_no_result(monkeypatch, capsys, files
     with pytest.raises(kind, match=says):
         measure.run_ranks(own_rank, ranks=3, timeout=9, device="cpu")
     assert capsys.readouterr().out == "zero\ntwo\n"
+
+
+@pytest.mark.parametrize(
+    ("started", "ends", "in_time", "lasts"),
+    [
+        (True, 3.0, True, 3.0),
+        (True, None, False, 9.0),  # seconds since all have met
+        (False, 100.0, True, 100.0),
+        (False, None, False, 180.0),  # seconds for meeting
+    ],
+)
+@pytest.mark.parametrize("system", ["linux", "darwin"])
+def test_ranks_have_their_time_and_are_ended_after_it(monkeypatch, tmp_path, started, ends, in_time, lasts, system):
+    module, clock, seen = sys.modules[measure.run_ranks.__module__], [0.0], []
+
+    class Launcher:
+        pid = 12345
+
+        def __init__(self, command, stdin, env, **how):
+            self.stdin = types.SimpleNamespace(close=lambda: seen.append("closed"))
+            seen.append(env)
+
+        def wait(self, seconds=None):
+            if seconds is not None:
+                clock[0] += seconds
+                if ends is None or clock[0] < ends:
+                    raise subprocess.TimeoutExpired("ranks", seconds)
+
+    monkeypatch.setattr(subprocess, "Popen", Launcher)
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(os, "killpg", lambda group, signal: seen.append(group))
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    if started:
+        (tmp_path / "started").touch()
+    assert module._launch(tmp_path, 9.0) == in_time
+    environment, *ended = seen
+    assert lasts <= clock[0] < lasts + 0.1 and ended == [12345, "closed"]
+    # On Linux what ranks say to each other stays on this machine.
+    assert environment["OMP_NUM_THREADS"] == "1"
+    assert environment.get("GLOO_SOCKET_IFNAME") == ("lo" if system == "linux" else None)
 
 
 def own_rank():
