@@ -121,6 +121,7 @@ def test_the_command_says_where_it_has_written(monkeypatch, tmp_path, capsys, pa
     monkeypatch.setattr(instructor, "every", lambda folder: LESSONS)
     assert main(["lessons", "instructor"]) == 0 and instructor.FILE.read_text(encoding="utf-8") == page
     assert capsys.readouterr().out == "build/instructor/instructor.md is written.\n"
+    assert main(["lessons", "instructor"]) == 0
 
 
 def test_what_a_lesson_needs_are_earlier_lessons_that_it_names():

@@ -180,6 +180,7 @@ def test_of_a_long_line_48_columns_are_shown_from_20_before_the_difference():
         return side_by_side(left, right).splitlines()[1].split(" | ")
 
     assert columns("a" * 48, "b") == ["a" * 48, "b"]
+    assert columns("a" * 47 + "1", "a" * 47 + "2") == ["a" * 47 + "1", "a" * 47 + "2"]
     assert columns("a" * 49, "b") == ["a" * 45 + "...", "b"]
     # From place 10 on, behind three dots: 17 letters that are alike, the one that is not, and 24 more before the dots.
     start, end = "a" * 30, "c" * 40

@@ -61,8 +61,10 @@ def course(tmp_path, monkeypatch):
 
 
 def test_a_deck_says_all_that_is_core_and_asks_no_other_host(course, capsys):
-    assert main(["lessons", "slides", "9"]) == 0
-    assert "09 Toy" in capsys.readouterr().out
+    for _ in range(2):
+        assert main(["lessons", "slides", "9"]) == 0
+        assert "09 Toy" in capsys.readouterr().out
+    assert "The slides of 2 lessons are written" in slides.write(["9", "9"])
     page = (course / "build/slides/09_toy.html").read_text()
     assert "Why six?" in page and "public" in page and "def</span>" in page.replace('<span class="k">', "")
     for left_out in ("secret", "revealed", "waiting", "beyond", "5 minutes", "import</span>"):
@@ -79,6 +81,17 @@ def test_a_deck_says_all_that_is_core_and_asks_no_other_host(course, capsys):
     styles = (course / "build/slides/slides.css").read_text()
     used, defined = re.findall(r"var\((--\w+)\)", styles), re.findall(r"(--\w+):", styles)
     assert "url(" not in styles and f"--code: {roles.CODE}px" in styles and {*used} <= {*defined}
+
+
+def test_the_style_sheet_has_the_lengths_that_are_counted_with():
+    root, larger, large, *_ = slides._lengths().splitlines()
+    pixels = {"width": 1280, "height": 720, "side": 56, "top": 28, "bottom": 44, "text": 26, "code": 21, "printed": 20}
+    pixels |= {"table": 22, "dense": 18, "gap": 10, "row": 3.5, "box": 10, "inset": 14, "h1": 52, "h2": 38, "h3": 32}
+    assert root == f":root {{ {''.join(f'--{name}: {size}px; ' for name, size in pixels.items())}--leading: 1.35; }}"
+    assert (
+        'data-size="1.3"' in larger and "--text: 33.8px; --code: 27.3px; --printed: 26.0px; --table: 28.6px;" in larger
+    )
+    assert 'data-size="1.15"' in large and "--text: 29.9px;" in large and "--printed: 23.0px; --table: 25.3px;" in large
 
 
 def test_the_speaker_is_told_the_prose_the_minutes_and_what_to_discuss(course):
@@ -121,6 +134,16 @@ def test_the_speaker_knows_how_many_minutes_have_passed():
     lesson += [text("word " * 180), text("### Exercise 09.2 ★ 5 min · decide")]
     assert slide_cells._minutes(lesson) == "**Minute 0 of 3**, and 0 of 13 minutes of exercises."
     assert slide_cells._minutes(lesson, "## 2 · B") == "**Minute 2 of 3**, and 8 of 13 minutes of exercises."
+
+
+def test_a_heading_and_what_follows_it_are_pieces_and_a_list_is_one():
+    def pieces(source):
+        return [piece["source"] for piece in slide_cells.parts(text(source))]
+
+    assert pieces("## 1 · A\nand more\n\nB\nc") == ["## 1 · A", "and more", "B\nc"] and pieces("# 09 · A") == [
+        "# 09 · A"
+    ]
+    assert pieces("- one\n- two\n\n- three") == ["- one\n- two\n\n- three"]
 
 
 def test_a_table_is_cut_into_parts_of_the_same_number_of_rows():
@@ -262,6 +285,8 @@ def test_text_is_larger_where_little_is_said():
 def test_a_fragment_waits_only_below_something_that_is_seen():
     cells = [text("# 09 · A"), code("import torch"), code("a"), text("## 1 · B"), code("c"), code("d"), text("**e.**")]
     assert roles.roles(cells) == ["slide", "skip", "subslide", "slide", "-", "fragment", "fragment"]
+    # Also where there is no title.
+    assert roles.roles([code("import torch"), code("a"), code("b")]) == ["skip", "-", "fragment"]
 
 
 def test_what_ends_with_a_colon_stands_above_the_code_that_it_announces_if_one_slide_holds_both():

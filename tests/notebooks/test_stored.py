@@ -1,6 +1,7 @@
 """What a refresh stores and keeps and what a verification asks of a cell, with a kernel that a test plays."""
 
 import copy
+from pathlib import Path
 from types import SimpleNamespace
 
 import nbformat
@@ -86,7 +87,9 @@ def test_a_store_says_what_became_of_each_lesson(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(refresh, "refresh", played)
     assert refresh.store(["1", "3"]) == 0
     first, *told = capsys.readouterr().out.splitlines()
-    assert first.startswith("01_toy.ipynb: stored (") and any("  the execution counts are not" in line for line in told)
+    assert first.startswith("01_toy.ipynb: stored (0 s)") and any(
+        "  the execution counts are not" in line for line in told
+    )
     assert any(line.startswith("03_toy.ipynb: unchanged (") for line in told)
     # Every lesson's links are written anew, also of those that were not asked for.
     assert told[-3:] == [f"0{number}_toy.ipynb: times and links are new" for number in (1, 2, 3)]
@@ -167,6 +170,12 @@ def test_which_cells_are_compared(monkeypatch, tags, gpu, compared):
     cell.cell, cell.options = new_code_cell("x", metadata={"tags": tags}), {}
     cell.runtest()
     assert ran == [{"check": compared, "skip": False, "check_exception": False}]
+
+
+def test_the_remedy_names_the_lesson():
+    cell = SimpleNamespace(path=Path("notebooks/09_toy.ipynb"), nodeid="x")
+    assert verify.LessonCell._remedy.fget(cell).endswith("make refresh NB=09")
+    assert verify.LessonCell.reportinfo(cell) == (cell.path, 0, "x")
 
 
 def test_a_difference_is_kept_for_the_report():

@@ -147,6 +147,10 @@ LIES = {
         lambda n: plain(n)[0].outputs.append(nbformat.v4.new_output("display_data", {"image/png": "aa"})),
         "stores a bitmap",
     ),
+    "a photograph": (
+        lambda n: plain(n)[0].outputs.append(nbformat.v4.new_output("display_data", {"image/jpeg": "aa"})),
+        "stores a bitmap",
+    ),
     "a figure without alt text": (
         lambda n: plain(n)[0].outputs.append(nbformat.v4.new_output("display_data", {"image/svg+xml": "<svg></svg>"})),
         "without alt text of 40",
