@@ -157,6 +157,10 @@ def test_of_html_that_differs_alone_its_text_is_shown():
     assert kind == "text/html differs" and row == f"{'weights  448 B':<48} | weights  240 B"
 
 
+def test_of_plain_text_nothing_is_left_out():
+    assert "loss <b> 2" in difference([stream("loss <b> 1")], [stream("loss <b> 2")])
+
+
 def test_markup_is_shown_where_it_is_all_that_differs():
     shown = difference(table(448), table(448, style="y"))
     assert "xxx" in shown and "yyy" in shown and max(map(len, shown.splitlines())) <= 100

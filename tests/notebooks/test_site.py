@@ -150,6 +150,13 @@ def test_a_docstring_means_what_it_says():
     assert slug(" Map of the course") == "Map-of-the-course"
 
 
+def test_an_explorer_is_a_picture_with_its_name_until_python_runs():
+    place = '<div class="cs336kit-explorer" data-explorer="bits"></div>'
+    shown = pyodide.with_stills(f"# A\n\n{place}\nand")
+    assert shown.startswith(f"# A\n\n{place[:-6]}<div class=") and shown.endswith("</div></div>\nand")
+    assert 'tabindex="0" role="group" aria-label="bits">' in shown and pyodide.with_stills("# A") == "# A"
+
+
 def test_a_constant_has_its_own_comment_or_none():
     def rewritten(kind, text):
         lines = text.splitlines()

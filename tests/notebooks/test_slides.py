@@ -287,6 +287,7 @@ def test_a_fragment_waits_only_below_something_that_is_seen():
     assert roles.roles(cells) == ["slide", "skip", "subslide", "slide", "-", "fragment", "fragment"]
     # Also where there is no title.
     assert roles.roles([code("import torch"), code("a"), code("b")]) == ["skip", "-", "fragment"]
+    assert roles.roles([code("import torch"), code("x\n" * 16)]) == ["skip", "-"]
 
 
 def test_what_ends_with_a_colon_stands_above_the_code_that_it_announces_if_one_slide_holds_both():

@@ -196,6 +196,8 @@ def test_the_command_says_what_it_has_written_and_can_be_repeated(clone, capsys)
             "99_another.ipynb: 0 exercises",
             "Written into build/student/: 2 lessons with 1 exercise, without solutions and without stored outputs.",
         ]
+    made = json.loads((FOLDER / "98_toy.ipynb").read_text())
+    assert (made["nbformat"], made["nbformat_minor"]) == (4, 5)
     assert {path.name for path in FOLDER.iterdir()} == {"98_toy.ipynb", "99_another.ipynb", "wide.png"}
 
 

@@ -131,6 +131,10 @@ def test_collectives_under_their_other_names():
             ("all-to-all", 32, lambda: c10d.alltoall_([part, part], [part, part], group.boxed())),
             ("broadcast", 16, lambda: functional.broadcast(part, 0, name)),
             ("broadcast", 16, lambda: functional.broadcast(part, src=0, group_name=name)),
+            ("all-reduce", 32, lambda: functional.all_reduce_(whole, "sum", name)),
+            ("all-reduce", 48, lambda: dist.all_reduce_coalesced([whole, part])),
+            ("reduce-scatter", 32, lambda: dist.reduce_scatter(part, [part.clone(), part.clone()])),
+            ("send", 16, lambda: dist.send(part, 1)),
         ):
             with measure.collectives() as sent:
                 found = call()
