@@ -1,5 +1,6 @@
 """The site of a course of two lessons: folds, links, cards, and what is said when it cannot be built."""
 
+import importlib
 import inspect
 import re
 
@@ -142,6 +143,10 @@ def test_every_public_name_has_one_place(room):
     assert len(there) == len({*there}) and {*there} == ours - {"TYPE_CHECKING"}
     # What a private module defines stands under its room.
     assert not any("._" in module for module in names.by_module(room))
+    page = names.page(room)
+    for module, found in names.by_module(room).items():
+        about = as_rst((importlib.import_module(module).__doc__ or "").splitlines()[0])
+        assert about in page and all(f"{module}.{name}" in page or f"{room.__name__}.{name}" in page for name in found)
     assert not any(isinstance(values[name], types.ModuleType) for name in there)
 
 

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.distributed_c10d import _coalescing_manager
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from cs336kit import measure
@@ -117,6 +118,12 @@ def test_the_whole_of_each_collective_by_hand():
 def test_collectives_under_their_other_names():
     """What torch's own layers call; a share is one rank's part of the whole."""
     part, whole = torch.zeros(4), torch.zeros(8)
+
+    def together():
+        with _coalescing_manager():
+            dist.reduce_scatter_tensor(part, whole)
+            dist.reduce_scatter_tensor(part.clone(), whole.clone())
+
     with fake_ranks(2):
         group, name = dist.group.WORLD, dist.group.WORLD.group_name
         c10d, functional = torch.ops.c10d, torch.ops._c10d_functional
@@ -134,6 +141,7 @@ def test_collectives_under_their_other_names():
             ("all-reduce", 32, lambda: functional.all_reduce_(whole, "sum", name)),
             ("all-reduce", 48, lambda: dist.all_reduce_coalesced([whole, part])),
             ("reduce-scatter", 32, lambda: dist.reduce_scatter(part, [part.clone(), part.clone()])),
+            ("reduce-scatter", 64, together),
             ("send", 16, lambda: dist.send(part, 1)),
         ):
             with measure.collectives() as sent:
