@@ -42,7 +42,7 @@ def entry(outcome: Any) -> dict[str, Any]:
     texts = [value(one) for one in outcome]
     if not isinstance(said, bool) and all(len(text) <= WIDTH for text in texts):
         return {"said": texts[0], "so": texts[1:]}
-    count = 0 if isinstance(said, bool) else sum(1 for _ in _leaves(said))
+    count = sum(1 for _ in _leaves(said))
     how_many = f", in all of {count} values" if count > 1 else ""
     return {"said": "", "so": [_SAME + how_many if bool(one == said) else _OTHER for one in computed]}
 

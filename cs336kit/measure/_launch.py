@@ -20,9 +20,9 @@ def _rank(rank: int, folder: Path, call: dict, listener: socket.socket, loaded: 
     import torch
     import torch.distributed as dist
 
-    out = os.open(folder / f"out-{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.dup2(out, 1)
-    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+    # Both what Python prints and what others write to the first stream.
+    sys.stdout = open(folder / f"out-{rank}", "a", buffering=1, encoding="utf-8")  # noqa: SIM115
+    os.dup2(sys.stdout.fileno(), 1)
     try:
         port = listener.getsockname()[1]
         # What torchrun gives its processes, so that a function finds the same here and there.

@@ -76,9 +76,7 @@ def running_node() -> int | None:
 
 def run_backward(output: Tensor, seed: Tensor):
     """`output.backward(seed)` that leaves a function mode in force, which sees what checkpointing repeats."""
-    torch.autograd.graph._engine_run_backward(
-        (output,), (seed,), False, False, (), allow_unreachable=True, accumulate_grad=True
-    )
+    torch.autograd.graph._engine_run_backward((output,), (seed,), False, False, (), accumulate_grad=True)
 
 
 def node_shape(node) -> tuple[int, ...]:
@@ -109,7 +107,7 @@ def flop_counter(record: Callable[[str, int], None]) -> TorchDispatchMode:
     """Torch's counter as a context manager that also calls `record(operator, FLOPs)` for every product that runs."""
     formulas = {op: _recording(op, formula, record) for op, formula in {**flop_registry, **FORMULAS}.items()}
     # The mode alone: the counter around it follows modules by hooks that keep recomputed tensors alive.
-    return _FlopCounterMode(FlopCounterMode(display=False, custom_mapping=formulas))
+    return _FlopCounterMode(FlopCounterMode(custom_mapping=formulas))
 
 
 def _recording(operator, formula, record):

@@ -171,7 +171,7 @@ class Trace(TorchFunctionMode):
 
 def _function_outside_torch() -> str:
     """Name what saves a tensor without calling a torch function: checkpointing, or an autograd.Function."""
-    frame: FrameType | None = sys._getframe(2)
+    frame: FrameType | None = sys._getframe()
     while frame is not None:
         if frame.f_code.co_filename.endswith("utils/checkpoint.py"):
             return "checkpoint"

@@ -62,7 +62,7 @@ def saved_activation_bytes(function: Callable[[], torch.Tensor], *, without=()) 
     Left out: what the C++ kernels hold outside autograd, the output itself, allocator rounding.
     Errors: TypeError if `function` cannot be called, ValueError if its result does not require a gradient.
     """
-    if not callable(function) or isinstance(function, torch.Tensor):
+    if not callable(function):
         raise TypeError(
             f"saved_activation_bytes takes a function that computes the loss, not {type(function).__name__}: tensors are "
             "watched while they are saved. Write saved_activation_bytes(lambda: model.loss(tokens))"

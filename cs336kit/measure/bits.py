@@ -44,14 +44,14 @@ def bits(value, dtype=None):
     """
     if dtype is not None and not isinstance(dtype, torch.dtype):
         array = numpy.asarray(value, dtype=numpy.float64).astype(dtype)
-        name, raw, width = array.dtype.name, array.reshape(-1).view(numpy.uint8), array.dtype.itemsize
+        name, raw, width = array.dtype.name, array.ravel().view(numpy.uint8), array.dtype.itemsize
     else:
         tensor = torch.as_tensor(value, dtype=dtype) if not isinstance(value, torch.Tensor) else value.detach()
         tensor = tensor.to(dtype or tensor.dtype).cpu().contiguous()
         name, width = str(tensor.dtype).removeprefix("torch."), tensor.element_size()
         raw = tensor.reshape(-1).view(torch.uint8).numpy()
     exponent_bits, fraction_bits, signed = _layout(name)
-    numbers = [int.from_bytes(row.tobytes(), "little") for row in raw.reshape(-1, width)]
+    numbers = [int.from_bytes(row.tobytes(), "little") for row in raw.reshape(len(raw) // width, width)]
     cut = signed + exponent_bits
     found = []
     for number in numbers:
@@ -65,15 +65,16 @@ def all_values(dtype):
 
     dtype: a torch dtype, or one of ml_dtypes. The library decodes, not `predict`.
     """
-    name = str(dtype).removeprefix("torch.") if isinstance(dtype, torch.dtype) else numpy.dtype(dtype).name
+    kind = dtype if isinstance(dtype, torch.dtype) else numpy.dtype(dtype)
+    name = str(dtype).removeprefix("torch.") if isinstance(dtype, torch.dtype) else kind.name
     exponent_bits, fraction_bits, signed = _layout(name)
     width = signed + exponent_bits + fraction_bits
     if width > 16:
         raise ValueError(f"{name} has 2^{width} codes: only dtypes of at most 16 bits are listed.")
-    codes = numpy.arange(2**width, dtype=numpy.uint16 if width > 8 else numpy.uint8)
+    codes = numpy.arange(2**width).astype(f"uint{8 * kind.itemsize}")
     if isinstance(dtype, torch.dtype):
-        return torch.from_numpy(codes.view(numpy.int16 if width > 8 else numpy.uint8)).view(dtype).double().numpy()
-    return codes.view(dtype).astype(numpy.float64)
+        return torch.from_numpy(codes.view(numpy.uint8)).view(dtype).double().numpy()
+    return codes.view(kind).astype(numpy.float64)
 
 
 def finite_values(dtype):

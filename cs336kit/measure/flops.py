@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-import torch
-
 from cs336kit.measure import _torch
 from cs336kit.measure._trace import Trace
 from cs336kit.measure.device import runnable
@@ -39,12 +37,7 @@ def flops(function: Callable[[], object], *, by: str = "operator", depth: int | 
             name = operator if by == "operator" else ".".join(trace.frame().module.split(".")[:depth])
         counts[name] = counts.get(name, 0) + amount
 
-    # In inference torch would run whole encoder layers as one operator, whose insides no counter sees.
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with trace.watching(), _torch.flop_counter(record):
-            function()
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
+    # A function mode is in force here, and so torch runs no encoder layer as one operator, whose insides no counter sees.
+    with trace.watching(), _torch.flop_counter(record):
+        function()
     return Breakdown({name: amount for name, amount in counts.items() if amount}, unit="FLOPs")

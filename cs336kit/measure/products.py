@@ -29,8 +29,8 @@ def precisions(device: torch.device | str | None = None) -> tuple[str, ...]:
     if where.type != "cuda":
         return ("fp32", "bf16")
     age = torch.cuda.get_device_capability(where)
-    since = {"fp32": (0, 0), "tf32": (8, 0), "bf16": (8, 0), "fp16": (7, 0), "fp8": (8, 9)}
-    return tuple(precision for precision, first in since.items() if age >= first)
+    since = {"tf32": (8, 0), "bf16": (8, 0), "fp16": (7, 0), "fp8": (8, 9)}
+    return "fp32", *(precision for precision, first in since.items() if age >= first)
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ class _Recorder:
         self.peak, self.peak_at, self.optimizing = 0, "", False
         self._done: dict[Frame, Counter[str]] = {}
         #: the call that runs and whether backward does, and the storages that it made
-        self._here: tuple[Frame, bool] = (OUTSIDE, False)
+        self._here = self.trace.frame(), _torch.in_backward()
         self._made: set[int] = set()
 
     def count(self, operator: str, amount: int):

@@ -60,7 +60,7 @@ class Timing:
         return self.median
 
     def __repr__(self) -> str:
-        scales = ((1, "s"), (1e3, "ms"), (1e6, "µs"), (1e9, "ns"))
+        scales = [(1000**power, unit) for power, unit in enumerate(("s", "ms", "µs", "ns"))]
         scale, unit = next((pair for pair in scales if self.median * pair[0] >= 1), scales[-1])
         low, middle, high = (x * scale for x in (self.first_quartile, self.median, self.third_quartile))
         note = "" if self.settled else ", spread still large"

@@ -51,6 +51,7 @@ def test_values_in_few_digits():
     assert value({"a": 2.0, "b": [1, 1 / 3]}) == "a: 2, b: [1, 0.3333]"
     assert value("memory") == value(["memory"]) == "memory" and value((True, 12288)) == "[yes, 12,288]"
     assert value(1979e12) == "1.979e15" and value(999_999_999) == "999,999,999" and value(-0.00001) == "-1e-05"
+    assert value(10**9) == "1e09" and value(-(10**9)) == "-1e09" and value([1, 2]) == "[1, 2]" and value((1,)) == "[1]"
 
 
 def test_what_is_too_long_or_a_bare_bool_becomes_a_phrase():
@@ -62,6 +63,7 @@ def test_what_is_too_long_or_a_bare_bool_becomes_a_phrase():
     assert entry((named, named)) == {"said": "", "so": ["as said, in all of 9 values"]}
     assert entry(("x" * 56, "x")) == {"said": "x" * 56, "so": ["x"]}
     assert entry(("x" * 57, "x")) == {"said": "", "so": ["not as said"]}
+    assert entry(("x" * 57, "x" * 57)) == {"said": "", "so": ["as said"]}
     assert entry((162.0, 0.318)) == {"said": "162", "so": ["0.318"]}
     assert entry(Cited("a paper", "16 bytes")) == {"said": "", "so": [], "source": "a paper: 16 bytes"}
 
@@ -69,6 +71,10 @@ def test_what_is_too_long_or_a_bare_bool_becomes_a_phrase():
 def test_the_last_digits_may_differ_and_nothing_else():
     old = {"said": "0", "so": ["296 of 1e5", "[1.31, -2.5e-06]"]}
     assert same(old, old | {"so": ["297 of 1e5", "[1.309, -2.5e-06]"]})
+    # One in a hundred, of the stored one.
+    assert same({"said": "", "so": ["100"]}, {"said": "", "so": ["101"]})
+    assert not same({"said": "", "so": ["100"]}, {"said": "", "so": ["101.1"]})
+    assert same({"said": "", "so": ["-1,000"]}, {"said": "", "so": ["-991"]})
     for other in (["300 of 1e5", "[1.31, -2.5e-06]"], ["296 in 1e5", "[1.31, -2.5e-06]"], ["296 of 1e5"]):
         assert not same(old, old | {"so": other})
     assert not same({"said": "", "so": [], "source": "x"}, {"said": "", "so": []})
@@ -114,3 +120,5 @@ def test_writing_again_keeps_what_differs_in_its_last_digits(tmp_path, monkeypat
     tests = [Test("init-18.9", (18.9, 128.4))]
     assert claims_page.write(tests).endswith("unchanged") and '"so": ["128"]' in claims_page.FILE.read_text()
     assert "init-18.9" in claims_page.write([Test("init-18.9", (18.9, 140.0))])
+    # What is no longer there is named, too.
+    assert claims_page.write([]).endswith("new or changed are init-18.9")

@@ -30,6 +30,12 @@ def test_a_sentence_whose_number_no_cell_shows_any_longer_is_named():
     assert about(3) == about(3, *code("", "1345\n")["outputs"])
 
 
+def test_no_more_than_four_sentences_are_named():
+    cells = [code("x", "501 502 503 504 505\n"), text("501 is one. 502 is two. Then 503. Then 504. Then 505.")]
+    told = doubt.sentences(cells, cells[0], code("", "506\n")["outputs"])
+    assert told == ["501 is one.", "502 is two.", "Then 503.", "Then 504."]
+
+
 def test_where_no_number_is_lost_the_sentences_beside_the_cell_are_named():
     assert about(1, *code("", "448 and more\n")["outputs"]) == ["What is left?", "Fewer than 500."]
 

@@ -59,6 +59,12 @@ def test_what_cannot_be_gets_the_sentence_of_the_command(line, capsys):
     assert in_page.plan(line.split()) == {"error": capsys.readouterr().err.strip()}
 
 
+def test_buttons_are_offered_with_what_they_say():
+    controls = {one["name"]: one for one in in_page.explore("bits", {"format": "fp16", "value": 0.1})["controls"]}
+    assert controls["neighbour"]["marks"] == [("next below", -1, "next below"), ("next above", 1, "next above")]
+    assert controls["value"]["marks"] == [] and ("bf16", "bf16") in controls["format"]["marks"]
+
+
 def test_a_refused_choice_changes_nothing_and_says_why():
     before = in_page.explore("roofline", {})
     after = in_page.explore("roofline", {"accelerator": "v100-sxm2-32gb"})

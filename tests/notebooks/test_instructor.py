@@ -43,6 +43,40 @@ def test_three_days_hold_or_name_every_lesson_and_leave_out_no_more_than_needed(
         plans.days(MINUTES, fewer)
 
 
+def test_what_fits_exactly_fits():
+    assert len(plans.weeks([Lesson("00", 50, 0)])) == 1
+    # Three days of 360 minutes, in order; a minute more is too much.
+    full = [Lesson(f"{i:02}", 100, 80) for i in range(6)]
+    assert plans.days(full, {}) == ([full[:2], full[2:4], full[4:]], {})
+    for minutes in (1, 181):
+        with pytest.raises(ValueError, match="does not fit into 3 days of 360 minutes"):
+            plans.days([*full[:5], Lesson("05", 100, 80 + minutes)], {})
+    with pytest.raises(ValueError, match="does not fit"):
+        plans.days([Lesson("00", 300, 61)], {})
+    # Left out in the order given, named in the order of the lessons, and no more than needed.
+    more = [*full, Lesson("06", 10, 0), Lesson("07", 10, 0)]
+    assert plans.days(more, {"07": "late", "06": "long", "00": "last"})[1] == {"06": "long", "07": "late"}
+    assert plans.weeks(full[:1] * 0) == [] and plans.Week((full[0],), (full[1],)).at_home == 80 + 100 + 80
+
+
+def test_plans_as_tables():
+    lessons = [Lesson("00", 30, 20), Lesson("01", 40, 5), Lesson("02", 35, 10)]
+    titles = {"00": "A", "01": "B", "02": "C"}
+    *_, weeks = instructor._ten_weeks(lessons, titles)
+    assert weeks.splitlines()[1:] == [
+        "|---|---|---|---|---|---|",
+        "| 1 | A (30) | B (40) | – | 70 | 25 |",
+        "| 2 | C (35) | – | – | 35 | 10 |",
+    ]
+    _, most, days, *_ = instructor._three_days(lessons, titles)
+    assert days.splitlines()[2:] == ["| 1 | A (50), B (45), C (45) | 140 |"] and "360 minutes a day" in most
+
+
+def test_the_exercises_of_a_lesson_with_their_minutes():
+    first, *_ = instructor._mistakes([{"source": "### Exercise 01.1 ★★ 12 min · build it: bits"}])
+    assert first == "- 01.1 · build it: bits (12 minutes)"
+
+
 def test_other_lessons_make_another_plan_and_one_that_is_too_long_is_named():
     few = [Lesson(f"{i:02}", 30 + i, 20) for i in range(5)]
     assert [week.sittings for week in plans.weeks(few)] == [tuple(few[:2]), tuple(few[2:4]), tuple(few[4:])]
@@ -68,7 +102,15 @@ def test_a_lesson_has_its_question_three_to_discuss_its_mistakes_and_its_exam(pa
 
 
 @pytest.mark.parametrize(
-    ("answer", "shown"), [(("C", 12.3456), "C, 12.35"), ((2**100, ..., 0), "1.268e+30, …, 0"), (2097151, "2097151")]
+    ("answer", "shown"),
+    [
+        (("C", 12.3456), "C, 12.35"),
+        ((2**100, ..., 0), "1.268e+30, …, 0"),
+        (2097151, "2097151"),
+        (10**12 - 1, "999999999999"),
+        (10**12, "1e+12"),
+        (True, "True"),
+    ],
 )
 def test_a_wrong_decision_can_be_read(answer, shown):
     assert instructor._shown(answer) == shown
@@ -79,12 +121,23 @@ def test_the_command_says_where_it_has_written(monkeypatch, tmp_path, capsys, pa
     monkeypatch.setattr(instructor, "every", lambda folder: LESSONS)
     assert main(["lessons", "instructor"]) == 0 and instructor.FILE.read_text(encoding="utf-8") == page
     assert capsys.readouterr().out == "build/instructor/instructor.md is written.\n"
+    assert main(["lessons", "instructor"]) == 0
 
 
 def test_what_a_lesson_needs_are_earlier_lessons_that_it_names():
     needs = {path.name[:2]: instructor.needed(path.name[:2], cells) for path, cells in LESSONS}
     assert needs["00"] == [] and {"08", "11"} <= set(needs["14"])
     assert all(each < number for number, named in needs.items() for each in named)
+
+
+def test_a_lesson_does_not_need_itself_nor_what_follows():
+    cells = [{"cell_type": "markdown", "source": "As lessons 02, 03 and 07 say, and lesson 04; lesson 5 is no number."}]
+    cells += [
+        {"cell_type": "code", "source": "# lesson 01"},
+        {"cell_type": "markdown", "source": "## Further\n\nSee lesson 00."},
+    ]
+    assert instructor.needed("04", cells) == ["02", "03"]
+    assert instructor.discussion(cells) == []
 
 
 def test_no_notebook_holds_an_exam_question():

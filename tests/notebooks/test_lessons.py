@@ -6,7 +6,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from cs336kit.course.lessons import strays
+from cs336kit.course.lessons import BEGIN, END, strays, with_table
 from cs336kit.course.structure import problems
 
 ROOT = Path(__file__).parents[2]
@@ -21,6 +21,13 @@ def notebooks():
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 def test_anatomy(path, notebooks):
     assert problems(notebooks[path], path) == []
+
+
+def test_the_table_of_lessons_is_replaced_and_nothing_else():
+    assert with_table(f"a{BEGIN}old{END}b{BEGIN}c{END}d", "new") == f"a{BEGIN}\nnew\n{END}b{BEGIN}c{END}d"
+    for lacking in (BEGIN, END):
+        with pytest.raises(ValueError, match="README.md lacks the lines"):
+            with_table(lacking, "new")
 
 
 def test_lessons_are_numbered_without_gaps():

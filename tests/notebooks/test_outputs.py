@@ -157,6 +157,10 @@ def test_of_html_that_differs_alone_its_text_is_shown():
     assert kind == "text/html differs" and row == f"{'weights  448 B':<48} | weights  240 B"
 
 
+def test_of_plain_text_nothing_is_left_out():
+    assert "loss <b> 2" in difference([stream("loss <b> 1")], [stream("loss <b> 2")])
+
+
 def test_markup_is_shown_where_it_is_all_that_differs():
     shown = difference(table(448), table(448, style="y"))
     assert "xxx" in shown and "yyy" in shown and max(map(len, shown.splitlines())) <= 100
@@ -173,6 +177,26 @@ def test_long_lines_show_the_place_where_they_differ():
     row = side_by_side(f"{start}1{end}", f"{start}2{end}").splitlines()[1]
     left, right = row.split(" | ")
     assert "a1b" in left and "a2b" in right and len(row) <= 100
+
+
+def test_of_a_long_line_48_columns_are_shown_from_20_before_the_difference():
+    def columns(left, right):
+        return side_by_side(left, right).splitlines()[1].split(" | ")
+
+    assert columns("a" * 48, "b") == ["a" * 48, "b"]
+    assert columns("a" * 47 + "1", "a" * 47 + "2") == ["a" * 47 + "1", "a" * 47 + "2"]
+    assert columns("a" * 49, "b") == ["a" * 45 + "...", "b"]
+    # From place 10 on, behind three dots: 17 letters that are alike, the one that is not, and 24 more before the dots.
+    start, end = "a" * 30, "c" * 40
+    assert columns(f"{start}1{end}", f"{start}2{end}") == [f"...{'a' * 17}{n}{'c' * 24}..." for n in (1, 2)]
+    # Tabs are blanks.
+    assert columns("a\tb", "a\tc") == ["a       b" + " " * 39, "a       c"]
+
+
+def test_forty_rows_are_shown():
+    lines = "\n".join("x" * 40)
+    assert len(side_by_side(lines, "").splitlines()) == 41
+    assert side_by_side(lines + "\nx", "").splitlines()[40:] == ["x".ljust(48) + " |", "... and 1 more lines"]
 
 
 def test_equal_lines_far_from_a_difference_are_left_out_and_so_are_very_many():

@@ -69,6 +69,40 @@ def test_the_first_lesson_has_the_map_and_every_question():
     assert "| How long? | 0 | – |" in shown and notebook.cells[0].source.endswith("next [08 Graphs](08_graphs.ipynb)")
 
 
+def test_every_lesson_stands_in_its_part_of_the_map():
+    lessons = [(Path(f"{number:02}_x.ipynb"), [text("# X\n\nA promise.")]) for number in range(22)]
+    parts = pages.course_map(lessons, "notebooks/").split("\n\n**")
+    assert [part.strip("*").split("**")[0] for part in parts] == [
+        "Numbers and tensors", "Work and time", "Training", "Memory", "Many machines, many users, many models",
+    ]  # fmt: skip
+    found = [[int(line.split("(notebooks/")[1][:2]) for line in part.splitlines()[4:]] for part in parts]
+    assert found == [[*range(6)], [*range(6, 10)], [*range(10, 14)], [*range(14, 18)], [*range(18, 22)]]
+    planned = pages.course_map(lessons[:19])
+    assert [line.split()[1] for line in planned.splitlines() if "not written yet" in line] == ["19", "20", "21"]
+    assert len(pages.course_map([]).splitlines()) == 4 + 4  # those that are planned, under the head of their part
+
+
+def test_a_lesson_names_those_before_and_after_it():
+    cells = [text(TITLE), code("x", "gpu")]
+    first, middle, last = (pages.header(cells, path, NAMES) for path in NAMES)
+    said = "0 minutes, 0 more for exercises · no GPU needed, some of it is larger on one"
+    assert (
+        first == f"{said} · next [08 Graphs](08_graphs.ipynb)"
+        and last == f"{said} · follows [08 Graphs](08_graphs.ipynb)"
+    )
+    before, after = "[00 Napkin math](00_napkin_math.ipynb)", "[09 Gradient FLOPs](09_gradient_flops.ipynb)"
+    assert middle == f"{said} · follows {before} · next {after}"
+    assert pages.footer(NAMES[0], NAMES) == "[08 Graphs →](08_graphs.ipynb)"
+    assert pages.footer(NAMES[1], NAMES).startswith(
+        "[← 00 Napkin math](00_napkin_math.ipynb) · [Map of the course](00_"
+    )
+    assert pages.footer(NAMES[1], NAMES).endswith(" · [09 Gradient FLOPs →](09_gradient_flops.ipynb)")
+    assert (
+        pages.promise([text("# 09 · A\n\n What is it about.\nMore.")]) == "What is it about."
+        and pages.promise([]) == ""
+    )
+
+
 def test_a_question_stands_on_one_slide_and_its_answer_on_the_next():
     cells = [text(TITLE), code("import torch"), text("## 1 · One"), text("Prose."), code("x\n" * 9), code("y\n" * 9)]
     cells += [*prediction(), code("z", "verdict"), text("### Exercise 09.1 ★ 5 min · a"), code("e", "exercise")]

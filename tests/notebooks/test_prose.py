@@ -124,6 +124,95 @@ def test_what_is_not(text, output):
     assert list(lesson(text, output).untied())
 
 
+@pytest.mark.parametrize(
+    ("text", "digits", "word", "value", "half"),
+    [
+        ("1,024 tokens", "1,024", "tokens", 1024, 0.5),
+        ("1.50 GiB", "1.50", "GiB", 1.5, 0.005),
+        ("3e-4", "3", "", 3e-4, 0.5e-4),
+        ("2.5E+3", "2.5", "", 2500, 50),
+        ("6 · 10⁹ FLOPs", "6", "FLOPs", 6e9, 0.5e9),
+        ("1.2 × 10⁻³ s", "1.2", "s", 1.2e-3, 0.05e-3),
+        ("29 %", "29", "%", 29, 0.5),
+    ],
+)
+def test_a_number_its_word_and_what_half_of_its_last_digit_is(text, digits, word, value, half):
+    (number,) = numbers(f"It is {text}.")
+    assert (number.digits, number.word, number.start) == (digits, word, 6)
+    assert (number.value, number.half) == (pytest.approx(value), pytest.approx(half))
+
+
+def test_a_number_is_looked_at_if_another_seldom_says_the_same():
+    def texts(*telling):
+        return [stated(f"It is {text} so.") for text in telling]
+
+    assert all(texts("123", "1,024", "12 %", "5 %", "12 GB", "1.5", "0.25", "10.0"))
+    assert not any(texts("12", "7", "7 GB", "0.5", "0.05", "12 tokens", "007"))
+    assert [n.digits for n in (*numbers("99"), *numbers("0.99"), *numbers("9.9"), *numbers("0.999")) if n.short] == [
+        "99", "0.99", "9.9",
+    ]  # fmt: skip
+
+
+def test_wrong_digits_are_all_those_that_could_stand_there():
+    assert [slip.digits for slip in next(numbers("12")).slips()] == [*(f"{n}2" for n in (2, 3, 4, 5, 6, 7, 8, 9)),
+                                                                    *(f"1{n}" for n in (0, 1, 3, 4, 5, 6, 7, 8, 9))]  # fmt: skip
+    assert "0.5" in [slip.digits for slip in next(numbers("1.5")).slips()]
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "word", "same"),
+    [
+        ("0.13", 0.125, "", True), ("0.12", 0.125, "", True), ("0.13", 0.137, "", False), ("0.13", 0.123, "", False),
+        ("250", -250, "", True),  # a sign is not looked at
+        ("1.5 GiB", 1536, "MiB", True), ("1.5 GiB", 1400, "MiB", False),
+        ("1.52 GiB", 1.52, "", True), ("15 GiB", 15, "", False),  # a short one with a unit is no bare number
+        ("15 GiB", 15 * 2**30, "", True), ("15 GiB", 15, "GiB", True), ("15", 15, "GiB", True), ("15 %", 0.15, "", True),
+    ],
+)  # fmt: skip
+def test_a_number_is_a_value_that_rounds_to_it(text, value, word, same):
+    assert (next(numbers(text)) in Pool([(value, word)])) == same
+
+
+def test_a_short_number_belongs_to_the_cells_beside_it():
+    def untied(text, place):
+        cells = [v4.new_code_cell("x = 4.7" if i == 5 else "x = 123456" if i == 0 else "x") for i in range(11)]
+        return list(Prose([*cells[:place], v4.new_markdown_cell(text), *cells[place:]]).untied())
+
+    # Four code cells before it and two after it; a long one may be tied to any.
+    assert [bool(untied("It is 4.7 high.", place)) for place in range(11)] == [
+        place not in range(4, 10) for place in range(11)
+    ]
+    assert not untied("It is 123,456 high.", 10) and untied("It is 123,457 high.", 10)
+    # A short one that is said twice is tied if it has a unit; a long one in any case.
+    assert untied("It is 4.6 high. It is 4.6 wide.", 5) and not untied("It is 4.6 GB. It is 4.6 GB.", 5)
+    assert not untied("It is 987 high. It was 987 high.", 5)
+
+
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [
+        ("x = 64**2", "4,096"), ("x = -(-4096)", "4,096"), ("x = 2**100 / 2**90", "1,024"), ("x = 4000 + 96", "4,096"),
+        ("x = 5000 - 904", "4,096"), ("x = 4 * 1024", "4,096"), ("x = 'of 4096 tokens'", "4,096"),
+        ("x = 10**-2 * 12345", "123.45"),
+    ],
+)  # fmt: skip
+def test_what_code_computes_from_literals_ties(source, value):
+    assert not list(lesson(f"It has {value} tokens.", source=source).untied())
+
+
+def test_a_power_that_would_take_long_is_not_computed():
+    assert list(lesson("It has 1,024 tokens.", source="x = 2**101 / 2**91").untied())
+
+
+def test_an_alternative_text_and_a_unit_apart_tie_too():
+    shown = v4.new_output("display_data", {"image/svg+xml": "<svg>"}, metadata={"image/svg+xml": {"alt": "up to 47.5"}})
+    assert not list(Prose([v4.new_markdown_cell("To 47.5."), v4.new_code_cell("x", outputs=[shown])]).untied())
+    assert not list(lesson("It takes 47 GB.", "GB: 47").untied()) and list(lesson("It takes 47 GB.", "MB: 47").untied())
+    # The parts that are written by machine are not prose.
+    page = v4.new_markdown_cell("It takes 47 GB.", metadata={"tags": ["page"]})
+    assert not list(Prose([page]).untied())
+
+
 @pytest.mark.parametrize("source", ["x = 4097 / 0", "x = 10**400", "x = (-8) ** 0.5 + 4097j", "x = 4097 + len([])"])
 def test_code_that_has_no_value_before_it_runs_ties_nothing_but_its_numbers(source):
     assert [number.digits for _, number in lesson("It has 4,098 tokens.", source=source).untied()] == ["4,098"]

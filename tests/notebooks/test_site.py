@@ -1,5 +1,7 @@
 """The site of a course of two lessons: folds, links, cards, and what is said when it cannot be built."""
 
+import importlib
+import inspect
 import re
 
 import pytest
@@ -10,7 +12,7 @@ from cs336kit import teach
 from cs336kit.cli import main
 from cs336kit.course import site
 from cs336kit.course.pages import metadata
-from cs336kit.course.site import names, pyodide
+from cs336kit.course.site import names, pyodide, settings
 from cs336kit.course.site.settings import as_rst, slug
 
 # Sphinx's extensions use names that its next version but one will not have.
@@ -139,12 +141,43 @@ def test_every_public_name_has_one_place(room):
     values = {name: getattr(room, name) for name in getattr(room, "__all__", public)}
     ours = {n for n, v in values.items() if getattr(v, "__module__", "").startswith("cs336kit") or n.isupper()}
     assert len(there) == len({*there}) and {*there} == ours - {"TYPE_CHECKING"}
+    # What a private module defines stands under its room.
+    assert not any("._" in module for module in names.by_module(room))
+    page = names.page(room)
+    for module, found in names.by_module(room).items():
+        about = as_rst((importlib.import_module(module).__doc__ or "").splitlines()[0])
+        assert about in page and all(f"{module}.{name}" in page or f"{room.__name__}.{name}" in page for name in found)
     assert not any(isinstance(values[name], types.ModuleType) for name in there)
 
 
 def test_a_docstring_means_what_it_says():
     assert as_rst("`a*b` is *not* |x|, a_ or `c`s\n- one") == "``a*b`` is \\*not\\* \\|x\\|, a\\_ or ``c``\\ s\n\n- one"
     assert slug(" Map of the course") == "Map-of-the-course"
+
+
+def test_an_explorer_is_a_picture_with_its_name_until_python_runs():
+    place = '<div class="cs336kit-explorer" data-explorer="bits"></div>'
+    shown = pyodide.with_stills(f"# A\n\n{place}\nand")
+    assert shown.startswith(f"# A\n\n{place[:-6]}<div class=") and shown.endswith("</div></div>\nand")
+    assert 'tabindex="0" role="group" aria-label="bits">' in shown and pyodide.with_stills("# A") == "# A"
+
+
+def test_a_constant_has_its_own_comment_or_none():
+    def rewritten(kind, text):
+        lines = text.splitlines()
+        settings._rewrite(None, kind, "name", 3, None, lines)
+        return lines
+
+    assert rewritten("data", inspect.getdoc(int)) == [] and rewritten("function", "Of `x`.") == ["Of ``x``."]
+    assert rewritten("data", "Of *x*.") == ["Of \\*x\\*."] and len(rewritten("function", inspect.getdoc(int))) > 1
+
+
+def test_the_planners_page_has_a_menu_or_a_switch_where_the_command_has_one():
+    options = {option["name"]: option for option in pyodide.offers()["options"]}
+    assert options["largest_batch"]["switch"] and not options["tokens"]["switch"] and options["tokens"]["first"]
+    assert not any(word in options for word in ("help", "json", "model"))
+    assert options["precision"]["choices"] and options["accelerator"]["choices"] and not options["tokens"]["choices"]
+    assert "%%" not in "".join(option["help"] for option in options.values())
 
 
 def test_a_warning_of_sphinx_is_an_error_and_the_old_site_stays(built, clone, monkeypatch):

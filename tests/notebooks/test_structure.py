@@ -147,6 +147,10 @@ LIES = {
         lambda n: plain(n)[0].outputs.append(nbformat.v4.new_output("display_data", {"image/png": "aa"})),
         "stores a bitmap",
     ),
+    "a photograph": (
+        lambda n: plain(n)[0].outputs.append(nbformat.v4.new_output("display_data", {"image/jpeg": "aa"})),
+        "stores a bitmap",
+    ),
     "a figure without alt text": (
         lambda n: plain(n)[0].outputs.append(nbformat.v4.new_output("display_data", {"image/svg+xml": "<svg></svg>"})),
         "without alt text of 40",
@@ -274,12 +278,20 @@ LIMITS = {
     "words": (lambda n: texts_of("word " * n)(1), 0, 150, "words; 150 is the most, begin another cell"),
     "minutes": (texts_of("word " * 180), 0, 45, "minutes; 45 is the most"),
     "cells": (cells_of("1"), 0, 26, "code cells apart from exercises and predictions; 0 to 26 are allowed"),
+    "cells beside others": (
+        lambda n: [*cells_of("1")(n), *(c for tag in ("prediction", "exercise", "solution") for c in cells_of("1", tag)(5))],
+        0, 26, "code cells apart from exercises and predictions; 0 to 26 are allowed",
+    ),
     "predictions": (cells_of("guess = ...", "prediction"), 4, 7, "predictions; 4 to 7 are allowed"),
     "exercises": (cells_of("1", "exercise"), 4, 6, "exercises; 4 to 6 are allowed"),
     "traps": (texts_of("> **Trap.** Beware."), 0, 4, "traps; 0 to 4 are allowed"),
     "figures": (cells_of("1", outputs=1), 0, 5, "figures; 0 to 5 are allowed"),
+    "slides below a heading": (
+        lambda n: [*cells_of("import torch")(1), *texts_of("## 1 · A")(1), *cells_of("\n".join(["x"] * n))(1)],
+        0, 15, "15 is the most",
+    ),
     "slides": (lambda n: [*cells_of("import torch")(1), *cells_of("\n".join(["x"] * n))(1)], 0, 15, "15 is the most"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("limit", LIMITS)
@@ -290,6 +302,14 @@ def test_limits_are_where_they_are_said_to_be(limit):
             first = nbformat.v4.new_markdown_cell("# 04 · A toy\n\n**Why?**")
             found = problems(nbformat.v4.new_notebook(cells=[first, *make(n)]), PATH)
             assert any(said in problem for problem in found) != allowed, (n, found)
+
+
+def test_a_figure_says_in_forty_characters_what_is_to_be_seen():
+    for n, allowed in ((39, False), (40, True)):
+        shown = nbformat.v4.new_output("display_data", {"image/svg+xml": f"<svg><title>{'x' * n}</title></svg>"})
+        cells = [*texts_of("# 04 · A toy")(1), nbformat.v4.new_code_cell("1", outputs=[shown])]
+        found = problems(nbformat.v4.new_notebook(cells=cells), PATH)
+        assert any("without alt text of 40" in problem for problem in found) != allowed
 
 
 def test_one_in_ten_outputs_may_be_exempt():

@@ -162,6 +162,14 @@ def test_what_is_planted_beside_the_source_is_found(cell, change, words):
     assert any(words in found for found in leaks(student, [*lesson.values()]))
 
 
+@pytest.mark.parametrize(("line", "found"), [("total=a*b+c*d+e", True), ("total=a*b+c*dd", False)])
+def test_a_line_of_fifteen_letters_is_a_solutions_own(line, found):
+    lesson = toy()
+    lesson["solution"]["source"] = lesson["solution"]["source"].replace(LINE, f"    {line}\n{LINE}")
+    lesson["text"]["source"] = f"`{line.replace('=', ' = ')}`"
+    assert bool(leaks(without_answers([*lesson.values()], []), [*lesson.values()])) == found
+
+
 def test_a_lesson_that_runs_its_own_solution_above_the_exercise_is_found():
     lesson = toy()
     lesson["code"]["source"] = f"# both at once: width < height, {{}}\ndef area(width, height):\n{LINE}"
@@ -188,6 +196,8 @@ def test_the_command_says_what_it_has_written_and_can_be_repeated(clone, capsys)
             "99_another.ipynb: 0 exercises",
             "Written into build/student/: 2 lessons with 1 exercise, without solutions and without stored outputs.",
         ]
+    made = json.loads((FOLDER / "98_toy.ipynb").read_text())
+    assert (made["nbformat"], made["nbformat_minor"]) == (4, 5)
     assert {path.name for path in FOLDER.iterdir()} == {"98_toy.ipynb", "99_another.ipynb", "wide.png"}
 
 

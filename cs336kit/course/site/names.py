@@ -55,7 +55,7 @@ def by_module(room: ModuleType) -> dict[str, list[str]]:
 def _modules(room: ModuleType) -> Iterator[tuple[str, Path]]:
     """The modules of a room with their files; a room inside of it has a page of its own."""
     folder = Path(inspect.getfile(room)).parent
-    inner = {name.rsplit(".", 1)[1] for name in ROOMS if f"cs336kit.{name}".startswith(f"{room.__name__}.")}
+    inner = {name.rpartition(".")[2] for name in ROOMS if f"cs336kit.{name}".startswith(f"{room.__name__}.")}
     for file in sorted(folder.rglob("*.py")):
         parts = file.relative_to(folder).with_suffix("").parts
         if parts[0] not in inner:

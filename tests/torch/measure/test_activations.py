@@ -82,7 +82,8 @@ def test_the_table_tells_shapes_and_who_saves_again():
         y = x.exp()
         return (y * y).sum() * factor
 
-    _, first, second = repr(saved_activation_bytes(loss).table()).splitlines()[:3]
+    head, first, second = repr(saved_activation_bytes(loss).table()).splitlines()[:3]
+    assert head.endswith("dtype    bytes  role")
     assert first.split() == ["exp", "(3", "saves)", "2", "×", "3", "float32", "24", "activation"]
     assert second.split() == ["mul", "scalar", "float32", "4", "activation"]
 

@@ -45,6 +45,7 @@ def test_tensors_keep_their_dtype_and_order():
     found = measure.bits(torch.tensor([[1.0, 2.0], [3.0, -4.0]], dtype=torch.float16).T)
     assert [str(number) for number in found] == [str(measure.bits(x, torch.float16)) for x in (1.0, 3.0, 2.0, -4.0)]
     assert measure.bits(torch.tensor(1.0)).dtype == "float32"
+    assert str(measure.bits(torch.tensor(1.5), torch.bfloat16)) == "0.01111111.1000000"
     assert measure.bits(1.0).dtype == str(torch.get_default_dtype()).removeprefix("torch.")
     assert repr(measure.bits(1.0, torch.float8_e5m2)) == "0.01111.00  (float8_e5m2)"
 

@@ -136,6 +136,15 @@ def test_by_module_gives_each_its_own_backward_too():
     assert counted.total == measure.flops(lambda: block(x).sum().backward()).total
 
 
+def test_a_module_made_on_the_way_is_named_below_the_one_that_makes_it():
+    class Makes(nn.Module):
+        def forward(self, x):
+            return nn.Linear(8, 4)(x)
+
+    model, x = nn.Sequential(nn.Sequential(Makes())), torch.randn(5, 8)
+    assert dict(measure.flops(lambda: model(x), by="module")) == {"Sequential.0.0.Linear": 2 * 5 * 8 * 4}
+
+
 def test_two_modules_on_one_input_stay_apart():
     a, b, x = nn.Linear(8, 4), nn.Linear(8, 4), torch.randn(5, 8)
     counted = measure.flops(lambda: (a(x) * b(x)).sum().backward(), by="module")

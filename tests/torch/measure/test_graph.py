@@ -156,6 +156,7 @@ def test_the_scalar_engine_gives_the_same_structure():
     ]
     assert graph.edges == ((0, 2), (1, 2), (2, 3), (2, 3))
     assert graph.saved_bytes == 32 and graph.nodes[2].saved[0].name == "slope for x"
+    assert [saved.storage for node in graph.nodes for saved in node.saved] == [0, 1, 2, 3]
 
 
 def test_constants_of_the_scalar_engine_are_marked():

@@ -79,6 +79,17 @@ def test_addresses_that_are_used_again_do_not_confuse_it():
     assert peak(run) == 800
 
 
+def test_what_was_there_before_may_go():
+    there = [torch.ones(1000)]
+
+    def function():
+        made = there[0] + 1
+        there.clear()
+        return made + 1
+
+    assert [point.live_bytes for point in memory_timeline(function)] == [4000, 8000, 0]
+
+
 def test_resized_storage():
     assert peak(lambda: torch.empty(0).resize_(250)) == 1000
 

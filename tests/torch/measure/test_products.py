@@ -56,6 +56,10 @@ def test_precisions_by_device(monkeypatch):
     assert precisions("cpu") == ("fp32", "bf16")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    for age, last in (((7, 0), "fp16"), ((8, 0), "fp16"), ((8, 9), "fp8"), ((9, 0), "fp8")):
+    # P100, V100, T4, A100, RTX 3090, RTX 4090, H100, B200
+    for age, units in {
+        (6, 0): "fp32", (7, 0): "fp32 fp16", (7, 5): "fp32 fp16", (8, 0): "fp32 tf32 bf16 fp16", (8, 6): "fp32 tf32 bf16 fp16",
+        (8, 9): "fp32 tf32 bf16 fp16 fp8", (9, 0): "fp32 tf32 bf16 fp16 fp8", (10, 0): "fp32 tf32 bf16 fp16 fp8",
+    }.items():  # fmt: skip
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda where, age=age: age)
-        assert precisions("cuda")[-1] == last and ("bf16" in precisions("cuda")) == (age >= (8, 0))
+        assert precisions("cuda") == tuple(units.split())

@@ -99,6 +99,32 @@ def test_what_checkpointing_repeats_is_added_to_the_operation_it_repeats():
     assert [op.saved_bytes for op in again.operations if op.name == "checkpoint"] == [4 * 5 * 8]
 
 
+def test_two_products_of_one_module_are_repeated_in_their_order():
+    narrow, wide = nn.Parameter(torch.randn(8, 8)), nn.Parameter(torch.randn(32, 8))
+
+    class Both(nn.Module):
+        def forward(self, x):
+            return F.linear(F.linear(x, narrow).exp(), wide).exp()
+
+    both, x = Both(), torch.randn(5, 8, requires_grad=True)
+    traced = measure.program(both, lambda: checkpoint(both, x, use_reentrant=False).sum(), backward=True)
+    one = 2 * 5 * 8 * 8
+    assert [op.backward_flops for op in traced.operations if op.name == "linear"] == [3 * one, 3 * 4 * one]
+
+
+def test_what_is_repeated_twice_is_counted_twice():
+    layer, x = nn.Linear(8, 8, bias=False), torch.randn(5, 8, requires_grad=True)
+
+    def inner(x):
+        return checkpoint(lambda x: layer(x).exp(), x, use_reentrant=False)
+
+    def outer(x):
+        return inner(x).exp()
+
+    traced = measure.program(layer, lambda: checkpoint(outer, x, use_reentrant=False).sum(), backward=True)
+    assert (traced.flops, traced.backward_flops) == (2 * 5 * 8 * 8, (2 + 2) * 2 * 5 * 8 * 8)
+
+
 def test_a_function_of_ones_own_and_the_peak_of_forward():
     class Square(torch.autograd.Function):
         @staticmethod
@@ -118,6 +144,37 @@ def test_a_function_of_ones_own_and_the_peak_of_forward():
         ("autograd.Function", 24, 0),
     ]
     assert (traced.peak_bytes, traced.peak_at) == (48, "mul")
+
+
+def test_a_result_that_nobody_keeps_was_alive_when_its_operation_returned():
+    x = torch.randn(6)
+
+    def drops():
+        x.exp()
+        return x + 1
+
+    traced = measure.program(nn.Identity(), drops)
+    assert [(op.name, op.output_bytes) for op in traced.operations] == [("exp", 24), ("add", 24)]
+
+
+def test_what_an_operation_makes_and_frees_is_not_its_result():
+    x, targets = torch.randn(5, 8), torch.zeros(5, dtype=torch.int64)
+    traced = measure.program(nn.Identity(), lambda: F.cross_entropy(x, targets))
+    assert [(op.name, op.output_bytes) for op in traced.operations] == [("cross_entropy", 4)]
+    three = torch.zeros(3, dtype=torch.uint8)
+    assert [op.output_bytes for op in measure.program(nn.Identity(), lambda: three + 1).operations] == [3]
+    nothing = measure.program(nn.Identity(), lambda: three.view(3, 1))
+    assert (nothing.operations, nothing.peak_bytes, nothing.peak_at) == ((), 0, "")
+
+
+def test_the_first_step_with_momentum_has_its_peak_in_the_optimizer():
+    layer, x = nn.Linear(64, 64, bias=False), torch.randn(2, 64)
+    optimizer = torch.optim.SGD(layer.parameters(), momentum=0.9, foreach=False)
+    traced = measure.program(layer, lambda: layer(x).sum(), optimizer=optimizer)
+    # The gradient and its running mean are as large as the weight each, beside the loss and the first gradient.
+    assert (traced.peak_at, traced.peak_bytes) == ("optimizer", 2 * 4 * 64 * 64 + 4 + 4)
+    # What the optimizer makes belongs to no operation.
+    assert max(op.backward_bytes for op in traced.operations) == 4 * 64 * 64
 
 
 def test_a_model_that_no_machine_holds():
@@ -141,7 +198,9 @@ def test_the_table_has_a_row_for_each_operation_and_a_total():
     traced = measure.program(net, lambda: net(x).sum())
     lines = repr(traced).splitlines()
     assert len(lines) == len(traced.operations) + 2 and lines[1].split()[:3] == ["up", "linear", "1,280"]
+    assert lines[0].endswith("  flops  backward_flops  saved_bytes  output_bytes  backward_bytes")
     assert lines[-1].split()[:2] == ["total", "2,560"] and traced._repr_html_().count("<tr>") == len(lines)
+    assert traced._repr_html_().partition("bold")[2].partition(">")[2].startswith("total")
 
 
 def test_bad_input_is_a_sentence():
@@ -152,6 +211,15 @@ def test_bad_input_is_a_sentence():
         measure.program(net, lambda: net(x), backward=True)
     with pytest.raises(ValueError, match="unknown quantity 'seconds'"):
         measure.program(net, lambda: net(x)).by_module(quantity="seconds")
+    optimizer = torch.optim.SGD(net.parameters())
+    with pytest.raises(ValueError, match="must return one number that requires a gradient"):
+        measure.program(net, lambda: net(x), optimizer=optimizer)
+    for loss in (lambda: 3.0, lambda: net(x).sum().detach()):
+        with pytest.raises(ValueError, match="must return one number that requires a gradient"):
+            measure.program(net, loss, backward=True)
     net(x).sum().backward()
-    with pytest.raises(ValueError, match="zero_grad"):
-        measure.program(net, lambda: net(x).sum(), backward=True)
+    for how in ({"backward": True}, {"optimizer": optimizer}):
+        with pytest.raises(ValueError, match="zero_grad"):
+            measure.program(net, lambda: net(x).sum(), **how)
+    # The forward pass alone frees none, and may be listed.
+    assert measure.program(net, lambda: net(x).sum()).flops == 2 * 2 * 5 * 8 * 16

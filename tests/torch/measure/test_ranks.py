@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import socket
+import subprocess
 import sys
 import time
 import types
@@ -12,6 +13,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.distributed_c10d import _coalescing_manager
+from torch.distributed.tensor import Shard, distribute_tensor
 
 from cs336kit import measure
 from cs336kit.measure import _launch
@@ -105,13 +109,21 @@ def test_the_whole_of_each_collective_by_hand():
             ("all-to-all", 32, 2), ("gather", 64, 2), ("scatter", 32, 2),
         ]  # fmt: skip
         assert repr(ranks) == "2 local ranks that have run 10 collectives"
-        assert repr(ranks.sent).splitlines()[-1].split() == ["total", f"{ranks.sent.total:,}"]
-        assert "<td" in ranks.sent._repr_html_()
+        head, *_, total = repr(ranks.sent).splitlines()
+        assert head == "collective      ranks  bytes of the whole  bytes each rank sends"
+        assert total.split() == ["total", f"{ranks.sent.total:,}"]
+        assert ranks.sent._repr_html_().partition("bold")[2].partition(">")[2].startswith("total")
 
 
 def test_collectives_under_their_other_names():
     """What torch's own layers call; a share is one rank's part of the whole."""
     part, whole = torch.zeros(4), torch.zeros(8)
+
+    def together():
+        with _coalescing_manager():
+            dist.reduce_scatter_tensor(part, whole)
+            dist.reduce_scatter_tensor(part.clone(), whole.clone())
+
     with fake_ranks(2):
         group, name = dist.group.WORLD, dist.group.WORLD.group_name
         c10d, functional = torch.ops.c10d, torch.ops._c10d_functional
@@ -125,12 +137,32 @@ def test_collectives_under_their_other_names():
             ("all-to-all", 32, lambda: functional.all_to_all_single(whole, [4, 4], [4, 4], name)),
             ("all-to-all", 32, lambda: c10d.alltoall_([part, part], [part, part], group.boxed())),
             ("broadcast", 16, lambda: functional.broadcast(part, 0, name)),
+            ("broadcast", 16, lambda: functional.broadcast(part, src=0, group_name=name)),
+            ("all-reduce", 32, lambda: functional.all_reduce_(whole, "sum", name)),
+            ("all-reduce", 48, lambda: dist.all_reduce_coalesced([whole, part])),
+            ("reduce-scatter", 32, lambda: dist.reduce_scatter(part, [part.clone(), part.clone()])),
+            ("reduce-scatter", 64, together),
+            ("send", 16, lambda: dist.send(part, 1)),
         ):
             with measure.collectives() as sent:
                 found = call()
             assert [(each.kind, each.size, each.ranks) for each in sent] == [(kind, size, 2)], kind
             for tensor in tensors(found):
                 functional.wait_tensor(tensor)
+        with measure.collectives() as sent:
+            dist.barrier()  # sends no tensor
+            assert torch.zeros(2, dtype=torch.int64).dtype == torch.int64
+        assert not sent
+
+
+def test_what_a_dtensor_sends_is_seen_once():
+    with fake_ranks(2):
+        mesh = init_device_mesh("cpu", (2,))
+        rows, columns = (distribute_tensor(torch.ones(4, 4), mesh, [Shard(dim)]) for dim in (0, 1))
+        with measure.collectives() as sent:
+            rows + columns
+    # One of the two is laid out like the other.
+    assert [each.ranks for each in sent] == [2] and sent[0].size in (32, 64)
 
 
 def test_gradients_run_on_every_rank():
@@ -172,20 +204,31 @@ def fails_on_one():
 
 
 def waits_for_nobody():
+    print(f"rank {dist.get_rank()}", end=" of ")
+    print(dist.get_world_size())
+    os.write(1, b"and what another language says\n")
     if dist.get_rank() != 1:
         dist.barrier()
 
 
+def takes_long():
+    time.sleep(20)
+
+
 @pytest.mark.parametrize(
-    ("function", "timeout", "kind", "says"),
+    ("function", "ranks", "timeout", "kind", "says", "printed"),
     [
-        (fails_on_one, 60, RuntimeError, r"(?s)^rank 1 of 2 failed.*in fails_on_one.*KeyError: 'rank 1 broke here'"),
-        (waits_for_nobody, 2, TimeoutError, "^rank 0 of 2 did not come back within 2 s"),
+        (fails_on_one, 2, 60, RuntimeError,
+         r"(?s)^rank 1 of 2 failed.*in fails_on_one.*KeyError: 'rank 1 broke here'", ""),
+        (waits_for_nobody, 2, 2, TimeoutError, "^rank 0 of 2 did not come back within 2 s", 
+         "rank 0 of 2\nand what another language says\nrank 1 of 2\nand what another language says\n"),
+        (takes_long, 1, 0.5, TimeoutError, "^rank 0 of 1 did not come back within 0.5 s", ""),
     ],
-)
-def test_a_rank_that_does_not_come_back_ends_all_and_leaves_none(function, timeout, kind, says):
+)  # fmt: skip
+def test_a_rank_that_does_not_come_back_ends_all_and_leaves_none(function, ranks, timeout, kind, says, printed, capfd):
     with pytest.raises(kind, match=says):
-        measure.run_ranks(function, timeout=timeout, device="cpu")
+        measure.run_ranks(function, ranks=ranks, timeout=timeout, device="cpu")
+    assert capfd.readouterr().out == printed
     psutil = pytest.importorskip("psutil")
     launched = [p for p in psutil.Process().children(recursive=True) if "_launch.py" in " ".join(p.cmdline())]
     assert not launched
@@ -252,6 +295,74 @@ def test_the_rank_that_keeps_the_store_is_the_last_to_leave(rank, monkeypatch):
     assert done[5:] == ([] if rank else ["left-0", "left-1", "left-2"])
 
 
+@pytest.mark.parametrize(
+    ("files", "in_time", "kind", "says"),
+    [
+        ({"stderr": "no module named torch"}, True, RuntimeError,
+         "^ranks 0, 1, 2 of 3 ended without a result. no module named torch$"),
+        ({"result-1": 7}, False, TimeoutError, "^ranks 0, 2 of 3 did not come back within 9 s"),
+        ({"result-0": 7, "result-2": 7}, False, TimeoutError, "^rank 1 of 3 did not come back within 9 s"),
+        ({"error-0": (5.0, "second"), "error-2": (4.0, "first")}, True, RuntimeError, "(?s)^rank 2 of 3 failed.*first$"),
+        # Those that the launcher has ended are no reason.
+        ({"exit-0": -9, "exit-2": -11}, True, RuntimeError, "^rank 2 of 3 was ended by SIGSEGV: it left no traceback"),
+        ({"exit-0": -9, "error-1": (4.0, "first")}, True, RuntimeError, "(?s)^rank 1 of 3 failed.*first$"),
+        ({"exit-1": 3, "error-2": (4.0, "first")}, True, RuntimeError, "^rank 1 of 3 was ended by exit code 3"),
+    ],
+)  # fmt: skip
+def test_what_ranks_leave_says_why_there_is_no_result(monkeypatch, capsys, files, in_time, kind, says):
+    def launch(folder, limit):
+        for name, content in {"stderr": "", "out-0": "zero\n", "out-2": "two\n", **files}.items():
+            pickled = name.startswith(("result", "error"))
+            (folder / name).write_bytes(pickle.dumps(content) if pickled else str(content).encode())
+        return in_time
+
+    monkeypatch.setattr(sys.modules[measure.run_ranks.__module__], "_launch", launch)
+    with pytest.raises(kind, match=says):
+        measure.run_ranks(own_rank, ranks=3, timeout=9, device="cpu")
+    assert capsys.readouterr().out == "zero\ntwo\n"
+
+
+@pytest.mark.parametrize(
+    ("started", "ends", "in_time", "lasts"),
+    [
+        (True, 3.0, True, 3.0),
+        (True, None, False, 9.0),  # seconds since all have met
+        (False, 100.0, True, 100.0),
+        (False, None, False, 180.0),  # seconds for meeting
+    ],
+)
+@pytest.mark.parametrize("system", ["linux", "darwin"])
+def test_ranks_have_their_time_and_are_ended_after_it(monkeypatch, tmp_path, started, ends, in_time, lasts, system):
+    module, clock, seen = sys.modules[measure.run_ranks.__module__], [0.0], []
+
+    class Launcher:
+        pid = 12345
+
+        def __init__(self, command, stdin, env, **how):
+            self.stdin = types.SimpleNamespace(close=lambda: seen.append("closed"))
+            seen.append(env)
+
+        def wait(self, seconds=None):
+            if seconds is not None:
+                clock[0] += seconds
+                if ends is None or clock[0] < ends:
+                    raise subprocess.TimeoutExpired("ranks", seconds)
+
+    monkeypatch.setattr(subprocess, "Popen", Launcher)
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(os, "killpg", lambda group, signal: seen.append(group))
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    if started:
+        (tmp_path / "started").touch()
+    assert module._launch(tmp_path, 9.0) == in_time
+    environment, *ended = seen
+    assert lasts <= clock[0] < lasts + 0.1 and ended == [12345, "closed"]
+    # On Linux what ranks say to each other stays on this machine.
+    assert environment["OMP_NUM_THREADS"] == "1"
+    assert environment.get("GLOO_SOCKET_IFNAME") == ("lo" if system == "linux" else None)
+
+
 def own_rank():
     return dist.get_rank()
 
@@ -282,6 +393,15 @@ def test_a_system_that_cannot_split_a_process_says_so(monkeypatch):
     monkeypatch.delattr(os, "fork")
     with pytest.raises(RuntimeError, match="run_ranks needs Linux or macOS"):
         measure.run_ranks(own_rank)
+
+
+def test_what_is_sent_is_counted_when_nothing_more_is_on_its_way(monkeypatch):
+    module, naps = sys.modules[measure.run_ranks.__module__], []
+    monkeypatch.setattr(time, "sleep", naps.append)
+    looks = iter([{"a": 1}, {"a": 2}, {"a": 2, "b": 1}, {"a": 2, "b": 1}])
+    monkeypatch.setattr(module, "_connections", lambda: next(looks))
+    module._settle()
+    assert len(naps) == 3 and not [*looks]
 
 
 def test_sent_bytes_of_a_kernel_that_does_not_tell(monkeypatch):

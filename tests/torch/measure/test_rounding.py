@@ -69,6 +69,11 @@ def test_a_push_down_from_a_power_of_two_arrives_and_a_push_up_does_not():
     assert measure.rounded([1 + 0.003, 1 - 0.003], bf16).tolist() == [1.0, 1 - bf16.eps / 2]
 
 
+def test_formats_of_32_bits_are_rounded_too():
+    x = numpy.float64([0.1, 1 / 3, -2e-40, 3.0])
+    assert (measure.rounded(x, predict.FORMATS["fp32"]) == x.astype(numpy.float32)).all()
+
+
 def test_bad_input_is_refused():
     bf16 = predict.FORMATS["bf16"]
     with pytest.raises(ValueError, match="give it seed=0"):

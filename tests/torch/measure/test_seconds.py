@@ -1,3 +1,4 @@
+import contextlib
 import itertools
 import sys
 import time
@@ -67,15 +68,22 @@ def test_it_says_when_the_spread_stays_large(monkeypatch):
 def test_the_budget_ends_it(monkeypatch):
     clock = Clock(monkeypatch)
     timing = measure.seconds(
-        clock.function(itertools.chain([1.0] * 4, itertools.cycle([1.0, 2.0, 3.0]))), device="cpu", budget_seconds=8.0
+        clock.function(itertools.chain([1.0] * 4, itertools.cycle([1.0, 2.0, 3.0]))), device="cpu", budget_seconds=9.0
     )
-    assert not timing.settled and len(timing.repeats) <= 6
+    # 1 + 2 + 3 + 1 + 2 seconds are within it, the next 3 are not.
+    assert not timing.settled and timing.repeats == (1, 2, 3, 1, 2, 3)
+
+
+def test_quartiles_as_far_apart_as_was_asked_for_are_close_enough(monkeypatch):
+    function = Clock(monkeypatch).function([1.0] * 4 + [4.0, 4.0, 4.0, 5.0, 5.0])
+    assert measure.seconds(function, device="cpu", spread=0.25, budget_seconds=1e9).settled
 
 
 def test_short_functions_are_called_several_times(monkeypatch):
     clock = Clock(monkeypatch)
     timing = measure.seconds(clock.function(itertools.repeat(1e-5)), device="cpu")
-    assert timing.calls > 1 and timing.median == pytest.approx(1e-5)
+    # Four times as many until a batch takes 1e-4 seconds: 4 calls take 4e-5 of them, 16 take 1.6e-4.
+    assert timing.calls == 16 and timing.median == pytest.approx(1e-5)
 
 
 def test_the_same_function_twice_agrees(monkeypatch):
@@ -89,7 +97,10 @@ def test_the_same_function_twice_agrees(monkeypatch):
 def test_agreement_is_a_close_median_or_an_overlap():
     timing = lambda *repeats: Timing(repeats, 1, "cpu", True)  # noqa: E731
     assert not timing(1.0, 2.0).agrees_with(timing(2.5, 3.0)) and not timing(2.5, 3.0).agrees_with(timing(1.0, 2.0))
-    assert timing(1.0, 1.0, 9.0).agrees_with(timing(8.0, 8.0))  # an interrupted call hides the difference
+    # An interrupted call hides the difference.
+    assert timing(1.0, 1.0, 9.0).agrees_with(timing(8.0, 8.0)) and timing(8.0, 8.0).agrees_with(timing(1.0, 1.0, 9.0))
+    assert timing(1.0, 2.0).agrees_with(timing(2.0, 9.0)) and timing(2.0, 9.0).agrees_with(timing(1.0, 2.0))
+    assert timing(1.0, 1.0).agrees_with(timing(2.0, 2.0), within=0.5)  # half of the larger one
     assert timing(1.0, 1.01).agrees_with(timing(1.04, 1.05)) and not timing(1.0, 1.01).agrees_with(timing(1.1, 1.11))
     assert not timing(1.0, 1.01).agrees_with(timing(1.04, 1.05), within=0.01)
     with pytest.raises(ValueError, match="within must be"):
@@ -154,8 +165,35 @@ def test_nothing_to_time_is_refused_on_a_busy_machine_too(monkeypatch, interrupt
         measure.seconds(mine, device="cpu", warmup=1)
 
 
+@pytest.mark.parametrize(
+    ("mine", "empty", "refused"),
+    [
+        ([2.0] * 7, [1.0] * 7, False),  # twice as long as calling nothing is something
+        ([1.999] * 7, [1.0] * 7, True),
+        ([9.0] * 6 + [1.9], [1.0] * 7, True),  # one burst that nothing interrupts is enough, of each
+        ([9.0] * 7, [8.0] * 6 + [1.0], False),
+    ],
+)
+def test_the_fastest_of_seven_bursts_is_held_against_that_of_an_empty_function(monkeypatch, mine, empty, refused):
+    times = {time.sleep: iter(mine), seconds_module._nothing: iter(empty)}
+    monkeypatch.setattr(seconds_module, "_cpu_repeat", lambda function, calls, where: calls * next(times[function]))
+    with pytest.raises(RuntimeError, match=r"takes 2e\+00 s, as long") if refused else contextlib.nullcontext():
+        seconds_module._refuse_nothing(time.sleep, torch.device("cpu"))
+
+
+def test_what_takes_as_long_as_an_empty_call_may_and_a_batch_must_is_timed_one_by_one(monkeypatch):
+    clock = Clock(monkeypatch)
+    for name in ("SHORTEST_BATCH_SECONDS", "LONGEST_EMPTY_CALL_SECONDS"):
+        monkeypatch.setattr(seconds_module, name, 0.5)
+    monkeypatch.setattr(seconds_module, "_nothing", clock.function(itertools.repeat(0.5)))
+    timing = measure.seconds(clock.function(itertools.repeat(0.5)), device="cpu")
+    assert (timing.median, timing.calls) == (0.5, 1)
+
+
 def test_bad_settings_are_sentences():
     work = lambda: sum(range(1000))  # noqa: E731
+    with pytest.raises(ValueError, match="at_least must be 2 or more and no larger than at_most, got 1 and 50"):
+        measure.seconds(work, device="cpu", at_least=1)
     with pytest.raises(ValueError, match="at_least must be 2 or more"):
         measure.seconds(work, device="cpu", at_least=9, at_most=3)
     with pytest.raises(ValueError, match="spread must be"):

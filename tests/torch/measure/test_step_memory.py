@@ -1,6 +1,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from cs336kit.measure import step_memory
 
@@ -40,6 +41,30 @@ def test_stages_come_in_the_order_of_the_step_and_end_at_nothing():
     assert result.peak_bytes >= max(live.values())
     assert all(result.points[index].live_bytes >= 0 for _, _, index in result.stages)
     assert isinstance(result.peak_operator, str)
+
+
+def test_a_block_whose_input_needs_no_gradient_has_no_mark_in_backward():
+    model, x = Stack(), torch.randn(4, 8)
+    result = step_memory(model, lambda: model(x), torch.optim.SGD(model.parameters()))
+    names = [name for name, _, _ in result.stages]
+    assert "block 2 backward" in names and "block 1 backward" not in names
+
+
+def test_what_checkpointing_repeats_is_marked_once():
+    model, x = Stack(), torch.randn(4, 8, requires_grad=True)
+
+    def loss():
+        y = x
+        for block in model.blocks:
+            y = checkpoint(block, y, use_reentrant=False).exp()
+        return y.sum()
+
+    result = step_memory(model, loss, torch.optim.SGD(model.parameters()))
+    names = [name for name, _, _ in result.stages]
+    assert len(names) == len({*names}) == 9
+    # In forward nothing but what an exponential keeps is alive.
+    live = {name: size for name, size, _ in result.stages}
+    assert (live["embedding"], live["block 1 forward"], live["loss"]) == (0, 128, 2 * 128 + 4)
 
 
 def test_old_gradients_are_refused():

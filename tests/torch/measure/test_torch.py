@@ -96,6 +96,10 @@ def test_run_backward_equals_backward_and_keeps_a_function_mode_in_force():
     with Names() as names:
         _torch.run_backward(loss, torch.ones(()))
     assert torch.equal(x.grad, expected) and "mul" in names.seen
+    # What was kept is released, and the gradient has no graph of its own.
+    with pytest.raises(RuntimeError, match="a second time"):
+        loss.backward()
+    assert not x.grad.requires_grad
 
 
 def test_a_node_tells_its_shape_and_what_it_keeps():
@@ -180,6 +184,20 @@ def test_kernels_of_other_devices_by_shapes():
     x, weights = torch.empty(4, 2, 16, device="meta"), [torch.empty(96, 16), torch.empty(96, 32), torch.empty(96)]
     assert formula[aten._cudnn_rnn](x, weights) == 2 * 4 * 2 * 96 * (16 + 32)
     assert formula[aten._cudnn_rnn_backward](x, weights) == 2 * formula[aten._cudnn_rnn](x, weights)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ((B, M, K), (B, K, N), 2 * B * M * K * N),  # every group is a product of its own
+        ((M, K), (B, K, N), 2 * M * K * N),  # the groups share the rows
+        ((B, M, K), (K, N), 2 * M * K * N),  # or the columns
+        ((M, K), (K, N), 2 * M * K * N),  # or what is added up
+    ],
+)
+def test_grouped_products_by_shapes(a, b, expected):
+    a, b = torch.empty(a, device="meta"), torch.empty(b, device="meta")
+    assert _torch.FORMULAS[aten._grouped_mm](a, b) == expected
 
 
 def test_importing_the_instruments_draws_in_no_figures():

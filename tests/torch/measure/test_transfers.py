@@ -80,8 +80,11 @@ class Gpu:
 
 @pytest.mark.parametrize("pinned", [True, False])
 def test_what_computes_a_batch_waits_for_its_copy(monkeypatch, pinned):
-    gpu = Gpu(monkeypatch)
+    gpu, copies, copy = Gpu(monkeypatch), [], torch.Tensor.to
+    monkeypatch.setattr(torch.Tensor, "to", lambda *args, **how: copies.append(how) or copy(*args, **how))
     spans = overlap_timeline(batches=2, size_bytes=64, products=1, width=4, pinned=pinned)
+    # The host goes on while a batch is copied.
+    assert copies == [{"non_blocking": True}] * 4
     # The first two are the warm-up's; four events each: copy from 1 to 2, products from 3 to 4.
     assert gpu.waited == [2, 6, 10, 14] and gpu.kept == [64] * 4 and gpu.pinned == [64] * (2 if pinned else 0)
     assert spans == [("copy", 0, 0, 1), ("compute", 0, 2, 3), ("copy", 1, 4, 5), ("compute", 1, 6, 7)]

@@ -31,6 +31,11 @@ def test_mistakes_that_no_case_tells_apart_are_named():
     assert maintain.confused(blind([(2, 3)])) == ["a and c return the same in every case"]
 
 
+def test_cases_that_tell_nothing_new_are_counted():
+    assert "more cases" not in maintain.show(blind([(2, 3)]))
+    assert "2 more cases tell nothing new" in maintain.show(blind([(2, 3), (3, 4), (5, 7)]))
+
+
 def test_a_changed_answer_that_passes_is_named():
     def double(x):
         return x * 2 if x > 0 else 0
