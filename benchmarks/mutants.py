@@ -5,8 +5,8 @@ import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-#: Keywords that change no result: how a class or a cache is stored, and whom a warning names.
-_LEFT_ALONE = ("slots", "maxsize", "stacklevel")
+#: Keywords that change no result: how a class or a cache is stored, whom a warning names, what is sure to be as long.
+_LEFT_ALONE = ("slots", "maxsize", "stacklevel", "strict")
 _SWAPS: dict[type, type] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Pow: ast.Mult,
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
