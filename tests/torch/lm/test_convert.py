@@ -183,6 +183,16 @@ def test_what_our_decoder_lacks_is_refused_by_name(kind, fields, sentence):
         lm.from_transformers(theirs(kind, fields))
 
 
+def test_a_falcon_that_does_not_say_how_many_norms_it_has_has_two_if_its_heads_are_grouped():
+    their_model = theirs(*CASES["falcon 11b"])
+    fields = their_model.config.to_dict() | {"num_ln_in_parallel_attn": None}
+    with pytest.raises(ValueError, match="num_ln_in_parallel_attn=None cannot be built here: our decoder has one norm"):
+        lm.from_transformers(their_model.state_dict(), fields)
+    their_model = theirs(*CASES["falcon 7b"])
+    fields = their_model.config.to_dict() | {"num_ln_in_parallel_attn": None}
+    assert lm.from_transformers(their_model.state_dict(), fields).config.norms_per_block == 1
+
+
 def test_a_field_that_is_not_understood_is_refused():
     their_model = theirs(*CASES["llama"])
     fields = their_model.config.to_dict() | {"logits_scaling": 4.0}

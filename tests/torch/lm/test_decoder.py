@@ -35,7 +35,14 @@ def test_every_configuration_has_its_predicted_parameters(config):
     assert model(tokens(config)).shape == (2, 12, 31)
 
 
-@pytest.mark.parametrize("change", [{"qk_norm": "head"}, {"kv_latent": 6, "query_latent": 8, "rotary_dim": 2}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"qk_norm": "head"},
+        {"kv_latent": 6, "query_latent": 8, "rotary_dim": 2},
+        {"kv_latent": 6, "rotary_dim": 2, "value_dim": 3, "inner_norms": True},
+    ],
+)
 def test_norms_inside_of_attention_have_the_biases_that_are_predicted(change):
     config = replace(PAPER, positions="rope", **change)
     model = lm.DecoderOnly(config)

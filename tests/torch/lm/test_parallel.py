@@ -2,12 +2,14 @@
 
 import dataclasses
 import datetime
+import itertools
 import json
 import os
 import re
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 import torch
@@ -245,6 +247,36 @@ def test_with_checkpointing_a_block_runs_again_in_backward_alone(checkpointing, 
     if grad:
         logits.sum().backward()
     assert len(counted) == calls
+
+
+RUN = {"batch": 4, "sequence": 8, "steps": 4, "max_lr": 0.02}
+
+
+def test_one_process_with_a_layout_trains_as_one_without(monkeypatch, capsys):
+    data = torch.randint(61, (300,), generator=torch.Generator().manual_seed(0)).numpy()
+    monkeypatch.setattr(time, "process_time", itertools.count(5).__next__)
+    one, other = (
+        lm.pretrain(LLAMA, data=data, layout=layout, progress=True, **RUN) for layout in (None, "microbatches=2")
+    )
+    assert other.losses == pytest.approx(one.losses, rel=1e-5) and other.losses[-1] != other.losses[0]
+    assert other.validation_loss == pytest.approx(one.validation_loss, rel=1e-5)
+    assert one.seconds == other.seconds == 1 and other.tokens == one.tokens
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 8 and said[3].startswith("train 4/4 steps (100 %)") and said[4:] == said[:4]
+    tied = lm.pretrain(GPT, data=data, layout="dp=1", **RUN)
+    assert tied.losses == pytest.approx(lm.pretrain(GPT, data=data, **RUN).losses, rel=1e-5)
+
+
+def test_what_ranks_cannot_train_is_a_sentence():
+    data = torch.zeros(300, dtype=torch.long).numpy()
+    with pytest.raises(
+        ValueError, match="ranks train in fp32, tf32, bf16, not in 'autocast': leave layout and torchrun"
+    ):
+        lm.pretrain(LLAMA, data=data, layout="dp=1", precision="autocast", **RUN)
+    with pytest.raises(ValueError, match="a layout of 2 ranks, and 1 run"):
+        lm.pretrain(LLAMA, data=data, layout="dp=2", **RUN)
+    with pytest.raises(FloatingPointError, match="the loss is nan in step [123]: lower the learning rate"):
+        lm.pretrain(LLAMA, data=data, layout="dp=1", **RUN | {"max_lr": 1e30})
 
 
 def test_torchrun_trains_on_two_ranks_as_one_process_does(tmp_path):

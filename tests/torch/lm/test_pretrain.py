@@ -43,6 +43,8 @@ def test_the_held_out_loss_takes_every_target_once():
         losses = [functional.cross_entropy(model(row[None, :-1])[0], row[1:]).item() for row in rows]
     found = held_out_loss(model, tokens, sequence=16, policy=lm.precision("fp32"))
     assert found == pytest.approx(np.mean(losses), abs=1e-5)
+    one = held_out_loss(model, tokens[:17], sequence=16, policy=lm.precision("fp32"))
+    assert one == pytest.approx(losses[0], abs=1e-5)
 
 
 @pytest.mark.parametrize(("width", "d_ff"), [(8, 24), (10, 32), (24, 64), (96, 256), (100, 272)])
