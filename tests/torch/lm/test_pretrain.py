@@ -45,6 +45,10 @@ def test_the_held_out_loss_takes_every_target_once():
     assert found == pytest.approx(np.mean(losses), abs=1e-5)
     one = held_out_loss(model, tokens[:17], sequence=16, policy=lm.precision("fp32"))
     assert one == pytest.approx(losses[0], abs=1e-5)
+    with torch.no_grad():
+        each = functional.cross_entropy(model(torch.tensor(tokens[:32, None]))[:, 0], torch.tensor(tokens[1:33]))
+    short = held_out_loss(model, tokens[:33], sequence=1, policy=lm.precision("fp32"))
+    assert short == pytest.approx(each.item(), abs=1e-5)
 
 
 @pytest.mark.parametrize(("width", "d_ff"), [(8, 24), (10, 32), (24, 64), (96, 256), (100, 272)])

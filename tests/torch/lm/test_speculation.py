@@ -37,6 +37,8 @@ def test_greedy_is_the_targets_own_text(config):
         assert torch.equal(said.tokens, own)
         # Every pass adds what it accepts and one more.
         assert said.passes + said.accepted == 25 and said.accepted <= said.judged <= said.guessed
+        # Of every pass what it accepts is judged, and at most one more.
+        assert said.judged <= said.accepted + said.passes
         acceptances.append(said.acceptance)
     assert acceptances[0] == acceptances[1] == 1 > acceptances[2] > acceptances[4]
     assert target.training and nearly.training
