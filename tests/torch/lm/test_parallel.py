@@ -297,7 +297,7 @@ def test_what_ranks_cannot_train_is_a_sentence():
         lm.pretrain(LLAMA, data=data, layout="dp=1", precision="autocast", **RUN)
     with pytest.raises(ValueError, match="a layout of 2 ranks, and 1 run"):
         lm.pretrain(LLAMA, data=data, layout="dp=2", **RUN)
-    with pytest.raises(FloatingPointError, match="the loss is nan in step 1: lower the learning rate"):
+    with pytest.raises(FloatingPointError, match="the loss is nan in step 2: lower the learning rate"):
         lm.pretrain(LLAMA, data=data, layout="dp=1", **RUN | {"max_lr": 1e30})
 
 
