@@ -14,12 +14,13 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe
 from torch.testing._internal.distributed import multi_threaded_pg
 
 from cs336kit import lm
 from cs336kit.lm.parallel import check_runnable
 from cs336kit.lm.runs_of_ranks import joined
-from cs336kit.lm.tensor_parallel import Ranks, VocabularyLoss
+from cs336kit.lm.tensor_parallel import Ranks, VocabularyLoss, _own
 from cs336kit.predict import TransformerConfig
 from cs336kit.predict.layouts import as_layout
 
@@ -101,6 +102,8 @@ def test_every_layout_has_the_loss_and_the_gradients_of_one_model(config, layout
 
     def rank(number):
         ranks = lm.parallelize(parts[number], layout)
+        if of.pp > 1:
+            assert type(ranks.schedule) is {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}[of.schedule]
         optimizer, found = ranks.optimizer(sgd), []
         for _ in range(2):
             loss = float(ranks.backward(x, y))
@@ -249,6 +252,11 @@ def test_the_loss_of_a_divided_vocabulary_survives_large_logits():
     torch.testing.assert_close(torch.cat(gradients, dim=1), torch.nn.functional.pad(whole.grad, (0, 1)))
 
 
+def test_tokens_of_other_ranks_have_no_row():
+    # Rows 4 to 7 are here.
+    assert _own(torch.tensor([3, 4, 7, 8, 0]), 4, 4).tolist() == [-1, 0, 3, -1, -1]
+
+
 def test_a_gradient_that_is_short_already_stays_as_it_is():
     model = lm.DecoderOnly(LLAMA)
     ranks = lm.parallelize(model, "dp=1")
@@ -286,6 +294,7 @@ def test_one_process_with_a_layout_trains_as_one_without(monkeypatch, capsys):
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 8 and said[3].startswith("train 4/4 steps (100 %)") and said[4:] == said[:4]
     tied = lm.pretrain(GPT, data=data, layout="dp=1", **RUN)
+    assert not capsys.readouterr().err
     assert tied.losses == pytest.approx(lm.pretrain(GPT, data=data, **RUN).losses, rel=1e-5)
 
 

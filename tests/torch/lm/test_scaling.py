@@ -128,6 +128,7 @@ def one(**change):
         (lambda: lm.envelope([one(curve=[])]), "a line through the minima takes two budgets or more, got 1"),
         (lambda: lm.fit_power([1, 1], [2, 3]), "two different x or more, got 1"),
         (lambda: lm.fit_power([1, 2], [2, 0]), "every one of y must be a finite number above 0"),
+        (lambda: lm.fit_power([1, 2, 3], [2, 3]), "argument 2 is shorter"),
         (lambda: lm.fit_power([1, 2], [2, 3], level=80), "level must be a fraction"),
         (lambda: BESIROGLU.optimum(-1), "flops must be a finite number above 0"),
     ],
