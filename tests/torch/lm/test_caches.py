@@ -120,6 +120,16 @@ def test_a_window_keeps_its_last_tokens_and_not_fewer(kind):
     assert all(tensor.untyped_storage().nbytes() == tensor.nbytes for tensor in cache.tensors())
 
 
+@pytest.mark.parametrize("first", [1, 2, 4, 5, 7])
+@torch.no_grad()
+def test_many_tokens_behind_a_few_wrap_around_the_ring(first):
+    config = replace(LLAMA, window=5)
+    model, text = model_of(config), torch.randint(31, (2, 14), generator=torch.Generator().manual_seed(2))
+    cache = lm.KVCache(config, kind="contiguous")
+    parts = [model(piece, cache=cache) for piece in text.split([first, 6, 8 - first], dim=1)]
+    torch.testing.assert_close(torch.cat(parts, dim=1), model(text))
+
+
 def test_a_window_that_is_just_full_can_be_shortened():
     cache = lm.KVCache(replace(LLAMA, window=4))
     cache.tokens = 4

@@ -62,6 +62,12 @@ def test_narrow_models_learn_at_one_rate_and_wide_ones_slower():
     assert [sweep.learning_rate(width) for width in (8, 13, 16, 80)] == pytest.approx([0.03, 0.03, 0.025, 0.005])
 
 
+def test_a_budget_of_one_step_is_enough():
+    config = sweep.tiny(1, 8)
+    step = predict.training_flops(config, batch=8, sequence=64).total
+    assert [sweep.steps_of(config, budget) for budget in (step, 0.6 * step, 2.4 * step)] == [1, 1, 2]
+
+
 def test_a_run_is_what_was_asked_for(run):
     assert (run.layers, run.d_model, run.seed, run.budget) == (1, 8, 1, 5e8)
     assert run.tokens == run.steps * 8 * 64 and run.curve[-1][0] == run.steps

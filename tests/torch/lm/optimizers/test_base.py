@@ -59,6 +59,17 @@ def test_sparse_and_complex_gradients_are_refused_before_anything_moves(ours, th
     assert dense.tolist() == [1.0, 1.0]
 
 
+def test_a_pickle_from_before_there_was_maximize_means_downwards():
+    parameter = torch.nn.Parameter(torch.ones(1))
+    optimizer = lm.SGD([parameter], lr=0.5)
+    state = optimizer.__getstate__()
+    del state["param_groups"][0]["maximize"]
+    optimizer.__setstate__(state)
+    parameter.grad = torch.ones(1)
+    optimizer.step()
+    assert parameter.item() == 0.5
+
+
 @pytest.mark.parametrize("decay", [0.5, 1.0])
 @pytest.mark.parametrize(("ours", "theirs", "options"), PAIRS, ids=NAMES)
 def test_weight_decay_is_torchs(ours, theirs, options, decay):
