@@ -166,10 +166,10 @@ def _choices(fields: Mapping[str, Any], kind: Family) -> tuple[dict[str, Any], d
             raise refused(name, "nothing of that kind")
     layers = fields.get("layer_types") or ()
     held = tuple(layer == "sliding_attention" for layer in layers)
+    if set(layers) - {"full_attention", "sliding_attention"} or (fields.get("use_sliding_window") and not layers):
+        raise refused("layer_types", "full and sliding attention")
     if fields.get("use_sliding_window") is False or (layers and not any(held)):
         choices["window"] = None
-    elif set(layers) - {"full_attention", "sliding_attention"} or (fields.get("use_sliding_window") and not layers):
-        raise refused("layer_types", "full and sliding attention")
     elif layers:
         choices["window_layers"] = held
     activations = _ACTIVATIONS[choices["mlp"]]

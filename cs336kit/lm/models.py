@@ -260,10 +260,12 @@ class DecoderOnly(nn.Module):
             cosine, sine = rope_tables(config.context, config.rotary_width, base=rope_base, **factory)
             self.register_buffer("cosine", cosine, persistent=False)
             self.register_buffer("sine", sine, persistent=False)
-        block: dict[str, Any] = {"attention": attention, "norm_eps": norm_eps, "approximate": approximate, **factory}
-        self.blocks = nn.ModuleList(
-            Block(config, rope_pairs=rope_pairs, layer=layer, **block) for layer in range(config.layers)
-        )
+        block: dict[str, Any] = {
+            "attention": attention, "norm_eps": norm_eps, "approximate": approximate, "rope_pairs": rope_pairs,
+        }  # fmt: skip
+        #: with which a decoder computes the same, beside its configuration
+        self.options = {**block, "rope_base": rope_base}
+        self.blocks = nn.ModuleList(Block(config, layer=layer, **block, **factory) for layer in range(config.layers))
         self.final_norm = make_norm(config, eps=norm_eps, **factory) if config.final_norm else None
         self.head = Linear(config.d_model, config.vocab, bias=config.head_bias, **factory)
         if config.tied_head:

@@ -53,7 +53,7 @@ def check_runnable(model: DecoderOnly, layout: Layout, ranks: int) -> None:
         check_divisible(model.config, layout.tp)
     if layout.ep > 1 and (layout.stage or layout.pp > 1):
         raise ValueError("ep beside zero1, zero2, fsdp or pp is counted by predict, and lm runs it with dp alone.")
-    if layout.count > 1 and model.config.dropout and layout.tp > 1:
+    if layout.tp > 1 and model.config.dropout:
         raise ValueError("ranks of tp would need the same dropout on what they share: give a model without dropout.")
 
 
@@ -75,9 +75,8 @@ class Parallel(nn.Module):
         self.groups: dict[tuple[str, ...], Any] = {}
         self.tensor = Ranks(self.group("tp"), layout.tp, self.at["tp"], layout.sp)
         self.shards: ShardedOptimizer | None = None
-        options = {"attention": model.blocks[0].attention.method, "checkpointing": model.checkpointing}
         if layout.tp > 1:
-            model = divide(model, self.tensor, device=self.where, **options)
+            model = divide(model, self.tensor)
         if layout.ep > 1:
             for block in model.blocks:
                 if isinstance(block.mlp, MixtureOfExperts):

@@ -49,8 +49,7 @@ def set_rng_state(state: dict[str, Any]) -> None:
     kind, keys, position, has_gauss, cached = state["numpy"]
     np.random.set_state((kind, np.array(keys.tolist(), dtype=np.uint32), position, has_gauss, cached))
     torch.set_rng_state(state["torch"])
-    if state["cuda"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["cuda"][: torch.cuda.device_count()])
+    torch.cuda.set_rng_state_all(state["cuda"][: torch.cuda.device_count()])
 
 
 class ProgressBar:

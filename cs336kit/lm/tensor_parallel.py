@@ -178,10 +178,12 @@ def check_divisible(config: TransformerConfig, tp: int) -> None:
             )
 
 
-def divide(model: DecoderOnly, ranks: Ranks, **options: Any) -> DecoderOnly:
+def divide(model: DecoderOnly, ranks: Ranks) -> DecoderOnly:
     """This rank's part of a decoder: its heads, its part of every MLP, its rows of the tables, with what is said between."""
-    config = local_config(model.config, ranks.count)
-    part = DecoderOnly(config, **options)
+    config, table = local_config(model.config, ranks.count), model.embedding.weight
+    part = DecoderOnly(
+        config, checkpointing=model.checkpointing, device=table.device, dtype=table.dtype, **model.options
+    )
     wholes = dict(model.named_parameters())
     with torch.no_grad():
         for name, own in part.named_parameters():

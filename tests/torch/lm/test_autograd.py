@@ -119,3 +119,15 @@ def test_a_scalar_power_is_refused_in_a_sentence():
 def test_repr_names_the_node():
     assert repr(Scalar(2, name="x")) == "Scalar(x: value=2, grad=0)"
     assert repr(Scalar(2) + 1) == "Scalar(+: value=3, grad=0)"
+
+
+def test_corners_of_relu_powers_and_sigmoid():
+    for x, function in ((0.0, Scalar.relu), (-1.0, Scalar.relu), (0.0, lambda x: x**0)):
+        leaf = Scalar(x)
+        function(leaf).backward()
+        assert leaf.grad == 0
+    assert Scalar(-699.0).sigmoid().value == pytest.approx(math.exp(-699), rel=1e-9)
+    assert Scalar(-800.0).sigmoid().value == 0
+    leaf = Scalar(3.0)
+    (-leaf).backward()
+    assert leaf.grad == -1 and (1 - leaf).value == -2 and (6 / leaf).value == 2

@@ -107,6 +107,41 @@ def test_codes_are_within_half_a_step(bits):
     torch.testing.assert_close(scale[..., 0] * (127 if bits == 8 else 7), x.abs().amax(-1))
 
 
+@pytest.mark.parametrize("kind", ["growing", "int8", "int4"])
+@torch.no_grad()
+def test_a_window_keeps_its_last_tokens_and_not_fewer(kind):
+    config = replace(LLAMA, layers=1, window=4, window_layers=None)
+    model, cache, held = lm.DecoderOnly(config), lm.KVCache(config, kind=kind), []
+    for _ in range(6):
+        model(torch.zeros(1, 1, dtype=torch.long), cache=cache)
+        held.append(cache.tensors()[0].shape[-2])
+    assert held == [1, 2, 3, 4, 4, 4]
+    # Nothing is kept alive beyond them.
+    assert all(tensor.untyped_storage().nbytes() == tensor.nbytes for tensor in cache.tensors())
+
+
+@pytest.mark.parametrize("first", [1, 2, 4, 5, 7])
+@torch.no_grad()
+def test_many_tokens_behind_a_few_wrap_around_the_ring(first):
+    config = replace(LLAMA, window=5)
+    model, text = model_of(config), torch.randint(31, (2, 14), generator=torch.Generator().manual_seed(2))
+    cache = lm.KVCache(config, kind="contiguous")
+    parts = [model(piece, cache=cache) for piece in text.split([first, 6, 8 - first], dim=1)]
+    torch.testing.assert_close(torch.cat(parts, dim=1), model(text))
+
+
+def test_a_window_that_is_just_full_can_be_shortened():
+    cache = lm.KVCache(replace(LLAMA, window=4))
+    cache.tokens = 4
+    cache.shorten(2)
+    assert cache.tokens == 2
+    cache.shorten(3)
+    assert cache.tokens == 2
+    cache.tokens = 5
+    with pytest.raises(ValueError, match="after 5 tokens a sliding window of 4 has dropped the first"):
+        cache.shorten(2)
+
+
 @torch.no_grad()
 def test_fewer_bits_change_the_loss_more():
     for config in (LLAMA, LATENT):

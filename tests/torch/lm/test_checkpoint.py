@@ -237,6 +237,17 @@ def test_damaged_foreign_and_absent_files(tmp_path):
         load_checkpoint(tmp_path / "absent.pt")
 
 
+def test_of_an_error_with_several_lines_the_first_is_shown(tmp_path, monkeypatch):
+    path = save_checkpoint(tmp_path / "c.pt", model=nn.Linear(2, 2))
+
+    def broken(*_, **__):
+        raise RuntimeError("the first line\nthe second")
+
+    monkeypatch.setattr(torch, "load", broken)
+    with pytest.raises(CheckpointError, match=r"c\.pt is damaged: the first line$"):
+        load_checkpoint(path)
+
+
 def test_every_flipped_bit_of_the_tensors_is_found(tmp_path):
     path = save_checkpoint(tmp_path / "c.pt", model=nn.Linear(8, 8))
     whole = path.read_bytes()

@@ -183,6 +183,26 @@ def test_what_our_decoder_lacks_is_refused_by_name(kind, fields, sentence):
         lm.from_transformers(theirs(kind, fields))
 
 
+def test_a_falcon_that_does_not_say_how_many_norms_it_has_has_two_if_its_heads_are_grouped():
+    their_model = theirs(*CASES["falcon 11b"])
+    fields = their_model.config.to_dict() | {"num_ln_in_parallel_attn": None}
+    with pytest.raises(ValueError, match="num_ln_in_parallel_attn=None cannot be built here: our decoder has one norm"):
+        lm.from_transformers(their_model.state_dict(), fields)
+    their_model = theirs(*CASES["falcon 7b"])
+    fields = their_model.config.to_dict() | {"num_ln_in_parallel_attn": None}
+    assert lm.from_transformers(their_model.state_dict(), fields).config.norms_per_block == 1
+
+
+def test_layers_of_a_kind_that_is_not_known_are_refused_and_a_window_that_is_not_used_is_none():
+    their_model = theirs(*CASES["qwen2 with a window"])
+    fields = their_model.config.to_dict()
+    for change in ({"layer_types": ["chunked_attention"] * 3}, {"layer_types": None}):
+        with pytest.raises(ValueError, match="cannot be built here: our decoder has full and sliding attention"):
+            lm.from_transformers(their_model.state_dict(), fields | change)
+    unused = fields | {"layer_types": None, "use_sliding_window": False}
+    assert lm.from_transformers(their_model.state_dict(), unused).config.window is None
+
+
 def test_a_field_that_is_not_understood_is_refused():
     their_model = theirs(*CASES["llama"])
     fields = their_model.config.to_dict() | {"logits_scaling": 4.0}

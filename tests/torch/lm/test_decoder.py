@@ -35,7 +35,14 @@ def test_every_configuration_has_its_predicted_parameters(config):
     assert model(tokens(config)).shape == (2, 12, 31)
 
 
-@pytest.mark.parametrize("change", [{"qk_norm": "head"}, {"kv_latent": 6, "query_latent": 8, "rotary_dim": 2}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"qk_norm": "head"},
+        {"kv_latent": 6, "query_latent": 8, "rotary_dim": 2},
+        {"kv_latent": 6, "rotary_dim": 2, "value_dim": 3, "inner_norms": True},
+    ],
+)
 def test_norms_inside_of_attention_have_the_biases_that_are_predicted(change):
     config = replace(PAPER, positions="rope", **change)
     model = lm.DecoderOnly(config)
@@ -91,6 +98,63 @@ def test_the_block_is_two_residuals_from_their_own_input():
     torch.nn.init.zeros_(block.attention.output.weight)
     torch.nn.init.zeros_(block.mlp.down.weight)
     assert torch.equal(block(x), x)
+
+
+class Line(torch.nn.Module):
+    """factor · x + shift, in place of a part of a block."""
+
+    def __init__(self, factor, shift=0):
+        super().__init__()
+        self.factor, self.shift = factor, shift
+
+    def forward(self, x, **_):
+        return self.factor * x + self.shift
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        # Attention is 3x and the MLP 5x, norms add 1 and 2 (those behind a branch 7 and 11), branches count twice; x is 1.
+        ({}, 13 + 2 * 5 * (13 + 2)),  # 13 = 1 + 2 · 3 · (1 + 1)
+        ({"norm_placement": "post"}, 9 + 2 * (5 * 9 + 2)),  # 9 = 1 + 2 · (3 + 1)
+        ({"norm_placement": "residual"}, 8 + 2 * 5 * 8 + 2),  # 8 = 1 + 2 · 3 + 1
+        ({"norm_placement": "sandwich"}, 27 + 2 * (5 * (27 + 2) + 11)),  # 27 = 1 + 2 · (3 · (1 + 1) + 7)
+        ({"parallel": True}, 1 + 2 * 3 * (1 + 1) + 2 * 5 * (1 + 2)),
+        ({"norms_per_block": 1}, 1 + 2 * 3 * (1 + 1) + 2 * 5 * (1 + 1)),
+    ],
+)
+def test_where_norms_stand_and_what_is_scaled(change, expected):
+    block = lm.DecoderOnly(replace(PAPER, layers=1, residual_scale=2.0, **change)).blocks[0]
+    parts = {
+        "attention": Line(3),
+        "mlp": Line(5),
+        "norm1": Line(1, 1),
+        "norm2": Line(1, 2),
+        "post1": Line(1, 7),
+        "post2": Line(1, 11),
+    }
+    for name, part in parts.items():
+        if getattr(block, name) is not None:
+            setattr(block, name, part)
+    assert block(torch.ones(1, 1, 16)).unique().tolist() == [expected]
+
+
+def test_what_stands_before_and_behind_the_blocks():
+    config = replace(
+        PAPER, embedding_scale=2.0, logit_scale=2.0, logit_softcap=3.0, extra_positions=2, embedding_norm=True,
+        tied_head=False, head_bias=True,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model, x = lm.DecoderOnly(config), tokens(config, length=5)
+    for name, parameter in model.named_parameters():
+        torch.nn.init.normal_(parameter, std=0.0 if name.endswith(("output.weight", "down.weight")) else 0.5)
+        if name.endswith(("output.bias", "down.bias")):
+            torch.nn.init.zeros_(parameter)
+    z = 2 * model.embedding.weight[x] + model.positions.weight[2:7]
+    for norm in (model.embedding_norm, model.final_norm):
+        z = F.layer_norm(z, (16,), norm.weight, norm.bias)
+    logits = 2 * F.linear(z, model.head.weight, model.head.bias)
+    torch.testing.assert_close(model(x), 3 * torch.tanh(logits / 3))
 
 
 def test_norms_stand_around_both_branches_of_a_sandwich():

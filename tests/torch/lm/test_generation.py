@@ -46,6 +46,8 @@ def test_sample_follows_the_distribution():
     generator = torch.Generator().manual_seed(0)
     drawn = lm.sample(logits, temperature=2.0, generator=generator).flatten().bincount(minlength=4) / 20_000
     torch.testing.assert_close(drawn, (logits[0] / 2).softmax(dim=0), atol=0.02, rtol=0)
+    usual = lm.sample(logits, temperature=1.0, generator=generator).flatten().bincount(minlength=4) / 20_000
+    torch.testing.assert_close(usual, logits[0].softmax(dim=0), atol=0.02, rtol=0)
     best = lm.sample(logits, temperature=1.0, top_k=1, generator=generator)
     assert torch.equal(best, logits.argmax(dim=-1, keepdim=True))
 
@@ -71,7 +73,7 @@ def test_the_distribution_is_that_of_transformers(options):
 
 def test_refuses():
     model, prompt = model_of(PAPER), torch.zeros(1, 4, dtype=torch.long)
-    with pytest.raises(ValueError, match="4 tokens and 22 new ones need 25 positions, the model's context has 24"):
+    with pytest.raises(ValueError, match="4 tokens and 22 new ones need 25 .* has 24: ask for at most 21"):
         lm.generate(model, prompt, new_tokens=22)
     with pytest.raises(ValueError, match="there is no token to continue"):
         lm.generate(model, prompt[:, :0], new_tokens=2)

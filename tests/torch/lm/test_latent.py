@@ -55,6 +55,7 @@ def test_logits_flops_and_cache_are_those_of_transformers(query_latent, bias):
     close = {"rtol": 1e-5, "atol": 1e-5}
     torch.testing.assert_close(ours(text), expected.logits, **close)
     assert predict.parameters(config).total == sum(p.numel() for p in theirs.parameters())
+    assert measure.flops(lambda: ours(text)).total == measure.flops(lambda: theirs(text)).total
     cache = lm.KVCache(config)
     parts = [ours(piece, cache=cache) for piece in text.split([4, 1, 3, 1], dim=1)]
     torch.testing.assert_close(torch.cat(parts, dim=1), expected.logits, **close)

@@ -1,82 +1,142 @@
 """The decoder under layouts, on real processes: the same loss, gradients, norm and next weights as one model has."""
 
 import dataclasses
+import datetime
+import itertools
 import json
 import os
 import re
 import subprocess
 import sys
-import warnings
+import threading
+import time
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe
+from torch.testing._internal.distributed import multi_threaded_pg
 
-from cs336kit import lm, measure
+from cs336kit import lm
 from cs336kit.lm.parallel import check_runnable
 from cs336kit.lm.runs_of_ranks import joined
+from cs336kit.lm.tensor_parallel import Ranks, VocabularyLoss, _own
 from cs336kit.predict import TransformerConfig
 from cs336kit.predict.layouts import as_layout
 
-GPT = TransformerConfig(layers=4, d_model=32, heads=4, vocab=61, context=16)
+GPT = TransformerConfig(layers=2, d_model=32, heads=4, vocab=61, context=16)
 LLAMA = TransformerConfig(
-    layers=4, d_model=32, heads=4, kv_heads=4, d_ff=48, vocab=61, context=16, mlp="swiglu", norm="rmsnorm",
+    layers=2, d_model=32, heads=4, kv_heads=4, d_ff=48, vocab=61, context=16, mlp="swiglu", norm="rmsnorm",
     positions="rope", bias="none", tied_head=False,
 )  # fmt: skip
 MIXTURE = dataclasses.replace(LLAMA, experts=4, experts_per_token=2)
-#: layouts of four ranks; the vocabulary of 61 divides by none
+SCALED = dataclasses.replace(
+    GPT, embedding_scale=2.0, logit_scale=0.5, logit_softcap=3.0, extra_positions=2, embedding_norm=True, tied_head=False,
+    head_bias=True,
+)  # fmt: skip
+GROUPED = dataclasses.replace(LLAMA, kv_heads=2, final_norm=False)
+#: layouts of two to four ranks; the vocabulary of 61 divides by none
 CASES = [
     (GPT, "pp=2,dp=2,microbatches=4,schedule=gpipe"), (GPT, "dp=2,fsdp=2"), (GPT, "zero1=2,tp=2,sp"), (GPT, "pp=2,zero2=2"),
     (LLAMA, "zero2=4,microbatches=2"), (LLAMA, "fsdp=2,tp=2,sp,microbatches=2"), (LLAMA, "pp=2,tp=2"), (MIXTURE, "dp=2,ep=2"),
+    (MIXTURE, "ep=4"), (SCALED, "tp=4,sp"), (SCALED, "pp=2"), (GPT, "zero1=3"), (GROUPED, "tp=2"), (GROUPED, "zero2=2"),
 ]  # fmt: skip
 
 
-def adamw(parameters):
-    return torch.optim.AdamW(parameters, lr=0.01)
+def on_threads(count, function):
+    """What `function(rank)` returns on ranks that are threads of this process; they send by gloo, as processes do."""
+    store, found, errors = dist.HashStore(), {}, []
+
+    def rank(number):
+        try:
+            dist.init_process_group(
+                "gloo", store=store, rank=number, world_size=count, timeout=datetime.timedelta(seconds=20)
+            )
+            found[number] = function(number)
+            dist.barrier()
+        except Exception as error:
+            errors.append(error)
+        finally:
+            dist.destroy_process_group()
+
+    # Each thread gets groups of its own.
+    multi_threaded_pg._install_threaded_pg()
+    torch._C._distributed_c10d._set_thread_isolation_mode(True)
+    try:
+        threads = [threading.Thread(target=rank, args=(number,)) for number in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        torch._C._distributed_c10d._set_thread_isolation_mode(False)
+        multi_threaded_pg._uninstall_threaded_pg()
+    if errors:
+        raise errors[0]
+    return [found[number] for number in range(count)]
 
 
-def beside_one_model(cases, parallelize):
-    """(layout, largest differences of loss, gradients and norm, difference of the loss after a step) of each case."""
-    warnings.simplefilter("ignore")
-    found = []
-    for config, layout in cases:
-        torch.manual_seed(0)
-        model, alone = lm.DecoderOnly(config), lm.DecoderOnly(config)
-        alone.load_state_dict(model.state_dict())
-        x, y = torch.randint(config.vocab, (2, 8, 16))
+def models(config, count, **options):
+    """So many decoders with the same weights, and none of them at its start, such as norms of ones and biases of zeros."""
+    torch.manual_seed(0)
+    made = [lm.DecoderOnly(config, **options) for _ in range(count)]
+    with torch.no_grad():
+        for parameter in made[0].parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.05)
+    for model in made[1:]:
+        model.load_state_dict(made[0].state_dict())
+    return made
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.5)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("config", "layout"), CASES, ids=[layout for _, layout in CASES])
+def test_every_layout_has_the_loss_and_the_gradients_of_one_model(config, layout):
+    of = as_layout(layout)
+    config = dataclasses.replace(config, layers=2 * of.pp)
+    *parts, alone = models(config, of.count + 1)
+    x, y = torch.randint(config.vocab, (2, 2 * of.data_ranks * of.microbatches, 12))
+
+    def rank(number):
+        ranks = lm.parallelize(parts[number], layout)
+        if of.pp > 1:
+            assert type(ranks.schedule) is {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}[of.schedule]
+        optimizer, found = ranks.optimizer(sgd), []
+        for _ in range(2):
+            loss = float(ranks.backward(x, y))
+            gradients = ranks.gathered(gradients=True)
+            norm = float(ranks.clip(max_norm=1.0))
+            optimizer.step()
+            optimizer.zero_grad()
+            found.append((loss, norm, gradients, ranks.gathered()))
+        return found
+
+    optimizer, wanted = sgd(alone.parameters()), []
+    for _ in range(2):
         loss = lm.cross_entropy(alone(x), y)
         loss.backward()
-        ranks = parallelize(model, layout)
-        optimizer, one = ranks.optimizer(adamw), adamw(alone.parameters())
-        first = float(ranks.backward(x, y) - loss)
-        gradients = ranks.gathered(gradients=True)
-        wanted = {name: parameter.grad for name, parameter in alone.named_parameters()}
-        assert set(gradients) - {"head.weight"} == set(wanted) - {"head.weight"}
-        # Gradients of key biases are 0 but for rounding, so the yardstick is the largest of all.
-        largest = max(float(gradient.abs().max()) for gradient in wanted.values())
-        second = max(float((gradients[name] - wanted[name]).abs().max()) for name in wanted) / largest
-        norm = lm.clip_gradients(alone.parameters(), max_norm=1.0)
-        third = float(ranks.clip(max_norm=1.0) / norm - 1)
-        optimizer.step(), one.step()
-        optimizer.zero_grad(), one.zero_grad()
-        found.append((layout, first, second, third, float(ranks.backward(x, y) - lm.cross_entropy(alone(x), y))))
-    return found
-
-
-def test_every_layout_has_the_loss_and_the_gradients_of_one_model():
-    # What the arguments name is imported once, before the ranks part.
-    for found in measure.run_ranks(beside_one_model, CASES, lm.parallelize, ranks=4, device="cpu"):
-        assert len(found) == len(CASES)
-        for layout, *differences, after in found:
-            assert max(map(abs, differences)) < 5e-6, (layout, differences)
-            assert abs(after) < 1e-4, (layout, after)
+        gradients = {name: parameter.grad.clone() for name, parameter in alone.named_parameters()}
+        norm = float(lm.clip_gradients(alone.parameters(), max_norm=1.0))
+        optimizer.step()
+        optimizer.zero_grad()
+        wanted.append((float(loss), norm, gradients, {k: v.detach().clone() for k, v in alone.named_parameters()}))
+    for found in on_threads(len(parts), rank):
+        for (loss, norm, *tensors), (their_loss, their_norm, *theirs) in zip(found, wanted, strict=True):
+            assert (loss, norm) == pytest.approx((their_loss, their_norm), rel=1e-5)
+            for ours, of_one in zip(tensors, theirs, strict=True):
+                assert ours.keys() - {"head.weight"} == of_one.keys() - {"head.weight"}
+                for name, tensor in of_one.items():
+                    torch.testing.assert_close(ours[name], tensor, rtol=1e-4, atol=2e-6)
 
 
 @pytest.mark.parametrize(
     ("config", "layout", "says"),
     [
         (LLAMA, "tp=3", "tp=3 does not divide 4 heads"),
-        (GPT, "pp=3", "pp=3 does not divide 4 layers"),
+        (GPT, "pp=3", "pp=3 does not divide 2 layers"),
         (LLAMA, "dp=2", "a layout of 2 ranks, and 1 run: start 2 (torchrun --nproc-per-node 2)"),
         (dataclasses.replace(LLAMA, kv_heads=2), "tp=4", "a layout of 4 ranks"),
     ],
@@ -91,10 +151,33 @@ def test_what_predict_alone_knows_the_cost_of_is_refused():
         (LLAMA, "cp=2", "cp=2 is counted by predict, and lm does not run it: leave cp out"),
         (dataclasses.replace(LLAMA, dropout=0.1), "tp=2", "the same dropout on what they share: give a model without"),
         (MIXTURE, "fsdp=2,ep=2", "ep beside zero1, zero2, fsdp or pp is counted by predict, and lm runs it with dp"),
+        (MIXTURE, "pp=2,ep=2", "ep beside zero1, zero2, fsdp or pp is counted by predict, and lm runs it with dp"),
+        (
+            GROUPED,
+            "tp=4",
+            "tp=4 is more than the 2 key/value heads: predict counts that, and lm does not run it. Give tp=2",
+        ),
+        (MIXTURE, "tp=2", "tp=2 of a model with experts is counted by predict"),
+        (
+            dataclasses.replace(LLAMA, qk_norm="head"),
+            "tp=2",
+            "tp=2 of a model with norms of queries and keys is counted",
+        ),
+        (
+            dataclasses.replace(LLAMA, inner_norms=True),
+            "tp=2",
+            "a model with norms inside of attention or MLP is counted",
+        ),
     ):
         layout = as_layout(layout)
         with pytest.raises(ValueError, match=re.escape(says)):
             check_runnable(lm.DecoderOnly(config), layout, layout.count)
+    for config, layout in (
+        (dataclasses.replace(LLAMA, dropout=0.1), "dp=2"),
+        (MIXTURE, "dp=2,ep=2"),
+        (MIXTURE, "pp=2"),
+    ):
+        check_runnable(lm.DecoderOnly(config), as_layout(layout), as_layout(layout).count)
     with pytest.raises(ValueError, match="a DecoderOnly is divided here, got Linear"):
         lm.parallelize(torch.nn.Linear(1, 1), "dp=1")
 
@@ -122,9 +205,109 @@ def test_one_rank_needs_no_process_group_and_is_the_model_itself():
     x, y = torch.randint(61, (2, 4, 16))
     ranks = lm.parallelize(model, "microbatches=2")
     assert torch.allclose(ranks.backward(x, y), lm.cross_entropy(model(x), y))
+    assert torch.equal(ranks(x), model(x))
     assert set(ranks.gathered(gradients=True)) == {name for name, _ in model.named_parameters()}
     with pytest.raises(ValueError, match="give a multiple of 2"):
         ranks.backward(x[:3], y[:3])
+
+
+@pytest.mark.parametrize(
+    ("config", "options"),
+    [
+        (GPT, {"approximate": "tanh", "norm_eps": 0.1, "checkpointing": True}),
+        (LLAMA, {"rope_pairs": "neighbours", "rope_base": 7.0, "attention": "sdpa", "dtype": torch.bfloat16}),
+    ],
+)
+def test_a_part_of_a_model_computes_as_the_model_does(config, options):
+    *parts, alone = models(config, 3, **options)
+    x = torch.randint(61, (2, 12))
+    expected = alone(x)
+
+    def rank(number):
+        part = lm.parallelize(parts[number], "tp=2").module
+        return part(x), part.checkpointing, part.blocks[0].attention.method
+
+    (first, *has), (second, *_) = on_threads(2, rank)
+    assert has == [alone.checkpointing, alone.blocks[0].attention.method] and first.dtype == expected.dtype
+    tolerance = {"rtol": 1e-4, "atol": 1e-5} if first.dtype == torch.float32 else {"rtol": 0.05, "atol": 0.05}
+    torch.testing.assert_close(torch.cat([first, second], dim=-1)[..., :61], expected, **tolerance)
+
+
+def test_the_loss_of_a_divided_vocabulary_survives_large_logits():
+    torch.manual_seed(0)
+    # Two ranks of four columns for seven tokens; e to the power of 300 is infinite in fp32.
+    logits, targets = 300 * torch.randn(20, 7), torch.randint(7, (20,))
+    whole = logits.clone().requires_grad_()
+    expected = lm.cross_entropy(whole, targets)
+    (3 * expected).backward()
+
+    def rank(number):
+        mine = torch.nn.functional.pad(logits, (0, 1))[:, 4 * number : 4 * number + 4].requires_grad_()
+        loss = VocabularyLoss.apply(mine, targets, Ranks(None, 2, number, sp=False), 7)
+        (3 * loss).backward()
+        return loss.detach(), mine.grad
+
+    losses, gradients = zip(*on_threads(2, rank), strict=True)
+    assert losses[0] == losses[1] == pytest.approx(float(expected.detach()))
+    torch.testing.assert_close(torch.cat(gradients, dim=1), torch.nn.functional.pad(whole.grad, (0, 1)))
+
+
+def test_tokens_of_other_ranks_have_no_row():
+    # Rows 4 to 7 are here.
+    assert _own(torch.tensor([3, 4, 7, 8, 0]), 4, 4).tolist() == [-1, 0, 3, -1, -1]
+
+
+def test_a_gradient_that_is_short_already_stays_as_it_is():
+    model = lm.DecoderOnly(LLAMA)
+    ranks = lm.parallelize(model, "dp=1")
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    model.head.weight.grad[0, 0] = 5e-7
+    assert float(ranks.clip(max_norm=1.0)) == pytest.approx(5e-7)
+    assert float(model.head.weight.grad[0, 0]) == pytest.approx(5e-7)
+
+
+@pytest.mark.parametrize(("checkpointing", "grad", "calls"), [(True, True, 2), (False, True, 1), (True, False, 1)])
+def test_with_checkpointing_a_block_runs_again_in_backward_alone(checkpointing, grad, calls):
+    model, counted = lm.DecoderOnly(LLAMA, checkpointing=checkpointing), []
+    ranks = lm.parallelize(model, "dp=1")
+    model.blocks[0].mlp.register_forward_pre_hook(lambda *_: counted.append(1))
+    with torch.set_grad_enabled(grad):
+        logits = ranks(torch.zeros(1, 4, dtype=torch.long))
+    if grad:
+        logits.sum().backward()
+    assert len(counted) == calls
+
+
+RUN = {"batch": 4, "sequence": 8, "steps": 4, "max_lr": 0.02}
+
+
+def test_one_process_with_a_layout_trains_as_one_without(monkeypatch, capsys):
+    data = torch.randint(61, (300,), generator=torch.Generator().manual_seed(0)).numpy()
+    monkeypatch.setattr(time, "process_time", itertools.count(5).__next__)
+    one, other = (
+        lm.pretrain(LLAMA, data=data, layout=layout, progress=True, **RUN) for layout in (None, "microbatches=2")
+    )
+    assert other.losses == pytest.approx(one.losses, rel=1e-5) and other.losses[-1] != other.losses[0]
+    assert other.validation_loss == pytest.approx(one.validation_loss, rel=1e-5)
+    assert one.seconds == other.seconds == 1 and other.tokens == one.tokens
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 8 and said[3].startswith("train 4/4 steps (100 %)") and said[4:] == said[:4]
+    tied = lm.pretrain(GPT, data=data, layout="dp=1", **RUN)
+    assert not capsys.readouterr().err
+    assert tied.losses == pytest.approx(lm.pretrain(GPT, data=data, **RUN).losses, rel=1e-5)
+
+
+def test_what_ranks_cannot_train_is_a_sentence():
+    data = torch.zeros(300, dtype=torch.long).numpy()
+    with pytest.raises(
+        ValueError, match="ranks train in fp32, tf32, bf16, not in 'autocast': leave layout and torchrun"
+    ):
+        lm.pretrain(LLAMA, data=data, layout="dp=1", precision="autocast", **RUN)
+    with pytest.raises(ValueError, match="a layout of 2 ranks, and 1 run"):
+        lm.pretrain(LLAMA, data=data, layout="dp=2", **RUN)
+    with pytest.raises(FloatingPointError, match="the loss is nan in step 2: lower the learning rate"):
+        lm.pretrain(LLAMA, data=data, layout="dp=1", **RUN | {"max_lr": 1e30})
 
 
 def test_torchrun_trains_on_two_ranks_as_one_process_does(tmp_path):

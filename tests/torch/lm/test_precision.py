@@ -147,3 +147,15 @@ def test_a_step_on_a_gpu(name):
     policy.backward(loss)
     policy.unscale(optimizer)
     assert policy.step(optimizer) and torch.isfinite(loss)
+
+
+@pytest.mark.parametrize(("capability", "fits"), [((8, 6), False), ((8, 8), False), ((8, 9), True), ((9, 0), True)])
+def test_fp8_takes_a_gpu_that_has_it(monkeypatch, capability, fits):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a card")
+    policy, model = precision("fp8", device="cuda"), torch.nn.Sequential(torch.nn.Linear(16, 16))
+    if fits:
+        assert isinstance(policy.prepare(model)[0], Float8Linear)
+    else:
+        with pytest.raises(RuntimeError, match="a card has no fp8 units, which came with compute capability 8.9"):
+            policy.prepare(model)

@@ -1,4 +1,6 @@
 import json
+import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ import torch.nn.functional as functional
 
 from cs336kit import lm, predict
 from cs336kit.cli import main
-from cs336kit.lm.pretrain import held_out_loss, split
+from cs336kit.lm.pretrain import adamw, check_run, held_out_loss, rate, small_llama, split
 from cs336kit.measure import flops as count_flops
 
 SIZES = {"layers": 1, "d_model": 16, "heads": 2, "d_ff": 48, "vocab": 256, "context": 16}
@@ -41,6 +43,44 @@ def test_the_held_out_loss_takes_every_target_once():
         losses = [functional.cross_entropy(model(row[None, :-1])[0], row[1:]).item() for row in rows]
     found = held_out_loss(model, tokens, sequence=16, policy=lm.precision("fp32"))
     assert found == pytest.approx(np.mean(losses), abs=1e-5)
+    one = held_out_loss(model, tokens[:17], sequence=16, policy=lm.precision("fp32"))
+    assert one == pytest.approx(losses[0], abs=1e-5)
+    with torch.no_grad():
+        each = functional.cross_entropy(model(torch.tensor(tokens[:32, None]))[:, 0], torch.tensor(tokens[1:33]))
+    short = held_out_loss(model, tokens[:33], sequence=1, policy=lm.precision("fp32"))
+    assert short == pytest.approx(each.item(), abs=1e-5)
+
+
+@pytest.mark.parametrize(("width", "d_ff"), [(8, 24), (10, 32), (24, 64), (96, 256), (100, 272)])
+def test_a_gated_mlp_is_8_thirds_of_the_width_in_eights(width, d_ff):
+    sizes = {"layers": 1, "d_model": width, "heads": 1, "context": 4}
+    config = small_llama(**sizes)
+    assert (config.d_ff, config.vocab, config.tied_head) == (d_ff, 256, False)
+    assert small_llama(**sizes, d_ff=7).d_ff == 7
+
+
+def test_the_rate_rises_for_a_tenth_and_falls_to_nothing():
+    rates = [rate(step, max_lr=3.0, steps=40) for step in range(41)]
+    assert rates[:5] == pytest.approx([0, 0.75, 1.5, 2.25, 3]) and rates[22] == pytest.approx(1.5) and rates[40] == 0
+    group = adamw([torch.nn.Parameter(torch.ones(1))], 0.5).param_groups[0]
+    assert (group["lr"], group["betas"], group["weight_decay"]) == (0.5, (0.9, 0.95), 0.1)
+
+
+def test_the_largest_seed_and_the_shortest_text_that_can_be():
+    check_run(CONFIG, **RUN, seed=2**32 - 1)
+    with pytest.raises(ValueError, match=re.escape("seed must be below 2**32 = 4294967296, got 4294967296")):
+        check_run(CONFIG, **RUN, seed=2**32)
+    with pytest.raises(ValueError, match="has 16, and a sequence of 16 with its target takes 17"):
+        split(np.zeros(169, int), config=CONFIG, sequence=16)
+    assert [len(part) for part in split(np.zeros(170, int), config=CONFIG, sequence=16)] == [153, 17]
+    split(np.full(170, 255), config=CONFIG, sequence=16)
+
+
+def test_a_run_says_what_it_cost():
+    run = lm.pretrain(CONFIG, **RUN | {"steps": 1})
+    run = replace(run, parameters=1234, tokens=5000, text_tokens=2000, flops=1.5e9, validation_loss=2.5, seconds=0.25)
+    words = "1,234 parameters, 5,000 tokens (2.5 times the text), 1.5e+09 FLOPs: 2.500 nats held out, in 0.2 s"
+    assert str(run) == words and run.as_dict()["losses"] == list(run.losses)
 
 
 def test_the_last_tenth_is_held_out():

@@ -3,8 +3,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.optimize import approx_fprime
+from scipy.special import huber
 
 from cs336kit import lm, predict
+from cs336kit.lm import scaling
 
 LAWS = {law.name: law for law in predict.scaling_laws()}
 BESIROGLU = lm.LossLaw(*(LAWS["besiroglu"].numbers[name]["value"] for name in ("E", "A", "B", "alpha", "beta")))
@@ -125,6 +128,7 @@ def one(**change):
         (lambda: lm.envelope([one(curve=[])]), "a line through the minima takes two budgets or more, got 1"),
         (lambda: lm.fit_power([1, 1], [2, 3]), "two different x or more, got 1"),
         (lambda: lm.fit_power([1, 2], [2, 0]), "every one of y must be a finite number above 0"),
+        (lambda: lm.fit_power([1, 2, 3], [2, 3]), "argument 2 is shorter"),
         (lambda: lm.fit_power([1, 2], [2, 3], level=80), "level must be a fraction"),
         (lambda: BESIROGLU.optimum(-1), "flops must be a finite number above 0"),
     ],
@@ -141,3 +145,126 @@ def test_a_slope_is_no_valley():
         run.loss = 5 - 0.1 * log(run.parameters) ** 2 / 100
     with pytest.raises(ValueError, match="have no valley: train smaller or larger models"):
         lm.isoflop(beyond)
+
+
+def test_intervals_are_quantiles_of_the_resamples():
+    law = lm.PowerLaw(3.0, 2.0, samples=tuple((float(c), c / 10) for c in range(1, 12)))
+    # Of eleven the second and the tenth: with the coefficients 2 and 10, and the exponents 0.2 and 1.
+    assert law.exponents == pytest.approx((0.2, 1.0))
+    assert law.interval(100) == pytest.approx((2 * 100**0.2, 10 * 100))
+    assert law.interval(1) == pytest.approx((2, 10))
+    assert repr(law) == "3 · x^2.000 (0.200 to 1.000)"
+    sure = lm.PowerLaw(3.0, 2.0, samples=law.samples, level=1.0)
+    assert sure.exponents == pytest.approx((0.1, 1.1))
+
+
+def test_the_intervals_of_a_loss_law():
+    samples = tuple((1.0, 20.0 * k, 20.0 * k, 1.0, float(k)) for k in range(1, 6))
+    law = lm.LossLaw(1.0, 20.0, 20.0, 1.0, 1.0, samples, level=0.5)
+    # β / (α + β) of the second and the fourth.
+    assert law.exponents == pytest.approx((2 / 3, 4 / 5))
+    # The best N of each law, by trying many.
+    sizes = np.geomspace(0.1, 1e4, 200_001)
+    best = [sizes[np.argmin(A / sizes**alpha + B / (100 / sizes) ** beta)] for _, A, B, alpha, beta in samples]
+    assert law.interval(600) == pytest.approx(np.quantile(best, [0.25, 0.75]), rel=1e-3)
+
+
+def test_two_points_are_a_line_and_a_resample_of_one_is_drawn_again():
+    law = lm.fit_power([1, 2], [3, 12], resamples=20)
+    assert (law.coefficient, law.exponent) == pytest.approx((3, 2))
+    assert len(law.samples) == 20 and np.allclose(law.samples, [3, 2])
+
+
+def test_tokens_at_the_bottom_lie_between_the_runs_beside_it():
+    tokens = {10: 9e6, 20: 3e5, 40: 12e4, 80: 27e4}
+
+    def group(budget, bottom):
+        return [
+            one(parameters=n, tokens=d, budget=budget, flops=budget * f, loss=2 + log(n / bottom) ** 2)
+            for (n, d), f in zip(tokens.items(), (0.97, 0.99, 1.01, 1.07), strict=True)
+        ]
+
+    # Halfway between 40 and 80, and between 20 and 40, on a scale of logarithms.
+    runs = group(1e4, 40 * 2**0.5) + group(1e5, 20 * 2**0.5)
+    first, second = lm.isoflop(runs, resamples=1).minima
+    assert (first.parameters, first.loss, first.flops) == pytest.approx((40 * 2**0.5, 2, 1.01e4))
+    assert first.tokens == pytest.approx((12e4 * 27e4) ** 0.5)
+    assert second.tokens == pytest.approx((3e5 * 12e4) ** 0.5)
+
+
+def test_a_budget_with_two_sizes_has_no_valley():
+    runs = [one(parameters=n, budget=b) for b in (1e3, 1e4) for n in ((1, 2, 4) if b == 1e3 else (1, 2))]
+    with pytest.raises(ValueError, match=r"the losses with 1e\+0[34] FLOPs have no valley"):
+        lm.isoflop(runs)
+
+
+def test_the_envelope_takes_the_lowest_curve_at_each_place():
+    small = {"parameters": 10, "tokens": 500, "budget": 1050.0, "flops": 1000.0, "steps": 10}
+    # It has a lower loss, and ends long before the first place.
+    short = {"parameters": 5, "tokens": 300, "budget": 1050.0, "flops": 600.0, "steps": 10}
+    large = {"parameters": 100, "tokens": 4000, "budget": 105000.0, "flops": 105000.0, "steps": 10}
+    runs = [
+        one(**small, curve=[(1, 3.0), (10, 2.0)]), one(**short, curve=[(1, 3.0), (10, 0.5)]),
+        one(**large, curve=[(1, 2.5), (10, 1.0)]),
+    ]  # fmt: skip
+    minima = lm.envelope(runs, resamples=1, at=5).minima
+    # The second place, 10**0.5 times the first, is beyond the small runs and before the first step of the large one.
+    assert [m.parameters for m in minima] == [10, 100, 100, 100]
+    assert [m.flops for m in minima] == pytest.approx([1050, 10500, 10500 * 10**0.5, 105000])
+    assert [m.loss for m in minima] == pytest.approx([2.0, 2.5, 1.75, 1.0])
+    assert [m.tokens for m in minima] == pytest.approx([525, 400, 400 * 10**0.5, 4000])
+
+
+def test_one_size_that_is_always_the_best_has_no_line():
+    runs = [one(budget=b, flops=b, steps=10, curve=[(1, 3.0), (10, 2.0)]) for b in (1e3, 2e3)]
+    with pytest.raises(ValueError, match="one size is the best for every budget"):
+        lm.envelope(runs)
+
+
+def test_the_objective_is_hubers_loss_and_its_gradient():
+    law = lm.LossLaw(1.7, 400, 500, 0.35, 0.3)
+    data = runs(law, noise=0.001)
+    objective = scaling._objective(data)
+    for place in ([log(400), log(500), log(1.7), 0.35, 0.3], [5.0, 6.0, 0.4, 0.3, 0.4]):
+        a, b, e, alpha, beta = place
+        off = [
+            log(exp(a - alpha * log(r.parameters)) + exp(b - beta * log(r.tokens)) + exp(e)) - log(r.loss) for r in data
+        ]
+        value, gradient = objective(np.array(place))
+        assert value == pytest.approx(huber(1e-3, np.array(off)).sum() / 1e-3)
+        # Where the first place is looked at, some runs are nearer than DELTA and some are not.
+        assert gradient == pytest.approx(approx_fprime(place, lambda x: objective(x)[0], 1e-8), rel=1e-3, abs=1e-3)
+    assert 0 < sum(abs(r.loss / law.loss(r.parameters, r.tokens) - 1) < 1e-3 for r in data) < len(data)
+
+
+def test_the_best_of_several_starts_is_taken():
+    law = lm.LossLaw(1.7, 400, 400, 0.35, 0.35)
+    true = np.array([log(400), log(400), log(1.7), 0.35, 0.35])
+    # From far off, where one of the terms counts for nothing, no step leads back.
+    lost = np.array([-300.0, log(400), log(1.7), 0.35, 0.35])
+    for starts in ([true, lost], [lost, true]):
+        assert scaling._polished(runs(law), starts) == pytest.approx(true, rel=1e-3)
+
+
+def test_resamples_are_as_large_as_their_groups_and_drawn_from_all_of_them():
+    drawn = scaling._resampled([[1, 2, 3], [7]], lambda groups: groups, 50, 0)
+    assert {(len(first), len(second)) for first, second in drawn} == {(3, 1)} and len(drawn) == 50
+    assert {each for first, _ in drawn for each in first} == {1, 2, 3}
+
+
+def test_after_ten_failures_for_each_resample_there_is_a_sentence():
+    tried = []
+    with pytest.raises(ValueError, match="hardly any resample of these points can be fitted"):
+        scaling._resampled([[1]], tried.append, 2, 0)
+    assert len(tried) == 21
+
+
+def test_a_law_of_losses_takes_six_different_runs_and_resamples_that_have_as_many():
+    law = lm.LossLaw(1.7, 400, 400, 0.35, 0.35)
+    six = runs(law, budgets=(1e18, 1e20), sizes=3)
+    with pytest.raises(ValueError, match="five numbers take six different runs or more"):
+        lm.fit_loss([*six[:5], six[0]])
+    # Of six runs one resample in 65 has all.
+    with pytest.raises(ValueError, match="hardly any resample of these points can be fitted"):
+        lm.fit_loss(six, resamples=1)
+    assert len(lm.fit_loss(runs(law, sizes=3), resamples=2).samples) == 2

@@ -27,6 +27,12 @@ def test_own_generators_are_left_alone():
     assert torch.equal(generator.get_state(), before)
 
 
+def test_the_largest_seed():
+    seed_everything(2**32 - 1)
+    with pytest.raises(ValueError, match=r"seed must be below 2\*\*32 = 4294967296, because NumPy takes 32 bits"):
+        seed_everything(2**32)
+
+
 @pytest.mark.parametrize("seed", [-1, 2**32, 1.0, True, "7"])
 def test_a_seed_out_of_range_is_refused(seed):
     with pytest.raises(ValueError, match="seed"):

@@ -37,9 +37,16 @@ def test_greedy_is_the_targets_own_text(config):
         assert torch.equal(said.tokens, own)
         # Every pass adds what it accepts and one more.
         assert said.passes + said.accepted == 25 and said.accepted <= said.judged <= said.guessed
+        # Of every pass what it accepts is judged, and at most one more.
+        assert said.judged <= said.accepted + said.passes
         acceptances.append(said.acceptance)
     assert acceptances[0] == acceptances[1] == 1 > acceptances[2] > acceptances[4]
     assert target.training and nearly.training
+    target.eval()
+    alone = lm.speculative(target, nearly, prompt, new_tokens=1)
+    assert nearly.training and not target.training
+    # The last token is the target's own: there is nothing to guess.
+    assert (alone.passes, alone.guessed, alone.acceptance) == (1, 0, 0) and torch.equal(alone.tokens, own[:, :4])
 
 
 class Chain(nn.Module):
@@ -91,6 +98,13 @@ def test_a_guess_that_the_target_never_says_is_refused_whatever_is_drawn(monkeyp
     target, draft = torch.tensor([[[0.0, 1.0], [0.5, 0.5]]]), torch.tensor([[[0.5, 0.5]]])
     for guess, stays in ((0, 0), (1, 1)):
         assert lm.accept(target, draft, torch.tensor([[guess]]))[0].tolist() == [stays]
+
+
+def test_where_the_target_has_nothing_more_than_the_draft_its_own_token_is_drawn():
+    # Distributions that do not add up to one, as rounding leaves them, only more so: half of the guesses are refused.
+    target, draft = torch.full((40, 2, 2), 0.25), torch.full((40, 1, 2), 0.5)
+    accepted, new = lm.accept(target, draft, torch.zeros(40, 1, dtype=int), generator=torch.Generator().manual_seed(0))
+    assert 8 < int(accepted.sum()) < 32 and {*new[accepted == 0].tolist()[0]} <= {0, 1}
 
 
 def test_what_cannot_be_speculated():

@@ -1,6 +1,8 @@
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from cs336kit import lm, predict
@@ -8,6 +10,7 @@ from cs336kit.cli import main
 from cs336kit.lm import sweep
 
 ONE = {"layers": 1, "d_model": 8, "budget": 5e8}
+STEPS = sweep.steps_of(sweep.tiny(1, 8), 5e8)
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +58,40 @@ def test_heads_are_8_wide_below_a_width_of_32_and_16_from_there(d_model, heads):
     assert sweep.tiny(1, d_model).heads == heads
 
 
+def test_narrow_models_learn_at_one_rate_and_wide_ones_slower():
+    assert [sweep.learning_rate(width) for width in (8, 13, 16, 80)] == pytest.approx([0.03, 0.03, 0.025, 0.005])
+
+
+def test_a_budget_of_one_step_is_enough():
+    config = sweep.tiny(1, 8)
+    step = predict.training_flops(config, batch=8, sequence=64).total
+    assert [sweep.steps_of(config, budget) for budget in (step, 0.6 * step, 2.4 * step)] == [1, 1, 2]
+
+
+def test_a_run_is_what_was_asked_for(run):
+    assert (run.layers, run.d_model, run.seed, run.budget) == (1, 8, 1, 5e8)
+    assert run.tokens == run.steps * 8 * 64 and run.curve[-1][0] == run.steps
+    assert run.flops == pytest.approx(run.budget, rel=0.5 / run.steps)
+
+
+def test_a_curve_has_twelve_points_at_logarithmic_distances():
+    losses = [10 + 0.12346 * step for step in range(320)]
+    found = sweep.curve(SimpleNamespace(steps=320, losses=losses))
+    assert [step for step, _ in found] == [round(step) for step in np.geomspace(20, 320, 12)]
+    # The mean of the last tenth: of steps 20 and 19, counted from 1, of ..., of the 32 last ones.
+    assert found[0][1] == pytest.approx(10 + 0.12346 * 18.5, abs=5.1e-5) == round(found[0][1], 4)
+    assert found[-1][1] == pytest.approx(10 + 0.12346 * 303.5, abs=5.1e-5)
+    short = sweep.curve(SimpleNamespace(steps=11, losses=range(11)))
+    assert [step for step, _ in short] == [1, 2, 3, 4, 5, 6, 7, 9, 11]
+    assert [loss for _, loss in short] == [step - 1 for step, _ in short]
+
+
+def test_seconds_and_text_of_a_sweep(run, record):
+    done = lm.run_sweep([], known=[replace(run, seconds=2.0), replace(run, seconds=0.5)])
+    assert done.seconds == 2.5 and (done.batch, done.sequence) == (8, 64)
+    assert done.text_tokens == record.text_tokens
+
+
 def test_a_run_is_the_same_again(run):
     again = lm.train_one(**ONE, seed=1)
     assert (again.loss, again.curve) == (run.loss, run.curve)
@@ -91,7 +128,9 @@ def broken(run, tmp_path, **change):
         ({"loss": -1.0}, "loss must be a finite number above 0"),
         ({"loss": "good"}, "loss must be a finite number above 0"),
         ({"flops": 17}, "cannot have 17 FLOPs"),
+        ({"tokens": 17}, "and 17 tokens"),
         ({"curve": [[1, 2.0]]}, "must rise to them"),
+        ({"curve": [[1, 3.0], [1, 2.0], [STEPS, 2.0]]}, "must rise to them"),
         ({"mood": "good"}, "is no record of a sweep"),
     ],
 )

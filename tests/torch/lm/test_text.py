@@ -33,3 +33,10 @@ def test_what_is_no_text_is_refused():
         decode([256])
     with pytest.raises(ValueError, match="float"):
         decode([1.5])
+
+
+def test_the_first_and_the_last_byte():
+    assert decode([0, 65]) == "\0A" and decode([]) == "" and decode([255]) == "\N{REPLACEMENT CHARACTER}"
+    for token in (-1, 256):
+        with pytest.raises(ValueError, match=f"from 0 to 255, got int64 from {token} to {token}"):
+            decode([token])

@@ -25,6 +25,12 @@ def test_a_failing_write_is_explained_and_cleaned_up(tmp_path, monkeypatch, numb
     assert os.listdir(tmp_path) == []
 
 
+def test_all_is_in_the_file_when_it_is_flushed(tmp_path, monkeypatch):
+    sizes = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: sizes.append(os.fstat(descriptor).st_size))
+    assert [os.path.getsize(save_beside({"x": torch.zeros(3)}, tmp_path / "c.pt"))] == sizes
+
+
 def test_a_disk_that_reports_late_is_explained_too(tmp_path, monkeypatch):
     def full(descriptor):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -59,6 +59,31 @@ def test_sparse_and_complex_gradients_are_refused_before_anything_moves(ours, th
     assert dense.tolist() == [1.0, 1.0]
 
 
+def test_a_pickle_from_before_there_was_maximize_means_downwards():
+    parameter = torch.nn.Parameter(torch.ones(1))
+    optimizer = lm.SGD([parameter], lr=0.5)
+    state = optimizer.__getstate__()
+    del state["param_groups"][0]["maximize"]
+    optimizer.__setstate__(state)
+    parameter.grad = torch.ones(1)
+    optimizer.step()
+    assert parameter.item() == 0.5
+
+
+@pytest.mark.parametrize("decay", [0.5, 1.0])
+@pytest.mark.parametrize(("ours", "theirs", "options"), PAIRS, ids=NAMES)
+def test_weight_decay_is_torchs(ours, theirs, options, decay):
+    left, right = (torch.nn.Parameter(torch.linspace(-2, 2, 9)) for _ in range(2))
+    theirs_options = options | {"lr": 0.1, "weight_decay": decay, "foreach": False}
+    for parameter, optimizer in (
+        (left, ours([left], **options | {"lr": 0.1, "weight_decay": decay})), (right, theirs([right], **theirs_options)),
+    ):  # fmt: skip
+        for step in range(2):
+            parameter.grad = torch.full((9,), 0.5 + step)
+            optimizer.step()
+    assert torch.equal(left, right)
+
+
 def test_groups_are_checked_too_and_a_refused_group_is_not_added():
     optimizer = lm.Adam([torch.nn.Parameter(torch.ones(1))])
     with pytest.raises(ValueError, match=r"lr is -3"):
