@@ -215,6 +215,8 @@ def test_blocks_that_are_walked_once_for_all_are_walked_one_by_one_alike(number,
             assert all(each[moment] <= once[moment] <= 1.2 * each[moment] for moment in each)
         else:
             assert once == each
-        options = {n: value for n, value in how.items() if n not in ("layout", "accumulate")}
+            once, each = (dict(predict.step_peak(config, **size, **how, unrolled=way)) for way in (False, True))
+            assert once == each
+        options = {n: value for n, value in how.items() if n not in ("accumulate", "layout" if name in TURNS else "")}
         once, each = (predict.step_timeline(config, **size, **options, unrolled=way) for way in (False, True))
         assert once == each

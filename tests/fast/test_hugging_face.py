@@ -218,6 +218,8 @@ ATTENTION = ("query", "key", "value", "output")
         ("cohere2", {"num_hidden_layers": 5}, {"window_layers": (T, T, T, F, T), "rope_layers": (T, T, T, F, T)}),
         ("olmo3", {"num_hidden_layers": 5}, {"window_layers": (T, T, T, F, T), "norm_placement": "post"}),
         ("exaone4", {"num_hidden_layers": 5}, {"window_layers": (T, T, T, F, T), "qk_norm": "head"}),
+        # The last layer has no window whatever the letters say, and so a single one has none.
+        ("exaone4", {"num_hidden_layers": 1, "sliding_window_pattern": "L"}, {"window": None}),
         ("smollm3", {"num_hidden_layers": 5}, {"rope_layers": (T, T, T, F, T), "window": None}),
         ("smollm3", {"no_rope_layers": [0, 1]}, {"rope_layers": (F, T)}),
         ("phi3", {"sliding_window": 64, "partial_rotary_factor": 0.5}, {"window": 64, "rotary_dim": 3072 // 32 // 2}),
@@ -239,6 +241,8 @@ ATTENTION = ("query", "key", "value", "output")
             {"sparse_layers": (F, T, F, F), "dense_d_ff": 5632, "d_ff": 1408, "shared_d_ff": 5632, "shared_gate": T},
         ),
         ("qwen2_moe", {"qkv_bias": F, "shared_expert_intermediate_size": 100}, {"bias": "none", "shared_d_ff": 100}),
+        ("qwen2_moe", {"num_hidden_layers": 4, "decoder_sparse_step": 3}, {"sparse_layers": (F, F, T, F)}),
+        ("llama4_text", {"num_hidden_layers": 4, "interleave_moe_layer_step": 3}, {"sparse_layers": (F, F, T, F)}),
         ("qwen2_moe", {"mlp_only_layers": [0, 1]}, {"experts": 0, "shared_d_ff": 0, "d_ff": 5632}),
         (
             "llama4_text",
@@ -280,6 +284,14 @@ ATTENTION = ("query", "key", "value", "output")
 def test_what_a_family_says_by_fields_of_its_own(model_type, change, read):
     config = predict.from_hf({"model_type": model_type, "num_hidden_layers": 2, **change})
     assert {name: getattr(config, name) for name in read} == read
+
+
+def test_what_is_not_understood_may_say_nothing():
+    for nothing in (None, False, 0, [], {}, ""):
+        assert predict.from_hf({**LLAMA, "hyper_connections": nothing}) == predict.from_hf(LLAMA)
+    for something in (True, 1, [0], {"a": 0}, "no"):
+        with pytest.raises(ValueError, match="hyper_connections=.* is not understood"):
+            predict.from_hf({**LLAMA, "hyper_connections": something})
 
 
 def test_three_near_names_are_offered_and_switches_are_truth_values():

@@ -1,14 +1,17 @@
 """Programs and walks over them, in products of sizes: B sequences of S tokens, D width, A heads of h, F of an MLP, V words."""
 
 import dataclasses
+from math import prod
 
 import pytest
 
 from cs336kit import predict
 from cs336kit.predict import TransformerConfig, forward_flops, peak_moments, program, saved_activation_bytes, step_peak
-from cs336kit.predict.operations import blocks, repeats
+from cs336kit.predict._writer import Writer
+from cs336kit.predict.operations import ELEMENT_BYTES, blocks, repeats
 from cs336kit.predict.programs import check_sizes
 from cs336kit.predict.training import largest
+from tests.fast.test_counted_steps import BASE, LIKE, WAYS
 
 B, S, D, A, K, h, F, V = 2, 7, 24, 4, 2, 8, 40, 50
 N, Q, KV = B * S, A * h, K * h
@@ -48,6 +51,10 @@ def test_a_new_token_works_on_the_latents_themselves():
         for component, count in op.flops:
             flops[component] = flops.get(component, 0) + count
     plain, pairs = h - rotary, 2 * 3 * A * T
+    places = {op.place for op, _ in program(config, batch=3, sequence=T, phase="decode").operations()}
+    alone = {op.place for op, _ in program(config, batch=1, sequence=T, phase="decode").operations()}
+    # Products of heads have the batch behind them: several sequences are copied back.
+    assert places - alone == {"block/attention/merge heads"}
     assert flops == {
         "query": 2 * 3 * D * Q, "latent": 2 * 3 * D * (latent + rotary),
         # The matrices that make keys and values are applied to the queries, and to what comes of the latents.
@@ -105,6 +112,80 @@ def test_the_matrices_of_a_ranks_experts_stand_in_one_tensor():
     assert shapes["mlp gate"] == shapes["mlp up"] == (2, F, D) and shapes["mlp down"] == (2, D, F)
     # What comes behind them is as it was.
     assert shapes["dense up"] == (F, D) and shapes["query"] == (Q, D) and shapes["final norm"] == (D,)
+
+
+#: Operations whose output has as many elements as their input.
+ALIKE = (
+    "neg", "cast", "copy", "tanh", "gelu", "silu", "relu", "xielu", "sigmoid", "softmax", "square", "pow", "rsqrt", "clamp",
+    "log_softmax", "dropout", "layer_norm", "heads",
+)  # fmt: skip
+
+
+def sizes_agree(op):
+    """Whether inputs, outputs and FLOPs of an operation are those of what it does."""
+    given, made = [tensor.elements for tensor in op.inputs], [tensor.elements for tensor in op.outputs]
+    if op.kind in ("linear", "matmul"):
+        return op.forward_flops == 2 * made[0] * op.inputs[0].shape[-1]
+    if op.kind in ("cat", "chunk", "split"):
+        return sum(given) == sum(made)
+    if op.kind in ("add", "mul", "div"):
+        return made[0] == max(given)
+    return op.kind not in ALIKE or not given or given[0] == made[0]
+
+
+@pytest.mark.parametrize("number, name", enumerate(LIKE), ids=list(LIKE))
+def test_sizes_of_operations_agree_and_nothing_but_gradients_is_left(number, name):
+    config = dataclasses.replace(BASE, **LIKE[name])
+    options = {n: value for n, value in WAYS[number % 6].items() if n in ("precision", "attention", "checkpointing")}
+    for phase in ("train", "forward", "prefill", "decode"):
+        for op, _ in program(config, **SIZE, **options, phase=phase).operations():
+            # A window's cache keeps the last positions; latent keys have one turned part for all heads, and one new token
+            # uses a part of each matrix.
+            assert sizes_agree(op) or op.place.endswith(("/last", "key/together", "/absorbed", "scores/turned")), (
+                phase,
+                op,
+            )
+            assert phase == "train" or not (op.keeps or op.gradients)
+    element = ELEMENT_BYTES[predict.POLICIES[options["precision"]].gradients]
+    # The caller holds the loss.
+    left = predict.step_timeline(config, **SIZE, **options)[-2]
+    assert left == ("backward", element * predict.parameters(config).total + 4)
+
+
+def test_a_view_has_all_elements(monkeypatch):
+    def view(self, tensor, *shape):
+        assert prod(shape) == tensor.elements, (tensor, shape)
+        return seen(self, tensor, *shape)
+
+    seen = Writer.view
+    monkeypatch.setattr(Writer, "view", view)
+    for change in LIKE.values():
+        for attention, phase in (("eager", "train"), ("sdpa", "train"), ("sdpa", "prefill"), ("eager", "decode")):
+            for cache in ("growing", "contiguous"):
+                config = dataclasses.replace(BASE, **change)
+                program(config, batch=3, sequence=6, attention=attention, phase=phase, cache=cache, unrolled=True)
+
+
+@pytest.mark.parametrize(("window", "room"), [(None, 7), (9, 7), (7, 7), (3, 3)])
+def test_the_room_of_a_contiguous_cache_is_the_window_or_all_positions(window, room):
+    config = dataclasses.replace(LLAMA, window=window)
+    listed = program(config, batch=3, sequence=7, phase="decode", cache="contiguous").operations()
+    assert {op.inputs[0].shape for op, _ in listed if op.kind == "write"} == {(3, K, room, h)}
+
+
+def test_latent_keys_without_rotary_positions_are_copied():
+    config = dataclasses.replace(LLAMA, kv_heads=None, kv_latent=12, rotary_dim=4, positions="none")
+    places = {op.place for op, _ in program(config, **SIZE).operations()}
+    assert "block/attention/key/copy" in places and not any("rotary" in place for place in places)
+
+
+@pytest.mark.parametrize("layout", ["zero2=2", "fsdp=2", "fsdp=3"])
+def test_a_rank_keeps_its_share_of_all_gradients(layout):
+    ranks = int(layout[-1])
+    for config in (LLAMA, dataclasses.replace(LLAMA, tied_head=True)):
+        shares = sum(-(-shape[0] // ranks) * prod(shape[1:]) for shape in predict.parameter_shapes(config))
+        left = predict.step_timeline(config, **SIZE, layout=layout)[-2]
+        assert left.live_bytes == 4 * shares + 4
 
 
 # -- what is refused -----------------------------------------------------------------------------------------------------

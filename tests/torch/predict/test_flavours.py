@@ -1,11 +1,26 @@
 """What transformers' own modules keep for the backward pass. All 760 cases: `python -m benchmarks.kept [--device cuda]`."""
 
+import dataclasses
+
 import pytest
 import transformers
 
 from benchmarks import kept
-from cs336kit.predict import MODELS, TransformerConfig, program, saved_activation_bytes, step_peak, training_flops
+from cs336kit.predict import (
+    MODELS,
+    POLICIES,
+    TransformerConfig,
+    parameters,
+    program,
+    saved_activation_bytes,
+    step_peak,
+    training_flops,
+)
+from cs336kit.predict._transformers.writings import writing
 from cs336kit.predict._walk import Walk
+from cs336kit.predict.operations import ELEMENT_BYTES
+from cs336kit.predict.training import both_passes
+from tests.fast.test_programs import sizes_agree
 
 TINY = {"layers": 2, "d_model": 32, "heads": 4, "vocab": 13, "context": 16}
 #: One token, one sequence, one head, a window as long as the sequence: where a copy can be a view.
@@ -162,3 +177,74 @@ def test_the_peak_of_another_flavour_holds_what_is_kept():
 def test_what_is_not_described_is_refused(fields, options, sentence):
     with pytest.raises(ValueError, match=sentence):
         saved_activation_bytes(TransformerConfig(**{**TINY, **fields}), batch=1, sequence=4, **options)
+
+
+@pytest.mark.parametrize("number, name", enumerate(kept.FAMILIES), ids=list(kept.FAMILIES))
+def test_sizes_of_operations_agree_and_parameters_are_those_of_the_course(number, name):
+    for policy in kept.POLICIES[number % 7 :: 7]:
+        config, sizes = kept.config_of(name, kept.USUAL, policy.dropout), kept.USUAL
+        options = policy._asdict() | {"batch": sizes.batch, "sequence": sizes.sequence}
+        del options["dropout"]
+        listed = program(config, **options, flavour="transformers")
+        for op, _ in listed.operations():
+            # Where a part of each head is turned, halves stand for it; and the single head of Falcon is expanded by a copy.
+            part = config.rotary_dim and op.place.endswith(("/negate", "/exchange"))
+            assert sizes_agree(op) or part or (name == "falcon" and op.place.endswith("/batched")), (policy, op)
+        assert sum(leaf.count * leaf.tensor.elements for leaf in listed.leaves) == parameters(config).total
+        walk = Walk(listed)
+        both_passes(walk, listed)
+        precision = POLICIES[policy.precision]
+        element, how = ELEMENT_BYTES[precision.weights], writing(config)
+        # The loss, tables of positions, and the mask of checkpointed blocks stay beside the gradients.
+        tables = 2 * sizes.sequence * config.rotary_width * (4 if how.rope == "returned" else element)
+        eager = policy.attention == "eager" or not how.sdpa
+        mask = sizes.batch * sizes.sequence**2 * element if eager and policy.checkpointing else 0
+        left = ELEMENT_BYTES[precision.gradients] * parameters(config).total + 4
+        left += (tables if config.positions == "rope" else 0) + mask
+        assert walk.ledger.live == left, policy
+
+
+@pytest.mark.parametrize(("sequence", "columns"), [(8, 8), (9, 16), (11, 16)])
+@pytest.mark.parametrize(("precision", "element"), [("bf16", 2), ("fp32", 4)])
+def test_a_window_on_cuda_takes_the_kernel_that_has_masks(precision, element, sequence, columns):
+    config = TransformerConfig(
+        **TINY | {"layers": 1}, kv_heads=2, d_ff=8, mlp="swiglu", norm="rmsnorm", positions="rope", window=5
+    )
+    size = {"batch": 3, "sequence": sequence, "precision": precision, "attention": "sdpa", "flavour": "transformers"}
+    (op,) = [op for op, _ in program(config, **size, device="cuda").operations() if op.kind == "sdpa"]
+    row = element * 3 * sequence * 32
+    for kv_heads in (4, 2):
+        listed = program(dataclasses.replace(config, kv_heads=kv_heads), **size, device="cuda")
+        both_passes(Walk(listed), listed)  # nothing is let go twice
+    # Keys and values of all heads; a mask for each sequence, its columns in eights; rows of logsumexp in 32.
+    kept_bytes = [(storage.name, storage.bytes) for storage in op.keeps]
+    assert kept_bytes == [
+        ("query", row), ("key", row), ("value", row), ("window mask", element * 3 * sequence * columns),
+        ("logsumexp", 4 * 3 * 4 * 32), ("indices", 16), ("attention output's input", row),
+    ]  # fmt: skip
+    assert op.outputs[0].storage.bytes == row
+
+
+def test_heads_without_dropout_and_mask_take_flash_attention_on_cuda():
+    config = TransformerConfig(
+        **TINY | {"layers": 1}, kv_heads=2, d_ff=8, mlp="swiglu", norm="rmsnorm", positions="rope"
+    )
+    size = {"batch": 3, "sequence": 9, "precision": "bf16", "attention": "sdpa", "flavour": "transformers"}
+    (op,) = [op for op, _ in program(config, **size, device="cuda").operations() if op.kind == "sdpa"]
+    kept_bytes = [(storage.name, storage.bytes) for storage in op.keeps]
+    assert kept_bytes == [
+        ("query", 2 * 3 * 9 * 32), ("key", 2 * 3 * 9 * 16), ("value", 2 * 3 * 9 * 16), ("logsumexp", 4 * 3 * 4 * 9),
+        ("random state", 24), ("attention output's input", 2 * 3 * 9 * 32),
+    ]  # fmt: skip
+    odd = TransformerConfig(**TINY | {"layers": 1}, head_dim=12, d_ff=8, mlp="swiglu", norm="rmsnorm", positions="rope")
+    with pytest.raises(
+        ValueError, match="head_dim=12 is padded by this kernel, which flavour='transformers' does not count"
+    ):
+        program(odd, **size, device="cuda")
+
+
+def test_dropout_is_off_in_a_pass_without_autograd():
+    config = TransformerConfig(**TINY, dropout=0.1)
+    size = {"batch": 2, "sequence": 5, "attention": "sdpa", "flavour": "transformers"}
+    for phase, fused in (("forward", True), ("train", False)):
+        assert any(op.kind == "sdpa" for op, _ in program(config, **size, phase=phase).operations()) is fused
