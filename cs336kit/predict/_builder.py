@@ -75,7 +75,7 @@ class Builder(Writer):
         if copied:
             self.free(*copied)
         if self.lora_rank and component in self.lora_targets:
-            y = self._adapted(place, given, y, component, name)
+            y = self._adapted(place, given, y, self.lora_rank, name)
         return y
 
     def _unpacks_again(self, copy: Tensor) -> None:
@@ -87,9 +87,9 @@ class Builder(Writer):
             product.scratch = (copy.bytes,)
         self.free(copy)
 
-    def _adapted(self, place: str, x: Tensor, base: Tensor, component: str, name: str) -> Tensor:
+    def _adapted(self, place: str, x: Tensor, base: Tensor, rank: int, name: str) -> Tensor:
         """y = base + (x Aᵀ) Bᵀ. Source: Hu et al. 2021, section 4.1."""
-        middle = self.linear(f"{place}/A", x, self.lora_rank or 0, component="adapters", name="adapters' middle")
+        middle = self.linear(f"{place}/A", x, rank, component="adapters", name="adapters' middle")
         change = self.linear(f"{place}/B", middle, base.shape[-1], component="adapters")
         self.free(middle)
         y = self.add(f"{place}/adapted", base, change, name=name)

@@ -182,7 +182,7 @@ def _settle_bias(c: "TransformerConfig") -> None:
     if isinstance(bias, str) or not isinstance(bias, Iterable):
         known("bias", bias, CHOICES["bias"])
         return
-    named = frozenset(known("matrix with a bias", name, dict(zip(MATRICES, MATRICES, strict=True))) for name in bias)
+    named = frozenset(known("matrix with a bias", name, {matrix: matrix for matrix in MATRICES}) for name in bias)
     exist = frozenset(MATRICES if c.mlp in GATED else (name for name in MATRICES if name != "gate"))
     if named - exist:
         raise ValueError(f"bias names 'gate', and mlp={c.mlp!r} has no gate: leave it out")
@@ -220,7 +220,7 @@ def _settle_layers(c: "TransformerConfig") -> None:
     for name, applies in (
         ("rope_layers", c.positions == "rope"),
         ("window_layers", c.window is not None),
-        ("sparse_layers", c.experts > 0),
+        ("sparse_layers", bool(c.experts)),
     ):
         pattern = getattr(c, name)
         if pattern is None:

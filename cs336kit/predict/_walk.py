@@ -7,6 +7,7 @@ tensor is added to the first: in place with `sums_in_place` (unless somebody els
 parameter), else in a third tensor. Torch does the first; while a dispatch mode watches, as `measure` does, the second.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -339,10 +340,5 @@ def gradient_share(layout: Layout, parameter: Tensor) -> int:
 
 
 def _uses(program: Program) -> dict[object, int]:
-    """Source of each trained parameter → how many operations hand it a gradient, those of a repeated part once."""
-    uses: dict[object, int] = {}
-    for op, _ in program.operations():
-        for gradient in op.gradients:
-            if gradient.of.storage.leaf and gradient.of.source is gradient.of.storage:
-                uses[gradient.of.source] = uses.get(gradient.of.source, 0) + 1
-    return uses
+    """Source of each tensor → how many operations hand it a gradient, those of a repeated part once."""
+    return Counter(gradient.of.source for op, _ in program.operations() for gradient in op.gradients)

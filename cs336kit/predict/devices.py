@@ -23,8 +23,8 @@ def _flash_backward(q: "Tensor", k: "Tensor") -> tuple[int, ...]:
     """The gradient of the queries in fp32, one number for each row, and keys' and values' gradients of every query head."""
     B, A, S, h = q.shape
     rows = -(-S // 128) * 128
-    wide = h if h > 192 else -(-h // 32) * 32
-    scratch = (4 * B * A * rows, 4 * B * A * rows * (256 if h > 192 else wide))
+    wide = 256 if h > 192 else -(-h // 32) * 32
+    scratch = (4 * B * A * rows, 4 * B * A * rows * wide)
     expanded = k.bytes // k.shape[1] * A
     return scratch + ((expanded, expanded) if k.shape[1] < A else ())
 

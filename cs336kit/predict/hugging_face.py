@@ -71,7 +71,7 @@ class _Fields:
                     self.notes.append(
                         "quantization_config is left out: parameters are counted, however they are stored"
                     )
-            elif value not in (None, False, 0, [], {}, "") and value != self.defaults.get(name):
+            elif value not in (None, False, [], {}, "") and value != self.defaults.get(name):
                 raise ValueError(
                     f"{name}={value!r} of this {self.model_type} is not understood and could change the answer: take it out "
                     "of the configuration if it does not"

@@ -66,7 +66,7 @@ def program(
     `flavour`: "course" for `lm`'s own modules, "transformers" for those of
     Hugging Face's library (the architecture follows from the configuration; "transformers:opt" names it), in a training
     step or a pass without autograd; where a module has no fused attention, it is eager. What is kept is exact there; the
-    peak of a step is mostly within 1 % (BLOOM, whose GELU has a backward pass of its own, Cohere and Mixtral: up to 20 %).
+    peak of a step is mostly within 1 % (BLOOM, whose GELU has a backward pass of its own: up to 20 %).
     Errors: ValueError for sizes and names that cannot be.
     """
     check_config(config)

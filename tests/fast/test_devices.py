@@ -8,6 +8,7 @@ import pytest
 from cs336kit.predict import (
     DEVICES,
     TransformerConfig,
+    program,
     saved_activation_bytes,
     step_peak,
     training_flops,
@@ -49,9 +50,100 @@ def test_an_unknown_device_is_refused_by_name():
         saved_activation_bytes(TINY, **SIZE, device="gpu")
 
 
+def rows(batch, heads, sequence, width, dtype):
+    """Queries or keys: what a kernel asks of them."""
+    elements = batch * heads * sequence * width
+    size = elements * {"fp32": 4, "bf16": 2}[dtype]
+    return SimpleNamespace(shape=(batch, heads, sequence, width), dtype=dtype, bytes=size)
+
+
 @pytest.mark.parametrize(("dtype", "scratch"), [("fp32", (1920, 120, 120)), ("bf16", (1920, 120))])
 def test_what_the_backward_pass_of_attention_with_a_mask_needs_for_a_moment(dtype, scratch):
     # 2 · 3 · 5 rows of 16 numbers, four bytes each: 120 bytes with a number of each row, 1,920 with all.
-    rows = SimpleNamespace(shape=(2, 3, 5, 16), dtype=dtype)
+    queries = rows(2, 3, 5, 16, dtype)
     kernel = DEVICES["cuda"].kernel(dtype, width=16, dropout=False, mask=True, grouped=False)
-    assert kernel.backward(rows, rows) == scratch
+    assert kernel.backward(queries, queries) == scratch
+
+
+@pytest.mark.parametrize(
+    ("sequence", "width", "kv_heads", "scratch"),
+    [
+        # One fp32 number for each row, rows rounded up to 128; then a row of numbers, rounded up to 32 or to 256.
+        (5, 24, 4, (4 * 2 * 4 * 128, 4 * 2 * 4 * 128 * 32)),
+        (128, 192, 4, (4 * 2 * 4 * 128, 4 * 2 * 4 * 128 * 192)),
+        (129, 200, 4, (4 * 2 * 4 * 256, 4 * 2 * 4 * 256 * 256)),
+        # Keys and values of every query head, two bytes each.
+        (5, 24, 2, (4 * 2 * 4 * 128, 4 * 2 * 4 * 128 * 32, 2 * 2 * 4 * 5 * 24, 2 * 2 * 4 * 5 * 24)),
+    ],
+)
+def test_what_the_backward_pass_of_flash_attention_needs_for_a_moment(sequence, width, kv_heads, scratch):
+    kernel = DEVICES["cuda"].kernel("bf16", width=width, dropout=True, mask=False, grouped=kv_heads < 4)
+    queries, keys = (rows(2, heads, sequence, width, "bf16") for heads in (4, kv_heads))
+    assert kernel.name == "flash" and kernel.backward(queries, keys) == scratch
+
+
+@pytest.mark.parametrize(
+    ("tokens", "table", "width", "parts", "wide"),
+    [(3073, 100, 5, 307 + 100, 32), (3080, 5000, 64, 308 + 3080, 64), (4000, 10, 33, 400 + 10, 64)],
+)
+def test_many_tokens_are_sorted_in_the_backward_pass_of_a_look_up(tokens, table, width, parts, wide):
+    look_up = DEVICES["cuda"].embedding
+    assert look_up(3072, table, width) == ()
+    # Sorted tokens and their places, the place of each part, and its sum in fp32 in rows of whole warps.
+    assert look_up(tokens, table, width) == (8 * tokens, 8 * tokens, 8 * parts, 4 * parts * wide)
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "width", "asked", "taken"),
+    [
+        ("cpu", "fp32", 3, {"mask": True, "grouped": True}, "flash for CPU"),
+        ("cpu", "bf16", 64, {}, "flash for CPU"),
+        ("cpu", "fp16", 64, {}, "flash for CPU"),
+        ("cpu", "fp64", 64, {}, None),
+        ("cpu", "fp32", 64, {"dropout": True}, None),
+        ("cpu", "fp32", 64, {"value_width": 32}, None),
+        ("cpu", "fp32", 64, {"value_width": 64}, "flash for CPU"),
+        ("cuda", "bf16", 12, {"dropout": True, "grouped": True}, "flash"),
+        ("cuda", "fp16", 256, {}, "flash"),
+        ("cuda", "fp16", 264, {}, "memory-efficient"),
+        ("cuda", "bf16", 260, {}, None),
+        ("cuda", "bf16", 264, {"grouped": True}, None),
+        ("cuda", "bf16", 64, {"mask": True}, "memory-efficient"),
+        ("cuda", "bf16", 64, {"mask": True, "grouped": True}, None),
+        ("cuda", "bf16", 64, {"value_width": 32, "dropout": True}, "memory-efficient"),
+        ("cuda", "bf16", 12, {"mask": True}, None),
+        ("cuda", "fp16", 12, {"mask": True}, None),
+        ("cuda", "fp32", 12, {}, "memory-efficient"),
+        ("cuda", "fp32", 8, {"mask": True, "dropout": True}, "memory-efficient"),
+        ("cuda", "fp32", 10, {}, None),
+        ("cuda", "fp32", 64, {"grouped": True}, None),
+    ],
+)
+def test_which_fused_kernel_takes_which_heads(device, dtype, width, asked, taken):
+    asked = {"dropout": False, "mask": False, "grouped": False, **asked}
+    kernel = DEVICES[device].kernel(dtype, width=width, **asked)
+    assert (kernel and kernel.name) == taken
+
+
+@pytest.mark.parametrize(
+    ("precision", "change", "kept"),
+    [
+        # The rows of flash attention are counted as they are, and its random numbers have a state of 24 bytes.
+        ("bf16", {}, {"logsumexp": 4 * 2 * 4 * 5, "random state": 24}),
+        # Those of the other kernel in 32, its mask in columns of 8, its two random numbers as int64.
+        ("fp32", {}, {"logsumexp": 4 * 2 * 4 * 32, "indices": 16}),
+        ("bf16", {"window": 3}, {"window mask": 2 * 5 * 8, "logsumexp": 4 * 2 * 4 * 32, "indices": 16}),
+        ("fp32", {"window": 3}, {"window mask": 4 * 5 * 8, "logsumexp": 4 * 2 * 4 * 32, "indices": 16}),
+        # Heads of 12 numbers become 16 wide for flash attention.
+        ("bf16", {"head_dim": 12}, {"logsumexp": 4 * 2 * 4 * 5, "random state": 24}),
+    ],
+)
+def test_what_fused_attention_keeps_on_cuda(precision, change, kept):
+    config = replace(TINY, **change)
+    options = {"batch": 2, "sequence": 5, "precision": precision, "attention": "sdpa", "device": "cuda"}
+    (op,) = [op for op, _ in program(config, **options).operations() if op.kind == "sdpa"]
+    # Beside queries, keys, values and the output.
+    assert {storage.bytes for storage in (*op.keeps[:3], op.keeps[-1])} == {
+        (4 if precision == "fp32" else 2) * 2 * 5 * 64
+    }
+    assert {storage.name: storage.bytes for storage in op.keeps[3:-1]} == kept

@@ -156,6 +156,155 @@ def test_switches_are_read_as_their_family_means_them(model_type, change, read):
     assert {name: getattr(config, name) for name in read} == read
 
 
+T, F = True, False
+ATTENTION = ("query", "key", "value", "output")
+
+
+@pytest.mark.parametrize(
+    ("model_type", "change", "read"),
+    [
+        ("llama", {"attention_bias": T}, {"bias": ATTENTION}),
+        ("llama", {"mlp_bias": T}, {"bias": ("gate", "up", "down")}),
+        ("llama", {"attention_bias": T, "mlp_bias": T}, {"bias": "all"}),
+        ("arcee", {"mlp_bias": T}, {"bias": ("up", "down"), "mlp": "relu2"}),
+        ("helium", {"attention_bias": T, "mlp_bias": T}, {"bias": ("query", "key", "value", "gate", "up", "down")}),
+        ("seed_oss", {"attention_bias": T, "attention_out_bias": T, "mlp_bias": F}, {"bias": ATTENTION}),
+        ("seed_oss", {"attention_bias": T, "attention_out_bias": F, "mlp_bias": F}, {"bias": "qkv"}),
+        ("glm", {"attention_bias": T}, {"bias": "qkv", "rotary_dim": 128 // 2}),
+        ("glm", {"rope_parameters": {"partial_rotary_factor": 0.25}}, {"rotary_dim": 128 // 4}),
+        ("glm", {"partial_rotary_factor": 1.0}, {"rotary_dim": None}),
+        ("nemotron", {"hidden_size": 64, "num_attention_heads": 2, "head_dim": None}, {"rotary_dim": 32 // 2}),
+        ("stablelm", {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 2}, {"rotary_dim": 32 // 4}),
+        ("persimmon", {"hidden_size": 64, "num_attention_heads": 2}, {"rotary_dim": 32 // 2}),
+        ("phi", {"hidden_size": 64, "num_attention_heads": 2}, {"rotary_dim": 32 // 2, "head_bias": T}),
+        ("gpt_neox", {"hidden_size": 64, "num_attention_heads": 2}, {"rotary_dim": 32 // 4, "parallel": T}),
+        ("gpt_neox", {"use_parallel_residual": F, "attention_bias": F}, {"parallel": F, "bias": ("up", "down")}),
+        ("gptj", {"rotary_dim": 16}, {"rotary_dim": 16, "norms_per_block": 1, "bias": ("up", "down"), "head_bias": T}),
+        ("openai-gpt", {}, {"norm_placement": "residual", "final_norm": F}),
+        ("gpt_bigcode", {"multi_query": F}, {"kv_heads": 12}),
+        ("gpt_bigcode", {"multi_query": T}, {"kv_heads": 1}),
+        ("gpt_neo", {}, {"window": 256, "window_layers": (F, T), "bias": ("output", "up", "down")}),
+        (
+            "gpt_neo",
+            {"num_layers": 4, "num_hidden_layers": None, "attention_types": [[["local"], 1], [["global", "local"], 1]]},
+            {"window_layers": (T, F, T, T)},
+        ),
+        ("opt", {"do_layer_norm_before": F}, {"norm_placement": "residual", "final_norm": F, "extra_positions": 2}),
+        ("opt", {"_remove_final_layer_norm": T, "enable_bias": F}, {"final_norm": F, "bias": "none", "norm_placement": "pre"}),
+        ("opt", {"word_embed_proj_dim": 512}, {"final_norm": T, "bias": "all", "embedding_dim": 512}),
+        ("bloom", {"seq_length": 128}, {"context": 128}),
+        ("bloom", {}, {"context": 2048, "embedding_norm": T, "positions": "alibi"}),
+        ("falcon", {}, {"kv_heads": 1, "norms_per_block": 1, "parallel": F, "positions": "rope", "bias": "none"}),
+        ("falcon", {"multi_query": F, "alibi": T, "bias": T}, {"kv_heads": 71, "positions": "alibi", "bias": "all"}),
+        ("falcon", {"parallel_attn": F}, {"norms_per_block": 2, "parallel": F}),
+        (
+            "falcon",
+            {"new_decoder_architecture": T, "num_kv_heads": 1, "parallel_attn": F},
+            {"norms_per_block": 2, "parallel": T},
+        ),
+        ("mpt", {"expansion_ratio": 3}, {"d_ff": 3 * 2048, "norm_bias": F, "bias": "none"}),
+        ("starcoder2", {"use_bias": F, "sliding_window": 64}, {"bias": "none", "window": 64, "window_layers": None}),
+        ("apertus", {}, {"mlp": "xielu", "qk_norm": "head"}),
+        ("bitnet", {}, {"inner_norms": T}),
+        ("olmo", {}, {"norm": "layernorm", "norm_scale": F}),
+        ("jais2", {}, {"norm": "layernorm", "mlp": "relu2"}),
+        ("nanochat", {}, {"norm_scale": F, "qk_norm": "plain", "logit_softcap": 15.0}),
+        ("gemma", {"hidden_size": 64, "head_dim": 16}, {"embedding_scale": 8.0, "norm_unit_offset": T}),
+        ("gemma2", {"num_hidden_layers": 3}, {"window_layers": (T, F, T), "norm_placement": "sandwich"}),
+        ("gemma3_text", {"num_hidden_layers": 7}, {"window_layers": (T, T, T, T, T, F, T), "qk_norm": "head"}),
+        ("gemma3_text", {"sliding_window_pattern": 2}, {"window_layers": (T, F)}),
+        ("cohere", {"logit_scale": 0.5}, {"logit_scale": 0.5, "norms_per_block": 1}),
+        ("cohere", {"logit_scale": None}, {"logit_scale": 1.0}),
+        ("cohere2", {"num_hidden_layers": 5}, {"window_layers": (T, T, T, F, T), "rope_layers": (T, T, T, F, T)}),
+        ("olmo3", {"num_hidden_layers": 5}, {"window_layers": (T, T, T, F, T), "norm_placement": "post"}),
+        ("exaone4", {"num_hidden_layers": 5}, {"window_layers": (T, T, T, F, T), "qk_norm": "head"}),
+        # The last layer has no window whatever the letters say, and so a single one has none.
+        ("exaone4", {"num_hidden_layers": 1, "sliding_window_pattern": "L"}, {"window": None}),
+        ("smollm3", {"num_hidden_layers": 5}, {"rope_layers": (T, T, T, F, T), "window": None}),
+        ("smollm3", {"no_rope_layers": [0, 1]}, {"rope_layers": (F, T)}),
+        ("phi3", {"sliding_window": 64, "partial_rotary_factor": 0.5}, {"window": 64, "rotary_dim": 3072 // 32 // 2}),
+        (
+            "granite",
+            {"embedding_multiplier": 12.0, "residual_multiplier": 0.5, "attention_multiplier": 2.0, "logits_scaling": 8.0},
+            {"embedding_scale": 12.0, "residual_scale": 0.5, "attention_scale": 2.0, "logit_scale": 1 / 8},
+        ),
+        ("granitemoeshared", {"shared_intermediate_size": 100}, {"shared_d_ff": 100, "experts": 8}),
+        ("gpt_oss", {"num_hidden_layers": 3}, {"window_layers": (T, F, T), "sinks": T, "router_bias": T}),
+        ("gpt_oss", {"attention_bias": F}, {"bias": ("gate", "up", "down"), "mlp": "swiglu_clipped"}),
+        ("mixtral", {"sliding_window": 64}, {"window": 64, "experts": 8, "experts_per_token": 2}),
+        ("phimoe", {"lm_head_bias": T}, {"norm": "layernorm", "head_bias": T}),
+        ("olmoe", {}, {"qk_norm": "width", "experts": 64}),
+        ("flex_olmo", {}, {"norm_placement": "post"}),
+        (
+            "qwen2_moe",
+            {"num_hidden_layers": 4, "decoder_sparse_step": 2, "mlp_only_layers": [3]},
+            {"sparse_layers": (F, T, F, F), "dense_d_ff": 5632, "d_ff": 1408, "shared_d_ff": 5632, "shared_gate": T},
+        ),
+        ("qwen2_moe", {"qkv_bias": F, "shared_expert_intermediate_size": 100}, {"bias": "none", "shared_d_ff": 100}),
+        ("qwen2_moe", {"num_hidden_layers": 4, "decoder_sparse_step": 3}, {"sparse_layers": (F, F, T, F)}),
+        ("llama4_text", {"num_hidden_layers": 4, "interleave_moe_layer_step": 3}, {"sparse_layers": (F, F, T, F)}),
+        ("qwen2_moe", {"mlp_only_layers": [0, 1]}, {"experts": 0, "shared_d_ff": 0, "d_ff": 5632}),
+        (
+            "llama4_text",
+            {"num_hidden_layers": 5, "interleave_moe_layer_step": 2},
+            {
+                "rope_layers": (T, T, T, F, T), "window_layers": (T, T, T, F, T), "window": 8192, "window_kind": "chunked",
+                "sparse_layers": (F, T, F, T, F), "d_ff": 8192, "dense_d_ff": 16384, "shared_d_ff": 8192, "qk_norm": "plain",
+            },
+        ),
+        ("llama4_text", {"moe_layers": [1]}, {"sparse_layers": (F, T)}),
+        ("llama4_text", {"moe_layers": []}, {"experts": 0, "d_ff": 16384, "shared_d_ff": 0}),
+        ("llama4_text", {"attention_chunk_size": None, "use_qk_norm": F}, {"window": None, "qk_norm": "none"}),
+        (
+            "deepseek_v3",
+            {"num_hidden_layers": 5, "n_shared_experts": 2},
+            {
+                "sparse_layers": (F, F, F, T, T), "head_dim": 128 + 64, "value_dim": 128, "rotary_dim": 64,
+                "kv_latent": 512, "query_latent": 1536, "d_ff": 2048, "dense_d_ff": 18432, "shared_d_ff": 2 * 2048,
+            },
+        ),
+        ("deepseek_v3", {"attention_bias": T, "q_lora_rank": None}, {"bias": ("key", "output"), "query_latent": 0}),
+        (
+            "glm4_moe",
+            {"num_attention_heads": 32, "num_hidden_layers": 3, "use_qk_norm": T},
+            {"sparse_layers": (F, T, T), "qk_norm": "head"},
+        ),
+        ("glm4_moe_lite", {"num_hidden_layers": 3}, {"sparse_layers": (F, T, T)}),
+        ("dots1", {"n_routed_experts": 4, "num_experts_per_tok": 2, "first_k_dense_replace": 1}, {"sparse_layers": (F, T)}),
+        (
+            "ernie4_5_moe",
+            {"num_hidden_layers": 6, "moe_layer_interval": 2},
+            {"sparse_layers": (F, T, F, T, F, T), "shared_d_ff": 2 * 1536, "router_bias": T},
+        ),
+        ("ernie4_5_moe", {"num_hidden_layers": 4, "moe_layer_end_index": 2}, {"sparse_layers": (F, T, T, F)}),
+        ("ernie4_5_moe", {"num_hidden_layers": 3, "moe_layer_start_index": 2}, {"sparse_layers": (F, F, T)}),
+        ("hunyuan_v1_moe", {"num_experts": 4, "moe_topk": 2, "intermediate_size": 96}, {"experts": 4, "shared_d_ff": 96}),
+    ],
+)  # fmt: skip
+def test_what_a_family_says_by_fields_of_its_own(model_type, change, read):
+    config = predict.from_hf({"model_type": model_type, "num_hidden_layers": 2, **change})
+    assert {name: getattr(config, name) for name in read} == read
+
+
+def test_what_is_not_understood_may_say_nothing():
+    for nothing in (None, False, 0, [], {}, ""):
+        assert predict.from_hf({**LLAMA, "hyper_connections": nothing}) == predict.from_hf(LLAMA)
+    for something in (True, 1, [0], {"a": 0}, "no"):
+        with pytest.raises(ValueError, match="hyper_connections=.* is not understood"):
+            predict.from_hf({**LLAMA, "hyper_connections": something})
+
+
+def test_three_near_names_are_offered_and_switches_are_truth_values():
+    with pytest.raises(ValueError, match=r"not known\. Did you mean (\w+) or (\w+) or (\w+)\? \d+ are, such as gpt2"):
+        predict.from_hf({"model_type": "qwen3_mo"})
+    assert predict.from_hf({**LLAMA, "tie_word_embeddings": 1}).tied_head is True
+
+
+def test_more_layers_than_any_model_has_are_refused_before_their_pattern_is_written_out():
+    with pytest.raises(ValueError, match=r"num_hidden_layers must be at most 10\*\*5"):
+        predict.from_hf({"model_type": "gemma2", "num_hidden_layers": 10**5 + 1})
+
+
 def test_further_tokens_are_left_out_and_noted():
     for model_type in ("deepseek_v3", "glm4_moe"):
         config = predict.from_hf({"model_type": model_type, "num_nextn_predict_layers": 1, "num_attention_heads": 32})

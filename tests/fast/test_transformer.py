@@ -139,3 +139,109 @@ def test_only_experts_between_the_first_and_the_last_are_described_together():
         return {count for op, count in operations if "experts" in op.place.split("/")}
 
     assert together(2) == set() and together(5) == {3}
+
+
+@pytest.mark.parametrize(
+    ("name", "power"), [("layers", 5), ("d_model", 7), ("heads", 6), ("vocab", 9), ("context", 10), ("experts", 5)]
+)
+def test_sizes_far_beyond_any_model_are_refused(name, power):
+    given = {**TINY, "head_dim": 4, "experts_per_token": 1, "experts": 2}
+    assert getattr(TransformerConfig(**{**given, name: 10**power}), name) == 10**power
+    sentence = rf"{name} must be at most 10\*\*{power}, got a number of \d+ digits"
+    with pytest.raises(ValueError, match=sentence):
+        TransformerConfig(**{**given, name: 10**power + 1})
+
+
+T, F = True, False
+
+
+@pytest.mark.parametrize(
+    ("given", "settled"),
+    [
+        ({"d_model": 20}, {"d_ff": 80, "head_dim": 5}),
+        ({"positions": "rope", "rotary_dim": 4}, {"rotary_dim": None}),
+        ({"positions": "rope", "rotary_dim": 2}, {"rotary_dim": 2}),
+        ({"positions": "none", "rotary_dim": 3}, {"rotary_dim": 3}),
+        ({"positions": "rope", "head_dim": 5, "rotary_dim": 4}, {"rotary_dim": 4}),
+        ({"positions": "rope", "kv_latent": 3, "rotary_dim": 4}, {"rotary_dim": 4}),
+        ({"value_dim": 4, "embedding_dim": 16}, {"value_dim": None, "embedding_dim": None}),
+        ({"value_dim": 5, "embedding_dim": 17}, {"value_dim": 5, "embedding_dim": 17}),
+        ({**MIXTURE, "dense_d_ff": 64, "sparse_layers": (T, F)}, {"dense_d_ff": None}),
+        ({**MIXTURE, "dense_d_ff": 65, "sparse_layers": (T, F)}, {"dense_d_ff": 65}),
+        ({**MIXTURE, "dense_d_ff": 65}, {"dense_d_ff": None}),
+        ({"experts": 2, "experts_per_token": 2}, {"experts": 2, "experts_per_token": 2}),
+        ({"experts_per_token": 0}, {"experts_per_token": 0}),
+        ({"experts_per_token": 1}, {"experts_per_token": 0}),
+        ({"norm_scale": F}, {"norm_bias": F}),
+        ({"norms_per_block": 1, "parallel": T}, {"parallel": F, "side_by_side": T}),
+        ({"parallel": T}, {"parallel": T, "side_by_side": T}),
+        ({"bias": ["up", "query"]}, {"bias": ("query", "up")}),
+        ({"bias": ["query", "key", "value", "output", "up", "down"]}, {"bias": "all"}),
+        ({"bias": []}, {"bias": "none"}),
+        ({"layers": 3, "window": 4, "window_layers": (T, F)}, {"window_layers": (T, F, T)}),
+        ({"window": 4, "window_layers": (T, T)}, {"window": 4, "window_layers": None}),
+        ({"window_layers": (T, F)}, {"window_layers": None}),
+        ({"rope_layers": (T, F)}, {"rope_layers": None}),
+        ({"rope_layers": (F, T), "positions": "rope"}, {"rope_layers": (F, T)}),
+        ({"sparse_layers": (T, F)}, {"sparse_layers": None}),
+        ({**MIXTURE, "sparse_layers": (T,)}, {"sparse_layers": None}),
+        ({"dropout": 0}, {"dropout": 0}),
+        ({"extra_positions": 0}, {"extra_positions": 0}),
+    ],
+)  # fmt: skip
+def test_what_is_left_out_follows_and_what_says_nothing_is_left_out(given, settled):
+    config = TransformerConfig(**{**TINY, **given})
+    assert {name: getattr(config, name) for name in settled} == settled
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"embedding_scale": None}, "embedding_scale must be"),
+        ({"residual_scale": 0}, "residual_scale must be"),
+        ({"attention_softcap": 0.0}, "attention_softcap must be"),
+        ({"attention_scale": -1.0}, "attention_scale must be"),
+        ({"qk_norm": "plain", "qk_norm_bias": True}, "qk_norm_bias=True with qk_norm='plain'"),
+        ({"extra_positions": -1}, "extra_positions must be"),
+        ({"embedding_dim": 0}, "embedding_dim must be"),
+        ({"parallel": 1}, "parallel must be True or False, got 1"),
+        ({"sinks": 1}, "sinks must be True or False, got 1"),
+        ({"experts_per_token": 3, "experts": 1}, "a dense model has no experts to choose from"),
+    ],
+)
+def test_scales_and_switches_are_looked_at_one_by_one(change, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        TransformerConfig(**{**TINY, **change})
+
+
+def test_what_holds_in_which_layer():
+    def said(config):
+        return [
+            [ask(layer) for layer in range(config.layers)]
+            for ask in (config.has_rope, config.window_of, config.is_sparse)
+        ]
+
+    plain = TransformerConfig(**TINY)
+    assert said(plain) == [[F, F], [None, None], [F, F]] and plain.sparse_count == 0
+    every = TransformerConfig(**TINY, **MIXTURE, positions="rope", window=3)
+    assert said(every) == [[T, T], [3, 3], [T, T]] and every.sparse_count == 2
+    some = {"rope_layers": (T, F), "window_layers": (F, T), "sparse_layers": (F, T, T)}
+    mixed = TransformerConfig(**{**TINY, "layers": 3}, **MIXTURE, positions="rope", window=3, **some)
+    assert said(mixed) == [[T, F, T], [None, 3, None], [F, T, T]] and mixed.sparse_count == 2
+
+
+def test_widths_follow_from_heads_unless_they_are_given():
+    plain = TransformerConfig(**TINY, kv_heads=2)
+    widths = ("query_width", "kv_width", "rotary_width", "value_head_dim", "embedding_width", "dense_width", "gated")
+    assert [getattr(plain, name) for name in widths] == [4 * 4, 2 * 4, 4, 4, 16, 64, F]
+    own = {"rotary_dim": 2, "value_dim": 6, "embedding_dim": 10, "dense_d_ff": 7, "d_ff": 9, "mlp": "swiglu"}
+    other = TransformerConfig(**TINY, **own, **MIXTURE, head_dim=8, sparse_layers=(T, F))
+    assert [getattr(other, name) for name in widths] == [4 * 8, 4 * 8, 2, 6, 10, 7, T]
+
+
+def test_a_configuration_shows_its_sizes_and_what_differs_from_the_usual():
+    shown = repr(TransformerConfig(**TINY, final_norm=False, source="a paper"))
+    assert shown.startswith(
+        "TransformerConfig(layers=2, d_model=16, heads=4, kv_heads=4, d_ff=64, vocab=32, context=8, mlp='gelu'"
+    )
+    assert shown.endswith("dropout=0.0, norms_per_block=2, final_norm=False)")

@@ -145,9 +145,9 @@ def exaone4(f: Fields) -> dict[str, Any]:
     period = f("sliding_window_pattern")
     if isinstance(period, str):  # "LLLG": local and global layers; the last one is global whatever they say
         held = (*(period[layer % len(period)] == "L" for layer in range(config["layers"] - 1)), False)
-        size, kinds = f("sliding_window"), f("layer_types")
-        if kinds is None and size and any(held):
-            return config | {"window": size, "window_layers": held}
+        size = f("sliding_window")
+        if f("layer_types") is None:
+            return config | ({"window": size, "window_layers": held} if size else {})
         period = None
     read_windows(f, config, pattern=period)
     return config

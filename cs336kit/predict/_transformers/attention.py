@@ -102,6 +102,8 @@ class Attention:
                 if result is not rotated:
                     b.free(rotated)
                 rotated = result
+            if x is not given.x:
+                b.free(x)
         return Heads(rotated)
 
     def _repeated(self, name: str, given: Heads) -> Heads:

@@ -1,7 +1,7 @@
 """The MLP as transformers writes it, and a mixture of such experts."""
 
 from cs336kit.predict._transformers.modules import Modules
-from cs336kit.predict.operations import Storage, Tensor
+from cs336kit.predict.operations import Op, Storage, Tensor
 
 
 class MLP:
@@ -107,7 +107,13 @@ class MLP:
         E = self.c.experts
         weights = [b.parameter(component, E, outputs // len(components), inputs) for component in components]
         flops = 2 * rows * inputs * outputs
-        return b.op(
-            place, "matmul", [x, weights[0]], (rows, outputs), keeps=[x], name=name, flops=((components[0], flops),),
+        y = b.op(
+            place, "matmul", [x, *weights], (rows, outputs), keeps=[x], name=name, flops=((components[0], flops),),
             gradient_flops=flops,
         )  # fmt: skip
+        product = b.items[-1]
+        assert isinstance(product, Op)
+        for gradient in product.gradients:
+            if gradient.of in weights[1:]:  # made by the product that makes the first one's
+                gradient.flops = 0
+        return y

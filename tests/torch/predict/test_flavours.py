@@ -1,11 +1,26 @@
 """What transformers' own modules keep for the backward pass. All 760 cases: `python -m benchmarks.kept [--device cuda]`."""
 
+import dataclasses
+
 import pytest
 import transformers
 
 from benchmarks import kept
-from cs336kit.predict import MODELS, TransformerConfig, program, saved_activation_bytes, step_peak, training_flops
+from cs336kit.predict import (
+    MODELS,
+    POLICIES,
+    TransformerConfig,
+    parameters,
+    program,
+    saved_activation_bytes,
+    step_peak,
+    training_flops,
+)
+from cs336kit.predict._transformers.writings import writing
 from cs336kit.predict._walk import Walk
+from cs336kit.predict.operations import ELEMENT_BYTES
+from cs336kit.predict.training import both_passes
+from tests.fast.test_programs import sizes_agree
 
 TINY = {"layers": 2, "d_model": 32, "heads": 4, "vocab": 13, "context": 16}
 #: One token, one sequence, one head, a window as long as the sequence: where a copy can be a view.
@@ -29,6 +44,93 @@ def test_small_modules_of_each_architecture_to_the_byte(name):
     for i, sizes in enumerate(EDGES):
         for policy in kept.POLICIES[(number + 3 * i) % 12 :: 12]:
             assert kept.predicted(name, policy, sizes) == kept.counted(name, policy, sizes), (policy, sizes)
+
+
+#: What `kept.counted` said of every fifth policy at each size of EDGES.
+COUNTED = {
+    "gpt2": (
+        221632, 37888, 267008, 45824, 107980, 38828, 303968, 25810, 6444, 35816, 11052, 13052, 3532, 67304, 10856, 12772,
+        15484, 2812, 97596, 1272, 9492, 6276, 6516, 1268, 4644, 27668, 4412, 17324, 2804, 27148, 2584, 19844,
+    ),
+    "opt": (
+        37888, 236416, 37376, 103228, 20860, 254336, 37376, 86860, 25960, 6248, 61816, 3532, 17252, 9064, 11596, 3532,
+        2300, 97372, 5756, 6356, 1268, 97340, 1268, 7956, 16364, 4412, 26348, 2484, 22548, 4412, 10804, 2484,
+    ),
+    "gpt_neox": (
+        238880, 46336, 212448, 20860, 164124, 45824, 100236, 20860, 8040, 61872, 9064, 16244, 4428, 61704, 3532, 17924,
+        11932, 5756, 98844, 1524, 96700, 5756, 7460, 1524, 21324, 3804, 25348, 5052, 11124, 4412, 26188, 2804,
+    ),
+    "llama": (
+        46204, 292764, 45692, 167820, 29308, 267948, 29308, 204780, 26996, 10828, 68340, 5324, 63804, 10828, 18148, 5324,
+        14804, 2804, 95412, 6260, 8340, 6260, 96980, 1780, 4404, 30724, 5012, 17644, 3124, 34588, 5012, 17124,
+    ),
+    "mistral": (
+        246404, 45692, 335532, 29308, 292764, 45692, 167820, 29308, 27668, 8012, 64588, 10828, 16790, 10828, 68340, 5324,
+        2804, 14932, 6260, 8884, 1780, 95412, 6260, 8340, 30724, 4404, 33868, 3124, 20164, 5012, 17644, 3124,
+    ),
+    "qwen2": (
+        254060, 46204, 304380, 45692, 137196, 45692, 335532, 29308, 8012, 31924, 10828, 17756, 5324, 64588, 10828, 16692,
+        14932, 2804, 94804, 1780, 10516, 6260, 8884, 1780, 4404, 34188, 5012, 17844, 3124, 33668, 3124, 20164,
+    ),
+    "qwen3": (
+        46204, 299644, 45692, 183484, 29308, 313388, 45692, 160780, 31392, 8012, 58824, 5324, 23944, 10828, 19744, 5324,
+        2804, 84340, 6260, 10212, 1780, 83924, 1780, 11428, 32164, 5012, 37444, 3124, 35404, 5012, 20164, 3124,
+    ),
+    "gemma": (
+        261324, 46460, 250252, 33788, 212220, 45948, 175788, 33788, 8268, 58500, 11084, 20932, 6476, 56932, 6476, 24740,
+        14260, 6516, 85044, 2292, 83796, 6516, 10948, 2292, 28804, 4468, 33084, 5076, 18324, 5076, 34724, 3508,
+    ),
+    "gemma2": (
+        50288, 349814, 47862, 258454, 35702, 349814, 35702, 258454, 36424, 11490, 67818, 6882, 67034, 11490, 29466, 6882,
+        20476, 3292, 89160, 6632, 16216, 6632, 89160, 2408, 5628, 36700, 5656, 25160, 4088, 39400, 5656, 25160,
+    ),
+    "phi": (
+        177456, 37376, 287760, 25084, 219648, 37376, 134468, 25084, 19408, 6248, 55128, 10856, 10728, 9064, 58880, 4428,
+        2300, 13468, 6268, 5572, 1268, 82876, 6268, 5028, 31084, 4444, 27308, 2484, 18644, 5052, 14524, 2484,
+    ),
+    "mixtral": (
+        365996, 46204, 399036, 45692, 194220, 45692, 430188, 29308, 8012, 43796, 10828, 23804, 5324, 62828, 10828, 22740,
+        21716, 2804, 72404, 1780, 13972, 6260, 12340, 1780, 4404, 51020, 5012, 27444, 3124, 50500, 3124, 29764,
+    ),
+    "olmo2": (
+        46204, 328508, 45692, 235052, 33532, 349788, 45692, 210236, 33772, 8012, 66604, 6220, 30636, 10828, 25428, 6220,
+        2804, 98452, 6260, 13364, 2036, 97908, 2036, 14964, 34884, 5012, 41988, 3444, 39468, 5012, 25044, 3444,
+    ),
+    "stablelm": (
+        251552, 37888, 233760, 20860, 170460, 37376, 119244, 20860, 6248, 57840, 9064, 13332, 3532, 57000, 3532, 18148,
+        11164, 5756, 94876, 1268, 92732, 5756, 6820, 1268, 26444, 3804, 31748, 4412, 13684, 4412, 33868, 2484,
+    ),
+    "bloom": (
+        46600, 396344, 46088, 192592, 25216, 396344, 25216, 192592, 35872, 10912, 127024, 4456, 124840, 10912, 21312,
+        4456, 18316, 2828, 212300, 6284, 9340, 6284, 212300, 1532, 4524, 27804, 5132, 13204, 2844, 30060, 5132, 13204,
+    ),
+    "falcon": (
+        271088, 37376, 375024, 20860, 347040, 37376, 145908, 20860, 28592, 6248, 109304, 9064, 16440, 9064, 110256, 3532,
+        2300, 16860, 5756, 8036, 1268, 185724, 5756, 9604, 22924, 3804, 26740, 2484, 12124, 4412, 11404, 2484,
+    ),
+    "gptj": (
+        188720, 37888, 267184, 45824, 124788, 37376, 267184, 25084, 6248, 29040, 10856, 14032, 3532, 67472, 10856, 14032,
+        13532, 2812, 97660, 1268, 7940, 6268, 6628, 1268, 4444, 27828, 4412, 17764, 2804, 27828, 2484, 17764,
+    ),
+    "starcoder2": (
+        37888, 256832, 45824, 109212, 20860, 258896, 45824, 84396, 27080, 8040, 49640, 3532, 19156, 10856, 11260, 3532,
+        2812, 81436, 5756, 6996, 1524, 80892, 1268, 8596, 20204, 4412, 29228, 2804, 24788, 4412, 13044, 2804,
+    ),
+    "granite": (
+        277292, 46204, 267948, 29308, 204780, 45692, 162012, 29308, 8012, 63804, 10828, 18148, 5324, 62068, 5324, 22964,
+        13780, 6260, 96980, 1780, 95348, 6260, 8916, 1780, 29924, 4404, 34588, 5012, 17124, 5012, 36708, 3124,
+    ),
+    "cohere": (
+        54652, 284052, 54140, 172548, 42236, 259236, 42236, 209508, 25176, 12620, 68312, 8268, 63104, 12620, 20424, 8268,
+        13252, 3316, 94852, 6772, 9348, 6772, 96452, 2804, 5044, 28724, 5652, 18076, 4148, 33668, 5652, 17556,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("number, name", enumerate(COUNTED), ids=list(COUNTED))
+def test_what_was_counted_of_each_architecture(number, name):
+    cases = [(policy, sizes) for i, sizes in enumerate(EDGES) for policy in kept.POLICIES[(number + i) % 5 :: 5]]
+    assert tuple(kept.predicted(name, *case) for case in cases) == COUNTED[name]
 
 
 def test_the_course_keeps_other_tensors_than_transformers():
@@ -75,3 +177,74 @@ def test_the_peak_of_another_flavour_holds_what_is_kept():
 def test_what_is_not_described_is_refused(fields, options, sentence):
     with pytest.raises(ValueError, match=sentence):
         saved_activation_bytes(TransformerConfig(**{**TINY, **fields}), batch=1, sequence=4, **options)
+
+
+@pytest.mark.parametrize("number, name", enumerate(kept.FAMILIES), ids=list(kept.FAMILIES))
+def test_sizes_of_operations_agree_and_parameters_are_those_of_the_course(number, name):
+    for policy in kept.POLICIES[number % 7 :: 7]:
+        config, sizes = kept.config_of(name, kept.USUAL, policy.dropout), kept.USUAL
+        options = policy._asdict() | {"batch": sizes.batch, "sequence": sizes.sequence}
+        del options["dropout"]
+        listed = program(config, **options, flavour="transformers")
+        for op, _ in listed.operations():
+            # Where a part of each head is turned, halves stand for it; and the single head of Falcon is expanded by a copy.
+            part = config.rotary_dim and op.place.endswith(("/negate", "/exchange"))
+            assert sizes_agree(op) or part or (name == "falcon" and op.place.endswith("/batched")), (policy, op)
+        assert sum(leaf.count * leaf.tensor.elements for leaf in listed.leaves) == parameters(config).total
+        walk = Walk(listed)
+        both_passes(walk, listed)
+        precision = POLICIES[policy.precision]
+        element, how = ELEMENT_BYTES[precision.weights], writing(config)
+        # The loss, tables of positions, and the mask of checkpointed blocks stay beside the gradients.
+        tables = 2 * sizes.sequence * config.rotary_width * (4 if how.rope == "returned" else element)
+        eager = policy.attention == "eager" or not how.sdpa
+        mask = sizes.batch * sizes.sequence**2 * element if eager and policy.checkpointing else 0
+        left = ELEMENT_BYTES[precision.gradients] * parameters(config).total + 4
+        left += (tables if config.positions == "rope" else 0) + mask
+        assert walk.ledger.live == left, policy
+
+
+@pytest.mark.parametrize(("sequence", "columns"), [(8, 8), (9, 16), (11, 16)])
+@pytest.mark.parametrize(("precision", "element"), [("bf16", 2), ("fp32", 4)])
+def test_a_window_on_cuda_takes_the_kernel_that_has_masks(precision, element, sequence, columns):
+    config = TransformerConfig(
+        **TINY | {"layers": 1}, kv_heads=2, d_ff=8, mlp="swiglu", norm="rmsnorm", positions="rope", window=5
+    )
+    size = {"batch": 3, "sequence": sequence, "precision": precision, "attention": "sdpa", "flavour": "transformers"}
+    (op,) = [op for op, _ in program(config, **size, device="cuda").operations() if op.kind == "sdpa"]
+    row = element * 3 * sequence * 32
+    for kv_heads in (4, 2):
+        listed = program(dataclasses.replace(config, kv_heads=kv_heads), **size, device="cuda")
+        both_passes(Walk(listed), listed)  # nothing is let go twice
+    # Keys and values of all heads; a mask for each sequence, its columns in eights; rows of logsumexp in 32.
+    kept_bytes = [(storage.name, storage.bytes) for storage in op.keeps]
+    assert kept_bytes == [
+        ("query", row), ("key", row), ("value", row), ("window mask", element * 3 * sequence * columns),
+        ("logsumexp", 4 * 3 * 4 * 32), ("indices", 16), ("attention output's input", row),
+    ]  # fmt: skip
+    assert op.outputs[0].storage.bytes == row
+
+
+def test_heads_without_dropout_and_mask_take_flash_attention_on_cuda():
+    config = TransformerConfig(
+        **TINY | {"layers": 1}, kv_heads=2, d_ff=8, mlp="swiglu", norm="rmsnorm", positions="rope"
+    )
+    size = {"batch": 3, "sequence": 9, "precision": "bf16", "attention": "sdpa", "flavour": "transformers"}
+    (op,) = [op for op, _ in program(config, **size, device="cuda").operations() if op.kind == "sdpa"]
+    kept_bytes = [(storage.name, storage.bytes) for storage in op.keeps]
+    assert kept_bytes == [
+        ("query", 2 * 3 * 9 * 32), ("key", 2 * 3 * 9 * 16), ("value", 2 * 3 * 9 * 16), ("logsumexp", 4 * 3 * 4 * 9),
+        ("random state", 24), ("attention output's input", 2 * 3 * 9 * 32),
+    ]  # fmt: skip
+    odd = TransformerConfig(**TINY | {"layers": 1}, head_dim=12, d_ff=8, mlp="swiglu", norm="rmsnorm", positions="rope")
+    with pytest.raises(
+        ValueError, match="head_dim=12 is padded by this kernel, which flavour='transformers' does not count"
+    ):
+        program(odd, **size, device="cuda")
+
+
+def test_dropout_is_off_in_a_pass_without_autograd():
+    config = TransformerConfig(**TINY, dropout=0.1)
+    size = {"batch": 2, "sequence": 5, "attention": "sdpa", "flavour": "transformers"}
+    for phase, fused in (("forward", True), ("train", False)):
+        assert any(op.kind == "sdpa" for op, _ in program(config, **size, phase=phase).operations()) is fused

@@ -5,42 +5,8 @@ import dataclasses
 import pytest
 
 from cs336kit import lm
-from cs336kit.predict import TransformerConfig
-from tests.torch.predict.test_walk import POLICIES, check
-
-BASE = TransformerConfig(
-    layers=4, d_model=24, heads=4, kv_heads=2, head_dim=8, d_ff=40, vocab=50, context=16, mlp="swiglu", norm="rmsnorm",
-    positions="rope", bias="none", tied_head=False,
-)  # fmt: skip
-GPT = {"mlp": "gelu", "norm": "layernorm", "norm_bias": True}
-MOE = {"experts": 4, "experts_per_token": 2, "d_ff": 12, "dense_d_ff": 30}
-LATENT = {"layers": 2, "kv_heads": None, "kv_latent": 12, "rotary_dim": 4, "query_latent": 10, "value_dim": 6}
-LIKE = {
-    "Qwen3": {"qk_norm": "head"},
-    "OLMo 1": {"norm": "layernorm", "norm_scale": False},
-    "OLMo 2": {"qk_norm": "width", "norm_placement": "post"},
-    "Gemma 2": {
-        "norm_placement": "sandwich", "window": 5, "window_layers": (True, False), "attention_softcap": 20.0,
-        "logit_softcap": 30.0, "embedding_scale": 5.0, "mlp": "geglu_tanh", "tied_head": True,
-    },
-    "NeoX": {**GPT, "parallel": True, "rotary_dim": 2, "bias": "all"},
-    "GPT-J": {**GPT, "norms_per_block": 1, "rotary_dim": 4, "bias": ("up", "down"), "head_bias": True, "mlp": "gelu_new"},
-    "OPT-350m": {
-        **GPT, "norm_placement": "residual", "final_norm": False, "positions": "learned", "extra_positions": 2,
-        "mlp": "relu", "bias": "all",
-    },
-    "BLOOM without its positions": {**GPT, "embedding_norm": True, "positions": "none", "bias": "all"},
-    "BitNet": {"inner_norms": True, "mlp": "relu2glu"},
-    "Nemotron with plain norms": {**GPT, "mlp": "relu2", "rotary_dim": 4},
-    "Granite": {"embedding_scale": 12.0, "residual_scale": 0.22, "logit_scale": 0.1},
-    "SmolLM3": {"rope_layers": (True, True, True, False)},
-    "Qwen1.5-MoE": {**MOE, "sparse_layers": (False, True), "shared_d_ff": 20, "shared_gate": True, "bias": "qkv"},
-    "dots1": {**MOE, "sparse_layers": (False, True, True, True), "shared_d_ff": 20, "qk_norm": "head"},
-    "GLM-4": {"rotary_dim": 4, "bias": "qkv", "layers": 1},
-    "DeepSeek V3 with values as wide as keys": {**LATENT, "bias": "all", "value_dim": None},
-    "DeepSeek V2 Lite": {**LATENT, "query_latent": 0},
-    "gpt-oss without its sinks": {**MOE, "router_bias": True, "bias": "all", "window": 5, "window_layers": (True, False)},
-}  # fmt: skip
+from tests.fast.test_counted_steps import BASE, COUNTED, LIKE
+from tests.torch.predict.test_walk import POLICIES, Real, check
 
 
 @pytest.mark.parametrize("number, name", enumerate(LIKE), ids=list(LIKE))
@@ -64,3 +30,21 @@ def test_what_lm_does_not_build_is_refused_by_name(change):
     config = dataclasses.replace(BASE, **change)
     with pytest.raises(ValueError, match=r".*cannot be built here, though predict counts it"):
         lm.DecoderOnly(config)
+
+
+def counted(name, size, options):
+    """The tokens of each expert of a step on this machine, and what is counted of it, as in COUNTED."""
+    config = dataclasses.replace(BASE, **LIKE[name])
+    real = Real(config, *size, **options)
+    routing = real.expert_tokens() if config.experts else None
+    kept, flops, step = real.kept(), real.flops(), real.step()
+    live, at = [point.live_bytes for point in step.points], {stage: index + 1 for stage, _, index in step.stages}
+    loss, end = at["loss"], at["backward"]
+    peaks = max(live[:loss]), max(live[loss:end]), max(live[end:])
+    return routing, kept, flops, peaks, tuple(live for _, live, _ in step.stages)
+
+
+@pytest.mark.parametrize("case", COUNTED[::19], ids=lambda case: case[0])
+def test_what_is_stored_of_a_step_is_what_torch_counts(case):
+    name, size, options, *stored = case
+    assert counted(name, size, options) == tuple(stored)

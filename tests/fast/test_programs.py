@@ -1,0 +1,308 @@
+"""Programs and walks over them, in products of sizes: B sequences of S tokens, D width, A heads of h, F of an MLP, V words."""
+
+import dataclasses
+from math import prod
+
+import pytest
+
+from cs336kit import predict
+from cs336kit.predict import TransformerConfig, forward_flops, peak_moments, program, saved_activation_bytes, step_peak
+from cs336kit.predict._writer import Writer
+from cs336kit.predict.operations import ELEMENT_BYTES, blocks, repeats
+from cs336kit.predict.programs import check_sizes
+from cs336kit.predict.training import largest
+from tests.fast.test_counted_steps import BASE, LIKE, WAYS
+
+B, S, D, A, K, h, F, V = 2, 7, 24, 4, 2, 8, 40, 50
+N, Q, KV = B * S, A * h, K * h
+LLAMA = TransformerConfig(
+    layers=4, d_model=D, heads=A, kv_heads=K, head_dim=h, d_ff=F, vocab=V, context=16, mlp="swiglu", norm="rmsnorm",
+    positions="rope", bias="none", tied_head=False,
+)  # fmt: skip
+SIZE = {"batch": B, "sequence": S}
+MOE = dataclasses.replace(LLAMA, experts=4, experts_per_token=2)
+#: Parameters of a block, and of a block behind which the token embedding stands.
+BLOCK = 2 * D * Q + 2 * D * KV + 3 * D * F + 2 * D
+
+
+# -- FLOPs ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "window", "pairs"),
+    [
+        # Twice the pairs that count: of every token with each before it and with half of itself.
+        ("sliding", None, 7 * 7), ("sliding", 7, 7 * 7), ("sliding", 9, 7 * 7), ("sliding", 3, 2 * 7 * 3 - 3 * 3),
+        ("sliding", 1, 2 * 7 - 1), ("chunked", 3, 2 * 3 * 3 + 1 * 1), ("chunked", 5, 5 * 5 + 2 * 2), ("chunked", 8, 7 * 7),
+    ],
+)  # fmt: skip
+def test_pairs_that_causal_attention_counts(kind, window, pairs):
+    config = dataclasses.replace(LLAMA, window=window, window_kind=kind)
+    flops = forward_flops(config, **SIZE, causal=True)
+    assert flops["attention scores"] == flops["attention values"] == 4 * B * A * h * pairs
+    assert forward_flops(config, **SIZE)["attention scores"] == 4 * B * A * h * 2 * S * S
+
+
+def test_a_new_token_works_on_the_latents_themselves():
+    latent, rotary, value, T = 12, 4, 6, 7
+    config = dataclasses.replace(LLAMA, layers=1, kv_heads=None, kv_latent=latent, rotary_dim=rotary, value_dim=value)
+    flops = {}
+    for op, _ in program(config, batch=3, sequence=T, phase="decode").operations():
+        for component, count in op.flops:
+            flops[component] = flops.get(component, 0) + count
+    plain, pairs = h - rotary, 2 * 3 * A * T
+    places = {op.place for op, _ in program(config, batch=3, sequence=T, phase="decode").operations()}
+    alone = {op.place for op, _ in program(config, batch=1, sequence=T, phase="decode").operations()}
+    # Products of heads have the batch behind them: several sequences are copied back.
+    assert places - alone == {"block/attention/merge heads"}
+    assert flops == {
+        "query": 2 * 3 * D * Q, "latent": 2 * 3 * D * (latent + rotary),
+        # The matrices that make keys and values are applied to the queries, and to what comes of the latents.
+        "key and value": 2 * 3 * A * plain * latent + 2 * 3 * A * latent * value,
+        "attention scores": pairs * (rotary + latent), "attention values": pairs * latent,
+        "attention output": 2 * 3 * A * value * D, "head": 2 * 3 * D * V,
+        "mlp gate": 2 * 3 * D * F, "mlp up": 2 * 3 * D * F, "mlp down": 2 * 3 * D * F,
+    }  # fmt: skip
+
+
+def test_adapters_stand_beside_the_matrices_that_are_named():
+    rank = 3
+    options = {"lora_rank": rank, "lora_targets": ("query", "mlp down")}
+    written = program(LLAMA, **SIZE, **options)
+    flops = sum(count * size for op, count in written.operations() for part, size in op.flops if part == "adapters")
+    assert flops == 4 * 2 * N * rank * (D + Q + F + D)
+    shapes = [leaf.tensor.shape for leaf in written.leaves if leaf.component == "adapters"]
+    assert {*shapes} == {(rank, D), (Q, rank), (rank, F), (D, rank)}
+    assert {leaf.component for leaf in written.leaves if leaf.tensor.needs_gradient} == {"adapters"}
+
+
+# -- operations ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_an_operation_must_read_and_write():
+    moved = {op.place: op.forward_bytes for op, _ in program(LLAMA, **SIZE).operations()}
+    # As many rows of the table as there are tokens; a product reads both factors; a view moves nothing.
+    assert moved["embedding"] == 2 * 4 * N * D
+    assert moved["block/attention/query"] == 4 * (N * D + D * Q + N * Q)
+    assert moved["block/attention/query rotary/halves"] == 0
+    assert moved["block/attention/eager/scores"] == 4 * (N * Q + N * KV + B * A * S * S)
+    once = program(LLAMA, batch=3, sequence=S, phase="decode", cache="contiguous", attention="sdpa").operations()
+    (written,) = {op.forward_bytes for op, _ in once if op.kind == "write"}
+    # One new position of each key/value head is read and written.
+    assert written == 2 * 4 * 3 * KV
+
+
+def test_repeated_blocks_inside_a_repeated_pattern_run_as_often_as_both_say():
+    config = dataclasses.replace(MOE, layers=9, sparse_layers=(False, True, True))
+    items = program(config, **SIZE).items
+    assert [(block.count, count) for block, count in blocks(items)] == [(1, 3), (2, 6)]
+    outer = [(repeat.name, count) for repeat, count in repeats(items) if repeat.name != "experts"]
+    assert outer == [("blocks", 3), ("block", 3), ("block", 6)]
+    assert sum(count for op, count in program(config, **SIZE).operations() if op.place.endswith("/query")) == 9
+    text = repr(program(config, **SIZE))
+    assert (
+        text
+        == f"Program({len(list(program(config, **SIZE).operations()))} operations, {text.split()[2]} when repeated)"
+    )
+
+
+def test_the_matrices_of_a_ranks_experts_stand_in_one_tensor():
+    leaves = program(dataclasses.replace(MOE, layers=2, sparse_layers=(True, False)), **SIZE, layout="ep=2").leaves
+    shapes = {leaf.component: leaf.tensor.shape for leaf in leaves}
+    assert shapes["mlp gate"] == shapes["mlp up"] == (2, F, D) and shapes["mlp down"] == (2, D, F)
+    # What comes behind them is as it was.
+    assert shapes["dense up"] == (F, D) and shapes["query"] == (Q, D) and shapes["final norm"] == (D,)
+
+
+#: Operations whose output has as many elements as their input.
+ALIKE = (
+    "neg", "cast", "copy", "tanh", "gelu", "silu", "relu", "xielu", "sigmoid", "softmax", "square", "pow", "rsqrt", "clamp",
+    "log_softmax", "dropout", "layer_norm", "heads",
+)  # fmt: skip
+
+
+def sizes_agree(op):
+    """Whether inputs, outputs and FLOPs of an operation are those of what it does."""
+    given, made = [tensor.elements for tensor in op.inputs], [tensor.elements for tensor in op.outputs]
+    if op.kind in ("linear", "matmul"):
+        return op.forward_flops == 2 * made[0] * op.inputs[0].shape[-1]
+    if op.kind in ("cat", "chunk", "split"):
+        return sum(given) == sum(made)
+    if op.kind in ("add", "mul", "div"):
+        return made[0] == max(given)
+    return op.kind not in ALIKE or not given or given[0] == made[0]
+
+
+@pytest.mark.parametrize("number, name", enumerate(LIKE), ids=list(LIKE))
+def test_sizes_of_operations_agree_and_nothing_but_gradients_is_left(number, name):
+    config = dataclasses.replace(BASE, **LIKE[name])
+    options = {n: value for n, value in WAYS[number % 6].items() if n in ("precision", "attention", "checkpointing")}
+    for phase in ("train", "forward", "prefill", "decode"):
+        for op, _ in program(config, **SIZE, **options, phase=phase).operations():
+            # A window's cache keeps the last positions; latent keys have one turned part for all heads, and one new token
+            # uses a part of each matrix.
+            assert sizes_agree(op) or op.place.endswith(("/last", "key/together", "/absorbed", "scores/turned")), (
+                phase,
+                op,
+            )
+            assert phase == "train" or not (op.keeps or op.gradients)
+    element = ELEMENT_BYTES[predict.POLICIES[options["precision"]].gradients]
+    # The caller holds the loss.
+    left = predict.step_timeline(config, **SIZE, **options)[-2]
+    assert left == ("backward", element * predict.parameters(config).total + 4)
+
+
+def test_a_view_has_all_elements(monkeypatch):
+    def view(self, tensor, *shape):
+        assert prod(shape) == tensor.elements, (tensor, shape)
+        return seen(self, tensor, *shape)
+
+    seen = Writer.view
+    monkeypatch.setattr(Writer, "view", view)
+    for change in LIKE.values():
+        for attention, phase in (("eager", "train"), ("sdpa", "train"), ("sdpa", "prefill"), ("eager", "decode")):
+            for cache in ("growing", "contiguous"):
+                config = dataclasses.replace(BASE, **change)
+                program(config, batch=3, sequence=6, attention=attention, phase=phase, cache=cache, unrolled=True)
+
+
+@pytest.mark.parametrize(("window", "room"), [(None, 7), (9, 7), (7, 7), (3, 3)])
+def test_the_room_of_a_contiguous_cache_is_the_window_or_all_positions(window, room):
+    config = dataclasses.replace(LLAMA, window=window)
+    listed = program(config, batch=3, sequence=7, phase="decode", cache="contiguous").operations()
+    assert {op.inputs[0].shape for op, _ in listed if op.kind == "write"} == {(3, K, room, h)}
+
+
+def test_latent_keys_without_rotary_positions_are_copied():
+    config = dataclasses.replace(LLAMA, kv_heads=None, kv_latent=12, rotary_dim=4, positions="none")
+    places = {op.place for op, _ in program(config, **SIZE).operations()}
+    assert "block/attention/key/copy" in places and not any("rotary" in place for place in places)
+
+
+@pytest.mark.parametrize("layout", ["zero2=2", "fsdp=2", "fsdp=3"])
+def test_a_rank_keeps_its_share_of_all_gradients(layout):
+    ranks = int(layout[-1])
+    for config in (LLAMA, dataclasses.replace(LLAMA, tied_head=True)):
+        shares = sum(-(-shape[0] // ranks) * prod(shape[1:]) for shape in predict.parameter_shapes(config))
+        left = predict.step_timeline(config, **SIZE, layout=layout)[-2]
+        assert left.live_bytes == 4 * shares + 4
+
+
+# -- what is refused -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("causal", True), ("frozen", ("query",)), ("lora_rank", 2), ("expert_tokens", [1]), ("chunks", 2), ("base", "nf4"),
+        ("phase", "prefill"), ("phase", "decode"), ("layout", "tp=2"), ("stage", 1), ("cache", "contiguous"),
+        ("unrolled", True),
+    ],
+)  # fmt: skip
+def test_what_another_flavour_does_not_count_is_refused(name, given):
+    with pytest.raises(ValueError, match=f"^{name} with flavour='transformers' is not counted: leave it out, or give"):
+        program(LLAMA, **SIZE, **{"flavour": "transformers", name: given})
+
+
+def test_what_another_flavour_counts():
+    said = {"layout": "dp=1", "chunks": 1, "stage": 0, "cache": "growing", "causal": False}
+    for phase in ("train", "forward"):
+        assert program(LLAMA, **SIZE, flavour="transformers", phase=phase, **said).leaves
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "sentence"),
+    [
+        (LLAMA, {"stage": 1}, "stage=1, and the layout has 1: count from 0 to 0"),
+        (LLAMA, {"stage": 2, "layout": "pp=2"}, "stage=2, and the layout has 2: count from 0 to 1"),
+        (LLAMA, {"phase": "decode", "layout": "cp=2"}, "one new token is no sequence to divide; leave cp and sp out"),
+        (
+            LLAMA,
+            {"phase": "decode", "layout": "tp=2,sp"},
+            "one new token is no sequence to divide; leave cp and sp out",
+        ),
+        (
+            MOE,
+            {"layout": "ep=2", "expert_tokens": [7, 7, 7, 7]},
+            "the tokens of a rank's experts come from other ranks",
+        ),
+        (
+            MOE,
+            {"expert_tokens": [7, 7, 7, 8]},
+            "gives 4 experts 29 tokens: this model's 4 experts get 28 in every layer",
+        ),
+        (MOE, {"expert_tokens": [14, 14]}, "gives 2 experts 28 tokens"),
+        (MOE, {"expert_tokens": [[7, 7, 7, 7]] * 3}, "expert_tokens has 3 layers, and the model 4 with experts"),
+        (
+            MOE,
+            {"expert_tokens": [2, 2, 0, 1], "phase": "decode"},
+            "gives 4 experts 5 tokens: .* experts get 4 in every",
+        ),
+        (LLAMA, {"expert_tokens": []}, "expert_tokens has 0 layers, and the model 0 with experts"),
+        (LLAMA, {"lora_rank": 2, "lora_targets": ["queries"]}, "unknown component 'queries'"),
+        (LLAMA, {"frozen": ["queries"]}, "unknown component 'queries'"),
+        (LLAMA, {"base": "int3"}, "unknown packing 'int3'"),
+    ],
+)
+def test_what_a_program_cannot_be(config, options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        program(config, **SIZE, **options)
+
+
+def test_what_a_program_can_be():
+    assert program(LLAMA, **SIZE, stage=1, layout="pp=2").stage == 1
+    assert program(LLAMA, **SIZE, frozen=["query"], lora_targets=["queries"]).leaves
+    assert program(MOE, **SIZE, phase="decode", expert_tokens=[2, 2, 0, 0]).leaves
+    assert program(MOE, **SIZE, expert_tokens=[7, 7, 7, 7]).leaves
+    assert check_sizes(LLAMA, batch=1, sequence=16) == (1, 16)
+    assert check_sizes(dataclasses.replace(LLAMA, positions="alibi"), batch=1, sequence=17) == (1, 17)
+
+
+# -- microbatches and stages ---------------------------------------------------------------------------------------------
+
+
+def test_microbatches_in_flight_and_gradients_of_earlier_ones():
+    def forward(layout, stage=0):
+        return peak_moments(LLAMA, **SIZE, layout=layout, stage=stage)["forward"]
+
+    alone = forward("pp=2,microbatches=1")
+    # What the first stage keeps of a microbatch, and its output; its parameters, whose gradients add up.
+    kept = saved_activation_bytes(LLAMA, **SIZE, layout="pp=2").total + 4 * N * D
+    gradients = 4 * (V * D + 2 * BLOCK)
+    for count in (1, 2, 3, 6):
+        assert forward(f"pp=2,microbatches={count},schedule=gpipe") == alone + (count - 1) * kept
+        # One other is in flight; from the third on, its gradients meet those of the first.
+        more = {1: 0, 2: kept}.get(count, kept + gradients)
+        assert forward(f"pp=2,microbatches={count}") == alone + more
+    # The last stage has one in flight; the second one meets the gradients of the first.
+    last = 4 * (2 * BLOCK + D + V * D)
+    alone = forward("pp=2,microbatches=1", 1)
+    assert forward("pp=2,microbatches=2", 1) == forward("pp=2,microbatches=9", 1) == alone + last
+
+
+def test_passes_of_a_step_are_a_layouts_microbatches():
+    plain, both = (peak_moments(LLAMA, **SIZE, **how) for how in ({"accumulate": 2}, {"layout": "dp=1,microbatches=2"}))
+    assert plain == both == peak_moments(LLAMA, **SIZE, accumulate=2, layout="dp=1,microbatches=2")
+    assert plain != peak_moments(LLAMA, **SIZE, accumulate=1) == peak_moments(LLAMA, **SIZE)
+    with pytest.raises(ValueError, match="accumulate=3 with .*: its microbatches=2 say the same"):
+        step_peak(LLAMA, **SIZE, accumulate=3, layout="dp=1,microbatches=2")
+
+
+def test_of_a_pipeline_the_stage_with_most_counts():
+    for config in (LLAMA, dataclasses.replace(LLAMA, vocab=5000)):
+        stages = [step_peak(config, **SIZE, layout="pp=4", stage=stage) for stage in (0, 3)]
+        assert stages[0].total != stages[1].total
+        assert step_peak(config, **SIZE, layout="pp=4") == max(stages, key=lambda peak: peak.total)
+
+
+@pytest.mark.parametrize("most", [*range(10), 63, 64, 65, 1000])
+def test_the_largest_number_that_fits(most):
+    assert largest(lambda number: number <= most) == most
+    for limit in (1, 4, 5, 64, 100):
+        assert largest(lambda number: number <= most, limit) == min(most, limit)
+
+
+def test_a_policy_that_keeps_as_much_has_no_break_even_batch():
+    with pytest.raises(ValueError, match="'mixed' saves nothing per sequence over 'bf16' here"):
+        predict.break_even_batch(LLAMA, sequence=S, precision="mixed", than="bf16")
+    assert predict.break_even_batch(LLAMA, sequence=S, precision="bf16", than="bf16") == 1
