@@ -9,6 +9,7 @@ import pytest
 from cs336kit.predict import (
     MODELS,
     Layout,
+    TransformerConfig,
     communication,
     find_layouts,
     parameter_shapes,
@@ -18,6 +19,8 @@ from cs336kit.predict import (
     step_seconds,
     training_flops,
 )
+from cs336kit.predict.hardware import accelerator
+from cs336kit.predict.layout_search import candidates
 from cs336kit.predict.layouts import check_count, check_layout, divisors, shard_elements, shard_shape
 
 GPT2, LLAMA = MODELS["gpt2"], MODELS["llama-3-70b"]
@@ -295,3 +298,53 @@ def test_found_layouts_fill_the_cluster_fit_and_are_in_order():
     several = find_layouts(GPT2, count=4, sequence=1024, limit=9, **CLUSTER)
     for limit in (1, 2, 4):
         assert find_layouts(GPT2, count=4, sequence=1024, limit=limit, **CLUSTER) == several[:limit]
+
+
+def tried(config, **changes):
+    """The texts of all layouts that are tried, list by list."""
+    arguments = {"count": 4, "sequence": 2048, "node": 2, "batch": 1, "global_batch": 8, **changes}
+    return [[str(layout) for layout in alike] for alike in candidates(config, **arguments)]
+
+
+def test_every_layout_of_four_accelerators_in_nodes_of_two_is_tried():
+    """2 heads and 2 layers; a sequence of 2,048 is divided by 2 at most; 8 sequences a step."""
+    config = TransformerConfig(layers=2, d_model=16, heads=2, vocab=40, context=4096)
+    assert tried(config) == [
+        # Data ranks share in the node, too, where several nodes have copies.
+        [*(f"microbatches=2,{axis}=4" for axis in ("dp", "zero1", "zero2", "fsdp")), "microbatches=2,dp=2,fsdp=2"],
+        [f"microbatches=4,{axis}=2,cp=2" for axis in ("dp", "zero1", "zero2", "fsdp")],
+        [f"pp=2,microbatches=4,{axis}=2" for axis in ("dp", "zero1", "zero2", "fsdp")],
+        ["pp=2,microbatches=8,cp=2"],
+        [f"microbatches=4,{axis}=2,tp=2,sp=true" for axis in ("dp", "zero1", "zero2", "fsdp")],
+        ["microbatches=8,cp=2,tp=2,sp=true"],
+        ["pp=2,microbatches=8,tp=2,sp=true"],
+    ]
+    # Three sequences cannot be divided over two data ranks, nor a node of three by two.
+    assert tried(config, global_batch=3, node=3) == [["pp=2,microbatches=3,cp=2"]]
+    assert [layouts[0] for layouts in tried(config, batch=2, global_batch=8, count=1, sequence=2047)] == [
+        "microbatches=4"
+    ]
+    # Of an odd sequence no rank of tp takes half.
+    assert tried(config, count=2, sequence=1025, global_batch=2)[-1] == ["microbatches=2,tp=2"]
+    mixture = dataclasses.replace(config, experts=4, experts_per_token=2)
+    shared = [f"{axis}=2" for axis in ("dp", "zero1", "zero2", "fsdp")]
+    assert tried(mixture, count=4, sequence=1024, node=1, global_batch=4) == [
+        ["dp=4", "zero1=4", "zero2=4", "fsdp=4"], [f"{axis},ep=2" for axis in shared], ["ep=4"],
+        [f"pp=2,{axis}" for axis in shared], ["pp=2,ep=2"],
+    ]  # fmt: skip
+
+
+def test_a_search_takes_what_is_left_of_the_memory_it_is_given():
+    options = {"count": 2, "sequence": 1024, "batch": 2, "accelerator": "h100-sxm"}
+    (one, *_) = find_layouts(GPT2, limit=1, **options)
+    # Two sequences for each accelerator, unless it is said.
+    assert one.seconds.global_batch == 4 and one.margin == accelerator("h100-sxm").memory_bytes - one.peak.total
+    exact = find_layouts(GPT2, memory_bytes=one.peak.total, **options)
+    assert exact[0].layout == one.layout and exact[0].margin == 0
+    assert all(each.layout != one.layout for each in find_layouts(GPT2, memory_bytes=one.peak.total - 1, **options))
+    with pytest.raises(ValueError, match=r"no sourced memory_bytes; .* Give memory_bytes\."):
+        find_layouts(GPT2, **options | {"accelerator": "tpu-v5e"})
+    with pytest.raises(
+        ValueError, match="no layout of 2 ranks makes a global batch of 3 .* of 2: give a multiple of 2, such as 4"
+    ):
+        find_layouts(GPT2, global_batch=3, **options)

@@ -128,7 +128,7 @@ sources:
   new: New; a paper
   kaplan: Kaplan; a paper"""
     )
-    inside = str(Optimal("tokens", 40e9, laws[1:] + (optimum("other", 0.4, 0.6, 2e9, 40e9, 4.8e20),)))
+    inside = str(Optimal("tokens", 40e9, (laws[1], optimum("other", 0.4, 0.6, 2e9, 40e9, 4.8e20))))
     assert "* beyond" not in inside and "all laws: 2B to 4B parameters, 4.8e+20 to 4.8e+20 FLOPs" in inside
 
 
