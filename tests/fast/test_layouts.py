@@ -49,6 +49,7 @@ def test_a_layout_is_read_back_from_its_text():
     assert str(Layout.parse("tp=8, zero3=64")) == "fsdp=64,tp=8"
     assert str(Layout()) == "dp=1" and Layout.parse("dp=1") == Layout()
     assert str(Layout(tp=2, sp=True)) == "tp=2,sp=true"
+    assert repr(Layout(tp=2)).startswith("Layout(dp=1, ") and repr(Layout()).endswith("ep=1, cp=1)")
     assert Layout.parse("tp=2,sp") == Layout.parse("sp=true,tp=2") == Layout(tp=2, sp=True)
 
 

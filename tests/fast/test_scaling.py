@@ -79,7 +79,7 @@ def test_never_one_number_without_its_spread(capsys):
         assert "all laws: " in out and " to " in out and all(len(line) <= 80 for line in out.splitlines())
         assert main(["optimal", *arguments, "--json"]) == 0
         values = json.loads(capsys.readouterr().out)
-        assert list(values) == list(OPTIMAL_KEYS) and len(values["laws"]) == len(BY_NAME)
+        assert values["schema"] == 1 and list(values) == list(OPTIMAL_KEYS) and len(values["laws"]) == len(BY_NAME)
         for what, (low, high) in values["range"].items():
             assert low == min(one[what] for one in values["laws"]) and high == max(one[what] for one in values["laws"])
 
