@@ -76,6 +76,27 @@ def test_what_is_moved_where_nothing_overlaps_is_every_tensor_of_every_operation
     )
 
 
+@pytest.mark.parametrize("changes", [{"window": 4}, {"experts": 4, "experts_per_token": 1}, {"positions": "rope"}])
+def test_what_takes_no_time_moves_no_byte(changes):
+    """In two bytes a number every sum is even: of three layers, too, whose masks and unvisited experts are not read."""
+    config = dataclasses.replace(LITTLE, layers=3, **changes)
+    chip = {"bandwidth": 1.0, "peak_flops_per_second": 1e40, "memory_bytes": 80e9}
+    answer = serve(ServingQuestion(config, prompt=6, output=4, accelerator=None, **chip))
+    token = dict(answer.tokens)[1]
+    for bounds in (answer.prefill, token):
+        assert [number % 2 for number in (bounds.most, bounds.bytes, bounds.cache_bytes)] == [0, 0, 0]
+    # A cache of a window is full, and the mask hides one of it beside the new token.
+    positions = 4 + 1 if "window" in changes else 10
+    assert token.cache_bytes == 2 * 3 * (positions + 1) * 16 * 2
+
+
+def test_a_prompt_works_in_the_bytes_of_its_widest_moment():
+    # Wide layers hold the input and the output of the MLP's function, whatever the number of layers and of keys.
+    wide = dataclasses.replace(LITTLE, d_ff=4096)
+    two, many = (serve(ServingQuestion(dataclasses.replace(wide, layers=n), prompt=32, output=8)) for n in (2, 40))
+    assert two.working_bytes == many.working_bytes == pytest.approx(2 * 32 * 4096 * 2, rel=0.02)
+
+
 def test_bounds_of_ranks_whose_links_are_all_that_takes_time():
     endless = {"bandwidth": 1e40, "peak_flops_per_second": 1e40}
     answer = serve(ServingQuestion(LITTLE, prompt=6, output=4, batch=3, count=2, **endless))
