@@ -94,6 +94,12 @@ def test_experts_are_shared_by_the_ranks_that_have_the_same_ones():
         found["all-reduce", 4, 1, 4, dense, "step"] == 2
         and found["all-reduce", 2, 2, 4, ring(2 * experts, 2), "step"] == 2
     )
+    # Where no rank has experts of its own, they are spoken of with the rest of their block.
+    together = messages("dp=3", "data", MIXTURE)
+    assert (
+        together["all-reduce", 3, 1, 3, ring(2 * (ATTENTION + router + 2 * experts), 3), "step"] == 2
+        and len(together) == 3
+    )
     # Each token goes to 2 experts, and half of its copies to the other rank: there and back, forward and backward.
     exchanged = messages("ep=2,dp=2,tp=2", "ep", MIXTURE)
     assert exchanged == {("all-to-all", 2, 2, 4, ROW, when): 4 for when in ("forward", "backward")}
@@ -149,7 +155,23 @@ def test_stages_send_activations_and_the_gradients_of_a_table_that_both_have():
     four = dataclasses.replace(LITTLE, layers=4)
     shared = messages("pp=4,zero2=3,microbatches=5", "pp", four, stage=3)
     assert shared["all-reduce", 2, 9, 12, ring(2 * TABLE_3, 2), "step"] == 1
+    for layout, config in (("pp=2,zero2=2,cp=2", LITTLE), ("pp=2,zero2=2,ep=2", MIXTURE)):
+        found = messages(layout, "pp", config)
+        assert found["all-reduce", 2, 4, 8, ring(2 * TABLE // 4, 2), "step"] == 1
     assert stages(Layout(pp=4)) == [0, 3] and stages(Layout()) == [0] and stages(Layout(pp=4), 2) == [2]
+
+
+@pytest.mark.parametrize(
+    ("layout", "kind", "config", "attention"),
+    [
+        ("tp=2", "all-reduce", LITTLE, "sdpa"), ("tp=2,sp", "all-gather", LITTLE, "sdpa"), ("cp=2", "ring", LITTLE, "sdpa"),
+        ("cp=2", "all-gather", LITTLE, "eager"), ("ep=2", "all-to-all", MIXTURE, "sdpa"),
+    ],
+)  # fmt: skip
+def test_without_gradients_nothing_is_sent_backward(layout, kind, config, attention):
+    walked = program(config, batch=2, sequence=8, layout=layout, phase="forward", attention=attention)
+    found = [wire for op, _ in walked.operations() for wire in op.wires]
+    assert kind in {wire.kind for wire in found} and {wire.when for wire in found} == {"forward"}
 
 
 def test_neighbors_of_each_axis_stand_apart_as_the_ranks_are_numbered():
