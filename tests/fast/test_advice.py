@@ -54,6 +54,10 @@ def test_whatever_helps_by_itself_the_cheapest_first(monkeypatch):
             {"batch": 6, "global_batch": None}, None,
         ),
     ]  # fmt: skip
+    two = helped(monkeypatch, dataclasses.replace(RUN, batch=2), 140)
+    assert [changes for _, changes, _ in two if "batch" in changes] == [
+        {"batch": 1, "accumulate": 2, "global_batch": None}, {"batch": 1, "global_batch": None}
+    ]  # fmt: skip
     # One byte less, and they are 4 and 5; of twice as many passes.
     twice = helped(monkeypatch, dataclasses.replace(RUN, accumulate=2), 339)
     assert [changes for _, changes, _ in twice] == [
@@ -136,6 +140,8 @@ def test_sharding_says_what_it_sends_more_and_how_long_that_takes(monkeypatch):
         f"{more / 1e9:,.1f} GB more on the wire for each step and accelerator, {more / linked.link:,.2f} s at the link's rate "
         f"if nothing overlaps: up to {100 * one.slower:,.1f} % of a step"
     )
+    pair = planner.advice(Question(1e9, count=2, sharded=False), 10**9, CHIP, 5)[0]
+    assert pair.costs == "1.0 GB more on the wire for each step and accelerator"
     number = Question(1e9, count=4, sharded=False)
     (one, *_) = planner.advice(number, 10**9, CHIP, 5)
     # Mixed precision gathers 2 bytes twice, and saves one of two ways of gradients of 2 bytes: of three quarters.
@@ -165,6 +171,13 @@ def test_each_change_of_a_run_is_one_input_by_itself():
     for what, fields in changes.items():
         other_days, other_size = days_and_bytes(dataclasses.replace(question, **fields))
         assert found[what] == pytest.approx((other_days / days, other_size / size)), what
+
+
+def test_a_number_of_parameters_has_few_inputs():
+    found = moved(Question(10**9, tokens=10**12, count=3, mfu=0.5))
+    tenths = {f"{what} {sign}10%" for what in ("tokens", "MFU", "parameters") for sign in "+-"}
+    assert found.keys() == {*tenths, "accelerators × 2 (6)"}
+    assert found["parameters -10%"] == pytest.approx((0.9, 0.9)) and found["tokens -10%"] == pytest.approx((0.9, 1))
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,8 @@ it does not fit: 7.00 GiB too much; what helps, cheapest first:
   - half: half of it
 largest model on each accelerator, without activations: 5e+09 parameters"""
     )
+    steps = dataclasses.replace(answer, question=dataclasses.replace(question, steps=5))
+    assert str(steps) == str(answer), "steps of how many tokens nobody said"
     alone = dataclasses.replace(answer, advice=())
     assert "it does not fit: 7.00 GiB too much\n  a shorter sequence or a smaller model would help" in str(alone)
 

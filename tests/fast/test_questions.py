@@ -4,7 +4,16 @@ import dataclasses
 
 import pytest
 
-from cs336kit.predict import MODELS, Layout, Question, TransformerConfig, accelerator, parameters, plan
+from cs336kit.predict import (
+    MODELS,
+    Layout,
+    Question,
+    TransformerConfig,
+    accelerator,
+    parameters,
+    plan,
+    saved_activation_bytes,
+)
 from cs336kit.predict._planner import memory as of
 from cs336kit.predict._planner.chip import Chip, allowance, chip
 from cs336kit.predict._planner.explain import formulas
@@ -131,7 +140,7 @@ def test_without_a_peak_there_is_no_time_unless_it_is_asked_for():
 )
 def test_what_is_left_free(given, count, size, reason):
     parts, said = allowance(given, memory_bytes=100 * GIB, count=count)
-    assert parts.total == size and reason in said
+    assert parts.total == size and f" {reason}" in f" {said}"
 
 
 def test_an_allowance_leaves_something():
@@ -202,6 +211,15 @@ def test_formulas_of_a_model_have_its_shapes():
     assert len(others) == 5 and sizes == sorted(sizes, reverse=True)
     peaks = [float(part.rsplit(" ", 1)[1]) for part in rows["peak"].split("(GiB): ")[1].split(", ")]
     assert peaks == sorted(peaks, reverse=True) and "parameters, active" not in rows
+
+
+def test_activations_are_those_of_the_batch_and_the_sequence():
+    rows = formulas(plan(Question(MODELS["gpt2"], batch=2, sequence=256)))
+    kept = saved_activation_bytes(
+        MODELS["gpt2"], batch=2, sequence=256, precision="mixed", attention="sdpa", device="cuda"
+    )  # fmt: skip
+    assert f"of {kept.total / 2**30:,.2f} GiB when the forward pass ends" in rows["activations"]
+    assert plan(Question(1e9)).recomputed == 0
 
 
 def test_formulas_of_other_runs():
