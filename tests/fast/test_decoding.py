@@ -15,7 +15,9 @@ from cs336kit.predict import (
     speculative_speedup,
     speculative_tokens,
 )
-from cs336kit.predict.serving import ServingQuestion, serve
+from cs336kit.predict._planner.chip import Chip
+from cs336kit.predict.decoding import _reads_longer
+from cs336kit.predict.serving import Bounds, ServingQuestion, serve
 
 LLAMA, FALCON = MODELS["llama-3-8b"], MODELS["falcon-40b"]
 
@@ -39,6 +41,11 @@ def test_without_a_cache_the_critical_batch_is_the_chips_intensity_times_bytes_o
         decode_bounds(LLAMA, accelerator=name, cached=1, batch=b, weights=products) for b in (found - 1, found)
     )
     assert (before.bound, at.bound) == ("memory", "compute")
+
+
+def test_at_equal_times_it_computes():
+    chip = Chip("even", "Even", 1, 10.0, 5.0, None)
+    assert [_reads_longer(Bounds(1, 1, 20, size, ""), chip) for size in (9, 10, 11)] == [False, False, True]
 
 
 def test_with_long_caches_no_batch_is_large_enough():

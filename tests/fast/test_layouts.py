@@ -9,6 +9,7 @@ import pytest
 from cs336kit.predict import (
     MODELS,
     Layout,
+    TransformerConfig,
     communication,
     find_layouts,
     parameter_shapes,
@@ -18,7 +19,9 @@ from cs336kit.predict import (
     step_seconds,
     training_flops,
 )
-from cs336kit.predict.layouts import check_count
+from cs336kit.predict.hardware import accelerator
+from cs336kit.predict.layout_search import candidates
+from cs336kit.predict.layouts import check_count, check_layout, divisors, shard_elements, shard_shape
 
 GPT2, LLAMA = MODELS["gpt2"], MODELS["llama-3-70b"]
 MOE = dataclasses.replace(GPT2, experts=8, experts_per_token=2)
@@ -45,6 +48,8 @@ def test_a_layout_is_read_back_from_its_text():
         assert Layout.parse(str(layout)) == layout
     assert str(Layout.parse("tp=8, zero3=64")) == "fsdp=64,tp=8"
     assert str(Layout()) == "dp=1" and Layout.parse("dp=1") == Layout()
+    assert str(Layout(tp=2, sp=True)) == "tp=2,sp=true"
+    assert repr(Layout(tp=2)).startswith("Layout(dp=1, ") and repr(Layout()).endswith("ep=1, cp=1)")
     assert Layout.parse("tp=2,sp") == Layout.parse("sp=true,tp=2") == Layout(tp=2, sp=True)
 
 
@@ -55,6 +60,54 @@ def test_ranks_are_the_product_and_the_global_batch_counts_data_ranks_and_accumu
     assert layout.global_batch(3) == 3 * 2 * 4 * 7 * 11
     # Of 11 microbatches and 3 stages, 2 of 13 times a stage waits.
     assert layout.bubble == 2 / 13
+
+
+def test_what_a_layout_shares_and_holds():
+    experts = Layout(fsdp=2, cp=3, ep=4)
+    assert (experts.sharing(True), experts.sharing(False)) == (2 * 3, 2 * 3 * 4)
+    assert Layout(dp=2, cp=3, ep=4).sharing(False) == 1
+    # Of 4 stages the first holds what it keeps of 4 microbatches, the last of one; with gpipe each holds all.
+    pipeline = Layout(pp=4, microbatches=9)
+    assert [pipeline.in_flight(stage) for stage in range(4)] == [4, 3, 2, 1]
+    assert [Layout(pp=4, microbatches=2).in_flight(stage) for stage in range(4)] == [2, 2, 2, 1]
+    assert Layout(pp=4, microbatches=9, schedule="gpipe").in_flight(3) == 9
+    assert divisors(12, 5) == [1, 2, 3, 4] and divisors(12, 100) == [1, 2, 3, 4, 6, 12]
+
+
+@pytest.mark.parametrize(
+    ("shape", "ranks", "share"),
+    [
+        ((10, 4), 4, (3, 4)),
+        ((10, 4), 1, (10, 4)),
+        ((3,), 8, (1,)),
+        ((), 8, ()),
+        # Experts in one tensor: along the experts, or along the rows where that leaves less, as for 2 experts and 4 ranks.
+        ((8, 6, 5), 4, (2, 6, 5)),
+        ((2, 12, 5), 4, (2, 3, 5)),
+        ((2, 10, 5), 4, (2, 3, 5)),
+        ((2, 12, 5), 1, (2, 12, 5)),
+    ],
+)
+def test_a_rank_holds_rows_rounded_up(shape, ranks, share):
+    assert shard_shape(shape, ranks) == share and shard_elements(shape, ranks) == prod(share)
+
+
+@pytest.mark.parametrize(
+    ("changes", "layout", "sequence", "says"),
+    [
+        # Of 12 heads, whose divisors are 1, 2, 3, 4, 6 and 12.
+        ({"kv_heads": 6}, "tp=4", None, "neither divides 6 key/value heads nor is a multiple of them: 1, 2, 3, 6 or 12 are"),
+        ({"d_ff": 64}, "tp=3", None, "tp=3 does not divide d_ff=64: 1, 2 or 4 divide it and the heads"),
+        ({"d_ff": 65}, "tp=2", None, "tp=2 does not divide d_ff=65: 1 divide it"),
+        ({}, "tp=2,sp", 5, "sp over tp=2 does not divide a sequence of 5: the next that it divides are 4 or 6"),
+        ({}, "tp=2,cp=2,sp", 6, "sp over tp=2 and cp=2 does not divide a sequence of 6: the next that it divides are 4 or 8"),
+        ({}, "cp=3", 2, "the next that it divides are 3"),
+    ],
+)  # fmt: skip
+def test_the_sentence_says_which_sizes_do(changes, layout, sequence, says):
+    with pytest.raises(ValueError) as error:
+        check_layout(dataclasses.replace(GPT2, **changes), Layout.parse(layout), sequence=sequence)
+    assert says in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -168,6 +221,14 @@ def test_a_layout_that_the_cluster_does_not_hold_is_a_sentence():
         check_count(layout, 64)
     with pytest.raises(ValueError, match="give a multiple of 512"):
         check_count(layout, 100)
+    # What is reduced is the axis of the data ranks that the layout has.
+    for text, count, fits in (
+        ("dp=64,tp=8", 64, "dp=8,tp=8"),
+        ("zero1=2,tp=8", 8, "tp=8"),
+        ("zero2=4,tp=8", 16, "zero2=2,tp=8"),
+    ):
+        with pytest.raises(ValueError, match=f"no multiple of that: {fits} does"):
+            check_count(Layout.parse(text), count)
 
 
 def test_one_rank_sends_nothing_and_a_step_of_it_is_computing():
@@ -238,3 +299,53 @@ def test_found_layouts_fill_the_cluster_fit_and_are_in_order():
     several = find_layouts(GPT2, count=4, sequence=1024, limit=9, **CLUSTER)
     for limit in (1, 2, 4):
         assert find_layouts(GPT2, count=4, sequence=1024, limit=limit, **CLUSTER) == several[:limit]
+
+
+def tried(config, **changes):
+    """The texts of all layouts that are tried, list by list."""
+    arguments = {"count": 4, "sequence": 2048, "node": 2, "batch": 1, "global_batch": 8, **changes}
+    return [[str(layout) for layout in alike] for alike in candidates(config, **arguments)]
+
+
+def test_every_layout_of_four_accelerators_in_nodes_of_two_is_tried():
+    """2 heads and 2 layers; a sequence of 2,048 is divided by 2 at most; 8 sequences a step."""
+    config = TransformerConfig(layers=2, d_model=16, heads=2, vocab=40, context=4096)
+    assert tried(config) == [
+        # Data ranks share in the node, too, where several nodes have copies.
+        [*(f"microbatches=2,{axis}=4" for axis in ("dp", "zero1", "zero2", "fsdp")), "microbatches=2,dp=2,fsdp=2"],
+        [f"microbatches=4,{axis}=2,cp=2" for axis in ("dp", "zero1", "zero2", "fsdp")],
+        [f"pp=2,microbatches=4,{axis}=2" for axis in ("dp", "zero1", "zero2", "fsdp")],
+        ["pp=2,microbatches=8,cp=2"],
+        [f"microbatches=4,{axis}=2,tp=2,sp=true" for axis in ("dp", "zero1", "zero2", "fsdp")],
+        ["microbatches=8,cp=2,tp=2,sp=true"],
+        ["pp=2,microbatches=8,tp=2,sp=true"],
+    ]
+    # Three sequences cannot be divided over two data ranks, nor a node of three by two.
+    assert tried(config, global_batch=3, node=3) == [["pp=2,microbatches=3,cp=2"]]
+    assert [layouts[0] for layouts in tried(config, batch=2, global_batch=8, count=1, sequence=2047)] == [
+        "microbatches=4"
+    ]
+    # Of an odd sequence no rank of tp takes half.
+    assert tried(config, count=2, sequence=1025, global_batch=2)[-1] == ["microbatches=2,tp=2"]
+    mixture = dataclasses.replace(config, experts=4, experts_per_token=2)
+    shared = [f"{axis}=2" for axis in ("dp", "zero1", "zero2", "fsdp")]
+    assert tried(mixture, count=4, sequence=1024, node=1, global_batch=4) == [
+        ["dp=4", "zero1=4", "zero2=4", "fsdp=4"], [f"{axis},ep=2" for axis in shared], ["ep=4"],
+        [f"pp=2,{axis}" for axis in shared], ["pp=2,ep=2"],
+    ]  # fmt: skip
+
+
+def test_a_search_takes_what_is_left_of_the_memory_it_is_given():
+    options = {"count": 2, "sequence": 1024, "batch": 2, "accelerator": "h100-sxm"}
+    (one, *_) = find_layouts(GPT2, limit=1, **options)
+    # Two sequences for each accelerator, unless it is said.
+    assert one.seconds.global_batch == 4 and one.margin == accelerator("h100-sxm").memory_bytes - one.peak.total
+    exact = find_layouts(GPT2, memory_bytes=one.peak.total, **options)
+    assert exact[0].layout == one.layout and exact[0].margin == 0
+    assert all(each.layout != one.layout for each in find_layouts(GPT2, memory_bytes=one.peak.total - 1, **options))
+    with pytest.raises(ValueError, match=r"no sourced memory_bytes; .* Give memory_bytes\."):
+        find_layouts(GPT2, **options | {"accelerator": "tpu-v5e"})
+    with pytest.raises(
+        ValueError, match="no layout of 2 ranks makes a global batch of 3 .* of 2: give a multiple of 2, such as 4"
+    ):
+        find_layouts(GPT2, global_batch=3, **options)

@@ -98,6 +98,7 @@ def test_roofline_has_two_slopes():
 def test_at_the_ridge_both_times_are_equal():
     at = roofline(Cost(300, 100), peak_flops_per_second=3e12, bandwidth_bytes_per_second=1e12)
     assert at.compute_seconds == at.memory_seconds == at.seconds and at.intensity == at.ridge == 3
+    assert at.bound == "compute"
 
 
 def test_own_numbers_replace_the_accelerators():

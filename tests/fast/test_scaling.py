@@ -5,7 +5,7 @@ import pytest
 
 from cs336kit.cli import main
 from cs336kit.predict import MODELS, compute_optimal, parameters, scaling_laws
-from cs336kit.predict.scaling import OPTIMAL_KEYS
+from cs336kit.predict.scaling import OPTIMAL_KEYS, Law, Optimal, Optimum, short
 
 BY_NAME = {law.name: law for law in scaling_laws()}
 
@@ -79,7 +79,7 @@ def test_never_one_number_without_its_spread(capsys):
         assert "all laws: " in out and " to " in out and all(len(line) <= 80 for line in out.splitlines())
         assert main(["optimal", *arguments, "--json"]) == 0
         values = json.loads(capsys.readouterr().out)
-        assert list(values) == list(OPTIMAL_KEYS) and len(values["laws"]) == len(BY_NAME)
+        assert values["schema"] == 1 and list(values) == list(OPTIMAL_KEYS) and len(values["laws"]) == len(BY_NAME)
         for what, (low, high) in values["range"].items():
             assert low == min(one[what] for one in values["laws"]) and high == max(one[what] for one in values["laws"])
 
@@ -96,3 +96,60 @@ def test_never_one_number_without_its_spread(capsys):
 def test_bad_input_is_a_sentence(capsys, arguments, sentence):
     assert main(["optimal", *arguments]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_number_has_three_digits_and_a_suffix():
+    numbers = (999, 1000, 70.6e9, 1e6, 999e6, 1e9, 1e12, 9.99e15, 1e16, 0.5)
+    assert [short(number) for number in numbers] == [
+        "999", "1K", "70.6B", "1M", "999M", "1B", "1T", "9.99e+03T", "1e+16", "0.5",
+    ]  # fmt: skip
+
+
+def test_laws_as_a_table_with_their_ranges():
+    def optimum(name, low, high, *numbers, extrapolated=False):
+        return Optimum(Law(name, name.title(), "a paper", "power", 0.5, low, high, {}), *numbers, extrapolated)
+
+    laws = (
+        optimum("new", 0.4, 0.6, 2e9, 40e9, 4.8e20, extrapolated=True),
+        optimum("kaplan", None, None, 4e9, 20e9, 4.8e20),
+    )
+    answer = Optimal("flops", 4.8e20, laws)
+    assert str(answer) == (
+        """\
+compute-optimal for 4.8e+20 FLOPs
+law     parameters  tokens  D / N     FLOPs  N grows as C to the
+new*            2B     40B     20  4.80e+20  0.5 (0.4 to 0.6)
+kaplan          4B     20B      5  4.80e+20  0.5 (no spread given)
+all laws: 2B to 4B parameters, 20B to 40B tokens
+those since 2022: 2B to 2B parameters, 40B to 40B tokens
+* beyond the sizes that the law's table lists: continued with its last slope
+6·N·D FLOPs of all parameters; kaplan counts those without embeddings
+sources:
+  new: New; a paper
+  kaplan: Kaplan; a paper"""
+    )
+    inside = str(Optimal("tokens", 40e9, (laws[1], optimum("other", 0.4, 0.6, 2e9, 40e9, 4.8e20))))
+    assert "* beyond" not in inside and "all laws: 2B to 4B parameters, 4.8e+20 to 4.8e+20 FLOPs" in inside
+
+
+def test_only_tables_end():
+    for one in compute_optimal(flops=1e30).laws:
+        assert one.extrapolated == (one.law.kind == "table")
+
+
+def test_between_two_rows_a_line_of_logarithms():
+    (low, low_flops, low_tokens), (high, high_flops, high_tokens) = BY_NAME["chinchilla-1"].numbers["rows"][1:3]
+    middle = law(compute_optimal(parameters=math.sqrt(low * high)), "chinchilla-1")
+    assert middle.flops == pytest.approx(math.sqrt(low_flops * high_flops))
+    assert middle.tokens == pytest.approx(math.sqrt(low_tokens * high_tokens))
+    # Beyond the table with the slope of its last segment, before it with that of the first.
+    (_, last_flops, _), (size, end_flops, _) = BY_NAME["chinchilla-1"].numbers["rows"][-2:]
+    beyond = law(compute_optimal(parameters=10 * size), "chinchilla-1").flops
+    assert math.log10(beyond / end_flops) == pytest.approx(math.log10(end_flops / last_flops))
+
+
+def test_nothing_given_is_a_sentence():
+    with pytest.raises(ValueError, match="got none"):
+        compute_optimal()
+    with pytest.raises(ValueError, match="got flops, tokens"):
+        compute_optimal(flops=1, tokens=1)

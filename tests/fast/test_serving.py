@@ -4,7 +4,15 @@ import json
 import pytest
 
 from cs336kit.cli import main
-from cs336kit.predict import MODELS, ServingQuestion, accelerator, accelerators, kv_cache_bytes, serve
+from cs336kit.predict import (
+    MODELS,
+    ServingQuestion,
+    TransformerConfig,
+    accelerator,
+    accelerators,
+    kv_cache_bytes,
+    serve,
+)
 from cs336kit.predict._planner.serving_text import SERVING_KEYS
 
 LLAMA = MODELS["llama-3-8b"]
@@ -33,6 +41,104 @@ def test_a_prompt_computes_half_of_the_pairs_and_logits_of_one_position():
     flops = 2 * S * MATRICES + 2 * 128256 * 4096 + 2 * 32 * 4096 * S * S
     assert answer.prefill.flops == flops and answer.prefill.bound == "compute"
     assert answer.prefill.least == flops / 989.4e12 < answer.prefill.most
+
+
+#: Two layers, so small that every tensor is counted by hand.
+LITTLE = TransformerConfig(layers=2, d_model=16, heads=2, vocab=40, context=64, positions="none", bias="none")
+
+
+def moved(rows, sequences, keys, logits):
+    """All that a pass of LITTLE reads and writes, operation by operation: 2 bytes a number, `rows` tokens of `sequences`."""
+    D, F, V, state, indices = 16, 64, 40, 2 * rows * 16, 8 * rows
+    # Scale and shift, and an fp32 mean and spread of each row.
+    norm = 2 * state + 2 * 2 * D + 2 * 4 * rows
+    products = sum(2 * rows * (a + b) + 2 * a * b for a, b in ((D, D),) * 4 + ((D, F), (F, D)))
+    # The kernel also writes the logarithm of each row's sum, and 24 bytes for the random numbers of a dropout.
+    fused = 2 * state + 2 * 2 * sequences * keys * D + 4 * 2 * rows + 24
+    block = 2 * norm + products + fused + 2 * (2 * rows * F) + 2 * 3 * state
+    # As many rows of the table are read as are written.
+    return 2 * state + indices + 2 * block + norm + 2 * logits * (D + V) + 2 * D * V
+
+
+def test_what_is_moved_where_nothing_overlaps_is_every_tensor_of_every_operation():
+    chip = {"bandwidth": 1.0, "peak_flops_per_second": 1e40, "memory_bytes": 80e9}
+    answer = serve(ServingQuestion(LITTLE, prompt=6, output=4, batch=3, accelerator=None, **chip))
+    token = dict(answer.tokens)[3]
+    new = 2 * 2 * 3 * 16 * 2
+    assert token.most == moved(3, 3, 10, 3) + new
+    # One row of logits, and keys and values that go to the cache.
+    cache = 2 * 2 * 6 * 16 * 2
+    assert answer.prefill.most == moved(6, 1, 6, 1) + cache
+    weights = 2 * (2 * 12 * 16 * 16 + (2 * 2 + 1) * 2 * 16 + 40 * 16)
+    assert answer.prefill.cache_bytes == cache and answer.prefill.bytes == weights + 2 * 6 * 16 + cache
+    assert (
+        token.cache_bytes == 2 * 2 * 3 * 10 * 16 * 2 + new and token.bytes == weights + 2 * 3 * 16 + token.cache_bytes
+    )
+
+
+@pytest.mark.parametrize("changes", [{"window": 4}, {"experts": 4, "experts_per_token": 1}, {"positions": "rope"}])
+def test_what_takes_no_time_moves_no_byte(changes):
+    """In two bytes a number every sum is even: of three layers, too, whose masks and unvisited experts are not read."""
+    config = dataclasses.replace(LITTLE, layers=3, **changes)
+    chip = {"bandwidth": 1.0, "peak_flops_per_second": 1e40, "memory_bytes": 80e9}
+    answer = serve(ServingQuestion(config, prompt=6, output=4, accelerator=None, **chip))
+    token = dict(answer.tokens)[1]
+    for bounds in (answer.prefill, token):
+        assert [number % 2 for number in (bounds.most, bounds.bytes, bounds.cache_bytes)] == [0, 0, 0]
+    # A cache of a window is full, and the mask hides one of it beside the new token.
+    positions = 4 + 1 if "window" in changes else 10
+    assert token.cache_bytes == 2 * 3 * (positions + 1) * 16 * 2
+
+
+def test_a_prompt_works_in_the_bytes_of_its_widest_moment():
+    # Wide layers hold the input and the output of the MLP's function, whatever the number of layers and of keys.
+    wide = dataclasses.replace(LITTLE, d_ff=4096)
+    two, many = (serve(ServingQuestion(dataclasses.replace(wide, layers=n), prompt=32, output=8)) for n in (2, 40))
+    assert two.working_bytes == many.working_bytes == pytest.approx(2 * 32 * 4096 * 2, rel=0.02)
+
+
+def test_bounds_of_ranks_whose_links_are_all_that_takes_time():
+    endless = {"bandwidth": 1e40, "peak_flops_per_second": 1e40}
+    answer = serve(ServingQuestion(LITTLE, prompt=6, output=4, batch=3, count=2, **endless))
+    link = accelerator("h100-sxm").facts["link"].value
+    for bounds, rows in ((dict(answer.tokens)[3], 3), (answer.prefill, 6)):
+        # Behind the table, and behind attention and MLP of both layers, a row's sum: two ranks send as much as it has.
+        assert bounds.sent == (1 + 2 * 2) * rows * 2 * 16
+        assert bounds.bound == "links" and bounds.least == bounds.most == pytest.approx(bounds.sent / link)
+
+
+def test_what_is_not_asked_is_half_of_the_context_and_a_usual_length():
+    for context, prompt, output in ((8192, 2048, 512), (2000, 1000, 512), (600, 300, 300)):
+        answer = serve(ServingQuestion(dataclasses.replace(LITTLE, context=context)))
+        assert (answer.question.prompt, answer.question.output) == (prompt, output)
+        assert answer.logits_bytes == 40 * 2 + 40 * 4
+    whole = serve(ServingQuestion(LITTLE, prompt=63, output=1))
+    assert whole.question.prompt == 63 and whole.tokens[-1][0] == 2**16 and len(whole.tokens) == 17
+    with pytest.raises(
+        ValueError, match="a prompt of 1 and an answer of 1 tokens are longer than context=1: shorten one"
+    ):
+        serve(ServingQuestion(dataclasses.replace(LITTLE, context=1, positions="learned")))
+
+
+def test_batches_are_powers_of_two_what_fits_and_what_is_asked():
+    def batches(**changes):
+        return [batch for batch, _ in serve(ServingQuestion(LLAMA, **changes)).tokens]
+
+    answer = serve(ServingQuestion(LLAMA))
+    fixed = answer.weights.total + answer.working_bytes + answer.allowance.total
+    each = answer.cache_bytes + answer.page_waste[1] + answer.logits_bytes
+    for most, rows in ((4, [1, 2, 4]), (5, [1, 2, 4, 5]), (0, [1])):
+        # Memory for so many to the byte: the allowance does not change with it.
+        room = {"memory_bytes": fixed + most * each, "allowance": answer.allowance.total}
+        assert serve(ServingQuestion(LLAMA, **room)).largest_batch == most and batches(**room) == rows
+    assert batches(memory_bytes=fixed + 4 * each, allowance=answer.allowance.total, batch=3) == [1, 2, 3, 4]
+
+
+def test_a_latency_that_is_met_exactly_is_met():
+    answer = serve(ServingQuestion(LLAMA, batch=3))
+    three = dict(answer.tokens)[3]
+    assert serve(ServingQuestion(LLAMA, latency=three.least)).batch_for_latency[0] == 3
+    assert serve(ServingQuestion(LLAMA, latency=three.most)).batch_for_latency[1] == 3
 
 
 @pytest.mark.parametrize(("weights", "bits"), [("fp8", 8), ("int8", 8), ("int4", 4 + 20 / 128), ("nf4", 4.126953125)])

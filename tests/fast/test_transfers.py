@@ -10,9 +10,12 @@ from cs336kit.predict.transfers import pcie_bandwidth, pipeline_seconds, pipelin
 times = st.floats(0.001, 10, allow_nan=False)
 
 
-@pytest.mark.parametrize(("generation", "gigabytes"), [(1, 4), (2, 8), (3, 15.754), (4, 31.508), (5, 63.015), (6, 121)])
-def test_pcie_x16_equals_the_usual_tables(generation, gigabytes):
-    assert pcie_bandwidth(generation) / 1e9 == pytest.approx(gigabytes, rel=1e-4)
+@pytest.mark.parametrize(
+    ("generation", "gigabits", "carried"),
+    [(1, 2.5, 8 / 10), (2, 5, 8 / 10), (3, 8, 128 / 130), (4, 16, 128 / 130), (5, 32, 128 / 130), (6, 64, 242 / 256)],
+)
+def test_pcie_x16_equals_the_usual_tables(generation, gigabits, carried):
+    assert pcie_bandwidth(generation) == pytest.approx(16 * gigabits * 1e9 * carried / 8, rel=1e-15)
     assert pcie_bandwidth(generation, lanes=4) == pcie_bandwidth(generation) / 4
 
 

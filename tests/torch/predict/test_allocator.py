@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cs336kit.predict.allocator import AllocatorState, allocated_bytes, reserved_bytes
+from cs336kit.predict.allocator import AllocatorState, CachingAllocator, allocated_bytes, reserved_bytes
 
 MIB = 2**20
 
@@ -25,6 +25,30 @@ def test_segments_by_size():
     )  # the rest is too small to keep
     assert reserved_bytes([MIB + 512, 15 * MIB]).reserved == 20 * MIB
     assert reserved_bytes([2 * MIB, 19 * MIB]).reserved == 20 * MIB + 20 * MIB
+    # A request of 1 MiB is a small one: what is left of its segment holds other small ones, and so to the last block of 512.
+    assert reserved_bytes([MIB, 512]).reserved == reserved_bytes([MIB, MIB - 512, 512]).reserved == 2 * MIB
+    assert [reserved_bytes([size]).reserved for size in (10 * MIB - 512, 10 * MIB)] == [20 * MIB, 10 * MIB]
+    # Of a large segment 1 MiB more than is asked for is not worth a block of its own.
+    assert reserved_bytes([9 * MIB, 10 * MIB]) == AllocatorState(19 * MIB, 20 * MIB, 20 * MIB)
+    assert reserved_bytes([9 * MIB, 10 * MIB - 512]).allocated == 19 * MIB - 512
+
+
+def test_what_comes_back_is_put_together_with_its_neighbors():
+    allocator = CachingAllocator()
+    first, second, third = (allocator.allocate(2 * MIB) for _ in range(3))
+    assert (allocator.requested, allocator.reserved) == (6 * MIB, 20 * MIB)
+    for block in (first, third, second):
+        allocator.release(block)
+    assert allocator.requested == allocator.allocated == 0 and allocator.most_allocated == 6 * MIB
+    # All of the segment is one block again.
+    allocator.allocate(19 * MIB)
+    assert (allocator.allocated, allocator.reserved, allocator.most_requested) == (20 * MIB, 20 * MIB, 19 * MIB)
+    # Of blocks that fit the smallest.
+    again = CachingAllocator()
+    pieces = [again.allocate(size * MIB) for size in (5, 2, 4, 2, 5)]
+    for block in (pieces[0], pieces[2]):
+        again.release(block)
+    assert again.allocate(7 * MIB // 2) is pieces[2] and again.reserved == 20 * MIB
 
 
 @given(st.lists(st.integers(1, 40 * MIB), max_size=30))

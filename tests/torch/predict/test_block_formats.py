@@ -115,3 +115,17 @@ def test_sizes_and_scales_that_cannot_be_are_refused():
 def test_the_ends_of_fp64_quantize_to_finite_values(values):
     for name in ("mxfp8", "mxfp4", "nvfp4"):
         assert all(map(math.isfinite, FORMATS[name].dequantize(FORMATS[name].quantize(values))))
+
+
+def test_scales_of_nothing_and_of_little():
+    mxfp4, nvfp4 = FORMATS["mxfp4"], FORMATS["nvfp4"]
+    assert nvfp4.tensor_scale([]) == nvfp4.tensor_scale([0.0, 0.0]) == mxfp4.tensor_scale([3.0]) == 1
+    # 6 is the largest element, 448 the largest scale; and a factor of 0 would lose every value.
+    assert nvfp4.tensor_scale([1.0, -0.5]) == 1 / (6 * 448) and nvfp4.tensor_scale([5e-324]) == 5e-324
+    (zeros,) = mxfp4.quantize([0.0] * 32)
+    assert (zeros.factor, zeros.scale_code, set(zeros.codes)) == (1, 127, {0})
+    # 1 is 4 quarters: the largest element, 6, has the exponent 2.
+    assert mxfp4.quantize([1.0])[0].factor == 0.25
+    # A scale that is rounded to 0 leaves no code but that of 0.
+    (lost,) = nvfp4.quantize([1e-9, -1e-9], tensor_scale=1.0)
+    assert lost.factor == 0 and lost.values == (0, 0) and lost.codes == (0, 0)

@@ -1,4 +1,5 @@
 import math
+from fractions import Fraction
 
 import numpy
 import pytest
@@ -71,6 +72,35 @@ def test_fraction_names_the_percentage():
         with pytest.raises(ValueError) as error:
             checks.fraction("mfu", value)
         assert "percentage" not in str(error.value)
+
+
+def test_a_hundred_is_a_percentage():
+    with pytest.raises(ValueError, match="If 100 is a percentage"):
+        checks.fraction("mfu", 100)
+    with pytest.raises(ValueError, match=r"from 0 to 1, got -0.5\.$"):
+        checks.fraction("dropout", -0.5, zero=True)
+
+
+def test_numbers_of_numpy_have_the_same_limits():
+    assert checks.positive_int("batch", numpy.int8(1)) == 1 == checks.count("tokens", numpy.int8(1))
+    with pytest.raises(ValueError, match=r"batch must be a positive whole number \(int\), got .*0"):
+        checks.positive_int("batch", numpy.int8(0))
+    with pytest.raises(ValueError, match="a number that no float can hold"):
+        checks.positive_number("tokens", Fraction(10**400))
+    with pytest.raises(ValueError, match=r"of type float\.$"):
+        checks.positive_int("batch", 2.5)
+
+
+def test_at_most_and_several():
+    assert checks.at_most("count", 100, 100) == 100
+    with pytest.raises(ValueError, match=r"count must be at most 10\*\*2, got a number of 4 digits"):
+        checks.at_most("count", 1000, 100)
+    assert checks.several("names", "one") == ("one",) and checks.several("names", ["a", "b"]) == ("a", "b")
+    with pytest.raises(ValueError, match="sizes must be numbers in a row, such as a tuple, got 3"):
+        checks.several("sizes", 3, "numbers")
+    for value in (0, "no", None):
+        with pytest.raises(ValueError, match="sharded must be True or False"):
+            checks.boolean("sharded", value)
 
 
 def test_fraction_accepts_its_ends():

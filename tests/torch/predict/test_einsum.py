@@ -107,6 +107,21 @@ def test_known_patterns():
     assert einsum_flops("i j -> j i", i=3, j=4) == 0
 
 
+def test_letters_are_axes_unless_sizes_or_shapes_say_that_words_are():
+    # A word of the caller's sizes is an axis; so are all words where one space stands, or where each shape has one axis.
+    assert einsum_flops("ij,k->ij", ij=2, k=3) == 3 + 2 and einsum_flops("i,j->ij", i=2, j=3) == 6
+    assert einsum_flops("ab cd,cd->ab", (2, 3), (3,)) == 12
+    assert einsum_flops("ab,cd->", (2,), (3,)) == 2 + 3 + 1 and einsum_flops("ab,c->", (2,), (3,)) == 2 + 3 + 1
+    assert einsum_flops("ij,j->i", (2, 3), (3,)) == 12 and einsum_flops("i,j->ij", (2,), (3,)) == 6
+    # Axes behind '...' are as many as the longest shape has, and line up at their ends; axes with names do not broadcast.
+    assert einsum_flops("... i, ... j -> ... i j", (4, 2, 3), (5,)) == 4 * 2 * 3 * 5
+    assert einsum_flops("... i, ... j -> ... i j", (5,), (4, 2, 3)) == 4 * 2 * 3 * 5
+    with pytest.raises(ValueError, match="axis i is 3 and 1 at once"):
+        einsum_flops("i,i->i", (3,), (1,))
+    with pytest.raises(ValueError, match="axis ...0 is 3 and 2 at once"):
+        einsum_flops("...,...->...", (3,), (2,))
+
+
 def test_an_axis_of_one_operand_alone_is_added_up_first():
     """Not twice the product of all sizes, 12,000: 200 additions, then 10 × 30 products."""
     flops = einsum_flops("a b, c -> a c", a=10, b=20, c=30)
@@ -121,6 +136,7 @@ def test_the_best_order_needs_numpy_and_few_operands(monkeypatch):
         einsum_flops(f"{many} -> i", i=2, j=3, order="best")
     monkeypatch.setitem(sys.modules, "numpy", None)
     assert einsum_flops("i j, j k, k l -> i l", i=2, j=3, k=4, l=5) > 0
+    assert einsum_flops("i j, j k -> i k", i=2, j=3, k=4, order="best") == 48, "two operands have one order"
     with pytest.raises(ImportError, match="pip install numpy, or take order='left'"):
         einsum_flops("i j, j k, k l -> i l", i=2, j=3, k=4, l=5, order="best")
 
@@ -159,6 +175,7 @@ def test_order_of_a_chain():
         ("b d, d f -> b f", ((2, 3), torch.ones(3, 4)), {}, "a tuple such as \\(2, 3\\) or x.shape, got a Tensor"),
         ("... d, d f -> ... f", (), {"d": 2, "f": 3}, "give the shapes"),
         ("b d, d% -> b", (), {"b": 1, "d": 2}, "no name of an axis"),
+        ("... b ..., b -> b", ((2, 3), (3,)), {}, "has '...' twice in '... b ...'"),
     ],
 )
 def test_what_does_not_fit_is_a_sentence(pattern, shapes, axes, message):

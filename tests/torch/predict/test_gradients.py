@@ -122,6 +122,16 @@ def test_checkpointing_does_not_repeat_a_last_product():
     assert cost.model_flops == 3 * cost.forward and cost.total == cost.model_flops + cost.recomputed
 
 
+def test_what_a_function_keeps_is_computed_again():
+    net = predict.linear_net((4, 5, 6), batch=2, activation=True)
+    assert [output(op) for op in net] == ["h1", "a1", "h2"]
+    cost = predict.gradient_flops(net, checkpoint=[net[:2]])
+    assert cost.recomputed == 2 * 2 * 4 * 5
+    _, (first, *_) = cost.table()
+    assert first == ("h1 = x @ w1", "80", "80", "80", "80", "320")
+    assert cost._repr_html_().count("font-weight:bold") == 6
+
+
 def test_nothing_is_repeated_where_nothing_is_kept():
     net = predict.linear_net((8, 8, 8), batch=4)
     cost = predict.gradient_flops(net, frozen=("x", "w1"), checkpoint=[net[:1], net[1:]], early_stop=False)

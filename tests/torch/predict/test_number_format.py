@@ -149,6 +149,12 @@ def test_tf32_is_19_bits_in_a_word_of_32():
     assert (FORMATS["tf32"].bits, FORMATS["tf32"].storage_bits, FORMATS["tf32"].bytes) == (19, 32, 4)
 
 
+def test_whole_bytes_are_whole_numbers():
+    sizes = {name: FORMATS[name].bytes for name in ("fp16", "fp32", "fp4_e2m1")}
+    assert sizes == {"fp16": 2, "fp32": 4, "fp4_e2m1": 0.5} and type(sizes["fp16"]) is int
+    assert NumberFormat("odd", exponent_bits=5, fraction_bits=3).bytes == 9 / 8
+
+
 def test_the_worked_example_of_e4m3():
     e4m3 = FORMATS["fp8_e4m3"]
     as_ieee = e4m3.with_rules(infinities=True)
@@ -156,7 +162,9 @@ def test_the_worked_example_of_e4m3():
     assert (e4m3.max, e4m3.largest_code, e4m3.finite_values) == (448.0, "0.1111.110", 253)
     assert e4m3.decode("0.1111.110") == 448.0
     assert [code for code in range(256) if math.isnan(e4m3.decode(code))] == [0x7F, 0xFF]
+    assert FORMATS["fp16"].largest_code == "0.11110.1111111111"
     assert e4m3.with_rules(nan="none").max == 480.0
+    assert [e4m3.with_rules(nan=rule).nan_codes for rule in ("none", "negative_zero", "all_ones")] == [0, 1, 2]
     assert FORMATS["fp8_e5m2"].with_rules(infinities=False).max == 98304.0
     assert FORMATS["fp8_e5m2"].with_rules(infinities=False, nan="none").max == 1.75 * 2**16
     assert FORMATS["fp8_e5m2"].with_rules(subnormals=False).max == FORMATS["fp8_e5m2"].max == 1.75 * 2**15
@@ -194,7 +202,7 @@ def test_codes_values_and_rules_that_do_not_exist_are_refused():
         with pytest.raises(ValueError, match="no values around"):
             e4m3.spacing(x)
     with pytest.raises(ValueError, match=r"at most 16 bits"):
-        FORMATS["fp32"].values()
+        NumberFormat("odd", exponent_bits=8, fraction_bits=8).values()
     with pytest.raises(ValueError, match="the rules are infinities, nan"):
         e4m3.with_rules(infinity=True)
 

@@ -151,6 +151,44 @@ def test_stochastic_rounding_keeps_the_mean():
     assert draws.count(1 + step) / len(draws) == pytest.approx(1 / 8, abs=0.015)
 
 
+def test_every_bit_below_the_last_counts():
+    """fp16 has ten bits of fraction, a float 52: ties, and what lies one float beside them."""
+    fp16, step, least = FORMATS["fp16"], 2.0**-10, 2.0**-52
+    assert [fp16.round(1 + half * step / 2) for half in (1, 3, 5)] == [1, 1 + 2 * step, 1 + 2 * step]
+    assert fp16.round(1 + step / 2 + least) == 1 + step and fp16.round(1 + 3 * step / 2 - least) == 1 + step
+    assert fp16.round(1 + least, mode="up") == 1 + step and fp16.round(1 + least, mode="down") == 1
+    assert fp16.round(1 + step / 2, mode="nearest_away") == 1 + step
+    # With 52 bits of fraction nothing is cut off, with 51 one bit.
+    almost = NumberFormat("almost", exponent_bits=11, fraction_bits=51)
+    assert [almost.round(1 + bits * least) for bits in (1, 2, 3)] == [1, 1 + 2 * least, 1 + 4 * least]
+    assert FORMATS["fp64"].round(0.1) == 0.1
+
+
+def test_stochastic_rounding_goes_up_in_as_many_cases_as_the_rest_has_units():
+    class Drawn:
+        def __init__(self, value):
+            self.value, self.choices = value, []
+
+        def randrange(self, choices):
+            self.choices.append(choices)
+            return self.value
+
+    # 1 and three quarters of a step of 2⁻¹⁰; a float has 42 bits more.
+    for value, rounded in ((0, 1 + 2**-10), (3 * 2**40 - 1, 1 + 2**-10), (3 * 2**40, 1.0)):
+        drawn = Drawn(value)
+        assert FORMATS["fp16"].round(1 + 0.75 * 2**-10, mode="stochastic", random=drawn) == rounded
+        assert drawn.choices == [2**42]
+
+
+def test_a_nan_is_the_quiet_one_of_the_standard():
+    assert (
+        FORMATS["fp16"].encode(math.nan)
+        == torch.tensor(math.nan, dtype=torch.float16).view(torch.int16).item()
+        == 0x7E00
+    )
+    assert FORMATS["fp8_e4m3"].encode(math.nan) == 0x7F
+
+
 def test_overflow_is_infinity_nan_or_saturation():
     e4m3, e5m2, e2m1 = FORMATS["fp8_e4m3"], FORMATS["fp8_e5m2"], FORMATS["fp4_e2m1"]
     assert math.isnan(e4m3.round(1000.0))

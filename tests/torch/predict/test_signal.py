@@ -44,6 +44,16 @@ def test_the_scale_that_keeps_the_second_moment():
     assert predict.second_moments(1.0, layers=2, fan=4, weight_std=1.0) == [1.0, 4.0, 16.0]
 
 
+def test_by_hand():
+    # Each addition brings 0.5² · 8; a layer of 3 inputs 3 · 2² · (1 + 0.5²)/2.
+    assert predict.residual_second_moments(3.0, additions=3, branch=8.0, scale=0.5) == [3, 5, 7, 9]
+    assert predict.second_moments(2.0, layers=1, fan=3, weight_std=2.0, activation="leaky_relu", slope=0.5) == [2, 15]
+    # k is 3 · (1 + 0.5⁴)/2 over the square of (1 + 0.5²)/2.
+    k = (3 * 1.0625 / 2) / 0.625**2
+    spread = predict.second_moment_spread(2, width=4, activation="leaky_relu", slope=0.5)
+    assert spread == pytest.approx(math.sqrt((1 + (k - 1) / 4) ** 2 - 1))
+
+
 def test_residual_stream():
     generator = torch.Generator().manual_seed(0)
     layers, width = 6, 4096

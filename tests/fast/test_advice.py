@@ -1,0 +1,213 @@
+"""What helps where a run does not fit, and what moves an answer: with a memory that is made up, so that each step is seen."""
+
+import dataclasses
+
+import pytest
+
+from cs336kit.predict import MODELS, Question, TransformerConfig, communication, plan, training_flops
+from cs336kit.predict._planner import advice as planner
+from cs336kit.predict._planner.chip import Chip, chip
+from cs336kit.predict._planner.sensitivity import sensitivity, sensitivity_text
+from cs336kit.predict.planner import days_and_bytes
+
+LITTLE = TransformerConfig(layers=20, d_model=16, heads=2, vocab=40, context=64, d_ff=60)
+RUN = Question(LITTLE, batch=12, sequence=16, attention="eager", accumulate=1)
+CHIP = Chip("one", "One", 1000, 1e12, 1e12, None)
+
+
+@dataclasses.dataclass
+class Held:
+    """So many bytes: 100 that are shared, and 40 for each sequence less what helps."""
+
+    total: int
+
+
+def helped(monkeypatch, question, room, *, chunks=4):
+    def memory(q, _):
+        each = 40 - 20 * (q.attention == "sdpa") - 8 * (q.chunks >= chunks) - 6 * q.checkpointing
+        return Held(100 // q.shards + (q.batch or 0) * each)
+
+    def extra(_, checkpointing=False, chunks=1):
+        return 0.25 * checkpointing + 0.125 * (chunks > 1)
+
+    monkeypatch.setattr(planner, "memory", memory)
+    monkeypatch.setattr(planner, "extra_flops", extra)
+    return [(str(one), one.changes, one.slower) for one in planner.advice(question, 1000, CHIP, room)]
+
+
+FUSED = (
+    "fused attention (--attention sdpa): less time: scores never leave the chip, though the backward pass computes them again",
+    {"attention": "sdpa"}, 0.0,
+)  # fmt: skip
+
+
+def test_whatever_helps_by_itself_the_cheapest_first(monkeypatch):
+    # 12 sequences with fused attention take 340, and so do 6 without it.
+    assert helped(monkeypatch, RUN, 340) == [
+        FUSED,
+        (
+            "the same batch in more passes (--batch 6 --accumulate 2): no more FLOPs; smaller products may run less well",
+            {"batch": 6, "accumulate": 2, "global_batch": None}, 0.0,
+        ),
+        (
+            "a batch of 6 per accelerator (--batch 6): another global batch, and smaller products may run less well",
+            {"batch": 6, "global_batch": None}, None,
+        ),
+    ]  # fmt: skip
+    two = helped(monkeypatch, dataclasses.replace(RUN, batch=2), 140)
+    assert [changes for _, changes, _ in two if "batch" in changes] == [
+        {"batch": 1, "accumulate": 2, "global_batch": None}, {"batch": 1, "global_batch": None}
+    ]  # fmt: skip
+    # One byte less, and they are 4 and 5; of twice as many passes.
+    twice = helped(monkeypatch, dataclasses.replace(RUN, accumulate=2), 339)
+    assert [changes for _, changes, _ in twice] == [
+        {"batch": 4, "accumulate": 6, "global_batch": None}, {"batch": 5, "global_batch": None}
+    ]  # fmt: skip
+    assert {"batch": 11, "global_batch": None} in [changes for _, changes, _ in helped(monkeypatch, RUN, 540)]
+    # 100 + 12 · 34 with checkpointing, and 8 less a sequence with chunks, of which four are enough.
+    chunked, checkpointed = helped(monkeypatch, RUN, 508)[2:4]
+    assert chunked == ("the loss in 4 chunks (--chunks 4): 12.5 % more FLOPs", {"chunks": 4}, 0.125)
+    assert checkpointed == (
+        "activation checkpointing (--checkpointing): 25.0 % more FLOPs",
+        {"checkpointing": True},
+        0.25,
+    )
+    for enough, fits in ((2, True), (32, True), (64, False)):
+        found = [changes for _, changes, _ in helped(monkeypatch, RUN, 508, chunks=enough)]
+        assert ({"chunks": enough} in found) == fits
+
+
+def test_what_is_done_already_is_no_advice(monkeypatch):
+    done = dataclasses.replace(RUN, attention="sdpa", chunks=2, checkpointing=True, batch=1)
+    assert helped(monkeypatch, done, 113) == [("sharding over 2 accelerators (--count 2): 2 times the accelerators",
+        {"sharded": True, "count": 2, "global_batch": None}, None)]  # fmt: skip
+    # 100 of states on 3 accelerators, and on 12 of them; not on 6.
+    three = helped(monkeypatch, dataclasses.replace(done, count=3), 22)
+    assert three[0][0] == "sharding over 12 accelerators (--count 12): 4 times the accelerators"
+    assert helped(monkeypatch, dataclasses.replace(done, layout="dp=1"), 113) == []
+
+
+def test_together_where_nothing_helps_by_itself(monkeypatch):
+    placed = dataclasses.replace(RUN, batch=1, layout="dp=1")
+    words = "fused attention (--attention sdpa) and the loss in 8 chunks (--chunks 8)"
+    both = {"attention": "sdpa", "chunks": 8}
+    assert helped(monkeypatch, placed, 112) == [(f"{words}: together 12.5 % more FLOPs", both, 0.125)]
+    # A layout says how many accelerators there are.
+    assert helped(monkeypatch, placed, 105) == []
+    alone = dataclasses.replace(placed, layout=None, count=2)
+    ((said, changes, slower),) = helped(monkeypatch, alone, 30)
+    # 6 bytes of a sequence are left, and of 100 on 8 accelerators 12.
+    assert (
+        changes == {**both, "checkpointing": True, "sharded": True, "count": 8, "global_batch": None}
+        and slower == 0.375
+    )
+    assert said.endswith(", 8 accelerators (--count 8): 37.5 % more FLOPs, and more accelerators")
+
+
+@pytest.mark.parametrize(("doublings", "found"), [(20, True), (21, False)])
+def test_a_million_times_the_accelerators_is_all_that_is_tried(monkeypatch, doublings, found):
+    for model in (1e9, dataclasses.replace(LITTLE)):
+        question = Question(model, count=3, batch=None if model == 1e9 else 1, sequence=16, attention="sdpa")
+        enough = 3 * 2**doublings
+        monkeypatch.setattr(
+            planner, "memory", lambda q, _, enough=enough: Held(0 if q.count >= enough and q.sharded else 9)
+        )
+        monkeypatch.setattr(planner, "extra_flops", lambda q, **_: 0.0)
+        advised = planner.advice(question, 1000, CHIP, 1)
+        assert [one.changes["count"] for one in advised] == [enough] * found
+        # Where sharding alone is not enough, it is tried with everything else.
+        monkeypatch.setattr(
+            planner, "memory", lambda q, _, enough=enough: Held(0 if q.count >= enough and q.chunks > 1 else 9)
+        )
+        assert [one.changes["count"] for one in planner.advice(question, 1000, CHIP, 1)] == [enough] * (
+            found and model != 1e9
+        )
+
+
+def test_sharding_says_what_it_sends_more_and_how_long_that_takes(monkeypatch):
+    monkeypatch.setattr(planner, "memory", lambda q, _: Held(0 if q.sharded else 9))
+    question = Question(MODELS["gpt2"], count=4, sharded=False, batch=2, sequence=512, attention="sdpa", accumulate=3)
+    linked = chip("h100-sxm")
+    one = next(each for each in planner.advice(question, 124_439_808, linked, 5) if each.changes == {"sharded": True})
+    step = {"batch": 2, "sequence": 512, "precision": "mixed", "attention": "sdpa", "device": "cuda"}
+    sent = [communication(MODELS["gpt2"], layout=f"{axis}=4,microbatches=3", **step).total for axis in ("fsdp", "dp")]
+    more = sent[0] - sent[1]
+    # 2 sequences in each of 3 passes.
+    computing = 6 * training_flops(MODELS["gpt2"], batch=1, sequence=512).total / (0.4 * linked.peak)
+    assert more > 0 and one.slower == pytest.approx(more / linked.link / computing)
+    assert one.change == "sharding over the 4 accelerators (leave --replicated out)"
+    assert one.costs == (
+        f"{more / 1e9:,.1f} GB more on the wire for each step and accelerator, {more / linked.link:,.2f} s at the link's rate "
+        f"if nothing overlaps: up to {100 * one.slower:,.1f} % of a step"
+    )
+    pair = planner.advice(Question(1e9, count=2, sharded=False), 10**9, CHIP, 5)[0]
+    assert pair.costs == "1.0 GB more on the wire for each step and accelerator"
+    number = Question(1e9, count=4, sharded=False)
+    (one, *_) = planner.advice(number, 10**9, CHIP, 5)
+    # Mixed precision gathers 2 bytes twice, and saves one of two ways of gradients of 2 bytes: of three quarters.
+    assert one.costs == "1.5 GB more on the wire for each step and accelerator" and one.slower is None
+
+
+def moved(question):
+    """Change → (factor of days, factor of bytes)."""
+    return {change.what: (change.days, change.bytes) for change in sensitivity(plan(question))}
+
+
+def test_each_change_of_a_run_is_one_input_by_itself():
+    question = Question(LITTLE, tokens=10**9, batch=2, sequence=32, count=2, mfu=0.5)
+    changes = {
+        "tokens +10%": {"tokens": 11 * 10**8}, "tokens -10%": {"tokens": 9 * 10**8},
+        "MFU +10%": {"mfu": 0.55}, "MFU -10%": {"mfu": 0.45},
+        "accelerators × 2 (4)": {"count": 4}, "replicated": {"sharded": False},
+        "batch × 2 (4)": {"batch": 4}, "sequence × 2 (64)": {"sequence": 64}, "sequence / 2 (16)": {"sequence": 16},
+        "with checkpointing": {"checkpointing": True}, "loss in 8 chunks": {"chunks": 8}, "2 passes a step": {"accumulate": 2},
+        "8-bit AdamW": {"optimizer": "adamw8bit"},
+    }  # fmt: skip
+    for name, less, more, percent in (("layers", 18, 22, 10), ("d_ff", 54, 66, 10), ("vocab", 36, 44, 10)):
+        changes[f"{name} +{percent}%"] = {"model": dataclasses.replace(LITTLE, **{name: more})}
+        changes[f"{name} -{percent}%"] = {"model": dataclasses.replace(LITTLE, **{name: less})}
+    found, (days, size) = moved(question), days_and_bytes(question)
+    assert found.keys() == changes.keys()
+    for what, fields in changes.items():
+        other_days, other_size = days_and_bytes(dataclasses.replace(question, **fields))
+        assert found[what] == pytest.approx((other_days / days, other_size / size)), what
+
+
+def test_a_number_of_parameters_has_few_inputs():
+    found = moved(Question(10**9, tokens=10**12, count=3, mfu=0.5))
+    tenths = {f"{what} {sign}10%" for what in ("tokens", "MFU", "parameters") for sign in "+-"}
+    assert found.keys() == {*tenths, "accelerators × 2 (6)"}
+    assert found["parameters -10%"] == pytest.approx((0.9, 0.9)) and found["tokens -10%"] == pytest.approx((0.9, 1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "there", "absent"),
+    [
+        ({"tokens": None}, {"accelerators × 2 (2)"}, {"tokens +10%", "MFU +10%"}),
+        ({"tokens": None, "steps": 5}, {"MFU +10%", "MFU -10%"}, {"tokens +10%", "tokens -10%"}),
+        ({"checkpointing": True}, {"without checkpointing"}, {"with checkpointing"}),
+        ({"chunks": 2}, {"2 passes a step"}, {"loss in 8 chunks"}),
+        ({"accumulate": 2}, {"loss in 8 chunks"}, {"2 passes a step"}),
+        ({"optimizer": "sgd"}, {"with checkpointing"}, {"8-bit AdamW"}),
+        ({"count": 2, "sharded": False}, {"sharded"}, {"replicated"}),
+        ({}, {"8-bit AdamW"}, {"sharded", "replicated"}),
+        ({"lora_rank": 3}, {"adapters' rank × 2 (6)"}, set()),
+        # A sequence beyond the model's positions cannot be; a size of which a tenth is less than half does not change.
+        ({"sequence": 33}, {"sequence / 2 (16)"}, {"sequence × 2 (66)"}),
+        ({"model": dataclasses.replace(LITTLE, layers=4)}, {"vocab +10%"}, {"layers +0%", "layers -0%"}),
+        ({"model": dataclasses.replace(LITTLE, layers=7)}, {"layers +14%", "layers -14%"}, set()),
+    ],
+)
+def test_changes_that_make_no_sense_are_left_out(changes, there, absent):
+    found = moved(dataclasses.replace(Question(LITTLE, tokens=10**9, batch=2, sequence=32), **changes))
+    assert there <= found.keys() and not absent & found.keys()
+
+
+def test_a_table_of_changes():
+    text = sensitivity_text(plan(Question(10**9, tokens=10**9, mfu=0.5)))
+    assert text.splitlines()[0] == "what moves the answer, the most first"
+    rows = [line.rsplit("×", 2) for line in text.splitlines()[2:]]
+    assert len({len(line) for line in text.splitlines()[1:]}) == 1
+    # Twice the accelerators halve both.
+    assert [part.strip() for part in rows[0]] == ["accelerators × 2 (2)", "0.500", "0.500"]
+    assert "–" in sensitivity_text(plan(Question(10**9)))

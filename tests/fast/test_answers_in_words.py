@@ -1,0 +1,319 @@
+"""The words of an answer, from numbers that are easy to work out: what stands where, rounded how, and when it is left out."""
+
+import dataclasses
+
+import pytest
+
+from cs336kit.predict import MODELS, Layout, Plan, Question, ServingQuestion
+from cs336kit.predict._common.breakdown import Breakdown
+from cs336kit.predict._planner.advice import Advice
+from cs336kit.predict._planner.chip import Chip
+from cs336kit.predict._planner.explain import formulas
+from cs336kit.predict._planner.find import found_text
+from cs336kit.predict._planner.sensitivity import Change
+from cs336kit.predict._planner.text import duration, row, size
+from cs336kit.predict.layout_search import FoundLayout
+from cs336kit.predict.serving import Bounds, Served
+from cs336kit.predict.wires import StepSeconds
+
+GIB = 2**30
+CHIP = Chip("one-chip", "One Chip", 64 * GIB, 1e15, 2e12, 1e11)
+RUN = Question(
+    MODELS["gpt2"], name="ours", count=4, tokens=10**9, batch=2, sequence=512, accumulate=3, mfu=0.5, attention="eager",
+    price_per_hour=2.5, watts=500,
+)  # fmt: skip
+SECONDS = StepSeconds(0.5, 0.75, 0.25, 0.125, 0.0625, 0.2, 24, 12288)
+
+
+def bytes_of(**parts):
+    return Breakdown({name.replace("_", " "): value for name, value in parts.items()}, unit="bytes")
+
+
+def made(question=RUN, **changes):
+    """An answer of round numbers."""
+    numbers = {
+        "question": question, "chip": CHIP, "parameters": 1_234_567, "trainable": 1_234_567, "flops": 15 * 10**14,
+        "six_nd_flops": 125 * 10**13, "recomputed": 0.0, "days": 3.0, "memory": bytes_of(parameters=2 * GIB, gradients=GIB // 4),
+        "moment": "loss", "uneven": None, "allowance": bytes_of(context=GIB), "allowance_reason": "as given", "fits": True,
+        "advice": (), "largest_model": 5_000_000_000, "flavour": "a decoder", "notes": (),
+    }  # fmt: skip
+    return Plan(**{**numbers, **changes})
+
+
+def said(text):
+    """A text without its line breaks and columns."""
+    return " ".join(text.split())
+
+
+def test_the_whole_answer_to_a_run():
+    answer = made(
+        recomputed=0.25,
+        wire=bytes_of(gathered=25 * 10**8, nothing=0),
+        seconds=SECONDS,
+        uneven=3 * GIB,
+        notes=("a note",),
+    )
+    # 4 accelerators for 3 days are 288 hours; a step takes 4 · 2 · 3 sequences of 512 tokens, of which 10⁹ are 81,380.2.
+    assert str(answer) == (
+        """\
+ours: 1,234,567 parameters
+time: 3.0 days for 1.5e+15 FLOPs (6PN: 1.25e+15)
+  on 4 × one-chip at 0.5 of 1e+15 FLOP/s (MFU)
+  and 25.0 % more FLOPs that are computed again, which MFU leaves out
+cost: 720 for 288 accelerator hours at 2.5 each
+energy: 144 kWh at 500 W for each accelerator
+batch: 2 × 512 tokens on each of 4, 3 passes a step
+  a step takes 24 sequences, 12,288 tokens (global batch)
+  81,381 steps for 1,000,000,000 tokens
+a step takes 0.5 s if all overlaps, 0.75 s if nothing does
+  compute 0.25 s, links inside a node 0.125 s, between nodes 0.0625 s, 20.0 %
+    waiting in the pipeline
+  each accelerator sends in a step: gathered 2.5 GB
+memory per accelerator at the peak, loss
+  (mixed, adamw, batch 2 × 512, eager attention, sharded)
+  parameters                    2.00 GiB
+  gradients                     0.25 GiB
+  together                      2.25 GiB
+  allowance                     1.00 GiB
+    as given
+  available                    64.00 GiB
+  (experts share the tokens equally; if all chose the same: 3.00 GiB)
+it fits, and 60.75 GiB are left
+note: a note
+note: bytes of a decoder
+largest model over all accelerators, without activations: 5e+09 parameters"""
+    )
+
+
+def test_the_whole_answer_to_a_number_of_parameters():
+    question = Question(70e9, name="70B", sharded=False)
+    helps = Advice("less", {}, None, "nothing"), Advice("half", {}, 0.5, "half of it")
+    answer = made(
+        question, trainable=None, flops=None, days=None, six_nd_flops=None, moment=None, fits=False, advice=helps
+    )
+    answer = dataclasses.replace(answer, memory=bytes_of(parameters=70 * GIB))
+    assert str(answer) == (
+        """\
+70B: 1,234,567 parameters
+memory per accelerator, without activations
+  (mixed, adamw)
+  parameters                   70.00 GiB
+  together                     70.00 GiB
+  allowance                     1.00 GiB
+    as given
+  available                    64.00 GiB
+it does not fit: 7.00 GiB too much; what helps, cheapest first:
+  - less: nothing
+  - half: half of it
+largest model on each accelerator, without activations: 5e+09 parameters"""
+    )
+    steps = dataclasses.replace(answer, question=dataclasses.replace(question, steps=5))
+    assert str(steps) == str(answer), "steps of how many tokens nobody said"
+    alone = dataclasses.replace(answer, advice=())
+    assert "it does not fit: 7.00 GiB too much\n  a shorter sequence or a smaller model would help" in str(alone)
+
+
+@pytest.mark.parametrize(
+    ("changes", "numbers", "stands", "lacks"),
+    [
+        ({}, {"trainable": 567}, "1,234,567 parameters, 567 of them trained", "adapters"),
+        ({"lora_rank": 8}, {"trainable": 567}, "1,234,567 parameters, and 567 of adapters (rank 8)", "of them trained"),
+        ({"lora_rank": 8}, {}, "adapters on query, value", "largest model"),
+        ({"frozen": ("head",)}, {}, "frozen: head", "largest model"),
+        ({"layout": "tp=4"}, {}, "eager attention, layout microbatches=3,tp=4)", "largest model"),
+        ({"base": "nf4"}, {}, "frozen matrices in nf4", "replicated"),
+        ({"sharded": False}, {}, "eager attention, replicated)", "sharded"),
+        ({"sharded": False}, {}, "largest model on each accelerator", "over all"),
+        ({"count": 1}, {}, "largest model on each accelerator", "over all"),
+        ({"count": 1}, {}, "eager attention)", "sharded"),
+        ({"count": 1}, {}, "batch: 2 × 512 tokens, 3 passes", "each of"),
+        ({"count": 2, "batch": 1}, {}, "on each of 2, 3 passes a step a step takes 6 sequences, 3,072", "replicated"),
+        ({"count": 1, "batch": 1, "accumulate": 1}, {}, "1 pass a step a step takes 1 sequence, 512 tokens", "passes"),
+        ({"checkpointing": True, "chunks": 2}, {}, "eager attention, checkpointing, loss in 2 chunks, sharded)", "again"),
+        ({"chunks": 1}, {}, "eager attention, sharded)", "chunks"),
+        ({"price_per_hour": None}, {}, "energy: 144 kWh", "cost"),
+        ({"watts": None}, {}, "cost: 720", "energy"),
+        ({}, {"days": None}, "batch: 2 ×", "time:"),
+        ({}, {"flops": None}, "batch: 2 ×", "time:"),
+        ({}, {"moment": None}, ", without activations", "note"),
+        ({}, {"wire": bytes_of()}, "each accelerator sends in a step: nothing", "if all overlaps"),
+        ({}, {"seconds": SECONDS}, "ours", "if all overlaps"),
+        ({}, {"wire": bytes_of(), "seconds": dataclasses.replace(SECONDS, bubble=0.0)}, "between nodes", "waiting"),
+        # 10⁹ tokens in 1,000 steps are 1,953.1 sequences of 512 a step, and this one takes 24 of them.
+        (
+            {"steps": 1000}, {},
+            "1,000,000,000 tokens in 1,000 steps imply 1,000,000 tokens a step, 1,954 sequences of 512: another global batch",
+            "steps for",
+        ),
+        ({"steps": 100, "tokens": 1228800}, {}, "imply 12,288 tokens a step, 24 sequences of 512 memory", "another"),
+        ({"steps": 3, "batch": None, "sequence": None}, {}, "in 3 steps imply 333,333,334 tokens a step memory", "another"),
+        ({"tokens": None}, {}, "a step takes 24 sequences", "steps for"),
+    ],
+)  # fmt: skip
+def test_parts_of_an_answer_come_and_go(changes, numbers, stands, lacks):
+    text = said(str(made(dataclasses.replace(RUN, **changes), **numbers)))
+    assert stands in text and lacks not in text
+
+
+def test_sizes_and_durations_have_as_many_digits_as_they_need():
+    assert [size(value) for value in (0, GIB // 64, GIB // 128, 2**40)] == ["0.00", "0.02", "0.0078", "1,024.00"]
+    assert size(round(0.01 * GIB) + 1) == "0.01", "the smallest with two digits"
+    assert [duration(days) for days in (2, 1.99, 0.5, 1000)] == [
+        "2.0 days",
+        "47.76 hours",
+        "12.00 hours",
+        "1,000.0 days",
+    ]
+    assert row("a name", GIB, "a remark") == "  a name                        1.00 GiB  a remark"
+
+
+def test_counts_that_follow_from_an_answer():
+    answer = made()
+    assert (answer.accelerator_hours, answer.cost, answer.energy_kwh) == (288, 720, 144)
+    assert answer.steps == 81381 and answer.implied_batch is None
+    for lacking in ({"tokens": None}, {"batch": None}, {"sequence": None}):
+        assert made(dataclasses.replace(RUN, **lacking)).steps is None
+    assert made(dataclasses.replace(RUN, steps=7)).steps == 7
+    assert made(dataclasses.replace(RUN, steps=7)).implied_batch == 142857143
+    assert made(dataclasses.replace(RUN, steps=7, tokens=None)).implied_batch is None
+    nothing = made(dataclasses.replace(RUN, price_per_hour=None, watts=None), days=None)
+    assert nothing.accelerator_hours is None and nothing.cost is None and nothing.energy_kwh is None
+
+
+def test_a_plan_as_plain_values():
+    values = made(wire=bytes_of(gathered=5), seconds=SECONDS, advice=(Advice("less", {}, 0.5, "half"),)).as_dict()
+    assert values["advice"] == [{"change": "less", "costs": "half", "slower": 0.5}]
+    assert values["wire_bytes"] == {"gathered": 5} and values["layout"] == str(Layout(fsdp=4, microbatches=3))
+    assert values["step_seconds"] == {
+        "lower": 0.5, "upper": 0.75, "compute": 0.25, "inside": 0.125, "between": 0.0625, "bubble": 0.2,
+    }  # fmt: skip
+    assert (values["tokens"], values["global_batch"], values["batch"]) == (10**9, 24, 2)
+    empty = made(Question(1e9)).as_dict()
+    for name in ("tokens", "global_batch", "layout", "step_seconds", "wire_bytes", "implied_global_batch"):
+        assert empty[name] is None
+
+
+def served(question, **changes):
+    numbers = {
+        "question": question, "chip": CHIP, "parameters": 1_234_567, "weights": bytes_of(matrices_in_int4=GIB, tables=GIB // 2),
+        "cache_bytes": GIB // 8, "cache_bytes_per_token": 2**17, "working_bytes": GIB // 4, "logits_bytes": 2**20,
+        "allowance": bytes_of(context=GIB), "allowance_reason": "as given", "largest_batch": 3,
+        "prefill": Bounds(0.05, 0.25, 7, 8, "compute", 9), "tokens": ((1, Bounds(0.002, 0.004, 7, 8, "memory", 9)), (
+        2, Bounds(0.0025, 0.005, 7, 8, "links", 10))), "batch_for_latency": None, "notes": ("a note",),
+    }  # fmt: skip
+    return Served(**{**numbers, **changes})
+
+
+def test_the_whole_answer_about_serving():
+    question = ServingQuestion(
+        MODELS["gpt2"], name="ours", count=2, prompt=1000, output=500, weights="int4", cache="fp8", latency=0.02, page=9,
+        price_per_hour=1.8,
+    )  # fmt: skip
+    answer = served(question, batch_for_latency=(1000, 2))
+    # A page of 9 tokens of 2¹⁷ bytes wastes 8 of them at worst, 1 MiB, and half of that on average. Of a million tokens one
+    # takes 0.0025 s / 2, on two accelerators at 1.8 an hour: 1.25, and twice that if nothing overlaps.
+    total = 1.5 + 0.25 + 1 + 2 * (0.125 + 1 / 1024 + 1 / 1024)
+    assert answer.page_waste == (2**19, 2**20) and answer.total(2) == total * GIB
+    assert str(answer) == (
+        """\
+ours: 1,234,567 parameters in int4, cache in fp8
+on 2 × one-chip, each 2 TB/s and 1,000 TFLOP/s
+prompts of 1,000 tokens, answers of 500
+memory of one accelerator
+  matrices in int4              1.00 GiB  4.156 bits a weight
+  tables                        0.50 GiB
+  one prompt's pass             0.25 GiB
+  allowance                     1.00 GiB
+    as given
+  logits of a sequence        0.0010 GiB
+  cache of a sequence           0.12 GiB  131,072 bytes a token
+    pages of 9 tokens leave 0.50 MiB of it empty on average, 1.00 at worst
+  available                    64.00 GiB
+the memory holds 3 sequences at once
+the first token of a prompt takes 50 to 250 ms (compute bound)
+one token more, with 1,500 tokens in the cache:
+  batch   ms a token   tokens per second    GiB   bound by
+      1       2 to 4          250 to 500   2.88   memory
+      2     2.5 to 5          400 to 800   3.00   links
+  within 20 ms a token: at best 1,000 sequences, 2 if nothing overlaps
+a million tokens cost 1.25 to 2.5 at batch 2
+note: a note
+note: at best: weights and cache are read once while the chip computes; at most:
+  each operation reads, computes and writes by itself, all at full rate.
+  Launches, sampling and the scheduler are left out"""
+    )
+    values = answer.as_dict()
+    assert (
+        values["page_waste_bytes"] == {"average": 2**19, "worst": 2**20} and values["bits_per_weight"] == 4 + 20 / 128
+    )
+    assert values["batch_for_latency"] == {"at_best": 1000, "if_nothing_overlaps": 2}
+    assert values["cost_per_million_tokens"] == pytest.approx({"least": 1.25, "most": 2.5})
+    assert values["prefill_seconds"] == {"least": 0.05, "most": 0.25, "bound": "compute", "sent_bytes": 9}
+    row = {"batch": 2, "least": 0.0025, "most": 0.005, "bound": "links", "sent_bytes": 10, "total_bytes": total * GIB}
+    assert values["tokens"][1] == row | {"tokens_per_second_most": 800, "tokens_per_second_least": 400}
+
+
+def test_what_an_answer_about_serving_leaves_out():
+    question = ServingQuestion(MODELS["gpt2"], prompt=1000, output=500, latency=0.2, weights="bf16")
+    fits, bare = served(question, batch_for_latency=(0, 0)), served(dataclasses.replace(question, latency=None))
+    assert "on one-chip, 2 TB/s and" in str(fits) and "\nmemory\n" in str(fits) and "bits a weight" not in str(fits)
+    assert "within 200 ms a token: at best no sequence, 0 if nothing overlaps" in str(fits)
+    assert "within" not in str(bare) and "cost" not in str(bare) and "if it did fit" not in str(bare)
+    assert bare.as_dict()["cost_per_million_tokens"] is None is bare.as_dict()["bits_per_weight"]
+    over = served(question, largest_batch=0, chip=dataclasses.replace(CHIP, memory_bytes=2 * GIB))
+    # 2.75 GiB, and a sequence of 0.125 GiB with 15 tokens of a page and logits of 1 MiB.
+    assert over.total(1) == round((2.75 + 0.125 + 15 / 8192 + 1 / 1024) * GIB)
+    assert "it does not fit: 0.88 GiB too much for one sequence" in str(over) and "in the cache, if it did fit:" in str(
+        over
+    )
+    assert "sequences at once" not in str(over)
+
+
+def test_layouts_that_were_found_as_a_table():
+    one = FoundLayout(Layout(fsdp=4, tp=2), bytes_of(parameters=GIB), 3 * GIB, SECONDS)
+    other = dataclasses.replace(
+        one, layout=Layout(dp=8), seconds=dataclasses.replace(SECONDS, lower=1234.0, bubble=0.0)
+    )
+    assert found_text(made(), [one, other]) == (
+        """\
+layouts that fit, quickest first   GiB          s a step  waiting
+fsdp=4,tp=2                       1.00       0.5 to 0.75     20 %
+dp=8                              1.00  1.23e+03 to 0.75      0 %"""
+    )
+    assert found_text(made(), []).startswith("no layout of 4 accelerators fits: --checkpointing and --chunks 8 need")
+    assert str(one) == (
+        "fsdp=4,tp=2: 1.00 GiB, 3.00 GiB free, 0.5 to 0.75 s for 24 sequences: compute 0.25 s, "
+        "links inside a node 0.125 s, between nodes 0.0625 s, bubble 20.0 %"
+    )
+
+
+def test_formulas_of_a_number_of_parameters():
+    question = Question(2e9, count=4, tokens=10**9, mfu=0.5, price_per_hour=2.5, watts=500, precision="mixed")
+    rows = formulas(made(question, parameters=2 * 10**9, trainable=None, flops=12 * 10**18))
+    assert rows == {
+        "parameters": "2,000,000,000, as given",
+        "FLOPs": "6 × 2,000,000,000 × 1,000,000,000 = 1.2e+19",
+        "days": "1.2e+19 / (4 × 1e+15 FLOP/s × 0.5 × 86,400 s) = 3, 3.0 days",
+        "cost": "288.0 hours × 2.5 = 720.00",
+        "energy": "288.0 hours × 500 W / 1000 = 144.00 kWh",
+        "parameters' bytes": "2,000,000,000 × 2 (bf16) / 4 accelerators",
+        "optimizer state": "2,000,000,000 × 2 × 4 (fp32) and 4 for each tensor's step / 4 accelerators",
+        "master weights": "2,000,000,000 × 4 (fp32) / 4 accelerators",
+        "gradients": "2,000,000,000 × 2 (bf16) / 4 accelerators",
+        "allowance": "context 1.00 GiB",
+        "fits": "2.25 + 1.00 GiB ≤ 64.00 GiB",
+    }
+    alone = dataclasses.replace(question, count=1, tokens=None, price_per_hour=None, watts=None, precision="bf16")
+    rows = formulas(made(alone, trainable=None, flops=None, days=None, fits=False, allowance=bytes_of()))
+    assert rows["fits"] == "2.25 + 0.00 GiB > 64.00 GiB" and rows["allowance"] == "0"
+    assert (
+        not {"FLOPs", "days", "cost", "energy", "master weights"} & {*rows} and "accelerators" not in rows["gradients"]
+    )
+
+
+def test_a_change_moves_as_far_as_the_further_of_its_factors():
+    assert (
+        Change("a", 0.5, 1.25).largest == 0.5
+        and Change("a", 1.1, 3.0).largest == 2
+        and Change("a", None, 0.75).largest == 0.25
+    )

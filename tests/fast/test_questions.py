@@ -1,0 +1,263 @@
+"""How a question is settled: what follows from what was given, at both sides of every limit."""
+
+import dataclasses
+
+import pytest
+
+from cs336kit.predict import (
+    MODELS,
+    Layout,
+    Question,
+    TransformerConfig,
+    accelerator,
+    parameters,
+    plan,
+    saved_activation_bytes,
+)
+from cs336kit.predict._planner import memory as of
+from cs336kit.predict._planner.chip import Chip, allowance, chip
+from cs336kit.predict._planner.explain import formulas
+from cs336kit.predict._planner.find import as_rows, found, largest_batch
+from cs336kit.predict._planner.question import settled
+from cs336kit.predict.planner import days_and_bytes
+
+GIB = 2**30
+LITTLE = TransformerConfig(layers=2, d_model=16, heads=2, vocab=40, context=64)
+MIXTURE = dataclasses.replace(LITTLE, experts=4, experts_per_token=2, bias="none")
+
+
+@pytest.mark.parametrize(
+    ("given", "followed"),
+    [
+        ({}, {"batch": 1, "sequence": 64, "attention": "sdpa", "accumulate": 1}),
+        ({"model": MODELS["llama-3-8b"]}, {"sequence": 4096}),
+        ({"attention": "eager", "batch": 3}, {"attention": "eager", "batch": 3}),
+        ({"count": 2, "batch": 3, "global_batch": 24}, {"accumulate": 4}),
+        ({"count": 2, "batch": 3, "global_batch": 6}, {"accumulate": 1}),
+        ({"count": 2, "batch": 3, "global_batch": 12, "accumulate": 2}, {"accumulate": 2}),
+        ({"count": 2, "batch": 3, "accumulate": 2, "sequence": 16, "steps": 5}, {"tokens": 5 * 2 * 3 * 2 * 16}),
+        ({"steps": 5, "tokens": 7.0}, {"tokens": 7, "steps": 5}),
+        ({"layout": "tp=2,dp=3"}, {"count": 6, "accumulate": 1}),
+        ({"layout": "tp=2,dp=3", "count": 6}, {"count": 6}),
+        ({"layout": "dp=3,microbatches=4"}, {"count": 3, "accumulate": 4}),
+        ({"layout": "pp=2"}, {"accumulate": 2}),
+        ({"layout": "pp=2", "accumulate": 4}, {"accumulate": 4}),
+        ({"layout": "dp=3,microbatches=4", "accumulate": 4}, {"accumulate": 4}),
+        ({"layout": "dp=3", "batch": 2, "global_batch": 12}, {"accumulate": 2}),
+        ({"lora_rank": 1, "lora_targets": ("all",)}, {
+            "lora_targets": ("query", "key", "value", "attention output", "mlp up", "mlp down")}),
+        ({"lora_rank": 1, "base": "int4"}, {"lora_targets": ("query", "value")}),
+        ({"frozen": ("query", "norms")}, {"frozen": ("query", "norms")}),
+    ],
+)  # fmt: skip
+def test_what_is_left_open_follows(given, followed):
+    q = settled(Question(**{"model": LITTLE, **given}))
+    assert {name: getattr(q, name) for name in followed} == followed
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"count": 10**8 + 1, "model": 1e9}, r"count must be at most 10\*\*8, got a number of 9 digits"),
+        ({"layout": "dp=3", "count": 2}, "the layout dp=3 has 3 ranks, and count is 2: leave count out"),
+        ({"layout": "dp=3,microbatches=4", "accumulate": 2}, "accumulate=2 and microbatches=4 of the layout say the same"),
+        ({"layout": "pp=2,microbatches=3", "accumulate": 2}, "accumulate=2 and microbatches=3 of the layout say the same"),
+        ({"layout": "tp=3"}, "tp=3 does not divide 2 heads"),
+        ({"layout": "cp=3", "sequence": 16}, "cp=3 does not divide a sequence of 16"),
+        ({"count": 2, "batch": 3, "global_batch": 13}, "not a whole number of passes of 3 on each of 2: .* of 6, such as 12,"),
+        ({"count": 2, "batch": 3, "global_batch": 4}, "give a multiple of 6, such as 6, or another batch"),
+        ({"count": 2, "batch": 3, "global_batch": 13, "accumulate": 2}, "3 × 2 accelerators × 2 passes are 12 sequences a step"),
+        ({"lora_rank": 1, "lora_targets": ("norms",)}, "unknown target of adapters 'norms'"),
+        ({"lora_rank": 0}, "lora_rank must be"),
+        ({"watts": 1.0}, r"a cost needs a time, .* give tokens \(or steps\)"),
+        ({"node": 0}, "node must be"),
+        ({"device": "tpu"}, "unknown device 'tpu'"),
+        ({"between_nodes": 0}, "between_nodes must be"),
+        ({"model": 1e9, "lora_rank": 2}, "lora_rank is about the parts, which need the shape"),
+        ({"model": 1e9, "chunks": 2}, "chunks is about activations, which need the shape"),
+        ({"model": 1e9, "optimizer": "muon"}, "muon keeps state by shape"),
+        ({"frozen": ("token embedding", "position embedding", "query", "key", "value", "attention output", "mlp up", "mlp down",
+                     "norms", "final norm")}, "every component is frozen"),
+    ],
+)  # fmt: skip
+def test_what_contradicts_itself_is_a_sentence(changes, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        settled(Question(**{"model": LITTLE, **changes}))
+
+
+def test_the_largest_cluster_and_a_layout_of_one_pass():
+    assert settled(Question(1e9, count=10**8)).count == 10**8
+    assert Question(LITTLE, layout="dp=2,microbatches=9", accumulate=3).placed == Layout(dp=2, microbatches=3)
+    assert Question(LITTLE, count=4, accumulate=3).placed == Layout(fsdp=4, microbatches=3)
+    assert Question(LITTLE, count=4, sharded=False).placed == Layout(dp=4, microbatches=1)
+    assert Question(LITTLE, count=4).shards == 4 and Question(LITTLE, count=4, sharded=False).shards == 1
+    assert (
+        Question(LITTLE, count=4, batch=3, accumulate=2).step_sequences == 24 and Question(1e9).step_sequences is None
+    )
+
+
+def test_a_chip_of_two_numbers_and_of_the_table():
+    given = chip(None, memory_bytes=80e9, peak_flops_per_second=1e15)
+    assert given == Chip("given", "the given chip", 80 * 10**9, 1e15, None, None)
+    for lacking in ({"memory_bytes": 80e9}, {"peak_flops_per_second": 1e15}):
+        with pytest.raises(ValueError, match="give its memory_bytes and peak_flops_per_second"):
+            chip(None, **lacking)
+    assert chip(None, memory_bytes=80e9, needs_peak=False).peak is None
+    h100, device = chip("h100-sxm"), accelerator("h100-sxm")
+    assert (h100.memory_bytes, h100.peak, h100.bandwidth) == (
+        device.memory_bytes,
+        device.peak("bf16"),
+        device.bandwidth,
+    )
+    assert h100.link == device.facts["link"].value and h100.notes == ()
+    own = chip("h100-sxm", memory_bytes=1e9, peak_flops_per_second=1e12, bandwidth=1e11)
+    assert (own.memory_bytes, own.peak, own.bandwidth) == (10**9, 1e12, 1e11)
+    assert own.notes == ("memory as given, not that of h100-sxm", "peak as given, not that of h100-sxm")
+    again = h100.as_accelerator()
+    assert again.peak("bf16") == again.peak("fp16") == h100.peak and again.facts["link"].value == h100.link
+    assert chip(None, memory_bytes=1, needs_peak=False).as_accelerator().facts == {}
+
+
+def test_without_a_peak_there_is_no_time_unless_it_is_asked_for():
+    assert chip("tpu-v5e", precision="fp32", needs_peak=False).peak is None
+    with pytest.raises(ValueError, match="no sourced fp32.*; or give the peak yourself"):
+        chip("tpu-v5e", precision="fp32")
+    volta = chip("v100-sxm2-32gb")
+    assert volta.peak == accelerator("v100-sxm2-32gb").peak("fp16")
+    assert any("v100-sxm2-32gb has no bf16: this is fp16" in note for note in volta.notes)
+
+
+@pytest.mark.parametrize(
+    ("given", "count", "size", "reason"),
+    [
+        (None, 1, GIB + 5 * GIB, "1 GiB for the CUDA context and libraries, 5 % for fragmentation: a rule of thumb"),
+        (None, 2, GIB + 5 * GIB + GIB, "5 % for fragmentation, 1 GiB for communication: a rule of thumb"),
+        (0.25, 2, 25 * GIB, "25 % of the memory, as given"),
+        (0.0, 1, 0, "as given"),
+        (2.0, 1, 2, "as given"),
+        (100 * GIB - 1, 1, 100 * GIB - 1, "as given"),
+    ],
+)
+def test_what_is_left_free(given, count, size, reason):
+    parts, said = allowance(given, memory_bytes=100 * GIB, count=count)
+    assert parts.total == size and f" {reason}" in f" {said}"
+
+
+def test_an_allowance_leaves_something():
+    with pytest.raises(ValueError, match=r"an allowance of 3.00 GiB leaves nothing of 3.00 GiB: give less"):
+        allowance(3 * GIB, memory_bytes=3 * GIB, count=1)
+
+
+def test_bytes_and_moments_of_a_number_of_parameters():
+    assert dict(of.memory(Question(10, count=3, precision="bf16", optimizer="sgd"), 10)) == {
+        "parameters": 7,
+        "gradients": 7,
+    }
+    assert of.moment(Question(1e9)) is None and of.uneven(Question(1e9)) is None
+    assert of.wire(Question(1e9), chip("h100-sxm")) == (None, None, "")
+
+
+def test_experts_share_unequally_only_where_there_are_some_on_one_rank():
+    q = settled(Question(MIXTURE, batch=2, sequence=16))
+    assert of.uneven(q) > 0 and of.uneven(settled(Question(LITTLE))) is None
+    for layout in ("ep=2", "cp=2"):
+        assert of.uneven(dataclasses.replace(q, layout=layout)) is None
+
+
+def test_what_is_sent_and_when_seconds_are_not_known():
+    q = settled(Question(LITTLE, sequence=16, count=2))
+    sent, seconds, why = of.wire(q, chip("h100-sxm"))
+    assert sent.total > 0 and seconds.lower > 0 and why == ""
+    assert of.wire(q, chip(None, memory_bytes=1e9, needs_peak=False))[1:] == (None, "")
+    sent, seconds, why = of.wire(dataclasses.replace(q, count=16), chip("h100-sxm"))
+    assert sent.total > 0 and seconds is None and why.endswith("give --between-nodes")
+    assert of.wire(settled(Question(LITTLE, sequence=16)), chip("h100-sxm"))[0] is None
+
+
+def test_days_follow_from_flops_and_peak():
+    days, size = days_and_bytes(Question(10**9, tokens=10**12, count=4, mfu=0.5, accelerator=None, memory_bytes=1e12,
+                                         peak_flops_per_second=1e15))  # fmt: skip
+    assert days == pytest.approx(6e21 / (4 * 0.5e15 * 86400)) and size == 10**9 * 16 // 4
+    with pytest.raises(ValueError, match="take more FLOPs than can be divided into days: give fewer"):
+        days_and_bytes(Question(10**200, tokens=10**200))
+    notes = plan(Question(LITTLE, optimizer="muon")).notes
+    assert any("muon takes the matrices" in note for note in notes) and any("not known here" in note for note in notes)
+    assert plan(Question(LITTLE)).notes == ()
+    assert any("packed are the matrices" in note for note in plan(Question(LITTLE, lora_rank=1, base="nf4")).notes)
+
+
+def test_formulas_of_a_model_have_its_shapes():
+    """A block of 16 · 16 matrices, a table of 40 rows; 10⁶ tokens in sequences of 16."""
+    S, D, F, V = 16, 16, 64, 40
+    answer = plan(Question(LITTLE, tokens=10**6, sequence=S, count=2, precision="mixed"))
+    rows = formulas(answer)
+    assert rows["parameters, query"].startswith("2 × 16·16") and rows["parameters, token embedding"] == "40·16"
+    assert rows["parameters, final norm"] == "2 × (16)"
+    forward = 2 * (2 * S * (4 * D * D + 2 * D * F) + 2 * 2 * S * S * D) + 2 * S * D * V
+    # Each product has two more in the backward pass.
+    assert rows["FLOPs of a sequence"].startswith(f"{3 * forward:.6g} = 3.000 × forward {forward:.6g} (each")
+    assert rows["FLOPs"] == f"{3 * forward:.6g} × 1,000,000 tokens / 16 = {3 * forward * 10**6 // S:.6g}"
+    assert f"head {2 * S * D * V:.4g}" in rows["FLOPs forward"]
+    P = answer.parameters
+    assert rows["parameters' bytes"] == f"{P:,} × 2 (bf16) / 2 accelerators"
+    assert rows["optimizer state"] == f"{P:,} × 2 × 4 (fp32) and 4 for each tensor's step / 2 accelerators"
+    assert (
+        f"GiB of {P:,} × 2 (bf16) / 2 accelerators: those that are there at the peak, {answer.moment}"
+        in rows["gradients"]
+    )
+    assert "gathered parameters" in rows and "all others" in rows["activations"]
+    largest, *others = [part.split(" ") for part in rows["activations"].split(": ")[1].split(", ")]
+    sizes = [float(part[-1]) for part in (largest, *others[:4])]
+    assert len(others) == 5 and sizes == sorted(sizes, reverse=True)
+    peaks = [float(part.rsplit(" ", 1)[1]) for part in rows["peak"].split("(GiB): ")[1].split(", ")]
+    assert peaks == sorted(peaks, reverse=True) and "parameters, active" not in rows
+
+
+def test_activations_are_those_of_the_batch_and_the_sequence():
+    rows = formulas(plan(Question(MODELS["gpt2"], batch=2, sequence=256)))
+    kept = saved_activation_bytes(
+        MODELS["gpt2"], batch=2, sequence=256, precision="mixed", attention="sdpa", device="cuda"
+    )  # fmt: skip
+    assert f"of {kept.total / 2**30:,.2f} GiB when the forward pass ends" in rows["activations"]
+    assert plan(Question(1e9)).recomputed == 0
+
+
+def test_formulas_of_other_runs():
+    packed = formulas(plan(Question(LITTLE, lora_rank=2, base="nf4", sequence=16)))
+    assert (
+        packed["parameters' bytes"].endswith("(bf16), matrices of blocks in nf4")
+        and "gathered parameters" not in packed
+    )
+    # Adapters of query and value: 2 layers, 2 targets, 2 rows and columns of 16.
+    assert packed["optimizer state"].startswith("256 × 2 × 4 (fp32)") and "parameters, adapters" not in packed
+    shaped = formulas(plan(Question(LITTLE, optimizer="adafactor", sequence=16)))
+    assert shaped["optimizer state"] == "by the shape of each tensor (adafactor)"
+    placed = formulas(plan(Question(LITTLE, layout="tp=2", sequence=16)))
+    assert placed["master weights"].endswith("× 4 (fp32), of which a rank of tp=2 has its part")
+    experts = formulas(plan(Question(MIXTURE, sequence=16)))
+    # Two of four experts of each layer, with a matrix up and one down each.
+    active = parameters(MIXTURE).total - 2 * 2 * (2 * 16 * 64)
+    assert experts["parameters, active"].startswith(f"{active:,}: of each layer's experts")
+
+
+def test_layouts_and_batches_that_fit_leave_the_allowance_free():
+    q = Question(LITTLE, sequence=16, batch=1, count=2, allowance=10**6, memory_bytes=2 * 10**6)
+    answer = plan(q)
+    most = largest_batch(answer)
+    sizes = [plan(dataclasses.replace(q, batch=size)).memory.total for size in (most, most + 1)]
+    assert sizes[0] <= 10**6 < sizes[1]
+    layouts = found(answer, limit=2)
+    assert len(layouts) == 2 and all(one.peak.total + one.margin == 10**6 for one in layouts)
+    assert as_rows(layouts)[0] == {
+        "layout": str(layouts[0].layout), "total_bytes": layouts[0].peak.total, "fits": True,
+        "step_seconds": {name: getattr(layouts[0].seconds, name) for name in (
+            "lower", "upper", "compute", "inside", "between", "bubble")},
+    }  # fmt: skip
+    for question, sentence in (
+        (Question(1e9), "a number of parameters does not tell"), (Question(LITTLE, layout="dp=2"), "leave one of them out"),
+        (Question(LITTLE, accelerator="tpu-v5e", precision="fp32"), "needs a peak"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=sentence):
+            found(plan(question))
+    with pytest.raises(ValueError, match="a batch has activations"):
+        largest_batch(plan(Question(1e9)))

@@ -1,0 +1,109 @@
+"""What a rank holds between steps, for a model so small that every tensor is counted by hand."""
+
+import dataclasses
+
+import pytest
+
+from cs336kit.predict import TransformerConfig, program
+from cs336kit.predict._states import (
+    allocated_states,
+    gradient_bytes,
+    state_requests,
+    states,
+    step_bytes,
+    temporary_requests,
+)
+
+LITTLE = TransformerConfig(layers=2, d_model=16, heads=2, vocab=40, context=64, positions="none", bias="none")
+MIXTURE = dataclasses.replace(LITTLE, experts=4, experts_per_token=2)
+#: tensors: a table, in each of 2 blocks 4 + 2 matrices and 2 norms of 2 vectors, and a final norm
+TENSORS = 1 + 2 * (6 + 4) + 2
+MATRICES, VECTORS = 4 * 16 * 16 + 2 * 64 * 16, 4 * 16
+TOTAL = 40 * 16 + 2 * (MATRICES + VECTORS) + 2 * 16
+#: what one of three ranks has of it, in rows rounded up
+THIRD = 14 * 16 + 2 * (4 * 6 * 16 + 22 * 16 + 6 * 64 + 4 * 6) + 2 * 6
+
+
+def walked(layout=None, config=LITTLE, precision="mixed", **options):
+    return program(config, batch=2, sequence=8, precision=precision, attention="sdpa", layout=layout, **options)
+
+
+@pytest.mark.parametrize(
+    ("layout", "parameters", "gradients", "state"),
+    [
+        (None, TOTAL, TOTAL, TOTAL), ("dp=3", TOTAL, TOTAL, TOTAL), ("zero1=3", TOTAL, TOTAL, THIRD),
+        ("zero2=3", TOTAL, THIRD, THIRD), ("fsdp=3", THIRD, THIRD, THIRD),
+    ],
+)  # fmt: skip
+def test_each_stage_shares_one_thing_more(layout, parameters, gradients, state):
+    assert dict(states(walked(layout), "adamw")) == {
+        "parameters": 2 * parameters, "gradients": 2 * gradients, "optimizer state": 2 * 4 * state + 4 * TENSORS,
+        "master weights": 4 * state,
+    }  # fmt: skip
+
+
+def test_experts_are_shared_by_fewer_ranks():
+    # Of 4 experts a rank has 2, divided over 2 ranks; everything else is divided over 4.
+    experts = 2 * 2 * 64 * 16 // 2
+    rest = 10 * 16 + 2 * (4 * 4 * 16 + 16 + 4 * 4) + 2 * 4
+    assert states(walked("ep=2,fsdp=2", MIXTURE), "sgd")["parameters"] == 2 * (rest + 2 * experts)
+
+
+def test_what_is_frozen_has_no_state():
+    config = dataclasses.replace(LITTLE, tied_head=False)
+    found = states(walked(config=config, frozen=("token embedding",), precision="fp32"), "adamw")
+    assert dict(found) == {
+        "parameters": 4 * (TOTAL + 640), "gradients": 4 * TOTAL, "optimizer state": 8 * TOTAL + 4 * TENSORS,
+    }  # fmt: skip
+
+
+def test_muon_takes_the_matrices_of_blocks_and_adamw_the_rest():
+    others = TOTAL - 2 * MATRICES
+    one = walked()
+    assert states(one, "muon")["optimizer state"] == 4 * 2 * MATRICES + 8 * others + 4 * (TENSORS - 12)
+    # Counters lie in the host's memory: one tensor for each of 12 matrices, two for everything else.
+    requests = [*state_requests(one, "muon", "foreach")]
+    assert sum(requests) == 4 * 2 * MATRICES + 8 * others and len(requests) == 12 + 2 * (TENSORS - 12)
+
+
+def test_the_allocator_rounds_every_tensor_up_to_512_bytes():
+    one = walked()
+    # In bytes of 2: the table 1,280, a matrix of attention 512, one of the MLP 2,048, a vector 32.
+    halves = 1536 + 2 * (4 * 512 + 2 * 2048 + 4 * 512) + 2 * 512
+    wholes = 2560 + 2 * (4 * 1024 + 2 * 4096 + 4 * 512) + 2 * 512
+    assert dict(allocated_states(one, "adamw", "foreach")) == {
+        "parameters": halves, "optimizer state": 2 * wholes, "master weights": wholes,
+    }  # fmt: skip
+    assert allocated_states(one, "adamw", "fused")["optimizer state"] == 2 * wholes + 512 * TENSORS
+    # ASGD has its three scalars where the parameters are.
+    assert allocated_states(one, "asgd", "foreach")["optimizer state"] == wholes + 3 * 512 * TENSORS
+    third = allocated_states(walked("zero1=3"), "sgd", "foreach")
+    assert (
+        third["parameters"] == halves
+        and third["master weights"] == 1024 + 2 * (4 * 512 + 1536 + 1536 + 4 * 512) + 2 * 512
+    )
+    assert gradient_bytes(one) == 2 * TOTAL and gradient_bytes(one, 512) == halves
+    assert step_bytes(one, "adamw", "foreach", 512) == wholes
+
+
+def test_temporary_tensors_of_a_step():
+    one = walked()
+    assert step_bytes(one, "adamw", "foreach") == 4 * TOTAL and step_bytes(one, "adagrad", "foreach") == 8 * TOTAL
+    assert (
+        step_bytes(one, "adamw", "fused") == step_bytes(one, "lion", "foreach") == step_bytes(one, "asgd", "loop") == 0
+    )
+    # In the loop two tensors of the MLP's second matrix, and one that the first has left.
+    assert step_bytes(one, "adamw", "loop") == 4 * (2 + 1) * 1024
+    assert step_bytes(walked("zero1=3"), "adamw", "foreach") == 4 * THIRD
+    for optimizer, times in (("adamw", 1), ("adagrad", 2), ("lion", 0)):
+        requests = [*temporary_requests(one, optimizer, "foreach")]
+        assert sum(requests) == 4 * times * TOTAL and len(requests) == times * TENSORS
+    assert [*temporary_requests(one, "adamw", "loop")] == []
+    assert sum(temporary_requests(walked("zero1=3"), "adamw", "foreach")) == 4 * THIRD
+    adapters = walked(lora_rank=2, precision="bf16")
+    # Query and value of both blocks: two factors of 2 · 16 numbers each.
+    assert (
+        sum(temporary_requests(adapters, "adamw", "foreach"))
+        == step_bytes(adapters, "adamw", "foreach")
+        == 2 * 2 * 2 * 64
+    )

@@ -1,0 +1,216 @@
+"""Every message of a step, for a model so small that each is counted by hand, and the links that it takes."""
+
+import dataclasses
+from collections import Counter
+
+import pytest
+
+from cs336kit.predict import Layout, TransformerConfig, program, step_seconds
+from cs336kit.predict._collectives import strides
+from cs336kit.predict.hardware import accelerator
+from cs336kit.predict.operations import Wire
+from cs336kit.predict.wires import bandwidth, crosses, sent, stages
+
+LITTLE = TransformerConfig(layers=2, d_model=16, heads=2, vocab=40, context=64, positions="none", bias="none")
+MIXTURE = dataclasses.replace(LITTLE, experts=4, experts_per_token=2)
+H100 = accelerator("h100-sxm")
+#: 2 sequences of 8 tokens in two bytes a number
+STEP = {"batch": 2, "sequence": 8, "attention": "sdpa"}
+ROW = 2 * 8 * 16 * 2
+#: elements of the table, of a block without and with its MLP, and of the final norm; norms have two vectors of 16
+TABLE, ATTENTION, BLOCK, NORM = 40 * 16, 4 * 16 * 16 + 64, 4 * 16 * 16 + 2 * 64 * 16 + 64, 32
+#: what one of 3 ranks holds of each, in rows rounded up
+TABLE_3, BLOCK_3, NORM_3 = 14 * 16, 4 * 6 * 16 + 22 * 16 + 6 * 64 + 4 * 6, 2 * 6
+
+
+def messages(layout, axis, config=LITTLE, *, stage=0, precision="mixed", **options):
+    """How often each is sent over an axis of the layout."""
+    walked = program(config, layout=layout, stage=stage, precision=precision, **STEP, **options)
+    found = Counter()
+    for wire, count in sent(walked):
+        if wire.axis == axis:
+            found[wire[0], *wire[2:]] += count
+    return dict(found)
+
+
+def ring(size, ranks):
+    """An all-reduce: all parts but one there, and back."""
+    return 2 * (ranks - 1) * -(-size // ranks)
+
+
+@pytest.mark.parametrize(
+    ("layout", "gathered"),
+    [
+        # (what, among how many ranks, how far apart, within how many, bytes, when): how often
+        ("zero1=3", {("step", "step"): 1}),
+        ("zero2=3,microbatches=5", {("backward", "step"): 5}),
+        ("fsdp=3,microbatches=5", {("backward", "forward"): 5}),
+    ],
+)
+def test_ranks_that_share_state_scatter_gradients_and_gather_parameters(layout, gathered):
+    ((scatter, gather), times), *_ = gathered.items()
+    expected = Counter()
+    for elements, blocks in ((TABLE_3, 1), (BLOCK_3, 2), (NORM_3, 1)):
+        expected["reduce-scatter", 3, 1, 3, 2 * 2 * elements, scatter] += blocks * times
+        expected["all-gather", 3, 1, 3, 2 * 2 * elements, gather] += blocks * (times if gather == "forward" else 1)
+    if gather == "forward":
+        # Blocks are let go behind the forward pass, and gathered again.
+        expected["all-gather", 3, 1, 3, 2 * 2 * BLOCK_3, "backward"] = 2 * times
+    assert messages(layout, "data") == expected
+
+
+def test_replicas_of_shards_reduce_a_shard():
+    found = messages("fsdp=3,dp=2,microbatches=5", "data")
+    # The other replica stands three ranks away; a shard's gradients are reduced once in a step.
+    for elements, times in ((TABLE_3, 1), (BLOCK_3, 2), (NORM_3, 1)):
+        assert found["all-reduce", 2, 3, 6, ring(2 * elements, 2), "step"] == times
+    assert messages("dp=3,tp=2", "data", precision="bf16")["all-reduce", 3, 2, 6, ring(2 * TABLE // 2, 3), "step"] == 1
+
+
+def test_gradients_weights_and_products_have_types_of_their_own():
+    autocast = messages("fsdp=3", "data", precision="autocast")
+    assert autocast["reduce-scatter", 3, 1, 3, 4 * 2 * TABLE_3, "backward"] == 1
+    assert autocast["all-gather", 3, 1, 3, 2 * 2 * TABLE_3, "forward"] == 1
+    shared = messages("zero2=3", "data", precision="autocast")
+    assert shared["all-gather", 3, 1, 3, 4 * 2 * TABLE_3, "step"] == 1
+    reduced = messages("dp=3", "data", precision="autocast")
+    assert reduced == {
+        ("all-reduce", 3, 1, 3, ring(4 * TABLE, 3), "step"): 1, ("all-reduce", 3, 1, 3, ring(4 * BLOCK, 3), "step"): 2,
+        ("all-reduce", 3, 1, 3, ring(4 * NORM, 3), "step"): 1,
+    }  # fmt: skip
+
+
+def test_what_is_not_trained_is_gathered_and_not_scattered():
+    found = messages("fsdp=3", "data", frozen=("token embedding",))
+    assert found["all-gather", 3, 1, 3, 2 * 2 * TABLE_3, "forward"] == 1
+    assert ("reduce-scatter", 3, 1, 3, 2 * 2 * TABLE_3, "backward") not in found
+
+
+def test_experts_are_shared_by_the_ranks_that_have_the_same_ones():
+    router, experts = 4 * 16, 2 * 2 * 64 * 16
+    dense = ring(2 * (ATTENTION + router), 4)
+    found = messages("ep=2,dp=2", "data", MIXTURE)
+    assert (
+        found["all-reduce", 4, 1, 4, dense, "step"] == 2
+        and found["all-reduce", 2, 2, 4, ring(2 * experts, 2), "step"] == 2
+    )
+    # Where no rank has experts of its own, they are spoken of with the rest of their block.
+    together = messages("dp=3", "data", MIXTURE)
+    assert (
+        together["all-reduce", 3, 1, 3, ring(2 * (ATTENTION + router + 2 * experts), 3), "step"] == 2
+        and len(together) == 3
+    )
+    # Each token goes to 2 experts, and half of its copies to the other rank: there and back, forward and backward.
+    exchanged = messages("ep=2,dp=2,tp=2", "ep", MIXTURE)
+    assert exchanged == {("all-to-all", 2, 2, 4, ROW, when): 4 for when in ("forward", "backward")}
+    shared = messages("ep=2,fsdp=2", "data", MIXTURE)
+    # 2 experts of a rank, on 2 ranks: one each; all else is divided over all 4.
+    assert shared["reduce-scatter", 2, 2, 4, 2 * experts // 2, "backward"] == 2
+    assert shared["reduce-scatter", 4, 1, 4, 3 * 2 * (ATTENTION + router) // 4, "backward"] == 2
+
+
+def test_ranks_that_divide_heads_sum_behind_table_attention_and_mlp():
+    every = messages("tp=2", "tp")
+    # What enters attention, MLP and head has a gradient that is a sum; three numbers of a row make the loss.
+    assert every == {
+        ("all-reduce", 2, 1, 2, ROW, "forward"): 5, ("all-reduce", 2, 1, 2, ROW, "backward"): 5,
+        ("all-reduce", 2, 1, 2, 4 * 16, "forward"): 3,
+    }  # fmt: skip
+    positions = messages("tp=2,sp,dp=2", "tp")
+    # Half of the positions each: norms have seen only those.
+    assert positions == {
+        ("reduce-scatter", 2, 1, 2, ROW // 2, "forward"): 5, ("all-gather", 2, 1, 2, ROW // 2, "backward"): 5,
+        ("all-gather", 2, 1, 2, ROW // 2, "forward"): 5, ("reduce-scatter", 2, 1, 2, ROW // 2, "backward"): 5,
+        ("all-reduce", 2, 1, 2, 4 * 16, "forward"): 3,
+        ("all-reduce", 2, 1, 2, 2 * 64, "step"): 2, ("all-reduce", 2, 1, 2, 2 * NORM, "step"): 1,
+    }  # fmt: skip
+    shared = messages("tp=2,sp,zero2=2", "tp")
+    assert shared["all-reduce", 2, 1, 2, 2 * 64 // 2, "step"] == 2
+
+
+def test_biases_behind_a_sum_of_ranks_are_alike_on_all_of_them():
+    biased = dataclasses.replace(LITTLE, bias="all")
+    found, without = messages("tp=2,sp,dp=2", "tp", biased), messages("tp=2,sp,dp=2", "tp")
+    # Those of the output of attention and of the MLP.
+    assert (
+        found["all-reduce", 2, 1, 2, 2 * (64 + 2 * 16), "step"] == without["all-reduce", 2, 1, 2, 2 * 64, "step"] == 2
+    )
+
+
+def test_keys_and_values_travel_around_a_ring():
+    # 2 of 3 ranks' worth forward; backward with their gradients, which take one step more to be home.
+    kv = 2 * (2 * 8 // 2 * 16) * 2
+    assert messages("cp=2,tp=2", "cp") == {
+        ("ring", 2, 2, 4, kv // 2, "forward"): 2, ("ring", 2, 2, 4, 3 * kv // 2, "backward"): 2,
+    }  # fmt: skip
+
+
+def test_stages_send_activations_and_the_gradients_of_a_table_that_both_have():
+    found = messages("pp=2,dp=3,microbatches=5", "pp")
+    assert found == {
+        ("send", 2, 3, 6, ROW, "forward"): 5, ("all-reduce", 2, 3, 6, ring(2 * TABLE, 2), "step"): 1,
+    }  # fmt: skip
+    assert messages("pp=2,dp=3,microbatches=5", "pp", stage=1)["send", 2, 3, 6, ROW, "backward"] == 5
+    # With gradients that are shared, of a rank's share; the last of four stages stands three stages away.
+    four = dataclasses.replace(LITTLE, layers=4)
+    shared = messages("pp=4,zero2=3,microbatches=5", "pp", four, stage=3)
+    assert shared["all-reduce", 2, 9, 12, ring(2 * TABLE_3, 2), "step"] == 1
+    for layout, config in (("pp=2,zero2=2,cp=2", LITTLE), ("pp=2,zero2=2,ep=2", MIXTURE)):
+        found = messages(layout, "pp", config)
+        assert found["all-reduce", 2, 4, 8, ring(2 * TABLE // 4, 2), "step"] == 1
+    assert stages(Layout(pp=4)) == [0, 3] and stages(Layout()) == [0] and stages(Layout(pp=4), 2) == [2]
+
+
+@pytest.mark.parametrize(
+    ("layout", "kind", "config", "attention"),
+    [
+        ("tp=2", "all-reduce", LITTLE, "sdpa"), ("tp=2,sp", "all-gather", LITTLE, "sdpa"), ("cp=2", "ring", LITTLE, "sdpa"),
+        ("cp=2", "all-gather", LITTLE, "eager"), ("ep=2", "all-to-all", MIXTURE, "sdpa"),
+    ],
+)  # fmt: skip
+def test_without_gradients_nothing_is_sent_backward(layout, kind, config, attention):
+    walked = program(config, batch=2, sequence=8, layout=layout, phase="forward", attention=attention)
+    found = [wire for op, _ in walked.operations() for wire in op.wires]
+    assert kind in {wire.kind for wire in found} and {wire.when for wire in found} == {"forward"}
+
+
+def test_neighbors_of_each_axis_stand_apart_as_the_ranks_are_numbered():
+    layout = Layout(tp=2, ep=3, cp=5, fsdp=7, dp=11, pp=13)
+    assert strides(layout) == {"tp": 1, "ep": 2, "cp": 6, "shards": 30, "dp": 210, "pp": 2310}
+
+
+def test_a_group_leaves_its_node_unless_nodes_are_made_of_whole_groups():
+    def wire(ranks, stride, kind="all-reduce"):
+        return Wire(kind, "data", ranks, stride, ranks * stride, 1)
+
+    cluster = Layout(dp=16)
+    assert [crosses(wire(ranks, 1), 8, cluster) for ranks in (2, 3, 8, 16)] == [False, True, False, True]
+    assert not crosses(wire(8, 1), 8, Layout(dp=8)) and not crosses(wire(3, 1), 8, Layout(dp=3))
+    rate = {"device": H100, "node": 8, "between_nodes": 50e9, "layout": cluster}
+    link = H100.facts["link"].value
+    assert bandwidth(wire(8, 1), **rate) == link
+    # Two of the ranks stand in each node, and each brings its own link; what one rank sends to another has one.
+    assert bandwidth(wire(4, 4), **rate) == 2 * 50e9 and bandwidth(wire(2, 8), **rate) == 50e9
+    assert bandwidth(wire(2, 16), **rate) == 50e9
+    assert bandwidth(wire(4, 4, "send"), **rate) == bandwidth(wire(4, 4, "all-to-all"), **rate) == 50e9
+    # However many they are, inside a node they are no faster than its links.
+    assert bandwidth(wire(16, 1), **rate | {"between_nodes": 1e11}) == link
+
+
+def test_a_pipeline_waits_while_it_fills():
+    """Seconds of a step from its parts: 2 stages and 5 microbatches wait for one of six turns."""
+    options = {"layout": "pp=2,dp=3,microbatches=5", "batch": 2, "sequence": 8, "accelerator": "h100-sxm", "mfu": 0.25}
+    found = step_seconds(LITTLE, **options)
+    link = H100.facts["link"].value
+    tokens = 2 * 8
+    # 6 FLOPs per parameter of a product and token; of all pairs of positions two products forward and five backward, one of
+    # which computes the scores again.
+    stage = 6 * tokens * (BLOCK - 64) + (2 + 5) * 2 * 2 * 8 * 8 * 16
+    slowest = stage + 6 * tokens * TABLE
+    assert found.compute == pytest.approx(5 * slowest / (0.25 * H100.peak("bf16")))
+    once = (ring(2 * TABLE, 2) + ring(2 * (BLOCK), 3) + ring(2 * (TABLE + NORM), 3)) / link
+    each = 5 * ROW / link
+    assert found.inside == pytest.approx(once + each) and found.between == 0 and found.bubble == 1 / 6
+    assert found.upper == pytest.approx((found.compute + each) * 6 / 5 + once)
+    assert found.lower == pytest.approx(max(found.compute * 6 / 5, found.inside))
+    assert (found.global_batch, found.tokens) == (2 * 3 * 5, 2 * 3 * 5 * 8)
