@@ -190,13 +190,11 @@ def _is_alike(leaf: Leaf) -> bool:
 def parameter_wires(group: Group, layout: Layout, policy: PrecisionPolicy) -> tuple[Wire, ...]:
     """What is sent of the gradients of these parameters, of the parameters themselves where they are shared, and of copies."""
     apart, size = strides(layout), ELEMENT_BYTES[policy.gradients]
-    wires = []
-    if layout.count > layout.pp:
-        experts = [leaf for leaf in group.leaves if leaf.component in OF_EXPERTS] if layout.ep > 1 else []
-        dense = [leaf for leaf in group.leaves if leaf.component not in OF_EXPERTS] if experts else group.leaves
-        wires += _data_wires(dense, group.repeated, layout, policy, apart, expert=False)
-        if experts:
-            wires += _data_wires(experts, group.repeated, layout, policy, apart, expert=True)
+    experts = [leaf for leaf in group.leaves if leaf.component in OF_EXPERTS] if layout.ep > 1 else []
+    dense = [leaf for leaf in group.leaves if leaf.component not in OF_EXPERTS] if experts else group.leaves
+    wires = _data_wires(dense, group.repeated, layout, policy, apart, expert=False)
+    if experts:
+        wires += _data_wires(experts, group.repeated, layout, policy, apart, expert=True)
     # Where ranks share gradients, what is said further is said of a rank's share.
     shares = layout.shards * layout.cp * layout.ep if layout.stage >= 2 else 1
     if layout.sp:

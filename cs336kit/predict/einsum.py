@@ -141,7 +141,7 @@ def _expand_ellipsis(
 
     def expand(names: _Names, count: int) -> _Names:
         at = names.index("...") if "..." in names else None
-        return names if at is None else [*names[:at], *(hidden[most - count :] if count > 0 else []), *names[at + 1 :]]
+        return names if at is None else [*names[:at], *hidden[most - count :], *names[at + 1 :]]
 
     counts = [len(shape) - len(names) + 1 for names, shape in zip(inputs, shapes, strict=True)]
     return [expand(names, count) for names, count in zip(inputs, counts, strict=True)], expand(output, most)

@@ -214,14 +214,14 @@ def _check_model(config: TransformerConfig, layout: Layout) -> None:
         size = getattr(layout, axis)
         if size > 1 and not number:
             raise ValueError(f"{axis}={size} divides {what}, and this model has none: leave {axis} out")
-        if size > 1 and number % size:
+        if number % size:
             raise ValueError(f"{axis}={size} does not divide {number} {what}: {_sizes(divisors(number, number))} do")
     if layout.cp > 1 and config.kv_latent:
         raise ValueError(
             f"cp={layout.cp} with latent attention cannot be counted yet: leave cp out, or give a model without kv_latent"
         )
     tp, K = layout.tp, config.kv_heads
-    if tp > 1 and K % tp and tp % K:
+    if K % tp and tp % K:
         fits = [size for size in divisors(config.heads, config.heads) if K % size == 0 or size % K == 0]
         raise ValueError(f"tp={tp} neither divides {K} key/value heads nor is a multiple of them: {_sizes(fits)} are")
     for name in ("d_ff", "dense_d_ff", "shared_d_ff"):
@@ -256,7 +256,7 @@ def shard_shape(shape: tuple[int, ...], ranks: int) -> tuple[int, ...]:
     Source: torch's fully_shard, which pads the last ranks. A smaller tensor than ranks has a row on every rank. Experts in
     one tensor are divided along the axis that leaves less, as torchtitan does.
     """
-    if ranks == 1 or not shape:
+    if not shape:
         return shape
     first, *rest = shape
     shards = [(-(-first // ranks), *rest)]
@@ -267,8 +267,4 @@ def shard_shape(shape: tuple[int, ...], ranks: int) -> tuple[int, ...]:
 
 def shard_elements(shape: tuple[int, ...], ranks: int) -> int:
     """Elements of `shard_shape`."""
-    if len(shape) == 3:
-        return prod(shard_shape(shape, ranks))
-    if ranks == 1 or not shape:
-        return prod(shape)
-    return -(-shape[0] // ranks) * prod(shape[1:])
+    return prod(shard_shape(shape, ranks))

@@ -236,8 +236,6 @@ def _prefill(q: ServingQuestion) -> Program:
 
 def _cache_bytes(q: ServingQuestion, length: int) -> int:
     """Of one sequence of so many tokens, on one accelerator."""
-    if not length:
-        return 0
     walked = program(q.model, batch=1, sequence=length, phase="prefill", **_options(q))
     return CACHE_TYPES[q.cache] * sum(count * prod(shape) for shape, count in walked.cached)
 
@@ -281,9 +279,8 @@ def _bounds(q: ServingQuestion, what: Chip, walked: Program, *, head: bool) -> B
         cache += count * cached
         moved += count * every
         for wire in op.wires:
-            size = wire.bytes // (rows if op.part == "head" else 1)
-            sent += count * size
-            links += count * size / bandwidth(wire, what.as_accelerator(), q.node, q.between_nodes, walked.layout)
+            sent += count * wire.bytes
+            links += count * wire.bytes / bandwidth(wire, what.as_accelerator(), q.node, q.between_nodes, walked.layout)
     if head:
         written = CACHE_TYPES[q.cache] * sum(count * prod(shape) for shape, count in walked.cached)
         least, moved, cache = least + written, moved + written, cache + written
@@ -330,7 +327,7 @@ def _input_bytes(op: Op, tensor: Tensor, sizes: dict[Storage, int], caches: set[
 
 def _batches(most: int, asked: int | None) -> tuple[int, ...]:
     """Powers of two up to what fits, that itself, and the batch that was asked for."""
-    rows = {2**i for i in range(17) if 2**i <= most} | {most, asked or 0} - {0}
+    rows = {2**i for i in range(most.bit_length())} | {most, asked or 0} - {0}
     return tuple(sorted(rows)) or (1,)
 
 

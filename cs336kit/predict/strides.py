@@ -116,8 +116,8 @@ def overlaps(shape: Iterable[int], *, strides: Iterable[int]) -> bool:
     """
     sizes = _sizes(shape)
     steps = _steps(strides, axes=len(sizes))
-    lowest, highest = extent(sizes, strides=steps)
-    if math.prod(sizes) > highest - lowest + 1:
+    _, highest = extent(sizes, strides=steps)
+    if math.prod(sizes) > highest + 1:
         return True  # more indices than positions
     reach = 0
     for step, size in sorted(zip(steps, sizes, strict=True)):

@@ -1,7 +1,6 @@
 """A question about a training run, and the checks that settle what it left open."""
 
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from cs336kit.predict._common.checks import at_most, fraction, known, positive_int, positive_number
 from cs336kit.predict._common.checks import count as whole
@@ -251,8 +250,3 @@ def _without_shape(q: Question) -> Question:
         )
     known("optimizer", q.optimizer, {name: OPTIMIZERS[name] for name in NAPKIN_OPTIMIZERS})
     return q
-
-
-def asked(q: Question) -> dict[str, Any]:
-    """Every field of the question but the model, for tables."""
-    return {field.name: getattr(q, field.name) for field in fields(q) if field.name != "model"}
