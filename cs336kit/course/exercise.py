@@ -94,7 +94,7 @@ def unnoticed(exercise: Exercise, answers: Iterable[tuple[str, Callable[..., Any
             said: list[str] = []
             with suppress(running.TooLong), running.alarm(1):
                 checking.judge(exercise, trials, answer, lambda state, *_, said=said: said.append(state))
-            passed += [name] if said[-1] == "passed" else []
+            passed += [name] if said[-1:] == ["passed"] else []
         say("done", "\n".join(passed))
 
     state, message = running.run(work, seconds=60)

@@ -125,8 +125,8 @@ def fit_loss(runs: Sequence[R], *, resamples: int = 50, seed: int = 0, level: fl
     Source: Hoffmann et al. 2022, section 3.3 and appendix D.2; pitfalls in Besiroglu et al. 2024.
     """
     checked = _checked(runs)
-    if len({(run.parameters, run.tokens) for run in checked}) < 6:
-        raise ValueError(f"five numbers take six different runs or more, got {len(checked)}: train more.")
+    if (different := len({(run.parameters, run.tokens) for run in checked})) < 6:
+        raise ValueError(f"five numbers take six different runs or more, got {different}: train more.")
     best = _polished(checked, _starts(checked))
 
     def again(groups: Sequence[Sequence[R]]) -> tuple[float, float, float, float, float] | None:

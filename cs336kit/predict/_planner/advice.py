@@ -48,7 +48,7 @@ def advice(q: Question, P: int, chip: Chip, room: int) -> tuple[Advice, ...]:
     words: list[str] = []
     slower = 0.0
     for one in options:
-        if "count" in one.changes:
+        if "count" in one.changes or one.changes.items() <= together.items():
             continue
         together |= one.changes
         words.append(one.change)

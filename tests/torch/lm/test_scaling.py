@@ -7,7 +7,7 @@ from scipy.optimize import approx_fprime
 from scipy.special import huber
 
 from cs336kit import lm, predict
-from cs336kit.lm import scaling
+from cs336kit.lm import laws, scaling
 
 LAWS = {law.name: law for law in predict.scaling_laws()}
 BESIROGLU = lm.LossLaw(*(LAWS["besiroglu"].numbers[name]["value"] for name in ("E", "A", "B", "alpha", "beta")))
@@ -247,7 +247,7 @@ def test_the_best_of_several_starts_is_taken():
 
 
 def test_resamples_are_as_large_as_their_groups_and_drawn_from_all_of_them():
-    drawn = scaling._resampled([[1, 2, 3], [7]], lambda groups: groups, 50, 0)
+    drawn = laws.resampled([[1, 2, 3], [7]], lambda groups: groups, 50, 0)
     assert {(len(first), len(second)) for first, second in drawn} == {(3, 1)} and len(drawn) == 50
     assert {each for first, _ in drawn for each in first} == {1, 2, 3}
 
@@ -255,14 +255,14 @@ def test_resamples_are_as_large_as_their_groups_and_drawn_from_all_of_them():
 def test_after_ten_failures_for_each_resample_there_is_a_sentence():
     tried = []
     with pytest.raises(ValueError, match="hardly any resample of these points can be fitted"):
-        scaling._resampled([[1]], tried.append, 2, 0)
+        laws.resampled([[1]], tried.append, 2, 0)
     assert len(tried) == 21
 
 
 def test_a_law_of_losses_takes_six_different_runs_and_resamples_that_have_as_many():
     law = lm.LossLaw(1.7, 400, 400, 0.35, 0.35)
     six = runs(law, budgets=(1e18, 1e20), sizes=3)
-    with pytest.raises(ValueError, match="five numbers take six different runs or more"):
+    with pytest.raises(ValueError, match="five numbers take six different runs or more, got 5"):
         lm.fit_loss([*six[:5], six[0]])
     # Of six runs one resample in 65 has all.
     with pytest.raises(ValueError, match="hardly any resample of these points can be fitted"):
