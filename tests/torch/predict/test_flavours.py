@@ -20,7 +20,7 @@ from cs336kit.predict._transformers.writings import writing
 from cs336kit.predict._walk import Walk
 from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.training import both_passes
-from tests.fast.test_programs import sizes_agree
+from tests.torch.predict.test_programs import sizes_agree
 
 TINY = {"layers": 2, "d_model": 32, "heads": 4, "vocab": 13, "context": 16}
 #: One token, one sequence, one head, a window as long as the sequence: where a copy can be a view.

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from cs336kit import lm
-from tests.fast.test_counted_steps import BASE, COUNTED, LIKE
+from tests.torch.predict.test_counted_steps import BASE, COUNTED, LIKE
 from tests.torch.predict.test_walk import POLICIES, Real, check
 
 

@@ -11,7 +11,7 @@ from cs336kit.predict._writer import Writer
 from cs336kit.predict.operations import ELEMENT_BYTES, blocks, repeats
 from cs336kit.predict.programs import check_sizes
 from cs336kit.predict.training import largest
-from tests.fast.test_counted_steps import BASE, LIKE, WAYS
+from tests.torch.predict.test_counted_steps import BASE, LIKE, WAYS
 
 B, S, D, A, K, h, F, V = 2, 7, 24, 4, 2, 8, 40, 50
 N, Q, KV = B * S, A * h, K * h
