@@ -38,7 +38,10 @@ def described(name: str, value: Any) -> Iterator[str]:
         yield f"{name}{arguments(value)}"
         for attribute, inner in sorted(vars(value).items()):
             inner = getattr(inner, "__func__", inner)
-            if not attribute.startswith("_") and (inspect.isfunction(inner) or isinstance(inner, property)):
+            function = inner.fget if isinstance(inner, property) else inner
+            # Its own: torch gives a class of optimizers the step of its base, once there is one of them.
+            own = getattr(function, "__qualname__", "") == f"{value.__qualname__}.{attribute}"
+            if own and not attribute.startswith("_"):
                 yield from (f"    {line}" for line in described(f".{attribute}", inner))
     elif callable(value):
         yield f"{name}{arguments(value)}"
