@@ -41,7 +41,7 @@ def described(name: str, value: Any) -> Iterator[str]:
             function = inner.fget if isinstance(inner, property) else inner
             # Its own: torch gives a class of optimizers the step of its base, once there is one of them.
             own = getattr(function, "__qualname__", "") == f"{value.__qualname__}.{attribute}"
-            if own and not attribute.startswith("_"):
+            if own and not attribute.startswith("_") and (inspect.isfunction(inner) or isinstance(inner, property)):
                 yield from (f"    {line}" for line in described(f".{attribute}", inner))
     elif callable(value):
         yield f"{name}{arguments(value)}"
