@@ -3,9 +3,11 @@
 import dataclasses
 
 import pytest
+import torch
 import transformers
 
 from benchmarks import kept
+from cs336kit import measure
 from cs336kit.predict import (
     MODELS,
     POLICIES,
@@ -248,3 +250,25 @@ def test_dropout_is_off_in_a_pass_without_autograd():
     size = {"batch": 2, "sequence": 5, "attention": "sdpa", "flavour": "transformers"}
     for phase, fused in (("forward", True), ("train", False)):
         assert any(op.kind == "sdpa" for op, _ in program(config, **size, phase=phase).operations()) is fused
+
+
+@pytest.mark.parametrize("name", ["cohere", "mixtral"])
+@pytest.mark.parametrize(("precision", "checkpointing"), [("fp32", False), ("bf16", True)])
+def test_the_peak_of_both_passes_is_that_of_the_module_within_a_percent(name, precision, checkpointing):
+    policy, sizes = (
+        kept.Policy(precision, "eager", 0.0, checkpointing),
+        kept.USUAL._replace(d_ff=160, sequence=32, window=40),
+    )
+    model, tokens = kept.model_of(name, policy, sizes), torch.zeros(sizes.batch, sizes.sequence, dtype=torch.int64)
+
+    def both():
+        model(input_ids=tokens, labels=tokens).loss.backward()
+
+    both()
+    model.zero_grad()
+    options = {"batch": sizes.batch, "sequence": sizes.sequence, "precision": precision, "checkpointing": checkpointing}
+    listed = program(kept.config_of(name, sizes, 0.0), **options, flavour="transformers")
+    walk = Walk(listed)
+    both_passes(walk, listed)
+    predicted = max(peak.bytes for peak in walk.ledger.peaks.values())
+    assert predicted == pytest.approx(measure.peak_bytes(both, device="cpu"), rel=0.01)
