@@ -39,7 +39,7 @@ class Warm:
     """A plugin: when all tests are collected, mutants inside functions are tried, each in a fork of this process."""
 
     def __init__(
-        self, record: "Record", limit: float, drawn: Sequence[Mutant], taken: Iterator[int], say: Callable
+        self, record: Record, limit: float, drawn: Sequence[Mutant], taken: Iterator[int], say: Callable
     ) -> None:
         self.record, self.limit, self.drawn, self.taken, self.say = record, limit, drawn, taken, say
         self.items: dict[str, pytest.Item] = {}
@@ -196,19 +196,14 @@ def main(rooms: list[str], count: int, seed: int, jobs: int, only: str, limit: f
             record, words = Record(room, files, pool), []
             for mutant, killer in tried(record, drawn, limit, jobs, pool):
                 known = (mutant.module, mutant.line, mutant.change) in listed
-                words.append(
-                    ("killed, though listed" if known else "killed")
-                    if killer
-                    else "equivalent"
-                    if known
-                    else "SURVIVES"
-                )
+                words.append("killed" if killer else "SURVIVES")
+                if known:
+                    words[-1] = "killed, though listed" if killer else "equivalent"
                 tests = [test for part in _parts(record, limit, mutant) for test in part]
-                why = killer or (f"{len(tests)} of {len(record.tests(mutant))} tests that execute or name it pass")
-                print(
-                    f"{words[-1]}: {mutant}    ({why if tests else 'not covered: no test executes or names it'})",
-                    flush=True,
-                )
+                why = killer or f"{len(tests)} of {len(record.tests(mutant))} tests that execute or name it pass"
+                if not tests:
+                    why = "not covered: no test executes or names it"
+                print(f"{words[-1]}: {mutant}    ({why})", flush=True)
             counted = [word for word in words if word != "equivalent"]
             equivalent, killed = len(words) - len(counted), len(counted) - words.count("SURVIVES")
             print(

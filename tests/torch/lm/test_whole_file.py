@@ -91,17 +91,9 @@ def test_flush_folder(tmp_path):
         flush_folder(tmp_path / "absent")
 
 
-def test_a_text_is_written_whole_and_its_name_is_flushed(tmp_path, monkeypatch):
-    events, fsync, replace = [], os.fsync, os.replace
-
-    def spy_fsync(descriptor):
-        events.append("folder" if os.path.isdir(f"/proc/self/fd/{descriptor}") else "file")
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", spy_fsync)
-    monkeypatch.setattr(os, "replace", lambda a, b: (events.append("rename"), replace(a, b))[1])
+def test_a_text_is_written_whole_and_its_name_is_flushed(tmp_path, flushed):
     write_whole("new", tmp_path / "a.json")
-    assert events == ["file", "rename", "folder"] and (tmp_path / "a.json").read_text() == "new"
+    assert flushed == ["file", "rename", "folder"] and (tmp_path / "a.json").read_text() == "new"
 
 
 def test_a_text_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
