@@ -164,7 +164,8 @@ def _llm_analysis(config, sequence):
 
 
 ESTIMATORS = {"cs336kit": _kit, "llm-flops": _llm_flops, "llm-analysis": _llm_analysis}
-_PACKAGES = {"cs336kit": "cs336kit", "llm-flops": "llmflops", "llm-analysis": "llm_analysis"}
+#: What each needs; a package may be there, and something that it imports not.
+_NEEDED = {"cs336kit": "cs336kit", "llm-flops": "llmflops.memory", "llm-analysis": "llm_analysis.analysis"}
 
 
 def installed() -> dict[str, Callable]:
@@ -173,7 +174,7 @@ def installed() -> dict[str, Callable]:
     for name, make in ESTIMATORS.items():
         # A package that is there but does not work with the others installed here cannot take part either.
         with contextlib.suppress(Exception):
-            importlib.import_module(_PACKAGES[name])
+            importlib.import_module(_NEEDED[name])
             found[name] = make
     return found
 
@@ -215,7 +216,7 @@ def import_milliseconds(module: str) -> float:
 def main() -> int:
     """Print the table, what importing costs, and which published estimators are missing."""
     print(compare_estimators())
-    modules = {name: "cs336kit.predict" if name == "cs336kit" else _PACKAGES[name] for name in installed()}
+    modules = {name: "cs336kit.predict" if name == "cs336kit" else _NEEDED[name] for name in installed()}
     times = {name: import_milliseconds(module) for name, module in modules.items()}
     shown = (f"{name} {ms:,.0f} ms ({ms / times['cs336kit']:.1f}×)" for name, ms in times.items())
     print(f"\nimport: {', '.join(shown)}")

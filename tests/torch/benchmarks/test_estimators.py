@@ -12,7 +12,7 @@ def test_the_kit_is_exact_on_every_quantity_of_a_small_and_a_sparse_model():
 
 def test_estimators_that_are_missing_or_fail_do_not_stop_the_others(monkeypatch):
     monkeypatch.setattr(estimators, "ESTIMATORS", {**estimators.ESTIMATORS, "absent": None})
-    monkeypatch.setattr(estimators, "_PACKAGES", {**estimators._PACKAGES, "absent": "no_such_package"})
+    monkeypatch.setattr(estimators, "_NEEDED", {**estimators._NEEDED, "absent": "no_such_package"})
     assert "absent" not in estimators.installed() and "cs336kit" in estimators.installed()
     assert estimators._estimate(lambda: 1 / 0, 1) == "ZeroDivisionError: division by zero"
     assert estimators._estimate(lambda: 110, 100).startswith("+10.00%, ")
