@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 NOTEBOOKS := notebooks
 WORKERS ?= 2
-NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=120
+NBVAL := --nbval --nbval-current-env
 FIRST = $(notdir $(firstword $(sort $(wildcard $(NOTEBOOKS)/[0-9][0-9]_*.ipynb))))
 # Loopback only; a token is JupyterLab's default.
 LAB := --ip=127.0.0.1 --ServerApp.root_dir=.

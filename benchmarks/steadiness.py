@@ -110,7 +110,7 @@ def command(condition: Condition, there: Path, report: Path) -> list[str]:
     if condition.seed is not None:
         random.Random(condition.seed).shuffle(lessons)
     options = ["-q", "-p", "no:cacheprovider", "-p", "benchmarks.steadiness", f"--junitxml={report}"]
-    options += ["--nbval", "--nbval-current-env", "--nbval-cell-timeout=120"]
+    options += ["--nbval", "--nbval-current-env"]
     if condition.workers > 1:
         options += ["-n", str(condition.workers), "--dist", "loadfile"]
     powerless = ["setpriv", "--bounding-set", ROOTS_POWERS, "--inh-caps", ROOTS_POWERS]

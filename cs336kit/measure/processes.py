@@ -27,7 +27,7 @@ START = 180
 
 
 def run_ranks(
-    function: Callable[..., Any], *arguments: Any, ranks: int = 2, timeout: float = 60, device: str | None = None
+    function: Callable[..., Any], *arguments: Any, ranks: int = 2, timeout: float = 300, device: str | None = None
 ) -> list[Any]:
     """Run `function(*arguments)` on so many real ranks, a process each, and return their results by rank.
 

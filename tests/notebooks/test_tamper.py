@@ -159,7 +159,7 @@ def layers():
 def verify(folder, *options):
     """What verification prints about the notebooks of a folder, on a terminal of ASCII: one pytest, as `make test` runs it."""
     command = [sys.executable, "-m", "pytest", "-p", "conftest", "-p", "no:cacheprovider", "-q", "-rA", *options]
-    command += ["--nbval", "--nbval-current-env", "--nbval-cell-timeout=120"]
+    command += ["--nbval", "--nbval-current-env"]
     command += ["-c", str(ROOT / "pyproject.toml"), f"--rootdir={folder}", str(folder)]
     paths = os.pathsep.join([str(ROOT), str(folder)])
     environment = {**os.environ, "PYTHONPATH": paths, "PYTHONIOENCODING": "ascii"}
