@@ -107,8 +107,14 @@ def main(folder: Path) -> None:
     for rank in ranks:
         rank.start()
     listener.close()
-    while alive := [rank.sentinel for rank in ranks if rank.is_alive()]:
-        ready, _, _ = select.select([sys.stdin, *alive], [], [])
+    running = ranks
+    while running:
+        ready, _, _ = select.select([sys.stdin, *(rank.sentinel for rank in running)], [], [])
+        for rank in running:
+            if rank.sentinel in ready:
+                # A process closes its files a moment before it has an exit code.
+                rank.join()
+        running = [rank for rank in running if rank.sentinel not in ready]
         if sys.stdin in ready or any(rank.exitcode not in (None, 0) for rank in ranks):
             # Others may be failing with it: a moment, in which the first error is written.
             for rank in ranks:

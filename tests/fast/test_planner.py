@@ -105,7 +105,7 @@ def test_what_fits_needs_no_advice():
 def test_text_and_dictionary_of_every_kind_of_question():
     policies = itertools.product(("fp32", "bf16", "autocast", "mixed"), ("eager", "sdpa"), (False, True))
     # Two layers of Mixtral, because those of 32 take long: each of their experts is walked for unequal shares.
-    models = MODELS | {"mixtral-8x7b": dataclasses.replace(MODELS["mixtral-8x7b"], layers=2)}
+    models = {**MODELS, "mixtral-8x7b": dataclasses.replace(MODELS["mixtral-8x7b"], layers=2)}
     names = itertools.cycle(("gpt2", "mixtral-8x7b", "falcon-7b"))
     for (precision, attention, checkpointing), name in zip(policies, names, strict=False):
         question = Question(
