@@ -285,6 +285,38 @@ def test_a_rank_that_brings_nothing_back_is_named():
         measure.run_ranks(exits_silently, device="cpu")
 
 
+def test_a_rank_that_has_closed_its_files_is_waited_for_until_it_has_an_exit_code(tmp_path, monkeypatch):
+    """The kernel does both one after the other, and on a busy machine much may happen between them."""
+    made = []
+
+    class Ending:
+        """Rank 0 has closed its files, and has its exit code when it is waited for; rank 1 runs on."""
+
+        def __init__(self, target, args):
+            self.exitcode, self.killed = None, False
+            self.sentinel, self._end = os.pipe()
+            made.append(self)
+
+        def start(self):
+            if self is made[0]:
+                os.close(self._end)
+
+        def join(self, timeout=None):
+            if self is made[0]:
+                self.exitcode = 1
+
+        def kill(self):
+            self.killed = True
+
+    call = {"path": sys.path, "device": "cpu", "ranks": 2, "function": pickle.dumps((print, ()))}
+    (tmp_path / "call").write_bytes(pickle.dumps(call))
+    monkeypatch.setattr("torch.multiprocessing.get_context", lambda _: types.SimpleNamespace(Process=Ending))
+    silent, _ = os.pipe()
+    monkeypatch.setattr(sys, "stdin", os.fdopen(silent))
+    _launch.main(tmp_path)
+    assert made[1].killed and (tmp_path / "exit-0").read_text() == "1" and not (tmp_path / "exit-1").exists()
+
+
 @pytest.mark.parametrize("rank", [0, 1, 2])
 def test_the_rank_that_keeps_the_store_is_the_last_to_leave(rank, monkeypatch):
     monkeypatch.setattr(dist, "destroy_process_group", lambda: None)
