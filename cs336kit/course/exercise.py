@@ -51,7 +51,9 @@ def matrix(exercise: Exercise) -> tuple[list[str], list[list[int]]]:
 
 
 def confused(exercise: Exercise) -> list[str]:
-    """Mistakes that no case separates from the right answer or from each other, one sentence each."""
+    """Mistakes that no case separates from the right answer or from each other, one sentence each; and what a stub lacks."""
+    if not exercise.calls(exercise.reference.__name__) or not exercise.mistakes:
+        return ["It has no cases or no mistakes yet: nothing is told apart."]
     named = list(zip(_LETTERS, matrix(exercise)[1], strict=False))
     passing = [f"{a} passes: no case tells it from the right answer" for a, row in named if not any(row)]
     pairs = [(a, b) for (a, one), (b, two) in combinations(named, 2) if one == two]

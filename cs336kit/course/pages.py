@@ -24,13 +24,6 @@ PARTS = (
     ("Memory", 14, 17),
     ("Many machines, many users, many models", 18, 21),
 )
-#: Lessons that are planned: number, title and question, shown in the map until they exist.
-PLANNED = (
-    (18, "Parallelism", "How do a thousand act as one?"),
-    (19, "Inference", "Why is decoding slow?"),
-    (20, "Scaling laws", "How large should it be?"),
-    (21, "Claims", "What is said, and is it so?"),
-)
 #: The line of times, as `header` writes it.
 HEADER = re.compile(r"^\d+ minutes, \d+ more for exercises · .*$", flags=re.M)
 _MAP = "## Map of the course"
@@ -125,9 +118,7 @@ def course_map(lessons: Sequence[tuple[Path, Sequence[Cell]]], folder: str = "")
     lines = []
     for name, first, last in PARTS:
         rows = [(path, cells) for path, cells in lessons if first <= int(path.name[:2]) <= last]
-        there = {int(path.name[:2]) for path, _ in rows}
-        planned = [lesson for lesson in PLANNED if first <= lesson[0] <= last and lesson[0] not in there]
-        if not rows and not planned:
+        if not rows:
             continue
         lines += [f"**{name}**", "", "| lesson | its question | minutes | more for exercises |", "|---|---|---|---|"]
         for path, cells in rows:
@@ -135,7 +126,6 @@ def course_map(lessons: Sequence[tuple[Path, Sequence[Cell]]], folder: str = "")
             lines.append(
                 f"| [{title(path)}]({folder}{path.name}) | {promise(cells)} | {reading} | {exercises or '–'} |"
             )
-        lines += [f"| {number} {name} (not written yet) | {asked} | – | – |" for number, name, asked in planned]
         lines.append("")
     return "\n".join(lines).rstrip()
 

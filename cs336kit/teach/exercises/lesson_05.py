@@ -6,6 +6,7 @@ import math
 import torch
 from einops import einsum, rearrange
 
+from cs336kit.measure._torch import graph_saved
 from cs336kit.teach.exercises.core import exercise
 
 
@@ -130,16 +131,8 @@ def _used_k(result, args):
     k = args[1]
     if not k.requires_grad or result.grad_fn is None:
         return result
-    todo, seen = [result.grad_fn], set()
-    while todo:
-        node = todo.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        saved = (getattr(node, name) for name in dir(node) if name.startswith("_saved_"))
-        if any(getattr(value, "data_ptr", int)() == k.data_ptr() for value in saved):
-            return "read k itself"
-        todo += [following for following, _ in node.next_functions]
+    if any(kept.data_ptr() == k.data_ptr() for kept in graph_saved(result)):
+        return "read k itself"
     return "read a copy of k"
 
 

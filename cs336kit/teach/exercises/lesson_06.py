@@ -3,8 +3,8 @@
 import math
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from cs336kit.measure._torch import TorchDispatchMode
 from cs336kit.teach.exercises.core import exercise
 
 aten = torch.ops.aten

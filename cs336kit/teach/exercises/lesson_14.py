@@ -2,6 +2,7 @@
 
 import torch
 
+from cs336kit.measure._torch import graph_saved
 from cs336kit.teach.exercises.core import exercise
 
 
@@ -71,20 +72,9 @@ def fused_bytes(B, S, A, K, h, p):
 
 
 def _kept(result) -> int:
-    """Bytes of the storages that the result's graph keeps, each once."""
-    found, waiting, seen = {}, [result.grad_fn], set()
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        for name in dir(node):
-            value = getattr(node, name) if name.startswith("_saved_") else None
-            if isinstance(value, torch.Tensor) and value.dim():  # plain numbers are kept as they are
-                storage = value.untyped_storage()
-                found[storage.data_ptr()] = storage.nbytes()
-        waiting += [following for following, _ in node.next_functions]
-    return sum(found.values())
+    """Bytes of the storages that the result's graph keeps, each once; plain numbers are kept as they are."""
+    storages = [tensor.untyped_storage() for tensor in graph_saved(result) if tensor.dim()]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
 def _observed(result, args):

@@ -79,6 +79,15 @@ def test_the_command_says_what_it_has_written_and_what_comes_next(monkeypatch, c
     assert capsys.readouterr().out == 2 * said
 
 
+def test_a_stub_tells_nothing_apart(monkeypatch, capsys):
+    wrong = {"width + height": "added."}
+    for cases, mistakes in (([], {}), ([], wrong), ([(2, 3)], {})):
+        stub = exercises.Exercise("99.1", area, mistakes, ("a", "b"), "some.", cases)
+        monkeypatch.setattr(maintain, "load", lambda id, stub=stub: stub)
+        assert maintain.main(["try", "99.1"]) == 1
+        assert "It has no cases or no mistakes yet" in capsys.readouterr().out
+
+
 def test_an_unknown_exercise_is_refused_with_the_known_ones(capsys):
     lesson = exercises.known_ids()[0][:2]
     assert maintain.main(["try", f"{lesson}.9"]) == 2 and f"it has {lesson}.1" in capsys.readouterr().err
