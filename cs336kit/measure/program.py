@@ -12,7 +12,7 @@ from cs336kit.measure._trace import OUTSIDE, Frame, LiveStorages, SavedTensor, T
 from cs336kit.measure.device import runnable
 from cs336kit.measure.memory import no_gradients
 from cs336kit.predict import Breakdown
-from cs336kit.predict._common.checks import known, positive_int
+from cs336kit.predict._common.checks import boolean, known, positive_int
 from cs336kit.predict._common.grid import as_html, as_text
 
 #: What `TracedProgram.by_module` can add up, with its unit.
@@ -110,7 +110,7 @@ def program(
     Errors: TypeError for what cannot be called, ValueError for old gradients or a result that is no scalar to derive.
     """
     runnable("measure.program", loss)
-    if backward or optimizer is not None:
+    if boolean("backward", backward) or optimizer is not None:
         no_gradients(model)
     recorder = _Recorder()
     trace = recorder.trace

@@ -6,7 +6,7 @@ import torch
 
 from cs336kit.measure.device import device as _device
 from cs336kit.measure.seconds import Timing, seconds
-from cs336kit.predict._common.checks import positive_int
+from cs336kit.predict._common.checks import boolean, positive_int
 
 DIRECTIONS = ("host to device", "device to host", "device to device", "host to host")
 
@@ -35,7 +35,7 @@ def transfer(size_bytes: int, *, direction: str = "host to device", pinned: bool
     size = positive_int("size_bytes", size_bytes)
     if direction not in DIRECTIONS:
         raise ValueError(f"direction must be one of {', '.join(map(repr, DIRECTIONS))}, got {direction!r}.")
-    if direction == "host to host" and not pinned:
+    if not boolean("pinned", pinned) and direction == "host to host":
         source, target = (torch.ones(size, dtype=torch.uint8) for _ in range(2))
         return Transfer(direction, pinned, size, seconds(lambda: target.copy_(source), device="cpu", **timing))
     where = _device("cuda")
@@ -58,6 +58,7 @@ def overlap_timeline(
     The form is that of `predict.pipeline_timeline`. `pinned=False` copies from pageable memory, which makes the host
     wait for each copy. Errors: RuntimeError where there is no CUDA device.
     """
+    boolean("pinned", pinned)
     where = _device("cuda")
     host = [torch.ones(positive_int("size_bytes", size_bytes) // 4) for _ in range(positive_int("batches", batches))]
     if pinned:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from cs336kit.predict._common.breakdown import Breakdown
+from cs336kit.predict._common.checks import boolean
 from cs336kit.teach.numbers import UNITS, as_python, check_unit, text
 from cs336kit.teach.tables import Table
 
@@ -44,6 +45,7 @@ def compare(*rows, how: str = "measured", total: str = "total", keep: bool = Tru
         raise ValueError(f"how={how!r} is not known: where does the second number come from? {', '.join(SOURCES)}")
     if not rows:
         raise ValueError("compare needs at least one row: (quantity, predicted, measured) or with a unit as the fourth")
+    boolean("keep", keep)
     parts = any(isinstance(row, Breakdown) for row in rows)
     entries = [(*row, how) for row in (_components(rows, total) if parts else map(_complete, rows))]
     table = _render(entries, caption=caption)

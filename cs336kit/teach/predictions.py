@@ -12,6 +12,7 @@ from typing import Any
 
 from cs336kit import _journal
 from cs336kit._journal import is_number
+from cs336kit.predict._common.checks import boolean
 from cs336kit.teach.comparison import SOURCES
 from cs336kit.teach.figures.guesses import guesses_against_answers
 from cs336kit.teach.figures.style import Figure
@@ -72,6 +73,7 @@ def calibration(*, reset: bool = False) -> Figure | str:
     reset: forget all guesses, and say how many there were; solved exercises stay. Raises ValueError, with the name of the
     file, when it cannot be read.
     """
+    boolean("reset", reset)
     kept = _journal.read()
     if reset:
         _journal.write(_journal.Journal(solved=kept.solved))
