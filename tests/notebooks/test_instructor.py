@@ -1,5 +1,6 @@
 """The instructor's page: nothing of a lesson is missing, plans hold every lesson once, and no student gets the answers."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,12 @@ def test_a_lesson_does_not_need_itself_nor_what_follows():
 def test_no_notebook_holds_an_exam_question():
     texts = "\n".join(source(cell) for _, cells in LESSONS for cell in cells)
     assert not any(question.asked.splitlines()[0] in texts for question in exam.questions().values())
+
+
+def test_the_page_names_what_a_lesson_builds_on(page):
+    titles = {path.name[:2]: pages.title(path) for path, _ in LESSONS}
+    built = re.findall(r"It builds on: (.*)\.\n", page)
+    assert len(built) == len(LESSONS) and built[0] == "nothing"
+    for said, (path, cells) in zip(built[1:], LESSONS[1:], strict=True):
+        named = instructor.needed(path.name[:2], cells)
+        assert said == (", ".join(titles[number] for number in named) or "nothing")
