@@ -9,7 +9,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbgrader.nbgraderformat import reads
-from nbgrader.utils import is_grade, is_locked, is_solution
+from nbgrader.utils import is_grade, is_locked, is_solution, is_task
 from traitlets.config import PyFileConfigLoader
 
 from cs336kit._journal import OFF
@@ -38,7 +38,7 @@ def test_every_exercise_is_graded_for_its_minutes_by_a_locked_cell_below_it(path
         stub, check = notebook.cells[place], notebook.cells[place + 1]
         given = re.fullmatch(r"from .* import grade\n\ngrade\('(.*)', (\w+), of=(\d+)\)", check.source)
         assert f'check("{given[1]}", {given[2]})' in stub.source and int(given[3]) == check.metadata.nbgrader.points
-        assert is_locked(check) and not is_locked(stub)
+        assert is_locked(check) and not is_locked(stub) and not is_task(check) and not is_task(stub)
 
 
 @pytest.fixture

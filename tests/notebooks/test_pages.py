@@ -42,6 +42,9 @@ def page(cells, path=NAMES[-1]):
         ([code("\n".join(["x = 1"] * 15 + [""]))], (2, 0)),
         ([code("x", outputs=[TABLE] * 3)] * 2, (2, 0)),
         (prediction("x\n" * 7)[1:], (2, 0)),
+        # To the second: 89 are a minute, and 90 are two.
+        ([text("word " * 267)], (1, 0)), ([text("word " * 270)], (2, 0)), ([code("x\n" * 11)], (1, 0)),
+        ([code("x", outputs=[TABLE] * 4)], (1, 0)), ([text("word " * 87), prediction()[1]], (1, 0)),
         ([code("x", outputs=[DRAWN] * 3)] * 2, (2, 0)),
         ([code("x", outputs=[SAID] * 9)], (0, 0)),
         ([text("word " * 180), text("## Further"), text("word " * 1800)], (1, 0)),
