@@ -45,9 +45,11 @@ def test_gpu_cells_are_live_where_there_is_a_gpu(monkeypatch):
     assert cells.live(cell("gpu")) and not cells.live(cell())
 
 
-def test_the_ids_of_a_stored_lesson_are_those_of_its_text():
-    stored = read(find(["0"], Path(__file__).parents[2] / "notebooks")[0])
+def test_ids_and_digests_of_a_stored_lesson_are_those_of_its_cells():
+    stored = read(find(["4"], Path(__file__).parents[2] / "notebooks")[0])
     assert cells.source_ids(stored) == [cell["id"] for cell in stored]
+    measured = [cell for cell in stored if cells.measured(cell)]
+    assert measured and all(map(cells.from_a_run, measured))
 
 
 def test_ids_follow_the_text_and_are_unique():
