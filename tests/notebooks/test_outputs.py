@@ -192,6 +192,8 @@ def test_of_a_long_line_48_columns_are_shown_from_20_before_the_difference():
     # From place 10 on, behind three dots: 17 letters that are alike, the one that is not, and 24 more before the dots.
     start, end = "a" * 30, "c" * 40
     assert columns(f"{start}1{end}", f"{start}2{end}") == [f"...{'a' * 17}{n}{'c' * 24}..." for n in (1, 2)]
+    # So it is where only one of the two is long.
+    assert columns(f"{start}1{end}", f"{start}2") == [f"...{'a' * 17}1{'c' * 24}...", f"...{'a' * 17}2"]
     # Tabs are blanks.
     assert columns("a\tb", "a\tc") == ["a       b" + " " * 39, "a       c"]
 

@@ -163,6 +163,7 @@ def problems(*cells):
         (prediction() * 3, "there are 3 predictions; 4 to 7"),
         ([code("guess = 3", "prediction")], "is one line: guess = ..."),
         ([code("guess = ...   # a", "prediction"), code("y")], "the next code cell should be its answer"),
+        ([code("guess = ...", "prediction")], "there are 1 predictions and 0 answers"),
         ([code("print(4)", "answer")], "does not call teach.reveal(guess"),
         ([code("teach.reveal(guess)", "answer", outputs=[TABLE] * 2)], "shows more than its answer"),
         ([], "there are 0 exercises; 4 to 6"),

@@ -124,6 +124,7 @@ def test_a_new_exercise_is_written_in_both_places(tmp_path, monkeypatch):
     assert maintain.new("09.2", "answer(x)", "Other", tmp_path, tmp_path)
     scope = {}
     text = (tmp_path / "lesson_09.py").read_text().replace('"09.', '"97.')
+    assert text.startswith('"""Exercises of lesson 09."""\n')
     exec(text, scope)
     assert exercises.load("97.1").reference is scope["area"] and exercises.load("97.2").hints == ("", "")
     cells = nbformat.read(path, as_version=4).cells
