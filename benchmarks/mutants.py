@@ -95,7 +95,8 @@ def _changed(node: ast.AST) -> ast.expr | None:
 def _defined(statement: ast.stmt) -> tuple[str, ...]:
     """The names that a statement gives something to, and one that is never found where it gives none."""
     targets = getattr(statement, "targets", [getattr(statement, "target", statement)])
-    names = (getattr(target, "name", getattr(target, "id", None)) for target in targets)
+    parts = [part for target in targets for part in getattr(target, "elts", [target])]
+    names = (getattr(part, "name", getattr(part, "id", None)) for part in parts)
     return tuple(name for name in names if name) or ("",)
 
 

@@ -124,7 +124,13 @@ def _parts(record: Record, limit: float, mutant: Mutant) -> list[list[str]]:
     tests = record.tests(mutant)
     until = [*itertools.accumulate(map(record.seconds.__getitem__, tests))]
     capped = tests[: sum(time <= limit for time in until) or 1]
-    return [part for part in (capped[:FIRST], capped[FIRST:]) if part]
+    return [_by_file(part) for part in (capped[:FIRST], capped[FIRST:]) if part]
+
+
+def _by_file(tests: list[str]) -> list[str]:
+    """The same order, but the tests of a file together: what they share is set up once, and may not bear a second time."""
+    files = [test.split("::")[0] for test in tests]
+    return sorted(tests, key=lambda test: files.index(test.split("::")[0]))
 
 
 def _patience(record: Record, tests: list[str]) -> float:

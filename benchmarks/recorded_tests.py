@@ -28,7 +28,12 @@ TESTS = {
         "lm": ("tests/torch/lm", "tests/claims"),
         "measure": ("tests/torch/measure", "tests/claims"),
         "teach": ("tests/torch/teach",),
-        "course": ("tests/notebooks", "tests/claims/test_claims_page", "tests/torch/teach/test_exercise_commands"),
+        "course": (
+            "tests/notebooks",
+            "tests/fast/test_journal",
+            "tests/claims/test_claims_page",
+            "tests/torch/teach/test_exercise_commands",
+        ),
     }.items()
 }
 #: Slow by nature: they start kernels, and most mutants die elsewhere.

@@ -106,8 +106,9 @@ def joined(value: Any) -> Any:
     """The same whether a text is stored whole or in lines."""
     if isinstance(value, dict):
         return {key: joined(inner) for key, inner in value.items()}
-    if isinstance(value, list) and value and all(isinstance(line, str) for line in value):
-        return "".join(value)
+    if isinstance(value, list):
+        text = value and all(isinstance(line, str) for line in value)
+        return "".join(value) if text else [joined(inner) for inner in value]
     return value
 
 

@@ -38,5 +38,5 @@ def _row(left: str, right: str, mark: str) -> str:
 
 def _cut(line: str, start: int) -> str:
     """The part of a line that fits into a column, with dots where something is left out."""
-    shown = "..." + line[start + 3 :] if start and len(line) > start else line[start:]
+    shown = "..." + line[start + 3 :] if start else line
     return shown if len(shown) <= WIDTH else shown[: WIDTH - 3] + "..."

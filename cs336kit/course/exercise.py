@@ -157,7 +157,7 @@ def new(id: str, signature: str, title: str, notebooks: Path = NOTEBOOKS, folder
     if id != following:
         raise ValueError(f"the next exercise of lesson {id[:2]} is {following}, not {id}")
     notebook = nbformat.read(path, as_version=4)
-    name, arguments = signature.split("(", 1)
+    name, arguments = signature.split("(")
     stub = f'def {signature}:\n    return ...\n\n\nteach.exercises.check("{id}", {name})'
     # The solution's one name is its own, so that running it leaves the reader's function alone.
     solution = (

@@ -10,6 +10,7 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from cs336kit.course import cells as kind
@@ -57,7 +58,7 @@ class Number(NamedTuple):
     digits: str
     word: str
     scale: float
-    start: int = 0
+    start: int
 
     @property
     def value(self) -> float:
@@ -178,13 +179,9 @@ def _folded(node: ast.expr) -> float | None:
         value = _folded(node.operand)
         return None if value is None else -value
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
-        left, right = _folded(node.left), _folded(node.right)
-        if left is None or right is None or (isinstance(node.op, ast.Pow) and abs(right) > 100):
-            return None
-        try:
-            return float(_OPERATIONS[type(node.op)](left, right))
-        except (ArithmeticError, ValueError, TypeError):  # a root of a negative number is complex
-            return None
+        # What is no number has no value, and a root of a negative number is complex.
+        with suppress(ArithmeticError, TypeError):
+            return float(_OPERATIONS[type(node.op)](_folded(node.left), _folded(node.right)))
     return None
 
 
@@ -204,9 +201,9 @@ def equations(text: str) -> Iterator[tuple[int, int]]:
     """Where in a text an equation stands that is true, as the first place and the one behind it."""
     for found in _EQUATION.finditer(text):
         expression = re.sub(r"[A-Za-zµ%]+(?:/s)?", "", found[1])
-        expression = re.sub(
-            r"([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)", lambda power: f"**{power[0].translate(_RAISED)}", expression
-        ).translate(_SIGNS)
+        expression = re.sub(r"[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda power: f"**{power[0].translate(_RAISED)}", expression).translate(
+            _SIGNS
+        )
         value = _folded(ast.parse(expression.strip(), mode="eval").body)
         result = next(numbers(found[2]))
         if value is not None and (result in Pool([(value, "")]) or result._replace(word="") in Pool([(value, "")])):

@@ -6,7 +6,6 @@ cell keeps what a run has left in it as long as its text is the one that was mea
 
 import copy
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -131,9 +130,3 @@ def _replace(path: Path, notebook: Any) -> bool:
         return False
     write_whole(path, text.encode())
     return True
-
-
-if __name__ == "__main__":
-    from cs336kit.cli import main
-
-    sys.exit(main(["lessons", "refresh", *sys.argv[1:]]))

@@ -61,6 +61,7 @@ def test_what_is_too_long_or_a_bare_bool_becomes_a_phrase():
     assert entry(([0.1] * 50, [0.2] * 50)) == {"said": "", "so": ["not as said"]}
     named = {f"the value with number {i}": i for i in range(9)}
     assert entry((named, named)) == {"said": "", "so": ["as said, in all of 9 values"]}
+    assert entry((["x" * 30, "y" * 30],) * 2) == {"said": "", "so": ["as said, in all of 2 values"]}
     assert entry(("x" * 56, "x")) == {"said": "x" * 56, "so": ["x"]}
     assert entry(("x" * 57, "x")) == {"said": "", "so": ["not as said"]}
     assert entry(("x" * 57, "x" * 57)) == {"said": "", "so": ["as said"]}
@@ -105,6 +106,7 @@ def test_in_a_clone_its_own_tests_are_run(monkeypatch):
     monkeypatch.chdir(Path(__file__).parents[2])
     for _ in range(2):
         assert claims_page._of_the_clone() == ["the tests"]
+        assert sys.path[0] == str(claims_page.TESTS.resolve()), "before any other package of that name"
     assert sys.path.count(str(claims_page.TESTS.resolve())) == 1
 
 
@@ -120,5 +122,7 @@ def test_writing_again_keeps_what_differs_in_its_last_digits(tmp_path, monkeypat
     tests = [Test("init-18.9", (18.9, 128.4))]
     assert claims_page.write(tests).endswith("unchanged") and '"so": ["128"]' in claims_page.FILE.read_text()
     assert "init-18.9" in claims_page.write([Test("init-18.9", (18.9, 140.0))])
+    claims_page.write([Test("init-18.9", ("2 µs", "2 µs"))])
+    assert "2 µs" in claims_page.FILE.read_text(encoding="utf-8"), "as a reader writes it"
     # What is no longer there is named, too.
     assert claims_page.write([]).endswith("new or changed are init-18.9")

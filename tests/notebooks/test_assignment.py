@@ -1,14 +1,18 @@
 """Assignments of nbgrader: every exercise gives its minutes as points, and nothing that was handed out or changed is lost."""
 
 import json
+import os
 import re
+import sys
 from pathlib import Path
 
 import nbformat
 import pytest
 from nbgrader.nbgraderformat import reads
-from nbgrader.utils import is_grade, is_locked, is_solution
+from nbgrader.utils import is_grade, is_locked, is_solution, is_task
+from traitlets.config import PyFileConfigLoader
 
+from cs336kit._journal import OFF
 from cs336kit.cli import main
 from cs336kit.course import cells as kind
 from cs336kit.course.assignment import CONFIG, FOLDER, graded, write
@@ -34,7 +38,7 @@ def test_every_exercise_is_graded_for_its_minutes_by_a_locked_cell_below_it(path
         stub, check = notebook.cells[place], notebook.cells[place + 1]
         given = re.fullmatch(r"from .* import grade\n\ngrade\('(.*)', (\w+), of=(\d+)\)", check.source)
         assert f'check("{given[1]}", {given[2]})' in stub.source and int(given[3]) == check.metadata.nbgrader.points
-        assert is_locked(check) and not is_locked(stub)
+        assert is_locked(check) and not is_locked(stub) and not is_task(check) and not is_task(stub)
 
 
 @pytest.fixture
@@ -54,9 +58,24 @@ def test_the_command_says_what_to_do_next_and_can_be_repeated(clone, capsys):
         assert said[0] == f"{clone[0]}: {minutes(next(iter(LESSONS.values())))[1]} points" and len(said) == 3
         assert said[-1].endswith(f"Next, in my/course/: nbgrader generate_assignment {clone[0]}")
     assert {path.name for path in FOLDER.iterdir()} == {"source", CONFIG}
-    compile((FOLDER / CONFIG).read_text(), CONFIG, "exec")
     # A lesson alone in its folder links to no other.
     assert ".ipynb)" not in (FOLDER / "source" / clone[1] / f"{clone[1]}.ipynb").read_text()
+
+
+def test_nbgrader_reads_what_it_has_to_know(clone, monkeypatch):
+    list(write(["0"]))
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    told = PyFileConfigLoader(CONFIG, path=str(FOLDER)).load_config()
+    # A verification gives a cell as much time.
+    [timeout] = re.findall(r"--nbval-cell-timeout=(\d+)", (ROOT / "Makefile").read_text())
+    assert told == {
+        "CourseDirectory": {"course_id": "course"},
+        "ClearSolutions": {"enabled": False},
+        "ExecutePreprocessor": {"timeout": int(timeout)},
+        "OverwriteCells": {"add_missing_cells": True},
+    }
+    assert os.environ["PATH"].startswith(os.path.dirname(sys.executable) + os.pathsep)
+    assert os.environ["CS336KIT_GUESSES"] == OFF and os.environ["OMP_NUM_THREADS"] == "1"
 
 
 def change_the_lesson(stem):

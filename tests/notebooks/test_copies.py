@@ -45,6 +45,10 @@ def ran(notebook):
     notebook.cells[1].execution_count = 7
 
 
+def showed(notebook):
+    notebook.cells[1].outputs[0].data["text/plain"] = "Figure: another path"
+
+
 @pytest.fixture
 def clone(tmp_path, monkeypatch):
     """A folder with two lessons, and a folder of one's own for Jupyter's signatures."""
@@ -90,7 +94,7 @@ def test_one_lesson_by_its_number(clone, said):
     assert "Copied into my/: 00_first.ipynb." in said()
 
 
-@pytest.mark.parametrize("change", [edited, ran])
+@pytest.mark.parametrize("change", [edited, ran, showed])
 def test_opening_and_saving_is_no_work_and_editing_or_running_is(clone, said, change):
     said()
     mine = COPIES / "01_second.ipynb"
@@ -193,3 +197,12 @@ def test_the_table_of_the_readme_is_written_once_and_needs_its_marks(clone, caps
     readme.write_text("# A course\n", encoding="utf-8")
     assert main(["lessons", "readme"]) == 2
     assert "README.md lacks the lines" in capsys.readouterr().err
+
+
+def test_in_which_order_a_file_names_its_parts_is_no_work(clone):
+    before = content(clone[0])
+    notebook = json.loads(clone[0].read_text())
+    for output in notebook["cells"][1]["outputs"]:
+        output["data"] = dict(reversed(output["data"].items()))
+    clone[0].write_text(json.dumps(notebook))
+    assert content(clone[0]) == before

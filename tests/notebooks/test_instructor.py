@@ -1,5 +1,6 @@
 """The instructor's page: nothing of a lesson is missing, plans hold every lesson once, and no student gets the answers."""
 
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ def test_what_fits_exactly_fits():
         with pytest.raises(ValueError, match="does not fit into 3 days of 360 minutes"):
             plans.days([*full[:5], Lesson("05", 100, 80 + minutes)], {})
     with pytest.raises(ValueError, match="does not fit"):
-        plans.days([Lesson("00", 300, 61)], {})
+        plans.days([Lesson("00", 300, 61), Lesson("01", 10, 0)], {})
     # Left out in the order given, named in the order of the lessons, and no more than needed.
     more = [*full, Lesson("06", 10, 0), Lesson("07", 10, 0)]
     assert plans.days(more, {"07": "late", "06": "long", "00": "last"})[1] == {"06": "long", "07": "late"}
@@ -143,3 +144,12 @@ def test_a_lesson_does_not_need_itself_nor_what_follows():
 def test_no_notebook_holds_an_exam_question():
     texts = "\n".join(source(cell) for _, cells in LESSONS for cell in cells)
     assert not any(question.asked.splitlines()[0] in texts for question in exam.questions().values())
+
+
+def test_a_lesson_says_what_it_builds_on():
+    titles = {path.name[:2]: pages.title(path) for path, _ in LESSONS}
+    for path, cells in LESSONS:
+        number = path.name[:2]
+        _, about = islice(instructor._lesson(path, cells, titles, exam.questions()[number]), 2)
+        named = ", ".join(titles[each] for each in instructor.needed(number, cells))
+        assert about.endswith(f" more for its exercises. It builds on: {named or 'nothing'}.")

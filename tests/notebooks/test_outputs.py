@@ -43,6 +43,8 @@ SVG = '<svg><path d="M {x} 20.5 L 3 4"/></svg>'
             [{"output_type": "display_data", "data": {"image/svg+xml": SVG.format(x=1.002)}}],
         ),
         ([stream("out"), stream("err", "stderr")], [stream("err", "stderr"), stream("out")]),
+        ([result(application__json={"a": 1, "b": 2})], [result(application__json={"b": 2, "a": 1})]),
+        ([result(application__json=["a", 1])], [result(application__json=["a", 1])]),
     ],
 )
 def test_the_same(stored, new):
@@ -102,6 +104,7 @@ def test_the_tolerance_is_relative_and_opt_in(value, shift):
 
 def test_a_tolerance_never_covers_words():
     assert difference([stream("loss 1.0 down")], [stream("loss 1.0 up")], 0.5)
+    assert difference([stream("loss 1.0 of 2")], [stream("loss 1.1 of 5")], 0.5), "nor one of two numbers"
 
 
 DRAWN = """<svg aria-label="MFU {0} and 0.3"><title>MFU {0}</title><!-- {0} --><text x="1.5">{0}</text>
@@ -189,6 +192,8 @@ def test_of_a_long_line_48_columns_are_shown_from_20_before_the_difference():
     # From place 10 on, behind three dots: 17 letters that are alike, the one that is not, and 24 more before the dots.
     start, end = "a" * 30, "c" * 40
     assert columns(f"{start}1{end}", f"{start}2{end}") == [f"...{'a' * 17}{n}{'c' * 24}..." for n in (1, 2)]
+    # So it is where only one of the two is long.
+    assert columns(f"{start}1{end}", f"{start}2") == [f"...{'a' * 17}1{'c' * 24}...", f"...{'a' * 17}2"]
     # Tabs are blanks.
     assert columns("a\tb", "a\tc") == ["a       b" + " " * 39, "a       c"]
 
@@ -250,3 +255,23 @@ def test_a_wrong_digit_in_what_a_lesson_stores_is_seen():
                 held[mime] = right
     print(f"{seen} of {seen + missed} wrong digits are seen")
     assert seen > 0.99 * (seen + missed)
+
+
+def test_of_several_that_differ_the_one_is_named_that_says_most():
+    def output(n):
+        data = {"image/svg+xml": f"<svg><text>{n}</text></svg>", "text/html": f"<b>{n}</b>", "text/plain": f"{n}"}
+        return [stream(f"{n}"), stream(f"{n}", "stderr")], [{"output_type": "display_data", "data": data}]
+
+    (streams, (old,)), (others, (new,)) = output(1), output(2)
+    assert difference(streams, others).startswith("stdout differs")
+    assert difference([old], [new]).startswith("text/plain differs")
+    for said in ("text/html differs", "image/svg+xml (figure) differs"):
+        for one in (old, new):
+            one["data"].pop("text/plain", None) if said.startswith("text") else one["data"].pop("text/html")
+        assert difference([old], [new]).startswith(said)
+
+
+def test_one_line_that_differs_among_very_many_that_are_alike_is_the_only_one_shown():
+    lines = ["x", "y"] * 150
+    shown = side_by_side("\n".join(lines), "\n".join([*lines[:150], "z", *lines[151:]])).splitlines()
+    assert [row.split() for row in shown[1:]] == [["y", "y"], ["x", "|", "z"], ["y", "y"]]

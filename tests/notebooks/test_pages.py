@@ -12,6 +12,7 @@ from cs336kit.course import pages, structure
 NAMES = [Path("notebooks") / name for name in ("00_napkin_math.ipynb", "08_graphs.ipynb", "09_gradient_flops.ipynb")]
 TITLE = "# 09 · Gradient FLOPs\n\n**Why six?**"
 TABLE = new_output("display_data", data={"text/html": "<table>", "text/plain": "t"})
+DRAWN, SAID = (new_output("display_data", data={kind: "x"}) for kind in ("image/svg+xml", "text/plain"))
 
 
 def text(source, *tags):
@@ -41,6 +42,11 @@ def page(cells, path=NAMES[-1]):
         ([code("\n".join(["x = 1"] * 15 + [""]))], (2, 0)),
         ([code("x", outputs=[TABLE] * 3)] * 2, (2, 0)),
         (prediction("x\n" * 7)[1:], (2, 0)),
+        # To the second: 89 are a minute, and 90 are two.
+        ([text("word " * 267)], (1, 0)), ([text("word " * 270)], (2, 0)), ([code("x\n" * 11)], (1, 0)),
+        ([code("x", outputs=[TABLE] * 4)], (1, 0)), ([text("word " * 87), prediction()[1]], (1, 0)),
+        ([code("x", outputs=[DRAWN] * 3)] * 2, (2, 0)),
+        ([code("x", outputs=[SAID] * 9)], (0, 0)),
         ([text("word " * 180), text("## Further"), text("word " * 1800)], (1, 0)),
         ([text("### Exercise 09.1 ★★ 10 min · a"), code("x\n" * 99, "exercise"), code("y\n" * 99, "solution")], (0, 10)),
         ([text("### Exercise 09.1 ★ 5 min · a"), code("x", "exercise"), text("word " * 180)], (1, 5)),
@@ -59,6 +65,8 @@ def test_a_page_is_written_once_and_then_stays():
     )
     assert footer == "[← 08 Graphs](08_graphs.ipynb) · [Map of the course](00_napkin_math.ipynb#Map-of-the-course)"
     assert page(notebook.cells) == notebook
+    asked_again = page([text(TITLE + "\n\nOnce more: **Why six?**")]).cells[0].source
+    assert asked_again.endswith("(08_graphs.ipynb)\n\nOnce more: **Why six?**")
 
 
 def test_the_first_lesson_has_the_map_and_every_question():
@@ -98,6 +106,7 @@ def test_a_lesson_names_those_before_and_after_it():
         pages.promise([text("# 09 · A\n\n What is it about.\nMore.")]) == "What is it about."
         and pages.promise([]) == ""
     )
+    assert pages.promise([text("# 09 · A\nWhat it is.\nMore.")]) == "What it is."
 
 
 def test_a_question_stands_on_one_slide_and_its_answer_on_the_next():
@@ -117,6 +126,13 @@ def test_answers_solutions_and_further_are_folded():
     answer, whole = {"outputs_hidden": True}, {"outputs_hidden": True, "source_hidden": True}
     assert folds[:4] == [{}, {}, {}, {"jupyter": answer}]
     assert folds[4:] == [{"jupyter": whole}, {}, {"jupyter": whole}, {"jp-MarkdownHeadingCollapsed": True}, {}]
+
+
+def test_what_a_run_has_left_stays_in_measured_cells_alone():
+    cells = [code("a", "measured:time"), code("b", "measured:time"), code("c")]
+    cells[1].metadata["run"] = cells[2].metadata["run"] = "0"
+    assert [data.get("run") for data in pages.metadata(cells)] == [None, "0", None]
+    assert "jupyter" not in pages.metadata([code("v", "verdict")])[0], "there is nothing that it gives away"
 
 
 def problems(*cells):
@@ -144,6 +160,7 @@ def problems(*cells):
         (prediction() * 3, "there are 3 predictions; 4 to 7"),
         ([code("guess = 3", "prediction")], "is one line: guess = ..."),
         ([code("guess = ...   # a", "prediction"), code("y")], "the next code cell should be its answer"),
+        ([code("guess = ...", "prediction")], "there are 1 predictions and 0 answers"),
         ([code("print(4)", "answer")], "does not call teach.reveal(guess"),
         ([code("teach.reveal(guess)", "answer", outputs=[TABLE] * 2)], "shows more than its answer"),
         ([], "there are 0 exercises; 4 to 6"),

@@ -2,17 +2,23 @@
 
 import importlib
 import inspect
+import json
 import re
+import zipfile
+from pathlib import Path
 
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output, writes
 from site_pages import problems
 
 from cs336kit import teach
+from cs336kit._cli import plan
 from cs336kit.cli import main
+from cs336kit.course import cells as kind
 from cs336kit.course import site
 from cs336kit.course.pages import metadata
-from cs336kit.course.site import names, pyodide, settings
+from cs336kit.course.site import names, pyodide, settings, written
+from cs336kit.course.site.lesson import prepared
 from cs336kit.course.site.settings import as_rst, slug
 
 # Sphinx's extensions use names that its next version but one will not have.
@@ -22,7 +28,7 @@ TEXT = (
     "# 00 · First\n\n**What is first?**\n\n[The claims](01_claims.ipynb) · [Map](01_claims.ipynb#Map-of-the-course)",
     "# 01 · Claims\n\n**Is it so?**",
 )
-CARD = "**The card** · two lines\n- half of $2^k$\n- the rest\n\n**Discuss**\n1. Why?"
+CARD = '**The card** · two lines\n- half of $2^k$\n- the "rest" -- all of it\n\n**Discuss**\n1. Why?'
 
 
 def cell(code, tag="", *shown):
@@ -126,6 +132,17 @@ def test_home_cards_and_papers_follow_from_the_clone(built):
     assert "half of" in cards and "Discuss" not in cards and "two lines" in cards
 
 
+def test_pages_say_what_was_written_and_offer_no_more_than_they_have(built):
+    """What settings.SETTINGS asks of Sphinx and of its theme."""
+    names, cards, lesson = (
+        (built / f"{name}.html").read_text() for name in ("api/teach.explorers", "cards", "notebooks/00_first")
+    )
+    assert "sig-prename" not in names and names.count('href="#cs336kit.teach.explorers.bits"') == 1
+    assert '<span class="pre">EIGHT</span>' in names, "defaults have their own words"
+    assert "the &quot;rest&quot; -- all of it" in cards and '"enableMenu": false' in cards
+    assert not re.search("Download this page|Fullscreen mode", lesson) and not [*built.glob("_sources/*")]
+
+
 def test_names_are_documented_where_they_are_used_from(built):
     page = (built / "api/teach.explorers.html").read_text()
     assert 'id="cs336kit.teach.explorers.bits"' in page and "BitExplorer" in page
@@ -153,6 +170,122 @@ def test_every_public_name_has_one_place(room):
 def test_a_docstring_means_what_it_says():
     assert as_rst("`a*b` is *not* |x|, a_ or `c`s\n- one") == "``a*b`` is \\*not\\* \\|x\\|, a\\_ or ``c``\\ s\n\n- one"
     assert slug(" Map of the course") == "Map-of-the-course"
+
+
+def test_a_signature_shows_no_address_and_no_factory():
+    told = "(a=<factory>, b=<function f at 0x7f00>, c=<b>)", "None"
+    assert settings._readable(None, "function", "f", None, None, *told) == ("(a=..., b=..., c=<b>)", "None")
+    assert settings._readable(None, "class", "C", None, None, "()", None) == ("()", None)
+
+
+def test_a_folded_cell_says_what_is_in_it_and_an_explorer_which_one_it_is(clone, tmp_path):
+    cells = json.loads(prepared(clone / "notebooks/00_first.ipynb"))["cells"]
+    folded = [(cell["metadata"]["tags"], cell["metadata"]["mystnb"]) for cell in cells if "mystnb" in cell["metadata"]]
+    assert folded == [
+        (["answer", "hide-output"], {"code_prompt_show": "The answer"}),
+        (["solution", "hide-cell"], {"code_prompt_show": "The solution"}),
+    ]
+    (still,) = (cell for cell in cells if "bits(" in kind.source(cell))
+    shown = still["outputs"][0]["data"]
+    assert shown["text/html"].startswith(
+        '<div class="cs336kit-explorer" data-explorer="bits"><div class="cs336kit-still">'
+    )
+    assert shown["text/html"].endswith("page of explorers</a></p></div>") and shown["text/plain"]
+    # One that no page has does not lead there, and what is no picture of an explorer is left as it is.
+    path = tmp_path / "00_other.ipynb"
+    outputs = [new_output("display_data", {"text/html": html}) for html in (shown["text/html"], "<b>4</b>")]
+    path.write_text(writes(new_notebook(cells=[new_code_cell("teach.explorers.other(1)", outputs=outputs)])))
+    first, second = (kind.joined(out["data"]["text/html"]) for out in json.loads(prepared(path))["cells"][0]["outputs"])
+    assert first.startswith('<div class="cs336kit-explorer" data-explorer="other">') and second == "<b>4</b>"
+    assert first.count("page of explorers") == 1, "of the one inside"
+
+
+def test_home_begins_with_the_first_lesson_and_lists_what_there_is():
+    lessons = [(Path(f"{n:02}_lesson.ipynb"), [new_markdown_cell(f"# {n:02} · A\n\n**Why?**")]) for n in (0, 1, 6, 21)]
+    page = written.home(lessons, {"planner", "other", "TEACHING"})
+    assert "begin with [00 Lesson](notebooks/00_lesson.ipynb)" in page
+    found = [tree.split("```")[0].split() for tree in page.split(":caption: ")[1:]]
+    assert found == [
+        ["Look", "up", "planner", "cards", "claims", "other"],
+        ["Numbers", "and", "tensors", "notebooks/00_lesson", "notebooks/01_lesson"],
+        ["Work", "and", "time", "notebooks/06_lesson"],
+        ["Many", "machines,", "many", "users,", "many", "models", "notebooks/21_lesson"],
+        ["The", "kit", *(f"api/{room}" for room in names.ROOMS)],
+        ["About", "TEACHING"],
+    ]
+    assert "- {doc}`planner`: say which model" in page and "- {doc}`other`\n" in page
+    assert all(f"- {{doc}}`{name}`: {about}\n" in page for name, about in names.rooms().items())
+
+
+def test_a_room_is_told_in_the_first_line_of_its_docstring():
+    import cs336kit.lm
+
+    told = names.rooms()
+    assert told["api/lm"] == cs336kit.lm.__doc__.splitlines()[0] and all(told.values())
+    lines = names.page(cs336kit.lm).splitlines()
+    assert lines[:4] == ["lm", "==", "", ""] and lines[4] == as_rst(told["api/lm"]) and lines[-1]
+
+
+def test_cards_stand_under_their_lessons_without_what_follows_them():
+    lessons = [(Path("00_first.ipynb"), [new_markdown_cell("# 00 · A"), new_markdown_cell(CARD)])]
+    lessons += [(Path("01_second.ipynb"), [new_markdown_cell("# 01 · B")])]
+    *_, card = written.cards(lessons).split("\n\n## ")
+    assert card == "[00 First](notebooks/00_first.ipynb)\n\ntwo lines\n\n" + CARD.split("\n", 1)[1].split("\n\n")[0]
+
+
+def test_a_site_replaces_a_site_or_nothing_and_its_pages_are_counted(clone, tmp_path, monkeypatch):
+    def run(source, into):
+        for name, size in (
+            ("index.html", 10**6),
+            ("api/lm.html", 10**6),
+            ("_static/page.html", 10**6),
+            (".buildinfo", 0),
+        ):
+            (into / name).parent.mkdir(parents=True, exist_ok=True)
+            (into / name).write_bytes(b" " * size)
+
+    monkeypatch.setattr(site, "write_source", lambda source, root: None)
+    monkeypatch.setattr(site, "run_sphinx", run)
+    into = tmp_path / "a" / "new" / "site"
+    said = f"{into}: 2 pages, 3 MB. To look at it: python -m http.server -b 127.0.0.1 -d {into}"
+    assert site.build(into, clone) == site.build(into, clone) == said
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert site.build(empty, clone).startswith(f"{empty}: 2 pages")
+    (tmp_path / "file").touch()
+    for other in (tmp_path / "file", tmp_path):
+        with pytest.raises(ValueError, match="holds something else than a site"):
+            site.build(other, clone)
+
+
+def test_a_page_ships_what_it_loads_and_says_how_much_that_is(clone, tmp_path):
+    (clone / pyodide.PYODIDE / pyodide.LOADED[0]).write_bytes(b" " * 1000)
+    (tmp_path / "explorers.md").write_text(
+        '# The explorers\n\n<div class="cs336kit-explorer" data-explorer="bits"></div>\n'
+    )
+    for _ in range(2):
+        pyodide.ship(tmp_path, clone)
+    folder = tmp_path / "_static" / "pyodide"
+    assert {path.name for path in folder.iterdir()} == {*pyodide.SHIPPED, "kit.zip", "offers.json"}
+    told = json.loads((folder / "offers.json").read_text())
+    assert told["bytes"] == 1000 + (folder / "kit.zip").stat().st_size and told["models"] and told["options"]
+    assert "cs336kit-still" in (tmp_path / "explorers.md").read_text()
+    # The zero of zip's clock: files of the same content are the same file, whenever they were packed.
+    packed = zipfile.ZipFile(folder / "kit.zip").infolist()
+    assert {entry.date_time for entry in packed} == {(1980, 1, 1, 0, 0, 0)}
+    (clone / pyodide.PYODIDE / pyodide.LOADED[0]).write_text("")
+    (tmp_path / "explorers.md").unlink()
+    pyodide.ship(tmp_path / "other", clone)
+    assert not (tmp_path / "other" / "explorers.md").exists()
+
+
+def test_the_planners_options_have_the_flags_and_defaults_of_the_command():
+    parsed = vars(plan.parser().parse_args(["gpt2"]))
+    for option in pyodide.offers()["options"]:
+        assert option["flag"] == f"--{option['name'].replace('_', '-')}" and option["help"]
+        assert option["switch"] == (parsed[option["name"]] is False)
+        assert option["default"] == (None if option["switch"] else parsed[option["name"]])
+        assert option["first"] == (option["name"] in pyodide.FIRST)
 
 
 def test_an_explorer_is_a_picture_with_its_name_until_python_runs():

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import nbformat
@@ -48,6 +49,7 @@ def course(tmp_path, monkeypatch):
         text("A word in private."),
         text("## 1 · Begin\n\nSee [another](08_other.ipynb#here).\n\n**It is** $x^2$."),
         code("x = 'public'", text_html=TABLE),
+        new_code_cell("1 + 3", outputs=[new_output("execute_result", {"text/plain": "4"}, execution_count=3)]),
         text("### Exercise 09.1 ★ 8 min · build it"),
         code("def mine():\n    return ...", "exercise", text_plain="waiting"),
         code("secret = 2", "solution", text_plain="revealed"),
@@ -67,7 +69,7 @@ def test_a_deck_says_all_that_is_core_and_asks_no_other_host(course, capsys):
     assert "The slides of 2 lessons are written" in slides.write(["9", "9"])
     page = (course / "build/slides/09_toy.html").read_text()
     assert "Why six?" in page and "public" in page and "def</span>" in page.replace('<span class="k">', "")
-    for left_out in ("secret", "revealed", "waiting", "beyond", "5 minutes", "import</span>"):
+    for left_out in ("secret", "revealed", "waiting", "beyond", "5 minutes", "import</span>", "Prompt"):
         assert left_out not in page.replace('<span class="kn">', "")
     assert 'href="08_other.html"' in page
     listed = (course / "build/slides/index.html").read_text()
@@ -96,6 +98,8 @@ def test_the_style_sheet_has_the_lengths_that_are_counted_with():
 
 def test_the_speaker_is_told_the_prose_the_minutes_and_what_to_discuss(course):
     page = slide_cells.notebook(course / "notebooks/09_toy.ipynb")
+    nbformat.validate(page)
+    assert (page.nbformat, page.nbformat_minor) == (4, 5) and page.metadata.title == "09 Toy · slides"
     notes = [cell.source for cell in page.cells if cell.metadata.slideshow.slide_type == "notes"]
     assert notes == [
         "**Minute 0 of 1**, and 0 of 8 minutes of exercises.\n\nA word in private.\n\n**Discuss**\n- Why so?",
@@ -271,6 +275,14 @@ def test_a_slide_has_15_lines_and_648_pixels():
     ]
 
 
+def test_a_slide_is_full_to_its_last_pixel():
+    def role_of(points):
+        return roles.roles([text("# 09 · A"), code("import torch"), text("## 1 · B"), figure(100, points)])[-1]
+
+    # The heading takes 61.3 pixels, the line of code 58.35, and the figure 10 and 1.25 / 0.75 for each point.
+    assert (role_of(310.7), role_of(311.1)) == ("-", "subslide")
+
+
 def test_what_stands_on_a_slide_by_its_first_letters():
     shown = ["> A trap.", "**Bold.**", "- item", "$$x$$", "# Title", "### Heading", "| a | b |", "1. first"]
     assert all(map(roles.on_slide, shown)) and not any(map(roles.on_slide, ["A word.", "*so*", "-1 is", "2. second"]))
@@ -325,3 +337,59 @@ def test_what_cannot_be_is_said_in_a_sentence(course, capsys, monkeypatch):
         assert said() == 'The slides need nbconvert: pip install -c constraints.txt -e ".[site]"\n'
     (course / "node_modules/mathjax/package.json").unlink()
     assert said() == "The slides ship with mathjax, which are not in node_modules/: make slides installs them.\n"
+
+
+def test_what_fits_exactly_fits(monkeypatch):
+    assert roles._fits(15, 648) and not roles._fits(16, 648) and not roles._fits(15, 648.1)
+    drawn = figure(576, 100)
+    drawn.outputs *= 2
+    for height, pieces in (
+        (roles.tall(drawn), [("draw()", 2)]),
+        (2 * roles.output_height(drawn.outputs[0]), [("draw()", 0), ("", 2)]),
+        (2 * roles.output_height(drawn.outputs[0]) - 0.1, [("draw()", 0), ("", 1), ("", 1)]),
+    ):
+        monkeypatch.setattr(roles, "ROOM", height)
+        assert parts(drawn) == pieces
+    (output,) = code("x", text_html=TABLE).outputs
+    monkeypatch.setattr(roles, "ROOM", roles.output_height(output))
+    assert list(slide_cells._rows_apart(output)) == [output]
+
+
+def test_what_is_not_seen_takes_no_place():
+    (alone,) = (part for part in slide_cells.parts(figure(576, 500)) if roles.alone(part))
+    assert roles.code_height(alone) == 0 and roles.tall(alone) == pytest.approx(500 / 0.75 * 735 / 768 + 10, abs=1)
+    assert not roles.alone(code("x", text_plain="4")) and not roles.alone(text(""))
+    assert roles.output_height(code("x", text_plain="").outputs[0]) == 0
+
+
+def test_a_piece_says_how_large_it_is_set():
+    def tags(cell):
+        return [kind.tags(part) for part in slide_cells.parts(cell)]
+
+    assert tags(code("x", "mine", text_html=table(*range(15)))) == [["mine"]]
+    assert tags(code("x", "mine", text_html=table(*range(17)))) == [["mine", "dense"]]
+    assert tags(figure(576, 200)) == [[]] and tags(figure(576, 500)) == [[], ["alone"]]
+
+
+def test_a_slide_ends_where_the_next_cell_would_run_over():
+    def roles_of(*cells):
+        return roles.roles([code("import torch"), *cells])[1:]
+
+    # Without a heading, too: 8 + 7 lines are 15.
+    assert roles_of(code("x\n" * 8), code("x\n" * 7)) == ["-", "fragment"]
+    # The trap and the code it announces need not hold what comes after.
+    below = roles_of(code("x\n" * 7), text("> See:"), code("y\n" * 4), code("z\n" * 9))
+    assert below == ["-", "fragment", "fragment", "subslide"]
+
+
+def test_a_page_lists_the_decks_that_are_there_by_part_with_their_minutes():
+    cells = [text("# 06 · A toy\n\n**Why?**"), text("word " * 540)]
+    page = slides._listing([(Path(f"{number}_toy.ipynb"), cells) for number in ("05", "06", "09")])
+    order = [page.index(part) for part in ("Numbers and tensors", "05_toy.html", "Work and time", "06_toy", "09_toy")]
+    assert order == sorted(order) and "Training" not in page and page.count("3 min") == 3 and "Why?" in page
+
+
+def test_the_colors_of_code_leave_the_page_its_background():
+    *_, colors = slides._lengths().split("</style>")
+    assert ".highlight .k" in colors and ".dark .highlight .k" in colors
+    assert not re.search(r"^(?:\.dark )?\.highlight *\{[^}]*background", colors, re.M)

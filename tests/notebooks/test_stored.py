@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-from nbval.plugin import IPyNbCell
+from nbval.plugin import IPyNbCell, NbCellError
 
 from cs336kit.course import cells as kind
 from cs336kit.course import refresh, verify
@@ -70,6 +70,13 @@ def test_what_is_kept_and_what_is_stored_anew(monkeypatch, tmp_path, stored, new
     cell, changed = stored_as(monkeypatch, tmp_path, stored, new, **how)
     assert cell.outputs[0].data["text/plain"] == shown and changed
     assert kind.measured(cell) == kind.from_a_run(cell)
+
+
+def test_what_cannot_run_here_stays_as_it_is_though_no_run_has_left_it(monkeypatch, tmp_path):
+    tags = {"tags": ["measured:time", "needs:torch>=99"]}
+    stored = new_code_cell("x", metadata=tags, outputs=shows("2 ms"), execution_count=1)
+    cell, _ = stored_as(monkeypatch, tmp_path, stored, "3 ms")
+    assert cell.outputs[0].data["text/plain"] == "2 ms" and not kind.from_a_run(cell)
 
 
 def test_a_store_says_what_became_of_each_lesson(monkeypatch, tmp_path, capsys):
@@ -193,3 +200,30 @@ def test_cells_are_named_by_their_place_in_the_order_of_execution(monkeypatch):
     assert [(cell.name, cell.cell_num, cell.expected_count) for cell in verify.adopt(found)][::2] == [
         ("cell [1]", 1, 1), ("cell [2]", 2, 2),
     ]  # fmt: skip
+
+
+def test_without_a_word_a_measurement_stays(monkeypatch, tmp_path):
+    path = tmp_path / "09_toy.ipynb"
+    cell = measured(shows("2 ms"))
+    notebook = refresh.normalise(new_notebook(cells=[copy.deepcopy(TITLE), cell]))
+    notebook.cells[1].metadata["run"] = kind.run_digest(cell)
+    nbformat.write(notebook, path)
+    monkeypatch.setattr(refresh, "_execute", lambda notebook, folder: notebook.cells[1].update(outputs=shows("3 ms")))
+    refresh.refresh(path)
+    assert nbformat.read(path, as_version=4).cells[1].outputs[0].data["text/plain"] == "2 ms"
+
+
+def test_a_failure_shows_the_cell_what_differs_and_which_sentences_to_read():
+    said = "It takes 448 bytes," + " a" * 60
+    cells = [new_code_cell("print(448)", outputs=[new_output("stream", text="448\n")]), new_markdown_cell(f"{said}.")]
+    lesson = SimpleNamespace(nb=SimpleNamespace(cells=cells))
+    cell = SimpleNamespace(cell=cells[0], shown=[new_output("stream", text="449\n")], parent=lesson, name="cell [1]")
+    cell.path = Path("notebooks/09_toy.ipynb")
+    for traceback, why in (("\x1b[31mCell In[7], line 1\x1b[0m", "Cell, line 1"), (None, "")):
+        error = NbCellError(1, "it differs", "print(448)\n", traceback)
+        told = verify.LessonCell.repr_failure(cell, SimpleNamespace(value=error)).splitlines()
+        assert told[:4] == ["09_toy.ipynb, cell [1]: it differs", "", "    print(448)", ""] and told[4] == why
+        assert told[5] == "Is this still true, what the lesson says about it?"
+        read = [line.removeprefix("> ").strip() for line in told[6:]]
+        # 21 letters, and 39 times two: the next word would end behind column 100.
+        assert " ".join(read) == f"{said}." and len(told[6]) == 99

@@ -7,7 +7,7 @@ import nbformat
 import pytest
 
 from cs336kit.course import cells as kind
-from cs336kit.course import flow
+from cs336kit.course import exempt, flow, structure
 from cs336kit.course.structure import problems
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
@@ -63,11 +63,11 @@ def falsified(n):
     cell.outputs[0] = nbformat.v4.new_output("stream", name="stdout", text="9 times\n")
 
 
-def solution(text):
+def solution(text, end="\n### END SOLUTION"):
     """The solution is this text instead; what it prints is what it did."""
 
     def change(n):
-        code(n, "solution").source = f"### BEGIN SOLUTION\n{text}\n### END SOLUTION"
+        code(n, "solution").source = f"### BEGIN SOLUTION\n{text}{end}"
 
     return change
 
@@ -143,6 +143,17 @@ LIES = {
         lambda n: plain(n)[0].outputs.append(nbformat.v4.new_output("stream", name="stderr", text="warning")),
         "something on stderr",
     ),
+    "a failure": (
+        lambda n: plain(n)[0].outputs.append(nbformat.v4.new_output("error", ename="E", evalue="v", traceback=[])),
+        "stores an error",
+    ),
+    "a symbol in what is shown": (
+        lambda n: plain(n)[0].outputs.append(nbformat.v4.new_output("stream", text="5 GFLOPS")),
+        "write FLOPs",
+    ),
+    "no title": (lambda n: n.cells[0].update(source="# Tensors\n\n**Why?**"), "begins with '# NN · Title'"),
+    "a solution that does not pass": (lambda n: code(n, "solution").update(outputs=[]), "solution), and pass"),
+    "a solution without an end": (solution(f"solution = 1\n{CHECKED}", end=""), "lacks its ### BEGIN SOLUTION or"),
     "a bitmap": (
         lambda n: plain(n)[0].outputs.append(nbformat.v4.new_output("display_data", {"image/png": "aa"})),
         "stores a bitmap",
@@ -321,10 +332,17 @@ def test_one_in_ten_outputs_may_be_exempt():
 
 @pytest.mark.parametrize(
     ("verdict", "uses"),
-    [("print(took)", True), ("say()", True), ("twice()", True), ("print(other)", False), ("took = 3", False)],
+    [
+        ("print(took)", True),
+        ("say()", True),
+        ("twice()", True),
+        ("idle()", False),
+        ("print(other)", False),
+        ("took = 3", False),
+    ],
 )
 def test_a_verdict_is_about_what_the_cell_sets(verdict, uses):
-    before = ["other = 1\n\ndef say():\n    print(runs)\n\ndef twice():\n    say()"]
+    before = ["other = 1\n\ndef say():\n    print(runs)\n\ndef twice():\n    say()\n\ndef idle(): ..."]
     assert flow.depends(verdict, "took = 3\nruns['a'] = 1", before) == uses
 
 
@@ -351,3 +369,52 @@ def test_a_time_comes_from_a_clock(cell, timed):
 def test_what_a_cell_binds():
     assert flow.changed(flow.parse("import os.path, numpy as np\nfrom math import pi as p")) == {"os", "np", "p"}
     assert flow.changed(flow.parse("a.b[0] = 1\nc.append(2)\nf()()\ndef g(): ...")) == {"a", "c", "g"}
+
+
+def measurement(*tags, shown=1):
+    """A measured cell, words about it, and its verdict, with these tags and so many outputs."""
+    output = nbformat.v4.new_output("stream", text="3\n")
+    cell = nbformat.v4.new_code_cell(
+        "import time\ntook = time.time()", metadata={"tags": ["measured:time"]}, outputs=[output]
+    )
+    cell.metadata["run"] = kind.run_digest(cell)
+    verdict = nbformat.v4.new_code_cell("print(took > 0)", metadata={"tags": [*tags]}, outputs=[output] * shown)
+    return [cell, *texts_of("It took a while.")(1), verdict]
+
+
+def test_a_measured_cell_needs_a_compared_verdict_that_says_something():
+    right = measurement("verdict")
+    assert exempt.measured_problem(right, right[0]) is None and exempt.measured_problem(right, right[2]) is None
+    other = nbformat.v4.new_code_cell("1", metadata={"tags": ["measured:memory"]})
+    assert exempt.measured_problem([*right, other], right[0]) is None
+    for cells in (
+        measurement(),
+        measurement("verdict", "measured:memory"),
+        measurement("verdict", shown=0),
+        right[:2],
+        [right[0], *cells_of("1", outputs=1)(1), right[2]],
+        [right[2], right[0]],
+    ):
+        measured = next(filter(kind.measured, cells))
+        assert "must be its verdict, compared, with output" in exempt.measured_problem(cells, measured)
+
+
+def test_what_no_rule_means():
+    """Prose may be wide, a solution long, an exercise too, and so may be what is generated."""
+    many = "\n".join(["x"] * 25)
+    cells = [*texts_of("# 04 · A toy")(1), *cells_of("import torch")(1), *texts_of("and " * 30)(1)]
+    cells += [*cells_of(many, "solution")(1), *cells_of(many, "exercise")(1), *cells_of("'![](x)'")(1)]
+    cells += [
+        nbformat.v4.new_markdown_cell("word " * 151, metadata={"tags": ["page"]}),
+        *texts_of("# %ls is a command")(1),
+    ]
+    found = "\n".join(problems(nbformat.v4.new_notebook(cells=cells), PATH))
+    assert "the execution counts" in found and "has 25 lines" in found and found.count("has 25 lines") == 1
+    for said in ("columns; 88", "lines of code on a slide", "words; 150", "commented out", "alt text"):
+        assert said not in found
+
+
+def test_a_lesson_without_a_heading_has_slides_of_15_lines_too():
+    for n, said in ((15, 0), (16, 1)):
+        cells = [*cells_of("import torch")(1), *cells_of("\n".join(["x"] * n))(1)]
+        assert len([*structure._slides({"cells": cells})]) == said

@@ -254,3 +254,28 @@ def test_into_belongs_to_what_writes_there(clone, capsys):
     with pytest.raises(SystemExit):
         main(["lessons", "verify", "--into", "x"])
     assert "--into goes with student, assignment, slides, site" in capsys.readouterr().err
+
+
+def test_what_the_task_says_is_no_leak_and_a_long_line_is_told_in_part():
+    lesson = toy()
+    lesson["task"]["source"] += f"\n\nIn one line: `{LINE.strip()}`."
+    assert leaks(without_answers([*lesson.values()], []), [*lesson.values()]) == []
+    lesson = toy()
+    long = "x" * 58 + "=1+2+3"
+    lesson["solution"]["source"] = lesson["solution"]["source"].replace(LINE, f"    {long}\n{LINE}")
+    lesson["text"]["source"] = f"`{long}`"
+    [found] = leaks(without_answers([*lesson.values()], []), [*lesson.values()])
+    assert found.endswith("of 01.1: " + "x" * 58 + "=1")
+
+
+def test_images_are_copied_into_the_folders_that_the_text_names(clone):
+    lesson = toy()
+    for name in ("drawn/by/hand.png", "drawn/by/machine.png"):
+        Path("notebooks", name).parent.mkdir(parents=True, exist_ok=True)
+        Path("notebooks", name).write_bytes(b"png")
+        lesson["text"]["source"] += f" ![a ★]({name})"
+    Path("notebooks/98_toy.ipynb").write_text(json.dumps({"cells": [*lesson.values()]}))
+    assert main(["lessons", "student", "98", "--into", "a/new/folder"]) == 0
+    assert Path("a/new/folder/drawn/by/hand.png").exists() and Path("a/new/folder/drawn/by/machine.png").exists()
+    text = Path("a/new/folder/98_toy.ipynb").read_text(encoding="utf-8")
+    assert "★" in text and text.endswith("}\n")

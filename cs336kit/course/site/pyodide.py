@@ -31,8 +31,6 @@ FIRST = (
 )  # fmt: skip
 #: Options that say how the answer is printed, which the page decides.
 _PRINTING = ("help", "model", "json", "json_keys")
-#: Files of the same content are the same file, whenever they were packed.
-_DAY = (1980, 1, 1, 0, 0, 0)
 _PLACE = re.compile(r'(<div class="cs336kit-explorer" data-explorer="(\w+)">)(</div>)')
 
 
@@ -61,7 +59,8 @@ def pack(path: Path) -> None:
     kit = Path(inspect.getfile(cs336kit)).parent
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
         for file in sorted(file for pattern in PACKED for file in kit.glob(pattern)):
-            entry = zipfile.ZipInfo(f"{kit.name}/{file.relative_to(kit).as_posix()}", _DAY)
+            # Without a time, so that files of the same content are the same file, whenever they were packed.
+            entry = zipfile.ZipInfo(f"{kit.name}/{file.relative_to(kit).as_posix()}")
             entry.compress_type = zipfile.ZIP_DEFLATED
             packed.writestr(entry, file.read_bytes())
 

@@ -41,8 +41,6 @@ SETTINGS: dict[str, Any] = {
     "html_css_files": ["site.css"],
     "html_extra_path": [EXTRA],
     "html_copy_source": False,
-    "html_show_sourcelink": False,
-    "html_show_copyright": False,
     "html_last_updated_fmt": None,
     "html_favicon": "_static/favicon.svg",
     # Until the reader chooses, light and dark are as in the rest of the reader's machine.

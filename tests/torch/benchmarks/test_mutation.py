@@ -4,12 +4,15 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from benchmarks.mutants import mutants
 
 pytest.importorskip("coverage")
+from benchmarks import mutation
+
 ROOT = Path(__file__).parents[3]
 PLANE = "cs336kit/predict/plane.py"
 KIT = {
@@ -65,6 +68,18 @@ def test_the_statement_of_a_mutant_ends_where_the_next_one_begins():
     assert found["1 → 2"] == (range(1, 4), ("f",)), "at import"
     assert found["x < 2 → x <= 2"] == found["2 → 3"] == (range(4, 6), ())
     assert found["3 → 4"] == (range(6, 8), ())
+
+
+def test_what_several_names_are_given_at_import_is_named_by_all_of_them():
+    assert [mutant.defines for mutant in mutants("m", "A, B = 1, (2,)\nC = D = 3\nE: int = 4\n")] == [
+        ("A", "B"), ("A", "B"), ("C", "D"), ("E",),
+    ]  # fmt: skip
+
+
+def test_the_tests_of_a_file_run_together_the_fastest_file_first():
+    seconds = {"b::1": 1, "a::1": 2, "b::2": 3, "c::1": 99}
+    record = SimpleNamespace(seconds=seconds, tests=lambda mutant: [*seconds])
+    assert mutation._parts(record, 10, None) == [["b::1", "b::2", "a::1"]]
 
 
 def test_what_becomes_of_every_mutant_of_a_module(tmp_path):

@@ -57,6 +57,31 @@ def test_the_table_shows_the_cases_that_tell_something(monkeypatch, capsys):
     assert "\nEvery mistake is told apart.\n" in text
 
 
+def test_the_table_has_a_row_for_each_mistake_and_a_column_for_each_case_that_tells_more():
+    cases = {"a square": (2, 2), "a page": (3, 4), "another page": (4, 6)}
+    zeros = "width + height" + " + 0" * 10
+    mistakes = dict.fromkeys(["width + height", "width**2", f"{zeros} + 100", f"{zeros} + 1000"], "so.")
+    found = exercises.Exercise("99.1", area, mistakes, ("a", "b"), "some.", cases)
+    assert maintain.matrix(found) == (list(cases), [[0, 1, 1], [0, 2, 2], [1, 3, 3], [2, 4, 4]])
+    assert maintain.show(found).splitlines()[:9] == [
+        "    mistake" + " " * 53 + "   1   2",
+        "a   width + height" + " " * 46 + "   ·   1",
+        "b   width**2" + " " * 52 + "   ·   2",
+        f"c   {zeros} + 100   1   3",
+        f"d   {zeros} [...]   2   4",
+        "",
+        "case 1: a square",
+        "case 2: a page",
+        "1 more cases tell nothing new",
+    ]
+
+
+def test_the_command_asks_for_a_command(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        maintain.main([])
+    assert "arguments are required: command" in capsys.readouterr().err
+
+
 def test_mistakes_that_look_alike_end_the_command_with_1(monkeypatch, capsys):
     clear = exercises.Exercise("99.2", area, {"width + height": "added."}, ("a", "b"), "some.", [(2, 3)])
     monkeypatch.setattr(maintain, "load", lambda id: blind([(2, 3)]) if id == "99.1" else clear)
@@ -108,6 +133,7 @@ def test_a_new_exercise_is_written_in_both_places(tmp_path, monkeypatch):
     assert maintain.new("09.2", "answer(x)", "Other", tmp_path, tmp_path)
     scope = {}
     text = (tmp_path / "lesson_09.py").read_text().replace('"09.', '"97.')
+    assert text.startswith('"""Exercises of lesson 09."""\n')
     exec(text, scope)
     assert exercises.load("97.1").reference is scope["area"] and exercises.load("97.2").hints == ("", "")
     cells = nbformat.read(path, as_version=4).cells
