@@ -175,8 +175,11 @@ def test_which_cells_are_compared(monkeypatch, tags, gpu, compared):
     monkeypatch.setattr(kind, "cuda", lambda: gpu)
     cell = verify.LessonCell.__new__(verify.LessonCell)
     cell.cell, cell.options = new_code_cell("x", metadata={"tags": tags}), {}
+    cell.config = SimpleNamespace(option=SimpleNamespace(nbval_cell_timeout=2000))
     cell.runtest()
     assert ran == [{"check": compared, "skip": False, "check_exception": False}]
+    # A hang ends in time, and the slowest machine is none.
+    assert 300 <= cell.config.option.nbval_cell_timeout <= 900
 
 
 def test_the_remedy_names_the_lesson():
