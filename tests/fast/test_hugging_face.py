@@ -6,6 +6,7 @@ import pytest
 
 from cs336kit import predict
 from cs336kit.cli import main
+from cs336kit.predict._transformers.writings import WRITINGS, writing
 
 LLAMA = {
     "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
@@ -400,3 +401,27 @@ def test_the_text_model_inside_may_leave_its_name_out():
 def test_the_source_is_the_name_that_the_file_says(name):
     assert predict.from_hf({**LLAMA, name: "some/model"}).source == "config.json of some/model"
     assert predict.from_hf(LLAMA).source == "config.json"
+
+
+@pytest.mark.parametrize("family", WRITINGS)
+def test_a_configuration_tells_how_its_architecture_is_written(family):
+    assert writing(predict.from_hf({"model_type": family})) is WRITINGS[family]
+
+
+@pytest.mark.parametrize(
+    ("model_type", "sentence"),
+    [
+        (
+            "mpt",
+            "norm='layernorm' with positions='alibi': no architecture of transformers that is described here has both",
+        ),
+        (
+            "bitnet",
+            "inner_norms=True: how transformers writes this down is not described here; ask for flavour='course'",
+        ),
+        ("gpt_oss", "router_bias=True: how transformers writes this down is not described here"),
+    ],
+)
+def test_what_is_not_described_is_not_written_like_another(model_type, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        writing(predict.from_hf({"model_type": model_type}))

@@ -51,6 +51,8 @@ def test_a_layout_is_read_back_from_its_text():
     assert str(Layout(tp=2, sp=True)) == "tp=2,sp=true"
     assert repr(Layout(tp=2)).startswith("Layout(dp=1, ") and repr(Layout()).endswith("ep=1, cp=1)")
     assert Layout.parse("tp=2,sp") == Layout.parse("sp=true,tp=2") == Layout(tp=2, sp=True)
+    for answers, sp in ((("true", "yes", "1"), True), (("false", "no", "0"), False)):
+        assert [Layout.parse(f"tp=2,sp={answer}").sp for answer in answers] == [sp] * 3
 
 
 def test_ranks_are_the_product_and_the_global_batch_counts_data_ranks_and_accumulation():
