@@ -219,6 +219,14 @@ def test_what_is_sent_and_when_seconds_are_not_known():
     assert of.wire(settled(Question(LITTLE, sequence=16)), chip("h100-sxm"))[0] is None
 
 
+def test_a_model_of_a_single_position_is_counted_too():
+    one = dataclasses.replace(LITTLE, context=1)
+    answer = plan(Question(one, lora_rank=2))
+    # The position that goes is one of 64; adapters stand beside query and value.
+    assert answer.parameters == parameters(LITTLE).total - 63 * 16 and answer.trainable == 2 * 2 * 2 * 2 * 16
+    assert formulas(answer)["parameters, position embedding"] == "1·16"
+
+
 def test_days_follow_from_flops_and_peak():
     days, size = days_and_bytes(Question(10**9, tokens=10**12, count=4, mfu=0.5, accelerator=None, memory_bytes=1e12,
                                          peak_flops_per_second=1e15))  # fmt: skip
