@@ -148,6 +148,7 @@ def test_what_cannot_be_is_a_sentence(text, says):
         (lambda: program(LLAMA, **STEP, layout="tp=3"), "tp=3 does not divide 64 heads"),
         (lambda: program(GPT2, **STEP, phase="decode", layout="cp=2"), "no sequence to divide"),
         (lambda: program(MOE, **STEP, layout="ep=2", expert_tokens=[256] * 8), "come from other ranks"),
+        (lambda: program(GPT2, **STEP, expert_tokens=[1024]), "has 0 layers, and the model 0 with experts"),
         (lambda: program(MOE, **STEP, layout="cp=2", expert_tokens=[256] * 8), "come from other ranks"),
         (lambda: step_seconds(GPT2, **STEP, layout="fsdp=16", accelerator="h100-sxm"), "give between_nodes"),
         (

@@ -181,6 +181,21 @@ def test_what_is_not_described_is_refused(fields, options, sentence):
         saved_activation_bytes(TransformerConfig(**{**TINY, **fields}), batch=1, sequence=4, **options)
 
 
+@pytest.mark.parametrize(
+    ("usual", "other"),
+    [
+        ({"chunks": 1}, {"chunks": 2}), ({"layout": "dp=1"}, {"layout": "dp=2"}), ({"phase": "forward"}, {"phase": "prefill"}),
+        ({"cache": "growing"}, {"cache": "contiguous"}), ({"causal": False}, {"causal": True}),
+        ({"unrolled": False}, {"unrolled": True}), ({"frozen": ()}, {"frozen": ("query",)}),
+    ],
+)  # fmt: skip
+def test_other_passes_than_whole_ones_are_refused_by_name(usual, other):
+    size = {"batch": 1, "sequence": 4, "flavour": "transformers"}
+    assert program(MODELS["llama-3.2-1b"], **size, **usual).leaves
+    with pytest.raises(ValueError, match=f"{next(iter(other))} with flavour='transformers' is not counted"):
+        program(MODELS["llama-3.2-1b"], **size, **other)
+
+
 @pytest.mark.parametrize("number, name", enumerate(kept.FAMILIES), ids=list(kept.FAMILIES))
 def test_sizes_of_operations_agree_and_parameters_are_those_of_the_course(number, name):
     for policy in kept.POLICIES[number % 7 :: 7]:
