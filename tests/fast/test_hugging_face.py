@@ -399,8 +399,10 @@ def test_the_text_model_inside_may_leave_its_name_out():
 
 @pytest.mark.parametrize("name", ["_name_or_path", "name_or_path"])
 def test_the_source_is_the_name_that_the_file_says(name):
-    assert predict.from_hf({**LLAMA, name: "some/model"}).source == "config.json of some/model"
-    assert predict.from_hf(LLAMA).source == "config.json"
+    named, unnamed = predict.from_hf({**LLAMA, name: "some/model", "attention_dropout": 0.1}), predict.from_hf(LLAMA)
+    assert (named.source, unnamed.source) == ("config.json of some/model", "config.json")
+    # Where it comes from, and what was left out, is no part of what it is.
+    assert named == unnamed and repr(named) == repr(unnamed) and named.notes and not unnamed.notes
 
 
 @pytest.mark.parametrize("family", WRITINGS)

@@ -12,8 +12,8 @@ from cs336kit.predict import (
     TransformerConfig,
     accelerator,
     parameters,
-    plan,
     peak_moments,
+    plan,
     saved_activation_bytes,
     training_flops,
 )
