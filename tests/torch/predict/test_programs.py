@@ -49,6 +49,13 @@ def test_two_parts_of_a_program_that_look_alike_are_two(part):
     assert part.__eq__ is object.__eq__ and part.__hash__ is object.__hash__
 
 
+def test_powers_of_a_norm_have_two_more_tensors_for_a_moment_backward():
+    # Each as large as the input of the power: all numbers for the square, one of each row for the root.
+    operations = [op for op, _ in program(LLAMA, **SIZE, precision="bf16").operations()]
+    for kind, elements in (("square", N * D), ("rsqrt", N)):
+        assert {op.scratch for op in operations if op.kind == kind} == {(4 * elements, 4 * elements)}
+
+
 # -- FLOPs ---------------------------------------------------------------------------------------------------------------
 
 
