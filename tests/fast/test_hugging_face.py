@@ -192,6 +192,7 @@ ATTENTION = ("query", "key", "value", "output")
         ("gpt_neox", {"use_parallel_residual": F, "attention_bias": F}, {"parallel": F, "bias": ("up", "down")}),
         ("gptj", {"rotary_dim": 16}, {"rotary_dim": 16, "norms_per_block": 1, "bias": ("up", "down"), "head_bias": T}),
         ("openai-gpt", {}, {"norm_placement": "residual", "final_norm": F}),
+        ("openai-gpt", {"afn": "relu"}, {"mlp": "relu"}),
         ("gpt_bigcode", {"multi_query": F}, {"kv_heads": 12}),
         ("gpt_bigcode", {"multi_query": T}, {"kv_heads": 1}),
         ("gpt_neo", {}, {"window": 256, "window_layers": (F, T), "bias": ("output", "up", "down")}),
@@ -316,7 +317,7 @@ def test_what_a_family_says_by_fields_of_its_own(model_type, change, read):
 #: MLP → the model types whose modules have it where nothing is said.
 MLPS = {
     "gelu": "falcon gpt_neox mpt",
-    "gelu_new": "bloom codegen gpt2 gpt_neo gptj phi",
+    "gelu_new": "bloom codegen gpt2 gpt_neo gptj openai-gpt phi",
     "gelu_tanh": "gpt_bigcode starcoder2",
     "geglu_tanh": "gemma gemma2 gemma3_text vaultgemma",
     "relu": "opt",
