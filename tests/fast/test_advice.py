@@ -22,13 +22,13 @@ class Held:
     total: int
 
 
-def helped(monkeypatch, question, room, *, chunks=4):
+def helped(monkeypatch, question, room, *, chunks=4, chunked=0.125):
     def memory(q, _):
         each = 40 - 20 * (q.attention == "sdpa") - 8 * (q.chunks >= chunks) - 6 * q.checkpointing
         return Held(100 // q.shards + (q.batch or 0) * each)
 
-    def extra(_, checkpointing=False, chunks=1):
-        return 0.25 * checkpointing + 0.125 * (chunks > 1)
+    def extra(q, checkpointing=False, chunks=1):
+        return 0.25 * (checkpointing or q.checkpointing) + chunked * (max(chunks, q.chunks) > 1)
 
     monkeypatch.setattr(planner, "memory", memory)
     monkeypatch.setattr(planner, "extra_flops", extra)
@@ -77,6 +77,21 @@ def test_whatever_helps_by_itself_the_cheapest_first(monkeypatch):
         assert ({"chunks": enough} in found) == fits
 
 
+@pytest.mark.parametrize(
+    ("done", "room", "slower"),
+    [
+        # Chunks that cost more than checkpointing come after it.
+        ({}, 508, [0.0, 0.0, 0.25, 0.5, None, None]),
+        # What is done already costs no more than before.
+        ({"chunks": 2, "accumulate": 2}, 508, [0.0, 0.0, 0.25, None, None]),
+        ({"checkpointing": True}, 460, [0.0, 0.0, 0.5, None, None]),
+    ],
+)
+def test_what_costs_less_comes_first(monkeypatch, done, room, slower):
+    found = helped(monkeypatch, dataclasses.replace(RUN, **done), room, chunked=0.5)
+    assert [seconds for *_, seconds in found] == slower
+
+
 def test_what_is_done_already_is_no_advice(monkeypatch):
     done = dataclasses.replace(RUN, attention="sdpa", chunks=2, checkpointing=True, batch=1)
     assert helped(monkeypatch, done, 113) == [("sharding over 2 accelerators (--count 2): 2 times the accelerators",
@@ -101,7 +116,12 @@ def test_together_where_nothing_helps_by_itself(monkeypatch):
         changes == {**both, "checkpointing": True, "sharded": True, "count": 8, "global_batch": None}
         and slower == 0.375
     )
-    assert said.endswith(", 8 accelerators (--count 8): 37.5 % more FLOPs, and more accelerators")
+    many = "activation checkpointing (--checkpointing), 8 accelerators (--count 8): 37.5 % more FLOPs, and more accelerators"
+    assert said == f"{words.replace(' and ', ', ')}, {many}"
+    # Two sequences are taken one at a time, which is said once; and one that has none to share leaves sharding out.
+    ((said, changes, _),) = helped(monkeypatch, dataclasses.replace(alone, batch=2, count=1, sharded=False), 30)
+    passes = "fused attention (--attention sdpa), the same batch in more passes (--batch 1 --accumulate 2)"
+    assert said == f"{passes}, the loss in 8 chunks (--chunks 8), {many}" and changes["batch"] == 1
 
 
 @pytest.mark.parametrize(("doublings", "found"), [(20, True), (21, False)])

@@ -272,13 +272,13 @@ def test_what_an_answer_about_serving_leaves_out():
 def test_layouts_that_were_found_as_a_table():
     one = FoundLayout(Layout(fsdp=4, tp=2), bytes_of(parameters=GIB), 3 * GIB, SECONDS)
     other = dataclasses.replace(
-        one, layout=Layout(dp=8), seconds=dataclasses.replace(SECONDS, lower=1234.0, bubble=0.0)
+        one, layout=Layout(dp=8), seconds=dataclasses.replace(SECONDS, lower=1234.0, bubble=0.6)
     )
     assert found_text(made(), [one, other]) == (
         """\
 layouts that fit, quickest first   GiB          s a step  waiting
 fsdp=4,tp=2                       1.00       0.5 to 0.75     20 %
-dp=8                              1.00  1.23e+03 to 0.75      0 %"""
+dp=8                              1.00  1.23e+03 to 0.75     60 %"""
     )
     assert found_text(made(), []).startswith("no layout of 4 accelerators fits: --checkpointing and --chunks 8 need")
     assert str(one) == (

@@ -299,7 +299,7 @@ def test_layouts_are_found_as_text_and_as_json(capsys):
     assert main(["plan", "gpt2", "--find", "--count", "8", "--json"]) == 0
     layouts = json.loads(capsys.readouterr().out)["layouts"]
     slowest = [one["step_seconds"]["upper"] for one in layouts]
-    assert 1 < len(layouts) <= 10 and all(one["fits"] for one in layouts) and slowest == sorted(slowest)
+    assert len(layouts) == 10 and all(one["fits"] for one in layouts) and slowest == sorted(slowest)
     assert main(["plan", "gpt2", "--find", "--count", "8"]) == 0
     assert layouts[0]["layout"] in capsys.readouterr().out
     assert main(["plan", "llama-3.1-405b", "--find", "--count", "2"]) == 0

@@ -147,3 +147,10 @@ def test_what_fused_attention_keeps_on_cuda(precision, change, kept):
         (4 if precision == "fp32" else 2) * 2 * 5 * 64
     }
     assert {storage.name: storage.bytes for storage in op.keeps[3:-1]} == kept
+
+
+def test_heads_that_a_kernel_pads_are_cut_to_their_width_again():
+    config = replace(TINY, head_dim=12)
+    options = {"batch": 2, "sequence": 5, "precision": "bf16", "attention": "sdpa", "device": "cuda"}
+    made = {op.kind: op.outputs[0].shape for op, _ in program(config, **options).operations()}
+    assert made["sdpa"] == (2, 4, 5, 16) and made["slice"] == (2, 4, 5, 12)

@@ -88,7 +88,7 @@ def test_rules_are_cudas_where_the_driver_is_nvidias():
 @pytest.mark.parametrize("device", accelerators(), ids=lambda a: a.name)
 def test_names_resolve_exactly_and_their_beginnings_do_not(device):
     spoken = (device.name, device.title, *device.aliases)
-    assert all(accelerator(name) is device for name in spoken)
+    assert all(accelerator(name) == device for name in spoken)
     known = {name.lower().replace(" ", "-") for a in accelerators() for name in (a.name, a.title, *a.aliases)}
     for name in spoken:
         for near in (name[:-1], name + "0"):
@@ -124,7 +124,7 @@ def test_a_family_name_is_not_resolved(name):
 
 @pytest.mark.parametrize("name", ["", "h100-sxn", "NVIDIA H100", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "cpu", None, 7])
 def test_an_unknown_name_lists_the_known(name):
-    with pytest.raises(ValueError, match=r"h100-sxm"):
+    with pytest.raises(ValueError, match=r"unknown accelerator .*Known: .*h100-sxm"):
         accelerator(name)
 
 

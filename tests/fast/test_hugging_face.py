@@ -6,6 +6,7 @@ import pytest
 
 from cs336kit import predict
 from cs336kit.cli import main
+from cs336kit.predict._transformers.writings import WRITINGS, writing
 
 LLAMA = {
     "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
@@ -91,6 +92,11 @@ def test_the_command_reads_a_config_json(tmp_path, capsys):
         ("gpt2", {"add_cross_attention": True}, "add_cross_attention=True of this gpt2 cannot be counted: give False"),
         ("bloom", {"apply_residual_connection_post_layernorm": True}, "of this bloom cannot be counted: give False"),
         ("mpt", {"attn_config": {"qk_ln": True}}, r"attn_config\.qk_ln=True of this mpt cannot be counted: give False"),
+        (
+            "mpt",
+            {"attn_config": {"prefix_lm": True}},
+            r"attn_config\.prefix_lm=True of this mpt cannot be counted: give False",
+        ),
         ("mpt", {"no_bias": False}, "no_bias=False of this mpt cannot be counted: give True: transformers builds it"),
         ("gemma2", {"use_bidirectional_attention": True}, "use_bidirectional_attention=True of this gemma2 cannot"),
         ("gemma2", {"layer_types": ["linear_attention"] * 26}, "give full_attention, sliding_attention or chunked_att"),
@@ -99,6 +105,7 @@ def test_the_command_reads_a_config_json(tmp_path, capsys):
         ("deepseek_v3", {"mlp_bias": True}, "mlp_bias=True .* give False: its experts have no biases"),
         ("ernie4_5_moe", {"use_bias": True}, "use_bias=True .* give False: its experts have no biases"),
         ("hunyuan_v1_moe", {"num_experts": [4, 8]}, r"num_experts=\[4, 8\] .* give one number for all layers"),
+        ("phi3", {"partial_rotary_factor": 2.0}, "rotary_dim=192 is more than head_dim=96"),
         ("hunyuan_v1_moe", {"moe_topk": [1, 2]}, r"moe_topk=\[1, 2\] .* give one number for all layers"),
     ],
 )
@@ -173,7 +180,11 @@ ATTENTION = ("query", "key", "value", "output")
         ("glm", {"attention_bias": T}, {"bias": "qkv", "rotary_dim": 128 // 2}),
         ("glm", {"rope_parameters": {"partial_rotary_factor": 0.25}}, {"rotary_dim": 128 // 4}),
         ("glm", {"partial_rotary_factor": 1.0}, {"rotary_dim": None}),
-        ("nemotron", {"hidden_size": 64, "num_attention_heads": 2, "head_dim": None}, {"rotary_dim": 32 // 2}),
+        (
+            "nemotron",
+            {"hidden_size": 64, "num_attention_heads": 2, "head_dim": None},
+            {"rotary_dim": 32 // 2, "norm_unit_offset": T},
+        ),
         ("stablelm", {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 2}, {"rotary_dim": 32 // 4}),
         ("persimmon", {"hidden_size": 64, "num_attention_heads": 2}, {"rotary_dim": 32 // 2}),
         ("phi", {"hidden_size": 64, "num_attention_heads": 2}, {"rotary_dim": 32 // 2, "head_bias": T}),
@@ -181,6 +192,7 @@ ATTENTION = ("query", "key", "value", "output")
         ("gpt_neox", {"use_parallel_residual": F, "attention_bias": F}, {"parallel": F, "bias": ("up", "down")}),
         ("gptj", {"rotary_dim": 16}, {"rotary_dim": 16, "norms_per_block": 1, "bias": ("up", "down"), "head_bias": T}),
         ("openai-gpt", {}, {"norm_placement": "residual", "final_norm": F}),
+        ("openai-gpt", {"afn": "relu"}, {"mlp": "relu"}),
         ("gpt_bigcode", {"multi_query": F}, {"kv_heads": 12}),
         ("gpt_bigcode", {"multi_query": T}, {"kv_heads": 1}),
         ("gpt_neo", {}, {"window": 256, "window_layers": (F, T), "bias": ("output", "up", "down")}),
@@ -202,6 +214,7 @@ ATTENTION = ("query", "key", "value", "output")
             {"new_decoder_architecture": T, "num_kv_heads": 1, "parallel_attn": F},
             {"norms_per_block": 2, "parallel": T},
         ),
+        ("mpt", {"attn_config": {"attn_type": "multihead_attention", "qk_ln": F, "prefix_lm": F}}, {"positions": "alibi"}),
         ("mpt", {"expansion_ratio": 3}, {"d_ff": 3 * 2048, "norm_bias": F, "bias": "none"}),
         ("starcoder2", {"use_bias": F, "sliding_window": 64}, {"bias": "none", "window": 64, "window_layers": None}),
         ("apertus", {}, {"mlp": "xielu", "qk_norm": "head"}),
@@ -229,6 +242,8 @@ ATTENTION = ("query", "key", "value", "output")
             {"embedding_scale": 12.0, "residual_scale": 0.5, "attention_scale": 2.0, "logit_scale": 1 / 8},
         ),
         ("granitemoeshared", {"shared_intermediate_size": 100}, {"shared_d_ff": 100, "experts": 8}),
+        ("granitemoeshared", {"num_local_experts": 0}, {"shared_d_ff": 0, "experts": 0}),
+        ("granitemoe", {}, {"shared_d_ff": 0, "experts": 8}),
         ("gpt_oss", {"num_hidden_layers": 3}, {"window_layers": (T, F, T), "sinks": T, "router_bias": T}),
         ("gpt_oss", {"attention_bias": F}, {"bias": ("gate", "up", "down"), "mlp": "swiglu_clipped"}),
         ("mixtral", {"sliding_window": 64}, {"window": 64, "experts": 8, "experts_per_token": 2}),
@@ -254,6 +269,11 @@ ATTENTION = ("query", "key", "value", "output")
         ),
         ("llama4_text", {"moe_layers": [1]}, {"sparse_layers": (F, T)}),
         ("llama4_text", {"moe_layers": []}, {"experts": 0, "d_ff": 16384, "shared_d_ff": 0}),
+        (
+            "llama4_text",
+            {"layer_types": ["chunked_attention", "full_attention"], "attention_chunk_size": None},
+            {"window": None, "window_kind": "sliding"},
+        ),
         ("llama4_text", {"attention_chunk_size": None, "use_qk_norm": F}, {"window": None, "qk_norm": "none"}),
         (
             "deepseek_v3",
@@ -263,6 +283,7 @@ ATTENTION = ("query", "key", "value", "output")
                 "kv_latent": 512, "query_latent": 1536, "d_ff": 2048, "dense_d_ff": 18432, "shared_d_ff": 2 * 2048,
             },
         ),
+        ("deepseek_v3", {"first_k_dense_replace": None, "n_shared_experts": None}, {"sparse_layers": None, "shared_d_ff": 0}),
         ("deepseek_v3", {"attention_bias": T, "q_lora_rank": None}, {"bias": ("key", "output"), "query_latent": 0}),
         (
             "glm4_moe",
@@ -270,20 +291,50 @@ ATTENTION = ("query", "key", "value", "output")
             {"sparse_layers": (F, T, T), "qk_norm": "head"},
         ),
         ("glm4_moe_lite", {"num_hidden_layers": 3}, {"sparse_layers": (F, T, T)}),
+        (
+            "dots1",
+            {"sliding_window": 64, "max_window_layers": 2, "layer_types": ["sliding_attention", "full_attention"]},
+            {"window": 64, "window_layers": (T, F)},
+        ),
         ("dots1", {"n_routed_experts": 4, "num_experts_per_tok": 2, "first_k_dense_replace": 1}, {"sparse_layers": (F, T)}),
         (
             "ernie4_5_moe",
             {"num_hidden_layers": 6, "moe_layer_interval": 2},
             {"sparse_layers": (F, T, F, T, F, T), "shared_d_ff": 2 * 1536, "router_bias": T},
         ),
+        ("ernie4_5_moe", {"num_hidden_layers": 4, "moe_layer_interval": 3}, {"sparse_layers": (F, F, T, F)}),
         ("ernie4_5_moe", {"num_hidden_layers": 4, "moe_layer_end_index": 2}, {"sparse_layers": (F, T, T, F)}),
         ("ernie4_5_moe", {"num_hidden_layers": 3, "moe_layer_start_index": 2}, {"sparse_layers": (F, F, T)}),
+        ("hunyuan_v1_moe", {"num_experts": [4], "moe_topk": [2]}, {"experts": 4, "experts_per_token": 2}),
         ("hunyuan_v1_moe", {"num_experts": 4, "moe_topk": 2, "intermediate_size": 96}, {"experts": 4, "shared_d_ff": 96}),
     ],
 )  # fmt: skip
 def test_what_a_family_says_by_fields_of_its_own(model_type, change, read):
     config = predict.from_hf({"model_type": model_type, "num_hidden_layers": 2, **change})
     assert {name: getattr(config, name) for name in read} == read
+
+
+#: MLP → the model types whose modules have it where nothing is said.
+MLPS = {
+    "gelu": "falcon gpt_neox mpt",
+    "gelu_new": "bloom codegen gpt2 gpt_neo gptj openai-gpt phi",
+    "gelu_tanh": "gpt_bigcode starcoder2",
+    "geglu_tanh": "gemma gemma2 gemma3_text vaultgemma",
+    "relu": "opt",
+    "relu2": "arcee jais2 nanochat nemotron persimmon",
+    "relu2glu": "bitnet",
+    "xielu": "apertus",
+    "swiglu_clipped": "gpt_oss",
+    "swiglu": "cohere cohere2 cwm deepseek_v3 dots1 ernie4_5 ernie4_5_moe exaone4 flex_olmo glm glm4 glm4_moe_lite granite "
+    "granitemoe granitemoeshared helium hunyuan_v1_dense llama llama4_text minimax_m2 ministral ministral3 mistral mixtral "
+    "olmo olmo2 olmo3 olmoe phi3 phimoe qwen2 qwen2_moe qwen3 qwen3_moe seed_oss smollm3 stablelm youtu",
+}
+
+
+def test_the_mlp_of_each_family():
+    for mlp, families in MLPS.items():
+        for model_type in families.split():
+            assert predict.from_hf({"model_type": model_type}).mlp == mlp, model_type
 
 
 def test_what_is_not_understood_may_say_nothing():
@@ -337,3 +388,43 @@ def test_of_several_modalities_the_text_model_is_read():
     config = predict.from_hf({"model_type": "llava", "tie_word_embeddings": True, "text_config": text})
     assert config.tied_head and config.d_model == 4096
     assert "of this llava, the text model is counted, and what reads images or sound is left out" in config.notes
+
+
+def test_the_text_model_inside_may_leave_its_name_out():
+    assert predict.from_hf({"model_type": "gemma3", "text_config": {}}) == predict.from_hf(
+        {"model_type": "gemma3_text"}
+    )
+    with pytest.raises(ValueError, match="model_type 'llava' is not known"):
+        predict.from_hf({"model_type": "llava", "text_config": {}})
+
+
+@pytest.mark.parametrize("name", ["_name_or_path", "name_or_path"])
+def test_the_source_is_the_name_that_the_file_says(name):
+    named, unnamed = predict.from_hf({**LLAMA, name: "some/model", "attention_dropout": 0.1}), predict.from_hf(LLAMA)
+    assert (named.source, unnamed.source) == ("config.json of some/model", "config.json")
+    # Where it comes from, and what was left out, is no part of what it is.
+    assert named == unnamed and repr(named) == repr(unnamed) and named.notes and not unnamed.notes
+
+
+@pytest.mark.parametrize("family", WRITINGS)
+def test_a_configuration_tells_how_its_architecture_is_written(family):
+    assert writing(predict.from_hf({"model_type": family})) is WRITINGS[family]
+
+
+@pytest.mark.parametrize(
+    ("model_type", "sentence"),
+    [
+        (
+            "mpt",
+            "norm='layernorm' with positions='alibi': no architecture of transformers that is described here has both",
+        ),
+        (
+            "bitnet",
+            "inner_norms=True: how transformers writes this down is not described here; ask for flavour='course'",
+        ),
+        ("gpt_oss", "router_bias=True: how transformers writes this down is not described here"),
+    ],
+)
+def test_what_is_not_described_is_not_written_like_another(model_type, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        writing(predict.from_hf({"model_type": model_type}))

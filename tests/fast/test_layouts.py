@@ -51,6 +51,8 @@ def test_a_layout_is_read_back_from_its_text():
     assert str(Layout(tp=2, sp=True)) == "tp=2,sp=true"
     assert repr(Layout(tp=2)).startswith("Layout(dp=1, ") and repr(Layout()).endswith("ep=1, cp=1)")
     assert Layout.parse("tp=2,sp") == Layout.parse("sp=true,tp=2") == Layout(tp=2, sp=True)
+    for answers, sp in ((("true", "yes", "1"), True), (("false", "no", "0"), False)):
+        assert [Layout.parse(f"tp=2,sp={answer}").sp for answer in answers] == [sp] * 3
 
 
 def test_ranks_are_the_product_and_the_global_batch_counts_data_ranks_and_accumulation():
@@ -146,6 +148,8 @@ def test_what_cannot_be_is_a_sentence(text, says):
         (lambda: program(LLAMA, **STEP, layout="tp=3"), "tp=3 does not divide 64 heads"),
         (lambda: program(GPT2, **STEP, phase="decode", layout="cp=2"), "no sequence to divide"),
         (lambda: program(MOE, **STEP, layout="ep=2", expert_tokens=[256] * 8), "come from other ranks"),
+        (lambda: program(GPT2, **STEP, expert_tokens=[1024]), "has 0 layers, and the model 0 with experts"),
+        (lambda: program(MOE, **STEP, layout="cp=2", expert_tokens=[256] * 8), "come from other ranks"),
         (lambda: step_seconds(GPT2, **STEP, layout="fsdp=16", accelerator="h100-sxm"), "give between_nodes"),
         (
             lambda: find_layouts(GPT2, count=8, accelerator="h100-sxm", sequence=1024, batch=2, global_batch=7),

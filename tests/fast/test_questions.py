@@ -1,6 +1,7 @@
 """How a question is settled: what follows from what was given, at both sides of every limit."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,9 +12,12 @@ from cs336kit.predict import (
     TransformerConfig,
     accelerator,
     parameters,
+    peak_moments,
     plan,
     saved_activation_bytes,
+    training_flops,
 )
+from cs336kit.predict._planner import chip as chips
 from cs336kit.predict._planner import memory as of
 from cs336kit.predict._planner.chip import Chip, allowance, chip
 from cs336kit.predict._planner.explain import formulas
@@ -40,6 +44,7 @@ MIXTURE = dataclasses.replace(LITTLE, experts=4, experts_per_token=2, bias="none
         ({"layout": "tp=2,dp=3"}, {"count": 6, "accumulate": 1}),
         ({"layout": "tp=2,dp=3", "count": 6}, {"count": 6}),
         ({"layout": "dp=3,microbatches=4"}, {"count": 3, "accumulate": 4}),
+        ({"layout": "pp=2,microbatches=1", "accumulate": 4}, {"accumulate": 4}),
         ({"layout": "pp=2"}, {"accumulate": 2}),
         ({"layout": "pp=2", "accumulate": 4}, {"accumulate": 4}),
         ({"layout": "dp=3,microbatches=4", "accumulate": 4}, {"accumulate": 4}),
@@ -61,6 +66,7 @@ def test_what_is_left_open_follows(given, followed):
         ({"count": 10**8 + 1, "model": 1e9}, r"count must be at most 10\*\*8, got a number of 9 digits"),
         ({"layout": "dp=3", "count": 2}, "the layout dp=3 has 3 ranks, and count is 2: leave count out"),
         ({"layout": "dp=3,microbatches=4", "accumulate": 2}, "accumulate=2 and microbatches=4 of the layout say the same"),
+        ({"layout": "dp=3,microbatches=2", "accumulate": 4}, "accumulate=4 and microbatches=2 of the layout say the same"),
         ({"layout": "pp=2,microbatches=3", "accumulate": 2}, "accumulate=2 and microbatches=3 of the layout say the same"),
         ({"layout": "tp=3"}, "tp=3 does not divide 2 heads"),
         ({"layout": "cp=3", "sequence": 16}, "cp=3 does not divide a sequence of 16"),
@@ -127,6 +133,43 @@ def test_without_a_peak_there_is_no_time_unless_it_is_asked_for():
     assert any("v100-sxm2-32gb has no bf16: this is fp16" in note for note in volta.notes)
 
 
+def test_a_chip_without_the_products_type_is_not_said_to_lack_bf16():
+    with pytest.raises(ValueError, match="no sourced fp8.*; or give the peak yourself"):
+        chip("v100-sxm2-32gb", precision="fp8")
+
+
+def test_bytes_of_the_label_are_said_to_be_those_of_the_label(monkeypatch):
+    # Two whose driver says 3 and 8 % more than their label, and one of which only the label is known.
+    table = [SimpleNamespace(facts=("memory_bytes", "memory_label_bytes"), memory_bytes=size, memory_label_bytes=200)
+             for size in (206, 216)]  # fmt: skip
+    label = SimpleNamespace(name="one", facts=("memory_label_bytes",), memory_label_bytes=24 * 10**9)
+    monkeypatch.setattr(chips, "accelerators", lambda: [*table, label])
+    notes = []
+    assert chips._memory(label, notes) == 24 * 10**9
+    assert notes == [
+        "memory is the 24 GB of the datasheet: the exact bytes of one have no source (where both are known, the driver "
+        "reports 3 to 8 % more)"
+    ]
+
+
+def test_the_largest_batch_may_fill_the_memory_to_the_last_byte(monkeypatch):
+    monkeypatch.setattr(of, "memory", lambda q, P: SimpleNamespace(total=10 * q.batch + P))
+    question, allowed = settled(Question(LITTLE)), SimpleNamespace(total=5)
+    for room, batch in ((76, 7), (75, 6), (16, 1), (15, 0)):
+        asked = SimpleNamespace(
+            question=question, parameters=1, chip=SimpleNamespace(memory_bytes=room), allowance=allowed
+        )
+        assert largest_batch(asked) == batch
+
+
+def test_the_moment_is_the_highest_and_what_runs_again_is_a_share_of_the_pass():
+    q = settled(Question(LITTLE, batch=2, sequence=16))
+    moments = peak_moments(**of.step_options(q))
+    assert moments[of.moment(q)] == max(moments.values()) > min(moments.values())
+    once, again = (training_flops(LITTLE, batch=1, sequence=16, checkpointing=kept).total for kept in (False, True))
+    assert of.extra_flops(q) == 0 and of.extra_flops(q, checkpointing=True) == pytest.approx(again / once - 1)
+
+
 @pytest.mark.parametrize(
     ("given", "count", "size", "reason"),
     [
@@ -146,6 +189,10 @@ def test_what_is_left_free(given, count, size, reason):
 def test_an_allowance_leaves_something():
     with pytest.raises(ValueError, match=r"an allowance of 3.00 GiB leaves nothing of 3.00 GiB: give less"):
         allowance(3 * GIB, memory_bytes=3 * GIB, count=1)
+    with pytest.raises(
+        ValueError, match=r"allowance must be a fraction from 0 to 1, got 8.5. If 8.5 is a percentage, divide"
+    ):
+        allowance(8.5, memory_bytes=3 * GIB, count=1)
 
 
 def test_bytes_and_moments_of_a_number_of_parameters():
@@ -172,6 +219,14 @@ def test_what_is_sent_and_when_seconds_are_not_known():
     sent, seconds, why = of.wire(dataclasses.replace(q, count=16), chip("h100-sxm"))
     assert sent.total > 0 and seconds is None and why.endswith("give --between-nodes")
     assert of.wire(settled(Question(LITTLE, sequence=16)), chip("h100-sxm"))[0] is None
+
+
+def test_a_model_of_a_single_position_is_counted_too():
+    one = dataclasses.replace(LITTLE, context=1)
+    answer = plan(Question(one, lora_rank=2))
+    # The position that goes is one of 64; adapters stand beside query and value.
+    assert answer.parameters == parameters(LITTLE).total - 63 * 16 and answer.trainable == 2 * 2 * 2 * 2 * 16
+    assert formulas(answer)["parameters, position embedding"] == "1·16"
 
 
 def test_days_follow_from_flops_and_peak():

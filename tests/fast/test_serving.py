@@ -76,7 +76,9 @@ def test_what_is_moved_where_nothing_overlaps_is_every_tensor_of_every_operation
     )
 
 
-@pytest.mark.parametrize("changes", [{"window": 4}, {"experts": 4, "experts_per_token": 1}, {"positions": "rope"}])
+@pytest.mark.parametrize(
+    "changes", [{"window": 4}, {"experts": 2, "experts_per_token": 1, "mlp": "swiglu"}, {"positions": "rope"}]
+)
 def test_what_takes_no_time_moves_no_byte(changes):
     """In two bytes a number every sum is even: of three layers, too, whose masks and unvisited experts are not read."""
     config = dataclasses.replace(LITTLE, layers=3, **changes)

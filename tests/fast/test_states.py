@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from cs336kit.predict import TransformerConfig, program
+from cs336kit.predict._ledger import Ledger
 from cs336kit.predict._states import (
     allocated_states,
     gradient_bytes,
@@ -13,6 +14,7 @@ from cs336kit.predict._states import (
     step_bytes,
     temporary_requests,
 )
+from cs336kit.predict.operations import Storage
 
 LITTLE = TransformerConfig(layers=2, d_model=16, heads=2, vocab=40, context=64, positions="none", bias="none")
 MIXTURE = dataclasses.replace(LITTLE, experts=4, experts_per_token=2)
@@ -64,6 +66,15 @@ def test_muon_takes_the_matrices_of_blocks_and_adamw_the_rest():
     # Counters lie in the host's memory: one tensor for each of 12 matrices, two for everything else.
     requests = [*state_requests(one, "muon", "foreach")]
     assert sum(requests) == 4 * 2 * MATRICES + 8 * others and len(requests) == 12 + 2 * (TENSORS - 12)
+    single = [*state_requests(walked(config=dataclasses.replace(LITTLE, layers=1)), "muon", "foreach")]
+    assert sum(single) == 4 * MATRICES + 8 * (others - VECTORS) and len(single) == 6 + 2 * 7
+
+
+def test_muon_takes_each_expert_of_a_rank_as_a_matrix():
+    # 2 experts of 4 in each of 2 layers, over 2 ranks; 4 matrices of attention and the router over 4; and all vectors.
+    experts, others, vectors = 2 * (32 * 16 + 8 * 64), 4 * 4 * 16 + 16, 10 * 16 + 2 * 4 * 4 + 2 * 4
+    found = states(walked("ep=2,fsdp=2", MIXTURE), "muon")["optimizer state"]
+    assert found == 4 * 2 * (experts + others) + 8 * vectors + 4 * (1 + 2 * 4 + 2)
 
 
 def test_the_allocator_rounds_every_tensor_up_to_512_bytes():
@@ -86,6 +97,26 @@ def test_the_allocator_rounds_every_tensor_up_to_512_bytes():
     assert step_bytes(one, "adamw", "foreach", 512) == wholes
 
 
+def test_a_ledger_counts_every_byte_and_rounds_where_it_is_told_to():
+    seven, nothing = Storage("seven", 7), Storage("nothing", 0)
+    for ledger, size in ((Ledger(), 7), (Ledger(round_to=4), 8)):
+        assert ledger.live == ledger.gradients == 0 and (ledger.size(seven), ledger.size(nothing)) == (size, 0)
+        ledger.hold(seven)
+        ledger.keep(seven)
+        ledger.see("now", "here", (1, 5))
+        assert (
+            ledger.peaks["now"].bytes == ledger.live + (6 if size == 7 else 4 + 8)
+            and ledger.kept == ledger.live == size
+        )
+        # Two hold it: the first one lets go of its own, the second one of what five runs have.
+        ledger.live = 5 * size
+        ledger.drop_runs(seven, 5)
+        assert ledger.live == 5 * size
+        ledger.drop_runs(seven, 5)
+        assert ledger.live == 0 and not ledger.holds
+    assert Ledger(before=3).live == Ledger(before=3).gradients == 3
+
+
 def test_temporary_tensors_of_a_step():
     one = walked()
     assert step_bytes(one, "adamw", "foreach") == 4 * TOTAL and step_bytes(one, "adagrad", "foreach") == 8 * TOTAL
@@ -95,7 +126,7 @@ def test_temporary_tensors_of_a_step():
     # In the loop two tensors of the MLP's second matrix, and one that the first has left.
     assert step_bytes(one, "adamw", "loop") == 4 * (2 + 1) * 1024
     assert step_bytes(walked("zero1=3"), "adamw", "foreach") == 4 * THIRD
-    for optimizer, times in (("adamw", 1), ("adagrad", 2), ("lion", 0)):
+    for optimizer, times in (("adamw", 1), ("adagrad", 2), ("nadam", 1), ("lion", 0)):
         requests = [*temporary_requests(one, optimizer, "foreach")]
         assert sum(requests) == 4 * times * TOTAL and len(requests) == times * TENSORS
     assert [*temporary_requests(one, "adamw", "loop")] == []

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from cs336kit.predict import Layout, TransformerConfig, program, step_seconds
+from cs336kit.predict import Layout, TransformerConfig, program, step_seconds, training_flops
 from cs336kit.predict._collectives import strides
 from cs336kit.predict.hardware import accelerator
 from cs336kit.predict.operations import Wire
@@ -195,6 +195,13 @@ def test_a_group_leaves_its_node_unless_nodes_are_made_of_whole_groups():
     assert bandwidth(wire(4, 4, "send"), **rate) == bandwidth(wire(4, 4, "all-to-all"), **rate) == 50e9
     # However many they are, inside a node they are no faster than its links.
     assert bandwidth(wire(16, 1), **rate | {"between_nodes": 1e11}) == link
+
+
+def test_what_checkpointed_experts_compute_again_takes_its_time():
+    config = dataclasses.replace(MIXTURE, experts=8)
+    seconds = step_seconds(config, **STEP, layout="dp=1", accelerator=H100, mfu=0.5, checkpointing=True)
+    flops = training_flops(config, **STEP, checkpointing=True).total
+    assert seconds.compute == pytest.approx(flops / (0.5 * H100.peak("bf16")))
 
 
 def test_a_pipeline_waits_while_it_fills():

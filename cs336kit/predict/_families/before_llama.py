@@ -21,7 +21,10 @@ def gpt_bigcode(f: Fields) -> dict[str, Any]:
 
 
 def openai_gpt(f: Fields) -> dict[str, Any]:
-    return _gpt2_sizes(f) | {"mlp": activation(f, False, "afn"), "norm_placement": "residual", "final_norm": False}
+    mlp = activation(f, False, "afn")
+    # The function that it calls gelu is the one that others call gelu_new.
+    mlp = "gelu_new" if mlp == "gelu" else mlp
+    return _gpt2_sizes(f) | {"mlp": mlp, "norm_placement": "residual", "final_norm": False}
 
 
 def gptj(f: Fields) -> dict[str, Any]:

@@ -181,6 +181,21 @@ def test_what_is_not_described_is_refused(fields, options, sentence):
         saved_activation_bytes(TransformerConfig(**{**TINY, **fields}), batch=1, sequence=4, **options)
 
 
+@pytest.mark.parametrize(
+    ("usual", "other"),
+    [
+        ({"chunks": 1}, {"chunks": 2}), ({"layout": "dp=1"}, {"layout": "dp=2"}), ({"phase": "forward"}, {"phase": "prefill"}),
+        ({"cache": "growing"}, {"cache": "contiguous"}), ({"causal": False}, {"causal": True}),
+        ({"unrolled": False}, {"unrolled": True}), ({"frozen": ()}, {"frozen": ("query",)}),
+    ],
+)  # fmt: skip
+def test_other_passes_than_whole_ones_are_refused_by_name(usual, other):
+    size = {"batch": 1, "sequence": 4, "flavour": "transformers"}
+    assert program(MODELS["llama-3.2-1b"], **size, **usual).leaves
+    with pytest.raises(ValueError, match=f"{next(iter(other))} with flavour='transformers' is not counted"):
+        program(MODELS["llama-3.2-1b"], **size, **other)
+
+
 @pytest.mark.parametrize("number, name", enumerate(kept.FAMILIES), ids=list(kept.FAMILIES))
 def test_sizes_of_operations_agree_and_parameters_are_those_of_the_course(number, name):
     for policy in kept.POLICIES[number % 7 :: 7]:
@@ -213,7 +228,10 @@ def test_a_window_on_cuda_takes_the_kernel_that_has_masks(precision, element, se
         **TINY | {"layers": 1}, kv_heads=2, d_ff=8, mlp="swiglu", norm="rmsnorm", positions="rope", window=5
     )
     size = {"batch": 3, "sequence": sequence, "precision": precision, "attention": "sdpa", "flavour": "transformers"}
-    (op,) = [op for op, _ in program(config, **size, device="cuda").operations() if op.kind == "sdpa"]
+    operations = [op for op, _ in program(config, **size, device="cuda").operations()]
+    (op,) = [op for op in operations if op.kind == "sdpa"]
+    # A mask whose columns are eights already is taken as it is.
+    assert any(op.kind == "pad" for op in operations) is (sequence % 8 > 0)
     row = element * 3 * sequence * 32
     for kv_heads in (4, 2):
         listed = program(dataclasses.replace(config, kv_heads=kv_heads), **size, device="cuda")
@@ -225,6 +243,13 @@ def test_a_window_on_cuda_takes_the_kernel_that_has_masks(precision, element, se
         ("logsumexp", 4 * 3 * 4 * 32), ("indices", 16), ("attention output's input", row),
     ]  # fmt: skip
     assert op.outputs[0].storage.bytes == row
+
+
+def test_the_chosen_experts_are_whole_numbers_of_eight_bytes():
+    listed = program(MODELS["mixtral-8x7b"], batch=2, sequence=5, attention="sdpa", flavour="transformers")
+    chosen = {s.bytes for op, _ in listed.operations() for s in op.allocates if s.name == "indices"}
+    # Two experts for each of ten tokens.
+    assert chosen == {8 * 2 * 10}
 
 
 def test_heads_without_dropout_and_mask_take_flash_attention_on_cuda():

@@ -279,6 +279,23 @@ def counted(config, w, *, input_gradient, attention, checkpointed):
     return forward_flops, backward_flops
 
 
+def test_products_of_a_decoder_are_named_after_what_they_are():
+    operations, _ = predict.decoder(GPT2, batch=1, sequence=4)
+    block = [
+        "q=n1·w_q",
+        "k=n1·w_k",
+        "v=n1·w_v",
+        "scores=q·k",
+        "mix=weights·v",
+        "o=mix·w_o",
+        "up=n2·w_up",
+        "down=act·w_down",
+    ]
+    named = [f"{i}.{name}".replace("=", f"={i}.").replace("·", f"·{i}.") for i in range(GPT2.layers) for name in block]
+    rows = predict.gradient_flops(operations).rows
+    assert [f"{row.output}={row.left}·{row.right}" for row in rows] == [*named, "logits=n·embedding"]
+
+
 ALL = {"norm1", "norm2", "w_q", "w_k", "w_v", "w_o", "w_up", "w_down"}
 FROZEN = {
     "nothing": set(),

@@ -154,6 +154,16 @@ def test_loop(name, order):
     assert predict.optimizer_step_bytes(name, sizes=sizes, implementation="loop") == measured
 
 
+def test_momentum_without_nesterov_and_8_bit_optimizers_need_nothing():
+    assert peak(partial(torch.optim.SGD, momentum=0.9), torch.float32, foreach=False) == 0
+    # Their kernels read and write 8 bits, and make no tensor between.
+    for name in ("momentum", "adamw8bit", "lion8bit"):
+        assert predict.optimizer_step_bytes(name, sizes=[9, 7], implementation="loop") == 0
+    for name in ("adamw8bit", "lion8bit"):
+        for decay in (0.0, 0.1):
+            assert predict.optimizer_step_bytes(name, parameters=9, weight_decay=decay) == 0
+
+
 @pytest.mark.parametrize("name", ["sgd", "momentum", "adagrad", "adam", "adamw"])
 def test_fused_needs_nothing(name):
     assert predict.optimizer_step_bytes(name, parameters=9, implementation="fused") == 0

@@ -8,7 +8,23 @@ import pytest
 from cs336kit import predict
 from cs336kit.predict import TransformerConfig, forward_flops, peak_moments, program, saved_activation_bytes, step_peak
 from cs336kit.predict._writer import Writer
-from cs336kit.predict.operations import ELEMENT_BYTES, blocks, repeats
+from cs336kit.predict.devices import Device, Kernel
+from cs336kit.predict.operations import (
+    ELEMENT_BYTES,
+    EndOfCache,
+    Free,
+    Gradient,
+    Hold,
+    Leaf,
+    Mark,
+    Op,
+    Program,
+    Repeat,
+    Storage,
+    Tensor,
+    blocks,
+    repeats,
+)
 from cs336kit.predict.programs import check_sizes
 from cs336kit.predict.training import largest
 from tests.torch.predict.test_counted_steps import BASE, LIKE, WAYS
@@ -23,6 +39,21 @@ SIZE = {"batch": B, "sequence": S}
 MOE = dataclasses.replace(LLAMA, experts=4, experts_per_token=2)
 #: Parameters of a block, and of a block behind which the token embedding stands.
 BLOCK = 2 * D * Q + 2 * D * KV + 3 * D * F + 2 * D
+
+
+@pytest.mark.parametrize(
+    "part", [Device, EndOfCache, Free, Gradient, Hold, Kernel, Leaf, Mark, Op, Program, Repeat, Storage, Tensor]
+)
+def test_two_parts_of_a_program_that_look_alike_are_two(part):
+    # Walks have them as keys, and what is alike need not be the same: two queries of two blocks.
+    assert part.__eq__ is object.__eq__ and part.__hash__ is object.__hash__
+
+
+def test_powers_of_a_norm_have_two_more_tensors_for_a_moment_backward():
+    # Each as large as the input of the power: all numbers for the square, one of each row for the root.
+    operations = [op for op, _ in program(LLAMA, **SIZE, precision="bf16").operations()]
+    for kind, elements in (("square", N * D), ("rsqrt", N)):
+        assert {op.scratch for op in operations if op.kind == kind} == {(4 * elements, 4 * elements)}
 
 
 # -- FLOPs ---------------------------------------------------------------------------------------------------------------
