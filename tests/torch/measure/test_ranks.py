@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -72,7 +73,9 @@ def on_a_real_rank():
         "reduce-scatter": measure.sent_bytes(lambda: dist.reduce_scatter_tensor(torch.ones(2**14), big)),
         "all-to-all": measure.sent_bytes(lambda: dist.all_to_all_single(torch.empty_like(big), big)),
     }
-    assert int(os.environ["MASTER_PORT"]) >= 1024  # one that the system has found free
+    assert torch.get_num_threads() == 1
+    # A rank waits for the others as long as all may take: to meet, and then to work.
+    assert dist.distributed_c10d._get_default_store().timeout.total_seconds() == 180 + 60
     print("rank", dist.get_rank())
     return found, [(each.kind, each.size, each.ranks) for each in sent], counted
 
@@ -262,9 +265,11 @@ def test_ranks_take_a_gpu_each_where_there_are_enough(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert [backend(None, count) for count in (1, 2, 3)] == ["cuda", "cuda", "cpu"] and backend("cpu", 1) == "cpu"
-    assert backend("cuda", 2) == "cuda"
+    assert backend("cuda", 2) == "cuda" and backend("cpu", 3) == "cpu"
     with pytest.raises(ValueError, match="ranks=3 need a GPU each, and this machine has 2: give fewer"):
         backend("cuda", 3)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert backend(None, 1) == "cpu"
 
 
 def returns_a_lock():
@@ -338,7 +343,8 @@ def test_ranks_have_their_time_and_are_ended_after_it(monkeypatch, tmp_path, sta
     class Launcher:
         pid = 12345
 
-        def __init__(self, command, stdin, env, **how):
+        def __init__(self, command, stdin, env, start_new_session, **how):
+            assert start_new_session  # whose number is the launcher's: all of it is ended below
             self.stdin = types.SimpleNamespace(close=lambda: seen.append("closed"))
             seen.append(env)
 
@@ -361,6 +367,75 @@ def test_ranks_have_their_time_and_are_ended_after_it(monkeypatch, tmp_path, sta
     # On Linux what ranks say to each other stays on this machine.
     assert environment["OMP_NUM_THREADS"] == "1"
     assert environment.get("GLOO_SOCKET_IFNAME") == ("lo" if system == "linux" else None)
+
+
+def test_a_rank_with_a_gpu_takes_its_own_and_waits_for_it(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(dist, "init_process_group", lambda way, device_id, **how: asked.append((way, device_id)))
+    monkeypatch.setattr(torch.cuda, "set_device", asked.append)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: asked.append("synchronize"))
+    for name in ("barrier", "destroy_process_group"):
+        monkeypatch.setattr(dist, name, lambda: None)
+    store = types.SimpleNamespace(set=lambda key, value: None, wait=lambda keys: None)
+    monkeypatch.setattr(dist, "TCPStore", lambda *how: store)
+    monkeypatch.setattr(_launch, "_load", lambda call: (lambda: asked, ()))
+    call = {"ranks": 2, "start": 1, "timeout": 1, "device": "cuda"}
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        # In a process of its own, since a rank keeps what it finds for itself.
+        arguments = (1, tmp_path, call, listener, None)
+        rank = torch.multiprocessing.get_context("fork").Process(target=_launch._rank, args=arguments)
+        rank.start()
+        rank.join()
+    assert pickle.loads((tmp_path / "result-1").read_bytes()) == [
+        torch.device("cuda:1"), ("nccl", torch.device("cuda:1")), "synchronize",
+    ]  # fmt: skip
+
+
+def ends_well(rank, folder):
+    time.sleep(0.7 * (rank > 0))  # longer than a launcher waits for those that fail together
+
+
+def fails_early(rank, folder):
+    if rank == 0:
+        sys.exit(3)
+    if rank == 1:
+        (folder / "error-1").touch()
+        sys.exit(1)
+    time.sleep(10)
+
+
+def takes_ten_seconds(rank, folder):
+    time.sleep(10)
+
+
+@pytest.mark.parametrize(
+    ("work", "caller", "device", "left"),
+    [
+        (ends_well, "there", "cpu", {}),
+        (fails_early, "there", "cpu", {"exit-0": "3", "error-1": "", "exit-2": "-9"}),
+        (takes_ten_seconds, "gone", "cuda", {"exit-0": "-9", "exit-1": "-9", "exit-2": "-9"}),
+    ],
+)
+def test_the_launcher_ends_all_ranks_when_one_fails_or_its_caller_is_gone(
+    monkeypatch, tmp_path, work, caller, device, left
+):
+    """What is to run is loaded once for all ranks, but for those that have a GPU."""
+
+    def rank(number, folder, call, listener, loaded):
+        assert (loaded is None) == (call["device"] == "cuda")
+        assert listener.getsockname()[1] >= 1024  # one that the system has found free
+        work(number, folder)
+
+    call = {"function": pickle.dumps((work, ())), "path": sys.path, "device": device, "ranks": 3}
+    (tmp_path / "call").write_bytes(pickle.dumps(call))
+    monkeypatch.setattr(_launch, "_rank", rank)
+    reads, writes = os.pipe()
+    with open(reads) as stdin, open(writes, "w") as stdout:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        if caller == "gone":
+            stdout.close()
+        _launch.main(tmp_path)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir() if path.name != "call"} == left
 
 
 def own_rank():
@@ -402,6 +477,23 @@ def test_what_is_sent_is_counted_when_nothing_more_is_on_its_way(monkeypatch):
     monkeypatch.setattr(module, "_connections", lambda: next(looks))
     module._settle()
     assert len(naps) == 3 and not [*looks]
+
+
+def test_a_connection_that_is_new_has_sent_all_of_its_bytes_meanwhile(monkeypatch):
+    module = sys.modules[measure.run_ranks.__module__]
+    looks = iter([{"old": 5, "closed": 9}, {"old": 8, "new": 4}])
+    monkeypatch.setattr(dist, "barrier", lambda: None)
+    monkeypatch.setattr(module, "_settle", lambda: None)
+    monkeypatch.setattr(module, "_connections", lambda: next(looks))
+    assert measure.sent_bytes(lambda: None) == (8 - 5) + 4
+
+
+def test_what_was_sent_again_counts_once(monkeypatch):
+    """The kernel's struct tcp_info has both numbers behind its first 200 bytes."""
+    facts = bytes(200) + struct.pack("=QQ", 1000, 48)
+    monkeypatch.setattr(socket.socket, "getsockopt", lambda *which: facts)
+    with socket.create_server(("127.0.0.1", 0)):
+        assert {*sys.modules[measure.run_ranks.__module__]._connections().values()} == {1000 - 48}
 
 
 def test_sent_bytes_of_a_kernel_that_does_not_tell(monkeypatch):
