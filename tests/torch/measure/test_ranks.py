@@ -1,5 +1,6 @@
 """Ranks in one process beside real ranks: the same lines give the same tensors, and what they send is what was predicted."""
 
+import datetime
 import json
 import os
 import pickle
@@ -73,9 +74,6 @@ def on_a_real_rank():
         "reduce-scatter": measure.sent_bytes(lambda: dist.reduce_scatter_tensor(torch.ones(2**14), big)),
         "all-to-all": measure.sent_bytes(lambda: dist.all_to_all_single(torch.empty_like(big), big)),
     }
-    assert torch.get_num_threads() == 1
-    # A rank waits for the others as long as all may take: to meet, and then to work.
-    assert dist.distributed_c10d._get_default_store().timeout.total_seconds() == 180 + 60
     print("rank", dist.get_rank())
     return found, [(each.kind, each.size, each.ranks) for each in sent], counted
 
@@ -128,6 +126,7 @@ def test_collectives_under_their_other_names():
             dist.reduce_scatter_tensor(part.clone(), whole.clone())
 
     with fake_ranks(2):
+        assert dist.get_rank() == 0
         group, name = dist.group.WORLD, dist.group.WORLD.group_name
         c10d, functional = torch.ops.c10d, torch.ops._c10d_functional
         for kind, size, call in (
@@ -369,43 +368,92 @@ def test_ranks_have_their_time_and_are_ended_after_it(monkeypatch, tmp_path, sta
     assert environment.get("GLOO_SOCKET_IFNAME") == ("lo" if system == "linux" else None)
 
 
-def test_a_rank_with_a_gpu_takes_its_own_and_waits_for_it(monkeypatch, tmp_path):
-    asked = []
-    monkeypatch.setattr(dist, "init_process_group", lambda way, device_id, **how: asked.append((way, device_id)))
-    monkeypatch.setattr(torch.cuda, "set_device", asked.append)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: asked.append("synchronize"))
-    for name in ("barrier", "destroy_process_group"):
-        monkeypatch.setattr(dist, name, lambda: None)
-    store = types.SimpleNamespace(set=lambda key, value: None, wait=lambda keys: None)
-    monkeypatch.setattr(dist, "TCPStore", lambda *how: store)
-    monkeypatch.setattr(_launch, "_load", lambda call: (lambda: asked, ()))
-    call = {"ranks": 2, "start": 1, "timeout": 1, "device": "cuda"}
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        # In a process of its own, since a rank keeps what it finds for itself.
-        arguments = (1, tmp_path, call, listener, None)
-        rank = torch.multiprocessing.get_context("fork").Process(target=_launch._rank, args=arguments)
-        rank.start()
-        rank.join()
-    assert pickle.loads((tmp_path / "result-1").read_bytes()) == [
-        torch.device("cuda:1"), ("nccl", torch.device("cuda:1")), "synchronize",
-    ]  # fmt: skip
+@pytest.fixture
+def rank_here(monkeypatch, tmp_path):
+    """A rank in this process: `run(rank, call, loaded)` gives its environment and, in order, what it asks for."""
+    asked, environment = [], {}
+    for module, name in ((torch, "set_num_threads"), (torch.cuda, "set_device")):
+        monkeypatch.setattr(module, name, lambda value, name=name: asked.append((name, value)))
+    for module, name in ((torch.cuda, "synchronize"), (dist, "barrier"), (dist, "destroy_process_group")):
+        monkeypatch.setattr(module, name, lambda name=name: asked.append((name,)))
+    system = types.SimpleNamespace(
+        environ=environment,
+        dup2=lambda old, new: asked.append(("dup2", old == sys.stdout.fileno(), new)),
+        _exit=lambda code: asked.append(("_exit", code)),
+    )
+    monkeypatch.setattr(_launch, "os", system)
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+
+    def store(host, port, ranks, keeps_it, wait, **own):
+        asked.append(("store", port, ranks, keeps_it, wait, own))
+        return types.SimpleNamespace(set=lambda key, value: None, wait=lambda keys: None)
+
+    def group(way, store, rank, world_size, timeout, device_id):
+        asked.append(("group", way, rank, world_size, timeout, device_id))
+
+    monkeypatch.setattr(dist, "TCPStore", store)
+    monkeypatch.setattr(dist, "init_process_group", group)
+    listener = types.SimpleNamespace(getsockname=lambda: ("127.0.0.1", 4321), detach=lambda: "the open port")
+
+    def run(rank, call, loaded):
+        _launch._rank(rank, tmp_path, call, listener, loaded)
+        return environment, asked
+
+    return run
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_what_a_rank_asks_of_torch(monkeypatch, tmp_path, rank_here, device):
+    def function(x):
+        print("printed,", end=" ")
+        print("too")
+        written.append((tmp_path / f"out-{rank}").read_text())
+        return x
+
+    written, work, rank = [], (function, (3,)), 0 if device == "cpu" else 1
+    monkeypatch.setattr(_launch, "_load", lambda call: work)
+    call = {"ranks": 2, "start": 180, "timeout": 60, "device": device}
+    environment, asked = rank_here(rank, call, work if device == "cpu" else None)
+    # It waits for the others as long as all may take: to meet, and then to work. The first keeps the store.
+    wait, gpu = datetime.timedelta(minutes=4), torch.device("cuda:1")
+    assert asked == [("dup2", True, 1), ("set_num_threads", 1)] + {
+        "cpu": [
+            ("store", 4321, 2, True, wait, {"master_listen_fd": "the open port"}), ("group", "gloo", 0, 2, wait, None),
+            ("barrier",), ("destroy_process_group",),
+        ],
+        "cuda": [
+            ("store", 4321, 2, False, wait, {}), ("set_device", gpu), ("group", "nccl", 1, 2, wait, gpu), ("barrier",),
+            ("synchronize",), ("destroy_process_group",),
+        ],
+    }[device]  # fmt: skip
+    assert environment == {
+        "RANK": f"{rank}", "LOCAL_RANK": f"{rank}", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "4321",
+    }  # fmt: skip
+    # Line by line, as what a rank writes without Python.
+    assert written == ["printed, too\n"] and pickle.loads((tmp_path / f"result-{rank}").read_bytes()) == 3
+    assert (tmp_path / "started").exists() == (rank == 0)
+
+
+def test_a_rank_that_fails_leaves_its_error_and_ends_as_python_does(tmp_path, rank_here):
+    assert rank_here(1, {}, None) == ({}, [("dup2", True, 1), ("_exit", 1)])
+    assert "KeyError: 'ranks'" in pickle.loads((tmp_path / "error-1").read_bytes())[1]
 
 
 def ends_well(rank, folder):
     time.sleep(0.7 * (rank > 0))  # longer than a launcher waits for those that fail together
+    return 0
 
 
 def fails_early(rank, folder):
-    if rank == 0:
-        sys.exit(3)
     if rank == 1:
         (folder / "error-1").touch()
-        sys.exit(1)
-    time.sleep(10)
+    return [3, 1][rank] if rank < 2 else takes_ten_seconds(rank, folder)
 
 
 def takes_ten_seconds(rank, folder):
     time.sleep(10)
+    return 0
 
 
 @pytest.mark.parametrize(
@@ -424,7 +472,7 @@ def test_the_launcher_ends_all_ranks_when_one_fails_or_its_caller_is_gone(
     def rank(number, folder, call, listener, loaded):
         assert (loaded is None) == (call["device"] == "cuda")
         assert listener.getsockname()[1] >= 1024  # one that the system has found free
-        work(number, folder)
+        os._exit(work(number, folder))  # it leaves what pytest has open as it is
 
     call = {"function": pickle.dumps((work, ())), "path": sys.path, "device": device, "ranks": 3}
     (tmp_path / "call").write_bytes(pickle.dumps(call))
