@@ -441,7 +441,7 @@ def test_a_rank_that_fails_leaves_its_error_and_ends_as_python_does(tmp_path, ra
 
 
 def ends_well(rank, folder):
-    time.sleep(0.7 * (rank > 0))  # longer than a launcher waits for those that fail together
+    time.sleep(0.6 * rank)  # one after the other, longer than a launcher waits for those that fail together
     return 0
 
 
