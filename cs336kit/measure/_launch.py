@@ -107,8 +107,9 @@ def main(folder: Path) -> None:
     for rank in ranks:
         rank.start()
     listener.close()
+    ready: list = []
     while alive := [rank.sentinel for rank in ranks if rank.is_alive()]:
-        ready, _, _ = select.select([sys.stdin, *alive], [], [])
+        # Asked after who is alive: a rank that failed in between would wake nobody below.
         if sys.stdin in ready or any(rank.exitcode not in (None, 0) for rank in ranks):
             # Others may be failing with it: a moment, in which the first error is written.
             for rank in ranks:
@@ -116,6 +117,7 @@ def main(folder: Path) -> None:
             for rank in ranks:
                 rank.kill()
             break
+        ready, _, _ = select.select([sys.stdin, *alive], [], [])
     for number, rank in enumerate(ranks):
         rank.join()
         if rank.exitcode and not (folder / f"error-{number}").exists():

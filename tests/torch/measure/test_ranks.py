@@ -476,6 +476,13 @@ def test_the_launcher_ends_all_ranks_when_one_fails_or_its_caller_is_gone(
 
     call = {"function": pickle.dumps((work, ())), "path": sys.path, "device": device, "ranks": 3}
     (tmp_path / "call").write_bytes(pickle.dumps(call))
+
+    class Listener(socket.socket):
+        def close(self):
+            time.sleep(0.3)  # the first rank may end before the launcher looks at any
+            super().close()
+
+    monkeypatch.setattr(socket, "socket", Listener)
     monkeypatch.setattr(_launch, "_rank", rank)
     reads, writes = os.pipe()
     with open(reads) as stdin, open(writes, "w") as stdout:
