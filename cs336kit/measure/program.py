@@ -46,7 +46,7 @@ class TracedOp:
         return sum(tensor.bytes for tensor in self.saved)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class TracedProgram:
     """The operations of a forward pass in their order; `peak_bytes` is the most that was alive in all that ran."""
 

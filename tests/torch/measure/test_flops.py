@@ -212,6 +212,16 @@ def test_a_gpu_counts_the_same(dtype):
     assert dict(counted) == {"Sequential.0": 2 * 2 * 5 * 8 * 16, "Sequential.2": 3 * 2 * 5 * 16 * 4}
 
 
+def test_a_tensor_that_is_changed_in_place_is_an_error_here_too():
+    def changes_what_was_kept():
+        y = leaf(3).exp()
+        y.add_(1)
+        y.sum().backward()
+
+    with pytest.raises(RuntimeError, match="inplace"):
+        measure.flops(changes_what_was_kept)
+
+
 def test_bad_input_is_a_sentence():
     x = torch.ones(2, 2)
     with pytest.raises(TypeError, match="but got a Tensor: put 'lambda:' before it"):

@@ -1,5 +1,7 @@
 """What measure.graph reads, against torch's own hooks and against graphs small enough to know by heart."""
 
+import enum
+
 import pytest
 import torch
 from torch import nn
@@ -156,6 +158,7 @@ def test_the_scalar_engine_gives_the_same_structure():
     ]
     assert graph.edges == ((0, 2), (1, 2), (2, 3), (2, 3))
     assert graph.saved_bytes == 32 and graph.nodes[2].saved[0].name == "slope for x"
+    assert not any(node.freed for node in graph.nodes)
     assert [saved.storage for node in graph.nodes for saved in node.saved] == [0, 1, 2, 3]
 
 
@@ -172,6 +175,9 @@ def test_a_tensor_without_a_graph_is_refused(tensor):
 def test_anything_else_is_refused():
     with pytest.raises(TypeError, match=r"lm\.Scalar; you gave a float"):
         measure.graph(3.0)
+    # A Python object with a value is not yet a node of a graph.
+    with pytest.raises(TypeError, match=r"lm\.Scalar; you gave a Enum"):
+        measure.graph(enum.Enum("Enum", "one").one)
 
 
 def test_an_unknown_name_lists_the_known_ones():

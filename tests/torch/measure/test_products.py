@@ -13,6 +13,11 @@ def test_one_product():
     assert one.cost.bytes == 4 * (32 * 16 + 16 * 8 + 32 * 8)
 
 
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_numbers_of_two_bytes_need_no_gpu(precision):
+    assert product(32, 16, 8, precision=precision, **QUICK).cost.bytes == 2 * (32 * 16 + 16 * 8 + 32 * 8)
+
+
 def test_fp8_runs_and_counts_its_bytes():
     one = product(32, 16, 16, precision="fp8", **QUICK)
     assert one.cost.bytes == 32 * 16 + 16 * 16 + 2 * 32 * 16

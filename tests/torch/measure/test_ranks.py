@@ -1,9 +1,11 @@
 """Ranks in one process beside real ranks: the same lines give the same tensors, and what they send is what was predicted."""
 
+import datetime
 import json
 import os
 import pickle
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -72,7 +74,6 @@ def on_a_real_rank():
         "reduce-scatter": measure.sent_bytes(lambda: dist.reduce_scatter_tensor(torch.ones(2**14), big)),
         "all-to-all": measure.sent_bytes(lambda: dist.all_to_all_single(torch.empty_like(big), big)),
     }
-    assert int(os.environ["MASTER_PORT"]) >= 1024  # one that the system has found free
     print("rank", dist.get_rank())
     return found, [(each.kind, each.size, each.ranks) for each in sent], counted
 
@@ -125,6 +126,7 @@ def test_collectives_under_their_other_names():
             dist.reduce_scatter_tensor(part.clone(), whole.clone())
 
     with fake_ranks(2):
+        assert dist.get_rank() == 0
         group, name = dist.group.WORLD, dist.group.WORLD.group_name
         c10d, functional = torch.ops.c10d, torch.ops._c10d_functional
         for kind, size, call in (
@@ -262,9 +264,11 @@ def test_ranks_take_a_gpu_each_where_there_are_enough(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert [backend(None, count) for count in (1, 2, 3)] == ["cuda", "cuda", "cpu"] and backend("cpu", 1) == "cpu"
-    assert backend("cuda", 2) == "cuda"
+    assert backend("cuda", 2) == "cuda" and backend("cpu", 3) == "cpu"
     with pytest.raises(ValueError, match="ranks=3 need a GPU each, and this machine has 2: give fewer"):
         backend("cuda", 3)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert backend(None, 1) == "cpu"
 
 
 def returns_a_lock():
@@ -370,7 +374,8 @@ def test_ranks_have_their_time_and_are_ended_after_it(monkeypatch, tmp_path, sta
     class Launcher:
         pid = 12345
 
-        def __init__(self, command, stdin, env, **how):
+        def __init__(self, command, stdin, env, start_new_session, **how):
+            assert start_new_session  # whose number is the launcher's: all of it is ended below
             self.stdin = types.SimpleNamespace(close=lambda: seen.append("closed"))
             seen.append(env)
 
@@ -393,6 +398,131 @@ def test_ranks_have_their_time_and_are_ended_after_it(monkeypatch, tmp_path, sta
     # On Linux what ranks say to each other stays on this machine.
     assert environment["OMP_NUM_THREADS"] == "1"
     assert environment.get("GLOO_SOCKET_IFNAME") == ("lo" if system == "linux" else None)
+
+
+@pytest.fixture
+def rank_here(monkeypatch, tmp_path):
+    """A rank in this process: `run(rank, call, loaded)` gives its environment and, in order, what it asks for."""
+    asked, environment = [], {}
+    for module, name in ((torch, "set_num_threads"), (torch.cuda, "set_device")):
+        monkeypatch.setattr(module, name, lambda value, name=name: asked.append((name, value)))
+    for module, name in ((torch.cuda, "synchronize"), (dist, "barrier"), (dist, "destroy_process_group")):
+        monkeypatch.setattr(module, name, lambda name=name: asked.append((name,)))
+    system = types.SimpleNamespace(
+        environ=environment,
+        dup2=lambda old, new: asked.append(("dup2", old == sys.stdout.fileno(), new)),
+        _exit=lambda code: asked.append(("_exit", code)),
+    )
+    monkeypatch.setattr(_launch, "os", system)
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+
+    def store(host, port, ranks, keeps_it, wait, **own):
+        asked.append(("store", port, ranks, keeps_it, wait, own))
+        return types.SimpleNamespace(set=lambda key, value: None, wait=lambda keys: None)
+
+    def group(way, store, rank, world_size, timeout, device_id):
+        asked.append(("group", way, rank, world_size, timeout, device_id))
+
+    monkeypatch.setattr(dist, "TCPStore", store)
+    monkeypatch.setattr(dist, "init_process_group", group)
+    listener = types.SimpleNamespace(getsockname=lambda: ("127.0.0.1", 4321), detach=lambda: "the open port")
+
+    def run(rank, call, loaded):
+        _launch._rank(rank, tmp_path, call, listener, loaded)
+        return environment, asked
+
+    return run
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_what_a_rank_asks_of_torch(monkeypatch, tmp_path, rank_here, device):
+    def function(x):
+        print("printed,", end=" ")
+        print("too")
+        written.append((tmp_path / f"out-{rank}").read_text())
+        return x
+
+    written, work, rank = [], (function, (3,)), 0 if device == "cpu" else 1
+    monkeypatch.setattr(_launch, "_load", lambda call: work)
+    call = {"ranks": 2, "start": 180, "timeout": 60, "device": device}
+    environment, asked = rank_here(rank, call, work if device == "cpu" else None)
+    # It waits for the others as long as all may take: to meet, and then to work. The first keeps the store.
+    wait, gpu = datetime.timedelta(minutes=4), torch.device("cuda:1")
+    assert asked == [("dup2", True, 1), ("set_num_threads", 1)] + {
+        "cpu": [
+            ("store", 4321, 2, True, wait, {"master_listen_fd": "the open port"}), ("group", "gloo", 0, 2, wait, None),
+            ("barrier",), ("destroy_process_group",),
+        ],
+        "cuda": [
+            ("store", 4321, 2, False, wait, {}), ("set_device", gpu), ("group", "nccl", 1, 2, wait, gpu), ("barrier",),
+            ("synchronize",), ("destroy_process_group",),
+        ],
+    }[device]  # fmt: skip
+    assert environment == {
+        "RANK": f"{rank}", "LOCAL_RANK": f"{rank}", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "4321",
+    }  # fmt: skip
+    # Line by line, as what a rank writes without Python.
+    assert written == ["printed, too\n"] and pickle.loads((tmp_path / f"result-{rank}").read_bytes()) == 3
+    assert (tmp_path / "started").exists() == (rank == 0)
+
+
+def test_a_rank_that_fails_leaves_its_error_and_ends_as_python_does(tmp_path, rank_here):
+    assert rank_here(1, {}, None) == ({}, [("dup2", True, 1), ("_exit", 1)])
+    assert "KeyError: 'ranks'" in pickle.loads((tmp_path / "error-1").read_bytes())[1]
+
+
+def ends_well(rank, folder):
+    time.sleep(0.6 * rank)  # one after the other, longer than a launcher waits for those that fail together
+    return 0
+
+
+def fails_early(rank, folder):
+    if rank == 1:
+        (folder / "error-1").touch()
+    return [3, 1][rank] if rank < 2 else takes_ten_seconds(rank, folder)
+
+
+def takes_ten_seconds(rank, folder):
+    time.sleep(10)
+    return 0
+
+
+@pytest.mark.parametrize(
+    ("work", "caller", "device", "left"),
+    [
+        (ends_well, "there", "cpu", {}),
+        (fails_early, "there", "cpu", {"exit-0": "3", "error-1": "", "exit-2": "-9"}),
+        (takes_ten_seconds, "gone", "cuda", {"exit-0": "-9", "exit-1": "-9", "exit-2": "-9"}),
+    ],
+)
+def test_the_launcher_ends_all_ranks_when_one_fails_or_its_caller_is_gone(
+    monkeypatch, tmp_path, work, caller, device, left
+):
+    """What is to run is loaded once for all ranks, but for those that have a GPU."""
+
+    def rank(number, folder, call, listener, loaded):
+        assert (loaded is None) == (call["device"] == "cuda")
+        assert listener.getsockname()[1] >= 1024  # one that the system has found free
+        os._exit(work(number, folder))  # it leaves what pytest has open as it is
+
+    call = {"function": pickle.dumps((work, ())), "path": sys.path, "device": device, "ranks": 3}
+    (tmp_path / "call").write_bytes(pickle.dumps(call))
+
+    class Listener(socket.socket):
+        def close(self):
+            time.sleep(0.3)  # the first rank may end before the launcher looks at any
+            super().close()
+
+    monkeypatch.setattr(socket, "socket", Listener)
+    monkeypatch.setattr(_launch, "_rank", rank)
+    reads, writes = os.pipe()
+    with open(reads) as stdin, open(writes, "w") as stdout:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        if caller == "gone":
+            stdout.close()
+        _launch.main(tmp_path)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir() if path.name != "call"} == left
 
 
 def own_rank():
@@ -434,6 +564,23 @@ def test_what_is_sent_is_counted_when_nothing_more_is_on_its_way(monkeypatch):
     monkeypatch.setattr(module, "_connections", lambda: next(looks))
     module._settle()
     assert len(naps) == 3 and not [*looks]
+
+
+def test_a_connection_that_is_new_has_sent_all_of_its_bytes_meanwhile(monkeypatch):
+    module = sys.modules[measure.run_ranks.__module__]
+    looks = iter([{"old": 5, "closed": 9}, {"old": 8, "new": 4}])
+    monkeypatch.setattr(dist, "barrier", lambda: None)
+    monkeypatch.setattr(module, "_settle", lambda: None)
+    monkeypatch.setattr(module, "_connections", lambda: next(looks))
+    assert measure.sent_bytes(lambda: None) == (8 - 5) + 4
+
+
+def test_what_was_sent_again_counts_once(monkeypatch):
+    """The kernel's struct tcp_info has both numbers behind its first 200 bytes."""
+    facts = bytes(200) + struct.pack("=QQ", 1000, 48)
+    monkeypatch.setattr(socket.socket, "getsockopt", lambda *which: facts)
+    with socket.create_server(("127.0.0.1", 0)):
+        assert {*sys.modules[measure.run_ranks.__module__]._connections().values()} == {1000 - 48}
 
 
 def test_sent_bytes_of_a_kernel_that_does_not_tell(monkeypatch):

@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 
 from cs336kit import measure
-from cs336kit.measure.recorded import RECORDS, check_record
+from cs336kit.measure.recorded import RECORDS, Row, Stage, check_record
 from cs336kit.measure.recorded import recorded as function
 
 ROW = {"label": "product", "setting": {"precision": "bf16", "rows": 64}, "predicted": 1.0, "measured": 2.0,
@@ -79,6 +79,21 @@ def test_reading_a_stage(tmp_path):
     assert stage.named("product", precision="fp8") == () and "skipped: fp8: too old" in repr(stage)
     assert function("products", gpu="NVIDIA Example", folder=tmp_path).date == "2026-01-02"
     assert not function("memory", folder=tmp_path)
+
+
+def test_rows_are_found_by_their_label_and_setting_and_told_in_a_line():
+    other = {**ROW, "setting": {"precision": "fp8"}, "predicted": None, "measured": 0.5, "unit": "FLOP/s"}
+    rows = [Row(**row) for row in (ROW, other, {**ROW, "label": "sum"})]
+    stage = Stage("products", "NVIDIA Example", "2.13.0", "2026-01-02", ("fp4: too old",), tuple(rows))
+    assert stage.named("product") == tuple(rows[:2]) and stage.named("product", precision="fp8") == (rows[1],)
+    assert stage.named("sum", precision="fp8") == stage.named("product", precision="bf16", rows=32) == ()
+    assert repr(stage).splitlines() == [
+        "products, recorded on NVIDIA Example with torch 2.13.0 on 2026-01-02",
+        "  product precision=bf16 rows=64: 2 s, predicted 1",
+        "  product precision=fp8: 0.5 FLOP/s",
+        "  sum precision=bf16 rows=64: 2 s, predicted 1",
+        "  skipped: fp4: too old",
+    ]
 
 
 def test_a_rehearsal_is_never_shown_as_a_record(tmp_path):

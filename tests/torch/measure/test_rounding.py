@@ -82,6 +82,6 @@ def test_bad_input_is_refused():
         measure.rounded([1.0], bf16, mode="up")
     with pytest.raises(ValueError, match="known are saturate"):
         measure.rounded([1.0], bf16, overflow="wrap")
-    for name in ("fp64", "e8m0"):
+    for refused in (predict.FORMATS["fp64"], predict.FORMATS["e8m0"], predict.NumberFormat("33 bits", 8, 24)):
         with pytest.raises(ValueError, match="is not rounded here"):
-            measure.rounded([1.0], predict.FORMATS[name])
+            measure.rounded([1.0], refused)

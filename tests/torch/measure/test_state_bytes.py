@@ -22,6 +22,14 @@ def test_a_parameter_without_gradient_costs_nothing():
     assert measure.state_bytes(optimizer).total == 2 * 16 + 4
 
 
+def test_the_states_of_all_parameters_add_up():
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(size)) for size in (3, 5, 7)], momentum=0.9)
+    for parameter in optimizer.param_groups[0]["params"]:
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    assert dict(measure.state_bytes(optimizer)) == {"momentum_buffer": 4 * (3 + 5 + 7)}
+
+
 def test_tensors_in_lists_count():
     parameter = torch.nn.Parameter(torch.tensor([1.0, 2.0]))
     optimizer = torch.optim.LBFGS([parameter], max_iter=3)

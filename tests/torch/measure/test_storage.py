@@ -18,7 +18,7 @@ def test_views_share_and_copies_do_not():
 def test_tensors_without_an_address_are_told_apart(make):
     x, y = make(), make()
     assert measure.same_storage(x, x.T if x.dim() == 2 else x)
-    assert not measure.same_storage(x, y)
+    assert not measure.same_storage(x, y) and not measure.same_storage(torch.zeros(2), x)
 
 
 def test_fake_tensors_are_told_apart():
@@ -77,6 +77,20 @@ def test_layout_of_an_expanded_tensor_is_larger_than_its_storage():
 )
 def test_view_or_copy(operation, kind):
     assert measure.view_or_copy(operation, torch.zeros(2, 3)) == kind
+
+
+@pytest.mark.parametrize(
+    ("operation", "kind"),
+    [
+        (lambda x, y: y, "same tensor"),
+        (lambda x, y: (y, x), "same tensor"),
+        (lambda x, y: (x, y.T), "view"),
+        (lambda x, y: (x.T, y + 1), "copy"),
+        (lambda x, y: x @ y.T, "copy"),
+    ],
+)
+def test_view_or_copy_of_several_tensors(operation, kind):
+    assert measure.view_or_copy(operation, torch.zeros(2, 3), torch.zeros(2, 3)) == kind
 
 
 @pytest.mark.parametrize("value", [None, 3, "x", numpy.zeros(3)])
