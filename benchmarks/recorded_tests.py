@@ -103,7 +103,7 @@ class Record:
 def _recorded(room: str, shared: bytes, test: str) -> dict:
     """What a test file executes, as kept in build/mutation, or recorded now."""
     folder = ROOT / "build" / "mutation" / room / test
-    kept = folder / (hashlib.sha256(shared + (ROOT / test).read_bytes()).hexdigest()[:16] + ".json")
+    kept = folder / (hashlib.sha256(shared + (own.root / test).read_bytes()).hexdigest()[:16] + ".json")
     if not kept.exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
