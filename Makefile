@@ -78,7 +78,8 @@ test-browser: $(READY) node_modules/.ready ## JupyterLab, the site and the slide
 	$(PY) -m pytest -q -p no:nbval -n $(WORKERS) --dist loadfile tests/browser
 
 fast: $(READY) ## the unit tests that need no torch, in seconds
-	$(PY) -m pytest -q -p no:nbval -n $(WORKERS) tests/fast
+	@# Plugins that other packages bring take a second to import, and no test here needs them.
+	$(PY) -m pytest -q -p no:nbval -p no:jaxtyping -p no:anyio -n $(WORKERS) tests/fast
 
 # Beside .venv, not instead of it: on Linux pip takes PyTorch's CUDA build, and fake tensors need no more than that.
 CUDA_PIP := .venv-cuda/bin/python -m pip install --disable-pip-version-check
