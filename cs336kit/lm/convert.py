@@ -30,6 +30,7 @@ class Family:
     eps: str
     rope_pairs: str
     by_head: bool
+    shards: int
     transposed: list[str]
 
 
@@ -226,6 +227,10 @@ def _taken_apart(state: Mapping[str, Tensor], kind: Family, config: TransformerC
                 f"{A} query heads and {K} key/value heads of width {h} do not fit a weight of {tensor.shape[0]} rows: "
                 "give the configuration of these weights."
             )
+        if kind.shards:
+            names = ("query", "value", "key")
+            pieces = tensor.unflatten(0, (kind.shards, 3, -1)).unbind(1)
+            return {own: piece.flatten(0, 1) for own, piece in zip(names, pieces, strict=True)}
         rows = tensor.unflatten(0, (K, A // K + 2, h)) if kind.by_head else tensor.unflatten(0, (A + 2 * K, h))
         each = (rows[:, :-2], rows[:, -2], rows[:, -1]) if kind.by_head else rows.split([A, K, K])
         shape = tensor.shape[1:]
@@ -270,6 +275,9 @@ def _put_together(state: Mapping[str, Tensor], config: TransformerConfig, kind: 
                 parts = take(attention, f"query.{end}", f"key.{end}", f"value.{end}")
                 if kind.by_head:
                     parts = [torch.cat([part.unflatten(0, (K, -1)) for part in parts], dim=1).flatten(0, 1)]
+                if kind.shards:
+                    query, key, value = (part.unflatten(0, (kind.shards, -1)) for part in parts)
+                    parts = [torch.cat([query, value, key], dim=1).flatten(0, 1)]
                 yield f"{attention}.qkv.{end}", torch.cat(parts)
             for part in ("mlp", "mlp.shared"):
                 stem = f"blocks.{layer}.{part}"

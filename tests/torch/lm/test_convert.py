@@ -7,6 +7,7 @@ import torch
 
 from benchmarks import architectures
 from cs336kit import lm
+from cs336kit.lm import convert
 from cs336kit.predict._families import FAMILIES
 
 transformers = pytest.importorskip("transformers")
@@ -117,11 +118,11 @@ MADE_PLAIN = {
     "flex_olmo": SUM_TO_1, "olmoe": SUM_TO_1, "qwen2_moe": SUM_TO_1, "qwen3_moe": SUM_TO_1,
     "cohere2": MIXED, "exaone4": MIXED, "olmo3": MIXED,
 }  # fmt: skip
-#: What our decoder lacks, or what it has and nobody has yet said how the weights are laid out.
+#: What our decoder lacks.
 CORRECTED = "a correction where it chooses"
 BEHIND = "norms of queries and keys behind their rotation"
 REFUSED = {
-    "apertus": "mlp='xielu'", "bloom": "positions='alibi'", "codegen": "yet", "deepseek_v2": "weights do not sum to 1",
+    "apertus": "mlp='xielu'", "bloom": "positions='alibi'", "deepseek_v2": "weights do not sum to 1",
     "deepseek_v3": CORRECTED, "dots1": CORRECTED, "ernie4_5_moe": CORRECTED, "gemma": "norm_unit_offset",
     "gemma2": "norm_unit_offset", "gemma3_text": "norm_unit_offset", "glm4_moe": CORRECTED, "glm4_moe_lite": CORRECTED,
     "gpt_neo": "not divided by √head_dim", "gpt_oss": "mlp='swiglu_clipped'", "hunyuan_v1_dense": BEHIND,
@@ -152,6 +153,13 @@ def test_every_model_type_is_converted_both_ways_or_refused_by_name(model_type):
     assert all(torch.equal(back[part], state[part]) for part in state)
 
 
+def test_an_architecture_whose_names_are_not_known_is_refused_for_that(monkeypatch):
+    monkeypatch.delitem(convert._table(), "arcee")
+    config = transformers.AutoConfig.for_model(**architectures.tiny("arcee")).to_dict()
+    with pytest.raises(ValueError, match="a arcee cannot be converted yet: the names .* are not known here"):
+        lm.from_transformers({}, config)
+
+
 def test_a_refused_activation_of_gpt_1_is_named():
     config = transformers.OpenAIGPTConfig(n_layer=1, n_embd=24, n_head=4, vocab_size=61, afn="relu")
     with pytest.raises(ValueError, match="openai-gpt with afn='relu' cannot be built here"):
@@ -175,7 +183,7 @@ def test_the_family_follows_from_the_shape():
         model = lm.from_transformers(their_model)
         assert type(model) is (lm.DecoderOnly if name == "gpt2" else lm.Llama)
         assert lm.to_transformers(model.state_dict(), model.config).keys() == their_model.state_dict().keys()
-    with pytest.raises(ValueError, match="name the family, one of arcee, bitnet, cohere, cohere2"):
+    with pytest.raises(ValueError, match="name the family, one of arcee, bitnet, codegen, cohere"):
         lm.to_transformers({}, lm.from_transformers(theirs(*CASES["falcon 7b"])).config)
 
 
