@@ -108,7 +108,9 @@ def test_a_misspelled_option_of_a_group_and_parameters_that_cannot_be_trained_ar
     with pytest.raises(ValueError, match="stands in the group twice"):
         optimizer([weight, weight])
     with pytest.raises(ValueError, match=r"a parameter of torch.int64 can have no gradient"):
-        optimizer(weight for weight in [torch.ones(2, dtype=torch.int64)])
+        optimizer([{"params": torch.ones(2, dtype=torch.int64)}])
+    with pytest.raises(TypeError, match="set"):
+        optimizer([{"params": {weight}}])
     assert len(optimizer([("a", weight)]).param_groups[0]["params"]) == 1
 
 
