@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cs336kit.lm._shapes import Float
 from cs336kit.lm.caches import LayerCache
 from cs336kit.lm.layers import PAIRS, Linear, rope
-from cs336kit.predict._common.checks import fraction, known, positive_int
+from cs336kit.predict._common.checks import boolean, fraction, known, positive_int
 
 #: How attention is computed: step by step, or by torch's scaled_dot_product_attention.
 ATTENTION = ("eager", "sdpa")
@@ -59,7 +59,7 @@ def attention(
     The axis before the sequence holds the heads: each of the K key/value heads serves A/K neighbouring query heads, and
     nothing is expanded for that. Any axes may stand before it, or none. Without a mask attention is causal; `mask`
     (…, Sq, Skv) says instead who may look where: True = may look, or floats that are added to the scores. A query that
-    may look nowhere has no result (NaN, or what torch's kernel makes of it).
+    may look nowhere has no result: NaN step by step, zeros from torch's kernel.
     `method="eager"` does it step by step and keeps the A·Sq·Skv weights for backward; `"sdpa"` calls torch's
     scaled_dot_product_attention, which recomputes them where it has a fused kernel. Both give the same numbers up to
     rounding. `softcap` turns scores x into softcap · tanh(x / softcap), step by step only. `dropout` drops weights (after
@@ -67,6 +67,9 @@ def attention(
     2017, equation 1; Ainslie et al. 2023.
     """
     known("attention method", method, dict.fromkeys(ATTENTION))
+    if type(dropout) is not float or not 0 <= dropout <= 1:  # a boolean is no probability
+        dropout = fraction("dropout", dropout, zero=True)
+    check_mask(mask)
     if query.dim() == 2:
         heads = (tensor.unsqueeze(0) for tensor in (query, key, value))
         options: dict[str, Any] = {
@@ -103,6 +106,16 @@ def attention(
         scores = scores + mask
     weights = F.dropout(torch.softmax(scores, dim=-1), dropout)
     return (weights.view(*axes, K, A // K * Sq, Skv) @ value).view(*axes, A, Sq, value.shape[-1])
+
+
+def check_mask(mask: Tensor | None) -> None:
+    """Refuse a mask of zeros and ones: added to the scores, they would hide nothing."""
+    if mask is not None and not (isinstance(mask, Tensor) and (mask.dtype == torch.bool or mask.is_floating_point())):
+        given = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise ValueError(
+            f"mask must be a tensor of booleans (True = may look) or of floats that are added to the scores, got {given}: "
+            "for zeros and ones give mask.bool()."
+        )
 
 
 def _fused(
@@ -172,7 +185,7 @@ class MultiHeadAttention(nn.Module):
         if make_norm is not None and qk_norm != "none":
             query, key = (self.heads, self.kv_heads) if qk_norm == "width" else (1, 1)
             self.query_norm, self.key_norm = make_norm(query * self.head_dim), make_norm(key * self.head_dim)
-        if make_norm is not None and inner_norm:
+        if boolean("inner_norm", inner_norm) and make_norm is not None:
             self.inner_norm = make_norm(self.heads * self.head_dim)
 
     def _projected(self, linear: nn.Module, x: Tensor, heads: int, norm: nn.Module | None) -> Tensor:

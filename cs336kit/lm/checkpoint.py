@@ -15,7 +15,7 @@ from torch import nn
 from cs336kit.lm.runs import rng_state, set_rng_state
 from cs336kit.lm.whole_file import flush_folder, keep_older, save_beside
 from cs336kit.predict import Breakdown
-from cs336kit.predict._common.checks import non_negative_int, positive_int
+from cs336kit.predict._common.checks import boolean, non_negative_int, positive_int
 
 FORMAT = "cs336kit checkpoint 1"
 PARTS = {"step", "model", "optimizer", "optimizer_class", "data", "policy", "extra", "rng"}
@@ -83,6 +83,7 @@ def load_checkpoint(
     `restore_rng=False` leaves Python's, NumPy's and torch's global generators alone, as evaluation should. Tensors
     are read to the CPU and copied to where the objects live.
     """
+    boolean("restore_rng", restore_rng)
     name = str(path) if isinstance(path, str | os.PathLike) else "the file"
     with open(path, "rb") if isinstance(path, str | os.PathLike) else io.BytesIO(path.read()) as file:
         content = _read(file, name)

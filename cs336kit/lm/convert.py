@@ -1,19 +1,21 @@
 """Weights between this course's decoder and the models of Hugging Face's transformers, both ways."""
 
 import functools
+import math
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cs336kit.lm.models import LLAMA, DecoderOnly, Llama
+from cs336kit.lm.models import LLAMA, DecoderOnly, Llama, check_buildable
 from cs336kit.predict import TransformerConfig
 from cs336kit.predict._common.checks import known
+from cs336kit.predict.hugging_face import read_hf
 from cs336kit.predict.transformer import OPTIONS
 
 
@@ -22,29 +24,27 @@ class Family:
     """How one architecture of transformers says what our decoder says: one table of families.toml, which explains it."""
 
     names: Mapping[str, str]
-    sizes: Mapping[str, str]
     fixed: Mapping[str, Any]
     must: Mapping[str, Any]
     prefix: str
     eps: str
-    activation: str
+    rope_pairs: str
     by_head: bool
+    shards: int
     transposed: list[str]
 
 
-#: Fields that are read elsewhere (biases from the weights), or have no effect on the logits: names, other heads, training.
-_READ = re.compile(
-    r"_token_id$|dropout|_pdrop$|^summary_|^_|^initializer_range$|^use_cache$|^pretraining_tp$|^router_aux_loss_coef$"
-    r"|^max_window_layers$|_softmax_in_fp32$|^reorder_and_upcast_attn$|^original_max_position_embeddings$|bias$"
-    r"|^(architectures|chunk_size_feed_forward|dtype|torch_dtype|id2label|label2id|model_type|return_dict|auto_map"
-    r"|transformers_version|problem_type|attn_implementation|use_sliding_window|output_\w+|rope_parameters|rope_theta"
-    r"|rope_scaling|partial_rotary_factor|layer_types|multi_query|num_key_value_heads|new_decoder_architecture|parallel_attn"
-    r"|num_ln_in_parallel_attn)$"
+#: Fields that have no effect on the logits: names, other heads, training, and numbers that follow from other fields.
+_IDLE = re.compile(
+    r"_token_id$|dropout|_pdrop$|^summary_|^_|initializer_range$|^init_std$|^use_cache$|^pretraining_tp$|^router_aux_loss_coef$"
+    r"|_softmax_in_fp32$|^reorder_and_upcast_attn$|^router_jitter_noise$"
+    r"|^(architectures|chunk_size_feed_forward|dtype|torch_dtype|id2label|label2id|return_dict|auto_map|n_ctx"
+    r"|transformers_version|problem_type|attn_implementation|output_\w+|qk_head_dim)$"
 )
-_ACTIVATIONS = {
-    "gelu": {"gelu": "none", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh"},
-    "swiglu": {"silu": "none", "swish": "none"},
-}
+#: Fields that are read here, not by predict: biases by the weights.
+_READ = re.compile(r"bias$|^(model_type|rope_\w+|partial_rotary_factor|rotary_\w+|original_max_position_embeddings)$")
+#: Our name of an MLP, and how its gelu is computed: GELUMLP takes it as an option.
+_GELU = {"gelu_new": "tanh", "gelu_tanh": "tanh"}
 
 
 def from_transformers(
@@ -66,23 +66,32 @@ def from_transformers(
             "dict with model.config, since weights alone do not say what is computed with them."
         )
     try:
-        kind = _family(fields["model_type"])
-        choices, built = _choices(fields, kind)
+        kind, config_read, built = _choices(fields)
     except KeyError as error:
         raise ValueError(f"the configuration of {fields['model_type']} lacks {error}: give model.config.") from None
-    ours = dict(_taken_apart(state, kind, choices))
-    if choices["tied_head"]:
+    ours = dict(_taken_apart(state, kind, config_read))
+    if config_read.tied_head:
         table = ours.get("embedding.weight", torch.empty(0))
         if not torch.equal(ours.setdefault("head.weight", table), table):  # checkpoints may leave it out
             raise ValueError(
                 "head and embedding differ in the weights, and tie_word_embeddings=True says they are one."
             )
-    ours_config = TransformerConfig(**choices, **_biases(ours))
-    made_like = {"device": ours["final_norm.weight"].device, "dtype": ours["final_norm.weight"].dtype}
+    ours_config = replace(config_read, **_biases(ours))
+    if ours_config.mlp in _GELU and isinstance(ours_config.bias, str):
+        built["approximate"], ours_config = _GELU[ours_config.mlp], replace(ours_config, mlp="gelu")
+    if "embedding.weight" not in ours:
+        raise ValueError("the weights of embedding.weight are missing in the state dict.")
+    made_like = {"device": ours["embedding.weight"].device, "dtype": ours["embedding.weight"].dtype}
     make = Llama if all(getattr(ours_config, name) == value for name, value in LLAMA.items()) else DecoderOnly
     result = make(ours_config, attention=attention, **{**made_like, **built, **options})
     if missing := result.state_dict().keys() - ours.keys():
         raise ValueError(f"the weights of {', '.join(sorted(missing))} are missing in the state dict.")
+    for name, tensor in result.state_dict().items():
+        if tensor.shape != ours[name].shape:
+            raise ValueError(
+                f"{name} has the shape {tuple(ours[name].shape)} in the weights and {tuple(tensor.shape)} by the "
+                "configuration: give the configuration of these weights, with all its fields."
+            )
     result.load_state_dict(ours)
     return result.eval()
 
@@ -107,7 +116,7 @@ def to_transformers(
             "only GPT-2's architecture (learned positions, LayerNorm, GELU) and Llama's (rotary positions, RMSNorm, SwiGLU) "
             f"are known by their shape: name the family, one of {', '.join(sorted(_table()))}; got {config!r}."
         )
-    kind = _family(family)
+    kind = _family(family, config)
     theirs = {}
     for name, tensor in _put_together(state, config, kind):
         part, _, end = name.rpartition(".") if name.endswith((".weight", ".bias")) else (name, "", "")
@@ -124,81 +133,78 @@ def _table(name: str = "architecture") -> dict[str, Any]:
     return tomllib.loads((files("cs336kit.lm") / "families.toml").read_text("utf-8"))[name]
 
 
-def _family(model_type: str) -> Family:
-    if lacking := _table("lacking").get(model_type):
-        raise ValueError(f"a {model_type} cannot be built here: it has {lacking}.")
-    own = known("architecture (model_type)", model_type, _table())
-    base = _table().get(own.get("like"), {})
-    merged = {name: {**base.get(name, {}), **part} for name, part in own.items() if isinstance(part, dict)}
-    return Family(**{name: value for name, value in {**base, **own, **merged}.items() if name != "like"})
+def _family(model_type: str, config: TransformerConfig) -> Family:
+    known("architecture (model_type)", model_type, _table())
+    merged = _merged(model_type)
+    others = _table("parallel").get(model_type, {}) if config.parallel else {}
+    return Family(**merged | {"names": merged["names"] | others})
 
 
-def _choices(fields: Mapping[str, Any], kind: Family) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Fields of our configuration, options of our decoder; what would change the logits and is not read is refused."""
+def _merged(model_type: str) -> dict[str, Any]:
+    own = dict(_table()[model_type])
+    base = _merged(own.pop("like")) if "like" in own else {}
+    return base | own | {"names": base.get("names", {}) | own.get("names", {})}
+
+
+def _choices(fields: Mapping[str, Any]) -> tuple[Family, TransformerConfig, dict[str, Any]]:
+    """Its family, our configuration, options of our decoder; what would change the logits and is not read is refused."""
+    model_type = fields["model_type"]
 
     def refused(name: str, built: str, value: Any = None) -> ValueError:
-        given = f"{fields['model_type']} with {name}={fields.get(name, value)!r}"
+        given = f"{model_type} with {name}={fields.get(name, value)!r}"
         return ValueError(f"a {given} cannot be built here: our decoder has {built}.")
 
-    optional = ("head_dim", "kv_heads", "d_ff")
-    choices: dict[str, Any] = {
-        ours: fields.get(name) if ours in optional else fields[name] for ours, name in kind.sizes.items()
-    }
-    choices |= {**kind.fixed, "source": fields["model_type"]}
-    if (
-        kind.by_head and "parallel" not in choices
-    ):  # Falcon and StarCoder say by flags how many kv heads there are, and Falcon how many norms
-        grouped = fields.get("new_decoder_architecture", False)
-        if not grouped:
-            choices["kv_heads"] = 1 if fields["multi_query"] else choices["heads"]
-        if fields.get("parallel_attn"):
-            choices["norms_per_block"] = 1
-            if (fields["num_ln_in_parallel_attn"] or (2 if grouped else 1)) == 2:
-                raise refused("num_ln_in_parallel_attn", "one norm for both branches")
+    if lacking := _table("lacking").get(model_type):
+        raise ValueError(f"a {model_type} cannot be built here: it has {lacking}.")
+    fields = {name: value for name, value in fields.items() if not _IDLE.search(name)}
+    fixed = _merged(model_type)["fixed"] if model_type in _table() else {}
+    config, read = read_hf({**fields, **fixed})
+    if config.attention_scale is not None and math.isclose(config.attention_scale, config.head_dim**-0.5):
+        config = replace(config, attention_scale=None)  # said, and what we have anyway
+    try:
+        check_buildable(config)
+    except ValueError as error:
+        raise ValueError(f"a {model_type} cannot be converted: {error}") from None
+    if model_type not in _table():
+        raise ValueError(
+            f"a {model_type} cannot be converted yet: the names and layouts of its weights are not known here. "
+            f"Known: {', '.join(sorted(_table()))}."
+        )
+    kind = _family(model_type, config)
     for name, value in fields.items():
         if name in kind.must and value != kind.must[name]:
             raise refused(name, f"{name}={kind.must[name]!r}")
-        if (
-            value
-            and name not in {*kind.sizes.values(), *kind.must, kind.eps, kind.activation}
-            and not _READ.search(name)
-        ):
+        if value and name not in {*read, *kind.must, kind.eps} and not _READ.search(name):
             raise refused(name, "nothing of that kind")
-    layers = fields.get("layer_types") or ()
-    held = tuple(layer == "sliding_attention" for layer in layers)
-    if set(layers) - {"full_attention", "sliding_attention"} or (fields.get("use_sliding_window") and not layers):
-        raise refused("layer_types", "full and sliding attention")
-    if fields.get("use_sliding_window") is False or (layers and not any(held)):
-        choices["window"] = None
-    elif layers:
-        choices["window_layers"] = held
-    activations = _ACTIVATIONS[choices["mlp"]]
-    if fields[kind.activation] not in activations:
-        raise refused(kind.activation, f"{', '.join(activations)} there")
-    options = {"norm_eps": fields[kind.eps], "approximate": activations[fields[kind.activation]]}
-    if choices["positions"] == "rope":
-        given = {**fields, **(fields.get("rope_scaling") or {}), **(fields.get("rope_parameters") or {})}
-        options["rope_base"] = given["rope_theta"]
-        share = given.get("partial_rotary_factor") or 1.0
-        head_dim = choices.get("head_dim") or choices["d_model"] // choices["heads"]
-        choices["rotary_dim"] = int(head_dim * share)
-        plain = {
-            "rope_type": "default",
-            "type": "default",
-            "partial_rotary_factor": share,
-            "rope_theta": given["rope_theta"],
-        }
-        for name, value in given.items():
-            if value is not None and value != plain.get(name, fields.get(name)):
-                raise refused(name, "plain rotary positions", value)
-    return choices, options
+    fields = {**fields, **kind.fixed}
+    options = {"norm_eps": fields[kind.eps]}
+    if config.positions == "rope":
+        options |= {"rope_base": _rope_base(fields, refused), "rope_pairs": kind.rope_pairs}
+    return kind, config, options
+
+
+def _rope_base(fields: Mapping[str, Any], refused: Callable[[str, str, Any], ValueError]) -> float:
+    """The base of plain rotary positions; others are refused."""
+    parameters = fields.get("rope_parameters") or {}
+    each = [value for value in parameters.values() if isinstance(value, Mapping)]  # by kind of layer
+    if each and all(value == each[0] for value in each):
+        parameters = each[0]
+    said = {**(fields.get("rope_scaling") or {}), **parameters}
+    base: float = {**fields, **said}["rope_theta"]
+    idle = ("partial_rotary_factor", "rope_theta", "original_max_position_embeddings")
+    for name, value in said.items():
+        plain = value if name in idle else "default" if name in ("rope_type", "type") else fields.get(name)
+        if value and value != plain:
+            raise refused(name, "plain rotary positions", value)
+    return base
 
 
 def _biases(ours: Mapping[str, Tensor]) -> dict[str, Any]:
     """Which biases there are, by the weights themselves."""
     biased = {re.sub(r"\d+", "#", name)[: -len(".bias")] for name in ours if name.endswith(".bias")}
     norms = {name for name in biased if "norm" in name}
-    linear = {name.rpartition(".")[2] for name in biased - norms}
+    linear = {name.rpartition(".")[2].replace("query_latent", "latent") for name in biased - norms}
+    linear = {"key" if name == "latent" else name for name in linear}  # so a configuration calls both latents
     others = {f"{name}_bias": name in linear for name in ("head", "router")}
     return {"bias": tuple(linear - {"head", "router"}), "norm_bias": bool(norms), **others}
 
@@ -207,16 +213,24 @@ def _is_transposed(name: str, kind: Family) -> bool:
     return name.endswith(".weight") and name.split(".")[-2] in kind.transposed
 
 
-def _taken_apart(state: Mapping[str, Tensor], kind: Family, choices: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+def _taken_apart(state: Mapping[str, Tensor], kind: Family, config: TransformerConfig) -> Iterator[tuple[str, Tensor]]:
     """Their weights under our names, fused matrices taken apart; a weight that has no name here is refused."""
-    A = choices["heads"]
-    K, h = choices.get("kv_heads") or A, choices.get("head_dim") or choices["d_model"] // A
+    A, K, h = config.heads, config.kv_heads, config.head_dim
 
     def parts(last: str, tensor: Tensor) -> dict[str, Tensor]:
         if last == "gate_up":
             return dict(zip(("gate", "up"), tensor.chunk(2), strict=True))
         if last != "qkv":
             return {last: tensor}
+        if tensor.shape[0] != (A + 2 * K) * h:
+            raise ValueError(
+                f"{A} query heads and {K} key/value heads of width {h} do not fit a weight of {tensor.shape[0]} rows: "
+                "give the configuration of these weights."
+            )
+        if kind.shards:
+            names = ("query", "value", "key")
+            pieces = tensor.unflatten(0, (kind.shards, 3, -1)).unbind(1)
+            return {own: piece.flatten(0, 1) for own, piece in zip(names, pieces, strict=True)}
         rows = tensor.unflatten(0, (K, A // K + 2, h)) if kind.by_head else tensor.unflatten(0, (A + 2 * K, h))
         each = (rows[:, :-2], rows[:, -2], rows[:, -1]) if kind.by_head else rows.split([A, K, K])
         shape = tensor.shape[1:]
@@ -231,8 +245,13 @@ def _taken_apart(state: Mapping[str, Tensor], kind: Family, choices: Mapping[str
         layer = re.search(r"\.(\d+)\.", place)
         ours = by_name.get(re.sub(r"\.\d+\.", ".#.", place, count=1))
         if ours is None:
-            raise ValueError(f"the weight {name} has no place in our decoder, so this model computes something else.")
+            raise ValueError(
+                f"the weight {name} has no place in what we build of this configuration, so it is not converted."
+            )
         tensor = tensor.T if _is_transposed(name, kind) else tensor
+        if config.shared_d_ff:
+            ours = re.sub(r"\.mlp\.(router|experts)", r".mlp.mixture.\1", ours)
+            ours = ours.replace(".mlp.shared_gate", ".mlp.gate")
         stem, dot, last = ours.replace("#", layer[1] if layer else "").rpartition(".")
         several = (
             {f"{stem}.{e}": expert for e, expert in enumerate(tensor)} if stem.endswith("experts") else {stem: tensor}
@@ -256,11 +275,22 @@ def _put_together(state: Mapping[str, Tensor], config: TransformerConfig, kind: 
                 parts = take(attention, f"query.{end}", f"key.{end}", f"value.{end}")
                 if kind.by_head:
                     parts = [torch.cat([part.unflatten(0, (K, -1)) for part in parts], dim=1).flatten(0, 1)]
+                if kind.shards:
+                    query, key, value = (part.unflatten(0, (kind.shards, -1)) for part in parts)
+                    parts = [torch.cat([query, value, key], dim=1).flatten(0, 1)]
                 yield f"{attention}.qkv.{end}", torch.cat(parts)
-            if "blocks.#.mlp.gate_up" in kind.names and f"{mlp}.gate.{end}" in left:
-                yield f"{mlp}.gate_up.{end}", torch.cat(take(mlp, f"gate.{end}", f"up.{end}"))
-        if config.experts:
-            stems = [f"{mlp}.experts.{e}" for e in range(config.experts)]
+            for part in ("mlp", "mlp.shared"):
+                stem = f"blocks.{layer}.{part}"
+                if f"blocks.#.{part}.gate_up" in kind.names and f"{stem}.up.{end}" in left:
+                    yield f"{stem}.gate_up.{end}", torch.cat(take(stem, f"gate.{end}", f"up.{end}"))
+        if config.is_sparse(layer):
+            inside = f"{mlp}.mixture" if config.shared_d_ff else mlp
+            if config.shared_gate:
+                yield f"{mlp}.shared_gate.weight", left.pop(f"{mlp}.gate.weight")
+            for end in ("weight", "bias"):
+                if f"{inside}.router.{end}" in left:
+                    yield f"{mlp}.router.{end}", left.pop(f"{inside}.router.{end}")
+            stems = [f"{inside}.experts.{e}" for e in range(config.experts)]
             yield f"{mlp}.experts.gate_up", torch.stack([torch.cat(take(s, "gate.weight", "up.weight")) for s in stems])
             yield f"{mlp}.experts.down", torch.stack([take(s, "down.weight")[0] for s in stems])
     yield from left.items()

@@ -58,16 +58,8 @@ def get_batch(
         raise ValueError(
             f"generator must be a torch.Generator, such as torch.Generator().manual_seed(0); got {generator!r}."
         )
-    data = np.asarray(tokens.tokens if isinstance(tokens, TokenFile) else tokens)  # a memory map: the same pages
-    if data.ndim != 1 or data.dtype.kind not in "iu":
-        raise ValueError(f"tokens must be one row of whole numbers, got {data.dtype} of shape {data.shape}.")
-    data = np.ascontiguousarray(data)  # no copy, unless the tokens do not lie side by side
+    data = np.ascontiguousarray(_row(tokens, sequence))  # no copy, unless the tokens do not lie side by side
     starts_available = len(data) - sequence
-    if starts_available < 1:
-        raise ValueError(
-            f"sequence={sequence} needs {sequence + 1} tokens (its target is one token ahead), and "
-            f"the data have {len(data)}. Take a shorter sequence or more data."
-        )
     starts = torch.randint(starts_available, (batch,), generator=generator).numpy()
     # Every window of S + 1 tokens, as a view: row i starts at token i. Picking rows copies B·(S + 1) tokens and reads
     # nothing else. NumPy's plain constructor takes a tenth of the time of as_strided, which matters for small batches.
@@ -82,6 +74,19 @@ def get_batch(
     return both[0], both[1]
 
 
+def _row(tokens: Tokens, sequence: int) -> np.ndarray:
+    """The tokens as an array, long enough for one sequence and its target."""
+    data = np.asarray(tokens.tokens if isinstance(tokens, TokenFile) else tokens)  # a memory map: the same pages
+    if data.ndim != 1 or data.dtype.kind not in "iu":
+        raise ValueError(f"tokens must be one row of whole numbers, got {data.dtype} of shape {data.shape}.")
+    if len(data) <= sequence:
+        raise ValueError(
+            f"sequence={sequence} needs {sequence + 1} tokens (its target is one token ahead), and "
+            f"the data have {len(data)}. Take a shorter sequence or more data."
+        )
+    return data
+
+
 class Batches(Iterator[Batch]):
     """An endless iterator of `get_batch`, whose position can be saved and restored.
 
@@ -90,7 +95,9 @@ class Batches(Iterator[Batch]):
     """
 
     def __init__(self, tokens: Tokens, *, batch: int, sequence: int, seed: int, device: torch.device | str = "cpu"):
-        self.tokens, self.batch, self.sequence, self.device = tokens, batch, sequence, device
+        self.batch, self.sequence = positive_int("batch", batch), positive_int("sequence", sequence)
+        _row(tokens, sequence)
+        self.tokens, self.device = tokens, device
         self.generator = torch.Generator().manual_seed(seed)
         self.drawn = 0
 

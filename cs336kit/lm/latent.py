@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cs336kit.lm._shapes import Float
-from cs336kit.lm.attention import ATTENTION, attention, causal_mask
+from cs336kit.lm.attention import ATTENTION, attention, causal_mask, check_mask
 from cs336kit.lm.caches import LayerCache
 from cs336kit.lm.layers import PAIRS, Linear, RMSNorm, rope
-from cs336kit.predict._common.checks import at_most, fraction, known, non_negative_int, positive_int
+from cs336kit.predict._common.checks import at_most, boolean, fraction, known, non_negative_int, positive_int
 
 
 class LatentAttention(nn.Module):
@@ -52,7 +52,9 @@ class LatentAttention(nn.Module):
         self.latent_norm = RMSNorm(kv_latent, eps=norm_eps, **factory)
         self.key_and_value = Linear(kv_latent, heads * (self.plain + self.value_dim), bias=False, **factory)
         self.output = Linear(heads * self.value_dim, d_model, bias="output" in bias, **factory)
-        self.inner_norm = make_norm(heads * self.value_dim) if inner_norm and make_norm is not None else None
+        self.inner_norm = (
+            make_norm(heads * self.value_dim) if boolean("inner_norm", inner_norm) and make_norm is not None else None
+        )
 
     def forward(
         self, x: Float[Tensor, "... S D"], *,
@@ -60,6 +62,7 @@ class LatentAttention(nn.Module):
         cache: LayerCache | None = None, mask: Tensor | None = None,
     ) -> Float[Tensor, "... S D"]:  # fmt: skip
         """`angles`: the cosine and sine rows of these positions. `cache`: what came before. `mask`: as in `attention`."""
+        check_mask(mask)
         given = x
         if self.query_latent is not None and self.query_latent_norm is not None:
             given = self.query_latent_norm(self.query_latent(x))

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cs336kit.lm._shapes import Float, Int
-from cs336kit.predict._common.checks import fraction, known, positive_int, positive_number
+from cs336kit.predict._common.checks import boolean, fraction, known, positive_int, positive_number
 from cs336kit.predict.transformer import GATED
 
 #: Which dimensions of a head rotary positions turn together: i with i + h/2, or 2i with 2i + 1.
@@ -33,7 +33,7 @@ class Linear(nn.Module):
         positive_int("inputs", inputs)
         positive_int("outputs", outputs)
         self.weight = nn.Parameter(torch.empty(outputs, inputs, device=device, dtype=dtype))
-        self.bias = nn.Parameter(torch.zeros(outputs, device=device, dtype=dtype)) if bias else None
+        self.bias = nn.Parameter(torch.zeros(outputs, device=device, dtype=dtype)) if boolean("bias", bias) else None
         self.initialize(deviation=1 / math.sqrt(inputs))
 
     def initialize(self, *, deviation: float, cut: float = 3) -> None:
@@ -62,7 +62,7 @@ class Embedding(nn.Module):
     """A table of one vector per token: row `token` of a (tokens, width) matrix. A lookup, no FLOPs.
 
     Rows start normal with deviation 0.02 (Radford et al. 2018, section 4.1). Parameters: tokens · width.
-    A token outside the table raises torch's IndexError.
+    A token outside the table raises IndexError (on a GPU, torch's own assertion).
     """
 
     def __init__(self, tokens: int, width: int, *, device: Any = None, dtype: Any = None):
@@ -73,7 +73,13 @@ class Embedding(nn.Module):
 
     def forward(self, tokens: Int[Tensor, "..."]) -> Float[Tensor, "... width"]:
         # The same as self.weight[tokens], whose backward is much slower.
-        return F.embedding(tokens, self.weight)
+        try:
+            return F.embedding(tokens, self.weight)
+        except IndexError:
+            raise IndexError(
+                f"a token is outside the table: it has rows 0 to {len(self.weight) - 1}. Was the text tokenized for "
+                "another vocabulary?"
+            ) from None
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[0]} × {self.weight.shape[1]}"
@@ -107,8 +113,8 @@ class LayerNorm(nn.Module):
     ):  # fmt: skip
         super().__init__()
         self.width = (positive_int("width", width),)
-        self.weight = nn.Parameter(torch.ones(width, device=device, dtype=dtype)) if scale else None
-        self.bias = nn.Parameter(torch.zeros(width, device=device, dtype=dtype)) if bias else None
+        self.weight = nn.Parameter(torch.ones(width, device=device, dtype=dtype)) if boolean("scale", scale) else None
+        self.bias = nn.Parameter(torch.zeros(width, device=device, dtype=dtype)) if boolean("bias", bias) else None
         self.eps = eps
 
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
@@ -128,7 +134,7 @@ class RMSNorm(nn.Module):
     ):  # fmt: skip
         super().__init__()
         positive_int("width", width)
-        self.weight = nn.Parameter(torch.ones(width, device=device, dtype=dtype)) if scale else None
+        self.weight = nn.Parameter(torch.ones(width, device=device, dtype=dtype)) if boolean("scale", scale) else None
         self.eps = eps
 
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:

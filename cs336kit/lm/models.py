@@ -25,7 +25,7 @@ from cs336kit.lm.layers import (
     rope_tables,
 )  # fmt: skip
 from cs336kit.predict import TransformerConfig
-from cs336kit.predict._common.checks import known, positive_int
+from cs336kit.predict._common.checks import boolean, known, positive_int
 
 #: What makes a configuration a Llama: field of TransformerConfig → the value that it must have.
 LLAMA = {"norm": "rmsnorm", "positions": "rope", "mlp": "swiglu"}
@@ -69,11 +69,12 @@ class Cruncher(nn.Module):
     def __init__(self, d_model: int, layers: int, *, bias: bool = False, squeeze: bool = True, **factory: Any):
         super().__init__()
         width = positive_int("d_model", d_model)
+        boolean("bias", bias)
         self.layers = nn.ModuleList(
             nn.Linear(width, width, bias=bias, **factory) for _ in range(positive_int("layers", layers))
         )
         self.final = nn.Linear(d_model, 1, bias=bias, **factory)
-        self.squeeze = squeeze
+        self.squeeze = boolean("squeeze", squeeze)
         for linear in (*self.layers, self.final):
             nn.init.normal_(linear.weight, std=1 / math.sqrt(d_model))
             if bias:
@@ -245,10 +246,8 @@ class DecoderOnly(nn.Module):
             raise ValueError(
                 f"config must be a TransformerConfig, got {config!r}; predict.MODELS holds well-known ones."
             )
-        if not isinstance(checkpointing, bool):
-            raise ValueError(f"checkpointing must be True or False, got {checkpointing!r}.")
         check_buildable(config)
-        self.config, self.checkpointing = config, checkpointing
+        self.config, self.checkpointing = config, boolean("checkpointing", checkpointing)
         self.embedding = Embedding(config.vocab, config.d_model, **factory)
         rows = config.context + config.extra_positions
         self.positions = Embedding(rows, config.d_model, **factory) if config.positions == "learned" else None
@@ -288,6 +287,13 @@ class DecoderOnly(nn.Module):
 
         More positions than `config.context` raise ValueError.
         """
+        if not isinstance(tokens, Tensor) or tokens.dim() != 2 or tokens.dtype not in (torch.int64, torch.int32):
+            given = (
+                f"{tokens.dtype} of shape {tuple(tokens.shape)}"
+                if isinstance(tokens, Tensor)
+                else type(tokens).__name__
+            )
+            raise ValueError(f"tokens must be a tensor (B, S) of int64 or int32, got {given}.")
         start = 0 if cache is None else cache.tokens
         stop = start + tokens.shape[1]
         if stop > self.config.context:

@@ -5,6 +5,7 @@
 
 import math
 from collections.abc import Callable
+from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any
 
@@ -84,8 +85,28 @@ class Optimizer(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: Group) -> None:
         self.check({**self.defaults, **param_group})  # before it is added, and then in place, for NumPy's numbers
+        self._check_names(param_group)
+        if not isinstance(several := param_group["params"], set):  # torch refuses a set
+            param_group["params"] = [several] if isinstance(several, Tensor) else list(several)
+            self._check_parameters(param_group["params"])
         super().add_param_group(param_group)
         self.check(self.param_groups[-1])
+
+    def _check_names(self, group: Group) -> None:
+        """Refuse a misspelled option, which would change nothing; names of the caller's own stay, as in torch."""
+        options = {*self.defaults, *self.left_out, "params"}
+        for name in group.keys() - options:
+            if close := get_close_matches(name, options, n=1, cutoff=0.8):
+                raise ValueError(f"{name} is no option of {type(self).__name__}. Did you mean {close[0]!r}?")
+
+    def _check_parameters(self, several: list[Any]) -> None:
+        """Refuse what torch takes: parameters that come twice would be changed twice, whole numbers have no gradient."""
+        tensors = [each[1] if isinstance(each, tuple) else each for each in several]  # or pairs of names and parameters
+        if len({id(tensor) for tensor in tensors}) < len(tensors):
+            raise ValueError("a parameter stands in the group twice, and would be changed twice: give it once.")
+        for tensor in tensors:
+            if isinstance(tensor, Tensor) and not (tensor.is_floating_point() or tensor.is_complex()):
+                raise ValueError(f"a parameter of {tensor.dtype} can have no gradient: leave it out.")
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # called by load_state_dict and by unpickling

@@ -17,7 +17,7 @@ from cs336kit.lm.stages import Stage, schedule_of, tie
 from cs336kit.lm.tensor_parallel import Ranks, VocabularyLoss, check_divisible, cut_of, divide
 from cs336kit.lm.zero import ShardedOptimizer, local
 from cs336kit.predict import Layout
-from cs336kit.predict._common.checks import positive_number
+from cs336kit.predict._common.checks import boolean, positive_number
 from cs336kit.predict.layouts import ALONE, as_layout, check_layout
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
@@ -256,6 +256,7 @@ class Parallel(nn.Module):
     @torch.no_grad()
     def gathered(self, *, gradients: bool = False) -> dict[str, Tensor]:
         """Parameters (or gradients) of the one model by their names there, on every rank: for small models."""
+        boolean("gradients", gradients)
         own: dict[str, Any] = {}
         for name, parameter in self.module.named_parameters():
             value: Any = parameter.grad if gradients else parameter

@@ -17,7 +17,7 @@ from cs336kit.lm.precision import precision as policy_of
 from cs336kit.lm.runs import seed_everything
 from cs336kit.lm.tokens import TokenFile
 from cs336kit.lm.training import clip_gradients, cosine_schedule, mean_loss, train
-from cs336kit.predict._common.checks import non_negative_int, positive_int, positive_number
+from cs336kit.predict._common.checks import boolean, non_negative_int, positive_int, positive_number
 from cs336kit.predict.accounting import parameters, training_flops
 from cs336kit.predict.layouts import Layout
 from cs336kit.predict.transformer import TransformerConfig
@@ -90,6 +90,7 @@ def pretrain(
     Started by torchrun, its processes are the ranks of `layout`, or replicas without one: `batch` is that of all of them,
     so losses are those of one process up to rounding. The whole model is gathered on each for the held-out loss.
     """
+    boolean("progress", progress)
     if layout is not None or "WORLD_SIZE" in os.environ:
         from cs336kit.lm.runs_of_ranks import pretrain_ranks
 

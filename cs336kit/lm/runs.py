@@ -7,7 +7,7 @@ from typing import Any, TextIO
 import numpy as np
 import torch
 
-from cs336kit.predict._common.checks import non_negative_int
+from cs336kit.predict._common.checks import boolean, non_negative_int
 
 
 def seed_everything(seed: int) -> None:
@@ -62,7 +62,7 @@ class ProgressBar:
     """
 
     def __init__(self, total: int, *, unit: str, label: str = "", file: TextIO | None = None, shown: bool = True):
-        self.total, self.unit, self.label, self.shown = total, unit, label, shown
+        self.total, self.unit, self.label, self.shown = total, unit, label, boolean("shown", shown)
         self.file, self.done, self.bar = sys.stderr if file is None else file, 0, None
         if shown and self.file.isatty():
             # Only where there is somebody to look at it: a machine that measures does without.

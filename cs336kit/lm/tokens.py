@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cs336kit.lm.runs import ProgressBar
-from cs336kit.predict._common.checks import non_negative_int, positive_int
+from cs336kit.predict._common.checks import boolean, non_negative_int, positive_int
 
 MAGIC = b"CS336TOK"
 VERSION = 1
@@ -91,6 +91,7 @@ class TokenFile:
         A token outside 0 … vocab - 1 raises ValueError and names its position.
         """
         path = Path(path)
+        boolean("progress", progress)
         beside = path.with_name(path.name + ".writing")
         try:
             _write_header(beside, vocab=vocab, length=0, checksum=zlib.adler32(b""), create=True)
@@ -108,6 +109,7 @@ class TokenFile:
         as its header says and some bytes behind it, which opening reports and the next append cuts off.
         """
         path = Path(path)
+        boolean("progress", progress)
         vocab, length, checksum = _read_header(path, unfinished=True)
         dtype = token_dtype(vocab)
         total, label = len(tokens) if _is_one_array(tokens) else 0, f"writing {path.name.removesuffix('.writing')}"

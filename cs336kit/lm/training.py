@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from cs336kit.lm._shapes import Float, Int
 from cs336kit.lm.precision import Policy
 from cs336kit.lm.runs import ProgressBar
-from cs336kit.predict._common.checks import non_negative_int, positive_int, positive_number
+from cs336kit.predict._common.checks import boolean, non_negative_int, positive_int, positive_number
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -106,6 +106,12 @@ def train(
     """
     positive_int("steps", steps)
     positive_int("accumulate", accumulate)
+    boolean("progress", progress)
+    for name, given in {"schedule": schedule, "clip": clip, "evaluate": evaluate, "after_step": after_step}.items():
+        if given is not None and not callable(given):
+            raise ValueError(
+                f"{name} must be a function or None, got {given!r}: see the docstring for what it is called with."
+            )
     policy = Policy() if policy is None else policy
     last_step = non_negative_int("first_step", first_step) + steps
     evaluate_every = steps if evaluate_every is None else positive_int("evaluate_every", evaluate_every)

@@ -119,6 +119,11 @@ def from_hf(config: Mapping[str, Any] | str | Path) -> TransformerConfig:
     or initialized is left out, and what is left out knowingly stands in `notes`. Of a model for several modalities, the
     text model is read. Dropout is 0. Raises ValueError.
     """
+    return read_hf(config)[0]
+
+
+def read_hf(config: Mapping[str, Any] | str | Path) -> tuple[TransformerConfig, set[str]]:
+    """The same, and the names of the fields from which it follows."""
     values, source = _read(config)
     notes: list[str] = []
     model_type = values.get("model_type")
@@ -145,7 +150,8 @@ def from_hf(config: Mapping[str, Any] | str | Path) -> TransformerConfig:
     try:
         ours = FAMILIES[model_type](fields)
         fields.check_rest()
-        return TransformerConfig(**ours, source=_source(values, source), notes=(*notes, *fields.notes))
+        result = TransformerConfig(**ours, source=_source(values, source), notes=(*notes, *fields.notes))
+        return result, {name for name in values if fields.aliases.get(name, name) in fields.read}
     except (TypeError, LookupError, AttributeError, ArithmeticError) as error:
         raise ValueError(f"{source} has a field of a type or size that a {model_type} cannot have: {error}") from None
 

@@ -78,14 +78,15 @@ def bloom(f: Fields) -> dict[str, Any]:
 def falcon(f: Fields) -> dict[str, Any]:
     config = sizes(f, kv_heads="num_kv_heads", d_ff="ffn_hidden_size")
     grouped, parallel = f("new_decoder_architecture"), f("parallel_attn")
+    one, norms = f("multi_query"), f("num_ln_in_parallel_attn")
     if not grouped:
-        config["kv_heads"] = 1 if f("multi_query") else config["heads"]
+        config["kv_heads"] = 1 if one else config["heads"]
     config |= {
         "mlp": activation(f, False, "activation"), "positions": "alibi" if f("alibi") else "rope",
         "bias": "all" if f("bias") else "none",
     }  # fmt: skip
     if grouped or parallel:
-        two = grouped and f("num_ln_in_parallel_attn") in (None, 2)
+        two = grouped and norms in (None, 2)
         config |= {"parallel": two, "norms_per_block": 2 if two else 1}
     return config
 

@@ -142,14 +142,16 @@ def olmo3(f: Fields) -> dict[str, Any]:
 
 def exaone4(f: Fields) -> dict[str, Any]:
     config = llama(f, norm_placement="post", qk_norm="head")
-    period = f("sliding_window_pattern")
-    if isinstance(period, str):  # "LLLG": local and global layers; the last one is global whatever they say
-        held = (*(period[layer % len(period)] == "L" for layer in range(config["layers"] - 1)), False)
-        size = f("sliding_window")
-        if f("layer_types") is None:
-            return config | ({"window": size, "window_layers": held} if size else {})
-        period = None
-    read_windows(f, config, pattern=period)
+    period, size, layers = f("sliding_window_pattern"), f("sliding_window"), config["layers"]
+    if not isinstance(period, str):
+        read_windows(f, config, pattern=period)
+    elif f("layer_types") is not None:
+        read_windows(f, config)
+    elif size:  # "LLLG": local and global layers; the last one is global whatever they say
+        held = (*(period[layer % len(period)] == "L" for layer in range(layers - 1)), False)
+        config |= {"window": size, "window_layers": held}
+    if size:  # beside a window, layers that see everything go without positions
+        config["rope_layers"] = config.get("window_layers", (False,) * layers)
     return config
 
 
