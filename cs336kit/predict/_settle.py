@@ -11,6 +11,8 @@ from cs336kit.predict._common.checks import (
     non_negative_int,
     positive_int,
     positive_number,
+    several,
+    shown,
 )
 
 if TYPE_CHECKING:
@@ -91,7 +93,7 @@ def settle(c: "TransformerConfig") -> None:
     if c.window is not None:
         _set(c, "window", positive_int("window", c.window))
     if isinstance(c.dropout, bool) or not isinstance(c.dropout, (int, float)) or not 0 <= c.dropout < 1:
-        raise ValueError(f"dropout is {c.dropout!r}: give a probability from 0 up to, not including, 1")
+        raise ValueError(f"dropout is {shown(c.dropout)}: give a probability from 0 up to, not including, 1")
     _settle_layers(c)
     for f in fields(c):
         if f.type is bool:
@@ -204,7 +206,7 @@ def _settle_norms(c: "TransformerConfig") -> None:
     if c.norm_bias and not c.norm_scale:
         raise ValueError("norm_bias=True with norm_scale=False: a norm without a scale has no shift; drop one of them")
     if type(c.norms_per_block) is not int or c.norms_per_block not in (1, 2):
-        raise ValueError(f"norms_per_block is {c.norms_per_block!r}: give 2, or 1 for a parallel block")
+        raise ValueError(f"norms_per_block is {shown(c.norms_per_block)}: give 2, or 1 for a parallel block")
     if boolean("parallel", c.parallel) and c.norms_per_block == 1:
         _set(c, "parallel", False)
     if c.side_by_side and c.norm_placement != "pre":
@@ -225,9 +227,11 @@ def _settle_layers(c: "TransformerConfig") -> None:
         pattern = getattr(c, name)
         if pattern is None:
             continue
-        given = tuple(pattern)
+        given = several(name, pattern, "True or False for each layer")
         if not given or any(type(value) is not bool for value in given):
-            raise ValueError(f"{name} is {pattern!r}: give True or False for each layer, or a pattern that repeats")
+            raise ValueError(
+                f"{name} is {shown(pattern)}: give True or False for each layer, or a pattern that repeats"
+            )
         settled = tuple(given[layer % len(given)] for layer in range(c.layers))
         if not any(settled) and name == "sparse_layers":
             raise ValueError(f"sparse_layers has no True: with experts={c.experts}, at least one layer has them")

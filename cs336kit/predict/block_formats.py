@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cs336kit.predict._common.checks import non_negative_int, positive_int, positive_number
+from cs336kit.predict._common.checks import non_negative_int, positive_int, positive_number, shown
 from cs336kit.predict.number_format import NumberFormat
 
 
@@ -47,7 +47,7 @@ class BlockFormat:
         object.__setattr__(self, "block_size", positive_int("block_size", self.block_size))
         if self.scale_rule not in ("power_of_two", "largest"):
             raise ValueError(
-                f"{self.name}: scale_rule={self.scale_rule!r} is unknown; known are power_of_two, largest."
+                f"{self.name}: scale_rule={shown(self.scale_rule)} is unknown; known are power_of_two, largest."
             )
 
     @property
@@ -67,8 +67,8 @@ class BlockFormat:
 
     def storage_bytes(self, elements: int) -> int:
         """Bytes of a row of elements, packed; the last block is filled up."""
-        blocks = math.ceil(non_negative_int("elements", elements) / self.block_size)
-        return math.ceil(blocks * (self.block_size * self.element.bits + self.scale.bits) / 8)
+        blocks = -(-non_negative_int("elements", elements) // self.block_size)
+        return -(-blocks * (self.block_size * self.element.bits + self.scale.bits) // 8)
 
     def with_element(self, element: NumberFormat) -> "BlockFormat":
         """The same block of other elements, as mxfp8 with fp8_e5m2."""

@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from cs336kit.predict._common.checks import shown
+
 if TYPE_CHECKING:
     from cs336kit.predict.number_format import NumberFormat
 
@@ -33,11 +35,11 @@ def encode(
     Source: IEEE 754-2019, sections 4.3 and 7.4; OCP 8-bit Floating Point Specification 1.0, section 5.2.
     """
     if mode not in MODES:
-        raise ValueError(f"mode={mode!r} is unknown; known are {', '.join(MODES)}.")
+        raise ValueError(f"mode={shown(mode)} is unknown; known are {', '.join(MODES)}.")
     if mode == "stochastic" and not hasattr(random, "randrange"):
         raise ValueError("mode='stochastic' draws random numbers: give it random=random.Random(seed).")
     if overflow not in (None, *OVERFLOWS):
-        raise ValueError(f"overflow={overflow!r} is unknown; known are {', '.join(OVERFLOWS)}.")
+        raise ValueError(f"overflow={shown(overflow)} is unknown; known are {', '.join(OVERFLOWS)}.")
 
     x = float(x)
     negative = math.copysign(1.0, x) < 0

@@ -15,12 +15,14 @@ from cs336kit.predict.transformer import TransformerConfig
 from cs336kit.predict.wires import NODE
 
 #: Optimizers that need the shapes of a model, beside NAPKIN_OPTIMIZERS.
-SHAPED_OPTIMIZERS = ("adamw8bit", "lion8bit", "adafactor", "muon")
+SHAPED_OPTIMIZERS = tuple(name for name in OPTIMIZERS if name not in NAPKIN_OPTIMIZERS)
 #: What a training run keeps the sequence at where neither the question nor the model asks for less.
 _USUAL_SEQUENCE = 4096
 
 #: More accelerators than anybody has; beyond it a typing error is likelier.
 LARGEST_COUNT = 10**8
+#: More sequences than anybody has at a time; what divides it is still found at once.
+LARGEST_BATCH = 10**12
 
 
 @dataclass(frozen=True)
@@ -127,10 +129,11 @@ def settled(q: Question) -> Question:
 
 def _with_shape(q: Question) -> Question:
     assert isinstance(q.model, TransformerConfig)
-    known("optimizer", q.optimizer, dict.fromkeys((*NAPKIN_OPTIMIZERS, *SHAPED_OPTIMIZERS)))
+    known("optimizer", q.optimizer, OPTIMIZERS)
     positive_int("chunks", q.chunks)
     sequence = min(q.model.context, _USUAL_SEQUENCE) if q.sequence is None else q.sequence
     batch, sequence = check_sizes(q.model, batch=1 if q.batch is None else q.batch, sequence=sequence)
+    at_most("batch", batch, LARGEST_BATCH)
     attention = q.attention or "sdpa"
     known("attention", attention, ATTENTION)
     q = replace(q, batch=batch, sequence=sequence, attention=attention, lora_targets=_targets(q), frozen=_frozen(q))
