@@ -80,6 +80,9 @@ _SCALES = ("embedding_scale", "residual_scale", "logit_scale")
 
 def settle(c: "TransformerConfig") -> None:
     """Set the fields that are left out, and refuse what cannot be with a ValueError."""
+    for f in fields(c):
+        if f.type is bool and f.name != "norm_bias":  # which may be left out
+            boolean(f.name, getattr(c, f.name))
     for name in REQUIRED:
         _set(c, name, at_most(name, positive_int(name, getattr(c, name)), LARGEST[name]))
     for name, choices in CHOICES.items():
@@ -95,9 +98,6 @@ def settle(c: "TransformerConfig") -> None:
     if isinstance(c.dropout, bool) or not isinstance(c.dropout, (int, float)) or not 0 <= c.dropout < 1:
         raise ValueError(f"dropout is {shown(c.dropout)}: give a probability from 0 up to, not including, 1")
     _settle_layers(c)
-    for f in fields(c):
-        if f.type is bool:
-            boolean(f.name, getattr(c, f.name))
     for name in ("attention_softcap", "logit_softcap", "attention_scale", *_SCALES):
         if getattr(c, name) is not None or name in _SCALES:
             _set(c, name, positive_number(name, getattr(c, name)))
@@ -107,7 +107,7 @@ def settle(c: "TransformerConfig") -> None:
         given = getattr(c, name)
         if given is not None:
             _set(c, name, None if positive_int(name, given) == usual else int(given))
-    _set(c, "notes", tuple(c.notes))
+    _set(c, "notes", several("notes", c.notes, "sentences"))
 
 
 def _set(c: "TransformerConfig", name: str, value: object) -> None:
@@ -163,6 +163,8 @@ def _settle_mlp(c: "TransformerConfig") -> None:
     _set(c, "d_ff", positive_int("d_ff", c.d_ff))
     experts = 0 if c.experts is None else non_negative_int("experts", c.experts)
     _set(c, "experts", at_most("experts", experts, LARGEST["experts"]))
+    if c.experts_per_token is not None:
+        non_negative_int("experts_per_token", c.experts_per_token)
     if c.experts in (0, 1):
         if c.experts_per_token not in (None, 0, 1):
             raise ValueError(
@@ -199,15 +201,14 @@ def _settle_bias(c: "TransformerConfig") -> None:
 def _settle_norms(c: "TransformerConfig") -> None:
     if c.norm_bias is None:
         _set(c, "norm_bias", c.norm == "layernorm" and bool(c.norm_scale))
-    for name in ("norm_bias", "tied_head"):
-        boolean(name, getattr(c, name))
+    boolean("norm_bias", c.norm_bias)
     if c.norm == "rmsnorm" and c.norm_bias:
         raise ValueError("norm_bias=True with norm='rmsnorm': RMSNorm has a scale only; use norm='layernorm'")
     if c.norm_bias and not c.norm_scale:
         raise ValueError("norm_bias=True with norm_scale=False: a norm without a scale has no shift; drop one of them")
     if type(c.norms_per_block) is not int or c.norms_per_block not in (1, 2):
         raise ValueError(f"norms_per_block is {shown(c.norms_per_block)}: give 2, or 1 for a parallel block")
-    if boolean("parallel", c.parallel) and c.norms_per_block == 1:
+    if c.parallel and c.norms_per_block == 1:
         _set(c, "parallel", False)
     if c.side_by_side and c.norm_placement != "pre":
         raise ValueError(

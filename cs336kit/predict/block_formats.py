@@ -80,7 +80,7 @@ class BlockFormat:
         tensor_scale: the factor in front of all blocks; when not given, 1 for power_of_two, and for "largest" the one
         that uses the whole range of the scales.
         """
-        values = [float(x) for x in values]
+        values = self._floats(values)
         if not all(map(math.isfinite, values)):
             raise ValueError(f"{self.name} takes finite numbers: a shared scale cannot hold an infinity or a NaN.")
         scale = self.tensor_scale(values) if tensor_scale is None else tensor_scale
@@ -94,10 +94,16 @@ class BlockFormat:
 
     def tensor_scale(self, values: Sequence[float]) -> float:
         """The factor that brings the largest magnitude of a tensor to the format's largest value (1 for MX)."""
-        largest = max(map(abs, values), default=0.0)
+        largest = max(map(abs, self._floats(values)), default=0.0)
         if self.scale_rule == "power_of_two" or largest == 0:
             return 1.0
         return max(largest / self.max, math.ulp(0.0))  # a factor of 0 would lose every value
+
+    def _floats(self, values: Sequence[float]) -> list[float]:
+        try:
+            return [float(x) for x in values]
+        except (TypeError, ValueError, OverflowError):
+            raise ValueError(f"{self.name} takes a row of numbers, got {shown(values)}.") from None
 
     def _block(self, values: Sequence[float], tensor_scale: float) -> QuantizedBlock:
         largest = max(map(abs, values)) / tensor_scale

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._common.checks import boolean, known, positive_number, several, shown
+from cs336kit.predict._common.checks import boolean, finite_results, known, positive_number, several, shown
 from cs336kit.predict._common.grid import as_html, as_text
 from cs336kit.predict._products import ProductCost, products, run_again
 from cs336kit.predict.operations import Op
@@ -50,10 +50,12 @@ class GradientFlops:
                     parts[tensor] = parts.get(tensor, 0) + flops
         return Breakdown(parts, unit="FLOPs")
 
+    @finite_results()
     def mfu(self, *, seconds: float, peak_flops_per_second: float) -> float:
         """Model FLOPs utilization: `model_flops` only. Source: Chowdhery et al. (2022), PaLM, appendix B."""
         return self.model_flops / _most(seconds, peak_flops_per_second)
 
+    @finite_results()
     def hfu(self, *, seconds: float, peak_flops_per_second: float) -> float:
         """Hardware FLOPs utilization: everything executed, recomputation included. Source: as for `mfu`."""
         return self.total / _most(seconds, peak_flops_per_second)

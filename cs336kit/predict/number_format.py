@@ -11,7 +11,7 @@ and the flags say which codes at the top are taken away from the numbers.
 
 import math
 from dataclasses import dataclass, replace
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 from cs336kit.predict import rounding
@@ -164,8 +164,8 @@ class NumberFormat:
 
     def spacing(self, x: float) -> float:
         """The distance between neighbouring values in the interval [2^k, 2^(k+1)) that holds |x|."""
-        if not abs(x) <= self.max:
-            raise ValueError(f"{self.name} has no values around {x}: give a finite number up to {self.max}.")
+        if isinstance(x, bool) or not isinstance(x, Real) or not abs(x) <= self.max:
+            raise ValueError(f"{self.name} has no values around {shown(x)}: give a finite number up to {self.max}.")
         exponent = max(math.frexp(x)[1] - 1, self.min_exponent) if x else self.min_exponent
         return math.ldexp(1.0, exponent - self.fraction_bits)
 

@@ -41,7 +41,10 @@ def encode(
     if overflow not in (None, *OVERFLOWS):
         raise ValueError(f"overflow={shown(overflow)} is unknown; known are {', '.join(OVERFLOWS)}.")
 
-    x = float(x)
+    try:
+        x = float(x)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{number_format.name} rounds numbers that a float can hold, got {shown(x)}.") from None
     negative = math.copysign(1.0, x) < 0
     if math.isnan(x) or (negative and not number_format.signed) or (x == 0 and not number_format.subnormals):
         return _nan(number_format, x)

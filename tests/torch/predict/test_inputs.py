@@ -1,6 +1,7 @@
 """Every function of sizes takes numpy's integers for what they are, however large the result, and refuses what is no size."""
 
 import inspect
+from functools import partial
 
 import numpy
 import pytest
@@ -15,6 +16,7 @@ from cs336kit.predict.transfers import pcie_bandwidth, pipeline_seconds, pipelin
 
 NET = predict.linear_net([4, 4, 4], batch=2)
 GPT2 = predict.MODELS["gpt2"]
+SIZES = {"layers": 2, "d_model": 64, "heads": 4, "vocab": 96, "context": 32}
 BIG = 2**20  # two of them multiplied do not fit into 32 bits
 #: function, positional and named arguments
 CALLS = [
@@ -136,9 +138,8 @@ OWN = (predict.Plan, predict.Program, predict.Device.kernel, predict.Layout.shar
 def with_booleans():
     """Everything public that takes a boolean: (name, function, arguments that it can be called with, its booleans)."""
     calls = {getattr(function, "__name__", ""): (function, *given) for function, *given in CALLS}
-    sizes = {"layers": 2, "d_model": 64, "heads": 4, "vocab": 96, "context": 32}
     calls |= {
-        "TransformerConfig": (predict.TransformerConfig, (), sizes),
+        "TransformerConfig": (predict.TransformerConfig, (), SIZES),
         "Question": (lambda **given: predict.plan(predict.Question(**given)), (), {"model": GPT2}),
         "Device": (predict.Device, ("mine", None), {}),
         "find_layouts": (predict.find_layouts, (GPT2,), {"count": 2, "accelerator": "h100-sxm", "sequence": 8}),
@@ -254,22 +255,44 @@ def test_a_wrong_configuration_is_refused(function):
             function(config, **sizes)
 
 
-def asked_of_a_model():
-    """(function, keywords that it needs, every keyword of its own and of the program that it walks over)"""
+def plan(**fields):
+    return str(predict.plan(predict.Question(**fields)))
+
+
+def serve(**fields):
+    return str(predict.serve(predict.ServingQuestion(**fields)))
+
+
+def asked():
+    """(function, what it needs, each of its keywords): those of a model with the options of a program, and whole questions."""
+    config = predict.TransformerConfig(**SIZES)
     for function in of_a_model():
         given = inspect.signature(function).parameters.values()
         own = {p.name: p for p in given if p.kind is p.KEYWORD_ONLY}
         needed = {name: OTHERS.get(name, 8) for name, p in own.items() if p.default is p.empty}
         handed_on = inspect.signature(predict.program).parameters if any(p.kind is p.VAR_KEYWORD for p in given) else {}
-        yield from ((function, needed, name) for name in dict.fromkeys([*own, *handed_on]) if name != "config")
+        for name in dict.fromkeys([*own, *handed_on]):
+            if name != "config":
+                yield pytest.param(partial(function, config), needed, name, id=f"{function.__name__}-{name}")
+    for function, made, needed in (
+        (predict.TransformerConfig, predict.TransformerConfig, SIZES),
+        (plan, predict.Question, {"model": config}),
+        (plan, predict.Question, {"model": 7e9, "tokens": 1e12}),
+        (serve, predict.ServingQuestion, {"model": config, "prompt": 8, "output": 8}),
+        (predict.FORMATS["fp16"].round, None, {"x": 1.0}),
+        (predict.FORMATS["fp16"].spacing, None, {"x": 1.0}),
+        (predict.FORMATS["mxfp4"].quantize, None, {"values": [1.0]}),
+        (predict.gradient_flops(NET).mfu, None, {"seconds": 1, "peak_flops_per_second": 1}),
+    ):
+        for name in inspect.signature(made or function).parameters:
+            yield pytest.param(function, needed, name, id=f"{function.__name__}-{name}")
 
 
-@pytest.mark.parametrize(("function", "needed", "name"), asked_of_a_model())
+@pytest.mark.parametrize(("function", "needed", "name"), asked())
 def test_options_that_cannot_be_are_refused_in_a_short_sentence(function, needed, name):
-    config = predict.TransformerConfig(layers=2, d_model=64, heads=4, vocab=96, context=32)
     for bad in BAD:
         try:
-            function(config, **needed | {name: bad})
+            function(**needed | {name: bad})
         except (ValueError, LookupError) as error:
             assert is_a_short_sentence(str(error))
         except TypeError as error:  # Python's own sentence about a keyword that a function does not take
