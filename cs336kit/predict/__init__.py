@@ -89,6 +89,7 @@ _MODULES = {
     "wires": "StepSeconds communication ring_bytes step_seconds",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
+__all__ = ["Breakdown", *_HOME]
 
 
 def __getattr__(name: str) -> object:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from math import prod
 
-from cs336kit.predict._common.checks import known
+from cs336kit.predict._common.checks import known, non_negative_int, positive_int
 from cs336kit.predict._writer import Writer
 from cs336kit.predict.layouts import Layout, shard_elements
 from cs336kit.predict.operations import ELEMENT_BYTES, Group, Leaf, Op, Storage, Tensor, Wire
@@ -38,6 +38,7 @@ def ring_bytes(kind: str, size: int, ranks: int) -> int:
     Where ranks send different amounts (broadcast, reduce, gather, scatter) it is that of the busiest.
     """
     shares = known("collective", kind, RINGS)
+    size, ranks = non_negative_int("size", size), positive_int("ranks", ranks)
     if ranks == 1:
         return 0
     return shares(ranks) * -(-size // ranks)

@@ -11,6 +11,8 @@ from cs336kit.predict._common.checks import (
     non_negative_int,
     positive_int,
     positive_number,
+    several,
+    shown,
 )
 
 if TYPE_CHECKING:
@@ -78,6 +80,9 @@ _SCALES = ("embedding_scale", "residual_scale", "logit_scale")
 
 def settle(c: "TransformerConfig") -> None:
     """Set the fields that are left out, and refuse what cannot be with a ValueError."""
+    for f in fields(c):
+        if f.type is bool and f.name != "norm_bias":  # which may be left out
+            boolean(f.name, getattr(c, f.name))
     for name in REQUIRED:
         _set(c, name, at_most(name, positive_int(name, getattr(c, name)), LARGEST[name]))
     for name, choices in CHOICES.items():
@@ -91,11 +96,8 @@ def settle(c: "TransformerConfig") -> None:
     if c.window is not None:
         _set(c, "window", positive_int("window", c.window))
     if isinstance(c.dropout, bool) or not isinstance(c.dropout, (int, float)) or not 0 <= c.dropout < 1:
-        raise ValueError(f"dropout is {c.dropout!r}: give a probability from 0 up to, not including, 1")
+        raise ValueError(f"dropout is {shown(c.dropout)}: give a probability from 0 up to, not including, 1")
     _settle_layers(c)
-    for f in fields(c):
-        if f.type is bool:
-            boolean(f.name, getattr(c, f.name))
     for name in ("attention_softcap", "logit_softcap", "attention_scale", *_SCALES):
         if getattr(c, name) is not None or name in _SCALES:
             _set(c, name, positive_number(name, getattr(c, name)))
@@ -105,7 +107,7 @@ def settle(c: "TransformerConfig") -> None:
         given = getattr(c, name)
         if given is not None:
             _set(c, name, None if positive_int(name, given) == usual else int(given))
-    _set(c, "notes", tuple(c.notes))
+    _set(c, "notes", several("notes", c.notes, "sentences"))
 
 
 def _set(c: "TransformerConfig", name: str, value: object) -> None:
@@ -161,6 +163,8 @@ def _settle_mlp(c: "TransformerConfig") -> None:
     _set(c, "d_ff", positive_int("d_ff", c.d_ff))
     experts = 0 if c.experts is None else non_negative_int("experts", c.experts)
     _set(c, "experts", at_most("experts", experts, LARGEST["experts"]))
+    if c.experts_per_token is not None:
+        non_negative_int("experts_per_token", c.experts_per_token)
     if c.experts in (0, 1):
         if c.experts_per_token not in (None, 0, 1):
             raise ValueError(
@@ -197,15 +201,14 @@ def _settle_bias(c: "TransformerConfig") -> None:
 def _settle_norms(c: "TransformerConfig") -> None:
     if c.norm_bias is None:
         _set(c, "norm_bias", c.norm == "layernorm" and bool(c.norm_scale))
-    for name in ("norm_bias", "tied_head"):
-        boolean(name, getattr(c, name))
+    boolean("norm_bias", c.norm_bias)
     if c.norm == "rmsnorm" and c.norm_bias:
         raise ValueError("norm_bias=True with norm='rmsnorm': RMSNorm has a scale only; use norm='layernorm'")
     if c.norm_bias and not c.norm_scale:
         raise ValueError("norm_bias=True with norm_scale=False: a norm without a scale has no shift; drop one of them")
     if type(c.norms_per_block) is not int or c.norms_per_block not in (1, 2):
-        raise ValueError(f"norms_per_block is {c.norms_per_block!r}: give 2, or 1 for a parallel block")
-    if boolean("parallel", c.parallel) and c.norms_per_block == 1:
+        raise ValueError(f"norms_per_block is {shown(c.norms_per_block)}: give 2, or 1 for a parallel block")
+    if c.parallel and c.norms_per_block == 1:
         _set(c, "parallel", False)
     if c.side_by_side and c.norm_placement != "pre":
         raise ValueError(
@@ -225,9 +228,11 @@ def _settle_layers(c: "TransformerConfig") -> None:
         pattern = getattr(c, name)
         if pattern is None:
             continue
-        given = tuple(pattern)
+        given = several(name, pattern, "True or False for each layer")
         if not given or any(type(value) is not bool for value in given):
-            raise ValueError(f"{name} is {pattern!r}: give True or False for each layer, or a pattern that repeats")
+            raise ValueError(
+                f"{name} is {shown(pattern)}: give True or False for each layer, or a pattern that repeats"
+            )
         settled = tuple(given[layer % len(given)] for layer in range(c.layers))
         if not any(settled) and name == "sparse_layers":
             raise ValueError(f"sparse_layers has no True: with experts={c.experts}, at least one layer has them")

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
 
-from cs336kit.predict._common.checks import non_negative_int, positive_int
+from cs336kit.predict._common.checks import non_negative_int, positive_int, shown
 
 KIB, MIB = 2**10, 2**20
 #: Every block is a multiple of this.
@@ -45,7 +45,7 @@ def reserved_bytes(requests: Iterable[int]) -> AllocatorState:
     Source: PyTorch, c10/cuda/CUDACachingAllocator.cpp.
     """
     if not isinstance(requests, Iterable):
-        raise ValueError(f"requests are the sizes of several tensors, such as [4, 4096], got {requests!r}.")
+        raise ValueError(f"requests are the sizes of several tensors, such as [4, 4096], got {shown(requests)}.")
     allocator = CachingAllocator()
     for place, request in enumerate(requests):
         allocator.allocate(positive_int(f"request {place}", request))

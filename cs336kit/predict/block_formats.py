@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cs336kit.predict._common.checks import non_negative_int, positive_int, positive_number
+from cs336kit.predict._common.checks import non_negative_int, positive_int, positive_number, shown
 from cs336kit.predict.number_format import NumberFormat
 
 
@@ -47,7 +47,7 @@ class BlockFormat:
         object.__setattr__(self, "block_size", positive_int("block_size", self.block_size))
         if self.scale_rule not in ("power_of_two", "largest"):
             raise ValueError(
-                f"{self.name}: scale_rule={self.scale_rule!r} is unknown; known are power_of_two, largest."
+                f"{self.name}: scale_rule={shown(self.scale_rule)} is unknown; known are power_of_two, largest."
             )
 
     @property
@@ -67,8 +67,8 @@ class BlockFormat:
 
     def storage_bytes(self, elements: int) -> int:
         """Bytes of a row of elements, packed; the last block is filled up."""
-        blocks = math.ceil(non_negative_int("elements", elements) / self.block_size)
-        return math.ceil(blocks * (self.block_size * self.element.bits + self.scale.bits) / 8)
+        blocks = -(-non_negative_int("elements", elements) // self.block_size)
+        return -(-blocks * (self.block_size * self.element.bits + self.scale.bits) // 8)
 
     def with_element(self, element: NumberFormat) -> "BlockFormat":
         """The same block of other elements, as mxfp8 with fp8_e5m2."""
@@ -80,7 +80,7 @@ class BlockFormat:
         tensor_scale: the factor in front of all blocks; when not given, 1 for power_of_two, and for "largest" the one
         that uses the whole range of the scales.
         """
-        values = [float(x) for x in values]
+        values = self._floats(values)
         if not all(map(math.isfinite, values)):
             raise ValueError(f"{self.name} takes finite numbers: a shared scale cannot hold an infinity or a NaN.")
         scale = self.tensor_scale(values) if tensor_scale is None else tensor_scale
@@ -94,10 +94,16 @@ class BlockFormat:
 
     def tensor_scale(self, values: Sequence[float]) -> float:
         """The factor that brings the largest magnitude of a tensor to the format's largest value (1 for MX)."""
-        largest = max(map(abs, values), default=0.0)
+        largest = max(map(abs, self._floats(values)), default=0.0)
         if self.scale_rule == "power_of_two" or largest == 0:
             return 1.0
         return max(largest / self.max, math.ulp(0.0))  # a factor of 0 would lose every value
+
+    def _floats(self, values: Sequence[float]) -> list[float]:
+        try:
+            return [float(x) for x in values]
+        except (TypeError, ValueError, OverflowError):
+            raise ValueError(f"{self.name} takes a row of numbers, got {shown(values)}.") from None
 
     def _block(self, values: Sequence[float], tensor_scale: float) -> QuantizedBlock:
         largest = max(map(abs, values)) / tensor_scale

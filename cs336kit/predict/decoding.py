@@ -1,6 +1,6 @@
 """A prompt or a token on one accelerator: between which bounds its time lies, and from which batch on it computes."""
 
-from cs336kit.predict._common.checks import positive_int
+from cs336kit.predict._common.checks import finite_results, positive_int
 from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict.serving import (
     LARGEST_BATCH,
@@ -16,6 +16,7 @@ from cs336kit.predict.training import largest
 from cs336kit.predict.transformer import TransformerConfig
 
 
+@finite_results()
 def decode_bounds(
     config: TransformerConfig, *, accelerator: str, batch: int = 1, cached: int, weights: str = "bf16", cache: str = "bf16",
     count: int = 1,
@@ -31,6 +32,7 @@ def decode_bounds(
     return token_bounds(q, what, positive_int("batch", batch))
 
 
+@finite_results()
 def prefill_bounds(
     config: TransformerConfig,
     *,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cs336kit.predict._common.checks import known
+from cs336kit.predict._common.checks import boolean, known
 
 if TYPE_CHECKING:
     from cs336kit.predict.operations import Tensor
@@ -92,6 +92,9 @@ class Device:
     embedding: Callable[[int, int, int], tuple[int, ...]] | None = None
     #: whether torch's optimizers work on all tensors at once unless told otherwise
     foreach: bool = False
+
+    def __post_init__(self) -> None:
+        boolean("foreach", self.foreach)
 
     def kernel(
         self, dtype: str, *, width: int, dropout: bool, mask: bool, grouped: bool, value_width: int | None = None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cs336kit.predict._common.checks import positive_int
+from cs336kit.predict._common.checks import positive_int, shown
 
 #: The search tries every order: 2,700 for six operands, 1,587,600 for eight.
 MOST_OPERANDS = 7
@@ -54,15 +54,17 @@ def einsum_flops(pattern: str, /, *shapes: Sequence[int], order: str = "left", *
     """
     for shape in shapes:
         if isinstance(shape, str) or not isinstance(shape, Sequence):
-            given = repr(shape) if isinstance(shape, (int, float, str, type(None))) else f"a {type(shape).__name__}"
+            given = shown(shape) if isinstance(shape, (int, float, str, type(None))) else f"a {type(shape).__name__}"
             raise ValueError(f"the shape of an operand is a tuple such as (2, 3) or x.shape, got {given}.")
     inputs, output = _parse(pattern, shapes, axes)
     sizes = _sizes(pattern, inputs, output, shapes, axes)
     if order not in ("left", "best"):
-        raise ValueError(f"order must be 'left' (left to right) or 'best' (cheapest of all orders), got {order!r}.")
+        raise ValueError(
+            f"order must be 'left' (left to right) or 'best' (cheapest of all orders), got {shown(order)}."
+        )
     if order == "best" and len(inputs) > MOST_OPERANDS:
         raise ValueError(
-            f"{pattern!r} has {len(inputs)} operands; the search for the best order takes at most {MOST_OPERANDS}."
+            f"{shown(pattern)} has {len(inputs)} operands; the search for the best order takes at most {MOST_OPERANDS}."
         )
     steps, operands = _sum_lone_axes(inputs, output, sizes)
     if order == "best" and len(operands) > 2:
@@ -79,10 +81,10 @@ def einsum_flops(pattern: str, /, *shapes: Sequence[int], order: str = "left", *
 
 def _parse(pattern: str, shapes: _Shapes, axes: _Sizes) -> tuple[list[_Names], _Names]:
     if not isinstance(pattern, str) or pattern.count("->") != 1:
-        raise ValueError(f"a pattern reads like 'b s d, d f -> b s f', with one '->', got {pattern!r}.")
+        raise ValueError(f"a pattern reads like 'b s d, d f -> b s f', with one '->', got {shown(pattern)}.")
     if re.search(r"[()\[\]]", pattern):
         raise ValueError(
-            f"{pattern!r} has brackets, which belong to rearrange: in an einsum give each axis its own name."
+            f"{shown(pattern)} has brackets, which belong to rearrange: in an einsum give each axis its own name."
         )
     left, right = pattern.split("->")
     terms = [term.strip() for term in left.split(",")]
@@ -94,7 +96,7 @@ def _parse(pattern: str, shapes: _Shapes, axes: _Sizes) -> tuple[list[_Names], _
     output = _names(right.strip(), letters, pattern)
     if shapes and len(shapes) != len(inputs):
         raise ValueError(
-            f"{pattern!r} has {len(inputs)} operands, but {len(shapes)} shapes were given: {_shown(shapes)}."
+            f"{shown(pattern)} has {len(inputs)} operands, but {len(shapes)} shapes were given: {_shown(shapes)}."
         )
     if any("..." in names for names in (*inputs, output)):
         inputs, output = _expand_ellipsis(pattern, inputs, output, shapes)
@@ -102,10 +104,10 @@ def _parse(pattern: str, shapes: _Shapes, axes: _Sizes) -> tuple[list[_Names], _
     if unknown:
         there = ", ".join(dict.fromkeys(axis for names in inputs for axis in names)) or "none"
         raise ValueError(
-            f"{pattern!r}: the output has {', '.join(unknown)}, which no operand has; operands have {there}."
+            f"{shown(pattern)}: the output has {', '.join(unknown)}, which no operand has; operands have {there}."
         )
     if len(set(output)) < len(output):
-        raise ValueError(f"{pattern!r}: the output names an axis twice; each may stand there once.")
+        raise ValueError(f"{shown(pattern)}: the output names an axis twice; each may stand there once.")
     return inputs, output
 
 
@@ -122,12 +124,12 @@ def _names(term: str, letters: bool, pattern: str) -> _Names:
             names.append(word)
         elif not word.isidentifier():
             raise ValueError(
-                f"{pattern!r}: {word!r} is no name of an axis; use letters, digits and underscores, or '...'."
+                f"{shown(pattern)}: {shown(word)} is no name of an axis; use letters, digits and underscores, or '...'."
             )
         else:
             names.extend(word if letters else [word])
     if names.count("...") > 1:
-        raise ValueError(f"{pattern!r} has '...' twice in {term!r}; it may stand once in an operand.")
+        raise ValueError(f"{shown(pattern)} has '...' twice in {shown(term)}; it may stand once in an operand.")
     return names
 
 
@@ -135,7 +137,9 @@ def _expand_ellipsis(
     pattern: str, inputs: list[_Names], output: _Names, shapes: _Shapes
 ) -> tuple[list[_Names], _Names]:
     if not shapes:
-        raise ValueError(f"{pattern!r} has '...': give the shapes of the operands, since sizes cannot name its axes.")
+        raise ValueError(
+            f"{shown(pattern)} has '...': give the shapes of the operands, since sizes cannot name its axes."
+        )
     most = max(len(shape) - len(names) + 1 for names, shape in zip(inputs, shapes, strict=True) if "..." in names)
     hidden = [f"...{place}" for place in range(most)]
 
@@ -151,12 +155,15 @@ def _sizes(pattern: str, inputs: list[_Names], output: _Names, shapes: _Shapes, 
     names = list(dict.fromkeys(axis for operand in inputs for axis in operand))
     extra = [axis for axis in axes if axis not in names]
     if extra:
-        raise ValueError(f"{pattern!r} has the axes {', '.join(names)}; sizes were also given for {', '.join(extra)}.")
+        raise ValueError(
+            f"{shown(pattern)} has the axes {', '.join(names)}; sizes were also given for {', '.join(extra)}."
+        )
     sizes = {axis: positive_int(f"the size of axis {axis}", size) for axis, size in axes.items()}
     for operand, shape in zip(inputs, shapes, strict=False):
         if len(operand) != len(shape):
             raise ValueError(
-                f"{pattern!r}: the operand '{' '.join(operand)}' has {len(operand)} axes, but its shape is {tuple(shape)}."
+                f"{shown(pattern)}: the operand '{' '.join(operand)}' has {len(operand)} axes, but its shape is "
+                f"{shown(tuple(shape))}."
             )
         for axis, size in zip(operand, shape, strict=True):
             size = positive_int(f"the size of axis {axis}", size)
@@ -164,11 +171,11 @@ def _sizes(pattern: str, inputs: list[_Names], output: _Names, shapes: _Shapes, 
                 sizes[axis] = max(size, sizes.get(axis, 1))  # axes behind '...' broadcast
             elif sizes.setdefault(axis, size) != size:
                 given = _shown(shapes) + "".join(f", {name}={value}" for name, value in axes.items())
-                raise ValueError(f"{pattern!r}: axis {axis} is {sizes[axis]} and {size} at once; given: {given}.")
+                raise ValueError(f"{shown(pattern)}: axis {axis} is {sizes[axis]} and {size} at once; given: {given}.")
     missing = [axis for axis in names if axis not in sizes]
     if missing:
         given = ", ".join(f"{axis}={size}" for axis, size in sizes.items()) or "nothing"
-        raise ValueError(f"{pattern!r} also needs {', '.join(f'{axis}=…' for axis in missing)}; given: {given}.")
+        raise ValueError(f"{shown(pattern)} also needs {', '.join(f'{axis}=…' for axis in missing)}; given: {given}.")
     return sizes
 
 

@@ -1,7 +1,7 @@
 """The three usual estimates of a Transformer's FLOPs, kept as published so that their errors can be seen."""
 
 from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._common.checks import positive_int
+from cs336kit.predict._common.checks import boolean, positive_int, shown
 from cs336kit.predict.accounting import parameters
 from cs336kit.predict.napkin import six_nd
 from cs336kit.predict.transformer import TransformerConfig
@@ -72,7 +72,7 @@ def six_nd_estimate(config: TransformerConfig, *, batch: int, sequence: int, emb
     config, batch, sequence = _checked(config, batch, sequence)
     counted = parameters(config)
     total = counted.total
-    if not embeddings:
+    if not boolean("embeddings", embeddings):
         total -= sum(counted.get(name, 0) for name in ("token embedding", "position embedding", "head"))
     return six_nd(total, tokens=batch * sequence)
 
@@ -80,7 +80,7 @@ def six_nd_estimate(config: TransformerConfig, *, batch: int, sequence: int, emb
 def _checked(config: object, batch: object, sequence: object) -> tuple[TransformerConfig, int, int]:
     if not isinstance(config, TransformerConfig):
         raise ValueError(
-            f"config must be a TransformerConfig, got {config!r}; predict.model('gpt2') gives a known one."
+            f"config must be a TransformerConfig, got {shown(config)}; predict.model('gpt2') gives a known one."
         )
     batch, sequence = positive_int("batch", batch), positive_int("sequence", sequence)
     if config.positions == "learned" and sequence > config.context:

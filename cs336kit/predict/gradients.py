@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._common.checks import known, positive_number
+from cs336kit.predict._common.checks import boolean, finite_results, known, positive_number, several, shown
 from cs336kit.predict._common.grid import as_html, as_text
 from cs336kit.predict._products import ProductCost, products, run_again
 from cs336kit.predict.operations import Op
@@ -50,10 +50,12 @@ class GradientFlops:
                     parts[tensor] = parts.get(tensor, 0) + flops
         return Breakdown(parts, unit="FLOPs")
 
+    @finite_results()
     def mfu(self, *, seconds: float, peak_flops_per_second: float) -> float:
         """Model FLOPs utilization: `model_flops` only. Source: Chowdhery et al. (2022), PaLM, appendix B."""
         return self.model_flops / _most(seconds, peak_flops_per_second)
 
+    @finite_results()
     def hfu(self, *, seconds: float, peak_flops_per_second: float) -> float:
         """Hardware FLOPs utilization: everything executed, recomputation included. Source: as for `mfu`."""
         return self.total / _most(seconds, peak_flops_per_second)
@@ -82,9 +84,20 @@ def _most(seconds: float, peak_flops_per_second: float) -> float:
     return positive_number("seconds", seconds) * peak
 
 
+def checked_operations(operations: object, name: str = "operations") -> tuple[Op, ...]:
+    """Operations as a tuple; anything else raises ValueError."""
+    given = several(name, operations, "operations")
+    for one in given:
+        if not isinstance(one, Op):
+            raise ValueError(
+                f"{name} must be operations, such as linear_net(...) returns, got {shown(one)} among them."
+            )
+    return given
+
+
 def leaves(operations: Iterable[Op]) -> tuple[str, ...]:
     """The tensors that no operation computes: inputs and weights, in order of first use."""
-    operations = tuple(operations)
+    operations = checked_operations(operations)
     computed = {tensor.source for op in operations for tensor in op.outputs}
     read = (tensor for op in operations for tensor in op.inputs if tensor.needs_gradient)
     return tuple(dict.fromkeys(tensor.storage.name for tensor in read if tensor.source not in computed))
@@ -107,7 +120,8 @@ def gradient_flops(
     Left out: element-wise work, biases (which follow their weight), branches that the loss does not use.
     Errors: ValueError for an operation given twice or too early, an unknown frozen name, overlapping segments.
     """
-    operations = tuple(operations)
+    boolean("early_stop", early_stop)
+    operations = checked_operations(operations)
     needs = _needing_gradients(operations, frozen)
     repeated = _repeated(operations, needs, checkpoint, early_stop)
     rows = (
@@ -124,9 +138,9 @@ def _asks(op: Op, needs: set[object]) -> bool:
 
 def _needing_gradients(operations: tuple[Op, ...], frozen: Iterable[str]) -> set[object]:
     """Sources of the tensors that need a gradient, if every leaf needs one that is not frozen."""
-    frozen = {frozen} if isinstance(frozen, str) else set(frozen)
+    frozen = several("frozen", frozen)
     sources = dict.fromkeys(leaves(operations))
-    for name in sorted(frozen):
+    for name in frozen:
         known("leaf in frozen", name, sources)
     computed = {tensor.source for op in operations for tensor in op.outputs}
     needs: set[object] = set()
@@ -150,11 +164,12 @@ def _repeated(
 ) -> set[Op]:
     """The operations that checkpointed segments run again."""
     given, taken, repeated = set(operations), set[Op](), set[Op]()
-    for segment in checkpoint:
+    for segment in several("checkpoint", checkpoint, "slices of the operations"):
         if isinstance(segment, Op):
             raise ValueError(
                 "checkpoint is a list of segments, each a slice of the operations: checkpoint=[net[:2], net[2:]]."
             )
+        segment = checked_operations(segment, "a segment of checkpoint")
         for op in segment:
             if op not in given or op in taken:
                 problem = "lies in two checkpointed segments" if op in taken else "is not one of the operations"

@@ -8,7 +8,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from cs336kit.predict._common.checks import known
+from cs336kit.predict._common.checks import boolean, known, shown
 
 if TYPE_CHECKING:
     from datetime import date
@@ -63,10 +63,12 @@ class Accelerator:
             return self.facts[what]
         if what not in PRECISIONS:
             choices = ", ".join((*PRECISIONS, *FACTS))
-            raise ValueError(f"{what!r} is neither a precision nor a fact of an accelerator: choose one of {choices}.")
+            raise ValueError(
+                f"{shown(what)} is neither a precision nor a fact of an accelerator: choose one of {choices}."
+            )
         if engine not in (None, "tensor", "vector"):
-            raise ValueError(f"engine must be 'tensor' or 'vector', got {engine!r}.")
-        key = (what, engine or DEFAULT_ENGINE[what], "sparse" if sparse else "dense")
+            raise ValueError(f"engine must be 'tensor' or 'vector', got {shown(engine)}.")
+        key = (what, engine or DEFAULT_ENGINE[what], "sparse" if boolean("sparse", sparse) else "dense")
         if key not in self.peaks:
             same = [" ".join(other) for other in self.peaks if other[0] == what]
             there = self._listed(same or dict.fromkeys(precision for precision, _, _ in self.peaks))
@@ -76,7 +78,9 @@ class Accelerator:
     def peak(self, precision: str, *, sparse: bool = False, engine: str | None = None) -> float:
         """Peak FLOP/s of a precision: dense, on tensor cores (fp32: on vector cores), unless said otherwise."""
         if precision not in PRECISIONS:
-            raise ValueError(f"{precision!r} is not a precision with a peak: choose one of {', '.join(PRECISIONS)}.")
+            raise ValueError(
+                f"{shown(precision)} is not a precision with a peak: choose one of {', '.join(PRECISIONS)}."
+            )
         return float(self.cell(precision, sparse=sparse, engine=engine).value)
 
     @property

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from cs336kit.predict._common.checks import shown
 from cs336kit.predict._families import FAMILIES, LACKING
 from cs336kit.predict.transformer import TransformerConfig
 
@@ -56,7 +57,7 @@ class _Fields:
         outer, _, inner = name.partition(".")
         value: Any = self.given.get(outer, self.defaults.get(outer))
         value = value[inner] if inner else value
-        return ValueError(f"{name}={value!r} of this {self.model_type} cannot be counted: give {allowed}")
+        return ValueError(f"{name}={shown(value)} of this {self.model_type} cannot be counted: give {allowed}")
 
     def check_rest(self) -> None:
         """Refuse what was given, was not read, and could matter."""
@@ -73,7 +74,7 @@ class _Fields:
                     )
             elif value not in (None, False, [], {}, "") and value != self.defaults.get(name):
                 raise ValueError(
-                    f"{name}={value!r} of this {self.model_type} is not understood and could change the answer: take it out "
+                    f"{name}={shown(value)} of this {self.model_type} is not understood and could change the answer: take it out "
                     "of the configuration if it does not"
                 )
 
@@ -93,11 +94,12 @@ def _read(config: Any) -> tuple[Mapping[str, Any], str]:
         text, source = config, "config.json"
     elif isinstance(config, (str, Path)):
         path = Path(config)
-        path = path / "config.json" if path.is_dir() else path
         try:
+            path = path / "config.json" if path.is_dir() else path
             text, source = path.read_text(encoding="utf-8"), str(path)
         except (OSError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+            name = str(path)[:255]  # what is no path may be a whole text
+            raise ValueError(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     else:
         raise ValueError(
             f"config is {type(config).__name__}: give a dictionary, the path of a config.json, or its text"
@@ -145,7 +147,9 @@ def read_hf(config: Mapping[str, Any] | str | Path) -> tuple[TransformerConfig, 
             raise ValueError(f"a {model_type} cannot be counted: it has {lacking}, which no TransformerConfig can say")
         near = get_close_matches(model_type, FAMILIES, n=3)
         meant = f" Did you mean {' or '.join(near)}?" if near else ""
-        raise ValueError(f"model_type {model_type!r} is not known.{meant} {len(FAMILIES)} are, such as gpt2 and llama")
+        raise ValueError(
+            f"model_type {shown(model_type)} is not known.{meant} {len(FAMILIES)} are, such as gpt2 and llama"
+        )
     fields = _Fields(values, model_type)
     try:
         ours = FAMILIES[model_type](fields)

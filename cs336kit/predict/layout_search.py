@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._common.checks import positive_int, positive_number
+from cs336kit.predict._common.checks import at_most, finite_results, positive_int, positive_number
+from cs336kit.predict._settle import LARGEST
 from cs336kit.predict.hardware import Accelerator, accelerator
 from cs336kit.predict.layouts import Layout, check_layout, divisors
 from cs336kit.predict.precision import PrecisionPolicy, policy
@@ -32,6 +33,7 @@ class FoundLayout:
         return f"{self.layout}: {self.peak.total / 2**30:.2f} GiB, {self.margin / 2**30:.2f} GiB free, {self.seconds}"
 
 
+@finite_results()
 def find_layouts(
     config: TransformerConfig,
     *,
@@ -61,6 +63,7 @@ def find_layouts(
     Errors: ValueError for a global batch that no layout can make of such micro-batches.
     """
     batch, sequence = check_sizes(config, batch=batch, sequence=sequence)
+    at_most("sequence", sequence, LARGEST["context"])
     count, node, limit = positive_int("count", count), positive_int("node", node), positive_int("limit", limit)
     device = _device(accelerator)
     room = _room(device) if memory_bytes is None else positive_number("memory_bytes", memory_bytes)

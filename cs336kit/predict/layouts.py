@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
-from math import prod
+from math import isqrt, prod
 
-from cs336kit.predict._common.checks import boolean, known, positive_int
+from cs336kit.predict._common.checks import boolean, known, positive_int, shown
 from cs336kit.predict.transformer import TransformerConfig
 
 #: What each choice of a layout means; also the table of allowed names.
@@ -89,14 +89,14 @@ class Layout:
     def parse(cls, text: str) -> "Layout":
         """The layout of a text such as "fsdp=64,tp=8,sp=true"; what it cannot mean raises ValueError."""
         if not isinstance(text, str):
-            raise ValueError(f'a layout is a text such as "fsdp=64,tp=8", got {text!r}')
+            raise ValueError(f'a layout is a text such as "fsdp=64,tp=8", got {shown(text)}')
         values: dict[str, object] = {}
         for part in filter(None, (piece.strip() for piece in text.replace(";", ",").split(","))):
             name, equals, value = (piece.strip().lower() for piece in part.partition("="))
             name = _ALIASES.get(name, name)
             known("axis of a layout", name, AXES)
             if name in values:
-                raise ValueError(f"{name} stands twice in the layout {text!r}: give it once")
+                raise ValueError(f"{name} stands twice in the layout {shown(text)}: give it once")
             if name == "schedule":
                 values[name] = value
             elif name == "sp":
@@ -104,9 +104,13 @@ class Layout:
             elif value.isdecimal():
                 values[name] = int(value)
             else:
-                raise ValueError(f'{part!r} in the layout {text!r}: give a number of ranks, such as "{name}=8"')
+                raise ValueError(
+                    f'{shown(part)} in the layout {shown(text)}: give a number of ranks, such as "{name}=8"'
+                )
         if not values:
-            raise ValueError(f'the layout {text!r} is empty: name the ranks, such as "fsdp=64,tp=8", or "dp=1" for one')
+            raise ValueError(
+                f'the layout {shown(text)} is empty: name the ranks, such as "fsdp=64,tp=8", or "dp=1" for one'
+            )
         return cls(**values)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
@@ -162,7 +166,8 @@ ALONE = Layout()
 
 def divisors(number: int, at_most: int) -> list[int]:
     """Every number up to `at_most` that divides it."""
-    return [size for size in range(1, min(number, at_most) + 1) if number % size == 0]
+    small = [size for size in range(1, min(isqrt(number), at_most) + 1) if number % size == 0]
+    return sorted({*small, *(number // size for size in small if number // size <= at_most)})
 
 
 def _sizes(choices: Iterable[int]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, NoReturn
 
+from cs336kit.predict._common.checks import shown
 from cs336kit.predict.transformer import TransformerConfig
 
 
@@ -75,7 +76,7 @@ def unknown(kind: str, name: object) -> NoReturn:
         near = list(dict.fromkeys(words[close] for close in difflib.get_close_matches(_fold(name), words, n=3)))
         suggestion = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     raise ValueError(
-        f"unknown {kind} {name!r}.{suggestion} Known: {', '.join(_table())}, and {len(_published())} more, such as "
+        f"unknown {kind} {shown(name)}.{suggestion} Known: {', '.join(_table())}, and {len(_published())} more, such as "
         "qwen3-8b, by name or hub id; or give the path of a config.json."
     )
 

@@ -4,15 +4,15 @@ Symbols: P parameters, N tokens. One FLOP is one multiply or one add. Time is in
 """
 
 from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._common.checks import count, fraction, known, positive_int, positive_number
+from cs336kit.predict._common.checks import boolean, count, finite_results, fraction, positive_int, positive_number
 from cs336kit.predict.operations import ELEMENT_BYTES
-from cs336kit.predict.optimizers import OPTIMIZERS
+from cs336kit.predict.optimizers import OPTIMIZERS, optimizer_spec
 from cs336kit.predict.precision import PrecisionPolicy, policy
 
 SECONDS_PER_DAY = 24 * 60 * 60
 
 #: Optimizers whose state is as many values for every parameter.
-NAPKIN_OPTIMIZERS = ("sgd", "momentum", "adagrad", "rmsprop", "adam", "adamw", "lion")
+NAPKIN_OPTIMIZERS = tuple(name for name, spec in OPTIMIZERS.items() if not spec.shaped)
 
 
 def matmul_flops(M: int, K: int, N: int, *, batch: int = 1) -> int:
@@ -36,6 +36,7 @@ def six_nd(parameters: float, *, tokens: float) -> int:
     return 6 * count("parameters", parameters) * count("tokens", tokens)
 
 
+@finite_results()
 def delivered_flops(accelerators: int, *, peak_flops_per_second: float, days: float, mfu: float = 1.0) -> float:
     """FLOPs that `accelerators` deliver in `days`, each at the fraction `mfu` of its peak FLOP/s.
 
@@ -48,6 +49,7 @@ def delivered_flops(accelerators: int, *, peak_flops_per_second: float, days: fl
     return float(accelerators * peak * fraction("mfu", mfu) * SECONDS_PER_DAY * days)
 
 
+@finite_results()
 def training_days(
     parameters: float, *, tokens: float, accelerators: int, peak_flops_per_second: float, mfu: float
 ) -> float:
@@ -64,19 +66,26 @@ def bytes_per_parameter(optimizer: str = "adamw", *, precision: str | PrecisionP
     """Bytes that training keeps for every parameter, by part: parameters, gradients, master weights, optimizer state.
 
     Left out: activations, temporary copies, the optimizer's step counters (4 bytes a tensor, not a parameter).
-    Errors: ValueError for an unknown optimizer or precision. Source: Rajbhandari et al. 2020, "ZeRO", section 3.1.
+    Errors: ValueError for an unknown optimizer or precision, and
+    where the state depends on shapes (Adafactor, Muon, 8 bits). Source: Rajbhandari et al. 2020, "ZeRO", section 3.1.
     """
-    states = len(known("optimizer", optimizer, {name: OPTIMIZERS[name] for name in NAPKIN_OPTIMIZERS}).tensors)
+    spec = optimizer_spec(optimizer)
+    if spec.shaped:
+        raise ValueError(
+            f"{optimizer} keeps state by the shapes of the parameters, not so much for each: call "
+            f"optimizer_state_bytes({optimizer!r}, shapes=…), or training_memory(…, optimizer={optimizer!r})."
+        )
     kind = policy(precision)
     parts = {
         "parameters": ELEMENT_BYTES[kind.weights],
         "gradients": ELEMENT_BYTES[kind.gradients],
         "master weights": ELEMENT_BYTES[kind.master_weights] if kind.master_weights else 0,
-        "optimizer state": states * ELEMENT_BYTES[kind.states],
+        "optimizer state": len(spec.tensors) * ELEMENT_BYTES[kind.states],
     }
     return Breakdown(parts, unit="bytes/parameter")
 
 
+@finite_results()
 def largest_model(accelerators: int, *, memory_bytes: float, bytes_per_parameter: float, sharded: bool = True) -> int:
     """Parameters that fit in `accelerators` × `memory_bytes`, if nothing but their own bytes needs room.
 
@@ -87,6 +96,4 @@ def largest_model(accelerators: int, *, memory_bytes: float, bytes_per_parameter
     accelerators = count("accelerators", accelerators)
     memory = positive_number("memory_bytes", memory_bytes)
     each = positive_number("bytes_per_parameter", bytes_per_parameter)
-    if not isinstance(sharded, bool):
-        raise ValueError(f"sharded must be True or False, got {sharded!r}.")
-    return int((accelerators if sharded else 1) * memory // each)
+    return int((accelerators if boolean("sharded", sharded) else 1) * memory // each)

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 from cs336kit.predict import _decoder
 from cs336kit.predict._builder import Builder
-from cs336kit.predict._common.checks import known, positive_int
+from cs336kit.predict._common.checks import boolean, known, positive_int, several, shown
 from cs336kit.predict.devices import DEVICES
+from cs336kit.predict.gradients import checked_operations
 from cs336kit.predict.operations import Op, Repeat, Storage, Tensor
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.programs import ATTENTION, check_sizes
@@ -24,8 +25,10 @@ def linear_net(sizes: Sequence[int], *, batch: int, activation: bool = False) ->
     Tensors: x, w1 … wn, h1 … hn. With `activation`, every layer but the last is followed by a function that keeps a
     tensor for backward (ReLU, GELU), whose result is a1 … . Biases cost no product.
     """
+    boolean("activation", activation)
+    sizes = several("sizes", sizes, "widths")
     if len(sizes) < 2:
-        raise ValueError(f"sizes={tuple(sizes)!r}: give at least two widths, of the input and of the output.")
+        raise ValueError(f"sizes={shown(sizes)}: give at least two widths, of the input and of the output.")
     width, *widths = (positive_int("a width in sizes", size) for size in sizes)
     b = Builder(POLICIES["fp32"])
     tensor = b.parameter("x", positive_int("batch", batch), width)
@@ -44,10 +47,11 @@ def with_lora(operations: Sequence[Op], *, rank: int, targets: Iterable[str] | N
     Source: Hu et al. (2021), LoRA, section 4.1.
     """
     positive_int("rank", rank)
+    operations = checked_operations(operations)
     weights = {op: op.inputs[1].storage.name for op in operations if op.kind == "linear"}
     names = dict.fromkeys(weights.values())
-    chosen = set(names) if targets is None else {targets} if isinstance(targets, str) else set(targets)
-    for name in sorted(chosen):
+    chosen = tuple(names) if targets is None else several("targets", targets)
+    for name in chosen:
         known("weight in targets", name, names)
     changed = ((op, weights.get(op, "") in chosen) for op in operations)
     return tuple(new for op, adapt in changed for new in (_adapted(op, rank) if adapt else [op]))

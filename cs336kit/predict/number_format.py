@@ -11,11 +11,11 @@ and the flags say which codes at the top are taken away from the numbers.
 
 import math
 from dataclasses import dataclass, replace
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 from cs336kit.predict import rounding
-from cs336kit.predict._common.checks import non_negative_int, positive_int
+from cs336kit.predict._common.checks import boolean, non_negative_int, positive_int, shown
 
 #: Where a format keeps its NaN. ieee: the whole top exponent field (with the infinities); all_ones: the code whose
 #: bits are all one, per sign; negative_zero: the code of -0; none: nowhere.
@@ -50,6 +50,8 @@ class NumberFormat:
     storage_bits: int = None  # type: ignore[assignment] # likewise
 
     def __post_init__(self) -> None:
+        for rule in ("infinities", "signed", "subnormals"):
+            boolean(rule, getattr(self, rule))
         object.__setattr__(self, "exponent_bits", positive_int("exponent_bits", self.exponent_bits))
         object.__setattr__(self, "fraction_bits", non_negative_int("fraction_bits", self.fraction_bits))
         if self.exponent_bits > 11 or self.fraction_bits > 52:
@@ -58,7 +60,7 @@ class NumberFormat:
                 "use 1 to 11 exponent bits and 0 to 52 fraction bits."
             )
         if self.nan not in NAN_RULES:
-            raise ValueError(f"{self.name}: nan={self.nan!r} is unknown; known are {', '.join(NAN_RULES)}.")
+            raise ValueError(f"{self.name}: nan={shown(self.nan)} is unknown; known are {', '.join(NAN_RULES)}.")
         if self.infinities and (self.nan != "ieee" or self.fraction_bits == 0):
             raise ValueError(
                 f"{self.name}: infinities need nan='ieee', which shares their exponent, and a fraction bit."
@@ -67,7 +69,7 @@ class NumberFormat:
             raise ValueError(f"{self.name}: nan='ieee' reserves the top exponent, so give infinities=True too.")
         bias = 2 ** (self.exponent_bits - 1) - 1 if self.bias is None else self.bias
         if isinstance(bias, bool) or not isinstance(bias, Integral):
-            raise ValueError(f"{self.name}: bias must be a whole number, got {bias!r}.")
+            raise ValueError(f"{self.name}: bias must be a whole number, got {shown(bias)}.")
         object.__setattr__(self, "bias", int(bias))
         stored = self.bits if self.storage_bits is None else positive_int("storage_bits", self.storage_bits)
         object.__setattr__(self, "storage_bits", stored)
@@ -162,8 +164,8 @@ class NumberFormat:
 
     def spacing(self, x: float) -> float:
         """The distance between neighbouring values in the interval [2^k, 2^(k+1)) that holds |x|."""
-        if not abs(x) <= self.max:
-            raise ValueError(f"{self.name} has no values around {x}: give a finite number up to {self.max}.")
+        if isinstance(x, bool) or not isinstance(x, Real) or not abs(x) <= self.max:
+            raise ValueError(f"{self.name} has no values around {shown(x)}: give a finite number up to {self.max}.")
         exponent = max(math.frexp(x)[1] - 1, self.min_exponent) if x else self.min_exponent
         return math.ldexp(1.0, exponent - self.fraction_bits)
 
@@ -177,7 +179,10 @@ class NumberFormat:
 
     def decode(self, code: int | str) -> float:
         """The value of a code, given as an integer or as text ('0.1111.110')."""
-        code = self._checked(int(code.replace(".", "").replace(" ", ""), 2) if isinstance(code, str) else code)
+        if isinstance(code, str):
+            digits = code.replace(".", "").replace(" ", "")
+            code = int(digits, 2) if digits and not set(digits) - {"0", "1"} else digits
+        code = self._checked(code)
         magnitude = code & (2 ** (self.exponent_bits + self.fraction_bits) - 1)
         negative = code != magnitude
         sign = -1.0 if negative else 1.0
@@ -220,5 +225,5 @@ class NumberFormat:
 
     def _checked(self, code: object) -> int:
         if isinstance(code, bool) or not isinstance(code, Integral) or not 0 <= int(code) < self.codes:
-            raise ValueError(f"{code!r} is no code of {self.name}: give an integer from 0 to {self.codes - 1}.")
+            raise ValueError(f"{shown(code)} is no code of {self.name}: give an integer from 0 to {self.codes - 1}.")
         return int(code)

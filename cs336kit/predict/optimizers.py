@@ -5,7 +5,15 @@ from dataclasses import dataclass, field
 from math import prod
 
 from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._common.checks import known, non_negative_int, positive_int
+from cs336kit.predict._common.checks import (
+    boolean,
+    known,
+    non_negative_int,
+    non_negative_number,
+    positive_int,
+    several,
+    shown,
+)
 from cs336kit.predict.operations import ELEMENT_BYTES
 
 #: A step counter, or another scalar that torch keeps for each parameter tensor, is a 0-d fp32 tensor.
@@ -101,16 +109,21 @@ def optimizer_state_bytes(
     spec = optimizer_spec(optimizer)
     element = known("precision", precision, STATE_TYPES)
     names = list(spec.tensors)
+    _number_or_bool("momentum", momentum)
+    boolean("centered", centered)
+    boolean("amsgrad", amsgrad)
     for option, value in {"momentum": momentum, "centered": centered, "amsgrad": amsgrad}.items():
         if value and option in spec.options:
             names.append(spec.options[option])
         elif value and not (option == "momentum" and optimizer.lower() in ("momentum", "muon")):
             has = ", ".join(spec.options) or "none"
-            raise ValueError(f"{optimizer} keeps no state for {option}={value!r}; options that cost state here: {has}.")
+            raise ValueError(
+                f"{optimizer} keeps no state for {option}={shown(value)}; options that cost state here: {has}."
+            )
     if spec.shaped == "blockwise":
         if shapes is None:
             raise ValueError(f"{optimizer} keeps state by shape: give shapes=[(rows, columns), …], not counts.")
-        each = sum(_blockwise(prod(shape)) for shape in shapes)
+        each = sum(_blockwise(prod(shape)) for shape in _checked_shapes(shapes))
         return Breakdown(dict.fromkeys(names, each), unit="bytes")
     sizes, tensors = _sizes(optimizer.lower(), spec.shaped, names, shapes, parameters, tensors)
     parts = {name: size * element for name, size in sizes.items()}
@@ -134,13 +147,7 @@ def _sizes(
         return dict.fromkeys(names, positive_int("parameters", parameters)), positive_int("tensors", tensors)
     if parameters is not None or tensors is not None:
         raise ValueError("shapes already say how many parameters and tensors there are: leave those two out.")
-    shapes = list(shapes) if isinstance(shapes, Iterable) else [shapes]
-    for shape in shapes:
-        if not isinstance(shape, tuple | list):
-            raise ValueError(
-                f"shapes must be one tuple for each parameter tensor, such as [(4, 3), (4,)], got {shape!r}."
-            )
-    shapes = [tuple(non_negative_int("a dimension", size) for size in shape) for shape in shapes]
+    shapes = _checked_shapes(shapes)
     other = [shape for shape in shapes if len(shape) != 2]
     if shaped == "matrices" and other:
         raise ValueError(
@@ -150,6 +157,23 @@ def _sizes(
     if shaped == "factored":
         return _factored(shapes), len(shapes)
     return dict.fromkeys(names, sum(map(prod, shapes))), len(shapes)
+
+
+def _checked_shapes(shapes: object) -> list[tuple[int, ...]]:
+    checked = []
+    for shape in shapes if isinstance(shapes, Iterable) else [shapes]:
+        if not isinstance(shape, tuple | list):
+            raise ValueError(
+                f"shapes must be one tuple for each parameter tensor, such as [(4, 3), (4,)], got {shown(shape)}."
+            )
+        checked.append(tuple(non_negative_int("a dimension", size) for size in shape))
+    return checked
+
+
+def _number_or_bool(name: str, value: object) -> None:
+    """torch takes a number, of which only matters here whether it is 0."""
+    if not isinstance(value, bool):
+        non_negative_number(name, value)
 
 
 def _blockwise(elements: int) -> int:
@@ -187,6 +211,8 @@ def optimizer_step_bytes(
     temporaries are not known. Source: torch.optim 2.13, `_multi_tensor_*`, `_single_tensor_*`.
     """
     spec = optimizer_spec(optimizer)
+    _number_or_bool("weight_decay", weight_decay)
+    sizes = None if sizes is None else [non_negative_int("a size in sizes", size) for size in several("sizes", sizes)]
     known("implementation", implementation, {"foreach": True, "fused": True, "loop": True})
     element = known("precision", precision, STATE_TYPES)
     if implementation == "fused":
@@ -195,7 +221,7 @@ def optimizer_step_bytes(
         if sizes is None or spec.loop is None:
             what = "give sizes=…" if spec.loop else "its temporary tensors are not known"
             raise ValueError(f"the loop of {optimizer} depends on the parameter tensors: {what}.")
-        return element * _loop_elements(spec.loop, list(sizes))
+        return element * _loop_elements(spec.loop, sizes)
     table = {name: spec.foreach for name, spec in OPTIMIZERS.items() if spec.foreach}
     plain, decayed = known("optimizer with a known foreach implementation", optimizer.lower(), table)
     count = positive_int("parameters", sum(sizes) if sizes is not None else parameters)

@@ -1,5 +1,6 @@
 """The two napkin questions in one answer: how long does a training run take, and does it fit?"""
 
+from cs336kit.predict._common.checks import finite_results
 from cs336kit.predict._planner import memory as of
 from cs336kit.predict._planner.advice import Advice as Advice
 from cs336kit.predict._planner.advice import advice
@@ -15,6 +16,7 @@ from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.transformer import TransformerConfig
 
 
+@finite_results()
 def plan(question: Question) -> Plan:
     """Answer a question. Impossible or contradictory ones raise a ValueError that says what to change.
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from cs336kit.predict._common.checks import boolean, known, non_negative_int, positive_int, several
+from cs336kit.predict._common.checks import boolean, known, non_negative_int, positive_int, several, shown
 from cs336kit.predict._decoder import decoder
 from cs336kit.predict._transformers.decoder import decoder as transformers_decoder
 from cs336kit.predict._transformers.writings import writing
@@ -88,11 +88,11 @@ def program(
             attention=attention, device=device_of(device), checkpointing=checkpointing, train=phase == "train",
         )  # fmt: skip
     frozen, targets = several("frozen", frozen), several("lora_targets", lora_targets)
+    if lora_rank is not None:
+        positive_int("lora_rank", lora_rank)
     if frozen or lora_rank is not None:
         for name in (*frozen, *(targets if lora_rank else ())):
             known("component", name, dict.fromkeys(leaf.component for leaf in model_leaves(config)))
-    if lora_rank is not None:
-        positive_int("lora_rank", lora_rank)
     layout = as_layout(layout)
     if layout.count > 1:
         check_layout(config, layout, sequence=None if phase == "decode" else sequence)
@@ -134,14 +134,18 @@ def _architecture(flavour: str) -> str:
     """The architecture that a flavour of transformers names, or "" for none."""
     kind, _, name = str(flavour).partition(":")
     if kind != "transformers":
-        raise ValueError(f"flavour is {flavour!r}: give 'course', 'transformers' or 'transformers:' and a model_type")
+        raise ValueError(
+            f"flavour is {shown(flavour)}: give 'course', 'transformers' or 'transformers:' and a model_type"
+        )
     return name
 
 
 def _only_whole_steps(flavour: str, options: dict[str, object]) -> None:
     for name, given in options.items():
         if given:
-            raise ValueError(f"{name} with flavour={flavour!r} is not counted: leave it out, or give flavour='course'")
+            raise ValueError(
+                f"{name} with flavour={shown(flavour)} is not counted: leave it out, or give flavour='course'"
+            )
 
 
 @lru_cache(maxsize=256)

@@ -7,7 +7,14 @@ between the chip and its memory when every input is read once and every output w
 
 from dataclasses import dataclass
 
-from cs336kit.predict._common.checks import non_negative_int, positive_int, positive_number
+from cs336kit.predict._common.checks import (
+    boolean,
+    finite_results,
+    non_negative_int,
+    positive_int,
+    positive_number,
+    shown,
+)
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.napkin import matmul_flops
 
@@ -24,6 +31,7 @@ class Cost:
         object.__setattr__(self, "bytes", positive_int("bytes", self.bytes))
 
     @property
+    @finite_results()
     def intensity(self) -> float:
         """Arithmetic intensity, FLOPs per byte moved."""
         return self.flops / self.bytes
@@ -78,7 +86,7 @@ def softmax_cost(rows: int, columns: int, *, bytes_per_element: int = 2, fused: 
     size = positive_int("bytes_per_element", bytes_per_element)
     n = rows * columns
     # The subtraction and the division also read one number per row.
-    moved = 2 * n if fused else (n + rows) + (2 * n + rows) + 2 * n + (n + rows) + (2 * n + rows)
+    moved = 2 * n if boolean("fused", fused) else (n + rows) + (2 * n + rows) + 2 * n + (n + rows) + (2 * n + rows)
     return Cost(5 * n, size * moved)
 
 
@@ -108,6 +116,7 @@ class Roofline:
         return min(self.ridge, self.intensity) * self.bandwidth
 
 
+@finite_results()
 def roofline(
     cost: Cost,
     *,
@@ -123,9 +132,9 @@ def roofline(
     LookupError where the accelerator has none. Source: Williams, Waterman and Patterson 2009, "Roofline".
     """
     if not isinstance(cost, Cost):
-        raise ValueError(f"roofline takes a Cost(flops, bytes), such as matmul_cost(...) returns, got {cost!r}.")
+        raise ValueError(f"roofline takes a Cost(flops, bytes), such as matmul_cost(...) returns, got {shown(cost)}.")
     if accelerator is not None and not isinstance(accelerator, Accelerator):
-        raise ValueError(f"accelerator must be predict.accelerator('h100-sxm') or the like, got {accelerator!r}.")
+        raise ValueError(f"accelerator must be predict.accelerator('h100-sxm') or the like, got {shown(accelerator)}.")
     if accelerator is not None:
         if peak_flops_per_second is None:
             peak_flops_per_second = accelerator.peak(precision)

@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from cs336kit.predict._common.checks import shown
+
 if TYPE_CHECKING:
     from cs336kit.predict.number_format import NumberFormat
 
@@ -33,13 +35,16 @@ def encode(
     Source: IEEE 754-2019, sections 4.3 and 7.4; OCP 8-bit Floating Point Specification 1.0, section 5.2.
     """
     if mode not in MODES:
-        raise ValueError(f"mode={mode!r} is unknown; known are {', '.join(MODES)}.")
+        raise ValueError(f"mode={shown(mode)} is unknown; known are {', '.join(MODES)}.")
     if mode == "stochastic" and not hasattr(random, "randrange"):
         raise ValueError("mode='stochastic' draws random numbers: give it random=random.Random(seed).")
     if overflow not in (None, *OVERFLOWS):
-        raise ValueError(f"overflow={overflow!r} is unknown; known are {', '.join(OVERFLOWS)}.")
+        raise ValueError(f"overflow={shown(overflow)} is unknown; known are {', '.join(OVERFLOWS)}.")
 
-    x = float(x)
+    try:
+        x = float(x)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{number_format.name} rounds numbers that a float can hold, got {shown(x)}.") from None
     negative = math.copysign(1.0, x) < 0
     if math.isnan(x) or (negative and not number_format.signed) or (x == 0 and not number_format.subnormals):
         return _nan(number_format, x)

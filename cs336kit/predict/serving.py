@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._common.checks import known, positive_int, positive_number
+from cs336kit.predict._common.checks import finite_results, known, positive_int, positive_number
 from cs336kit.predict._planner.chip import Chip, allowance, chip
 from cs336kit.predict._walk import Walk
 from cs336kit.predict.accounting import CACHE_TYPES, parameters
@@ -127,6 +127,7 @@ class Served:
         return as_dict(self)
 
 
+@finite_results()
 def serve(question: ServingQuestion) -> Served:
     """Answer a question about serving; impossible ones raise a ValueError that says what to change.
 

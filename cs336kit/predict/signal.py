@@ -3,9 +3,13 @@
 import math
 from numbers import Real
 
-from cs336kit.predict._common.checks import positive_int, positive_number
+from cs336kit.predict._common.checks import finite_results, known, positive_int, positive_number, shown, steps
+
+#: The smallest part of a distribution, and of its variance, that the rounding of floats leaves exact to four digits.
+_LEAST = 1e-8
 
 
+@finite_results()
 def second_moments(
     start: float, *, layers: int, fan: int, weight_std: float, activation: str = "linear", slope: float = 0.0
 ) -> list[float]:
@@ -21,9 +25,10 @@ def second_moments(
     factor = positive_int("fan", fan) * positive_number("weight_std", weight_std) ** 2
     factor *= _moments(activation, slope)[0]
     start = positive_number("start", start)
-    return [start * factor**layer for layer in range(positive_int("layers", layers) + 1)]
+    return [start * factor**layer for layer in range(steps("layers", layers) + 1)]
 
 
+@finite_results()
 def second_moment_spread(layers: int, *, width: int, activation: str = "linear", slope: float = 0.0) -> float:
     """Standard deviation over the draws of normal weights of the mean square after `layers` layers, over its mean.
 
@@ -33,9 +38,10 @@ def second_moment_spread(layers: int, *, width: int, activation: str = "linear",
     """
     second, fourth = _moments(activation, slope)
     growth = 1 + (fourth / second**2 - 1) / positive_int("width", width)
-    return math.sqrt(growth ** positive_int("layers", layers) - 1)
+    return math.sqrt(growth ** steps("layers", layers) - 1)
 
 
+@finite_results()
 def residual_second_moments(start: float, *, additions: int, branch: float = 1.0, scale: float = 1.0) -> list[float]:
     """E[x²] of a pre-norm residual stream after 0, 1, …, `additions` additions of branches with second moment `branch`.
 
@@ -46,9 +52,10 @@ def residual_second_moments(start: float, *, additions: int, branch: float = 1.0
     start, branch, scale = (
         positive_number(name, value) for name, value in (("start", start), ("branch", branch), ("scale", scale))
     )
-    return [start + step * scale**2 * branch for step in range(positive_int("additions", additions) + 1)]
+    return [start + step * scale**2 * branch for step in range(steps("additions", additions) + 1)]
 
 
+@finite_results()
 def fraction_cut(*, std: float, a: float, b: float, mean: float = 0.0) -> float:
     """The part of a normal distribution that lies outside [a, b]: what a truncated normal has to draw again.
 
@@ -59,37 +66,45 @@ def fraction_cut(*, std: float, a: float, b: float, mean: float = 0.0) -> float:
     return (math.erfc(-low / math.sqrt(2)) + math.erfc(high / math.sqrt(2))) / 2
 
 
+@finite_results()
 def truncated_std(*, std: float, a: float, b: float, mean: float = 0.0) -> float:
     """The standard deviation that is left of a normal one after it is cut to [a, b]: 0.987·std for ±3·std.
 
     With z = (x − mean)/std, φ the density and Z the part that is kept, the variance is
-    std² · (1 + (a φ(a) − b φ(b))/Z − ((φ(a) − φ(b))/Z)²), a and b in units of z. Errors: as `fraction_cut`.
+    std² · (1 + (a φ(a) − b φ(b))/Z − ((φ(a) − φ(b))/Z)²), a and b in units of z. Errors: as `fraction_cut`, and for an interval
+    of which rounding leaves nothing to compute with.
     Source: Johnson, Kotz, Balakrishnan 1994, "Continuous Univariate Distributions" 1, section 13.10.1.
     """
     low, high = _bounds(std, a, b, mean)
     std, kept = float(std), 1 - fraction_cut(std=std, a=a, b=b, mean=mean)
     at_low, at_high = (math.exp(-(z**2) / 2) / math.sqrt(2 * math.pi) for z in (low, high))
-    return std * math.sqrt(1 + (low * at_low - high * at_high) / kept - ((at_low - at_high) / kept) ** 2)
+    variance = 0.0
+    if kept > _LEAST:
+        variance = 1 + (low * at_low - high * at_high) / kept - ((at_low - at_high) / kept) ** 2
+    if variance < _LEAST:
+        raise ValueError(
+            f"[a, b] = [{shown(a)}, {shown(b)}] is too narrow or too far from the mean: at std={shown(std)} rounding would "
+            "decide what is left. Give bounds that keep more of the distribution."
+        )
+    return std * math.sqrt(variance)
 
 
 def _bounds(std: float, a: float, b: float, mean: float) -> tuple[float, float]:
     std = positive_number("std", std)
     mean, low, high = (_finite(name, value) for name, value in (("mean", mean), ("a", a), ("b", b)))
     if not low < high:
-        raise ValueError(f"a={a!r} must be below b={b!r}: give the lower bound first.")
+        raise ValueError(f"a={shown(a)} must be below b={shown(b)}: give the lower bound first.")
     return (low - mean) / std, (high - mean) / std
 
 
 def _moments(activation: str, slope: float) -> tuple[float, float]:
     """E[φ(z)²] and E[φ(z)⁴] of a standard normal z."""
-    slopes = {"linear": 1.0, "relu": 0.0, "leaky_relu": slope}
-    if activation not in slopes:
-        raise ValueError(f"unknown activation {activation!r}. Known: {', '.join(slopes)}.")
-    negative = _finite("slope", slopes[activation])
+    slopes = {"linear": 1.0, "relu": 0.0, "leaky_relu": _finite("slope", slope)}
+    negative = known("activation", activation, slopes)
     return (1 + negative**2) / 2, 3 * (1 + negative**4) / 2
 
 
 def _finite(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-        raise ValueError(f"{name} must be a finite number, got {value!r}.")
+        raise ValueError(f"{name} must be a finite number, got {shown(value)}.")
     return float(value)

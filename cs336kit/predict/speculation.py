@@ -1,6 +1,6 @@
 """Speculative decoding: tokens per pass of the target, and what that is worth. Source: Leviathan et al. 2023, section 3."""
 
-from cs336kit.predict._common.checks import fraction, positive_int, positive_number
+from cs336kit.predict._common.checks import finite_results, fraction, non_negative_number, steps
 
 
 def speculative_tokens(*, acceptance: float, guesses: int) -> float:
@@ -9,10 +9,11 @@ def speculative_tokens(*, acceptance: float, guesses: int) -> float:
     Each guess is taken to stay with probability α, whatever the others do; behind the first that does not, or the last,
     stands one token of the target's own. At α = 1 that is k + 1. Source: equation 1.
     """
-    alpha, k = fraction("acceptance", acceptance, zero=True), positive_int("guesses", guesses)
+    alpha, k = fraction("acceptance", acceptance, zero=True), steps("guesses", guesses)
     return float(sum(alpha**i for i in range(k + 1)))
 
 
+@finite_results()
 def speculative_speedup(*, acceptance: float, guesses: int, cost_ratio: float) -> float:
     """How many times sooner a text is done: `speculative_tokens` / (k·c + 1), with c = `cost_ratio`; below 1, it is later.
 
@@ -20,5 +21,5 @@ def speculative_speedup(*, acceptance: float, guesses: int, cost_ratio: float) -
     tokens in the time of one, which holds while its weights and cache take longer to read than it computes.
     Source: theorem 3.8.
     """
-    ratio = 0 if cost_ratio == 0 else positive_number("cost_ratio", cost_ratio)
-    return speculative_tokens(acceptance=acceptance, guesses=guesses) / (guesses * ratio + 1)
+    k, ratio = steps("guesses", guesses), non_negative_number("cost_ratio", cost_ratio)
+    return speculative_tokens(acceptance=acceptance, guesses=k) / (k * ratio + 1)

@@ -4,25 +4,25 @@ import math
 from collections.abc import Iterable
 from itertools import product
 
-from cs336kit.predict._common.checks import non_negative_int, positive_int
+from cs336kit.predict._common.checks import non_negative_int, positive_int, shown
 
 
 def _sizes(shape: Iterable[int], name: str = "shape") -> tuple[int, ...]:
     if isinstance(shape, str) or not isinstance(shape, Iterable):
-        raise ValueError(f"{name} must be a tuple of sizes such as (2, 3), got {shape!r}.")
+        raise ValueError(f"{name} must be a tuple of sizes such as (2, 3), got {shown(shape)}.")
     return tuple(positive_int(f"{name}[{axis}]", size) for axis, size in enumerate(shape))
 
 
 def _counts(values: Iterable[int], name: str) -> tuple[int, ...]:
     if isinstance(values, str) or not isinstance(values, Iterable):
-        raise ValueError(f"{name} must be a tuple of whole numbers such as (3, 1), got {values!r}.")
+        raise ValueError(f"{name} must be a tuple of whole numbers such as (3, 1), got {shown(values)}.")
     return tuple(non_negative_int(f"{name}[{axis}]", value) for axis, value in enumerate(values))
 
 
 def _steps(strides: Iterable[int], *, axes: int) -> tuple[int, ...]:
     steps = _counts(strides, "strides")
     if len(steps) != axes:
-        raise ValueError(f"strides must have one step for each of the {axes} axes, got {len(steps)}: {steps!r}.")
+        raise ValueError(f"strides must have one step for each of the {axes} axes, got {len(steps)}: {shown(steps)}.")
     return steps
 
 

@@ -1,6 +1,15 @@
 """How long a copy takes over a link, and what is gained when copies run beside the computation."""
 
-from cs336kit.predict._common.checks import known, non_negative_int, positive_int, positive_number
+from cs336kit.predict._common.checks import (
+    boolean,
+    finite_results,
+    known,
+    non_negative_int,
+    non_negative_number,
+    positive_int,
+    positive_number,
+    steps,
+)
 
 #: PCI Express: transfers per second and lane, and the share of bits that carry data (8b/10b, 128b/130b, FLIT).
 PCIE = {
@@ -13,6 +22,7 @@ PCIE = {
 }
 
 
+@finite_results()
 def pcie_bandwidth(generation: int, *, lanes: int = 16) -> float:
     """Bytes per second each way over a PCI Express link: transfers per second × lanes × coding ÷ 8 bits.
 
@@ -23,14 +33,16 @@ def pcie_bandwidth(generation: int, *, lanes: int = 16) -> float:
     return rate * lanes * coding / 8
 
 
+@finite_results()
 def transfer_seconds(size_bytes: int, *, bandwidth_bytes_per_second: float, latency_seconds: float = 0.0) -> float:
     """Seconds to move `size_bytes` over a link: latency + bytes ÷ bandwidth (one direction, nothing else on the link)."""
     size = non_negative_int("size_bytes", size_bytes)
     bandwidth = positive_number("bandwidth_bytes_per_second", bandwidth_bytes_per_second)
-    latency = positive_number("latency_seconds", latency_seconds) if latency_seconds else 0.0
+    latency = non_negative_number("latency_seconds", latency_seconds)
     return latency + size / bandwidth
 
 
+@finite_results()
 def pipeline_seconds(batches: int, *, copy_seconds: float, compute_seconds: float, overlap: bool) -> float:
     """Seconds to copy and compute `batches` batches, one after the other or with the next copy beside the computation.
 
@@ -43,11 +55,13 @@ def pipeline_seconds(batches: int, *, copy_seconds: float, compute_seconds: floa
     return copy + (batches - 1) * max(copy, compute) + compute
 
 
+@finite_results()
 def pipeline_timeline(
     batches: int, *, copy_seconds: float, compute_seconds: float, overlap: bool
 ) -> list[tuple[str, int, float, float]]:
     """The same as spans (lane, batch, start, end), lane "copy" or "compute": each computation waits for its copy."""
     batches, copy, compute = _checked(batches, copy_seconds, compute_seconds, overlap)
+    steps("batches", batches)
     spans, copied, computed = [], 0.0, 0.0
     for batch in range(batches):
         start = copied if overlap else computed
@@ -62,7 +76,6 @@ def pipeline_timeline(
 def _checked(
     batches: object, copy_seconds: object, compute_seconds: object, overlap: object
 ) -> tuple[int, float, float]:
-    if not isinstance(overlap, bool):
-        raise ValueError(f"overlap must be True or False, got {overlap!r}.")
+    boolean("overlap", overlap)
     copy = positive_number("copy_seconds", copy_seconds)
     return positive_int("batches", batches), copy, positive_number("compute_seconds", compute_seconds)

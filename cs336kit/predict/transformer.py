@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from cs336kit.predict._common.checks import known
+from cs336kit.predict._common.checks import known, shown
 from cs336kit.predict._settle import BIASED, REQUIRED, settle
 from cs336kit.predict._settle import CHOICES as CHOICES
 from cs336kit.predict._settle import GATED as GATED
@@ -223,4 +223,6 @@ _COMPARED = tuple(f.name for f in fields(TransformerConfig) if f.compare)
 def check_config(config: TransformerConfig) -> None:
     """Raise ValueError for anything else than a TransformerConfig, such as the name of a model."""
     if not isinstance(config, TransformerConfig):
-        raise ValueError(f"config must be a TransformerConfig, got {config!r}; MODELS holds well-known ones by name")
+        raise ValueError(
+            f"config must be a TransformerConfig, got {shown(config)}; MODELS holds well-known ones by name"
+        )

@@ -8,7 +8,7 @@ from typing import Any
 from cs336kit.predict._collectives import GROUP, parameter_wires
 from cs336kit.predict._collectives import ring_bytes as ring_bytes
 from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._common.checks import fraction, positive_int, positive_number
+from cs336kit.predict._common.checks import finite_results, fraction, positive_int, positive_number
 from cs336kit.predict._products import products, run_again
 from cs336kit.predict.hardware import Accelerator, accelerator
 from cs336kit.predict.layouts import Layout, as_layout
@@ -120,6 +120,7 @@ def communication(
     return max(found, key=lambda each: each.total)
 
 
+@finite_results()
 def step_seconds(
     config: TransformerConfig,
     *,

@@ -96,7 +96,7 @@ def test_speedup_at_its_ends():
         assert speculative_speedup(acceptance=alpha, guesses=gamma, cost_ratio=0) == pytest.approx(speed, abs=0.005)
     with pytest.raises(ValueError, match="acceptance must be a fraction from 0 to 1, got 80. If 80 is a percentage"):
         speculative_speedup(acceptance=80, guesses=4, cost_ratio=0)
-    with pytest.raises(ValueError, match="cost_ratio must be a finite number above 0, got -1"):
+    with pytest.raises(ValueError, match="cost_ratio must be a finite number of at least 0, got -1"):
         speculative_speedup(acceptance=0.8, guesses=4, cost_ratio=-1)
 
 

@@ -73,6 +73,7 @@ def test_what_a_layout_shares_and_holds():
     assert [pipeline.in_flight(stage) for stage in range(4)] == [4, 3, 2, 1]
     assert [Layout(pp=4, microbatches=2).in_flight(stage) for stage in range(4)] == [2, 2, 2, 1]
     assert Layout(pp=4, microbatches=9, schedule="gpipe").in_flight(3) == 9
+    assert divisors(36, 6) == [1, 2, 3, 4, 6] and divisors(10**12, 10**12)[-2:] == [5 * 10**11, 10**12]
     assert divisors(12, 5) == [1, 2, 3, 4] and divisors(12, 100) == [1, 2, 3, 4, 6, 12]
 
 

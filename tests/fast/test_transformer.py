@@ -86,7 +86,7 @@ def test_a_window_in_no_layer_is_no_window():
         ({"norms_per_block": 2.0}, "norms_per_block is 2.0"),
         ({"norms_per_block": True}, "norms_per_block is True"),
         ({"experts": 0.0}, "experts must be"),
-        ({"layers": 10**12}, r"layers must be at most 10\*\*5, got a number of 13 digits"),
+        ({"layers": 10**12}, r"layers must be at most 10\*\*5, got 1000000000000"),
         ({"norm": "rmsnorm", "norm_bias": True}, "norm_bias=True with norm='rmsnorm': RMSNorm has a scale only"),
         ({"norm_scale": False, "norm_bias": True}, "a norm without a scale has no shift; drop one of them"),
         ({"parallel": True, "norm_placement": "post"}, "norm_placement='post' with parallel branches"),
@@ -147,7 +147,7 @@ def test_only_experts_between_the_first_and_the_last_are_described_together():
 def test_sizes_far_beyond_any_model_are_refused(name, power):
     given = {**TINY, "head_dim": 4, "experts_per_token": 1, "experts": 2}
     assert getattr(TransformerConfig(**{**given, name: 10**power}), name) == 10**power
-    sentence = rf"{name} must be at most 10\*\*{power}, got a number of \d+ digits"
+    sentence = rf"{name} must be at most 10\*\*{power}, got \d+"
     with pytest.raises(ValueError, match=sentence):
         TransformerConfig(**{**given, name: 10**power + 1})
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cs336kit.predict._common.checks import known, non_negative_int
+from cs336kit.predict._common.checks import known, non_negative_int, shown
 from cs336kit.predict._common.grid import as_html, as_text
 
 #: The units a Breakdown may count, each with the heading of its column.
@@ -25,7 +25,7 @@ class Breakdown(Mapping[str, int]):
 
     def __init__(self, parts: Mapping[str, int], *, unit: str):
         if not isinstance(parts, Mapping):
-            raise ValueError(f"a Breakdown takes a mapping from component to int, got {parts!r}.")
+            raise ValueError(f"a Breakdown takes a mapping from component to int, got {shown(parts)}.")
         checked = {
             str(name): value if type(value) is int and value >= 0 else non_negative_int(f"component {name!r}", value)
             for name, value in parts.items()
@@ -36,6 +36,9 @@ class Breakdown(Mapping[str, int]):
     @property
     def total(self) -> int:
         return sum(self._parts.values())
+
+    def __int__(self) -> int:
+        return self.total
 
     @property
     def unit(self) -> str:

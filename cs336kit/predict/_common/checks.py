@@ -1,11 +1,39 @@
 """Refuse bad input with one sentence: what was given, what is allowed, what to do."""
 
 import math
-from collections.abc import Iterable, Mapping
+import reprlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+#: Characters of a value in a sentence.
+_WIDTH = 80
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = _WIDTH
+#: Entries of a list that is made step by step: beyond it lies a typing error.
+LONGEST = 10**6
+
+
+def shown(value: object) -> str:
+    """A value as a sentence shows it: on one line, and cut short."""
+    if isinstance(value, int) and value.bit_length() > 3 * _WIDTH:  # Python refuses to write the longest
+        return f"a number of about {value.bit_length() * math.log10(2):.0f} digits"
+    text = " ".join(_SHORT.repr(value).split())
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
+
+
+@contextmanager
+def finite_results() -> Iterator[None]:
+    """Numbers whose result no float can hold raise ValueError; as a decorator, those of a whole function."""
+    try:
+        yield
+    except OverflowError:
+        raise ValueError(
+            "these numbers lead to a result that no float can hold (1.8e308): give smaller ones."
+        ) from None
 
 
 def _integer(name: str, value: object, *, minimum: int, allowed: str) -> int:
@@ -15,9 +43,9 @@ def _integer(name: str, value: object, *, minimum: int, allowed: str) -> int:
         advice = ""
         if isinstance(value, float) and value.is_integer():
             advice = f" Write int({name}) if the whole number is meant."
-        raise ValueError(f"{name} must be {allowed}, got {value!r} of type {type(value).__name__}.{advice}")
+        raise ValueError(f"{name} must be {allowed}, got {shown(value)} of type {type(value).__name__}.{advice}")
     if value < minimum:
-        raise ValueError(f"{name} must be {allowed}, got {value!r}.")
+        raise ValueError(f"{name} must be {allowed}, got {shown(value)}.")
     return int(value)
 
 
@@ -34,15 +62,20 @@ def non_negative_int(name: str, value: object) -> int:
     return _integer(name, value, minimum=0, allowed="a whole number (int) of at least 0")
 
 
+def steps(name: str, value: object) -> int:
+    """Return `value` as an int if it is a whole number from 1 to LONGEST; otherwise raise ValueError."""
+    return at_most(name, positive_int(name, value), LONGEST)
+
+
 def _number(name: str, value: object, *, allowed: str) -> int | float:
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise ValueError(f"{name} must be {allowed}, got {value!r} of type {type(value).__name__}.")
+        raise ValueError(f"{name} must be {allowed}, got {shown(value)} of type {type(value).__name__}.")
     try:
         finite = math.isfinite(value)
     except OverflowError:
         raise ValueError(f"{name} must be {allowed}, got a number that no float can hold.") from None
     if not finite:
-        raise ValueError(f"{name} must be {allowed}, got {value!r}.")
+        raise ValueError(f"{name} must be {allowed}, got {shown(value)}.")
     return int(value) if isinstance(value, Integral) else float(value)
 
 
@@ -51,7 +84,16 @@ def positive_number(name: str, value: object) -> int | float:
     allowed = "a finite number above 0"
     number = _number(name, value, allowed=allowed)
     if number <= 0:
-        raise ValueError(f"{name} must be {allowed}, got {value!r}.")
+        raise ValueError(f"{name} must be {allowed}, got {shown(value)}.")
+    return number
+
+
+def non_negative_number(name: str, value: object) -> int | float:
+    """Return `value` if it is a finite int or float of at least 0; otherwise raise ValueError. An int stays an int."""
+    allowed = "a finite number of at least 0"
+    number = _number(name, value, allowed=allowed)
+    if number < 0:
+        raise ValueError(f"{name} must be {allowed}, got {shown(value)}.")
     return number
 
 
@@ -70,16 +112,17 @@ def fraction(name: str, value: object, *, zero: bool = False) -> float:
     allowed = "a fraction from 0 to 1" if zero else "a fraction above 0 and at most 1"
     number = _number(name, value, allowed=allowed)
     if number < 0 or number > 1 or (number == 0 and not zero):
-        advice = f" If {value!r} is a percentage, divide it by 100." if 0 < number <= 100 else ""
-        raise ValueError(f"{name} must be {allowed}, got {value!r}.{advice}")
+        advice = f" If {shown(value)} is a percentage, divide it by 100." if 0 < number <= 100 else ""
+        raise ValueError(f"{name} must be {allowed}, got {shown(value)}.{advice}")
     return float(number)
 
 
 def at_most(name: str, value: int, largest: int) -> int:
     """Return `value` if it is not above `largest`; otherwise raise ValueError."""
     if value > largest:
+        power = len(str(largest)) - 1
         raise ValueError(
-            f"{name} must be at most 10**{len(str(largest)) - 1}, got a number of {len(str(value))} digits."
+            f"{name} must be at most {f'10**{power}' if largest == 10**power else largest}, got {shown(value)}."
         )
     return value
 
@@ -87,7 +130,7 @@ def at_most(name: str, value: int, largest: int) -> int:
 def boolean(name: str, value: object) -> bool:
     """Return `value` if it is True or False; otherwise raise ValueError ("no" would count as true)."""
     if not isinstance(value, bool):
-        raise ValueError(f"{name} must be True or False, got {value!r}.")
+        raise ValueError(f"{name} must be True or False, got {shown(value)}.")
     return value
 
 
@@ -95,9 +138,10 @@ def several(name: str, value: object, kind: str = "names") -> tuple[Any, ...]:
     """Return an iterable as a tuple, a lone text as one of its own; what holds nothing raises ValueError."""
     if isinstance(value, str):
         return (value,)
-    if not isinstance(value, Iterable):
-        raise ValueError(f"{name} must be {kind} in a row, such as a tuple, got {value!r}.")
-    return tuple(value)
+    try:
+        return tuple(value)  # type: ignore[arg-type] # what cannot be iterated over is the question
+    except TypeError:
+        raise ValueError(f"{name} must be {kind} in a row, such as a tuple, got {shown(value)}.") from None
 
 
 def known(kind: str, name: object, table: Mapping[str, T]) -> T:
@@ -113,4 +157,4 @@ def known(kind: str, name: object, table: Mapping[str, T]) -> T:
         close = difflib.get_close_matches(name.casefold(), list(by_folded), n=1)
         if close:
             suggestion = f" Did you mean {by_folded[close[0]]!r}?"
-    raise ValueError(f"unknown {kind} {name!r}.{suggestion} Known: {', '.join(names)}.")
+    raise ValueError(f"unknown {kind} {shown(name)}.{suggestion} Known: {', '.join(names)}.")

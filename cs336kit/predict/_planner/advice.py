@@ -93,7 +93,7 @@ def _of_activations(q: Question, fits: Callable[..., bool]) -> Iterator[Advice]:
         yield Advice("fused attention (--attention sdpa)", {"attention": "sdpa"}, 0.0, costs)
     if q.batch > 1:
         whole = divisors(q.batch, q.batch // 2)
-        size = next((size for size in reversed(whole) if fits(**_split(q, size))), 1)
+        size = whole[max(0, largest(lambda n: fits(**_split(q, whole[n - 1])), len(whole)) - 1)]
         passes = q.passes * q.batch // size
         change = f"the same batch in more passes (--batch {size} --accumulate {passes})"
         yield Advice(change, _split(q, size), 0.0, "no more FLOPs; smaller products may run less well")

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from cs336kit.predict._common.breakdown import Breakdown
+from cs336kit.predict._common.checks import finite_results
 from cs336kit.predict._planner.advice import Advice
 from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict._planner.question import Question
@@ -123,6 +124,7 @@ class Plan:
         q = self.question
         return None if q.tokens is None or q.steps is None else -(-int(q.tokens) // q.steps)
 
+    @finite_results()
     def __str__(self) -> str:
         """The answer as text, in GiB and days."""
         from cs336kit.predict._planner.text import text

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._common.checks import fraction, non_negative_int
+from cs336kit.predict._common.checks import fraction, non_negative_number
 from cs336kit.predict.hardware import Accelerator, Cell, accelerator, accelerators
 
 #: The default allowance, in bytes and in a fraction of the memory. A rule of thumb for PyTorch on CUDA, not measured here:
@@ -115,7 +115,7 @@ def allowance(given: int | float | None, *, memory_bytes: int, count: int) -> tu
         return Breakdown(
             {"as given": int(share * memory_bytes)}, unit="bytes"
         ), f"{100 * share:g} % of the memory, as given"
-    size = non_negative_int("allowance", int(given))
+    size = int(non_negative_number("allowance", given))
     if size >= memory_bytes:
         raise ValueError(
             f"an allowance of {size / 2**30:,.2f} GiB leaves nothing of {memory_bytes / 2**30:,.2f} GiB: give less, or a "

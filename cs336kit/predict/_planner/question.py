@@ -2,7 +2,16 @@
 
 from dataclasses import dataclass, replace
 
-from cs336kit.predict._common.checks import at_most, fraction, known, positive_int, positive_number
+from cs336kit.predict._common.checks import (
+    at_most,
+    boolean,
+    fraction,
+    known,
+    positive_int,
+    positive_number,
+    several,
+    shown,
+)
 from cs336kit.predict._common.checks import count as whole
 from cs336kit.predict.devices import DEVICES
 from cs336kit.predict.layouts import Layout, as_layout, check_layout
@@ -15,12 +24,14 @@ from cs336kit.predict.transformer import TransformerConfig
 from cs336kit.predict.wires import NODE
 
 #: Optimizers that need the shapes of a model, beside NAPKIN_OPTIMIZERS.
-SHAPED_OPTIMIZERS = ("adamw8bit", "lion8bit", "adafactor", "muon")
+SHAPED_OPTIMIZERS = tuple(name for name in OPTIMIZERS if name not in NAPKIN_OPTIMIZERS)
 #: What a training run keeps the sequence at where neither the question nor the model asks for less.
 _USUAL_SEQUENCE = 4096
 
 #: More accelerators than anybody has; beyond it a typing error is likelier.
 LARGEST_COUNT = 10**8
+#: More sequences than anybody has at a time; what divides it is still found at once.
+LARGEST_BATCH = 10**12
 
 
 @dataclass(frozen=True)
@@ -107,6 +118,12 @@ class Question:
 def settled(q: Question) -> Question:
     """The question with every default filled in; a ValueError says what is impossible or contradicts itself."""
     at_most("count", positive_int("count", q.count), LARGEST_COUNT)
+    for name in ("checkpointing", "sharded"):
+        boolean(name, getattr(q, name))
+    positive_int("chunks", q.chunks)
+    if q.attention is not None:
+        known("attention", q.attention, ATTENTION)
+    q = replace(q, frozen=several("frozen", q.frozen), lora_targets=several("lora_targets", q.lora_targets))
     fraction("mfu", q.mfu)
     known("precision", q.precision, POLICIES)
     for name in ("accumulate", "steps", "global_batch"):
@@ -127,12 +144,11 @@ def settled(q: Question) -> Question:
 
 def _with_shape(q: Question) -> Question:
     assert isinstance(q.model, TransformerConfig)
-    known("optimizer", q.optimizer, dict.fromkeys((*NAPKIN_OPTIMIZERS, *SHAPED_OPTIMIZERS)))
-    positive_int("chunks", q.chunks)
+    known("optimizer", q.optimizer, OPTIMIZERS)
     sequence = min(q.model.context, _USUAL_SEQUENCE) if q.sequence is None else q.sequence
     batch, sequence = check_sizes(q.model, batch=1 if q.batch is None else q.batch, sequence=sequence)
+    at_most("batch", batch, LARGEST_BATCH)
     attention = q.attention or "sdpa"
-    known("attention", attention, ATTENTION)
     q = replace(q, batch=batch, sequence=sequence, attention=attention, lora_targets=_targets(q), frozen=_frozen(q))
     q = _with_passes(_with_layout(q))
     return _with_tokens(q)
@@ -170,7 +186,9 @@ def _targets(q: Question) -> tuple[str, ...]:
     assert isinstance(q.model, TransformerConfig)
     if q.lora_rank is None:
         if q.base is not None:
-            raise ValueError(f"base={q.base!r} packs frozen weights, and here all are trained: give lora_rank, too")
+            raise ValueError(
+                f"base={shown(q.base)} packs frozen weights, and here all are trained: give lora_rank, too"
+            )
         return q.lora_targets
     positive_int("lora_rank", q.lora_rank)
     if q.base is not None:

@@ -93,7 +93,7 @@ def test_numbers_of_numpy_have_the_same_limits():
 
 def test_at_most_and_several():
     assert checks.at_most("count", 100, 100) == 100
-    with pytest.raises(ValueError, match=r"count must be at most 10\*\*2, got a number of 4 digits"):
+    with pytest.raises(ValueError, match=r"count must be at most 10\*\*2, got 1000"):
         checks.at_most("count", 1000, 100)
     assert checks.several("names", "one") == ("one",) and checks.several("names", ["a", "b"]) == ("a", "b")
     with pytest.raises(ValueError, match="sizes must be numbers in a row, such as a tuple, got 3"):
@@ -122,3 +122,31 @@ def test_known_lists_and_suggests():
 def test_known_refuses_anything_else(name):
     with pytest.raises(ValueError, match="Known: fp32, bf16"):
         checks.known("format", name, {"fp32": 4, "bf16": 2})
+
+
+def test_a_value_is_shown_on_one_line_of_at_most_80_characters():
+    for value in ("x" * 999, ["x" * 999] * 9, numpy.random.rand(999), -(10**9999), {1: "x" * 999}):
+        text = checks.shown(value)
+        assert 10 < len(text) <= 80 and "\n" not in text
+
+
+def test_a_short_value_is_shown_as_it_is():
+    for value in ("three", 1.5, (1, 2), None, 10**60, -3, numpy.float64(0.5)):
+        assert checks.shown(value) == repr(value)
+
+
+def test_what_cannot_be_written_down_step_by_step_or_as_a_float():
+    assert checks.steps("layers", 10**6) == 10**6
+    with pytest.raises(ValueError, match=r"layers must be at most 10\*\*6, got 1000001"):
+        checks.steps("layers", 10**6 + 1)
+    with pytest.raises(ValueError, match="width must be at most 64, got 65"):
+        checks.at_most("width", 65, 64)
+    with pytest.raises(ValueError, match="no float can hold"), checks.finite_results():
+        float(10**400)
+
+
+@pytest.mark.parametrize("value", [*NOT_NUMBERS, *NOT_FINITE, -1, -0.5])
+def test_non_negative_number_refuses(value):
+    with pytest.raises(ValueError, match="latency must be a finite number of at least 0"):
+        checks.non_negative_number("latency", value)
+    assert checks.non_negative_number("latency", 0) == 0

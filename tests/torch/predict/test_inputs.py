@@ -1,9 +1,11 @@
 """Every function of sizes takes numpy's integers for what they are, however large the result, and refuses what is no size."""
 
 import inspect
+from functools import partial
 
 import numpy
 import pytest
+import torch
 
 from cs336kit import predict
 from cs336kit.predict import strides as strides_module
@@ -12,7 +14,9 @@ from cs336kit.predict.napkin import delivered_flops, largest_model, matmul_flops
 from cs336kit.predict.signal import residual_second_moments, second_moment_spread, second_moments
 from cs336kit.predict.transfers import pcie_bandwidth, pipeline_seconds, pipeline_timeline, transfer_seconds
 
+NET = predict.linear_net([4, 4, 4], batch=2)
 GPT2 = predict.MODELS["gpt2"]
+SIZES = {"layers": 2, "d_model": 64, "heads": 4, "vocab": 96, "context": 32}
 BIG = 2**20  # two of them multiplied do not fit into 32 bits
 #: function, positional and named arguments
 CALLS = [
@@ -57,6 +61,28 @@ CALLS = [
     (predict.einsum_flops, ("i j, j k -> i k",), {"i": BIG, "j": BIG, "k": BIG}),
     (predict.einsum_flops, ("i j, j k -> i k", (BIG, BIG), (BIG, BIG)), {}),
     (predict.NumberFormat, ("mine",), {"exponent_bits": 6, "fraction_bits": 9, "bias": 12, "storage_bits": 32}),
+    (predict.ring_bytes, ("all-reduce", 2**31 - 1), {"ranks": 8}),
+    (predict.speculative_tokens, (), {"acceptance": 0.5, "guesses": 3}),
+    (predict.speculative_speedup, (), {"acceptance": 0.5, "guesses": 3, "cost_ratio": 1}),
+    (predict.linear_net, ((4, 8, 2),), {"batch": 3, "activation": True}),
+    (predict.with_lora, (NET,), {"rank": 2, "targets": ("w1",)}),
+    (predict.leaves, (NET,), {}),
+    (predict.gradient_flops, (NET,), {"frozen": ("x",), "checkpoint": (NET[:1],), "early_stop": False}),
+    (predict.optimizer_state_bytes, ("adamw",), {"shapes": ((BIG, BIG),), "precision": "bf16"}),
+    (predict.optimizer_state_bytes, ("adamw8bit",), {"shapes": ((BIG, BIG),)}),
+    (predict.optimizer_state_bytes, ("adamw",), {"parameters": BIG, "tensors": 3}),
+    (predict.optimizer_step_bytes, ("adamw",), {"parameters": BIG}),
+    (predict.optimizer_step_bytes, ("adamw",), {"sizes": (BIG, BIG), "implementation": "loop"}),
+    (predict.packed_bytes, (BIG, "nf4"), {}),
+    (predict.bytes_per_parameter, ("adamw",), {"precision": "mixed"}),
+    (predict.compute_optimal, (), {"flops": BIG}),
+    (predict.roofline, (predict.Cost(3, 2),), {"peak_flops_per_second": BIG, "bandwidth_bytes_per_second": BIG}),
+    (predict.accelerator, ("h100-sxm",), {}),
+    (predict.accelerator("h100-sxm").peak, ("bf16",), {"sparse": False, "engine": "tensor"}),
+    (predict.accelerator("h100-sxm").cell, ("bf16",), {"sparse": False, "engine": "tensor"}),
+    (predict.model, ("gpt2",), {}),
+    (predict.from_hf, ({"model_type": "gpt2"},), {}),
+    (predict.Layout, (), {"fsdp": 8, "tp": 2}),
     (predict.FORMATS["fp16"].decode, (1234,), {}),
     (predict.FORMATS["mxfp4"].storage_bytes, (2**31 - 1,), {}),
 ]
@@ -72,20 +98,142 @@ def as_numpy(value):
 def test_integers_of_numpy_give_the_same_exact_result(function, arguments, named):
     expected = function(*arguments, **named)
     found = function(*map(as_numpy, arguments), **{name: as_numpy(value) for name, value in named.items()})
+    if isinstance(found, tuple) and isinstance(found[-1], predict.Op):  # equal to themselves only
+        found, expected = predict.gradient_flops(found), predict.gradient_flops(expected)
     assert found == expected and repr(found) == repr(expected)
 
 
+class Endless:
+    """What shows itself at length."""
+
+    def __repr__(self):
+        return "z" * 9000
+
+
+BAD = [None, "three", -1, object(), float("nan"), 1j, 5, (1,), ["x"], [None], {}, 10**400, -(10**5000)]
+BAD += [Endless(), "z" * 9000, ["z" * 9000], torch.rand(1000)]
+
+
+def is_a_short_sentence(text):
+    return 15 < len(text) < 1000 and text.count("z") < 300 and "\n" not in text and "math domain" not in text
+
+
 @pytest.mark.parametrize(("function", "arguments", "named"), CALLS)
-def test_what_is_no_number_is_refused_in_a_sentence(function, arguments, named):
+def test_what_cannot_be_is_refused_in_a_short_sentence(function, arguments, named):
     places = [*range(len(arguments)), *named]
     for place in places:
-        for bad in (None, "three", -1, object(), float("nan"), 1j):
+        for bad in BAD:
             changed, changed_named = list(arguments), dict(named)
             (changed if isinstance(place, int) else changed_named)[place] = bad
             try:
                 function(*changed, **changed_named)
             except (ValueError, LookupError) as error:
-                assert len(str(error)) > 15
+                assert is_a_short_sentence(str(error))
+
+
+#: What the kit makes or calls itself.
+OWN = (predict.Plan, predict.Program, predict.Device.kernel, predict.Layout.sharing)
+
+
+def with_booleans():
+    """Everything public that takes a boolean: (name, function, arguments that it can be called with, its booleans)."""
+    calls = {getattr(function, "__name__", ""): (function, *given) for function, *given in CALLS}
+    calls |= {
+        "TransformerConfig": (predict.TransformerConfig, (), SIZES),
+        "Question": (lambda **given: predict.plan(predict.Question(**given)), (), {"model": GPT2}),
+        "Device": (predict.Device, ("mine", None), {}),
+        "find_layouts": (predict.find_layouts, (GPT2,), {"count": 2, "accelerator": "h100-sxm", "sequence": 8}),
+    }
+    found = {}
+    for name in predict.__all__:
+        value = getattr(predict, name)
+        for each in (value, *(vars(value).values() if inspect.isclass(value) else ())):
+            if not callable(each) or each in OWN or each.__name__.startswith("_"):
+                continue
+            given = inspect.signature(each).parameters.values()
+            words = [p.name for p in given if "bool" in str(p.annotation) and "tuple" not in str(p.annotation)]
+            if words and each.__name__ not in calls:  # a function of a model
+                calls[each.__name__] = (each, (GPT2,), {"batch": 1, "sequence": 8})
+            if words:
+                found[each.__name__] = (*calls[each.__name__], words)
+    return found
+
+
+@pytest.mark.parametrize("name", with_booleans())
+def test_a_boolean_is_true_or_false(name):
+    function, arguments, named, words = with_booleans()[name]
+    function(*arguments, **named)
+    for word in words:
+        for bad in ("no", 2):
+            if bad == 2 and word in ("momentum", "weight_decay"):  # torch takes a number there
+                continue
+            with pytest.raises(ValueError, match=rf"\b{word}\b"):
+                function(*arguments, **named | {word: bad})
+
+
+LONG = 10**12
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: predict.second_moments(1, layers=LONG, fan=1, weight_std=1),
+        lambda: predict.second_moment_spread(LONG, width=8),
+        lambda: predict.residual_second_moments(1, additions=LONG),
+        lambda: predict.speculative_tokens(acceptance=0.5, guesses=LONG),
+        lambda: predict.speculative_speedup(acceptance=0.5, guesses=LONG, cost_ratio=0.1),
+        lambda: predict.pipeline_timeline(LONG, copy_seconds=1, compute_seconds=1, overlap=True),
+        lambda: predict.plan(predict.Question(GPT2, batch=LONG + 1)),
+        lambda: predict.find_layouts(
+            predict.model("bloom"), count=8, accelerator="h100-sxm", sequence=LONG, between_nodes=1
+        ),
+    ],
+)
+def test_what_would_never_end_is_refused_with_its_limit(call):
+    with pytest.raises(ValueError, match=r"must be at most 10\*\*\d+, got 1\d+\."):
+        call()
+
+
+def test_a_large_batch_is_planned():
+    answer = predict.plan(predict.Question(GPT2, batch=963_761_198_400))  # it has 6720 divisors
+    size = next(one.changes["batch"] for one in answer.advice if one.changes.get("accumulate", 1) > 1)
+    assert 963_761_198_400 % size == 0
+
+
+@pytest.mark.parametrize("optimizer", sorted(predict.OPTIMIZERS))
+def test_every_optimizer_has_bytes_for_each_parameter_or_a_reason(optimizer):
+    shapes = [(512, 512), (1024, 512)]
+    elements = sum(rows * columns for rows, columns in shapes)
+    state = predict.optimizer_state_bytes(optimizer, shapes=shapes)
+    scalars = sum(state.get(name, 0) for name in predict.OPTIMIZERS[optimizer].scalars)
+    try:
+        each = predict.bytes_per_parameter(optimizer)["optimizer state"]
+    except ValueError as error:
+        assert "optimizer_state_bytes" in str(error)
+        assert optimizer in ("adafactor", "muon", "adamw8bit", "lion8bit")
+    else:
+        assert each * elements == state.total - scalars
+
+
+def test_what_leaves_the_range_of_floats_says_so():
+    for call in (
+        lambda: predict.second_moments(1, layers=1000, fan=1000, weight_std=1),
+        lambda: predict.fraction_cut(std=1, a=0, b=10**400),
+        lambda: training_days(1e200, tokens=1e200, accelerators=1, peak_flops_per_second=1, mfu=1),
+    ):
+        with pytest.raises(ValueError, match="no float can hold"):
+            call()
+    for a, b in ((8, 9), (0, 1e-300), (50, 51)):
+        with pytest.raises(ValueError, match="too narrow or too far"):
+            predict.truncated_std(std=1, a=a, b=b)
+
+
+def test_a_breakdown_is_its_total_as_an_int_and_a_star_brings_public_names_only():
+    flops = predict.training_flops(GPT2, batch=1, sequence=8)
+    assert int(flops) == flops.total
+    brought: dict[str, object] = {}
+    exec("from cs336kit.predict import *", brought)
+    assert set(predict.__all__) == {*brought} - {"__builtins__"} and len({*predict.__all__}) == len(predict.__all__)
 
 
 def of_a_model():
@@ -105,6 +253,50 @@ def test_a_wrong_configuration_is_refused(function):
     for config in ("gpt2", None, 7, {"layers": 2}, 10**400):
         with pytest.raises(ValueError, match="config must be a TransformerConfig"):
             function(config, **sizes)
+
+
+def plan(**fields):
+    return str(predict.plan(predict.Question(**fields)))
+
+
+def serve(**fields):
+    return str(predict.serve(predict.ServingQuestion(**fields)))
+
+
+def asked():
+    """(function, what it needs, each of its keywords): those of a model with the options of a program, and whole questions."""
+    config = predict.TransformerConfig(**SIZES)
+    for function in of_a_model():
+        given = inspect.signature(function).parameters.values()
+        own = {p.name: p for p in given if p.kind is p.KEYWORD_ONLY}
+        needed = {name: OTHERS.get(name, 8) for name, p in own.items() if p.default is p.empty}
+        handed_on = inspect.signature(predict.program).parameters if any(p.kind is p.VAR_KEYWORD for p in given) else {}
+        for name in dict.fromkeys([*own, *handed_on]):
+            if name != "config":
+                yield pytest.param(partial(function, config), needed, name, id=f"{function.__name__}-{name}")
+    for function, made, needed in (
+        (predict.TransformerConfig, predict.TransformerConfig, SIZES),
+        (plan, predict.Question, {"model": config}),
+        (plan, predict.Question, {"model": 7e9, "tokens": 1e12}),
+        (serve, predict.ServingQuestion, {"model": config, "prompt": 8, "output": 8}),
+        (predict.FORMATS["fp16"].round, None, {"x": 1.0}),
+        (predict.FORMATS["fp16"].spacing, None, {"x": 1.0}),
+        (predict.FORMATS["mxfp4"].quantize, None, {"values": [1.0]}),
+        (predict.gradient_flops(NET).mfu, None, {"seconds": 1, "peak_flops_per_second": 1}),
+    ):
+        for name in inspect.signature(made or function).parameters:
+            yield pytest.param(function, needed, name, id=f"{function.__name__}-{name}")
+
+
+@pytest.mark.parametrize(("function", "needed", "name"), asked())
+def test_options_that_cannot_be_are_refused_in_a_short_sentence(function, needed, name):
+    for bad in BAD:
+        try:
+            function(**needed | {name: bad})
+        except (ValueError, LookupError) as error:
+            assert is_a_short_sentence(str(error))
+        except TypeError as error:  # Python's own sentence about a keyword that a function does not take
+            assert "keyword argument" in str(error)
 
 
 @pytest.mark.parametrize("function", [predict.kaplan_flops, predict.chinchilla_flops, predict.six_nd_estimate])

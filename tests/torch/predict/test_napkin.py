@@ -136,8 +136,8 @@ def test_bytes_per_parameter_of_mixed_precision():
 
 
 def test_unknown_names_list_the_known_ones():
-    with pytest.raises(ValueError, match="unknown optimizer 'adamW'"):
-        predict.bytes_per_parameter("adamW")
+    with pytest.raises(ValueError, match="unknown optimizer 'adamx'"):
+        predict.bytes_per_parameter("adamX")
     with pytest.raises(ValueError, match=r"unknown precision 'fp8'.*Known: fp32, autocast"):
         predict.bytes_per_parameter("adamw", precision="fp8")
     assert list(predict.bytes_per_parameter("adamw", precision="mixed")) == [
