@@ -87,19 +87,19 @@ def _tree(source: str) -> ast.Module:
 
 
 def unnoticed(exercise: Exercise, answers: Iterable[tuple[str, Callable[..., Any]]]) -> list[str]:
-    """The names of those answers that pass; each is given a second, and all run in one process of their own."""
+    """The names of those answers that pass; each is given a second of the processor, and all run in one process of their own."""
     trials = checking.trials(exercise, "")
 
     def work(say: running.Say) -> None:
         passed = []
         for name, answer in answers:
             said: list[str] = []
-            with suppress(running.TooLong), running.alarm(1):
+            with suppress(running.TooLong), running.alarm(1, processor=True):
                 checking.judge(exercise, trials, answer, lambda state, *_, said=said: said.append(state))
             passed += [name] if said[-1:] == ["passed"] else []
         say("done", "\n".join(passed))
 
-    state, message = running.run(work, seconds=60)
+    state, message = running.run(work, seconds=600)
     if state != "done":
         raise RuntimeError(f"{exercise.id}: {message}")
     return message.splitlines()

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
+from cs336kit.predict._common.checks import shown
+
 Group = dict[str, Any]
 
 
@@ -47,11 +49,11 @@ class Optimizer(torch.optim.Optimizer):
             group[name] = decay_rate(name, group[name])
         for name in ("maximize", "nesterov", "centered"):
             if not isinstance(group.get(name, False), bool):
-                raise ValueError(f"{name} is {_short(group[name])}; it must be True or False.")
+                raise ValueError(f"{name} is {shown(group[name])}; it must be True or False.")
         for name, value in self.left_out.items():
             if group.setdefault(name, value) != value:
                 raise ValueError(
-                    f"{name} is {_short(group[name])}; {type(self).__name__} is written for {name}={value!r} alone: "
+                    f"{name} is {shown(group[name])}; {type(self).__name__} is written for {name}={value!r} alone: "
                     "leave it out, or use the torch.optim optimizer that has this option."
                 )
 
@@ -118,7 +120,7 @@ class Optimizer(torch.optim.Optimizer):
 def at_least_zero(name: str, value: Any) -> int | float:
     """Return `value` as a plain number if it is finite, real and ≥ 0, NumPy's included; else ValueError."""
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value) or value < 0:
-        raise ValueError(f"{name} is {_short(value)}; it must be a finite number of at least 0, such as 0.01.")
+        raise ValueError(f"{name} is {shown(value)}; it must be a finite number of at least 0, such as 0.01.")
     return int(value) if isinstance(value, Integral) else float(value)
 
 
@@ -132,12 +134,6 @@ def decay_rate(name: str, value: Any) -> int | float:
 def counter() -> Tensor:
     """A step counter as torch keeps it: a 0-d float tensor on the CPU, 4 bytes for each parameter tensor."""
     return torch.tensor(0.0, dtype=torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32)
-
-
-def _short(value: Any) -> str:
-    """A value as a message shows it: a whole model's parameters would fill pages."""
-    shown = repr(value)
-    return shown if len(shown) <= 60 and "\n" not in shown else f"a {type(value).__name__}"
 
 
 class SGD(Optimizer):
@@ -306,7 +302,7 @@ class Adam(Optimizer):
     def check(self, group: Group) -> None:
         super().check(group)
         if not isinstance(group["betas"], tuple | list) or len(group["betas"]) != 2:
-            raise ValueError(f"betas is {_short(group['betas'])}; it must be a pair of numbers, such as (0.9, 0.999).")
+            raise ValueError(f"betas is {shown(group['betas'])}; it must be a pair of numbers, such as (0.9, 0.999).")
         group["betas"] = tuple(decay_rate(f"betas[{index}]", beta) for index, beta in enumerate(group["betas"]))
 
     def decay(self, parameter, gradient, group):

@@ -136,29 +136,34 @@ def _here(work, seconds: float):
 
 
 @contextlib.contextmanager
-def alarm(seconds: float):
-    """Raise TooLong in the block after `seconds`, where the system has an alarm and this is the main thread."""
+def alarm(seconds: float, *, processor: bool = False):
+    """Raise TooLong in the block after `seconds`, where the system has an alarm and this is the main thread.
+
+    `processor`: seconds of the processor, which are as many on a busy machine.
+    """
     main = threading.current_thread() is threading.main_thread()
     if not (main and hasattr(signal, "SIGALRM") and hasattr(signal, "setitimer")):
         yield
         return
 
+    timer, sent = (signal.ITIMER_PROF, signal.SIGPROF) if processor else (signal.ITIMER_REAL, signal.SIGALRM)
+
     def stop(signum, frame):
         while frame is not None:
             if frame.f_code.co_filename.startswith("<frozen importlib"):
                 # An import that is interrupted leaves half a module behind: let it end.
-                signal.setitimer(signal.ITIMER_REAL, 0.1)
+                signal.setitimer(timer, 0.1)
                 return
             frame = frame.f_back
         raise TooLong
 
-    before = signal.signal(signal.SIGALRM, stop)
-    remaining, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(sent, stop)
+    remaining, _ = signal.setitimer(timer, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, remaining)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(timer, remaining)
+        signal.signal(sent, before)
 
 
 def _apart(work, seconds: float):

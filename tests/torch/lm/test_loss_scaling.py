@@ -58,6 +58,6 @@ def test_state_and_arguments():
     fresh = LossScaler(scale=1.0)
     fresh.load_state_dict(scaler.state_dict())
     assert fresh.state_dict() == {"scale": 65536.0, "clean_steps": 1}
-    for bad in (dict(scale=0), dict(growth=1.0), dict(backoff=1.5), dict(growth_interval=0)):
+    for bad in (dict(scale=0), dict(growth=1.0), dict(backoff=1.0), dict(backoff=1.5), dict(growth_interval=0)):
         with pytest.raises(ValueError, match=next(iter(bad))):
             LossScaler(**bad)

@@ -31,7 +31,7 @@ LLAMA = TransformerConfig(
 )  # fmt: skip
 MIXTURE = dataclasses.replace(LLAMA, experts=4, experts_per_token=2)
 SCALED = dataclasses.replace(
-    GPT, embedding_scale=2.0, logit_scale=0.5, logit_softcap=3.0, extra_positions=2, embedding_norm=True, tied_head=False,
+    GPT, embedding_scale=2.0, logit_scale=2.0, logit_softcap=3.0, extra_positions=2, embedding_norm=True, tied_head=False,
     head_bias=True,
 )  # fmt: skip
 GROUPED = dataclasses.replace(LLAMA, kv_heads=2, final_norm=False)
