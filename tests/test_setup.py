@@ -100,6 +100,8 @@ def test_ctrl_c_while_the_environment_is_made_and_make_again(tmp_path, python):
         start_new_session=True,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        # What a shell starts in the background ignores Ctrl-C, and so would all that it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     while not (tmp_path / "now").exists():
         assert stopped.poll() is None

@@ -10,6 +10,8 @@ from typing import Any
 #: A cell as JSON or as nbformat's node, which is a dict too.
 Cell = dict[str, Any]
 
+#: A cell that takes longer hangs (seconds): a busy machine is slow, and how fast a lesson is, is another question.
+HANGING = 600
 #: Where the metadata of a measured cell holds the digest of its run.
 RUN = "run"
 #: Tags with a fixed spelling, and tags that carry a value after a colon.

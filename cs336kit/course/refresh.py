@@ -76,7 +76,7 @@ def _execute(notebook: Any, folder: Path) -> None:
         if cell.cell_type == "code" and kind.unmet_need(cell):
             cell.metadata.setdefault("tags", []).append(_SKIP)
     settings: dict[str, Any] = {"record_timing": False, "store_widget_state": False, "coalesce_streams": True}
-    settings |= {"kernel_name": "python3", "timeout": 300, "skip_cells_with_tag": _SKIP}
+    settings |= {"kernel_name": "python3", "timeout": kind.HANGING, "skip_cells_with_tag": _SKIP}
     NotebookClient(notebook, resources={"metadata": {"path": str(folder)}}, **settings).execute(env=environment)
     # The kernel has reported its own version into the metadata.
     notebook.metadata = copy.deepcopy(METADATA)

@@ -21,8 +21,6 @@ from cs336kit.course.exempt import measured_problem
 from cs336kit.course.lessons import find
 from cs336kit.course.outputs import difference
 
-#: A cell that takes longer hangs (seconds): a busy machine is slow, and how fast a lesson is, is another question.
-HANGING = 600
 _COLOUR, _COUNT = re.compile(r"\x1b\[[\d;]*m"), re.compile(r"(?<=Cell) In\[\d+\]")
 
 
@@ -42,7 +40,7 @@ class LessonCell(IPyNbCell):  # type: ignore[misc]
         # What a GPU shows is live only: where there is CUDA the cell has to run, and that is all.
         self.options["check"] = not (kind.measured(self.cell) or kind.live(self.cell))
         self.options["skip"] = self.options["check_exception"] = False
-        self.config.option.nbval_cell_timeout = HANGING
+        self.config.option.nbval_cell_timeout = kind.HANGING
         super().runtest()
 
     def _standing(self) -> str | None:
