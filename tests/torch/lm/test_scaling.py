@@ -74,8 +74,13 @@ def test_isoflop_finds_the_exponents_of_a_known_law():
 
 def test_noise_widens_the_interval_around_the_truth():
     law = lm.LossLaw(1.7, 400, 400, 0.35, 0.35)
-    low, high = lm.isoflop(runs(law, noise=0.01), resamples=50).parameters.exponents
+    found = lm.isoflop(runs(law, noise=0.01), resamples=50)
+    low, high = found.parameters.exponents
     assert low < 0.5 < high and high - low > 0.01
+    # The law itself is the line through the minima of all runs, whatever the resamples are.
+    for pick in ("parameters", "tokens"):
+        points = np.log([(m.flops, getattr(m, pick)) for m in found.minima])
+        assert getattr(found, pick).exponent == pytest.approx(np.polyfit(*points.T, 1)[0])
 
 
 @pytest.mark.parametrize("law", [BESIROGLU, lm.LossLaw(1.0, 20, 300, 0.3, 0.4)])
