@@ -93,19 +93,6 @@ def node_saved(node) -> list[tuple[str, Tensor]]:
     return [(name, tensor) for name, value in lists for tensor in value if isinstance(tensor, Tensor)]
 
 
-def graph_saved(result: Tensor) -> list[Tensor]:
-    """What all nodes behind a result keep."""
-    found: list[Tensor] = []
-    waiting, seen = [result.grad_fn], {None}
-    while waiting:
-        node = waiting.pop()
-        if node not in seen:
-            seen.add(node)
-            found += [tensor for _, tensor in node_saved(node)]
-            waiting += [before for before, _ in node.next_functions]
-    return found
-
-
 def scaled_product(a: Tensor, b: Tensor, scale: Tensor) -> Tensor:
     """The fp8 product that writes bf16, both factors with the same scale."""
     return torch._scaled_mm(a, b, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16)

@@ -2,8 +2,8 @@
 
 import torch
 
-from cs336kit.measure._torch import graph_saved
 from cs336kit.teach.exercises.core import exercise
+from cs336kit.teach.exercises.graphs import graph_saved
 
 
 @exercise(
