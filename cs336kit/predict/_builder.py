@@ -1,7 +1,6 @@
 """The functions of torch that a decoder calls, each as operations: what it keeps and what its gradients need."""
 
 from collections.abc import Sequence
-from functools import cached_property
 from math import prod
 
 from cs336kit.predict._collectives import Ranks
@@ -12,9 +11,10 @@ from cs336kit.predict.operations import ELEMENT_BYTES, Gradient, Op, Storage, Te
 class Builder(Writer):
     """Each method is one function of torch, or one module of `lm` written out."""
 
-    @cached_property
+    @property
     def ranks(self) -> Ranks:
         """Writes what ranks say to each other."""
+        # Made at every use: kept here it would be a cycle, and every program would wait for the garbage collector.
         return Ranks(self)
 
     def cast(self, place: str, x: Tensor, dtype: str, *, name: str = "") -> Tensor:
