@@ -45,6 +45,21 @@ def test_a_device_changes_what_is_alive_and_the_products_of_a_fused_backward_pas
     assert training_memory(config, **SIZE)["parameters"] == training_memory(config, **SIZE, device="cuda")["parameters"]
 
 
+def test_what_autocast_runs_in_fp32_reads_copies_in_fp32():
+    config = replace(TINY, mlp="relu2", qk_norm="head", attention_softcap=None)
+    read = {}
+    for device in ("cpu", "cuda"):
+        ops = [op for op, _ in program(config, **SIZE, precision="autocast", device=device).operations()]
+        for op in ops:
+            if op.place in ("block/mlp/square", "block/attention/query norm", "block/attention/key norm"):
+                read[device, op.kind] = op.inputs[0].dtype, op.outputs[0].dtype
+        # What the scores are made of is in half precision all the same.
+        scores = next(op for op in ops if op.place == "block/attention/eager/scores")
+        assert {tensor.dtype for tensor in scores.inputs} == {"bf16"}
+    assert read["cuda", "square"] == read["cuda", "layer_norm"] == ("fp32", "fp32")
+    assert read["cpu", "square"] == read["cpu", "layer_norm"] == ("bf16", "bf16")
+
+
 def test_an_unknown_device_is_refused_by_name():
     with pytest.raises(ValueError, match="'gpu'.*cpu.*cuda"):
         saved_activation_bytes(TINY, **SIZE, device="gpu")
