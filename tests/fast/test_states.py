@@ -125,6 +125,11 @@ def test_temporary_tensors_of_a_step():
     )
     # In the loop two tensors of the MLP's second matrix, and one that the first has left.
     assert step_bytes(one, "adamw", "loop") == 4 * (2 + 1) * 1024
+    # From the last matrix of a block, the MLP's of 256 numbers, to the first of the next, queries of 512: where there is one.
+    sizes = {"d_model": 8, "heads": 4, "kv_heads": 1, "head_dim": 16, "d_ff": 32, "vocab": 10}
+    wide = dataclasses.replace(LITTLE, **sizes, norm_scale=False, norm_bias=False)
+    for layers, most in ((1, 128 + 2 * 512), (2, 256 + 2 * 512)):
+        assert step_bytes(walked(config=dataclasses.replace(wide, layers=layers)), "adamw", "loop") == 4 * most
     assert step_bytes(walked("zero1=3"), "adamw", "foreach") == 4 * THIRD
     for optimizer, times in (("adamw", 1), ("adagrad", 2), ("nadam", 1), ("lion", 0)):
         requests = [*temporary_requests(one, optimizer, "foreach")]

@@ -1,0 +1,235 @@
+"""Each operation by itself: what it keeps is what torch saves for it, and a gradient is as large as what it belongs to."""
+
+import dataclasses
+from collections import defaultdict
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cs336kit.predict import POLICIES, program
+from cs336kit.predict._walk import Walk
+from cs336kit.predict.operations import ELEMENT_BYTES
+from cs336kit.predict.training import both_passes
+from tests.torch.predict.test_counted_steps import BASE, GPT, LIKE, MOE
+
+SIZE = {"batch": 2, "sequence": 7}
+#: Beside blocks that `lm` builds, those that it does not.
+BLOCKS = LIKE | {
+    "gpt-oss": {**MOE, "mlp": "swiglu_clipped", "sinks": True}, "Apertus": {"mlp": "xielu"}, "MPT": {"positions": "alibi"},
+    "sinusoidal": {**GPT, "positions": "sinusoidal"}, "narrow embedding": {"embedding_dim": 12, "logit_softcap": 3.0},
+    "ReLU squared": {"mlp": "relu2"}, "GEGLU": {"mlp": "geglu"},
+}  # fmt: skip
+HOW = (
+    {"precision": "fp32", "attention": "eager"},
+    {"precision": "autocast", "attention": "sdpa", "checkpointing": True},
+    {"precision": "bf16", "attention": "sdpa", "device": "cuda"},
+    {"precision": "autocast", "attention": "eager", "device": "cuda", "chunks": 2},
+    {"precision": "fp32", "attention": "sdpa", "frozen": ("query", "mlp down", "norms")},
+    {"precision": "bf16", "attention": "eager", "lora_rank": 2, "lora_targets": ("value", "mlp up")},
+)
+
+
+def present(names, config):
+    """Those components that a model of this configuration has."""
+    return tuple(name for name in names if any(leaf.component == name for leaf in program(config, **SIZE).leaves))
+
+
+def written(name, how):
+    config = dataclasses.replace(BASE, **BLOCKS[name])
+    chosen = {key: present(how[key], config) for key in ("frozen", "lora_targets") if key in how}
+    return program(config, **SIZE, **(how | chosen))
+
+
+def every():
+    """Programs of all blocks, each in two of the ways to run it, with their operations."""
+    for number, name in enumerate(BLOCKS):
+        for how in HOW[number % 3 :: 3]:
+            listed = written(name, how)
+            yield name, how, listed, [op for op, _ in listed.operations()]
+
+
+def numbers(*shape):
+    return torch.randn(shape, dtype=torch.float64)
+
+
+ROWS = torch.tensor([0, 2])
+#: kind → inputs, and a function of them that does in torch what the operation does.
+TORCH = {
+    "add": ((numbers(3, 4), numbers(3, 4)), lambda x, y=1.0: x + y),
+    "mul": ((numbers(3, 4), numbers(3, 4)), lambda x, y=2.0: x * y),
+    "div": ((numbers(3, 4),), lambda x: x / 2.0),
+    "neg": ((numbers(3, 4),), torch.neg),
+    "cast": ((numbers(3, 4),), lambda x: x.to(torch.bfloat16)),
+    "copy": ((numbers(3, 4),), lambda x: x.t().reshape(-1)),
+    "heads": ((numbers(3, 4),), lambda x: x.view(3, 2, 2).transpose(0, 1)),
+    "view": ((numbers(3, 4),), lambda x: x.view(-1)),
+    "repeat": ((numbers(3, 4),), lambda x: x.repeat_interleave(2, 0)),
+    "chunk": ((numbers(3, 4),), lambda x: x.chunk(2, -1)[0]),
+    "slice": ((numbers(3, 4),), lambda x: x[..., :2]),
+    "split": ((numbers(3, 4),), lambda x: x.split([1, 2])[0]),
+    "cat": ((numbers(3, 4), numbers(3, 4)), lambda x, y: torch.cat([x, y], -1)),
+    "gelu": ((numbers(3, 4),), F.gelu),
+    "silu": ((numbers(3, 4),), F.silu),
+    "relu": ((numbers(3, 4),), torch.relu),
+    "sigmoid": ((numbers(3, 4),), torch.sigmoid),
+    "tanh": ((numbers(3, 4),), torch.tanh),
+    "square": ((numbers(3, 4),), lambda x: x.pow(2)),
+    "rsqrt": ((numbers(3, 4).abs(),), torch.rsqrt),
+    "clamp": ((numbers(3, 4),), lambda x: x.clamp(max=1.0)),
+    "mean": ((numbers(3, 4),), lambda x: x.mean(-1)),
+    "softmax": ((numbers(3, 4),), lambda x: x.softmax(-1)),
+    "log_softmax": ((numbers(3, 4),), lambda x: x.log_softmax(-1)),
+    "layer_norm": ((numbers(3, 4), numbers(4), numbers(4)), lambda x, *scale: F.layer_norm(x, (4,), *scale)),
+    "linear": ((numbers(3, 4), numbers(2, 4), numbers(2)), F.linear),
+    "matmul": ((numbers(2, 3, 4), numbers(2, 4, 5)), torch.bmm),
+    "index": ((numbers(3, 4), ROWS), lambda x, rows: x[rows]),
+    "index_add": ((numbers(3, 4), ROWS, numbers(2, 4)), lambda x, rows, y: x.clone().index_add_(0, rows, y)),
+    "topk": ((numbers(3, 4),), lambda x: x.topk(2).values),
+    "nll_loss": ((numbers(3, 4),), lambda x: F.nll_loss(x, torch.tensor([0, 1, 2]))),
+}  # fmt: skip
+
+
+def saved_by_torch(kind, needs):
+    """What torch saves for its backward pass: places of inputs, "output", or "own"; `needs`: which inputs need gradients."""
+    inputs, function = TORCH[kind]
+    given = [t.detach().requires_grad_(need) for t, need in zip(inputs, needs, strict=False)]
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.data_ptr()) or t, lambda t: t):
+        output = function(*given)
+    places = {t.data_ptr(): i for i, t in enumerate(given)}
+    # The targets are data, which the caller holds anyway.
+    own = [pointer for pointer in saved if pointer not in places and pointer != output.data_ptr()]
+    own = own[: 1 if kind == "nll_loss" else None]
+    named = [places.get(pointer, "output") for pointer in saved if pointer in places or pointer == output.data_ptr()]
+    return sorted(map(str, named + ["own"] * len({*own})))
+
+
+#: Operations whose incoming gradient is handed on as it is, or a view of it.
+HANDED_ON = ("add", "copy", "cat", "all-reduce", "view")
+FLOATS = ("fp32", "bf16", "fp16")
+
+
+def test_an_operation_keeps_what_torch_saves_for_it():
+    kept = defaultdict(set)
+    for *_, operations in every():
+        for op in operations:
+            places = {t.storage: str(i) for i, t in enumerate(op.inputs)}
+            places |= {t.storage: "output" for t in op.outputs if op.allocates}
+            roles = tuple(sorted(places.get(storage, "own") for storage in op.keeps))
+            kept[op.kind, tuple(t.needs_gradient for t in op.inputs)].add(roles)
+    looked_at = {kind for kind, needs in kept if any(needs) and kind in TORCH}
+    assert looked_at == {*TORCH}
+    for (kind, needs), roles in kept.items():
+        if kind in TORCH and any(needs):
+            assert roles == {tuple(saved_by_torch(kind, needs))}, (kind, needs)
+        assert any(needs) or roles == {()}, kind
+
+
+def test_a_gradient_is_handed_to_whatever_needs_one_as_large_as_it_is():
+    for *_, operations in every():
+        for op in operations:
+            assert {g.of for g in op.gradients} == {t for t in op.inputs if t.needs_gradient}
+            assert len(op.gradients) == len({g.of for g in op.gradients})
+            for tensor in op.outputs:
+                assert tensor.needs_gradient is bool(op.gradients), op
+            for gradient in op.gradients:
+                of, (output, *_) = gradient.of, op.outputs
+                # The incoming gradient itself where nothing is allocated; of what was put together, a part of it.
+                sizes = (output.bytes if gradient.bytes is None else gradient.bytes, *gradient.then)
+                assert sizes[-1] == of.bytes or op.kind in ("cat", "sinks", "xielu"), op
+                bias = op.kind == "linear" and of not in op.inputs[:2]
+                summed = op.kind in HANDED_ON or (op.kind == "index_add" and of is op.inputs[0])
+                assert (gradient.bytes is None) is (summed or bias), op
+                assert gradient.flops == (op.forward_flops if op.kind in ("linear", "matmul") and not bias else 0), op
+
+
+def test_what_an_operation_needs_for_a_moment():
+    for *_, operations in every():
+        for op in operations:
+            size = op.outputs[0].bytes
+            if op.kind in ("square", "rsqrt"):
+                assert op.scratch == (size, size), op
+            elif op.kind not in ("sdpa", "embedding"):
+                assert not op.scratch, op
+            # Where torch works in place unless somebody watches.
+            assert op.watched == (op.inputs[0].bytes if op.kind in ("index", "topk") else 0)
+
+
+def test_a_tensor_lies_in_its_storage():
+    for *_, operations in every():
+        for op in operations:
+            for tensor in (*op.inputs, *op.outputs):
+                assert tensor.bytes <= tensor.storage.bytes, op
+                assert not (tensor.needs_gradient and tensor.dtype not in FLOATS), op
+            if op.allocates:
+                assert op.allocates[0].bytes == op.outputs[0].bytes and op.allocates[0] is op.outputs[0].storage
+
+
+def test_a_step_leaves_the_gradients_of_what_is_trained_and_the_loss():
+    for name, how, listed, _ in every():
+        walk = Walk(listed)
+        both_passes(walk, listed)
+        element = ELEMENT_BYTES[POLICIES[how["precision"]].gradients]
+        trained = sum(leaf.count * leaf.tensor.elements for leaf in listed.leaves if leaf.tensor.needs_gradient)
+        if name in ("gpt-oss", "Apertus"):
+            continue
+        assert walk.ledger.live == element * trained + 4, (name, how)
+
+
+#: What a collective says forward, and backward. What is summed forward is handed on backward, and the other way round.
+BACKWARD = {
+    "all-reduce": ("all-reduce", None), "copy to ranks": (None, "all-reduce"), "all-to-all": ("all-to-all", "all-to-all"),
+    "all-gather": ("all-gather", "reduce-scatter"), "reduce-scatter": ("reduce-scatter", "all-gather"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("layout", "ranks", "kinds"),
+    [
+        ("tp=2", 2, {"all-reduce", "copy to ranks"}), ("tp=2,sp", 2, {"all-gather", "reduce-scatter"}),
+        ("cp=3", 3, {"all-gather"}), ("ep=2", 2, {"all-to-all"}),
+    ],
+)  # fmt: skip
+def test_collectives_have_the_shapes_and_send_the_bytes_of_a_ring(layout, ranks, kinds):
+    config, seen = dataclasses.replace(BASE, **(MOE if layout == "ep=2" else {})), set()
+    for options in ({}, {"frozen": ("token embedding", "norms", "key")}, {"phase": "forward"}):
+        for op, _ in program(config, batch=2, sequence=12, layout=layout, **options).operations():
+            if not op.wires or not op.inputs:
+                continue
+            seen.add(op.kind)
+            (given, *_), (made, *_) = op.inputs, op.outputs
+            larger, smaller = (given, made) if op.kind == "reduce-scatter" else (made, given)
+            times = sorted(a / b for a, b in zip(larger.shape, smaller.shape, strict=True))
+            grows = ranks if "all-gather" in BACKWARD[op.kind] else 1
+            assert times == [*([1] * (len(times) - 1)), grows], op
+            forward, backward = BACKWARD[op.kind]
+            said = [(forward, "forward"), (backward if given.needs_gradient else None, "backward")]
+            assert [(wire.kind, wire.when) for wire in op.wires] == [(kind, when) for kind, when in said if kind], op
+            for wire in op.wires:
+                turns = (2 if wire.kind == "all-reduce" else 1) * (ranks - 1)
+                assert wire.bytes == turns * -(-larger.bytes // ranks), op
+                assert (wire.ranks, wire.span, wire.stride) == (ranks, ranks, 1)
+    assert seen == kinds
+
+
+RING = {"attention": "sdpa", "device": "cuda", "precision": "bf16"}
+
+
+def test_keys_and_values_of_two_ranks_and_their_gradients_are_there_while_a_ring_runs_backward():
+    """Forward they go round all other ranks; backward, with their gradients, one step more, which brings these home."""
+    config = dataclasses.replace(BASE, layers=1, heads=2, kv_heads=2, head_dim=8)
+    for frozen in ((), ("token embedding", "norms", "query", "key", "value")):
+        listed = program(config, batch=2, sequence=12, layout="cp=2", **RING, frozen=frozen)
+        operations = [op for op, _ in listed.operations()]
+        (ring,) = [op for op in operations if op.kind == "ring"]
+        # 2 sequences, 6 positions of a rank, 2 heads of 8 numbers in bf16.
+        keys = values = 2 * 2 * 6 * 2 * 8
+        assert ring.outputs[0].bytes == 2 * (keys + values)
+        backward = [] if frozen else [(1 + 2) * (keys + values)]
+        assert [wire.bytes for wire in ring.wires] == [keys + values, *backward]
+        (one,) = [op for op, _ in program(config, batch=2, sequence=6, **RING).operations() if op.kind == "sdpa"]
+        (kernel,) = [op for op in operations if op.kind == "sdpa"]
+        assert kernel.scratch == (*one.scratch, *(keys, values) * 3)
+        # A rank's queries meet the keys of both.
+        assert kernel.forward_flops == 2 * one.forward_flops
