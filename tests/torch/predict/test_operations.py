@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from benchmarks import kept
 from cs336kit.predict import POLICIES, program
 from cs336kit.predict._walk import Walk
 from cs336kit.predict.operations import ELEMENT_BYTES
@@ -49,6 +50,16 @@ def every():
             yield name, how, listed, [op for op, _ in listed.operations()]
 
 
+def theirs():
+    """Operations of small models as transformers writes them, without what stands for another one: products, and a copy by index."""
+    others = ("mlp/gate and up", "mlp/down", "/pick")
+    for number, name in enumerate(kept.FAMILIES):
+        config = kept.config_of(name, kept.USUAL._replace(head_dim=16), 0.1 * (number % 2))
+        for how in HOW[number % 3 : 4 : 2]:
+            listed = program(config, **SIZE, **how | {"chunks": 1}, flavour="transformers")
+            yield [op for op, _ in listed.operations() if not op.place.endswith(others)]
+
+
 def numbers(*shape):
     return torch.randn(shape, dtype=torch.float64)
 
@@ -58,7 +69,8 @@ ROWS = torch.tensor([0, 2])
 TORCH = {
     "add": ((numbers(3, 4), numbers(3, 4)), lambda x, y=1.0: x + y),
     "mul": ((numbers(3, 4), numbers(3, 4)), lambda x, y=2.0: x * y),
-    "div": ((numbers(3, 4),), lambda x: x / 2.0),
+    "div": ((numbers(3, 4), numbers(3, 1)), lambda x, y=2.0: x.clone().div_(y)),
+    "pow": ((numbers(3, 4),), lambda x: x.pow(3)),
     "neg": ((numbers(3, 4),), torch.neg),
     "cast": ((numbers(3, 4),), lambda x: x.to(torch.bfloat16)),
     "copy": ((numbers(3, 4),), lambda x: x.t().reshape(-1)),
@@ -111,23 +123,23 @@ FLOATS = ("fp32", "bf16", "fp16")
 
 
 def test_an_operation_keeps_what_torch_saves_for_it():
-    kept = defaultdict(set)
-    for *_, operations in every():
+    seen = defaultdict(set)
+    for operations in (*(operations for *_, operations in every()), *theirs()):
         for op in operations:
             places = {t.storage: str(i) for i, t in enumerate(op.inputs)}
             places |= {t.storage: "output" for t in op.outputs if op.allocates}
             roles = tuple(sorted(places.get(storage, "own") for storage in op.keeps))
-            kept[op.kind, tuple(t.needs_gradient for t in op.inputs)].add(roles)
-    looked_at = {kind for kind, needs in kept if any(needs) and kind in TORCH}
+            seen[op.kind, tuple(t.needs_gradient for t in op.inputs)].add(roles)
+    looked_at = {kind for kind, needs in seen if any(needs) and kind in TORCH}
     assert looked_at == {*TORCH}
-    for (kind, needs), roles in kept.items():
+    for (kind, needs), roles in seen.items():
         if kind in TORCH and any(needs):
             assert roles == {tuple(saved_by_torch(kind, needs))}, (kind, needs)
         assert any(needs) or roles == {()}, kind
 
 
 def test_a_gradient_is_handed_to_whatever_needs_one_as_large_as_it_is():
-    for *_, operations in every():
+    for operations in (*(operations for *_, operations in every()), *theirs()):
         for op in operations:
             assert {g.of for g in op.gradients} == {t for t in op.inputs if t.needs_gradient}
             assert len(op.gradients) == len({g.of for g in op.gradients})
@@ -157,7 +169,7 @@ def test_what_an_operation_needs_for_a_moment():
 
 
 def test_a_tensor_lies_in_its_storage():
-    for *_, operations in every():
+    for operations in (*(operations for *_, operations in every()), *theirs()):
         for op in operations:
             for tensor in (*op.inputs, *op.outputs):
                 assert tensor.bytes <= tensor.storage.bytes, op
