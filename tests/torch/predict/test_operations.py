@@ -51,7 +51,7 @@ def every():
 
 
 def theirs():
-    """Operations of small models as transformers writes them, without what stands for another one: products, and a copy by index."""
+    """Operations of small models as transformers writes them, but for products and a copy that stand for others."""
     others = ("mlp/gate and up", "mlp/down", "/pick")
     for number, name in enumerate(kept.FAMILIES):
         config = kept.config_of(name, kept.USUAL._replace(head_dim=16), 0.1 * (number % 2))
