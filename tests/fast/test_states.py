@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from cs336kit.predict import TransformerConfig, program
+from cs336kit.predict._gathered import Beside
 from cs336kit.predict._ledger import Ledger
 from cs336kit.predict._states import (
     allocated_states,
@@ -14,7 +15,7 @@ from cs336kit.predict._states import (
     step_bytes,
     temporary_requests,
 )
-from cs336kit.predict.operations import Storage
+from cs336kit.predict.operations import Repeat, Storage
 
 LITTLE = TransformerConfig(layers=2, d_model=16, heads=2, vocab=40, context=64, positions="none", bias="none")
 MIXTURE = dataclasses.replace(LITTLE, experts=4, experts_per_token=2)
@@ -115,6 +116,62 @@ def test_a_ledger_counts_every_byte_and_rounds_where_it_is_told_to():
         ledger.drop_runs(seven, 5)
         assert ledger.live == 0 and not ledger.holds
     assert Ledger(before=3).live == Ledger(before=3).gradients == 3
+
+
+def test_of_moments_that_are_equally_high_the_first_counts():
+    ledger, block = Ledger(), Repeat("block", 1, ())
+    ledger.repeat(block, lambda: ledger.see("forward", "first"), None)
+    ledger.see("forward", "second")
+    ledger.repeat(block, lambda: ledger.see("forward", "third"), None)
+    assert ledger.peaks["forward"].place == "first"
+
+
+class Gathering:
+    """What is gathered in each of the runs, and reduced."""
+
+    def __init__(self, *runs):
+        self.runs = runs
+
+    def at(self, moment, block, run):
+        return Beside(*self.runs[run])
+
+
+@pytest.mark.parametrize(
+    ("gathers", "run", "beside", "gathered"),
+    [
+        # Each run has 7 bytes more than the one before: the last has most.
+        (None, 3, 0, 4), (Gathering((4, 0), (4, 0), (4, 0), (4, 0)), 3, 0, 4),
+        # Beside them more is gathered in the second run, or reduced in the third, than in the others.
+        (Gathering((4, 0), (24, 0), (4, 0), (4, 0)), 1, 20, 24), (Gathering((4, 0), (4, 0), (4, 8), (4, 0)), 2, 8, 4),
+        # Of the second and the last, the first that has most.
+        (Gathering((4, 0), (18, 0), (4, 0), (4, 0)), 1, 14, 18), (Gathering((40, 0), (4, 0), (4, 0), (4, 0)), 0, 0, 40),
+    ],
+)  # fmt: skip
+def test_the_run_of_a_repeated_block_that_has_most(gathers, run, beside, gathered):
+    ledger = Ledger()
+    ledger.stand(Beside(gathered if run == 0 else 4))
+
+    def once():
+        ledger.see("backward", "here")
+        ledger.hold(Storage("more", 7))
+        ledger.gradients += 2
+        ledger.kept += 3
+
+    before, each = ledger.repeat(Repeat("block", 4, ()), once, gathers)
+    assert (before, each, ledger.live, ledger.gradients, ledger.kept) == (0, 7, 4 * 7, 4 * 2, 4 * 3)
+    first = gathered if run == 0 else 4
+    assert ledger.peaks["backward"] == (first + 7 * run + beside, 2 * run, 3 * run, "here", gathered)
+
+
+def test_a_run_that_changes_nothing_is_no_later_peak():
+    ledger = Ledger()
+
+    def once():
+        ledger.see("backward", "here")
+        ledger.gradients += 2
+
+    ledger.repeat(Repeat("block", 3, ()), once, Gathering((0, 0), (0, 0), (0, 0)))
+    assert ledger.peaks["backward"].gradients == 0 and ledger.gradients == 3 * 2
 
 
 def test_temporary_tensors_of_a_step():

@@ -172,6 +172,8 @@ def test_the_peak_of_another_flavour_holds_what_is_kept():
         ({}, {"flavour": "keras"}, "flavour is 'keras': give 'course', 'transformers'"),
         ({}, {"flavour": "transformers:t5"}, "'t5'"),
         ({"positions": "none"}, {"flavour": "transformers"}, "no architecture of transformers that is described"),
+        ({"positions": "none", "norm": "rmsnorm"}, {"flavour": "transformers"}, "norm='rmsnorm' with positions='none'"),
+        ({"positions": "rope", "bias": "none"}, {"flavour": "transformers"}, "norm='layernorm' with positions='rope'"),
         ({}, {"flavour": "transformers", "lora_rank": 4}, "lora_rank with flavour='transformers' is not counted"),
         ({"sinks": True}, {"flavour": "transformers"}, "sinks=True: how transformers writes this down"),
     ],
@@ -250,6 +252,15 @@ def test_the_chosen_experts_are_whole_numbers_of_eight_bytes():
     chosen = {s.bytes for op, _ in listed.operations() for s in op.allocates if s.name == "indices"}
     # Two experts for each of ten tokens.
     assert chosen == {8 * 2 * 10}
+
+
+def test_every_product_is_made_twice_backward_and_each_activation_is_its_own():
+    for name, kind in (("mixtral-8x7b", "silu"), ("llama-3.2-1b", "silu"), ("gpt2", "gelu"), ("gemma-2b", "gelu")):
+        listed = [op for op, _ in program(MODELS[name], batch=2, sequence=5, flavour="transformers").operations()]
+        for op in listed:
+            if op.kind in ("linear", "matmul"):
+                assert sum(gradient.flops for gradient in op.gradients) == 2 * op.forward_flops
+        assert {op.kind for op in listed} & {"silu", "gelu", "relu"} == {kind}
 
 
 def test_heads_without_dropout_and_mask_take_flash_attention_on_cuda():

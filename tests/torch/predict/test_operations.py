@@ -1,18 +1,27 @@
 """Each operation by itself: what it keeps is what torch saves for it, and a gradient is as large as what it belongs to."""
 
+import contextlib
 import dataclasses
-from collections import defaultdict
+import itertools
+from collections import Counter, defaultdict
 
+import numpy
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks import kept
+from cs336kit import lm
 from cs336kit.predict import POLICIES, program
+from cs336kit.predict._builder import Builder
+from cs336kit.predict._sdpa import Heads, _written_out
 from cs336kit.predict._walk import Walk
-from cs336kit.predict.operations import ELEMENT_BYTES
+from cs336kit.predict.devices import DEVICES
+from cs336kit.predict.operations import ELEMENT_BYTES, Op, Storage, Tensor
 from cs336kit.predict.training import both_passes
 from tests.torch.predict.test_counted_steps import BASE, GPT, LIKE, MOE
+from tests.torch.predict.test_walk import DTYPES
 
 SIZE = {"batch": 2, "sequence": 7}
 #: Beside blocks that `lm` builds, those that it does not.
@@ -29,6 +38,8 @@ HOW = (
     {"precision": "fp32", "attention": "sdpa", "frozen": ("query", "mlp down", "norms")},
     {"precision": "bf16", "attention": "eager", "lora_rank": 2, "lora_targets": ("value", "mlp up")},
 )
+#: What stands behind the blocks, and is trained where all else is frozen.
+BEHIND = ("head", "final norm")
 
 
 def present(names, config):
@@ -48,6 +59,11 @@ def every():
         for how in HOW[number % 3 :: 3]:
             listed = written(name, how)
             yield name, how, listed, [op for op, _ in listed.operations()]
+    for name in ("Mixtral", "Qwen3"):
+        components = {leaf.component for leaf in written(name, {}).leaves}
+        how = {"precision": "fp32", "frozen": tuple(components - {*BEHIND})}
+        listed = written(name, how)
+        yield name, how, listed, [op for op, _ in listed.operations()]
 
 
 def theirs():
@@ -168,14 +184,38 @@ def test_what_an_operation_needs_for_a_moment():
             assert op.watched == (op.inputs[0].bytes if op.kind in ("index", "topk") else 0)
 
 
+#: Operations that show the elements of their first input, or write into it.
+VIEWS = ("heads", "chunk", "split", "slice", "index_add", "view", "copy to ranks")
+
+
 def test_a_tensor_lies_in_its_storage():
     for operations in (*(operations for *_, operations in every()), *theirs()):
+        copies = set()
         for op in operations:
             for tensor in (*op.inputs, *op.outputs):
                 assert tensor.bytes <= tensor.storage.bytes, op
                 assert not (tensor.needs_gradient and tensor.dtype not in FLOATS), op
-            if op.allocates:
-                assert op.allocates[0].bytes == op.outputs[0].bytes and op.allocates[0] is op.outputs[0].storage
+            if op.kind in VIEWS:
+                assert not op.allocates and {t.storage for t in op.outputs} == {op.inputs[0].storage}, op
+            else:
+                assert op.allocates[0].bytes == op.outputs[0].bytes and op.allocates[0] is op.outputs[0].storage, op
+            # What was just copied lies as it is wanted.
+            assert op.kind != "copy" or op.inputs[0].storage not in copies, op
+            copies |= {t.storage for t in op.outputs if op.kind in ("copy", "repeat")}
+
+
+def test_shapes_and_types_of_factors_and_sums_go_together():
+    programs = [operations for *_, operations in every()]
+    for layout in ("ep=2", "tp=2,sp"):
+        config = dataclasses.replace(BASE, **(MOE if layout == "ep=2" else {}))
+        programs.append([op for op, _ in program(config, batch=2, sequence=6, layout=layout).operations()])
+    for op in itertools.chain.from_iterable(programs):
+        if op.kind in ("add", "mul"):
+            shapes = [tensor.shape for tensor in op.inputs]
+            assert numpy.broadcast_shapes(*shapes) == op.outputs[0].shape, op
+            assert op.outputs[0].dtype == max((t.dtype for t in op.inputs), key=ELEMENT_BYTES.__getitem__), op
+        if op.kind in ("linear", "matmul", "sdpa"):
+            assert len({tensor.dtype for tensor in (*op.inputs, *op.outputs)}) == 1, op
 
 
 def test_a_step_leaves_the_gradients_of_what_is_trained_and_the_loss():
@@ -245,3 +285,96 @@ def test_keys_and_values_of_two_ranks_and_their_gradients_are_there_while_a_ring
         assert kernel.scratch == (*one.scratch, *(keys, values) * 3)
         # A rank's queries meet the keys of both.
         assert kernel.forward_flops == 2 * one.forward_flops
+
+
+# -- beside what torch runs ----------------------------------------------------------------------------------------------
+
+#: kind of an operation → the operators of torch that do it; views are not looked at.
+OPERATORS = {
+    "copy": ("clone",), "repeat": ("clone",), "cast": ("_to_copy",), "matmul": ("bmm",), "linear": ("mm", "addmm"),
+    "cat": ("cat",), "neg": ("neg",), "softmax": ("_softmax", "_safe_softmax"), "tanh": ("tanh",), "gelu": ("gelu",),
+    "silu": ("silu",), "relu": ("relu",), "sigmoid": ("sigmoid",), "rsqrt": ("rsqrt",), "square": ("pow",), "mean": ("mean",),
+    "topk": ("topk",), "bernoulli": ("bernoulli_",), "layer_norm": ("native_layer_norm",), "embedding": ("embedding",),
+    "triu": ("triu",), "tril": ("tril",), "where": ("where",), "log_softmax": ("_log_softmax",), "index": ("index",),
+    "nll_loss": ("nll_loss_forward",), "index_add": ("index_add_",), "nonzero": ("nonzero",), "add": ("add", "add_"),
+    # Torch scales by a product or by a quotient.
+    "mul": ("mul", "div"), "div": ("mul", "div"), "dropout": ("mul", "div"),
+    "sdpa": ("_scaled_dot_product_flash_attention_for_cpu",),
+}  # fmt: skip
+NAMES = {operator: operators[0] for operators in OPERATORS.values() for operator in operators}
+
+
+class Ran(TorchDispatchMode):
+    """How often each operator ran."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        if name in NAMES:
+            self.counts[NAMES[name]] += 1
+        return func(*args, **kwargs or {})
+
+
+def counted(operations):
+    """The same of operations that are predicted, each with how often it runs."""
+    counts = Counter()
+    for op, count in operations:
+        if op.kind in OPERATORS:
+            counts[OPERATORS[op.kind][0]] += count
+    return counts
+
+
+@pytest.mark.parametrize("number, name", enumerate(LIKE), ids=list(LIKE))
+def test_as_many_operations_of_each_kind_as_torch_runs(number, name):
+    config = dataclasses.replace(BASE, **LIKE[name])
+    for i, attention in enumerate(("eager", "sdpa")):
+        precision = ("fp32", "bf16", "autocast")[(number + i) % 3]
+        batch, sequence = ((2, 7), (3, 1))[(number // 3 + i) % 2]
+        policy = POLICIES[precision]
+        model = lm.DecoderOnly(config, attention=attention).to(DTYPES[policy.weights])
+        tokens = torch.zeros((batch, sequence), dtype=torch.int64)
+        autocast = torch.autocast("cpu", DTYPES[policy.products]) if policy.casts else contextlib.nullcontext()
+        with autocast, Ran() as ran:
+            loss = F.cross_entropy(model(tokens).flatten(0, 1).float(), tokens.flatten())
+        listed = program(config, batch=batch, sequence=sequence, precision=precision, attention=attention)
+        assert counted(listed.operations()) == ran.counts, (precision, attention, batch, sequence)
+        if attention == "eager" and config.heads > 1:
+            with Ran() as ran:
+                loss.backward()
+            # The gradients of heads, which come with the heads in front, are put back by copies.
+            heads = sum(count for op, count in listed.operations() if op.kind == "heads")
+            assert heads == ran.counts["clone"], (precision, batch, sequence)
+
+
+#: How heads lie in memory → such heads of torch, from batch, heads, positions and the number of all query heads.
+LAID = {
+    "behind": lambda B, n, S, all: torch.randn(B, S, n, 8).transpose(1, 2),
+    "front": lambda B, n, S, all: torch.randn(B, n, S, 8),
+    "split": lambda B, n, S, all: torch.randn(B, S, 3, n, 8)[:, :, 0].transpose(1, 2),
+    "expanded": lambda B, n, S, all: torch.randn(B, S, 1, 8).transpose(1, 2).expand(B, all, S, 8),
+}
+
+
+@pytest.mark.parametrize(("queries", "keys"), itertools.product(["behind", "front", "split"], LAID))
+def test_copies_and_masks_of_attention_that_torch_writes_out(queries, keys):
+    for B, S, (A, K), masked in itertools.product((1, 2), (1, 2, 5), ((1, 1), (4, 1), (4, 2), (4, 4)), (False, True)):
+        if keys == "expanded" and (A == 1 or K > 1):
+            continue
+        grouped = K < A and keys != "expanded"
+        given = LAID[queries](B, A, S, A), *(LAID[keys](B, K, S, A) for _ in range(2))
+        mask = torch.zeros(B, 1, S, S) if masked else None
+        with Ran() as ran:
+            written_out = torch.ops.aten._scaled_dot_product_attention_math
+            written_out(*given, mask, 0.1, S > 1 and not masked, enable_gqa=grouped)
+        b, heads = Builder(POLICIES["fp32"], device=DEVICES["cpu"]), []
+        for name, x, laid in zip(("query", "key", "value"), given, (queries, keys, keys), strict=True):
+            x = Tensor(tuple(x.shape), "fp32", Storage(name, 4 * x.numel()), True)
+            heads.append(Heads(x, **{} if laid == "behind" else {laid: True}))
+        mask = Tensor((B, 1, S, S), "fp32", Storage("mask", 4 * B * S * S), False) if masked else None
+        _written_out(b, *heads, mask, 0.1, grouped, 1)
+        said = counted((item, 1) for item in b.items if isinstance(item, Op))
+        for operator in ("clone", "where", "bmm", "add"):
+            assert said[operator] == ran.counts[operator], (operator, B, S, A, K, masked)
