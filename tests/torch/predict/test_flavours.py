@@ -255,8 +255,9 @@ def test_the_chosen_experts_are_whole_numbers_of_eight_bytes():
 
 
 def test_every_product_is_made_twice_backward_and_each_activation_is_its_own():
-    for name, kind in (("mixtral-8x7b", "silu"), ("llama-3.2-1b", "silu"), ("gpt2", "gelu"), ("gemma-2b", "gelu")):
-        listed = [op for op, _ in program(MODELS[name], batch=2, sequence=5, flavour="transformers").operations()]
+    for name, kind in (("mixtral", "silu"), ("llama", "silu"), ("bloom", "gelu"), ("gemma", "gelu"), ("opt", "relu")):
+        config = kept.config_of(name, kept.USUAL, 0.0)
+        listed = [op for op, _ in program(config, batch=2, sequence=5, flavour="transformers").operations()]
         for op in listed:
             if op.kind in ("linear", "matmul"):
                 assert sum(gradient.flops for gradient in op.gradients) == 2 * op.forward_flops
