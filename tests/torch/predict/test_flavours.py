@@ -48,6 +48,11 @@ def test_small_modules_of_each_architecture_to_the_byte(name):
             assert kept.predicted(name, policy, sizes) == kept.counted(name, policy, sizes), (policy, sizes)
 
 
+def test_one_position_of_one_key_head_is_copied_for_every_query_head():
+    policy, sizes = kept.Policy("fp32", "eager", 0.0, False), kept.Sizes(batch=2, sequence=1, kv_heads=1)
+    assert kept.predicted("llama", policy, sizes) == kept.counted("llama", policy, sizes)
+
+
 #: What `kept.counted` said of every fifth policy at each size of EDGES.
 COUNTED = {
     "gpt2": (

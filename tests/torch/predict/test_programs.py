@@ -289,6 +289,12 @@ def test_a_prompt_that_ranks_divide_is_all_that_the_cache_holds():
     assert any(op.place.endswith("/all") for op, _ in program(LLAMA, batch=2, sequence=8, phase="decode").operations())
 
 
+def test_cached_values_may_be_narrower_than_keys():
+    config = dataclasses.replace(LLAMA, value_dim=6)
+    for op, _ in program(config, batch=2, sequence=8, phase="decode").operations():
+        assert sizes_agree(op), op
+
+
 def test_what_is_scaled_is_kept_under_the_name_that_it_had():
     scaled = dataclasses.replace(LLAMA, embedding_scale=5.0, residual_scale=0.5, logit_scale=2.0)
     plain, other = ({*saved_activation_bytes(config, **SIZE)} for config in (LLAMA, scaled))
