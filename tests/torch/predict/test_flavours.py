@@ -242,7 +242,8 @@ def test_a_window_on_cuda_takes_the_kernel_that_has_masks(precision, element, se
     row = element * 3 * sequence * 32
     for kv_heads in (4, 2):
         listed = program(dataclasses.replace(config, kv_heads=kv_heads), **size, device="cuda")
-        both_passes(Walk(listed), listed)  # nothing is let go twice
+        walk = both_passes(Walk(listed), listed)  # nothing is let go twice, and no mask stays
+        assert not any(storage.name == "window mask" for storage in walk.ledger.holds)
     # Keys and values of all heads; a mask for each sequence, its columns in eights; rows of logsumexp in 32.
     kept_bytes = [(storage.name, storage.bytes) for storage in op.keeps]
     assert kept_bytes == [

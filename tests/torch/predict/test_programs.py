@@ -282,6 +282,13 @@ def test_autocast_widens_scores_by_a_copy_unless_the_softmax_reads_them_itself(p
     assert wide == {"bf16" if precision == "bf16" else "fp32"}
 
 
+def test_what_ranks_say_of_the_parameters_of_a_block_stands_before_its_operations():
+    # So that a backward pass comes to it last.
+    for block, _ in blocks(program(LLAMA, **SIZE, layout="fsdp=2").items):
+        kinds = [getattr(item, "kind", "") for item in block.items]
+        assert kinds.index("collectives") == 0 and kinds.count("collectives") == 1
+
+
 def test_a_prompt_that_ranks_divide_is_all_that_the_cache_holds():
     for layout in ("dp=1", "cp=2"):
         listed = program(LLAMA, batch=2, sequence=8, phase="prefill", layout=layout)
