@@ -2,8 +2,9 @@
 
 import contextlib
 import dataclasses
+import functools
 import itertools
-from collections import Counter, defaultdict
+from collections import Counter
 
 import numpy
 import pytest
@@ -53,27 +54,34 @@ def written(name, how):
     return program(config, **SIZE, **(how | chosen))
 
 
-def every():
-    """Programs of all blocks, each in two of the ways to run it, with their operations."""
-    for number, name in enumerate(BLOCKS):
-        for how in HOW[number % 3 :: 3]:
-            listed = written(name, how)
-            yield name, how, listed, [op for op, _ in listed.operations()]
-    for name in ("Mixtral", "Qwen3"):
+def programs(name):
+    """Programs of a block in two of the ways to run it, and with nothing trained but what stands behind the blocks."""
+    number = [*BLOCKS].index(name)
+    for how in HOW[number % 3 :: 3]:
+        yield how, written(name, how)
+    if number % 5 == 0 or "experts" in BLOCKS[name]:
         components = {leaf.component for leaf in written(name, {}).leaves}
-        how = {"precision": "fp32", "frozen": tuple(components - {*BEHIND})}
-        listed = written(name, how)
-        yield name, how, listed, [op for op, _ in listed.operations()]
+        yield HOW[0], written(name, HOW[0] | {"frozen": tuple(components - {*BEHIND})})
 
 
-def theirs():
-    """Operations of small models as transformers writes them, but for products and a copy that stand for others."""
-    others = ("mlp/gate and up", "mlp/down", "/pick")
-    for number, name in enumerate(kept.FAMILIES):
-        config = kept.config_of(name, kept.USUAL._replace(head_dim=16), 0.1 * (number % 2))
-        for how in HOW[number % 3 : 4 : 2]:
-            listed = program(config, **SIZE, **how | {"chunks": 1}, flavour="transformers")
-            yield [op for op, _ in listed.operations() if not op.place.endswith(others)]
+def theirs(name):
+    """Operations of a small model as transformers writes it, but for products and a copy that stand for others."""
+    number, others = [*kept.FAMILIES].index(name), ("mlp/gate and up", "mlp/down", "/pick")
+    config = kept.config_of(name, kept.USUAL._replace(head_dim=16), 0.1 * (number % 2))
+    for how in HOW[number % 3 : 4 : 2]:
+        listed = program(config, **SIZE, **how | {"chunks": 1}, flavour="transformers")
+        yield from (op for op, _ in listed.operations() if not op.place.endswith(others))
+
+
+def operations_of(name):
+    """The operations of these programs, one after the other."""
+    if name in BLOCKS:
+        return [op for _, listed in programs(name) for op, _ in listed.operations()]
+    return [*theirs(name.removeprefix(OF))]
+
+
+OF = "transformers' "
+EVERY = [*BLOCKS, *(OF + name for name in kept.FAMILIES)]
 
 
 def numbers(*shape):
@@ -118,6 +126,7 @@ TORCH = {
 }  # fmt: skip
 
 
+@functools.cache
 def saved_by_torch(kind, needs):
     """What torch saves for its backward pass: places of inputs, "output", or "own"; `needs`: which inputs need gradients."""
     inputs, function = TORCH[kind]
@@ -130,7 +139,7 @@ def saved_by_torch(kind, needs):
     own = [pointer for pointer in saved if pointer not in places and pointer != output.data_ptr()]
     own = own[: 1 if kind == "nll_loss" else None]
     named = [places.get(pointer, "output") for pointer in saved if pointer in places or pointer == output.data_ptr()]
-    return sorted(map(str, named + ["own"] * len({*own})))
+    return tuple(sorted(map(str, named + ["own"] * len({*own}))))
 
 
 #: Operations whose incoming gradient is handed on as it is, or a view of it.
@@ -138,78 +147,75 @@ HANDED_ON = ("add", "copy", "cat", "all-reduce", "view")
 FLOATS = ("fp32", "bf16", "fp16")
 
 
-def test_an_operation_keeps_what_torch_saves_for_it():
-    seen = defaultdict(set)
-    for operations in (*(operations for *_, operations in every()), *theirs()):
-        for op in operations:
+@pytest.mark.parametrize("name", EVERY)
+def test_an_operation_keeps_what_torch_saves_for_it(name):
+    for op in operations_of(name):
+        needs = tuple(tensor.needs_gradient for tensor in op.inputs)
+        if not any(needs):
+            assert not op.keeps, op
+        elif op.kind in TORCH:
             places = {t.storage: str(i) for i, t in enumerate(op.inputs)}
             places |= {t.storage: "output" for t in op.outputs if op.allocates}
-            roles = tuple(sorted(places.get(storage, "own") for storage in op.keeps))
-            seen[op.kind, tuple(t.needs_gradient for t in op.inputs)].add(roles)
-    looked_at = {kind for kind, needs in seen if any(needs) and kind in TORCH}
-    assert looked_at == {*TORCH}
-    for (kind, needs), roles in seen.items():
-        if kind in TORCH and any(needs):
-            assert roles == {tuple(saved_by_torch(kind, needs))}, (kind, needs)
-        assert any(needs) or roles == {()}, kind
+            roles = sorted(places.get(storage, "own") for storage in op.keeps)
+            assert tuple(roles) == saved_by_torch(op.kind, needs), op
 
 
-def test_a_gradient_is_handed_to_whatever_needs_one_as_large_as_it_is():
-    for operations in (*(operations for *_, operations in every()), *theirs()):
-        for op in operations:
-            assert {g.of for g in op.gradients} == {t for t in op.inputs if t.needs_gradient}
-            assert len(op.gradients) == len({g.of for g in op.gradients})
-            for tensor in op.outputs:
-                assert tensor.needs_gradient is bool(op.gradients), op
-            for gradient in op.gradients:
-                of, (output, *_) = gradient.of, op.outputs
-                # The incoming gradient itself where nothing is allocated; of what was put together, a part of it.
-                sizes = (output.bytes if gradient.bytes is None else gradient.bytes, *gradient.then)
-                assert sizes[-1] == of.bytes or op.kind in ("cat", "sinks", "xielu"), op
-                bias = op.kind == "linear" and of not in op.inputs[:2]
-                summed = op.kind in HANDED_ON or (op.kind == "index_add" and of is op.inputs[0])
-                assert (gradient.bytes is None) is (summed or bias), op
-                assert gradient.flops == (op.forward_flops if op.kind in ("linear", "matmul") and not bias else 0), op
+@pytest.mark.parametrize("name", EVERY)
+def test_a_gradient_is_handed_to_whatever_needs_one_as_large_as_it_is(name):
+    for op in operations_of(name):
+        assert {g.of for g in op.gradients} == {t for t in op.inputs if t.needs_gradient}
+        assert len(op.gradients) == len({g.of for g in op.gradients})
+        for tensor in op.outputs:
+            assert tensor.needs_gradient is bool(op.gradients), op
+        for gradient in op.gradients:
+            of, (output, *_) = gradient.of, op.outputs
+            # The incoming gradient itself where nothing is allocated; of what was put together, a part of it.
+            sizes = (output.bytes if gradient.bytes is None else gradient.bytes, *gradient.then)
+            assert sizes[-1] == of.bytes or op.kind in ("cat", "sinks", "xielu"), op
+            bias = op.kind == "linear" and of not in op.inputs[:2]
+            summed = op.kind in HANDED_ON or (op.kind == "index_add" and of is op.inputs[0])
+            assert (gradient.bytes is None) is (summed or bias), op
+            assert gradient.flops == (op.forward_flops if op.kind in ("linear", "matmul") and not bias else 0), op
 
 
-def test_what_an_operation_needs_for_a_moment():
-    for *_, operations in every():
-        for op in operations:
-            size = op.outputs[0].bytes
-            if op.kind in ("square", "rsqrt"):
-                assert op.scratch == (size, size), op
-            elif op.kind not in ("sdpa", "embedding"):
-                assert not op.scratch, op
-            # Where torch works in place unless somebody watches.
-            assert op.watched == (op.inputs[0].bytes if op.kind in ("index", "topk") else 0)
+@pytest.mark.parametrize("name", BLOCKS)
+def test_what_an_operation_needs_for_a_moment(name):
+    for op in operations_of(name):
+        size = op.outputs[0].bytes
+        if op.kind in ("square", "rsqrt"):
+            assert op.scratch == (size, size), op
+        elif op.kind not in ("sdpa", "embedding"):
+            assert not op.scratch, op
+        # Where torch works in place unless somebody watches.
+        assert op.watched == (op.inputs[0].bytes if op.kind in ("index", "topk") else 0)
 
 
 #: Operations that show the elements of their first input, or write into it.
 VIEWS = ("heads", "chunk", "split", "slice", "index_add", "view", "copy to ranks")
 
 
-def test_a_tensor_lies_in_its_storage():
-    for operations in (*(operations for *_, operations in every()), *theirs()):
-        copies = set()
-        for op in operations:
-            for tensor in (*op.inputs, *op.outputs):
-                assert tensor.bytes <= tensor.storage.bytes, op
-                assert not (tensor.needs_gradient and tensor.dtype not in FLOATS), op
-            if op.kind in VIEWS:
-                assert not op.allocates and {t.storage for t in op.outputs} == {op.inputs[0].storage}, op
-            else:
-                assert op.allocates[0].bytes == op.outputs[0].bytes and op.allocates[0] is op.outputs[0].storage, op
-            # What was just copied lies as it is wanted.
-            assert op.kind != "copy" or op.inputs[0].storage not in copies, op
-            copies |= {t.storage for t in op.outputs if op.kind in ("copy", "repeat")}
+@pytest.mark.parametrize("name", EVERY)
+def test_a_tensor_lies_in_its_storage(name):
+    copies = set()
+    for op in operations_of(name):
+        for tensor in (*op.inputs, *op.outputs):
+            assert tensor.bytes <= tensor.storage.bytes, op
+            assert not (tensor.needs_gradient and tensor.dtype not in FLOATS), op
+        if op.kind in VIEWS:
+            assert not op.allocates and {t.storage for t in op.outputs} == {op.inputs[0].storage}, op
+        else:
+            assert op.allocates[0].bytes == op.outputs[0].bytes and op.allocates[0] is op.outputs[0].storage, op
+        # What was just copied lies as it is wanted.
+        assert op.kind != "copy" or op.inputs[0].storage not in copies, op
+        copies |= {t.storage for t in op.outputs if op.kind in ("copy", "repeat")}
 
 
-def test_shapes_and_types_of_factors_and_sums_go_together():
-    programs = [operations for *_, operations in every()]
-    for layout in ("ep=2", "tp=2,sp"):
-        config = dataclasses.replace(BASE, **(MOE if layout == "ep=2" else {}))
-        programs.append([op for op, _ in program(config, batch=2, sequence=6, layout=layout).operations()])
-    for op in itertools.chain.from_iterable(programs):
+@pytest.mark.parametrize("name", BLOCKS)
+def test_shapes_and_types_of_factors_and_sums_go_together(name):
+    config = dataclasses.replace(BASE, **BLOCKS[name])
+    layout = "ep=2" if config.experts else f"tp={min(2, config.heads)}" + ",sp" * (config.heads > 1)
+    divided = program(config, batch=2, sequence=6, layout=layout)
+    for op in (*operations_of(name), *(op for op, _ in divided.operations())):
         if op.kind in ("add", "mul"):
             shapes = [tensor.shape for tensor in op.inputs]
             assert numpy.broadcast_shapes(*shapes) == op.outputs[0].shape, op
@@ -218,15 +224,12 @@ def test_shapes_and_types_of_factors_and_sums_go_together():
             assert len({tensor.dtype for tensor in (*op.inputs, *op.outputs)}) == 1, op
 
 
-def test_a_step_leaves_the_gradients_of_what_is_trained_and_the_loss():
-    for name, how, listed, _ in every():
-        walk = Walk(listed)
-        both_passes(walk, listed)
+@pytest.mark.parametrize("name", [name for name in BLOCKS if name not in ("gpt-oss", "Apertus")])
+def test_a_step_leaves_the_gradients_of_what_is_trained_and_the_loss(name):
+    for how, listed in programs(name):
         element = ELEMENT_BYTES[POLICIES[how["precision"]].gradients]
         trained = sum(leaf.count * leaf.tensor.elements for leaf in listed.leaves if leaf.tensor.needs_gradient)
-        if name in ("gpt-oss", "Apertus"):
-            continue
-        assert walk.ledger.live == element * trained + 4, (name, how)
+        assert both_passes(Walk(listed), listed).ledger.live == element * trained + 4, how
 
 
 #: What a collective says forward, and backward. What is summed forward is handed on backward, and the other way round.
