@@ -268,6 +268,13 @@ def test_collectives_have_the_shapes_and_send_the_bytes_of_a_ring(layout, ranks,
     assert seen == kinds
 
 
+def test_scores_are_those_of_gathered_keys_and_weights_those_of_gathered_values():
+    operations = [op for op, _ in program(BASE, batch=1, sequence=12, layout="cp=3").operations()]
+    made = {op.place.rpartition("eager/")[2]: op for op in operations if "eager/" in op.place}
+    for product, gathered in (("scores", "key/gather"), ("values", "value/gather")):
+        assert made[product].inputs[1].storage is made[gathered].outputs[0].storage
+
+
 RING = {"attention": "sdpa", "device": "cuda", "precision": "bf16"}
 
 
