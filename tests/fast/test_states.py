@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from cs336kit.predict import TransformerConfig, program
+from cs336kit.predict import POLICIES, TransformerConfig, program
 from cs336kit.predict._gathered import Beside
 from cs336kit.predict._ledger import Ledger
 from cs336kit.predict._states import (
@@ -15,7 +15,10 @@ from cs336kit.predict._states import (
     step_bytes,
     temporary_requests,
 )
+from cs336kit.predict._walk import Walk
+from cs336kit.predict._writer import Writer
 from cs336kit.predict.operations import Repeat, Storage
+from cs336kit.predict.training import both_passes
 
 LITTLE = TransformerConfig(layers=2, d_model=16, heads=2, vocab=40, context=64, positions="none", bias="none")
 MIXTURE = dataclasses.replace(LITTLE, experts=4, experts_per_token=2)
@@ -172,6 +175,46 @@ def test_a_run_that_changes_nothing_is_no_later_peak():
 
     ledger.repeat(Repeat("block", 3, ()), once, Gathering((0, 0), (0, 0), (0, 0)))
     assert ledger.peaks["backward"].gradients == 0 and ledger.gradients == 3 * 2
+
+
+def written(*, passes):
+    """Ten numbers in fp32 with two uses: cast to bf16 twice, or handed on as they are."""
+    b = Writer(POLICIES["fp32"])
+    y = b.op("rows", "repeat", [b.parameter("norms", 2)], (10,))
+    if passes:
+        first, second = b.op("first", "copy", [y], (10,), passes=True), y
+    else:
+        first, second = (b.op(place, "cast", [y], (10,), dtype="bf16") for place in ("first", "second"))
+    total = b.op("total", "add", [first, second], (10,), passes=True)
+    loss = b.op("loss", "mean", [total], ())
+    b.free(y, first, total, *(() if passes else (second,)))
+    return b.program(loss)
+
+
+def test_a_second_gradient_is_added_in_place_unless_somebody_else_holds_the_first():
+    for passes, in_place, most in (
+        # What casts return in fp32 and their 20 bytes; or in a third tensor the sum, when those are gone.
+        (False, True, 20 + 2 * 40 + 2 * 2), (False, False, 3 * 40 + 2 * 2),
+        # The same gradient comes twice, so that no sum can take its place.
+        (True, True, 2 * 40 + 2 * 4), (True, False, 2 * 40 + 2 * 4),
+    ):  # fmt: skip
+        listed = written(passes=passes)
+        walk = both_passes(Walk(listed, sums_in_place=in_place), listed)
+        assert walk.ledger.peaks["embedding backward"].bytes == most
+
+
+def test_an_operation_before_a_checkpointed_block_keeps_what_it_needs_until_it_is_done():
+    b = Writer(POLICIES["fp32"])
+    x = b.op("rows", "repeat", [b.parameter("norms", 2)], (10,))
+    y = b.op("product", "mul", [x, b.parameter("norms", 1)], (10,), keeps=[x])
+    with b.repeat("block", 1, checkpoint=y), b.within("mlp", part="mlp"):
+        z = b.op("gelu", "gelu", [y], (10,), keeps=[y])
+    loss = b.op("loss", "mean", [z], ())
+    b.free(x, y, z)
+    listed = b.program(loss)
+    walk = both_passes(Walk(listed), listed)
+    # Of the product x, the incoming gradient, and two as large as that; then the sum of one of them, beside the loss and 1.
+    assert walk.ledger.peaks["embedding backward"].bytes == 4 * 40 + 4 + 2 * 4
 
 
 def test_temporary_tensors_of_a_step():
