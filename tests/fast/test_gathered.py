@@ -30,6 +30,7 @@ def test_each_part_of_a_step_of_equal_blocks():
     # Under autocast parameters are gathered in two bytes, and their gradients reduced in four.
     rules, (block,) = gathered(GPT)
     outside, one, whole = 2 * OUTSIDE, 2 * BLOCK, 4 * BLOCK
+    assert (*rules.start,) == (outside + outside, 0) and (*Beside(),) == (0, 0)
     assert rules.start == Beside(outside + outside) and rules.loss == Beside(outside)
     assert rules.entering(block) == Beside(outside + outside + one)
     assert rules.forward(block) == Beside(outside + one + one) and rules.behind(block) == Beside(outside + one)

@@ -18,7 +18,7 @@ from cs336kit.predict import (
     step_peak,
     training_flops,
 )
-from cs336kit.predict._transformers.writings import writing
+from cs336kit.predict._transformers.writings import WRITINGS, writing
 from cs336kit.predict._walk import Walk
 from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.training import both_passes
@@ -138,6 +138,13 @@ COUNTED = {
 def test_what_was_counted_of_each_architecture(number, name):
     cases = [(policy, sizes) for i, sizes in enumerate(EDGES) for policy in kept.POLICIES[(number + i) % 5 :: 5]]
     assert tuple(kept.predicted(name, *case) for case in cases) == COUNTED[name]
+
+
+def test_rows_of_writings_are_values():
+    assert len({*WRITINGS.values()}) == len({repr(row) for row in WRITINGS.values()})
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        WRITINGS["llama"].sdpa = False
+    assert program(MODELS["llama-3.2-1b"], batch=1, sequence=4, flavour="transformers").stage == 0
 
 
 def test_the_course_keeps_other_tensors_than_transformers():

@@ -302,6 +302,23 @@ def test_cached_values_may_be_narrower_than_keys():
         assert sizes_agree(op), op
 
 
+@pytest.mark.parametrize(("window", "masked"), [(6, True), (7, False), (8, False)])
+def test_a_window_as_long_as_the_sequence_is_no_mask(window, masked):
+    for kind in ("sliding", "chunked"):
+        config = dataclasses.replace(LLAMA, window=window, window_kind=kind)
+        for device in ("cpu", "cuda"):
+            listed = program(config, **SIZE, attention="sdpa", precision="bf16", device=device)
+            assert any("/mask/" in op.place for op, _ in listed.operations()) is masked
+
+
+@pytest.mark.parametrize(("precision", "copied"), [("fp32", False), ("bf16", True), ("autocast", True)])
+def test_a_plain_norm_returns_the_type_that_it_was_given(precision, copied):
+    listed = program(dataclasses.replace(LLAMA, qk_norm="plain"), **SIZE, precision=precision)
+    places = {op.place: op for op, _ in listed.operations()}
+    assert ("block/attention/query norm/cast" in places) is copied
+    assert places["block/attention/query rotary/cosine"].inputs[0].dtype == ("bf16" if copied else "fp32")
+
+
 def test_what_is_scaled_is_kept_under_the_name_that_it_had():
     scaled = dataclasses.replace(LLAMA, embedding_scale=5.0, residual_scale=0.5, logit_scale=2.0)
     plain, other = ({*saved_activation_bytes(config, **SIZE)} for config in (LLAMA, scaled))
