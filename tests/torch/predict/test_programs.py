@@ -309,6 +309,9 @@ def test_a_window_as_long_as_the_sequence_is_no_mask(window, masked):
         for device in ("cpu", "cuda"):
             listed = program(config, **SIZE, attention="sdpa", precision="bf16", device=device)
             assert any("/mask/" in op.place for op, _ in listed.operations()) is masked
+            cached = program(config, **SIZE, attention="sdpa", phase="prefill", device=device)
+            # A cache keeps a copy of the last positions, where there are more.
+            assert any(op.place.endswith("/last") for op, _ in cached.operations()) is masked
 
 
 @pytest.mark.parametrize(("precision", "copied"), [("fp32", False), ("bf16", True), ("autocast", True)])
@@ -317,6 +320,25 @@ def test_a_plain_norm_returns_the_type_that_it_was_given(precision, copied):
     places = {op.place: op for op, _ in listed.operations()}
     assert ("block/attention/query norm/cast" in places) is copied
     assert places["block/attention/query rotary/cosine"].inputs[0].dtype == ("bf16" if copied else "fp32")
+
+
+@pytest.mark.parametrize(("sequence", "heads"), [(1, 4), (2, 4), (2, 2), (2, 1), (7, 4)])
+def test_a_fused_output_is_put_back_by_a_copy_where_its_queries_were_put_together(sequence, heads):
+    for rotary, together in ((4, True), (None, False)):
+        config = dataclasses.replace(LLAMA, heads=heads, kv_heads=heads, rotary_dim=rotary)
+        listed = program(config, batch=2, sequence=sequence, attention="sdpa")
+        merged = [op for op, _ in listed.operations() if op.place.endswith("/merge heads")]
+        assert bool(merged) is (together and sequence > 1 and heads > 1)
+
+
+def test_blocks_are_written_one_by_one_where_that_is_asked_for():
+    assert [block.count for block, _ in blocks(program(LLAMA, **SIZE).items)] == [4]
+    assert [block.count for block, _ in blocks(program(LLAMA, **SIZE, unrolled=True).items)] == [1] * 4
+    # With the tokens of each expert where they are known.
+    tokens = [[7, 7, 7, 7], [28, 0, 0, 0]] * 2
+    listed = program(MOE, **SIZE, unrolled=True, expert_tokens=tokens)
+    rows = [op.outputs[0].shape[1] for op, _ in listed.operations() if op.kind == "nonzero"]
+    assert rows == [count for layer in tokens for count in layer]
 
 
 def test_what_is_scaled_is_kept_under_the_name_that_it_had():
