@@ -332,13 +332,27 @@ def test_a_fused_output_is_put_back_by_a_copy_where_its_queries_were_put_togethe
 
 
 def test_blocks_are_written_one_by_one_where_that_is_asked_for():
-    assert [block.count for block, _ in blocks(program(LLAMA, **SIZE).items)] == [4]
+    assert [(repeat.name, repeat.count) for repeat, _ in repeats(program(LLAMA, **SIZE).items)] == [("block", 4)]
     assert [block.count for block, _ in blocks(program(LLAMA, **SIZE, unrolled=True).items)] == [1] * 4
     # With the tokens of each expert where they are known.
     tokens = [[7, 7, 7, 7], [28, 0, 0, 0]] * 2
     listed = program(MOE, **SIZE, unrolled=True, expert_tokens=tokens)
     rows = [op.outputs[0].shape[1] for op, _ in listed.operations() if op.kind == "nonzero"]
     assert rows == [count for layer in tokens for count in layer]
+    # A stage of a pipeline has the tokens of its own layers.
+    tokens = [[7, 7, 7, 7], [28, 0, 0, 0], [0, 28, 0, 0], [1, 2, 3, 22]]
+    for stage in (0, 1):
+        listed = program(MOE, **SIZE, layout="pp=2", stage=stage, expert_tokens=tokens)
+        rows = [op.outputs[0].shape[1] for op, _ in listed.operations() if op.kind == "nonzero"]
+        assert rows == [count for layer in tokens[2 * stage : 2 * stage + 2] for count in layer]
+
+
+def test_the_gradient_of_a_looked_up_table_is_added_up_in_parts():
+    listed = program(LLAMA, batch=256, sequence=16, device="cuda")
+    (op,) = [op for op, _ in listed.operations() if op.kind == "embedding"]
+    # 4,096 tokens are sorted with their places; a part for each ten of them and for each of 50 rows, 32 numbers wide.
+    parts = 409 + 50
+    assert op.scratch == (8 * 4096, 8 * 4096, 8 * parts, 4 * parts * 32)
 
 
 def test_what_is_scaled_is_kept_under_the_name_that_it_had():
