@@ -111,6 +111,16 @@ def test_adapters_stand_beside_the_matrices_that_are_named():
     assert {leaf.component for leaf in written.leaves if leaf.tensor.needs_gradient} == {"adapters"}
 
 
+def test_what_is_packed_are_the_frozen_matrices_of_blocks():
+    for base in (None, "nf4"):
+        for leaf in program(LLAMA, **SIZE, precision="bf16", lora_rank=3, base=base).leaves:
+            tensor, matrix = leaf.tensor, leaf.place == "block" and len(leaf.tensor.shape) > 1
+            packed = base is not None and matrix and leaf.component != "adapters"
+            # Four bits and a part of a scale for each number, instead of two bytes.
+            assert (tensor.storage.bytes < tensor.elements) is packed
+            assert packed or tensor.storage.bytes == 2 * tensor.elements
+
+
 # -- operations ----------------------------------------------------------------------------------------------------------
 
 
