@@ -30,6 +30,7 @@ def test_each_part_of_a_step_of_equal_blocks():
     # Under autocast parameters are gathered in two bytes, and their gradients reduced in four.
     rules, (block,) = gathered(GPT)
     outside, one, whole = 2 * OUTSIDE, 2 * BLOCK, 4 * BLOCK
+    assert (*rules.start,) == (outside + outside, 0) and (*Beside(),) == (0, 0)
     assert rules.start == Beside(outside + outside) and rules.loss == Beside(outside)
     assert rules.entering(block) == Beside(outside + outside + one)
     assert rules.forward(block) == Beside(outside + one + one) and rules.behind(block) == Beside(outside + one)
@@ -70,6 +71,15 @@ def test_the_neighbors_of_unlike_blocks():
     assert rules.embedding == Beside(outside, 2 * small)
 
 
+def test_the_block_before_is_the_one_behind_in_order():
+    config = replace(GPT, experts=2, experts_per_token=1, sparse_layers=(False, True, False))
+    rules, (first, sparse, last) = gathered(config)
+    outside, small, large = 2 * OUTSIDE, 2 * BLOCK, 2 * SPARSE
+    assert rules.backward(first, 0) == Beside(outside + small, 2 * large)
+    assert rules.backward(sparse, 0) == Beside(outside + large + small, 2 * small)
+    assert rules.backward(last, 0) == Beside(outside + small + large, 0)
+
+
 def test_of_blocks_that_take_turns_the_largest_neighbor_counts():
     config = replace(GPT, layers=4, experts=2, experts_per_token=1, sparse_layers=(False, True))
     rules, (dense, sparse) = gathered(config)
@@ -91,17 +101,21 @@ def test_tensors_are_rounded_one_by_one_and_buffers_as_a_whole():
 WIDE = TransformerConfig(layers=4, d_model=256, heads=2, d_ff=512, vocab=8, context=2, bias="none", norm_bias=False)
 
 
+@pytest.mark.parametrize("layers", [2, 4])
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_where_parameters_are_all_that_is_large_the_peaks_are_those_of_the_groups(checkpointing):
+def test_where_parameters_are_all_that_is_large_the_peaks_are_those_of_the_groups(checkpointing, layers):
     # Two tokens: what is kept of them and what operations need for a moment is less than a tenth of a block.
     options = {"batch": 1, "sequence": 2, "layout": "fsdp=64", "checkpointing": checkpointing, "optimizer": "sgd"}
-    moments = peak_moments(WIDE, **options)
+    config = replace(WIDE, layers=layers)
+    moments = peak_moments(config, **options)
     block, share, outside = 4 * (4 * 256**2 + 2 * 256 * 512 + 2 * 256), 1 / 64, 4 * (64 + 2 + 1) * 256
+    shares = (layers - 1) * share * block
     parts = {
         # While a block runs backward: its tensors, the next one's buffer, whole gradients of this and of the one before.
-        "all-gather": 3 * block + 3 * share * block,
-        "reduce-scatter": 3 * block + 3 * share * block,
-        "attention backward": 4 * block + 3 * share * block,
+        "all-gather": 3 * block + shares,
+        "reduce-scatter": 3 * block + shares,
+        # Of two blocks the last has none before it, and the first no next one.
+        "attention backward": (4 if layers > 2 else 3) * block + shares,
         "forward": 2 * block,
         "head backward": block,
         "loss": 0,
@@ -109,4 +123,4 @@ def test_where_parameters_are_all_that_is_large_the_peaks_are_those_of_the_group
     assert {name: round((moments[name] - outside) / block, 0) for name in parts} == {
         name: round(size / block, 0) for name, size in parts.items()
     }
-    assert step_peak(WIDE, **options)["gathered parameters"] > 2 * block
+    assert step_peak(config, **options)["gathered parameters"] > (2 if layers > 2 else 1) * block

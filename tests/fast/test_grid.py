@@ -27,6 +27,11 @@ def test_html_is_well_formed_escaped_and_marks_the_total():
     assert "text-align:right" in table.find("tbody/tr")[1].get("style")
 
 
+def test_no_row_stands_out_without_a_total():
+    assert "bold" not in as_html(("part", "bytes"), ROWS, "<>")
+    assert "bold" not in as_html(("part", "bytes"), (), "<>", total=True)
+
+
 def test_without_headers_there_is_no_head():
     assert "thead" not in as_html((), ROWS, "<>")
 

@@ -5,7 +5,8 @@ import random
 
 import pytest
 
-from cs336kit.predict._layers import periods
+from cs336kit.predict import TransformerConfig
+from cs336kit.predict._layers import layers, periods
 
 
 @pytest.mark.parametrize(
@@ -36,3 +37,20 @@ def test_they_stand_for_the_sequence():
         kinds = "".join(r.choice("ab") for _ in range(r.randrange(12))) * r.randrange(3)
         rows = (rows * times for times, rows in periods(kinds))
         assert "".join(kind * many for many, kind in itertools.chain.from_iterable(rows)) == kinds
+
+
+@pytest.mark.parametrize(
+    ("given", "kinds"),
+    [
+        ({}, [(None, False, False)] * 2),
+        ({"window": 3, "positions": "rope", "experts": 2, "experts_per_token": 1}, [(3, True, True)] * 2),
+        ({"window": 3, "window_layers": (True, False)}, [(3, False, False), (None, False, False)]),
+        ({"positions": "rope", "rope_layers": (False, True)}, [(None, False, False), (None, True, False)]),
+        (
+            {"experts": 2, "experts_per_token": 1, "sparse_layers": (False, True)},
+            [(None, False, False), (None, False, True)],
+        ),
+    ],
+)
+def test_what_each_layer_is(given, kinds):
+    assert layers(TransformerConfig(layers=2, d_model=16, heads=4, vocab=32, context=8, **given)) == kinds

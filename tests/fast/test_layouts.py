@@ -19,6 +19,7 @@ from cs336kit.predict import (
     step_seconds,
     training_flops,
 )
+from cs336kit.predict._collectives import RINGS, ring_bytes, strides
 from cs336kit.predict.hardware import accelerator
 from cs336kit.predict.layout_search import candidates
 from cs336kit.predict.layouts import check_count, check_layout, divisors, shard_elements, shard_shape
@@ -216,6 +217,25 @@ def test_what_axes_of_the_model_send_is_what_the_papers_say():
     for stage in (0, 1):
         assert total(GPT2, pipe, "send", stage) == n * row
         assert total(GPT2, pipe, "all-reduce", stage) == 2 * V * D
+
+
+def test_what_a_rank_sends_around_a_ring_of_three():
+    # 13 bytes are three shares of 5: one whole round is two steps of a share, and who has all sends all.
+    sent = {kind: ring_bytes(kind, 13, 3) for kind in RINGS}
+    assert sent == {
+        "all-reduce": 4 * 5, "all-gather": 2 * 5, "reduce-scatter": 2 * 5, "all-to-all": 2 * 5, "scatter": 2 * 5, "gather": 5,
+        "broadcast": 3 * 5, "reduce": 3 * 5, "send": 3 * 5,
+    }  # fmt: skip
+    assert {ring_bytes(kind, 13, 1) for kind in RINGS} == {0} and ring_bytes("all-reduce", 13, 2) == 2 * 7
+
+
+def test_neighbors_share_tp_and_stages_stand_farthest_apart():
+    layout = Layout.parse("pp=2,dp=3,fsdp=5,cp=7,ep=11,tp=13")
+    apart = strides(layout)
+    assert apart == {
+        "tp": 1, "ep": 13, "cp": 13 * 11, "shards": 13 * 11 * 7, "dp": 13 * 11 * 7 * 5, "pp": 13 * 11 * 7 * 5 * 3,
+    }  # fmt: skip
+    assert apart["pp"] * 2 == layout.count
 
 
 def test_a_layout_that_the_cluster_does_not_hold_is_a_sentence():

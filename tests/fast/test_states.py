@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from cs336kit.predict import TransformerConfig, program
+from cs336kit.predict import POLICIES, TransformerConfig, program
+from cs336kit.predict._gathered import Beside
 from cs336kit.predict._ledger import Ledger
 from cs336kit.predict._states import (
     allocated_states,
@@ -14,7 +15,10 @@ from cs336kit.predict._states import (
     step_bytes,
     temporary_requests,
 )
-from cs336kit.predict.operations import Storage
+from cs336kit.predict._walk import Walk
+from cs336kit.predict._writer import Writer
+from cs336kit.predict.operations import Repeat, Storage
+from cs336kit.predict.training import both_passes
 
 LITTLE = TransformerConfig(layers=2, d_model=16, heads=2, vocab=40, context=64, positions="none", bias="none")
 MIXTURE = dataclasses.replace(LITTLE, experts=4, experts_per_token=2)
@@ -117,6 +121,102 @@ def test_a_ledger_counts_every_byte_and_rounds_where_it_is_told_to():
     assert Ledger(before=3).live == Ledger(before=3).gradients == 3
 
 
+def test_of_moments_that_are_equally_high_the_first_counts():
+    ledger, block = Ledger(), Repeat("block", 1, ())
+    ledger.repeat(block, lambda: ledger.see("forward", "first"), None)
+    ledger.see("forward", "second")
+    ledger.repeat(block, lambda: ledger.see("forward", "third"), None)
+    assert ledger.peaks["forward"].place == "first"
+
+
+class Gathering:
+    """What is gathered in each of the runs, and reduced."""
+
+    def __init__(self, *runs):
+        self.runs = runs
+
+    def at(self, moment, block, run):
+        return Beside(*self.runs[run])
+
+
+@pytest.mark.parametrize(
+    ("gathers", "run", "beside", "gathered"),
+    [
+        # Each run has 7 bytes more than the one before: the last has most.
+        (None, 3, 0, 4), (Gathering((4, 0), (4, 0), (4, 0), (4, 0)), 3, 0, 4),
+        # Beside them more is gathered in the second run, or reduced in the third, than in the others.
+        (Gathering((4, 0), (24, 0), (4, 0), (4, 0)), 1, 20, 24), (Gathering((4, 0), (4, 0), (4, 8), (4, 0)), 2, 8, 4),
+        # Of the second and the last, the first that has most.
+        (Gathering((4, 0), (18, 0), (4, 0), (4, 0)), 1, 14, 18), (Gathering((40, 0), (4, 0), (4, 0), (4, 0)), 0, 0, 40),
+    ],
+)  # fmt: skip
+def test_the_run_of_a_repeated_block_that_has_most(gathers, run, beside, gathered):
+    ledger = Ledger()
+    ledger.stand(Beside(gathered if run == 0 else 4))
+
+    def once():
+        ledger.see("backward", "here")
+        ledger.hold(Storage("more", 7))
+        ledger.gradients += 2
+        ledger.kept += 3
+
+    before, each = ledger.repeat(Repeat("block", 4, ()), once, gathers)
+    assert (before, each, ledger.live, ledger.gradients, ledger.kept) == (0, 7, 4 * 7, 4 * 2, 4 * 3)
+    first = gathered if run == 0 else 4
+    assert ledger.peaks["backward"] == (first + 7 * run + beside, 2 * run, 3 * run, "here", gathered)
+
+
+def test_a_run_that_changes_nothing_is_no_later_peak():
+    ledger = Ledger()
+
+    def once():
+        ledger.see("backward", "here")
+        ledger.gradients += 2
+
+    ledger.repeat(Repeat("block", 3, ()), once, Gathering((0, 0), (0, 0), (0, 0)))
+    assert ledger.peaks["backward"].gradients == 0 and ledger.gradients == 3 * 2
+
+
+def written(*, passes):
+    """Ten numbers in fp32 with two uses: cast to bf16 twice, or handed on as they are."""
+    b = Writer(POLICIES["fp32"])
+    y = b.op("rows", "repeat", [b.parameter("norms", 2)], (10,))
+    if passes:
+        first, second = b.op("first", "copy", [y], (10,), passes=True), y
+    else:
+        first, second = (b.op(place, "cast", [y], (10,), dtype="bf16") for place in ("first", "second"))
+    total = b.op("total", "add", [first, second], (10,), passes=True)
+    loss = b.op("loss", "mean", [total], ())
+    b.free(y, first, total, *(() if passes else (second,)))
+    return b.program(loss)
+
+
+def test_a_second_gradient_is_added_in_place_unless_somebody_else_holds_the_first():
+    for passes, in_place, most in (
+        # What casts return in fp32 and their 20 bytes; or in a third tensor the sum, when those are gone.
+        (False, True, 20 + 2 * 40 + 2 * 2), (False, False, 3 * 40 + 2 * 2),
+        # The same gradient comes twice, so that no sum can take its place.
+        (True, True, 2 * 40 + 2 * 4), (True, False, 2 * 40 + 2 * 4),
+    ):  # fmt: skip
+        listed = written(passes=passes)
+        walk = both_passes(Walk(listed, sums_in_place=in_place), listed)
+        assert walk.ledger.peaks["embedding backward"].bytes == most
+
+
+def test_an_operation_before_a_checkpointed_block_keeps_what_it_needs_until_it_is_done():
+    b = Writer(POLICIES["fp32"])
+    x = b.op("rows", "repeat", [b.parameter("norms", 2)], (10,))
+    y = b.op("product", "mul", [x, b.parameter("norms", 1)], (10,), keeps=[x])
+    with b.repeat("block", 1, checkpoint=y), b.within("mlp", part="mlp"):
+        z = b.op("gelu", "gelu", [y], (10,), keeps=[y])
+    loss = b.op("loss", "mean", [z], ())
+    b.free(x, y, z)
+    listed = b.program(loss)
+    walk = both_passes(Walk(listed), listed)
+    # Of the product x, the incoming gradient, and two as large as that; then the sum of one of them, beside the loss and 1.
+    assert walk.ledger.peaks["embedding backward"].bytes == 4 * 40 + 4 + 2 * 4
+
+
 def test_temporary_tensors_of_a_step():
     one = walked()
     assert step_bytes(one, "adamw", "foreach") == 4 * TOTAL and step_bytes(one, "adagrad", "foreach") == 8 * TOTAL
@@ -125,6 +225,11 @@ def test_temporary_tensors_of_a_step():
     )
     # In the loop two tensors of the MLP's second matrix, and one that the first has left.
     assert step_bytes(one, "adamw", "loop") == 4 * (2 + 1) * 1024
+    # From the last matrix of a block, the MLP's of 256 numbers, to the first of the next, queries of 512: where there is one.
+    sizes = {"d_model": 8, "heads": 4, "kv_heads": 1, "head_dim": 16, "d_ff": 32, "vocab": 10}
+    wide = dataclasses.replace(LITTLE, **sizes, norm_scale=False, norm_bias=False)
+    for layers, most in ((1, 128 + 2 * 512), (2, 256 + 2 * 512)):
+        assert step_bytes(walked(config=dataclasses.replace(wide, layers=layers)), "adamw", "loop") == 4 * most
     assert step_bytes(walked("zero1=3"), "adamw", "foreach") == 4 * THIRD
     for optimizer, times in (("adamw", 1), ("adagrad", 2), ("nadam", 1), ("lion", 0)):
         requests = [*temporary_requests(one, optimizer, "foreach")]

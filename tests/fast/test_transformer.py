@@ -101,6 +101,7 @@ def test_a_window_in_no_layer_is_no_window():
         ({"kv_latent": 4, "rotary_dim": 2, "kv_heads": 2}, "kv_heads=2 with kv_latent: every query head makes its own"),
         ({"rope_layers": (), "positions": "rope"}, r"rope_layers is \(\): give True or False for each layer"),
         ({"window": 4, "window_layers": (1, 0)}, r"window_layers is \(1, 0\): give True or False for each layer"),
+        ({"window": 4, "window_layers": (True, 1)}, r"window_layers is \(True, 1\): give True or False for each layer"),
         ({**MIXTURE, "sparse_layers": (False,)}, "sparse_layers has no True: with experts=4, at least one layer has"),
         ({"shared_d_ff": 4}, "shared_d_ff and router_bias belong to a mixture: give experts, or leave them out"),
         ({"router_bias": True}, "shared_d_ff and router_bias belong to a mixture"),

@@ -135,6 +135,17 @@ def test_a_short_value_is_shown_as_it_is():
         assert checks.shown(value) == repr(value)
 
 
+def test_where_a_value_begins_to_be_cut():
+    # Up to 240 bits a whole number is written out, which 73 digits hold; beyond it, how many digits it has.
+    assert checks.shown(2**240 - 1) == repr(2**240 - 1)
+    assert checks.shown(2**240) == "a number of about 73 digits" == checks.shown(-(2**240))
+    assert checks.shown(10**99) == "a number of about 99 digits"
+    for value, length in (("x" * 78, 80), (["x" * 36, "y" * 36], 80)):
+        assert checks.shown(value) == repr(value) and len(repr(value)) == length
+    longer = ["x" * 36, "y" * 37]
+    assert checks.shown(longer) == repr(longer)[:77] + "..."
+
+
 def test_what_cannot_be_written_down_step_by_step_or_as_a_float():
     assert checks.steps("layers", 10**6) == 10**6
     with pytest.raises(ValueError, match=r"layers must be at most 10\*\*6, got 1000001"):

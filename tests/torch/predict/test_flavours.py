@@ -18,7 +18,7 @@ from cs336kit.predict import (
     step_peak,
     training_flops,
 )
-from cs336kit.predict._transformers.writings import writing
+from cs336kit.predict._transformers.writings import WRITINGS, writing
 from cs336kit.predict._walk import Walk
 from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.training import both_passes
@@ -46,6 +46,11 @@ def test_small_modules_of_each_architecture_to_the_byte(name):
     for i, sizes in enumerate(EDGES):
         for policy in kept.POLICIES[(number + 3 * i) % 12 :: 12]:
             assert kept.predicted(name, policy, sizes) == kept.counted(name, policy, sizes), (policy, sizes)
+
+
+def test_one_position_of_one_key_head_is_copied_for_every_query_head():
+    policy, sizes = kept.Policy("fp32", "eager", 0.0, False), kept.Sizes(batch=2, sequence=1, kv_heads=1)
+    assert kept.predicted("llama", policy, sizes) == kept.counted("llama", policy, sizes)
 
 
 #: What `kept.counted` said of every fifth policy at each size of EDGES.
@@ -135,6 +140,13 @@ def test_what_was_counted_of_each_architecture(number, name):
     assert tuple(kept.predicted(name, *case) for case in cases) == COUNTED[name]
 
 
+def test_rows_of_writings_are_values():
+    assert len({*WRITINGS.values()}) == len({repr(row) for row in WRITINGS.values()})
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        WRITINGS["llama"].sdpa = False
+    assert program(MODELS["llama-3.2-1b"], batch=1, sequence=4, flavour="transformers").stage == 0
+
+
 def test_the_course_keeps_other_tensors_than_transformers():
     sizes, policy = kept.USUAL, kept.Policy("bf16", "eager", 0.0, False)
     course = kept.predicted("llama", policy, sizes, flavour="course")
@@ -172,6 +184,8 @@ def test_the_peak_of_another_flavour_holds_what_is_kept():
         ({}, {"flavour": "keras"}, "flavour is 'keras': give 'course', 'transformers'"),
         ({}, {"flavour": "transformers:t5"}, "'t5'"),
         ({"positions": "none"}, {"flavour": "transformers"}, "no architecture of transformers that is described"),
+        ({"positions": "none", "norm": "rmsnorm"}, {"flavour": "transformers"}, "norm='rmsnorm' with positions='none'"),
+        ({"positions": "rope", "bias": "none"}, {"flavour": "transformers"}, "norm='layernorm' with positions='rope'"),
         ({}, {"flavour": "transformers", "lora_rank": 4}, "lora_rank with flavour='transformers' is not counted"),
         ({"sinks": True}, {"flavour": "transformers"}, "sinks=True: how transformers writes this down"),
     ],
@@ -235,7 +249,8 @@ def test_a_window_on_cuda_takes_the_kernel_that_has_masks(precision, element, se
     row = element * 3 * sequence * 32
     for kv_heads in (4, 2):
         listed = program(dataclasses.replace(config, kv_heads=kv_heads), **size, device="cuda")
-        both_passes(Walk(listed), listed)  # nothing is let go twice
+        walk = both_passes(Walk(listed), listed)  # nothing is let go twice, and no mask stays
+        assert not any(storage.name == "window mask" for storage in walk.ledger.holds)
     # Keys and values of all heads; a mask for each sequence, its columns in eights; rows of logsumexp in 32.
     kept_bytes = [(storage.name, storage.bytes) for storage in op.keeps]
     assert kept_bytes == [
@@ -250,6 +265,16 @@ def test_the_chosen_experts_are_whole_numbers_of_eight_bytes():
     chosen = {s.bytes for op, _ in listed.operations() for s in op.allocates if s.name == "indices"}
     # Two experts for each of ten tokens.
     assert chosen == {8 * 2 * 10}
+
+
+def test_every_product_is_made_twice_backward_and_each_activation_is_its_own():
+    for name, kind in (("mixtral", "silu"), ("llama", "silu"), ("bloom", "gelu"), ("gemma", "gelu"), ("opt", "relu")):
+        config = kept.config_of(name, kept.USUAL, 0.0)
+        listed = [op for op, _ in program(config, batch=2, sequence=5, flavour="transformers").operations()]
+        for op in listed:
+            if op.kind in ("linear", "matmul"):
+                assert sum(gradient.flops for gradient in op.gradients) == 2 * op.forward_flops
+        assert {op.kind for op in listed} & {"silu", "gelu", "relu"} == {kind}
 
 
 def test_heads_without_dropout_and_mask_take_flash_attention_on_cuda():

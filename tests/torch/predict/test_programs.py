@@ -7,6 +7,9 @@ import pytest
 
 from cs336kit import predict
 from cs336kit.predict import TransformerConfig, forward_flops, peak_moments, program, saved_activation_bytes, step_peak
+from cs336kit.predict._ledger import Ledger
+from cs336kit.predict._states import gradient_bytes
+from cs336kit.predict._walk import Walk
 from cs336kit.predict._writer import Writer
 from cs336kit.predict.devices import Device, Kernel
 from cs336kit.predict.operations import (
@@ -26,7 +29,7 @@ from cs336kit.predict.operations import (
     repeats,
 )
 from cs336kit.predict.programs import check_sizes
-from cs336kit.predict.training import largest
+from cs336kit.predict.training import both_passes, largest
 from tests.torch.predict.test_counted_steps import BASE, LIKE, WAYS
 
 B, S, D, A, K, h, F, V = 2, 7, 24, 4, 2, 8, 40, 50
@@ -105,6 +108,16 @@ def test_adapters_stand_beside_the_matrices_that_are_named():
     shapes = [leaf.tensor.shape for leaf in written.leaves if leaf.component == "adapters"]
     assert {*shapes} == {(rank, D), (Q, rank), (rank, F), (D, rank)}
     assert {leaf.component for leaf in written.leaves if leaf.tensor.needs_gradient} == {"adapters"}
+
+
+def test_what_is_packed_are_the_frozen_matrices_of_blocks():
+    for base in (None, "nf4"):
+        for leaf in program(LLAMA, **SIZE, precision="bf16", lora_rank=3, base=base).leaves:
+            tensor, matrix = leaf.tensor, leaf.place == "block" and len(leaf.tensor.shape) > 1
+            packed = base is not None and matrix and leaf.component != "adapters"
+            # Four bits and a part of a scale for each number, instead of two bytes.
+            assert (tensor.storage.bytes < tensor.elements) is packed
+            assert packed or tensor.storage.bytes == 2 * tensor.elements
 
 
 # -- operations ----------------------------------------------------------------------------------------------------------
@@ -204,6 +217,13 @@ def test_the_room_of_a_contiguous_cache_is_the_window_or_all_positions(window, r
     assert {op.inputs[0].shape for op, _ in listed if op.kind == "write"} == {(3, K, room, h)}
 
 
+def test_one_position_needs_no_causal_mask():
+    # Dropout is what no fused kernel of a CPU has, so that torch writes attention out.
+    for sequence in (1, 2):
+        listed = program(dataclasses.replace(LLAMA, dropout=0.1), batch=2, sequence=sequence, attention="sdpa")
+        assert any("/sdpa/mask/" in op.place for op, _ in listed.operations()) is (sequence > 1)
+
+
 def test_latent_keys_without_rotary_positions_are_copied():
     config = dataclasses.replace(LLAMA, kv_heads=None, kv_latent=12, rotary_dim=4, positions="none")
     places = {op.place for op, _ in program(config, **SIZE).operations()}
@@ -213,10 +233,144 @@ def test_latent_keys_without_rotary_positions_are_copied():
 @pytest.mark.parametrize("layout", ["zero2=2", "fsdp=2", "fsdp=3"])
 def test_a_rank_keeps_its_share_of_all_gradients(layout):
     ranks = int(layout[-1])
-    for config in (LLAMA, dataclasses.replace(LLAMA, tied_head=True)):
+    seven = dataclasses.replace(LLAMA, experts=7, experts_per_token=2)
+    for config in (LLAMA, dataclasses.replace(LLAMA, tied_head=True), seven):
         shares = sum(-(-shape[0] // ranks) * prod(shape[1:]) for shape in predict.parameter_shapes(config))
         left = predict.step_timeline(config, **SIZE, layout=layout)[-2]
         assert left.live_bytes == 4 * shares + 4
+
+
+@pytest.mark.parametrize("layout", ["dp=1", "zero2=2", "fsdp=2", "ep=2,zero2=2", "ep=2,fsdp=3"])
+def test_a_pass_leaves_the_gradients_that_a_rank_holds(layout):
+    listed = program(MOE, **SIZE, layout=layout)
+    before = gradient_bytes(listed)
+    assert both_passes(Walk(listed), listed).ledger.live == before + 4
+    # A later pass adds its own to them, and they go.
+    ledger = both_passes(Walk(listed, ledger=Ledger(before=before)), listed).ledger
+    assert ledger.live == before + 4 and ledger.gradients == before
+
+
+def test_two_learned_numbers_of_an_activation_and_a_scale_for_each_head():
+    assert predict.parameters(dataclasses.replace(LLAMA, mlp="xielu"))["activations"] == 4 * 2
+    scales = dataclasses.replace(LLAMA, qk_norm="heads", norm="layernorm", norm_bias=False)
+    for shift in (False, True):
+        config = dataclasses.replace(scales, qk_norm_bias=shift)
+        assert predict.parameters(config)["query and key norms"] == 4 * (1 + shift) * (Q + KV)
+        assert {leaf.tensor.shape for leaf in program(config, **SIZE).leaves if leaf.component.endswith("key norms")} == {
+            (A, h), (K, h),
+        }  # fmt: skip
+
+
+def test_each_half_of_a_rotation_has_its_table():
+    for op, _ in program(LLAMA, **SIZE).operations():
+        name = op.place.rpartition("/")[2]
+        if name in ("cosine", "sine"):
+            assert op.inputs[1].storage.name == name
+
+
+@pytest.mark.parametrize(("heads", "merged"), [(1, False), (2, True)])
+def test_a_padded_output_of_one_head_is_seen_without_a_copy(heads, merged):
+    config = dataclasses.replace(LLAMA, heads=heads, kv_heads=heads, head_dim=12)
+    listed = program(config, **SIZE, attention="sdpa", device="cuda", precision="bf16")
+    kinds = {op.place.rpartition("/")[2]: op for op, _ in listed.operations()}
+    assert not kinds["slice"].allocates and ("merge heads" in kinds) is merged
+    both_passes(Walk(listed), listed)
+
+
+def test_logs_of_a_divided_vocabulary_are_kept_and_their_gradient_is_handed_on():
+    (op,) = [op for op, _ in program(LLAMA, **SIZE, layout="tp=2").operations() if op.place == "log softmax"]
+    assert op.keeps == (op.outputs[0].storage,) and [gradient.bytes for gradient in op.gradients] == [None]
+    assert op.outputs[0].shape == (N, V // 2)
+
+
+@pytest.mark.parametrize(("precision", "copied"), [("autocast", True), ("autocast-fp16", False), ("bf16", False)])
+def test_autocast_widens_scores_by_a_copy_unless_the_softmax_reads_them_itself(precision, copied):
+    # Torch's CUDA kernel of the softmax takes fp16 and writes fp32 ("half_to_float"); it has none for bf16.
+    listed = program(LLAMA, **SIZE, precision=precision, device="cuda")
+    assert any(op.place.endswith("softmax/fp32") for op, _ in listed.operations()) is copied
+    wide = {op.outputs[0].dtype for op, _ in listed.operations() if op.kind == "softmax"}
+    assert wide == {"bf16" if precision == "bf16" else "fp32"}
+
+
+def test_what_ranks_say_of_the_parameters_of_a_block_stands_before_its_operations():
+    # So that a backward pass comes to it last.
+    for block, _ in blocks(program(LLAMA, **SIZE, layout="fsdp=2").items):
+        kinds = [getattr(item, "kind", "") for item in block.items]
+        assert kinds.index("collectives") == 0 and kinds.count("collectives") == 1
+
+
+def test_a_prompt_that_ranks_divide_is_all_that_the_cache_holds():
+    for layout in ("dp=1", "cp=2"):
+        listed = program(LLAMA, batch=2, sequence=8, phase="prefill", layout=layout)
+        assert not any(op.place.endswith("/all") for op, _ in listed.operations())
+    assert any(op.place.endswith("/all") for op, _ in program(LLAMA, batch=2, sequence=8, phase="decode").operations())
+
+
+def test_cached_values_may_be_narrower_than_keys():
+    config = dataclasses.replace(LLAMA, value_dim=6)
+    for op, _ in program(config, batch=2, sequence=8, phase="decode").operations():
+        assert sizes_agree(op), op
+
+
+@pytest.mark.parametrize(("window", "masked"), [(6, True), (7, False), (8, False)])
+def test_a_window_as_long_as_the_sequence_is_no_mask(window, masked):
+    for kind in ("sliding", "chunked"):
+        config = dataclasses.replace(LLAMA, window=window, window_kind=kind)
+        for device in ("cpu", "cuda"):
+            listed = program(config, **SIZE, attention="sdpa", precision="bf16", device=device)
+            assert any("/mask/" in op.place for op, _ in listed.operations()) is masked
+            cached = program(config, **SIZE, attention="sdpa", phase="prefill", device=device)
+            # A cache keeps a copy of the last positions, where there are more.
+            assert any(op.place.endswith("/last") for op, _ in cached.operations()) is masked
+
+
+@pytest.mark.parametrize(("precision", "copied"), [("fp32", False), ("bf16", True), ("autocast", True)])
+def test_a_plain_norm_returns_the_type_that_it_was_given(precision, copied):
+    listed = program(dataclasses.replace(LLAMA, qk_norm="plain"), **SIZE, precision=precision)
+    places = {op.place: op for op, _ in listed.operations()}
+    assert ("block/attention/query norm/cast" in places) is copied
+    assert places["block/attention/query rotary/cosine"].inputs[0].dtype == ("bf16" if copied else "fp32")
+
+
+@pytest.mark.parametrize(("sequence", "heads"), [(1, 4), (2, 4), (2, 2), (2, 1), (7, 4)])
+def test_a_fused_output_is_put_back_by_a_copy_where_its_queries_were_put_together(sequence, heads):
+    for rotary, together in ((4, True), (None, False)):
+        config = dataclasses.replace(LLAMA, heads=heads, kv_heads=heads, rotary_dim=rotary)
+        listed = program(config, batch=2, sequence=sequence, attention="sdpa")
+        merged = [op for op, _ in listed.operations() if op.place.endswith("/merge heads")]
+        assert bool(merged) is (together and sequence > 1 and heads > 1)
+
+
+def test_blocks_are_written_one_by_one_where_that_is_asked_for():
+    assert [(repeat.name, repeat.count) for repeat, _ in repeats(program(LLAMA, **SIZE).items)] == [("block", 4)]
+    assert [block.count for block, _ in blocks(program(LLAMA, **SIZE, unrolled=True).items)] == [1] * 4
+    # With the tokens of each expert where they are known.
+    tokens = [[7, 7, 7, 7], [28, 0, 0, 0]] * 2
+    listed = program(MOE, **SIZE, unrolled=True, expert_tokens=tokens)
+    rows = [op.outputs[0].shape[1] for op, _ in listed.operations() if op.kind == "nonzero"]
+    assert rows == [count for layer in tokens for count in layer]
+
+
+@pytest.mark.parametrize(("stage", "rows"), [(0, [14, 14, 28, 0]), (1, [0, 28, 5, 23])])
+def test_a_stage_of_a_pipeline_has_the_tokens_of_its_own_layers(stage, rows):
+    config = dataclasses.replace(MOE, experts=2, experts_per_token=2)
+    tokens = [[14, 14], [28, 0], [0, 28], [5, 23]]
+    listed = program(config, **SIZE, layout="pp=2", stage=stage, expert_tokens=tokens)
+    assert [op.outputs[0].shape[1] for op, _ in listed.operations() if op.kind == "nonzero"] == rows
+
+
+def test_the_gradient_of_a_looked_up_table_is_added_up_in_parts():
+    listed = program(LLAMA, batch=256, sequence=16, device="cuda")
+    (op,) = [op for op, _ in listed.operations() if op.kind == "embedding"]
+    # 4,096 tokens are sorted with their places; a part for each ten of them and for each of 50 rows, 32 numbers wide.
+    parts = 409 + 50
+    assert op.scratch == (8 * 4096, 8 * 4096, 8 * parts, 4 * parts * 32)
+
+
+def test_what_is_scaled_is_kept_under_the_name_that_it_had():
+    scaled = dataclasses.replace(LLAMA, embedding_scale=5.0, residual_scale=0.5, logit_scale=2.0)
+    plain, other = ({*saved_activation_bytes(config, **SIZE)} for config in (LLAMA, scaled))
+    assert plain == other
 
 
 # -- what is refused -----------------------------------------------------------------------------------------------------
