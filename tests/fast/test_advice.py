@@ -135,6 +135,7 @@ def test_a_million_times_the_accelerators_is_all_that_is_tried(monkeypatch, doub
         monkeypatch.setattr(planner, "extra_flops", lambda q, **_: 0.0)
         advised = planner.advice(question, 1000, CHIP, 1)
         assert [one.changes["count"] for one in advised] == [enough] * found
+        assert [one.costs for one in advised] == ["1048576 times the accelerators"] * found
         # Where sharding alone is not enough, it is tried with everything else.
         monkeypatch.setattr(
             planner, "memory", lambda q, _, enough=enough: Held(0 if q.count >= enough and q.chunks > 1 else 9)

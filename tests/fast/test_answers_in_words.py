@@ -11,6 +11,7 @@ from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict._planner.explain import formulas
 from cs336kit.predict._planner.find import found_text
 from cs336kit.predict._planner.sensitivity import Change
+from cs336kit.predict._planner.serving_text import milliseconds
 from cs336kit.predict._planner.text import duration, row, size
 from cs336kit.predict.layout_search import FoundLayout
 from cs336kit.predict.serving import Bounds, Served
@@ -165,6 +166,19 @@ def test_sizes_and_durations_have_as_many_digits_as_they_need():
         "1,000.0 days",
     ]
     assert row("a name", GIB, "a remark") == "  a name                        1.00 GiB  a remark"
+
+
+def test_milliseconds_have_three_digits_and_whole_ones_all():
+    shown = {
+        0.000012345: "0.0123",
+        0.0999: "99.9",
+        0.1: "100",
+        0.98765: "988",
+        1.0: "1,000",
+        1.2345: "1,234",
+        60.0: "60,000",
+    }
+    assert {seconds: milliseconds(seconds) for seconds in shown} == shown
 
 
 def test_counts_that_follow_from_an_answer():

@@ -8,6 +8,7 @@ import pytest
 from cs336kit.predict import (
     DEVICES,
     TransformerConfig,
+    peak_moments,
     program,
     saved_activation_bytes,
     step_peak,
@@ -43,6 +44,13 @@ def test_a_device_changes_what_is_alive_and_the_products_of_a_fused_backward_pas
     # Five products of attention instead of four: its scores once more in each layer.
     assert products["cuda"] - products["cpu"] == TINY.layers * 2 * 4 * 128**2 * 64
     assert training_memory(config, **SIZE)["parameters"] == training_memory(config, **SIZE, device="cuda")["parameters"]
+
+
+def test_three_masks_of_an_odd_number_of_bytes_are_not_rounded_up():
+    # Dropout of one head's weight and of two rows of 33 numbers keeps 1 + 33 + 33 bytes, beside numbers of two or more.
+    config = TransformerConfig(layers=1, d_model=33, heads=1, vocab=10, context=4, dropout=0.1)
+    moments = peak_moments(config, batch=1, sequence=1, attention="eager", device="cuda")
+    assert moments["loss"] % 2 == 1
 
 
 def test_an_unknown_device_is_refused_by_name():
