@@ -194,6 +194,13 @@ def test_each_change_of_a_run_is_one_input_by_itself():
         assert found[what] == pytest.approx((other_days / days, other_size / size)), what
 
 
+def test_two_passes_of_a_pipeline_are_both_kept_by_its_first_stage():
+    # A third one would be kept, too, of four stages.
+    question = Question(LITTLE, tokens=10**9, batch=64, sequence=32, layout="pp=4,microbatches=1", mfu=0.5)
+    (_, one), (_, two) = (days_and_bytes(dataclasses.replace(question, accumulate=n)) for n in (1, 2))
+    assert moved(question)["2 passes a step"] == (1, two / one)
+
+
 def test_a_number_of_parameters_has_few_inputs():
     found = moved(Question(10**9, tokens=10**12, count=3, mfu=0.5))
     tenths = {f"{what} {sign}10%" for what in ("tokens", "MFU", "parameters") for sign in "+-"}

@@ -12,7 +12,7 @@ from cs336kit.predict._planner.explain import formulas
 from cs336kit.predict._planner.find import found_text
 from cs336kit.predict._planner.sensitivity import Change
 from cs336kit.predict._planner.serving_text import milliseconds
-from cs336kit.predict._planner.text import duration, row, size
+from cs336kit.predict._planner.text import duration, folded, row, size
 from cs336kit.predict.layout_search import FoundLayout
 from cs336kit.predict.serving import Bounds, Served
 from cs336kit.predict.wires import StepSeconds
@@ -166,6 +166,12 @@ def test_sizes_and_durations_have_as_many_digits_as_they_need():
         "1,000.0 days",
     ]
     assert row("a name", GIB, "a remark") == "  a name                        1.00 GiB  a remark"
+
+
+def test_lines_fill_a_terminal_of_80_columns():
+    letters = folded("a " * 100, indent="  ", first="")
+    # 40 letters with spaces between are 79 columns, and one more does not fit.
+    assert [len(line) for line in letters] == [79, 79, 2 * 21 + 1]
 
 
 def test_milliseconds_have_three_digits_and_whole_ones_all():

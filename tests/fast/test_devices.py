@@ -12,6 +12,7 @@ from cs336kit.predict import (
     program,
     saved_activation_bytes,
     step_peak,
+    step_timeline,
     training_flops,
     training_memory,
 )
@@ -51,6 +52,8 @@ def test_three_masks_of_an_odd_number_of_bytes_are_not_rounded_up():
     config = TransformerConfig(layers=1, d_model=33, heads=1, vocab=10, context=4, dropout=0.1)
     moments = peak_moments(config, batch=1, sequence=1, attention="eager", device="cuda")
     assert moments["loss"] % 2 == 1
+    timeline = step_timeline(config, batch=1, sequence=1, attention="eager", device="cuda")
+    assert [moment.live_bytes % 2 for moment in timeline if moment.stage == "block 1 forward"] == [1]
 
 
 def test_an_unknown_device_is_refused_by_name():

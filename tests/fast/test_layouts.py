@@ -219,6 +219,12 @@ def test_what_axes_of_the_model_send_is_what_the_papers_say():
         assert total(GPT2, pipe, "all-reduce", stage) == 2 * V * D
 
 
+def test_the_stage_that_sends_more_is_the_one_that_counts():
+    # The head of a stage's two ranks gathers what its loss needs; the table of the other one is summed up.
+    first, last, found = (communication(GPT2, **STEP, layout="pp=2,tp=2", stage=stage) for stage in (0, 1, None))
+    assert found.total == max(first.total, last.total) != min(first.total, last.total)
+
+
 def test_a_layout_that_the_cluster_does_not_hold_is_a_sentence():
     layout = Layout.parse("fsdp=64,tp=8")
     check_count(layout, 512)
