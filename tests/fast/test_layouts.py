@@ -219,6 +219,17 @@ def test_what_axes_of_the_model_send_is_what_the_papers_say():
         assert total(GPT2, pipe, "all-reduce", stage) == 2 * V * D
 
 
+def test_every_checkpointed_block_sends_again_what_its_forward_pass_sends():
+    def sent(layers, **options):
+        # Blocks with a window and without one take turns.
+        config = dataclasses.replace(GPT2, layers=layers, window=256, window_layers=(True, False) * (layers // 2))
+        return communication(config, **STEP, layout="tp=2", attention="sdpa", precision="bf16", **options).total
+
+    # Two ranks add up a row behind attention; that behind the MLP is what the next block is given.
+    row = 2 * 1024 * 768
+    assert [sent(n, checkpointing=True) - sent(n) for n in (2, 4, 8)] == [n * row for n in (2, 4, 8)]
+
+
 def test_the_stage_that_sends_more_is_the_one_that_counts():
     # The head of a stage's two ranks gathers what its loss needs; the table of the other one is summed up.
     first, last, found = (communication(GPT2, **STEP, layout="pp=2,tp=2", stage=stage) for stage in (0, 1, None))

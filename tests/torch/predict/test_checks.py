@@ -132,6 +132,7 @@ def test_a_value_is_shown_on_one_line_of_at_most_80_characters():
 
 
 def test_of_a_number_that_is_too_long_the_digits_are_counted():
+    assert checks.shown(2**240) == "a number of about 73 digits"
     assert checks.shown(10**1000 - 1) == checks.shown(1 - 10**1000) == "a number of about 1000 digits"
 
 
