@@ -27,8 +27,9 @@ def test_html_is_well_formed_escaped_and_marks_the_total():
     assert "text-align:right" in table.find("tbody/tr")[1].get("style")
 
 
-def test_without_headers_there_is_no_head():
-    assert "thead" not in as_html((), ROWS, "<>")
+def test_without_headers_there_is_no_head_and_without_a_total_no_row_stands_out():
+    assert "thead" not in as_html((), ROWS, "<>") and "bold" not in as_html((), ROWS, "<>")
+    assert "bold" not in as_html(("part", "bytes"), [], "<>", total=True)
 
 
 def test_a_caption_stands_first_in_the_table_and_is_escaped():

@@ -242,6 +242,8 @@ ATTENTION = ("query", "key", "value", "output")
         ("exaone4", {"num_hidden_layers": 5}, {"window_layers": (T, T, T, F, T), "qk_norm": "head"}),
         # The last layer has no window whatever the letters say, and so a single one has none.
         ("exaone4", {"num_hidden_layers": 1, "sliding_window_pattern": "L"}, {"window": None, "rope_layers": (F,)}),
+        # Beside a window that no layer has, all see everything, and go without positions.
+        ("exaone4", {"layer_types": ["full_attention"] * 2}, {"window": None, "rope_layers": (F, F)}),
         ("smollm3", {"num_hidden_layers": 5}, {"rope_layers": (T, T, T, F, T), "window": None}),
         ("smollm3", {"no_rope_layers": [0, 1]}, {"rope_layers": (F, T)}),
         ("phi3", {"sliding_window": 64, "partial_rotary_factor": 0.5}, {"window": 64, "rotary_dim": 3072 // 32 // 2}),

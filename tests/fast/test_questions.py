@@ -141,16 +141,16 @@ def test_a_chip_without_the_products_type_is_not_said_to_lack_bf16():
 
 
 def test_bytes_of_the_label_are_said_to_be_those_of_the_label(monkeypatch):
-    # Two whose driver says 3 and 8 % more than their label, and one of which only the label is known.
+    # Two whose driver says 3 and 60 % more than their label, and one of which only the label is known.
     table = [SimpleNamespace(facts=("memory_bytes", "memory_label_bytes"), memory_bytes=size, memory_label_bytes=200)
-             for size in (206, 216)]  # fmt: skip
+             for size in (206, 320)]  # fmt: skip
     label = SimpleNamespace(name="one", facts=("memory_label_bytes",), memory_label_bytes=24 * 10**9)
     monkeypatch.setattr(chips, "accelerators", lambda: [*table, label])
     notes = []
     assert chips._memory(label, notes) == 24 * 10**9
     assert notes == [
         "memory is the 24 GB of the datasheet: the exact bytes of one have no source (where both are known, the driver "
-        "reports 3 to 8 % more)"
+        "reports 3 to 60 % more)"
     ]
 
 
