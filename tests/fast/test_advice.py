@@ -194,6 +194,12 @@ def test_each_change_of_a_run_is_one_input_by_itself():
         assert found[what] == pytest.approx((other_days / days, other_size / size)), what
 
 
+def test_adapters_of_twice_the_rank_are_one_change():
+    question = Question(LITTLE, batch=2, sequence=32, lora_rank=4)
+    (_, before), (_, after) = (days_and_bytes(dataclasses.replace(question, lora_rank=rank)) for rank in (4, 8))
+    assert moved(question)["adapters' rank × 2 (8)"] == (None, after / before)
+
+
 def test_two_passes_of_a_pipeline_are_both_kept_by_its_first_stage():
     # A third one would be kept, too, of four stages.
     question = Question(LITTLE, tokens=10**9, batch=64, sequence=32, layout="pp=4,microbatches=1", mfu=0.5)

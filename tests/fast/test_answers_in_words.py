@@ -129,6 +129,7 @@ largest model on each accelerator, without activations: 5e+09 parameters"""
         ({"count": 1}, {}, "eager attention)", "sharded"),
         ({"count": 1}, {}, "batch: 2 × 512 tokens, 3 passes", "each of"),
         ({"count": 2, "batch": 1}, {}, "on each of 2, 3 passes a step a step takes 6 sequences, 3,072", "replicated"),
+        ({"count": 1, "accumulate": 2}, {}, "batch: 2 × 512 tokens, 2 passes a step", "each of"),
         ({"count": 1, "batch": 1, "accumulate": 1}, {}, "1 pass a step a step takes 1 sequence, 512 tokens", "passes"),
         ({"checkpointing": True, "chunks": 2}, {}, "eager attention, checkpointing, loss in 2 chunks, sharded)", "again"),
         ({"chunks": 1}, {}, "eager attention, sharded)", "chunks"),
