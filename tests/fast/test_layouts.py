@@ -12,6 +12,7 @@ from cs336kit.predict import (
     TransformerConfig,
     communication,
     find_layouts,
+    largest_batch,
     parameter_shapes,
     parameters,
     program,
@@ -331,6 +332,12 @@ def test_of_two_layouts_that_take_as_long_the_one_with_more_room_comes_first():
     roomy, tight = (next(one for one in every if str(one.layout) == text) for text in ("zero2=2", "zero1=2"))
     assert roomy.seconds == tight.seconds and roomy.margin > tight.margin
     assert find_layouts(GPT2, limit=every.index(roomy) + 1, **options)[-1] == roomy
+
+
+def test_a_batch_that_fits_to_the_byte_fits():
+    room = step_peak(GPT2, batch=3, sequence=1024, shards=2).total
+    found = [largest_batch(GPT2, sequence=1024, shards=2, memory_bytes=room - less) for less in (0, 1)]
+    assert found == [3, 2]
 
 
 def test_each_microbatch_more_is_kept_whole_until_all_have_run_forward():
