@@ -79,7 +79,7 @@ def course(tmp_path_factory):
     solutions = without_its_text(folder / "notebooks")
     list(write(["07"], folder / "notebooks", folder))
     with (folder / "nbgrader_config.py").open("a") as config:
-        config.write(f"c.ExecutePreprocessor.timeout_func = lambda cell: 3 if cell.source == {ENDLESS!r} else 60\n")
+        config.write(f"c.ExecutePreprocessor.timeout_func = lambda cell: 5 if cell.source == {ENDLESS!r} else 60\n")
     nbgrader(folder, "generate_assignment", NAME)
 
     named = zip(solutions, ("timed", "smallest_batch", "answer"), strict=True)
