@@ -120,7 +120,8 @@ class Attend:
 
     def _eager(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         b, pairs = self.b, (self.B, self.c.heads, self.S, self.T)
-        x, y = self._batched(q, "query"), self._batched(k, "key")
+        # Query heads that share keys are one axis with their positions.
+        x, y = self._batched(q, "query", grouped=self.c.kv_heads < self.c.heads), self._batched(k, "key")
         scores = b.matmul("scores", x, y, pairs, self._scores_flops, component="attention scores")
         for copied, given in ((x, q), (y, k)):
             if copied is not given:
@@ -218,14 +219,14 @@ class Attend:
             b.free(scores)
         return b.dropout("weights dropout", weights, p, mask="weights' dropout mask", name="dropped weights")
 
-    def _batched(self, x: Tensor, name: str) -> Tensor:
+    def _batched(self, x: Tensor, name: str, *, grouped: bool = False) -> Tensor:
         """A product of heads takes batch and heads as one axis: a copy, unless they are one already.
 
         x stands as (batch, sequence, heads, head_dim); what a cache holds, put together with the new position, has the
         heads in front.
         """
         B, heads, S, _ = x.shape
-        one = B == 1 or heads == 1 or S == 1 or S > self.S or x.storage in self.in_front
+        one = (B == 1 and not grouped) or heads == 1 or S == 1 or S > self.S or x.storage in self.in_front
         return x if one else self.b.copy(f"{name}/batched", x, x.shape, name=name)
 
 

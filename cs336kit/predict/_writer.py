@@ -182,8 +182,11 @@ class Writer:
             collected = []
             for tensor in inputs:
                 if tensor.needs_gradient:
-                    own = tensor.elements * size
-                    first, then = _sizes(kind, tensor, elements, dtype, size, passes) if elementwise else (own, ())
+                    if elementwise:
+                        first, then = _sizes(kind, tensor, elements, dtype, size, passes)
+                    else:  # a parameter's gradient has its type
+                        typed = tensor.storage.leaf and tensor.dtype != dtype
+                        first, then = tensor.elements * size, (tensor.bytes,) if typed else ()
                     collected.append(Gradient(tensor, first, then, gradient_flops))
             gradients = tuple(collected)
             if gradients:
