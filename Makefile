@@ -23,6 +23,10 @@ ifneq ($(shell test -w "$$HOME" && echo writable),writable)
 export HOME := $(CURDIR)/.home
 endif
 
+# What is compiled is kept, also where the environment (of many images) says otherwise: else each of the many processes that
+# the tests start compiles the kit anew, and each worker all tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 # PyTorch's own index of builds for the CPU. It is asked for torch alone, and everything else comes from where pip usually looks.
 TORCH_CPU := https://download.pytorch.org/whl/cpu
 PIP := .venv/bin/python -m pip install --disable-pip-version-check

@@ -56,15 +56,15 @@ class WithoutDriver(TorchFunctionMode):
         q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, attn_mask: torch.Tensor | None = None,
         dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
     ) -> Any:  # fmt: skip
-        h = q.shape[-1]
+        h, value = q.shape[-1], v.shape[-1]
         if attn_mask is not None and attn_mask.dtype == torch.bool:
             attn_mask = torch.where(attn_mask, 0.0, torch.full((), -torch.inf, dtype=q.dtype, device=q.device))
         scale = h**-0.5 if scale is None else scale
         half, alike = q.dtype != torch.float32, k.shape[1] == q.shape[1]
-        if half and (alike or enable_gqa) and attn_mask is None and h <= 256:
+        if half and (alike or enable_gqa) and attn_mask is None and value == h <= 256:
             q, k, v = (F.pad(t, (0, -h % 8)) if h % 8 else t for t in (q, k, v))
             return aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, scale=scale)[0][..., :h]
-        if alike and h % (8 if half else 4) == 0:
+        if alike and not any(width % (8 if half else 4) for width in (h, value)):
             if attn_mask is not None:
                 S = attn_mask.shape[-1]
                 attn_mask = F.pad(attn_mask, (0, 8 - S % 8))[..., :S] if S % 8 else attn_mask

@@ -32,9 +32,20 @@ class Attend:
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """(B, S, all heads) from a fused kernel, else (B, A, S, h)."""
+        given = q, k
+        if self.b.policy.casts:  # a norm of queries and keys may have left them in fp32
+            q, k = (self.b.cast(f"{t.storage.name}/cast", t, self.b.policy.products) for t in given)
+            self._stand_alike((q, k), given)
         if self.kernel is not None:
-            return self._fused(self.kernel, q, k, v)
-        return self._written_out(q, k, v) if self.method == "sdpa" else self._eager(q, k, v)
+            z = self._fused(self.kernel, q, k, v)
+        else:
+            z = self._written_out(q, k, v) if self.method == "sdpa" else self._eager(q, k, v)
+        self.b.free(*[new for new, old in zip((q, k), given, strict=True) if new is not old])
+        return z
+
+    def _stand_alike(self, made: tuple[Tensor, ...], given: tuple[Tensor, ...]) -> None:
+        """What an operation on elements makes of a tensor stands in memory as that does."""
+        self.in_front |= {new.storage for new, old in zip(made, given, strict=True) if old.storage in self.in_front}
 
     def _kernel(self) -> Kernel | None:
         """The fused kernel that the device has for these inputs, if any."""
@@ -179,8 +190,7 @@ class Attend:
             values = b.op("value/repeat", "repeat", [values], (*q.shape[:2], T, values.shape[-1]), name="value")
             held += [keys, values]
         scaled_k = b.op("key/scale", "div", [keys], keys.shape, name="key")
-        # What an operation on elements makes of a tensor stands in memory as that does.
-        self.in_front |= {new.storage for new, old in ((scaled_q, q), (scaled_k, k)) if old.storage in self.in_front}
+        self._stand_alike((scaled_q, scaled_k), (q, k))
         x = self._batched(scaled_q, "query")
         y = scaled_k if grouped else self._batched(scaled_k, "key")
         scores = b.matmul("scores", x, y, pairs, self._scores_flops, component="attention scores")

@@ -3,7 +3,7 @@
 from cs336kit.predict._attend import Attend
 from cs336kit.predict._builder import Builder
 from cs336kit.predict._layers import Layer
-from cs336kit.predict.operations import Tensor
+from cs336kit.predict.operations import Leaf, Tensor
 from cs336kit.predict.transformer import TransformerConfig
 
 
@@ -22,6 +22,8 @@ class Attention:
         self.tables: tuple[Tensor, Tensor] | None = None
         self.attend = Attend(b, config, layer, batch, queries, keys, attention, causal=causal)
         self._fuses = self.attend.kernel is not None
+        #: parameters of the norms inside, which the module has behind its matrices
+        self._norms: list[Leaf] = []
 
     def __call__(self, x: Tensor) -> Tensor:
         """Projections, rotation, softmax of scores, sum of values, output projection."""
@@ -50,8 +52,10 @@ class Attention:
         if merged.storage is not z.storage:
             b.free(z)
         out = self._output(merged)
-        b.free(q, merged, *(() if self.caching and not shortened else (k, v)))
-        return b.dropout("output dropout", out, c.dropout, mask="attention dropout mask")
+        b.free(merged)
+        dropped = b.dropout("output dropout", out, c.dropout, mask="attention dropout mask")
+        b.free(q, *(() if self.caching and not shortened else (k, v)))
+        return dropped
 
     def rotated(self, place: str, x: Tensor, name: str) -> Tensor:
         """Queries or keys turned by their positions."""
@@ -75,10 +79,11 @@ class Attention:
         return y
 
     def _normed(self, place: str, x: Tensor, scale: tuple[int, ...], name: str) -> Tensor:
-        y = self.b.norm(
-            place, x, kind=self.c.norm, component="query and key norms", scale=scale, shift=self.c.qk_norm_bias, name=name,
-            kept_as=place,
-        )  # fmt: skip
+        with self.b.aside(self._norms):
+            y = self.b.norm(
+                place, x, kind=self.c.norm, component="query and key norms", scale=scale, shift=self.c.qk_norm_bias, name=name,
+                kept_as=place,
+            )  # fmt: skip
         self.b.free(x)
         return y
 
@@ -86,12 +91,14 @@ class Attention:
         b, c = self.b, self.c
         inner = merged
         if c.inner_norms:
-            inner = b.norm(
-                "inner norm", merged, kind=c.norm, component="norms", scale=merged.shape[-1:] if c.norm_scale else (),
-                shift=c.norm_bias,
-                name="attention output's input", kept_as="attention inner norm",
-            )  # fmt: skip
+            with b.aside(self._norms):
+                inner = b.norm(
+                    "inner norm", merged, kind=c.norm, component="norms", scale=merged.shape[-1:] if c.norm_scale else (),
+                    shift=c.norm_bias, name="attention output's input", kept_as="attention inner norm",
+                )  # fmt: skip
         out = b.linear("output", inner, c.d_model, component="attention output", bias=c.has_bias("output"))
+        b.leaves += self._norms
+        self._norms.clear()
         if inner is not merged:
             b.free(inner)
         return b.ranks.leave(out)

@@ -1,7 +1,6 @@
 """The functions of torch that a decoder calls, each as operations: what it keeps and what its gradients need."""
 
 from collections.abc import Sequence
-from functools import cached_property
 from math import prod
 
 from cs336kit.predict._collectives import Ranks
@@ -12,14 +11,20 @@ from cs336kit.predict.operations import ELEMENT_BYTES, Gradient, Op, Storage, Te
 class Builder(Writer):
     """Each method is one function of torch, or one module of `lm` written out."""
 
-    @cached_property
+    @property
     def ranks(self) -> Ranks:
         """Writes what ranks say to each other."""
+        # Made at every use: kept here it would be a cycle, and every program would wait for the garbage collector.
         return Ranks(self)
 
     def cast(self, place: str, x: Tensor, dtype: str, *, name: str = "") -> Tensor:
         """x.to(dtype): a copy, or x itself where nothing changes."""
         return x if x.dtype == dtype else self.op(place, "cast", [x], x.shape, dtype=dtype, name=name)
+
+    def in_fp32(self, operation: str, place: str, x: Tensor, *, name: str = "") -> Tensor:
+        """What this operation reads: x, or a copy in fp32 where the device's autocast runs it in fp32."""
+        wide = self.policy.casts and operation in self.device.autocast_fp32
+        return self.cast(f"{place}/fp32", x, "fp32", name=name) if wide else x
 
     def _cast_parameter(self, parameter: Tensor, name: str) -> Tensor:
         """Autocast's copy of a parameter, made once; a frozen one is copied at every use."""
@@ -131,15 +136,22 @@ class Builder(Writer):
         return result
 
     def layer_norm(self, place: str, x: Tensor, *, component: str, shift: bool, name: str, kept_as: str) -> Tensor:
-        """Torch's fused layer norm; keeps its input, and mean and 1/deviation of each row. Without a component: no scale."""
-        D = x.shape[-1]
+        """Torch's fused layer norm; keeps its input, and mean and 1/deviation of each row. Without a component: no scale.
+
+        Where the device's autocast runs it in fp32, it keeps a copy of x. Beside a wider scale the statistics are as wide.
+        """
+        D, given = x.shape[-1], x
         scale = [self.parameter(component, D) for _ in range(1 + shift if component else 0)]
+        x = self.in_fp32("layer_norm", place, x, name=kept_as)
         rows = x.elements // D
-        kind = self.device.statistics.get(x.dtype, x.dtype)
+        kind = self.device.statistics.get(x.dtype, scale[0].dtype if scale else x.dtype)
         statistics = [Storage(kept_as, ELEMENT_BYTES[kind] * rows) for _ in range(2)]
-        return self.op(
+        y = self.op(
             place, "layer_norm", [x, *scale], x.shape, name=name, keeps=[x, *scale, *statistics], statistics=statistics
         )
+        if x is not given:
+            self.free(x)
+        return y
 
     def rms_norm(
         self, place: str, x: Tensor, *, component: str, name: str, kept_as: str, scale: tuple[int, ...]
@@ -205,13 +217,12 @@ class Builder(Writer):
         return normed
 
     def softcap(self, place: str, x: Tensor, *, name: str) -> Tensor:
-        """cap · tanh(x / cap), which keeps the tanh; x is let go."""
+        """cap · tanh(x / cap), which keeps the tanh; x is let go at its end."""
         divided = self.op(f"{place}/div", "div", [x], x.shape)
-        self.free(x)
         tanh = self.op(f"{place}/tanh", "tanh", [divided], x.shape, keeps_output=True, name=name)
         self.free(divided)
         capped = self.op(f"{place}/mul", "mul", [tanh], x.shape)
-        self.free(tanh)
+        self.free(tanh, x)
         return capped
 
     def scaled(self, place: str, x: Tensor, factor: float, *, name: str = "") -> Tensor:

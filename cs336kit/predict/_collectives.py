@@ -61,12 +61,11 @@ class Ranks:
 
     def __init__(self, b: Writer):
         self.b, self.layout = b, b.layout
-        self.strides = strides(b.layout)
 
     def _wire(self, kind: str, axis: str, size: int, when: str = "forward") -> Wire:
         ranks = getattr(self.layout, axis)
         sent = size if kind == "send" else ring_bytes(kind, size, ranks)
-        return _group(kind, axis, ranks, self.strides[axis], sent, when)
+        return _group(kind, axis, ranks, strides(self.layout)[axis], sent, when)
 
     # -- tensor and sequence parallel ----------------------------------------------------------------------------------
 
@@ -143,7 +142,7 @@ class Ranks:
         return every[0], every[1], every
 
     def _ring(self, size: int, when: str = "forward") -> Wire:
-        return _group("ring", "cp", self.layout.cp, self.strides["cp"], size, when)
+        return _group("ring", "cp", self.layout.cp, strides(self.layout)["cp"], size, when)
 
     def ring_bytes(self, k: Tensor, v: Tensor) -> tuple[int, ...]:
         """What the backward pass of attention in a ring needs for a moment: keys and values of two ranks, and gradients."""

@@ -10,7 +10,7 @@ from cs336kit.predict._layers import Layer, layers, periods
 from cs336kit.predict._mlp import MLP
 from cs336kit.predict.devices import Device
 from cs336kit.predict.layouts import ALONE, Layout, local_config
-from cs336kit.predict.operations import Program, Storage, Tensor
+from cs336kit.predict.operations import Leaf, Program, Storage, Tensor
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.transformer import TransformerConfig
 
@@ -25,20 +25,37 @@ def _norm(
 
 
 def _branch(
-    b: Builder, c: TransformerConfig, name: str, run: Callable[[Tensor], Tensor], x: Tensor, *, inputs: str
-) -> Tensor:
-    """Attention or MLP with its norms in front and behind, and its scale."""
+    b: Builder, c: TransformerConfig, name: str, run: Callable[[Tensor], Tensor], x: Tensor, onto: Tensor, ends: list[Leaf],
+    *, inputs: str, summed: str,
+) -> Tensor:  # fmt: skip
+    """Attention or MLP of x with its norms in front and behind and its scale, added to `onto`."""
+    start = len(b.leaves)
+    norms: list[Leaf] = []
     normed = _norm(b, f"{name} norm", x, c, name=inputs) if c.norm_placement in ("pre", "sandwich") else x
     with b.within(name, part=name):
         z = _on_ranks(b, run, normed)
     if normed is not x:
         b.free(normed)
     if c.norm_placement in ("post", "sandwich"):
-        behind = _norm(b, f"{name} post norm", z, c, name=f"{name} branch", kept_as=f"{name} post norm")
+        with b.aside(norms):
+            behind = _norm(b, f"{name} post norm", z, c, name=f"{name} branch", kept_as=f"{name} post norm")
         b.free(z)
         z = behind
     b.part = name
-    return b.scaled(f"{name} scale", z, c.residual_scale)
+    z = b.scaled(f"{name} scale", z, c.residual_scale)
+    y = b.add(f"{name} sum", onto, z, name=summed)
+    b.free(z)
+    if c.norm_placement == "residual":
+        with b.aside(norms):
+            behind = _norm(b, f"{name} norm", y, c, name=f"{name} norm")
+        b.free(y)
+        y = behind
+    # Its module has one norm in front, wherever it is used, and a second one at the end of the block.
+    if c.norm_placement == "sandwich":
+        ends += norms
+    else:
+        b.leaves[start:start] = norms
+    return y
 
 
 def _on_ranks(b: Builder, run: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
@@ -63,22 +80,12 @@ def _block(b: Builder, c: TransformerConfig, attention: Attention, mlp: MLP, x: 
         y = b.add("mlp sum", first, m)
         b.free(first, m, normed)
         return y
-    residual = c.norm_placement == "residual"
-    z = _branch(b, c, "attention", attention, x, inputs="query, key, value inputs")
-    y = b.add("attention sum", x, z, name="mlp norm")
-    b.free(z)
-    if residual:
-        y = _behind(b, c, "attention norm", y)
-    m = _branch(b, c, "mlp", mlp, x if c.side_by_side else y, inputs="mlp inputs")
-    out = b.add("mlp sum", y, m, name="attention norm")
-    b.free(y, m)
-    return _behind(b, c, "mlp norm", out) if residual else out
-
-
-def _behind(b: Builder, c: TransformerConfig, place: str, x: Tensor) -> Tensor:
-    y = _norm(b, place, x, c, name=place)
-    b.free(x)
-    return y
+    ends: list[Leaf] = []
+    y = _branch(b, c, "attention", attention, x, x, ends, inputs="query, key, value inputs", summed="mlp norm")
+    out = _branch(b, c, "mlp", mlp, x if c.side_by_side else y, y, ends, inputs="mlp inputs", summed="attention norm")
+    b.free(y)
+    b.leaves += ends
+    return out
 
 
 def _embedded(b: Builder, c: TransformerConfig, tokens: Tensor, table: Tensor, rows: int) -> Tensor:
@@ -225,13 +232,18 @@ def _headed(
         b.free(normed)
     if chunks > 1:
         return _chunked_loss(b, c, whole, head, bias, tokens, chunks)
-    logits = _logits(b, c, whole, head, bias)
-    b.free(*((whole, x) if whole is not x else (x,)))
+    logits = _logits(b, c, whole, head, bias, last=whole is not x)
+    b.free(x)
     return _loss(b, logits, tokens, c.vocab) if train else logits
 
 
-def _logits(b: Builder, c: TransformerConfig, x: Tensor, head: Tensor, bias: Tensor | None) -> Tensor:
+def _logits(
+    b: Builder, c: TransformerConfig, x: Tensor, head: Tensor, bias: Tensor | None, *, last: bool = False
+) -> Tensor:
+    """The head, scaled and capped. `last`: nobody else holds x, which goes as soon as the head has read it."""
     logits = b.linear("head", x, c.vocab, component="head", weight=head, bias=bias or False, copies="copy of head")
+    if last:
+        b.free(x)
     logits = b.scaled("logits/scale", logits, c.logit_scale)
     return logits if c.logit_softcap is None else b.softcap("logits/softcap", logits, name="capped logits")
 

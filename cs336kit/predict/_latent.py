@@ -30,7 +30,9 @@ class LatentAttention(Attention):
         z = self._on_latents(q, latent, turned) if absorbed else self._expanded(q, latent, turned)
         out = self._output(z)
         b.free(z)
-        return b.dropout("output dropout", out, c.dropout, mask="attention dropout mask")
+        dropped = b.dropout("output dropout", out, c.dropout, mask="attention dropout mask")
+        b.free(q, *(() if self.caching else (latent, turned)))
+        return dropped
 
     def _latent_norm(self, place: str, x: Tensor) -> Tensor:
         return self.b.norm(
@@ -85,7 +87,7 @@ class LatentAttention(Attention):
         with b.within(self.attend.method):
             z = self.attend(q, k, v)
         merged = z if self._fuses else self._merge(z)
-        b.free(q, k, both, *((latent, turned) if not self.caching else ()))
+        b.free(k, both)
         if merged.storage is not z.storage:
             b.free(z)
         return merged
@@ -115,9 +117,10 @@ class LatentAttention(Attention):
             "values/absorbed", mixed, b.view(table, A, plain + w, latents), (B, A, S, w), 2 * B * S * A * latents * w,
             component="key and value",
         )  # fmt: skip
-        b.free(masked, weights, mixed, *(() if self.caching else (latent, turned)))
+        b.free(masked, weights, mixed)
         rows = (B, S, A * w)
         # The product of each head has the batch behind the heads.
         merged = b.view(z, *rows) if B == 1 or A == 1 else b.copy("merge heads", z, rows)
-        b.free(q, *((z,) if merged.storage is not z.storage else ()))
+        if merged.storage is not z.storage:
+            b.free(z)
         return merged

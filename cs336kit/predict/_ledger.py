@@ -1,6 +1,5 @@
 """Who holds which storage during a walk, what is alive, and the most that was in each moment."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from cs336kit.predict._gathered import Beside, Gathered
@@ -16,6 +15,15 @@ class Alive(NamedTuple):
     kept: int
     place: str
     gathered: int = 0
+
+
+class Start(NamedTuple):
+    """What was alive before the first run of something that is repeated, and the peaks until then."""
+
+    live: int
+    gradients: int
+    kept: int
+    peaks: dict[str, Alive]
 
 
 class Ledger:
@@ -95,17 +103,20 @@ class Ledger:
         if moment is not None:
             self.see(moment, moment)
 
-    def repeat(self, block: Repeat, run: Callable[[], None], gathers: Gathered | None) -> tuple[int, int]:
-        """Run once for all: the other runs are alike, each from where the one before ended. Returns (start, difference).
+    def first_run(self) -> Start:
+        """From here on the first run of something that is repeated is looked at by itself."""
+        start = Start(self.live, self.gradients, self.kept, self.peaks)
+        self.peaks = {}
+        return start
+
+    def other_runs(self, start: Start, block: Repeat, gathers: Gathered | None) -> int:
+        """Add the runs behind the first, each alike from where the one before ended. Returns the difference that each makes.
 
         Between the first run and the last the live bytes change evenly, so one of these two holds the peak. What is alive
         beside them in a backward pass (`gathers`) differs in these two, so that their neighbors may hold it.
         """
-        before = self.live, self.gradients, self.kept
-        outside, self.peaks = self.peaks, {}
-        run()
-        rest = block.count - 1
-        each = self.live - before[0], self.gradients - before[1], self.kept - before[2]
+        rest, outside = block.count - 1, start.peaks
+        each = self.live - start.live, self.gradients - start.gradients, self.kept - start.kept
         live, gradients, kept = (rest * change for change in each)
         self.live += live
         self.gradients += gradients
@@ -128,4 +139,4 @@ class Ledger:
             highest = outside.get(moment)
             if highest is None or peak.bytes > highest.bytes:
                 outside[moment] = peak
-        return before[0], each[0]
+        return each[0]

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 from cs336kit.predict._builder import Builder
-from cs336kit.predict.operations import Storage, Tensor
+from cs336kit.predict.operations import Leaf, Storage, Tensor
 from cs336kit.predict.transformer import TransformerConfig
 
 
@@ -172,12 +172,15 @@ class MLP:
             up = linear("up", "gelu input" if "gelu" in c.mlp else "up")
             hidden = _activated(b, c.mlp, up, name="mlp down's input")
         inner = hidden
+        norms: list[Leaf] = []  # which the module has behind its matrices
         if c.inner_norms:
-            inner = b.norm(
-                "inner norm", hidden, kind=c.norm, component="norms", scale=(width,) if c.norm_scale else (), shift=c.norm_bias,
-                name="mlp down's input", kept_as="mlp inner norm",
-            )  # fmt: skip
+            with b.aside(norms):
+                inner = b.norm(
+                    "inner norm", hidden, kind=c.norm, component="norms", scale=(width,) if c.norm_scale else (),
+                    shift=c.norm_bias, name="mlp down's input", kept_as="mlp inner norm",
+                )  # fmt: skip
         out = b.linear("down", inner, c.d_model, component=f"{component} down", bias=c.has_bias("down"))
+        b.leaves += norms
         if inner is not hidden:
             b.free(inner)
         b.free(hidden)
@@ -192,13 +195,11 @@ def _activated(b: Builder, mlp: str, x: Tensor, *, name: str = "") -> Tensor:
     if kind in ("relu", "relu2"):
         y = b.op("relu", "relu", [x], x.shape, keeps_output=True, name=name or "relu")
         if kind == "relu2":
-            b.free(x)
-            x, y = (
-                y,
-                b.op(
-                    "square", "square", [y], x.shape, keeps=[y], scratch=(y.bytes, y.bytes), name=name or "squared relu"
-                ),
-            )
+            relu, wide = y, b.in_fp32("pow", "square", y)
+            scratch = (wide.bytes, wide.bytes)
+            name = name or "squared relu"
+            y = b.op("square", "square", [wide], wide.shape, keeps=[wide], scratch=scratch, name=name)
+            b.free(relu, *([wide] if wide is not relu else []))
     elif kind == "clipped":
         low = b.op("clamp", "clamp", [x], x.shape, keeps=[x], name="clipped gate")
         b.free(x)

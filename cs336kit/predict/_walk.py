@@ -104,10 +104,12 @@ class Walk:
         """Run once for all: the other runs are alike. Returns (what is alive before, the difference that each makes)."""
         shares = self.shares
         self.repeated *= block.count
-        start, each = self.ledger.repeat(block, run, gathers)
+        start = self.ledger.first_run()
+        run()
+        each = self.ledger.other_runs(start, block, gathers)
         self.repeated //= block.count
         self.shares += (block.count - 1) * (self.shares - shares)
-        return start, each
+        return start.live, each
 
     # -- forward -----------------------------------------------------------------------------------------------------
 

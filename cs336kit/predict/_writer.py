@@ -86,6 +86,13 @@ class Writer:
         kept = checkpoint.storage if checkpoint is not None and self.train else None
         self.items.append(Repeat(name, count, tuple(body), kept))
 
+    @contextmanager
+    def aside(self, leaves: list[Leaf]) -> Iterator[None]:
+        """Parameters that are written inside go into this list: their module has them elsewhere than it uses them."""
+        outside, self.leaves = self.leaves, leaves
+        yield
+        self.leaves = outside
+
     def free(self, *tensors: Tensor) -> None:
         """The caller no longer holds these tensors."""
         self.items.append(Free(tuple([tensor.storage for tensor in tensors])))
@@ -182,11 +189,9 @@ class Writer:
             collected = []
             for tensor in inputs:
                 if tensor.needs_gradient:
-                    if elementwise:
-                        first, then = _sizes(kind, tensor, elements, dtype, size, passes)
-                    else:  # a parameter's gradient has its type
-                        typed = tensor.storage.leaf and tensor.dtype != dtype
-                        first, then = tensor.elements * size, (tensor.bytes,) if typed else ()
+                    first, then = (
+                        _sizes(kind, tensor, elements, dtype, size, passes) if elementwise else (tensor.bytes, ())
+                    )
                     collected.append(Gradient(tensor, first, then, gradient_flops))
             gradients = tuple(collected)
             if gradients:

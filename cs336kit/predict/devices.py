@@ -104,7 +104,7 @@ class Device:
         for kernel in self.kernels:
             if (
                 dtype in kernel.types
-                and (kernel.pads or width % kernel.types[dtype] == 0)
+                and (kernel.pads or not any(w % kernel.types[dtype] for w in (width, value_width or width)))
                 and (kernel.widest is None or width <= kernel.widest)
                 and dropout <= kernel.dropout
                 and mask <= kernel.mask
@@ -131,7 +131,7 @@ DEVICES = {
             "cuda",
             dropout_mask="bool",
             statistics={"bf16": "fp32", "fp16": "fp32"},
-            autocast_fp32=frozenset({"softmax", "pow"}),
+            autocast_fp32=frozenset({"layer_norm", "pow", "softmax"}),
             widening=frozenset({"softmax"}),
             embedding=_embedding_backward,
             foreach=True,

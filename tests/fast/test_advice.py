@@ -135,6 +135,7 @@ def test_a_million_times_the_accelerators_is_all_that_is_tried(monkeypatch, doub
         monkeypatch.setattr(planner, "extra_flops", lambda q, **_: 0.0)
         advised = planner.advice(question, 1000, CHIP, 1)
         assert [one.changes["count"] for one in advised] == [enough] * found
+        assert [one.costs for one in advised] == ["1048576 times the accelerators"] * found
         # Where sharding alone is not enough, it is tried with everything else.
         monkeypatch.setattr(
             planner, "memory", lambda q, _, enough=enough: Held(0 if q.count >= enough and q.chunks > 1 else 9)
@@ -191,6 +192,19 @@ def test_each_change_of_a_run_is_one_input_by_itself():
     for what, fields in changes.items():
         other_days, other_size = days_and_bytes(dataclasses.replace(question, **fields))
         assert found[what] == pytest.approx((other_days / days, other_size / size)), what
+
+
+def test_adapters_of_twice_the_rank_are_one_change():
+    question = Question(LITTLE, batch=2, sequence=32, lora_rank=4)
+    (_, before), (_, after) = (days_and_bytes(dataclasses.replace(question, lora_rank=rank)) for rank in (4, 8))
+    assert moved(question)["adapters' rank × 2 (8)"] == (None, after / before)
+
+
+def test_two_passes_of_a_pipeline_are_both_kept_by_its_first_stage():
+    # A third one would be kept, too, of four stages.
+    question = Question(LITTLE, tokens=10**9, batch=64, sequence=32, layout="pp=4,microbatches=1", mfu=0.5)
+    (_, one), (_, two) = (days_and_bytes(dataclasses.replace(question, accumulate=n)) for n in (1, 2))
+    assert moved(question)["2 passes a step"] == (1, two / one)
 
 
 def test_a_number_of_parameters_has_few_inputs():

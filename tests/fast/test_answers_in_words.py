@@ -11,7 +11,8 @@ from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict._planner.explain import formulas
 from cs336kit.predict._planner.find import found_text
 from cs336kit.predict._planner.sensitivity import Change
-from cs336kit.predict._planner.text import duration, row, size
+from cs336kit.predict._planner.serving_text import milliseconds
+from cs336kit.predict._planner.text import duration, folded, row, size
 from cs336kit.predict.layout_search import FoundLayout
 from cs336kit.predict.serving import Bounds, Served
 from cs336kit.predict.wires import StepSeconds
@@ -128,6 +129,7 @@ largest model on each accelerator, without activations: 5e+09 parameters"""
         ({"count": 1}, {}, "eager attention)", "sharded"),
         ({"count": 1}, {}, "batch: 2 × 512 tokens, 3 passes", "each of"),
         ({"count": 2, "batch": 1}, {}, "on each of 2, 3 passes a step a step takes 6 sequences, 3,072", "replicated"),
+        ({"count": 1, "accumulate": 2}, {}, "batch: 2 × 512 tokens, 2 passes a step", "each of"),
         ({"count": 1, "batch": 1, "accumulate": 1}, {}, "1 pass a step a step takes 1 sequence, 512 tokens", "passes"),
         ({"checkpointing": True, "chunks": 2}, {}, "eager attention, checkpointing, loss in 2 chunks, sharded)", "again"),
         ({"chunks": 1}, {}, "eager attention, sharded)", "chunks"),
@@ -165,6 +167,25 @@ def test_sizes_and_durations_have_as_many_digits_as_they_need():
         "1,000.0 days",
     ]
     assert row("a name", GIB, "a remark") == "  a name                        1.00 GiB  a remark"
+
+
+def test_lines_fill_a_terminal_of_80_columns():
+    letters = folded("a " * 100, indent="  ", first="")
+    # 40 letters with spaces between are 79 columns, and one more does not fit.
+    assert [len(line) for line in letters] == [79, 79, 2 * 21 + 1]
+
+
+def test_milliseconds_have_three_digits_and_whole_ones_all():
+    shown = {
+        0.000012345: "0.0123",
+        0.0999: "99.9",
+        0.1: "100",
+        0.98765: "988",
+        1.0: "1,000",
+        1.2345: "1,234",
+        60.0: "60,000",
+    }
+    assert {seconds: milliseconds(seconds) for seconds in shown} == shown
 
 
 def test_counts_that_follow_from_an_answer():

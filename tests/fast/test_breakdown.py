@@ -9,6 +9,7 @@ import pytest
 
 from cs336kit import predict
 from cs336kit.predict import Breakdown
+from cs336kit.predict.operations import EndOfCache, Free, Gradient, Hold, Leaf, Mark, Op, Repeat
 
 ADAMW = Breakdown({"weights": 4, "gradients": 4, "states": 8}, unit="bytes")
 
@@ -86,7 +87,16 @@ def test_html_escapes_and_totals():
     assert "–" in Breakdown({"nothing": 0}, unit="bytes")._repr_html_()
 
 
-def test_every_class_of_values_can_be_a_key_of_a_cache():
+def dataclasses_of_predict():
     modules = [import_module(module.name) for module in walk_packages(predict.__path__, "cs336kit.predict.")]
-    classes = {value for module in modules for value in vars(module).values() if isinstance(value, type)}
-    assert [cls for cls in classes if is_dataclass(cls) and cls.__hash__ is None] == []
+    values = {value for module in modules for value in vars(module).values() if isinstance(value, type)}
+    return {value for value in values if is_dataclass(value)}
+
+
+def test_every_class_of_values_can_be_a_key_of_a_cache():
+    assert [cls for cls in dataclasses_of_predict() if cls.__hash__ is None] == []
+
+
+def test_values_are_frozen_but_for_the_items_of_a_program_that_is_being_written():
+    items = {Op, Gradient, Free, Hold, Mark, EndOfCache, Repeat, Leaf}
+    assert {cls for cls in dataclasses_of_predict() if not cls.__dataclass_params__.frozen} == items

@@ -6,6 +6,7 @@ import pytest
 
 from cs336kit.predict import (
     MODELS,
+    TransformerConfig,
     accelerator,
     accelerators,
     critical_batch,
@@ -105,3 +106,12 @@ def test_what_cannot_be_asked():
         decode_bounds(LLAMA, accelerator="h100-sxm", cached=0)
     with pytest.raises(ValueError, match="longer than context=8192"):
         decode_bounds(LLAMA, accelerator="h100-sxm", cached=8192)
+
+
+def test_a_cache_of_four_bits_has_two_numbers_in_a_byte_and_rows_of_whole_bytes():
+    config = TransformerConfig(layers=2, d_model=16, heads=4, kv_heads=2, head_dim=5, vocab=11, context=8)
+    size = {"batch": 3, "sequence": 7, "precision": "int4"}
+    # Keys and values of 2 layers, 3 sequences, 2 heads and 7 tokens: five halves of a byte are three bytes.
+    assert kv_cache_bytes(config, **size) == 2 * 2 * 3 * 2 * 7 * 3
+    # A scale of two bytes beside each row, and the second page of four tokens whole.
+    assert kv_cache_bytes(config, **size, scales="fp16", page=4) == 2 * 2 * 3 * 2 * 8 * (3 + 2)

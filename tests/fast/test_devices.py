@@ -8,9 +8,11 @@ import pytest
 from cs336kit.predict import (
     DEVICES,
     TransformerConfig,
+    peak_moments,
     program,
     saved_activation_bytes,
     step_peak,
+    step_timeline,
     training_flops,
     training_memory,
 )
@@ -43,6 +45,30 @@ def test_a_device_changes_what_is_alive_and_the_products_of_a_fused_backward_pas
     # Five products of attention instead of four: its scores once more in each layer.
     assert products["cuda"] - products["cpu"] == TINY.layers * 2 * 4 * 128**2 * 64
     assert training_memory(config, **SIZE)["parameters"] == training_memory(config, **SIZE, device="cuda")["parameters"]
+
+
+def test_what_autocast_runs_in_fp32_reads_copies_in_fp32():
+    config = replace(TINY, mlp="relu2", qk_norm="head", attention_softcap=None)
+    read = {}
+    for device in ("cpu", "cuda"):
+        ops = [op for op, _ in program(config, **SIZE, precision="autocast", device=device).operations()]
+        for op in ops:
+            if op.place in ("block/mlp/square", "block/attention/query norm", "block/attention/key norm"):
+                read[device, op.kind] = op.inputs[0].dtype, op.outputs[0].dtype
+        # What the scores are made of is in half precision all the same.
+        scores = next(op for op in ops if op.place == "block/attention/eager/scores")
+        assert {tensor.dtype for tensor in scores.inputs} == {"bf16"}
+    assert read["cuda", "square"] == read["cuda", "layer_norm"] == ("fp32", "fp32")
+    assert read["cpu", "square"] == read["cpu", "layer_norm"] == ("bf16", "bf16")
+
+
+def test_three_masks_of_an_odd_number_of_bytes_are_not_rounded_up():
+    # Dropout of one head's weight and of two rows of 33 numbers keeps 1 + 33 + 33 bytes, beside numbers of two or more.
+    config = TransformerConfig(layers=1, d_model=33, heads=1, vocab=10, context=4, dropout=0.1)
+    moments = peak_moments(config, batch=1, sequence=1, attention="eager", device="cuda")
+    assert moments["loss"] % 2 == 1
+    timeline = step_timeline(config, batch=1, sequence=1, attention="eager", device="cuda")
+    assert [moment.live_bytes % 2 for moment in timeline if moment.stage == "block 1 forward"] == [1]
 
 
 def test_an_unknown_device_is_refused_by_name():

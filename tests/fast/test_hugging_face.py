@@ -7,6 +7,7 @@ import pytest
 from cs336kit import predict
 from cs336kit.cli import main
 from cs336kit.predict._transformers.writings import WRITINGS, writing
+from cs336kit.predict.hugging_face import read_hf
 
 LLAMA = {
     "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
@@ -54,6 +55,14 @@ def test_what_is_not_understood_is_refused_by_name(change, sentence):
 def test_what_is_no_config_is_refused(given):
     with pytest.raises(ValueError):
         predict.from_hf(given)
+
+
+def test_the_fields_from_which_a_configuration_follows():
+    sizes = {"hidden_size", "intermediate_size", "vocab_size", "max_position_embeddings"}
+    counts = {"num_hidden_layers", "num_attention_heads", "num_key_value_heads"}
+    assert read_hf(LLAMA) == (predict.from_hf(LLAMA), sizes | counts)
+    # Also under the name that another family has for it.
+    assert read_hf({"model_type": "gpt2", "num_hidden_layers": 3, "n_head": 2})[1] == {"num_hidden_layers", "n_head"}
 
 
 def test_what_is_left_out_knowingly_is_noted():
@@ -232,7 +241,9 @@ ATTENTION = ("query", "key", "value", "output")
         ("olmo3", {"num_hidden_layers": 5}, {"window_layers": (T, T, T, F, T), "norm_placement": "post"}),
         ("exaone4", {"num_hidden_layers": 5}, {"window_layers": (T, T, T, F, T), "qk_norm": "head"}),
         # The last layer has no window whatever the letters say, and so a single one has none.
-        ("exaone4", {"num_hidden_layers": 1, "sliding_window_pattern": "L"}, {"window": None}),
+        ("exaone4", {"num_hidden_layers": 1, "sliding_window_pattern": "L"}, {"window": None, "rope_layers": (F,)}),
+        # Beside a window that no layer has, all see everything, and go without positions.
+        ("exaone4", {"layer_types": ["full_attention"] * 2}, {"window": None, "rope_layers": (F, F)}),
         ("smollm3", {"num_hidden_layers": 5}, {"rope_layers": (T, T, T, F, T), "window": None}),
         ("smollm3", {"no_rope_layers": [0, 1]}, {"rope_layers": (F, T)}),
         ("phi3", {"sliding_window": 64, "partial_rotary_factor": 0.5}, {"window": 64, "rotary_dim": 3072 // 32 // 2}),
@@ -375,6 +386,11 @@ def test_the_sentence_about_what_is_no_config(given, sentence):
     with pytest.raises(ValueError) as caught:
         predict.from_hf(given)
     assert str(caught.value) == sentence
+
+
+def test_of_a_text_that_is_no_path_the_beginning_is_said():
+    with pytest.raises(ValueError, match=r"^a{255} cannot be read"):
+        predict.from_hf("a" * 1000)
 
 
 def test_a_file_that_holds_no_object_is_refused(tmp_path):

@@ -12,9 +12,11 @@ from cs336kit.predict import (
     TransformerConfig,
     communication,
     find_layouts,
+    largest_batch,
     parameter_shapes,
     parameters,
     program,
+    saved_activation_bytes,
     step_peak,
     step_seconds,
     training_flops,
@@ -238,6 +240,23 @@ def test_neighbors_share_tp_and_stages_stand_farthest_apart():
     assert apart["pp"] * 2 == layout.count
 
 
+def test_every_checkpointed_block_sends_again_what_its_forward_pass_sends():
+    def sent(layers, **options):
+        # Blocks with a window and without one take turns.
+        config = dataclasses.replace(GPT2, layers=layers, window=256, window_layers=(True, False) * (layers // 2))
+        return communication(config, **STEP, layout="tp=2", attention="sdpa", precision="bf16", **options).total
+
+    # Two ranks add up a row behind attention; that behind the MLP is what the next block is given.
+    row = 2 * 1024 * 768
+    assert [sent(n, checkpointing=True) - sent(n) for n in (2, 4, 8)] == [n * row for n in (2, 4, 8)]
+
+
+def test_the_stage_that_sends_more_is_the_one_that_counts():
+    # The head of a stage's two ranks gathers what its loss needs; the table of the other one is summed up.
+    first, last, found = (communication(GPT2, **STEP, layout="pp=2,tp=2", stage=stage) for stage in (0, 1, None))
+    assert found.total == max(first.total, last.total) != min(first.total, last.total)
+
+
 def test_a_layout_that_the_cluster_does_not_hold_is_a_sentence():
     layout = Layout.parse("fsdp=64,tp=8")
     check_count(layout, 512)
@@ -326,6 +345,37 @@ def test_found_layouts_fill_the_cluster_fit_and_are_in_order():
         assert find_layouts(GPT2, count=4, sequence=1024, limit=limit, **CLUSTER) == several[:limit]
 
 
+def test_of_two_layouts_that_take_as_long_the_one_with_more_room_comes_first():
+    options = {"count": 2, "sequence": 16, **CLUSTER}
+    every = find_layouts(GPT2, limit=9, **options)
+    # Both send the same; zero2 shares the gradients, too, which are there beside the optimizer's temporary tensors.
+    roomy, tight = (next(one for one in every if str(one.layout) == text) for text in ("zero2=2", "zero1=2"))
+    assert roomy.seconds == tight.seconds and roomy.margin > tight.margin
+    assert find_layouts(GPT2, limit=every.index(roomy) + 1, **options)[-1] == roomy
+
+
+def test_a_batch_that_fits_to_the_byte_fits():
+    room = step_peak(GPT2, batch=3, sequence=1024, shards=2).total
+    found = [largest_batch(GPT2, sequence=1024, shards=2, memory_bytes=room - less) for less in (0, 1)]
+    assert found == [3, 2]
+
+
+def test_each_microbatch_more_is_kept_whole_until_all_have_run_forward():
+    def peak(microbatches):
+        layout = f"pp=2,microbatches={microbatches},schedule=gpipe"
+        return step_peak(GPT2, **STEP, layout=layout, stage=0, attention="sdpa").total
+
+    # What autograd keeps of one, and its output, which the next stage has read.
+    more = saved_activation_bytes(GPT2, **STEP, layout="pp=2", stage=0, attention="sdpa").total + 4 * 1024 * 768
+    assert [peak(n + 1) - peak(n) for n in (2, 3, 9)] == [more] * 3
+
+
+def test_ranks_that_divide_no_experts_may_be_given_their_tokens():
+    # 1,024 tokens visit two of 8 experts each.
+    options = {**STEP, "layout": "tp=2", "foreach": False}
+    assert step_peak(MOE, **options, expert_tokens=[256] * 8) == step_peak(MOE, **options)
+
+
 def tried(config, **changes):
     """The texts of all layouts that are tried, list by list."""
     arguments = {"count": 4, "sequence": 2048, "node": 2, "batch": 1, "global_batch": 8, **changes}
@@ -345,6 +395,11 @@ def test_every_layout_of_four_accelerators_in_nodes_of_two_is_tried():
         ["microbatches=8,cp=2,tp=2,sp=true"],
         ["pp=2,microbatches=8,tp=2,sp=true"],
     ]
+    # Where two ranks of a node of four share each layer, two data ranks stand in it.
+    shared = [
+        layouts[-1] for layouts in tried(config, count=8, node=4) if "tp=2" in layouts[0] and "cp" not in layouts[0]
+    ]
+    assert shared[0] == "microbatches=2,dp=2,fsdp=2,tp=2,sp=true"
     # Three sequences cannot be divided over two data ranks, nor a node of three by two.
     assert tried(config, global_batch=3, node=3) == [["pp=2,microbatches=3,cp=2"]]
     assert [layouts[0] for layouts in tried(config, batch=2, global_batch=8, count=1, sequence=2047)] == [

@@ -4,7 +4,7 @@ import math
 import pytest
 
 from cs336kit.cli import main
-from cs336kit.predict import MODELS, compute_optimal, parameters, scaling_laws
+from cs336kit.predict import MODELS, TransformerConfig, compute_optimal, parameters, scaling_laws
 from cs336kit.predict.scaling import OPTIMAL_KEYS, Law, Optimal, Optimum, short
 
 BY_NAME = {law.name: law for law in scaling_laws()}
@@ -64,6 +64,19 @@ def test_a_model_is_its_parameters_and_for_kaplan_those_without_tables():
     answer = compute_optimal(parameters=config)
     assert law(answer, "chinchilla-1").parameters == pytest.approx(parameters(config).total)
     assert law(answer, "kaplan").parameters == pytest.approx(parameters(config).total - (50257 + 1024) * 768)
+    # One table, and nothing beside it: a matrix has 4 · 4 or 4 · 16 weights.
+    few = TransformerConfig(
+        layers=1,
+        d_model=4,
+        heads=1,
+        vocab=9,
+        context=8,
+        positions="rope",
+        bias="none",
+        norm_scale=False,
+        norm_bias=False,
+    )
+    assert law(compute_optimal(parameters=few), "kaplan").parameters == pytest.approx(4 * 4 * 4 + 2 * 4 * 16)
 
 
 @pytest.mark.parametrize("given", [{}, {"flops": 1e20, "tokens": 1e9}])

@@ -121,11 +121,18 @@ def test_a_ledger_counts_every_byte_and_rounds_where_it_is_told_to():
     assert Ledger(before=3).live == Ledger(before=3).gradients == 3
 
 
+def repeat(ledger, block, run, gathers=None):
+    """What is alive before, and the difference that each run of the block makes."""
+    start = ledger.first_run()
+    run()
+    return start.live, ledger.other_runs(start, block, gathers)
+
+
 def test_of_moments_that_are_equally_high_the_first_counts():
     ledger, block = Ledger(), Repeat("block", 1, ())
-    ledger.repeat(block, lambda: ledger.see("forward", "first"), None)
+    repeat(ledger, block, lambda: ledger.see("forward", "first"))
     ledger.see("forward", "second")
-    ledger.repeat(block, lambda: ledger.see("forward", "third"), None)
+    repeat(ledger, block, lambda: ledger.see("forward", "third"))
     assert ledger.peaks["forward"].place == "first"
 
 
@@ -160,7 +167,7 @@ def test_the_run_of_a_repeated_block_that_has_most(gathers, run, beside, gathere
         ledger.gradients += 2
         ledger.kept += 3
 
-    before, each = ledger.repeat(Repeat("block", 4, ()), once, gathers)
+    before, each = repeat(ledger, Repeat("block", 4, ()), once, gathers)
     assert (before, each, ledger.live, ledger.gradients, ledger.kept) == (0, 7, 4 * 7, 4 * 2, 4 * 3)
     first = gathered if run == 0 else 4
     assert ledger.peaks["backward"] == (first + 7 * run + beside, 2 * run, 3 * run, "here", gathered)
@@ -173,7 +180,7 @@ def test_a_run_that_changes_nothing_is_no_later_peak():
         ledger.see("backward", "here")
         ledger.gradients += 2
 
-    ledger.repeat(Repeat("block", 3, ()), once, Gathering((0, 0), (0, 0), (0, 0)))
+    repeat(ledger, Repeat("block", 3, ()), once, Gathering((0, 0), (0, 0), (0, 0)))
     assert ledger.peaks["backward"].gradients == 0 and ledger.gradients == 3 * 2
 
 

@@ -32,6 +32,8 @@ FASTEST = """def timed(machine, warmup, repeats):
     return min(times)
 """
 LOOPS = "def timed(machine, warmup, repeats):\n    while True:\n        pass\n"
+#: A cell that never ends, for whose end nobody need wait as long as for a slow one.
+ENDLESS = "while True:\n    pass"
 WRITES = "def timed(machine, warmup, repeats):\n    open({!r}, 'w').write('I was here')\n"
 NO_BYTES = "def smallest_batch(ridge, d, p):\n    return max(1, int(ridge * p // 2))\n"
 
@@ -76,6 +78,8 @@ def course(tmp_path_factory):
     (folder / "notebooks").mkdir()
     solutions = without_its_text(folder / "notebooks")
     list(write(["07"], folder / "notebooks", folder))
+    with (folder / "nbgrader_config.py").open("a") as config:
+        config.write(f"c.ExecutePreprocessor.timeout_func = lambda cell: 3 if cell.source == {ENDLESS!r} else 60\n")
     nbgrader(folder, "generate_assignment", NAME)
 
     named = zip(solutions, ("timed", "smallest_batch", "answer"), strict=True)
@@ -83,10 +87,10 @@ def course(tmp_path_factory):
     handed_in(folder, "right", *right)
     handed_in(folder, "half", FASTEST, NO_BYTES, 'answer = ("B", 1.0, "A")')
     handed_in(folder, "empty")
-    handed_in(folder, "loops", LOOPS, None, right[2], first="while True:\n    pass")
+    handed_in(folder, "loops", LOOPS, None, right[2], first=ENDLESS)
     outside = str(folder / "note.txt")
     handed_in(folder, "writes", WRITES.format(outside), None, right[2], first="open('note.txt', 'w').write('mine')")
-    nbgrader(folder, "autograde", NAME, "--ExecutePreprocessor.timeout=60")
+    nbgrader(folder, "autograde", NAME)
     nbgrader(folder, "generate_feedback", NAME)
     return folder
 

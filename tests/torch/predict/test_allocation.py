@@ -1,6 +1,7 @@
 """A step as CUDA's allocator counts it: the rounding against real steps on a CPU, the replay against the walk."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -52,6 +53,38 @@ def test_requested_bytes_are_the_peak_without_counters_in_the_hosts_memory():
         peak = step_peak(GPT2, **SIZE, **options, device="cuda").total
         counters = 4 * len(predict.parameter_shapes(GPT2))
         assert found.requested - found.workspaces == peak - counters
+
+
+def held_beside_a_pass(config, **options):
+    """Requested bytes of steps of SGD, which keeps nothing, less those of their higher pass."""
+    options |= {"batch": 32, "sequence": 7, "attention": "sdpa"}
+    walk = _walked(predict.program(config, **options, device="cuda"), sums_in_place=True)
+    found = step_allocation(config, **options, optimizer="sgd")
+    return found.requested - found.workspaces - max(peak.bytes for peak in walk.ledger.peaks.values())
+
+
+def test_the_replay_adds_up_gradients_in_place_as_torch_does():
+    # Narrow experts: the sum of two gradients of the residual stream would be the peak, had it a tensor of its own.
+    config = predict.TransformerConfig(
+        layers=1,
+        d_model=24,
+        heads=1,
+        head_dim=1,
+        d_ff=1,
+        vocab=5,
+        context=7,
+        bias="none",
+        experts=5,
+        experts_per_token=2,
+    )
+    assert held_beside_a_pass(config, checkpointing=True) == 4 * predict.parameters(config).total
+
+
+def test_master_weights_are_those_of_what_is_trained():
+    frozen, config = 300 * 32, replace(GPT2, tied_head=False)
+    weights = predict.parameters(config).total
+    held = held_beside_a_pass(config, precision="mixed", frozen=["token embedding"])
+    assert held == 2 * weights + 4 * (weights - frozen)
 
 
 def test_every_moment_and_border_is_rounded_up():

@@ -128,10 +128,16 @@ def test_a_value_is_shown_on_one_line_of_at_most_80_characters():
     for value in ("x" * 999, ["x" * 999] * 9, numpy.random.rand(999), -(10**9999), {1: "x" * 999}):
         text = checks.shown(value)
         assert 10 < len(text) <= 80 and "\n" not in text
+    assert len(checks.shown(["x" * 999] * 9)) == 80
+
+
+def test_of_a_number_that_is_too_long_the_digits_are_counted():
+    assert checks.shown(2**240) == "a number of about 73 digits"
+    assert checks.shown(10**1000 - 1) == checks.shown(1 - 10**1000) == "a number of about 1000 digits"
 
 
 def test_a_short_value_is_shown_as_it_is():
-    for value in ("three", 1.5, (1, 2), None, 10**60, -3, numpy.float64(0.5)):
+    for value in ("three", "x" * 78, 1.5, (1, 2), None, 10**60, 2**240 - 1, -3, numpy.float64(0.5)):
         assert checks.shown(value) == repr(value)
 
 

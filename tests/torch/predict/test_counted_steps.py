@@ -52,6 +52,11 @@ LIKE = {
     "one head": {"heads": 1, "kv_heads": 1, "layers": 3},
     "ReGLU": {"mlp": "reglu", "rope_layers": (True, False)},
     "SiLU": {"mlp": "silu", "positions": "none", "layers": 1},
+    "Persimmon": {
+        **GPT, "kv_heads": None, "mlp": "relu2", "rotary_dim": 4, "bias": "all", "qk_norm": "head", "qk_norm_bias": True,
+    },
+    "Phi with dropout": {**GPT, "norms_per_block": 1, "rotary_dim": 4, "bias": "all", "head_bias": True, "dropout": 0.1},
+    "DeepSeek V2 Lite with dropout": {**LATENT, "query_latent": 0, "dropout": 0.1},
 }  # fmt: skip
 
 #: Of each step: which block, batch and sequence, how it runs, the tokens of each expert; then what was counted: bytes kept,
@@ -175,6 +180,28 @@ COUNTED = [
      96964), (1344, 27296, 53248, 60528, 58152, 51592, 45032, 48484, 0)),
     ("Mistral", (2, 7), {"precision": "fp32", "attention": "sdpa", "checkpointing": True, "foreach": True}, None, 9580, 1235136,
      (12384, 55996, 96964), (1344, 2688, 4032, 9584, 8936, 26984, 45032, 48484, 0)),
+    ("Persimmon", (2, 7), {"precision": "autocast", "attention": "eager"}, None, 57092, 1014720, (60632, 62696, 61924),
+     (1344, 26592, 51840, 57096, 56104, 52440, 48776, 52228, 0)),
+    ("Persimmon", (1, 5), {"precision": "autocast-fp16", "attention": "sdpa", "checkpointing": True}, None, 5124, 444960,
+     (26832, 52712, 61924), (480, 11312, 22144, 5128, 6440, 27176, 47912, 52228, 0)),
+    ("Phi with dropout", (3, 1), {"precision": "fp32", "attention": "eager", "checkpointing": True}, None, 1780, 227424,
+     (2496, 45680, 55084), (288, 576, 864, 1784, 6064, 23472, 40880, 45388, 0)),
+    ("Phi with dropout", (2, 8), {"precision": "autocast", "attention": "eager"}, None, 54884, 1024512, (58796, 61288,
+     55084), (1536, 25264, 48992, 54888, 53584, 47856, 42128, 45388, 0)),
+    ("DeepSeek V2 Lite with dropout", (2, 8), {"precision": "fp32", "attention": "eager", "checkpointing": True}, None,
+     10948, 1532416, (20480, 73048, 62404), (1536, 3072, 4608, 10952, 9512, 28568, 47624, 50884, 0)),
+    ("Gemma 2", (2, 16), {"precision": "fp32", "attention": "eager", "checkpointing": True}, None, 28292, 3408896, (41984,
+     121736, 58660), (3072, 6144, 9216, 28296, 14120, 32168, 50216, 47140, 0)),
+    ("Granite", (2, 1), {"precision": "autocast", "attention": "eager", "checkpointing": True}, None, 3676, 174656, (24816,
+     51752, 63076), (192, 10752, 21312, 3680, 5480, 26216, 46952, 51556, 0)),
+    ("OPT-350m", (3, 16), {"precision": "autocast", "attention": "eager", "checkpointing": True}, None, 23524, 4376064,
+     (50632, 88280, 56804), (4608, 17968, 31328, 23528, 18632, 31912, 45192, 47108, 0)),
+    ("OPT-350m", (1, 7), {"precision": "fp16", "attention": "eager"}, None, 9132, 442848, (10536, 23896, 28404), (336, 4032,
+     7728, 9136, 10136, 15384, 20632, 23556, 0)),
+    ("BitNet", (1, 5), {"precision": "fp16", "attention": "sdpa"}, None, 18864, 369440, (19868, 26892, 31828), (240, 8800,
+     17120, 18868, 19336, 21624, 23912, 26068, 0)),
+    ("Nemotron with plain norms", (2, 7), {"precision": "fp32", "attention": "sdpa", "checkpointing": True}, None, 8292,
+     1106112, (12096, 51656, 55876), (1344, 2688, 4032, 8296, 9032, 24968, 40904, 44356, 0)),
 ]  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from cs336kit import lm, measure
 from cs336kit.predict import POLICIES, TransformerConfig, program, saved_activation_bytes, saved_block_bytes
 from cs336kit.predict._states import state_requests, temporary_requests
 from cs336kit.predict._transformers.writings import WRITINGS
+from tests.torch.predict.test_counted_steps import BASE, LIKE
 
 pytestmark = pytest.mark.skipif(UNSEEN is not None, reason=str(UNSEEN))
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -76,6 +77,16 @@ def test_windows_odd_heads_and_single_tokens_to_the_byte(precision):
     for attention, dropout, kv_heads, window, width, sequence in itertools.islice(choices, 0, None, 14):
         config = TransformerConfig(**SIZES, kv_heads=kv_heads, head_dim=width, window=window, dropout=dropout)
         check(config, 2, sequence, precision=precision, attention=attention)
+
+
+@pytest.mark.parametrize(("number", "name"), enumerate(LIKE), ids=list(LIKE))
+def test_blocks_like_those_of_real_architectures_to_the_byte(number, name):
+    config = dataclasses.replace(BASE, **LIKE[name])
+    for precision, attention in (
+        (PRECISIONS[number % 5], ("eager", "sdpa")[number // 5 % 2]),
+        ("autocast", ("sdpa", "eager")[number % 2]),
+    ):
+        check(config, 3, 12, precision=precision, attention=attention)
 
 
 def test_a_block_is_what_two_layers_have_more_than_one():

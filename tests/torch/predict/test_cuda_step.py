@@ -18,6 +18,7 @@ from cs336kit import lm, measure
 from cs336kit.predict import DEVICES, POLICIES, program
 from cs336kit.predict.devices import Kernel
 from cs336kit.predict.training import _walked
+from tests.torch.predict.test_counted_steps import BASE, LIKE
 from tests.torch.predict.test_cuda_rules import MODELS, PRECISIONS, TYPES, pytestmark  # noqa: F401
 
 #: Kernels that need nothing for a moment, as that is what fake tensors show.
@@ -111,16 +112,25 @@ def live_bytes(config, precision, attention):
     return max(point.live_bytes for point in points), points[-1].live_bytes
 
 
+def check(config, precision, attention):
+    walk = _walked(program(config, batch=3, sequence=12, precision=precision, attention=attention, device=SEEN))
+    # The walk's caller holds the loss and its first gradient; here nobody does.
+    counted, left = live_bytes(config, precision, attention)
+    loss = 4
+    assert max(peak.bytes for peak in walk.ledger.peaks.values()) == counted + 2 * loss
+    assert walk.ledger.live == left + loss
+
+
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_the_peak_of_both_passes_to_the_byte(name, precision, attention):
     for dropout in (0.0, 0.1):
-        config = dataclasses.replace(MODELS[name], dropout=dropout)
-        options = {"batch": 3, "sequence": 12, "precision": precision, "attention": attention}
-        walk = _walked(program(config, **options, device=SEEN))
-        # The walk's caller holds the loss and its first gradient; here nobody does.
-        counted, left = live_bytes(config, precision, attention)
-        loss = 4
-        assert max(peak.bytes for peak in walk.ledger.peaks.values()) == counted + 2 * loss
-        assert walk.ledger.live == left + loss
+        check(dataclasses.replace(MODELS[name], dropout=dropout), precision, attention)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("precision", ["bf16", "autocast", "autocast-fp16"])
+@pytest.mark.parametrize("name", ["Persimmon", "OPT-350m", "Gemma 2", "BitNet", "DeepSeek V2 Lite with dropout"])
+def test_the_peak_of_blocks_like_those_of_real_architectures(name, precision, attention):
+    check(dataclasses.replace(BASE, **LIKE[name]), precision, attention)

@@ -139,6 +139,8 @@ def test_the_best_order_needs_numpy_and_few_operands(monkeypatch):
     assert einsum_flops("i j, j k -> i k", i=2, j=3, k=4, order="best") == 48, "two operands have one order"
     with pytest.raises(ImportError, match="pip install numpy, or take order='left'"):
         einsum_flops("i j, j k, k l -> i l", i=2, j=3, k=4, l=5, order="best")
+    with pytest.raises(ImportError, match="pip install numpy"):
+        einsum_flops("a b, b c, c d, d e, e f, f g, g a -> ", **dict.fromkeys("abcdefg", 2), order="best")
 
 
 def test_order_of_a_chain():

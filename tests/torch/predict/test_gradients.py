@@ -362,6 +362,10 @@ def test_a_whole_decoder(config, checkpointed):
 def test_the_names_of_a_block():
     weights = ("norm1", "w_q", "w_k", "w_v", "w_o", "norm2", "w_gate", "w_up", "w_down")
     block = predict.decoder_block(LLAMA, batch=1, sequence=4)
+    # What is kept beside a result is not called like it.
+    fused = predict.decoder_block(GPT2, batch=1, sequence=4)
+    beside = {storage.name for op in fused for storage in op.allocates[1:]}
+    assert beside == {"attention norm", "logsumexp", "mlp norm"}
     assert predict.leaves(block) == ("x", *weights)
     assert output(block[-1]) == "out"
     _, (_, second) = predict.decoder(LLAMA, batch=1, sequence=4)

@@ -352,10 +352,11 @@ def test_as_many_operations_of_each_kind_as_torch_runs(number, name):
             loss = F.cross_entropy(model(tokens).flatten(0, 1).float(), tokens.flatten())
         listed = program(config, batch=batch, sequence=sequence, precision=precision, attention=attention)
         assert counted(listed.operations()) == ran.counts, (precision, attention, batch, sequence)
-        if attention == "eager" and config.heads > 1 and batch > 1:
+        in_kernels = config.qk_norm == "head" and config.norm == "layernorm"
+        if attention == "eager" and config.heads > 1 and batch > 1 and not in_kernels:
             with Ran() as ran:
                 loss.backward()
-            # The gradients of heads, which come with the heads in front, are put back by copies.
+            # The gradients of heads, which come with the heads in front, are put back by copies; layer norms do that inside.
             heads = sum(count for op, count in listed.operations() if op.kind == "heads")
             assert heads == ran.counts["clone"], (precision, batch, sequence)
 

@@ -75,6 +75,16 @@ def test_adafactor_for_any_shapes(shapes):
     assert predict.optimizer_state_bytes("adafactor", shapes=shapes) == measured
 
 
+def test_momentum_of_an_optimizer_that_always_keeps_it_costs_nothing_more():
+    for name in ("momentum", "Muon"):
+        plain, given = (predict.optimizer_state_bytes(name, shapes=[(5, 3)], momentum=m) for m in (False, 0.9))
+        assert dict(plain) == dict(given) == {"momentum_buffer": 4 * 15}
+        with pytest.raises(
+            ValueError, match=f"{name} keeps no state for amsgrad=True; options that cost state here: none"
+        ):
+            predict.optimizer_state_bytes(name, shapes=[(5, 3)], amsgrad=True)
+
+
 def test_counts_in_place_of_shapes():
     elements = sum(torch.Size(shape).numel() for shape in SHAPES)
     by_count = predict.optimizer_state_bytes("adamw", parameters=elements, tensors=len(SHAPES))
@@ -162,6 +172,10 @@ def test_momentum_without_nesterov_and_8_bit_optimizers_need_nothing():
     for name in ("adamw8bit", "lion8bit"):
         for decay in (0.0, 0.1):
             assert predict.optimizer_step_bytes(name, parameters=9, weight_decay=decay) == 0
+
+
+def test_of_no_tensors_a_loop_makes_nothing():
+    assert predict.optimizer_step_bytes("adam", sizes=[], implementation="loop") == 0
 
 
 @pytest.mark.parametrize("name", ["sgd", "momentum", "adagrad", "adam", "adamw"])

@@ -8,10 +8,17 @@ import torch
 
 from cs336kit import lm, predict
 from cs336kit.predict import POLICIES, PrecisionPolicy, TransformerConfig
+from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.precision import policy
 
 TINY = TransformerConfig(layers=1, d_model=8, heads=2, vocab=7, context=4)
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def test_bytes_of_an_element_are_those_of_torch():
+    others = {"fp64": torch.float64, "tf32": torch.float32, "fp8": torch.float8_e4m3fn, "int64": torch.int64,
+              "int8": torch.int8, "bool": torch.bool}  # fmt: skip
+    assert {name: dtype.itemsize for name, dtype in (TYPES | others).items()} == ELEMENT_BYTES
 
 
 @pytest.mark.parametrize("name", ["fp32", "bf16", "autocast", "fp16", "autocast-fp16"])

@@ -1,10 +1,13 @@
 """Blocks like those of real architectures, built small by lm: every number of a step, to the byte and the FLOP."""
 
 import dataclasses
+from itertools import pairwise
 
 import pytest
+import torch
 
 from cs336kit import lm
+from cs336kit.predict import program
 from tests.torch.predict.test_counted_steps import BASE, COUNTED, LIKE
 from tests.torch.predict.test_walk import POLICIES, Real, check
 
@@ -24,7 +27,7 @@ def test_one_long_sequence_whose_peak_lies_in_attention(kv_heads, checkpointing)
     check(config, 1, 64, precision="fp32", attention="eager", checkpointing=checkpointing)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "autocast"])
 def test_an_rmsnorm_without_a_scale_keeps_no_copy_of_its_result(precision):
     config = dataclasses.replace(BASE, norm_scale=False)
     check(config, 2, 7, precision=precision, attention="sdpa", checkpointing=False)
@@ -44,6 +47,23 @@ def test_what_lm_does_not_build_is_refused_by_name(change):
     config = dataclasses.replace(BASE, **change)
     with pytest.raises(ValueError, match=r".*cannot be built here, though predict counts it"):
         lm.DecoderOnly(config)
+
+
+@pytest.mark.parametrize("name", LIKE)
+def test_parameters_stand_in_the_order_of_the_module(name):
+    # What an optimizer's loop leaves of one tensor meets the next.
+    for change in ({}, {"norm_placement": "post"}, {"qk_norm": "width"}, {"inner_norms": True}):
+        try:
+            config = dataclasses.replace(BASE, **LIKE[name] | change)
+            with torch.device("meta"):
+                model = lm.DecoderOnly(config)
+        except ValueError:  # some are no choice beside the others, and some cannot be built
+            assert change, name
+            continue
+        leaves = program(config, batch=1, sequence=1).leaves
+        start, block, end = ([leaf for leaf in leaves if leaf.place == place] for place in ("start", "block", "end"))
+        written = [leaf.tensor.elements for leaf in (*start, *block, *(block if config.layers > 1 else ()), *end)]
+        assert set(pairwise(written)) == set(pairwise(p.numel() for p in model.parameters())), (name, change)
 
 
 def counted(name, size, options):
