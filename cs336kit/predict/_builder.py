@@ -173,7 +173,11 @@ class Builder(Writer):
         normed = self.mul(f"{place}/normalize", wide, inverse, name=kept_as)
         self.free(inverse)
         if not scale:
-            return normed if x.dtype == "fp32" else self.cast(f"{place}/cast", normed, x.dtype, name=name)
+            if x.dtype == "fp32":
+                return normed
+            result = self.cast(f"{place}/cast", normed, x.dtype, name=name)
+            self.free(normed, wide)
+            return result
         weight = self.parameter(component, *scale)
         scaled = self.mul(f"{place}/scale", normed, weight, name=name)
         if x.dtype == "fp32":

@@ -30,6 +30,7 @@ BLOCKS = LIKE | {
     "gpt-oss": {**MOE, "mlp": "swiglu_clipped", "sinks": True}, "Apertus": {"mlp": "xielu"}, "MPT": {"positions": "alibi"},
     "sinusoidal": {**GPT, "positions": "sinusoidal"}, "narrow embedding": {"embedding_dim": 12, "logit_softcap": 3.0},
     "ReLU squared": {"mlp": "relu2"}, "GEGLU": {"mlp": "geglu"},
+    "Llama 4": {"qk_norm": "plain", "window": 4, "window_kind": "chunked"},
 }  # fmt: skip
 HOW = (
     {"precision": "fp32", "attention": "eager"},
@@ -171,7 +172,7 @@ def test_a_gradient_is_handed_to_whatever_needs_one_as_large_as_it_is(name):
             of, (output, *_) = gradient.of, op.outputs
             # The incoming gradient itself where nothing is allocated; of what was put together, a part of it.
             sizes = (output.bytes if gradient.bytes is None else gradient.bytes, *gradient.then)
-            assert sizes[-1] == of.bytes or op.kind in ("cat", "sinks", "xielu"), op
+            assert sizes[-1] == of.bytes or op.kind == "cat", op
             bias = op.kind == "linear" and of not in op.inputs[:2]
             summed = op.kind in HANDED_ON or (op.kind == "index_add" and of is op.inputs[0])
             assert (gradient.bytes is None) is (summed or bias), op
@@ -224,7 +225,7 @@ def test_shapes_and_types_of_factors_and_sums_go_together(name):
             assert len({tensor.dtype for tensor in (*op.inputs, *op.outputs)}) == 1, op
 
 
-@pytest.mark.parametrize("name", [name for name in BLOCKS if name not in ("gpt-oss", "Apertus")])
+@pytest.mark.parametrize("name", BLOCKS)
 def test_a_step_leaves_the_gradients_of_what_is_trained_and_the_loss(name):
     for how, listed in programs(name):
         element = ELEMENT_BYTES[POLICIES[how["precision"]].gradients]
@@ -342,7 +343,7 @@ def test_as_many_operations_of_each_kind_as_torch_runs(number, name):
     config = dataclasses.replace(BASE, **LIKE[name])
     for i, attention in enumerate(("eager", "sdpa")):
         precision = ("fp32", "bf16", "autocast")[(number + i) % 3]
-        batch, sequence = ((2, 7), (3, 1))[(number // 3 + i) % 2]
+        batch, sequence = ((2, 7), (3, 1), (1, 5))[(number // 3 + i) % 3]
         policy = POLICIES[precision]
         model = lm.DecoderOnly(config, attention=attention).to(DTYPES[policy.weights])
         tokens = torch.zeros((batch, sequence), dtype=torch.int64)
@@ -351,10 +352,11 @@ def test_as_many_operations_of_each_kind_as_torch_runs(number, name):
             loss = F.cross_entropy(model(tokens).flatten(0, 1).float(), tokens.flatten())
         listed = program(config, batch=batch, sequence=sequence, precision=precision, attention=attention)
         assert counted(listed.operations()) == ran.counts, (precision, attention, batch, sequence)
-        if attention == "eager" and config.heads > 1:
+        in_kernels = config.qk_norm == "head" and config.norm == "layernorm"
+        if attention == "eager" and config.heads > 1 and batch > 1 and not in_kernels:
             with Ran() as ran:
                 loss.backward()
-            # The gradients of heads, which come with the heads in front, are put back by copies.
+            # The gradients of heads, which come with the heads in front, are put back by copies; layer norms do that inside.
             heads = sum(count for op, count in listed.operations() if op.kind == "heads")
             assert heads == ran.counts["clone"], (precision, batch, sequence)
 

@@ -19,6 +19,20 @@ def test_everything_about_a_step(number, name):
     check(config, 2, 7, precision=precision, attention=attention, checkpointing=checkpointing)
 
 
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_one_long_sequence_whose_peak_lies_in_attention(kv_heads, checkpointing):
+    # Query heads that share keys are one axis with their positions, for which they are copied.
+    config = dataclasses.replace(BASE, kv_heads=kv_heads, d_ff=4, vocab=3, context=64)
+    check(config, 1, 64, precision="fp32", attention="eager", checkpointing=checkpointing)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "autocast"])
+def test_an_rmsnorm_without_a_scale_keeps_no_copy_of_its_result(precision):
+    config = dataclasses.replace(BASE, norm_scale=False)
+    check(config, 2, 7, precision=precision, attention="sdpa", checkpointing=False)
+
+
 @pytest.mark.parametrize(
     "change",
     [
