@@ -21,7 +21,8 @@ def test_kaplan_non_embedding_parameters_are_twelve_l_d_squared():
     assert rows.total - rows["embed"] == 12 * 12 * 768**2
     biases_and_norms = 12 * 13 * 768 + 2 * 768
     assert parameters(config).total - rows.total == biases_and_norms
-    assert kaplan_parameters(dataclasses.replace(config, context=1))["embed"] == (50257 + 1) * 768
+    one = dataclasses.replace(config, context=1)
+    assert kaplan_parameters(one)["embed"] == (50257 + 1) * 768 and parameters(one)["position embedding"] == 768
 
 
 def test_kaplan_flops_are_the_causal_count_plus_the_embedding_row():

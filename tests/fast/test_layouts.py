@@ -355,7 +355,7 @@ def test_of_two_layouts_that_take_as_long_the_one_with_more_room_comes_first():
 
 
 def test_a_batch_that_fits_to_the_byte_fits():
-    room = step_peak(GPT2, batch=3, sequence=1024, shards=2).total
+    room = step_peak(GPT2, batch=3, sequence=1024, layout="fsdp=2").total
     found = [largest_batch(GPT2, sequence=1024, shards=2, memory_bytes=room - less) for less in (0, 1)]
     assert found == [3, 2]
 

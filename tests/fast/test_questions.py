@@ -303,6 +303,9 @@ def test_layouts_and_batches_that_fit_leave_the_allowance_free():
     most = largest_batch(answer)
     sizes = [plan(dataclasses.replace(q, batch=size)).memory.total for size in (most, most + 1)]
     assert sizes[0] <= 10**6 < sizes[1]
+    eight = plan(dataclasses.replace(q, count=8))
+    ten, every = found(eight), found(eight, limit=99)
+    assert ten == every[:10] != every[:9] and len(every) > 10
     layouts = found(answer, limit=2)
     assert len(layouts) == 2 and all(one.peak.total + one.margin == 10**6 for one in layouts)
     assert as_rows(layouts)[0] == {
