@@ -1,5 +1,6 @@
 """Settings of every test; the lessons get their rules from the course, which is imported for them alone."""
 
+import gc
 import io
 import os
 import sys
@@ -29,6 +30,17 @@ if find_spec("hypothesis"):
     # `make fuzz`: others in every run, and many.
     settings.register_profile("fuzz", deadline=None, max_examples=int(os.environ.get("EXAMPLES", 2000)))
     settings.load_profile("course")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What is imported and collected stays to the end: the search for garbage passes it over, now and in every test."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

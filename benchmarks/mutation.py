@@ -57,6 +57,7 @@ class Warm:
             value for module in modules for value in [*vars(module).values()] if hasattr(value, "cache_clear")
         ]
         kit = str(own.root / "cs336kit")
+        gc.unfreeze()  # conftest.py has frozen what is collected, and it would not be listed
         for function in gc.get_objects():
             if isinstance(function, FunctionType) and function.__code__.co_filename.startswith(kit):
                 self.functions[function.__code__].append(function)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Container
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,8 +11,8 @@ from torch import Tensor, nn
 
 from cs336kit.lm._shapes import Float
 from cs336kit.lm.caches import LayerCache
-from cs336kit.lm.layers import PAIRS, Linear, rope
-from cs336kit.predict._common.checks import boolean, fraction, known, positive_int
+from cs336kit.lm.layers import PAIRS, Linear, RMSNorm, rope
+from cs336kit.predict._common.checks import fraction, known, positive_int
 
 #: How attention is computed: step by step, or by torch's scaled_dot_product_attention.
 ATTENTION = ("eager", "sdpa")
@@ -150,13 +151,15 @@ class MultiHeadAttention(nn.Module):
     Four matrices: query (D → A·h), key and value (D → K·h), output (A·h → D). Parameters: 2·D·h·(A + K), plus biases:
     "all" four, "qkv" three, or "none". Dropout falls on the weights and on the output, in training only.
     K = A is multi-head, K = 1 multi-query (Shazeer 2019), anything between grouped-query (Ainslie et al. 2023).
+    `qk_norm` norms queries and keys, each "head" for itself or their whole "width", by the modules of `make_norm(width)`
+    (RMSNorm unless given); `inner_norm` is a norm of what goes into the last matrix.
     """
 
     def __init__(
         self, d_model: int, heads: int, *, kv_heads: int | None = None, head_dim: int | None = None,
         bias: str | Container[str] = "all", window: int | None = None, dropout: float = 0.0, method: str = "eager",
         rope_pairs: str = "halves", softcap: float | None = None, qk_norm: str = "none",
-        make_norm: Callable[[int], nn.Module] | None = None, inner_norm: bool = False, **factory: Any,
+        make_norm: Callable[[int], nn.Module] | None = None, inner_norm: nn.Module | None = None, **factory: Any,
     ):  # fmt: skip
         super().__init__()
         positive_int("d_model", d_model)
@@ -181,12 +184,12 @@ class MultiHeadAttention(nn.Module):
         self.key = Linear(d_model, self.kv_heads * self.head_dim, bias="key" in biases, **factory)
         self.value = Linear(d_model, self.kv_heads * self.head_dim, bias="value" in biases, **factory)
         self.output = Linear(self.heads * self.head_dim, d_model, bias="output" in biases, **factory)
-        self.query_norm = self.key_norm = self.inner_norm = None
-        if make_norm is not None and qk_norm != "none":
+        self.query_norm = self.key_norm = None
+        if qk_norm != "none":
+            make: Callable[[int], nn.Module] = make_norm or partial(RMSNorm, **factory)
             query, key = (self.heads, self.kv_heads) if qk_norm == "width" else (1, 1)
-            self.query_norm, self.key_norm = make_norm(query * self.head_dim), make_norm(key * self.head_dim)
-        if boolean("inner_norm", inner_norm) and make_norm is not None:
-            self.inner_norm = make_norm(self.heads * self.head_dim)
+            self.query_norm, self.key_norm = make(query * self.head_dim), make(key * self.head_dim)
+        self.inner_norm = inner_norm
 
     def _projected(self, linear: nn.Module, x: Tensor, heads: int, norm: nn.Module | None) -> Tensor:
         z = linear(x)

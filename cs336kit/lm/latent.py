@@ -1,7 +1,7 @@
 """Latent attention (MLA): keys and values of all heads are made from one narrow vector per token."""
 
 import math
-from collections.abc import Callable, Container
+from collections.abc import Container
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from cs336kit.lm._shapes import Float
 from cs336kit.lm.attention import ATTENTION, attention, causal_mask, check_mask
 from cs336kit.lm.caches import LayerCache
 from cs336kit.lm.layers import PAIRS, Linear, RMSNorm, rope
-from cs336kit.predict._common.checks import at_most, boolean, fraction, known, non_negative_int, positive_int
+from cs336kit.predict._common.checks import at_most, fraction, known, non_negative_int, positive_int
 
 
 class LatentAttention(nn.Module):
@@ -22,7 +22,8 @@ class LatentAttention(nn.Module):
     all heads. `key_and_value` makes the rest of each head's key (head_dim − rotary_dim wide) and its value (value_dim wide)
     from the latent. With `query_latent`, queries come from a latent of their own. Parameters: D·(c + r) + c +
     c·A·(h − r + v) + D·A·h + A·v·D, with c = kv_latent, r = rotary_dim, v = value_dim; with a query latent q, D·q + q + q·A·h
-    in place of D·A·h. `bias` may name "key" (both latents) and "output".
+    in place of D·A·h. `bias` may name "key" (both latents) and "output"; `inner_norm` is a norm of what goes into the last
+    matrix.
     Tokens beside a cache work on the latents themselves: `key_and_value` is applied to their queries and to their results, so
     that the keys and values of the past are never made again. Source: DeepSeek-AI 2024, arXiv:2405.04434, section 2.1.
     """
@@ -30,8 +31,7 @@ class LatentAttention(nn.Module):
     def __init__(
         self, d_model: int, heads: int, *, kv_latent: int, rotary_dim: int, head_dim: int, query_latent: int = 0,
         value_dim: int | None = None, bias: Container[str] = (), dropout: float = 0.0, method: str = "eager",
-        rope_pairs: str = "halves", norm_eps: float = 1e-5, inner_norm: bool = False,
-        make_norm: Callable[[int], nn.Module] | None = None, **factory: Any,
+        rope_pairs: str = "halves", norm_eps: float = 1e-5, inner_norm: nn.Module | None = None, **factory: Any,
     ):  # fmt: skip
         super().__init__()
         self.heads, self.head_dim = positive_int("heads", heads), positive_int("head_dim", head_dim)
@@ -52,9 +52,7 @@ class LatentAttention(nn.Module):
         self.latent_norm = RMSNorm(kv_latent, eps=norm_eps, **factory)
         self.key_and_value = Linear(kv_latent, heads * (self.plain + self.value_dim), bias=False, **factory)
         self.output = Linear(heads * self.value_dim, d_model, bias="output" in bias, **factory)
-        self.inner_norm = (
-            make_norm(heads * self.value_dim) if boolean("inner_norm", inner_norm) and make_norm is not None else None
-        )
+        self.inner_norm = inner_norm
 
     def forward(
         self, x: Float[Tensor, "... S D"], *,

@@ -159,12 +159,14 @@ class Block(nn.Module):
     def _attention(
         cls, config: TransformerConfig, method: str, *, norm_eps: float, rope_pairs: str, layer: int, **factory: Any
     ) -> nn.Module:  # fmt: skip
-        biases = [name for name in BIASES["all"] if config.has_bias(name)]
+        width = config.heads * config.value_head_dim
         usual: dict[str, Any] = {
-            "bias": biases, "dropout": config.dropout, "method": method, "rope_pairs": rope_pairs,
-            "inner_norm": config.inner_norms,
-            "make_norm": lambda width: cls._inner_norm(config, width, eps=norm_eps, **factory),
-        }  # fmt: skip
+            "bias": [name for name in BIASES["all"] if config.has_bias(name)],
+            "dropout": config.dropout,
+            "method": method,
+            "rope_pairs": rope_pairs,
+            "inner_norm": make_norm(config, eps=norm_eps, width=width, **factory) if config.inner_norms else None,
+        }
         if config.kv_latent:
             return LatentAttention(
                 config.d_model, config.heads, kv_latent=config.kv_latent, rotary_dim=config.rotary_width,
@@ -173,13 +175,9 @@ class Block(nn.Module):
             )  # fmt: skip
         return MultiHeadAttention(
             config.d_model, config.heads, kv_heads=config.kv_heads, head_dim=config.head_dim,
-            window=config.window_of(layer), softcap=config.attention_softcap, qk_norm=config.qk_norm, **usual, **factory,
+            window=config.window_of(layer), softcap=config.attention_softcap, qk_norm=config.qk_norm,
+            make_norm=lambda width: _qk_norm(config, width, eps=norm_eps, **factory), **usual, **factory,
         )  # fmt: skip
-
-    @staticmethod
-    def _inner_norm(config: TransformerConfig, width: int, *, eps: float, **factory: Any) -> nn.Module:
-        make = make_norm if config.qk_norm == "none" else _qk_norm
-        return make(config, width=width, eps=eps, **factory)
 
     @classmethod
     def from_sizes(cls, d_model: int, heads: int, d_ff: int | None = None, **choices: Any) -> "Block":

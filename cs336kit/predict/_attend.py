@@ -131,8 +131,8 @@ class Attend:
 
     def _eager(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         b, pairs = self.b, (self.B, self.c.heads, self.S, self.T)
-        # Query heads that share keys are one axis with their positions.
-        x, y = self._batched(q, "query", grouped=self.c.kv_heads < self.c.heads), self._batched(k, "key")
+        grouped = self.c.kv_heads < self.c.heads
+        x, y = self._batched(q, "query", grouped=grouped), self._batched(k, "key")
         scores = b.matmul("scores", x, y, pairs, self._scores_flops, component="attention scores")
         for copied, given in ((x, q), (y, k)):
             if copied is not given:
@@ -233,10 +233,10 @@ class Attend:
         """A product of heads takes batch and heads as one axis: a copy, unless they are one already.
 
         x stands as (batch, sequence, heads, head_dim); what a cache holds, put together with the new position, has the
-        heads in front.
+        heads in front. `grouped`: the heads that share a key head are one axis with their positions.
         """
         B, heads, S, _ = x.shape
-        one = (B == 1 and not grouped) or heads == 1 or S == 1 or S > self.S or x.storage in self.in_front
+        one = S == 1 or S > self.S or x.storage in self.in_front or not (grouped or (B > 1 and heads > 1))
         return x if one else self.b.copy(f"{name}/batched", x, x.shape, name=name)
 
 

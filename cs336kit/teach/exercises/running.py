@@ -13,6 +13,7 @@ guards against accidents and simple tricks; whoever reads the frames of the chec
 import ast
 import contextlib
 import gc
+import operator
 import os
 import secrets
 import selectors
@@ -96,10 +97,17 @@ def keeper() -> Callable[[], None]:
         dict.__delitem__,
     )
     put_on_class, drop_from_class = type.__setattr__, type.__delattr__
+    size, every, pairs, same = len, all, map, operator.is_
 
     # Every name in here is a local or a method of a plain dict: the answer may have replaced all others.
+    def untouched(now, before):
+        names = size(now) == size(before) and every(pairs(same, now, before))
+        return names and every(pairs(same, now.values(), before.values()))
+
     def restore():
         for now, before, own in places:
+            if untouched(now, before):  # without a loop in Python: thousands of names, after each call
+                continue
             for name, value in before.items():
                 if get(now, name, missing) is not value:
                     put(now, name, value)
@@ -107,6 +115,8 @@ def keeper() -> Callable[[], None]:
                 if name not in before:
                     drop(now, name)
         now = tensor.__dict__ if methods else {}
+        if untouched(now, methods):
+            return
         for name, value in methods.items():
             if now.get(name, missing) is not value:
                 put_on_class(tensor, name, value)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cs336kit import lm
-from cs336kit.predict import program
+from cs336kit.predict import parameters, program
 from tests.torch.predict.test_counted_steps import BASE, COUNTED, LIKE
 from tests.torch.predict.test_walk import POLICIES, Real, check
 
@@ -52,7 +52,8 @@ def test_what_lm_does_not_build_is_refused_by_name(change):
 @pytest.mark.parametrize("name", LIKE)
 def test_parameters_stand_in_the_order_of_the_module(name):
     # What an optimizer's loop leaves of one tensor meets the next.
-    for change in ({}, {"norm_placement": "post"}, {"qk_norm": "width"}, {"inner_norms": True}):
+    both = {"qk_norm": "width", "inner_norms": True}
+    for change in ({}, {"norm_placement": "post"}, {"qk_norm": "head"}, both, both | {"norm": "layernorm"}):
         try:
             config = dataclasses.replace(BASE, **LIKE[name] | change)
             with torch.device("meta"):
@@ -60,6 +61,7 @@ def test_parameters_stand_in_the_order_of_the_module(name):
         except ValueError:  # some are no choice beside the others, and some cannot be built
             assert change, name
             continue
+        assert parameters(config).total == sum(p.numel() for p in model.parameters()), (name, change)
         leaves = program(config, batch=1, sequence=1).leaves
         start, block, end = ([leaf for leaf in leaves if leaf.place == place] for place in ("start", "block", "end"))
         written = [leaf.tensor.elements for leaf in (*start, *block, *(block if config.layers > 1 else ()), *end)]
