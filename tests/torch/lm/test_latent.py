@@ -5,6 +5,7 @@ import torch
 from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
 
 from cs336kit import lm, measure, predict
+from cs336kit.lm.caches import LayerCache
 
 NAMES = {
     "attention.query_latent.": "self_attn.q_a_proj.", "attention.query_latent_norm.": "self_attn.q_a_layernorm.",
@@ -73,3 +74,17 @@ def test_a_token_beside_the_cache_never_makes_old_keys_again():
         flops.append(measure.flops(lambda: ours(text[:, :1], cache=cache)).total)  # noqa: B023
     # Eight more tokens: 2 FLOPs for each number of their latents, twice, and of their turned part, for every head.
     assert flops[1] - flops[0] == flops[2] - flops[1] == 2 * 4 * 8 * 2 * (12 + 12 + 4)
+
+
+@pytest.mark.parametrize("kind", ["booleans", "floats"])
+@torch.no_grad()
+def test_a_mask_hides_beside_a_cache_what_it_hides_without_one(kind):
+    layer = lm.LatentAttention(24, 4, kv_latent=12, rotary_dim=4, head_dim=10, value_dim=5, dtype=torch.float64).eval()
+    x = torch.randn(2, 6, 24, dtype=torch.float64)
+    mask = torch.rand(6, 6) < 0.7
+    mask.fill_diagonal_(True)
+    if kind == "floats":
+        mask = torch.randn(6, 6, dtype=torch.float64).masked_fill(~mask, -torch.inf)
+    cache = LayerCache()
+    layer(x[:, :4], cache=cache)
+    torch.testing.assert_close(layer(x[:, 4:], cache=cache, mask=mask[4:]), layer(x, mask=mask)[:, 4:])

@@ -51,6 +51,15 @@ def test_the_held_out_loss_takes_every_target_once():
     assert short == pytest.approx(each.item(), abs=1e-5)
 
 
+@pytest.mark.parametrize(("windows", "size"), [(64, 32), (66, 22), (37, 1)])
+def test_the_held_out_loss_takes_as_many_rows_at_once_as_divide_them_up_to_32(windows, size):
+    seen = []
+    model = lm.DecoderOnly(CONFIG)
+    model.register_forward_pre_hook(lambda _, given: seen.append(given[0].shape[0]))
+    held_out_loss(model, np.arange(windows + 1), sequence=1, policy=lm.precision("fp32"))
+    assert seen == [size] * (windows // size)
+
+
 @pytest.mark.parametrize(("width", "d_ff"), [(8, 24), (10, 32), (24, 64), (96, 256), (100, 272)])
 def test_a_gated_mlp_is_8_thirds_of_the_width_in_eights(width, d_ff):
     sizes = {"layers": 1, "d_model": width, "heads": 1, "context": 4}
