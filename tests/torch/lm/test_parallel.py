@@ -4,6 +4,7 @@ import dataclasses
 import datetime
 import itertools
 import json
+import math
 import os
 import re
 import subprocess
@@ -296,6 +297,14 @@ def test_one_process_with_a_layout_trains_as_one_without(monkeypatch, capsys):
     tied = lm.pretrain(GPT, data=data, layout="dp=1", **RUN)
     assert not capsys.readouterr().err
     assert tied.losses == pytest.approx(lm.pretrain(GPT, data=data, **RUN).losses, rel=1e-5)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_ends_a_run_of_ranks(monkeypatch, bad):
+    monkeypatch.setattr(lm.Parallel, "backward", lambda *_: torch.tensor(bad))
+    data = torch.zeros(300, dtype=torch.long).numpy()
+    with pytest.raises(FloatingPointError, match=f"the loss is {bad} in step 0: lower the learning rate"):
+        lm.pretrain(LLAMA, data=data, layout="dp=1", **RUN)
 
 
 def test_what_ranks_cannot_train_is_a_sentence():

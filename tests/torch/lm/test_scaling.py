@@ -220,6 +220,16 @@ def test_the_envelope_takes_the_lowest_curve_at_each_place():
     assert [m.tokens for m in minima] == pytest.approx([525, 400, 400 * 10**0.5, 4000])
 
 
+def test_a_curve_counts_from_its_first_step_on():
+    long = {"budget": 1e5, "flops": 1e5}
+    runs = [
+        one(parameters=10, budget=1e3, flops=1e3, steps=10, curve=[(1, 3.0), (10, 2.0)]),
+        one(parameters=100, **long, steps=100, curve=[(1, 1.5), (100, 1.0)]),
+        one(parameters=1000, **long, steps=10, curve=[(1, 2.0), (10, 0.5)]),
+    ]
+    assert [m.parameters for m in lm.envelope(runs, resamples=1, at=2).minima] == [100, 1000]
+
+
 def test_one_size_that_is_always_the_best_has_no_line():
     runs = [one(budget=b, flops=b, steps=10, curve=[(1, 3.0), (10, 2.0)]) for b in (1e3, 2e3)]
     with pytest.raises(ValueError, match="one size is the best for every budget"):

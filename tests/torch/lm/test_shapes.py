@@ -1,8 +1,13 @@
 """The shapes written in the signatures are true: every call of a training step and of generation, checked at run time."""
 
+import runpy
 import subprocess
 import sys
 import textwrap
+
+import torch
+
+from cs336kit.lm import _shapes
 
 PROGRAM = """
     from jaxtyping import install_import_hook
@@ -48,3 +53,9 @@ def test_every_annotated_shape_holds_and_a_wrong_one_is_caught():
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout == "TypeCheckError True\n"
+
+
+def test_without_jaxtyping_they_are_plain_tensors(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jaxtyping", None)
+    plain = runpy.run_path(_shapes.__file__)
+    assert plain["Float"][torch.Tensor, "B S D"] is plain["Int"][torch.Tensor, "B S"] is torch.Tensor
