@@ -45,7 +45,7 @@ class Optima:
 
 
 def valley(parameters: Sequence[float], losses: Sequence[float]) -> tuple[float, float] | None:
-    """The bottom (N, loss) of the parabola through the losses over ln N; None where it opens downwards.
+    """The bottom (N, loss) of the parabola through the losses over ln N; None where it is straight or opens downwards.
 
     Three sizes or more are needed.
     """
@@ -54,8 +54,10 @@ def valley(parameters: Sequence[float], losses: Sequence[float]) -> tuple[float,
         raise ValueError(f"a parabola takes three sizes or more, got {len(set(sizes))}: train more models.")
     # Around the middle, so that the three columns of the fit are far from parallel.
     middle = float(np.mean(np.log(sizes)))
-    bend, slope, height = np.polyfit(np.log(sizes) - middle, values, 2)
-    if bend <= 0:
+    places = np.log(sizes) - middle
+    bend, slope, height = np.polyfit(places, values, 2)
+    # What rounding leaves of a straight line bends a little, one way or the other.
+    if bend * np.ptp(places) ** 2 <= 1e-9 * max(values):
         return None
     at = -slope / (2 * bend)
     return exp(middle + at), float(height - bend * at**2)

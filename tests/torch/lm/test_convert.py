@@ -1,6 +1,7 @@
 """The decoder against transformers' own models: the same weights must give the same logits and gradients."""
 
 import copy
+import dataclasses
 
 import pytest
 import torch
@@ -185,6 +186,9 @@ def test_the_family_follows_from_the_shape():
         assert lm.to_transformers(model.state_dict(), model.config).keys() == their_model.state_dict().keys()
     with pytest.raises(ValueError, match="name the family, one of arcee, bitnet, codegen, cohere"):
         lm.to_transformers({}, lm.from_transformers(theirs(*CASES["falcon 7b"])).config)
+    normed = dataclasses.replace(lm.from_transformers(theirs(*CASES["llama"])).config, qk_norm="head")
+    with pytest.raises(ValueError, match="name the family"):
+        lm.to_transformers({}, normed)
 
 
 def test_weights_alone_are_refused():

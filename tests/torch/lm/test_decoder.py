@@ -61,6 +61,13 @@ def test_both_attention_methods_and_checkpointing_give_the_same_gradients(config
         torch.testing.assert_close(results[0], other)
 
 
+def test_checkpointed_blocks_learn_behind_an_embedding_that_does_not():
+    model = lm.DecoderOnly(LLAMA, checkpointing=True)
+    model.embedding.requires_grad_(False)
+    model(tokens()).sum().backward()
+    assert all(parameter.grad is not None for parameter in model.blocks.parameters())
+
+
 @pytest.mark.parametrize("config", CONFIGS)
 def test_logits_do_not_depend_on_later_tokens(config):
     model, x = lm.DecoderOnly(config), tokens(config)

@@ -27,6 +27,14 @@ def test_linear_keeps_the_variance_of_its_input():
     assert weight.abs().max() <= 3 / math.sqrt(100)
 
 
+def test_a_weight_is_cut_off_on_both_sides():
+    layer = lm.Linear(200, 200)
+    for deviation in (0.1, 5.0):
+        layer.initialize(deviation=deviation, cut=2)
+        low, high = layer.weight.min().item(), layer.weight.max().item()
+        assert -2 <= low / deviation < -1.95 and 1.95 < high / deviation <= 2 + 1e-6
+
+
 def test_embedding_equals_torch_in_value_and_gradient():
     ours, theirs = lm.Embedding(7, 3), torch.nn.Embedding(7, 3)
     theirs.load_state_dict(ours.state_dict())

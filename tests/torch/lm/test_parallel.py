@@ -299,6 +299,11 @@ def test_one_process_with_a_layout_trains_as_one_without(monkeypatch, capsys):
     assert tied.losses == pytest.approx(lm.pretrain(GPT, data=data, **RUN).losses, rel=1e-5)
 
 
+def test_tables_of_angles_are_no_part_of_what_is_stored():
+    stored = lm.parallelize(lm.DecoderOnly(LLAMA), "dp=1").module.state_dict()
+    assert stored and not any(name.endswith(("sine", "cosine")) for name in stored)
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_ends_a_run_of_ranks(monkeypatch, bad):
     monkeypatch.setattr(lm.Parallel, "backward", lambda *_: torch.tensor(bad))

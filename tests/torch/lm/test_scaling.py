@@ -59,6 +59,8 @@ def test_the_bottom_of_a_parabola():
     sizes = np.geomspace(10, 1000, 5)
     assert lm.valley(sizes, 2 + 0.3 * np.log(sizes / 77) ** 2) == pytest.approx((77, 2))
     assert lm.valley(sizes, 2 - 0.3 * np.log(sizes / 77) ** 2) is None
+    assert lm.valley([1, 2, 4], [2, 2, 2]) is None and lm.valley(sizes, 2 + 0.1 * np.log(sizes)) is None
+    assert lm.valley(sizes, 2 + 1e-4 * np.log(sizes / 77) ** 2) == pytest.approx((77, 2))
 
 
 def test_isoflop_finds_the_exponents_of_a_known_law():
@@ -227,7 +229,9 @@ def test_a_curve_counts_from_its_first_step_on():
         one(parameters=100, **long, steps=100, curve=[(1, 1.5), (100, 1.0)]),
         one(parameters=1000, **long, steps=10, curve=[(1, 2.0), (10, 0.5)]),
     ]
-    assert [m.parameters for m in lm.envelope(runs, resamples=1, at=2).minima] == [100, 1000]
+    found = lm.envelope(runs, resamples=3, at=2)
+    assert [m.parameters for m in found.minima] == [100, 1000]
+    assert 0 < len(found.parameters.samples) == len(found.tokens.samples) <= 3
 
 
 def test_one_size_that_is_always_the_best_has_no_line():
