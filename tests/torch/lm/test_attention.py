@@ -116,3 +116,9 @@ def test_refuses():
         lm.attention(query, key, value[:, :, :4])
     with pytest.raises(ValueError, match="mask and window are both given"):
         lm.attention(query, key, value, mask=torch.ones(5, 5, dtype=torch.bool), window=2)
+
+
+def test_capped_scores_by_hand():
+    query, key, value = 5 * torch.randn(3, 2, 6, 4, dtype=torch.float64)
+    scores = 3 * torch.tanh(query @ key.mT / 4**0.5 / 3) + torch.full((6, 6), -torch.inf).triu(1)
+    torch.testing.assert_close(lm.attention(query, key, value, softcap=3.0), scores.softmax(-1) @ value)
