@@ -88,6 +88,7 @@ def test_refuses():
         ValueError, match="the prompt has 30 tokens, and the model's context 24: give at most its last 24"
     ):
         lm.generate(model, torch.zeros(1, 30, dtype=torch.long), new_tokens=1)
+    assert lm.generate(model, torch.zeros(1, 24, dtype=torch.long), new_tokens=1).shape == (1, 25)
     with pytest.raises(ValueError, match="unknown kind of cache 'ring'"):
         lm.generate(model, prompt, new_tokens=1, cache="ring")
     used = lm.KVCache(PAPER)
