@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cs336kit import lm, predict
-from cs336kit.lm.caches import KINDS, from_codes, to_codes
+from cs336kit.lm.caches import KINDS, QuantizedCache, from_codes, to_codes
 from cs336kit.predict import kv_cache_bytes
 
 GPT2 = predict.TransformerConfig(layers=2, d_model=16, heads=4, vocab=31, context=24)
@@ -166,3 +166,11 @@ def test_a_shortened_cache_goes_on_as_if_nothing_had_been_there(kind):
     model_of(replace(LLAMA, window=4))(text[:, :6], cache=ring)
     with pytest.raises(ValueError, match="has dropped the first: it cannot be shortened"):
         ring.shorten(5)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_codes_drop_nothing_until_the_window_is_full(bits):
+    cache, x = QuantizedCache(bits=bits, window=5), torch.randn(1, 1, 8, 4)
+    lengths = [cache.extend(x[:, :, i : i + 1], x[:, :, i : i + 1])[0].shape[-2] for i in range(8)]
+    # The window and the new position, which look at each other before the oldest goes.
+    assert lengths == [1, 2, 3, 4, 5, 6, 6, 6]

@@ -298,3 +298,12 @@ def test_a_configuration_without_its_defaults_and_a_head_that_is_not_tied_are_re
     state = {name: tensor for name, tensor in their_model.state_dict().items() if name != "lm_head.weight"}
     with pytest.raises(ValueError, match=r"the weights of head\.weight are missing"):
         lm.from_transformers(state, their_model.config)
+
+
+def test_kinds_of_layers_that_turn_alike_have_one_base_and_others_are_refused():
+    kind = {"rope_theta": 5e5, "rope_type": "default"}
+    for parameters in ({"full": kind}, {"full": kind, "sliding": dict(kind)}):
+        assert convert._rope_base({"rope_parameters": parameters}, ValueError) == 5e5
+    apart = {"full": kind, "sliding": kind | {"rope_theta": 1e4}}
+    with pytest.raises(ValueError, match="plain rotary positions"):
+        convert._rope_base({"rope_theta": 1e4, "rope_parameters": apart}, ValueError)
