@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from cs336kit.lm._shapes import Float
 from cs336kit.lm.caches import LayerCache
-from cs336kit.lm.layers import PAIRS, Linear, RMSNorm, rope
+from cs336kit.lm.layers import PAIRS, Linear, RMSNorm, module_or_none, rope
 from cs336kit.predict._common.checks import fraction, known, positive_int
 
 #: How attention is computed: step by step, or by torch's scaled_dot_product_attention.
@@ -189,7 +189,7 @@ class MultiHeadAttention(nn.Module):
             make: Callable[[int], nn.Module] = make_norm or partial(RMSNorm, **factory)
             query, key = (self.heads, self.kv_heads) if qk_norm == "width" else (1, 1)
             self.query_norm, self.key_norm = make(query * self.head_dim), make(key * self.head_dim)
-        self.inner_norm = inner_norm
+        self.inner_norm = module_or_none("inner_norm", inner_norm)
 
     def _projected(self, linear: nn.Module, x: Tensor, heads: int, norm: nn.Module | None) -> Tensor:
         z = linear(x)

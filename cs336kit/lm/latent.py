@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cs336kit.lm._shapes import Float
 from cs336kit.lm.attention import ATTENTION, attention, causal_mask, check_mask
 from cs336kit.lm.caches import LayerCache
-from cs336kit.lm.layers import PAIRS, Linear, RMSNorm, rope
+from cs336kit.lm.layers import PAIRS, Linear, RMSNorm, module_or_none, rope
 from cs336kit.predict._common.checks import at_most, fraction, known, non_negative_int, positive_int
 
 
@@ -52,7 +52,7 @@ class LatentAttention(nn.Module):
         self.latent_norm = RMSNorm(kv_latent, eps=norm_eps, **factory)
         self.key_and_value = Linear(kv_latent, heads * (self.plain + self.value_dim), bias=False, **factory)
         self.output = Linear(heads * self.value_dim, d_model, bias="output" in bias, **factory)
-        self.inner_norm = inner_norm
+        self.inner_norm = module_or_none("inner_norm", inner_norm)
 
     def forward(
         self, x: Float[Tensor, "... S D"], *,

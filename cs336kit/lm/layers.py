@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cs336kit.lm._shapes import Float, Int
-from cs336kit.predict._common.checks import boolean, fraction, known, positive_int, positive_number
+from cs336kit.predict._common.checks import boolean, fraction, known, positive_int, positive_number, shown
 from cs336kit.predict.transformer import GATED
 
 #: Which dimensions of a head rotary positions turn together: i with i + h/2, or 2i with 2i + 1.
@@ -259,6 +259,13 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }  # fmt: skip
 
 
+def module_or_none(name: str, module: nn.Module | None) -> nn.Module | None:
+    """The module as it was given; raises ValueError for what is neither a module nor None."""
+    if module is not None and not isinstance(module, nn.Module):
+        raise ValueError(f"{name} is {shown(module)}: give a module, such as RMSNorm(width), or None for none")
+    return module
+
+
 class MLP(nn.Module):
     """The MLP of any name in ACTIVATIONS: down(act(up(x))), or down(act(gate(x)) · up(x)) of those with a gate.
 
@@ -274,7 +281,7 @@ class MLP(nn.Module):
         self.gate = Linear(d_model, d_ff, bias="gate" in biases, **factory) if kind in GATED else None
         self.up = Linear(d_model, d_ff, bias="up" in biases, **factory)
         self.down = Linear(d_ff, d_model, bias="down" in biases, **factory)
-        self.inner_norm = inner_norm
+        self.inner_norm = module_or_none("inner_norm", inner_norm)
         self.dropout = fraction("dropout", dropout, zero=True)
 
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:

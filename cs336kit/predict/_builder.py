@@ -350,4 +350,7 @@ class Builder(Writer):
 
 def _factors(x: Tensor, y: Tensor) -> list[Tensor]:
     """Those factors of a product that the other's gradient needs."""
-    return [factor for factor, other in ((x, y), (y, x)) if other.needs_gradient]
+    kept = [x] if y.needs_gradient else []
+    if x.needs_gradient:
+        kept.append(y)
+    return kept

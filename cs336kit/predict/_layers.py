@@ -30,7 +30,7 @@ def layers(config: TransformerConfig) -> list[Layer]:
 
 def periods(kinds: Sequence[T]) -> list[tuple[int, list[tuple[int, T]]]]:
     """The sequence as (how often, [(how many in a row, kind), …]): neighbours that are alike, and patterns that repeat."""
-    if kinds and len(set(kinds)) == 1:
+    if kinds and kinds.count(kinds[0]) == len(kinds):
         return [(1, [(len(kinds), kinds[0])])]
     found: list[tuple[int, list[tuple[int, T]]]] = []
     start = 0

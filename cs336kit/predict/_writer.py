@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
+from operator import attrgetter
 
 from cs336kit.predict.devices import DEVICES, Device
 from cs336kit.predict.layouts import ALONE, Layout
@@ -95,7 +96,7 @@ class Writer:
 
     def free(self, *tensors: Tensor) -> None:
         """The caller no longer holds these tensors."""
-        self.items.append(Free(tuple([tensor.storage for tensor in tensors])))
+        self.items.append(Free(tuple(map(_storage, tensors))))
 
     def hold(self, tensor: Tensor) -> None:
         """The caller holds this second output of an operation too."""
@@ -185,17 +186,22 @@ class Writer:
         gradients: tuple[Gradient, ...] = ()
         kept: tuple[Storage, ...] = ()
         if self.train:
-            elementwise = kind in _ELEMENTWISE
+            first = None if passes else elements * size
             collected = []
             for tensor in inputs:
                 if tensor.needs_gradient:
-                    first, then = (
-                        _sizes(kind, tensor, elements, dtype, size, passes) if elementwise else (tensor.bytes, ())
-                    )
+                    own = tensor.elements
+                    if kind not in _ELEMENTWISE:
+                        collected.append(Gradient(tensor, own * ELEMENT_BYTES[tensor.dtype], (), gradient_flops))
+                        continue
+                    then = (own * size,) if own != elements else ()
+                    if tensor.dtype != dtype:
+                        then += (own * ELEMENT_BYTES[tensor.dtype],)
                     collected.append(Gradient(tensor, first, then, gradient_flops))
             gradients = tuple(collected)
             if gradients:
-                kept = tuple([k.storage if isinstance(k, Tensor) else k for k in keeps])
+                if keeps:
+                    kept = tuple([k.storage if isinstance(k, Tensor) else k for k in keeps])
                 if keeps_output:
                     kept += (output,)
         result = Tensor(shape, dtype, output, bool(gradients), object() if alias else None, elements)
@@ -227,17 +233,7 @@ class _Within:
         self.builder.prefix, self.builder.part = self.before
 
 
+_storage = attrgetter("storage")
+
 #: Operations on elements, whose gradients have the output's shape before the engine sums them to the input's.
-_ELEMENTWISE = frozenset({"add", "mul", "div", "copy", "neg", "gelu", "silu", "cast", "view", "all-reduce"})
-
-
-def _sizes(
-    kind: str, tensor: Tensor, elements: int, dtype: str, size: int, passes: bool
-) -> tuple[int | None, tuple[int, ...]]:
-    """Bytes that an operation on elements allocates for an input's gradient, and the sizes through which the engine brings it."""
-    own = tensor.elements
-    if kind == "cast":
-        return own * ELEMENT_BYTES[tensor.dtype], ()
-    first = None if passes else elements * size
-    summed = (own * size,) if own != elements else ()
-    return first, summed if tensor.dtype == dtype else (*summed, own * ELEMENT_BYTES[tensor.dtype])
+_ELEMENTWISE = frozenset({"add", "mul", "div", "copy", "neg", "gelu", "silu", "view", "all-reduce"})

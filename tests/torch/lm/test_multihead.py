@@ -3,6 +3,7 @@ import torch
 
 from cs336kit import lm
 from cs336kit.lm.attention import LayerCache
+from cs336kit.lm.layers import MLP
 
 close = torch.testing.assert_close
 
@@ -85,6 +86,22 @@ def test_norms_of_queries_and_keys_by_hand(kind):
     query, key = heads(layer.query(x), layer.query_norm), heads(layer.key(x), layer.key_norm)
     z = lm.attention(query, key, layer.value(x).view(2, S, A, h).transpose(1, 2))
     close(layer(x), layer.output(layer.inner_norm(z.transpose(1, 2).reshape(2, S, D))))
+
+
+@pytest.mark.parametrize("given", [True, "rmsnorm", lambda x: x])
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda norm: lm.MultiHeadAttention(8, 2, inner_norm=norm),
+        lambda norm: lm.LatentAttention(8, 2, head_dim=4, kv_latent=4, rotary_dim=2, value_dim=4, inner_norm=norm),
+        lambda norm: MLP(8, 16, kind="gelu", inner_norm=norm),
+    ],
+    ids=["attention", "latent", "mlp"],
+)
+def test_an_inner_norm_is_a_module(build, given):
+    assert build(None).inner_norm is None
+    with pytest.raises(ValueError, match="inner_norm is .* give a module, such as RMSNorm"):
+        build(given)
 
 
 def test_dropout_only_in_training():
