@@ -90,7 +90,7 @@ def test_every_lesson_stands_in_its_part_of_the_map():
 def test_a_lesson_names_those_before_and_after_it():
     cells = [text(TITLE), code("x", "gpu")]
     first, middle, last = (pages.header(cells, path, NAMES) for path in NAMES)
-    said = "0 minutes, 0 more for exercises · no GPU needed, some of it is larger on one"
+    said = "0 minutes, 0 more for exercises · no GPU needed, a few cells run only on one"
     assert (
         first == f"{said} · next [08 Graphs](08_graphs.ipynb)"
         and last == f"{said} · follows [08 Graphs](08_graphs.ipynb)"

@@ -213,6 +213,7 @@ def save(disk, name, data):
 @exercise(
     "13.4",
     cases=[(30, 86_400), (60, 6 * 3600), (5, 3600), (120, 30 * 86_400)],
+    tolerance=0.05,  # whoever counts the save itself as part of an interval is right, too
     mistakes={
         "math.sqrt(save_seconds * crash_seconds)": "a crash does not cost the whole interval. At which moment of it does one "
         "come, on average?",
