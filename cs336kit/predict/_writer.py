@@ -194,7 +194,7 @@ class Writer:
                     if kind not in _ELEMENTWISE:
                         collected.append(Gradient(tensor, own * ELEMENT_BYTES[tensor.dtype], (), gradient_flops))
                         continue
-                    then = (own * size,) if own != elements else ()
+                    then: tuple[int, ...] = (own * size,) if own != elements else ()
                     if tensor.dtype != dtype:
                         then += (own * ELEMENT_BYTES[tensor.dtype],)
                     collected.append(Gradient(tensor, first, then, gradient_flops))
