@@ -118,7 +118,7 @@ def line():
         "the left half of the columns, (4, 6)": ((4, 6), (12, 1)),
         "every other column of a (4, 6)": ((4, 3), (6, 2)),
         "(2, 1, 3) with strides (3, 99, 1)": ((2, 1, 3), (3, 99, 1)),
-        "(2, 3, 1) with strides (3, 1, 1)": ((2, 3, 1), (3, 1, 7)),
+        "(2, 3, 1) with strides (3, 1, 7)": ((2, 3, 1), (3, 1, 7)),
         "(2, 3, 4) with strides (1, 8, 2)": ((2, 3, 4), (1, 8, 2)),
         "(2, 3, 4) with strides (24, 8, 2)": ((2, 3, 4), (24, 8, 2)),
         "an expanded (5, 4)": ((5, 4), (0, 1)),
@@ -130,9 +130,10 @@ def line():
     mistakes={
         "1 if right == 1 else None": "you ask whether it is contiguous. A vector may have any stride, such as 2.",
         "one_axis(shape, strides, skip=0)": "an axis of size 1 is never stepped along, so its stride must not count.",
+        "None if right is None else strides[-1] if strides else 1": "the last axis may have size 1, and then nobody steps "
+        "along it: the stride is that of the last axis that is longer.",
         "strides[-1] if strides else 1": "you took the last stride without asking whether the axes join.",
         "right if right is None or len(strides) != 1 else 1": "a single axis needs no joining: its own stride is the answer.",
-        "one_axis(shape[-2:], strides[-2:])": "you looked at the last two axes alone.",
         "right or None": "a stride of 0 is a stride: it reads one element again and again.",
     },
     hints=(
