@@ -2,7 +2,7 @@
 
 from cs336kit.predict._builder import Builder
 from cs336kit.predict._layers import Layer
-from cs336kit.predict.devices import Kernel
+from cs336kit.predict.devices import FLASH, Kernel
 from cs336kit.predict.operations import Storage, Tensor
 from cs336kit.predict.transformer import TransformerConfig
 
@@ -11,7 +11,7 @@ class Attend:
     """Heads of `queries` positions that look at `keys`, in one kind of layer.
 
     Written out as the course does ("eager"), or by torch's scaled_dot_product_attention ("sdpa"): as a fused kernel where
-    the device has one for these inputs, else as torch writes it out.
+    the device has one for these inputs, else as torch writes it out. Or by a kernel that knows every mask ("flash_attention").
     """
 
     def __init__(
@@ -25,10 +25,10 @@ class Attend:
         self._values_flops = pairs * config.value_head_dim
         #: what was put together of two parts: new tensors, which have the heads in front of the sequence
         self.in_front: set[Storage] = set()
-        # Sinks and capped scores are what no fused kernel has; and where none takes the inputs, torch writes it out.
+        # Sinks and capped scores are what torch's function has not; and where no kernel takes the inputs, it writes it out.
         own = config.sinks or config.attention_softcap is not None
-        self.method = "eager" if own else method
-        self.kernel = self._kernel() if self.method == "sdpa" else None
+        self.method = "eager" if own and method == "sdpa" else method
+        self.kernel = self._kernel() if self.method == "sdpa" else FLASH if self.method == "flash_attention" else None
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """(B, S, all heads) from a fused kernel, else (B, A, S, h)."""
@@ -58,7 +58,8 @@ class Attend:
     @property
     def masks(self) -> bool:
         """Whether the mask is more than causal, so that it is given to the fused function."""
-        return self.c.positions == "alibi" or (self.window is not None and self.window < self.T)
+        masked = self.c.positions == "alibi" or (self.window is not None and self.window < self.T)
+        return masked and self.method != "flash_attention"
 
     def mask(self, dtype: str) -> Tensor:
         """`lm.causal_mask`: 0 and −inf, S × S; with a window, the sum of two triangles; the slopes of ALiBi come to it."""
@@ -98,12 +99,14 @@ class Attend:
                 b.free(mask)
                 mask = padded
             keeps.append(mask)
+        sinks = [b.parameter("sinks", c.heads)] if c.sinks else []
+        keeps += sinks
         logsumexp = Storage("logsumexp", 4 * self.B * c.heads * _rounded(self.S, kernel.logsumexp_rows))
         words, indices = kernel.random_state
         state = [Storage("indices" if indices else "random state", words)] if words else []
         flops = (("attention scores", self._scores_flops), ("attention values", self._values_flops))
         z = b.op(
-            "fused", "sdpa", [q, k, v], (*q.shape[:3], v.shape[-1]), keeps=[*keeps, logsumexp, *state], keeps_output=True,
+            "fused", "sdpa", [q, k, v, *sinks], (*q.shape[:3], v.shape[-1]), keeps=[*keeps, logsumexp, *state], keeps_output=True,
             statistics=[logsumexp, *state], name="attention output's input", flops=flops,
             scratch=(*kernel.backward(q, k), *(() if self.masks else b.ranks.ring_bytes(k, v))),
         )  # fmt: skip

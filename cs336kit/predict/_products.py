@@ -38,7 +38,7 @@ def products(op: Op, needs: set[object] | None = None) -> list[ProductCost]:
     output = op.outputs[0].storage.name
     if op.kind == "sdpa":  # the fused kernel computes every gradient, and its scores again, once one gradient is needed
         prefix = "".join(output.rpartition(".")[:2])
-        q, k, v = (tensor.storage.name for tensor in op.inputs)
+        q, k, v = (tensor.storage.name for tensor in op.inputs[:3])
         (scores, one), (values, other) = op.flops
         back, last = (one, other) if returned else (0, 0)
         return [

@@ -6,7 +6,7 @@ from the kernels' sources and not measured; layer norm's partial sums and cuDNN'
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from cs336kit.predict._common.checks import boolean, known
@@ -148,6 +148,11 @@ DEVICES = {
         ),
     )
 }  # fmt: skip
+
+#: The kernel of the FlashAttention library and of serving engines, which torch's function does not call: it knows windows,
+#: capped scores, slopes and sinks without a mask in memory. Source: Dao-AILab/flash-attention, flash_attn_interface.py
+#: (window_size, softcap, alibi_slopes); sinks: vLLM. What it keeps is taken from torch's copy of it, and not measured.
+FLASH = replace(DEVICES["cuda"].kernels[0], mask=True, value_widths=True, follows=False)
 
 
 def device(name: "str | Device") -> Device:

@@ -8,7 +8,7 @@ from cs336kit.predict._common.checks import boolean, known, non_negative_int, po
 from cs336kit.predict._decoder import decoder
 from cs336kit.predict._transformers.decoder import decoder as transformers_decoder
 from cs336kit.predict._transformers.writings import writing
-from cs336kit.predict.devices import Device
+from cs336kit.predict.devices import FLASH, Device
 from cs336kit.predict.devices import device as device_of
 from cs336kit.predict.layouts import Layout, as_layout, check_layout
 from cs336kit.predict.operations import Leaf, Program
@@ -16,8 +16,10 @@ from cs336kit.predict.packed import PACKINGS
 from cs336kit.predict.precision import PrecisionPolicy, policy
 from cs336kit.predict.transformer import TransformerConfig, check_config
 
-#: How attention is computed: softmax written out, or torch's fused function.
+#: How `lm`'s attention is computed: softmax written out, or torch's fused function.
 ATTENTION = dict.fromkeys(("eager", "sdpa"))
+#: The same, and a kernel that no module of `lm` calls.
+EVERY_ATTENTION = {**ATTENTION, "flash_attention": None}
 #: A training step, a pass without autograd, one over a whole prompt that fills a cache, and one new token beside a cache.
 PHASES = dict.fromkeys(("train", "forward", "prefill", "decode"))
 #: Caches: new tensors with every call, or tensors that are allocated once, in which a window is a ring.
@@ -49,8 +51,10 @@ def program(
 ) -> Program:
     """The operations of one forward pass of `lm.DecoderOnly`, in order: what every estimate walks over.
 
-    `precision`: a name of POLICIES, or a policy. `attention`: "eager" or "sdpa". `device`: "cpu" or "cuda",
-    whose operations keep other tensors (DEVICES). `checkpointing`: each block keeps only
+    `precision`: a name of POLICIES, or a policy. `attention`: "eager" or "sdpa", as `lm` has them, or "flash_attention",
+    the kernel of the FlashAttention library and of serving engines, which knows windows, capped scores and sinks (torch's
+    function writes such attention out). `device`: "cpu" or "cuda", whose operations keep other tensors (DEVICES).
+    `checkpointing`: each block keeps only
     its input. `phase`: "train" ends with the loss, F.cross_entropy of fp32 logits; the others run without autograd:
     "forward" alone, "prefill" with a cache that takes the keys and values, and "decode" with one new token after
     `sequence` − 1 that such a cache holds; `cache`: whether it is put together anew, "growing", or written into tensors
@@ -71,7 +75,9 @@ def program(
     """
     check_config(config)
     batch, sequence = check_sizes(config, batch=batch, sequence=sequence)
-    known("attention", attention, ATTENTION)
+    known("attention", attention, EVERY_ATTENTION)
+    if attention == "flash_attention":
+        _check_flash(config, policy(precision), device_of(device))
     known("phase", phase, PHASES)
     known("cache", cache, CACHES)
     boolean("checkpointing", checkpointing)
@@ -81,6 +87,7 @@ def program(
             "causal": causal, "frozen": frozen, "lora_rank": lora_rank, "expert_tokens": expert_tokens,
             "chunks": positive_int("chunks", chunks) > 1, "base": base, "phase": phase not in ("train", "forward"),
             "layout": as_layout(layout).count > 1, "stage": stage, "cache": cache != "growing", "unrolled": unrolled,
+            "attention='flash_attention'": attention == "flash_attention",
         }  # fmt: skip
         _only_whole_steps(flavour, others)
         return _as_transformers(
@@ -112,6 +119,21 @@ def program(
         chunks=min(chunks, batch * sequence), base=base, layout=layout, stage=int(stage), cache=cache,
         unrolled=boolean("unrolled", unrolled),
     )  # fmt: skip
+
+
+def _check_flash(config: TransformerConfig, kind: PrecisionPolicy, on: Device) -> None:
+    if on.name != "cuda":
+        raise ValueError(
+            f"attention='flash_attention' is a kernel of CUDA, and device is {on.name!r}: give device='cuda'"
+        )
+    if kind.products not in FLASH.types:
+        raise ValueError(
+            f"attention='flash_attention' computes in bf16 or fp16, and {kind.name} in {kind.products}: give 'sdpa'"
+        )
+    if FLASH.widest is not None and config.head_dim > FLASH.widest:
+        raise ValueError(
+            f"attention='flash_attention' takes heads up to {FLASH.widest}, and these are {config.head_dim} wide"
+        )
 
 
 def _check_use(layout: Layout, *, phase: str, expert_tokens: Sequence[Any] | None) -> None:

@@ -1,0 +1,120 @@
+"""The kernel of FlashAttention and of serving engines: what torch's fused function keeps, also under windows, caps and sinks."""
+
+from dataclasses import replace
+
+import pytest
+
+from cs336kit import predict
+from cs336kit.predict import MODELS, TransformerConfig
+
+#: a small model whose heads torch's own flash kernel takes
+PLAIN = TransformerConfig(
+    layers=4, d_model=256, heads=8, kv_heads=2, head_dim=32, d_ff=512, vocab=512, context=4096, mlp="swiglu", norm="rmsnorm",
+    positions="rope", bias="none", tied_head=False,
+)  # fmt: skip
+HOW = {"batch": 2, "sequence": 1024, "precision": "bf16", "device": "cuda"}
+WITHOUT_A_KERNEL = {
+    "windows": {"window": 128},
+    "some windows": {"window": 128, "window_layers": (True, False, True, False)},
+    "chunks": {"window": 128, "window_kind": "chunked"},
+    "capped scores": {"attention_softcap": 50.0},
+}
+
+
+def kept(config, attention, **more):
+    return predict.saved_activation_bytes(config, attention=attention, **HOW | more)
+
+
+def peak(config, attention, **more):
+    return predict.step_peak(config, attention=attention, **HOW | more)
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"checkpointing": True}, {"precision": "autocast"}, {"precision": "mixed"}], ids=str
+)
+def test_where_torch_has_a_kernel_it_is_that_one(more):
+    assert kept(PLAIN, "flash_attention", **more) == kept(PLAIN, "sdpa", **more)
+    assert peak(PLAIN, "flash_attention", **more) == peak(PLAIN, "sdpa", **more)
+
+
+@pytest.mark.parametrize("changes", WITHOUT_A_KERNEL.values(), ids=WITHOUT_A_KERNEL)
+def test_windows_and_caps_keep_no_scores(changes):
+    config = replace(PLAIN, **changes)
+    assert kept(config, "flash_attention") == kept(PLAIN, "sdpa")
+    assert peak(config, "flash_attention") == peak(PLAIN, "sdpa")
+    assert kept(config, "sdpa").total > 2 * kept(config, "flash_attention").total
+    how = {"batch": 2, "sequence": 1024, "causal": True, "device": "cuda", "precision": "bf16"}
+    flash, written_out = (predict.training_flops(config, attention=a, **how) for a in ("flash_attention", "sdpa"))
+    differing = {name for name in flash if flash[name] != written_out[name]}
+    assert differing == {"attention scores"}
+    # The backward pass of a kernel computes its scores again.
+    again = 3 * (flash["attention scores"] - written_out["attention scores"])
+    assert again == written_out["attention scores"] or (
+        config.window_layers and 0 < again < written_out["attention scores"]
+    )
+
+
+def test_sinks_are_parameters_with_gradients():
+    config = replace(PLAIN, sinks=True)
+    more = config.layers * config.heads * 2
+    assert kept(config, "flash_attention") == kept(PLAIN, "sdpa")
+    assert predict.parameters(config).total == predict.parameters(PLAIN).total + more // 2
+    with_sinks, without = peak(config, "flash_attention"), peak(PLAIN, "sdpa")
+    assert with_sinks["parameters"] - without["parameters"] == more
+    shapes = {a: predict.program(config, attention=a, **HOW).leaves for a in ("flash_attention", "eager")}
+    assert [(x.component, x.tensor.shape) for x in shapes["flash_attention"]] == [
+        (x.component, x.tensor.shape) for x in shapes["eager"]
+    ]
+
+
+def test_slopes_stand_in_no_mask():
+    alibi = replace(PLAIN, positions="alibi")
+    assert kept(alibi, "flash_attention") == kept(replace(PLAIN, positions="none"), "sdpa")
+
+
+def test_values_of_another_width_are_taken():
+    config = MODELS["deepseek-v3"]
+    how = {"batch": 1, "sequence": 4096, "precision": "bf16", "device": "cuda"}
+    program = predict.program(config, attention="flash_attention", **how)
+    assert {op.kind for op, _ in program.operations()} & {"sdpa", "softmax"} == {
+        "sdpa",
+        "softmax",
+    }  # the router has a softmax
+    assert not [op for op, _ in program.operations() if op.kind == "matmul"]
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_a_cache_of_windows_needs_no_scores_either(phase):
+    config = replace(PLAIN, window=128, sinks=True)
+    for cache in ("growing", "contiguous"):
+        program = predict.program(config, attention="flash_attention", phase=phase, cache=cache, **HOW)
+        kinds = [op.kind for op, _ in program.operations()]
+        assert "sdpa" in kinds and not {"matmul", "softmax"} & {*kinds}
+
+
+@pytest.mark.parametrize(
+    "config, more, said",
+    [
+        (
+            PLAIN,
+            {"device": "cpu"},
+            "attention='flash_attention' is a kernel of CUDA, and device is 'cpu': give device='cuda'",
+        ),
+        (
+            PLAIN,
+            {"precision": "fp32"},
+            "attention='flash_attention' computes in bf16 or fp16, and fp32 in fp32: give 'sdpa'",
+        ),
+        (replace(PLAIN, head_dim=264), {}, "attention='flash_attention' takes heads up to 256, and these are 264 wide"),
+        (
+            PLAIN,
+            {"flavour": "transformers"},
+            "attention='flash_attention' with flavour='transformers' is not counted: leave it out",
+        ),
+        (PLAIN, {"attention": "flesh"}, "unknown attention 'flesh'"),
+    ],
+)
+def test_what_it_does_not_take_is_refused(config, more, said):
+    with pytest.raises(ValueError) as refused:
+        predict.program(config, **{"attention": "flash_attention"} | HOW | more)
+    assert str(refused.value).startswith(said)
