@@ -5,6 +5,8 @@
 SHELL := /bin/bash
 NOTEBOOKS := notebooks
 WORKERS ?= 2
+empty :=
+space := $(empty) $(empty)
 NBVAL := --nbval --nbval-current-env
 FIRST = $(notdir $(firstword $(sort $(wildcard $(NOTEBOOKS)/[0-9][0-9]_*.ipynb))))
 # Loopback only; a token is JupyterLab's default.
@@ -127,6 +129,8 @@ slides: node_modules/.ready ## the lessons as slides, to project without a netwo
 
 check-notebooks: $(READY) ## run lessons and compare their outputs: make check-notebooks NB=02 (all without NB)
 	$(PY) -m cs336kit lessons verify $(NB)
+	@# and the numbers in their prose
+	$(PY) -m pytest -q tests/notebooks/test_prose.py $(if $(strip $(NB)),-k "$(subst $(space), or ,$(strip $(NB)))")
 
 refresh: $(READY) ## execute lessons and store their outputs: make refresh NB=02 (FRESH=1 measures times anew)
 	$(PY) -m cs336kit lessons refresh $(NB) $(if $(FRESH),--fresh)
@@ -177,6 +181,7 @@ site: node_modules/.ready ## build the course as web pages that ask no other hos
 
 constraints: ## renew constraints.txt with the newest versions that fit pyproject.toml
 	@python="$$($(find_python))"; if [ -z "$$python" ]; then $(no_python); exit 1; fi; rm -rf .venv-new && "$$python" -m venv .venv-new
+	@$(if $(CPU),.venv-new/bin/python -m pip install --disable-pip-version-check --index-url $(TORCH_CPU) torch==$${TORCH:-$$(sed -n 's/^torch==//p' constraints.txt)} || { $(no_packages); exit 1; })
 	.venv-new/bin/python -m pip install --disable-pip-version-check torch==$${TORCH:-$$(sed -n 's/^torch==//p' constraints.txt)} -e ".[lab,test]" || { $(no_packages); exit 1; }
 	@set -o pipefail; .venv-new/bin/python -m pip freeze --all --exclude pip --exclude-editable | sed 's/+cpu$$//;s/+cu[0-9]*$$//' > .venv-new/constraints.txt
 	@mv .venv-new/constraints.txt constraints.txt; rm -rf .venv-new; echo "constraints.txt is renewed; now: make test"

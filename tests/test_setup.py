@@ -157,7 +157,11 @@ def test_a_home_that_can_be_written_is_used(tmp_path, python):
 @pytest.mark.parametrize(("numbers", "verified"), [("2", " 2"), ("2 5", " 2 5"), ("", "")])
 def test_numbers_of_lessons_reach_the_command(tmp_path, python, numbers, verified):
     assert make(tmp_path, "check-notebooks", f"NB={numbers}", f"PY={python()}")[0] == 0
-    assert [line.rstrip() for line in asked(tmp_path)] == [f"-m cs336kit lessons verify{verified}"]
+    chosen = f" -k {' or '.join(verified.split())}" if verified else ""
+    assert [line.rstrip() for line in asked(tmp_path)] == [
+        f"-m cs336kit lessons verify{verified}",
+        f"-m pytest -q tests/notebooks/test_prose.py{chosen}",
+    ]
 
 
 def test_a_number_of_no_lesson_fails(tmp_path):

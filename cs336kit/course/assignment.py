@@ -18,7 +18,9 @@ from cs336kit.course.pages import EXERCISE
 
 FOLDER = Path("my/course")
 CONFIG = "nbgrader_config.py"
-_GRADE = "from cs336kit.teach.exercises.grading import grade\n\ngrade({id!r}, {name}, of={points})"
+_GRADE = """from cs336kit.teach.exercises.grading import grade
+
+grade({id!r}, globals().get({name!r}), of={points}, name={name!r})"""
 #: Seconds for a cell outside of a check. A check gives up by itself, and no cell of a lesson takes as long as this.
 _TIMEOUT = 120
 _CONFIG = f'''"""What nbgrader needs to know here; written once by `cs336kit lessons assignment`, and yours to change."""
@@ -32,6 +34,8 @@ c = get_config()
 c.CourseDirectory.course_id = {{name!r}}
 # The stubs are empty already.
 c.ClearSolutions.enabled = False
+# Kernels of this machine alone talk to it, so nobody need be warned of that.
+c.ExecutePreprocessor.extra_arguments = ["--log-level=ERROR"]
 # What runs longer is stopped, and the notebook goes on with the next cell.
 c.ExecutePreprocessor.timeout = {_TIMEOUT}
 # A student may have deleted a cell that gives points.

@@ -12,6 +12,8 @@ from cs336kit.course.cells import Cell, source
 from cs336kit.course.lessons import NOTEBOOKS, every, write_whole
 
 FILE = Path("build/instructor/instructor.md")
+#: The exam's questions without answers, beside it.
+SHEET = "exam.md"
 #: From here on nobody counts the digits of a whole number.
 _UNREADABLE = 10**12
 _LESSONS = re.compile(r"\blessons? (\d\d(?:(?:, | and | or )\d\d)*)")
@@ -23,10 +25,22 @@ is asked for, a wrong one stands before them, and … is a part of it that may b
 
 
 def write(folder: Path = NOTEBOOKS, file: Path = FILE) -> str:
-    """Write the page; returns where it is, in words."""
+    """Write the page, and the exam without its answers; returns where they are, in words."""
+    lessons = every(folder)
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, page(every(folder)).encode())
-    return f"{file} is written."
+    write_whole(file, page(lessons).encode())
+    sheet = file.parent / SHEET
+    write_whole(sheet, exam_sheet(lessons).encode())
+    return f"{file} is written, and the exam without its answers: {sheet}."
+
+
+def exam_sheet(lessons: Sequence[tuple[Path, Sequence[Cell]]]) -> str:
+    """A question from each lesson, without its answer: to be cut down and handed out."""
+    asked = exam.questions()
+    parts = ["# Exam"]
+    for path, _ in lessons:
+        parts += [f"## {pages.title(path)}", asked[path.name[:2]].asked]
+    return "\n\n".join(parts) + "\n"
 
 
 def page(lessons: Sequence[tuple[Path, Sequence[Cell]]]) -> str:
@@ -42,11 +56,14 @@ def page(lessons: Sequence[tuple[Path, Sequence[Cell]]]) -> str:
 
 def _ten_weeks(lessons: list[plans.Lesson], titles: dict[str, str]) -> Iterator[str]:
     found = plans.weeks(lessons)
-    yield f"## {plans.WEEKS} weeks"
+    yield f"## {len(found)} weeks"
+    at_home = ", and so are the shortest lessons, for which no sitting is left" * any(
+        week.read_at_home for week in found
+    )
     yield (
-        f"Two sittings of {plans.SITTING} minutes a week, a lesson in each. Exercises are done at home, and so are the "
-        "shortest lessons, for which no sitting is left. Lessons follow each other in the order of their "
-        "numbers, so what is read at home is read before the sitting of the next number."
+        f"Two sittings of {plans.SITTING} minutes a week, a lesson in each. Exercises are done at home{at_home}. Lessons "
+        "follow each other in the order of their numbers, so what is read at home is read before the sitting of the next "
+        "number."
     )
     rows = [["week", "first sitting", "second sitting", "read at home", "minutes in class", "minutes at home"]]
     for number, week in enumerate(found, start=1):
@@ -58,8 +75,12 @@ def _ten_weeks(lessons: list[plans.Lesson], titles: dict[str, str]) -> Iterator[
 
 
 def _three_days(lessons: list[plans.Lesson], titles: dict[str, str]) -> Iterator[str]:
-    found, left_out = plans.days(lessons)
     yield f"## {plans.DAYS} days"
+    try:
+        found, left_out = plans.days(lessons)
+    except ValueError as error:
+        yield f"There is no such plan: {error}."
+        return
     yield f"At most {plans.DAY} minutes a day without the breaks, exercises included."
     rows = [["day", "lessons", "minutes"]]
     for number, day in enumerate(found, start=1):

@@ -86,7 +86,12 @@ def days(
         gone = order[:count]
         if (plan := _packed([lesson for lesson in lessons if lesson.number not in gone])) is not None:
             return plan, {number: left_out[number] for number in sorted(gone)}
-    raise ValueError(f"what may not be left out does not fit into {DAYS} days of {DAY} minutes")
+    kept = [lesson for lesson in lessons if lesson.number not in left_out]
+    numbers, takes = ", ".join(lesson.number for lesson in kept), sum(lesson.both for lesson in kept)
+    raise ValueError(
+        f"lessons {numbers} may not be left out and take {takes} minutes, which do not fit into {DAYS} days of {DAY}: plan "
+        "more days, or name one of them in LEFT_OUT"
+    )
 
 
 def _packed(lessons: Sequence[Lesson]) -> list[list[Lesson]] | None:

@@ -76,6 +76,8 @@ def _execute(notebook: Any, folder: Path) -> None:
         if cell.cell_type == "code" and kind.unmet_need(cell):
             cell.metadata.setdefault("tags", []).append(_SKIP)
     settings: dict[str, Any] = {"record_timing": False, "store_widget_state": False, "coalesce_streams": True}
+    # The kernel talks to this process alone, and would warn that others on this machine could listen.
+    settings["extra_arguments"] = ["--log-level=ERROR"]
     settings |= {"kernel_name": "python3", "timeout": kind.HANGING, "skip_cells_with_tag": _SKIP}
     NotebookClient(notebook, resources={"metadata": {"path": str(folder)}}, **settings).execute(env=environment)
     # The kernel has reported its own version into the metadata.

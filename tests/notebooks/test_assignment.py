@@ -36,7 +36,9 @@ def test_every_exercise_is_graded_for_its_minutes_by_a_locked_cell_below_it(path
     assert len(stubs) == sum("exercise" in kind.tags(cell) for cell in notebook.cells) > 0
     for place in stubs:
         stub, check = notebook.cells[place], notebook.cells[place + 1]
-        given = re.fullmatch(r"from .* import grade\n\ngrade\('(.*)', (\w+), of=(\d+)\)", check.source)
+        given = re.fullmatch(
+            r"from .* import grade\n\ngrade\('(.*)', globals\(\).get\('(\w+)'\), of=(\d+), name='\2'\)", check.source
+        )
         assert f'check("{given[1]}", {given[2]})' in stub.source and int(given[3]) == check.metadata.nbgrader.points
         assert is_locked(check) and not is_locked(stub) and not is_task(check) and not is_task(stub)
 
@@ -69,7 +71,7 @@ def test_nbgrader_reads_what_it_has_to_know(clone, monkeypatch):
     assert told == {
         "CourseDirectory": {"course_id": "course"},
         "ClearSolutions": {"enabled": False},
-        "ExecutePreprocessor": {"timeout": 120},
+        "ExecutePreprocessor": {"extra_arguments": ["--log-level=ERROR"], "timeout": 120},
         "OverwriteCells": {"add_missing_cells": True},
     }
     assert os.environ["PATH"].startswith(os.path.dirname(sys.executable) + os.pathsep)

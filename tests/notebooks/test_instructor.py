@@ -40,7 +40,7 @@ def test_three_days_hold_or_name_every_lesson_and_leave_out_no_more_than_needed(
     assert sorted([lesson.number for lesson in held] + list(left_out)) == [lesson.number for lesson in MINUTES]
     assert all(left_out.values()) and set(left_out) == set(list(plans.LEFT_OUT)[: len(left_out)])
     fewer = dict(list(plans.LEFT_OUT.items())[: len(left_out) - 1])
-    with pytest.raises(ValueError, match="does not fit into 3 days"):
+    with pytest.raises(ValueError, match="do not fit into 3 days"):
         plans.days(MINUTES, fewer)
 
 
@@ -50,9 +50,11 @@ def test_what_fits_exactly_fits():
     full = [Lesson(f"{i:02}", 100, 80) for i in range(6)]
     assert plans.days(full, {}) == ([full[:2], full[2:4], full[4:]], {})
     for minutes in (1, 181):
-        with pytest.raises(ValueError, match="does not fit into 3 days of 360 minutes"):
+        with pytest.raises(
+            ValueError, match="do not fit into 3 days of 360: plan more days, or name one of them in LEFT_OUT"
+        ):
             plans.days([*full[:5], Lesson("05", 100, 80 + minutes)], {})
-    with pytest.raises(ValueError, match="does not fit"):
+    with pytest.raises(ValueError, match="lessons 00, 01 may not be left out and take 371 minutes, which do not fit"):
         plans.days([Lesson("00", 300, 61), Lesson("01", 10, 0)], {})
     # Left out in the order given, named in the order of the lessons, and no more than needed.
     more = [*full, Lesson("06", 10, 0), Lesson("07", 10, 0)]
@@ -117,11 +119,32 @@ def test_a_wrong_decision_can_be_read(answer, shown):
     assert instructor._shown(answer) == shown
 
 
+def test_days_that_are_too_few_leave_the_rest_of_the_page(monkeypatch):
+    monkeypatch.setattr(plans, "DAYS", 1)
+    text = instructor.page(LESSONS)
+    assert (
+        "## 1 days\n\nThere is no such plan: lessons 00, 06, " in text and "which do not fit into 1 days of 360" in text
+    )
+    assert "Left out:" not in text and text.count("**Exam**") == 22
+
+
+def test_the_number_of_weeks_is_that_of_the_plan(monkeypatch):
+    monkeypatch.setattr(plans, "WEEKS", 14)
+    text = instructor.page(LESSONS)
+    assert "## 11 weeks" in text and "shortest lessons" not in text
+
+
 def test_the_command_says_where_it_has_written(monkeypatch, tmp_path, capsys, page):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(instructor, "every", lambda folder: LESSONS)
     assert main(["lessons", "instructor"]) == 0 and instructor.FILE.read_text(encoding="utf-8") == page
-    assert capsys.readouterr().out == "build/instructor/instructor.md is written.\n"
+    sheet = instructor.FILE.with_name("exam.md")
+    said = f"build/instructor/instructor.md is written, and the exam without its answers: {sheet}.\n"
+    assert capsys.readouterr().out == said
+    questions, text = exam.questions(), sheet.read_text(encoding="utf-8")
+    assert len(questions) == 22
+    for number, question in questions.items():
+        assert text.count(question.asked) == 1 and question.answer not in text, number
     assert main(["lessons", "instructor"]) == 0
 
 

@@ -15,12 +15,18 @@ from cs336kit.teach.exercises.judging import difference
 from cs336kit.teach.exercises.running import Failed, Say, attempt, keeper
 
 
-def grade(id: str, answer, of: float) -> float:
+def grade(id: str, answer, of: float, *, name: str = "") -> float:
     """Print what the check finds about `answer` and return its points, from 0 to `of`, which nbgrader reads.
 
-    Never raises for a wrong answer; raises ValueError for an unknown exercise.
+    `name`: what the notebook calls the answer; None is then an answer that is not there. Never raises for a wrong answer;
+    raises ValueError for an unknown exercise.
     """
     found = load(id)
+    if answer is None and name:
+        print(
+            f"{id} no answer: nothing here is called {name}. The cell above did not run to its end, or calls it otherwise."
+        )
+        return 0.0
     if found.decision and not callable(answer):
         result, share, what = Result(id, *decide(found, answer)), _parts(found, answer), "Right parts"
     else:

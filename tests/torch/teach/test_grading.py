@@ -114,3 +114,10 @@ def test_a_function_that_the_task_forbids_gets_nothing():
 def test_an_unknown_exercise_is_named():
     with pytest.raises(ValueError, match=r"no exercise '99\.7'"):
         grade("99.7", ..., of=1)
+
+
+def test_an_answer_that_is_not_there_is_said_to_be_missing(capsys):
+    assert grade("03.3", None, of=6, name="answer") == 0
+    assert capsys.readouterr().out == (
+        "03.3 no answer: nothing here is called answer. The cell above did not run to its end, or calls it otherwise.\n"
+    )
