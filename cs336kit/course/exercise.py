@@ -12,8 +12,8 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Any, cast
 
+from cs336kit.course.cells import source_ids
 from cs336kit.course.lessons import NOTEBOOKS, find
-from cs336kit.course.refresh import normalise
 from cs336kit.predict._common.grid import as_text
 from cs336kit.teach.exercises import Exercise, checking, core, known_ids, load, running
 from cs336kit.teach.exercises.judging import difference
@@ -177,7 +177,10 @@ def new(id: str, signature: str, title: str, notebooks: Path = NOTEBOOKS, folder
     ]
     place = solved[-1] + 1 if solved else end[0] if end else len(notebook.cells)
     notebook.cells[place:place] = cells
-    path.write_text(nbformat.writes(normalise(notebook)).rstrip("\n") + "\n", encoding="utf-8")
+    # Outputs and their signatures stay, so that refresh sees which cells are new.
+    for cell, name in zip(notebook.cells, source_ids(notebook.cells), strict=True):
+        cell.id = name
+    path.write_text(nbformat.writes(notebook).rstrip("\n") + "\n", encoding="utf-8")
     module.write_text(text + _STUB.format(id=id, signature=signature), encoding="utf-8")
     return [module, path]
 

@@ -123,6 +123,8 @@ def test_a_new_exercise_is_written_in_both_places(tmp_path, monkeypatch):
     path = tmp_path / "09_gradient_flops.ipynb"
     ending = "## What you can say now"
     before = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text) for text in ("# 09 · A toy", ending)])
+    measured = {"tags": ["measured:time"], "run": "what a run has signed"}
+    before.cells.insert(1, nbformat.v4.new_code_cell("took", metadata=measured))
     nbformat.write(before, path)
     with pytest.raises(ValueError, match=r"the next exercise of lesson 09 is 09\.1, not 09\.3"):
         maintain.new("09.3", "area(width, height)", "Area", tmp_path, tmp_path)
@@ -138,6 +140,8 @@ def test_a_new_exercise_is_written_in_both_places(tmp_path, monkeypatch):
     assert exercises.load("97.1").reference is scope["area"] and exercises.load("97.2").hints == ("", "")
     cells = nbformat.read(path, as_version=4).cells
     assert len(cells) == len(before.cells) + 6
+    # What was measured is still signed: only new cells are new to refresh.
+    assert cells[1].metadata == measured
     [start] = [i for i, cell in enumerate(cells) if cell.source.startswith("### Exercise 09.1 ★ 10 min · Area")]
     stub, solution = cells[start + 1 : start + 3]
     assert stub.source == 'def area(width, height):\n    return ...\n\n\nteach.exercises.check("09.1", area)'
