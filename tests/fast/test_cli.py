@@ -1,3 +1,4 @@
+import argparse
 import builtins
 import json
 import os
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from cs336kit import __version__, cli
+from cs336kit._cli import arguments
 from cs336kit.cli import main
 from cs336kit.predict.planner import KEYS
 
@@ -337,3 +339,75 @@ def test_only_what_cannot_be_encoded_is_replaced():
     error = UnicodeDecodeError("ascii", b"\xff", 0, 1, "not in range")
     with pytest.raises(UnicodeDecodeError):
         cli._in_ascii(error)
+
+
+@pytest.mark.parametrize("suffix", ["M", "B", "T", "b"])
+def test_a_number_is_the_one_that_was_written(suffix):
+    size = {"M": 10**6, "B": 10**9, "T": 10**12}[suffix.upper()]
+    for hundredths in range(1, 10_000):
+        read = arguments.number(f"{hundredths // 100}.{hundredths % 100:02d}{suffix}")
+        assert read.is_integer() and 100 * int(read) == hundredths * size
+    assert arguments.size("8.03GB") == 8_030_000_000 and arguments.rate("8.03TFLOPs") == 8.03e12
+
+
+def test_ordinary_sizes_are_planned(capsys):
+    for given, parameters in (("8.03B", 8_030_000_000), ("4.02B", 4_020_000_000), ("33.3B", 33_300_000_000)):
+        assert main(["plan", given, "--tokens", "2.01T", "--json"]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        assert (answer["parameters"], answer["tokens"]) == (parameters, 2_010_000_000_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_per_second"),
+    [
+        ("400Gb/s", 50e9), ("400Gbps", 50e9), ("400Gb", 50e9), ("400Gbit/s", 50e9), ("400gb/s", 50e9), ("8Mb/s", 1e6),
+        ("3.35Tb", 0.41875e12), ("3.35TB", 3.35e12), ("3.35TB/s", 3.35e12), ("400GBps", 400e9), ("1GiB/s", 2.0**30),
+        ("50e9", 50e9), ("50e9/s", 50e9), ("800b/s", 100.0), ("800B/s", 800.0),
+    ],
+)  # fmt: skip
+def test_a_small_b_of_a_bandwidth_is_bits(text, bytes_per_second):
+    assert arguments.bandwidth(text) == bytes_per_second
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "sentence"),
+    [
+        (arguments.size, "80", "'80' without a unit is bytes, too few: did you mean 80GB?"),
+        (arguments.size, "80Gb", "'80Gb' is bits, and a size is in bytes: write 80GB if that is meant"),
+        (arguments.size, "80Gib", "write 80GiB if that is meant"),
+        (arguments.rate, "500", "'500' is FLOP/s, too few: did you mean 500TFLOPs?"),
+        (arguments.rate, "500FLOP/s", "did you mean 500TFLOPs?"),
+        (arguments.bandwidth, "3.35", "'3.35' is bytes per second, too few: did you mean 3.35TB/s?"),
+        (arguments.bandwidth, "400", "did you mean 400GB/s or 400Gb/s (bits)?"),
+        (arguments.bandwidth, "400/s", "did you mean 400GB/s or 400Gb/s (bits)?"),
+        (arguments.bandwidth, "400G", "'400G' is no bandwidth: write 3.35TB/s"),
+        (arguments.allowance, "8", "'8' without a unit is bytes, too few: did you mean 8GB or 8%?"),
+        (arguments.allowance, "0.08", "did you mean 8%?"),
+        (arguments.allowance, "2Gb", "write 2GB if that is meant"),
+        (arguments.seconds, "20", "'20' has no unit: did you mean 20ms?"),
+        (arguments.seconds, "0.05", "did you mean 0.05s?"),
+    ],
+)
+def test_a_number_that_lacks_its_unit_is_refused(read, text, sentence):
+    with pytest.raises(argparse.ArgumentTypeError) as refused:
+        read(text)
+    assert sentence in str(refused.value)
+
+
+def test_numbers_that_are_large_enough_need_no_unit():
+    assert arguments.size("80e9") == 80 * 10**9 and arguments.rate("9.89e14") == 9.89e14
+    assert arguments.allowance("0") == arguments.allowance("0%") == arguments.size("0") == 0
+    assert arguments.allowance("7%") == 0.07 and arguments.allowance("2e9") == 2 * 10**9
+    assert arguments.size("80gb") == 80 * 10**9 and arguments.size("100KB") == 100_000
+    assert arguments.seconds("20ms") == 0.02 and arguments.seconds("5us") == 5e-6
+
+
+def test_a_file_that_cannot_be_written_is_known_before_the_run(tmp_path, monkeypatch):
+    assert arguments.to_write(tmp_path / "run.json") == tmp_path / "run.json"
+    with pytest.raises(ValueError, match=r"there is no folder .*missing for --out: make it first"):
+        arguments.to_write(tmp_path / "missing" / "run.json")
+    with pytest.raises(ValueError, match=r"is a folder: name a file in it, such as .*run\.json"):
+        arguments.to_write(tmp_path)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(ValueError, match="nothing can be written into the folder"):
+        arguments.to_write(tmp_path / "run.json")
