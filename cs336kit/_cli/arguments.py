@@ -18,7 +18,7 @@ _BYTES = {
     "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40,
 }  # fmt: skip
 _FLOPS = {"": 1, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
-_SECONDS = {"s": 1, "ms": Decimal("1e-3"), "us": Decimal("1e-6")}
+_SECONDS = {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6")}
 #: Fewer bytes, or FLOP/s, than any machine has: a number alone below it lacks its unit.
 _TOO_FEW = 10**6
 
