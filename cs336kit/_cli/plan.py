@@ -14,6 +14,7 @@ from cs336kit.predict.layout_search import FoundLayout
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
 from cs336kit.predict.planner import Plan, Question, plan
 from cs336kit.predict.precision import POLICIES
+from cs336kit.predict.transformer import TransformerConfig
 from cs336kit.predict.wires import NODE
 
 PURPOSE = "time, memory and cost of a training or fine-tuning run"
@@ -156,6 +157,8 @@ def answered(arguments: list[str], read: Reader) -> Answered:
     """What the command says to these words; `read` makes a model of its name."""
     question, asked = _question(arguments, read)
     answer = plan(question)
+    if isinstance(question.model, TransformerConfig):
+        answer = dataclasses.replace(answer, notes=(*answer.notes, *question.model.notes))
     layouts = found(answer) if asked["find"] else None
     return Answered(answer, asked, layouts, largest_batch(answer) if asked["largest_batch"] else None)
 

@@ -1,6 +1,7 @@
 """`cs336kit serve`: the memory of a served model, and how fast it can be."""
 
 import argparse
+import dataclasses
 import json
 
 from cs336kit._cli.arguments import Parser, Reader, allowance, bandwidth, count, number, rate, seconds, size
@@ -78,5 +79,6 @@ def run(arguments: list[str], read: Reader) -> int:
     if not isinstance(model, TransformerConfig):
         raise ValueError(f"serving needs the shape of a model, and {name} is a number of parameters: name a model")
     answer = serve(ServingQuestion(model=model, name=name, **values))
+    answer = dataclasses.replace(answer, notes=(*answer.notes, *model.notes))
     print(json.dumps(answer.as_dict(), indent=2) if as_json else answer)
     return 0
