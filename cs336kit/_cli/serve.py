@@ -31,7 +31,7 @@ _EXAMPLES = """
 def _parser() -> argparse.ArgumentParser:
     command = Parser.of("serve", "MODEL [options]", purpose=PURPOSE, examples=_EXAMPLES)
     add = command.add_argument
-    add("model", help="a name or hub id (llama-3-8b, Qwen/Qwen3-8B), or a config.json")
+    add("model", help="a name or hub id (llama-3-8b, Qwen/Qwen3-8B), a config.json or its folder")
     what = command.add_argument_group("what is served").add_argument
     what("--weights", default="bf16", choices=list(WEIGHT_TYPES), metavar="NAME", help=listed(WEIGHT_TYPES))
     what("--cache", default="bf16", choices=list(CACHE_TYPES), metavar="NAME", help=listed(CACHE_TYPES))

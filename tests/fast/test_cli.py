@@ -13,6 +13,7 @@ import pytest
 from cs336kit import __version__, cli
 from cs336kit._cli import arguments
 from cs336kit.cli import main
+from cs336kit.predict.models import names
 from cs336kit.predict.planner import KEYS
 
 MAIN, NEEDS = (Path(cli.__file__).with_name(name) for name in ("__main__.py", "_needs_torch.py"))
@@ -53,7 +54,7 @@ def test_what_json_means_is_documented(capsys):
 
 
 def test_help_shows_examples_that_work(capsys):
-    for command in ("plan", "serve", "optimal"):
+    for command in ("plan", "serve", "optimal", "models"):
         with pytest.raises(SystemExit, match="0"):
             main([command, "--help"])
         text = capsys.readouterr().out
@@ -281,6 +282,11 @@ def test_the_command_line_never_imports_torch():
     [
         ("plan 7e9 --find --count 8", "a layout divides layers and heads, which a number of parameters does not tell"),
         ("plan gpt2 --find --layout dp=8", "--find looks for a layout, and one is given: leave one of them out"),
+        (
+            "plan gpt2 --layout fsdp=8 --replicated",
+            "--layout says who shares what, and --replicated says it too: leave one",
+        ),
+        ("models llama-9", "no known model has 'llama-9' in its name or hub id: leave it out to see all"),
         ("plan gpt2 --layout dp=8 --count 4", "the layout dp=8 has 8 ranks, and count is 4: leave count out"),
         ("plan gpt2 --layout pp=2,microbatches=4 --accumulate 3", "accumulate=3 and microbatches=4 of the layout say"),
         ("plan gpt2 --memory 1.2.3GB", "argument --memory: '1.2.3GB' is no size: write 80GB (10^9 bytes)"),
@@ -411,3 +417,38 @@ def test_a_file_that_cannot_be_written_is_known_before_the_run(tmp_path, monkeyp
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(ValueError, match="nothing can be written into the folder"):
         arguments.to_write(tmp_path / "run.json")
+
+
+def test_models_are_listed_by_a_part_of_their_names(capsys):
+    assert main(["models"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert len(rows) == 1 + len(names()) > 150 and max(map(len, rows)) <= 80
+    assert rows[1].split() == ["gpt2", "124,439,808", "1,024"]
+    assert main(["models", "Qwen3 8B"]) == 0
+    assert [row.split() for row in capsys.readouterr().out.splitlines()[1:]] == [
+        ["qwen3-8b", "8,190,735,360", "40,960"]
+    ]
+    assert main(["models", "state-spaces/"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == ["mamba-2.8b", "cannot", "be", "counted"]
+    assert main(["plan", "gpt5"]) == 2
+    assert "more by name or hub id, which `cs336kit models` lists; or" in capsys.readouterr().err
+
+
+def test_a_folder_with_a_config_json_is_a_model(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("mine", "gpt2"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_layer": 2}))
+    read = {}
+    for given in ("mine", str(tmp_path / "mine"), "gpt2", "./gpt2"):
+        assert main(["plan", given, "--json"]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        read[given] = answer["model"], answer["parameters"]
+    little = read["mine"][1]
+    assert read == {
+        "mine": ("mine", little), str(tmp_path / "mine"): ("mine", little), "gpt2": ("gpt2", 124_439_808),
+        "./gpt2": ("gpt2", little),
+    }  # fmt: skip
+    (tmp_path / "empty").mkdir()
+    assert main(["plan", "empty"]) == 2
+    assert capsys.readouterr().err == "the folder empty has no config.json: give the folder or the file of a model.\n"
