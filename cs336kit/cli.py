@@ -1,4 +1,4 @@
-"""The `cs336kit` command: `plan`, `serve` and `optimal` answer without torch; the others run or serve the course."""
+"""The `cs336kit` command: `plan`, `serve`, `optimal` and `models` answer without torch; the others run or serve the course."""
 
 import argparse
 import codecs
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from cs336kit import __version__
-from cs336kit._cli import lessons, optimal, plan, serve, sweep, train
+from cs336kit._cli import lessons, models, optimal, plan, serve, sweep, train
 from cs336kit._cli.arguments import Parser, number
 from cs336kit.predict.models import MODELS, unknown
 from cs336kit.predict.transformer import TransformerConfig
@@ -30,27 +30,38 @@ class _Contradiction(Exception):
 
 
 def model_of(text: str) -> tuple[str, TransformerConfig | float]:
-    """A configuration from a name or a JSON file, or a number of parameters."""
-    if text in MODELS:
+    """A configuration from a name, a JSON file or a folder with its config.json; or a number of parameters."""
+    folder = os.path.isdir(text)  # a name, but no path, goes before a folder that is called so
+    if text in MODELS and not (folder and any(sign in text for sign in ("/", os.sep))):
         return text, MODELS[text]
+    if folder:
+        path = Path(text) / "config.json"
+        if not path.is_file():
+            raise ValueError(f"the folder {text} has no config.json: give the folder or the file of a model.")
+        return _read(path, Path(text).resolve().name)
     if text.lower().endswith(".json"):
-        try:
-            values = json.loads(Path(text).read_text(encoding="utf-8"), object_pairs_hook=_fields)
-        except OSError as error:
-            raise ValueError(f"{text} cannot be read: {error.strerror}.") from None
-        except _Contradiction as error:
-            raise ValueError(f"{text}: {error}") from None
-        except (ValueError, RecursionError):
-            raise ValueError(f'{text} is not JSON: it must hold an object such as {{"layers": 12, …}}.') from None
-        if isinstance(values, dict) and "model_type" in values:  # Hugging Face's format
-            from cs336kit.predict.hugging_face import from_hf
-
-            return str(values.get("_name_or_path") or Path(text).stem), from_hf(values)
-        return Path(text).stem, TransformerConfig.from_dict(values)
+        return _read(Path(text), Path(text).stem)
     try:
         return text, number(text)
     except argparse.ArgumentTypeError:
-        unknown("model (or the number of its parameters, or a .json file)", text)
+        unknown("model (or the number of its parameters, a folder, or a .json file)", text)
+
+
+def _read(path: Path, name: str) -> tuple[str, TransformerConfig]:
+    """The configuration in a file, Hugging Face's or ours, and what it calls itself or else `name`."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_fields)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}.") from None
+    except _Contradiction as error:
+        raise ValueError(f"{path}: {error}") from None
+    except (ValueError, RecursionError):
+        raise ValueError(f'{path} is not JSON: it must hold an object such as {{"layers": 12, …}}.') from None
+    if isinstance(values, dict) and "model_type" in values:  # Hugging Face's format
+        from cs336kit.predict.hugging_face import from_hf
+
+        return str(values.get("_name_or_path") or name), from_hf(values)
+    return name, TransformerConfig.from_dict(values)
 
 
 def _plan(arguments: list[str]) -> int:
@@ -75,6 +86,7 @@ _COMMANDS = {
     "plan": plan.PURPOSE,
     "serve": serve.PURPOSE,
     "optimal": optimal.PURPOSE,
+    "models": models.PURPOSE,
     "train": train.PURPOSE,
     "sweep": sweep.PURPOSE,
     "lessons": lessons.PURPOSE,
@@ -98,7 +110,7 @@ def _run(arguments: list[str] | None) -> int:
         listed.add_parser(name, help=purpose, add_help=False)
     asked, rest = parser.parse_known_args(arguments)
     commands = {
-        "plan": _plan, "serve": _serve, "optimal": _optimal, "train": train.run, "sweep": sweep.run,
+        "plan": _plan, "serve": _serve, "optimal": _optimal, "models": models.run, "train": train.run, "sweep": sweep.run,
         "lessons": lessons.run, "exercise": _exercise,
     }  # fmt: skip
     return commands[asked.command](rest)

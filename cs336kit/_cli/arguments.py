@@ -2,20 +2,25 @@
 
 import argparse
 import math
+import os
 import re
 from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
 from textwrap import dedent
 from typing import NoReturn
 
 from cs336kit.predict.transformer import TransformerConfig
 
-_SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+_POWERS = {"K": 3, "M": 6, "B": 9, "T": 12}
 _BYTES = {
     "": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
     "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40,
 }  # fmt: skip
-_FLOPS = {"": 1.0, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
-_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "": 1.0}
+_FLOPS = {"": 1, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
+_SECONDS = {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6")}
+#: Fewer bytes, or FLOP/s, than any machine has: a number alone below it lacks its unit.
+_TOO_FEW = 10**6
 
 #: Reads a model's name, file or number: (name, configuration or number of parameters).
 Reader = Callable[[str], tuple[str, TransformerConfig | float]]
@@ -37,11 +42,11 @@ class Parser(argparse.ArgumentParser):
 
 
 def number(text: str) -> float:
-    """70e9, 70B or 15T as a number."""
+    """70e9, 70B or 15T as a number: 8.03B is 8030000000, to the last digit."""
+    power = _POWERS.get(text[-1:].upper(), 0)
     try:
-        factor = _SUFFIXES.get(text[-1:].upper(), 1)
-        return float(text[:-1] if factor > 1 else text) * factor
-    except ValueError:
+        return float(Decimal(text[:-1]).scaleb(power) if power else text)
+    except (ValueError, ArithmeticError):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number: write 70e9, 70B or 15T") from None
 
 
@@ -52,12 +57,18 @@ def count(text: str) -> int:
     return int(value)
 
 
-def _split(text: str) -> tuple[float, str] | None:
+def _split(text: str) -> tuple[Decimal, str] | None:
+    """The number, in the digits that were written, and its unit."""
     match = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-zµ/%]*)", text.strip())
     try:
-        return (float(match[1]), match[2]) if match and math.isfinite(float(match[1])) else None
-    except ValueError:
+        return (Decimal(match[1]), match[2]) if match and math.isfinite(float(match[1])) else None
+    except (ValueError, ArithmeticError):
         return None
+
+
+def _is_bare(parts: tuple[Decimal, str]) -> bool:
+    """Whether a number without a unit is too small to be meant so."""
+    return not parts[1] and 0 < parts[0] < _TOO_FEW
 
 
 def size(text: str) -> int:
@@ -65,7 +76,14 @@ def size(text: str) -> int:
     parts = _split(text)
     if parts is None or parts[1].upper() not in _BYTES:
         raise argparse.ArgumentTypeError(f"{text!r} is no size: write 80GB (10^9 bytes), 80GiB (2^30 bytes) or bytes")
-    return int(parts[0] * _BYTES[parts[1].upper()])
+    value, unit = parts
+    if unit.endswith("b") and unit != unit.lower():
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is bits, and a size is in bytes: write {value}{unit[:-1]}B if that is meant"
+        )
+    if _is_bare(parts):
+        raise argparse.ArgumentTypeError(f"{text!r} without a unit is bytes, too few: did you mean {value}GB?")
+    return int(value * _BYTES[unit.upper()])
 
 
 def rate(text: str) -> float:
@@ -74,39 +92,60 @@ def rate(text: str) -> float:
     prefix = re.fullmatch(r"([GTPE]?)(FLOPS?|FLOP/S)?", parts[1].upper()) if parts else None
     if parts is None or prefix is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no rate: write 989TFLOPs, 1.9PFLOPs or 9.89e14")
-    return parts[0] * _FLOPS[prefix[1]]
+    if _is_bare((parts[0], prefix[1])):
+        raise argparse.ArgumentTypeError(f"{text!r} is FLOP/s, too few: did you mean {parts[0]}TFLOPs?")
+    return float(parts[0] * _FLOPS[prefix[1]])
 
 
 def bandwidth(text: str) -> float:
-    """3.35TB/s, 400Gb/s (bits) or bytes per second as a number of bytes."""
-    bits = re.fullmatch(r"([0-9.]+)\s*([GT])(b|bit)(ps|/s)", text.strip())
-    try:
-        if bits:
-            return float(bits[1]) * {"G": 1e9, "T": 1e12}[bits[2]] / 8
-        return float(size(re.sub(r"/s$", "", text.strip())))
-    except (argparse.ArgumentTypeError, ValueError):
+    """3.35TB/s, 400Gb/s or 400Gb (a small b is bits), or bytes per second as a number of bytes."""
+    parts = _split(text)
+    unit = re.fullmatch(r"(?:([KkMmGgTt]i?)?(B|b|bits?))?(?:ps|/s)?", parts[1]) if parts else None
+    if parts is None or unit is None:
         raise argparse.ArgumentTypeError(
             f"{text!r} is no bandwidth: write 3.35TB/s, 400Gb/s (bits) or 50e9 bytes per second"
-        ) from None
+        )
+    value, prefix, what = parts[0], unit[1] or "", unit[2] or ""
+    if _is_bare((value, what)):
+        meant = f"{value}TB/s" if value < 10 else f"{value}GB/s or {value}Gb/s (bits)"
+        raise argparse.ArgumentTypeError(f"{text!r} is bytes per second, too few: did you mean {meant}?")
+    return float(value * _BYTES[f"{prefix}B".upper()] / (8 if what.startswith("b") else 1))
 
 
 def allowance(text: str) -> int | float:
     """2GiB as bytes, 8% as a fraction."""
     parts = _split(text)
     if parts is not None and parts[1] == "%" and 0 <= parts[0] < 100:
-        return parts[0] / 100 or 0
-    try:
-        return size(text)
-    except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no allowance: write 2GiB or 8%") from None
+        return float(parts[0] / 100) or 0
+    if parts is None or parts[1].upper() not in _BYTES:
+        raise argparse.ArgumentTypeError(f"{text!r} is no allowance: write 2GiB or 8%")
+    if _is_bare(parts):
+        meant = f"{parts[0]}GB or {parts[0]}%" if parts[0] >= 1 else f"{(100 * parts[0]).normalize():f}%"
+        raise argparse.ArgumentTypeError(f"{text!r} without a unit is bytes, too few: did you mean {meant}?")
+    return size(text)
 
 
 def seconds(text: str) -> float:
-    """50ms or 0.05 as seconds."""
+    """50ms or 0.05s as seconds."""
     parts = _split(text)
+    if parts is not None and not parts[1]:
+        meant = f"{parts[0]}ms" if parts[0] >= 1 else f"{parts[0]}s"
+        raise argparse.ArgumentTypeError(f"{text!r} has no unit: did you mean {meant}?")
     if parts is None or parts[1] not in _SECONDS:
         raise argparse.ArgumentTypeError(f"{text!r} is no time: write 50ms or 0.05s")
-    return parts[0] * _SECONDS[parts[1]]
+    return float(parts[0] * _SECONDS[parts[1]])
+
+
+def to_write(path: Path) -> Path:
+    """The path of --out, if a file can be written there: it is known before hours are spent on what goes in."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise ValueError(f"there is no folder {path.parent} for --out: make it first")
+    if path.is_dir():
+        raise ValueError(f"--out {path} is a folder: name a file in it, such as {path / 'run.json'}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ValueError(f"nothing can be written into the folder {path.parent} of --out: name another")
+    return path
 
 
 def names(text: str) -> tuple[str, ...]:

@@ -4,9 +4,13 @@ import json
 
 from cs336kit._cli.arguments import Parser, Reader, number
 from cs336kit._cli.plan import Keys
+from cs336kit.predict._planner.text import folded
+from cs336kit.predict.accounting import active_parameters, parameters
 from cs336kit.predict.scaling import OPTIMAL_KEYS, OPTIMAL_SCHEMA, compute_optimal
+from cs336kit.predict.transformer import TransformerConfig
 
 PURPOSE = "compute-optimal parameters and tokens, by every published law with its spread"
+_KEYS = {**OPTIMAL_KEYS, "notes": "sentences about what the laws or the counts leave out"}
 _EXAMPLES = """
     examples:
       what to train with 1e24 FLOPs?
@@ -29,7 +33,7 @@ def run(arguments: list[str], read: Reader) -> int:
     add("--model", metavar="NAME", help="a name, a .json file, or a number of parameters such as 70B")
     add("--tokens", type=number, metavar="D", help="tokens to train on, such as 15T")
     add("--json", action="store_true", help="print JSON")
-    add("--json-keys", action=Keys, keys=OPTIMAL_KEYS, schema=OPTIMAL_SCHEMA, help="what each key of --json means")
+    add("--json-keys", action=Keys, keys=_KEYS, schema=OPTIMAL_SCHEMA, help="what each key of --json means")
     asked = command.parse_args(arguments)
     given = [name for name in ("flops", "model", "tokens") if getattr(asked, name) is not None]
     if len(given) != 1:
@@ -37,5 +41,20 @@ def run(arguments: list[str], read: Reader) -> int:
         raise ValueError(f"give one of --flops, --model and --tokens, and the laws say the others; got {got}")
     model = None if asked.model is None else read(asked.model)[1]
     answer = compute_optimal(flops=asked.flops, parameters=model, tokens=asked.tokens)
-    print(json.dumps(answer.as_dict(), indent=2) if asked.json else answer)
+    notes = _notes(model) if isinstance(model, TransformerConfig) else []
+    if asked.json:
+        print(json.dumps({**answer.as_dict(), "notes": notes}, indent=2))
+    else:
+        print("\n".join([str(answer), *(line for note in notes for line in folded(note, indent="  ", first="note: "))]))
     return 0
+
+
+def _notes(model: TransformerConfig) -> list[str]:
+    notes = list(model.notes)
+    if model.experts:
+        active, together = active_parameters(model).total, parameters(model).total
+        notes.append(
+            f"the laws are for dense models, and here all {together:,} parameters of a mixture of experts are counted, of "
+            f"which a token meets {active:,}: --model {active} asks about a dense model of as many"
+        )
+    return notes

@@ -14,6 +14,7 @@ from cs336kit.predict.layout_search import FoundLayout
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
 from cs336kit.predict.planner import Plan, Question, plan
 from cs336kit.predict.precision import POLICIES
+from cs336kit.predict.transformer import TransformerConfig
 from cs336kit.predict.wires import NODE
 
 PURPOSE = "time, memory and cost of a training or fine-tuning run"
@@ -43,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     command = Parser.of("plan", "MODEL [options]", purpose=PURPOSE, examples=_EXAMPLES)
     default = {f.name: f.default for f in dataclasses.fields(Question)}
     add = command.add_argument
-    add("model", help="a name or hub id (llama-3-8b, Qwen/Qwen3-8B), a config.json, or P alone (70e9, 70B)")
+    add("model", help="a name or hub id (llama-3-8b, Qwen/Qwen3-8B), a config.json or its folder, or P (70e9, 70B)")
     run = command.add_argument_group("the run").add_argument
     run("--tokens", type=number, metavar="N", help="tokens to train on, such as 15T; without it no time")
     run("--steps", type=count, metavar="N", help="optimizer steps; with --tokens, the batch that they imply is printed")
@@ -156,6 +157,8 @@ def answered(arguments: list[str], read: Reader) -> Answered:
     """What the command says to these words; `read` makes a model of its name."""
     question, asked = _question(arguments, read)
     answer = plan(question)
+    if isinstance(question.model, TransformerConfig):
+        answer = dataclasses.replace(answer, notes=(*answer.notes, *question.model.notes))
     layouts = found(answer) if asked["find"] else None
     return Answered(answer, asked, layouts, largest_batch(answer) if asked["largest_batch"] else None)
 
@@ -171,6 +174,8 @@ def _question(arguments: list[str], read: Reader) -> tuple[Question, dict[str, b
             values["peak_flops_per_second"] is not None or not values["tokens"]
         )
         values["accelerator"] = None if given else "h100-sxm"
+    if values["layout"] is not None and not values["sharded"]:
+        raise ValueError("--layout says who shares what, and --replicated says it too: leave one of them out")
     lora, qlora, targets = values.pop("lora"), values.pop("qlora"), values.pop("targets")
     if lora is not None and qlora is not None:
         raise ValueError("--lora and --qlora are the same adapters beside another base: give one of them")

@@ -1,6 +1,7 @@
 """`cs336kit serve`: the memory of a served model, and how fast it can be."""
 
 import argparse
+import dataclasses
 import json
 
 from cs336kit._cli.arguments import Parser, Reader, allowance, bandwidth, count, number, rate, seconds, size
@@ -30,7 +31,7 @@ _EXAMPLES = """
 def _parser() -> argparse.ArgumentParser:
     command = Parser.of("serve", "MODEL [options]", purpose=PURPOSE, examples=_EXAMPLES)
     add = command.add_argument
-    add("model", help="a name or hub id (llama-3-8b, Qwen/Qwen3-8B), or a config.json")
+    add("model", help="a name or hub id (llama-3-8b, Qwen/Qwen3-8B), a config.json or its folder")
     what = command.add_argument_group("what is served").add_argument
     what("--weights", default="bf16", choices=list(WEIGHT_TYPES), metavar="NAME", help=listed(WEIGHT_TYPES))
     what("--cache", default="bf16", choices=list(CACHE_TYPES), metavar="NAME", help=listed(CACHE_TYPES))
@@ -78,5 +79,6 @@ def run(arguments: list[str], read: Reader) -> int:
     if not isinstance(model, TransformerConfig):
         raise ValueError(f"serving needs the shape of a model, and {name} is a number of parameters: name a model")
     answer = serve(ServingQuestion(model=model, name=name, **values))
+    answer = dataclasses.replace(answer, notes=(*answer.notes, *model.notes))
     print(json.dumps(answer.as_dict(), indent=2) if as_json else answer)
     return 0

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from cs336kit._cli.arguments import Parser, count, number
+from cs336kit._cli.arguments import Parser, count, number, to_write
 
 PURPOSE = "train the grid of tiny models of lesson 20 and write its record"
 _EXAMPLES = """
@@ -29,6 +29,7 @@ def run(arguments: list[str]) -> int:
     from cs336kit.lm import sweep
     from cs336kit.predict._common.checks import positive_int
 
+    to_write(asked.out)
     torch.set_num_threads(positive_int("threads", asked.threads))
     if unknown := [f"{budget:.3g}" for budget in asked.budget or () if budget not in sweep.GRID]:
         known = ", ".join(f"{budget:.3g}" for budget in sweep.GRID)

@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from cs336kit._cli.arguments import Parser, number
+from cs336kit._cli.arguments import Parser, number, to_write
 
 PURPOSE = "train a decoder on a text, byte by byte, and write down its losses, FLOPs and seconds"
 _EXAMPLES = """
@@ -55,8 +55,8 @@ def run(arguments: list[str]) -> int:
     from cs336kit.lm.whole_file import write_whole
     from cs336kit.predict._common.checks import known, positive_int
 
-    if asked.out is not None and not asked.out.absolute().parent.is_dir():
-        raise ValueError(f"there is no folder {asked.out.parent} for --out: make it first")
+    if asked.out is not None:
+        to_write(asked.out)
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     known("device of this machine", asked.device, dict.fromkeys(devices))
     if asked.threads is not None:

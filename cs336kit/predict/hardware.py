@@ -177,14 +177,19 @@ def accelerator(name: str) -> Accelerator:
     """The accelerator called `name`: a name of the table ("h100-sxm") or what the driver says ("NVIDIA H200").
 
     Case, spaces and underscores do not matter. Left out: any guess. "H100" alone is three products with different
-    peaks, so it raises ValueError and lists them, as does any unknown name.
+    peaks, so it raises ValueError and lists them, as does any unknown name. "NVIDIA" may be left out of
+    what the driver says, as in "H200".
     """
     table = _table()
     wanted = _folded(name)
     for device in table.values():
-        if wanted in map(_folded, (device.name, device.title, *device.aliases)):
+        if {wanted, f"nvidia-{wanted}"} & {*map(_folded, (device.name, device.title, *device.aliases))}:
             return device
     family = [key for key in table if wanted and key.startswith(wanted + "-")]
+    if len(family) == 1:
+        raise ValueError(
+            f"{name!r} is sold in more forms than {family[0]}, the one known here: name that if it is meant."
+        )
     if family:
         raise ValueError(f"{name!r} is sold as {' and '.join(family)}, with different numbers: name one of them.")
     return known("accelerator", name, table)

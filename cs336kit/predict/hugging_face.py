@@ -10,6 +10,7 @@ from typing import Any
 
 from cs336kit.predict._common.checks import shown
 from cs336kit.predict._families import FAMILIES, LACKING
+from cs336kit.predict.packed import PACKINGS
 from cs336kit.predict.transformer import TransformerConfig
 
 #: Fields that change neither parameters, nor FLOPs, nor the cache: names of things, numbers inside elementwise functions,
@@ -61,6 +62,7 @@ class _Fields:
 
     def check_rest(self) -> None:
         """Refuse what was given, was not read, and could matter."""
+        strange = []
         for name, value in self.given.items():
             if name in self.read or IRRELEVANT.search(name):
                 continue
@@ -69,14 +71,42 @@ class _Fields:
                     self.notes.append(f"{name}={value} is left out: dropout is a choice of the run")
             elif name == "quantization_config":
                 if value:
-                    self.notes.append(
-                        "quantization_config is left out: parameters are counted, however they are stored"
-                    )
+                    self.notes.append(_note_of_storage(value))
             elif value not in (None, False, [], {}, "") and value != self.defaults.get(name):
-                raise ValueError(
-                    f"{name}={shown(value)} of this {self.model_type} is not understood and could change the answer: take it out "
-                    "of the configuration if it does not"
-                )
+                strange.append(f"{name}={shown(value)}")
+        if strange:
+            several = len(strange) > 1
+            listed = f"{', '.join(strange[:-1])} and {strange[-1]}" if several else strange[0]
+            are, them, they_do = ("are", "them", "they do") if several else ("is", "it", "it does")
+            raise ValueError(
+                f"{listed} of this {self.model_type} {are} not understood and could change the answer: take {them} out of "
+                f"the configuration if {they_do} not"
+            )
+
+
+def _note_of_storage(stored: Any) -> str:
+    """What is left out with a quantization_config, and the packing that counts it, if there is one."""
+    stored = stored if isinstance(stored, Mapping) else {}
+    note = "quantization_config is left out: parameters are counted, however they are stored"
+    if (packing := _packing(stored)) in PACKINGS:
+        note += f"; serve --weights {packing} counts all matrices of the blocks in {packing}"
+        note += ", also those of modules_to_not_convert" if stored.get("modules_to_not_convert") else ""
+    return note
+
+
+def _packing(stored: Mapping[str, Any]) -> str:
+    """The name that a quantization_config would have among the packings."""
+    method, bits = str(stored.get("quant_method")), stored.get("bits")
+    if method == "bitsandbytes":
+        return "int8" if stored.get("load_in_8bit") else str(stored.get("bnb_4bit_quant_type"))
+    if method == "compressed-tensors":
+        groups = stored.get("config_groups")
+        weights = [group.get("weights") or {} for group in groups.values()] if isinstance(groups, Mapping) else []
+        names = {f"{'fp' if one.get('type') == 'float' else 'int'}{one.get('num_bits')}" for one in weights}
+        return names.pop() if len(names) == 1 else ""
+    if method in ("awq", "gptq"):
+        return f"int{bits}"
+    return "fp8" if method.endswith("_fp8") else method
 
 
 @cache
@@ -136,7 +166,7 @@ def read_hf(config: Mapping[str, Any] | str | Path) -> tuple[TransformerConfig, 
     if model_type not in FAMILIES and isinstance(values.get("text_config"), Mapping):
         inner = dict(values["text_config"])
         inner.setdefault("model_type", f"{model_type}_text" if f"{model_type}_text" in FAMILIES else model_type)
-        for name in ("tie_word_embeddings",):
+        for name in ("tie_word_embeddings", "quantization_config"):
             if name in values:
                 inner.setdefault(name, values[name])
         if inner["model_type"] in FAMILIES:

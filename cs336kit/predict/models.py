@@ -66,6 +66,20 @@ def _fold(name: object) -> str:
     return "".join(filter(str.isalnum, "".join([*words[:1], *(w for w in words[1:] if not _IGNORED.match(w))])))
 
 
+def names(part: str = "") -> tuple[str, ...]:
+    """Every known name in which `part` stands, or in whose hub id: those of the course, then those of models_hf.json.
+
+    Case and blanks do not matter.
+    """
+
+    def letters(text: str) -> str:
+        return "".join(text.lower().split()).replace("-", "")
+
+    hub_ids = {name: f"{name} {values['_name_or_path']}" for name, values in _published().items()}
+    every = {name: name for name in _table()} | hub_ids
+    return tuple(name for name, known_as in every.items() if letters(part) in letters(known_as))
+
+
 def unknown(kind: str, name: object) -> NoReturn:
     """Raise the ValueError for a name that is not known, with the nearest that are."""
     import difflib  # only when something is wrong
@@ -76,8 +90,8 @@ def unknown(kind: str, name: object) -> NoReturn:
         near = list(dict.fromkeys(words[close] for close in difflib.get_close_matches(_fold(name), words, n=3)))
         suggestion = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     raise ValueError(
-        f"unknown {kind} {shown(name)}.{suggestion} Known: {', '.join(_table())}, and {len(_published())} more, such as "
-        "qwen3-8b, by name or hub id; or give the path of a config.json."
+        f"unknown {kind} {shown(name)}.{suggestion} Known: {', '.join(_table())}, and {len(_published())} more by name "
+        "or hub id, which `cs336kit models` lists; or give the path of a config.json."
     )
 
 

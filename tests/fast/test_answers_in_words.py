@@ -119,7 +119,7 @@ largest model on each accelerator, without activations: 5e+09 parameters"""
     [
         ({}, {"trainable": 567}, "1,234,567 parameters, 567 of them trained", "adapters"),
         ({"lora_rank": 8}, {"trainable": 567}, "1,234,567 parameters, and 567 of adapters (rank 8)", "of them trained"),
-        ({"lora_rank": 8}, {}, "adapters on query, value", "largest model"),
+        ({"lora_rank": 8, "lora_targets": ("query", "value")}, {}, "adapters on query, value", "largest model"),
         ({"frozen": ("head",)}, {}, "frozen: head", "largest model"),
         ({"layout": "tp=4"}, {}, "eager attention, layout microbatches=3,tp=4)", "largest model"),
         ({"base": "nf4"}, {}, "frozen matrices in nf4", "replicated"),

@@ -1,3 +1,4 @@
+import argparse
 import builtins
 import json
 import os
@@ -10,7 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from cs336kit import __version__, cli
+from cs336kit._cli import arguments
 from cs336kit.cli import main
+from cs336kit.predict.models import names
 from cs336kit.predict.planner import KEYS
 
 MAIN, NEEDS = (Path(cli.__file__).with_name(name) for name in ("__main__.py", "_needs_torch.py"))
@@ -51,7 +54,7 @@ def test_what_json_means_is_documented(capsys):
 
 
 def test_help_shows_examples_that_work(capsys):
-    for command in ("plan", "serve", "optimal"):
+    for command in ("plan", "serve", "optimal", "models"):
         with pytest.raises(SystemExit, match="0"):
             main([command, "--help"])
         text = capsys.readouterr().out
@@ -279,6 +282,11 @@ def test_the_command_line_never_imports_torch():
     [
         ("plan 7e9 --find --count 8", "a layout divides layers and heads, which a number of parameters does not tell"),
         ("plan gpt2 --find --layout dp=8", "--find looks for a layout, and one is given: leave one of them out"),
+        (
+            "plan gpt2 --layout fsdp=8 --replicated",
+            "--layout says who shares what, and --replicated says it too: leave one",
+        ),
+        ("models llama-9", "no known model has 'llama-9' in its name or hub id: leave it out to see all"),
         ("plan gpt2 --layout dp=8 --count 4", "the layout dp=8 has 8 ranks, and count is 4: leave count out"),
         ("plan gpt2 --layout pp=2,microbatches=4 --accumulate 3", "accumulate=3 and microbatches=4 of the layout say"),
         ("plan gpt2 --memory 1.2.3GB", "argument --memory: '1.2.3GB' is no size: write 80GB (10^9 bytes)"),
@@ -337,3 +345,110 @@ def test_only_what_cannot_be_encoded_is_replaced():
     error = UnicodeDecodeError("ascii", b"\xff", 0, 1, "not in range")
     with pytest.raises(UnicodeDecodeError):
         cli._in_ascii(error)
+
+
+@pytest.mark.parametrize("suffix", ["M", "B", "T", "b"])
+def test_a_number_is_the_one_that_was_written(suffix):
+    size = {"M": 10**6, "B": 10**9, "T": 10**12}[suffix.upper()]
+    for hundredths in range(1, 10_000):
+        read = arguments.number(f"{hundredths // 100}.{hundredths % 100:02d}{suffix}")
+        assert read.is_integer() and 100 * int(read) == hundredths * size
+    assert arguments.size("8.03GB") == 8_030_000_000 and arguments.rate("8.03TFLOPs") == 8.03e12
+
+
+def test_ordinary_sizes_are_planned(capsys):
+    for given, parameters in (("8.03B", 8_030_000_000), ("4.02B", 4_020_000_000), ("33.3B", 33_300_000_000)):
+        assert main(["plan", given, "--tokens", "2.01T", "--json"]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        assert (answer["parameters"], answer["tokens"]) == (parameters, 2_010_000_000_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_per_second"),
+    [
+        ("400Gb/s", 50e9), ("400Gbps", 50e9), ("400Gb", 50e9), ("400Gbit/s", 50e9), ("400gb/s", 50e9), ("8Mb/s", 1e6),
+        ("3.35Tb", 0.41875e12), ("3.35TB", 3.35e12), ("3.35TB/s", 3.35e12), ("400GBps", 400e9), ("1GiB/s", 2.0**30),
+        ("50e9", 50e9), ("50e9/s", 50e9), ("800b/s", 100.0), ("800B/s", 800.0),
+    ],
+)  # fmt: skip
+def test_a_small_b_of_a_bandwidth_is_bits(text, bytes_per_second):
+    assert arguments.bandwidth(text) == bytes_per_second
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "sentence"),
+    [
+        (arguments.size, "80", "'80' without a unit is bytes, too few: did you mean 80GB?"),
+        (arguments.size, "80Gb", "'80Gb' is bits, and a size is in bytes: write 80GB if that is meant"),
+        (arguments.size, "80Gib", "write 80GiB if that is meant"),
+        (arguments.rate, "500", "'500' is FLOP/s, too few: did you mean 500TFLOPs?"),
+        (arguments.rate, "500FLOP/s", "did you mean 500TFLOPs?"),
+        (arguments.bandwidth, "3.35", "'3.35' is bytes per second, too few: did you mean 3.35TB/s?"),
+        (arguments.bandwidth, "400", "did you mean 400GB/s or 400Gb/s (bits)?"),
+        (arguments.bandwidth, "400/s", "did you mean 400GB/s or 400Gb/s (bits)?"),
+        (arguments.bandwidth, "400G", "'400G' is no bandwidth: write 3.35TB/s"),
+        (arguments.allowance, "8", "'8' without a unit is bytes, too few: did you mean 8GB or 8%?"),
+        (arguments.allowance, "0.08", "did you mean 8%?"),
+        (arguments.allowance, "2Gb", "write 2GB if that is meant"),
+        (arguments.seconds, "20", "'20' has no unit: did you mean 20ms?"),
+        (arguments.seconds, "0.05", "did you mean 0.05s?"),
+    ],
+)
+def test_a_number_that_lacks_its_unit_is_refused(read, text, sentence):
+    with pytest.raises(argparse.ArgumentTypeError) as refused:
+        read(text)
+    assert sentence in str(refused.value)
+
+
+def test_numbers_that_are_large_enough_need_no_unit():
+    assert arguments.size("80e9") == 80 * 10**9 and arguments.rate("9.89e14") == 9.89e14
+    assert arguments.allowance("0") == arguments.allowance("0%") == arguments.size("0") == 0
+    assert arguments.allowance("7%") == 0.07 and arguments.allowance("2e9") == 2 * 10**9
+    assert arguments.size("80gb") == 80 * 10**9 and arguments.size("100KB") == 100_000
+    assert arguments.seconds("20ms") == 0.02 and arguments.seconds("5us") == 5e-6
+
+
+def test_a_file_that_cannot_be_written_is_known_before_the_run(tmp_path, monkeypatch):
+    assert arguments.to_write(tmp_path / "run.json") == tmp_path / "run.json"
+    with pytest.raises(ValueError, match=r"there is no folder .*missing for --out: make it first"):
+        arguments.to_write(tmp_path / "missing" / "run.json")
+    with pytest.raises(ValueError, match=r"is a folder: name a file in it, such as .*run\.json"):
+        arguments.to_write(tmp_path)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(ValueError, match="nothing can be written into the folder"):
+        arguments.to_write(tmp_path / "run.json")
+
+
+def test_models_are_listed_by_a_part_of_their_names(capsys):
+    assert main(["models"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert len(rows) == 1 + len(names()) > 150 and max(map(len, rows)) <= 80
+    assert rows[1].split() == ["gpt2", "124,439,808", "1,024"]
+    assert main(["models", "Qwen3 8B"]) == 0
+    assert [row.split() for row in capsys.readouterr().out.splitlines()[1:]] == [
+        ["qwen3-8b", "8,190,735,360", "40,960"]
+    ]
+    assert main(["models", "state-spaces/"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == ["mamba-2.8b", "cannot", "be", "counted"]
+    assert main(["plan", "gpt5"]) == 2
+    assert "more by name or hub id, which `cs336kit models` lists; or" in capsys.readouterr().err
+
+
+def test_a_folder_with_a_config_json_is_a_model(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("mine", "gpt2"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_layer": 2}))
+    read = {}
+    for given in ("mine", str(tmp_path / "mine"), "gpt2", "./gpt2"):
+        assert main(["plan", given, "--json"]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        read[given] = answer["model"], answer["parameters"]
+    little = read["mine"][1]
+    assert read == {
+        "mine": ("mine", little), str(tmp_path / "mine"): ("mine", little), "gpt2": ("gpt2", 124_439_808),
+        "./gpt2": ("gpt2", little),
+    }  # fmt: skip
+    (tmp_path / "empty").mkdir()
+    assert main(["plan", "empty"]) == 2
+    assert capsys.readouterr().err == "the folder empty has no config.json: give the folder or the file of a model.\n"

@@ -116,9 +116,17 @@ def test_the_numbers_that_the_course_uses():
     assert accelerator("a100_sxm_80gb").power == 400
 
 
-@pytest.mark.parametrize("name", ["H100", "a100", "V100", "tpu"])
-def test_a_family_name_is_not_resolved(name):
-    with pytest.raises(ValueError, match="name one of them"):
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("H100", "is sold as h100-pcie and h100-sxm and h100-nvl, with different numbers: name one of them"),
+        ("a100", "name one of them"),
+        ("tpu", "name one of them"),
+        ("V100", "'V100' is sold in more forms than v100-sxm2-32gb, the one known here: name that if it is meant"),
+    ],
+)
+def test_a_family_name_is_not_resolved(name, sentence):
+    with pytest.raises(ValueError, match=sentence):
         accelerator(name)
 
 
@@ -161,3 +169,8 @@ def test_importing_predict_reads_no_table():
     code = "import sys; before = {*sys.modules}; import cs336kit.predict; "
     code += "sys.exit(bool({'tomllib', 'torch'} & ({*sys.modules} - before)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_name_of_the_maker_may_be_left_out():
+    assert accelerator("h200") is accelerator("NVIDIA H200") and accelerator("h200").name == "h200-sxm"
+    assert accelerator("B200").name == "b200-sxm" and accelerator("H100 80GB HBM3").name == "h100-sxm"

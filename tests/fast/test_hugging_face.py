@@ -71,6 +71,86 @@ def test_what_is_left_out_knowingly_is_noted():
     assert [note.split(" is left out")[0] for note in config.notes] == ["attention_dropout=0.1", "quantization_config"]
 
 
+@pytest.mark.parametrize(
+    ("stored", "said"),
+    [
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "serve --weights fp8 counts all matrices of the blocks"),
+        ({"quant_method": "fbgemm_fp8"}, "--weights fp8 "),
+        ({"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}, "in mxfp4, also those of modules_to_not_convert"),
+        ({"quant_method": "awq", "bits": 4}, "--weights int4 "),
+        ({"quant_method": "gptq", "bits": 8}, "--weights int8 "),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "--weights int8 "),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}, "--weights nf4 "),
+        (
+            {"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": {"type": "float", "num_bits": 8}}}},
+            "--weights fp8 ",
+        ),
+        (
+            {"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": {"type": "int", "num_bits": 4}}}},
+            "--weights int4 ",
+        ),
+    ],
+)  # fmt: skip
+def test_the_note_of_stored_weights_names_what_counts_them(stored, said):
+    (note,) = predict.from_hf({**LLAMA, "quantization_config": stored}).notes
+    assert said in note and note.startswith("quantization_config is left out: parameters are counted")
+    outer = {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}, "quantization_config": stored}
+    assert note in predict.from_hf(outer).notes, "that of a model for several modalities is not in its text model"
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {"quant_method": "aqlm"}, {"quant_method": "gptq", "bits": 3}, {"quant_method": "bitsandbytes"}, "fp8", {"bits": 4},
+        {"quant_method": "compressed-tensors"}, {"quant_method": "compressed-tensors", "config_groups": {"a": {}, "b": {}}},
+    ],
+)  # fmt: skip
+def test_a_storage_that_is_not_counted_is_noted_alone(stored):
+    (note,) = predict.from_hf({**LLAMA, "quantization_config": stored}).notes
+    assert note == "quantization_config is left out: parameters are counted, however they are stored"
+
+
+def test_the_commands_print_what_was_left_out_of_a_file(tmp_path, capsys):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**LLAMA, "quantization_config": {"quant_method": "fp8"}}))
+    (left_out,) = predict.from_hf(path).notes
+    for command in ("plan", "serve"):
+        assert main([command, str(path), "--json"]) == 0
+        assert left_out in json.loads(capsys.readouterr().out)["notes"]
+        assert main([command, str(path)]) == 0
+        assert f"note: {left_out}" in " ".join(capsys.readouterr().out.split())
+
+
+#: What the published file of openai/gpt-oss-20b has beside the defaults of transformers, and says twice.
+GPT_OSS = {
+    "model_type": "gpt_oss", "num_hidden_layers": 24, "num_local_experts": 32, "num_experts_per_tok": 4,
+    "experts_per_token": 4, "initial_context_length": 4096, "max_position_embeddings": 131072, "swiglu_limit": 7.0,
+    "rope_scaling": {"factor": 32.0, "original_max_position_embeddings": 4096, "rope_type": "yarn", "truncate": False},
+    "quantization_config": {"modules_to_not_convert": ["lm_head"], "quant_method": "mxfp4"},
+}  # fmt: skip
+
+
+def test_the_published_file_of_gpt_oss_is_the_known_model():
+    assert predict.from_hf(GPT_OSS) == predict.model("gpt-oss-20b")
+    without = {name: value for name, value in GPT_OSS.items() if name != "rope_scaling"}
+    assert predict.from_hf(without) == predict.model("gpt-oss-20b")
+    for change, sentence in (
+        ({"experts_per_token": 8}, "experts_per_token=8 of this gpt_oss cannot be counted: give 4, as num_experts_per"),
+        ({"initial_context_length": 8192}, "initial_context_length=8192 .* give 4096, as original_max_position_embed"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            predict.from_hf({**GPT_OSS, **change})
+
+
+def test_all_that_is_not_understood_is_named_at_once():
+    with pytest.raises(ValueError) as refused:
+        predict.from_hf({**LLAMA, "hyper_connections": 4, "loops": 2, "depth_map": [1]})
+    assert str(refused.value) == (
+        "hyper_connections=4, loops=2 and depth_map=[1] of this llama are not understood and could change the answer: "
+        "take them out of the configuration if they do not"
+    )
+
+
 def test_letters_name_the_layers_with_a_window_and_the_last_layer_never_has_one():
     given = {"model_type": "exaone4", "num_hidden_layers": 6, "sliding_window": 512, "sliding_window_pattern": "LLLG"}
     config = predict.from_hf(given)

@@ -122,7 +122,10 @@ def test_text_and_dictionary_of_every_kind_of_question():
     ("changes", "sentence"),
     [
         ({"model": 0}, "parameters must be"),
-        ({"model": "70B"}, "parameters must be"),
+        (
+            {"model": "70B"},
+            r"model must be a configuration or a number of parameters, got '70B': give predict\.model\(name\)",
+        ),
         ({"count": 0}, "count must be"),
         ({"count": 10**9}, r"count must be at most 10\*\*8"),
         ({"mfu": 50}, "divide it by 100"),

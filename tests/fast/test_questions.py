@@ -52,6 +52,8 @@ MIXTURE = dataclasses.replace(LITTLE, experts=4, experts_per_token=2, bias="none
         ({"lora_rank": 1, "lora_targets": ("all",)}, {
             "lora_targets": ("query", "key", "value", "attention output", "mlp up", "mlp down")}),
         ({"lora_rank": 1, "base": "int4"}, {"lora_targets": ("query", "value")}),
+        ({"lora_rank": 1, "model": MODELS["deepseek-v2-lite"]}, {"lora_targets": ("query", "key and value")}),
+        ({}, {"lora_targets": ("query", "value")}),
         ({"frozen": ("query", "norms")}, {"frozen": ("query", "norms")}),
     ],
 )  # fmt: skip
@@ -75,7 +77,9 @@ def test_what_is_left_open_follows(given, followed):
         ({"count": 2, "batch": 3, "global_batch": 4}, "give a multiple of 6, such as 6, or another batch"),
         ({"count": 2, "batch": 3, "global_batch": 13, "accumulate": 2}, "3 × 2 accelerators × 2 passes are 12 sequences a step"),
         ({"lora_rank": 1, "lora_targets": ("norms",)}, "unknown target of adapters 'norms'"),
+        ({"lora_rank": 1, "lora_targets": ("query", "value"), "model": MODELS["deepseek-v3"]}, "unknown target .* 'value'"),
         ({"lora_rank": 0}, "lora_rank must be"),
+        ({"model": "llama-3-8b"}, r"got 'llama-3-8b': give predict\.model\(name\), or a number such as 70e9"),
         ({"watts": 1.0}, r"a cost needs a time, .* give tokens \(or steps\)"),
         ({"node": 0}, "node must be"),
         ({"device": "tpu"}, "unknown device 'tpu'"),
@@ -90,6 +94,13 @@ def test_what_is_left_open_follows(given, followed):
 def test_what_contradicts_itself_is_a_sentence(changes, sentence):
     with pytest.raises(ValueError, match=sentence):
         settled(Question(**{"model": LITTLE, **changes}))
+
+
+def test_what_is_no_question_is_a_sentence():
+    with pytest.raises(
+        ValueError, match=r"question must be a Question, got 'gpt2': give one, such as Question\(predict\.model"
+    ):
+        plan("gpt2")
 
 
 def test_the_largest_cluster_and_a_layout_of_one_pass():

@@ -4,7 +4,7 @@ import math
 import pytest
 
 from cs336kit.cli import main
-from cs336kit.predict import MODELS, TransformerConfig, compute_optimal, parameters, scaling_laws
+from cs336kit.predict import MODELS, TransformerConfig, active_parameters, compute_optimal, parameters, scaling_laws
 from cs336kit.predict.scaling import OPTIMAL_KEYS, Law, Optimal, Optimum, short
 
 BY_NAME = {law.name: law for law in scaling_laws()}
@@ -92,9 +92,25 @@ def test_never_one_number_without_its_spread(capsys):
         assert "all laws: " in out and " to " in out and all(len(line) <= 80 for line in out.splitlines())
         assert main(["optimal", *arguments, "--json"]) == 0
         values = json.loads(capsys.readouterr().out)
-        assert values["schema"] == 1 and list(values) == list(OPTIMAL_KEYS) and len(values["laws"]) == len(BY_NAME)
+        assert (
+            values["schema"] == 1 and list(values) == [*OPTIMAL_KEYS, "notes"] and len(values["laws"]) == len(BY_NAME)
+        )
         for what, (low, high) in values["range"].items():
             assert low == min(one[what] for one in values["laws"]) and high == max(one[what] for one in values["laws"])
+
+
+def test_a_mixture_of_experts_is_said_to_be_no_dense_model(capsys):
+    assert main(["optimal", "--model", "mixtral-8x7b"]) == 0
+    out = capsys.readouterr().out
+    assert all(len(line) <= 80 for line in out.splitlines())
+    active, together = active_parameters(MODELS["mixtral-8x7b"]).total, parameters(MODELS["mixtral-8x7b"]).total
+    assert f"the laws are for dense models, and here all {together:,} parameters of a" in " ".join(out.split())
+    assert f"of which a token meets {active:,}: --model {active} asks" in " ".join(out.split())
+    assert main(["optimal", "--model", "llama-3-8b"]) == 0
+    assert "note: " not in capsys.readouterr().out
+    assert main(["optimal", "--model", "deepseek-v3", "--json"]) == 0
+    left_out, dense = json.loads(capsys.readouterr().out)["notes"]
+    assert (left_out,) == MODELS["deepseek-v3"].notes and dense.startswith("the laws are for dense models")
 
 
 @pytest.mark.parametrize(

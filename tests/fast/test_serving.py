@@ -143,7 +143,9 @@ def test_a_latency_that_is_met_exactly_is_met():
     assert serve(ServingQuestion(LLAMA, latency=three.most)).batch_for_latency[1] == 3
 
 
-@pytest.mark.parametrize(("weights", "bits"), [("fp8", 8), ("int8", 8), ("int4", 4 + 20 / 128), ("nf4", 4.126953125)])
+@pytest.mark.parametrize(
+    ("weights", "bits"), [("fp8", 8), ("int8", 8), ("int4", 4 + 20 / 128), ("mxfp4", 4.25), ("nf4", 4.126953125)]
+)
 def test_packed_weights_are_matrices_of_blocks_with_their_scales(weights, bits):
     answer = serve(ServingQuestion(LLAMA, weights=weights))
     assert answer.weights[f"matrices in {weights}"] == MATRICES * bits / 8

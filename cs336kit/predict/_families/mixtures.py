@@ -74,6 +74,12 @@ def gpt_oss(f: Fields) -> dict[str, Any]:
     _read_experts(f, config, "num_local_experts")
     config |= {"mlp": "swiglu_clipped", "sinks": True, "router_bias": True}
     config["bias"] = (*config["bias"], "gate", "up", "down")
+    # The published files say both of these a second time, under names that transformers does not read.
+    if f("experts_per_token") not in (None, f("num_experts_per_tok")):
+        raise f.refuse("experts_per_token", f"{f('num_experts_per_tok')}, as num_experts_per_tok says")
+    first, stretched = f("initial_context_length"), f("rope_scaling") or f("rope_parameters") or {}
+    if (before := stretched.get("original_max_position_embeddings")) and first not in (None, before):
+        raise f.refuse("initial_context_length", f"{before}, as original_max_position_embeddings says")
     return config
 
 

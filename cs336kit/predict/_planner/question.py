@@ -28,6 +28,9 @@ SHAPED_OPTIMIZERS = tuple(name for name in OPTIMIZERS if name not in NAPKIN_OPTI
 #: What a training run keeps the sequence at where neither the question nor the model asks for less.
 _USUAL_SEQUENCE = 4096
 
+#: Where adapters stand if nobody says; of latent attention, one matrix makes keys and values.
+_USUAL_TARGETS = ("query", "value")
+
 #: More accelerators than anybody has; beyond it a typing error is likelier.
 LARGEST_COUNT = 10**8
 #: More sequences than anybody has at a time; what divides it is still found at once.
@@ -70,7 +73,8 @@ class Question:
     chunks: int = 1
     #: adapters of this rank beside the targets; everything else is frozen
     lora_rank: int | None = None
-    lora_targets: tuple[str, ...] = ("query", "value")
+    #: if empty, those of queries and values
+    lora_targets: tuple[str, ...] = ()
     #: how frozen matrices are packed, such as "nf4"
     base: str | None = None
     #: components that are not trained
@@ -117,6 +121,15 @@ class Question:
 
 def settled(q: Question) -> Question:
     """The question with every default filled in; a ValueError says what is impossible or contradicts itself."""
+    if not isinstance(q, Question):
+        raise ValueError(
+            f"question must be a Question, got {shown(q)}: give one, such as Question(predict.model('llama-3-8b'))"
+        )
+    if isinstance(q.model, str):
+        raise ValueError(
+            f"model must be a configuration or a number of parameters, got {shown(q.model)}: give predict.model(name), or a "
+            "number such as 70e9"
+        )
     at_most("count", positive_int("count", q.count), LARGEST_COUNT)
     for name in ("checkpointing", "sharded"):
         boolean(name, getattr(q, name))
@@ -189,13 +202,15 @@ def _targets(q: Question) -> tuple[str, ...]:
             raise ValueError(
                 f"base={shown(q.base)} packs frozen weights, and here all are trained: give lora_rank, too"
             )
-        return q.lora_targets
+        return q.lora_targets or _USUAL_TARGETS
     positive_int("lora_rank", q.lora_rank)
     if q.base is not None:
         known("packing", q.base, PACKINGS)
     if q.frozen:
         raise ValueError("lora_rank already freezes everything but the adapters: leave frozen out")
     matrices = {name: True for name, matrix in _components(q.model).items() if matrix}
+    if not q.lora_targets:
+        return tuple(name if name in matrices else "key and value" for name in _USUAL_TARGETS)
     if q.lora_targets == ("all",):
         return tuple(name for name in matrices if name != "router")
     for name in q.lora_targets:

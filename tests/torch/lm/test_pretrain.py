@@ -144,6 +144,7 @@ def test_a_text_of_ones_own(tmp_path, capsys):
         (["--steps", "1", "--heads", "3"], "heads"),
         (["--steps", "1", "--device", "moon"], "unknown device of this machine 'moon'"),
         (["--steps", "1", "--out", "nowhere/run.json"], "there is no folder nowhere for --out"),
+        (["--steps", "1", "--out", "."], "--out . is a folder: name a file in it, such as run.json"),
         (["--steps", "1", "--data", "nowhere.txt"], "nowhere.txt cannot be read"),
         (["--steps", "1", "--threads", "0"], "threads must be a positive whole number"),
     ],

@@ -145,6 +145,8 @@ def test_what_cannot_be_swept_is_a_sentence(tmp_path, capsys):
     with pytest.raises(ValueError, match="less than one step of this model"):
         lm.train_one(1, 8, budget=1e6)
     path = tmp_path / "sweep.json"
+    assert main(["sweep", "--out", str(tmp_path / "missing" / "sweep.json"), "--budget", "1e10"]) == 2
+    assert "missing for --out: make it first" in capsys.readouterr().err
     assert main(["sweep", "--out", str(path), "--budget", "7e9"]) == 2
     assert "the sweep has no budget of 7e+09 FLOPs, only of 1e+10" in capsys.readouterr().err
     sweep.write_sweep(replace(lm.recorded_sweep(), torch="1.0"), path)

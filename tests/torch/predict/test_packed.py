@@ -91,6 +91,8 @@ def test_bits_of_a_packed_weight():
     assert PACKINGS["nf4"].bits_per_weight == 4 + 8 / 64 + 32 / 64 / 256 == pytest.approx(4.127, abs=5e-4)
     assert 8 * packed_bytes(64 * 256 * 100, "nf4") == PACKINGS["nf4"].bits_per_weight * 64 * 256 * 100
     assert PACKINGS["int4"].bits_per_weight == 4 + 20 / 128
+    assert PACKINGS["mxfp4"].bits_per_weight == 4.25
+    assert packed_bytes(32, "mxfp4") == 17 and packed_bytes(33, "mxfp4") == 17 + 2
     assert packed_bytes(1, "nf4") == 1 + 1 + 4
 
 
