@@ -14,6 +14,7 @@ from cs336kit.predict.layout_search import FoundLayout
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
 from cs336kit.predict.planner import Plan, Question, plan
 from cs336kit.predict.precision import POLICIES
+from cs336kit.predict.programs import EVERY_ATTENTION
 from cs336kit.predict.transformer import TransformerConfig
 from cs336kit.predict.wires import NODE
 
@@ -55,7 +56,11 @@ def parser() -> argparse.ArgumentParser:
     run("--precision", default=default["precision"], choices=list(POLICIES), metavar="NAME", help=listed(POLICIES))
     optimizers = [*NAPKIN_OPTIMIZERS, *SHAPED_OPTIMIZERS]
     run("--optimizer", default=default["optimizer"], choices=optimizers, metavar="NAME", help=listed(optimizers))
-    run("--attention", choices=["eager", "sdpa"], help="sdpa (fused, the default) or eager")
+    run(
+        "--attention",
+        choices=list(EVERY_ATTENTION),
+        help="sdpa (torch's fused function, the default), eager, or flash_attention, whose kernel knows windows, caps and sinks",
+    )
     run("--checkpointing", action="store_true", help="keep only the input of each block")
     run("--chunks", type=count, default=1, metavar="N", help="compute the loss in so many parts, one after the other")
     on = command.add_argument_group("the machine").add_argument

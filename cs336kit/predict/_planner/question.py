@@ -19,7 +19,7 @@ from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
 from cs336kit.predict.optimizers import OPTIMIZERS
 from cs336kit.predict.packed import PACKINGS
 from cs336kit.predict.precision import POLICIES
-from cs336kit.predict.programs import ATTENTION, check_sizes, model_leaves
+from cs336kit.predict.programs import EVERY_ATTENTION, check_sizes, model_leaves
 from cs336kit.predict.transformer import TransformerConfig
 from cs336kit.predict.wires import NODE
 
@@ -135,7 +135,7 @@ def settled(q: Question) -> Question:
         boolean(name, getattr(q, name))
     positive_int("chunks", q.chunks)
     if q.attention is not None:
-        known("attention", q.attention, ATTENTION)
+        known("attention", q.attention, EVERY_ATTENTION)
     q = replace(q, frozen=several("frozen", q.frozen), lora_targets=several("lora_targets", q.lora_targets))
     fraction("mfu", q.mfu)
     known("precision", q.precision, POLICIES)
