@@ -1,9 +1,11 @@
 """The two napkin questions in one answer: how long does a training run take, and does it fit?"""
 
+from collections.abc import Iterator
+
 from cs336kit.predict._common.checks import finite_results
 from cs336kit.predict._planner import memory as of
 from cs336kit.predict._planner.advice import Advice as Advice
-from cs336kit.predict._planner.advice import advice
+from cs336kit.predict._planner.advice import advice, elsewhere
 from cs336kit.predict._planner.answer import KEYS as KEYS
 from cs336kit.predict._planner.answer import Plan as Plan
 from cs336kit.predict._planner.chip import Chip, allowance, chip
@@ -14,6 +16,9 @@ from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS, bytes_per_parameter, deli
 from cs336kit.predict.optimizers import optimizer_spec
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.transformer import TransformerConfig
+
+#: The share of FLOPs that a convention has to change before an answer speaks of it.
+_SEEN = 0.05
 
 
 @finite_results()
@@ -36,12 +41,16 @@ def plan(question: Question) -> Plan:
     memory = of.memory(q, P)
     sent, seconds, why = of.wire(q, what)
     fits = memory.total <= room
+    advised = () if fits else advice(q, P, what, room)
+    other = "" if fits else elsewhere(q, advised)
+    asides = [*_notes(q), why, *_of_attention(q, seen=days is not None, bounded=seconds is not None and q.count > 1)]
     return Plan(
         question=q, chip=what, parameters=P, trainable=of.trainable(q) if config else None, flops=flops,
         six_nd_flops=napkin, recomputed=of.extra_flops(q) if config else 0.0, days=days, memory=memory,
         moment=of.moment(q), uneven=of.uneven(q), allowance=free, allowance_reason=reason, fits=fits,
-        advice=() if fits else advice(q, P, what, room), largest_model=_largest(q, room),
-        flavour=of.flavour(q), notes=(*what.notes, *_notes(q), *filter(None, [why])), wire=sent, seconds=seconds,
+        advice=advised, largest_model=_largest(q, room),
+        flavour=of.flavour(q), notes=(*filter(None, [other]), *what.notes, *filter(None, asides)), wire=sent,
+        seconds=seconds, causal=of.causal_seconds(q, what) if seconds else None, link_bytes=of.link_bytes(q),
     )  # fmt: skip
 
 
@@ -88,6 +97,16 @@ def _largest(q: Question, room: int) -> int:
     optimizer = q.optimizer if q.optimizer in NAPKIN_OPTIMIZERS else "adamw"
     each = bytes_per_parameter(optimizer, precision=q.precision).total
     return largest_model(q.count, memory_bytes=room, bytes_per_parameter=each, sharded=q.sharded)
+
+
+def _of_attention(q: Question, *, seen: bool, bounded: bool) -> Iterator[str]:
+    """What the FLOPs count, where the answer has some (or a step's bounds) and a causal mask makes a difference."""
+    saving = of.causal_saving(q) if seen or bounded else 0.0
+    if saving >= _SEEN:
+        yield (
+            "FLOPs count attention over all pairs of positions, as is usual for MFU; without the pairs that a causal mask "
+            f"hides they are {100 * saving:.0f} % fewer" + (", as in the lower bound of a step" if bounded else "")
+        )
 
 
 def _notes(q: Question) -> tuple[str, ...]:
