@@ -27,6 +27,8 @@ def plan(question: Question) -> Plan:
 
     Time: the FLOPs of a run over count · peak · MFU, with the dense peak of the precision. The FLOPs of a configuration
     are exact (attention over all pairs, no recomputation, which MFU leaves out); of a number of parameters, 6PN.
+    Seconds of a step lie between two bounds, of which the lower one leaves out the pairs that the mask hides; `run_days` is what
+    the tokens take in such steps, with recomputation, the pipeline's bubble and sending beside the products at the MFU.
     Memory per accelerator: what is alive at the peak of a step, by bucket; that and the allowance (CUDA context,
     fragmentation, communication buffers) have to fit. The optimizer's temporary tensors are those of torch's foreach
     implementation, its default on CUDA. Experts are taken to share the tokens equally, and the answer also says what
@@ -104,7 +106,7 @@ def _of_attention(q: Question, *, seen: bool, bounded: bool) -> Iterator[str]:
     saving = of.causal_saving(q) if seen or bounded else 0.0
     if saving >= _SEEN:
         yield (
-            "FLOPs count attention over all pairs of positions, as is usual for MFU; without the pairs that a causal mask "
+            "FLOPs count attention over all pairs of positions, as is usual for MFU; without the pairs that the mask "
             f"hides they are {100 * saving:.0f} % fewer" + (", as in the lower bound of a step" if bounded else "")
         )
 

@@ -101,7 +101,8 @@ def communication(
     """Bytes that one rank sends in one step, by collective, axis of the layout and link.
 
     Components read "data all-gather, between nodes": a group counts as between nodes where its ranks do not stand in one
-    node of `node` accelerators. `stage`: of the pipeline; None for the first or the last, whichever sends more.
+    node of `node` accelerators; what its ranks there send to each other is in it, too.
+    `stage`: of the pipeline; None for the first or the last, whichever sends more.
     `options` are those of `predict.program`. Convention: ring algorithms, in which each of n ranks sends (n − 1)/n of what
     is gathered, reduced or exchanged, and twice that for an all-reduce; shares are padded as parameters are.
     With gradients of 2 bytes and Ψ parameters ZeRO 1 and 2 send 2Ψ elements, ZeRO 3 3Ψ. Left out: the mean of the loss and the

@@ -87,8 +87,8 @@ memory per accelerator at the peak, loss
 it fits, and 60.75 GiB are left
 note: a note
 note: bytes of a decoder
-largest model over all accelerators, without activations and temporary tensors:
-  5e+09 parameters"""
+largest model over all accelerators, without activations, gathered parameters
+  and temporary tensors: 5e+09 parameters"""
     )
 
 

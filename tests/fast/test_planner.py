@@ -80,6 +80,11 @@ def test_experts_that_share_unequally_need_more():
         Question(MODELS["llama-2-70b"], count=8, sharded=False),
         Question(70e9),
         Question(70e9, count=64, sharded=False),
+        Question(MODELS["llama-3-70b"], layout="fsdp=8", checkpointing=True),
+        Question(MODELS["llama-3-70b"], layout="pp=4,dp=2,microbatches=16", accumulate=16, sequence=2048),
+        Question(MODELS["llama-3-8b"], layout="dp=8", sequence=2048),
+        Question(MODELS["llama-2-70b"], lora_rank=16),
+        Question(MODELS["llama-3-8b"], count=2),
     ],
 )
 def test_what_does_not_fit_gets_advice_that_makes_it_fit(question):

@@ -118,12 +118,12 @@ def wire(q: Question, chip: Chip) -> tuple[Breakdown | None, StepSeconds | None,
 
 def causal_seconds(q: Question, chip: Chip) -> StepSeconds | None:
     """A step that `wire` has seconds of, if attention leaves out what a causal mask hides; None where it computes all."""
-    return _seconds(q, chip, causal=True) if q.attention == "sdpa" else None
+    return _seconds(q, chip, causal=True) if q.attention != "eager" else None
 
 
 def causal_saving(q: Question) -> float:
     """The share of a pass's FLOPs that causal attention leaves out, where it can."""
-    if not isinstance(q.model, TransformerConfig) or q.attention != "sdpa":
+    if not isinstance(q.model, TransformerConfig) or q.attention == "eager":
         return 0.0
     return 1 - pass_flops(q, causal=True).total / pass_flops(q).total
 

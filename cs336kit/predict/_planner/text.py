@@ -196,6 +196,7 @@ def _verdict(plan: "Plan") -> Iterator[str]:
         yield from folded(note, indent="  ", first="note: ") if note else ()
     if q.lora_rank or q.frozen or q.layout is not None:
         return
-    kind = "over all accelerators" if q.sharded and q.count > 1 else "on each accelerator"
-    without = "without activations and temporary tensors"
+    shared = q.sharded and q.count > 1
+    kind = "over all accelerators" if shared else "on each accelerator"
+    without = f"without activations{', gathered parameters' * shared} and temporary tensors"
     yield from folded(f"largest model {kind}, {without}: {plan.largest_model:.3g} parameters", indent="  ", first="")
