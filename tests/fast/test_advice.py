@@ -362,3 +362,7 @@ def test_a_table_of_changes():
     # Twice the accelerators halve both.
     assert [part.strip() for part in rows[0]] == ["accelerators × 2 (2)", "0.500", "0.500"]
     assert "–" in sensitivity_text(plan(Question(10**9)))
+    kept = "the MFU stays as given, so that recomputation and sending do not move the days"
+    question = Question(LITTLE, tokens=10**9, batch=2, sequence=32)
+    assert sensitivity_text(plan(question)).splitlines()[-1] == kept
+    assert kept not in text and kept not in sensitivity_text(plan(dataclasses.replace(question, tokens=None)))
