@@ -1,9 +1,11 @@
 """The two napkin questions in one answer: how long does a training run take, and does it fit?"""
 
+from collections.abc import Iterator
+
 from cs336kit.predict._common.checks import finite_results
 from cs336kit.predict._planner import memory as of
 from cs336kit.predict._planner.advice import Advice as Advice
-from cs336kit.predict._planner.advice import advice
+from cs336kit.predict._planner.advice import advice, elsewhere
 from cs336kit.predict._planner.answer import KEYS as KEYS
 from cs336kit.predict._planner.answer import Plan as Plan
 from cs336kit.predict._planner.chip import Chip, allowance, chip
@@ -15,6 +17,9 @@ from cs336kit.predict.optimizers import optimizer_spec
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.transformer import TransformerConfig
 
+#: The share of FLOPs that a convention has to change before an answer speaks of it.
+_SEEN = 0.05
+
 
 @finite_results()
 def plan(question: Question) -> Plan:
@@ -22,6 +27,8 @@ def plan(question: Question) -> Plan:
 
     Time: the FLOPs of a run over count · peak · MFU, with the dense peak of the precision. The FLOPs of a configuration
     are exact (attention over all pairs, no recomputation, which MFU leaves out); of a number of parameters, 6PN.
+    Seconds of a step lie between two bounds, of which the lower one leaves out the pairs that the mask hides; `run_days` is what
+    the tokens take in such steps, with recomputation, the pipeline's bubble and sending beside the products at the MFU.
     Memory per accelerator: what is alive at the peak of a step, by bucket; that and the allowance (CUDA context,
     fragmentation, communication buffers) have to fit. The optimizer's temporary tensors are those of torch's foreach
     implementation, its default on CUDA. Experts are taken to share the tokens equally, and the answer also says what
@@ -36,12 +43,16 @@ def plan(question: Question) -> Plan:
     memory = of.memory(q, P)
     sent, seconds, why = of.wire(q, what)
     fits = memory.total <= room
+    advised = () if fits else advice(q, P, what, room)
+    other = "" if fits else elsewhere(q, advised)
+    asides = [*_notes(q), why, *_of_attention(q, seen=days is not None, bounded=seconds is not None and q.count > 1)]
     return Plan(
         question=q, chip=what, parameters=P, trainable=of.trainable(q) if config else None, flops=flops,
         six_nd_flops=napkin, recomputed=of.extra_flops(q) if config else 0.0, days=days, memory=memory,
         moment=of.moment(q), uneven=of.uneven(q), allowance=free, allowance_reason=reason, fits=fits,
-        advice=() if fits else advice(q, P, what, room), largest_model=_largest(q, room),
-        flavour=of.flavour(q), notes=(*what.notes, *_notes(q), *filter(None, [why])), wire=sent, seconds=seconds,
+        advice=advised, largest_model=_largest(q, room),
+        flavour=of.flavour(q), notes=(*filter(None, [other]), *what.notes, *filter(None, asides)), wire=sent,
+        seconds=seconds, causal=of.causal_seconds(q, what) if seconds else None, link_bytes=of.link_bytes(q),
     )  # fmt: skip
 
 
@@ -88,6 +99,16 @@ def _largest(q: Question, room: int) -> int:
     optimizer = q.optimizer if q.optimizer in NAPKIN_OPTIMIZERS else "adamw"
     each = bytes_per_parameter(optimizer, precision=q.precision).total
     return largest_model(q.count, memory_bytes=room, bytes_per_parameter=each, sharded=q.sharded)
+
+
+def _of_attention(q: Question, *, seen: bool, bounded: bool) -> Iterator[str]:
+    """What the FLOPs count, where the answer has some (or a step's bounds) and a causal mask makes a difference."""
+    saving = of.causal_saving(q) if seen or bounded else 0.0
+    if saving >= _SEEN:
+        yield (
+            "FLOPs count attention over all pairs of positions, as is usual for MFU; without the pairs that the mask "
+            f"hides they are {100 * saving:.0f} % fewer" + (", as in the lower bound of a step" if bounded else "")
+        )
 
 
 def _notes(q: Question) -> tuple[str, ...]:

@@ -101,7 +101,8 @@ def communication(
     """Bytes that one rank sends in one step, by collective, axis of the layout and link.
 
     Components read "data all-gather, between nodes": a group counts as between nodes where its ranks do not stand in one
-    node of `node` accelerators. `stage`: of the pipeline; None for the first or the last, whichever sends more.
+    node of `node` accelerators; what its ranks there send to each other is in it, too.
+    `stage`: of the pipeline; None for the first or the last, whichever sends more.
     `options` are those of `predict.program`. Convention: ring algorithms, in which each of n ranks sends (n − 1)/n of what
     is gathered, reduced or exchanged, and twice that for an all-reduce; shares are padded as parameters are.
     With gradients of 2 bytes and Ψ parameters ZeRO 1 and 2 send 2Ψ elements, ZeRO 3 3Ψ. Left out: the mean of the loss and the
@@ -109,15 +110,29 @@ def communication(
     """
     layout = as_layout(layout)
     node = positive_int("node", node)
+    return _of_fullest(config, layout, stage, node, batch=batch, sequence=sequence, **options)[0]
+
+
+def leaving_bytes(config: TransformerConfig, *, layout: Layout, node: int, **options: Any) -> int:
+    """Of what `communication` counts, the bytes that leave the node over the link of one accelerator."""
+    return _of_fullest(config, layout, None, node, **options)[1]
+
+
+def _of_fullest(
+    config: TransformerConfig, layout: Layout, stage: int | None, node: int, **options: Any
+) -> tuple[Breakdown, int]:
+    """What a rank of the stage that sends most sends by name, and how much of it takes its link between nodes."""
     found = []
     for each in stages(layout, stage):
         parts: dict[str, int] = {}
-        walked = program(config, batch=batch, sequence=sequence, layout=layout, stage=each, **options)
-        for wire, count in sent(walked):
-            name = f"{wire.axis} {wire.kind}, {'between nodes' if crosses(wire, node, layout) else 'inside a node'}"
+        leaves = 0
+        for wire, count in sent(program(config, layout=layout, stage=each, **options)):
+            far = crosses(wire, node, layout)
+            name = f"{wire.axis} {wire.kind}, {'between nodes' if far else 'inside a node'}"
             parts[name] = parts.get(name, 0) + wire.bytes * count
-        found.append(Breakdown(parts, unit="bytes"))
-    return max(found, key=lambda each: each.total)
+            leaves += wire.bytes * count // hop_links(wire, node) if far else 0
+        found.append((Breakdown(parts, unit="bytes"), leaves))
+    return max(found, key=lambda each: each[0].total)
 
 
 @finite_results()
@@ -214,13 +229,19 @@ def _seconds(
     return StepSeconds(lower, upper, compute, inside, between, layout.bubble, batch, batch * sequence)
 
 
+def hop_links(wire: Wire, node: int) -> int:
+    """Links over which a group leaves a node: a ring does so once, and each of its ranks there brings its own link."""
+    return 1 if wire.kind in ("send", "all-to-all") else min(wire.ranks, max(1, node // wire.stride))
+
+
 def bandwidth(wire: Wire, device: Accelerator, node: int, between_nodes: float | None, layout: Layout) -> float:
     """Bytes per second at which a rank sends this; ValueError where nobody has said."""
     link = device.facts.get("link") or device.facts.get("host_link")
     if not crosses(wire, node, layout):
         if link is None:
             raise ValueError(
-                f"{device.title} has no sourced link to its neighbors: leave out {wire.axis}, or take another one"
+                f"{device.title} has no sourced link to its neighbors: count every link as one between nodes (--node 1 "
+                "--between-nodes 25GB/s, or node=1 and between_nodes=25e9), or take another accelerator"
             )
         return float(link.value)
     if between_nodes is None:
@@ -231,5 +252,5 @@ def bandwidth(wire: Wire, device: Accelerator, node: int, between_nodes: float |
     own = float(positive_number("between_nodes", between_nodes))
     if wire.kind in ("send", "all-to-all"):
         return own
-    together = own * min(wire.ranks, max(1, node // wire.stride))
+    together = own * hop_links(wire, node)
     return together if link is None else min(together, float(link.value))

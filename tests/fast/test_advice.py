@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from cs336kit.predict import MODELS, Question, TransformerConfig, communication, plan, training_flops
+from cs336kit.predict import MODELS, Layout, Question, TransformerConfig, communication, plan, training_flops
 from cs336kit.predict._planner import advice as planner
 from cs336kit.predict._planner.chip import Chip, chip
 from cs336kit.predict._planner.sensitivity import sensitivity, sensitivity_text
@@ -99,16 +99,133 @@ def test_what_is_done_already_is_no_advice(monkeypatch):
     # 100 of states on 3 accelerators, and on 12 of them; not on 6.
     three = helped(monkeypatch, dataclasses.replace(done, count=3), 22)
     assert three[0][0] == "sharding over 12 accelerators (--count 12): 4 times the accelerators"
-    assert helped(monkeypatch, dataclasses.replace(done, layout="dp=1"), 113) == []
+    # A layout gets more ranks that share state, and its other axes stay.
+    placed = dataclasses.replace(done, layout="dp=1,tp=2", count=2)
+    assert helped(monkeypatch, placed, 39) == [
+        ("sharding over 4 accelerators (--layout fsdp=2,tp=2): 2 times the accelerators",
+            {"layout": Layout(fsdp=2, tp=2), "count": 4, "global_batch": None}, None)]  # fmt: skip
+
+
+def test_ranks_of_a_layout_share_what_they_do_not_share_yet(monkeypatch):
+    monkeypatch.setattr(planner, "memory", lambda q, _: Held(90 // q.placed.fsdp))
+    monkeypatch.setattr(planner, "extra_flops", lambda q, **_: 0.0)
+    question = Question(LITTLE, batch=1, sequence=16, attention="sdpa", chunks=2, checkpointing=True, count=4)
+    for layout in ("dp=4", "zero1=4", "dp=2,zero2=2", "fsdp=2,dp=2"):
+        (one,) = planner.advice(dataclasses.replace(question, layout=layout), 1000, CHIP, 23)
+        assert one.changes == {"layout": Layout(fsdp=4), "global_batch": None}
+        assert str(one) == "sharding over 4 accelerators (--layout fsdp=4): parameters are gathered for each pass"
+    (one,) = planner.advice(dataclasses.replace(question, layout="fsdp=4"), 1000, CHIP, 3)
+    assert one.changes == {"layout": Layout(fsdp=32), "count": 32, "global_batch": None}
+    # Beside other changes, too.
+    monkeypatch.setattr(planner, "memory", lambda q, _: Held(90 // q.placed.fsdp - 10 * q.checkpointing))
+    placed = dataclasses.replace(question, layout="dp=4", checkpointing=False)
+    monkeypatch.setattr(planner, "_enough", lambda *rest, _enough=planner._enough: rest[2] and _enough(*rest))
+    (one,) = planner.advice(placed, 1000, CHIP, 13)
+    assert one.changes == {"layout": Layout(fsdp=4), "global_batch": None, "checkpointing": True}
+    assert one.costs == "no more FLOPs, and parameters are gathered for each pass"
+
+
+def test_more_ranks_than_a_tensor_has_rows_are_not_tried(monkeypatch):
+    tried = []
+
+    def memory(q, _):
+        tried.append(q.count)
+        return Held(90 // q.count + q.count)
+
+    monkeypatch.setattr(planner, "memory", memory)
+    monkeypatch.setattr(planner, "extra_flops", lambda q, **_: 0.0)
+    question = Question(LITTLE, batch=1, sequence=16, attention="sdpa", chunks=2, checkpointing=True, optimizer="sgd")
+    # 2, 4, 8 and 16 hold 47, 26, 19 and 21.
+    assert planner.advice(question, 1000, CHIP, 18) == () and max(tried) == 16
+    assert [one.changes["count"] for one in planner.advice(question, 1000, CHIP, 19)] == [8]
+
+
+def test_states_of_fewer_bits_are_an_option_and_so_is_a_packed_base(monkeypatch):
+    monkeypatch.setattr(
+        planner, "memory", lambda q, _: Held(100 - 30 * (q.optimizer != "adamw") - 40 * (q.base is not None))
+    )
+    monkeypatch.setattr(planner, "extra_flops", lambda q, **_: 0.0)
+    question = Question(LITTLE, batch=1, sequence=16, attention="sdpa", chunks=2, checkpointing=True)
+    assert [str(one) for one in planner.advice(question, 1000, CHIP, 70)] == [
+        "an optimizer with states of 8 bits (--optimizer adamw8bit): rounded states"
+    ]
+    assert planner.advice(dataclasses.replace(question, optimizer="sgd"), 1000, CHIP, 60) == ()
+    assert planner.advice(dataclasses.replace(question, model=1e9, batch=None), 1000, CHIP, 70) == ()
+    adapters = dataclasses.replace(question, lora_rank=8)
+    ((one),) = planner.advice(adapters, 1000, CHIP, 60)
+    assert one.changes == {"base": "nf4"} and one.change == "a frozen base of 4 bits (--qlora 8 in place of --lora 8)"
+    assert planner.advice(dataclasses.replace(adapters, base="nf4"), 1000, CHIP, 59) == ()
+
+
+def test_together_only_what_it_takes(monkeypatch):
+    def memory(q, _):
+        return Held(100 // q.count - 30 * q.checkpointing - 5 * (q.chunks > 1) - 40 * (q.optimizer != "adamw"))
+
+    monkeypatch.setattr(planner, "memory", memory)
+    monkeypatch.setattr(
+        planner, "extra_flops", lambda q, checkpointing=False, chunks=1: 0.25 * checkpointing + 0.125 * (chunks > 1)
+    )
+    question = Question(LITTLE, batch=1, sequence=16, attention="sdpa")
+    both, more = planner.advice(question, 1000, CHIP, 30)
+    assert both.changes == {"checkpointing": True, "optimizer": "adamw8bit"} and both.slower == 0.25
+    eight = "an optimizer with states of 8 bits (--optimizer adamw8bit)"
+    assert str(both) == (
+        f"activation checkpointing (--checkpointing) and {eight}: together 25.0 % more FLOPs; rounded states"
+    )
+    assert more.changes == {"sharded": True, "count": 4, "global_batch": None}, "what needs more of them comes after it"
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"count": 8},
+            "layouts that divide a sequence or a layer may fit on these 8 accelerators: --checkpointing --find",
+        ),
+        (
+            {"count": 8, "checkpointing": True},
+            "layouts that divide a sequence or a layer may fit on these 8 accelerators: --find",
+        ),
+        (
+            {"count": 1024, "checkpointing": True},
+            "layouts that divide a sequence or a layer may fit on these 1,024 accelerators: --find --between-nodes RATE",
+        ),
+        (
+            {"count": 1024, "checkpointing": True, "between_nodes": 50e9, "layout": "fsdp=1024"},
+            "other layouts that divide a sequence or a layer may fit on these 1,024 accelerators: --count 1024 --find in place "
+            "of --layout",
+        ),
+        ({"count": 1}, ""),
+        ({"model": 1e9, "count": 8}, ""),
+    ],
+)
+def test_where_more_accelerators_are_all_that_helps_a_layout_may(changes, sentence):
+    question = dataclasses.replace(RUN, **changes)
+    more = planner.Advice("more", {"count": 16}, None, "twice")
+    assert planner.elsewhere(question, ()) == planner.elsewhere(question, (more,)) == sentence
+    assert planner.elsewhere(question, (more, planner.Advice("less", {"chunks": 8}, 0.5, "half"))) == ""
+
+
+def test_the_answers_name_what_helps_on_the_same_accelerators():
+    eight = plan(Question(MODELS["llama-3-70b"], layout="fsdp=8", checkpointing=True))
+    assert [one.changes["layout"] for one in eight.advice] == [Layout(fsdp=32)]
+    assert eight.notes[0].endswith("--count 8 --find in place of --layout")
+    two = plan(Question(MODELS["llama-3-8b"], count=2))
+    assert two.advice[0].changes == {"optimizer": "adamw8bit"} and not any("--find" in note for note in two.notes)
+    long = plan(Question(MODELS["llama-3-70b"], count=8, sequence=8192, batch=2))
+    assert not long.fits and "--checkpointing --find" in long.notes[0]
 
 
 def test_together_where_nothing_helps_by_itself(monkeypatch):
     placed = dataclasses.replace(RUN, batch=1, layout="dp=1")
     words = "fused attention (--attention sdpa) and the loss in 8 chunks (--chunks 8)"
     both = {"attention": "sdpa", "chunks": 8}
-    assert helped(monkeypatch, placed, 112) == [(f"{words}: together 12.5 % more FLOPs", both, 0.125)]
-    # A layout says how many accelerators there are.
-    assert helped(monkeypatch, placed, 105) == []
+    first = (f"{words}: together 12.5 % more FLOPs", both, 0.125)
+    assert helped(monkeypatch, placed, 112)[0] == first
+    # 106 are left of 140, on one; a layout of two shares the 100.
+    together, *more = helped(monkeypatch, placed, 106)
+    assert together[1] == {**both, "checkpointing": True}
+    assert [changes["layout"] for _, changes, _ in [*more, *helped(monkeypatch, placed, 105)]] == [Layout(fsdp=2)] * 2
     alone = dataclasses.replace(placed, layout=None, count=2)
     ((said, changes, slower),) = helped(monkeypatch, alone, 30)
     # 6 bytes of a sequence are left, and of 100 on 8 accelerators 12.
@@ -245,3 +362,7 @@ def test_a_table_of_changes():
     # Twice the accelerators halve both.
     assert [part.strip() for part in rows[0]] == ["accelerators × 2 (2)", "0.500", "0.500"]
     assert "–" in sensitivity_text(plan(Question(10**9)))
+    kept = "the MFU stays as given, so that recomputation and sending do not move the days"
+    question = Question(LITTLE, tokens=10**9, batch=2, sequence=32)
+    assert sensitivity_text(plan(question)).splitlines()[-1] == kept
+    assert kept not in text and kept not in sensitivity_text(plan(dataclasses.replace(question, tokens=None)))

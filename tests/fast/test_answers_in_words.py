@@ -8,6 +8,7 @@ from cs336kit.predict import MODELS, Layout, Plan, Question, ServingQuestion
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._planner.advice import Advice
 from cs336kit.predict._planner.chip import Chip
+from cs336kit.predict._planner.explain import _step as _steps
 from cs336kit.predict._planner.explain import formulas
 from cs336kit.predict._planner.find import found_text
 from cs336kit.predict._planner.sensitivity import Change
@@ -51,6 +52,7 @@ def test_the_whole_answer_to_a_run():
         recomputed=0.25,
         wire=bytes_of(gathered=25 * 10**8, nothing=0),
         seconds=SECONDS,
+        causal=dataclasses.replace(SECONDS, lower=0.4375, compute=0.1875),
         uneven=3 * GIB,
         notes=("a note",),
     )
@@ -66,9 +68,12 @@ energy: 144 kWh at 500 W for each accelerator
 batch: 2 × 512 tokens on each of 4, 3 passes a step
   a step takes 24 sequences, 12,288 tokens (global batch)
   81,381 steps for 1,000,000,000 tokens
-a step takes 0.5 s if all overlaps, 0.75 s if nothing does
-  compute 0.25 s, links inside a node 0.125 s, between nodes 0.0625 s, 20.0 %
-    waiting in the pipeline
+a step takes 0.438 s if all overlaps, 0.75 s if nothing does
+  compute 0.188 s (causal attention) to 0.25 s, links inside a node 0.125 s,
+    between nodes 0.0625 s, 20.0 % waiting in the pipeline
+  at these steps the run takes 9.89 to 16.95 hours: here the products alone run
+    at the MFU, and in the time, cost and energy above it covers recomputation,
+    waiting in the pipeline and sending as well
   each accelerator sends in a step: gathered 2.5 GB
 memory per accelerator at the peak, loss
   (mixed, adamw, batch 2 × 512, eager attention, sharded)
@@ -82,7 +87,8 @@ memory per accelerator at the peak, loss
 it fits, and 60.75 GiB are left
 note: a note
 note: bytes of a decoder
-largest model over all accelerators, without activations: 5e+09 parameters"""
+largest model over all accelerators, without activations, gathered parameters
+  and temporary tensors: 5e+09 parameters"""
     )
 
 
@@ -106,12 +112,69 @@ memory per accelerator, without activations
 it does not fit: 7.00 GiB too much; what helps, cheapest first:
   - less: nothing
   - half: half of it
-largest model on each accelerator, without activations: 5e+09 parameters"""
+largest model on each accelerator, without activations and temporary tensors:
+  5e+09 parameters"""
     )
     steps = dataclasses.replace(answer, question=dataclasses.replace(question, steps=5))
     assert str(steps) == str(answer), "steps of how many tokens nobody said"
     alone = dataclasses.replace(answer, advice=())
-    assert "it does not fit: 7.00 GiB too much\n  a shorter sequence or a smaller model would help" in str(alone)
+    assert "it does not fit: 7.00 GiB too much\n  a smaller model may fit: sharding over more" in str(alone)
+    held = dataclasses.replace(alone, fits=True, memory=bytes_of(parameters=60 * GIB))
+    assert "\nit fits without activations: 3.00 GiB are left\n  for them and for temporary tensors" in str(held)
+
+
+def test_nothing_is_said_to_help_that_was_not_tried():
+    lacking = {"fits": False, "advice": (), "memory": bytes_of(parameters=70 * GIB)}
+    one = said(str(made(dataclasses.replace(RUN, count=1), **lacking)))
+    assert " much a shorter sequence or a smaller model may fit: sharding over more accelerators is not enough" in one
+    assert "may fit" not in str(made(**lacking)), "a layout may, which a note says"
+    assert "may fit" not in str(made(**{**lacking, "advice": (Advice("less", {}, None, "nothing"),)}))
+
+
+def test_a_run_of_long_steps_takes_longer_than_its_time():
+    seconds = dataclasses.replace(SECONDS, lower=6.0, upper=9.0, bubble=0.0)
+    answer = made(dataclasses.replace(RUN, price_per_hour=None, watts=None), wire=bytes_of(), seconds=seconds)
+    # 81,381 steps of 6 and of 9 s are 5.65 and 8.48 days.
+    words = "the run takes 5.7 to 8.5 days: here the products alone run at the MFU, and in the time above it covers sending as"
+    assert words in said(str(answer))
+    days = {"lower": 81381 * 6 / 86400, "upper": 81381 * 9 / 86400}
+    assert answer.as_dict()["run_days"] == days and answer.as_dict()["step_seconds"]["lower"] == 6
+    causal = dataclasses.replace(answer, causal=dataclasses.replace(seconds, lower=0.5, compute=0.125))
+    assert "the run takes 11.30 hours to 8.5 days" in said(str(causal)) and "compute 0.125 s (causal" in str(causal)
+    assert causal.as_dict()["run_days"] == days | {"lower": 81381 * 0.5 / 86400}
+    assert causal.as_dict()["step_seconds"]["lower"] == 0.5 and causal.as_dict()["step_seconds"]["compute"] == 0.25
+    rows = {name: " ".join(formula.split()) for name, formula in _steps(causal)}
+    assert rows == {
+        "step, if all overlaps": "the longest of computing 0.125 s (causal attention), links inside a node 0.125 s, between "
+        "nodes 0.0625 s: 0.5 s",
+        "step, if nothing does": "computing 0.25 s (attention over all pairs) + sending 0.1875 s: 9 s",
+        "days at these steps": "81,381 steps × 0.5 to 9 s / 86,400 s = 0.471 to 8.477",
+    }
+    piped = dict(_steps(made(seconds=SECONDS)))
+    assert "computing 0.25 s / (1 − 0.2 waiting in the pipeline)" in piped["step, if all overlaps"]
+    assert "what each microbatch has of both / (1 − 0.2)" in piped["step, if nothing does"]
+    assert not list(_steps(made())) and made().as_dict()["run_days"] is None
+    alone = made(dataclasses.replace(RUN, tokens=None), days=None, wire=bytes_of(), seconds=SECONDS)
+    assert "the run takes" not in str(alone) and alone.as_dict()["run_days"] is None
+    assert "days at these steps" not in dict(_steps(alone))
+
+
+def test_rings_that_leave_a_node_do_so_over_the_links_of_all_their_ranks():
+    sent = Breakdown(
+        {
+            "data all-gather, between nodes": 8 * 10**9,
+            "pp send, between nodes": 10**9,
+            "tp all-reduce, inside a node": 10**9,
+        },
+        unit="bytes",
+    )
+    text = said(str(made(wire=sent, link_bytes=2 * 10**9)))
+    each = "data all-gather in rings that leave the node 8 GB, pp send, between nodes 1 GB, tp all-reduce, inside a node 1 GB"
+    assert each in text.replace("all- ", "all-")
+    assert "over its own link between nodes each sends 2 GB of that: a ring leaves a node once" in text
+    assert made(wire=sent, link_bytes=2 * 10**9).as_dict()["link_bytes"] == 2 * 10**9
+    for whole in (9 * 10**9, 0, None):
+        assert "over its own link" not in str(made(wire=sent, link_bytes=whole))
 
 
 @pytest.mark.parametrize(

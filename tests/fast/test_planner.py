@@ -16,9 +16,11 @@ from cs336kit.predict import (
     parameters,
     plan,
     step_peak,
+    step_seconds,
     training_flops,
 )
 from cs336kit.predict._planner.explain import explained
+from cs336kit.predict._planner.find import found
 from cs336kit.predict._planner.sensitivity import sensitivity
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
 from cs336kit.predict.planner import KEYS
@@ -78,6 +80,11 @@ def test_experts_that_share_unequally_need_more():
         Question(MODELS["llama-2-70b"], count=8, sharded=False),
         Question(70e9),
         Question(70e9, count=64, sharded=False),
+        Question(MODELS["llama-3-70b"], layout="fsdp=8", checkpointing=True),
+        Question(MODELS["llama-3-70b"], layout="pp=4,dp=2,microbatches=16", accumulate=16, sequence=2048),
+        Question(MODELS["llama-3-8b"], layout="dp=8", sequence=2048),
+        Question(MODELS["llama-2-70b"], lora_rank=16),
+        Question(MODELS["llama-3-8b"], count=2),
     ],
 )
 def test_what_does_not_fit_gets_advice_that_makes_it_fit(question):
@@ -171,6 +178,55 @@ def test_a_layer_too_wide_for_any_number_of_devices():
     config = TransformerConfig(layers=1, d_model=2**17, heads=8, vocab=100, context=2**17, positions="none")
     answer = plan(Question(config, sequence=2**17, attention="eager"))
     assert not answer.fits and not answer.advice and "shorter sequence" in str(answer)
+
+
+def test_the_lower_bound_of_a_step_leaves_out_what_a_causal_mask_hides():
+    question = Question(MODELS["llama-3.1-8b"], sequence=2**17, count=8, checkpointing=True, tokens=10**9)
+    answer = plan(question)
+    options = {
+        "layout": "fsdp=8", "batch": 1, "sequence": 2**17, "accelerator": "h100-sxm", "checkpointing": True, "device": "cuda",
+    }  # fmt: skip
+    all_pairs, causal = (step_seconds(question.model, **options, causal=causal) for causal in (False, True))
+    values = answer.as_dict()
+    assert values["step_seconds"]["lower"] == causal.lower < 0.6 * all_pairs.lower
+    assert values["step_seconds"]["upper"] == all_pairs.upper and values["step_seconds"]["compute"] == all_pairs.compute
+    steps = -(-(10**9) // 2**20)
+    assert values["run_days"] == {"lower": steps * causal.lower / 86400, "upper": steps * all_pairs.upper / 86400}
+    pairs, half = (
+        training_flops(question.model, batch=1, sequence=2**17, causal=causal).total for causal in (0 > 1, 1 > 0)
+    )
+    note = next(note for note in answer.notes if "all pairs" in note)
+    assert note.endswith(f"they are {100 * (1 - half / pairs):.0f} % fewer, as in the lower bound of a step")
+    # Eager attention computes all of them, one accelerator has no step in its answer, and short sequences have few pairs.
+    eager = plan(dataclasses.replace(question, attention="eager"))
+    assert eager.causal is None and eager.as_dict()["step_seconds"]["lower"] == eager.seconds.lower
+    alone = plan(dataclasses.replace(question, count=1))
+    assert any(note.endswith("% fewer") for note in alone.notes)
+    short = plan(dataclasses.replace(question, sequence=1024))
+    untold = plan(dataclasses.replace(question, count=1, tokens=None))
+    for other in (eager, short, untold):
+        assert not any("all pairs" in note for note in other.notes)
+    assert short.causal.lower < short.seconds.lower
+
+
+def test_layouts_that_are_found_have_the_bounds_of_their_own_answers():
+    question = Question(MODELS["llama-3-8b"], count=8, checkpointing=True)
+    for one in found(plan(question), limit=2):
+        values = plan(dataclasses.replace(question, layout=one.layout)).as_dict()["step_seconds"]
+        assert (one.seconds.lower, one.seconds.upper) == (values["lower"], values["upper"])
+
+
+def test_links_that_nobody_has_measured_have_a_way_out():
+    question = Question(
+        MODELS["llama-3-8b"], count=2, accelerator="rtx-4090", lora_rank=16, base="nf4", between_nodes=25e9
+    )
+    (note,) = [note for note in plan(question).notes if note.startswith("seconds")]
+    assert "inside a node, which is not known of NVIDIA GeForce RTX 4090: --node 1 --between-nodes 25GB/s" in note
+    assert plan(dataclasses.replace(question, node=1)).seconds is not None
+    (note,) = [note for note in plan(Question(MODELS["llama-3-8b"], count=16)).notes if note.startswith("seconds")]
+    assert note == "seconds of a step need the speed between nodes, which no table has: give --between-nodes"
+    far = plan(Question(MODELS["llama-3-8b"], count=16, accelerator="rtx-4090"))
+    assert any("give --between-nodes" in note for note in far.notes), "all of it is between nodes"
 
 
 def test_fits_means_the_peak_and_what_was_left_out():

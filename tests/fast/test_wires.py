@@ -5,11 +5,11 @@ from collections import Counter
 
 import pytest
 
-from cs336kit.predict import Layout, TransformerConfig, program, step_seconds, training_flops
+from cs336kit.predict import Layout, TransformerConfig, communication, program, step_seconds, training_flops
 from cs336kit.predict._collectives import strides
 from cs336kit.predict.hardware import accelerator
 from cs336kit.predict.operations import Wire
-from cs336kit.predict.wires import bandwidth, crosses, sent, stages
+from cs336kit.predict.wires import bandwidth, crosses, leaving_bytes, sent, stages
 
 LITTLE = TransformerConfig(layers=2, d_model=16, heads=2, vocab=40, context=64, positions="none", bias="none")
 MIXTURE = dataclasses.replace(LITTLE, experts=4, experts_per_token=2)
@@ -195,6 +195,37 @@ def test_a_group_leaves_its_node_unless_nodes_are_made_of_whole_groups():
     assert bandwidth(wire(4, 4, "send"), **rate) == bandwidth(wire(4, 4, "all-to-all"), **rate) == 50e9
     # However many they are, inside a node they are no faster than its links.
     assert bandwidth(wire(16, 1), **rate | {"between_nodes": 1e11}) == link
+
+
+def test_a_ring_divides_what_leaves_its_node_over_the_links_of_its_ranks():
+    # Of 16 ranks in nodes of 8, each ring leaves a node once, over 8 links.
+    parts = communication(LITTLE, layout="fsdp=16", node=8, **STEP)
+    assert all(name.endswith("between nodes") for name in parts)
+    found = leaving_bytes(LITTLE, layout=Layout(fsdp=16), node=8, **STEP)
+    assert found == pytest.approx(parts.total / 8, abs=len(parts) * 4)
+    # 4 of those that share stand in a node of 8 beside 2 of tp; what tp sends stays inside.
+    layout = Layout(fsdp=8, tp=2)
+    parts = communication(LITTLE, layout=layout, node=8, **STEP)
+    far = sum(size for name, size in parts.items() if name.endswith("between nodes"))
+    assert 0 < far < parts.total
+    assert leaving_bytes(LITTLE, layout=layout, node=8, **STEP) == pytest.approx(far / 4, abs=len(parts) * 4)
+    assert (
+        leaving_bytes(LITTLE, layout=layout, node=1, **STEP)
+        == communication(LITTLE, layout=layout, node=1, **STEP).total
+    )
+    assert leaving_bytes(LITTLE, layout=layout, node=16, **STEP) == 0
+    # Stages send to one other.
+    piped = Layout(pp=2, dp=2, microbatches=2)
+    sends = communication(LITTLE, layout=piped, node=2, **STEP)["pp send, between nodes"]
+    assert sends and leaving_bytes(LITTLE, layout=piped, node=2, **STEP) >= sends
+
+
+def test_a_chip_without_a_sourced_link_has_a_way_out():
+    alone = dataclasses.replace(H100, facts={})
+    options = {"layout": "dp=2", "accelerator": alone, **STEP}
+    with pytest.raises(ValueError, match="--node 1 --between-nodes 25GB/s, or node=1 and between_nodes=25e9"):
+        step_seconds(LITTLE, **options)
+    assert step_seconds(LITTLE, **options, node=1, between_nodes=25e9).between > 0
 
 
 def test_what_checkpointed_experts_compute_again_takes_its_time():

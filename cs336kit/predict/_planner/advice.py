@@ -7,7 +7,7 @@ from typing import Any
 from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict._planner.memory import extra_flops, memory, pass_flops, wire
 from cs336kit.predict._planner.question import Question
-from cs336kit.predict.layouts import divisors
+from cs336kit.predict.layouts import as_layout, divisors
 from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.training import largest
@@ -37,53 +37,120 @@ class Advice:
 def advice(q: Question, P: int, chip: Chip, room: int) -> tuple[Advice, ...]:
     """Each single change that makes it fit, cheapest first; if there is none, as many of them as it takes."""
 
-    def fits(**changes: Any) -> bool:
-        return memory(replace(q, **changes), P).total <= room
+    def over(**changes: Any) -> int:
+        return memory(replace(q, **changes), P).total - room
 
-    options = sorted(_options(q, P, chip, fits), key=lambda one: (one.slower is None, one.slower or 0))
+    def fits(**changes: Any) -> bool:
+        return over(**changes) <= 0
+
+    options = sorted(_options(q, P, chip, fits, over), key=lambda one: (one.slower is None, one.slower or 0))
     helps = [one for one in options if fits(**one.changes)]
-    if helps:
+    if any("count" not in one.changes for one in helps):
         return tuple(helps)
+    chosen: list[Advice] = []
     together: dict[str, Any] = {}
-    words: list[str] = []
-    slower = 0.0
     for one in options:
         if "count" in one.changes or one.changes.items() <= together.items():
             continue
+        chosen.append(one)
         together |= one.changes
-        words.append(one.change)
-        slower += one.slower or 0
         if fits(**together):
-            return (Advice(" and ".join(words), together, slower, f"together {_percent(slower)}"),)
-    return tuple(_more_accelerators(q, fits, together, words, slower))
+            return (_together(chosen, fits), *helps)
+    return tuple(helps) or tuple(_more_accelerators(q, over, [one for one in chosen if one.slower is not None]))
 
 
-def _more_accelerators(
-    q: Question, fits: Callable[..., bool], together: dict[str, Any], words: list[str], slower: float
-) -> Iterator[Advice]:
-    if q.layout is not None:
-        return
-    for count in (q.count * 2**i for i in range(_DOUBLINGS + 1)):
-        changes = {**together, "sharded": True, "count": count, "global_batch": None}
-        if fits(**changes):
-            words = [*words, f"{count:,} accelerators (--count {count})"]
-            yield Advice(", ".join(words), changes, slower, f"{_percent(slower)}, and more accelerators")
-            return
+def elsewhere(q: Question, found: tuple[Advice, ...]) -> str:
+    """What may help where nothing else does on the same accelerators: other ways to divide the model; or nothing."""
+    if q.count == 1 or not isinstance(q.model, TransformerConfig) or any("count" not in one.changes for one in found):
+        return ""
+    checkpointing = "" if q.checkpointing else "--checkpointing "
+    instead = "--find" if q.layout is None else f"--count {q.count} --find in place of --layout"
+    if q.count > q.node and q.between_nodes is None:
+        instead += " --between-nodes RATE"
+    other = "" if q.layout is None else "other "
+    return (
+        f"{other}layouts that divide a sequence or a layer may fit on these {q.count:,} accelerators: "
+        f"{checkpointing}{instead}"
+    )
 
 
-def _options(q: Question, P: int, chip: Chip, fits: Callable[..., bool]) -> Iterator[Advice]:
+def _together(chosen: list[Advice], fits: Callable[..., bool]) -> Advice:
+    """Several changes at once, without those of them that it does not take; the dearest are looked at first."""
+    for one in reversed(chosen[:-1]):
+        others = [other for other in chosen if other is not one]
+        if fits(**_merged(others)):
+            chosen = others
+    slower = sum(one.slower or 0 for one in chosen)
+    costs = f"together {_percent(slower)}" if len(chosen) > 1 else _percent(slower)
+    costs += "".join(f"; {one.costs}" for one in chosen if one.slower is None)
+    return Advice(" and ".join(one.change for one in chosen), _merged(chosen), slower, costs)
+
+
+def _merged(chosen: list[Advice]) -> dict[str, Any]:
+    return {name: value for one in chosen for name, value in one.changes.items()}
+
+
+def _more_accelerators(q: Question, over: Callable[..., int], chosen: list[Advice]) -> Iterator[Advice]:
+    """As many accelerators as it takes beside the changes whose cost is known."""
+    slower = sum(one.slower or 0 for one in chosen)
+    found = _enough(q, over, _merged(chosen))
+    if found:
+        words = ", ".join([*(one.change for one in chosen), found[0]])
+        more = ", and more accelerators" if "count" in found[1] else ", and parameters are gathered for each pass"
+        yield Advice(words, found[1], slower, _percent(slower) + more)
+
+
+def _enough(q: Question, over: Callable[..., int], beside: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+    """Everything shared over as few times the accelerators as it takes beside other changes, in words and as changes."""
+    last = None
+    for doublings in range(_DOUBLINGS + 1):
+        words, changes = _shared(q, 2**doublings, beside)
+        if not doublings and (q.layout is None or changes["layout"] == as_layout(q.layout)):
+            continue
+        lacking = over(**changes)
+        if lacking <= 0:
+            return words, changes
+        # Each tensor has one row on a rank at least, so that beyond some number of them a rank holds more, not less.
+        if last is not None and lacking > last:
+            return None
+        last = lacking
+    return None
+
+
+def _shared(q: Question, times: int, beside: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Parameters, gradients and states shared over so many times the data ranks."""
+    count = q.count * times
+    changes: dict[str, Any] = {**beside, "global_batch": None, **({"count": count} if times > 1 else {})}
+    if q.layout is None:
+        return f"{count:,} accelerators (--count {count})", {**changes, "sharded": True}
+    placed = as_layout(q.layout)
+    layout = replace(placed, dp=1, zero1=1, zero2=1, fsdp=placed.dp * placed.shards * times)
+    return f"{count:,} accelerators (--layout {layout})", {**changes, "layout": layout}
+
+
+def _options(q: Question, P: int, chip: Chip, fits: Callable[..., bool], over: Callable[..., int]) -> Iterator[Advice]:
     """Every single change that could help."""
     if isinstance(q.model, TransformerConfig):
         yield from _of_activations(q, fits)
-    if q.layout is not None:
-        return
-    if not q.sharded and q.count > 1:
+        yield from _of_states(q)
+    if q.layout is None and not q.sharded and q.count > 1:
         yield _sharding(q, P, chip)
-    enough = next((n for n in (q.count * 2**i for i in range(1, _DOUBLINGS + 1)) if fits(sharded=True, count=n)), None)
-    if enough:
-        change = f"sharding over {enough:,} accelerators (--count {enough})"
-        costs = f"{enough // q.count} times the accelerators"
-        yield Advice(change, {"sharded": True, "count": enough, "global_batch": None}, None, costs)
+    found = _enough(q, over, {})
+    if found:
+        words, changes = found
+        times = changes.get("count", q.count) // q.count
+        costs = f"{times} times the accelerators" if times > 1 else "parameters are gathered for each pass"
+        yield Advice(f"sharding over {words}", changes, None, costs)
+
+
+def _of_states(q: Question) -> Iterator[Advice]:
+    """What keeps less of the parameters and their states."""
+    if q.lora_rank and q.base is None:
+        change = f"a frozen base of 4 bits (--qlora {q.lora_rank} in place of --lora {q.lora_rank})"
+        yield Advice(change, {"base": "nf4"}, None, "rounded weights, unpacked for every product")
+    elif not q.lora_rank and q.optimizer == "adamw":
+        change = "an optimizer with states of 8 bits (--optimizer adamw8bit)"
+        yield Advice(change, {"optimizer": "adamw8bit"}, None, "rounded states")
 
 
 def _of_activations(q: Question, fits: Callable[..., bool]) -> Iterator[Advice]:

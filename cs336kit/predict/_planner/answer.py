@@ -43,18 +43,20 @@ KEYS = {
     "flops": "of the whole run without recomputation, or null",
     "six_nd_flops": "6PN of the whole run, or null",
     "recomputed_fraction": "what checkpointing and chunks compute again, per FLOP of the run",
-    "days": "of the whole run, or null",
+    "days": "of the whole run with everything in the MFU, or null",
     "step_seconds": "{lower, upper, compute, inside, between, bubble} of one optimizer step, or null",
-    "wire_bytes": "bytes that one accelerator sends in a step, by collective and link, or null",
+    "run_days": "{lower, upper}: steps of the tokens × step_seconds, or null",
+    "wire_bytes": "bytes that one accelerator sends in a step, by collective and whether its ranks share a node, or null",
+    "link_bytes": "those of them that leave the node over the link of one accelerator, or null",
     "memory_bytes": "bytes by bucket at the peak of a step on one accelerator",
     "peak_moment": "of the step, or null",
     "total_bytes": "sum of memory_bytes",
     "uneven_experts_bytes": "the same if all tokens chose the same experts, or null",
     "allowance_bytes": "bytes left free, by reason",
     "available_bytes": "memory of one accelerator",
-    "fits": "whether total and allowance are within what is available",
+    "fits": "whether total and allowance are within what is available; a number of parameters has no activations",
     "advice": "list of {change, costs, slower}: cheapest first; slower is a fraction of time or null",
-    "largest_model": "parameters that fit without activations",
+    "largest_model": "parameters that fit by themselves with gradients and states",
     "accelerator_hours": "count × hours, or null",
     "cost": "accelerator hours × the price given, or null",
     "energy_kwh": "accelerator hours × the watts given, or null",
@@ -92,8 +94,12 @@ class Plan:
     notes: tuple[str, ...]
     #: bytes that one accelerator sends in a step; None on one, and for a number of parameters
     wire: Breakdown | None = None
-    #: of one optimizer step; None where a number is missing
+    #: of one optimizer step, attention over all pairs; None where a number is missing
     seconds: StepSeconds | None = None
+    #: the same if attention leaves out what a causal mask hides; None where it does not
+    causal: StepSeconds | None = None
+    #: bytes that one accelerator sends over its link between nodes in a step
+    link_bytes: int | None = None
 
     @property
     def accelerator_hours(self) -> float | None:
@@ -117,6 +123,20 @@ class Plan:
         if q.steps is not None or q.tokens is None or q.step_sequences is None or q.sequence is None:
             return q.steps
         return -(-int(q.tokens) // (q.step_sequences * q.sequence))
+
+    @property
+    def step_bounds(self) -> tuple[float, float] | None:
+        """Seconds of a step: the least has causal attention, where it can be had."""
+        return None if self.seconds is None else ((self.causal or self.seconds).lower, self.seconds.upper)
+
+    @property
+    def run_days(self) -> tuple[float, float] | None:
+        """Days that the tokens take in steps of `step_bounds`: recomputation, waiting and sending beside the MFU."""
+        if self.seconds is None or self.step_bounds is None or self.question.tokens is None:
+            return None
+        steps = -(-int(self.question.tokens) // self.seconds.tokens)
+        least, most = (steps * seconds / 86400 for seconds in self.step_bounds)
+        return least, most
 
     @property
     def implied_batch(self) -> int | None:
@@ -164,7 +184,9 @@ class Plan:
             "energy_kwh": self.energy_kwh,
             "steps": self.steps,
             "layout": str(q.placed) if q.batch else None,
-            "step_seconds": seconds_as_dict(self.seconds),
+            "step_seconds": seconds_as_dict(self.seconds, self.causal),
+            "run_days": self.run_days and dict(zip(("lower", "upper"), self.run_days, strict=True)),
+            "link_bytes": self.link_bytes,
             "wire_bytes": None if self.wire is None else dict(self.wire.items()),
             "layouts": None,
             "largest_batch": None,
@@ -174,8 +196,9 @@ class Plan:
         return {key: values[key] if key in values else getattr(q, key) for key in KEYS}
 
 
-def seconds_as_dict(seconds: StepSeconds | None) -> dict[str, float] | None:
-    """The bounds of a step and what they are made of, as plain values."""
+def seconds_as_dict(seconds: StepSeconds | None, causal: StepSeconds | None = None) -> dict[str, float] | None:
+    """The bounds of a step, the lower one with causal attention, and what they are made of, as plain values."""
     if seconds is None:
         return None
-    return {name: getattr(seconds, name) for name in ("lower", "upper", "compute", "inside", "between", "bubble")}
+    values = {name: getattr(seconds, name) for name in ("lower", "upper", "compute", "inside", "between", "bubble")}
+    return values | {"lower": (causal or seconds).lower}

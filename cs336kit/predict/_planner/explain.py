@@ -36,6 +36,7 @@ def formulas(plan: Plan) -> dict[str, str]:
 def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
     yield from _parameters(plan)
     yield from _time(plan)
+    yield from _step(plan)
     yield from _buckets(plan)
     yield "allowance", " + ".join(f"{name} {size(part)} GiB" for name, part in plan.allowance.items()) or "0"
     verdict = "≤" if plan.fits else ">"
@@ -81,7 +82,8 @@ def _time(plan: Plan) -> Iterator[tuple[str, str]]:
     if isinstance(q.model, TransformerConfig) and q.sequence:
         forward = forward_flops(q.model, batch=1, sequence=q.sequence)
         both = of.pass_flops(q)
-        yield "FLOPs forward", " + ".join(f"{name} {n:.4g}" for name, n in forward.items() if n)
+        parts = " + ".join(f"{name} {n:.4g}" for name, n in forward.items() if n)
+        yield "FLOPs forward", f"{parts} (attention over all pairs of positions)"
         ratio = both.total / forward.total
         yield (
             "FLOPs of a sequence",
@@ -104,6 +106,31 @@ def _time(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "cost", f"{plan.accelerator_hours:,.1f} hours × {q.price_per_hour:g} = {plan.cost:,.2f}"
     if plan.accelerator_hours is not None and plan.energy_kwh is not None:
         yield "energy", f"{plan.accelerator_hours:,.1f} hours × {q.watts:g} W / 1000 = {plan.energy_kwh:,.2f} kWh"
+
+
+def _step(plan: Plan) -> Iterator[tuple[str, str]]:
+    if plan.seconds is None or plan.step_bounds is None:
+        return
+    s, (lower, upper) = plan.seconds, plan.step_bounds
+    waits = f", what each microbatch has of both / (1 − {s.bubble:.4g})" if s.bubble else ""
+    causal = f"{plan.causal.compute:,.4g} s (causal attention)" if plan.causal else f"{s.compute:,.4g} s"
+    filled = f" / (1 − {s.bubble:.4g} waiting in the pipeline)" if s.bubble else ""
+    yield (
+        "step, if all overlaps",
+        (
+            f"the longest of computing {causal}{filled}, links inside a node {s.inside:,.4g} s, between nodes "
+            f"{s.between:,.4g} s: {lower:,.4g} s"
+        ),
+    )
+    sent = f"sending {s.inside + s.between:,.4g} s"
+    yield (
+        "step, if nothing does",
+        f"computing {s.compute:,.4g} s (attention over all pairs) + {sent}{waits}: {upper:,.4g} s",
+    )
+    if plan.run_days is not None and plan.question.tokens is not None:
+        steps = f"{-(-int(plan.question.tokens) // s.tokens):,} steps"
+        days = " to ".join(f"{each:,.4g}" for each in plan.run_days)
+        yield "days at these steps", f"{steps} × {lower:,.4g} to {upper:,.4g} s / 86,400 s = {days}"
 
 
 def _buckets(plan: Plan) -> Iterator[tuple[str, str]]:

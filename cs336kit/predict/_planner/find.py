@@ -9,6 +9,7 @@ from cs336kit.predict._planner.text import folded, size
 from cs336kit.predict.layout_search import FoundLayout, find_layouts
 from cs336kit.predict.training import largest
 from cs336kit.predict.transformer import TransformerConfig
+from cs336kit.predict.wires import StepSeconds
 
 
 def found(plan: Plan, *, limit: int = 10) -> list[FoundLayout]:
@@ -20,12 +21,20 @@ def found(plan: Plan, *, limit: int = 10) -> list[FoundLayout]:
         raise ValueError("--find looks for a layout, and one is given: leave one of them out")
     if plan.chip.peak is None:
         raise ValueError("layouts are ordered by time, which needs a peak: give peak_flops_per_second (--peak)")
-    return find_layouts(
+    layouts = find_layouts(
         q.model, count=q.count, accelerator=plan.chip.as_accelerator(), sequence=q.sequence, batch=q.batch,
         global_batch=q.step_sequences, between_nodes=q.between_nodes, node=q.node, mfu=q.mfu,
         memory_bytes=plan.chip.memory_bytes - plan.allowance.total, limit=limit, optimizer=q.optimizer,
         **of.step_program(q),
     )  # fmt: skip
+    return [replace(one, seconds=_at_least(plan, one)) for one in layouts]
+
+
+def _at_least(plan: Plan, one: FoundLayout) -> StepSeconds:
+    """The lower bound is with causal attention, as in the answer for one layout."""
+    placed = replace(plan.question, layout=one.layout, accumulate=one.layout.microbatches)
+    causal = of.causal_seconds(placed, plan.chip)
+    return replace(one.seconds, lower=(causal or one.seconds).lower)
 
 
 def largest_batch(plan: Plan) -> int:

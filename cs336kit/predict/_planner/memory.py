@@ -10,7 +10,7 @@ from cs336kit.predict.napkin import bytes_per_parameter
 from cs336kit.predict.programs import program
 from cs336kit.predict.training import SHARDED, peak_moments, step_peak
 from cs336kit.predict.transformer import TransformerConfig
-from cs336kit.predict.wires import StepSeconds, communication, step_seconds
+from cs336kit.predict.wires import StepSeconds, communication, leaving_bytes, step_seconds
 
 #: Device → whose rules these are, in words.
 _RULES = {
@@ -100,20 +100,47 @@ def wire(q: Question, chip: Chip) -> tuple[Breakdown | None, StepSeconds | None,
     """Bytes that one accelerator sends in a step, the seconds of the step between two bounds, and why there are none."""
     if not isinstance(q.model, TransformerConfig) or not q.batch or not q.sequence:
         return None, None, ""
-    size: dict[str, Any] = {
-        "layout": q.placed,
-        "batch": q.batch,
-        "sequence": q.sequence,
-        "node": q.node,
-        **step_program(q),
-    }
-    sent = communication(q.model, **size) if q.count > 1 else None
+    sent = communication(q.model, **_step_size(q)) if q.count > 1 else None
     if chip.peak is None:
         return sent, None, ""
     try:
-        seconds = step_seconds(
-            q.model, accelerator=chip.as_accelerator(), mfu=q.mfu, between_nodes=q.between_nodes, **size
-        )
+        seconds = _seconds(q, chip)
     except ValueError:
+        if chip.link is None and sent and any(name.endswith("inside a node") for name in sent):
+            unknown = (
+                f"seconds of a step need the speed of the links inside a node, which is not known of {chip.title}: "
+                "--node 1 --between-nodes 25GB/s counts every link as one between nodes, or take another accelerator"
+            )
+            return sent, None, unknown
         return sent, None, "seconds of a step need the speed between nodes, which no table has: give --between-nodes"
     return sent, seconds, ""
+
+
+def causal_seconds(q: Question, chip: Chip) -> StepSeconds | None:
+    """A step that `wire` has seconds of, if attention leaves out what a causal mask hides; None where it computes all."""
+    return _seconds(q, chip, causal=True) if q.attention != "eager" else None
+
+
+def causal_saving(q: Question) -> float:
+    """The share of a pass's FLOPs that causal attention leaves out, where it can."""
+    if not isinstance(q.model, TransformerConfig) or q.attention == "eager":
+        return 0.0
+    return 1 - pass_flops(q, causal=True).total / pass_flops(q).total
+
+
+def link_bytes(q: Question) -> int | None:
+    """Bytes that one accelerator sends over its own link to other nodes in a step; None where nothing travels."""
+    if not isinstance(q.model, TransformerConfig) or q.count == 1:
+        return None
+    return leaving_bytes(q.model, **_step_size(q))
+
+
+def _step_size(q: Question) -> dict[str, Any]:
+    """The arguments that `communication` and `step_seconds` share, beside the model."""
+    return {"layout": q.placed, "batch": q.batch, "sequence": q.sequence, "node": q.node, **step_program(q)}
+
+
+def _seconds(q: Question, chip: Chip, **changes: Any) -> StepSeconds:
+    assert isinstance(q.model, TransformerConfig)
+    machine: dict[str, Any] = {"accelerator": chip.as_accelerator(), "mfu": q.mfu, "between_nodes": q.between_nodes}
+    return step_seconds(q.model, **machine, **_step_size(q), **changes)

@@ -93,4 +93,7 @@ def sensitivity_text(plan: Plan) -> str:
     rows = [("one change", "days", "bytes")]
     for change in sensitivity(plan):
         rows.append((change.what, "–" if change.days is None else f"× {change.days:.3f}", f"× {change.bytes:.3f}"))
-    return "what moves the answer, the most first\n" + as_text(rows, "<>>", gap=3)
+    text = "what moves the answer, the most first\n" + as_text(rows, "<>>", gap=3)
+    if plan.days is not None and isinstance(plan.question.model, TransformerConfig):
+        text += "\nthe MFU stays as given, so that recomputation and sending do not move the days"
+    return text

@@ -93,18 +93,52 @@ def _step(plan: "Plan") -> Iterator[str]:
     if plan.wire is None:
         return
     if plan.seconds is not None:
-        s = plan.seconds
-        yield f"a step takes {s.lower:,.3g} s if all overlaps, {s.upper:,.3g} s if nothing does"
+        s, least = plan.seconds, plan.causal or plan.seconds
+        yield f"a step takes {least.lower:,.3g} s if all overlaps, {s.upper:,.3g} s if nothing does"
+        computes = f"compute {s.compute:,.3g} s"
+        if least.compute < s.compute:
+            computes = f"compute {least.compute:,.3g} s (causal attention) to {s.compute:,.3g} s"
         parts = [
-            f"compute {s.compute:,.3g} s",
+            computes,
             f"links inside a node {s.inside:,.3g} s",
             f"between nodes {s.between:,.3g} s",
         ]
         if s.bubble:
             parts.append(f"{100 * s.bubble:.1f} % waiting in the pipeline")
         yield from folded(", ".join(parts), indent="    ", first="  ")
-    sent = ", ".join(f"{name} {part / 1e9:,.3g} GB" for name, part in plan.wire.items() if part)
+        yield from _run(plan)
+    sent = ", ".join(f"{_ring(name)} {part / 1e9:,.3g} GB" for name, part in plan.wire.items() if part)
     yield from folded(f"each accelerator sends in a step: {sent or 'nothing'}", indent="    ", first="  ")
+    if plan.link_bytes and plan.link_bytes < sum(part for name, part in plan.wire.items() if "between nodes" in name):
+        share = f"over its own link between nodes each sends {plan.link_bytes / 1e9:,.3g} GB of that"
+        why = "a ring leaves a node once, and its ranks there share that hop"
+        yield from folded(f"{share}: {why}", indent="    ", first="  ")
+
+
+def _run(plan: "Plan") -> Iterator[str]:
+    """What the tokens take in such steps, and why that is not the time."""
+    if plan.run_days is None or plan.days is None:
+        return
+    least, most = map(duration, plan.run_days)
+    between = f"{least.removesuffix(most[most.index(' ') :])} to {most}"
+    above = ["time", *["cost"] * (plan.cost is not None), *["energy"] * (plan.energy_kwh is not None)]
+    bubble = plan.seconds is not None and plan.seconds.bubble > 0
+    beside = [*["recomputation"] * (plan.recomputed > 0), *["waiting in the pipeline"] * bubble, "sending"]
+    sentence = (
+        f"at these steps the run takes {between}: here the products alone run at the MFU, and in the {_listed(above)} "
+        f"above it covers {_listed(beside)} as well"
+    )
+    yield from folded(sentence, indent="    ", first="  ")
+
+
+def _listed(words: list[str]) -> str:
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
+def _ring(name: str) -> str:
+    """A collective in words; what a ring sends is mostly to ranks of the same node, also where the ring leaves it."""
+    point_to_point = ("send, between nodes", "all-to-all, between nodes")
+    return name if name.endswith(point_to_point) else name.replace(", between nodes", " in rings that leave the node")
 
 
 def _how(plan: "Plan") -> str:
@@ -146,20 +180,23 @@ def _memory(plan: "Plan") -> Iterator[str]:
 def _verdict(plan: "Plan") -> Iterator[str]:
     q = plan.question
     left = plan.chip.memory_bytes - plan.allowance.total - plan.memory.total
-    if plan.fits:
+    if plan.fits and plan.moment is None:
+        yield f"it fits without activations: {size(left)} GiB are left"
+        yield "  for them and for temporary tensors of the optimizer's step"
+    elif plan.fits:
         yield f"it fits, and {size(left)} GiB are left"
     else:
         yield f"it does not fit: {size(-left)} GiB too much" + ("; what helps, cheapest first:" if plan.advice else "")
-        if not plan.advice:
-            yield from folded(
-                "a shorter sequence or a smaller model would help: what cannot be sharded does not fit by itself",
-                indent="  ",
-            )
+        if not plan.advice and (plan.moment is None or q.count == 1):
+            smaller = "a smaller model" if plan.moment is None else "a shorter sequence or a smaller model"
+            yield from folded(f"{smaller} may fit: sharding over more accelerators is not enough", indent="  ")
     for one in plan.advice:
         yield from folded(str(one), indent="    ", first="  - ")
     for note in (*plan.notes, f"bytes of {plan.flavour}" if plan.moment else ""):
         yield from folded(note, indent="  ", first="note: ") if note else ()
     if q.lora_rank or q.frozen or q.layout is not None:
         return
-    kind = "over all accelerators" if q.sharded and q.count > 1 else "on each accelerator"
-    yield f"largest model {kind}, without activations: {plan.largest_model:.3g} parameters"
+    shared = q.sharded and q.count > 1
+    kind = "over all accelerators" if shared else "on each accelerator"
+    without = f"without activations{', gathered parameters' * shared} and temporary tensors"
+    yield from folded(f"largest model {kind}, {without}: {plan.largest_model:.3g} parameters", indent="  ", first="")
