@@ -74,7 +74,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="SIZE",
         help="memory that is left free, 2GiB or 8%%; the default is printed",
     )
-    on("--mfu", type=number, default=default["mfu"], metavar="X", help="model FLOPs utilization, 0.4 by default")
+    mfu = "model FLOPs utilization (0.4): of the whole step in time and cost, of the products alone in a step's seconds"
+    on("--mfu", type=number, default=default["mfu"], metavar="X", help=mfu)
     on("--layout", metavar="TEXT", help="who shares what, such as fsdp=64,tp=8 or pp=4,dp=2,microbatches=16")
     on("--find", action="store_true", help="list the layouts of --count accelerators that fit, quickest first")
     on("--largest-batch", action="store_true", help="find the largest --batch that fits")

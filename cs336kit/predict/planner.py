@@ -117,6 +117,11 @@ def _notes(q: Question) -> tuple[str, ...]:
         notes.append(f"the temporary tensors of a step of {q.optimizer} are not known here and left out")
     if q.optimizer == "muon":
         notes.append("muon takes the matrices of the blocks, and adamw everything else")
+    if of.writes_scores(q):
+        notes.append(
+            "torch's fused attention has no kernel for windows, caps or sinks with these heads, so scores for all pairs are "
+            "counted; --attention flash_attention counts a kernel that knows them"
+        )
     if q.base and isinstance(q.model, TransformerConfig):
         notes.append("packed are the matrices of linear layers in the blocks, not tables, head and norms")
     return tuple(notes)

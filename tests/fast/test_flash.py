@@ -118,3 +118,16 @@ def test_what_it_does_not_take_is_refused(config, more, said):
     with pytest.raises(ValueError) as refused:
         predict.program(config, **{"attention": "flash_attention"} | HOW | more)
     assert str(refused.value).startswith(said)
+
+
+def test_a_plan_counts_it_where_torch_writes_scores_out():
+    windows = replace(PLAIN, window=128)
+    question = predict.Question(windows, sequence=1024, memory_bytes=2e8, accelerator=None, allowance=0)
+    written_out, fused = (predict.plan(replace(question, attention=kind)) for kind in ("sdpa", "flash_attention"))
+    assert [note for note in written_out.notes if "--attention flash_attention" in note]
+    assert {"attention": "flash_attention"} in [one.changes for one in written_out.advice]
+    assert not [note for note in fused.notes if "flash_attention" in note] and "flash attention" in str(fused)
+    assert fused.memory.total < written_out.memory.total
+    # Where torch has a kernel, or no other one takes the run, nothing is said.
+    for other in ({"model": PLAIN}, {"precision": "fp32"}, {"device": "cpu"}, {"attention": "eager"}):
+        assert not [note for note in predict.plan(replace(question, **other)).notes if "flash_attention" in note]

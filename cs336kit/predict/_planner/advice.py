@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cs336kit.predict._planner.chip import Chip
-from cs336kit.predict._planner.memory import extra_flops, memory, pass_flops, wire
+from cs336kit.predict._planner.memory import extra_flops, memory, pass_flops, wire, writes_scores
 from cs336kit.predict._planner.question import Question
 from cs336kit.predict.layouts import as_layout, divisors
 from cs336kit.predict.operations import ELEMENT_BYTES
@@ -158,6 +158,10 @@ def _of_activations(q: Question, fits: Callable[..., bool]) -> Iterator[Advice]:
     if q.attention == "eager":
         costs = "less time: scores never leave the chip, though the backward pass computes them again"
         yield Advice("fused attention (--attention sdpa)", {"attention": "sdpa"}, 0.0, costs)
+    if writes_scores(q):
+        costs = "less time: scores never leave the chip"
+        change = "a kernel that knows windows, caps and sinks (--attention flash_attention)"
+        yield Advice(change, {"attention": "flash_attention"}, 0.0, costs)
     if q.batch > 1:
         whole = divisors(q.batch, q.batch // 2)
         size = whole[max(0, largest(lambda n: fits(**_split(q, whole[n - 1])), len(whole)) - 1)]

@@ -26,7 +26,7 @@ KEYS = {
     "sharded": "whether parameters, gradients and states are split over all",
     "precision": "policy of element types",
     "optimizer": "name",
-    "attention": '"sdpa" or "eager"',
+    "attention": '"sdpa", "eager" or "flash_attention"',
     "checkpointing": "whether blocks keep only their input",
     "chunks": "parts of the tokens whose loss is computed one after the other",
     "lora_rank": "rank of the adapters, or null",

@@ -96,6 +96,19 @@ def step_program(q: Question) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def writes_scores(q: Question) -> bool:
+    """Whether torch's fused function has no kernel for these heads, so that scores are written out, and others have one."""
+    if not isinstance(q.model, TransformerConfig) or q.attention != "sdpa" or q.flavour != "course":
+        return False
+    size: dict[str, Any] = {"batch": q.batch, "sequence": q.sequence, "layout": q.placed}
+    try:
+        program(q.model, **size, **step_program(q) | {"attention": "flash_attention"})
+    except ValueError:  # a precision, a device or heads that no such kernel takes
+        return False
+    walked = program(q.model, **size, **step_program(q))
+    return any(op.kind == "softmax" and op.part == "attention" for op, _ in walked.operations())
+
+
 def wire(q: Question, chip: Chip) -> tuple[Breakdown | None, StepSeconds | None, str]:
     """Bytes that one accelerator sends in a step, the seconds of the step between two bounds, and why there are none."""
     if not isinstance(q.model, TransformerConfig) or not q.batch or not q.sequence:

@@ -145,7 +145,10 @@ def _how(plan: "Plan") -> str:
     q = plan.question
     how = [q.precision, q.optimizer]
     if q.batch:
-        how += [f"batch {q.batch} × {q.sequence}", f"{q.attention} attention"]
+        how += [
+            f"batch {q.batch} × {q.sequence}",
+            {"flash_attention": "flash attention"}.get(q.attention or "", f"{q.attention} attention"),
+        ]
     how += ["checkpointing"] * q.checkpointing
     if q.chunks > 1:
         how.append(f"loss in {q.chunks} chunks")
