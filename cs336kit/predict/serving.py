@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._common.checks import finite_results, known, positive_int, positive_number
+from cs336kit.predict._common.checks import finite_results, known, positive_int, positive_number, shown
 from cs336kit.predict._planner.chip import Chip, allowance, chip
 from cs336kit.predict._walk import Walk
 from cs336kit.predict.accounting import CACHE_TYPES, parameters
@@ -135,6 +135,7 @@ def serve(question: ServingQuestion) -> Served:
     bf16, of fp8 weights in fp8 where the chip has a sourced peak for it. The cache is paged. Experts are taken to share the
     tokens equally. Left out: see the module.
     """
+    _check(question)
     q = _settled(question)
     what = _chip(q)
     free, reason = allowance(q.allowance, memory_bytes=what.memory_bytes, count=q.count)
@@ -153,6 +154,18 @@ def serve(question: ServingQuestion) -> Served:
     batches = _batches(most, q.batch)
     tokens = tuple((batch, token_bounds(q, what, batch)) for batch in batches)
     return replace(answer, tokens=tokens, batch_for_latency=_for_latency(q, what, most))
+
+
+def _check(question: object) -> None:
+    """Raise ValueError where the name of a model stands for a question, or for a configuration."""
+    if not isinstance(question, ServingQuestion):
+        raise ValueError(
+            f"serve takes a ServingQuestion, got {shown(question)}: give ServingQuestion(model=model(name))"
+        )
+    if not isinstance(question.model, TransformerConfig):
+        raise ValueError(
+            f"model must be a TransformerConfig, got {shown(question.model)}; predict.model('llama-3-8b') gives a known one"
+        )
 
 
 def _settled(q: ServingQuestion) -> ServingQuestion:

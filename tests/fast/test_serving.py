@@ -250,7 +250,8 @@ def test_every_listed_chip_answers(device):
         ({"batch": 0}, "batch must be"),
         ({"accelerator": "H100"}, "name one of them"),
         ({"accelerator": None, "memory_bytes": 80e9, "peak_flops_per_second": 1e15}, "give bandwidth"),
-        ({"model": "llama-3-8b"}, "config must be a TransformerConfig"),
+        ({"model": "llama-3-8b"}, r"got 'llama-3-8b'; predict.model\('llama-3-8b'\) gives"),
+        ({"model": 8e9}, "model must be a TransformerConfig, got 8000000000.0"),
         ({"count": 3}, "tp=3 does not divide 32 heads"),
         ({"count": 16}, "give between_nodes"),
         ({"allowance": 2**40}, "leaves nothing"),
@@ -259,6 +260,12 @@ def test_every_listed_chip_answers(device):
 def test_what_cannot_be_served_gets_a_sentence(changes, sentence):
     with pytest.raises(ValueError, match=sentence):
         serve(dataclasses.replace(ServingQuestion(LLAMA), **changes))
+
+
+@pytest.mark.parametrize("question", ["llama-3-8b", LLAMA, None])
+def test_what_is_no_question_gets_a_sentence(question):
+    with pytest.raises(ValueError, match=r"serve takes a ServingQuestion, got .*: give ServingQuestion\(model=model"):
+        serve(question)
 
 
 def test_the_command_serves(capsys):
