@@ -151,9 +151,10 @@ def serve(question: ServingQuestion) -> Served:
     )  # fmt: skip
     most = largest(lambda batch: answer.total(batch) <= what.memory_bytes, LARGEST_BATCH)
     answer = replace(answer, largest_batch=most)
-    batches = _batches(most, q.batch)
+    within = _for_latency(q, what, most)
+    batches = _batches(most, q.batch, *(within or ()))
     tokens = tuple((batch, token_bounds(q, what, batch)) for batch in batches)
-    return replace(answer, tokens=tokens, batch_for_latency=_for_latency(q, what, most))
+    return replace(answer, tokens=tokens, batch_for_latency=within)
 
 
 def _check(question: object) -> None:
@@ -339,9 +340,9 @@ def _input_bytes(op: Op, tensor: Tensor, sizes: dict[Storage, int], caches: set[
     return element * tensor.elements if tensor.storage in caches else tensor.bytes
 
 
-def _batches(most: int, asked: int | None) -> tuple[int, ...]:
-    """Powers of two up to what fits, that itself, and the batch that was asked for."""
-    rows = {2**i for i in range(most.bit_length())} | {most, asked or 0} - {0}
+def _batches(most: int, asked: int | None, *others: int) -> tuple[int, ...]:
+    """Powers of two up to what fits, that itself, the batch that was asked for, and those of a latency."""
+    rows = {2**i for i in range(most.bit_length())} | {most, asked or 0, *others} - {0}
     return tuple(sorted(rows)) or (1,)
 
 

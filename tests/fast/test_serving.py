@@ -136,6 +136,19 @@ def test_batches_are_powers_of_two_what_fits_and_what_is_asked():
     assert batches(memory_bytes=fixed + 4 * each, allowance=answer.allowance.total, batch=3) == [1, 2, 3, 4]
 
 
+def test_a_million_output_tokens_are_priced_with_their_prompts():
+    question = ServingQuestion(MODELS["llama-3.1-8b"], prompt=32000, output=200, price_per_hour=2.5)
+    answer = serve(question)
+    assert answer.largest_batch == 14
+    # 22.1 ms of 14 tokens and 723 ms of a prompt for 200 tokens, at 2.5 / 3600 a second.
+    by_hand = 2.5 / 3600 * 1e6 * (0.0221 / 14 + 0.723 / 200)
+    cost = answer.as_dict()["cost_per_million_tokens"]
+    assert cost["batch"] == 14 and cost["least"] == pytest.approx(by_hand, rel=2e-3)
+    assert "cost 3.61 to 4.52 at batch 14\n  decoding 1.1 to 1.12, prompts one after another 2.51 to 3.39\n" in str(
+        answer
+    )
+
+
 def test_a_latency_that_is_met_exactly_is_met():
     answer = serve(ServingQuestion(LLAMA, batch=3))
     three = dict(answer.tokens)[3]
@@ -271,9 +284,15 @@ def test_what_is_no_question_gets_a_sentence(question):
 def test_the_command_serves(capsys):
     assert main(["serve", "llama-3-8b", "--json", "--latency", "20ms", "--price-per-hour", "2"]) == 0
     values = json.loads(capsys.readouterr().out)
-    assert list(values) == list(SERVING_KEYS) and values["schema"] == 1
-    batch = values["tokens"][-1]
-    assert values["cost_per_million_tokens"]["least"] == pytest.approx(2 / 3600 * 1e6 / batch["tokens_per_second_most"])
+    assert list(values) == list(SERVING_KEYS) and values["schema"] == 2
+    # Both rows of the latency are there, and a million tokens are priced at the one that surely meets it.
+    rows = {row["batch"]: row for row in values["tokens"]}
+    sure = values["batch_for_latency"]["if_nothing_overlaps"]
+    assert values["batch_for_latency"]["at_best"] in rows and rows[sure]["most"] <= 0.02
+    cost, prompt = values["cost_per_million_tokens"], values["prefill_seconds"]["least"]
+    second = 2 / 3600 * 1e6
+    assert cost["batch"] == sure
+    assert cost["least"] == pytest.approx(second / rows[sure]["tokens_per_second_most"] + second * prompt / 512)
     assert main(["serve", "8B"]) == 2
     assert "needs the shape of a model" in capsys.readouterr().err
     given = ["--memory", "24GB", "--peak", "100TFLOPs", "--bandwidth", "1TB/s"]
@@ -285,11 +304,11 @@ def test_the_command_serves(capsys):
 
 
 #: What others rely on: a key that goes, or is renamed, is a new schema.
-SCHEMA_1 = """schema command model parameters accelerator count peak_flops_per_second bandwidth_bytes_per_second weights
+SCHEMA_2 = """schema command model parameters accelerator count peak_flops_per_second bandwidth_bytes_per_second weights
 bits_per_weight cache prompt output weight_bytes cache_bytes cache_bytes_per_token working_bytes logits_bytes page_tokens
 page_waste_bytes allowance_bytes available_bytes largest_batch prefill_seconds tokens latency batch_for_latency
 cost_per_million_tokens notes"""
 
 
 def test_the_keys_of_the_schema_stay():
-    assert set(SCHEMA_1.split()) <= set(SERVING_KEYS)
+    assert set(SCHEMA_2.split()) <= set(SERVING_KEYS)
