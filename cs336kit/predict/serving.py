@@ -147,7 +147,7 @@ def serve(question: ServingQuestion) -> Served:
         cache_bytes_per_token=more, working_bytes=_blocks_peak(_prefill(q)), logits_bytes=q.model.vocab * (2 + 4),
         allowance=free, allowance_reason=reason,
         largest_batch=0, prefill=_bounds(q, what, _prefill(q), head=True), tokens=(), batch_for_latency=None,
-        notes=what.notes,
+        notes=(*what.notes, *_routing_notes(q.model)),
     )  # fmt: skip
     most = largest(lambda batch: answer.total(batch) <= what.memory_bytes, LARGEST_BATCH)
     answer = replace(answer, largest_batch=most)
@@ -208,6 +208,19 @@ def _chip(q: ServingQuestion) -> Chip:
         except ValueError:
             return replace(what, notes=(*what.notes, f"{what.name} has no sourced fp8 peak: products in bf16"))
     return what
+
+
+def _routing_notes(c: TransformerConfig) -> tuple[str, ...]:
+    """What the bounds of a mixture take for granted, at the batch from which on they read every expert."""
+    if c.experts_per_token >= c.experts:
+        return ()
+    every = -(-c.experts // c.experts_per_token)
+    by_chance = c.experts * (1 - (1 - c.experts_per_token / c.experts) ** every)
+    return (
+        f"the tokens of a step share the experts of a layer equally: {c.experts_per_token} of {c.experts} for one token, all "
+        f"from batch {every:,} on. Tokens that choose by chance would visit about {by_chance:,.0f} there, and those that agree "
+        f"{c.experts_per_token}: a step that reads fewer takes less time than both bounds say",
+    )
 
 
 def _length(q: ServingQuestion) -> int:

@@ -246,6 +246,37 @@ def test_a_mixture_reads_the_experts_that_are_visited():
     assert eight.bytes - one.bytes == pytest.approx(6 * expert, rel=0.02)
 
 
+@pytest.mark.parametrize(
+    ("name", "every", "words"),
+    [
+        # 128 · (1 − (15/16)¹⁶) = 82.4, 8 · (1 − (3/4)⁴) = 5.5: Mixtral's layers have 8 experts, two for each token.
+        (
+            "qwen3-30b-a3b",
+            16,
+            "8 of 128 for one token, all from batch 16 on. Tokens that choose by chance would visit about 82",
+        ),
+        (
+            "mixtral-8x7b",
+            4,
+            "2 of 8 for one token, all from batch 4 on. Tokens that choose by chance would visit about 5",
+        ),
+    ],
+)
+def test_a_mixture_says_how_its_experts_are_shared(name, every, words):
+    answer = serve(ServingQuestion(MODELS[name], prompt=64, output=64, accelerator="h200-sxm"))
+    (note,) = (note for note in answer.notes if words in note)
+    assert note in answer.as_dict()["notes"] and words in " ".join(str(answer).split())
+    # From this batch on a step reads no more weights.
+    weights = {batch: bounds.bytes - bounds.cache_bytes for batch, bounds in answer.tokens}
+    row = 2 * MODELS[name].d_model
+    assert weights[2 * every] - weights[every] == every * row < weights[every] - weights[every // 2]
+
+
+def test_a_model_that_reads_every_weight_has_no_note_about_experts():
+    one = dataclasses.replace(LITTLE, experts=2, experts_per_token=2, mlp="swiglu")
+    assert not any("experts" in note for config in (LLAMA, one) for note in serve(ServingQuestion(config)).notes)
+
+
 @pytest.mark.parametrize("device", accelerators(), ids=lambda device: device.name)
 def test_every_listed_chip_answers(device):
     answer = serve(ServingQuestion(MODELS["llama-3.2-1b"], accelerator=device.name))
