@@ -14,6 +14,7 @@ from typing import Any
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import finite_results, known, positive_int, positive_number, shown
 from cs336kit.predict._planner.chip import Chip, allowance, chip
+from cs336kit.predict._planner.serving_advice import ServingAdvice, serving_advice
 from cs336kit.predict._walk import Walk
 from cs336kit.predict.accounting import CACHE_TYPES, parameters
 from cs336kit.predict.layouts import Layout, check_layout
@@ -103,6 +104,8 @@ class Served:
     #: (at best, if nothing overlaps): the largest batch of which a token takes no more than the latency asked for
     batch_for_latency: tuple[int, int] | None
     notes: tuple[str, ...]
+    #: where not one sequence fits: changes that were tried, and that make it fit
+    advice: tuple[ServingAdvice, ...] = ()
 
     @property
     def page_waste(self) -> tuple[float, int]:
@@ -138,23 +141,35 @@ def serve(question: ServingQuestion) -> Served:
     _check(question)
     q = _settled(question)
     what = _chip(q)
-    free, reason = allowance(q.allowance, memory_bytes=what.memory_bytes, count=q.count)
-    length = _length(q)
-    each = _cache_bytes(q, length)
-    more = each - _cache_bytes(q, length - 1)
     answer = Served(
-        question=q, chip=what, parameters=parameters(q.model).total, weights=_weights(q), cache_bytes=each,
-        cache_bytes_per_token=more, working_bytes=_blocks_peak(_prefill(q)), logits_bytes=q.model.vocab * (2 + 4),
-        allowance=free, allowance_reason=reason,
-        largest_batch=0, prefill=_bounds(q, what, _prefill(q), head=True), tokens=(), batch_for_latency=None,
-        notes=(*what.notes, *_routing_notes(q.model)),
+        question=q, chip=what, parameters=parameters(q.model).total, largest_batch=0,
+        prefill=_bounds(q, what, _prefill(q), head=True), tokens=(), batch_for_latency=None,
+        notes=(*what.notes, *_routing_notes(q.model)), **_memory(q, what),
     )  # fmt: skip
     most = largest(lambda batch: answer.total(batch) <= what.memory_bytes, LARGEST_BATCH)
     answer = replace(answer, largest_batch=most)
     within = _for_latency(q, what, most)
     batches = _batches(most, q.batch, *(within or ()))
     tokens = tuple((batch, token_bounds(q, what, batch)) for batch in batches)
-    return replace(answer, tokens=tokens, batch_for_latency=within)
+    advice = () if most else serving_advice(answer)
+    return replace(answer, tokens=tokens, batch_for_latency=within, advice=advice)
+
+
+def _memory(q: ServingQuestion, what: Chip) -> dict[str, Any]:
+    """The fields of an answer that are bytes of one accelerator."""
+    free, reason = allowance(q.allowance, memory_bytes=what.memory_bytes, count=q.count)
+    length = _length(q)
+    each = _cache_bytes(q, length)
+    return {
+        "weights": _weights(q), "cache_bytes": each, "cache_bytes_per_token": each - _cache_bytes(q, length - 1),
+        "working_bytes": _blocks_peak(_prefill(q)), "logits_bytes": q.model.vocab * (2 + 4),
+        "allowance": free, "allowance_reason": reason,
+    }  # fmt: skip
+
+
+def with_memory(answer: Served, q: ServingQuestion) -> Served:
+    """The answer with the bytes of another question about the same model and chip, and its own numbers else."""
+    return replace(answer, question=q, **_memory(q, answer.chip))
 
 
 def _check(question: object) -> None:

@@ -11,6 +11,7 @@ from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict._planner.explain import formulas
 from cs336kit.predict._planner.find import found_text
 from cs336kit.predict._planner.sensitivity import Change
+from cs336kit.predict._planner.serving_advice import ServingAdvice
 from cs336kit.predict._planner.serving_text import milliseconds
 from cs336kit.predict._planner.text import duration, folded, row, size
 from cs336kit.predict.layout_search import FoundLayout
@@ -297,10 +298,29 @@ def test_what_an_answer_about_serving_leaves_out():
     over = served(question, largest_batch=0, chip=dataclasses.replace(CHIP, memory_bytes=2 * GIB))
     # 2.75 GiB, and a sequence of 0.125 GiB with 15 tokens of a page and logits of 1 MiB.
     assert over.total(1) == round((2.75 + 0.125 + 15 / 8192 + 1 / 1024) * GIB)
-    assert "it does not fit: 0.88 GiB too much for one sequence" in str(over) and "in the cache, if it did fit:" in str(
-        over
-    )
+    assert "it does not fit: 0.88 GiB too much for one sequence; nor would it with weights" in said(str(over))
+    assert "in the cache, if it did fit:" in str(over)
     assert "sequences at once" not in str(over)
+
+
+def test_what_helps_where_nothing_fits():
+    advice = (
+        ServingAdvice("less (--weights int4)", {"weights": "int4"}, 1),
+        ServingAdvice("many more accelerators that each hold less of it (--count 12)", {"count": 12}, 1234),
+    )
+    over = served(
+        ServingQuestion(MODELS["gpt2"], prompt=1000, output=500), largest_batch=0, advice=advice,
+        chip=dataclasses.replace(CHIP, memory_bytes=2 * GIB),
+    )  # fmt: skip
+    assert """
+  it does not fit: 0.88 GiB too much for one sequence; what helps:
+  - less (--weights int4): then 1 sequence fits
+  - many more accelerators that each hold less of it (--count 12): then 1,234
+    sequences fit
+the first""" in str(over)
+    assert over.as_dict()["advice"][0] == {
+        "change": "less (--weights int4)", "changes": {"weights": "int4"}, "largest_batch": 1,
+    }  # fmt: skip
 
 
 ROWS = ((1, Bounds(0.002, 0.004, 7, 8, "memory")), (3, Bounds(0.003, 0.006, 7, 8, "memory")), (

@@ -334,6 +334,54 @@ def test_the_command_serves(capsys):
     assert "is no time: write 50ms" in capsys.readouterr().err
 
 
+#: Question → the changes that each by itself make a sequence fit, or the one combination.
+ADVICE = [
+    ({"model": "llama-3-70b"}, [{"weights": "fp8"}, {"count": 2}]),
+    ({"model": "llama-3-70b", "weights": "fp32"}, [{"weights": "fp8"}, {"count": 4}]),
+    ({"model": "deepseek-v3", "count": 8, "weights": "fp8"}, [{"weights": "int4"}, {"count": 16}]),
+    ({"model": "gpt-oss-120b"}, [{"weights": "int4"}, {"count": 4}]),
+    ({"model": "llama-3.1-405b", "accelerator": "l4", "weights": "nf4", "cache": "fp8"}, [{"count": 16}]),
+    # Weights of 16.1 GB and a cache of 31.5 or 31.7; a long prompt works in some 12 GB besides.
+    (
+        {"model": "llama-3.1-8b", "memory_bytes": 50e9, "prompt": 100_000, "output": 20_000, "cache": "fp32"},
+        [{"cache": "bf16"}, {"count": 2}, {"prompt": 50_000}],
+    ),
+    (
+        {"model": "llama-3.1-8b", "memory_bytes": 50e9, "prompt": 1000, "output": 120_000, "cache": "fp32"},
+        [{"weights": "fp8"}, {"cache": "bf16"}, {"count": 2}, {"output": 60_000}],
+    ),
+    # Without links there is no second accelerator.
+    (
+        {"model": "llama-3.1-8b", "memory_bytes": 12 * 2**30, "prompt": 120_000, "output": 2000, "accelerator": None, "node": 128,
+         "peak_flops_per_second": 1e14, "bandwidth": 1e12},
+        [{"weights": "fp8", "prompt": 7500}],
+    ),
+    ({"model": "llama-3-8b", "memory_bytes": 2 * 10**9}, []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("asked", "changes"), ADVICE)
+def test_advice_is_what_was_tried_and_fits(asked, changes):
+    question = ServingQuestion(**{**asked, "model": MODELS[asked["model"]]})
+    answer = serve(question)
+    assert answer.largest_batch == 0 and [one.changes for one in answer.advice] == changes
+    for one in answer.advice:
+        for name, value in one.changes.items():
+            assert f"--{name} {value}" in one.change
+        # As the command would answer, with a rate where there are more accelerators than a node has.
+        far = {"between_nodes": 50e9} if one.changes.get("count", 1) > question.node else {}
+        assert serve(dataclasses.replace(question, **one.changes, **far)).largest_batch == one.largest_batch >= 1
+        assert ("--between-nodes" in one.change) == bool(far)
+        # Half of the change is not enough.
+        for name in {"prompt", "output"} & set(one.changes):
+            longer = {**one.changes, name: 2 * one.changes[name]}
+            assert serve(dataclasses.replace(question, **longer)).largest_batch == 0
+    assert answer.as_dict()["advice"] == [
+        {"change": one.change, "changes": one.changes, "largest_batch": one.largest_batch} for one in answer.advice
+    ]
+    assert serve(ServingQuestion(LLAMA)).advice == ()
+
+
 #: What others rely on: a key that goes, or is renamed, is a new schema.
 SCHEMA_2 = """schema command model parameters accelerator count peak_flops_per_second bandwidth_bytes_per_second weights
 bits_per_weight cache prompt output weight_bytes cache_bytes cache_bytes_per_token working_bytes logits_bytes page_tokens

@@ -45,6 +45,8 @@ SERVING_KEYS = {
     "cost_per_million_tokens": "{least, most, batch, decoding, prompts}: a million output tokens with their prompts, from the "
     "price given, and the {least, most} of both parts; batch: the one asked for where it fits, else the largest that meets the "
     "latency or fits; null without a price, or where no batch can be",
+    "advice": "list of {change, changes, largest_batch}: where nothing fits, what was tried and makes a sequence fit, in words "
+    "and as options with their values, and the sequences that fit then",
     "notes": "sentences about numbers that are not exact",
 }
 
@@ -85,6 +87,9 @@ def as_dict(answer: "Served") -> dict[str, object]:
         ],
         "batch_for_latency": best and {"at_best": best[0], "if_nothing_overlaps": best[1]},
         "cost_per_million_tokens": cost and _cost(cost),
+        "advice": [
+            {"change": one.change, "changes": dict(one.changes), "largest_batch": one.largest_batch} for one in answer.advice
+        ],
         "notes": list(answer.notes),
     }  # fmt: skip
     return {key: values[key] if key in values else getattr(q, key) for key in SERVING_KEYS}
@@ -179,12 +184,21 @@ def _memory(answer: "Served") -> Iterator[str]:
     if answer.largest_batch:
         yield f"the memory holds {answer.largest_batch:,} sequences at once"
     else:
-        over = answer.total(1) - answer.chip.memory_bytes
-        yield from folded(
-            f"it does not fit: {size(over)} GiB too much for one sequence. Cheapest first: weights of fewer bits "
-            "(--weights fp8, int4), a cache of fewer (--cache fp8), shorter sequences, more accelerators (--count 2)",
-            indent="  ",
+        yield from _too_much(answer)
+
+
+def _too_much(answer: "Served") -> Iterator[str]:
+    """By how much one sequence does not fit, and what makes it fit."""
+    over = f"it does not fit: {size(answer.total(1) - answer.chip.memory_bytes)} GiB too much for one sequence"
+    if not answer.advice:
+        sentence = (
+            "; nor would it with weights and a cache of fewer bits, shorter sequences and more accelerators together"
         )
+        yield from folded(f"{over}{sentence}: take a smaller model, or an accelerator with more memory", indent="  ")
+        return
+    yield f"  {over}; what helps:"
+    for one in answer.advice:
+        yield from folded(str(one), indent="    ", first="  - ")
 
 
 def _latency(answer: "Served") -> Iterator[str]:
