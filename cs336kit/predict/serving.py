@@ -302,7 +302,8 @@ def _blocks_peak(walked: Program) -> int:
 
 def token_bounds(q: ServingQuestion, what: Chip, batch: int) -> Bounds:
     """One token of each of `batch` sequences, whose cache holds the prompt and the answer."""
-    walked = program(q.model, batch=batch, sequence=_length(q), phase="decode", **_options(q))
+    # A page is written where it lies, and a window's pages hold what the window sees: as in tensors allocated once.
+    walked = program(q.model, batch=batch, sequence=_length(q), phase="decode", cache="contiguous", **_options(q))
     return _bounds(q, what, walked, head=False)
 
 
@@ -335,13 +336,17 @@ def _bounds(q: ServingQuestion, what: Chip, walked: Program, *, head: bool) -> B
 
 def _op_bytes(op: Op, sizes: dict[Storage, int], caches: set[Storage], element: int, rows: int) -> tuple[int, int, int]:
     """Bytes of weights, and of cache, that an operation reads, and all that it moves. A paged cache is not copied to grow."""
-    if any(t.storage.leaf and t.storage.name == "cached" for t in op.inputs):
+    if op.kind == "write":  # into the pages
         caches.update(t.storage for t in op.outputs)
         new = element * sum(t.elements for t in op.inputs if not t.storage.leaf)
         return 0, new, new
     if "/mask/" in op.place:  # a serving kernel knows which keys a token sees
         return 0, 0, 0
-    if not op.allocates or any(t.storage in caches for t in op.inputs if op.kind == "copy"):
+    if op.place.endswith(
+        ("/key/last", "/value/last")
+    ):  # what a prompt leaves in a window's pages is counted as written
+        return 0, 0, 0
+    if not op.allocates:
         return 0, 0, 0
     if op.kind == "linear" and not op.flops[0][1]:  # an expert that nobody visits
         return 0, 0, 0

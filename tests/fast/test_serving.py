@@ -14,6 +14,7 @@ from cs336kit.predict import (
     serve,
 )
 from cs336kit.predict._planner.serving_text import SERVING_KEYS
+from cs336kit.predict.serving import _op_bytes
 
 LLAMA = MODELS["llama-3-8b"]
 #: matrices of the 32 blocks, and everything else but the token embedding, of which a token reads one row
@@ -87,9 +88,31 @@ def test_what_takes_no_time_moves_no_byte(changes):
     token = dict(answer.tokens)[1]
     for bounds in (answer.prefill, token):
         assert [number % 2 for number in (bounds.most, bounds.bytes, bounds.cache_bytes)] == [0, 0, 0]
-    # A cache of a window is full, and the mask hides one of it beside the new token.
-    positions = 4 + 1 if "window" in changes else 10
+    # The pages of a window hold what it sees, the new token among it, which takes the place of the oldest.
+    positions = 4 if "window" in changes else 10
     assert token.cache_bytes == 2 * 3 * (positions + 1) * 16 * 2
+
+
+def test_a_token_of_a_window_reads_what_the_window_sees():
+    chip = {"bandwidth": 1.0, "peak_flops_per_second": 1e40, "memory_bytes": 80e9}
+    for window, keys in ((3, 3), (9, 9), (10, 10), (11, 10), (None, 10)):
+        config = dataclasses.replace(LITTLE, window=window)
+        answer = serve(ServingQuestion(config, prompt=6, output=4, batch=3, accelerator=None, **chip))
+        token = dict(answer.tokens)[3]
+        new = 2 * 2 * 3 * 16 * 2
+        assert token.most == moved(3, 3, keys, 3) + new and token.cache_bytes == keys * new + new
+        # Two products of 16 numbers for each key, in two layers, beside those of the matrices.
+        assert token.flops == 3 * (2 * (2 * 12 * 16 * 16 + 40 * 16) + 2 * 2 * 2 * 16 * keys)
+
+
+def test_what_a_prompt_leaves_in_the_pages_of_a_window_is_not_copied_there():
+    from cs336kit.predict import program
+
+    config = dataclasses.replace(LITTLE, window=4)
+    walked = program(config, batch=1, sequence=6, phase="prefill", precision="bf16", attention="sdpa", device="cuda")
+    copies = [op for op, _ in walked.operations() if op.place.endswith("/last")]
+    assert [op.kind for op in copies] == ["copy", "copy"]
+    assert [_op_bytes(op, {}, set(), 2, 6) for op in copies] == [(0, 0, 0)] * 2
 
 
 def test_a_prompt_works_in_the_bytes_of_its_widest_moment():
