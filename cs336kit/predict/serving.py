@@ -314,14 +314,19 @@ def _bounds(q: ServingQuestion, what: Chip, walked: Program, *, head: bool) -> B
     links = 0.0
     sizes = {leaf.tensor.storage: _leaf_bytes(leaf, q.weights) for leaf in walked.leaves}
     caches: set[Storage] = set()
+    seen: set[Storage] = set()
     rows = q.prompt or 1 if head else 1
     for op, count in walked.operations():
         work = sum(n for _, n in op.flops) // (rows if op.part == "head" else 1)
         flops += count * work
-        weights, cached, every = _op_bytes(op, sizes, caches, CACHE_TYPES[q.cache], rows)
-        least += count * (weights + cached)
-        cache += count * cached
-        moved += count * every
+        weights, cached, other = _op_bytes(op, sizes, caches, CACHE_TYPES[q.cache], rows)
+        moved += count * (sum(weights.values()) + sum(cached.values()) + other)
+        # Latents are keys and values, and the matrix behind them stands in two products: at best, each is read once.
+        first = {storage: size for storage, size in cached.items() if storage not in seen}
+        least += count * (sum(size for storage, size in weights.items() if storage not in seen) + sum(first.values()))
+        cache += count * sum(first.values())
+        if op.kind not in _ROWS:
+            seen.update(weights, first)
         for wire in op.wires:
             sent += count * wire.bytes
             links += count * wire.bytes / bandwidth(wire, what.as_accelerator(), q.node, q.between_nodes, walked.layout)
@@ -334,39 +339,45 @@ def _bounds(q: ServingQuestion, what: Chip, walked: Program, *, head: bool) -> B
     return Bounds(times[bound], compute + moved / what.bandwidth + links, flops, least, bound, sent, cache)
 
 
-def _op_bytes(op: Op, sizes: dict[Storage, int], caches: set[Storage], element: int, rows: int) -> tuple[int, int, int]:
-    """Bytes of weights, and of cache, that an operation reads, and all that it moves. A paged cache is not copied to grow."""
-    if op.kind == "write":  # into the pages
+#: Operations that read as many rows of their first tensor as they write.
+_ROWS = ("embedding", "index")
+
+
+def _op_bytes(
+    op: Op, sizes: dict[Storage, int], caches: set[Storage], element: int, rows: int
+) -> tuple[dict[Storage, int], dict[Storage, int], int]:
+    """Bytes of each weight and of each cache that an operation reads, and all others that it moves.
+
+    A paged cache is not copied to grow: new keys and values are written where they stay.
+    """
+    if op.kind == "write":
         caches.update(t.storage for t in op.outputs)
-        new = element * sum(t.elements for t in op.inputs if not t.storage.leaf)
-        return 0, new, new
-    if "/mask/" in op.place:  # a serving kernel knows which keys a token sees
-        return 0, 0, 0
-    if op.place.endswith(
-        ("/key/last", "/value/last")
-    ):  # what a prompt leaves in a window's pages is counted as written
-        return 0, 0, 0
-    if not op.allocates:
-        return 0, 0, 0
-    if op.kind == "linear" and not op.flops[0][1]:  # an expert that nobody visits
-        return 0, 0, 0
-    weights = cached = other = 0
+        return {}, {t.storage: element * t.elements for t in op.inputs if not t.storage.leaf}, 0
+    # A serving kernel knows which keys a token sees, and what a prompt leaves in a window's pages is counted by itself.
+    if "/mask/" in op.place or op.place.endswith(("/key/last", "/value/last")):
+        return {}, {}, 0
+    nobody = op.kind == "linear" and not op.flops[0][1]  # an expert that no token visits
+    if not op.allocates or nobody:
+        return {}, {}, 0
+    weights: dict[Storage, int] = {}
+    cached: dict[Storage, int] = {}
+    other = 0
     for tensor in op.inputs:
         size = _input_bytes(op, tensor, sizes, caches, element)
         if tensor.storage in sizes:
-            weights += size
+            weights[tensor.storage] = size
         elif tensor.storage in caches:
-            cached += size
+            cached[tensor.storage] = size
         else:
             other += size
     written = sum(storage.bytes for storage in op.allocates)
     if op.part == "head":
         other, written = other // rows, written // rows
-    return weights, cached, weights + cached + other + written
+    return weights, cached, other + written
 
 
 def _input_bytes(op: Op, tensor: Tensor, sizes: dict[Storage, int], caches: set[Storage], element: int) -> int:
-    if op.kind in ("embedding", "index"):  # as many rows as are written
+    if op.kind in _ROWS:
         return op.allocates[0].bytes if tensor is op.inputs[0] else tensor.bytes
     if tensor.storage in sizes:
         return sizes[tensor.storage]

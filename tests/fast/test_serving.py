@@ -11,6 +11,7 @@ from cs336kit.predict import (
     accelerator,
     accelerators,
     kv_cache_bytes,
+    parameters,
     serve,
 )
 from cs336kit.predict._planner.serving_text import SERVING_KEYS
@@ -105,6 +106,20 @@ def test_a_token_of_a_window_reads_what_the_window_sees():
         assert token.flops == 3 * (2 * (2 * 12 * 16 * 16 + 40 * 16) + 2 * 2 * 2 * 16 * keys)
 
 
+@pytest.mark.parametrize("query_latent", [0, 8])
+def test_at_best_latents_and_the_matrix_behind_them_are_read_once(query_latent):
+    config = TransformerConfig(
+        layers=2, d_model=16, heads=2, vocab=40, context=64, positions="none", bias="none", norm="rmsnorm", head_dim=12,
+        value_dim=8, kv_latent=6, query_latent=query_latent, rotary_dim=4,
+    )  # fmt: skip
+    answer = serve(ServingQuestion(config, prompt=6, output=4, batch=3))
+    token, cache = dict(answer.tokens)[3], 2 * 2 * (6 + 4)
+    # Ten tokens of three sequences are read, and one of each is written before.
+    assert answer.cache_bytes == cache * 10 and token.cache_bytes == 3 * cache * (10 + 1)
+    # Every parameter is read, that of the embedding by the head, beside three rows of it.
+    assert token.bytes - token.cache_bytes == 2 * (parameters(config).total + 3 * 16)
+
+
 def test_what_a_prompt_leaves_in_the_pages_of_a_window_is_not_copied_there():
     from cs336kit.predict import program
 
@@ -112,7 +127,7 @@ def test_what_a_prompt_leaves_in_the_pages_of_a_window_is_not_copied_there():
     walked = program(config, batch=1, sequence=6, phase="prefill", precision="bf16", attention="sdpa", device="cuda")
     copies = [op for op, _ in walked.operations() if op.place.endswith("/last")]
     assert [op.kind for op in copies] == ["copy", "copy"]
-    assert [_op_bytes(op, {}, set(), 2, 6) for op in copies] == [(0, 0, 0)] * 2
+    assert [_op_bytes(op, {}, set(), 2, 6) for op in copies] == [({}, {}, 0)] * 2
 
 
 def test_a_prompt_works_in_the_bytes_of_its_widest_moment():
