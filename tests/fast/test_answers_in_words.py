@@ -342,6 +342,13 @@ def test_the_price_is_that_of_a_batch_that_can_be(asked, within, largest, batch)
     assert cost["batch"] == batch and cost["decoding"]["least"] == pytest.approx(1e3 * dict(ROWS)[batch].least / batch)
 
 
+def test_a_price_of_long_numbers_is_folded():
+    question = ServingQuestion(MODELS["gpt2"], prompt=8, output=50, price_per_hour=0.0123, batch=65_536)
+    answer = served(question, largest_batch=65_536, tokens=((65_536, Bounds(0.123, 0.234, 7, 8, "memory")),))
+    assert max(map(len, str(answer).splitlines())) <= 80
+    assert "a million output tokens, prompts included, cost 0.00342 to 0.0171 at batch 65,536" in said(str(answer))
+
+
 @pytest.mark.parametrize(
     ("within", "largest", "why"), [(None, 0, "not one sequence fits"), ((0, 0), 0, "not one sequence fits"),
                                    ((0, 0), 3, "no batch meets the latency")],

@@ -230,7 +230,8 @@ def _latency(answer: "Served") -> Iterator[str]:
 def _end(answer: "Served") -> Iterator[str]:
     cost = cost_of_tokens(answer)
     if cost is not None:
-        yield f"a million output tokens, prompts included, cost {_range(cost.total)} at batch {cost.batch:,}"
+        together = f"a million output tokens, prompts included, cost {_range(cost.total)} at batch {cost.batch:,}"
+        yield from folded(together, indent="  ", first="")
         yield f"  decoding {_range(cost.decoding)}, prompts one after another {_range(cost.prompts)}"
     elif answer.question.price_per_hour is not None:
         why = "no batch meets the latency" if answer.largest_batch else "not one sequence fits"
