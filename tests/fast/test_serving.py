@@ -388,6 +388,8 @@ ADVICE = [
         {"model": "llama-3.1-8b", "memory_bytes": 50e9, "prompt": 1000, "output": 120_000, "cache": "fp32"},
         [{"weights": "fp8"}, {"cache": "bf16"}, {"count": 2}, {"output": 60_000}],
     ),
+    # 24 heads and 8 of keys: neither 3 nor 6 accelerators can divide them.
+    ({"model": "llama-3.2-3b", "memory_bytes": 4e9}, [{"weights": "int4"}, {"count": 8}]),
     # Without links there is no second accelerator.
     (
         {"model": "llama-3.1-8b", "memory_bytes": 12 * 2**30, "prompt": 120_000, "output": 2000, "accelerator": None, "node": 128,
@@ -418,6 +420,17 @@ def test_advice_is_what_was_tried_and_fits(asked, changes):
         {"change": one.change, "changes": one.changes, "largest_batch": one.largest_batch} for one in answer.advice
     ]
     assert serve(ServingQuestion(LLAMA)).advice == ()
+
+
+def test_advice_that_fits_to_the_byte_fits():
+    fixed = {"allowance": 2**30}
+    packed = serve(ServingQuestion(LLAMA, weights="fp8", **fixed))
+    for room, first in ((packed.total(1), {"weights": "fp8"}), (packed.total(1) - 1, {"weights": "int4"})):
+        assert serve(ServingQuestion(LLAMA, memory_bytes=room, **fixed)).advice[0].changes == first
+    one = serve(ServingQuestion(LLAMA, memory_bytes=packed.total(1), **fixed)).advice[0]
+    assert str(one) == "weights in fp8 (--weights fp8): then 1 sequence fits"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        one.largest_batch = 2
 
 
 #: What others rely on: a key that goes, or is renamed, is a new schema.

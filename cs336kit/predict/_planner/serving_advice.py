@@ -37,11 +37,11 @@ class ServingAdvice:
 def serving_advice(answer: "Served") -> tuple[ServingAdvice, ...]:
     """The least of each single change that makes a sequence fit; if there is none, the least of as few as it takes."""
     options = {name: values for name, values in _options(answer).items() if values}
-    for number in range(1, len(options) + 1):
+    for number, _ in enumerate(options, 1):
         tried = (_least(answer, options, names) for names in combinations(options, number))
         helps = [_advice(answer, changes) for changes in tried if changes]
         if helps:
-            return tuple(helps if number == 1 else helps[:1])
+            return tuple(helps) if number == 1 else (helps[0],)
     return ()
 
 
@@ -104,7 +104,7 @@ def _advice(answer: "Served", changes: dict[str, Any]) -> ServingAdvice:
         "output": "answers of {0:,} tokens (--output {0})",
     }
     q = answer.question
-    far = changes.get("count", 1) > q.node and q.between_nodes is None
+    far = "count" in changes and changes["count"] > q.node and q.between_nodes is None
     words["count"] %= ", and --between-nodes with the rate of their network" if far else ""
     change = " and ".join(words[name].format(value) for name, value in changes.items())
     return ServingAdvice(change, changes, _holds(answer, changes))
