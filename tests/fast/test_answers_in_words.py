@@ -367,9 +367,13 @@ def test_a_batch_that_does_not_fit_says_so():
     assert [line.split()[0] for line in lines if line.endswith("   memory     does not fit")] == ["5"]
     assert [row["fits"] for row in served(question, tokens=ROWS).as_dict()["tokens"]] == [True, True, False]
     # Columns move together where a row would be wider than a terminal.
-    wide = served(question, tokens=((65536, Bounds(12.34, 56.78, 7, 8, "compute")),), cache_bytes=GIB)
-    (row,) = (line for line in str(wide).splitlines() if line.endswith("does not fit"))
-    assert row.startswith("  65,536  12,340 to 56,780  ") and len(row) <= 80
+    for most, length, start in (
+        (5.678, 80, "  65,536   1,234 to 5,678   "),
+        (12.345, 76, "  65,536  1,234 to 12,345  "),
+    ):
+        long = served(question, tokens=((65536, Bounds(1.234, most, 7, 8, "compute")),), cache_bytes=0)
+        (row,) = (line for line in str(long).splitlines() if line.endswith("does not fit"))
+        assert row.startswith(start) and len(row) == length
 
 
 def test_layouts_that_were_found_as_a_table():

@@ -215,10 +215,8 @@ def _latency(answer: "Served") -> Iterator[str]:
         rate = f"{batch / bounds.most:,.0f} to {batch / bounds.least:,.0f}"
         mark = "does not fit" if batch > answer.largest_batch else ""
         rows.append((f"{batch:,}", time, rate, size(answer.total(batch)), bounds.bound, mark))
-    table = as_text(rows, ">>>><<")
-    if max(map(len, table.splitlines())) > WIDTH - 2:
-        table = as_text(rows, ">>>><<", gap=2)
-    yield from ("  " + line for line in table.splitlines())
+    wide, narrow = (["  " + line for line in as_text(rows, ">>>><<", gap=gap).splitlines()] for gap in (3, 2))
+    yield from wide if max(map(len, wide)) <= WIDTH else narrow
     if q.latency is not None and answer.batch_for_latency is not None:
         best, sure = answer.batch_for_latency
         many = f"{best:,} sequences" if best else "no sequence"
