@@ -176,7 +176,7 @@ def _check(question: object) -> None:
     """Raise ValueError where the name of a model stands for a question, or for a configuration."""
     if not isinstance(question, ServingQuestion):
         raise ValueError(
-            f"serve takes a ServingQuestion, got {shown(question)}: give ServingQuestion(model=model(name))"
+            f"serve takes a ServingQuestion, got {shown(question)}: give ServingQuestion(predict.model(name))"
         )
     if not isinstance(question.model, TransformerConfig):
         raise ValueError(

@@ -346,7 +346,9 @@ def test_what_cannot_be_served_gets_a_sentence(changes, sentence):
 
 @pytest.mark.parametrize("question", ["llama-3-8b", LLAMA, None])
 def test_what_is_no_question_gets_a_sentence(question):
-    with pytest.raises(ValueError, match=r"serve takes a ServingQuestion, got .*: give ServingQuestion\(model=model"):
+    with pytest.raises(
+        ValueError, match=r"serve takes a ServingQuestion, got .*: give ServingQuestion\(predict.model\(name"
+    ):
         serve(question)
 
 
