@@ -12,8 +12,9 @@ from math import prod
 from typing import Any
 
 from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._common.checks import finite_results, known, positive_int, positive_number
+from cs336kit.predict._common.checks import finite_results, known, positive_int, positive_number, shown
 from cs336kit.predict._planner.chip import Chip, allowance, chip
+from cs336kit.predict._planner.serving_advice import ServingAdvice, serving_advice
 from cs336kit.predict._walk import Walk
 from cs336kit.predict.accounting import CACHE_TYPES, parameters
 from cs336kit.predict.layouts import Layout, check_layout
@@ -103,6 +104,8 @@ class Served:
     #: (at best, if nothing overlaps): the largest batch of which a token takes no more than the latency asked for
     batch_for_latency: tuple[int, int] | None
     notes: tuple[str, ...]
+    #: where not one sequence fits: changes that were tried, and that make it fit
+    advice: tuple[ServingAdvice, ...] = ()
 
     @property
     def page_waste(self) -> tuple[float, int]:
@@ -135,24 +138,50 @@ def serve(question: ServingQuestion) -> Served:
     bf16, of fp8 weights in fp8 where the chip has a sourced peak for it. The cache is paged. Experts are taken to share the
     tokens equally. Left out: see the module.
     """
+    _check(question)
     q = _settled(question)
     what = _chip(q)
-    free, reason = allowance(q.allowance, memory_bytes=what.memory_bytes, count=q.count)
-    length = _length(q)
-    each = _cache_bytes(q, length)
-    more = each - _cache_bytes(q, length - 1)
     answer = Served(
-        question=q, chip=what, parameters=parameters(q.model).total, weights=_weights(q), cache_bytes=each,
-        cache_bytes_per_token=more, working_bytes=_blocks_peak(_prefill(q)), logits_bytes=q.model.vocab * (2 + 4),
-        allowance=free, allowance_reason=reason,
-        largest_batch=0, prefill=_bounds(q, what, _prefill(q), head=True), tokens=(), batch_for_latency=None,
-        notes=what.notes,
+        question=q, chip=what, parameters=parameters(q.model).total, largest_batch=0,
+        prefill=_bounds(q, what, _prefill(q), head=True), tokens=(), batch_for_latency=None,
+        notes=(*what.notes, *_routing_notes(q.model)), **_memory(q, what),
     )  # fmt: skip
     most = largest(lambda batch: answer.total(batch) <= what.memory_bytes, LARGEST_BATCH)
     answer = replace(answer, largest_batch=most)
-    batches = _batches(most, q.batch)
+    within = _for_latency(q, what, most)
+    batches = _batches(most, q.batch, *(within or ()))
     tokens = tuple((batch, token_bounds(q, what, batch)) for batch in batches)
-    return replace(answer, tokens=tokens, batch_for_latency=_for_latency(q, what, most))
+    advice = () if most else serving_advice(answer)
+    return replace(answer, tokens=tokens, batch_for_latency=within, advice=advice)
+
+
+def _memory(q: ServingQuestion, what: Chip) -> dict[str, Any]:
+    """The fields of an answer that are bytes of one accelerator."""
+    free, reason = allowance(q.allowance, memory_bytes=what.memory_bytes, count=q.count)
+    length = _length(q)
+    each = _cache_bytes(q, length)
+    return {
+        "weights": _weights(q), "cache_bytes": each, "cache_bytes_per_token": each - _cache_bytes(q, length - 1),
+        "working_bytes": _blocks_peak(_prefill(q)), "logits_bytes": q.model.vocab * (2 + 4),
+        "allowance": free, "allowance_reason": reason,
+    }  # fmt: skip
+
+
+def with_memory(answer: Served, q: ServingQuestion) -> Served:
+    """The answer with the bytes of another question about the same model and chip, and its own numbers else."""
+    return replace(answer, question=q, **_memory(q, answer.chip))
+
+
+def _check(question: object) -> None:
+    """Raise ValueError where the name of a model stands for a question, or for a configuration."""
+    if not isinstance(question, ServingQuestion):
+        raise ValueError(
+            f"serve takes a ServingQuestion, got {shown(question)}: give ServingQuestion(predict.model(name))"
+        )
+    if not isinstance(question.model, TransformerConfig):
+        raise ValueError(
+            f"model must be a TransformerConfig, got {shown(question.model)}; predict.model('llama-3-8b') gives a known one"
+        )
 
 
 def _settled(q: ServingQuestion) -> ServingQuestion:
@@ -194,6 +223,19 @@ def _chip(q: ServingQuestion) -> Chip:
         except ValueError:
             return replace(what, notes=(*what.notes, f"{what.name} has no sourced fp8 peak: products in bf16"))
     return what
+
+
+def _routing_notes(c: TransformerConfig) -> tuple[str, ...]:
+    """What the bounds of a mixture take for granted, at the batch from which on they read every expert."""
+    if c.experts_per_token >= c.experts:
+        return ()
+    every = -(-c.experts // c.experts_per_token)
+    by_chance = c.experts * (1 - (1 - c.experts_per_token / c.experts) ** every)
+    return (
+        f"the tokens of a step share the experts of a layer equally: {c.experts_per_token} of {c.experts} for one token, all "
+        f"from batch {every:,} on. Tokens that choose by chance would visit about {by_chance:,.0f} there, and those that agree "
+        f"{c.experts_per_token}: a step that reads fewer takes less time than both bounds say",
+    )
 
 
 def _length(q: ServingQuestion) -> int:
@@ -260,7 +302,8 @@ def _blocks_peak(walked: Program) -> int:
 
 def token_bounds(q: ServingQuestion, what: Chip, batch: int) -> Bounds:
     """One token of each of `batch` sequences, whose cache holds the prompt and the answer."""
-    walked = program(q.model, batch=batch, sequence=_length(q), phase="decode", **_options(q))
+    # A page is written where it lies, and a window's pages hold what the window sees: as in tensors allocated once.
+    walked = program(q.model, batch=batch, sequence=_length(q), phase="decode", cache="contiguous", **_options(q))
     return _bounds(q, what, walked, head=False)
 
 
@@ -271,14 +314,19 @@ def _bounds(q: ServingQuestion, what: Chip, walked: Program, *, head: bool) -> B
     links = 0.0
     sizes = {leaf.tensor.storage: _leaf_bytes(leaf, q.weights) for leaf in walked.leaves}
     caches: set[Storage] = set()
+    seen: set[Storage] = set()
     rows = q.prompt or 1 if head else 1
     for op, count in walked.operations():
         work = sum(n for _, n in op.flops) // (rows if op.part == "head" else 1)
         flops += count * work
-        weights, cached, every = _op_bytes(op, sizes, caches, CACHE_TYPES[q.cache], rows)
-        least += count * (weights + cached)
-        cache += count * cached
-        moved += count * every
+        weights, cached, other = _op_bytes(op, sizes, caches, CACHE_TYPES[q.cache], rows)
+        moved += count * (sum(weights.values()) + sum(cached.values()) + other)
+        # Latents are keys and values, and the matrix behind them stands in two products: at best, each is read once.
+        first = {storage: size for storage, size in cached.items() if storage not in seen}
+        least += count * (sum(size for storage, size in weights.items() if storage not in seen) + sum(first.values()))
+        cache += count * sum(first.values())
+        if op.kind not in _ROWS:
+            seen.update(weights, first)
         for wire in op.wires:
             sent += count * wire.bytes
             links += count * wire.bytes / bandwidth(wire, what.as_accelerator(), q.node, q.between_nodes, walked.layout)
@@ -291,44 +339,54 @@ def _bounds(q: ServingQuestion, what: Chip, walked: Program, *, head: bool) -> B
     return Bounds(times[bound], compute + moved / what.bandwidth + links, flops, least, bound, sent, cache)
 
 
-def _op_bytes(op: Op, sizes: dict[Storage, int], caches: set[Storage], element: int, rows: int) -> tuple[int, int, int]:
-    """Bytes of weights, and of cache, that an operation reads, and all that it moves. A paged cache is not copied to grow."""
-    if any(t.storage.leaf and t.storage.name == "cached" for t in op.inputs):
+#: Operations that read as many rows of their first tensor as they write.
+_ROWS = ("embedding", "index")
+
+
+def _op_bytes(
+    op: Op, sizes: dict[Storage, int], caches: set[Storage], element: int, rows: int
+) -> tuple[dict[Storage, int], dict[Storage, int], int]:
+    """Bytes of each weight and of each cache that an operation reads, and all others that it moves.
+
+    A paged cache is not copied to grow: new keys and values are written where they stay.
+    """
+    if op.kind == "write":
         caches.update(t.storage for t in op.outputs)
-        new = element * sum(t.elements for t in op.inputs if not t.storage.leaf)
-        return 0, new, new
-    if "/mask/" in op.place:  # a serving kernel knows which keys a token sees
-        return 0, 0, 0
-    if not op.allocates or any(t.storage in caches for t in op.inputs if op.kind == "copy"):
-        return 0, 0, 0
-    if op.kind == "linear" and not op.flops[0][1]:  # an expert that nobody visits
-        return 0, 0, 0
-    weights = cached = other = 0
+        return {}, {t.storage: element * t.elements for t in op.inputs if not t.storage.leaf}, 0
+    # A serving kernel knows which keys a token sees, and what a prompt leaves in a window's pages is counted by itself.
+    if "/mask/" in op.place or op.place.endswith(("/key/last", "/value/last")):
+        return {}, {}, 0
+    nobody = op.kind == "linear" and not op.flops[0][1]  # an expert that no token visits
+    if not op.allocates or nobody:
+        return {}, {}, 0
+    weights: dict[Storage, int] = {}
+    cached: dict[Storage, int] = {}
+    other = 0
     for tensor in op.inputs:
         size = _input_bytes(op, tensor, sizes, caches, element)
         if tensor.storage in sizes:
-            weights += size
+            weights[tensor.storage] = size
         elif tensor.storage in caches:
-            cached += size
+            cached[tensor.storage] = size
         else:
             other += size
     written = sum(storage.bytes for storage in op.allocates)
     if op.part == "head":
         other, written = other // rows, written // rows
-    return weights, cached, weights + cached + other + written
+    return weights, cached, other + written
 
 
 def _input_bytes(op: Op, tensor: Tensor, sizes: dict[Storage, int], caches: set[Storage], element: int) -> int:
-    if op.kind in ("embedding", "index"):  # as many rows as are written
+    if op.kind in _ROWS:
         return op.allocates[0].bytes if tensor is op.inputs[0] else tensor.bytes
     if tensor.storage in sizes:
         return sizes[tensor.storage]
     return element * tensor.elements if tensor.storage in caches else tensor.bytes
 
 
-def _batches(most: int, asked: int | None) -> tuple[int, ...]:
-    """Powers of two up to what fits, that itself, and the batch that was asked for."""
-    rows = {2**i for i in range(most.bit_length())} | {most, asked or 0} - {0}
+def _batches(most: int, asked: int | None, *others: int) -> tuple[int, ...]:
+    """Powers of two up to what fits, that itself, the batch that was asked for, and those of a latency."""
+    rows = {2**i for i in range(most.bit_length())} | {most, asked or 0, *others} - {0}
     return tuple(sorted(rows)) or (1,)
 
 

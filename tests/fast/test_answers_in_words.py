@@ -12,6 +12,7 @@ from cs336kit.predict._planner.explain import _step as _steps
 from cs336kit.predict._planner.explain import formulas
 from cs336kit.predict._planner.find import found_text
 from cs336kit.predict._planner.sensitivity import Change
+from cs336kit.predict._planner.serving_advice import ServingAdvice
 from cs336kit.predict._planner.serving_text import milliseconds
 from cs336kit.predict._planner.text import duration, folded, row, size
 from cs336kit.predict.layout_search import FoundLayout
@@ -295,7 +296,8 @@ def test_the_whole_answer_about_serving():
     )  # fmt: skip
     answer = served(question, batch_for_latency=(1000, 2))
     # A page of 9 tokens of 2¹⁷ bytes wastes 8 of them at worst, 1 MiB, and half of that on average. Of a million tokens one
-    # takes 0.0025 s / 2, on two accelerators at 1.8 an hour: 1.25, and twice that if nothing overlaps.
+    # takes 0.0025 s / 2, on two accelerators at 1.8 an hour: 1.25, and twice that if nothing overlaps. Of a prompt's 0.05 to
+    # 0.25 s each of its 500 tokens has a share: 0.1 to 0.5.
     total = 1.5 + 0.25 + 1 + 2 * (0.125 + 1 / 1024 + 1 / 1024)
     assert answer.page_waste == (2**19, 2**20) and answer.total(2) == total * GIB
     assert str(answer) == (
@@ -320,7 +322,8 @@ one token more, with 1,500 tokens in the cache:
       1       2 to 4          250 to 500   2.88   memory
       2     2.5 to 5          400 to 800   3.00   links
   within 20 ms a token: at best 1,000 sequences, 2 if nothing overlaps
-a million tokens cost 1.25 to 2.5 at batch 2
+a million output tokens, prompts included, cost 1.35 to 3 at batch 2
+  decoding 1.25 to 2.5, prompts one after another 0.1 to 0.5
 note: a note
 note: at best: weights and cache are read once while the chip computes; at most:
   each operation reads, computes and writes by itself, all at full rate.
@@ -331,9 +334,20 @@ note: at best: weights and cache are read once while the chip computes; at most:
         values["page_waste_bytes"] == {"average": 2**19, "worst": 2**20} and values["bits_per_weight"] == 4 + 20 / 128
     )
     assert values["batch_for_latency"] == {"at_best": 1000, "if_nothing_overlaps": 2}
-    assert values["cost_per_million_tokens"] == pytest.approx({"least": 1.25, "most": 2.5})
+    cost = values["cost_per_million_tokens"]
+    assert cost.pop("decoding") == pytest.approx({"least": 1.25, "most": 2.5})
+    assert cost.pop("prompts") == pytest.approx({"least": 0.1, "most": 0.5})
+    assert cost == pytest.approx({"least": 1.35, "most": 3, "batch": 2})
     assert values["prefill_seconds"] == {"least": 0.05, "most": 0.25, "bound": "compute", "sent_bytes": 9}
-    row = {"batch": 2, "least": 0.0025, "most": 0.005, "bound": "links", "sent_bytes": 10, "total_bytes": total * GIB}
+    row = {
+        "batch": 2,
+        "least": 0.0025,
+        "most": 0.005,
+        "bound": "links",
+        "sent_bytes": 10,
+        "total_bytes": total * GIB,
+        "fits": True,
+    }
     assert values["tokens"][1] == row | {"tokens_per_second_most": 800, "tokens_per_second_least": 400}
 
 
@@ -347,10 +361,82 @@ def test_what_an_answer_about_serving_leaves_out():
     over = served(question, largest_batch=0, chip=dataclasses.replace(CHIP, memory_bytes=2 * GIB))
     # 2.75 GiB, and a sequence of 0.125 GiB with 15 tokens of a page and logits of 1 MiB.
     assert over.total(1) == round((2.75 + 0.125 + 15 / 8192 + 1 / 1024) * GIB)
-    assert "it does not fit: 0.88 GiB too much for one sequence" in str(over) and "in the cache, if it did fit:" in str(
-        over
-    )
+    assert "it does not fit: 0.88 GiB too much for one sequence; nor would it with weights" in said(str(over))
+    assert "in the cache, if it did fit:" in str(over)
     assert "sequences at once" not in str(over)
+
+
+def test_what_helps_where_nothing_fits():
+    advice = (
+        ServingAdvice("less (--weights int4)", {"weights": "int4"}, 1),
+        ServingAdvice("many more accelerators that each hold less of it (--count 12)", {"count": 12}, 1234),
+    )
+    over = served(
+        ServingQuestion(MODELS["gpt2"], prompt=1000, output=500), largest_batch=0, advice=advice,
+        chip=dataclasses.replace(CHIP, memory_bytes=2 * GIB),
+    )  # fmt: skip
+    assert """
+  it does not fit: 0.88 GiB too much for one sequence; what helps:
+  - less (--weights int4): then 1 sequence fits
+  - many more accelerators that each hold less of it (--count 12): then 1,234
+    sequences fit
+the first""" in str(over)
+    assert over.as_dict()["advice"][0] == {
+        "change": "less (--weights int4)", "changes": {"weights": "int4"}, "largest_batch": 1,
+    }  # fmt: skip
+
+
+ROWS = ((1, Bounds(0.002, 0.004, 7, 8, "memory")), (3, Bounds(0.003, 0.006, 7, 8, "memory")), (
+    5, Bounds(0.005, 0.01, 7, 8, "memory")))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("asked", "within", "largest", "batch"),
+    [
+        (None, None, 3, 3), (1, None, 3, 1), (3, None, 3, 3), (5, None, 3, 3), (1, (3, 3), 3, 1), (5, (3, 1), 5, 5),
+        (5, (3, 1), 3, 1), (None, (3, 1), 5, 1), (None, (3, 0), 5, 3),
+    ],
+)  # fmt: skip
+def test_the_price_is_that_of_a_batch_that_can_be(asked, within, largest, batch):
+    question = ServingQuestion(MODELS["gpt2"], batch=asked, latency=0.01, prompt=8, output=50, price_per_hour=3.6)
+    answer = served(question, largest_batch=largest, tokens=ROWS, batch_for_latency=within)
+    assert f" at batch {batch}\n  decoding" in str(answer)
+    cost = answer.as_dict()["cost_per_million_tokens"]
+    assert cost["batch"] == batch and cost["decoding"]["least"] == pytest.approx(1e3 * dict(ROWS)[batch].least / batch)
+
+
+def test_a_price_of_long_numbers_is_folded():
+    question = ServingQuestion(MODELS["gpt2"], prompt=8, output=50, price_per_hour=0.0123, batch=65_536)
+    answer = served(question, largest_batch=65_536, tokens=((65_536, Bounds(0.123, 0.234, 7, 8, "memory")),))
+    assert max(map(len, str(answer).splitlines())) <= 80
+    assert "a million output tokens, prompts included, cost 0.00342 to 0.0171 at batch 65,536" in said(str(answer))
+
+
+@pytest.mark.parametrize(
+    ("within", "largest", "why"), [(None, 0, "not one sequence fits"), ((0, 0), 0, "not one sequence fits"),
+                                   ((0, 0), 3, "no batch meets the latency")],
+)  # fmt: skip
+def test_what_cannot_be_has_no_price(within, largest, why):
+    question = ServingQuestion(MODELS["gpt2"], batch=5, latency=0.01, prompt=8, output=50, price_per_hour=3.6)
+    answer = served(question, largest_batch=largest, tokens=ROWS, batch_for_latency=within)
+    assert f"a million output tokens have no price: {why}" in said(str(answer))
+    assert answer.as_dict()["cost_per_million_tokens"] is None
+    assert "have no price" not in str(served(dataclasses.replace(question, price_per_hour=None), largest_batch=0))
+
+
+def test_a_batch_that_does_not_fit_says_so():
+    question = ServingQuestion(MODELS["gpt2"], prompt=1000, output=500)
+    lines = str(served(question, largest_batch=3, tokens=ROWS)).splitlines()
+    assert [line.split()[0] for line in lines if line.endswith("   memory     does not fit")] == ["5"]
+    assert [row["fits"] for row in served(question, tokens=ROWS).as_dict()["tokens"]] == [True, True, False]
+    # Columns move together where a row would be wider than a terminal.
+    for most, length, start in (
+        (5.678, 80, "  65,536   1,234 to 5,678   "),
+        (12.345, 76, "  65,536  1,234 to 12,345  "),
+    ):
+        long = served(question, tokens=((65536, Bounds(1.234, most, 7, 8, "compute")),), cache_bytes=0)
+        (row,) = (line for line in str(long).splitlines() if line.endswith("does not fit"))
+        assert row.startswith(start) and len(row) == length
 
 
 def test_layouts_that_were_found_as_a_table():

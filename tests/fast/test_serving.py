@@ -11,9 +11,11 @@ from cs336kit.predict import (
     accelerator,
     accelerators,
     kv_cache_bytes,
+    parameters,
     serve,
 )
 from cs336kit.predict._planner.serving_text import SERVING_KEYS
+from cs336kit.predict.serving import _op_bytes
 
 LLAMA = MODELS["llama-3-8b"]
 #: matrices of the 32 blocks, and everything else but the token embedding, of which a token reads one row
@@ -87,9 +89,45 @@ def test_what_takes_no_time_moves_no_byte(changes):
     token = dict(answer.tokens)[1]
     for bounds in (answer.prefill, token):
         assert [number % 2 for number in (bounds.most, bounds.bytes, bounds.cache_bytes)] == [0, 0, 0]
-    # A cache of a window is full, and the mask hides one of it beside the new token.
-    positions = 4 + 1 if "window" in changes else 10
+    # The pages of a window hold what it sees, the new token among it, which takes the place of the oldest.
+    positions = 4 if "window" in changes else 10
     assert token.cache_bytes == 2 * 3 * (positions + 1) * 16 * 2
+
+
+def test_a_token_of_a_window_reads_what_the_window_sees():
+    chip = {"bandwidth": 1.0, "peak_flops_per_second": 1e40, "memory_bytes": 80e9}
+    for window, keys in ((3, 3), (9, 9), (10, 10), (11, 10), (None, 10)):
+        config = dataclasses.replace(LITTLE, window=window)
+        answer = serve(ServingQuestion(config, prompt=6, output=4, batch=3, accelerator=None, **chip))
+        token = dict(answer.tokens)[3]
+        new = 2 * 2 * 3 * 16 * 2
+        assert token.most == moved(3, 3, keys, 3) + new and token.cache_bytes == keys * new + new
+        # Two products of 16 numbers for each key, in two layers, beside those of the matrices.
+        assert token.flops == 3 * (2 * (2 * 12 * 16 * 16 + 40 * 16) + 2 * 2 * 2 * 16 * keys)
+
+
+@pytest.mark.parametrize("query_latent", [0, 8])
+def test_at_best_latents_and_the_matrix_behind_them_are_read_once(query_latent):
+    config = TransformerConfig(
+        layers=2, d_model=16, heads=2, vocab=40, context=64, positions="none", bias="none", norm="rmsnorm", head_dim=12,
+        value_dim=8, kv_latent=6, query_latent=query_latent, rotary_dim=4,
+    )  # fmt: skip
+    answer = serve(ServingQuestion(config, prompt=6, output=4, batch=3))
+    token, cache = dict(answer.tokens)[3], 2 * 2 * (6 + 4)
+    # Ten tokens of three sequences are read, and one of each is written before.
+    assert answer.cache_bytes == cache * 10 and token.cache_bytes == 3 * cache * (10 + 1)
+    # Every parameter is read, that of the embedding by the head, beside three rows of it.
+    assert token.bytes - token.cache_bytes == 2 * (parameters(config).total + 3 * 16)
+
+
+def test_what_a_prompt_leaves_in_the_pages_of_a_window_is_not_copied_there():
+    from cs336kit.predict import program
+
+    config = dataclasses.replace(LITTLE, window=4)
+    walked = program(config, batch=1, sequence=6, phase="prefill", precision="bf16", attention="sdpa", device="cuda")
+    copies = [op for op, _ in walked.operations() if op.place.endswith("/last")]
+    assert [op.kind for op in copies] == ["copy", "copy"]
+    assert [_op_bytes(op, {}, set(), 2, 6) for op in copies] == [({}, {}, 0)] * 2
 
 
 def test_a_prompt_works_in_the_bytes_of_its_widest_moment():
@@ -134,6 +172,19 @@ def test_batches_are_powers_of_two_what_fits_and_what_is_asked():
         room = {"memory_bytes": fixed + most * each, "allowance": answer.allowance.total}
         assert serve(ServingQuestion(LLAMA, **room)).largest_batch == most and batches(**room) == rows
     assert batches(memory_bytes=fixed + 4 * each, allowance=answer.allowance.total, batch=3) == [1, 2, 3, 4]
+
+
+def test_a_million_output_tokens_are_priced_with_their_prompts():
+    question = ServingQuestion(MODELS["llama-3.1-8b"], prompt=32000, output=200, price_per_hour=2.5)
+    answer = serve(question)
+    assert answer.largest_batch == 14
+    # 22.1 ms of 14 tokens and 723 ms of a prompt for 200 tokens, at 2.5 / 3600 a second.
+    by_hand = 2.5 / 3600 * 1e6 * (0.0221 / 14 + 0.723 / 200)
+    cost = answer.as_dict()["cost_per_million_tokens"]
+    assert cost["batch"] == 14 and cost["least"] == pytest.approx(by_hand, rel=2e-3)
+    assert "cost 3.61 to 4.52 at batch 14\n  decoding 1.1 to 1.12, prompts one after another 2.51 to 3.39\n" in str(
+        answer
+    )
 
 
 def test_a_latency_that_is_met_exactly_is_met():
@@ -235,6 +286,37 @@ def test_a_mixture_reads_the_experts_that_are_visited():
     assert eight.bytes - one.bytes == pytest.approx(6 * expert, rel=0.02)
 
 
+@pytest.mark.parametrize(
+    ("name", "every", "words"),
+    [
+        # 128 · (1 − (15/16)¹⁶) = 82.4, 8 · (1 − (3/4)⁴) = 5.5: Mixtral's layers have 8 experts, two for each token.
+        (
+            "qwen3-30b-a3b",
+            16,
+            "8 of 128 for one token, all from batch 16 on. Tokens that choose by chance would visit about 82",
+        ),
+        (
+            "mixtral-8x7b",
+            4,
+            "2 of 8 for one token, all from batch 4 on. Tokens that choose by chance would visit about 5",
+        ),
+    ],
+)
+def test_a_mixture_says_how_its_experts_are_shared(name, every, words):
+    answer = serve(ServingQuestion(MODELS[name], prompt=64, output=64, accelerator="h200-sxm"))
+    (note,) = (note for note in answer.notes if words in note)
+    assert note in answer.as_dict()["notes"] and words in " ".join(str(answer).split())
+    # From this batch on a step reads no more weights.
+    weights = {batch: bounds.bytes - bounds.cache_bytes for batch, bounds in answer.tokens}
+    row = 2 * MODELS[name].d_model
+    assert weights[2 * every] - weights[every] == every * row < weights[every] - weights[every // 2]
+
+
+def test_a_model_that_reads_every_weight_has_no_note_about_experts():
+    one = dataclasses.replace(LITTLE, experts=2, experts_per_token=2, mlp="swiglu")
+    assert not any("experts" in note for config in (LLAMA, one) for note in serve(ServingQuestion(config)).notes)
+
+
 @pytest.mark.parametrize("device", accelerators(), ids=lambda device: device.name)
 def test_every_listed_chip_answers(device):
     answer = serve(ServingQuestion(MODELS["llama-3.2-1b"], accelerator=device.name))
@@ -252,7 +334,8 @@ def test_every_listed_chip_answers(device):
         ({"batch": 0}, "batch must be"),
         ({"accelerator": "H100"}, "name one of them"),
         ({"accelerator": None, "memory_bytes": 80e9, "peak_flops_per_second": 1e15}, "give bandwidth"),
-        ({"model": "llama-3-8b"}, "config must be a TransformerConfig"),
+        ({"model": "llama-3-8b"}, r"got 'llama-3-8b'; predict.model\('llama-3-8b'\) gives"),
+        ({"model": 8e9}, "model must be a TransformerConfig, got 8000000000.0"),
         ({"count": 3}, "tp=3 does not divide 32 heads"),
         ({"count": 16}, "give between_nodes"),
         ({"allowance": 2**40}, "leaves nothing"),
@@ -263,12 +346,26 @@ def test_what_cannot_be_served_gets_a_sentence(changes, sentence):
         serve(dataclasses.replace(ServingQuestion(LLAMA), **changes))
 
 
+@pytest.mark.parametrize("question", ["llama-3-8b", LLAMA, None])
+def test_what_is_no_question_gets_a_sentence(question):
+    with pytest.raises(
+        ValueError, match=r"serve takes a ServingQuestion, got .*: give ServingQuestion\(predict.model\(name"
+    ):
+        serve(question)
+
+
 def test_the_command_serves(capsys):
     assert main(["serve", "llama-3-8b", "--json", "--latency", "20ms", "--price-per-hour", "2"]) == 0
     values = json.loads(capsys.readouterr().out)
-    assert list(values) == list(SERVING_KEYS) and values["schema"] == 1
-    batch = values["tokens"][-1]
-    assert values["cost_per_million_tokens"]["least"] == pytest.approx(2 / 3600 * 1e6 / batch["tokens_per_second_most"])
+    assert list(values) == list(SERVING_KEYS) and values["schema"] == 2
+    # Both rows of the latency are there, and a million tokens are priced at the one that surely meets it.
+    rows = {row["batch"]: row for row in values["tokens"]}
+    sure = values["batch_for_latency"]["if_nothing_overlaps"]
+    assert values["batch_for_latency"]["at_best"] in rows and rows[sure]["most"] <= 0.02
+    cost, prompt = values["cost_per_million_tokens"], values["prefill_seconds"]["least"]
+    second = 2 / 3600 * 1e6
+    assert cost["batch"] == sure
+    assert cost["least"] == pytest.approx(second / rows[sure]["tokens_per_second_most"] + second * prompt / 512)
     assert main(["serve", "8B"]) == 2
     assert "needs the shape of a model" in capsys.readouterr().err
     given = ["--memory", "24GB", "--peak", "100TFLOPs", "--bandwidth", "1TB/s"]
@@ -279,12 +376,73 @@ def test_the_command_serves(capsys):
     assert "is no time: write 50ms" in capsys.readouterr().err
 
 
+#: Question → the changes that each by itself make a sequence fit, or the one combination.
+ADVICE = [
+    ({"model": "llama-3-70b"}, [{"weights": "fp8"}, {"count": 2}]),
+    ({"model": "llama-3-70b", "weights": "fp32"}, [{"weights": "fp8"}, {"count": 4}]),
+    ({"model": "deepseek-v3", "count": 8, "weights": "fp8"}, [{"weights": "int4"}, {"count": 16}]),
+    ({"model": "gpt-oss-120b"}, [{"weights": "int4"}, {"count": 4}]),
+    ({"model": "llama-3.1-405b", "accelerator": "l4", "weights": "nf4", "cache": "fp8"}, [{"count": 16}]),
+    # Weights of 16.1 GB and a cache of 31.5 or 31.7; a long prompt works in some 12 GB besides.
+    (
+        {"model": "llama-3.1-8b", "memory_bytes": 50e9, "prompt": 100_000, "output": 20_000, "cache": "fp32"},
+        [{"cache": "bf16"}, {"count": 2}, {"prompt": 50_000}],
+    ),
+    (
+        {"model": "llama-3.1-8b", "memory_bytes": 50e9, "prompt": 1000, "output": 120_000, "cache": "fp32"},
+        [{"weights": "fp8"}, {"cache": "bf16"}, {"count": 2}, {"output": 60_000}],
+    ),
+    # 24 heads and 8 of keys: neither 3 nor 6 accelerators can divide them.
+    ({"model": "llama-3.2-3b", "memory_bytes": 4e9}, [{"weights": "int4"}, {"count": 8}]),
+    # Without links there is no second accelerator.
+    (
+        {"model": "llama-3.1-8b", "memory_bytes": 12 * 2**30, "prompt": 120_000, "output": 2000, "accelerator": None, "node": 128,
+         "peak_flops_per_second": 1e14, "bandwidth": 1e12},
+        [{"weights": "fp8", "prompt": 7500}],
+    ),
+    ({"model": "llama-3-8b", "memory_bytes": 2 * 10**9}, []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("asked", "changes"), ADVICE)
+def test_advice_is_what_was_tried_and_fits(asked, changes):
+    question = ServingQuestion(**{**asked, "model": MODELS[asked["model"]]})
+    answer = serve(question)
+    assert answer.largest_batch == 0 and [one.changes for one in answer.advice] == changes
+    for one in answer.advice:
+        for name, value in one.changes.items():
+            assert f"--{name} {value}" in one.change
+        # As the command would answer, with a rate where there are more accelerators than a node has.
+        far = {"between_nodes": 50e9} if one.changes.get("count", 1) > question.node else {}
+        assert serve(dataclasses.replace(question, **one.changes, **far)).largest_batch == one.largest_batch >= 1
+        assert ("--between-nodes" in one.change) == bool(far)
+        # Half of the change is not enough.
+        for name in {"prompt", "output"} & set(one.changes):
+            longer = {**one.changes, name: 2 * one.changes[name]}
+            assert serve(dataclasses.replace(question, **longer)).largest_batch == 0
+    assert answer.as_dict()["advice"] == [
+        {"change": one.change, "changes": one.changes, "largest_batch": one.largest_batch} for one in answer.advice
+    ]
+    assert serve(ServingQuestion(LLAMA)).advice == ()
+
+
+def test_advice_that_fits_to_the_byte_fits():
+    fixed = {"allowance": 2**30}
+    packed = serve(ServingQuestion(LLAMA, weights="fp8", **fixed))
+    for room, first in ((packed.total(1), {"weights": "fp8"}), (packed.total(1) - 1, {"weights": "int4"})):
+        assert serve(ServingQuestion(LLAMA, memory_bytes=room, **fixed)).advice[0].changes == first
+    one = serve(ServingQuestion(LLAMA, memory_bytes=packed.total(1), **fixed)).advice[0]
+    assert str(one) == "weights in fp8 (--weights fp8): then 1 sequence fits"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        one.largest_batch = 2
+
+
 #: What others rely on: a key that goes, or is renamed, is a new schema.
-SCHEMA_1 = """schema command model parameters accelerator count peak_flops_per_second bandwidth_bytes_per_second weights
+SCHEMA_2 = """schema command model parameters accelerator count peak_flops_per_second bandwidth_bytes_per_second weights
 bits_per_weight cache prompt output weight_bytes cache_bytes cache_bytes_per_token working_bytes logits_bytes page_tokens
 page_waste_bytes allowance_bytes available_bytes largest_batch prefill_seconds tokens latency batch_for_latency
 cost_per_million_tokens notes"""
 
 
 def test_the_keys_of_the_schema_stay():
-    assert set(SCHEMA_1.split()) <= set(SERVING_KEYS)
+    assert set(SCHEMA_2.split()) <= set(SERVING_KEYS)

@@ -1,20 +1,20 @@
 """The answer to a question about serving as text and as plain values."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cs336kit.predict._common.grid import as_text
-from cs336kit.predict._planner.text import folded, row, size
+from cs336kit.predict._planner.text import WIDTH, folded, row, size
 from cs336kit.predict.packed import PACKINGS
 
 if TYPE_CHECKING:
     from cs336kit.predict.serving import Bounds, Served
 
 #: Raised whenever a key of the JSON output changes its meaning or goes.
-SERVING_SCHEMA = 1
+SERVING_SCHEMA = 2
 #: Every key of `cs336kit serve --json` in order, with its meaning. A key that does not apply is null.
 SERVING_KEYS = {
-    "schema": "1; raised when a key changes its meaning or goes",
+    "schema": "2; raised when a key changes its meaning or goes",
     "command": '"serve"',
     "model": "name as given",
     "parameters": "of the whole model",
@@ -38,10 +38,15 @@ SERVING_KEYS = {
     "available_bytes": "memory of one accelerator",
     "largest_batch": "sequences whose cache fits, 0 if not even one",
     "prefill_seconds": "{least, most, bound, sent_bytes} of one prompt: bounds, and which of memory and compute the lower one is",
-    "tokens": "list of {batch, least, most, bound, sent_bytes, tokens_per_second_most, tokens_per_second_least, total_bytes}",
+    "tokens": "list of {batch, least, most, bound, sent_bytes, tokens_per_second_most, tokens_per_second_least, total_bytes, "
+    "fits}",
     "latency": "seconds that a token may take, as given, or null",
     "batch_for_latency": "{at_best, if_nothing_overlaps}: largest batches within the latency, or null",
-    "cost_per_million_tokens": "{least, most} at the largest batch listed, from the price given, or null",
+    "cost_per_million_tokens": "{least, most, batch, decoding, prompts}: a million output tokens with their prompts, from the "
+    "price given, and the {least, most} of both parts; batch: the one asked for where it fits, else the largest that meets the "
+    "latency or fits; null without a price, or where no batch can be",
+    "advice": "list of {change, changes, largest_batch}: where nothing fits, what was tried and makes a sequence fit, in words "
+    "and as options with their values, and the sequences that fit then",
     "notes": "sentences about numbers that are not exact",
 }
 
@@ -51,7 +56,7 @@ def as_dict(answer: "Served") -> dict[str, object]:
     q = answer.question
     average, worst = answer.page_waste
     best = answer.batch_for_latency
-    costs = cost_of_tokens(answer)
+    cost = cost_of_tokens(answer)
     values: dict[str, object] = {
         "schema": SERVING_SCHEMA,
         "command": "serve",
@@ -76,11 +81,15 @@ def as_dict(answer: "Served") -> dict[str, object]:
             {
                 "batch": batch, **_seconds(bounds), "tokens_per_second_most": batch / bounds.least,
                 "tokens_per_second_least": batch / bounds.most, "total_bytes": answer.total(batch),
+                "fits": batch <= answer.largest_batch,
             }
             for batch, bounds in answer.tokens
         ],
         "batch_for_latency": best and {"at_best": best[0], "if_nothing_overlaps": best[1]},
-        "cost_per_million_tokens": costs and {"least": costs[0], "most": costs[1]},
+        "cost_per_million_tokens": cost and _cost(cost),
+        "advice": [
+            {"change": one.change, "changes": dict(one.changes), "largest_batch": one.largest_batch} for one in answer.advice
+        ],
         "notes": list(answer.notes),
     }  # fmt: skip
     return {key: values[key] if key in values else getattr(q, key) for key in SERVING_KEYS}
@@ -90,14 +99,53 @@ def _seconds(bounds: "Bounds") -> dict[str, object]:
     return {"least": bounds.least, "most": bounds.most, "bound": bounds.bound, "sent_bytes": bounds.sent}
 
 
-def cost_of_tokens(answer: "Served") -> tuple[float, float] | None:
-    """A million decoded tokens at the largest batch that is listed, from the price that was given."""
-    price = answer.question.price_per_hour
-    if price is None:
+class Cost(NamedTuple):
+    """Of a million output tokens, (at best, if nothing overlaps): tokens at a batch, and their share of the prompts."""
+
+    batch: int
+    decoding: tuple[float, float]
+    prompts: tuple[float, float]
+
+    @property
+    def total(self) -> tuple[float, float]:
+        """Both parts together."""
+        return self.decoding[0] + self.prompts[0], self.decoding[1] + self.prompts[1]
+
+
+def cost_of_tokens(answer: "Served") -> Cost | None:
+    """What a million output tokens cost, from the price that was given; None without one, and where no batch can be.
+
+    Each token takes a step of its batch divided by the batch, and the pass of a prompt divided by the answer's tokens:
+    prompts are computed one after another, and no token is decoded meanwhile.
+    """
+    q, batch = answer.question, _priced_batch(answer)
+    if q.price_per_hour is None or not batch:
         return None
-    batch, bounds = answer.tokens[-1]
-    per_second = price * answer.question.count / 3600 * 1e6
-    return per_second * bounds.least / batch, per_second * bounds.most / batch
+    token, prompt, output = dict(answer.tokens)[batch], answer.prefill, q.output or 1
+    rate = q.price_per_hour * q.count / 3600 * 1e6
+    return Cost(
+        batch, (rate * token.least / batch, rate * token.most / batch),
+        (rate * prompt.least / output, rate * prompt.most / output),
+    )  # fmt: skip
+
+
+def _priced_batch(answer: "Served") -> int:
+    """The batch asked for if it fits; else the largest that surely, or at best, meets the latency; else the largest."""
+    asked = answer.question.batch
+    if asked is not None and asked <= answer.largest_batch:
+        return asked
+    if answer.batch_for_latency is not None:
+        best, sure = answer.batch_for_latency
+        return sure or best
+    return answer.largest_batch
+
+
+def _cost(cost: Cost) -> dict[str, object]:
+    return {
+        "least": cost.total[0], "most": cost.total[1], "batch": cost.batch,
+        "decoding": {"least": cost.decoding[0], "most": cost.decoding[1]},
+        "prompts": {"least": cost.prompts[0], "most": cost.prompts[1]},
+    }  # fmt: skip
 
 
 def text(answer: "Served") -> str:
@@ -136,12 +184,21 @@ def _memory(answer: "Served") -> Iterator[str]:
     if answer.largest_batch:
         yield f"the memory holds {answer.largest_batch:,} sequences at once"
     else:
-        over = answer.total(1) - answer.chip.memory_bytes
-        yield from folded(
-            f"it does not fit: {size(over)} GiB too much for one sequence. Cheapest first: weights of fewer bits "
-            "(--weights fp8, int4), a cache of fewer (--cache fp8), shorter sequences, more accelerators (--count 2)",
-            indent="  ",
+        yield from _too_much(answer)
+
+
+def _too_much(answer: "Served") -> Iterator[str]:
+    """By how much one sequence does not fit, and what makes it fit."""
+    over = f"it does not fit: {size(answer.total(1) - answer.chip.memory_bytes)} GiB too much for one sequence"
+    if not answer.advice:
+        sentence = (
+            "; nor would it with weights and a cache of fewer bits, shorter sequences and more accelerators together"
         )
+        yield from folded(f"{over}{sentence}: take a smaller model, or an accelerator with more memory", indent="  ")
+        return
+    yield f"  {over}; what helps:"
+    for one in answer.advice:
+        yield from folded(str(one), indent="    ", first="  - ")
 
 
 def _latency(answer: "Served") -> Iterator[str]:
@@ -152,12 +209,14 @@ def _latency(answer: "Served") -> Iterator[str]:
     )
     if_it_did = "" if answer.largest_batch else ", if it did fit"
     yield f"one token more, with {(q.prompt or 0) + (q.output or 0):,} tokens in the cache{if_it_did}:"
-    rows = [("batch", "ms a token", "tokens per second", "GiB", "bound by")]
+    rows = [("batch", "ms a token", "tokens per second", "GiB", "bound by", "")]
     for batch, bounds in answer.tokens:
         time = f"{milliseconds(bounds.least)} to {milliseconds(bounds.most)}"
         rate = f"{batch / bounds.most:,.0f} to {batch / bounds.least:,.0f}"
-        rows.append((f"{batch:,}", time, rate, size(answer.total(batch)), bounds.bound))
-    yield from ("  " + line for line in as_text(rows, ">>>><", gap=3).splitlines())
+        mark = "does not fit" if batch > answer.largest_batch else ""
+        rows.append((f"{batch:,}", time, rate, size(answer.total(batch)), bounds.bound, mark))
+    wide, narrow = (["  " + line for line in as_text(rows, ">>>><<", gap=gap).splitlines()] for gap in (3, 2))
+    yield from wide if max(map(len, wide)) <= WIDTH else narrow
     if q.latency is not None and answer.batch_for_latency is not None:
         best, sure = answer.batch_for_latency
         many = f"{best:,} sequences" if best else "no sequence"
@@ -167,12 +226,20 @@ def _latency(answer: "Served") -> Iterator[str]:
 
 
 def _end(answer: "Served") -> Iterator[str]:
-    costs = cost_of_tokens(answer)
-    if costs is not None:
-        batch = answer.tokens[-1][0]
-        yield f"a million tokens cost {costs[0]:,.3g} to {costs[1]:,.3g} at batch {batch:,}"
+    cost = cost_of_tokens(answer)
+    if cost is not None:
+        together = f"a million output tokens, prompts included, cost {_range(cost.total)} at batch {cost.batch:,}"
+        yield from folded(together, indent="  ", first="")
+        yield f"  decoding {_range(cost.decoding)}, prompts one after another {_range(cost.prompts)}"
+    elif answer.question.price_per_hour is not None:
+        why = "no batch meets the latency" if answer.largest_batch else "not one sequence fits"
+        yield f"a million output tokens have no price: {why}"
     for note in (*answer.notes, *_LEFT_OUT):
         yield from folded(note, indent="  ", first="note: ")
+
+
+def _range(bounds: tuple[float, float]) -> str:
+    return f"{bounds[0]:,.3g} to {bounds[1]:,.3g}"
 
 
 #: What the bounds say and what they leave out.

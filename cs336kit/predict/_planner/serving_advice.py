@@ -1,0 +1,110 @@
+"""What to change where not one sequence fits: every change here was tried."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+from cs336kit.predict.accounting import CACHE_TYPES
+from cs336kit.predict.layouts import divisors
+from cs336kit.predict.operations import ELEMENT_BYTES
+from cs336kit.predict.packed import PACKINGS
+from cs336kit.predict.training import largest
+
+if TYPE_CHECKING:
+    from cs336kit.predict.serving import Served, ServingQuestion
+
+#: Types that are tried, most bits first; others have as many bits as one of these, or nearly.
+_WEIGHTS, _CACHES = ("bf16", "fp8", "int4"), ("bf16", "fp8")
+
+
+@dataclass(frozen=True)
+class ServingAdvice:
+    """One change, or several at once, that makes at least one sequence fit."""
+
+    #: in words, with the options of the command
+    change: str
+    #: fields of the question and their new values
+    changes: dict[str, Any]
+    #: sequences that fit then
+    largest_batch: int
+
+    def __str__(self) -> str:
+        sequences = "1 sequence fits" if self.largest_batch == 1 else f"{self.largest_batch:,} sequences fit"
+        return f"{self.change}: then {sequences}"
+
+
+def serving_advice(answer: "Served") -> tuple[ServingAdvice, ...]:
+    """The least of each single change that makes a sequence fit; if there is none, the least of as few as it takes."""
+    options = {name: values for name, values in _options(answer).items() if values}
+    for number, _ in enumerate(options, 1):
+        tried = (_least(answer, options, names) for names in combinations(options, number))
+        helps = [_advice(answer, changes) for changes in tried if changes]
+        if helps:
+            return tuple(helps) if number == 1 else (helps[0],)
+    return ()
+
+
+def _options(answer: "Served") -> dict[str, list[Any]]:
+    """Field of the question → its other values, the smallest change first."""
+    q = answer.question
+    return {
+        "weights": [name for name in _WEIGHTS if _bits(name) < _bits(q.weights)],
+        "cache": [name for name in _CACHES if CACHE_TYPES[name] < CACHE_TYPES[q.cache]],
+        "count": [count for count in divisors(q.model.heads, q.model.heads) if count > q.count and _divides(q, count)],
+        "prompt": _halves(q.prompt or 1),
+        "output": _halves(q.output or 1),
+    }
+
+
+def _bits(weights: str) -> float:
+    return PACKINGS[weights].bits_per_weight if weights in PACKINGS else 8 * ELEMENT_BYTES[weights]
+
+
+def _halves(length: int) -> list[int]:
+    return [length >> i for i in range(1, length.bit_length())]
+
+
+def _divides(q: "ServingQuestion", count: int) -> bool:
+    """Whether the model divides so, and the accelerators have links; the rate between nodes may still be missing."""
+    from cs336kit.predict.serving import _chip, _settled, token_bounds
+
+    try:
+        changed = _settled(replace(q, count=count, between_nodes=q.between_nodes or 1.0))
+        token_bounds(changed, _chip(changed), 1)
+    except ValueError:
+        return False
+    return True
+
+
+def _least(answer: "Served", options: dict[str, list[Any]], names: Iterable[str]) -> dict[str, Any] | None:
+    """Of these fields the smallest changes that suffice together, or None where the largest do not."""
+    changes = {name: options[name][-1] for name in names}
+    if not _holds(answer, changes):
+        return None
+    for name in changes:
+        changes[name] = next(value for value in options[name] if _holds(answer, {**changes, name: value}))
+    return changes
+
+
+def _holds(answer: "Served", changes: dict[str, Any]) -> int:
+    """How many sequences fit after these changes."""
+    from cs336kit.predict.serving import LARGEST_BATCH, with_memory
+
+    changed = with_memory(answer, replace(answer.question, **changes))
+    return largest(lambda batch: changed.total(batch) <= changed.chip.memory_bytes, LARGEST_BATCH)
+
+
+def _advice(answer: "Served", changes: dict[str, Any]) -> ServingAdvice:
+    words = {
+        "weights": "weights in {0} (--weights {0})",
+        "cache": "a cache in {0} (--cache {0})",
+        "count": "{0} accelerators (--count {0}%s)",
+        "prompt": "prompts of {0:,} tokens (--prompt {0})",
+        "output": "answers of {0:,} tokens (--output {0})",
+    }
+    q = answer.question
+    far = "count" in changes and changes["count"] > q.node and q.between_nodes is None
+    words["count"] %= ", and --between-nodes with the rate of their network" if far else ""
+    change = " and ".join(words[name].format(value) for name, value in changes.items())
+    return ServingAdvice(change, changes, _holds(answer, changes))
