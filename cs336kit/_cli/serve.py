@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
         "--price-per-hour",
         type=number,
         metavar="X",
-        help="of the accelerator, in your currency: cost of a million tokens",
+        help="of the accelerator, in your currency: cost of a million output tokens, prompts included",
     )
     show("--json", action="store_true", help="print JSON")
     show("--json-keys", action=Keys, keys=SERVING_KEYS, schema=SERVING_SCHEMA, help="what each key of --json means")

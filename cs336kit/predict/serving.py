@@ -17,6 +17,7 @@ from cs336kit.predict._planner.chip import Chip, allowance, chip
 from cs336kit.predict._planner.serving_advice import ServingAdvice, serving_advice
 from cs336kit.predict._walk import Walk
 from cs336kit.predict.accounting import CACHE_TYPES, parameters
+from cs336kit.predict.devices import FLASH
 from cs336kit.predict.layouts import Layout, check_layout
 from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Op, Program, Storage, Tensor
 from cs336kit.predict.packed import PACKINGS, packed_bytes
@@ -244,9 +245,10 @@ def _length(q: ServingQuestion) -> int:
 
 
 def _options(q: ServingQuestion) -> dict[str, Any]:
-    """Of every program here."""
+    """Of every program here. Attention is that of serving engines, but for heads that are too wide for it."""
     layout = Layout(tp=q.count) if q.count > 1 else None
-    return {"precision": "bf16", "attention": "sdpa", "causal": True, "device": "cuda", "layout": layout}
+    attention = "flash_attention" if q.model.head_dim <= (FLASH.widest or 0) else "sdpa"
+    return {"precision": "bf16", "attention": attention, "causal": True, "device": "cuda", "layout": layout}
 
 
 # -- bytes -----------------------------------------------------------------------------------------------------------

@@ -131,3 +131,12 @@ def test_a_plan_counts_it_where_torch_writes_scores_out():
     # Where torch has a kernel, or no other one takes the run, nothing is said.
     for other in ({"model": PLAIN}, {"precision": "fp32"}, {"device": "cpu"}, {"attention": "eager"}):
         assert not [note for note in predict.plan(replace(question, **other)).notes if "flash_attention" in note]
+
+
+def test_serving_holds_no_scores():
+    windows = replace(PLAIN, window=128, sinks=True)
+    served = [predict.serve(predict.ServingQuestion(config, prompt=2048, output=8)) for config in (PLAIN, windows)]
+    assert served[0].working_bytes == served[1].working_bytes < 4 * PLAIN.heads * 2048**2
+    # Heads that no such kernel takes are counted as torch computes them.
+    wide = predict.serve(predict.ServingQuestion(replace(PLAIN, head_dim=264), prompt=64, output=8))
+    assert wide.working_bytes > 0
