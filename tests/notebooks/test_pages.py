@@ -154,7 +154,7 @@ def problems(*cells):
         ([code("x = 1\n" * 21)], "has 21 lines; 20 is the most"),
         ([code("x" * 89)], "has a line of 89 columns; 88 is the most"),
         ([code("import os"), code("x = 1\n" * 16)], "puts 16 lines of code on a slide; 15 is the most"),
-        ([code("x")] * 27, "27 code cells apart from exercises and predictions; 0 to 26"),
+        ([code("x")] * 27, "27 code cells apart from exercises and guesses; 0 to 26"),
         ([text("> **Trap.** It is.")] * 5, "there are 5 traps; 0 to 4"),
         (prediction() * 8, "there are 8 predictions; 4 to 7"),
         (prediction() * 3, "there are 3 predictions; 4 to 7"),
