@@ -384,3 +384,11 @@ def test_the_answer_says_whose_modules_its_bytes_are_for():
     assert other.memory.total > course.memory.total
     with pytest.raises(ValueError, match="flavour"):
         plan(dataclasses.replace(question, flavour="jax"))
+
+
+@pytest.mark.parametrize("more", [{}, {"tokens": 1e9}, {"attention": "eager"}], ids=str)
+def test_other_modules_are_planned_with_attention_over_all_pairs(more):
+    answer = plan(Question(MODELS["gpt2"], flavour="transformers", **more))
+    assert answer.causal is None and not [note for note in answer.notes if "all pairs" in note]
+    if answer.seconds is not None:
+        assert answer.step_bounds == (answer.seconds.lower, answer.seconds.upper)

@@ -129,14 +129,19 @@ def wire(q: Question, chip: Chip) -> tuple[Breakdown | None, StepSeconds | None,
     return sent, seconds, ""
 
 
+def _can_be_causal(q: Question) -> bool:
+    """Whether attention can leave pairs out: written out it does not, and transformers' modules are counted over all pairs."""
+    return q.attention != "eager" and q.flavour == "course"
+
+
 def causal_seconds(q: Question, chip: Chip) -> StepSeconds | None:
     """A step that `wire` has seconds of, if attention leaves out what a causal mask hides; None where it computes all."""
-    return _seconds(q, chip, causal=True) if q.attention != "eager" else None
+    return _seconds(q, chip, causal=True) if _can_be_causal(q) else None
 
 
 def causal_saving(q: Question) -> float:
     """The share of a pass's FLOPs that causal attention leaves out, where it can."""
-    if not isinstance(q.model, TransformerConfig) or q.attention == "eager":
+    if not isinstance(q.model, TransformerConfig) or not _can_be_causal(q):
         return 0.0
     return 1 - pass_flops(q, causal=True).total / pass_flops(q).total
 
