@@ -6,9 +6,10 @@ import json
 
 from cs336kit._cli.arguments import Parser, Reader, allowance, bandwidth, count, number, rate, seconds, size
 from cs336kit._cli.plan import Keys, listed
-from cs336kit.predict._planner.serving_text import SERVING_KEYS, SERVING_SCHEMA
+from cs336kit.predict._serving.answer import KEYS, SCHEMA
+from cs336kit.predict._serving.question import WEIGHT_TYPES
 from cs336kit.predict.accounting import CACHE_TYPES
-from cs336kit.predict.serving import WEIGHT_TYPES, ServingQuestion, serve
+from cs336kit.predict.serving import ServingQuestion, serve
 from cs336kit.predict.transformer import TransformerConfig
 from cs336kit.predict.wires import NODE
 
@@ -62,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         help="of the accelerator, in your currency: cost of a million output tokens, prompts included",
     )
     show("--json", action="store_true", help="print JSON")
-    show("--json-keys", action=Keys, keys=SERVING_KEYS, schema=SERVING_SCHEMA, help="what each key of --json means")
+    show("--json-keys", action=Keys, keys=KEYS, schema=SCHEMA, help="what each key of --json means")
     return command
 
 

@@ -2,16 +2,8 @@
 
 from cs336kit.predict._common.checks import finite_results, positive_int
 from cs336kit.predict._planner.chip import Chip
-from cs336kit.predict.serving import (
-    LARGEST_BATCH,
-    Bounds,
-    ServingQuestion,
-    _bounds,
-    _chip,
-    _prefill,
-    _settled,
-    token_bounds,
-)
+from cs336kit.predict._serving.bounds import Bounds, prompt_bounds, token_bounds
+from cs336kit.predict._serving.question import LARGEST_BATCH, ServingQuestion, chip_of, settled
 from cs336kit.predict.training import largest
 from cs336kit.predict.transformer import TransformerConfig
 
@@ -45,7 +37,7 @@ def prefill_bounds(
 ) -> Bounds:
     """Seconds until the first token of a prompt of so many tokens, one sequence, as `decode_bounds` has them."""
     q, what = _asked(config, accelerator, prompt, weights, cache, count)
-    return _bounds(q, what, _prefill(q), head=True)
+    return prompt_bounds(q, what)
 
 
 def critical_batch(
@@ -84,5 +76,5 @@ def _asked(
         config, accelerator=accelerator, prompt=positive_int("tokens", tokens), output=1, weights=weights, cache=cache,
         count=count,
     )  # fmt: skip
-    q = _settled(question)
-    return q, _chip(q)
+    q = settled(question)
+    return q, chip_of(q)

@@ -12,11 +12,11 @@ from cs336kit.predict._planner.explain import _step as _steps
 from cs336kit.predict._planner.explain import formulas
 from cs336kit.predict._planner.find import found_text
 from cs336kit.predict._planner.sensitivity import Change
-from cs336kit.predict._planner.serving_advice import ServingAdvice
-from cs336kit.predict._planner.serving_text import milliseconds
 from cs336kit.predict._planner.text import duration, folded, row, size
+from cs336kit.predict._serving.answer import Served, ServingAdvice
+from cs336kit.predict._serving.bounds import Bounds
+from cs336kit.predict._serving.text import milliseconds
 from cs336kit.predict.layout_search import FoundLayout
-from cs336kit.predict.serving import Bounds, Served
 from cs336kit.predict.wires import StepSeconds
 
 GIB = 2**30

@@ -17,8 +17,9 @@ from cs336kit.predict import (
     speculative_tokens,
 )
 from cs336kit.predict._planner.chip import Chip
+from cs336kit.predict._serving.bounds import Bounds
 from cs336kit.predict.decoding import _reads_longer
-from cs336kit.predict.serving import Bounds, ServingQuestion, serve
+from cs336kit.predict.serving import ServingQuestion, serve
 
 LLAMA, FALCON = MODELS["llama-3-8b"], MODELS["falcon-40b"]
 

@@ -14,8 +14,8 @@ from cs336kit.predict import (
     parameters,
     serve,
 )
-from cs336kit.predict._planner.serving_text import SERVING_KEYS
-from cs336kit.predict.serving import _op_bytes
+from cs336kit.predict._serving.answer import KEYS
+from cs336kit.predict._serving.bounds import _op_bytes
 
 LLAMA = MODELS["llama-3-8b"]
 #: matrices of the 32 blocks, and everything else but the token embedding, of which a token reads one row
@@ -240,11 +240,12 @@ def test_pages_waste_half_a_page_on_average_and_a_page_less_a_token_at_worst():
 
 
 def test_the_largest_batch_for_a_latency_lies_between_its_bounds():
-    from cs336kit.predict.serving import _settled, token_bounds
+    from cs336kit.predict._serving.bounds import token_bounds
+    from cs336kit.predict._serving.question import settled
 
     answer = serve(ServingQuestion(LLAMA, latency=0.01))
     best, sure = answer.batch_for_latency
-    q = _settled(answer.question)
+    q = settled(answer.question)
     assert token_bounds(q, answer.chip, best).least <= 0.01 < token_bounds(q, answer.chip, best + 1).least
     assert token_bounds(q, answer.chip, sure).most <= 0.01 < token_bounds(q, answer.chip, sure + 1).most
     assert serve(ServingQuestion(LLAMA, latency=1e-6)).batch_for_latency == (0, 0)
@@ -270,7 +271,7 @@ def test_bounds_are_ordered_for_every_kind_of_model(name):
     text = str(answer)
     assert text.startswith(name) and all(len(line) <= 80 for line in text.splitlines())
     values = answer.as_dict()
-    assert list(values) == list(SERVING_KEYS) and json.loads(json.dumps(values)) == values
+    assert list(values) == list(KEYS) and json.loads(json.dumps(values)) == values
 
 
 def test_a_mixture_reads_the_experts_that_are_visited():
@@ -357,7 +358,7 @@ def test_what_is_no_question_gets_a_sentence(question):
 def test_the_command_serves(capsys):
     assert main(["serve", "llama-3-8b", "--json", "--latency", "20ms", "--price-per-hour", "2"]) == 0
     values = json.loads(capsys.readouterr().out)
-    assert list(values) == list(SERVING_KEYS) and values["schema"] == 2
+    assert list(values) == list(KEYS) and values["schema"] == 2
     # Both rows of the latency are there, and a million tokens are priced at the one that surely meets it.
     rows = {row["batch"]: row for row in values["tokens"]}
     sure = values["batch_for_latency"]["if_nothing_overlaps"]
@@ -445,4 +446,4 @@ cost_per_million_tokens notes"""
 
 
 def test_the_keys_of_the_schema_stay():
-    assert set(SCHEMA_2.split()) <= set(SERVING_KEYS)
+    assert set(SCHEMA_2.split()) <= set(KEYS)

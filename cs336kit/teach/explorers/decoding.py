@@ -5,8 +5,8 @@ from html import escape
 
 from cs336kit import predict
 from cs336kit.predict._common.checks import positive_int
+from cs336kit.predict._serving.question import WEIGHT_TYPES
 from cs336kit.predict.accounting import CACHE_TYPES
-from cs336kit.predict.serving import WEIGHT_TYPES
 from cs336kit.teach.explorers import drawing as draw
 from cs336kit.teach.explorers.explorer import Explorer
 from cs336kit.teach.explorers.roofline import GRID, duration

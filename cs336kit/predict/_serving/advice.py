@@ -1,40 +1,24 @@
 """What to change where not one sequence fits: every change here was tried."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cs336kit.predict._serving.answer import Served, ServingAdvice, with_memory
+from cs336kit.predict._serving.bounds import token_bounds
+from cs336kit.predict._serving.question import LARGEST_BATCH, ServingQuestion, chip_of, settled
 from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.layouts import divisors
 from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.packed import PACKINGS
 from cs336kit.predict.training import largest
 
-if TYPE_CHECKING:
-    from cs336kit.predict.serving import Served, ServingQuestion
-
 #: Types that are tried, most bits first; others have as many bits as one of these, or nearly.
 _WEIGHTS, _CACHES = ("bf16", "fp8", "int4"), ("bf16", "fp8")
 
 
-@dataclass(frozen=True)
-class ServingAdvice:
-    """One change, or several at once, that makes at least one sequence fit."""
-
-    #: in words, with the options of the command
-    change: str
-    #: fields of the question and their new values
-    changes: dict[str, Any]
-    #: sequences that fit then
-    largest_batch: int
-
-    def __str__(self) -> str:
-        sequences = "1 sequence fits" if self.largest_batch == 1 else f"{self.largest_batch:,} sequences fit"
-        return f"{self.change}: then {sequences}"
-
-
-def serving_advice(answer: "Served") -> tuple[ServingAdvice, ...]:
+def serving_advice(answer: Served) -> tuple[ServingAdvice, ...]:
     """The least of each single change that makes a sequence fit; if there is none, the least of as few as it takes."""
     options = {name: values for name, values in _options(answer).items() if values}
     for number, _ in enumerate(options, 1):
@@ -45,7 +29,7 @@ def serving_advice(answer: "Served") -> tuple[ServingAdvice, ...]:
     return ()
 
 
-def _options(answer: "Served") -> dict[str, list[Any]]:
+def _options(answer: Served) -> dict[str, list[Any]]:
     """Field of the question → its other values, the smallest change first."""
     q = answer.question
     return {
@@ -65,19 +49,17 @@ def _halves(length: int) -> list[int]:
     return [length >> i for i in range(1, length.bit_length())]
 
 
-def _divides(q: "ServingQuestion", count: int) -> bool:
+def _divides(q: ServingQuestion, count: int) -> bool:
     """Whether the model divides so, and the accelerators have links; the rate between nodes may still be missing."""
-    from cs336kit.predict.serving import _chip, _settled, token_bounds
-
     try:
-        changed = _settled(replace(q, count=count, between_nodes=q.between_nodes or 1.0))
-        token_bounds(changed, _chip(changed), 1)
+        changed = settled(replace(q, count=count, between_nodes=q.between_nodes or 1.0))
+        token_bounds(changed, chip_of(changed), 1)
     except ValueError:
         return False
     return True
 
 
-def _least(answer: "Served", options: dict[str, list[Any]], names: Iterable[str]) -> dict[str, Any] | None:
+def _least(answer: Served, options: dict[str, list[Any]], names: Iterable[str]) -> dict[str, Any] | None:
     """Of these fields the smallest changes that suffice together, or None where the largest do not."""
     changes = {name: options[name][-1] for name in names}
     if not _holds(answer, changes):
@@ -87,15 +69,13 @@ def _least(answer: "Served", options: dict[str, list[Any]], names: Iterable[str]
     return changes
 
 
-def _holds(answer: "Served", changes: dict[str, Any]) -> int:
+def _holds(answer: Served, changes: dict[str, Any]) -> int:
     """How many sequences fit after these changes."""
-    from cs336kit.predict.serving import LARGEST_BATCH, with_memory
-
     changed = with_memory(answer, replace(answer.question, **changes))
     return largest(lambda batch: changed.total(batch) <= changed.chip.memory_bytes, LARGEST_BATCH)
 
 
-def _advice(answer: "Served", changes: dict[str, Any]) -> ServingAdvice:
+def _advice(answer: Served, changes: dict[str, Any]) -> ServingAdvice:
     words = {
         "weights": "weights in {0} (--weights {0})",
         "cache": "a cache in {0} (--cache {0})",

@@ -1,0 +1,226 @@
+"""The answer to a question about serving, its price, and its plain values."""
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from cs336kit.predict._common.breakdown import Breakdown
+from cs336kit.predict._planner.chip import Chip, allowance
+from cs336kit.predict._serving.bounds import Bounds
+from cs336kit.predict._serving.memory import blocks_peak, cache_bytes, prompt_program, weights
+from cs336kit.predict._serving.question import ServingQuestion, length_of
+from cs336kit.predict.packed import PACKINGS
+
+#: Raised whenever a key of the JSON output changes its meaning or goes.
+SCHEMA = 2
+#: Every key of `cs336kit serve --json` in order, with its meaning. A key that does not apply is null.
+KEYS = {
+    "schema": "2; raised when a key changes its meaning or goes",
+    "command": '"serve"',
+    "model": "name as given",
+    "parameters": "of the whole model",
+    "accelerator": 'name of the table, or "given"',
+    "count": "accelerators that divide every layer among them (tensor parallel)",
+    "peak_flops_per_second": "dense peak of the products",
+    "bandwidth_bytes_per_second": "of the accelerator's memory",
+    "weights": "type of the served weights",
+    "bits_per_weight": "of a packed matrix with its scales, or null",
+    "cache": "type of the cache's elements",
+    "prompt": "tokens of a prompt",
+    "output": "tokens of an answer",
+    "weight_bytes": "of one accelerator, by kind of parameter",
+    "cache_bytes": "of one sequence with prompt and answer",
+    "cache_bytes_per_token": "of one more token of a sequence",
+    "working_bytes": "of one prompt's pass, beside what it leaves in the cache",
+    "logits_bytes": "of one sequence's logits, in bf16 and fp32",
+    "page_tokens": "tokens of a page of the cache",
+    "page_waste_bytes": "{average, worst}: of a sequence's last page",
+    "allowance_bytes": "bytes left free, by reason",
+    "available_bytes": "memory of one accelerator",
+    "largest_batch": "sequences whose cache fits, 0 if not even one",
+    "prefill_seconds": "{least, most, bound, sent_bytes} of one prompt: bounds, and which of memory and compute the lower one is",
+    "tokens": "list of {batch, least, most, bound, sent_bytes, tokens_per_second_most, tokens_per_second_least, total_bytes, "
+    "fits}",
+    "latency": "seconds that a token may take, as given, or null",
+    "batch_for_latency": "{at_best, if_nothing_overlaps}: largest batches within the latency, or null",
+    "cost_per_million_tokens": "{least, most, batch, decoding, prompts}: a million output tokens with their prompts, from the "
+    "price given, and the {least, most} of both parts; batch: the one asked for where it fits, else the largest that meets the "
+    "latency or fits; null without a price, or where no batch can be",
+    "advice": "list of {change, changes, largest_batch}: where nothing fits, what was tried and makes a sequence fit, in words "
+    "and as options with their values, and the sequences that fit then",
+    "notes": "sentences about numbers that are not exact",
+}
+
+
+@dataclass(frozen=True)
+class ServingAdvice:
+    """One change, or several at once, that makes at least one sequence fit."""
+
+    #: in words, with the options of the command
+    change: str
+    #: fields of the question and their new values
+    changes: dict[str, Any]
+    #: sequences that fit then
+    largest_batch: int
+
+    def __str__(self) -> str:
+        sequences = "1 sequence fits" if self.largest_batch == 1 else f"{self.largest_batch:,} sequences fit"
+        return f"{self.change}: then {sequences}"
+
+
+class TokenCost(NamedTuple):
+    """Of a million output tokens, (at best, if nothing overlaps): tokens at a batch, and their share of the prompts."""
+
+    batch: int
+    decoding: tuple[float, float]
+    prompts: tuple[float, float]
+
+    @property
+    def total(self) -> tuple[float, float]:
+        """Both parts together."""
+        return self.decoding[0] + self.prompts[0], self.decoding[1] + self.prompts[1]
+
+
+@dataclass(frozen=True)
+class Served:
+    """The answer: bytes, bounds of a prompt and of a token, and the largest batches."""
+
+    question: ServingQuestion
+    chip: Chip
+    parameters: int
+    weights: Breakdown
+    #: of one sequence with its prompt and its answer
+    cache_bytes: int
+    #: of one more token of a sequence
+    cache_bytes_per_token: int
+    #: of one prompt's pass, beside what its blocks leave in the cache
+    working_bytes: int
+    #: of one sequence's logits in bf16 and in fp32, which sampling takes
+    logits_bytes: int
+    allowance: Breakdown
+    allowance_reason: str
+    #: the most sequences whose cache fits; 0 if not even one does
+    largest_batch: int
+    prefill: Bounds
+    #: (batch, bounds of one token of each of its sequences)
+    tokens: tuple[tuple[int, Bounds], ...]
+    #: (at best, if nothing overlaps): the largest batch of which a token takes no more than the latency asked for
+    batch_for_latency: tuple[int, int] | None
+    notes: tuple[str, ...]
+    #: where not one sequence fits: changes that were tried, and that make it fit
+    advice: tuple[ServingAdvice, ...] = ()
+
+    @property
+    def page_waste(self) -> tuple[float, int]:
+        """Bytes of a sequence's last page that stay empty: on average over all lengths, and at worst."""
+        worst = (self.question.page - 1) * self.cache_bytes_per_token
+        return worst / 2, worst
+
+    def total(self, batch: int) -> int:
+        """Bytes of weights, working tensors, allowance, and the cache of `batch` sequences in pages."""
+        fixed = self.weights.total + self.working_bytes + self.allowance.total
+        return fixed + batch * (self.cache_bytes + self.page_waste[1] + self.logits_bytes)
+
+    @property
+    def cost(self) -> TokenCost | None:
+        """What a million output tokens cost, from the price that was given; None without one, and where no batch can be.
+
+        Each token takes a step of its batch divided by the batch, and the pass of a prompt divided by the answer's tokens:
+        prompts are computed one after another, and no token is decoded meanwhile.
+        """
+        q, batch = self.question, self._priced_batch()
+        if q.price_per_hour is None or not batch:
+            return None
+        token, prompt, output = dict(self.tokens)[batch], self.prefill, q.output or 1
+        rate = q.price_per_hour * q.count / 3600 * 1e6
+        return TokenCost(
+            batch, (rate * token.least / batch, rate * token.most / batch),
+            (rate * prompt.least / output, rate * prompt.most / output),
+        )  # fmt: skip
+
+    def _priced_batch(self) -> int:
+        """The batch asked for if it fits; else the largest that surely, or at best, meets the latency; else the largest."""
+        asked = self.question.batch
+        if asked is not None and asked <= self.largest_batch:
+            return asked
+        if self.batch_for_latency is not None:
+            best, sure = self.batch_for_latency
+            return sure or best
+        return self.largest_batch
+
+    def __str__(self) -> str:
+        """The answer as text, in GiB and milliseconds."""
+        from cs336kit.predict._serving.text import text
+
+        return text(self)
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values for JSON, under the names of KEYS."""
+        q = self.question
+        average, worst = self.page_waste
+        best = self.batch_for_latency
+        cost = self.cost
+        values: dict[str, object] = {
+            "schema": SCHEMA,
+            "command": "serve",
+            "model": q.name,
+            "parameters": self.parameters,
+            "accelerator": self.chip.name,
+            "peak_flops_per_second": self.chip.peak,
+            "bandwidth_bytes_per_second": self.chip.bandwidth,
+            "bits_per_weight": PACKINGS[q.weights].bits_per_weight if q.weights in PACKINGS else None,
+            "weight_bytes": dict(self.weights.items()),
+            "cache_bytes": self.cache_bytes,
+            "cache_bytes_per_token": self.cache_bytes_per_token,
+            "working_bytes": self.working_bytes,
+            "logits_bytes": self.logits_bytes,
+            "page_tokens": q.page,
+            "page_waste_bytes": {"average": average, "worst": worst},
+            "allowance_bytes": dict(self.allowance.items()),
+            "available_bytes": self.chip.memory_bytes,
+            "largest_batch": self.largest_batch,
+            "prefill_seconds": _seconds(self.prefill),
+            "tokens": [
+                {
+                    "batch": batch, **_seconds(bounds), "tokens_per_second_most": batch / bounds.least,
+                    "tokens_per_second_least": batch / bounds.most, "total_bytes": self.total(batch),
+                    "fits": batch <= self.largest_batch,
+                }
+                for batch, bounds in self.tokens
+            ],
+            "batch_for_latency": best and {"at_best": best[0], "if_nothing_overlaps": best[1]},
+            "cost_per_million_tokens": cost and _cost(cost),
+            "advice": [
+                {"change": one.change, "changes": dict(one.changes), "largest_batch": one.largest_batch} for one in self.advice
+            ],
+            "notes": list(self.notes),
+        }  # fmt: skip
+        return {key: values[key] if key in values else getattr(q, key) for key in KEYS}
+
+
+def memory_fields(q: ServingQuestion, what: Chip) -> dict[str, Any]:
+    """The fields of an answer that are bytes of one accelerator."""
+    free, reason = allowance(q.allowance, memory_bytes=what.memory_bytes, count=q.count)
+    length = length_of(q)
+    each = cache_bytes(q, length)
+    return {
+        "weights": weights(q), "cache_bytes": each, "cache_bytes_per_token": each - cache_bytes(q, length - 1),
+        "working_bytes": blocks_peak(prompt_program(q)), "logits_bytes": q.model.vocab * (2 + 4),
+        "allowance": free, "allowance_reason": reason,
+    }  # fmt: skip
+
+
+def with_memory(answer: Served, q: ServingQuestion) -> Served:
+    """The answer with the bytes of another question about the same model and chip, and its own numbers else."""
+    return replace(answer, question=q, **memory_fields(q, answer.chip))
+
+
+def _cost(cost: TokenCost) -> dict[str, object]:
+    return {
+        "least": cost.total[0], "most": cost.total[1], "batch": cost.batch,
+        "decoding": {"least": cost.decoding[0], "most": cost.decoding[1]},
+        "prompts": {"least": cost.prompts[0], "most": cost.prompts[1]},
+    }  # fmt: skip
+
+
+def _seconds(bounds: Bounds) -> dict[str, object]:
+    return {"least": bounds.least, "most": bounds.most, "bound": bounds.bound, "sent_bytes": bounds.sent}

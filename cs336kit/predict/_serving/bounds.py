@@ -1,0 +1,118 @@
+"""Between which bounds the time of a prompt's pass and of a token lies."""
+
+from dataclasses import dataclass
+from math import prod
+
+from cs336kit.predict._planner.chip import Chip
+from cs336kit.predict._serving.memory import leaf_bytes, prompt_program
+from cs336kit.predict._serving.question import ServingQuestion, length_of, options_of
+from cs336kit.predict.accounting import CACHE_TYPES
+from cs336kit.predict.operations import Op, Program, Storage, Tensor
+from cs336kit.predict.programs import program
+from cs336kit.predict.wires import bandwidth
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Seconds of one pass: not less than `least` at these rates, and `most` if nothing overlaps."""
+
+    least: float
+    most: float
+    flops: int
+    #: weights and cache once
+    bytes: int
+    #: "memory", "compute" or "links": what the lower bound is
+    bound: str
+    #: bytes that one accelerator sends to the others
+    sent: int = 0
+    #: those of `bytes` that are the cache's
+    cache_bytes: int = 0
+
+
+def prompt_bounds(q: ServingQuestion, what: Chip) -> Bounds:
+    """One prompt's pass; of all its positions the last one alone has logits."""
+    return _bounds(q, what, prompt_program(q), head=True)
+
+
+def token_bounds(q: ServingQuestion, what: Chip, batch: int) -> Bounds:
+    """One token of each of `batch` sequences, whose cache holds the prompt and the answer."""
+    # A page is written where it lies, and a window's pages hold what the window sees: as in tensors allocated once.
+    walked = program(q.model, batch=batch, sequence=length_of(q), phase="decode", cache="contiguous", **options_of(q))
+    return _bounds(q, what, walked, head=False)
+
+
+def _bounds(q: ServingQuestion, what: Chip, walked: Program, *, head: bool) -> Bounds:
+    """`head`: of all positions the last one alone has logits."""
+    assert what.peak and what.bandwidth
+    flops, least, moved, sent, cache = 0, 0, 0, 0, 0
+    links = 0.0
+    sizes = {leaf.tensor.storage: leaf_bytes(leaf, q.weights) for leaf in walked.leaves}
+    caches: set[Storage] = set()
+    seen: set[Storage] = set()
+    rows = q.prompt or 1 if head else 1
+    for op, count in walked.operations():
+        work = sum(n for _, n in op.flops) // (rows if op.part == "head" else 1)
+        flops += count * work
+        weights, cached, other = _op_bytes(op, sizes, caches, CACHE_TYPES[q.cache], rows)
+        moved += count * (sum(weights.values()) + sum(cached.values()) + other)
+        # Latents are keys and values, and the matrix behind them stands in two products: at best, each is read once.
+        first = {storage: size for storage, size in cached.items() if storage not in seen}
+        least += count * (sum(size for storage, size in weights.items() if storage not in seen) + sum(first.values()))
+        cache += count * sum(first.values())
+        if op.kind not in _ROWS:
+            seen.update(weights, first)
+        for wire in op.wires:
+            sent += count * wire.bytes
+            links += count * wire.bytes / bandwidth(wire, what.as_accelerator(), q.node, q.between_nodes, walked.layout)
+    if head:
+        written = CACHE_TYPES[q.cache] * sum(count * prod(shape) for shape, count in walked.cached)
+        least, moved, cache = least + written, moved + written, cache + written
+    compute, memory = flops / what.peak, least / what.bandwidth
+    times = {"compute": compute, "memory": memory, "links": links}
+    bound = max(times, key=lambda name: times[name])
+    return Bounds(times[bound], compute + moved / what.bandwidth + links, flops, least, bound, sent, cache)
+
+
+#: Operations that read as many rows of their first tensor as they write.
+_ROWS = ("embedding", "index")
+
+
+def _op_bytes(
+    op: Op, sizes: dict[Storage, int], caches: set[Storage], element: int, rows: int
+) -> tuple[dict[Storage, int], dict[Storage, int], int]:
+    """Bytes of each weight and of each cache that an operation reads, and all others that it moves.
+
+    A paged cache is not copied to grow: new keys and values are written where they stay.
+    """
+    if op.kind == "write":
+        caches.update(t.storage for t in op.outputs)
+        return {}, {t.storage: element * t.elements for t in op.inputs if not t.storage.leaf}, 0
+    # A serving kernel knows which keys a token sees, and what a prompt leaves in a window's pages is counted by itself.
+    if "/mask/" in op.place or op.place.endswith(("/key/last", "/value/last")):
+        return {}, {}, 0
+    nobody = op.kind == "linear" and not op.flops[0][1]  # an expert that no token visits
+    if not op.allocates or nobody:
+        return {}, {}, 0
+    weights: dict[Storage, int] = {}
+    cached: dict[Storage, int] = {}
+    other = 0
+    for tensor in op.inputs:
+        size = _input_bytes(op, tensor, sizes, caches, element)
+        if tensor.storage in sizes:
+            weights[tensor.storage] = size
+        elif tensor.storage in caches:
+            cached[tensor.storage] = size
+        else:
+            other += size
+    written = sum(storage.bytes for storage in op.allocates)
+    if op.part == "head":
+        other, written = other // rows, written // rows
+    return weights, cached, other + written
+
+
+def _input_bytes(op: Op, tensor: Tensor, sizes: dict[Storage, int], caches: set[Storage], element: int) -> int:
+    if op.kind in _ROWS:
+        return op.allocates[0].bytes if tensor is op.inputs[0] else tensor.bytes
+    if tensor.storage in sizes:
+        return sizes[tensor.storage]
+    return element * tensor.elements if tensor.storage in caches else tensor.bytes

@@ -1,0 +1,57 @@
+"""The bytes of a served model: weights, the cache of a sequence, and a prompt's working tensors."""
+
+from functools import lru_cache
+from math import prod
+
+from cs336kit.predict._common.breakdown import Breakdown
+from cs336kit.predict._serving.question import ServingQuestion, options_of
+from cs336kit.predict._walk import Walk
+from cs336kit.predict.accounting import CACHE_TYPES
+from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Op, Program
+from cs336kit.predict.packed import PACKINGS, packed_bytes
+from cs336kit.predict.programs import program
+
+
+def is_packed(leaf: Leaf) -> bool:
+    return leaf.place == "block" and len(leaf.tensor.shape) == 2 and leaf.component != "router"
+
+
+def leaf_bytes(leaf: Leaf, weights: str) -> int:
+    """Bytes of one parameter as it is served."""
+    if weights in PACKINGS:
+        if is_packed(leaf):
+            return packed_bytes(leaf.tensor.elements, weights)
+        return 2 * leaf.tensor.elements
+    return ELEMENT_BYTES[weights] * leaf.tensor.elements
+
+
+def weights(q: ServingQuestion) -> Breakdown:
+    parts: dict[str, int] = {}
+    for leaf in program(q.model, batch=1, sequence=1, phase="forward", **options_of(q)).leaves:
+        name = f"matrices in {q.weights}" if is_packed(leaf) else "tables, head, norms"
+        parts[name] = parts.get(name, 0) + leaf.count * leaf_bytes(leaf, q.weights)
+    return Breakdown(parts, unit="bytes")
+
+
+def prompt_program(q: ServingQuestion) -> Program:
+    return program(q.model, batch=1, sequence=q.prompt or 1, phase="prefill", **options_of(q))
+
+
+def cache_bytes(q: ServingQuestion, length: int) -> int:
+    """Of one sequence of so many tokens, on one accelerator."""
+    walked = program(q.model, batch=1, sequence=length, phase="prefill", **options_of(q))
+    return CACHE_TYPES[q.cache] * sum(count * prod(shape) for shape, count in walked.cached)
+
+
+@lru_cache(maxsize=64)
+def blocks_peak(walked: Program) -> int:
+    """The most bytes alive until the head, beside the cache that the pass fills."""
+    walk = Walk(walked)
+    blocks = []
+    for item in walked.items:
+        if isinstance(item, Op) and item.part == "head":
+            break
+        blocks.append(item)
+    walk.forward(blocks)
+    cache = ELEMENT_BYTES["bf16"] * sum(count * prod(shape) for shape, count in walked.cached)
+    return max(max(peak.bytes for peak in walk.ledger.peaks.values()) - cache, 0)

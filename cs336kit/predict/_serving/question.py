@@ -1,0 +1,114 @@
+"""What is asked about a served model, and the programs and the chip that answer it."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cs336kit.predict._common.checks import known, positive_int, positive_number, shown
+from cs336kit.predict._planner.chip import Chip, chip
+from cs336kit.predict.accounting import CACHE_TYPES
+from cs336kit.predict.devices import FLASH
+from cs336kit.predict.layouts import Layout, check_layout
+from cs336kit.predict.packed import PACKINGS
+from cs336kit.predict.programs import check_sizes
+from cs336kit.predict.transformer import TransformerConfig, check_config
+from cs336kit.predict.wires import NODE
+
+#: Types of served weights: element types, and packings of the matrices in blocks (tables, head and norms stay in bf16).
+WEIGHT_TYPES = dict.fromkeys(("bf16", "fp16", "fp32", *PACKINGS))
+#: Largest batch that a table or a search looks at.
+LARGEST_BATCH = 2**16
+
+
+@dataclass(frozen=True)
+class ServingQuestion:
+    """Which model, on what, for prompts and answers of how many tokens."""
+
+    model: TransformerConfig
+    name: str = "model"
+    accelerator: str | None = "h100-sxm"
+    #: accelerators that divide heads, MLP and vocabulary of every layer among them (tensor parallel)
+    count: int = 1
+    #: tokens of a prompt and of an answer; None: half of the model's context each, at most 2048 and 512
+    prompt: int | None = None
+    output: int | None = None
+    #: sequences that are decoded together; None: as many as the memory holds
+    batch: int | None = None
+    weights: str = "bf16"
+    cache: str = "bf16"
+    #: seconds that a token may take
+    latency: float | None = None
+    #: tokens of one page of the cache
+    page: int = 16
+    memory_bytes: int | float | None = None
+    peak_flops_per_second: float | None = None
+    bandwidth: float | None = None
+    allowance: int | float | None = None
+    #: bytes per second each way that one accelerator has to other nodes, and accelerators of a node
+    between_nodes: float | None = None
+    node: int = NODE
+    price_per_hour: float | None = None
+
+
+def check_question(question: object) -> None:
+    """Raise ValueError where the name of a model stands for a question, or for a configuration."""
+    if not isinstance(question, ServingQuestion):
+        raise ValueError(
+            f"serve takes a ServingQuestion, got {shown(question)}: give ServingQuestion(predict.model(name))"
+        )
+    if not isinstance(question.model, TransformerConfig):
+        raise ValueError(
+            f"model must be a TransformerConfig, got {shown(question.model)}; predict.model('llama-3-8b') gives a known one"
+        )
+
+
+def settled(q: ServingQuestion) -> ServingQuestion:
+    check_config(q.model)
+    known("type of weights", q.weights, WEIGHT_TYPES)
+    known("precision of a cache", q.cache, CACHE_TYPES)
+    positive_int("page", q.page)
+    for name in ("latency", "memory_bytes", "peak_flops_per_second", "bandwidth", "price_per_hour", "between_nodes"):
+        if getattr(q, name) is not None:
+            positive_number(name, getattr(q, name))
+    if q.batch is not None:
+        positive_int("batch", q.batch)
+    positive_int("node", q.node)
+    check_layout(q.model, Layout(tp=positive_int("count", q.count)))
+    half = max(q.model.context // 2, 1)
+    prompt = min(half, 2048) if q.prompt is None else positive_int("prompt", q.prompt)
+    output = min(half, 512) if q.output is None else positive_int("output", q.output)
+    try:
+        check_sizes(q.model, batch=1, sequence=prompt + output)
+    except ValueError:
+        raise ValueError(
+            f"a prompt of {prompt} and an answer of {output} tokens are longer than context={q.model.context}: shorten one"
+        ) from None
+    return replace(q, prompt=prompt, output=output)
+
+
+def chip_of(q: ServingQuestion) -> Chip:
+    """The chip with the peak of the products; fp8 weights use fp8 products where that peak is known."""
+    given = {
+        "memory_bytes": q.memory_bytes, "peak_flops_per_second": q.peak_flops_per_second, "bandwidth": q.bandwidth,
+    }  # fmt: skip
+    products = "fp32" if q.weights == "fp32" else "bf16"
+    what = chip(q.accelerator, precision=products, **given)  # type: ignore[arg-type]
+    if what.bandwidth is None:
+        raise ValueError("a latency needs the bandwidth of the memory: give bandwidth, such as 3.35e12")
+    if q.weights == "fp8" and q.peak_flops_per_second is None and q.accelerator is not None:
+        try:
+            return chip(q.accelerator, precision="fp8", **given)  # type: ignore[arg-type]
+        except ValueError:
+            return replace(what, notes=(*what.notes, f"{what.name} has no sourced fp8 peak: products in bf16"))
+    return what
+
+
+def length_of(q: ServingQuestion) -> int:
+    assert q.prompt is not None and q.output is not None
+    return q.prompt + q.output
+
+
+def options_of(q: ServingQuestion) -> dict[str, Any]:
+    """Of every program here. Attention is that of serving engines, but for heads that are too wide for it."""
+    layout = Layout(tp=q.count) if q.count > 1 else None
+    attention = "flash_attention" if q.model.head_dim <= (FLASH.widest or 0) else "sdpa"
+    return {"precision": "bf16", "attention": attention, "causal": True, "device": "cuda", "layout": layout}

@@ -1,0 +1,112 @@
+"""The answer to a question about serving as text."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from cs336kit.predict._common.grid import as_text
+from cs336kit.predict._planner.text import WIDTH, folded, row, size
+from cs336kit.predict.packed import PACKINGS
+
+if TYPE_CHECKING:
+    from cs336kit.predict._serving.answer import Served
+
+
+def text(answer: "Served") -> str:
+    """The answer, one idea a line, in 80 columns."""
+    return "\n".join([*_head(answer), *_memory(answer), *_latency(answer), *_end(answer)])
+
+
+def milliseconds(seconds: float) -> str:
+    """A time with three digits."""
+    return f"{1e3 * seconds:,.3g}" if seconds < 0.1 else f"{1e3 * seconds:,.0f}"
+
+
+def _head(answer: "Served") -> Iterator[str]:
+    q, chip = answer.question, answer.chip
+    yield f"{q.name}: {answer.parameters:,} parameters in {q.weights}, cache in {q.cache}"
+    many = f"{q.count} × {chip.name}, each" if q.count > 1 else f"{chip.name},"
+    yield f"on {many} {(chip.bandwidth or 0) / 1e12:.3g} TB/s and {(chip.peak or 0) / 1e12:,.4g} TFLOP/s"
+    yield f"prompts of {q.prompt:,} tokens, answers of {q.output:,}"
+
+
+def _memory(answer: "Served") -> Iterator[str]:
+    q = answer.question
+    average, worst = answer.page_waste
+    yield "memory of one accelerator" if q.count > 1 else "memory"
+    for name, part in answer.weights.items():
+        packed = q.weights in PACKINGS and name.startswith("matrices")
+        yield row(name, part, f"{PACKINGS[q.weights].bits_per_weight:.4g} bits a weight" if packed else "")
+    yield row("one prompt's pass", answer.working_bytes)
+    yield row("allowance", answer.allowance.total)
+    yield from folded(answer.allowance_reason, indent="    ")
+    yield row("logits of a sequence", answer.logits_bytes)
+    yield row("cache of a sequence", answer.cache_bytes, f"{answer.cache_bytes_per_token:,} bytes a token")
+    wasted = f"pages of {q.page} tokens leave {average / 2**20:,.2f} MiB of it empty on average, {worst / 2**20:,.2f} at worst"
+    yield from folded(wasted, indent="    ")
+    yield row("available", answer.chip.memory_bytes)
+    if answer.largest_batch:
+        yield f"the memory holds {answer.largest_batch:,} sequences at once"
+    else:
+        yield from _too_much(answer)
+
+
+def _too_much(answer: "Served") -> Iterator[str]:
+    """By how much one sequence does not fit, and what makes it fit."""
+    over = f"it does not fit: {size(answer.total(1) - answer.chip.memory_bytes)} GiB too much for one sequence"
+    if not answer.advice:
+        sentence = (
+            "; nor would it with weights and a cache of fewer bits, shorter sequences and more accelerators together"
+        )
+        yield from folded(f"{over}{sentence}: take a smaller model, or an accelerator with more memory", indent="  ")
+        return
+    yield f"  {over}; what helps:"
+    for one in answer.advice:
+        yield from folded(str(one), indent="    ", first="  - ")
+
+
+def _latency(answer: "Served") -> Iterator[str]:
+    q, prefill = answer.question, answer.prefill
+    yield (
+        f"the first token of a prompt takes {milliseconds(prefill.least)} to {milliseconds(prefill.most)} ms "
+        f"({prefill.bound} bound)"
+    )
+    if_it_did = "" if answer.largest_batch else ", if it did fit"
+    yield f"one token more, with {(q.prompt or 0) + (q.output or 0):,} tokens in the cache{if_it_did}:"
+    rows = [("batch", "ms a token", "tokens per second", "GiB", "bound by", "")]
+    for batch, bounds in answer.tokens:
+        time = f"{milliseconds(bounds.least)} to {milliseconds(bounds.most)}"
+        rate = f"{batch / bounds.most:,.0f} to {batch / bounds.least:,.0f}"
+        mark = "does not fit" if batch > answer.largest_batch else ""
+        rows.append((f"{batch:,}", time, rate, size(answer.total(batch)), bounds.bound, mark))
+    wide, narrow = (["  " + line for line in as_text(rows, ">>>><<", gap=gap).splitlines()] for gap in (3, 2))
+    yield from wide if max(map(len, wide)) <= WIDTH else narrow
+    if q.latency is not None and answer.batch_for_latency is not None:
+        best, sure = answer.batch_for_latency
+        many = f"{best:,} sequences" if best else "no sequence"
+        yield from folded(
+            f"within {milliseconds(q.latency)} ms a token: at best {many}, {sure:,} if nothing overlaps", indent="  "
+        )
+
+
+def _end(answer: "Served") -> Iterator[str]:
+    cost = answer.cost
+    if cost is not None:
+        together = f"a million output tokens, prompts included, cost {_range(cost.total)} at batch {cost.batch:,}"
+        yield from folded(together, indent="  ", first="")
+        yield f"  decoding {_range(cost.decoding)}, prompts one after another {_range(cost.prompts)}"
+    elif answer.question.price_per_hour is not None:
+        why = "no batch meets the latency" if answer.largest_batch else "not one sequence fits"
+        yield f"a million output tokens have no price: {why}"
+    for note in (*answer.notes, *_LEFT_OUT):
+        yield from folded(note, indent="  ", first="note: ")
+
+
+def _range(bounds: tuple[float, float]) -> str:
+    return f"{bounds[0]:,.3g} to {bounds[1]:,.3g}"
+
+
+#: What the bounds say and what they leave out.
+_LEFT_OUT = (
+    "at best: weights and cache are read once while the chip computes; at most: each operation reads, computes and writes "
+    "by itself, all at full rate. Launches, sampling and the scheduler are left out",
+)
