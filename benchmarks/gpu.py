@@ -17,7 +17,8 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.gpu_stages import STAGES, Run
+from benchmarks.gpu_rows import Run
+from benchmarks.gpu_stages import STAGES
 from cs336kit import measure
 from cs336kit.measure.recorded import RECORDS, check_record
 from cs336kit.predict._common.checks import known

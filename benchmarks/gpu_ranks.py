@@ -4,23 +4,19 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from benchmarks.gpu_rows import Run, row
 from cs336kit.predict._collectives import ring_bytes
-
-if TYPE_CHECKING:
-    from benchmarks.gpu_stages import Run
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter")
 
 
-def ranks(run: "Run") -> Iterator[dict]:
+def ranks(run: Run) -> Iterator[dict]:
     """Seconds of collectives of one size among all GPUs; skipped where there are fewer than two."""
-    from benchmarks.gpu_stages import row
-
     count = torch.cuda.device_count() if run.device.type == "cuda" else 0
     if count < 2:
         run.skip("ranks", f"this run has {count} CUDA devices, and ranks need two")

@@ -4,9 +4,8 @@ Nothing but torch, numpy and the kit is needed.
 """
 
 import contextlib
-import gc
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import product as pairs
 from typing import NamedTuple
 
@@ -15,57 +14,10 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.gpu_ranks import ranks
+from benchmarks.gpu_rows import Run, row
 from cs336kit import lm, measure, predict
-from cs336kit.measure.seconds import Timing
 
 GIB = 2**30
-
-
-@dataclass
-class Run:
-    """Where a stage runs and how large: `tiny` shrinks everything to a rehearsal of seconds; `skipped` gathers reasons."""
-
-    device: torch.device
-    tiny: bool = False
-    skipped: list[str] = field(default_factory=list)
-
-    def __post_init__(self):
-        self.chip = measure.this_accelerator() if self.device.type == "cuda" else None
-        self.timing = {"budget_seconds": 0.05, "at_most": 3, "at_least": 2, "warmup": 1} if self.tiny else {}
-
-    def peak(self, precision: str) -> float | None:
-        """The datasheet's dense peak, or None where the table has none."""
-        return self.chip.peak(precision) if self.chip and precision in self.chip.precisions else None
-
-    def fact(self, name: str) -> float | None:
-        """A fact of the chip ("bandwidth", "host_link"), or None."""
-        return float(self.chip.cell(name).value) if self.chip and name in self.chip.facts else None
-
-    def skip(self, what: str, reason: object) -> None:
-        first_line = next(iter(str(reason).strip().splitlines()), type(reason).__name__)
-        self.skipped.append(f"{what}: {first_line[:200]}")
-
-    def free(self) -> None:
-        """Give memory back before the next measurement; a rehearsal measures no memory that cycles could hold."""
-        if self.device.type == "cuda":
-            gc.collect()
-            # cuBLAS's workspaces are part of every prediction, so that each measurement has to make them anew.
-            torch._C._cuda_clearCublasWorkspaces()
-            torch.cuda.empty_cache()
-
-
-def row(label: str, measured, unit: str, *, predicted: float | None = None, repeats=(), **setting) -> dict:
-    """One row of a record; a Timing brings its own repeats."""
-    if isinstance(measured, Timing):
-        measured, repeats = measured.median, measured.repeats
-    return {
-        "label": label,
-        "setting": setting,
-        "predicted": None if predicted is None else float(predicted),
-        "measured": float(measured),
-        "unit": unit,
-        "repeats": [float(value) for value in repeats] or [float(measured)],
-    }
 
 
 def products(run: Run) -> Iterator[dict]:

@@ -4,13 +4,10 @@ import argparse
 import math
 import os
 import re
-from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from textwrap import dedent
 from typing import NoReturn
-
-from cs336kit.predict.transformer import TransformerConfig
 
 _POWERS = {"K": 3, "M": 6, "B": 9, "T": 12}
 _BYTES = {
@@ -21,9 +18,6 @@ _FLOPS = {"": 1, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _SECONDS = {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6")}
 #: Fewer bytes, or FLOP/s, than any machine has: a number alone below it lacks its unit.
 _TOO_FEW = 10**6
-
-#: Reads a model's name, file or number: (name, configuration or number of parameters).
-Reader = Callable[[str], tuple[str, TransformerConfig | float]]
 
 
 class Parser(argparse.ArgumentParser):

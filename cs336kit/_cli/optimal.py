@@ -2,7 +2,8 @@
 
 import json
 
-from cs336kit._cli.arguments import Parser, Reader, number
+from cs336kit._cli.arguments import Parser, number
+from cs336kit._cli.model import model_of
 from cs336kit._cli.plan import Keys
 from cs336kit.predict._planner.text import folded
 from cs336kit.predict.accounting import active_parameters, parameters
@@ -24,8 +25,8 @@ _EXAMPLES = """
 """
 
 
-def run(arguments: list[str], read: Reader) -> int:
-    """Answer and print; `read` makes a model of its name."""
+def run(arguments: list[str]) -> int:
+    """Answer and print."""
     usage = "(--flops C | --model NAME | --tokens D) [options]"
     command = Parser.of("optimal", usage, purpose=PURPOSE, examples=_EXAMPLES)
     add = command.add_argument
@@ -39,7 +40,7 @@ def run(arguments: list[str], read: Reader) -> int:
     if len(given) != 1:
         got = " and ".join(f"--{name}" for name in given) or "none"
         raise ValueError(f"give one of --flops, --model and --tokens, and the laws say the others; got {got}")
-    model = None if asked.model is None else read(asked.model)[1]
+    model = None if asked.model is None else model_of(asked.model)[1]
     answer = compute_optimal(flops=asked.flops, parameters=model, tokens=asked.tokens)
     notes = _notes(model) if isinstance(model, TransformerConfig) else []
     if asked.json:

@@ -5,7 +5,8 @@ import dataclasses
 import json
 from collections.abc import Iterable
 
-from cs336kit._cli.arguments import Parser, Reader, allowance, bandwidth, count, names, number, rate, size
+from cs336kit._cli.arguments import Parser, allowance, bandwidth, count, names, number, rate, size
+from cs336kit._cli.model import model_of
 from cs336kit.predict._planner.answer import KEYS, SCHEMA
 from cs336kit.predict._planner.find import as_rows, found, found_text, largest_batch
 from cs336kit.predict._planner.question import SHAPED_OPTIMIZERS
@@ -120,9 +121,9 @@ class Keys(argparse.Action):
         parser.exit()
 
 
-def run(arguments: list[str], read: Reader) -> int:
-    """Answer and print; `read` makes a model of its name."""
-    answer = answered(arguments, read)
+def run(arguments: list[str]) -> int:
+    """Answer and print."""
+    answer = answered(arguments)
     print(json.dumps(answer.values(), indent=2) if answer.asked["json"] else answer.text())
     return 0
 
@@ -159,9 +160,9 @@ class Answered:
         return "\n\n".join(parts)
 
 
-def answered(arguments: list[str], read: Reader) -> Answered:
-    """What the command says to these words; `read` makes a model of its name."""
-    question, asked = _question(arguments, read)
+def answered(arguments: list[str]) -> Answered:
+    """What the command says to these words."""
+    question, asked = _question(arguments)
     answer = plan(question)
     if isinstance(question.model, TransformerConfig):
         answer = dataclasses.replace(answer, notes=(*answer.notes, *question.model.notes))
@@ -169,7 +170,7 @@ def answered(arguments: list[str], read: Reader) -> Answered:
     return Answered(answer, asked, layouts, largest_batch(answer) if asked["largest_batch"] else None)
 
 
-def _question(arguments: list[str], read: Reader) -> tuple[Question, dict[str, bool]]:
+def _question(arguments: list[str]) -> tuple[Question, dict[str, bool]]:
     values = vars(parser().parse_args(arguments))
     asked = {name: values.pop(name) for name in ("json", "find", "largest_batch", "explain", "sensitivity")}
     values.pop("json_keys")
@@ -191,5 +192,5 @@ def _question(arguments: list[str], read: Reader) -> tuple[Question, dict[str, b
         values["lora_targets"] = targets
     values["lora_rank"], values["base"] = (lora, None) if qlora is None else (qlora, "nf4")
     values["frozen"] = values.pop("freeze") or ()
-    name, model = read(values.pop("model"))
+    name, model = model_of(values.pop("model"))
     return Question(model=model, name=name, **values), asked

@@ -4,7 +4,8 @@ import argparse
 import dataclasses
 import json
 
-from cs336kit._cli.arguments import Parser, Reader, allowance, bandwidth, count, number, rate, seconds, size
+from cs336kit._cli.arguments import Parser, allowance, bandwidth, count, number, rate, seconds, size
+from cs336kit._cli.model import model_of
 from cs336kit._cli.plan import Keys, listed
 from cs336kit.predict._serving.answer import KEYS, SCHEMA
 from cs336kit.predict._serving.question import WEIGHT_TYPES
@@ -67,8 +68,8 @@ def _parser() -> argparse.ArgumentParser:
     return command
 
 
-def run(arguments: list[str], read: Reader) -> int:
-    """Answer and print; `read` makes a model of its name."""
+def run(arguments: list[str]) -> int:
+    """Answer and print."""
     values = vars(_parser().parse_args(arguments))
     as_json = values.pop("json")
     values.pop("json_keys")
@@ -76,7 +77,7 @@ def run(arguments: list[str], read: Reader) -> int:
     if values["accelerator"] is None:
         given = None not in (values["memory_bytes"], values["peak_flops_per_second"], values["bandwidth"])
         values["accelerator"] = None if given else "h100-sxm"
-    name, model = read(values.pop("model"))
+    name, model = model_of(values.pop("model"))
     if not isinstance(model, TransformerConfig):
         raise ValueError(f"serving needs the shape of a model, and {name} is a number of parameters: name a model")
     answer = serve(ServingQuestion(model=model, name=name, **values))

@@ -47,7 +47,8 @@ from cs336kit.lm.optimizers import (
 from cs336kit.lm.precision import (
     POLICIES as POLICIES, LossScaler as LossScaler, Policy as Policy, precision as precision,
 )
-from cs336kit.lm.pretrain import Pretraining as Pretraining, pretrain as pretrain
+from cs336kit.lm.pretrain import pretrain as pretrain
+from cs336kit.lm.run_parts import Pretraining as Pretraining
 from cs336kit.lm.runs import ProgressBar as ProgressBar, seed_everything as seed_everything
 from cs336kit.lm.scaling import envelope as envelope, fit_loss as fit_loss, isoflop as isoflop, valley as valley
 from cs336kit.lm.sweep import (

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from cs336kit import cli
 from cs336kit._cli.plan import answered
 from cs336kit.teach.explorers.bits import bits
 from cs336kit.teach.explorers.decoding import decoding
@@ -40,7 +39,7 @@ def plan(line: list[str], config: str = "") -> dict[str, object]:
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            answer = answered(line, cli.model_of)
+            answer = answered(line)
         return {"values": answer.values(), "text": answer.text()}
     except ValueError as error:
         return {"error": str(error)}

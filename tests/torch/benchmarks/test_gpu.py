@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from benchmarks import gpu, gpu_stages
-from benchmarks.gpu_stages import STAGES, Run
+from benchmarks.gpu_rows import Run, row
+from benchmarks.gpu_stages import STAGES
 from cs336kit import measure
 from cs336kit.measure.recorded import RECORDS
 
@@ -59,7 +60,7 @@ def test_a_rehearsal_is_not_shown_in_a_lesson(rehearsal, tmp_path):
 
 def test_a_failing_stage_keeps_its_rows(monkeypatch, tmp_path, capsys):
     def broken(run: Run):
-        yield gpu_stages.row("product", 1.0, "s")
+        yield row("product", 1.0, "s")
         raise ZeroDivisionError("on purpose")
 
     monkeypatch.setitem(STAGES, "products", STAGES["products"]._replace(measure=broken))
@@ -70,7 +71,7 @@ def test_a_failing_stage_keeps_its_rows(monkeypatch, tmp_path, capsys):
 
 
 def test_a_stage_of_two_words_needs_no_quotes(monkeypatch, tmp_path):
-    quick = STAGES["training step"]._replace(measure=lambda run: iter([gpu_stages.row("step", 1.0, "s")]))
+    quick = STAGES["training step"]._replace(measure=lambda run: iter([row("step", 1.0, "s")]))
     monkeypatch.setitem(STAGES, "training step", quick)
     assert gpu.main(["training-step", "--here", "--device", "cpu", "--tiny", "--out", str(tmp_path)]) == 0
     assert list(json.loads((tmp_path / "cpu.json").read_text())["stages"]) == ["training step"]
@@ -178,7 +179,7 @@ def test_rows_are_in_the_record_before_their_stage_ends(monkeypatch, tmp_path):
     seen = []
 
     def slow(run: Run):
-        yield gpu_stages.row("product", 1.0, "s")
+        yield row("product", 1.0, "s")
         seen.append(json.loads((tmp_path / "cpu.json").read_text())["stages"]["products"])
 
     monkeypatch.setattr(gpu, "SECONDS_BETWEEN", 0.0)

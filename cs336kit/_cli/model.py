@@ -1,0 +1,59 @@
+"""What the word for a model on the command line names."""
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+from cs336kit._cli.arguments import number
+from cs336kit.predict.models import MODELS, unknown
+from cs336kit.predict.transformer import TransformerConfig
+
+
+def _fields(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """A JSON object, in which the last of two equal names would win silently."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _Contradiction(f"the configuration gives {twice} twice: leave one of them out")
+    return values
+
+
+class _Contradiction(Exception):
+    """Two values for one name."""
+
+
+def model_of(text: str) -> tuple[str, TransformerConfig | float]:
+    """A configuration from a name, a JSON file or a folder with its config.json; or a number of parameters."""
+    folder = os.path.isdir(text)  # a name, but no path, goes before a folder that is called so
+    if text in MODELS and not (folder and any(sign in text for sign in ("/", os.sep))):
+        return text, MODELS[text]
+    if folder:
+        path = Path(text) / "config.json"
+        if not path.is_file():
+            raise ValueError(f"the folder {text} has no config.json: give the folder or the file of a model.")
+        return _read(path, Path(text).resolve().name)
+    if text.lower().endswith(".json"):
+        return _read(Path(text), Path(text).stem)
+    try:
+        return text, number(text)
+    except argparse.ArgumentTypeError:
+        unknown("model (or the number of its parameters, a folder, or a .json file)", text)
+
+
+def _read(path: Path, name: str) -> tuple[str, TransformerConfig]:
+    """The configuration in a file, Hugging Face's or ours, and what it calls itself or else `name`."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_fields)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}.") from None
+    except _Contradiction as error:
+        raise ValueError(f"{path}: {error}") from None
+    except (ValueError, RecursionError):
+        raise ValueError(f'{path} is not JSON: it must hold an object such as {{"layers": 12, …}}.') from None
+    if isinstance(values, dict) and "model_type" in values:  # Hugging Face's format
+        from cs336kit.predict.hugging_face import from_hf
+
+        return str(values.get("_name_or_path") or name), from_hf(values)
+    return name, TransformerConfig.from_dict(values)
