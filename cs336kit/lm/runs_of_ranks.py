@@ -1,5 +1,6 @@
 """`lm.pretrain` on the ranks that torchrun has started: one process, one machine or many, by the same call."""
 
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -73,9 +74,10 @@ def pretrain_ranks(
                     group["lr"] = rate(step, max_lr=max_lr, steps=steps)
                 with policy.forward():
                     losses.append(float(ranks.backward(*next(batches))))
-                if not losses[-1] < float("inf"):
-                    raise FloatingPointError(f"the loss is {losses[-1]} in step {step}: lower the learning rate.")
-                ranks.clip(max_norm=LONGEST)
+                norm = float(ranks.clip(max_norm=LONGEST))
+                for what, value in (("the loss", losses[-1]), ("the gradients' norm", norm)):
+                    if not math.isfinite(value):
+                        raise FloatingPointError(f"{what} is {value} in step {step}: lower the learning rate.")
                 optimizer.step()
                 optimizer.zero_grad()
                 bar.update(1, loss=losses[-1])

@@ -101,8 +101,8 @@ def train(
     `schedule(step)` is the learning rate of a step, counted from 0; `clip(parameters)` clips the gradients, after
     unscaling, and returns their norm; `evaluate()` runs in eval mode without gradients every `evaluate_every` steps and
     after the last one; `after_step(steps_done)` is the place to save a checkpoint; `first_step` continues a count.
-    Reading the loss waits for the GPU once per step. A loss that is NaN or infinite raises FloatingPointError before
-    the step is made; batches that end early raise ValueError.
+    Reading the loss waits for the GPU once per step. A loss or a norm that is NaN or infinite raises FloatingPointError
+    before the step is made (a norm under loss scaling: the step is skipped); batches that end early raise ValueError.
     """
     positive_int("steps", steps)
     positive_int("accumulate", accumulate)
@@ -126,15 +126,22 @@ def train(
             optimizer.zero_grad(set_to_none=True)
             value = _accumulate_gradients(model, batches, loss=loss, count=accumulate, policy=policy, step=step)
             rate = float(optimizer.param_groups[0]["lr"])
+            before = f"the loss before was {history.losses[-1]:.4g}" if history.losses else "it is the first step"
+            where = f"in step {step} (learning rate {rate:.3g}; {before}). The step was not made."
             if not math.isfinite(value):
-                before = f"the loss before was {history.losses[-1]:.4g}" if history.losses else "it is the first step"
                 raise FloatingPointError(
-                    f"the loss is {value} in step {step} (learning rate {rate:.3g}; {before}). The step was not made. "
-                    "Lower the learning rate, clip the gradients, or look for a bad batch."
+                    f"the loss is {value} {where} Lower the learning rate, clip the gradients, or look for a bad batch."
                 )
             policy.unscale(optimizer)
             if clip is not None:
-                history.gradient_norms.append(float(clip(parameters)))
+                norm = float(clip(parameters))
+                # Under loss scaling an overflow is expected: the policy skips the step.
+                if policy.scaler is None and not math.isfinite(norm):
+                    raise FloatingPointError(
+                        f"the gradients' norm is {norm} while the loss is {value:.4g}, {where} Lower the learning rate, or look "
+                        "for a bad batch or an operation whose slope is infinite."
+                    )
+                history.gradient_norms.append(norm)
             if not policy.step(optimizer):
                 history.skipped.append(step)
             history.losses.append(value)

@@ -105,6 +105,22 @@ def test_a_loss_that_is_nan_stops_with_a_sentence(bad):
     assert all(torch.equal(a, b) for a, b in zip(kept, model.parameters(), strict=True))
 
 
+def test_a_gradient_that_is_nan_under_a_finite_loss_stops_before_the_step():
+    """A root has an infinite slope at zero: the loss is 0, and its gradient NaN."""
+    model, saved = cruncher(), []
+    with torch.no_grad():
+        for p in model.parameters():
+            p.zero_()
+    run = {"steps": 1, "loss": lambda z, y: (z - 0 * y).square().sum().sqrt()}
+    optimizer = SGD(model.parameters(), lr=0.01)
+    with pytest.raises(FloatingPointError, match="norm is nan while the loss is 0, in step 3 .*The step was not made"):
+        train(
+            model, optimizer, regression(1), first_step=3, after_step=saved.append,
+            clip=lambda parameters: clip_gradients(parameters, max_norm=1.0), **run,
+        )  # fmt: skip
+    assert not saved and all(not p.any() for p in model.parameters())
+
+
 def test_batches_that_end_early():
     model = cruncher()
     with pytest.raises(ValueError, match="ended in step 2"):
