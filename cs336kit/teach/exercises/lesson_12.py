@@ -187,7 +187,7 @@ def to_halves(weight, head_dim):
         "('D', 'B', ..., ...)": "decoder 2 is wrong for one token alone. What can rotary positions do to a token that only "
         "has itself to read?",
         "('A', ..., ..., ...)": "decoder 1 is right at position 0 even in longer texts. Whom would position 0 read with the "
-        "mask turned round?",
+        "mask inverted?",
         "(..., 'C', ..., ...)": "decoder 2 never looks ahead. Does a norm over the positions?",
         "(..., ..., 'B', ...)": "in decoder 3 something is read that comes later. Angles decide how much is read, not what.",
         "(..., ..., ..., 'D')": "in decoder 4 something is read that comes later. Gate and up mind their own position.",

@@ -70,7 +70,7 @@ _TOKENS, _SPEED, _LINK = 2048 * 2000, 400e12, 100e9
         "How many tokens does a GPU need, so that its backward pass takes as long as its sending?",
         "For each parameter: 4 FLOPs for each token on one side, 4 bytes on the other. Divide the batch by what you find.",
     ),
-    checked="1,024 GPUs with two sequences each, whatever the model: its size stands on both sides.",
+    checked="1,024 GPUs with two sequences each, whatever the dense model: its size stands on both sides.",
 )
 def how_many_hide():
     return _TOKENS / (_SPEED / _LINK), "as many"

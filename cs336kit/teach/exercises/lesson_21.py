@@ -188,7 +188,7 @@ def two_slips():
     "21.5",
     mistakes={
         "('wrong', ..., ..., ...)": "it was true when it was written: async became a keyword with Python 3.7.",
-        "(..., 'wrong', ..., ...)": "2.3 is neither, but it points to the right size: nobody would buy another card for it.",
+        "(..., 'wrong', ..., ...)": "2.5 is neither, but it points to the right size: nobody would buy another card for it.",
         "(..., 'holds', ..., ...)": "which of the two units? One of them is meant, and the number fits neither.",
         "(..., ..., 'holds', ...)": "in fp32 without tensor cores it is 19.5. What has to be said with it?",
         "(..., ..., ..., 'imprecise')": "the loss is another one, and training goes on with it. That is more than a lost digit.",
