@@ -5,7 +5,7 @@
 
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -54,10 +54,19 @@ _without_compiler(_Counter)
 
 def tensors(tree: object) -> list[Tensor]:
     """Every tensor in nested lists, tuples and dicts. A trace asks for each operator, where torch's own pytree is slow."""
-    if isinstance(tree, Tensor):
-        return [tree]
-    parts = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list | tuple) else ()
-    return [tensor for part in parts for tensor in tensors(part)]
+    found: list[Tensor] = []
+    _collect((tree,), found)
+    return found
+
+
+def _collect(parts: Iterable[object], found: list[Tensor]) -> None:
+    for part in parts:
+        if isinstance(part, Tensor):
+            found.append(part)
+        elif isinstance(part, (list, tuple)):
+            _collect(part, found)
+        elif isinstance(part, dict):
+            _collect(part.values(), found)
 
 
 def storage_key(tensor: Tensor) -> int:
