@@ -12,8 +12,10 @@ import socket
 import sys
 import time
 import traceback
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from types import CodeType, ModuleType
 
 
 def _rank(rank: int, folder: Path, call: dict, listener: socket.socket, loaded: tuple | None) -> None:
@@ -74,6 +76,17 @@ def _load(call: dict) -> tuple:
     return pickle.loads(call["function"])
 
 
+def _look_up(function: object) -> None:
+    """See what a function names of modules: what one of them imports at first sight is imported once, not in each rank."""
+    code, known = getattr(function, "__code__", None), getattr(function, "__globals__", {})
+    names = code.co_names if isinstance(code, CodeType) else ()
+    for module in (known[name] for name in names if isinstance(known.get(name), ModuleType)):
+        for name in names:
+            # What fails fails again in a rank, which says so.
+            with suppress(Exception):
+                getattr(module, name)
+
+
 def _dump(result: object) -> bytes:
     try:
         import cloudpickle as way
@@ -104,6 +117,8 @@ def main(folder: Path) -> None:
     gc.enable()
     # Once for all ranks; on a GPU each loads for itself, since CUDA does not survive the split.
     loaded = _load(call) if call["device"] == "cpu" else None
+    if loaded:
+        _look_up(loaded[0])
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen()

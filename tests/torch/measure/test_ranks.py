@@ -520,6 +520,17 @@ def test_the_launcher_ends_all_ranks_when_one_fails_or_its_caller_is_gone(
     assert {path.name: path.read_text() for path in tmp_path.iterdir() if path.name != "call"} == left
 
 
+def test_what_a_module_imports_at_first_sight_is_imported_before_the_ranks_split():
+    lazy, seen = types.ModuleType("lazy"), []
+    lazy.__getattr__ = lambda name: seen.append(name) or 7
+    scope = {"lazy": lazy, "other": object()}
+    exec("def function(x): return lazy.parallel(other.thing, x)", scope)
+    _launch._look_up(scope["function"])
+    assert {"parallel", "thing"} <= {*seen} and "x" not in seen
+    for without_code in (print, dist.ReduceOp, 7):
+        _launch._look_up(without_code)
+
+
 def own_rank():
     return dist.get_rank()
 
