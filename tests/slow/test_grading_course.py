@@ -42,10 +42,10 @@ def timed(machine, warmup, repeats):
         pass
 """
 ENDLESS = "while True:\n    pass"
-WRITES = "def timed(machine, warmup, repeats):\n    open({!r}, 'w').write('I was here')\n"
+WRITES = "def smallest_batch(ridge, d, p):\n    open({!r}, 'w').write('I was here')\n"
 NO_BYTES = "def smallest_batch(ridge, d, p):\n    return max(1, int(ridge * p // 2))\n"
 
-pytestmark = pytest.mark.timeout(1200)  # five kernels, one after another
+pytestmark = pytest.mark.timeout(1200)  # four kernels, one after another
 
 
 def nbgrader(course, *arguments):
@@ -66,14 +66,13 @@ def without_its_text(folder):
     return ["".join(cell["source"]) for cell in short[2:9:3]]
 
 
-def handed_in(course, student, *answers, first=""):
-    """A submission: the stubs of the released notebook, replaced by these answers (None for none), and a first cell."""
+def handed_in(course, student, *answers, first=()):
+    """A submission: the stubs of the released notebook, replaced by these answers, and cells before all others."""
     notebook = nbformat.read(course / "release" / NAME / LESSON.name, as_version=4)
     stubs = [cell for cell in notebook.cells if "exercise" in cell.metadata.get("tags", [])]
     for stub, answer in zip(stubs, answers, strict=False):
-        stub.source = answer or stub.source
-    if first:
-        notebook.cells.insert(0, nbformat.v4.new_code_cell(first))
+        stub.source = answer
+    notebook.cells[:0] = map(nbformat.v4.new_code_cell, first)
     folder = course / "submitted" / student / NAME
     folder.mkdir(parents=True)
     nbformat.write(notebook, folder / LESSON.name)
@@ -95,9 +94,9 @@ def course(tmp_path_factory):
     handed_in(folder, "right", *right)
     handed_in(folder, "half", FASTEST, NO_BYTES, 'answer = ("B", 1.0, "A")')
     handed_in(folder, "empty")
-    handed_in(folder, "loops", LOOPS, None, right[2], first=ENDLESS)
-    outside = str(folder / "note.txt")
-    handed_in(folder, "writes", WRITES.format(outside), None, right[2], first="open('note.txt', 'w').write('mine')")
+    # One kernel for all that could do harm: none of it may keep what comes after it from its points.
+    writes, own = WRITES.format(str(folder / "note.txt")), "open('note.txt', 'w').write('mine')"
+    handed_in(folder, "harms", LOOPS, writes, right[2], first=(ENDLESS, own))
     nbgrader(folder, "autograde", NAME)
     nbgrader(folder, "generate_feedback", NAME)
     return folder
@@ -143,15 +142,15 @@ def test_the_stubs_get_nothing(course, points):
 
 
 def test_what_loops_is_stopped_and_the_other_points_are_kept(course, points):
-    assert points("loops") == [0, 0, 8]
-    page = feedback(course, "loops")
+    assert points("harms") == [0, 0, 8]
+    page = feedback(course, "harms")
     assert "did not return within 2 seconds" in page and "KeyboardInterrupt" in page
 
 
 def test_what_writes_a_file_in_an_answer_is_stopped_and_a_cell_writes_into_its_own_folder(course, points):
-    assert points("writes") == [0, 0, 8] and "an answer may not do that here" in feedback(course, "writes")
+    assert points("harms") == [0, 0, 8] and "an answer may not do that here" in feedback(course, "harms")
     # nbgrader copies what lies beside the notebook into the feedback.
-    own = {f"autograded/writes/{NAME}/note.txt", f"feedback/writes/{NAME}/note.txt"}
+    own = {f"autograded/harms/{NAME}/note.txt", f"feedback/harms/{NAME}/note.txt"}
     assert {str(path.relative_to(course)) for path in course.rglob("note.txt")} == own
     parts = {"notebooks", "source", "release", "submitted", "autograded", "feedback", "gradebook.db"}
     assert {path.name for path in course.iterdir()} - {".nbgrader.log", "nbgrader_config.py"} == parts
