@@ -197,7 +197,7 @@ POLICIES = [Policy(*choice) for choice in itertools.product(ONE_COPY, ("eager", 
 def rules(device: str) -> Device:
     """The device with the rules of the torch that runs here, where they are others than in torch 2.13."""
     found = DEVICES[device]
-    if device == "cpu" and tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15):
+    if device == "cpu" and tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 14):
         kernels = (dataclasses.replace(kernel, broadcast=True) for kernel in found.kernels)
         found = dataclasses.replace(found, kernels=tuple(kernels))
     return found

@@ -56,7 +56,7 @@ class Kernel:
     #: whether it takes fewer key/value heads than query heads as they are
     grouped: bool = False
     #: whether it takes one key/value head for all query heads also where nobody says that they are grouped: torch's on a CPU
-    #: does from 2.15 on, and the rows below are those of 2.13
+    #: does from 2.14 on, and the rows below are those of 2.13
     broadcast: bool = False
     #: whether it takes values of another width than keys
     value_widths: bool = False

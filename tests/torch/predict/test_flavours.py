@@ -62,7 +62,7 @@ def test_a_kernel_that_takes_one_broadcast_key_head_keeps_what_it_keeps_of_group
     policy, s = kept.Policy(precision, "sdpa", 0.0, False), kept.USUAL
     kernels = [dataclasses.replace(kernel, broadcast=True) for kernel in DEVICES["cpu"].kernels]
     said = kept.predicted("falcon", policy, s, device=dataclasses.replace(DEVICES["cpu"], kernels=tuple(kernels)))
-    # Which torch's kernel does untold from 2.15 on, and in every version when it is told.
+    # Which torch's kernel does untold from 2.14 on, and in every version when it is told.
     told = functools.partial(torch.nn.functional.scaled_dot_product_attention, enable_gqa=True)
     with mock.patch("torch.nn.functional.scaled_dot_product_attention", told):
         assert said == kept.counted("falcon", policy, s)
