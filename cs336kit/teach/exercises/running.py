@@ -5,7 +5,7 @@ does ends with its process: it cannot hang (the process is killed after `LIMIT` 
 checker or torch for later cells, or delete, write and start anything (an audit hook refuses). Only words come back. Where
 there is no fork, or CUDA is in use (which a fork would break), the answer runs in this process: then an alarm ends a loop,
 where the system has one, and the rest is not guarded. So does one that asks a forked process for gradients after torch has
-started threads for them: with a GPU at the first backward pass, with a CUDA build alone at the first one after fake tensors.
+started threads for them: a CUDA build without a GPU does at the first backward pass, if fake tensors were made before it.
 
 What an answer is compared with is computed before it runs, and what the judge calls is put back after each call. This
 guards against accidents and simple tricks; whoever reads the frames of the checker can cheat.

@@ -376,7 +376,7 @@ def test_with_cuda_in_use_nothing_is_forked(monkeypatch):
     assert exercises.check("99.1", lambda width, height: seen.append(width) or width * height) and seen == [2, 3, 5]
 
 
-#: Backward passes inside of one another, so many that torch starts a thread for the innermost: a GPU has one at once.
+#: Backward passes inside of one another, so many that torch starts a thread for the innermost.
 THREADS = """
 import torch
 class Nested(torch.autograd.Function):
