@@ -183,7 +183,9 @@ constraints: ## renew constraints.txt with the newest versions that fit pyprojec
 	@python="$$($(find_python))"; if [ -z "$$python" ]; then $(no_python); exit 1; fi; rm -rf .venv-new && "$$python" -m venv .venv-new
 	@$(if $(CPU),.venv-new/bin/python -m pip install --disable-pip-version-check --index-url $(TORCH_CPU) torch==$${TORCH:-$$(sed -n 's/^torch==//p' constraints.txt)} || { $(no_packages); exit 1; })
 	.venv-new/bin/python -m pip install --disable-pip-version-check torch==$${TORCH:-$$(sed -n 's/^torch==//p' constraints.txt)} -e ".[lab,test]" || { $(no_packages); exit 1; }
-	@set -o pipefail; .venv-new/bin/python -m pip freeze --all --exclude pip --exclude-editable | sed 's/+cpu$$//;s/+cu[0-9]*$$//' > .venv-new/constraints.txt
+	@# The same file from PyTorch's CPU and CUDA builds (torch itself names the libraries of the latter), in one order for every pip.
+	@set -o pipefail; .venv-new/bin/python -m pip freeze --all --exclude pip --exclude-editable | sed 's/+cpu$$//;s/+cu[0-9]*$$//' \
+	  | grep -vE '^(nvidia-|cuda-|triton==)' | LC_ALL=C sort -f > .venv-new/constraints.txt
 	@mv .venv-new/constraints.txt constraints.txt; rm -rf .venv-new; echo "constraints.txt is renewed; now: make test"
 
 clean: ## remove the environment and the caches

@@ -8,6 +8,7 @@ fake tensors.
 
 import argparse
 import contextlib
+import dataclasses
 import itertools
 import sys
 import time
@@ -20,8 +21,8 @@ import transformers
 
 from benchmarks.fake_cuda import UNSEEN, autocast, cuda
 from cs336kit import measure
+from cs336kit.predict import DEVICES, Device, TransformerConfig, saved_activation_bytes
 from cs336kit.predict import POLICIES as PRECISIONS
-from cs336kit.predict import TransformerConfig, saved_activation_bytes
 from cs336kit.predict._common.checks import known
 from cs336kit.predict._common.grid import as_text
 
@@ -193,6 +194,15 @@ TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 POLICIES = [Policy(*choice) for choice in itertools.product(ONE_COPY, ("eager", "sdpa"), (0.0, 0.1), (False, True))]
 
 
+def rules(device: str) -> Device:
+    """The device with the rules of the torch that runs here, where they are others than in torch 2.13."""
+    found = DEVICES[device]
+    if device == "cpu" and tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 14):
+        kernels = (dataclasses.replace(kernel, broadcast=True) for kernel in found.kernels)
+        found = dataclasses.replace(found, kernels=tuple(kernels))
+    return found
+
+
 def config_of(name: str, sizes: Sizes, dropout: float) -> TransformerConfig:
     """The architecture in our words."""
     s = sizes
@@ -203,7 +213,9 @@ def config_of(name: str, sizes: Sizes, dropout: float) -> TransformerConfig:
     return TransformerConfig(**{**usual, **FAMILIES[name].ours(s)})
 
 
-def predicted(name: str, policy: Policy, sizes: Sizes, *, device: str = "cpu", flavour: str = "transformers") -> int:
+def predicted(
+    name: str, policy: Policy, sizes: Sizes, *, device: str | Device = "cpu", flavour: str = "transformers"
+) -> int:
     """What the list of operations says."""
     return saved_activation_bytes(
         config_of(name, sizes, policy.dropout), batch=sizes.batch, sequence=sizes.sequence, precision=policy.precision,
@@ -280,9 +292,9 @@ HEADERS = ("model", "precision", "attention", "dropout", "", "predicted", "count
 
 def rows_of(name: str, *, device: str = "cpu") -> list[Row]:
     """An architecture under every policy."""
-    sizes = SIZES[device]
+    sizes, here = SIZES[device], rules(device)
     return [
-        Row(name, policy, predicted(name, policy, sizes, device=device), counted(name, policy, sizes, device=device))
+        Row(name, policy, predicted(name, policy, sizes, device=here), counted(name, policy, sizes, device=device))
         for policy in POLICIES
     ]
 

@@ -17,6 +17,7 @@ case "$*" in
   "-c import sys; sys.exit(sys.version_info"*) exit {old} ;;
   "-c import sys, torch"*) exit {cuda} ;;
   "-m pip install"*) exit {pip} ;;
+  "-m pip freeze"*) printf '{frozen}' ;;
   "-m cs336kit lessons doctor") exit {doctor} ;;
   "-m jupyterlab"*) echo "$HOME $OMP_NUM_THREADS $CS336KIT_GUESSES" > "{folder}/settings" ;;
 esac
@@ -25,11 +26,11 @@ esac
 
 @pytest.fixture
 def python(tmp_path):
-    """Write the Python that PYTHON= names: how its commands end (0 is well), and what its venv does besides."""
+    """Write the Python that PYTHON= names: how its commands end (0 is well), what its venv does besides, what is installed."""
 
-    def write(venv="true", old=0, cuda=0, pip=0, doctor=0):
+    def write(venv="true", old=0, cuda=0, pip=0, doctor=0, frozen=""):
         path = tmp_path / "fake-python"
-        settings = {"venv": venv, "old": old, "cuda": cuda, "pip": pip, "doctor": doctor}
+        settings = {"venv": venv, "old": old, "cuda": cuda, "pip": pip, "doctor": doctor, "frozen": frozen}
         path.write_text(FAKE.format(bash=shutil.which("bash"), folder=tmp_path, **settings))
         path.chmod(0o755)
         return str(path)
@@ -124,6 +125,17 @@ def test_constraints_stay_as_they_are_where_pip_fails(tmp_path, python):
     code, said = make(tmp_path, "constraints", PYTHON=python(pip=1))
     assert code != 0 and "The packages are not all installed" in said
     assert (tmp_path / "constraints.txt").read_text() == (ROOT / "constraints.txt").read_text()
+
+
+@pytest.mark.parametrize("build", ["", "+cpu", "+cu132"])
+def test_constraints_are_the_same_from_every_build_of_torch_and_from_every_pip(tmp_path, python, build):
+    frozen = ["pytest==9.2.0", "attrs==26.1.0", f"torch==2.15.0{build}", "PyYAML==6.0.3", "pytest-cov==7.1.0"]
+    if build.startswith("+cu"):
+        frozen += ["cuda-toolkit==13.2.2", "nvidia-nccl-cu13==2.30.7", "triton==3.9.0"]
+    code, said = make(tmp_path, "constraints", PYTHON=python(frozen="".join(line + "\\n" for line in frozen)))
+    assert code == 0 and "constraints.txt is renewed; now: make test" in said
+    pinned = ["attrs==26.1.0", "pytest-cov==7.1.0", "pytest==9.2.0", "PyYAML==6.0.3", "torch==2.15.0"]
+    assert (tmp_path / "constraints.txt").read_text().splitlines() == pinned
 
 
 def lab(folder, python, **environment):

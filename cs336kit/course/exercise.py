@@ -87,13 +87,19 @@ def _tree(source: str) -> ast.Module:
 
 
 def unnoticed(exercise: Exercise, answers: Iterable[tuple[str, Callable[..., Any]]]) -> list[str]:
-    """The names of those answers that pass; each is given a second of the processor, and all run in one process of their own."""
+    """The names of those answers that pass; each is given a second of the processor, and all run in one process of their own.
+
+    Errors: RuntimeError with the verdict where the reference does not pass there, so that no answer would.
+    """
     trials = checking.trials(exercise, "")
 
     def work(say: running.Say) -> None:
         passed = []
         # What is imported and compiled at a first call is not an answer's own time.
-        checking.judge(exercise, trials, exercise.reference, lambda *_: None)
+        right: list[tuple[str, str]] = []
+        checking.judge(exercise, trials, exercise.reference, lambda *said: right.append(said))
+        if right[-1][0] != "passed":
+            return say("not yet", f"the reference does not pass where answers are tried: {right[-1][1]}")
         for name, answer in answers:
             said: list[str] = []
             with suppress(running.TooLong), running.alarm(1, processor=True):

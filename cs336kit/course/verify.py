@@ -34,7 +34,7 @@ class LessonCell(IPyNbCell):  # type: ignore[misc]
     def runtest(self) -> None:
         """Run the cell and compare; skip it, or fail without running it, for the reasons above."""
         if reason := kind.unmet_need(self.cell):
-            pytest.skip(reason)
+            pytest.skip(f"{self.path.name}, {self.name} {reason}")
         if problem := self._standing():
             self.raise_cell_error(problem)
         # What a GPU shows is live only: where there is CUDA the cell has to run, and that is all.

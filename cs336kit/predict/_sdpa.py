@@ -39,7 +39,7 @@ class Heads(NamedTuple):
 def scaled_dot_product_attention(
     b: Builder, q: Heads, k: Heads, v: Heads, *, mask: Tensor | None, dropout: float, grouped: bool, flops: int
 ) -> Tensor:
-    """Causal unless a mask is given. `grouped`: fewer key heads are said to be so; without that they are broadcast.
+    """Causal unless a mask is given. `grouped`: fewer key heads are said to be so; without that the one is broadcast.
 
     The result is (batch, sequence, all heads) where it lies like that, else (batch, heads, sequence, width).
     """
@@ -48,9 +48,10 @@ def scaled_dot_product_attention(
         q, k, v = (t.cast(b, f"{t.x.storage.name}/cast", b.policy.products) for t in (q, k, v))
     p = dropout if b.train else 0.0
     kernel = b.device.kernel(
-        q.x.dtype, width=q.x.shape[-1], dropout=p > 0, mask=mask is not None, grouped=fewer and grouped
-    )
-    if kernel is None or (fewer and not grouped):
+        q.x.dtype, width=q.x.shape[-1], dropout=p > 0, mask=mask is not None, grouped=fewer and grouped,
+        broadcast=fewer and not grouped,
+    )  # fmt: skip
+    if kernel is None:
         z = _written_out(b, q, k, v, mask, p, grouped and fewer, flops)
     else:
         z = _fused(b, kernel, q, k.x, v.x, mask, flops)

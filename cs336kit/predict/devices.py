@@ -55,6 +55,9 @@ class Kernel:
     mask: bool = False
     #: whether it takes fewer key/value heads than query heads as they are
     grouped: bool = False
+    #: whether it takes one key/value head for all query heads also where nobody says that they are grouped: torch's on a CPU
+    #: does from 2.14 on, and the rows below are those of 2.13
+    broadcast: bool = False
     #: whether it takes values of another width than keys
     value_widths: bool = False
     #: the widest head that it takes
@@ -97,9 +100,20 @@ class Device:
         boolean("foreach", self.foreach)
 
     def kernel(
-        self, dtype: str, *, width: int, dropout: bool, mask: bool, grouped: bool, value_width: int | None = None
+        self,
+        dtype: str,
+        *,
+        width: int,
+        dropout: bool,
+        mask: bool,
+        grouped: bool,
+        broadcast: bool = False,
+        value_width: int | None = None,
     ) -> Kernel | None:
-        """The kernel that scaled_dot_product_attention takes, or None for the written-out one."""
+        """The kernel that scaled_dot_product_attention takes, or None for the written-out one.
+
+        Fewer key/value heads are `grouped` where the function is told so (enable_gqa), else `broadcast`.
+        """
         other = value_width is not None and value_width != width
         for kernel in self.kernels:
             if (
@@ -109,6 +123,7 @@ class Device:
                 and dropout <= kernel.dropout
                 and mask <= kernel.mask
                 and grouped <= kernel.grouped
+                and broadcast <= kernel.broadcast
                 and other <= kernel.value_widths
             ):
                 return kernel

@@ -20,7 +20,8 @@ def notebooks():
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 def test_anatomy(path, notebooks):
-    assert problems(notebooks[path], path) == []
+    found = problems(notebooks[path], path)
+    assert not found, "\n".join([path.name, *found])
 
 
 def test_the_table_of_lessons_is_replaced_and_nothing_else():

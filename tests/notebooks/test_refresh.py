@@ -98,8 +98,9 @@ def test_a_cell_that_needs_a_newer_torch_is_not_run_and_keeps_its_tag(clone):
     assert main(["lessons", "refresh", "3"]) == 0
     (cell,) = (c for c in nbformat.read(path, as_version=4).cells if c.source == "1 / 0")
     assert cell.metadata.tags == ["needs:torch>=99"] and cell.outputs == []
-    with pytest.raises(pytest.skip.Exception, match="needs torch>=99, and this is torch 2"):
-        LessonCell.runtest(SimpleNamespace(cell=cell))
+    said = r"^03_sound\.ipynb, cell \[2\] needs torch>=99, and this is torch 2"
+    with pytest.raises(pytest.skip.Exception, match=said):
+        LessonCell.runtest(SimpleNamespace(cell=cell, path=path, name="cell [2]"))
 
 
 def test_metadata_is_the_course_s_own(stored):

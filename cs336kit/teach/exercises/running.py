@@ -4,7 +4,8 @@ On Linux the check forks the kernel, so that the answer has the reader's cells, 
 does ends with its process: it cannot hang (the process is killed after `LIMIT` seconds), exit, print megabytes, change the
 checker or torch for later cells, or delete, write and start anything (an audit hook refuses). Only words come back. Where
 there is no fork, or CUDA is in use (which a fork would break), the answer runs in this process: then an alarm ends a loop,
-where the system has one, and the rest is not guarded.
+where the system has one, and the rest is not guarded. So does one that asks a forked process for gradients after torch has
+started threads for them: a CUDA build without a GPU does at the first backward pass, if fake tensors were made before it.
 
 What an answer is compared with is computed before it runs, and what the judge calls is put back after each call. This
 guards against accidents and simple tricks; whoever reads the frames of the checker can cheat.
@@ -33,9 +34,16 @@ PRINTED = 2000
 
 Say = Callable[[str, str], None]
 
+#: Whether this is the process of an answer.
+_forked = False
+
 
 class Failed(Exception):
     """The call gave no value; the text continues a sentence that begins with the call."""
+
+
+class NoAutograd(BaseException):
+    """Torch has threads for its backward passes, which did not come along into the forked process: there it refuses them."""
 
 
 class TooLong(BaseException):
@@ -52,9 +60,22 @@ def attempt(function: Callable, args: tuple, restore: Callable[[], None]):
         raise
     except BaseException as error:
         restore()
+        if _forked and isinstance(error, RuntimeError) and not _has_autograd():
+            raise NoAutograd from None
         raise Failed(f"raised {type(error).__name__}: {_text(error)[:200]}{_line(error, function)}") from None
     finally:
         restore()
+
+
+def _has_autograd() -> bool:
+    """Whether a backward pass runs in this process."""
+    try:
+        sys.modules["torch"].ones(1, requires_grad=True).sum().backward()
+    except RuntimeError:
+        return False
+    except KeyError:  # nobody has imported torch
+        pass
+    return True
 
 
 def _too_long() -> str:
@@ -129,7 +150,11 @@ def keeper() -> Callable[[], None]:
 
 def run(work: Callable[[Say], None], seconds: float | None = None) -> tuple[str, str]:
     """What ``work(say)`` said last, a state and a message; in a process of its own where that is possible."""
-    return (_apart if _can_fork() else _here)(work, LIMIT if seconds is None else seconds)
+    seconds = LIMIT if seconds is None else seconds
+    if not _can_fork():
+        return _here(work, seconds)
+    state, message = _apart(work, seconds)
+    return _here(work, seconds) if state == "no autograd" else (state, message)
 
 
 def _can_fork() -> bool:
@@ -196,11 +221,11 @@ def _apart(work, seconds: float):
         _, status = os.waitpid(child, 0)
         os.close(results)
         os.close(prints)
-    if length:
-        more = f"\n… {length - PRINTED:,} more characters were printed.\n" if length > PRINTED else ""
-        print(text.decode(errors="replace")[:PRINTED] + more, end="")
     verdicts = [ast.literal_eval(line[len(token) :]) for line in said.decode().splitlines() if line.startswith(token)]
     state, message = verdicts[-1] if verdicts else ("running", "the check")
+    if length and state != "no autograd":  # which is tried again, and prints again
+        more = f"\n… {length - PRINTED:,} more characters were printed.\n" if length > PRINTED else ""
+        print(text.decode(errors="replace")[:PRINTED] + more, end="")
     if state != "running":
         return state, message
     code = os.waitstatus_to_exitcode(status)
@@ -235,7 +260,8 @@ def _child(work, say_to: int, print_to: int, token: str):
     """The forked process: everything that leaves it are lines of a state and a message."""
     import resource
 
-    code = 1
+    global _forked
+    _forked, code = True, 1
     try:
         os.setsid()
         for old, new in ((os.open(os.devnull, os.O_RDONLY), 0), (print_to, 1), (print_to, 2)):
@@ -265,7 +291,10 @@ def _child(work, say_to: int, print_to: int, token: str):
         def say(state, message):
             write(say_to, f"{token}{(state, message)!r}\n".encode())
 
-        work(say)
+        try:
+            work(say)
+        except NoAutograd:
+            say("no autograd", "")
         flush()
         code = 0
     except BaseException:

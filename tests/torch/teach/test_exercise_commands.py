@@ -95,6 +95,16 @@ def test_answers_that_end_their_process_are_told(monkeypatch):
         maintain.unnoticed(found, [("leaves", lambda width, height: os._exit(3))])
 
 
+def test_a_reference_that_does_not_pass_where_answers_are_tried_is_told_and_not_that_no_answer_passes():
+    here = os.getpid()
+    found = exercises.Exercise(
+        "99.2", lambda w, h: w * h if os.getpid() == here else 0, {}, ("a", "b"), "some.", [(1, 2)]
+    )
+    told = r"^99\.2: the reference does not pass where answers are tried: .*you returned 0, and 2 is right"
+    with pytest.raises(RuntimeError, match=told):
+        maintain.unnoticed(found, [("none", lambda w, h: 0)])
+
+
 def test_the_command_says_what_it_has_written_and_what_comes_next(monkeypatch, capsys):
     given = []
     monkeypatch.setattr(maintain, "new", lambda *asked: given.append(asked) or ["lesson_07.py", "07_a.ipynb"])

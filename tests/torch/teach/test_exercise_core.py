@@ -4,10 +4,12 @@ import itertools
 import math
 import os
 import signal
+import subprocess
 import sys
 import textwrap
 import time
 import types
+from pathlib import Path
 
 import nbformat
 import numpy as np
@@ -17,6 +19,8 @@ import torch
 from cs336kit import _journal
 from cs336kit.teach import exercises
 from cs336kit.teach.exercises import checking, core, judging, running
+
+ROOT = Path(__file__).parents[3]
 
 
 def area(width, height):
@@ -373,6 +377,49 @@ def test_with_cuda_in_use_nothing_is_forked(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     seen = []
     assert exercises.check("99.1", lambda width, height: seen.append(width) or width * height) and seen == [2, 3, 5]
+
+
+#: Backward passes inside of one another, so many that torch starts a thread for the innermost.
+THREADS = """
+import torch
+class Nested(torch.autograd.Function):
+    forward = staticmethod(lambda ctx, x, depth: (setattr(ctx, "depth", depth), x.clone())[1])
+    @staticmethod
+    def backward(ctx, gradient):
+        with torch.enable_grad():
+            if ctx.depth:
+                Nested.apply(torch.ones(1, requires_grad=True), ctx.depth - 1).backward()
+        return gradient, None
+Nested.apply(torch.ones(1, requires_grad=True), 100).backward()
+"""
+
+
+def test_gradients_are_asked_for_in_this_process_where_a_forked_one_has_none(tmp_path):
+    """Torch refuses them in a process that was forked after its threads for backward passes had been started."""
+    answers = """
+from cs336kit.teach import exercises
+def dropout(x, noise, p):
+    print("once")
+    return (x / (1 - p)).masked_fill(noise <= p, 0)
+print(exercises.check("14.4", dropout))
+print(exercises.check("14.4", lambda x, noise, p: x * (noise > p)))
+def refused(x, noise, p):
+    open("left", "w")
+    raise RuntimeError("of another kind")
+print(exercises.check("14.4", refused))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CS336KIT_GUESSES": str(tmp_path / "guesses.json")}
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS + answers],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *printed, right, wrong, guarded = done.stdout.splitlines()
+    assert printed == ["once"] * 3 and right.startswith("14.4 passed: ") and "what survives has to be divided" in wrong
+    assert "PermissionError" in guarded and not (tmp_path / "left").exists()
 
 
 def test_without_fork_and_alarm_right_answers_pass(monkeypatch):
