@@ -392,3 +392,22 @@ def test_other_modules_are_planned_with_attention_over_all_pairs(more):
     assert answer.causal is None and not [note for note in answer.notes if "all pairs" in note]
     if answer.seconds is not None:
         assert answer.step_bounds == (answer.seconds.lower, answer.seconds.upper)
+
+
+@pytest.mark.parametrize("name", ["llama-3-8b", "mixtral-8x7b"])
+def test_what_other_modules_are_not_counted_with_is_no_advice(name):
+    """Chunks, sharding and shares of experts are those of the course's decoder alone."""
+    answer = plan(Question(MODELS[name], flavour="transformers"))
+    assert not answer.fits and answer.uneven is None
+    assert "sharding is not counted for the modules of transformers" in " ".join(str(answer).split())
+
+
+@pytest.mark.parametrize(
+    ("room", "advised"),
+    [(2.4e9, [{"optimizer": "adamw8bit"}]), (1.8e9, [{"checkpointing": True, "optimizer": "adamw8bit"}])],
+)
+def test_what_other_modules_are_counted_with_stays_advice(room, advised):
+    question = Question(MODELS["gpt2"], flavour="transformers", batch=1, allowance=0, memory_bytes=room)
+    answer = plan(question)
+    assert [one.changes for one in answer.advice] == advised
+    assert all(plan(dataclasses.replace(question, **one.changes)).fits for one in answer.advice)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from cs336kit.predict._planner.chip import Chip
@@ -37,13 +38,19 @@ class Advice:
 def advice(q: Question, P: int, chip: Chip, room: int) -> tuple[Advice, ...]:
     """Each single change that makes it fit, cheapest first; if there is none, as many of them as it takes."""
 
-    def over(**changes: Any) -> int:
-        return memory(replace(q, **changes), P).total - room
+    def over(**changes: Any) -> float:
+        try:
+            return memory(replace(q, **changes), P).total - room
+        except ValueError:
+            if q.flavour == "course":
+                raise
+            return inf  # what is not counted of these modules is no advice
 
     def fits(**changes: Any) -> bool:
         return over(**changes) <= 0
 
     options = sorted(_options(q, P, chip, fits, over), key=lambda one: (one.slower is None, one.slower or 0))
+    options = [one for one in options if over(**one.changes) < inf]
     helps = [one for one in options if fits(**one.changes)]
     if any("count" not in one.changes for one in helps):
         return tuple(helps)
@@ -90,7 +97,7 @@ def _merged(chosen: list[Advice]) -> dict[str, Any]:
     return {name: value for one in chosen for name, value in one.changes.items()}
 
 
-def _more_accelerators(q: Question, over: Callable[..., int], chosen: list[Advice]) -> Iterator[Advice]:
+def _more_accelerators(q: Question, over: Callable[..., float], chosen: list[Advice]) -> Iterator[Advice]:
     """As many accelerators as it takes beside the changes whose cost is known."""
     slower = sum(one.slower or 0 for one in chosen)
     found = _enough(q, over, _merged(chosen))
@@ -100,7 +107,7 @@ def _more_accelerators(q: Question, over: Callable[..., int], chosen: list[Advic
         yield Advice(words, found[1], slower, _percent(slower) + more)
 
 
-def _enough(q: Question, over: Callable[..., int], beside: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+def _enough(q: Question, over: Callable[..., float], beside: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
     """Everything shared over as few times the accelerators as it takes beside other changes, in words and as changes."""
     last = None
     for doublings in range(_DOUBLINGS + 1):
@@ -128,7 +135,9 @@ def _shared(q: Question, times: int, beside: dict[str, Any]) -> tuple[str, dict[
     return f"{count:,} accelerators (--layout {layout})", {**changes, "layout": layout}
 
 
-def _options(q: Question, P: int, chip: Chip, fits: Callable[..., bool], over: Callable[..., int]) -> Iterator[Advice]:
+def _options(
+    q: Question, P: int, chip: Chip, fits: Callable[..., bool], over: Callable[..., float]
+) -> Iterator[Advice]:
     """Every single change that could help."""
     if isinstance(q.model, TransformerConfig):
         yield from _of_activations(q, fits)

@@ -192,7 +192,10 @@ def _verdict(plan: "Plan") -> Iterator[str]:
         yield f"it does not fit: {size(-left)} GiB too much" + ("; what helps, cheapest first:" if plan.advice else "")
         if not plan.advice and (plan.moment is None or q.count == 1):
             smaller = "a smaller model" if plan.moment is None else "a shorter sequence or a smaller model"
-            yield from folded(f"{smaller} may fit: sharding over more accelerators is not enough", indent="  ")
+            more = "sharding over more accelerators is not enough"
+            if plan.moment is not None and q.flavour != "course":
+                more = f"sharding is not counted for the modules of {q.flavour}, and --flavour course counts it"
+            yield from folded(f"{smaller} may fit: {more}", indent="  ")
     for one in plan.advice:
         yield from folded(str(one), indent="    ", first="  - ")
     for note in (*plan.notes, f"bytes of {plan.flavour}" if plan.moment else ""):
