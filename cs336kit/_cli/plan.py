@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from cs336kit._cli.arguments import Parser, allowance, bandwidth, count, names, number, rate, size
 from cs336kit._cli.model import model_of
 from cs336kit.predict._planner.answer import KEYS, SCHEMA
-from cs336kit.predict._planner.find import as_rows, found, found_text, largest_batch
+from cs336kit.predict._planner.find import as_rows, batch_note, before_layouts, found, found_text, largest_batch
 from cs336kit.predict._planner.question import SHAPED_OPTIMIZERS
 from cs336kit.predict.devices import DEVICES
 from cs336kit.predict.layout_search import FoundLayout
@@ -163,10 +163,11 @@ class Answered:
 def answered(arguments: list[str]) -> Answered:
     """What the command says to these words."""
     question, asked = _question(arguments)
-    answer = plan(question)
+    answer = plan(before_layouts(question) if asked["find"] else question)
     if isinstance(question.model, TransformerConfig):
-        answer = dataclasses.replace(answer, notes=(*answer.notes, *question.model.notes))
-    layouts = found(answer) if asked["find"] else None
+        notes = (*answer.notes, *question.model.notes, *batch_note(answer.question, question.global_batch))
+        answer = dataclasses.replace(answer, notes=notes)
+    layouts = found(answer, global_batch=question.global_batch) if asked["find"] else None
     return Answered(answer, asked, layouts, largest_batch(answer) if asked["largest_batch"] else None)
 
 
