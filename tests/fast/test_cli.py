@@ -315,26 +315,33 @@ def test_layouts_are_found_as_text_and_as_json(capsys):
 
 
 def test_layouts_are_found_for_a_global_batch_that_sharding_over_all_cannot_make(capsys):
-    assert main("plan gpt2 --count 3 --global-batch 4 --find --steps 10 --json".split()) == 0
-    answer = json.loads(capsys.readouterr().out)
+    def answered(line):
+        assert main(["plan", "gpt2", "--find", "--json", *line.split()]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    answer = answered("--count 3 --global-batch 4 --steps 10")
     assert [one["layout"] for one in answer["layouts"]] == ["pp=3,microbatches=4"]
     assert (answer["global_batch"], answer["steps"], answer["tokens"]) == (3, 10, 10 * 4 * 1024)
     said = "the layouts are for a global batch of 4 sequences; 3 accelerators that each work on 1 cannot make it"
     assert any(note.startswith(said) for note in answer["notes"])
     # Tokens that were given stay, and a batch that all of them make is that of the plan.
-    assert main("plan gpt2 --count 3 --global-batch 4 --find --steps 10 --tokens 1M --json".split()) == 0
-    assert json.loads(capsys.readouterr().out)["tokens"] == 10**6
-    assert main("plan gpt2 --count 4 --global-batch 8 --find --json".split()) == 0
-    answer = json.loads(capsys.readouterr().out)
+    assert answered("--count 3 --global-batch 4 --steps 10 --tokens 1M")["tokens"] == 10**6
+    answer = answered("--count 4 --global-batch 8")
     assert answer["global_batch"] == 8 and not any("global batch" in note for note in answer["notes"])
 
 
-@pytest.mark.parametrize("more", ["", "--find --layout dp=3", "--find --accumulate 1", "--find --count 0"])
-def test_a_global_batch_that_cannot_be_is_refused(more, capsys):
-    assert main(f"plan gpt2 --count 3 --global-batch 4 {more}".split()) == 2
-    assert any(
-        word in capsys.readouterr().err for word in ("whole number of passes", "sequences a step", "count must be")
-    )
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ("", "not a whole number of passes"),
+        ("--find --layout dp=3", "not a whole number of passes"),
+        ("--find --accumulate 1", "are 3 sequences a step"),
+        ("--find --count 0", "count must be"),
+    ],
+)
+def test_a_global_batch_that_cannot_be_is_refused(more, sentence, capsys):
+    assert main(["plan", "gpt2", "--count", "3", "--global-batch", "4", *more.split()]) == 2
+    assert sentence in capsys.readouterr().err
 
 
 def test_the_claims_are_written_by_the_command(monkeypatch, capsys):
