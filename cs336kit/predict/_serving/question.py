@@ -65,14 +65,15 @@ def settled(q: ServingQuestion) -> ServingQuestion:
     check_config(q.model)
     known("type of weights", q.weights, WEIGHT_TYPES)
     known("precision of a cache", q.cache, CACHE_TYPES)
-    positive_int("page", q.page)
+    # What is checked is kept: an integer of numpy overflows, and JSON cannot write it.
+    checked: dict[str, Any] = {"page": positive_int("page", q.page)}
     for name in ("latency", "memory_bytes", "peak_flops_per_second", "bandwidth", "price_per_hour", "between_nodes"):
         if getattr(q, name) is not None:
-            positive_number(name, getattr(q, name))
+            checked[name] = positive_number(name, getattr(q, name))
     if q.batch is not None:
-        positive_int("batch", q.batch)
-    positive_int("node", q.node)
-    check_layout(q.model, Layout(tp=positive_int("count", q.count)))
+        checked["batch"] = positive_int("batch", q.batch)
+    checked |= {"node": positive_int("node", q.node), "count": positive_int("count", q.count)}
+    check_layout(q.model, Layout(tp=checked["count"]))
     half = max(q.model.context // 2, 1)
     prompt = min(half, 2048) if q.prompt is None else positive_int("prompt", q.prompt)
     output = min(half, 512) if q.output is None else positive_int("output", q.output)
@@ -82,7 +83,7 @@ def settled(q: ServingQuestion) -> ServingQuestion:
         raise ValueError(
             f"a prompt of {prompt} and an answer of {output} tokens are longer than context={q.model.context}: shorten one"
         ) from None
-    return replace(q, prompt=prompt, output=output)
+    return replace(q, prompt=prompt, output=output, **checked)
 
 
 def chip_of(q: ServingQuestion) -> Chip:
