@@ -154,7 +154,11 @@ def test_states_of_fewer_bits_are_an_option_and_so_is_a_packed_base(monkeypatch)
     adapters = dataclasses.replace(question, lora_rank=8)
     ((one),) = planner.advice(adapters, 1000, CHIP, 60)
     assert one.changes == {"base": "nf4"} and one.change == "a frozen base of 4 bits (--qlora 8 in place of --lora 8)"
-    assert planner.advice(dataclasses.replace(adapters, base="nf4"), 1000, CHIP, 59) == ()
+    packed = dataclasses.replace(adapters, base="nf4")
+    assert [each.changes for each in planner.advice(packed, 1000, CHIP, 59)] == [{"optimizer": "adamw8bit"}]
+    assert planner.advice(packed, 1000, CHIP, 29) == ()
+    (both,) = planner.advice(adapters, 1000, CHIP, 59)
+    assert both.changes == {"base": "nf4", "optimizer": "adamw8bit"}
 
 
 def test_together_only_what_it_takes(monkeypatch):

@@ -85,6 +85,9 @@ def test_experts_that_share_unequally_need_more():
         Question(MODELS["llama-3-8b"], layout="dp=8", sequence=2048),
         Question(MODELS["llama-2-70b"], lora_rank=16),
         Question(MODELS["llama-3-8b"], count=2),
+        Question(MODELS["llama-3-8b"], count=2, global_batch=2, checkpointing=True),
+        Question(MODELS["llama-3-8b"], count=2, batch=2, global_batch=8),
+        Question(MODELS["llama-3-8b"], count=2, batch=2, accumulate=2, global_batch=8),
     ],
 )
 def test_what_does_not_fit_gets_advice_that_makes_it_fit(question):

@@ -157,7 +157,7 @@ def _of_states(q: Question) -> Iterator[Advice]:
     if q.lora_rank and q.base is None:
         change = f"a frozen base of 4 bits (--qlora {q.lora_rank} in place of --lora {q.lora_rank})"
         yield Advice(change, {"base": "nf4"}, None, "rounded weights, unpacked for every product")
-    elif not q.lora_rank and q.optimizer == "adamw":
+    if q.optimizer == "adamw":
         change = "an optimizer with states of 8 bits (--optimizer adamw8bit)"
         yield Advice(change, {"optimizer": "adamw8bit"}, None, "rounded states")
 
