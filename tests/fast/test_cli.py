@@ -2,6 +2,7 @@ import argparse
 import builtins
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -342,6 +343,44 @@ def test_layouts_are_found_for_a_global_batch_that_sharding_over_all_cannot_make
 def test_a_global_batch_that_cannot_be_is_refused(more, sentence, capsys):
     assert main(["plan", "gpt2", "--count", "3", "--global-batch", "4", *more.split()]) == 2
     assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--count 2 --global-batch 2 --checkpointing", "(--count 4, without --global-batch): 2 times the accelerators, and an"),
+        ("--count 2 --global-batch 8 --checkpointing", "(--count 4 --accumulate 2): 2 times the accelerators"),
+        ("--count 2 --global-batch 6 --checkpointing", "(--count 4 --accumulate 3, without --global-batch)"),
+        ("--count 2 --batch 2 --global-batch 8", "--batch 1 --accumulate 4"),
+        ("--count 2 --batch 2 --global-batch 8 --optimizer sgd --chunks 2", "(--batch 1 --accumulate 2, without --global-batch)"),
+        ("--layout dp=2 --global-batch 2 --checkpointing", "(--layout fsdp=4, without --global-batch)"),
+        ("--layout fsdp=2,microbatches=4 --global-batch 8 --checkpointing", "(--layout microbatches=2,fsdp=4 --accumulate 2)"),
+        ("--layout fsdp=2,microbatches=4 --global-batch 6 --checkpointing", "(--layout microbatches=3,fsdp=4 --accumulate 3, wi"),
+        ("--layout fsdp=2,microbatches=4 --batch 8 --optimizer sgd", "--accumulate 32 --layout microbatches=32,fsdp=2)"),
+    ],
+)  # fmt: skip
+def test_advice_can_be_followed(line, said, capsys):
+    """Its options, put in the place of those that were given, are a run that fits; also beside a batch of a step."""
+
+    def advised(options):
+        assert (
+            main(["plan", "llama-3-8b", "--json", *(word for option in options.items() for word in option if word)])
+            == 0
+        )
+        return json.loads(capsys.readouterr().out)
+
+    def options_of(text):
+        return dict(re.findall(r"(--[a-z0-9-]+) ?((?!--)[^ ]+)?", text))
+
+    given = options_of(line)
+    answer = advised(given)
+    assert not answer["fits"] and any(said in f"{one['change']}: {one['costs']}" for one in answer["advice"])
+    for one in answer["advice"]:
+        words = " ".join(re.findall(r"\(([^)]*)\)", one["change"]))
+        kept = {name: value for name, value in given.items() if not words.endswith(f"without {name}")}
+        followed = advised(kept | options_of(words.partition(", without")[0]))
+        assert followed["fits"], one["change"]
+        assert (followed["global_batch"] != answer["global_batch"]) == ("another global batch" in one["costs"])
 
 
 def test_the_claims_are_written_by_the_command(monkeypatch, capsys):
