@@ -37,7 +37,7 @@ def serve(question: ServingQuestion) -> Served:
         prefill=prompt_bounds(q, what), tokens=(), batch_for_latency=None,
         notes=(*what.notes, *_routing_notes(q.model)), **memory_fields(q, what),
     )  # fmt: skip
-    most = largest(lambda batch: answer.total(batch) <= what.memory_bytes, LARGEST_BATCH)
+    most = answer.sequences_that_fit()
     answer = replace(answer, largest_batch=most)
     within = _for_latency(q, what, most)
     batches = _batches(most, q.batch, *(within or ()))
@@ -60,8 +60,8 @@ def _routing_notes(c: TransformerConfig) -> tuple[str, ...]:
 
 
 def _batches(most: int, asked: int | None, *others: int) -> tuple[int, ...]:
-    """Powers of two up to what fits, that itself, the batch that was asked for, and those of a latency."""
-    rows = {2**i for i in range(most.bit_length())} | {most, asked or 0, *others} - {0}
+    """Powers of two up to what fits or a table holds, what fits itself, the batch that was asked for, and those of a latency."""
+    rows = {2**i for i in range(min(most, LARGEST_BATCH).bit_length())} | {most, asked or 0, *others} - {0}
     return tuple(sorted(rows)) or (1,)
 
 

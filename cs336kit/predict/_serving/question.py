@@ -15,7 +15,7 @@ from cs336kit.predict.wires import NODE
 
 #: Types of served weights: element types, and packings of the matrices in blocks (tables, head and norms stay in bf16).
 WEIGHT_TYPES = dict.fromkeys(("bf16", "fp16", "fp32", *PACKINGS))
-#: Largest batch that a table or a search looks at.
+#: Largest power of two in a table, and largest batch of a search that no memory ends.
 LARGEST_BATCH = 2**16
 
 
