@@ -328,6 +328,26 @@ def test_two_passes_of_a_pipeline_are_both_kept_by_its_first_stage():
     assert moved(question)["2 passes a step"] == (1, two / one)
 
 
+@pytest.mark.parametrize(
+    ("layout", "what", "twice"),
+    [
+        ("fsdp=2,tp=2", "accelerators × 2 (fsdp=4)", "fsdp=4,tp=2"),
+        ("dp=2,fsdp=2", "accelerators × 2 (fsdp=4)", "dp=2,fsdp=4"),
+        ("zero1=2", "accelerators × 2 (zero1=4)", "zero1=4"),
+        ("zero2=2", "accelerators × 2 (zero2=4)", "zero2=4"),
+        ("tp=2", "accelerators × 2 (dp=2)", "dp=2,tp=2"),
+        ("dp=2,microbatches=3", "accelerators × 2 (dp=4)", "dp=4,microbatches=3"),
+        ("pp=2,microbatches=6", "accelerators × 2 (dp=2)", "dp=2,pp=2,microbatches=6"),
+    ],
+)
+def test_twice_the_accelerators_of_a_layout_are_twice_the_ranks_that_share(layout, what, twice):
+    question = Question(LITTLE, tokens=10**9, batch=2, sequence=32, layout=layout)
+    (days, size), (half, less) = map(days_and_bytes, (question, dataclasses.replace(question, layout=twice)))
+    found = moved(question)
+    assert found[what] == pytest.approx((half / days, less / size)) and half / days == pytest.approx(0.5)
+    assert not {"sharded", "replicated"} & found.keys(), "beside a layout they say nothing"
+
+
 def test_a_number_of_parameters_has_few_inputs():
     found = moved(Question(10**9, tokens=10**12, count=3, mfu=0.5))
     tenths = {f"{what} {sign}10%" for what in ("tokens", "MFU", "parameters") for sign in "+-"}

@@ -373,7 +373,11 @@ def test_sensitivity_changes_one_input_at_a_time():
     assert changes["parameters +10%"].days == pytest.approx(1.1) == changes["parameters +10%"].bytes
     assert "sharded" not in {change.what for change in sensitivity(plan(Question(MODELS["gpt2"], tokens=1e9)))}
     most = {change.what: change for change in sensitivity(plan(Question(70e9, tokens=1e12, mfu=0.95)))}
-    assert most["MFU +10%"].days == pytest.approx(0.95), "no more than all"
+    assert most["MFU +5%"].days == pytest.approx(0.95), "no more than all"
+    assert "MFU +10%" not in most
+    for mfu in (1.0, 0.9999):
+        least = {change.what for change in sensitivity(plan(Question(70e9, tokens=1e12, mfu=mfu)))}
+        assert {what for what in least if what.startswith("MFU")} == {"MFU -10%"}
 
 
 def test_the_answer_says_whose_modules_its_bytes_are_for():
