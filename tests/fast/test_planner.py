@@ -152,6 +152,8 @@ def test_text_and_dictionary_of_every_kind_of_question():
         ({"price_per_hour": 2}, "a cost needs a time"),
         ({"watts": 700}, "a cost needs a time"),
         ({"steps": 0}, "steps must be"),
+        ({"steps": 1000}, "steps need a batch of tokens, which a number of parameters does not have: give tokens, or"),
+        ({"steps": 1000, "price_per_hour": 2}, "steps need a batch of tokens"),
         ({"optimizer": "muon"}, "keeps state by shape"),
         ({"lora_rank": 8}, "lora_rank is about the parts"),
         ({"model": MODELS["gpt2"], "global_batch": 12, "batch": 5}, "multiple of 5, such as 10"),

@@ -280,6 +280,10 @@ def _without_shape(q: Question) -> Question:
                 f"{name} is about {about}, which need the shape of the model, not only its number of parameters: "
                 f"name a model or give a configuration, or leave {name} out"
             )
+    if q.steps is not None and q.tokens is None:
+        raise ValueError(
+            "steps need a batch of tokens, which a number of parameters does not have: give tokens, or name a model"
+        )
     if q.optimizer in SHAPED_OPTIMIZERS:
         raise ValueError(
             f"{q.optimizer} keeps state by shape, which a number of parameters does not tell: name a model, or take one "
