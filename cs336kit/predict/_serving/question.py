@@ -61,7 +61,8 @@ def check_question(question: object) -> None:
         )
 
 
-def settled(q: ServingQuestion) -> ServingQuestion:
+def settled(q: ServingQuestion, *, answered: bool = True) -> ServingQuestion:
+    """The question with every default filled in; ValueError for what cannot be. A prompt alone may fill the context."""
     check_config(q.model)
     known("type of weights", q.weights, WEIGHT_TYPES)
     known("precision of a cache", q.cache, CACHE_TYPES)
@@ -78,8 +79,12 @@ def settled(q: ServingQuestion) -> ServingQuestion:
     prompt = min(half, 2048) if q.prompt is None else positive_int("prompt", q.prompt)
     output = min(half, 512) if q.output is None else positive_int("output", q.output)
     try:
-        check_sizes(q.model, batch=1, sequence=prompt + output)
+        check_sizes(q.model, batch=1, sequence=prompt + output * answered)
     except ValueError:
+        if not answered:
+            raise ValueError(
+                f"a prompt of {prompt} tokens is longer than context={q.model.context}: shorten it"
+            ) from None
         raise ValueError(
             f"a prompt of {prompt} and an answer of {output} tokens are longer than context={q.model.context}: shorten one"
         ) from None
