@@ -5,7 +5,7 @@ import dataclasses
 import json
 from collections.abc import Iterable
 
-from cs336kit._cli.arguments import Parser, allowance, bandwidth, count, names, number, rate, size
+from cs336kit._cli.arguments import Parser, allowance, bandwidth, count, names, number, rate, share, size
 from cs336kit._cli.model import model_of
 from cs336kit.predict._planner.answer import KEYS, SCHEMA
 from cs336kit.predict._planner.find import as_rows, batch_note, before_layouts, found, found_text, largest_batch
@@ -54,9 +54,17 @@ def parser() -> argparse.ArgumentParser:
     run("--sequence", type=count, metavar="N", help="tokens of a sequence (the model's context, at most 4096)")
     run("--global-batch", type=count, metavar="N", help="sequences of one optimizer step over all accelerators")
     run("--accumulate", type=count, metavar="N", help="passes of one optimizer step")
-    run("--precision", default=default["precision"], choices=list(POLICIES), metavar="NAME", help=listed(POLICIES))
+    policies = f"{listed(POLICIES)}; for products in fp8 give their peak, such as --peak 1979TFLOPs"
+    run("--precision", default=default["precision"], choices=list(POLICIES), metavar="NAME", help=policies)
     optimizers = [*NAPKIN_OPTIMIZERS, *SHAPED_OPTIMIZERS]
-    run("--optimizer", default=default["optimizer"], choices=optimizers, metavar="NAME", help=listed(optimizers))
+    run(
+        "--optimizer",
+        type=str.lower,
+        default=default["optimizer"],
+        choices=optimizers,
+        metavar="NAME",
+        help=listed(optimizers),
+    )
     run(
         "--attention",
         choices=list(EVERY_ATTENTION),
@@ -75,8 +83,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="SIZE",
         help="memory that is left free, 2GiB or 8%%; the default is printed",
     )
-    mfu = "model FLOPs utilization (0.4): of the whole step in time and cost, of the products alone in a step's seconds"
-    on("--mfu", type=number, default=default["mfu"], metavar="X", help=mfu)
+    mfu = "model FLOPs utilization (0.4, or 40%%): of the whole step in time and cost, of the products alone in a step's seconds"
+    on("--mfu", type=share, default=default["mfu"], metavar="X", help=mfu)
     on("--layout", metavar="TEXT", help="who shares what, such as fsdp=64,tp=8 or pp=4,dp=2,microbatches=16")
     on("--find", action="store_true", help="list the layouts of --count accelerators that fit, quickest first")
     on("--largest-batch", action="store_true", help="find the largest --batch that fits")

@@ -1,5 +1,6 @@
 import argparse
 import builtins
+import io
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import pytest
 
 from cs336kit import __version__, cli
 from cs336kit._cli import arguments
+from cs336kit._cli.train import _parser
 from cs336kit.cli import main
 from cs336kit.predict.models import names
 from cs336kit.predict.planner import KEYS
@@ -162,7 +164,9 @@ def test_impossible_input_gets_a_sentence_and_exit_code_2(capsys, arguments, sen
         (["plan"], "required: model"),
         (["plan", "gpt2", "--count", "1.5"], "'1.5' is not a whole number"),
         (["plan", "gpt2", "--tokens", "many"], "'many' is not a number"),
-        (["plan", "gpt2", "--mfu", "half"], "'half' is not a number"),
+        (["plan", "gpt2", "--mfu", "half"], "'half' is not a number: write 0.4 or 40%"),
+        (["plan", "gpt2", "--mfu", "half%"], "'half%' is not a number: write 0.4 or 40%"),
+        (["train", "--steps", "1.5"], "argument --steps: '1.5' is not a whole number"),
         (["plan", "gpt2", "--precision", "fp9"], "invalid choice: 'fp9'"),
         (["plan", "gpt2", "--memory", "80 apples"], "write 80GB"),
         (["plan", "gpt2", "--memory", "GB"], "is no size"),
@@ -388,6 +392,46 @@ def test_the_claims_are_written_by_the_command(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "cs336kit.course.claims_page", page)
     monkeypatch.setattr("cs336kit.course.claims_page", page, raising=False)
     assert main(["lessons", "claims"]) == 0 and capsys.readouterr().out == "settled.json: unchanged\n"
+
+
+def test_a_share_is_a_fraction_or_a_percentage(capsys):
+    assert [arguments.share(text) for text in ("40%", "0.4", "12.5%", "1")] == [0.4, 0.4, 0.125, 1.0]
+    for line in ("--mfu 40%", "--mfu 0.4"):
+        assert main(["plan", "gpt2", "--tokens", "1B", "--json", *line.split()]) == 0
+        assert json.loads(capsys.readouterr().out)["mfu"] == 0.4
+
+
+def test_names_of_optimizers_are_those_of_torch_in_any_case(capsys):
+    assert main(["plan", "gpt2", "--optimizer", "AdamW8bit", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["optimizer"] == "adamw8bit"
+
+
+def test_products_in_fp8_have_a_peak_of_their_own(capsys):
+    with pytest.raises(SystemExit):
+        main(["plan", "--help"])
+    assert "fp8 give their peak, such as --peak 1979TFLOPs" in " ".join(capsys.readouterr().out.split())
+    assert main(["plan", "gpt2", "--tokens", "1B", "--peak", "1979TFLOPs", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["peak_flops_per_second"] == 1979e12
+
+
+def test_the_numbers_of_a_training_run_are_read_as_those_of_a_plan():
+    line = "--layers 2 --d-model 1e2 --heads 2 --steps 1e3 --batch 1e1 --seed 7"
+    read = _parser().parse_args(line.split())
+    numbers = read.d_model, read.steps, read.batch, read.seed
+    assert numbers == (100, 1000, 10, 7) and all(type(number) is int for number in numbers)
+
+
+def test_streams_are_left_as_they_were(monkeypatch):
+    streams = {name: io.TextIOWrapper(io.BytesIO(), "ascii", errors="strict") for name in ("stdout", "stderr")}
+    for name, stream in streams.items():
+        monkeypatch.setattr(sys, name, stream)
+    for words, code in ((["plan", "gpt2", "--batch", "4"], 0), (["plan", "abacus–×"], 2), (["plan"], None)):
+        try:
+            assert main(words) == code
+        except SystemExit:
+            assert code is None
+        assert [stream.errors for stream in streams.values()] == ["strict", "strict"]
+    assert b"batch 4 x 1024" in streams["stdout"].buffer.getvalue()
 
 
 def test_an_older_python_is_told_before_anything_is_imported(monkeypatch):

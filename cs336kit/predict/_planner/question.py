@@ -141,6 +141,8 @@ def settled(q: Question) -> Question:
     checked |= {"frozen": several("frozen", q.frozen), "lora_targets": several("lora_targets", q.lora_targets)}
     checked["mfu"] = fraction("mfu", q.mfu)
     known("precision", q.precision, POLICIES)
+    if isinstance(q.optimizer, str):
+        checked["optimizer"] = q.optimizer.lower()
     for name in ("accumulate", "steps", "global_batch"):
         if getattr(q, name) is not None:
             checked[name] = positive_int(name, getattr(q, name))
