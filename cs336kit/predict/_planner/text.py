@@ -23,7 +23,8 @@ def text(plan: "Plan") -> str:
 
 def folded(sentence: str, *, indent: str = "", first: str | None = None) -> list[str]:
     """A sentence in lines of a terminal, those after the first one indented."""
-    return wrap(sentence, WIDTH, initial_indent=indent if first is None else first, subsequent_indent=indent)
+    first = indent if first is None else first
+    return wrap(sentence, WIDTH, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def size(value: int) -> str:

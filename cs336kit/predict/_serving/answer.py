@@ -120,11 +120,6 @@ class Served:
         fixed = self.weights.total + self.working_bytes + self.allowance.total
         return fixed + batch * (self.cache_bytes + self.page_waste[1] + self.logits_bytes)
 
-    def sequences_that_fit(self) -> int:
-        """The most sequences whose bytes the memory holds beside what does not depend on them; 0 if not even one."""
-        fixed = self.total(0)
-        return max(0, (self.chip.memory_bytes - fixed) // (self.total(1) - fixed))
-
     @property
     def cost(self) -> TokenCost | None:
         """What a million output tokens cost, from the price that was given; None without one, and where no batch can be.
@@ -217,6 +212,12 @@ def memory_fields(q: ServingQuestion, what: Chip) -> dict[str, Any]:
 def with_memory(answer: Served, q: ServingQuestion) -> Served:
     """The answer with the bytes of another question about the same model and chip, and its own numbers else."""
     return replace(answer, question=q, **memory_fields(q, answer.chip))
+
+
+def sequences_that_fit(answer: Served) -> int:
+    """The most sequences whose bytes the memory holds beside what does not depend on them; 0 if not even one."""
+    fixed = answer.total(0)
+    return max(0, (answer.chip.memory_bytes - fixed) // (answer.total(1) - fixed))
 
 
 def _cost(cost: TokenCost) -> dict[str, object]:
