@@ -4,6 +4,8 @@ import codecs
 import io
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from cs336kit import __version__
 from cs336kit._cli import lessons, models, optimal, plan, serve, sweep, train
@@ -52,10 +54,25 @@ def _run(arguments: list[str] | None) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit code (2 with a sentence on stderr for what cannot be)."""
+    with _ascii_where_nothing_else():
+        return _answered(arguments)
+
+
+@contextmanager
+def _ascii_where_nothing_else() -> Iterator[None]:
+    """What a stream cannot encode is replaced, and afterwards the stream does as it did before."""
     codecs.register_error("cs336kit", _in_ascii)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="cs336kit")
+    before = [(stream, stream.errors) for stream in (sys.stdout, sys.stderr) if isinstance(stream, io.TextIOWrapper)]
+    for stream, _ in before:
+        stream.reconfigure(errors="cs336kit")
+    try:
+        yield
+    finally:
+        for stream, errors in before:
+            stream.reconfigure(errors=errors)
+
+
+def _answered(arguments: list[str] | None) -> int:
     try:
         try:
             return _run(arguments)

@@ -44,6 +44,14 @@ def number(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number: write 70e9, 70B or 15T") from None
 
 
+def share(text: str) -> float:
+    """0.4 or 40% as a number."""
+    try:
+        return float(Decimal(text[:-1]).scaleb(-2) if text.endswith("%") else text)
+    except (ValueError, ArithmeticError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number: write 0.4 or 40%") from None
+
+
 def count(text: str) -> int:
     value = number(text)
     if not value.is_integer():

@@ -5,10 +5,10 @@ import dataclasses
 import json
 from collections.abc import Iterable
 
-from cs336kit._cli.arguments import Parser, allowance, bandwidth, count, names, number, rate, size
+from cs336kit._cli.arguments import Parser, allowance, bandwidth, count, names, number, rate, share, size
 from cs336kit._cli.model import model_of
 from cs336kit.predict._planner.answer import KEYS, SCHEMA
-from cs336kit.predict._planner.find import as_rows, found, found_text, largest_batch
+from cs336kit.predict._planner.find import as_rows, batch_note, before_layouts, found, found_text, largest_batch
 from cs336kit.predict._planner.question import SHAPED_OPTIMIZERS
 from cs336kit.predict.devices import DEVICES
 from cs336kit.predict.layout_search import FoundLayout
@@ -54,9 +54,17 @@ def parser() -> argparse.ArgumentParser:
     run("--sequence", type=count, metavar="N", help="tokens of a sequence (the model's context, at most 4096)")
     run("--global-batch", type=count, metavar="N", help="sequences of one optimizer step over all accelerators")
     run("--accumulate", type=count, metavar="N", help="passes of one optimizer step")
-    run("--precision", default=default["precision"], choices=list(POLICIES), metavar="NAME", help=listed(POLICIES))
+    policies = f"{listed(POLICIES)}; for products in fp8 give their peak, such as --peak 1979TFLOPs"
+    run("--precision", default=default["precision"], choices=list(POLICIES), metavar="NAME", help=policies)
     optimizers = [*NAPKIN_OPTIMIZERS, *SHAPED_OPTIMIZERS]
-    run("--optimizer", default=default["optimizer"], choices=optimizers, metavar="NAME", help=listed(optimizers))
+    run(
+        "--optimizer",
+        type=str.lower,
+        default=default["optimizer"],
+        choices=optimizers,
+        metavar="NAME",
+        help=listed(optimizers),
+    )
     run(
         "--attention",
         choices=list(EVERY_ATTENTION),
@@ -75,8 +83,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="SIZE",
         help="memory that is left free, 2GiB or 8%%; the default is printed",
     )
-    mfu = "model FLOPs utilization (0.4): of the whole step in time and cost, of the products alone in a step's seconds"
-    on("--mfu", type=number, default=default["mfu"], metavar="X", help=mfu)
+    mfu = "model FLOPs utilization (0.4, or 40%%): of the whole step in time and cost, of the products alone in a step's seconds"
+    on("--mfu", type=share, default=default["mfu"], metavar="X", help=mfu)
     on("--layout", metavar="TEXT", help="who shares what, such as fsdp=64,tp=8 or pp=4,dp=2,microbatches=16")
     on("--find", action="store_true", help="list the layouts of --count accelerators that fit, quickest first")
     on("--largest-batch", action="store_true", help="find the largest --batch that fits")
@@ -163,10 +171,11 @@ class Answered:
 def answered(arguments: list[str]) -> Answered:
     """What the command says to these words."""
     question, asked = _question(arguments)
-    answer = plan(question)
+    answer = plan(before_layouts(question) if asked["find"] else question)
     if isinstance(question.model, TransformerConfig):
-        answer = dataclasses.replace(answer, notes=(*answer.notes, *question.model.notes))
-    layouts = found(answer) if asked["find"] else None
+        notes = (*answer.notes, *question.model.notes, *batch_note(answer.question, question.global_batch))
+        answer = dataclasses.replace(answer, notes=notes)
+    layouts = found(answer, global_batch=question.global_batch) if asked["find"] else None
     return Answered(answer, asked, layouts, largest_batch(answer) if asked["largest_batch"] else None)
 
 

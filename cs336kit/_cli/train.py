@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from cs336kit._cli.arguments import Parser, number, to_write
+from cs336kit._cli.arguments import Parser, count, number, to_write
 
 PURPOSE = "train a decoder on a text, byte by byte, and write down its losses, FLOPs and seconds"
 _EXAMPLES = """
@@ -23,20 +23,20 @@ def _parser() -> Parser:
     usage = "--layers L --d-model D --heads A --steps N [options]"
     command = Parser.of("train", usage, purpose=PURPOSE, examples=_EXAMPLES)
     model = command.add_argument_group("the model, a small Llama over bytes").add_argument
-    model("--layers", type=int, required=True, metavar="L", help="blocks")
-    model("--d-model", type=int, required=True, metavar="D", help="width")
-    model("--heads", type=int, required=True, metavar="A", help="heads of attention")
-    model("--d-ff", type=int, metavar="F", help="width of the MLP (8/3 of the width, rounded up to eights)")
+    model("--layers", type=count, required=True, metavar="L", help="blocks")
+    model("--d-model", type=count, required=True, metavar="D", help="width")
+    model("--heads", type=count, required=True, metavar="A", help="heads of attention")
+    model("--d-ff", type=count, metavar="F", help="width of the MLP (8/3 of the width, rounded up to eights)")
     run = command.add_argument_group("the run").add_argument
-    run("--steps", type=int, required=True, metavar="N", help="optimizer steps")
-    run("--batch", type=int, default=8, metavar="N", help="sequences of a step (8)")
-    run("--sequence", type=int, default=64, metavar="N", help="tokens of a sequence (64)")
+    run("--steps", type=count, required=True, metavar="N", help="optimizer steps")
+    run("--batch", type=count, default=8, metavar="N", help="sequences of a step (8)")
+    run("--sequence", type=count, default=64, metavar="N", help="tokens of a sequence (64)")
     run("--max-lr", type=number, default=0.01, metavar="X", help="highest learning rate of the cosine (0.01)")
-    run("--seed", type=int, default=0, metavar="N", help="of weights and batches (0)")
+    run("--seed", type=count, default=0, metavar="N", help="of weights and batches (0)")
     run("--precision", default="fp32", metavar="NAME", help="fp32, tf32, bf16, autocast, fp16 or fp8")
     run("--device", default="cpu", metavar="NAME", help="cpu or cuda")
     run("--layout", metavar="TEXT", help="how the ranks of torchrun divide the work, such as fsdp=2,tp=2 (dp)")
-    run("--threads", type=int, metavar="N", help="threads of a CPU; one gives the same bits anywhere of its kind")
+    run("--threads", type=count, metavar="N", help="threads of a CPU; one gives the same bits anywhere of its kind")
     run("--data", type=Path, metavar="FILE", help="a text, of which the last tenth is held out (the course's own)")
     show = command.add_argument_group("the answer").add_argument
     show("--out", type=Path, metavar="FILE", help="where to write the run as JSON, whole or not at all")
@@ -65,7 +65,7 @@ def run(arguments: list[str]) -> int:
         layers=asked.layers, d_model=asked.d_model, heads=asked.heads, context=positive_int("sequence", asked.sequence),
         d_ff=asked.d_ff,
     )  # fmt: skip
-    data = None if asked.data is None else lm.encode(asked.data.read_text(encoding="utf-8"))
+    data = None if asked.data is None else lm.encode(_text_of(asked.data))
     done = lm.pretrain(
         config, batch=asked.batch, sequence=asked.sequence, steps=asked.steps, max_lr=asked.max_lr, seed=asked.seed,
         precision=asked.precision, data=data, device=asked.device, progress=True, layout=asked.layout,
@@ -76,3 +76,12 @@ def run(arguments: list[str]) -> int:
     if asked.out is not None:
         write_whole(json.dumps(done.as_dict(), indent=1) + "\n", asked.out)
     return 0
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"--data {path} is no text in UTF-8, from byte {error.start:,} on: save it as UTF-8, or name another file"
+        ) from None

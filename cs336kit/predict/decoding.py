@@ -36,7 +36,7 @@ def prefill_bounds(
     count: int = 1,
 ) -> Bounds:
     """Seconds until the first token of a prompt of so many tokens, one sequence, as `decode_bounds` has them."""
-    q, what = _asked(config, accelerator, prompt, weights, cache, count)
+    q, what = _asked(config, accelerator, prompt, weights, cache, count, answered=False)
     return prompt_bounds(q, what)
 
 
@@ -69,12 +69,12 @@ def _reads_longer(bounds: Bounds, what: Chip) -> bool:
 
 
 def _asked(
-    config: TransformerConfig, accelerator: str, tokens: int, weights: str, cache: str, count: int
-) -> tuple[ServingQuestion, Chip]:
-    """The question whose cache holds so many tokens and a new one."""
+    config: TransformerConfig, accelerator: str, tokens: int, weights: str, cache: str, count: int, *, answered: bool = True
+) -> tuple[ServingQuestion, Chip]:  # fmt: skip
+    """The question whose cache holds so many tokens and, where an answer follows, a new one."""
     question = ServingQuestion(
         config, accelerator=accelerator, prompt=positive_int("tokens", tokens), output=1, weights=weights, cache=cache,
         count=count,
     )  # fmt: skip
-    q = settled(question)
+    q = settled(question, answered=answered)
     return q, chip_of(q)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cs336kit.predict._common.checks import shown
-from cs336kit.predict._families import FAMILIES, LACKING
+from cs336kit.predict._families import FAMILIES, LACKING, OTHER_NAMES
 from cs336kit.predict.packed import PACKINGS
 from cs336kit.predict.transformer import TransformerConfig
 
@@ -163,6 +163,7 @@ def read_hf(config: Mapping[str, Any] | str | Path) -> tuple[TransformerConfig, 
         raise ValueError(
             f"{source} has no model_type: give a config.json of Hugging Face, which says for instance 'llama'"
         )
+    model_type = OTHER_NAMES.get(model_type, model_type)
     if model_type not in FAMILIES and isinstance(values.get("text_config"), Mapping):
         inner = dict(values["text_config"])
         inner.setdefault("model_type", f"{model_type}_text" if f"{model_type}_text" in FAMILIES else model_type)

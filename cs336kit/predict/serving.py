@@ -12,7 +12,7 @@ from cs336kit.predict._common.checks import finite_results
 from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict._serving.advice import serving_advice
 from cs336kit.predict._serving.answer import Served as Served
-from cs336kit.predict._serving.answer import memory_fields
+from cs336kit.predict._serving.answer import memory_fields, sequences_that_fit
 from cs336kit.predict._serving.bounds import prompt_bounds, token_bounds
 from cs336kit.predict._serving.question import LARGEST_BATCH, check_question, chip_of, settled
 from cs336kit.predict._serving.question import ServingQuestion as ServingQuestion
@@ -37,7 +37,7 @@ def serve(question: ServingQuestion) -> Served:
         prefill=prompt_bounds(q, what), tokens=(), batch_for_latency=None,
         notes=(*what.notes, *_routing_notes(q.model)), **memory_fields(q, what),
     )  # fmt: skip
-    most = largest(lambda batch: answer.total(batch) <= what.memory_bytes, LARGEST_BATCH)
+    most = sequences_that_fit(answer)
     answer = replace(answer, largest_batch=most)
     within = _for_latency(q, what, most)
     batches = _batches(most, q.batch, *(within or ()))
@@ -60,8 +60,8 @@ def _routing_notes(c: TransformerConfig) -> tuple[str, ...]:
 
 
 def _batches(most: int, asked: int | None, *others: int) -> tuple[int, ...]:
-    """Powers of two up to what fits, that itself, the batch that was asked for, and those of a latency."""
-    rows = {2**i for i in range(most.bit_length())} | {most, asked or 0, *others} - {0}
+    """Powers of two up to what fits or a table holds, what fits itself, the batch that was asked for, and those of a latency."""
+    rows = {2**i for i in range(min(most, LARGEST_BATCH).bit_length())} | {most, asked or 0, *others} - {0}
     return tuple(sorted(rows)) or (1,)
 
 

@@ -138,6 +138,10 @@ class TransformerConfig:
             object.__setattr__(self, "_hash", remembered)
         return remembered
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Texts have other hashes in each process, so that a pickled one would be found in no table there.
+        return {name: value for name, value in self.__dict__.items() if name != "_hash"}
+
     @property
     def query_width(self) -> int:
         """Width of all query heads together, A·h (d_model unless head_dim says otherwise)."""

@@ -154,7 +154,11 @@ def test_states_of_fewer_bits_are_an_option_and_so_is_a_packed_base(monkeypatch)
     adapters = dataclasses.replace(question, lora_rank=8)
     ((one),) = planner.advice(adapters, 1000, CHIP, 60)
     assert one.changes == {"base": "nf4"} and one.change == "a frozen base of 4 bits (--qlora 8 in place of --lora 8)"
-    assert planner.advice(dataclasses.replace(adapters, base="nf4"), 1000, CHIP, 59) == ()
+    packed = dataclasses.replace(adapters, base="nf4")
+    assert [each.changes for each in planner.advice(packed, 1000, CHIP, 59)] == [{"optimizer": "adamw8bit"}]
+    assert planner.advice(packed, 1000, CHIP, 29) == ()
+    (both,) = planner.advice(adapters, 1000, CHIP, 59)
+    assert both.changes == {"base": "nf4", "optimizer": "adamw8bit"}
 
 
 def test_together_only_what_it_takes(monkeypatch):
@@ -322,6 +326,26 @@ def test_two_passes_of_a_pipeline_are_both_kept_by_its_first_stage():
     question = Question(LITTLE, tokens=10**9, batch=64, sequence=32, layout="pp=4,microbatches=1", mfu=0.5)
     (_, one), (_, two) = (days_and_bytes(dataclasses.replace(question, accumulate=n)) for n in (1, 2))
     assert moved(question)["2 passes a step"] == (1, two / one)
+
+
+@pytest.mark.parametrize(
+    ("layout", "what", "twice"),
+    [
+        ("fsdp=2,tp=2", "accelerators × 2 (fsdp=4)", "fsdp=4,tp=2"),
+        ("dp=2,fsdp=2", "accelerators × 2 (fsdp=4)", "dp=2,fsdp=4"),
+        ("zero1=2", "accelerators × 2 (zero1=4)", "zero1=4"),
+        ("zero2=2", "accelerators × 2 (zero2=4)", "zero2=4"),
+        ("tp=2", "accelerators × 2 (dp=2)", "dp=2,tp=2"),
+        ("dp=2,microbatches=3", "accelerators × 2 (dp=4)", "dp=4,microbatches=3"),
+        ("pp=2,microbatches=6", "accelerators × 2 (dp=2)", "dp=2,pp=2,microbatches=6"),
+    ],
+)
+def test_twice_the_accelerators_of_a_layout_are_twice_the_ranks_that_share(layout, what, twice):
+    question = Question(LITTLE, tokens=10**9, batch=2, sequence=32, layout=layout)
+    (days, size), (half, less) = map(days_and_bytes, (question, dataclasses.replace(question, layout=twice)))
+    found = moved(question)
+    assert found[what] == pytest.approx((half / days, less / size)) and half / days == pytest.approx(0.5)
+    assert not {"sharded", "replicated"} & found.keys(), "beside a layout they say nothing"
 
 
 def test_a_number_of_parameters_has_few_inputs():

@@ -1,7 +1,9 @@
 import argparse
 import builtins
+import io
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import pytest
 
 from cs336kit import __version__, cli
 from cs336kit._cli import arguments
+from cs336kit._cli.train import _parser
 from cs336kit.cli import main
 from cs336kit.predict.models import names
 from cs336kit.predict.planner import KEYS
@@ -161,7 +164,9 @@ def test_impossible_input_gets_a_sentence_and_exit_code_2(capsys, arguments, sen
         (["plan"], "required: model"),
         (["plan", "gpt2", "--count", "1.5"], "'1.5' is not a whole number"),
         (["plan", "gpt2", "--tokens", "many"], "'many' is not a number"),
-        (["plan", "gpt2", "--mfu", "half"], "'half' is not a number"),
+        (["plan", "gpt2", "--mfu", "half"], "'half' is not a number: write 0.4 or 40%"),
+        (["plan", "gpt2", "--mfu", "half%"], "'half%' is not a number: write 0.4 or 40%"),
+        (["train", "--steps", "1.5"], "argument --steps: '1.5' is not a whole number"),
         (["plan", "gpt2", "--precision", "fp9"], "invalid choice: 'fp9'"),
         (["plan", "gpt2", "--memory", "80 apples"], "write 80GB"),
         (["plan", "gpt2", "--memory", "GB"], "is no size"),
@@ -314,11 +319,119 @@ def test_layouts_are_found_as_text_and_as_json(capsys):
     assert "no layout of 2 accelerators fits: --checkpointing and --chunks 8 need less" in capsys.readouterr().out
 
 
+def test_layouts_are_found_for_a_global_batch_that_sharding_over_all_cannot_make(capsys):
+    def answered(line):
+        assert main(["plan", "gpt2", "--find", "--json", *line.split()]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    answer = answered("--count 3 --global-batch 4 --steps 10")
+    assert [one["layout"] for one in answer["layouts"]] == ["pp=3,microbatches=4"]
+    assert (answer["global_batch"], answer["steps"], answer["tokens"]) == (3, 10, 10 * 4 * 1024)
+    said = "the layouts are for a global batch of 4 sequences; 3 accelerators that each work on 1 cannot make it"
+    assert any(note.startswith(said) for note in answer["notes"])
+    # Tokens that were given stay, and a batch that all of them make is that of the plan.
+    assert answered("--count 3 --global-batch 4 --steps 10 --tokens 1M")["tokens"] == 10**6
+    answer = answered("--count 4 --global-batch 8")
+    assert answer["global_batch"] == 8 and not any("global batch" in note for note in answer["notes"])
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ("", "not a whole number of passes"),
+        ("--find --layout dp=3", "not a whole number of passes"),
+        ("--find --accumulate 1", "are 3 sequences a step"),
+        ("--find --count 0", "count must be"),
+    ],
+)
+def test_a_global_batch_that_cannot_be_is_refused(more, sentence, capsys):
+    assert main(["plan", "gpt2", "--count", "3", "--global-batch", "4", *more.split()]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--count 2 --global-batch 2 --checkpointing", "(--count 4, without --global-batch): 2 times the accelerators, and an"),
+        ("--count 2 --global-batch 8 --checkpointing", "(--count 4 --accumulate 2): 2 times the accelerators"),
+        ("--count 2 --global-batch 6 --checkpointing", "(--count 4 --accumulate 3, without --global-batch)"),
+        ("--count 2 --batch 2 --global-batch 8", "--batch 1 --accumulate 4"),
+        ("--count 2 --batch 2 --global-batch 8 --optimizer sgd --chunks 2", "(--batch 1 --accumulate 2, without --global-batch)"),
+        ("--layout dp=2 --global-batch 2 --checkpointing", "(--layout fsdp=4, without --global-batch)"),
+        ("--layout fsdp=2,microbatches=4 --global-batch 8 --checkpointing", "(--layout microbatches=2,fsdp=4 --accumulate 2)"),
+        ("--layout fsdp=2,microbatches=4 --global-batch 6 --checkpointing", "(--layout microbatches=3,fsdp=4 --accumulate 3, wi"),
+        ("--layout fsdp=2,microbatches=4 --batch 8 --optimizer sgd", "--accumulate 32 --layout microbatches=32,fsdp=2)"),
+    ],
+)  # fmt: skip
+def test_advice_can_be_followed(line, said, capsys):
+    """Its options, put in the place of those that were given, are a run that fits; also beside a batch of a step."""
+
+    def advised(options):
+        assert (
+            main(["plan", "llama-3-8b", "--json", *(word for option in options.items() for word in option if word)])
+            == 0
+        )
+        return json.loads(capsys.readouterr().out)
+
+    def options_of(text):
+        return dict(re.findall(r"(--[a-z0-9-]+) ?((?!--)[^ ]+)?", text))
+
+    given = options_of(line)
+    answer = advised(given)
+    assert not answer["fits"] and any(said in f"{one['change']}: {one['costs']}" for one in answer["advice"])
+    for one in answer["advice"]:
+        words = " ".join(re.findall(r"\(([^)]*)\)", one["change"]))
+        kept = {name: value for name, value in given.items() if not words.endswith(f"without {name}")}
+        followed = advised(kept | options_of(words.partition(", without")[0]))
+        assert followed["fits"], one["change"]
+        assert (followed["global_batch"] != answer["global_batch"]) == ("another global batch" in one["costs"])
+
+
 def test_the_claims_are_written_by_the_command(monkeypatch, capsys):
     page = SimpleNamespace(write=lambda: "settled.json: unchanged")
     monkeypatch.setitem(sys.modules, "cs336kit.course.claims_page", page)
     monkeypatch.setattr("cs336kit.course.claims_page", page, raising=False)
     assert main(["lessons", "claims"]) == 0 and capsys.readouterr().out == "settled.json: unchanged\n"
+
+
+def test_a_share_is_a_fraction_or_a_percentage(capsys):
+    assert [arguments.share(text) for text in ("40%", "0.4", "12.5%", "1")] == [0.4, 0.4, 0.125, 1.0]
+    for line in ("--mfu 40%", "--mfu 0.4"):
+        assert main(["plan", "gpt2", "--tokens", "1B", "--json", *line.split()]) == 0
+        assert json.loads(capsys.readouterr().out)["mfu"] == 0.4
+
+
+def test_names_of_optimizers_are_those_of_torch_in_any_case(capsys):
+    assert main(["plan", "gpt2", "--optimizer", "AdamW8bit", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["optimizer"] == "adamw8bit"
+
+
+def test_products_in_fp8_have_a_peak_of_their_own(capsys):
+    with pytest.raises(SystemExit):
+        main(["plan", "--help"])
+    assert "fp8 give their peak, such as --peak 1979TFLOPs" in " ".join(capsys.readouterr().out.split())
+    assert main(["plan", "gpt2", "--tokens", "1B", "--peak", "1979TFLOPs", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["peak_flops_per_second"] == 1979e12
+
+
+def test_the_numbers_of_a_training_run_are_read_as_those_of_a_plan():
+    line = "--layers 2 --d-model 1e2 --heads 2 --steps 1e3 --batch 1e1 --seed 7"
+    read = _parser().parse_args(line.split())
+    numbers = read.d_model, read.steps, read.batch, read.seed
+    assert numbers == (100, 1000, 10, 7) and all(type(number) is int for number in numbers)
+
+
+def test_streams_are_left_as_they_were(monkeypatch):
+    streams = {name: io.TextIOWrapper(io.BytesIO(), "ascii", errors="strict") for name in ("stdout", "stderr")}
+    for name, stream in streams.items():
+        monkeypatch.setattr(sys, name, stream)
+    for words, code in ((["plan", "gpt2", "--batch", "4"], 0), (["plan", "abacus–×"], 2), (["plan"], None)):
+        try:
+            assert main(words) == code
+        except SystemExit:
+            assert code is None
+        assert [stream.errors for stream in streams.values()] == ["strict", "strict"]
+    assert b"batch 4 x 1024" in streams["stdout"].buffer.getvalue()
 
 
 def test_an_older_python_is_told_before_anything_is_imported(monkeypatch):

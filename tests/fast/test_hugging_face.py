@@ -486,6 +486,23 @@ def test_of_several_modalities_the_text_model_is_read():
     assert "of this llava, the text model is counted, and what reads images or sound is left out" in config.notes
 
 
+def test_an_architecture_under_another_name_is_that_architecture():
+    """Kimi K2: DeepSeek V3 with more experts and fewer heads, of a trillion parameters, 32 billion of them for a token."""
+    file = {
+        "first_k_dense_replace": 1, "hidden_size": 7168, "intermediate_size": 18432, "kv_lora_rank": 512, "n_group": 1,
+        "max_position_embeddings": 131072, "moe_intermediate_size": 2048, "n_routed_experts": 384, "n_shared_experts": 1,
+        "num_attention_heads": 64, "num_experts_per_tok": 8, "num_hidden_layers": 61, "num_key_value_heads": 64,
+        "num_nextn_predict_layers": 0, "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "topk_group": 1,
+        "routed_scaling_factor": 2.827, "scoring_func": "sigmoid", "topk_method": "noaux_tc", "v_head_dim": 128,
+        "aux_loss_alpha": 0.001, "seq_aux": True, "norm_topk_prob": True, "moe_layer_freq": 1, "vocab_size": 163840,
+        "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV3Config"}, "tie_word_embeddings": False,
+    }  # fmt: skip
+    kimi = predict.from_hf({"model_type": "kimi_k2", **file})
+    assert kimi == predict.from_hf({"model_type": "deepseek_v3", **file})
+    assert round(predict.parameters(kimi).total / 1e12, 2) == 1.03
+    assert round(predict.active_parameters(kimi).total / 1e9) in (32, 33)
+
+
 def test_the_text_model_inside_may_leave_its_name_out():
     assert predict.from_hf({"model_type": "gemma3", "text_config": {}}) == predict.from_hf(
         {"model_type": "gemma3_text"}

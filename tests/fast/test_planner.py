@@ -85,6 +85,9 @@ def test_experts_that_share_unequally_need_more():
         Question(MODELS["llama-3-8b"], layout="dp=8", sequence=2048),
         Question(MODELS["llama-2-70b"], lora_rank=16),
         Question(MODELS["llama-3-8b"], count=2),
+        Question(MODELS["llama-3-8b"], count=2, global_batch=2, checkpointing=True),
+        Question(MODELS["llama-3-8b"], count=2, batch=2, global_batch=8),
+        Question(MODELS["llama-3-8b"], count=2, batch=2, accumulate=2, global_batch=8),
     ],
 )
 def test_what_does_not_fit_gets_advice_that_makes_it_fit(question):
@@ -149,6 +152,8 @@ def test_text_and_dictionary_of_every_kind_of_question():
         ({"price_per_hour": 2}, "a cost needs a time"),
         ({"watts": 700}, "a cost needs a time"),
         ({"steps": 0}, "steps must be"),
+        ({"steps": 1000}, "steps need a batch of tokens, which a number of parameters does not have: give tokens, or"),
+        ({"steps": 1000, "price_per_hour": 2}, "steps need a batch of tokens"),
         ({"optimizer": "muon"}, "keeps state by shape"),
         ({"lora_rank": 8}, "lora_rank is about the parts"),
         ({"model": MODELS["gpt2"], "global_batch": 12, "batch": 5}, "multiple of 5, such as 10"),
@@ -370,7 +375,11 @@ def test_sensitivity_changes_one_input_at_a_time():
     assert changes["parameters +10%"].days == pytest.approx(1.1) == changes["parameters +10%"].bytes
     assert "sharded" not in {change.what for change in sensitivity(plan(Question(MODELS["gpt2"], tokens=1e9)))}
     most = {change.what: change for change in sensitivity(plan(Question(70e9, tokens=1e12, mfu=0.95)))}
-    assert most["MFU +10%"].days == pytest.approx(0.95), "no more than all"
+    assert most["MFU +5%"].days == pytest.approx(0.95), "no more than all"
+    assert "MFU +10%" not in most
+    for mfu in (1.0, 0.9999):
+        least = {change.what for change in sensitivity(plan(Question(70e9, tokens=1e12, mfu=mfu)))}
+        assert {what for what in least if what.startswith("MFU")} == {"MFU -10%"}
 
 
 def test_the_answer_says_whose_modules_its_bytes_are_for():
@@ -392,3 +401,22 @@ def test_other_modules_are_planned_with_attention_over_all_pairs(more):
     assert answer.causal is None and not [note for note in answer.notes if "all pairs" in note]
     if answer.seconds is not None:
         assert answer.step_bounds == (answer.seconds.lower, answer.seconds.upper)
+
+
+@pytest.mark.parametrize("name", ["llama-3-8b", "mixtral-8x7b"])
+def test_what_other_modules_are_not_counted_with_is_no_advice(name):
+    """Chunks, sharding and shares of experts are those of the course's decoder alone."""
+    answer = plan(Question(MODELS[name], flavour="transformers"))
+    assert not answer.fits and answer.uneven is None
+    assert "sharding is not counted for the modules of transformers" in " ".join(str(answer).split())
+
+
+@pytest.mark.parametrize(
+    ("room", "advised"),
+    [(2.4e9, [{"optimizer": "adamw8bit"}]), (1.8e9, [{"checkpointing": True, "optimizer": "adamw8bit"}])],
+)
+def test_what_other_modules_are_counted_with_stays_advice(room, advised):
+    question = Question(MODELS["gpt2"], flavour="transformers", batch=1, allowance=0, memory_bytes=room)
+    answer = plan(question)
+    assert [one.changes for one in answer.advice] == advised
+    assert all(plan(dataclasses.replace(question, **one.changes)).fits for one in answer.advice)

@@ -35,6 +35,8 @@ MIXTURE = dataclasses.replace(LITTLE, experts=4, experts_per_token=2, bias="none
     [
         ({}, {"batch": 1, "sequence": 64, "attention": "sdpa", "accumulate": 1}),
         ({"model": MODELS["llama-3-8b"]}, {"sequence": 4096}),
+        ({"optimizer": "AdamW"}, {"optimizer": "adamw"}),
+        ({"model": 1e9, "optimizer": "SGD"}, {"optimizer": "sgd"}),
         ({"attention": "eager", "batch": 3}, {"attention": "eager", "batch": 3}),
         ({"count": 2, "batch": 3, "global_batch": 24}, {"accumulate": 4}),
         ({"count": 2, "batch": 3, "global_batch": 6}, {"accumulate": 1}),

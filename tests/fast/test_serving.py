@@ -153,7 +153,8 @@ def test_what_is_not_asked_is_half_of_the_context_and_a_usual_length():
         assert (answer.question.prompt, answer.question.output) == (prompt, output)
         assert answer.logits_bytes == 40 * 2 + 40 * 4
     whole = serve(ServingQuestion(LITTLE, prompt=63, output=1))
-    assert whole.question.prompt == 63 and whole.tokens[-1][0] == 2**16 and len(whole.tokens) == 17
+    batches = [*(2**i for i in range(17)), whole.largest_batch]
+    assert whole.question.prompt == 63 and [batch for batch, _ in whole.tokens] == batches
     with pytest.raises(
         ValueError, match="a prompt of 1 and an answer of 1 tokens are longer than context=1: shorten one"
     ):
@@ -227,6 +228,21 @@ def test_the_largest_batch_is_the_last_that_fits():
         assert answer.total(most) <= room < answer.total(most + 1)
         assert answer.tokens[-1][0] == most
     assert serve(ServingQuestion(LLAMA, accelerator="l4", weights="fp32")).largest_batch == 0
+
+
+def test_a_memory_of_millions_of_sequences_holds_them():
+    answer = serve(ServingQuestion(LITTLE, batch=10**6, latency=0.01, price_per_hour=2))
+    most, room = answer.largest_batch, answer.chip.memory_bytes
+    assert most > 10**6 and answer.total(most) <= room < answer.total(most + 1)
+    # The table has powers of two up to 65,536, and then what was asked for and what was found.
+    batches = [batch for batch, _ in answer.tokens]
+    assert batches == [2**i for i in range(17)] + sorted({10**6, most, *answer.batch_for_latency})
+    assert answer.as_dict()["tokens"][-1]["fits"] and answer.cost.batch == 10**6
+    # So does advice where the weights leave no room, and the caches are small.
+    wide = TransformerConfig(layers=1, d_model=2**16, heads=512, kv_heads=1, d_ff=400_000, vocab=2, context=2)
+    (one, *_) = serve(ServingQuestion(wide, memory_bytes=10**11)).advice
+    packed = serve(ServingQuestion(wide, memory_bytes=10**11, weights="fp8"))
+    assert one.changes == {"weights": "fp8"} and one.largest_batch == packed.largest_batch > 10**6
 
 
 def test_pages_waste_half_a_page_on_average_and_a_page_less_a_token_at_worst():

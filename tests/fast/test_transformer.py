@@ -1,5 +1,10 @@
+import copy
 import dataclasses
 import json
+import os
+import pickle
+import subprocess
+import sys
 
 import pytest
 
@@ -42,6 +47,17 @@ def test_a_configuration_is_frozen_hashable_and_survives_json():
 
 
 MIXTURE = {"experts": 4, "experts_per_token": 2}
+
+
+def test_a_pickled_configuration_is_hashed_where_it_is_read():
+    config = TransformerConfig(**TINY)
+    assert hash(config) == hash(pickle.loads(pickle.dumps(config))) == hash(copy.copy(config))
+    read = f"import pickle; one = pickle.loads({pickle.dumps(config)!r}); print(one in {{type(one)(**{TINY!r})}})"
+    for seed in "12":
+        found = subprocess.run(
+            [sys.executable, "-c", read], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True
+        )
+        assert found.stdout == "True\n", found.stderr
 
 
 def test_a_window_in_no_layer_is_no_window():

@@ -77,6 +77,9 @@ FAMILIES: dict[str, Family] = {
     "youtu": mixtures.youtu,
 }
 
+#: Other names under which an architecture is published, with every field as it has them.
+OTHER_NAMES = {"kimi_k2": "deepseek_v3"}
+
 #: What well-known others have, and no TransformerConfig can say.
 LACKING = {
     "bamba": "state-space layers",

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict._planner.memory import extra_flops, memory, pass_flops, wire, writes_scores
 from cs336kit.predict._planner.question import Question
-from cs336kit.predict.layouts import as_layout, divisors
+from cs336kit.predict.layouts import Layout, as_layout, divisors
 from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.training import largest
@@ -37,13 +38,19 @@ class Advice:
 def advice(q: Question, P: int, chip: Chip, room: int) -> tuple[Advice, ...]:
     """Each single change that makes it fit, cheapest first; if there is none, as many of them as it takes."""
 
-    def over(**changes: Any) -> int:
-        return memory(replace(q, **changes), P).total - room
+    def over(**changes: Any) -> float:
+        try:
+            return memory(replace(q, **changes), P).total - room
+        except ValueError:
+            if q.flavour == "course":
+                raise
+            return inf  # what is not counted of these modules is no advice
 
     def fits(**changes: Any) -> bool:
         return over(**changes) <= 0
 
     options = sorted(_options(q, P, chip, fits, over), key=lambda one: (one.slower is None, one.slower or 0))
+    options = [one for one in options if over(**one.changes) < inf]
     helps = [one for one in options if fits(**one.changes)]
     if any("count" not in one.changes for one in helps):
         return tuple(helps)
@@ -90,17 +97,17 @@ def _merged(chosen: list[Advice]) -> dict[str, Any]:
     return {name: value for one in chosen for name, value in one.changes.items()}
 
 
-def _more_accelerators(q: Question, over: Callable[..., int], chosen: list[Advice]) -> Iterator[Advice]:
+def _more_accelerators(q: Question, over: Callable[..., float], chosen: list[Advice]) -> Iterator[Advice]:
     """As many accelerators as it takes beside the changes whose cost is known."""
     slower = sum(one.slower or 0 for one in chosen)
     found = _enough(q, over, _merged(chosen))
     if found:
         words = ", ".join([*(one.change for one in chosen), found[0]])
         more = ", and more accelerators" if "count" in found[1] else ", and parameters are gathered for each pass"
-        yield Advice(words, found[1], slower, _percent(slower) + more)
+        yield Advice(words, found[1], slower, _percent(slower) + more + _other_batch(q, found[1]))
 
 
-def _enough(q: Question, over: Callable[..., int], beside: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+def _enough(q: Question, over: Callable[..., float], beside: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
     """Everything shared over as few times the accelerators as it takes beside other changes, in words and as changes."""
     last = None
     for doublings in range(_DOUBLINGS + 1):
@@ -120,15 +127,54 @@ def _enough(q: Question, over: Callable[..., int], beside: dict[str, Any]) -> tu
 def _shared(q: Question, times: int, beside: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Parameters, gradients and states shared over so many times the data ranks."""
     count = q.count * times
-    changes: dict[str, Any] = {**beside, "global_batch": None, **({"count": count} if times > 1 else {})}
+    changes: dict[str, Any] = {**beside, **({"count": count} if times > 1 else {})}
     if q.layout is None:
-        return f"{count:,} accelerators (--count {count})", {**changes, "sharded": True}
-    placed = as_layout(q.layout)
-    layout = replace(placed, dp=1, zero1=1, zero2=1, fsdp=placed.dp * placed.shards * times)
-    return f"{count:,} accelerators (--layout {layout})", {**changes, "layout": layout}
+        changes["sharded"] = True
+        option = f"--count {count}"
+    else:
+        placed = as_layout(q.layout)
+        changes["layout"] = replace(placed, dp=1, zero1=1, zero2=1, fsdp=placed.dp * placed.shards * times)
+    words, same = _same_batch(q, changes)
+    changes |= same
+    if q.layout is not None:
+        changes["layout"] = _of_passes(changes["layout"], changes.get("accumulate", q.passes))
+        option = f"--layout {changes['layout']}"
+    return f"{count:,} accelerators ({option}{words})", changes
 
 
-def _options(q: Question, P: int, chip: Chip, fits: Callable[..., bool], over: Callable[..., int]) -> Iterator[Advice]:
+def _same_batch(q: Question, changes: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """In as many passes as the global batch that was given takes after these changes, or without it: in words, and as changes."""
+    if q.global_batch is None:
+        return "", {"global_batch": None}
+    changed = replace(q, **changes)
+    assert changed.batch
+    passes, rest = divmod(q.global_batch, changed.batch * changed.placed.data_ranks)
+    if passes and not rest:
+        return "" if passes == changed.passes else f" --accumulate {passes}", {
+            "global_batch": q.global_batch,
+            "accumulate": passes,
+        }
+    return f"{_accumulate(changed.passes)}, without --global-batch", {"global_batch": None}
+
+
+def _accumulate(passes: int) -> str:
+    """The option for so many passes, which one alone does not need."""
+    return f" --accumulate {passes}" if passes > 1 else ""
+
+
+def _of_passes(layout: Layout, passes: int) -> Layout:
+    """The layout, which does not ask for another number of passes than this one."""
+    return layout if layout.microbatches in (1, layout.pp) else replace(layout, microbatches=passes)
+
+
+def _other_batch(q: Question, changes: dict[str, Any]) -> str:
+    """What it costs where a global batch that was given is left out."""
+    return ", and another global batch" if q.global_batch is not None and changes["global_batch"] is None else ""
+
+
+def _options(
+    q: Question, P: int, chip: Chip, fits: Callable[..., bool], over: Callable[..., float]
+) -> Iterator[Advice]:
     """Every single change that could help."""
     if isinstance(q.model, TransformerConfig):
         yield from _of_activations(q, fits)
@@ -140,7 +186,7 @@ def _options(q: Question, P: int, chip: Chip, fits: Callable[..., bool], over: C
         words, changes = found
         times = changes.get("count", q.count) // q.count
         costs = f"{times} times the accelerators" if times > 1 else "parameters are gathered for each pass"
-        yield Advice(f"sharding over {words}", changes, None, costs)
+        yield Advice(f"sharding over {words}", changes, None, costs + _other_batch(q, changes))
 
 
 def _of_states(q: Question) -> Iterator[Advice]:
@@ -148,7 +194,7 @@ def _of_states(q: Question) -> Iterator[Advice]:
     if q.lora_rank and q.base is None:
         change = f"a frozen base of 4 bits (--qlora {q.lora_rank} in place of --lora {q.lora_rank})"
         yield Advice(change, {"base": "nf4"}, None, "rounded weights, unpacked for every product")
-    elif not q.lora_rank and q.optimizer == "adamw":
+    if q.optimizer == "adamw":
         change = "an optimizer with states of 8 bits (--optimizer adamw8bit)"
         yield Advice(change, {"optimizer": "adamw8bit"}, None, "rounded states")
 
@@ -165,9 +211,10 @@ def _of_activations(q: Question, fits: Callable[..., bool]) -> Iterator[Advice]:
     if q.batch > 1:
         whole = divisors(q.batch, q.batch // 2)
         size = whole[max(0, largest(lambda n: fits(**_split(q, whole[n - 1])), len(whole)) - 1)]
-        passes = q.passes * q.batch // size
-        change = f"the same batch in more passes (--batch {size} --accumulate {passes})"
-        yield Advice(change, _split(q, size), 0.0, "no more FLOPs; smaller products may run less well")
+        split = _split(q, size)
+        layout = f" --layout {split['layout']}" if "layout" in split else ""
+        change = f"the same batch in more passes (--batch {size} --accumulate {split['accumulate']}{layout})"
+        yield Advice(change, split, 0.0, "no more FLOPs; smaller products may run less well")
     if q.chunks == 1:
         chunks = next((2**i for i in range(1, _CHUNKS) if fits(chunks=2**i)), 2**3)
         extra = extra_flops(q, chunks=chunks) - extra_flops(q)
@@ -179,13 +226,17 @@ def _of_activations(q: Question, fits: Callable[..., bool]) -> Iterator[Advice]:
         size = largest(lambda n: fits(batch=n, global_batch=None), q.batch - 1) or 1
         changes = {"batch": size, "global_batch": None}
         costs = "another global batch, and smaller products may run less well"
-        yield Advice(f"a batch of {size} per accelerator (--batch {size})", changes, None, costs)
+        without = "" if q.global_batch is None else f"{_accumulate(q.passes)}, without --global-batch"
+        yield Advice(f"a batch of {size} per accelerator (--batch {size}{without})", changes, None, costs)
 
 
 def _split(q: Question, size: int) -> dict[str, Any]:
     """The same sequences of a step, `size` at a time."""
     assert q.batch
-    return {"batch": size, "accumulate": q.passes * q.batch // size, "global_batch": None}
+    changes: dict[str, Any] = {"batch": size, "accumulate": q.passes * q.batch // size, "global_batch": None}
+    if q.layout is None or (layout := _of_passes(as_layout(q.layout), changes["accumulate"])) == as_layout(q.layout):
+        return changes
+    return {**changes, "layout": layout}
 
 
 def _sharding(q: Question, P: int, chip: Chip) -> Advice:

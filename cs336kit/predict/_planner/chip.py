@@ -110,12 +110,13 @@ def allowance(given: int | float | None, *, memory_bytes: int, count: int) -> tu
         reason = f"1 GiB for the CUDA context and libraries, {percent} for fragmentation"
         reason += ", 1 GiB for communication" if count > 1 else ""
         return Breakdown(parts, unit="bytes"), f"{reason}: a rule of thumb, change it with --allowance"
+    given = non_negative_number("allowance", given)
     if isinstance(given, float) and not given.is_integer():
         share = fraction("allowance", given, zero=True)
         return Breakdown(
             {"as given": int(share * memory_bytes)}, unit="bytes"
         ), f"{100 * share:g} % of the memory, as given"
-    size = int(non_negative_number("allowance", given))
+    size = int(given)
     if size >= memory_bytes:
         raise ValueError(
             f"an allowance of {size / 2**30:,.2f} GiB leaves nothing of {memory_bytes / 2**30:,.2f} GiB: give less, or a "

@@ -5,6 +5,7 @@ from dataclasses import replace
 from cs336kit.predict._common.grid import as_text
 from cs336kit.predict._planner import memory as of
 from cs336kit.predict._planner.answer import Plan, seconds_as_dict
+from cs336kit.predict._planner.question import Question, settled
 from cs336kit.predict._planner.text import folded, size
 from cs336kit.predict.layout_search import FoundLayout, find_layouts
 from cs336kit.predict.training import largest
@@ -12,8 +13,35 @@ from cs336kit.predict.transformer import TransformerConfig
 from cs336kit.predict.wires import StepSeconds
 
 
-def found(plan: Plan, *, limit: int = 10) -> list[FoundLayout]:
-    """The quickest layouts of as many accelerators whose peak and allowance fit. Errors: ValueError for what is missing."""
+def before_layouts(q: Question) -> Question:
+    """The question that is answered above layouts: without a global batch that only some of them divide into passes."""
+    if not isinstance(q.model, TransformerConfig) or q.layout is not None or q.accumulate is not None:
+        return q
+    if q.global_batch is None or not q.global_batch % max(1, (q.batch or 1) * q.count):
+        return q
+    alone = replace(q, global_batch=None)
+    if q.steps is None or q.tokens is not None:
+        return alone
+    # The steps that were asked for are steps of the global batch.
+    sequence = settled(alone).sequence
+    return replace(alone, tokens=q.steps * q.global_batch * (sequence or 1))
+
+
+def batch_note(q: Question, global_batch: int | None) -> tuple[str, ...]:
+    """Says so where the layouts have another global batch than the rest of the answer."""
+    if global_batch in (None, q.step_sequences):
+        return ()
+    return (
+        f"the layouts are for a global batch of {global_batch:,} sequences; {q.count:,} accelerators that each work on "
+        f"{q.batch} cannot make it, so that everything else is for one of {q.step_sequences:,}",
+    )
+
+
+def found(plan: Plan, *, global_batch: int | None = None, limit: int = 10) -> list[FoundLayout]:
+    """The quickest layouts of as many accelerators whose peak and allowance fit. Errors: ValueError for what is missing.
+
+    `global_batch` is of the layouts; None: that of the plan.
+    """
     q = plan.question
     if not isinstance(q.model, TransformerConfig) or not q.batch or not q.sequence:
         raise ValueError("a layout divides layers and heads, which a number of parameters does not tell: name a model")
@@ -23,7 +51,7 @@ def found(plan: Plan, *, limit: int = 10) -> list[FoundLayout]:
         raise ValueError("layouts are ordered by time, which needs a peak: give peak_flops_per_second (--peak)")
     layouts = find_layouts(
         q.model, count=q.count, accelerator=plan.chip.as_accelerator(), sequence=q.sequence, batch=q.batch,
-        global_batch=q.step_sequences, between_nodes=q.between_nodes, node=q.node, mfu=q.mfu,
+        global_batch=global_batch or q.step_sequences, between_nodes=q.between_nodes, node=q.node, mfu=q.mfu,
         memory_bytes=plan.chip.memory_bytes - plan.allowance.total, limit=limit, optimizer=q.optimizer,
         **of.step_program(q),
     )  # fmt: skip

@@ -58,9 +58,13 @@ def moment(q: Question) -> str | None:
 def uneven(q: Question) -> int | None:
     """Bytes if all tokens chose the same experts, the first or the last of each layer; None without experts.
 
+    Also None where it is not counted: on ranks that share experts or a sequence, and of other modules than the course's.
+
     What is alive at any moment is linear in the experts' shares, so its maximum lies where the shares are extreme.
     """
-    if not isinstance(q.model, TransformerConfig) or not q.model.experts or q.placed.ep > 1 or q.placed.cp > 1:
+    if not isinstance(q.model, TransformerConfig) or not q.model.experts:
+        return None
+    if q.placed.ep > 1 or q.placed.cp > 1 or q.flavour != "course":
         return None
     assert q.batch and q.sequence
     none = [0] * (q.model.experts - q.model.experts_per_token)

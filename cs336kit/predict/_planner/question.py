@@ -1,6 +1,7 @@
 """A question about a training run, and the checks that settle what it left open."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from cs336kit.predict._common.checks import (
     at_most,
@@ -130,23 +131,27 @@ def settled(q: Question) -> Question:
             f"model must be a configuration or a number of parameters, got {shown(q.model)}: give predict.model(name), or a "
             "number such as 70e9"
         )
-    at_most("count", positive_int("count", q.count), LARGEST_COUNT)
+    # What is checked is kept: an integer of numpy overflows, and JSON cannot write it.
+    checked: dict[str, Any] = {"count": at_most("count", positive_int("count", q.count), LARGEST_COUNT)}
     for name in ("checkpointing", "sharded"):
         boolean(name, getattr(q, name))
-    positive_int("chunks", q.chunks)
+    checked["chunks"] = positive_int("chunks", q.chunks)
     if q.attention is not None:
         known("attention", q.attention, EVERY_ATTENTION)
-    q = replace(q, frozen=several("frozen", q.frozen), lora_targets=several("lora_targets", q.lora_targets))
-    fraction("mfu", q.mfu)
+    checked |= {"frozen": several("frozen", q.frozen), "lora_targets": several("lora_targets", q.lora_targets)}
+    checked["mfu"] = fraction("mfu", q.mfu)
     known("precision", q.precision, POLICIES)
+    if isinstance(q.optimizer, str):
+        checked["optimizer"] = q.optimizer.lower()
     for name in ("accumulate", "steps", "global_batch"):
         if getattr(q, name) is not None:
-            positive_int(name, getattr(q, name))
-    positive_int("node", q.node)
+            checked[name] = positive_int(name, getattr(q, name))
+    checked["node"] = positive_int("node", q.node)
     known("device", q.device, DEVICES)
     for name in ("price_per_hour", "watts", "memory_bytes", "peak_flops_per_second", "between_nodes"):
         if getattr(q, name) is not None:
-            positive_number(name, getattr(q, name))
+            checked[name] = positive_number(name, getattr(q, name))
+    q = replace(q, **checked)
     if q.tokens is not None:
         q = replace(q, tokens=whole("tokens", q.tokens))
     q = _with_shape(q) if isinstance(q.model, TransformerConfig) else _without_shape(q)
@@ -162,6 +167,8 @@ def _with_shape(q: Question) -> Question:
     batch, sequence = check_sizes(q.model, batch=1 if q.batch is None else q.batch, sequence=sequence)
     at_most("batch", batch, LARGEST_BATCH)
     attention = q.attention or "sdpa"
+    if q.lora_rank is not None:
+        q = replace(q, lora_rank=positive_int("lora_rank", q.lora_rank))
     q = replace(q, batch=batch, sequence=sequence, attention=attention, lora_targets=_targets(q), frozen=_frozen(q))
     q = _with_passes(_with_layout(q))
     return _with_tokens(q)
@@ -203,7 +210,6 @@ def _targets(q: Question) -> tuple[str, ...]:
                 f"base={shown(q.base)} packs frozen weights, and here all are trained: give lora_rank, too"
             )
         return q.lora_targets or _USUAL_TARGETS
-    positive_int("lora_rank", q.lora_rank)
     if q.base is not None:
         known("packing", q.base, PACKINGS)
     if q.frozen:
@@ -268,7 +274,7 @@ _NEEDS_SHAPE = {
 
 
 def _without_shape(q: Question) -> Question:
-    whole("parameters", q.model)
+    q = replace(q, model=whole("parameters", q.model))
     for name, nothing in _NEEDS_SHAPE.items():
         if getattr(q, name) not in (nothing, None):
             about = "the parts" if name in ("lora_rank", "base", "frozen") else "activations"
@@ -276,6 +282,10 @@ def _without_shape(q: Question) -> Question:
                 f"{name} is about {about}, which need the shape of the model, not only its number of parameters: "
                 f"name a model or give a configuration, or leave {name} out"
             )
+    if q.steps is not None and q.tokens is None:
+        raise ValueError(
+            "steps need a batch of tokens, which a number of parameters does not have: give tokens, or name a model"
+        )
     if q.optimizer in SHAPED_OPTIMIZERS:
         raise ValueError(
             f"{q.optimizer} keeps state by shape, which a number of parameters does not tell: name a model, or take one "

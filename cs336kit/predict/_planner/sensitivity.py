@@ -48,10 +48,12 @@ def _changes(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
         for sign in (1, -1):
             yield f"tokens {sign * _STEP:+.0%}", {"tokens": int(q.tokens * (1 + sign * _STEP))}
     if q.tokens is not None:
-        for sign in (1, -1):
-            yield f"MFU {sign * _STEP:+.0%}", {"mfu": min(q.mfu * (1 + sign * _STEP), 1.0)}
+        for mfu in (min(q.mfu * (1 + _STEP), 1.0), q.mfu * (1 - _STEP)):
+            more = mfu / q.mfu - 1  # less than a tenth where all is nearer
+            if round(more, 2):
+                yield f"MFU {more:+.0%}", {"mfu": mfu}
     same = {"global_batch": None, "steps": None, "tokens": q.tokens}
-    yield f"accelerators × 2 ({q.count * 2:,})", {"count": q.count * 2, **same}
+    yield _twice(q, same)
     if not isinstance(q.model, TransformerConfig):
         for sign in (1, -1):
             yield f"parameters {sign * _STEP:+.0%}", {"model": int(q.model * (1 + sign * _STEP))}
@@ -64,6 +66,17 @@ def _changes(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
     yield from _of_the_model(q, q.model)
 
 
+def _twice(q: Question, same: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Twice the accelerators: of a layout, twice the ranks that share state, or the replicas where none do."""
+    count = q.count * 2
+    if q.layout is None:
+        return f"accelerators × 2 ({count:,})", {"count": count, **same}
+    axis = next((name for name in ("fsdp", "zero2", "zero1") if getattr(q.placed, name) > 1), "dp")
+    size = 2 * getattr(q.placed, axis)
+    layout = replace(q.placed, **{axis: size})
+    return f"accelerators × 2 ({axis}={size})", {"count": count, "layout": layout, **same}
+
+
 def _of_the_run(q: Question) -> Iterator[tuple[str, dict[str, Any]]]:
     other = "without" if q.checkpointing else "with"
     yield f"{other} checkpointing", {"checkpointing": not q.checkpointing}
@@ -71,7 +84,7 @@ def _of_the_run(q: Question) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "loss in 8 chunks", {"chunks": 8}
     if q.passes == 1:
         yield "2 passes a step", {"accumulate": 2, "global_batch": None}
-    if q.count > 1:
+    if q.count > 1 and q.layout is None:
         yield "replicated" if q.sharded else "sharded", {"sharded": not q.sharded}
     if q.optimizer == "adamw":
         yield "8-bit AdamW", {"optimizer": "adamw8bit"}

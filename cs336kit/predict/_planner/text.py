@@ -23,7 +23,8 @@ def text(plan: "Plan") -> str:
 
 def folded(sentence: str, *, indent: str = "", first: str | None = None) -> list[str]:
     """A sentence in lines of a terminal, those after the first one indented."""
-    return wrap(sentence, WIDTH, initial_indent=indent if first is None else first, subsequent_indent=indent)
+    first = indent if first is None else first
+    return wrap(sentence, WIDTH, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def size(value: int) -> str:
@@ -192,7 +193,10 @@ def _verdict(plan: "Plan") -> Iterator[str]:
         yield f"it does not fit: {size(-left)} GiB too much" + ("; what helps, cheapest first:" if plan.advice else "")
         if not plan.advice and (plan.moment is None or q.count == 1):
             smaller = "a smaller model" if plan.moment is None else "a shorter sequence or a smaller model"
-            yield from folded(f"{smaller} may fit: sharding over more accelerators is not enough", indent="  ")
+            more = "sharding over more accelerators is not enough"
+            if plan.moment is not None and q.flavour != "course":
+                more = f"sharding is not counted for the modules of {q.flavour}, and --flavour course counts it"
+            yield from folded(f"{smaller} may fit: {more}", indent="  ")
     for one in plan.advice:
         yield from folded(str(one), indent="    ", first="  - ")
     for note in (*plan.notes, f"bytes of {plan.flavour}" if plan.moment else ""):

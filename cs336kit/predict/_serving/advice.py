@@ -5,14 +5,13 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
-from cs336kit.predict._serving.answer import Served, ServingAdvice, with_memory
+from cs336kit.predict._serving.answer import Served, ServingAdvice, sequences_that_fit, with_memory
 from cs336kit.predict._serving.bounds import token_bounds
-from cs336kit.predict._serving.question import LARGEST_BATCH, ServingQuestion, chip_of, settled
+from cs336kit.predict._serving.question import ServingQuestion, chip_of, settled
 from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.layouts import divisors
 from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.packed import PACKINGS
-from cs336kit.predict.training import largest
 
 #: Types that are tried, most bits first; others have as many bits as one of these, or nearly.
 _WEIGHTS, _CACHES = ("bf16", "fp8", "int4"), ("bf16", "fp8")
@@ -71,8 +70,7 @@ def _least(answer: Served, options: dict[str, list[Any]], names: Iterable[str]) 
 
 def _holds(answer: Served, changes: dict[str, Any]) -> int:
     """How many sequences fit after these changes."""
-    changed = with_memory(answer, replace(answer.question, **changes))
-    return largest(lambda batch: changed.total(batch) <= changed.chip.memory_bytes, LARGEST_BATCH)
+    return sequences_that_fit(with_memory(answer, replace(answer.question, **changes)))
 
 
 def _advice(answer: Served, changes: dict[str, Any]) -> ServingAdvice:

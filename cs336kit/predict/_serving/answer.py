@@ -214,6 +214,12 @@ def with_memory(answer: Served, q: ServingQuestion) -> Served:
     return replace(answer, question=q, **memory_fields(q, answer.chip))
 
 
+def sequences_that_fit(answer: Served) -> int:
+    """The most sequences whose bytes the memory holds beside what does not depend on them; 0 if not even one."""
+    fixed = answer.total(0)
+    return max(0, (answer.chip.memory_bytes - fixed) // (answer.total(1) - fixed))
+
+
 def _cost(cost: TokenCost) -> dict[str, object]:
     return {
         "least": cost.total[0], "most": cost.total[1], "batch": cost.batch,

@@ -15,7 +15,7 @@ from cs336kit.predict.wires import NODE
 
 #: Types of served weights: element types, and packings of the matrices in blocks (tables, head and norms stay in bf16).
 WEIGHT_TYPES = dict.fromkeys(("bf16", "fp16", "fp32", *PACKINGS))
-#: Largest batch that a table or a search looks at.
+#: Largest power of two in a table, and largest batch of a search that no memory ends.
 LARGEST_BATCH = 2**16
 
 
@@ -61,28 +61,34 @@ def check_question(question: object) -> None:
         )
 
 
-def settled(q: ServingQuestion) -> ServingQuestion:
+def settled(q: ServingQuestion, *, answered: bool = True) -> ServingQuestion:
+    """The question with every default filled in; ValueError for what cannot be. A prompt alone may fill the context."""
     check_config(q.model)
     known("type of weights", q.weights, WEIGHT_TYPES)
     known("precision of a cache", q.cache, CACHE_TYPES)
-    positive_int("page", q.page)
+    # What is checked is kept: an integer of numpy overflows, and JSON cannot write it.
+    checked: dict[str, Any] = {"page": positive_int("page", q.page)}
     for name in ("latency", "memory_bytes", "peak_flops_per_second", "bandwidth", "price_per_hour", "between_nodes"):
         if getattr(q, name) is not None:
-            positive_number(name, getattr(q, name))
+            checked[name] = positive_number(name, getattr(q, name))
     if q.batch is not None:
-        positive_int("batch", q.batch)
-    positive_int("node", q.node)
-    check_layout(q.model, Layout(tp=positive_int("count", q.count)))
+        checked["batch"] = positive_int("batch", q.batch)
+    checked |= {"node": positive_int("node", q.node), "count": positive_int("count", q.count)}
+    check_layout(q.model, Layout(tp=checked["count"]))
     half = max(q.model.context // 2, 1)
     prompt = min(half, 2048) if q.prompt is None else positive_int("prompt", q.prompt)
     output = min(half, 512) if q.output is None else positive_int("output", q.output)
     try:
-        check_sizes(q.model, batch=1, sequence=prompt + output)
+        check_sizes(q.model, batch=1, sequence=prompt + output * answered)
     except ValueError:
+        if not answered:
+            raise ValueError(
+                f"a prompt of {prompt} tokens is longer than context={q.model.context}: shorten it"
+            ) from None
         raise ValueError(
             f"a prompt of {prompt} and an answer of {output} tokens are longer than context={q.model.context}: shorten one"
         ) from None
-    return replace(q, prompt=prompt, output=output)
+    return replace(q, prompt=prompt, output=output, **checked)
 
 
 def chip_of(q: ServingQuestion) -> Chip:

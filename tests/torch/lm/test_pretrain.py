@@ -136,6 +136,10 @@ def test_a_text_of_ones_own(tmp_path, capsys):
     text.write_text("ab" * 500)
     assert main([*COMMAND, "--steps", "1", "--data", str(text)]) == 0
     assert "0.1 times the text" in capsys.readouterr().out
+    text.write_bytes(b"caf\xe9" * 500)
+    assert main([*COMMAND, "--steps", "1", "--data", str(text)]) == 2
+    said = f"--data {text} is no text in UTF-8, from byte 3 on: save it as UTF-8, or name another file\n"
+    assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Every function of sizes takes numpy's integers for what they are, however large the result, and refuses what is no size."""
 
+import dataclasses
 import inspect
+import json
 from functools import partial
 
 import numpy
@@ -101,6 +103,38 @@ def test_integers_of_numpy_give_the_same_exact_result(function, arguments, named
     if isinstance(found, tuple) and isinstance(found[-1], predict.Op):  # equal to themselves only
         found, expected = predict.gradient_flops(found), predict.gradient_flops(expected)
     assert found == expected and repr(found) == repr(expected)
+
+
+SERVED = predict.ServingQuestion(GPT2, prompt=100, output=20)
+
+
+@pytest.mark.parametrize(
+    ("answer", "question", "fields"),
+    [
+        (predict.plan, predict.Question(GPT2), {"steps": 500_000, "batch": 8, "accumulate": 64, "sequence": 1024}),
+        (predict.plan, predict.Question(GPT2), {"count": 2, "batch": 4, "global_batch": 16, "chunks": 2, "node": 4}),
+        (predict.plan, predict.Question(GPT2), {"lora_rank": 8, "tokens": 10**9, "mfu": 0.5, "price_per_hour": 2.5}),
+        (
+            predict.plan,
+            predict.Question(GPT2),
+            {"steps": 1000, "watts": 700, "memory_bytes": 2**30, "allowance": 0.125},
+        ),
+        (predict.plan, predict.Question(GPT2, count=16), {"between_nodes": 2.0**35, "allowance": 2**30}),
+        (
+            predict.plan,
+            predict.Question(GPT2, tokens=10**9),
+            {"model": 10**9, "count": 3, "peak_flops_per_second": 2.0**46},
+        ),
+        (predict.serve, SERVED, {"count": 2, "batch": 3, "page": 8, "node": 2, "prompt": 100, "output": 10}),
+        (predict.serve, SERVED, {"latency": 0.0625, "price_per_hour": 2.5, "allowance": 0.125}),
+        (predict.serve, SERVED, {"memory_bytes": 2**30, "bandwidth": 2.0**40, "peak_flops_per_second": 2.0**46}),
+    ],
+)
+def test_questions_of_numpy_have_the_same_plain_answer(answer, question, fields):
+    """The tokens of an int32 would overflow, and JSON writes no number of numpy."""
+    theirs = {name: numpy.float32(value) if type(value) is float else as_numpy(value) for name, value in fields.items()}
+    found, plain = (answer(dataclasses.replace(question, **given)).as_dict() for given in (theirs, fields))
+    assert json.dumps(found) == json.dumps(plain)
 
 
 class Endless:
