@@ -9,6 +9,7 @@ from cs336kit.predict._collectives import GROUP, parameter_wires
 from cs336kit.predict._collectives import ring_bytes as ring_bytes
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import finite_results, fraction, positive_int, positive_number
+from cs336kit.predict._layers import stages
 from cs336kit.predict._products import products, run_again
 from cs336kit.predict.hardware import Accelerator, accelerator
 from cs336kit.predict.layouts import Layout, as_layout
@@ -83,11 +84,6 @@ def _again(items: Sequence[Item], count: int = 1) -> Iterator[tuple[Op, int]]:
             yield from _again(item.items, count * item.count)
 
 
-def stages(layout: Layout, stage: int | None = None) -> list[int]:
-    """The stages of a pipeline that can be the slowest or the fullest, or the one that is asked for."""
-    return sorted({0, layout.pp - 1}) if stage is None else [stage]
-
-
 def communication(
     config: TransformerConfig,
     *,
@@ -102,7 +98,7 @@ def communication(
 
     Components read "data all-gather, between nodes": a group counts as between nodes where its ranks do not stand in one
     node of `node` accelerators; what its ranks there send to each other is in it, too.
-    `stage`: of the pipeline; None for the first or the last, whichever sends more.
+    `stage`: of the pipeline; None for the one that sends most.
     `options` are those of `predict.program`. Convention: ring algorithms, in which each of n ranks sends (n − 1)/n of what
     is gathered, reduced or exchanged, and twice that for an all-reduce; shares are padded as parameters are.
     With gradients of 2 bytes and Ψ parameters ZeRO 1 and 2 send 2Ψ elements, ZeRO 3 3Ψ. Left out: the mean of the loss and the
@@ -123,7 +119,7 @@ def _of_fullest(
 ) -> tuple[Breakdown, int]:
     """What a rank of the stage that sends most sends by name, and how much of it takes its link between nodes."""
     found = []
-    for each in stages(layout, stage):
+    for each in stages(config, layout, stage):
         parts: dict[str, int] = {}
         leaves = 0
         for wire, count in sent(program(config, layout=layout, stage=each, **options)):
@@ -174,7 +170,7 @@ def step_seconds(
             sequence=sequence,
             **options,
         )
-        for stage in stages(layout)
+        for stage in stages(config, layout)
     ]
     return seconds_of(programs, layout, device, speed, node, between_nodes, layout.global_batch(batch), sequence)
 

@@ -7,9 +7,10 @@ import pytest
 
 from cs336kit.predict import Layout, TransformerConfig, communication, program, step_seconds, training_flops
 from cs336kit.predict._collectives import strides
+from cs336kit.predict._layers import stages
 from cs336kit.predict.hardware import accelerator
 from cs336kit.predict.operations import Wire
-from cs336kit.predict.wires import bandwidth, crosses, leaving_bytes, sent, stages
+from cs336kit.predict.wires import bandwidth, crosses, leaving_bytes, sent
 
 LITTLE = TransformerConfig(layers=2, d_model=16, heads=2, vocab=40, context=64, positions="none", bias="none")
 MIXTURE = dataclasses.replace(LITTLE, experts=4, experts_per_token=2)
@@ -158,7 +159,11 @@ def test_stages_send_activations_and_the_gradients_of_a_table_that_both_have():
     for layout, config in (("pp=2,zero2=2,cp=2", LITTLE), ("pp=2,zero2=2,ep=2", MIXTURE)):
         found = messages(layout, "pp", config)
         assert found["all-reduce", 2, 4, 8, ring(2 * TABLE // 4, 2), "step"] == 1
-    assert stages(Layout(pp=4)) == [0, 3] and stages(Layout()) == [0] and stages(Layout(pp=4), 2) == [2]
+    assert (
+        stages(four, Layout(pp=4)) == [0, 1, 3]
+        and stages(four, Layout()) == [0]
+        and stages(four, Layout(pp=4), 2) == [2]
+    )
 
 
 @pytest.mark.parametrize(
