@@ -6,15 +6,14 @@ from typing import Any
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import at_most, finite_results, positive_int, positive_number
-from cs336kit.predict._layers import stages
 from cs336kit.predict._settle import LARGEST
 from cs336kit.predict.hardware import Accelerator, accelerator
 from cs336kit.predict.layouts import Layout, check_layout, divisors
 from cs336kit.predict.precision import PrecisionPolicy, policy
-from cs336kit.predict.programs import check_sizes, program
+from cs336kit.predict.programs import check_sizes
 from cs336kit.predict.training import step_peak
 from cs336kit.predict.transformer import TransformerConfig
-from cs336kit.predict.wires import NODE, StepSeconds, seconds_of, speed_of
+from cs336kit.predict.wires import NODE, StepSeconds, seconds_of, speed_of, stage_programs
 
 #: A rank's part of a sequence is at least so long: below, passing keys and values around is all that cp does.
 SHORTEST = 1024
@@ -75,7 +74,7 @@ def find_layouts(
     timed = []
     for layouts in candidates(config, count=count, sequence=sequence, node=node, batch=batch, global_batch=wanted):
         # Layouts that differ in how state is shared run the same operations between their collectives.
-        programs = [program(config, layout=layouts[0], stage=stage, **step) for stage in stages(config, layouts[0])]
+        programs = stage_programs(config, layouts[0], **step)
         for layout in layouts:
             seconds = seconds_of(programs, layout, *rest)
             timed.append((seconds.upper, str(layout), layout, seconds))

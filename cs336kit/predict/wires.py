@@ -9,7 +9,7 @@ from cs336kit.predict._collectives import GROUP, parameter_wires
 from cs336kit.predict._collectives import ring_bytes as ring_bytes
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import finite_results, fraction, positive_int, positive_number
-from cs336kit.predict._layers import stages
+from cs336kit.predict._layers import stage_kinds, stages
 from cs336kit.predict._products import products, run_again
 from cs336kit.predict.hardware import Accelerator, accelerator
 from cs336kit.predict.layouts import Layout, as_layout
@@ -26,16 +26,16 @@ NODE = 8
 class StepSeconds:
     """Seconds of one step between two bounds, and what they are made of."""
 
-    #: nothing waits: the longer of computing and sending, with the bubble of the pipeline
+    #: nothing waits for what is sent: the longer of computing and sending, where a stage waits for those before it to fill
     lower: float
-    #: nothing overlaps: the sum of both, with the bubble
+    #: nothing overlaps: the sum of both, and every stage is as slow as the slowest
     upper: float
     #: of the products of one rank, for all microbatches
     compute: float
     #: of what one rank sends over the links inside its node, and between nodes
     inside: float
     between: float
-    #: the share of the step in which a stage of the pipeline waits
+    #: the share of the step in which the slowest stage of the pipeline waits, where all overlaps
     bubble: float
     #: sequences of the step: micro-batch × data ranks × accumulation
     global_batch: int
@@ -159,25 +159,39 @@ def step_seconds(
     kind = policy(precision)
     speed = speed_of(device, kind, mfu)
     node = positive_int("node", node)
-    programs = [
-        program(
-            config,
-            layout=layout,
-            stage=stage,
-            precision=kind,
-            attention=attention,
-            batch=batch,
-            sequence=sequence,
-            **options,
-        )
-        for stage in stages(config, layout)
-    ]
+    step: dict[str, Any] = {"precision": kind, "attention": attention, "batch": batch, "sequence": sequence, **options}
+    programs = stage_programs(config, layout, **step)
     return seconds_of(programs, layout, device, speed, node, between_nodes, layout.global_batch(batch), sequence)
 
 
-def seconds_of(programs: Sequence[Program], layout: Layout, device: Accelerator, *rest: Any) -> StepSeconds:
-    """Of the slowest stage; the layout may share state otherwise than that of the programs."""
-    return max((_seconds(walked, layout, device, *rest) for walked in programs), key=lambda each: each.upper)
+def stage_programs(config: TransformerConfig, layout: Layout, **step: Any) -> list[Program]:
+    """The program of each stage of a pipeline; those that are alike share one."""
+    alike = stage_kinds(config, layout)
+    programs = {stage: program(config, layout=layout, stage=stage, **step) for stage in set(alike)}
+    return [programs[stage] for stage in alike]
+
+
+def seconds_of(
+    programs: Sequence[Program], layout: Layout, device: Accelerator, speed: float, *rest: Any
+) -> StepSeconds:
+    """Of the slowest of all stages; the layout may share state otherwise than that of the programs."""
+    fill = _fill(programs, layout.microbatches)
+    kinds = dict.fromkeys(programs)
+    return max((_seconds(walked, layout, fill, device, speed, *rest) for walked in kinds), key=lambda each: each.upper)
+
+
+def _fill(programs: Sequence[Program], microbatches: int) -> int:
+    """FLOPs that a step has to wait for: some stage's for all microbatches, behind and before one in each stage before it.
+
+    No schedule is quicker: the stages before a stage run their forward pass before it starts, and their backward pass
+    after it ends. With stages alike that is (m + p − 1) times what one of them computes.
+    """
+    before, most = 0, 0
+    for walked in programs:
+        flops = _flops(walked)
+        most = max(most, before + microbatches * flops)
+        before += flops
+    return most
 
 
 def _device(name: str | Accelerator) -> Accelerator:
@@ -202,6 +216,7 @@ def _flops(walked: Program) -> int:
 def _seconds(
     walked: Program,
     layout: Layout,
+    fill: int,
     device: Accelerator,
     speed: float,
     node: int,
@@ -209,20 +224,22 @@ def _seconds(
     batch: int,
     sequence: int,
 ) -> StepSeconds:
-    compute = layout.microbatches * _flops(walked) / speed
+    flops = layout.microbatches * _flops(walked)
+    compute = flops / speed
     # Seconds by (whether between nodes, whether once per step).
     spent = {(far, once): 0.0 for far in (False, True) for once in (False, True)}
     for wire, count in sent(walked, layout):
         far = crosses(wire, node, layout)
         spent[far, wire.when == "step"] += count * wire.bytes / bandwidth(wire, device, node, between_nodes, layout)
     inside, between = (spent[far, False] + spent[far, True] for far in (False, True))
-    # While the pipeline fills and drains, a stage waits for what microbatches cost, not for what a step costs once.
+    # While the pipeline fills and drains, a stage waits for what microbatches cost, not for what a step costs once. Where
+    # nothing overlaps, the stages before and behind it may be as slow as the slowest.
     longer = 1 / (1 - layout.bubble)
     once = spent[False, True] + spent[True, True]
     each = inside + between - once
-    lower = max(compute * longer, inside, between)
+    lower = max(fill / speed, inside, between)
     upper = (compute + each) * longer + once
-    return StepSeconds(lower, upper, compute, inside, between, layout.bubble, batch, batch * sequence)
+    return StepSeconds(lower, upper, compute, inside, between, (fill - flops) / fill, batch, batch * sequence)
 
 
 def hop_links(wire: Wire, node: int) -> int:

@@ -322,10 +322,16 @@ def test_one_rank_sends_nothing_and_a_step_of_it_is_computing():
     assert seconds.lower == seconds.upper == pytest.approx(flops / (0.5 * 989.4e12), rel=1e-3)
 
 
-def test_three_of_seven_turns_of_a_pipeline_are_waiting():
-    seconds = step_seconds(GPT2, **STEP, layout="pp=4,microbatches=4", accelerator="h100-sxm", mfu=0.5)
-    assert seconds.bubble == pytest.approx(3 / 7) and str(seconds).endswith("bubble 42.9 %")
-    assert seconds.lower == pytest.approx(seconds.compute * 7 / 4, rel=0.01)
+def test_the_stage_with_the_head_waits_for_the_three_before_it():
+    options = {**STEP, "layout": "pp=4,microbatches=4"}
+    seconds = step_seconds(GPT2, **options, accelerator="h100-sxm", mfu=0.5)
+    *others, last = (training_flops(GPT2, **options, attention="sdpa", stage=stage).total for stage in range(4))
+    assert len(set(others)) == 1 and last > max(others)
+    step = sum(others) + 4 * last
+    assert seconds.bubble == pytest.approx(sum(others) / step) and str(seconds).endswith("bubble 23.5 %")
+    assert seconds.lower == pytest.approx(step / (0.5 * 989.4e12), rel=1e-3)
+    # Of as many turns as the slowest needs, three of seven.
+    assert seconds.upper > seconds.compute * 7 / 4 > seconds.lower
 
 
 @pytest.mark.parametrize(("node", "links"), [(8, "inside"), (1, "between")])

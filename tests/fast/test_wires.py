@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from cs336kit.predict import Layout, TransformerConfig, communication, program, step_seconds, training_flops
+from cs336kit.predict import MODELS, Layout, TransformerConfig, communication, program, step_seconds, training_flops
 from cs336kit.predict._collectives import strides
 from cs336kit.predict._layers import stages
 from cs336kit.predict.hardware import accelerator
@@ -241,7 +241,7 @@ def test_what_checkpointed_experts_compute_again_takes_its_time():
 
 
 def test_a_pipeline_waits_while_it_fills():
-    """Seconds of a step from its parts: 2 stages and 5 microbatches wait for one of six turns."""
+    """Seconds of a step from its parts: 2 stages and 5 microbatches take six turns."""
     options = {"layout": "pp=2,dp=3,microbatches=5", "batch": 2, "sequence": 8, "accelerator": "h100-sxm", "mfu": 0.25}
     found = step_seconds(LITTLE, **options)
     link = H100.facts["link"].value
@@ -253,7 +253,67 @@ def test_a_pipeline_waits_while_it_fills():
     assert found.compute == pytest.approx(5 * slowest / (0.25 * H100.peak("bf16")))
     once = (ring(2 * TABLE, 2) + ring(2 * (BLOCK), 3) + ring(2 * (TABLE + NORM), 3)) / link
     each = 5 * ROW / link
-    assert found.inside == pytest.approx(once + each) and found.between == 0 and found.bubble == 1 / 6
+    assert found.inside == pytest.approx(once + each) and found.between == 0
     assert found.upper == pytest.approx((found.compute + each) * 6 / 5 + once)
-    assert found.lower == pytest.approx(max(found.compute * 6 / 5, found.inside))
+    # Where all overlaps, the stage with the head waits until the other one has had its first microbatch.
+    filled = stage / (0.25 * H100.peak("bf16")) + found.compute
+    assert found.lower == pytest.approx(max(filled, found.inside))
+    assert found.bubble == pytest.approx(stage / (stage + 5 * slowest))
     assert (found.global_batch, found.tokens) == (2 * 3 * 5, 2 * 3 * 5 * 8)
+
+
+def one_forward_one_backward(times, microbatches):
+    """Seconds of a step whose stages take `times` for a microbatch, a third of it forward, played out turn by turn."""
+    last, turns = len(times) - 1, {}
+    for stage in range(len(times)):
+        ahead = min(last - stage, microbatches)
+        # Forward passes that fill the pipeline, then one forward and one backward, then what is left backward.
+        order = [("forward", i) for i in range(ahead)]
+        for i in range(microbatches - ahead):
+            order += [("forward", ahead + i), ("backward", i)]
+        turns[stage] = order + [("backward", i) for i in range(microbatches - ahead, microbatches)]
+    ends, clock = {}, dict.fromkeys(turns, 0.0)
+    while any(turns.values()):
+        for stage, order in turns.items():
+            while order:
+                way, i = order[0]
+                if way == "forward":
+                    waits = ("forward", i, stage - 1) if stage else None
+                else:
+                    waits = ("backward", i, stage + 1) if stage < last else ("forward", i, stage)
+                if waits is not None and waits not in ends:
+                    break
+                start = max(clock[stage], ends.get(waits, 0.0))
+                clock[stage] = ends[way, i, stage] = start + times[stage] * (1 if way == "forward" else 2) / 3
+                order.pop(0)
+    return max(clock.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [
+        ("llama-3.2-1b", "pp=16,microbatches=16"),
+        ("llama-3-8b", "pp=8,microbatches=8"),
+        ("llama-3-8b", "pp=8,microbatches=3"),
+        ("llama-3-8b", "pp=8,microbatches=64"),
+        ("gemma-2-9b", "pp=6,microbatches=12"),
+        ("llama-3-70b", "pp=16,microbatches=16"),
+        ("deepseek-v2-lite", "pp=27,microbatches=27"),
+    ],
+)
+def test_no_schedule_is_quicker_than_the_lower_bound(name, layout):
+    config, pp, m = MODELS[name], Layout.parse(layout).pp, Layout.parse(layout).microbatches
+    size = {"batch": 1, "sequence": 4096, "attention": "sdpa"}
+    stages = [training_flops(config, **size, layout=layout, stage=stage).total for stage in range(pp)]
+    rate = 0.4 * H100.peak("bf16")
+    played = one_forward_one_backward([flops / rate for flops in stages], m)
+    found = step_seconds(config, **size, layout=layout, accelerator=H100, mfu=0.4, between_nodes=1e15)
+    assert 0.85 * played < found.lower <= played * (1 + 1e-9) < found.upper
+    assert found.compute == pytest.approx(m * max(stages) / rate)
+    assert found.bubble == pytest.approx(1 - found.compute / found.lower)
+
+
+def test_stages_that_are_alike_wait_for_p_minus_1_turns():
+    assert one_forward_one_backward([3.0] * 4, 6) == pytest.approx(3 * (6 + 3))
+    # The second stage has six microbatches of 5 s each, behind and before one of 3 s.
+    assert one_forward_one_backward([3.0, 5.0], 6) == pytest.approx(3 + 6 * 5)

@@ -103,8 +103,8 @@ def _step(plan: "Plan") -> Iterator[str]:
             f"links inside a node {s.inside:,.3g} s",
             f"between nodes {s.between:,.3g} s",
         ]
-        if s.bubble:
-            parts.append(f"{100 * s.bubble:.1f} % waiting in the pipeline")
+        if least.bubble:
+            parts.append(f"{100 * least.bubble:.1f} % waiting in the pipeline")
         yield from folded(", ".join(parts), indent="    ", first="  ")
         yield from _run(plan)
     sent = ", ".join(f"{_ring(name)} {part / 1e9:,.3g} GB" for name, part in plan.wire.items() if part)
