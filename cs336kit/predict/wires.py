@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import gcd
 from typing import Any
 
 from cs336kit.predict._collectives import GROUP, parameter_wires
@@ -126,7 +127,7 @@ def _of_fullest(
             far = crosses(wire, node, layout)
             name = f"{wire.axis} {wire.kind}, {'between nodes' if far else 'inside a node'}"
             parts[name] = parts.get(name, 0) + wire.bytes * count
-            leaves += wire.bytes * count // hop_links(wire, node) if far else 0
+            leaves += leaving(wire, node, count) if far else 0
         found.append((Breakdown(parts, unit="bytes"), leaves))
     return max(found, key=lambda each: each[0].total)
 
@@ -151,7 +152,8 @@ def step_seconds(
     `mfu`: the share of the dense peak that the products reach while they run. `between_nodes`: bytes per second each way
     that one accelerator has to other nodes, such as 50e9 for 400 Gb/s; it is needed where a group leaves its node of
     `node` accelerators, and no table has it. Inside a node the accelerator's `link` counts (its `host_link` where it has none).
-    A ring that leaves a node does so once in each node, and every rank that the group has there brings its own link.
+    A ring that leaves a node does so once in each node, and every rank that the group has there brings its own link. An
+    all-to-all sends over the links inside a node what stays there.
     `options` are those of `predict.program`. Left out: latency, contention, the optimizer's step, loading of data.
     """
     device = _device(accelerator)
@@ -226,19 +228,24 @@ def _seconds(
 ) -> StepSeconds:
     flops = layout.microbatches * _flops(walked)
     compute = flops / speed
+    link = link_speed(device)
     # Seconds by (whether between nodes, whether once per step).
     spent = {(far, once): 0.0 for far in (False, True) for once in (False, True)}
     for wire, count in sent(walked, layout):
-        far = crosses(wire, node, layout)
-        spent[far, wire.when == "step"] += count * wire.bytes / bandwidth(wire, device, node, between_nodes, layout)
+        once, far = wire.when == "step", crosses(wire, node, layout)
+        leaves = count * wire.bytes
+        if far and wire.kind == "all-to-all" and link is not None:
+            # What stays in the node takes its links.
+            leaves = leaving(wire, node, count)
+            spent[False, once] += (count * wire.bytes - leaves) / link
+        spent[far, once] += leaves / bandwidth(wire, device, node, between_nodes, layout)
     inside, between = (spent[far, False] + spent[far, True] for far in (False, True))
     # While the pipeline fills and drains, a stage waits for what microbatches cost, not for what a step costs once. Where
     # nothing overlaps, the stages before and behind it may be as slow as the slowest.
     longer = 1 / (1 - layout.bubble)
-    once = spent[False, True] + spent[True, True]
-    each = inside + between - once
+    each = spent[False, False] + spent[True, False]
     lower = max(fill / speed, inside, between)
-    upper = (compute + each) * longer + once
+    upper = (compute + each) * longer + spent[False, True] + spent[True, True]
     return StepSeconds(lower, upper, compute, inside, between, (fill - flops) / fill, batch, batch * sequence)
 
 
@@ -247,16 +254,33 @@ def hop_links(wire: Wire, node: int) -> int:
     return 1 if wire.kind in ("send", "all-to-all") else min(wire.ranks, max(1, node // wire.stride))
 
 
+def leaving(wire: Wire, node: int, count: int = 1) -> int:
+    """Of what a rank sends `count` times in a group that leaves its node, the bytes that take its own link to other nodes.
+
+    In an all-to-all it sends every other rank as much, also those of its node: of the rank with the fewest beside it.
+    """
+    if wire.kind != "all-to-all":
+        return wire.bytes * count // hop_links(wire, node)
+    here = max(1, gcd(wire.span, node) // wire.stride)
+    return wire.bytes * count * (wire.ranks - here) // (wire.ranks - 1)
+
+
+def link_speed(device: Accelerator) -> float | None:
+    """Bytes per second to a neighbor in the node; None where no source has it."""
+    link = device.facts.get("link") or device.facts.get("host_link")
+    return None if link is None else float(link.value)
+
+
 def bandwidth(wire: Wire, device: Accelerator, node: int, between_nodes: float | None, layout: Layout) -> float:
     """Bytes per second at which a rank sends this; ValueError where nobody has said."""
-    link = device.facts.get("link") or device.facts.get("host_link")
+    link = link_speed(device)
     if not crosses(wire, node, layout):
         if link is None:
             raise ValueError(
                 f"{device.title} has no sourced link to its neighbors: count every link as one between nodes (--node 1 "
                 "--between-nodes 25GB/s, or node=1 and between_nodes=25e9), or take another accelerator"
             )
-        return float(link.value)
+        return link
     if between_nodes is None:
         raise ValueError(
             f"{layout} joins {wire.ranks} ranks {wire.stride} apart, more than a node of {node} holds, and no table has the "
@@ -266,4 +290,4 @@ def bandwidth(wire: Wire, device: Accelerator, node: int, between_nodes: float |
     if wire.kind in ("send", "all-to-all"):
         return own
     together = own * hop_links(wire, node)
-    return together if link is None else min(together, float(link.value))
+    return together if link is None else min(together, link)

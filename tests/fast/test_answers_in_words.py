@@ -178,6 +178,11 @@ def test_rings_that_leave_a_node_do_so_over_the_links_of_all_their_ranks():
     assert made(wire=sent, link_bytes=2 * 10**9).as_dict()["link_bytes"] == 2 * 10**9
     for whole in (9 * 10**9, 0, None):
         assert "over its own link" not in str(made(wire=sent, link_bytes=whole))
+    exchanged = {"ep all-to-all, between nodes": 5 * 10**9}
+    text = said(str(made(wire=Breakdown(exchanged, unit="bytes"), link_bytes=3 * 10**9)))
+    assert "sends 3 GB of that: an all-to-all sends to ranks of its node, too" in text
+    text = said(str(made(wire=Breakdown({**dict(sent.items()), **exchanged}, unit="bytes"), link_bytes=3 * 10**9)))
+    assert "share that hop; an all-to-all sends" in text
 
 
 @pytest.mark.parametrize(

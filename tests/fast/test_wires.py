@@ -10,7 +10,7 @@ from cs336kit.predict._collectives import strides
 from cs336kit.predict._layers import stages
 from cs336kit.predict.hardware import accelerator
 from cs336kit.predict.operations import Wire
-from cs336kit.predict.wires import bandwidth, crosses, leaving_bytes, sent
+from cs336kit.predict.wires import bandwidth, crosses, leaving, leaving_bytes, sent
 
 LITTLE = TransformerConfig(layers=2, d_model=16, heads=2, vocab=40, context=64, positions="none", bias="none")
 MIXTURE = dataclasses.replace(LITTLE, experts=4, experts_per_token=2)
@@ -317,3 +317,45 @@ def test_stages_that_are_alike_wait_for_p_minus_1_turns():
     assert one_forward_one_backward([3.0] * 4, 6) == pytest.approx(3 * (6 + 3))
     # The second stage has six microbatches of 5 s each, behind and before one of 3 s.
     assert one_forward_one_backward([3.0, 5.0], 6) == pytest.approx(3 + 6 * 5)
+
+
+@pytest.mark.parametrize(
+    ("layout", "node", "away"),
+    [
+        # Of 15 others, 8 stand in the other node of 8; of 3 others 2, where two neighbors of tp stand beside each of four.
+        ("ep=16", 8, 8), ("ep=4,tp=2", 4, 2), ("ep=4,tp=4", 8, 2), ("ep=8", 2, 6), ("ep=2,tp=8", 8, 1), ("ep=8", 1, 7),
+        # Groups of 12 on nodes of 8: where one ends, four of its ranks stand together.
+        ("ep=12,dp=2", 8, 8),
+        # Groups of 3 on nodes of 8: the third of them has one rank in a node of its own.
+        ("ep=3,dp=8", 8, 2),
+    ],
+)  # fmt: skip
+def test_an_all_to_all_leaves_its_node_to_the_ranks_that_are_elsewhere(layout, node, away):
+    layout = Layout.parse(layout)
+    # The truth: where the ranks of each group of ep stand, and how many the loneliest of them has elsewhere.
+    ranks, stride = layout.ep, layout.tp
+    groups = [
+        [first + inner + stride * i for i in range(ranks)]
+        for first in range(0, layout.count, ranks * stride)
+        for inner in range(stride)
+    ]
+    elsewhere = max(sum(one // node != other // node for other in group) for group in groups for one in group)
+    assert elsewhere == away
+    wire = Wire("all-to-all", "ep", ranks, stride, ranks * stride, 1000 * (ranks - 1))
+    assert crosses(wire, node, layout) and leaving(wire, node) == 1000 * away and leaving(wire, node, 3) == 3000 * away
+
+
+def test_what_an_all_to_all_sends_inside_its_node_takes_the_links_there():
+    mixture = dataclasses.replace(MIXTURE, experts=16)
+    step = {**STEP, "precision": "mixed", "layout": Layout(ep=16)}
+    options = {**step, "node": 8}
+    far, near = (leaving_bytes(mixture, **step, node=node) for node in (8, 1))
+    exchanged = communication(mixture, **options)["ep all-to-all, between nodes"]
+    assert near - far >= exchanged * 7 // 15 > 0
+    found = step_seconds(mixture, **options, accelerator=H100, between_nodes=50e9)
+    assert found.inside == pytest.approx(exchanged * 7 / 15 / H100.facts["link"].value)
+    assert found.between == pytest.approx(far / 50e9, rel=1e-3)
+    # Without a known link inside the node, all of it counts as between nodes.
+    alone = dataclasses.replace(H100, facts={name: fact for name, fact in H100.facts.items() if "link" not in name})
+    slower = step_seconds(mixture, **options, accelerator=alone, between_nodes=50e9)
+    assert slower.inside == 0 and slower.between == pytest.approx(found.between + exchanged * 7 / 15 / 50e9)

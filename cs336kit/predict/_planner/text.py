@@ -111,8 +111,11 @@ def _step(plan: "Plan") -> Iterator[str]:
     yield from folded(f"each accelerator sends in a step: {sent or 'nothing'}", indent="    ", first="  ")
     if plan.link_bytes and plan.link_bytes < sum(part for name, part in plan.wire.items() if "between nodes" in name):
         share = f"over its own link between nodes each sends {plan.link_bytes / 1e9:,.3g} GB of that"
-        why = "a ring leaves a node once, and its ranks there share that hop"
-        yield from folded(f"{share}: {why}", indent="    ", first="  ")
+        rings = any("rings" in _ring(name) for name in plan.wire)
+        exchanged = any(name.endswith("all-to-all, between nodes") for name in plan.wire)
+        why = ["a ring leaves a node once, and its ranks there share that hop"] * rings
+        why += ["an all-to-all sends to ranks of its node, too"] * exchanged
+        yield from folded(f"{share}: {'; '.join(why)}", indent="    ", first="  ")
 
 
 def _run(plan: "Plan") -> Iterator[str]:
