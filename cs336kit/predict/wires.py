@@ -11,10 +11,10 @@ from cs336kit.predict._collectives import ring_bytes as ring_bytes
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import finite_results, fraction, positive_int, positive_number
 from cs336kit.predict._layers import stage_kinds, stages
-from cs336kit.predict._products import products, run_again
+from cs336kit.predict._products import computed_again, products
 from cs336kit.predict.hardware import Accelerator, accelerator
 from cs336kit.predict.layouts import Layout, as_layout
-from cs336kit.predict.operations import Item, Op, Program, Repeat, Wire, operations
+from cs336kit.predict.operations import Program, Wire
 from cs336kit.predict.precision import PrecisionPolicy, policy
 from cs336kit.predict.programs import program
 from cs336kit.predict.transformer import TransformerConfig
@@ -71,18 +71,8 @@ def sent(walked: Program, layout: Layout | None = None) -> Iterator[tuple[Wire, 
 def _of_passes(walked: Program) -> tuple[tuple[Wire, int], ...]:
     """What one microbatch sends of its activations."""
     found = [(wire, count) for op, count in walked.operations() if op.kind != GROUP for wire in op.wires]
-    again = [(wire, count) for op, count in _again(walked.items) for wire in op.wires if op.kind != GROUP]
+    again = [(wire, count) for op, count in computed_again(walked.items) for wire in op.wires if op.kind != GROUP]
     return (*found, *((wire, count) for wire, count in again if wire.when == "forward"))
-
-
-def _again(items: Sequence[Item], count: int = 1) -> Iterator[tuple[Op, int]]:
-    """What checkpointed parts run once more in the backward pass."""
-    for item in items:
-        if isinstance(item, Repeat) and item.checkpoint is not None:
-            for op, times in run_again(list(operations(item.items))):
-                yield op, count * item.count * times
-        elif isinstance(item, Repeat):
-            yield from _again(item.items, count * item.count)
 
 
 def communication(
@@ -101,7 +91,9 @@ def communication(
     node of `node` accelerators; what its ranks there send to each other is in it, too.
     `stage`: of the pipeline; None for the one that sends most.
     `options` are those of `predict.program`. Convention: ring algorithms, in which each of n ranks sends (n − 1)/n of what
-    is gathered, reduced or exchanged, and twice that for an all-reduce; shares are padded as parameters are.
+    is gathered, reduced or exchanged, and twice that for an all-reduce; shares are padded as parameters are. Under tp each
+    of attention, MLP, experts and the expert that all tokens share has a sum of its own, as `lm.parallelize` has them; where
+    two of them run side by side (a parallel block, shared experts), others add first, and send a sum less.
     With gradients of 2 bytes and Ψ parameters ZeRO 1 and 2 send 2Ψ elements, ZeRO 3 3Ψ. Left out: the mean of the loss and the
     norm of the gradients (a few bytes), what a tree algorithm saves. Source: Rajbhandari et al. 2020, section 7.
     """
@@ -156,7 +148,7 @@ def step_seconds(
     all-to-all sends over the links inside a node what stays there.
     `options` are those of `predict.program`. Left out: latency, contention, the optimizer's step, loading of data.
     """
-    device = _device(accelerator)
+    device = device_of(accelerator)
     layout = as_layout(layout)
     kind = policy(precision)
     speed = speed_of(device, kind, mfu)
@@ -196,7 +188,8 @@ def _fill(programs: Sequence[Program], microbatches: int) -> int:
     return most
 
 
-def _device(name: str | Accelerator) -> Accelerator:
+def device_of(name: str | Accelerator) -> Accelerator:
+    """The accelerator that is given, or that of the table."""
     return name if isinstance(name, Accelerator) else accelerator(name)
 
 
@@ -212,7 +205,7 @@ def speed_of(device: Accelerator, kind: PrecisionPolicy, mfu: float) -> float:
 def _flops(walked: Program) -> int:
     """Of one microbatch on one rank, forward and backward, recomputation included."""
     flops = sum(count * (row.forward + row.backward) for op, count in walked.operations() for row in products(op))
-    return flops + sum(count * op.forward_flops for op, count in _again(walked.items))
+    return flops + sum(count * op.forward_flops for op, count in computed_again(walked.items))
 
 
 def _seconds(

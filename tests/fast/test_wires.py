@@ -129,6 +129,14 @@ def test_ranks_that_divide_heads_sum_behind_table_attention_and_mlp():
     assert shared["all-reduce", 2, 1, 2, 2 * 64 // 2, "step"] == 2
 
 
+def test_branches_side_by_side_have_a_sum_each():
+    # Of each of two layers: attention and MLP; attention, experts and the shared expert. And one behind the table.
+    parallel = dataclasses.replace(LITTLE, parallel=True)
+    shared = dataclasses.replace(MIXTURE, shared_d_ff=32)
+    for config, branches in ((LITTLE, 2), (parallel, 2), (MIXTURE, 2), (shared, 3)):
+        assert messages("tp=2", "tp", config)["all-reduce", 2, 1, 2, ROW, "forward"] == 2 * branches + 1
+
+
 def test_biases_behind_a_sum_of_ranks_are_alike_on_all_of_them():
     biased = dataclasses.replace(LITTLE, bias="all")
     found, without = messages("tp=2,sp,dp=2", "tp", biased), messages("tp=2,sp,dp=2", "tp")

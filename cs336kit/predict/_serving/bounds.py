@@ -23,7 +23,8 @@ class Bounds:
     bytes: int
     #: "memory", "compute" or "links": what the lower bound is
     bound: str
-    #: bytes that one accelerator sends to the others
+    #: bytes that one accelerator sends to the others; a parallel block and shared experts have a sum for each branch here,
+    #: where an engine may add the branches first
     sent: int = 0
     #: those of `bytes` that are the cache's
     cache_bytes: int = 0
