@@ -212,6 +212,14 @@ def parameter_wires(group: Group, layout: Layout, policy: PrecisionPolicy) -> tu
     return tuple([wire for wire in wires if wire.bytes])
 
 
+def gathered_share(leaf: Leaf, ranks: int, policy: PrecisionPolicy) -> int:
+    """Bytes of what one of `ranks` adds to a gathered parameter: what is packed as it lies, all else in the products' type."""
+    held, size, elements = shard_elements(leaf.tensor.shape, ranks), leaf.tensor.storage.bytes, leaf.tensor.elements
+    if size < elements * ELEMENT_BYTES[policy.weights]:
+        return -(-size * held // elements)
+    return held * ELEMENT_BYTES[policy.products]
+
+
 def _data_wires(
     leaves: Sequence[Leaf],
     repeated: int,
@@ -237,7 +245,8 @@ def _data_wires(
     when = "step" if layout.stage == 1 else "backward"
     wires = [_group("reduce-scatter", "data", ranks, stride, gradient * sent, when)]
     if layout.stage == 3:
-        whole = (ranks - 1) * share(leaves) * ELEMENT_BYTES[policy.products]
+        each = [leaf.count // max(1, repeated) * gathered_share(leaf, ranks, policy) for leaf in leaves]
+        whole = (ranks - 1) * sum(each)
         passes = ("forward", "backward") if repeated else ("forward",)
         wires += [_group("all-gather", "data", ranks, stride, whole, when) for when in passes]
     else:

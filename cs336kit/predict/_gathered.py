@@ -10,7 +10,7 @@ until the next block's gradients are there. Source: torch 2.13, torch/distribute
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from cs336kit.predict._states import whole_elements
+from cs336kit.predict._states import whole_bytes, whole_elements
 from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Program, Repeat, blocks
 
 #: The moments in which parameters are copied from the buffer that they came in, and whole gradients to the one they leave in.
@@ -53,13 +53,13 @@ class Gathered:
 
     def _group(self, leaves: Iterable[tuple[int, Leaf]]) -> _Group:
         policy, rounded = self.program.policy, self.rounded
-        size, tensors, buffer, reduced = ELEMENT_BYTES[policy.products], 0, 0, 0
+        tensors, buffer, reduced = 0, 0, 0
         for count, leaf in leaves:
-            elements = whole_elements(self.program, leaf)
-            tensors += count * rounded(size * elements)
-            buffer += count * size * elements
+            size = whole_bytes(self.program, leaf)
+            tensors += count * rounded(size)
+            buffer += count * size
             if leaf.tensor.needs_gradient:
-                reduced += count * ELEMENT_BYTES[policy.gradients] * elements
+                reduced += count * ELEMENT_BYTES[policy.gradients] * whole_elements(self.program, leaf)
         return _Group(tensors, rounded(buffer), rounded(reduced))
 
     # -- forward -----------------------------------------------------------------------------------------------------

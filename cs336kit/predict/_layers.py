@@ -4,7 +4,8 @@ from collections.abc import Hashable, Sequence
 from itertools import groupby
 from typing import NamedTuple, TypeVar
 
-from cs336kit.predict.transformer import TransformerConfig
+from cs336kit.predict.layouts import Layout, check_layout
+from cs336kit.predict.transformer import TransformerConfig, check_config
 
 T = TypeVar("T", bound=Hashable)
 
@@ -26,6 +27,31 @@ def layers(config: TransformerConfig) -> list[Layer]:
     if alike:
         return [Layer(config.window, config.positions == "rope", config.experts > 0)] * config.layers
     return [Layer(config.window_of(i), config.has_rope(i), config.is_sparse(i)) for i in range(config.layers)]
+
+
+def stage_kinds(config: TransformerConfig, layout: Layout) -> list[int]:
+    """For each stage of a pipeline the first one that is like it. The ends are like no other: they have a table or the head.
+
+    Errors: ValueError where the layers do not divide into the stages.
+    """
+    if layout.pp == 1:
+        return [0]
+    check_config(config)
+    check_layout(config, layout)
+    each, kinds = config.layers // layout.pp, layers(config)
+    first: dict[tuple[bool, bool, tuple[Layer, ...]], int] = {}
+    return [
+        first.setdefault((stage == 0, stage == layout.pp - 1, tuple(kinds[stage * each : (stage + 1) * each])), stage)
+        for stage in range(layout.pp)
+    ]
+
+
+def stages(config: TransformerConfig, layout: Layout, stage: int | None = None) -> list[int]:
+    """The stages among which the slowest and the fullest are, or the one that is asked for.
+
+    Of those that are alike the first holds most, as it has the most microbatches in flight.
+    """
+    return sorted(set(stage_kinds(config, layout))) if stage is None else [stage]
 
 
 def periods(kinds: Sequence[T]) -> list[tuple[int, list[tuple[int, T]]]]:

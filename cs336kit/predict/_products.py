@@ -1,9 +1,9 @@
 """The matrix products of an operation, forward and backward, and what a checkpointed segment computes again."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from cs336kit.predict.operations import Op
+from cs336kit.predict.operations import Item, Op, Repeat, operations
 
 
 class ProductCost(NamedTuple):
@@ -67,3 +67,13 @@ def run_again(
         return ()
     last = keeping[-1]
     return segment[: last + segment[last][0].keeps_after] if early_stop else segment
+
+
+def computed_again(items: Sequence[Item], count: int = 1) -> Iterator[tuple[Op, int]]:
+    """What checkpointed parts run once more in the backward pass, with the number of times."""
+    for item in items:
+        if isinstance(item, Repeat) and item.checkpoint is not None:
+            for op, times in run_again(list(operations(item.items))):
+                yield op, count * item.count * times
+        elif isinstance(item, Repeat):
+            yield from computed_again(item.items, count * item.count)

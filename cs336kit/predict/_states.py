@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from cs336kit.predict._collectives import OF_EXPERTS
+from cs336kit.predict._collectives import OF_EXPERTS, gathered_share
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict.allocator import allocated_bytes
 from cs336kit.predict.layouts import shard_elements, shard_shape
@@ -26,6 +26,12 @@ def whole_elements(walked: Program, leaf: Leaf) -> int:
     """Elements of a gathered parameter: as many of each rank as of the one with most."""
     ranks = _sharing(walked, leaf)
     return ranks * shard_elements(leaf.tensor.shape, ranks)
+
+
+def whole_bytes(walked: Program, leaf: Leaf) -> int:
+    """Bytes of a gathered parameter."""
+    ranks = _sharing(walked, leaf)
+    return ranks * gathered_share(leaf, ranks, walked.policy)
 
 
 def allocated_states(walked: Program, optimizer: str, implementation: str) -> Breakdown:

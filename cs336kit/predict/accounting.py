@@ -10,7 +10,7 @@ from typing import Any
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import known, positive_int
-from cs336kit.predict._products import products, run_again
+from cs336kit.predict._products import computed_again, products
 from cs336kit.predict.operations import (
     ELEMENT_BYTES,
     Item,
@@ -19,8 +19,6 @@ from cs336kit.predict.operations import (
     Repeat,
     Storage,
     blocks,
-    operations,
-    repeats,
     shapes,
 )
 from cs336kit.predict.precision import PrecisionPolicy
@@ -131,10 +129,8 @@ def recomputed_flops(config: TransformerConfig, *, batch: int, sequence: int, ca
 
 def _recomputed(program: Program) -> dict[str, int]:
     parts: dict[str, int] = {}
-    for segment, times in repeats(program.items):
-        if segment.checkpoint is not None:
-            for op, count in run_again(list(operations(segment.items))):
-                _add(parts, op.flops, count * times)
+    for op, count in computed_again(program.items):
+        _add(parts, op.flops, count)
     return parts
 
 

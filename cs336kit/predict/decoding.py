@@ -64,8 +64,8 @@ def critical_batch(
 
 
 def _reads_longer(bounds: Bounds, what: Chip) -> bool:
-    assert what.peak and what.bandwidth
-    return bounds.bytes / what.bandwidth > bounds.flops / what.peak
+    assert what.bandwidth
+    return bounds.bytes / what.bandwidth > bounds.compute
 
 
 def _asked(

@@ -185,7 +185,8 @@ def read_hf(config: Mapping[str, Any] | str | Path) -> tuple[TransformerConfig, 
     try:
         ours = FAMILIES[model_type](fields)
         fields.check_rest()
-        result = TransformerConfig(**ours, source=_source(values, source), notes=(*notes, *fields.notes))
+        said: dict[str, Any] = {"source": _source(values, source), "model_type": model_type}
+        result = TransformerConfig(**ours, **said, notes=(*notes, *fields.notes))
         return result, {name for name in values if fields.aliases.get(name, name) in fields.read}
     except (TypeError, LookupError, AttributeError, ArithmeticError) as error:
         raise ValueError(f"{source} has a field of a type or size that a {model_type} cannot have: {error}") from None

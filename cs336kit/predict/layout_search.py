@@ -7,13 +7,13 @@ from typing import Any
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import at_most, finite_results, positive_int, positive_number
 from cs336kit.predict._settle import LARGEST
-from cs336kit.predict.hardware import Accelerator, accelerator
+from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import Layout, check_layout, divisors
 from cs336kit.predict.precision import PrecisionPolicy, policy
-from cs336kit.predict.programs import check_sizes, program
+from cs336kit.predict.programs import check_sizes
 from cs336kit.predict.training import step_peak
 from cs336kit.predict.transformer import TransformerConfig
-from cs336kit.predict.wires import NODE, StepSeconds, seconds_of, speed_of, stages
+from cs336kit.predict.wires import NODE, StepSeconds, device_of, seconds_of, speed_of, stage_programs
 
 #: A rank's part of a sequence is at least so long: below, passing keys and values around is all that cp does.
 SHORTEST = 1024
@@ -65,7 +65,7 @@ def find_layouts(
     batch, sequence = check_sizes(config, batch=batch, sequence=sequence)
     at_most("sequence", sequence, LARGEST["context"])
     count, node, limit = positive_int("count", count), positive_int("node", node), positive_int("limit", limit)
-    device = _device(accelerator)
+    device = device_of(accelerator)
     room = _room(device) if memory_bytes is None else positive_number("memory_bytes", memory_bytes)
     wanted = batch * count if global_batch is None else positive_int("global_batch", global_batch)
     kind = policy(precision)
@@ -74,7 +74,7 @@ def find_layouts(
     timed = []
     for layouts in candidates(config, count=count, sequence=sequence, node=node, batch=batch, global_batch=wanted):
         # Layouts that differ in how state is shared run the same operations between their collectives.
-        programs = [program(config, layout=layouts[0], stage=stage, **step) for stage in stages(layouts[0])]
+        programs = stage_programs(config, layouts[0], **step)
         for layout in layouts:
             seconds = seconds_of(programs, layout, *rest)
             timed.append((seconds.upper, str(layout), layout, seconds))
@@ -129,10 +129,6 @@ def _shared(ranks: int, in_node: int) -> Iterator[dict[str, int]]:
             yield {name: ranks}
         if 1 < in_node < ranks and ranks % in_node == 0:
             yield {"fsdp": in_node, "dp": ranks // in_node}
-
-
-def _device(name: str | Accelerator) -> Accelerator:
-    return name if isinstance(name, Accelerator) else accelerator(name)
 
 
 def _room(device: Accelerator) -> int:

@@ -52,10 +52,11 @@ def _folded() -> dict[str, str]:
     return from_hub | names | {"gpt3": "gpt3-175b", "gpt2small": "gpt2", "bloom": "bloom-176b", "gptj": "gpt-j-6b"}
 
 
-#: Words of a name that say how it was trained further, stored or dated, but not how large it is.
+#: Words of a name that say how it was trained further, stored or dated, but not how large it is. Later versions, longer
+#: contexts ("32k") and "2507" are not among them: such models have other vocabularies, windows or contexts.
 _IGNORED = re.compile(
-    r"^(hf|base|pt|it|instruct|chat|pretrain|preview|mono|thinking|fp8|bf16|mxfp4|v\d\.\d|v01|\d+k|1t|4e1t"
-    r"|0924|1025|1124|2024|2407|2409|2410|2501|2503|2506|2507|2509|2512)$"
+    r"^(hf|base|pt|it|instruct|chat|pretrain|preview|mono|thinking|fp8|bf16|mxfp4|v0\.1|v1\.0|v01|4k|1t|4e1t"
+    r"|0924|1025|1124|2024|2407|2409|2410|2501|2503|2506|2509|2512)$"
 )
 
 

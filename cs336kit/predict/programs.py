@@ -7,7 +7,7 @@ from typing import Any
 from cs336kit.predict._common.checks import boolean, known, non_negative_int, positive_int, several, shown
 from cs336kit.predict._decoder import decoder
 from cs336kit.predict._transformers.decoder import decoder as transformers_decoder
-from cs336kit.predict._transformers.writings import writing
+from cs336kit.predict._transformers.writings import Writing, writing
 from cs336kit.predict.devices import FLASH, Device
 from cs336kit.predict.devices import device as device_of
 from cs336kit.predict.layouts import Layout, as_layout, check_layout
@@ -68,9 +68,10 @@ def program(
     `batch` sequences, collectives among its operations.
     `unrolled`: every block and expert stands in the list once for each time that it runs, with storages of its own.
     `flavour`: "course" for `lm`'s own modules, "transformers" for those of
-    Hugging Face's library (the architecture follows from the configuration; "transformers:opt" names it), in a training
-    step or a pass without autograd; where a module has no fused attention, it is eager. What is kept is exact there; the
-    peak of a step is mostly within 1 % (BLOOM, whose GELU has a backward pass of its own: up to 20 %).
+    Hugging Face's library (the architecture follows from the configuration, and one that is not described is refused;
+    "transformers:opt" names it), in a training step or a pass without autograd; where a module has no fused attention, it
+    is eager. What is kept is exact there; the peak of a step is mostly within 1 % (BLOOM, whose GELU has a backward pass
+    of its own: up to 20 %).
     Errors: ValueError for sizes and names that cannot be.
     """
     check_config(config)
@@ -149,7 +150,21 @@ def _check_use(layout: Layout, *, phase: str, expert_tokens: Sequence[Any] | Non
 
 #: Programs are immutable, and one question asks for the same one several times.
 _program = lru_cache(maxsize=64)(decoder)
-_as_transformers = lru_cache(maxsize=64)(transformers_decoder)
+
+
+@lru_cache(maxsize=64)
+def _as_transformers(config: TransformerConfig, how: Writing, **options: Any) -> Program:
+    """ValueError where what is described has other parameters than the configuration."""
+    walked = transformers_decoder(config, how, **options)
+    theirs, ours = (
+        sum(leaf.count * leaf.tensor.elements for leaf in leaves) for leaves in (walked.leaves, model_leaves(config))
+    )
+    if theirs != ours:
+        raise ValueError(
+            f"the modules of transformers that are described here would have {theirs:,} parameters of this configuration, "
+            f"and it has {ours:,}: ask for flavour='course'"
+        )
+    return walked
 
 
 def _architecture(flavour: str) -> str:

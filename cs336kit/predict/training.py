@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import boolean, positive_int, positive_number
 from cs336kit.predict._gathered import REDUCING
+from cs336kit.predict._layers import stages
 from cs336kit.predict._ledger import Alive, Ledger
 from cs336kit.predict._states import allocated_states, block_count, gradient_bytes, states, step_bytes
 from cs336kit.predict._walk import Walk
@@ -162,7 +163,7 @@ def _alive(
             )
         layout = replace(layout, microbatches=accumulate)
     found = []
-    for each in sorted({0, layout.pp - 1}) if stage is None else [stage]:
+    for each in stages(config, layout, stage):
         walked = program(config, layout=layout, stage=each, **options)
         implementation = "fused" if fused else "foreach" if (walked.foreach if foreach is None else foreach) else "loop"
         moments = _moments(walked, optimizer.lower(), implementation, allocated)

@@ -118,6 +118,8 @@ class TransformerConfig:
     logit_scale: float = 1.0
     #: where the numbers come from
     source: str = field(default="", compare=False, repr=False)
+    #: transformers' name of the architecture that this configuration was read for; "" where nobody has said
+    model_type: str = field(default="", compare=False, repr=False)
     #: what was left out of the configuration that this one follows, one sentence each
     notes: tuple[str, ...] = field(default=(), compare=False, repr=False)
 

@@ -3,16 +3,18 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import gcd
 from typing import Any
 
 from cs336kit.predict._collectives import GROUP, parameter_wires
 from cs336kit.predict._collectives import ring_bytes as ring_bytes
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import finite_results, fraction, positive_int, positive_number
-from cs336kit.predict._products import products, run_again
+from cs336kit.predict._layers import stage_kinds, stages
+from cs336kit.predict._products import computed_again, products
 from cs336kit.predict.hardware import Accelerator, accelerator
 from cs336kit.predict.layouts import Layout, as_layout
-from cs336kit.predict.operations import Item, Op, Program, Repeat, Wire, operations
+from cs336kit.predict.operations import Program, Wire
 from cs336kit.predict.precision import PrecisionPolicy, policy
 from cs336kit.predict.programs import program
 from cs336kit.predict.transformer import TransformerConfig
@@ -25,16 +27,16 @@ NODE = 8
 class StepSeconds:
     """Seconds of one step between two bounds, and what they are made of."""
 
-    #: nothing waits: the longer of computing and sending, with the bubble of the pipeline
+    #: nothing waits for what is sent: the longer of computing and sending, where a stage waits for those before it to fill
     lower: float
-    #: nothing overlaps: the sum of both, with the bubble
+    #: nothing overlaps: the sum of both, and every stage is as slow as the slowest
     upper: float
     #: of the products of one rank, for all microbatches
     compute: float
     #: of what one rank sends over the links inside its node, and between nodes
     inside: float
     between: float
-    #: the share of the step in which a stage of the pipeline waits
+    #: the share of the step in which the slowest stage of the pipeline waits, where all overlaps
     bubble: float
     #: sequences of the step: micro-batch × data ranks × accumulation
     global_batch: int
@@ -69,23 +71,8 @@ def sent(walked: Program, layout: Layout | None = None) -> Iterator[tuple[Wire, 
 def _of_passes(walked: Program) -> tuple[tuple[Wire, int], ...]:
     """What one microbatch sends of its activations."""
     found = [(wire, count) for op, count in walked.operations() if op.kind != GROUP for wire in op.wires]
-    again = [(wire, count) for op, count in _again(walked.items) for wire in op.wires if op.kind != GROUP]
+    again = [(wire, count) for op, count in computed_again(walked.items) for wire in op.wires if op.kind != GROUP]
     return (*found, *((wire, count) for wire, count in again if wire.when == "forward"))
-
-
-def _again(items: Sequence[Item], count: int = 1) -> Iterator[tuple[Op, int]]:
-    """What checkpointed parts run once more in the backward pass."""
-    for item in items:
-        if isinstance(item, Repeat) and item.checkpoint is not None:
-            for op, times in run_again(list(operations(item.items))):
-                yield op, count * item.count * times
-        elif isinstance(item, Repeat):
-            yield from _again(item.items, count * item.count)
-
-
-def stages(layout: Layout, stage: int | None = None) -> list[int]:
-    """The stages of a pipeline that can be the slowest or the fullest, or the one that is asked for."""
-    return sorted({0, layout.pp - 1}) if stage is None else [stage]
 
 
 def communication(
@@ -102,9 +89,11 @@ def communication(
 
     Components read "data all-gather, between nodes": a group counts as between nodes where its ranks do not stand in one
     node of `node` accelerators; what its ranks there send to each other is in it, too.
-    `stage`: of the pipeline; None for the first or the last, whichever sends more.
+    `stage`: of the pipeline; None for the one that sends most.
     `options` are those of `predict.program`. Convention: ring algorithms, in which each of n ranks sends (n − 1)/n of what
-    is gathered, reduced or exchanged, and twice that for an all-reduce; shares are padded as parameters are.
+    is gathered, reduced or exchanged, and twice that for an all-reduce; shares are padded as parameters are. Under tp each
+    of attention, MLP, experts and the expert that all tokens share has a sum of its own, as `lm.parallelize` has them; where
+    two of them run side by side (a parallel block, shared experts), others add first, and send a sum less.
     With gradients of 2 bytes and Ψ parameters ZeRO 1 and 2 send 2Ψ elements, ZeRO 3 3Ψ. Left out: the mean of the loss and the
     norm of the gradients (a few bytes), what a tree algorithm saves. Source: Rajbhandari et al. 2020, section 7.
     """
@@ -123,14 +112,14 @@ def _of_fullest(
 ) -> tuple[Breakdown, int]:
     """What a rank of the stage that sends most sends by name, and how much of it takes its link between nodes."""
     found = []
-    for each in stages(layout, stage):
+    for each in stages(config, layout, stage):
         parts: dict[str, int] = {}
         leaves = 0
         for wire, count in sent(program(config, layout=layout, stage=each, **options)):
             far = crosses(wire, node, layout)
             name = f"{wire.axis} {wire.kind}, {'between nodes' if far else 'inside a node'}"
             parts[name] = parts.get(name, 0) + wire.bytes * count
-            leaves += wire.bytes * count // hop_links(wire, node) if far else 0
+            leaves += leaving(wire, node, count) if far else 0
         found.append((Breakdown(parts, unit="bytes"), leaves))
     return max(found, key=lambda each: each[0].total)
 
@@ -155,36 +144,52 @@ def step_seconds(
     `mfu`: the share of the dense peak that the products reach while they run. `between_nodes`: bytes per second each way
     that one accelerator has to other nodes, such as 50e9 for 400 Gb/s; it is needed where a group leaves its node of
     `node` accelerators, and no table has it. Inside a node the accelerator's `link` counts (its `host_link` where it has none).
-    A ring that leaves a node does so once in each node, and every rank that the group has there brings its own link.
+    A ring that leaves a node does so once in each node, and every rank that the group has there brings its own link. An
+    all-to-all sends over the links inside a node what stays there.
     `options` are those of `predict.program`. Left out: latency, contention, the optimizer's step, loading of data.
     """
-    device = _device(accelerator)
+    device = device_of(accelerator)
     layout = as_layout(layout)
     kind = policy(precision)
     speed = speed_of(device, kind, mfu)
     node = positive_int("node", node)
-    programs = [
-        program(
-            config,
-            layout=layout,
-            stage=stage,
-            precision=kind,
-            attention=attention,
-            batch=batch,
-            sequence=sequence,
-            **options,
-        )
-        for stage in stages(layout)
-    ]
+    step: dict[str, Any] = {"precision": kind, "attention": attention, "batch": batch, "sequence": sequence, **options}
+    programs = stage_programs(config, layout, **step)
     return seconds_of(programs, layout, device, speed, node, between_nodes, layout.global_batch(batch), sequence)
 
 
-def seconds_of(programs: Sequence[Program], layout: Layout, device: Accelerator, *rest: Any) -> StepSeconds:
-    """Of the slowest stage; the layout may share state otherwise than that of the programs."""
-    return max((_seconds(walked, layout, device, *rest) for walked in programs), key=lambda each: each.upper)
+def stage_programs(config: TransformerConfig, layout: Layout, **step: Any) -> list[Program]:
+    """The program of each stage of a pipeline; those that are alike share one."""
+    alike = stage_kinds(config, layout)
+    programs = {stage: program(config, layout=layout, stage=stage, **step) for stage in set(alike)}
+    return [programs[stage] for stage in alike]
 
 
-def _device(name: str | Accelerator) -> Accelerator:
+def seconds_of(
+    programs: Sequence[Program], layout: Layout, device: Accelerator, speed: float, *rest: Any
+) -> StepSeconds:
+    """Of the slowest of all stages; the layout may share state otherwise than that of the programs."""
+    fill = _fill(programs, layout.microbatches)
+    kinds = dict.fromkeys(programs)
+    return max((_seconds(walked, layout, fill, device, speed, *rest) for walked in kinds), key=lambda each: each.upper)
+
+
+def _fill(programs: Sequence[Program], microbatches: int) -> int:
+    """FLOPs that a step has to wait for: some stage's for all microbatches, behind and before one in each stage before it.
+
+    No schedule is quicker: the stages before a stage run their forward pass before it starts, and their backward pass
+    after it ends. With stages alike that is (m + p − 1) times what one of them computes.
+    """
+    before, most = 0, 0
+    for walked in programs:
+        flops = _flops(walked)
+        most = max(most, before + microbatches * flops)
+        before += flops
+    return most
+
+
+def device_of(name: str | Accelerator) -> Accelerator:
+    """The accelerator that is given, or that of the table."""
     return name if isinstance(name, Accelerator) else accelerator(name)
 
 
@@ -200,12 +205,13 @@ def speed_of(device: Accelerator, kind: PrecisionPolicy, mfu: float) -> float:
 def _flops(walked: Program) -> int:
     """Of one microbatch on one rank, forward and backward, recomputation included."""
     flops = sum(count * (row.forward + row.backward) for op, count in walked.operations() for row in products(op))
-    return flops + sum(count * op.forward_flops for op, count in _again(walked.items))
+    return flops + sum(count * op.forward_flops for op, count in computed_again(walked.items))
 
 
 def _seconds(
     walked: Program,
     layout: Layout,
+    fill: int,
     device: Accelerator,
     speed: float,
     node: int,
@@ -213,20 +219,27 @@ def _seconds(
     batch: int,
     sequence: int,
 ) -> StepSeconds:
-    compute = layout.microbatches * _flops(walked) / speed
+    flops = layout.microbatches * _flops(walked)
+    compute = flops / speed
+    link = link_speed(device)
     # Seconds by (whether between nodes, whether once per step).
     spent = {(far, once): 0.0 for far in (False, True) for once in (False, True)}
     for wire, count in sent(walked, layout):
-        far = crosses(wire, node, layout)
-        spent[far, wire.when == "step"] += count * wire.bytes / bandwidth(wire, device, node, between_nodes, layout)
+        once, far = wire.when == "step", crosses(wire, node, layout)
+        leaves = count * wire.bytes
+        if far and wire.kind == "all-to-all" and link is not None:
+            # What stays in the node takes its links.
+            leaves = leaving(wire, node, count)
+            spent[False, once] += (count * wire.bytes - leaves) / link
+        spent[far, once] += leaves / bandwidth(wire, device, node, between_nodes, layout)
     inside, between = (spent[far, False] + spent[far, True] for far in (False, True))
-    # While the pipeline fills and drains, a stage waits for what microbatches cost, not for what a step costs once.
+    # While the pipeline fills and drains, a stage waits for what microbatches cost, not for what a step costs once. Where
+    # nothing overlaps, the stages before and behind it may be as slow as the slowest.
     longer = 1 / (1 - layout.bubble)
-    once = spent[False, True] + spent[True, True]
-    each = inside + between - once
-    lower = max(compute * longer, inside, between)
-    upper = (compute + each) * longer + once
-    return StepSeconds(lower, upper, compute, inside, between, layout.bubble, batch, batch * sequence)
+    each = spent[False, False] + spent[True, False]
+    lower = max(fill / speed, inside, between)
+    upper = (compute + each) * longer + spent[False, True] + spent[True, True]
+    return StepSeconds(lower, upper, compute, inside, between, (fill - flops) / fill, batch, batch * sequence)
 
 
 def hop_links(wire: Wire, node: int) -> int:
@@ -234,16 +247,33 @@ def hop_links(wire: Wire, node: int) -> int:
     return 1 if wire.kind in ("send", "all-to-all") else min(wire.ranks, max(1, node // wire.stride))
 
 
+def leaving(wire: Wire, node: int, count: int = 1) -> int:
+    """Of what a rank sends `count` times in a group that leaves its node, the bytes that take its own link to other nodes.
+
+    In an all-to-all it sends every other rank as much, also those of its node: of the rank with the fewest beside it.
+    """
+    if wire.kind != "all-to-all":
+        return wire.bytes * count // hop_links(wire, node)
+    here = max(1, gcd(wire.span, node) // wire.stride)
+    return wire.bytes * count * (wire.ranks - here) // (wire.ranks - 1)
+
+
+def link_speed(device: Accelerator) -> float | None:
+    """Bytes per second to a neighbor in the node; None where no source has it."""
+    link = device.facts.get("link") or device.facts.get("host_link")
+    return None if link is None else float(link.value)
+
+
 def bandwidth(wire: Wire, device: Accelerator, node: int, between_nodes: float | None, layout: Layout) -> float:
     """Bytes per second at which a rank sends this; ValueError where nobody has said."""
-    link = device.facts.get("link") or device.facts.get("host_link")
+    link = link_speed(device)
     if not crosses(wire, node, layout):
         if link is None:
             raise ValueError(
                 f"{device.title} has no sourced link to its neighbors: count every link as one between nodes (--node 1 "
                 "--between-nodes 25GB/s, or node=1 and between_nodes=25e9), or take another accelerator"
             )
-        return float(link.value)
+        return link
     if between_nodes is None:
         raise ValueError(
             f"{layout} joins {wire.ranks} ranks {wire.stride} apart, more than a node of {node} holds, and no table has the "
@@ -253,4 +283,4 @@ def bandwidth(wire: Wire, device: Accelerator, node: int, between_nodes: float |
     if wire.kind in ("send", "all-to-all"):
         return own
     together = own * hop_links(wire, node)
-    return together if link is None else min(together, float(link.value))
+    return together if link is None else min(together, link)

@@ -151,9 +151,11 @@ def test_a_run_of_long_steps_takes_longer_than_its_time():
         "step, if nothing does": "computing 0.25 s (attention over all pairs) + sending 0.1875 s: 9 s",
         "days at these steps": "81,381 steps × 0.5 to 9 s / 86,400 s = 0.471 to 8.477",
     }
-    piped = dict(_steps(made(seconds=SECONDS)))
+    # Where all overlaps, the slowest stage waits for what the others take; where nothing does, for 3 of 12 turns like its own.
+    stages = dataclasses.replace(RUN, layout="pp=4", accumulate=9)
+    piped = dict(_steps(made(stages, seconds=SECONDS)))
     assert "computing 0.25 s / (1 − 0.2 waiting in the pipeline)" in piped["step, if all overlaps"]
-    assert "what each microbatch has of both / (1 − 0.2)" in piped["step, if nothing does"]
+    assert "what each microbatch has of both / (1 − 0.25)" in piped["step, if nothing does"]
     assert not list(_steps(made())) and made().as_dict()["run_days"] is None
     alone = made(dataclasses.replace(RUN, tokens=None), days=None, wire=bytes_of(), seconds=SECONDS)
     assert "the run takes" not in str(alone) and alone.as_dict()["run_days"] is None
@@ -176,6 +178,11 @@ def test_rings_that_leave_a_node_do_so_over_the_links_of_all_their_ranks():
     assert made(wire=sent, link_bytes=2 * 10**9).as_dict()["link_bytes"] == 2 * 10**9
     for whole in (9 * 10**9, 0, None):
         assert "over its own link" not in str(made(wire=sent, link_bytes=whole))
+    exchanged = {"ep all-to-all, between nodes": 5 * 10**9}
+    text = said(str(made(wire=Breakdown(exchanged, unit="bytes"), link_bytes=3 * 10**9)))
+    assert "sends 3 GB of that: an all-to-all sends to ranks of its node, too" in text
+    text = said(str(made(wire=Breakdown({**dict(sent.items()), **exchanged}, unit="bytes"), link_bytes=3 * 10**9)))
+    assert "share that hop; an all-to-all sends" in text
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,11 @@ def test_without_a_cache_the_critical_batch_is_the_chips_intensity_times_bytes_o
 
 def test_at_equal_times_it_computes():
     chip = Chip("even", "Even", 1, 10.0, 5.0, None)
-    assert [_reads_longer(Bounds(1, 1, 20, size, ""), chip) for size in (9, 10, 11)] == [False, False, True]
+    assert [_reads_longer(Bounds(1, 1, 20, size, "", compute=2.0), chip) for size in (9, 10, 11)] == [
+        False,
+        False,
+        True,
+    ]
 
 
 def test_with_long_caches_no_batch_is_large_enough():

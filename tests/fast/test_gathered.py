@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from cs336kit.predict import TransformerConfig, peak_moments, program, step_peak
+from cs336kit.predict import TransformerConfig, communication, peak_moments, program, step_peak
 from cs336kit.predict._gathered import Beside, Gathered
 from cs336kit.predict.operations import blocks
 
@@ -124,3 +124,20 @@ def test_where_parameters_are_all_that_is_large_the_peaks_are_those_of_the_group
         name: round(size / block, 0) for name, size in parts.items()
     }
     assert step_peak(config, **options)["gathered parameters"] > (2 if layers > 2 else 1) * block
+
+
+@pytest.mark.parametrize(
+    ("base", "matrix"), [("int8", 256**2), ("nf4", 256**2 // 2 + 256**2 // 64 + 4 * 4), (None, 2 * 256**2)]
+)
+def test_packed_matrices_are_gathered_as_they_lie(base, matrix):
+    config = replace(WIDE, d_ff=256)
+    options = {"precision": "bf16", "layout": "fsdp=2", "lora_rank": 8, "base": base}
+    written = program(config, batch=1, sequence=2, **options)
+    rules, (first, *_) = Gathered(written, lambda size: size), [block for block, _ in blocks(written.items)]
+    # Of a block four matrices of attention and two of the MLP; two norms, and adapters beside queries and values.
+    block = 6 * matrix + 2 * (2 * 256 + 2 * 2 * 8 * 256)
+    outside = 2 * (8 + 2 + 1) * 256
+    assert rules.start == Beside(2 * outside) and rules.forward(first) == Beside(outside + 2 * block)
+    # A rank of two sends its half; blocks are gathered once more in the backward pass.
+    sent = communication(config, batch=1, sequence=2, **options)["data all-gather, inside a node"]
+    assert sent == 2 * 4 * block // 2 + outside // 2

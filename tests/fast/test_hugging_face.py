@@ -1,5 +1,6 @@
 """from_hf: what a config.json says, and what it refuses by name. What it counts is compared in tests/torch/predict."""
 
+import dataclasses
 import json
 
 import pytest
@@ -536,8 +537,47 @@ def test_a_configuration_tells_how_its_architecture_is_written(family):
             "inner_norms=True: how transformers writes this down is not described here; ask for flavour='course'",
         ),
         ("gpt_oss", "router_bias=True: how transformers writes this down is not described here"),
+        ("olmo", "norm_scale=False: how transformers writes this down"),
+        ("nanochat", "norm_scale=False: how transformers writes this down"),
+        ("apertus", "mlp='xielu': how transformers writes this down"),
+        ("nemotron", "mlp='relu2': how transformers writes this down"),
+        # These look like others, and are written otherwise: one matrix for queries, keys and values, other norms or masks.
+        *(
+            (name, f"how transformers writes this {name} down is not described here; ask for flavour='course'")
+            for name in (
+                "phi3",
+                "gemma3_text",
+                "glm4",
+                "minimax_m2",
+                "qwen3_moe",
+                "openai-gpt",
+                "gpt_neo",
+            )
+        ),
     ],
 )
 def test_what_is_not_described_is_not_written_like_another(model_type, sentence):
     with pytest.raises(ValueError, match=sentence):
         writing(predict.from_hf({"model_type": model_type}))
+
+
+def test_a_configuration_that_looks_like_another_than_it_was_read_for_is_not_written_like_either():
+    # A large Falcon has two norms and several key heads, as a GPT-NeoX; its own row is that of one key head.
+    large = predict.model("falcon-180b")
+    llama = predict.from_hf({"model_type": "llama"})
+    changed = dataclasses.replace(llama, norm="layernorm", norm_bias=True, norms_per_block=1)
+    for config in (large, changed):
+        with pytest.raises(ValueError, match=f"how transformers writes this {config.model_type} down is not described"):
+            writing(config)
+    assert writing(dataclasses.replace(llama, layers=3)) is WRITINGS["llama"]
+    # An architecture that is named counts as named, and the name is no part of what a configuration is.
+    assert writing(large, "falcon") is WRITINGS["falcon"]
+    assert dataclasses.replace(llama, model_type="") == llama
+
+
+def test_modules_with_other_parameters_are_not_the_configurations():
+    # Each head of queries and keys has a norm of its own here; the module that is described has one for all of them.
+    with pytest.raises(
+        ValueError, match="would have 103,809,839,104 parameters .* it has 103,810,674,688: ask for flavour="
+    ):
+        predict.program(predict.model("command-r-plus"), batch=1, sequence=4, flavour="transformers")

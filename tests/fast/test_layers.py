@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from cs336kit.predict import TransformerConfig
-from cs336kit.predict._layers import layers, periods
+from cs336kit.predict import Layout, TransformerConfig
+from cs336kit.predict._layers import layers, periods, stage_kinds, stages
 
 
 @pytest.mark.parametrize(
@@ -54,3 +54,13 @@ def test_they_stand_for_the_sequence():
 )
 def test_what_each_layer_is(given, kinds):
     assert layers(TransformerConfig(layers=2, d_model=16, heads=4, vocab=32, context=8, **given)) == kinds
+
+
+def test_stages_that_are_alike_are_known_by_the_first_of_them():
+    windows = (True,) * 4 + (False,) * 2 + (True,) * 6
+    config = TransformerConfig(layers=12, d_model=16, heads=4, vocab=32, context=8, window=3, window_layers=windows)
+    assert stage_kinds(config, Layout(pp=6)) == [0, 1, 2, 1, 1, 5] and stages(config, Layout(pp=6)) == [0, 1, 2, 5]
+    assert stage_kinds(config, Layout(pp=3)) == [0, 1, 2] and stage_kinds(config, Layout(tp=2)) == [0]
+    assert stages(config, Layout(pp=6), 4) == [4]
+    with pytest.raises(ValueError, match="pp=5 does not divide 12 layers"):
+        stage_kinds(config, Layout(pp=5))

@@ -257,6 +257,46 @@ def test_the_stage_that_sends_more_is_the_one_that_counts():
     assert found.total == max(first.total, last.total) != min(first.total, last.total)
 
 
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [
+        # Their first layers are dense: the second stage holds experts, for one microbatch less.
+        ("deepseek-v2-lite", "pp=27"),
+        ("glm-4.5-air", "pp=23,microbatches=46"),
+        # In these every fourth or every other layer is unlike the others.
+        ("llama-4-scout", "pp=48,microbatches=48"),
+        ("gemma-2-9b", "pp=42"),
+        ("llama-3-8b", "pp=8"),
+    ],
+)
+def test_the_fullest_of_all_stages_is_the_one_that_counts(name, layout):
+    config, pp = MODELS[name], Layout.parse(layout).pp
+    how = {**STEP, "precision": "mixed", "attention": "sdpa", "layout": layout}
+    held = [step_peak(config, **how, device="cuda", stage=stage).total for stage in range(pp)]
+    assert step_peak(config, **how, device="cuda").total == max(held)
+    said = [communication(config, **how, stage=stage).total for stage in range(pp)]
+    assert communication(config, **how).total == max(said)
+
+
+def test_a_model_whose_first_layer_is_dense_is_fullest_behind_it():
+    how = {"batch": 1, "sequence": 4096, "precision": "mixed", "attention": "sdpa", "device": "cuda", "foreach": True}
+    layout = "pp=46,microbatches=92"
+    config = MODELS["glm-4.5-air"]
+    first, second, found = (step_peak(config, **how, layout=layout, stage=stage).total for stage in (0, 1, None))
+    assert found == second > 1.9 * first
+    # What no stage of it fits is no layout that fits.
+    cluster = {"count": 92, "global_batch": 368, "sequence": 4096, "memory_bytes": 125 * 2**30, **CLUSTER}
+    layouts = find_layouts(config, **cluster, limit=100)
+    assert layouts and Layout.parse("pp=23,microbatches=92,dp=4") not in [each.layout for each in layouts]
+
+
+def test_the_middle_of_a_pipeline_sends_both_ways():
+    # Activations forward and their gradients backward, where the ends send one of both (and a table of their own).
+    how = {"batch": 4, "sequence": 1024, "layout": "pp=4,microbatches=16"}
+    ends = [communication(GPT2, **how, stage=stage)["pp send, inside a node"] for stage in (0, 3)]
+    assert communication(GPT2, **how)["pp send, inside a node"] == sum(ends)
+
+
 def test_a_layout_that_the_cluster_does_not_hold_is_a_sentence():
     layout = Layout.parse("fsdp=64,tp=8")
     check_count(layout, 512)
@@ -282,10 +322,16 @@ def test_one_rank_sends_nothing_and_a_step_of_it_is_computing():
     assert seconds.lower == seconds.upper == pytest.approx(flops / (0.5 * 989.4e12), rel=1e-3)
 
 
-def test_three_of_seven_turns_of_a_pipeline_are_waiting():
-    seconds = step_seconds(GPT2, **STEP, layout="pp=4,microbatches=4", accelerator="h100-sxm", mfu=0.5)
-    assert seconds.bubble == pytest.approx(3 / 7) and str(seconds).endswith("bubble 42.9 %")
-    assert seconds.lower == pytest.approx(seconds.compute * 7 / 4, rel=0.01)
+def test_the_stage_with_the_head_waits_for_the_three_before_it():
+    options = {**STEP, "layout": "pp=4,microbatches=4"}
+    seconds = step_seconds(GPT2, **options, accelerator="h100-sxm", mfu=0.5)
+    *others, last = (training_flops(GPT2, **options, attention="sdpa", stage=stage).total for stage in range(4))
+    assert len(set(others)) == 1 and last > max(others)
+    step = sum(others) + 4 * last
+    assert seconds.bubble == pytest.approx(sum(others) / step) and str(seconds).endswith("bubble 23.5 %")
+    assert seconds.lower == pytest.approx(step / (0.5 * 989.4e12), rel=1e-3)
+    # Of as many turns as the slowest needs, three of seven.
+    assert seconds.upper > seconds.compute * 7 / 4 > seconds.lower
 
 
 @pytest.mark.parametrize(("node", "links"), [(8, "inside"), (1, "between")])

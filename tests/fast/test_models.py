@@ -3,6 +3,7 @@ import json
 import pytest
 
 from cs336kit.predict import MODELS, TransformerConfig, model, parameters
+from cs336kit.predict.models import _fold, _folded, _published
 
 
 def test_every_model_names_its_source():
@@ -36,10 +37,36 @@ def test_every_model_names_its_source():
         ("deepseek-ai/DeepSeek-V3", "deepseek-v3"),
         ("deepseek-ai/DeepSeek-V2-Lite", "deepseek-v2-lite"),
         ("openai/gpt-oss-20b", "gpt-oss-20b"),
+        ("mistralai/Mistral-7B-v0.1", "mistral-7b"),
+        ("microsoft/Phi-3-mini-4k-instruct", "phi-3-mini"),
     ],
 )
 def test_names_are_found_as_people_write_them(written, name):
     assert written in MODELS and MODELS[written] is MODELS[name] is model(written) is MODELS.get(written)
+
+
+@pytest.mark.parametrize(
+    ("written", "near"),
+    [
+        # Another vocabulary and no window, a longer context, or both.
+        ("mistralai/Mistral-7B-v0.3", "mistral-7b"),
+        ("mistralai/Mistral-7B-Instruct-v0.2", "mistral-7b"),
+        ("microsoft/Phi-3-mini-128k-instruct", "phi-3-mini"),
+        ("01-ai/Yi-34B-200K", "yi-34b"),
+        ("togethercomputer/LLaMA-2-7B-32K", "llama-2-7b"),
+        ("mosaicml/mpt-7b-8k", "mpt-7b"),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
+    ],
+)
+def test_another_version_is_not_taken_for_the_one_that_is_known(written, near):
+    assert written not in MODELS and near in MODELS
+    with pytest.raises(ValueError, match=f"unknown model .* Did you mean '{near}'"):
+        MODELS[written]
+
+
+def test_every_stored_hub_id_is_found():
+    for name, values in _published().items():
+        assert _folded()[_fold(values["_name_or_path"])] == name
 
 
 def test_no_two_names_are_read_as_one():

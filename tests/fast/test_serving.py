@@ -221,6 +221,18 @@ def test_fp8_weights_compute_in_fp8_where_the_chip_can():
     assert a100.chip.peak == 312e12 and any("products in bf16" in note for note in a100.notes)
 
 
+def test_attention_and_head_compute_in_bf16_beside_fp8_weights():
+    S, (bf16, fp8) = 6000, (accelerator("h100-sxm").peak(kind) for kind in ("bf16", "fp8"))
+    others = 2 * 128256 * 4096 + 2 * 32 * 4096 * S * S
+    prompt = serve(ServingQuestion(LLAMA, prompt=S, output=100, weights="fp8")).prefill
+    assert prompt.bound == "compute" and prompt.flops == 2 * S * MATRICES + others
+    assert prompt.least == prompt.compute == pytest.approx(2 * S * MATRICES / fp8 + others / bf16)
+    # A peak that was given is that of all products, and a chip without one for fp8 computes all in bf16.
+    for changes, peak in (({"peak_flops_per_second": 5e14}, 5e14), ({"accelerator": "a100-sxm-80gb"}, 312e12)):
+        one = serve(ServingQuestion(LLAMA, prompt=S, output=100, weights="fp8", **changes)).prefill
+        assert one.compute == pytest.approx(one.flops / peak)
+
+
 def test_the_largest_batch_is_the_last_that_fits():
     for question in (ServingQuestion(LLAMA), ServingQuestion(LLAMA, accelerator="l4", weights="int4", cache="fp8")):
         answer = serve(question)

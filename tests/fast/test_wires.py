@@ -5,11 +5,12 @@ from collections import Counter
 
 import pytest
 
-from cs336kit.predict import Layout, TransformerConfig, communication, program, step_seconds, training_flops
+from cs336kit.predict import MODELS, Layout, TransformerConfig, communication, program, step_seconds, training_flops
 from cs336kit.predict._collectives import strides
+from cs336kit.predict._layers import stages
 from cs336kit.predict.hardware import accelerator
 from cs336kit.predict.operations import Wire
-from cs336kit.predict.wires import bandwidth, crosses, leaving_bytes, sent, stages
+from cs336kit.predict.wires import bandwidth, crosses, leaving, leaving_bytes, sent
 
 LITTLE = TransformerConfig(layers=2, d_model=16, heads=2, vocab=40, context=64, positions="none", bias="none")
 MIXTURE = dataclasses.replace(LITTLE, experts=4, experts_per_token=2)
@@ -128,6 +129,14 @@ def test_ranks_that_divide_heads_sum_behind_table_attention_and_mlp():
     assert shared["all-reduce", 2, 1, 2, 2 * 64 // 2, "step"] == 2
 
 
+def test_branches_side_by_side_have_a_sum_each():
+    # Of each of two layers: attention and MLP; attention, experts and the shared expert. And one behind the table.
+    parallel = dataclasses.replace(LITTLE, parallel=True)
+    shared = dataclasses.replace(MIXTURE, shared_d_ff=32)
+    for config, branches in ((LITTLE, 2), (parallel, 2), (MIXTURE, 2), (shared, 3)):
+        assert messages("tp=2", "tp", config)["all-reduce", 2, 1, 2, ROW, "forward"] == 2 * branches + 1
+
+
 def test_biases_behind_a_sum_of_ranks_are_alike_on_all_of_them():
     biased = dataclasses.replace(LITTLE, bias="all")
     found, without = messages("tp=2,sp,dp=2", "tp", biased), messages("tp=2,sp,dp=2", "tp")
@@ -158,7 +167,11 @@ def test_stages_send_activations_and_the_gradients_of_a_table_that_both_have():
     for layout, config in (("pp=2,zero2=2,cp=2", LITTLE), ("pp=2,zero2=2,ep=2", MIXTURE)):
         found = messages(layout, "pp", config)
         assert found["all-reduce", 2, 4, 8, ring(2 * TABLE // 4, 2), "step"] == 1
-    assert stages(Layout(pp=4)) == [0, 3] and stages(Layout()) == [0] and stages(Layout(pp=4), 2) == [2]
+    assert (
+        stages(four, Layout(pp=4)) == [0, 1, 3]
+        and stages(four, Layout()) == [0]
+        and stages(four, Layout(pp=4), 2) == [2]
+    )
 
 
 @pytest.mark.parametrize(
@@ -236,7 +249,7 @@ def test_what_checkpointed_experts_compute_again_takes_its_time():
 
 
 def test_a_pipeline_waits_while_it_fills():
-    """Seconds of a step from its parts: 2 stages and 5 microbatches wait for one of six turns."""
+    """Seconds of a step from its parts: 2 stages and 5 microbatches take six turns."""
     options = {"layout": "pp=2,dp=3,microbatches=5", "batch": 2, "sequence": 8, "accelerator": "h100-sxm", "mfu": 0.25}
     found = step_seconds(LITTLE, **options)
     link = H100.facts["link"].value
@@ -248,7 +261,109 @@ def test_a_pipeline_waits_while_it_fills():
     assert found.compute == pytest.approx(5 * slowest / (0.25 * H100.peak("bf16")))
     once = (ring(2 * TABLE, 2) + ring(2 * (BLOCK), 3) + ring(2 * (TABLE + NORM), 3)) / link
     each = 5 * ROW / link
-    assert found.inside == pytest.approx(once + each) and found.between == 0 and found.bubble == 1 / 6
+    assert found.inside == pytest.approx(once + each) and found.between == 0
     assert found.upper == pytest.approx((found.compute + each) * 6 / 5 + once)
-    assert found.lower == pytest.approx(max(found.compute * 6 / 5, found.inside))
+    # Where all overlaps, the stage with the head waits until the other one has had its first microbatch.
+    filled = stage / (0.25 * H100.peak("bf16")) + found.compute
+    assert found.lower == pytest.approx(max(filled, found.inside))
+    assert found.bubble == pytest.approx(stage / (stage + 5 * slowest))
     assert (found.global_batch, found.tokens) == (2 * 3 * 5, 2 * 3 * 5 * 8)
+
+
+def one_forward_one_backward(times, microbatches):
+    """Seconds of a step whose stages take `times` for a microbatch, a third of it forward, played out turn by turn."""
+    last, turns = len(times) - 1, {}
+    for stage in range(len(times)):
+        ahead = min(last - stage, microbatches)
+        # Forward passes that fill the pipeline, then one forward and one backward, then what is left backward.
+        order = [("forward", i) for i in range(ahead)]
+        for i in range(microbatches - ahead):
+            order += [("forward", ahead + i), ("backward", i)]
+        turns[stage] = order + [("backward", i) for i in range(microbatches - ahead, microbatches)]
+    ends, clock = {}, dict.fromkeys(turns, 0.0)
+    while any(turns.values()):
+        for stage, order in turns.items():
+            while order:
+                way, i = order[0]
+                if way == "forward":
+                    waits = ("forward", i, stage - 1) if stage else None
+                else:
+                    waits = ("backward", i, stage + 1) if stage < last else ("forward", i, stage)
+                if waits is not None and waits not in ends:
+                    break
+                start = max(clock[stage], ends.get(waits, 0.0))
+                clock[stage] = ends[way, i, stage] = start + times[stage] * (1 if way == "forward" else 2) / 3
+                order.pop(0)
+    return max(clock.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [
+        ("llama-3.2-1b", "pp=16,microbatches=16"),
+        ("llama-3-8b", "pp=8,microbatches=8"),
+        ("llama-3-8b", "pp=8,microbatches=3"),
+        ("llama-3-8b", "pp=8,microbatches=64"),
+        ("gemma-2-9b", "pp=6,microbatches=12"),
+        ("llama-3-70b", "pp=16,microbatches=16"),
+        ("deepseek-v2-lite", "pp=27,microbatches=27"),
+    ],
+)
+def test_no_schedule_is_quicker_than_the_lower_bound(name, layout):
+    config, pp, m = MODELS[name], Layout.parse(layout).pp, Layout.parse(layout).microbatches
+    size = {"batch": 1, "sequence": 4096, "attention": "sdpa"}
+    stages = [training_flops(config, **size, layout=layout, stage=stage).total for stage in range(pp)]
+    rate = 0.4 * H100.peak("bf16")
+    played = one_forward_one_backward([flops / rate for flops in stages], m)
+    found = step_seconds(config, **size, layout=layout, accelerator=H100, mfu=0.4, between_nodes=1e15)
+    assert 0.85 * played < found.lower <= played * (1 + 1e-9) < found.upper
+    assert found.compute == pytest.approx(m * max(stages) / rate)
+    assert found.bubble == pytest.approx(1 - found.compute / found.lower)
+
+
+def test_stages_that_are_alike_wait_for_p_minus_1_turns():
+    assert one_forward_one_backward([3.0] * 4, 6) == pytest.approx(3 * (6 + 3))
+    # The second stage has six microbatches of 5 s each, behind and before one of 3 s.
+    assert one_forward_one_backward([3.0, 5.0], 6) == pytest.approx(3 + 6 * 5)
+
+
+@pytest.mark.parametrize(
+    ("layout", "node", "away"),
+    [
+        # Of 15 others, 8 stand in the other node of 8; of 3 others 2, where two neighbors of tp stand beside each of four.
+        ("ep=16", 8, 8), ("ep=4,tp=2", 4, 2), ("ep=4,tp=4", 8, 2), ("ep=8", 2, 6), ("ep=2,tp=8", 8, 1), ("ep=8", 1, 7),
+        # Groups of 12 on nodes of 8: where one ends, four of its ranks stand together.
+        ("ep=12,dp=2", 8, 8),
+        # Groups of 3 on nodes of 8: the third of them has one rank in a node of its own.
+        ("ep=3,dp=8", 8, 2),
+    ],
+)  # fmt: skip
+def test_an_all_to_all_leaves_its_node_to_the_ranks_that_are_elsewhere(layout, node, away):
+    layout = Layout.parse(layout)
+    # The truth: where the ranks of each group of ep stand, and how many the loneliest of them has elsewhere.
+    ranks, stride = layout.ep, layout.tp
+    groups = [
+        [first + inner + stride * i for i in range(ranks)]
+        for first in range(0, layout.count, ranks * stride)
+        for inner in range(stride)
+    ]
+    elsewhere = max(sum(one // node != other // node for other in group) for group in groups for one in group)
+    assert elsewhere == away
+    wire = Wire("all-to-all", "ep", ranks, stride, ranks * stride, 1000 * (ranks - 1))
+    assert crosses(wire, node, layout) and leaving(wire, node) == 1000 * away and leaving(wire, node, 3) == 3000 * away
+
+
+def test_what_an_all_to_all_sends_inside_its_node_takes_the_links_there():
+    mixture = dataclasses.replace(MIXTURE, experts=16)
+    step = {**STEP, "precision": "mixed", "layout": Layout(ep=16)}
+    options = {**step, "node": 8}
+    far, near = (leaving_bytes(mixture, **step, node=node) for node in (8, 1))
+    exchanged = communication(mixture, **options)["ep all-to-all, between nodes"]
+    assert near - far >= exchanged * 7 // 15 > 0
+    found = step_seconds(mixture, **options, accelerator=H100, between_nodes=50e9)
+    assert found.inside == pytest.approx(exchanged * 7 / 15 / H100.facts["link"].value)
+    assert found.between == pytest.approx(far / 50e9, rel=1e-3)
+    # Without a known link inside the node, all of it counts as between nodes.
+    alone = dataclasses.replace(H100, facts={name: fact for name, fact in H100.facts.items() if "link" not in name})
+    slower = step_seconds(mixture, **options, accelerator=alone, between_nodes=50e9)
+    assert slower.inside == 0 and slower.between == pytest.approx(found.between + exchanged * 7 / 15 / 50e9)

@@ -112,9 +112,12 @@ def _step(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.seconds is None or plan.step_bounds is None:
         return
     s, (lower, upper) = plan.seconds, plan.step_bounds
-    waits = f", what each microbatch has of both / (1 − {s.bubble:.4g})" if s.bubble else ""
+    # Where nothing overlaps, each stage may be as slow as the slowest; where all does, the others fill the pipeline sooner.
+    turns = plan.question.placed.bubble
+    waits = f", what each microbatch has of both / (1 − {turns:.4g})" if turns else ""
     causal = f"{plan.causal.compute:,.4g} s (causal attention)" if plan.causal else f"{s.compute:,.4g} s"
-    filled = f" / (1 − {s.bubble:.4g} waiting in the pipeline)" if s.bubble else ""
+    bubble = (plan.causal or s).bubble
+    filled = f" / (1 − {bubble:.4g} waiting in the pipeline)" if bubble else ""
     yield (
         "step, if all overlaps",
         (

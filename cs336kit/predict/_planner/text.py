@@ -104,16 +104,19 @@ def _step(plan: "Plan") -> Iterator[str]:
             f"links inside a node {s.inside:,.3g} s",
             f"between nodes {s.between:,.3g} s",
         ]
-        if s.bubble:
-            parts.append(f"{100 * s.bubble:.1f} % waiting in the pipeline")
+        if least.bubble:
+            parts.append(f"{100 * least.bubble:.1f} % waiting in the pipeline")
         yield from folded(", ".join(parts), indent="    ", first="  ")
         yield from _run(plan)
     sent = ", ".join(f"{_ring(name)} {part / 1e9:,.3g} GB" for name, part in plan.wire.items() if part)
     yield from folded(f"each accelerator sends in a step: {sent or 'nothing'}", indent="    ", first="  ")
     if plan.link_bytes and plan.link_bytes < sum(part for name, part in plan.wire.items() if "between nodes" in name):
         share = f"over its own link between nodes each sends {plan.link_bytes / 1e9:,.3g} GB of that"
-        why = "a ring leaves a node once, and its ranks there share that hop"
-        yield from folded(f"{share}: {why}", indent="    ", first="  ")
+        rings = any("rings" in _ring(name) for name in plan.wire)
+        exchanged = any(name.endswith("all-to-all, between nodes") for name in plan.wire)
+        why = ["a ring leaves a node once, and its ranks there share that hop"] * rings
+        why += ["an all-to-all sends to ranks of its node, too"] * exchanged
+        yield from folded(f"{share}: {'; '.join(why)}", indent="    ", first="  ")
 
 
 def _run(plan: "Plan") -> Iterator[str]:

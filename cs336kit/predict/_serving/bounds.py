@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from math import prod
 
-from cs336kit.predict._planner.chip import Chip
-from cs336kit.predict._serving.memory import leaf_bytes, prompt_program
+from cs336kit.predict._planner.chip import Chip, chip
+from cs336kit.predict._serving.memory import is_packed, leaf_bytes, prompt_program
 from cs336kit.predict._serving.question import ServingQuestion, length_of, options_of
 from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.operations import Op, Program, Storage, Tensor
@@ -23,10 +23,13 @@ class Bounds:
     bytes: int
     #: "memory", "compute" or "links": what the lower bound is
     bound: str
-    #: bytes that one accelerator sends to the others
+    #: bytes that one accelerator sends to the others; a parallel block and shared experts have a sum for each branch here,
+    #: where an engine may add the branches first
     sent: int = 0
     #: those of `bytes` that are the cache's
     cache_bytes: int = 0
+    #: seconds of the products alone, each at the peak of its type
+    compute: float = 0.0
 
 
 def prompt_bounds(q: ServingQuestion, what: Chip) -> Bounds:
@@ -44,15 +47,17 @@ def token_bounds(q: ServingQuestion, what: Chip, batch: int) -> Bounds:
 def _bounds(q: ServingQuestion, what: Chip, walked: Program, *, head: bool) -> Bounds:
     """`head`: of all positions the last one alone has logits."""
     assert what.peak and what.bandwidth
-    flops, least, moved, sent, cache = 0, 0, 0, 0, 0
+    flops, packed, least, moved, sent, cache = 0, 0, 0, 0, 0, 0
     links = 0.0
     sizes = {leaf.tensor.storage: leaf_bytes(leaf, q.weights) for leaf in walked.leaves}
+    matrices = {leaf.tensor.storage for leaf in walked.leaves if is_packed(leaf)}
     caches: set[Storage] = set()
     seen: set[Storage] = set()
     rows = q.prompt or 1 if head else 1
     for op, count in walked.operations():
         work = sum(n for _, n in op.flops) // (rows if op.part == "head" else 1)
         flops += count * work
+        packed += count * work if any(tensor.storage in matrices for tensor in op.inputs) else 0
         weights, cached, other = _op_bytes(op, sizes, caches, CACHE_TYPES[q.cache], rows)
         moved += count * (sum(weights.values()) + sum(cached.values()) + other)
         # Latents are keys and values, and the matrix behind them stands in two products: at best, each is read once.
@@ -67,10 +72,18 @@ def _bounds(q: ServingQuestion, what: Chip, walked: Program, *, head: bool) -> B
     if head:
         written = CACHE_TYPES[q.cache] * sum(count * prod(shape) for shape, count in walked.cached)
         least, moved, cache = least + written, moved + written, cache + written
-    compute, memory = flops / what.peak, least / what.bandwidth
+    compute, memory = packed / what.peak + (flops - packed) / _other_peak(q, what), least / what.bandwidth
     times = {"compute": compute, "memory": memory, "links": links}
     bound = max(times, key=lambda name: times[name])
-    return Bounds(times[bound], compute + moved / what.bandwidth + links, flops, least, bound, sent, cache)
+    return Bounds(times[bound], compute + moved / what.bandwidth + links, flops, least, bound, sent, cache, compute)
+
+
+def _other_peak(q: ServingQuestion, what: Chip) -> float:
+    """FLOP/s of products without a packed matrix: attention, the head and a router compute in bf16 beside fp8 weights."""
+    assert what.peak
+    if q.weights != "fp8" or q.peak_flops_per_second is not None or q.accelerator is None:
+        return what.peak
+    return chip(q.accelerator, precision="bf16", memory_bytes=what.memory_bytes).peak or what.peak
 
 
 #: Operations that read as many rows of their first tensor as they write.

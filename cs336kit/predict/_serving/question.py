@@ -114,7 +114,11 @@ def length_of(q: ServingQuestion) -> int:
 
 
 def options_of(q: ServingQuestion) -> dict[str, Any]:
-    """Of every program here. Attention is that of serving engines, but for heads that are too wide for it."""
+    """Of every program here. Attention is that of serving engines, but for heads that are too wide for it.
+
+    Activations and attention are in bf16, also beside weights in fp32, whose bytes and peak count: such an engine's own
+    activations take more.
+    """
     layout = Layout(tp=q.count) if q.count > 1 else None
     attention = "flash_attention" if q.model.head_dim <= (FLASH.widest or 0) else "sdpa"
     return {"precision": "bf16", "attention": attention, "causal": True, "device": "cuda", "layout": layout}

@@ -82,14 +82,16 @@ WRITINGS: dict[str, Writing] = {
 #: What a configuration can say and these writings do not describe.
 _OTHER = (
     "inner_norms", "qk_norm_bias", "sparse_layers", "shared_d_ff", "router_bias", "value_dim", "kv_latent", "embedding_dim",
-    "sinks", "rope_layers",
+    "sinks", "rope_layers", "norm_scale",
 )  # fmt: skip
+#: The MLPs that they describe.
+_MLPS = frozenset({"gelu", "gelu_tanh", "gelu_new", "relu", "swiglu", "geglu", "geglu_tanh", "reglu"})
 
 
 def writing(config: TransformerConfig, family: str = "") -> Writing:
     """The writing of a model_type; without one, that of the first whose configuration looks like this one.
 
-    Errors: ValueError where none is described.
+    A configuration that was read for an architecture has to look like that one. Errors: ValueError where none is described.
     """
     if family:
         known("architecture of transformers", family, WRITINGS)
@@ -100,8 +102,21 @@ def writing(config: TransformerConfig, family: str = "") -> Writing:
                 f"{name}={getattr(config, name)!r}: how transformers writes this down is not described here; "
                 "ask for flavour='course'"
             )
+    if config.mlp not in _MLPS:
+        raise ValueError(
+            f"mlp={config.mlp!r}: how transformers writes this down is not described here; ask for flavour='course'"
+        )
     if family:
         return WRITINGS[family]
+    found = _like(config)
+    if config.model_type and found is not WRITINGS.get(config.model_type):
+        raise ValueError(
+            f"how transformers writes this {config.model_type} down is not described here; ask for flavour='course'"
+        )
+    return found
+
+
+def _like(config: TransformerConfig) -> Writing:
     for row in WRITINGS.values():
         if row.tells and all(getattr(config, name) == value for name, value in row.tells.items()):
             return row
