@@ -51,6 +51,8 @@ MIXTURE = dataclasses.replace(LITTLE, experts=4, experts_per_token=2, bias="none
         ({"layout": "pp=2", "accumulate": 4}, {"accumulate": 4}),
         ({"layout": "dp=3,microbatches=4", "accumulate": 4}, {"accumulate": 4}),
         ({"layout": "dp=3", "batch": 2, "global_batch": 12}, {"accumulate": 2}),
+        ({"layout": "dp=3,microbatches=2", "batch": 2, "global_batch": 12}, {"accumulate": 2}),
+        ({"layout": "pp=2,dp=3", "batch": 2, "global_batch": 18}, {"accumulate": 3}),
         ({"lora_rank": 1, "lora_targets": ("all",)}, {
             "lora_targets": ("query", "key", "value", "attention output", "mlp up", "mlp down")}),
         ({"lora_rank": 1, "base": "int4"}, {"lora_targets": ("query", "value")}),
@@ -73,6 +75,10 @@ def test_what_is_left_open_follows(given, followed):
         ({"layout": "dp=3,microbatches=4", "accumulate": 2}, "accumulate=2 and microbatches=4 of the layout say the same"),
         ({"layout": "dp=3,microbatches=2", "accumulate": 4}, "accumulate=4 and microbatches=2 of the layout say the same"),
         ({"layout": "pp=2,microbatches=3", "accumulate": 2}, "accumulate=2 and microbatches=3 of the layout say the same"),
+        (
+            {"layout": "dp=3,microbatches=4", "batch": 2, "global_batch": 12},
+            "a global batch of 12 sequences takes 2 passes of 2 on each of 3, and the layout says microbatches=4: leave one out",
+        ),
         ({"layout": "tp=3"}, "tp=3 does not divide 2 heads"),
         ({"layout": "cp=3", "sequence": 16}, "cp=3 does not divide a sequence of 16"),
         ({"count": 2, "batch": 3, "global_batch": 13}, "not a whole number of passes of 3 on each of 2: .* of 6, such as 12,"),

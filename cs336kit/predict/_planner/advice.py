@@ -139,11 +139,13 @@ def _shared(q: Question, times: int, beside: dict[str, Any]) -> tuple[str, dict[
     if q.layout is not None:
         changes["layout"] = _of_passes(changes["layout"], changes.get("accumulate", q.passes))
         option = f"--layout {changes['layout']}"
-    return f"{count:,} accelerators ({option}{words})", changes
+    out = [*["--replicated"] * (q.layout is None and not q.sharded), *["--global-batch"] * _is_other_batch(q, changes)]
+    without = f", without {' and '.join(out)}" if out else ""
+    return f"{count:,} accelerators ({option}{words}{without})", changes
 
 
 def _same_batch(q: Question, changes: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """In as many passes as the global batch that was given takes after these changes, or without it: in words, and as changes."""
+    """In as many passes as the global batch that was given takes after these changes, or without it: options, and changes."""
     if q.global_batch is None:
         return "", {"global_batch": None}
     changed = replace(q, **changes)
@@ -151,15 +153,20 @@ def _same_batch(q: Question, changes: dict[str, Any]) -> tuple[str, dict[str, An
     passes, rest = divmod(q.global_batch, changed.batch * changed.placed.data_ranks)
     if passes and not rest:
         return "" if passes == changed.passes else f" --accumulate {passes}", {
-            "global_batch": q.global_batch,
-            "accumulate": passes,
-        }
-    return f"{_accumulate(changed.passes)}, without --global-batch", {"global_batch": None}
+            "global_batch": q.global_batch, "accumulate": passes,
+        }  # fmt: skip
+    return _accumulate(changed), {"global_batch": None}
 
 
-def _accumulate(passes: int) -> str:
-    """The option for so many passes, which one alone does not need."""
-    return f" --accumulate {passes}" if passes > 1 else ""
+def _accumulate(q: Question) -> str:
+    """The option for as many passes, where they are not those of a step that says nothing of them."""
+    usual = 1 if q.layout is None else as_layout(q.layout).pp
+    return "" if q.passes == usual else f" --accumulate {q.passes}"
+
+
+def _is_other_batch(q: Question, changes: dict[str, Any]) -> bool:
+    """Whether these changes leave a global batch out that was given."""
+    return q.global_batch is not None and changes["global_batch"] is None
 
 
 def _of_passes(layout: Layout, passes: int) -> Layout:
@@ -169,7 +176,7 @@ def _of_passes(layout: Layout, passes: int) -> Layout:
 
 def _other_batch(q: Question, changes: dict[str, Any]) -> str:
     """What it costs where a global batch that was given is left out."""
-    return ", and another global batch" if q.global_batch is not None and changes["global_batch"] is None else ""
+    return ", and another global batch" if _is_other_batch(q, changes) else ""
 
 
 def _options(
@@ -226,7 +233,7 @@ def _of_activations(q: Question, fits: Callable[..., bool]) -> Iterator[Advice]:
         size = largest(lambda n: fits(batch=n, global_batch=None), q.batch - 1) or 1
         changes = {"batch": size, "global_batch": None}
         costs = "another global batch, and smaller products may run less well"
-        without = "" if q.global_batch is None else f"{_accumulate(q.passes)}, without --global-batch"
+        without = "" if q.global_batch is None else f"{_accumulate(q)}, without --global-batch"
         yield Advice(f"a batch of {size} per accelerator (--batch {size}{without})", changes, None, costs)
 
 

@@ -249,6 +249,11 @@ def _with_passes(q: Question) -> Question:
                 f"a global batch of {q.global_batch} sequences is not a whole number of passes of {q.batch} on each of "
                 f"{q.placed.data_ranks}: give a multiple of {together:,}, such as {nearest:,}, or another batch"
             )
+        if q.layout is not None and (layout := as_layout(q.layout)).microbatches not in (1, layout.pp, passes):
+            raise ValueError(
+                f"a global batch of {q.global_batch} sequences takes {passes} passes of {q.batch} on each of "
+                f"{q.placed.data_ranks}, and the layout says microbatches={layout.microbatches}: leave one out"
+            )
         return replace(q, accumulate=passes)
     if together * q.accumulate != q.global_batch:
         raise ValueError(
