@@ -29,15 +29,18 @@ def layers(config: TransformerConfig) -> list[Layer]:
     return [Layer(config.window_of(i), config.has_rope(i), config.is_sparse(i)) for i in range(config.layers)]
 
 
-def stage_kinds(config: TransformerConfig, layout: Layout) -> list[int]:
+def stage_kinds(config: TransformerConfig, layout: Layout, expert_tokens: object = None) -> list[int]:
     """For each stage of a pipeline the first one that is like it. The ends are like no other: they have a table or the head.
 
+    With `expert_tokens` of each layer, as `predict.program` takes them, no two are alike.
     Errors: ValueError where the layers do not divide into the stages.
     """
     if layout.pp == 1:
         return [0]
     check_config(config)
     check_layout(config, layout)
+    if isinstance(expert_tokens, Sequence) and expert_tokens and isinstance(expert_tokens[0], Sequence):
+        return list(range(layout.pp))
     each, kinds = config.layers // layout.pp, layers(config)
     first: dict[tuple[bool, bool, tuple[Layer, ...]], int] = {}
     return [
@@ -46,12 +49,14 @@ def stage_kinds(config: TransformerConfig, layout: Layout) -> list[int]:
     ]
 
 
-def stages(config: TransformerConfig, layout: Layout, stage: int | None = None) -> list[int]:
+def stages(
+    config: TransformerConfig, layout: Layout, stage: int | None = None, expert_tokens: object = None
+) -> list[int]:
     """The stages among which the slowest and the fullest are, or the one that is asked for.
 
     Of those that are alike the first holds most, as it has the most microbatches in flight.
     """
-    return sorted(set(stage_kinds(config, layout))) if stage is None else [stage]
+    return sorted(set(stage_kinds(config, layout, expert_tokens))) if stage is None else [stage]
 
 
 def periods(kinds: Sequence[T]) -> list[tuple[int, list[tuple[int, T]]]]:

@@ -163,7 +163,7 @@ def _alive(
             )
         layout = replace(layout, microbatches=accumulate)
     found = []
-    for each in stages(config, layout, stage):
+    for each in stages(config, layout, stage, options.get("expert_tokens")):
         walked = program(config, layout=layout, stage=each, **options)
         implementation = "fused" if fused else "foreach" if (walked.foreach if foreach is None else foreach) else "loop"
         moments = _moments(walked, optimizer.lower(), implementation, allocated)

@@ -112,7 +112,7 @@ def _of_fullest(
 ) -> tuple[Breakdown, int]:
     """What a rank of the stage that sends most sends by name, and how much of it takes its link between nodes."""
     found = []
-    for each in stages(config, layout, stage):
+    for each in stages(config, layout, stage, options.get("expert_tokens")):
         parts: dict[str, int] = {}
         leaves = 0
         for wire, count in sent(program(config, layout=layout, stage=each, **options)):
@@ -160,7 +160,7 @@ def step_seconds(
 
 def stage_programs(config: TransformerConfig, layout: Layout, **step: Any) -> list[Program]:
     """The program of each stage of a pipeline; those that are alike share one."""
-    alike = stage_kinds(config, layout)
+    alike = stage_kinds(config, layout, step.get("expert_tokens"))
     programs = {stage: program(config, layout=layout, stage=stage, **step) for stage in set(alike)}
     return [programs[stage] for stage in alike]
 

@@ -290,6 +290,16 @@ def test_a_model_whose_first_layer_is_dense_is_fullest_behind_it():
     assert layouts and Layout.parse("pp=23,microbatches=92,dp=4") not in [each.layout for each in layouts]
 
 
+def test_stages_whose_experts_get_other_tokens_are_not_alike():
+    config = dataclasses.replace(GPT2, experts=4, experts_per_token=1, vocab=100)
+    # In the eighth of twelve layers one expert gets all tokens, and needs for a moment what none of four does.
+    tokens = [[256] * 4] * 7 + [[1024, 0, 0, 0]] + [[256] * 4] * 4
+    how = {**STEP, "layout": "pp=12,microbatches=1", "attention": "sdpa", "optimizer": "sgd"}
+    held = [step_peak(config, **how, expert_tokens=tokens, stage=stage).total for stage in range(12)]
+    assert step_peak(config, **how, expert_tokens=tokens).total == held[7] == max(held)
+    assert step_peak(config, **how, expert_tokens=[256] * 4).total == held[0] < held[7]
+
+
 def test_the_middle_of_a_pipeline_sends_both_ways():
     # Activations forward and their gradients backward, where the ends send one of both (and a table of their own).
     how = {"batch": 4, "sequence": 1024, "layout": "pp=4,microbatches=16"}
