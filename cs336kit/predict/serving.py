@@ -26,7 +26,7 @@ def serve(question: ServingQuestion) -> Served:
     """Answer a question about serving; impossible ones raise a ValueError that says what to change.
 
     Weights in bf16, fp16, fp32, or packed (fp8, int8, int4, nf4: the matrices of blocks with their scales). Products run in
-    bf16, of fp8 weights in fp8 where the chip has a sourced peak for it. The cache is paged. Experts are taken to share the
+    bf16, of fp8 matrices in fp8 where the chip has a sourced peak for it. The cache is paged. Experts are taken to share the
     tokens equally. Left out: see the module.
     """
     check_question(question)
