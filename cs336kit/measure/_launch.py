@@ -4,6 +4,7 @@ It is run by its path, so that it imports no room of the kit: FOLDER holds what 
 its result (`result-0`), its error (`error-0`) and what it printed (`out-0`). When its standard input ends, it ends.
 """
 
+import gc
 import os
 import pickle
 import select
@@ -11,8 +12,10 @@ import socket
 import sys
 import time
 import traceback
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from types import CodeType, ModuleType
 
 
 def _rank(rank: int, folder: Path, call: dict, listener: socket.socket, loaded: tuple | None) -> None:
@@ -73,6 +76,17 @@ def _load(call: dict) -> tuple:
     return pickle.loads(call["function"])
 
 
+def _look_up(function: object) -> None:
+    """See what a function names of modules: what one of them imports at first sight is imported once, not in each rank."""
+    code, known = getattr(function, "__code__", None), getattr(function, "__globals__", {})
+    names = code.co_names if isinstance(code, CodeType) else ()
+    for module in (known[name] for name in names if isinstance(known.get(name), ModuleType)):
+        for name in names:
+            # What fails fails again in a rank, which says so.
+            with suppress(Exception):
+                getattr(module, name)
+
+
 def _dump(result: object) -> bytes:
     try:
         import cloudpickle as way
@@ -95,10 +109,16 @@ def _write(path: Path, content: bytes) -> None:
 def main(folder: Path) -> None:
     call = pickle.loads((folder / "call").read_bytes())
     sys.path[:] = call["path"]
+    # What is imported stays: to search it for garbage takes a sixth of the time, and a copy of its pages in each rank.
+    gc.disable()
     import torch.multiprocessing
 
+    gc.freeze()
+    gc.enable()
     # Once for all ranks; on a GPU each loads for itself, since CUDA does not survive the split.
     loaded = _load(call) if call["device"] == "cpu" else None
+    if loaded:
+        _look_up(loaded[0])
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen()

@@ -5,24 +5,68 @@
 
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+from torch.utils import _python_dispatch
 from torch.utils.flop_counter import FlopCounterMode, _FlopCounterMode, flop_registry
 
 aten = torch.ops.aten
 
 
+def _without_compiler(mode: type[_python_dispatch.TorchDispatchMode]) -> None:
+    """Let a mode see operators without torch's compiler where nobody has imported it.
+
+    Torch keeps its compiler from compiling what a mode does, and imports it for that at the first operator: two seconds.
+    """
+    kept_from_it = mode.__torch_dispatch__
+    own = getattr(kept_from_it, "__wrapped__", None)
+    if own is None:
+        return
+
+    def dispatch(*args, **kwargs):
+        if not hasattr(sys.modules.get("torch._dynamo"), "disable"):
+            return own(*args, **kwargs)
+        mode.__torch_dispatch__ = kept_from_it
+        return kept_from_it(*args, **kwargs)
+
+    mode.__torch_dispatch__ = dispatch
+
+
+class TorchDispatchMode(_python_dispatch.TorchDispatchMode):
+    """Torch's, of which a subclass runs at once."""
+
+    def __init_subclass__(cls, **named):
+        super().__init_subclass__(**named)
+        if "__torch_dispatch__" in vars(cls):
+            _without_compiler(cls)
+
+
+class _Counter(_FlopCounterMode):
+    """Torch's counter, at once."""
+
+
+_without_compiler(_Counter)
+
+
 def tensors(tree: object) -> list[Tensor]:
     """Every tensor in nested lists, tuples and dicts. A trace asks for each operator, where torch's own pytree is slow."""
-    if isinstance(tree, Tensor):
-        return [tree]
-    parts = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list | tuple) else ()
-    return [tensor for part in parts for tensor in tensors(part)]
+    found: list[Tensor] = []
+    _collect((tree,), found)
+    return found
+
+
+def _collect(parts: Iterable[object], found: list[Tensor]) -> None:
+    for part in parts:
+        if isinstance(part, Tensor):
+            found.append(part)
+        elif isinstance(part, (list, tuple)):
+            _collect(part, found)
+        elif isinstance(part, dict):
+            _collect(part.values(), found)
 
 
 def storage_key(tensor: Tensor) -> int:
@@ -103,11 +147,11 @@ def module_hooks(before: Callable, after: Callable) -> list:
     return [register_module_forward_pre_hook(before), register_module_forward_hook(after, always_call=True)]
 
 
-def flop_counter(record: Callable[[str, int], None]) -> TorchDispatchMode:
+def flop_counter(record: Callable[[str, int], None]) -> _FlopCounterMode:
     """Torch's counter as a context manager that also calls `record(operator, FLOPs)` for every product that runs."""
     formulas = {op: _recording(op, formula, record) for op, formula in {**flop_registry, **FORMULAS}.items()}
     # The mode alone: the counter around it follows modules by hooks that keep recomputed tensors alive.
-    return _FlopCounterMode(FlopCounterMode(custom_mapping=formulas))
+    return _Counter(FlopCounterMode(custom_mapping=formulas))
 
 
 def _recording(operator, formula, record):

@@ -25,9 +25,12 @@ def test_a_second_refresh_changes_nothing(stored):
 
 def test_fresh_measures_again_and_nothing_else(stored, tmp_path):
     copy = tmp_path / stored.name
-    copy.write_bytes(stored.read_bytes())
+    old = nbformat.read(stored, as_version=4)
+    # No cell that imports the kit, and torch with it: of what is not measured they are kept as the others are.
+    old.cells = [cell for cell in old.cells if "teach" not in cell.source]
+    nbformat.write(old, copy)
     assert refresh(copy, fresh=True) is True
-    old, new = (nbformat.read(path, as_version=4) for path in (stored, copy))
+    new = nbformat.read(copy, as_version=4)
     changed = [a.source for a, b in zip(old.cells, new.cells, strict=True) if a != b]
     assert changed == [toy.cell(old, "time").source]
 

@@ -31,13 +31,21 @@ FASTEST = """def timed(machine, warmup, repeats):
         times.append(machine.clock() - start)
     return min(times)
 """
-LOOPS = "def timed(machine, warmup, repeats):\n    while True:\n        pass\n"
-#: A cell that never ends, for whose end nobody need wait as long as for a slow one.
+#: An answer that never ends, for whose end nobody need wait as long as for a slow one; nor for that of such a cell.
+LOOPS = """from cs336kit.teach.exercises import running
+
+running.LIMIT = 2
+
+
+def timed(machine, warmup, repeats):
+    while True:
+        pass
+"""
 ENDLESS = "while True:\n    pass"
-WRITES = "def timed(machine, warmup, repeats):\n    open({!r}, 'w').write('I was here')\n"
+WRITES = "def smallest_batch(ridge, d, p):\n    open({!r}, 'w').write('I was here')\n"
 NO_BYTES = "def smallest_batch(ridge, d, p):\n    return max(1, int(ridge * p // 2))\n"
 
-pytestmark = pytest.mark.timeout(1200)  # five kernels, one after another
+pytestmark = pytest.mark.timeout(1200)  # four kernels, one after another
 
 
 def nbgrader(course, *arguments):
@@ -58,14 +66,13 @@ def without_its_text(folder):
     return ["".join(cell["source"]) for cell in short[2:9:3]]
 
 
-def handed_in(course, student, *answers, first=""):
-    """A submission: the stubs of the released notebook, replaced by these answers (None for none), and a first cell."""
+def handed_in(course, student, *answers, first=()):
+    """A submission: the stubs of the released notebook, replaced by these answers, and cells before all others."""
     notebook = nbformat.read(course / "release" / NAME / LESSON.name, as_version=4)
     stubs = [cell for cell in notebook.cells if "exercise" in cell.metadata.get("tags", [])]
     for stub, answer in zip(stubs, answers, strict=False):
-        stub.source = answer or stub.source
-    if first:
-        notebook.cells.insert(0, nbformat.v4.new_code_cell(first))
+        stub.source = answer
+    notebook.cells[:0] = map(nbformat.v4.new_code_cell, first)
     folder = course / "submitted" / student / NAME
     folder.mkdir(parents=True)
     nbformat.write(notebook, folder / LESSON.name)
@@ -79,7 +86,7 @@ def course(tmp_path_factory):
     solutions = without_its_text(folder / "notebooks")
     list(write(["07"], folder / "notebooks", folder))
     with (folder / "nbgrader_config.py").open("a") as config:
-        config.write(f"c.ExecutePreprocessor.timeout_func = lambda cell: 5 if cell.source == {ENDLESS!r} else 60\n")
+        config.write(f"c.ExecutePreprocessor.timeout_func = lambda cell: 1 if cell.source == {ENDLESS!r} else 60\n")
     nbgrader(folder, "generate_assignment", NAME)
 
     named = zip(solutions, ("timed", "smallest_batch", "answer"), strict=True)
@@ -87,9 +94,9 @@ def course(tmp_path_factory):
     handed_in(folder, "right", *right)
     handed_in(folder, "half", FASTEST, NO_BYTES, 'answer = ("B", 1.0, "A")')
     handed_in(folder, "empty")
-    handed_in(folder, "loops", LOOPS, None, right[2], first=ENDLESS)
-    outside = str(folder / "note.txt")
-    handed_in(folder, "writes", WRITES.format(outside), None, right[2], first="open('note.txt', 'w').write('mine')")
+    # One kernel for all that could do harm: none of it may keep what comes after it from its points.
+    writes, own = WRITES.format(str(folder / "note.txt")), "open('note.txt', 'w').write('mine')"
+    handed_in(folder, "harms", LOOPS, writes, right[2], first=(ENDLESS, own))
     nbgrader(folder, "autograde", NAME)
     nbgrader(folder, "generate_feedback", NAME)
     return folder
@@ -135,15 +142,15 @@ def test_the_stubs_get_nothing(course, points):
 
 
 def test_what_loops_is_stopped_and_the_other_points_are_kept(course, points):
-    assert points("loops") == [0, 0, 8]
-    page = feedback(course, "loops")
-    assert "did not return within 10 seconds" in page and "KeyboardInterrupt" in page
+    assert points("harms") == [0, 0, 8]
+    page = feedback(course, "harms")
+    assert "did not return within 2 seconds" in page and "KeyboardInterrupt" in page
 
 
 def test_what_writes_a_file_in_an_answer_is_stopped_and_a_cell_writes_into_its_own_folder(course, points):
-    assert points("writes") == [0, 0, 8] and "an answer may not do that here" in feedback(course, "writes")
+    assert points("harms") == [0, 0, 8] and "an answer may not do that here" in feedback(course, "harms")
     # nbgrader copies what lies beside the notebook into the feedback.
-    own = {f"autograded/writes/{NAME}/note.txt", f"feedback/writes/{NAME}/note.txt"}
+    own = {f"autograded/harms/{NAME}/note.txt", f"feedback/harms/{NAME}/note.txt"}
     assert {str(path.relative_to(course)) for path in course.rglob("note.txt")} == own
     parts = {"notebooks", "source", "release", "submitted", "autograded", "feedback", "gradebook.db"}
     assert {path.name for path in course.iterdir()} - {".nbgrader.log", "nbgrader_config.py"} == parts

@@ -134,6 +134,8 @@ def exercise(id: str, **parts) -> Callable[[Callable], Callable]:
 
 def load(id: str) -> Exercise:
     """The exercise with this id, such as ``01.2``; an unknown id raises ValueError and lists the known ones."""
+    if isinstance(id, str) and id in _known:
+        return _known[id]
     match = re.fullmatch(r"(\d\d)\.\d+", id) if isinstance(id, str) else None
     if match and f"lesson_{match[1]}" in _modules():
         importlib.import_module(f"{__package__}.lesson_{match[1]}")
@@ -150,9 +152,10 @@ def load(id: str) -> Exercise:
 
 def known_ids() -> tuple[str, ...]:
     """The ids of all exercises of the course, in order."""
-    for name in _modules():
+    modules = _modules()
+    for name in modules:
         importlib.import_module(f"{__package__}.{name}")
-    return tuple(sorted(id for id in _known if f"lesson_{id[:2]}" in _modules()))
+    return tuple(sorted(id for id in _known if f"lesson_{id[:2]}" in modules))
 
 
 def _modules() -> list[str]:

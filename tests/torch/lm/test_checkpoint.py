@@ -435,8 +435,8 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_two_hundred_kills_never_lose_the_last_good_checkpoint(tmp_path):
-    """One process imports torch and forks a saver 200 times; each saver is killed at a random moment of its saving.
+def test_a_hundred_kills_never_lose_the_last_good_checkpoint(tmp_path):
+    """One process imports torch and forks a saver 100 times; each saver is killed at a random moment of its saving.
 
     The saver reports every step that it has saved. Afterwards the file must load, hold that step or the one after,
     and hold the weights of its step.
@@ -462,7 +462,7 @@ def test_two_hundred_kills_never_lose_the_last_good_checkpoint(tmp_path):
             save(step)
         duration = (time.perf_counter() - start) / 20
         kills = during = lost = torn = 0
-        for _ in range(200):
+        for _ in range(100):
             first = load_checkpoint(path, restore_rng=False)["step"] + 1
             reader, writer = os.pipe()
             child = os.fork()
@@ -495,5 +495,5 @@ def test_two_hundred_kills_never_lose_the_last_good_checkpoint(tmp_path):
         tmp_path / "c.pt",
     )
     kills, during, lost, torn = result
-    assert (kills, lost, torn) == (200, 0, 0)
-    assert during > 100  # most of the kills hit in the middle of a save
+    assert (kills, lost, torn) == (100, 0, 0)
+    assert during > 50  # most of the kills hit in the middle of a save

@@ -203,9 +203,30 @@ def test_grouped_products_by_shapes(a, b, expected):
     assert _torch.FORMULAS[aten._grouped_mm](a, b) == expected
 
 
-def test_importing_the_instruments_draws_in_no_figures():
-    code = "import sys, cs336kit.measure; sys.exit(bool({'matplotlib', 'jsonschema', 'IPython'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+def test_the_instruments_draw_in_no_figures_and_not_the_compiler():
+    code = """
+import sys, torch
+from cs336kit import measure
+x = torch.ones(3, 3, requires_grad=True)
+def product():
+    return (x @ x).sum()
+first = measure.flops(lambda: product().backward()), measure.memory_timeline(product)
+with measure.collectives():
+    product()
+assert not {'matplotlib', 'jsonschema', 'IPython', 'torch._dynamo'} & {*sys.modules}, 'imported too early'
+# Where the compiler is imported, in the middle of a measurement even, what a mode does is kept from it as by torch.
+compiled = []
+def compile_and_run():
+    compiled.append(torch.compile(product, backend="eager"))
+    return compiled[-1]()
+assert measure.memory_timeline(compile_and_run) == first[1]
+assert measure.flops(lambda: compiled[0]().backward()) == first[0]
+from cs336kit.measure import _torch, _trace
+for mode in (_trace.LiveStorages, _torch._Counter):
+    assert mode.__torch_dispatch__.__code__.co_filename == torch._compile.__file__, mode
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_collective_of_torch_is_known_by_its_operator():

@@ -177,8 +177,7 @@ def test_every_combination_of_options_equals_a_real_module():
             experts=experts,
             experts_per_token=2 if experts else None,
         )
-        with torch.device("meta"):
-            model = Decoder(config)
+        model = Decoder(config)
         assert parameters(config).total == numel(model), config
         assert sorted(parameter_shapes(config)) == sorted(tuple(p.shape) for p in model.parameters()), config
 
@@ -281,7 +280,8 @@ def test_every_combination_of_options_equals_the_counter():
             dropout=dropout,
             norms_per_block=norms,
         )
-        model, ids = on_meta(config, checkpointing=checkpointing), tokens(3, 6)
+        # Of models so small a CPU's own operators take half the time of those in Python that the meta device has.
+        model, ids = Decoder(config, checkpointing=checkpointing), torch.zeros(3, 6, dtype=torch.long)
         step = counted(lambda model=model, ids=ids: model.loss(ids).backward())
         assert training_flops(config, batch=3, sequence=6, checkpointing=checkpointing).total == step, config
 
@@ -597,10 +597,20 @@ def test_sizes_at_the_edge_to_the_byte():
 )
 def test_published_models_against_fake_tensors(name, sequence, precision, attention, checkpointing):
     config = MODELS[name]
-    with FakeTensorMode():
-        policy = {"precision": precision, "attention": attention, "checkpointing": checkpointing}
-        predicted = saved_activation_bytes(config, batch=1, sequence=sequence, **policy).total
-        assert predicted == held(config, 1, sequence, **policy).total
+    policy = {"precision": precision, "attention": attention, "checkpointing": checkpointing}
+
+    def real(layers):
+        with FakeTensorMode():
+            return held(dataclasses.replace(config, layers=layers), 1, sequence, **policy).total
+
+    if config.layers <= 32:
+        expected = real(config.layers)
+    else:
+        # Layers are alike, as the whole models of 32 show: of 80 and 96 the first three are enough.
+        one, two, three = map(real, (1, 2, 3))
+        assert three - two == two - one
+        expected = one + (config.layers - 1) * (two - one)
+    assert saved_activation_bytes(config, batch=1, sequence=sequence, **policy).total == expected
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])

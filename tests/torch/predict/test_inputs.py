@@ -111,7 +111,7 @@ class Endless:
 
 
 BAD = [None, "three", -1, object(), float("nan"), 1j, 5, (1,), ["x"], [None], {}, 10**400, -(10**5000)]
-BAD += [Endless(), "z" * 9000, ["z" * 9000], torch.rand(1000)]
+BAD += [Endless(), "z" * 9000, ["z" * 9000], torch.rand(200)]
 
 
 def is_a_short_sentence(text):

@@ -1,16 +1,19 @@
 """Every exercise of the course: the reference passes, each mistake gets its own words, nothing else passes."""
 
+import copy
 import itertools
 import math
+from functools import cache
 
 import pytest
 import torch
 
 from cs336kit.course import exercise as maintain
 from cs336kit.teach import exercises
-from cs336kit.teach.exercises import running
+from cs336kit.teach.exercises import checking, running
 
 IDS = exercises.known_ids()
+TRIALS = checking.trials
 
 #: Changes to a right answer that change nothing, or nothing that the task asks for.
 HARMLESS = {
@@ -24,10 +27,23 @@ HARMLESS = {
 }
 
 
+@cache
+def expected(id):
+    """What the reference and the mistakes return in each case: the same for each of the many answers that are tried here."""
+    return [trial[2:] for trial in TRIALS(exercises.load(id), "")]
+
+
+def with_what_is_expected(found, name):
+    """The trials of an answer of this name, each with arguments of its own."""
+    calls = found.calls(name)
+    return [(label, copy.deepcopy(args), *rest) for (label, args), rest in zip(calls, expected(found.id), strict=True)]
+
+
 @pytest.fixture
 def here(monkeypatch):
     """Known answers, which need no process of their own, are tried in this one."""
     monkeypatch.setattr(running, "_can_fork", lambda: False)
+    monkeypatch.setattr(checking, "trials", with_what_is_expected)
 
 
 def test_unknown_ids_list_the_known_ones():

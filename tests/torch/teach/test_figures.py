@@ -139,6 +139,8 @@ def canvas(monkeypatch):
             patch.setattr(MatplotlibFigure, "savefig", lambda self, *a, **k: made.append(self) or save(self, *a, **k))
             figure = make()
             patch.setattr(Text, "draw", lambda self, *a, **k: texts.update({self: 0}) or write(self, *a, **k))
+            # Everything has its place, from the layout of the SVG.
+            made[-1].set_layout_engine("none")
             drawn = FigureCanvasAgg(made[-1])
             drawn.draw()
         return figure, drawn, [text for text in texts if text.get_visible() and text.get_text().strip()]
@@ -159,7 +161,6 @@ def pale(drawn, texts):
     places = [text.get_window_extent() for text in texts]
     for text in texts:
         text.set_alpha(0)
-    drawn.figure.set_layout_engine("none")  # everything has its place already
     drawn.draw()
     pixels = numpy.asarray(drawn.buffer_rgba())[::-1, :, :3] / 255
     for text, box in zip(texts, places, strict=True):
