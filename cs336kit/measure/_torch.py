@@ -177,7 +177,7 @@ def _label(operator) -> str:
     return name.removesuffix("_v2")
 
 
-# --- FLOPs of the operators that torch's registry lacks ---------------------------------------------------------------
+# --- FLOPs of the operators that torch's registry lacks, or counts otherwise ------------------------------------------
 
 
 def _matmul(a, b, *args, **kwargs) -> int:
@@ -197,6 +197,14 @@ def _attention_backward(grad, query, key, value, *args, **kwargs) -> int:
     # Scores again, then the gradients of weights and values (value width), of queries and keys (key width).
     batch, heads, rows, width = query.shape
     return 2 * batch * heads * rows * key.shape[-2] * (3 * width + 2 * value.shape[-1])
+
+
+def _convolution_backward(
+    grad, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups, output_mask, **kwargs
+) -> int:
+    # Torch's formula counts the weight's gradient as if one group had all channels.
+    one = 2 * math.prod(weight.shape) * grad.shape[0] * math.prod((x if transposed else grad).shape[2:])
+    return one * sum(output_mask[:2])
 
 
 def _grouped(a, b, *args, **kwargs) -> int:
@@ -225,6 +233,7 @@ FORMULAS = {
         "dot": _matmul,
         "vdot": _matmul,
         "addbmm": _add_matmul,
+        "convolution_backward": _convolution_backward,
         "_int_mm": _matmul,
         "_scaled_mm_v2": _matmul,
         "_grouped_mm": _grouped,

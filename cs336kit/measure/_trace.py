@@ -126,7 +126,8 @@ class Trace(TorchFunctionMode):
         return found
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
-        self.own((value for value in args if isinstance(value, nn.Parameter)), "parameter")
+        given = _torch.tensors((args, kwargs or {}))
+        self.own((value for value in given if isinstance(value, nn.Parameter)), "parameter")
         module = self._stack[-1].module if self._stack else OUTSIDE.module
         self._enter(module, getattr(function, "__name__", "operation").strip("_"))
         try:

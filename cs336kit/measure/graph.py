@@ -141,6 +141,9 @@ class _Reader:
         key = _torch.storage_key(tensor)
         number = self.number.setdefault(key, len(self.number))
         size = tensor.untyped_storage().nbytes()
+        owner = tensor if tensor._base is None else tensor._base
+        if isinstance(owner, torch.nn.Parameter):  # one that is frozen has no node
+            self.kind.setdefault(key, "parameter")
         kind = self.kind.get(key, "tensor")
         return Saved(name, self.by_storage.get(key, ""), tuple(tensor.shape), size, number, kind)
 

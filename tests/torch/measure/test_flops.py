@@ -43,6 +43,18 @@ def test_convolution_forward_and_backward():
     assert counted.total == by_registry(step)
 
 
+@pytest.mark.parametrize("groups", [1, 4, 16])
+@pytest.mark.parametrize("kind", [nn.Conv1d, nn.Conv2d, nn.ConvTranspose1d])
+def test_a_grouped_convolution_costs_twice_as_much_backward_as_forward(kind, groups):
+    x = leaf(2, 16, *[9] * (2 if kind is nn.Conv2d else 1))
+    conv = kind(16, 32, 3, stride=2, groups=groups)
+    forward = 2 * conv.weight.numel() * 2 * (9 if kind is nn.ConvTranspose1d else 16 if kind is nn.Conv2d else 4)
+    counted = measure.flops(lambda: conv(x).sum().backward(), by="pass")
+    assert dict(counted) == {"forward": forward, "backward": 2 * forward}
+    # Without the gradient of x one product is left.
+    assert measure.flops(lambda: conv(x.detach()).sum().backward(), by="pass")["backward"] == forward
+
+
 def explicit(q, k, v, causal):
     scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
     if causal:
