@@ -280,8 +280,8 @@ class Collectives(TorchDispatchMode):
         self.record = record
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if any(map(_is_dtensor, types)):
-            return NotImplemented  # it comes again with the tensors of its ranks
+        if has_ranks(types):
+            return NotImplemented
         name = func._schema.name.partition("::")[2]
         if "c10d" in func.namespace and name in COLLECTIVES:
             kind, which, share = COLLECTIVES[name]
@@ -293,6 +293,16 @@ class Collectives(TorchDispatchMode):
 
     def run(self, func, name, args, kwargs):
         return func(*args, **kwargs)
+
+
+def has_ranks(types: Iterable[type]) -> bool:
+    """Whether an operator is called on DTensors: it comes again with the tensors of the ranks."""
+    return any(map(_is_dtensor, types))
+
+
+def on_fakes() -> bool:
+    """Whether operators run on fake tensors now."""
+    return torch._guards.active_fake_mode() is not None
 
 
 def _is_dtensor(kind: type) -> bool:

@@ -106,17 +106,18 @@ class Trace(TorchFunctionMode):
 
     def own(self, tensors: Iterable[Tensor], role: str):
         """The storages of these tensors exist anyway: they are listed under this role."""
-        self._roles.update({_torch.storage_key(tensor): (role, tensor.untyped_storage()) for tensor in tensors})
+        storages = (_torch.local(tensor).untyped_storage() for tensor in tensors)
+        self._roles.update({_torch.key_of(storage): (role, storage) for storage in storages})
 
     def saved(self) -> list[tuple[Frame, SavedTensor]]:
         """Every storage that the graph still holds, once, at the first call that saved it."""
         by_storage: dict[int, list[_Handle]] = {}
         for handle in (reference() for reference in self._saved):
             if handle is not None:
-                by_storage.setdefault(_torch.storage_key(handle.tensor), []).append(handle)
+                by_storage.setdefault(_torch.storage_key(_torch.local(handle.tensor)), []).append(handle)
         found = []
         for key, handles in by_storage.items():
-            frame, tensor = handles[0].frame, handles[0].tensor
+            frame, tensor = handles[0].frame, _torch.local(handles[0].tensor)
             indices = tensor.dtype in (torch.int64, torch.int32)
             role = self._roles[key][0] if key in self._roles else "indices" if indices else "activation"
             size = tensor.untyped_storage().nbytes()
@@ -202,6 +203,8 @@ class LiveStorages(_torch.TorchDispatchMode):
         #: of storages that were there before and have been resized since: the bytes that they had
         self._before: dict[int, int] = {}
         self._resizes = ExitStack()
+        #: an operator on real DTensors has begun, and none on a rank's own tensors since
+        self._lays_out = False
 
     def __enter__(self):
         # fully_shard frees and fills storages without an operator.
@@ -231,6 +234,15 @@ class LiveStorages(_torch.TorchDispatchMode):
 
     def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if _torch.has_ranks(types):
+            self._lays_out = not _torch.on_fakes()
+            return NotImplemented
+        # Torch finds the layout of a DTensor's result by fakes of the whole, the first time: they are in no memory.
+        if self._lays_out and _torch.on_fakes():
+            return operator(*args, **kwargs)
+        self._lays_out = False
+        if torch.is_inference_mode_enabled() and (result := self._parts(operator, args, kwargs)) is not NotImplemented:
+            return result
         # torch.tensor([1.0]) makes its storage without an operator and announces it by lift_fresh.
         if operator is not torch.ops.aten.lift_fresh.default:
             for tensor in _torch.tensors((args, kwargs)):
@@ -240,6 +252,15 @@ class LiveStorages(_torch.TorchDispatchMode):
         made = {key for tensor in _torch.tensors(result) if (key := self._see(tensor, before=False)) is not None}
         self._ran(operator, made)
         return result
+
+    def _parts(self, operator, args, kwargs):
+        """Watch the operators that an operator is made of: inference mode hands it over whole, as no other mode does."""
+        # The hook for resized storages stays as it is.
+        super().__enter__()
+        try:
+            return operator.decompose(*args, **kwargs)
+        finally:
+            super().__exit__(None, None, None)
 
     def _see(self, tensor: Tensor, *, before: bool) -> int | None:
         """Count the tensor's storage; its key if it is new."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from cs336kit.measure import _torch
 from cs336kit.measure._trace import LiveStorages
 from cs336kit.measure.device import device as _device
 from cs336kit.measure.device import runnable
@@ -39,7 +40,8 @@ def memory_timeline(function: Callable[[], object], *, round_to: int = 1) -> lis
 
     Counted are the storages that the function makes, each once however many views it has, from the operator that
     makes it until its last reference goes. `round_to=512` rounds each storage up as the CUDA allocator does.
-    Left out: what was there before, and scratch memory inside a kernel. Errors: TypeError for what cannot be called.
+    Of a DTensor the part of this rank counts. Left out: what was there before, and scratch memory inside a kernel.
+    Errors: TypeError for what cannot be called.
     """
     runnable("measure.memory_timeline", function)
     timeline = _Timeline(positive_int("round_to", round_to))
@@ -52,13 +54,17 @@ def memory_timeline(function: Callable[[], object], *, round_to: int = 1) -> lis
 def peak_bytes(function: Callable[[], object], *, device: torch.device | str | None = None, round_to: int = 1) -> int:
     """The most bytes that `function()` has alive at once, beyond those that were there before it.
 
-    On a CUDA device this is `max_memory_allocated` less what was allocated before: every tensor rounded up to 512 bytes,
-    kernels' scratch memory included. Elsewhere it is the peak of `memory_timeline`: exact bytes of storages.
+    It is the peak of `memory_timeline`: exact bytes of storages, on every device that the function uses. Only for
+    `device="cuda"` it is `max_memory_allocated` less what was allocated before: every tensor on that GPU rounded up to
+    512 bytes, kernels' scratch memory included. Errors: TypeError for what cannot be called; ValueError for `round_to`
+    with CUDA, whose allocator rounds by itself.
     """
     runnable("measure.peak_bytes", function)
-    where = _device(device)
-    if where.type != "cuda":
+    where = None if device is None else _device(device)
+    if where is None or where.type != "cuda":
         return max(point.live_bytes for point in memory_timeline(function, round_to=round_to))
+    if round_to != 1:
+        raise ValueError(f"CUDA's allocator rounds by itself: leave out device or round_to={round_to!r}.")
     torch.cuda.synchronize(where)
     torch.cuda.reset_peak_memory_stats(where)
     before = torch.cuda.memory_allocated(where)
@@ -163,16 +169,16 @@ def resident_bytes() -> int:
 def state_bytes(optimizer: torch.optim.Optimizer) -> Breakdown:
     """Bytes of the tensors in `optimizer.state`, summed over the parameters, by torch's name of the state.
 
-    Call it after a step: before the first one most optimizers keep nothing. Tensors inside lists count too
-    (LBFGS); Python numbers count nothing. Convention: elements × element size; a storage that two entries share
-    is counted twice. Errors: ValueError for anything but a torch optimizer.
+    Call it after a step: before the first one most optimizers keep nothing. Tensors inside lists (LBFGS), tuples and
+    dicts count too, of a DTensor the part of this rank; Python numbers count nothing. Convention: elements × element
+    size; a storage that two entries share is counted twice. Errors: ValueError for anything but a torch optimizer.
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ValueError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}.")
     parts: dict[str, int] = {}
     for state in optimizer.state.values():
         for name, value in state.items():
-            tensors = [item for item in (value if isinstance(value, list) else [value]) if torch.is_tensor(item)]
+            tensors = [_torch.local(tensor) for tensor in _torch.tensors(value)]
             if tensors:
                 parts[name] = parts.get(name, 0) + sum(t.numel() * t.element_size() for t in tensors)
     return Breakdown(parts, unit="bytes")

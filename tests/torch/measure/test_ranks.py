@@ -167,6 +167,25 @@ def test_what_a_dtensor_sends_is_seen_once():
     assert [each.ranks for each in sent] == [2] and sent[0].size in (32, 64)
 
 
+def test_of_a_dtensor_the_part_of_a_rank_counts():
+    with fake_ranks(4):
+        whole = distribute_tensor(torch.ones(8, 4), init_device_mesh("cpu", (4,)), [Shard(0)])
+        layout, part = measure.layout(whole), 4 * 2 * 4
+        assert (layout.shape, layout.view_bytes, layout.storage_bytes) == ((2, 4), part, part)
+        assert measure.storage_bytes(whole, whole + 1) == 2 * part
+        # The first time torch finds the layout of the result by fake tensors of the whole.
+        assert measure.peak_bytes(lambda: whole * 3) == measure.peak_bytes(lambda: whole * 3) == part
+        parameter = nn.Parameter(whole)
+        kept = measure.saved_activation_bytes(lambda: (parameter.exp() * parameter).sum())
+        assert [(t.role, t.shape, t.bytes) for t in kept.tensors] == [
+            ("activation", (2, 4), part), ("parameter", (2, 4), part)
+        ]  # fmt: skip
+        optimizer = torch.optim.Adam([parameter])
+        parameter.grad = whole.clone()
+        optimizer.step()
+        assert dict(measure.state_bytes(optimizer)) == {"step": 4, "exp_avg": part, "exp_avg_sq": part}
+
+
 def test_gradients_run_on_every_rank():
     with measure.local_ranks(3) as ranks:
         layer = nn.Linear(2, 1, bias=False)
