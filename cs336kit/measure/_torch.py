@@ -53,7 +53,10 @@ _without_compiler(_Counter)
 
 
 def tensors(tree: object) -> list[Tensor]:
-    """Every tensor in nested lists, tuples and dicts. A trace asks for each operator, where torch's own pytree is slow."""
+    """Every tensor in nested lists, tuples and dicts, in place of a sparse one those that it is made of.
+
+    A trace asks for each operator, where torch's own pytree is slow.
+    """
     found: list[Tensor] = []
     _collect((tree,), found)
     return found
@@ -62,11 +65,24 @@ def tensors(tree: object) -> list[Tensor]:
 def _collect(parts: Iterable[object], found: list[Tensor]) -> None:
     for part in parts:
         if isinstance(part, Tensor):
-            found.append(part)
+            if part.layout is torch.strided:
+                found.append(part)
+            else:
+                found.extend(_sparse_parts(part))
         elif isinstance(part, (list, tuple)):
             _collect(part, found)
         elif isinstance(part, dict):
             _collect(part.values(), found)
+
+
+def _sparse_parts(tensor: Tensor) -> tuple[Tensor, ...]:
+    if tensor.layout is torch.sparse_coo:
+        return tensor._indices(), tensor._values()
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
+    return (tensor,)
 
 
 def storage_key(tensor: Tensor) -> int:
@@ -133,8 +149,7 @@ def node_saved(node) -> list[tuple[str, Tensor]]:
     """What a node keeps: attributes _saved_* of built-in nodes, saved_tensors of a torch.autograd.Function."""
     values = [(name.removeprefix("_saved_"), getattr(node, name)) for name in dir(node) if name.startswith("_saved_")]
     values.append(("saved", getattr(node, "saved_tensors", ())))
-    lists = [(name, value if isinstance(value, tuple | list) else (value,)) for name, value in values]
-    return [(name, tensor) for name, value in lists for tensor in value if isinstance(tensor, Tensor)]
+    return [(name, tensor) for name, value in values for tensor in tensors(value)]
 
 
 def scaled_product(a: Tensor, b: Tensor, scale: Tensor) -> Tensor:

@@ -106,23 +106,24 @@ class Trace(TorchFunctionMode):
 
     def own(self, tensors: Iterable[Tensor], role: str):
         """The storages of these tensors exist anyway: they are listed under this role."""
-        storages = (_torch.local(tensor).untyped_storage() for tensor in tensors)
+        storages = (_torch.local(tensor).untyped_storage() for tensor in _torch.tensors(list(tensors)))
         self._roles.update({_torch.key_of(storage): (role, storage) for storage in storages})
 
     def saved(self) -> list[tuple[Frame, SavedTensor]]:
         """Every storage that the graph still holds, once, at the first call that saved it."""
-        by_storage: dict[int, list[_Handle]] = {}
+        by_storage: dict[int, list[tuple[Frame, Tensor]]] = {}
         for handle in (reference() for reference in self._saved):
-            if handle is not None:
-                by_storage.setdefault(_torch.storage_key(_torch.local(handle.tensor)), []).append(handle)
+            for tensor in _torch.tensors(handle.tensor) if handle is not None else ():
+                tensor = _torch.local(tensor)
+                by_storage.setdefault(_torch.storage_key(tensor), []).append((handle.frame, tensor))
         found = []
-        for key, handles in by_storage.items():
-            frame, tensor = handles[0].frame, _torch.local(handles[0].tensor)
+        for key, saves in by_storage.items():
+            frame, tensor = saves[0]
             indices = tensor.dtype in (torch.int64, torch.int32)
             role = self._roles[key][0] if key in self._roles else "indices" if indices else "activation"
             size = tensor.untyped_storage().nbytes()
             shape = tuple(tensor.shape)
-            one = SavedTensor(frame.operation, frame.place, shape, tensor.dtype, size, len(handles), role)
+            one = SavedTensor(frame.operation, frame.place, shape, tensor.dtype, size, len(saves), role)
             found.append((frame, one))
         return found
 

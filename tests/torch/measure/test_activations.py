@@ -83,6 +83,12 @@ def test_a_parameter_is_one_however_it_is_given(way):
     assert kept.total == 4 * 8 * 16 and {tensor.role for tensor in kept.tensors} == {"activation", "parameter"}
 
 
+def test_a_sparse_factor_is_kept_in_its_parts():
+    sparse, x = torch.eye(4).to_sparse(), needs_grad(4, 2)
+    kept = saved_activation_bytes(lambda: torch.sparse.mm(sparse, x))
+    assert [(t.role, t.bytes) for t in kept.tensors] == [("indices", 2 * 4 * 8), ("activation", 4 * 4)]
+
+
 def test_the_table_tells_shapes_and_who_saves_again():
     x, factor = torch.ones(2, 3, requires_grad=True), torch.ones((), requires_grad=True)
 

@@ -140,6 +140,12 @@ def test_the_allocator_is_asked_for_by_its_device(monkeypatch):
         measure.peak_bytes(lambda: x + 1, device="cuda", round_to=512)
 
 
+def test_sparse_gradients_count():
+    table = nn.Embedding(10, 4, sparse=True)
+    points = memory_timeline(lambda: table(torch.tensor([1, 2])).sum().backward())
+    assert points[-1].live_bytes == 2 * 8 + 2 * 4 * 4  # indices and rows
+
+
 def test_bad_input():
     with pytest.raises(TypeError, match="but got a Tensor"):
         peak(torch.ones(3))
