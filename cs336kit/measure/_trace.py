@@ -113,9 +113,9 @@ class Trace(TorchFunctionMode):
         """Every storage that the graph still holds, once, at the first call that saved it."""
         by_storage: dict[int, list[tuple[Frame, Tensor]]] = {}
         for handle in (reference() for reference in self._saved):
-            for tensor in _torch.tensors(handle.tensor) if handle is not None else ():
-                tensor = _torch.local(tensor)
-                by_storage.setdefault(_torch.storage_key(tensor), []).append((handle.frame, tensor))
+            if handle is not None:
+                for tensor in map(_torch.local, _torch.tensors(handle.tensor)):
+                    by_storage.setdefault(_torch.storage_key(tensor), []).append((handle.frame, tensor))
         found = []
         for key, saves in by_storage.items():
             frame, tensor = saves[0]
