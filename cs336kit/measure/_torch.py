@@ -5,6 +5,7 @@
 
 import math
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
@@ -98,19 +99,31 @@ def key_of(storage: torch.UntypedStorage) -> int:
 @contextmanager
 def storage_resizes(resized: Callable[[torch.UntypedStorage, int], None]) -> Iterator[None]:
     """Call `resized(storage, bytes before)` whenever Python code resizes a storage, which no operator announces."""
-    own = torch.UntypedStorage.resize_
-
-    def resize_(storage, size):
-        before = storage.nbytes()
-        result = own(storage, size)
-        resized(storage, before)
-        return result
-
-    torch.UntypedStorage.resize_ = resize_
+    with _listening:
+        if not _listeners:
+            torch.UntypedStorage.resize_ = _announced
+        _listeners.append(resized)
     try:
         yield
     finally:
-        torch.UntypedStorage.resize_ = own
+        # Not in the order in which they came, where several threads listen.
+        with _listening:
+            _listeners.remove(resized)
+            if not _listeners:
+                torch.UntypedStorage.resize_ = _resize
+
+
+_resize = torch.UntypedStorage.resize_
+_listeners: list[Callable[[torch.UntypedStorage, int], None]] = []
+_listening = threading.Lock()
+
+
+def _announced(storage, size):
+    before = storage.nbytes()
+    result = _resize(storage, size)
+    for resized in [*_listeners]:
+        resized(storage, before)
+    return result
 
 
 def writes(operator) -> bool:

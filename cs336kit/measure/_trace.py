@@ -149,7 +149,13 @@ class Trace(TorchFunctionMode):
                 self._owner.setdefault(number, frame)
         self._leaving(frame)
 
+    def _elsewhere(self) -> bool:
+        """Torch calls its hooks for the modules of every thread; a GPU repeats calls on one of its own."""
+        return threading.get_ident() != self._thread and not _torch.in_backward()
+
     def _enter_module(self, module: nn.Module, inputs):
+        if self._elsewhere():
+            return
         if module not in self._names:
             above = f"{self._stack[-1].module}." if self._stack else ""
             for name, child in module.named_modules(prefix=above + type(module).__name__):
@@ -160,7 +166,8 @@ class Trace(TorchFunctionMode):
         self._enter(self._names[module])
 
     def _leave_module(self, module: nn.Module, inputs, output):
-        self._leave()
+        if not self._elsewhere():
+            self._leave()
 
     def _pack(self, tensor: Tensor) -> _Handle:
         frame = self._stack[-1] if self._stack else OUTSIDE

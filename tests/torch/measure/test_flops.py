@@ -1,3 +1,5 @@
+import threading
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -155,6 +157,29 @@ def test_a_module_made_on_the_way_is_named_below_the_one_that_makes_it():
 
     model, x = nn.Sequential(nn.Sequential(Makes())), torch.randn(5, 8)
     assert dict(measure.flops(lambda: model(x), by="module")) == {"Sequential.0.0.Linear": 2 * 5 * 8 * 4}
+
+
+def test_modules_of_another_thread_are_not_this_one_s():
+    entered, done = threading.Event(), threading.Event()
+
+    class Theirs(nn.Module):
+        def forward(self, x):
+            entered.set()
+            done.wait(10)
+
+    ours, theirs, x = nn.Sequential(nn.Linear(8, 4)), Theirs(), torch.randn(5, 8)
+    other = threading.Thread(target=lambda: theirs(x))
+
+    def function():
+        other.start()  # it stays inside of its module
+        entered.wait(10)
+        return ours(x)
+
+    try:
+        assert dict(measure.flops(function, by="module")) == {"Sequential.0": 2 * 5 * 8 * 4}
+    finally:
+        done.set()
+        other.join()
 
 
 def test_two_modules_on_one_input_stay_apart():

@@ -95,6 +95,14 @@ def test_a_frozen_parameter_is_recognised_with_and_without_its_name():
     assert measure.graph(after()).saved_bytes == measure.saved_activation_bytes(after).total > 0
 
 
+def test_two_parameters_in_one_buffer_keep_their_names():
+    buffer = torch.ones(2, 3)
+    names = {"a": nn.Parameter(buffer[0]), "b": nn.Parameter(buffer[1])}
+    graph = measure.graph((names["a"] * names["b"]).sum(), names=names)
+    assert [node.tensor for node in graph.nodes if node.kind == "parameter"] == ["a", "b"]
+    assert graph.node("b").shape == (3,)
+
+
 def test_views_share_one_storage():
     x = torch.ones(4, 4, requires_grad=True)
     h = x.exp()

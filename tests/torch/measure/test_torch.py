@@ -65,6 +65,19 @@ def test_a_resized_storage_is_announced_only_while_someone_watches():
     assert seen == [(_torch.storage_key(known), 16, 0)]
 
 
+def test_those_who_watch_resizes_may_leave_in_any_order():
+    own, seen = torch.UntypedStorage.resize_, []
+    first, second = (_torch.storage_resizes(lambda *_, name=name: seen.append(name)) for name in ("first", "second"))
+    first.__enter__()
+    second.__enter__()
+    torch.ones(4).untyped_storage().resize_(0)
+    first.__exit__(None, None, None)
+    torch.ones(4).untyped_storage().resize_(0)
+    second.__exit__(None, None, None)
+    torch.ones(4).untyped_storage().resize_(0)
+    assert seen == ["first", "second", "second"] and torch.UntypedStorage.resize_ is own
+
+
 def test_operators_know_whether_they_write():
     assert _torch.writes(aten.relu_.default) and _torch.writes(aten.add.out)
     assert not _torch.writes(aten.relu.default) and not _torch.writes(aten.view.default)
