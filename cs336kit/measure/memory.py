@@ -94,10 +94,15 @@ class StepMemory:
 def step_memory(model: nn.Module, loss: Callable[[], Tensor], optimizer: torch.optim.Optimizer) -> StepMemory:
     """Run one step (loss, backward, optimizer, gradients freed) and follow the live bytes of everything it makes.
 
-    `model.blocks` are its blocks; stages are named as in `predict.step_timeline`. Parameters and optimizer state that
-    are there before do not count, so run one step first, and start with no gradients. Works on any device, also fake.
-    Left out: scratch memory inside kernels, rounding. Errors: ValueError for gradients left over from before.
+    `model.blocks` are its blocks; stages are named as in `predict.step_timeline`. A block's borders are the first tensor
+    that it is given and the first that it returns. Parameters and optimizer state that are there before do not count, so
+    run one step first, and start with no gradients. Works on any device, also fake. Left out: scratch memory inside
+    kernels, rounding. Errors: ValueError for gradients left over from before, and for a model without blocks.
     """
+    if not hasattr(model, "blocks"):
+        raise ValueError(
+            "model.blocks are the blocks whose borders are marked, and this model has none: use measure.memory_timeline."
+        )
     no_gradients(model)
     timeline = _Timeline()
     hooks: list[torch.utils.hooks.RemovableHandle] = []
@@ -106,23 +111,24 @@ def step_memory(model: nn.Module, loss: Callable[[], Tensor], optimizer: torch.o
     def mark(stage: str):
         stages.setdefault(stage, (timeline.live, len(timeline.points) - 1))
 
-    def mark_gradient(tensor: Tensor, stage: str):
+    def mark_gradient(values: object, stage: str):
         # Not when checkpointing runs the block again, after the loss.
-        if tensor.requires_grad and "loss" not in stages:
-            tensor.register_hook(lambda _: mark(stage))
+        first = next(iter(_torch.tensors(values)), None)
+        if first is not None and first.requires_grad and "loss" not in stages:
+            first.register_hook(lambda _: mark(stage))
 
     def watch(index: int, block: nn.Module):
-        def before(block, inputs):
+        def before(block, inputs, named):
             if index == 1:
                 mark("embedding")
-            mark_gradient(inputs[0], f"block {index} backward")
+            mark_gradient((inputs, named), f"block {index} backward")
 
         def after(block, inputs, output):
             mark(f"block {index} forward")
             if index == len(model.blocks):
                 mark_gradient(output, "head backward")
 
-        hooks.extend((block.register_forward_pre_hook(before), block.register_forward_hook(after)))
+        hooks.extend((block.register_forward_pre_hook(before, with_kwargs=True), block.register_forward_hook(after)))
 
     for index, block in enumerate(model.blocks, start=1):
         watch(index, block)
@@ -145,9 +151,7 @@ def step_memory(model: nn.Module, loss: Callable[[], Tensor], optimizer: torch.o
 def no_gradients(model: nn.Module):
     """Refuse a model that has gradients from before, which a measured step would free."""
     if any(parameter.grad is not None for parameter in model.parameters()):
-        raise ValueError(
-            "the model has gradients from before, which the step would free: call optimizer.zero_grad() first"
-        )
+        raise ValueError("the model has gradients from before, which the step would free: call model.zero_grad() first")
 
 
 def resident_bytes() -> int:
