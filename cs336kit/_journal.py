@@ -90,20 +90,25 @@ def write(journal: Journal) -> None:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Let others that note wait, where the system has locks for files."""
-    file = path().with_suffix(".lock")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with open(file, "a") as lock:
-        with suppress(OSError):  # not every file system has them
-            if fcntl is not None:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+    """Let others that note wait, where the system has locks: that of the folder, so that no file is left beside."""
+    folder = path().parent
+    folder.mkdir(parents=True, exist_ok=True)
+    if fcntl is None:
         yield
+        return
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some network drives lock no folder
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def note(what: str, guesses: Guesses | None = None, solved: str | None = None) -> tuple[Journal, str]:
     """Add guesses at questions that have none yet, or a solved exercise; returns the journal with them, and a sentence
-    that begins with `what` if they cannot be kept, else "". Two lessons may note at once; on Windows one guess of two may
-    be lost.
+    that begins with `what` if they cannot be kept, else "". Two lessons may note at once; where the system
+    locks no folder (Windows, some network drives) one guess of two may be lost.
     """
     new = Journal(guesses or {}, (solved,) if solved else ())
     if os.environ.get(VARIABLE) == OFF:
@@ -127,8 +132,11 @@ def _with(kept: Journal, new: Journal) -> Journal:
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether this is a finite number, and no truth value."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether this is a finite number that a float can hold, and no truth value."""
+    try:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def ratios(guesses: Guesses) -> dict[str, float]:
