@@ -9,10 +9,16 @@ import math
 import os
 import statistics
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 VARIABLE = "CS336KIT_GUESSES"
 #: As the value of VARIABLE: nothing is kept, and nothing is said about it.
@@ -62,9 +68,10 @@ def read() -> Journal:
 
 
 def write(journal: Journal) -> None:
-    """Replace the file as a whole, so that nothing is lost when two lessons write at once or the disk is full.
+    """Replace the file as a whole, so that nobody reads a part, and nothing is lost when the disk is full.
 
-    An empty journal is no file. OSError where it cannot be written.
+    What others have written since it was read is lost: `note` lets them wait. An empty journal is no file. OSError where
+    it cannot be written.
     """
     file = path()
     if journal == Journal():
@@ -81,18 +88,36 @@ def write(journal: Journal) -> None:
             raise
 
 
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Let others that note wait, where the system has locks: that of the folder, so that no file is left beside."""
+    folder = path().parent
+    folder.mkdir(parents=True, exist_ok=True)
+    if fcntl is None:
+        yield
+        return
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some network drives lock no folder
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
 def note(what: str, guesses: Guesses | None = None, solved: str | None = None) -> tuple[Journal, str]:
     """Add guesses at questions that have none yet, or a solved exercise; returns the journal with them, and a sentence
-    that begins with `what` if they cannot be kept, else "".
+    that begins with `what` if they cannot be kept, else "". Two lessons may note at once; where the system
+    locks no folder (Windows, some network drives) one guess of two may be lost.
     """
     new = Journal(guesses or {}, (solved,) if solved else ())
     if os.environ.get(VARIABLE) == OFF:
         return new, ""
     try:
-        kept = read()
-        first = {question: guess for question, guess in new.guesses.items() if question not in kept.guesses}
-        both = Journal({**kept.guesses, **first}, tuple(sorted({*kept.solved, *new.solved})))
-        if both != kept:
+        if _with(kept := read(), new) == kept:
+            return kept, ""
+        with _alone():
+            both = _with(read(), new)
             write(both)
         return both, ""
     except ValueError as error:
@@ -101,9 +126,17 @@ def note(what: str, guesses: Guesses | None = None, solved: str | None = None) -
         return new, f"{what} is not kept: {path()} cannot be written ({error.strerror})."
 
 
+def _with(kept: Journal, new: Journal) -> Journal:
+    """Both: a first guess stays, and a solved exercise is there once."""
+    return Journal({**kept.guesses, **new.guesses, **kept.guesses}, tuple(sorted({*kept.solved, *new.solved})))
+
+
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether this is a finite number, and no truth value."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether this is a finite number that a float can hold, and no truth value."""
+    try:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def ratios(guesses: Guesses) -> dict[str, float]:

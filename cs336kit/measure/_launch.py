@@ -139,13 +139,14 @@ def main(folder: Path) -> None:
             # Others may be failing with it: a moment, in which the first error is written.
             for rank in ranks:
                 rank.join(0.2)
-            for rank in ranks:
-                rank.kill()
             break
+    # Before the others are ended: one that the system has ended by SIGKILL, for want of memory, is told from them.
     for number, rank in enumerate(ranks):
-        rank.join()
         if rank.exitcode and not (folder / f"error-{number}").exists():
             _write(folder / f"exit-{number}", str(rank.exitcode).encode())
+    for rank in ranks:
+        rank.kill()
+        rank.join()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 
 import math
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
@@ -53,7 +54,10 @@ _without_compiler(_Counter)
 
 
 def tensors(tree: object) -> list[Tensor]:
-    """Every tensor in nested lists, tuples and dicts. A trace asks for each operator, where torch's own pytree is slow."""
+    """Every tensor in nested lists, tuples and dicts, in place of a sparse one those that it is made of.
+
+    A trace asks for each operator, where torch's own pytree is slow.
+    """
     found: list[Tensor] = []
     _collect((tree,), found)
     return found
@@ -62,11 +66,24 @@ def tensors(tree: object) -> list[Tensor]:
 def _collect(parts: Iterable[object], found: list[Tensor]) -> None:
     for part in parts:
         if isinstance(part, Tensor):
-            found.append(part)
+            if part.layout is torch.strided:
+                found.append(part)
+            else:
+                found.extend(_sparse_parts(part))
         elif isinstance(part, (list, tuple)):
             _collect(part, found)
         elif isinstance(part, dict):
             _collect(part.values(), found)
+
+
+def _sparse_parts(tensor: Tensor) -> tuple[Tensor, ...]:
+    if tensor.layout is torch.sparse_coo:
+        return tensor._indices(), tensor._values()
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
+    return (tensor,)
 
 
 def storage_key(tensor: Tensor) -> int:
@@ -82,19 +99,31 @@ def key_of(storage: torch.UntypedStorage) -> int:
 @contextmanager
 def storage_resizes(resized: Callable[[torch.UntypedStorage, int], None]) -> Iterator[None]:
     """Call `resized(storage, bytes before)` whenever Python code resizes a storage, which no operator announces."""
-    own = torch.UntypedStorage.resize_
-
-    def resize_(storage, size):
-        before = storage.nbytes()
-        result = own(storage, size)
-        resized(storage, before)
-        return result
-
-    torch.UntypedStorage.resize_ = resize_
+    with _listening:
+        if not _listeners:
+            torch.UntypedStorage.resize_ = _announced
+        _listeners.append(resized)
     try:
         yield
     finally:
-        torch.UntypedStorage.resize_ = own
+        # Not in the order in which they came, where several threads listen.
+        with _listening:
+            _listeners.remove(resized)
+            if not _listeners:
+                torch.UntypedStorage.resize_ = _resize
+
+
+_resize = torch.UntypedStorage.resize_
+_listeners: list[Callable[[torch.UntypedStorage, int], None]] = []
+_listening = threading.Lock()
+
+
+def _announced(storage, size):
+    before = storage.nbytes()
+    result = _resize(storage, size)
+    for resized in [*_listeners]:
+        resized(storage, before)
+    return result
 
 
 def writes(operator) -> bool:
@@ -133,8 +162,7 @@ def node_saved(node) -> list[tuple[str, Tensor]]:
     """What a node keeps: attributes _saved_* of built-in nodes, saved_tensors of a torch.autograd.Function."""
     values = [(name.removeprefix("_saved_"), getattr(node, name)) for name in dir(node) if name.startswith("_saved_")]
     values.append(("saved", getattr(node, "saved_tensors", ())))
-    lists = [(name, value if isinstance(value, tuple | list) else (value,)) for name, value in values]
-    return [(name, tensor) for name, value in lists for tensor in value if isinstance(tensor, Tensor)]
+    return [(name, tensor) for name, value in values for tensor in tensors(value)]
 
 
 def scaled_product(a: Tensor, b: Tensor, scale: Tensor) -> Tensor:
@@ -177,7 +205,7 @@ def _label(operator) -> str:
     return name.removesuffix("_v2")
 
 
-# --- FLOPs of the operators that torch's registry lacks ---------------------------------------------------------------
+# --- FLOPs of the operators that torch's registry lacks, or counts otherwise ------------------------------------------
 
 
 def _matmul(a, b, *args, **kwargs) -> int:
@@ -197,6 +225,14 @@ def _attention_backward(grad, query, key, value, *args, **kwargs) -> int:
     # Scores again, then the gradients of weights and values (value width), of queries and keys (key width).
     batch, heads, rows, width = query.shape
     return 2 * batch * heads * rows * key.shape[-2] * (3 * width + 2 * value.shape[-1])
+
+
+def _convolution_backward(
+    grad, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups, output_mask, **kwargs
+) -> int:
+    # Torch's formula counts the weight's gradient as if one group had all channels.
+    one = 2 * math.prod(weight.shape) * grad.shape[0] * math.prod((x if transposed else grad).shape[2:])
+    return one * sum(output_mask[:2])
 
 
 def _grouped(a, b, *args, **kwargs) -> int:
@@ -225,6 +261,7 @@ FORMULAS = {
         "dot": _matmul,
         "vdot": _matmul,
         "addbmm": _add_matmul,
+        "convolution_backward": _convolution_backward,
         "_int_mm": _matmul,
         "_scaled_mm_v2": _matmul,
         "_grouped_mm": _grouped,
@@ -271,8 +308,8 @@ class Collectives(TorchDispatchMode):
         self.record = record
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if any(map(_is_dtensor, types)):
-            return NotImplemented  # it comes again with the tensors of its ranks
+        if has_ranks(types):
+            return NotImplemented
         name = func._schema.name.partition("::")[2]
         if "c10d" in func.namespace and name in COLLECTIVES:
             kind, which, share = COLLECTIVES[name]
@@ -284,6 +321,16 @@ class Collectives(TorchDispatchMode):
 
     def run(self, func, name, args, kwargs):
         return func(*args, **kwargs)
+
+
+def has_ranks(types: Iterable[type]) -> bool:
+    """Whether an operator is called on DTensors: it comes again with the tensors of the ranks."""
+    return any(map(_is_dtensor, types))
+
+
+def on_fakes() -> bool:
+    """Whether operators run on fake tensors now."""
+    return torch._guards.active_fake_mode() is not None
 
 
 def _is_dtensor(kind: type) -> bool:

@@ -106,27 +106,30 @@ class Trace(TorchFunctionMode):
 
     def own(self, tensors: Iterable[Tensor], role: str):
         """The storages of these tensors exist anyway: they are listed under this role."""
-        self._roles.update({_torch.storage_key(tensor): (role, tensor.untyped_storage()) for tensor in tensors})
+        storages = (_torch.local(tensor).untyped_storage() for tensor in _torch.tensors(list(tensors)))
+        self._roles.update({_torch.key_of(storage): (role, storage) for storage in storages})
 
     def saved(self) -> list[tuple[Frame, SavedTensor]]:
         """Every storage that the graph still holds, once, at the first call that saved it."""
-        by_storage: dict[int, list[_Handle]] = {}
+        by_storage: dict[int, list[tuple[Frame, Tensor]]] = {}
         for handle in (reference() for reference in self._saved):
             if handle is not None:
-                by_storage.setdefault(_torch.storage_key(handle.tensor), []).append(handle)
+                for tensor in map(_torch.local, _torch.tensors(handle.tensor)):
+                    by_storage.setdefault(_torch.storage_key(tensor), []).append((handle.frame, tensor))
         found = []
-        for key, handles in by_storage.items():
-            frame, tensor = handles[0].frame, handles[0].tensor
+        for key, saves in by_storage.items():
+            frame, tensor = saves[0]
             indices = tensor.dtype in (torch.int64, torch.int32)
             role = self._roles[key][0] if key in self._roles else "indices" if indices else "activation"
             size = tensor.untyped_storage().nbytes()
             shape = tuple(tensor.shape)
-            one = SavedTensor(frame.operation, frame.place, shape, tensor.dtype, size, len(handles), role)
+            one = SavedTensor(frame.operation, frame.place, shape, tensor.dtype, size, len(saves), role)
             found.append((frame, one))
         return found
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
-        self.own((value for value in args if isinstance(value, nn.Parameter)), "parameter")
+        given = _torch.tensors((args, kwargs or {}))
+        self.own((value for value in given if isinstance(value, nn.Parameter)), "parameter")
         module = self._stack[-1].module if self._stack else OUTSIDE.module
         self._enter(module, getattr(function, "__name__", "operation").strip("_"))
         try:
@@ -146,7 +149,13 @@ class Trace(TorchFunctionMode):
                 self._owner.setdefault(number, frame)
         self._leaving(frame)
 
+    def _elsewhere(self) -> bool:
+        """Torch calls its hooks for the modules of every thread; a GPU repeats calls on one of its own."""
+        return threading.get_ident() != self._thread and not _torch.in_backward()
+
     def _enter_module(self, module: nn.Module, inputs):
+        if self._elsewhere():
+            return
         if module not in self._names:
             above = f"{self._stack[-1].module}." if self._stack else ""
             for name, child in module.named_modules(prefix=above + type(module).__name__):
@@ -157,7 +166,8 @@ class Trace(TorchFunctionMode):
         self._enter(self._names[module])
 
     def _leave_module(self, module: nn.Module, inputs, output):
-        self._leave()
+        if not self._elsewhere():
+            self._leave()
 
     def _pack(self, tensor: Tensor) -> _Handle:
         frame = self._stack[-1] if self._stack else OUTSIDE
@@ -201,6 +211,8 @@ class LiveStorages(_torch.TorchDispatchMode):
         #: of storages that were there before and have been resized since: the bytes that they had
         self._before: dict[int, int] = {}
         self._resizes = ExitStack()
+        #: an operator on real DTensors has begun, and none on a rank's own tensors since
+        self._lays_out = False
 
     def __enter__(self):
         # fully_shard frees and fills storages without an operator.
@@ -230,6 +242,15 @@ class LiveStorages(_torch.TorchDispatchMode):
 
     def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if _torch.has_ranks(types):
+            self._lays_out = not _torch.on_fakes()
+            return NotImplemented
+        # Torch finds the layout of a DTensor's result by fakes of the whole, the first time: they are in no memory.
+        if self._lays_out and _torch.on_fakes():
+            return operator(*args, **kwargs)
+        self._lays_out = False
+        if torch.is_inference_mode_enabled() and (result := self._parts(operator, args, kwargs)) is not NotImplemented:
+            return result
         # torch.tensor([1.0]) makes its storage without an operator and announces it by lift_fresh.
         if operator is not torch.ops.aten.lift_fresh.default:
             for tensor in _torch.tensors((args, kwargs)):
@@ -239,6 +260,15 @@ class LiveStorages(_torch.TorchDispatchMode):
         made = {key for tensor in _torch.tensors(result) if (key := self._see(tensor, before=False)) is not None}
         self._ran(operator, made)
         return result
+
+    def _parts(self, operator, args, kwargs):
+        """Watch the operators that an operator is made of: inference mode hands it over whole, as no other mode does."""
+        # The hook for resized storages stays as it is.
+        super().__enter__()
+        try:
+            return operator.decompose(*args, **kwargs)
+        finally:
+            super().__exit__(None, None, None)
 
     def _see(self, tensor: Tensor, *, before: bool) -> int | None:
         """Count the tensor's storage; its key if it is new."""

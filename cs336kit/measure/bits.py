@@ -43,6 +43,8 @@ def bits(value, dtype=None):
     torch's default for a float. ml_dtypes keeps a 4-bit or 6-bit number in the low bits of a byte.
     """
     if dtype is not None and not isinstance(dtype, torch.dtype):
+        if isinstance(value, torch.Tensor):
+            value = value.detach().double().cpu()
         array = numpy.asarray(value, dtype=numpy.float64).astype(dtype)
         name, raw, width = array.dtype.name, array.ravel().view(numpy.uint8), array.dtype.itemsize
     else:

@@ -20,7 +20,8 @@ def flops(function: Callable[[], object], *, by: str = "operator", depth: int | 
     layers, factorisations, and what a compiled graph runs. Nothing counted is a Breakdown with total 0.
     `by="module"` gives each module what its own code ran (the backward pass too), names cut to `depth` parts;
     `by="pass"` splits forward from backward.
-    Source: torch.utils.flop_counter, with formulas for the operators that it lacks.
+    Source: torch.utils.flop_counter, with formulas for the operators that it lacks and for the gradients of grouped
+    convolutions.
     """
     runnable("measure.flops", function)
     if by not in GROUPINGS:

@@ -107,6 +107,7 @@ class _Reader:
     def __init__(self, names: dict[str, torch.Tensor]):
         self.held: list = [*names.values(), *(tensor.grad_fn for tensor in names.values())]
         self.by_node = {id(t.grad_fn): name for name, t in names.items() if t.grad_fn is not None}
+        self.by_leaf = {id(t): name for name, t in names.items() if t.is_leaf}
         self.by_storage = {_torch.storage_key(t): name for name, t in reversed(names.items())}
         self.kind = {_torch.storage_key(t): "parameter" for t in names.values() if isinstance(t, torch.nn.Parameter)}
         self.number: dict[int, int] = {}
@@ -125,9 +126,9 @@ class _Reader:
         name = node.name().removeprefix("torch::autograd::")
         if hasattr(node, "variable"):
             leaf = node.variable
-            return Node(
-                index, name, self.by_storage.get(_torch.storage_key(leaf), ""), _leaf_kind(leaf), tuple(leaf.shape)
-            )
+            # Two parameters may lie in one buffer.
+            known = self.by_leaf.get(id(leaf)) or self.by_storage.get(_torch.storage_key(leaf), "")
+            return Node(index, name, known, _leaf_kind(leaf), tuple(leaf.shape))
         try:
             saved, freed = tuple(self._saved(name, tensor) for name, tensor in _torch.node_saved(node)), False
         except RuntimeError as error:
@@ -141,6 +142,9 @@ class _Reader:
         key = _torch.storage_key(tensor)
         number = self.number.setdefault(key, len(self.number))
         size = tensor.untyped_storage().nbytes()
+        owner = tensor if tensor._base is None else tensor._base
+        if isinstance(owner, torch.nn.Parameter):  # one that is frozen has no node
+            self.kind.setdefault(key, "parameter")
         kind = self.kind.get(key, "tensor")
         return Saved(name, self.by_storage.get(key, ""), tuple(tensor.shape), size, number, kind)
 

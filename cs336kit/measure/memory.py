@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from cs336kit.measure import _torch
 from cs336kit.measure._trace import LiveStorages
 from cs336kit.measure.device import device as _device
 from cs336kit.measure.device import runnable
@@ -39,7 +40,8 @@ def memory_timeline(function: Callable[[], object], *, round_to: int = 1) -> lis
 
     Counted are the storages that the function makes, each once however many views it has, from the operator that
     makes it until its last reference goes. `round_to=512` rounds each storage up as the CUDA allocator does.
-    Left out: what was there before, and scratch memory inside a kernel. Errors: TypeError for what cannot be called.
+    Of a DTensor the part of this rank counts. Left out: what was there before, and scratch memory inside a kernel.
+    Errors: TypeError for what cannot be called.
     """
     runnable("measure.memory_timeline", function)
     timeline = _Timeline(positive_int("round_to", round_to))
@@ -52,13 +54,17 @@ def memory_timeline(function: Callable[[], object], *, round_to: int = 1) -> lis
 def peak_bytes(function: Callable[[], object], *, device: torch.device | str | None = None, round_to: int = 1) -> int:
     """The most bytes that `function()` has alive at once, beyond those that were there before it.
 
-    On a CUDA device this is `max_memory_allocated` less what was allocated before: every tensor rounded up to 512 bytes,
-    kernels' scratch memory included. Elsewhere it is the peak of `memory_timeline`: exact bytes of storages.
+    It is the peak of `memory_timeline`: exact bytes of storages, on every device that the function uses. Only for
+    `device="cuda"` it is `max_memory_allocated` less what was allocated before: every tensor on that GPU rounded up to
+    512 bytes, kernels' scratch memory included. Errors: TypeError for what cannot be called; ValueError for `round_to`
+    with CUDA, whose allocator rounds by itself.
     """
     runnable("measure.peak_bytes", function)
-    where = _device(device)
-    if where.type != "cuda":
+    where = None if device is None else _device(device)
+    if where is None or where.type != "cuda":
         return max(point.live_bytes for point in memory_timeline(function, round_to=round_to))
+    if round_to != 1:
+        raise ValueError(f"CUDA's allocator rounds by itself: leave out device or round_to={round_to!r}.")
     torch.cuda.synchronize(where)
     torch.cuda.reset_peak_memory_stats(where)
     before = torch.cuda.memory_allocated(where)
@@ -88,10 +94,15 @@ class StepMemory:
 def step_memory(model: nn.Module, loss: Callable[[], Tensor], optimizer: torch.optim.Optimizer) -> StepMemory:
     """Run one step (loss, backward, optimizer, gradients freed) and follow the live bytes of everything it makes.
 
-    `model.blocks` are its blocks; stages are named as in `predict.step_timeline`. Parameters and optimizer state that
-    are there before do not count, so run one step first, and start with no gradients. Works on any device, also fake.
-    Left out: scratch memory inside kernels, rounding. Errors: ValueError for gradients left over from before.
+    `model.blocks` are its blocks; stages are named as in `predict.step_timeline`. A block's borders are the first tensor
+    that it is given and the first that it returns. Parameters and optimizer state that are there before do not count, so
+    run one step first, and start with no gradients. Works on any device, also fake. Left out: scratch memory inside
+    kernels, rounding. Errors: ValueError for gradients left over from before, and for a model without blocks.
     """
+    if not hasattr(model, "blocks"):
+        raise ValueError(
+            "model.blocks are the blocks whose borders are marked, and this model has none: use measure.memory_timeline."
+        )
     no_gradients(model)
     timeline = _Timeline()
     hooks: list[torch.utils.hooks.RemovableHandle] = []
@@ -100,23 +111,24 @@ def step_memory(model: nn.Module, loss: Callable[[], Tensor], optimizer: torch.o
     def mark(stage: str):
         stages.setdefault(stage, (timeline.live, len(timeline.points) - 1))
 
-    def mark_gradient(tensor: Tensor, stage: str):
+    def mark_gradient(values: object, stage: str):
         # Not when checkpointing runs the block again, after the loss.
-        if tensor.requires_grad and "loss" not in stages:
-            tensor.register_hook(lambda _: mark(stage))
+        first = next(iter(_torch.tensors(values)), None)
+        if first is not None and first.requires_grad and "loss" not in stages:
+            first.register_hook(lambda _: mark(stage))
 
     def watch(index: int, block: nn.Module):
-        def before(block, inputs):
+        def before(block, inputs, named):
             if index == 1:
                 mark("embedding")
-            mark_gradient(inputs[0], f"block {index} backward")
+            mark_gradient((inputs, named), f"block {index} backward")
 
         def after(block, inputs, output):
             mark(f"block {index} forward")
             if index == len(model.blocks):
                 mark_gradient(output, "head backward")
 
-        hooks.extend((block.register_forward_pre_hook(before), block.register_forward_hook(after)))
+        hooks.extend((block.register_forward_pre_hook(before, with_kwargs=True), block.register_forward_hook(after)))
 
     for index, block in enumerate(model.blocks, start=1):
         watch(index, block)
@@ -139,9 +151,7 @@ def step_memory(model: nn.Module, loss: Callable[[], Tensor], optimizer: torch.o
 def no_gradients(model: nn.Module):
     """Refuse a model that has gradients from before, which a measured step would free."""
     if any(parameter.grad is not None for parameter in model.parameters()):
-        raise ValueError(
-            "the model has gradients from before, which the step would free: call optimizer.zero_grad() first"
-        )
+        raise ValueError("the model has gradients from before, which the step would free: call model.zero_grad() first")
 
 
 def resident_bytes() -> int:
@@ -163,16 +173,16 @@ def resident_bytes() -> int:
 def state_bytes(optimizer: torch.optim.Optimizer) -> Breakdown:
     """Bytes of the tensors in `optimizer.state`, summed over the parameters, by torch's name of the state.
 
-    Call it after a step: before the first one most optimizers keep nothing. Tensors inside lists count too
-    (LBFGS); Python numbers count nothing. Convention: elements × element size; a storage that two entries share
-    is counted twice. Errors: ValueError for anything but a torch optimizer.
+    Call it after a step: before the first one most optimizers keep nothing. Tensors inside lists (LBFGS), tuples and
+    dicts count too, of a DTensor the part of this rank; Python numbers count nothing. Convention: elements × element
+    size; a storage that two entries share is counted twice. Errors: ValueError for anything but a torch optimizer.
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ValueError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}.")
     parts: dict[str, int] = {}
     for state in optimizer.state.values():
         for name, value in state.items():
-            tensors = [item for item in (value if isinstance(value, list) else [value]) if torch.is_tensor(item)]
+            tensors = [_torch.local(tensor) for tensor in _torch.tensors(value)]
             if tensors:
                 parts[name] = parts.get(name, 0) + sum(t.numel() * t.element_size() for t in tensors)
     return Breakdown(parts, unit="bytes")

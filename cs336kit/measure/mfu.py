@@ -126,7 +126,7 @@ def _precision(dtype: torch.dtype | str) -> str:
         if dtype not in PRECISION_OF:
             known = ", ".join(str(known) for known in PRECISION_OF)
             raise ValueError(f"{dtype} has no peak of its own; dtypes with one are {known}.")
-        if dtype is torch.float32 and torch.get_float32_matmul_precision() != "highest":
+        if dtype is torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32":
             return "tf32"
         return PRECISION_OF[dtype]
     if dtype not in PRECISIONS:

@@ -11,8 +11,9 @@ from cs336kit.predict import Breakdown
 def operations(function: Callable[..., object], *values) -> Breakdown:
     """Run `function(*values)` with every number replaced by one that counts, and return how often each operation ran.
 
-    Nested lists stay lists. Counted: add, subtract, multiply, divide, compare and exp (as `x.exp()`), one FLOP each.
-    Left out: what happens to whole numbers that index and loop. Errors: TypeError for what cannot be called.
+    Nested lists stay lists. Counted: add, subtract, multiply, divide, compare and exp (as `x.exp()`), one FLOP each; -x is
+    a subtract, `if x:` a compare. Left out: what happens to whole numbers that index and loop. Errors: TypeError for what
+    cannot be called.
     """
     if not callable(function):
         raise TypeError(f"measure.operations runs a function on the values, but got {type(function).__name__} first.")
@@ -32,10 +33,13 @@ def _counting(value, counts: Counter):
     return Number(float(value), counts)
 
 
-def _counted(operation: str, function: Callable[[float, float], float | bool]) -> Callable:
+def _counted(operation: str, function: Callable[[float, float], float | bool], *, swapped: bool = False) -> Callable:
     def method(self, other):
+        if not hasattr(other, "__float__"):
+            return NotImplemented
         self.counts[operation] += 1
-        result = function(self.value, float(other))
+        pair = self.value, float(other)
+        result = function(*(pair[::-1] if swapped else pair))
         return result if isinstance(result, bool) else Number(result, self.counts)
 
     return method
@@ -50,9 +54,24 @@ class Number:
     __add__ = __radd__ = _counted("add", operator.add)
     __mul__ = __rmul__ = _counted("multiply", operator.mul)
     __sub__ = _counted("subtract", operator.sub)
+    __rsub__ = _counted("subtract", operator.sub, swapped=True)
     __truediv__ = _counted("divide", operator.truediv)
+    __rtruediv__ = _counted("divide", operator.truediv, swapped=True)
     __gt__ = _counted("compare", operator.gt)
     __lt__ = _counted("compare", operator.lt)
+    __ge__ = _counted("compare", operator.ge)
+    __le__ = _counted("compare", operator.le)
+    __eq__ = _counted("compare", operator.eq)
+    __ne__ = _counted("compare", operator.ne)
+    __hash__ = None  # type: ignore[assignment] # equal by value, as a list
+
+    def __neg__(self):
+        self.counts["subtract"] += 1
+        return Number(-self.value, self.counts)
+
+    def __bool__(self) -> bool:
+        self.counts["compare"] += 1
+        return self.value != 0
 
     def exp(self):
         self.counts["exp"] += 1

@@ -160,11 +160,10 @@ def _raise_first(folder: Path, count: int) -> None:
     """Raise what ended the ranks: a rank that was killed, or the first error; the others' errors only follow from it."""
     for path in sorted(folder.glob("exit-*")):
         code = int(path.read_text())
-        if code != -signal.SIGKILL:
-            how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-            raise RuntimeError(
-                f"{path.name.replace('exit-', 'rank ')} of {count} was ended by {how}: it left no traceback."
-            )
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        raise RuntimeError(
+            f"{path.name.replace('exit-', 'rank ')} of {count} was ended by {how}: it left no traceback."
+        )
     errors = sorted((*pickle.loads(path.read_bytes()), path.name) for path in folder.glob("error-*"))
     if errors:
         _, text, file = errors[0]

@@ -1,6 +1,7 @@
 """Matrix products timed over sizes and dtypes: the best of them is the peak that this machine really has."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -82,12 +83,22 @@ def product(
         function = lambda: _torch.scaled_product(a, b, one)  # noqa: E731
     else:
         function = lambda: a @ b  # noqa: E731
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if allow_tf32 else "highest")
-    try:
+    with _fp32_products(where, "tf32" if allow_tf32 else "ieee"):
         return Product(precision, (rows, inner, columns), seconds(function, device=where, **timing))
+
+
+@contextmanager
+def _fp32_products(where: torch.device, way: str) -> Iterator[None]:
+    """How a device multiplies fp32 numbers, for the time of a block; torch's older function cannot be mixed with this."""
+    place = torch.backends.cuda.matmul if where.type == "cuda" else torch.backends.mkldnn.matmul
+    before = place.fp32_precision
+    place.fp32_precision = way
+    try:
+        yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        place.fp32_precision = "none"  # as torch.backends.fp32_precision says, then as now
+        if place.fp32_precision != before:
+            place.fp32_precision = before
 
 
 def matmul_sweep(

@@ -114,28 +114,32 @@ def program(
         no_gradients(model)
     recorder = _Recorder()
     trace = recorder.trace
-    trace.own(model.buffers(), "buffer")
-    trace.own(model.parameters(), "parameter")
-    # The counter takes some operators apart, so it comes behind the tracker, which sees them as they run without it.
-    with trace.watching(saved=True), _torch.flop_counter(recorder.count), recorder.storages:
-        output = loss()
-    saved = trace.saved()
-    if backward or optimizer is not None:
-        if not isinstance(output, Tensor) or output.numel() != 1 or not output.requires_grad:
-            raise ValueError(
-                "backward starts from a loss: the function must return one number that requires a gradient."
-            )
-        with _torch.flop_counter(recorder.count), recorder.storages:
-            seed = torch.ones_like(output)
-            with trace.watching():
-                _torch.run_backward(output, seed)
-        recorder.settle()
-    if optimizer is not None:
-        recorder.optimizing = True
-        with recorder.storages:
-            optimizer.step()
-            optimizer.zero_grad()
-    return TracedProgram(recorder.operations(saved), recorder.peak, recorder.peak_at)
+    try:
+        trace.own(model.buffers(), "buffer")
+        trace.own(model.parameters(), "parameter")
+        # The counter takes some operators apart, so it comes behind the tracker, which sees them as they run without it.
+        with trace.watching(saved=True), _torch.flop_counter(recorder.count), recorder.storages:
+            output = loss()
+        saved = trace.saved()
+        if backward or optimizer is not None:
+            if not isinstance(output, Tensor) or output.numel() != 1 or not output.requires_grad:
+                raise ValueError(
+                    "backward starts from a loss: the function must return one number that requires a gradient."
+                )
+            with _torch.flop_counter(recorder.count), recorder.storages:
+                seed = torch.ones_like(output)
+                with trace.watching():
+                    _torch.run_backward(output, seed)
+            recorder.settle()
+        if optimizer is not None:
+            recorder.optimizing = True
+            with recorder.storages:
+                optimizer.step()
+                optimizer.zero_grad()
+        return TracedProgram(recorder.operations(saved), recorder.peak, recorder.peak_at)
+    finally:
+        # Both know the recorder: the model would stay until the garbage collector comes.
+        del recorder.trace, recorder.storages
 
 
 class _Recorder:

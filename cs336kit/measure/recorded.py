@@ -1,11 +1,13 @@
 """What GPUs did: records written by `make gpu` alone, checked against a schema, shown where there is no GPU."""
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
 #: Beside the package in a clone of the course; an installed kit has none.
 RECORDS = Path(__file__).parents[2] / "benchmarks" / "records"
+SCHEMA = Path(__file__).with_name("schema.json")
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,9 @@ def records(folder: Path | None = None) -> dict[str, dict]:
     """Every record that lies in the folder, by the name of its GPU, each checked against the schema."""
     found = {}
     for path in sorted((folder or RECORDS).glob("*.json")):
-        if path.name != "schema.json":
-            data = json.loads(path.read_text(encoding="utf-8"))
-            check_record(data)
-            found[data["gpu"]] = data
+        data = json.loads(path.read_text(encoding="utf-8"))
+        check_record(data)
+        found[data["gpu"]] = data
     return found
 
 
@@ -90,19 +91,27 @@ def recorded(stage: str, *, gpu: str | None = None, folder: Path | None = None) 
 
 
 def check_record(data: object) -> None:
-    """Raise ValueError, naming the place, if `data` does not fit records/schema.json or holds a number that is none.
+    """Raise ValueError, naming the place, if `data` does not fit schema.json or holds a number that is none.
 
     A machine that only measures may lack jsonschema: there the numbers alone are looked at, and the record is held against
     the schema wherever it is read with jsonschema.
     """
-    json.dumps(data, allow_nan=False)
+    _finite(data, "record")
     # Only where there is a record to read or to write.
     try:
         from jsonschema import Draft202012Validator
         from jsonschema.exceptions import best_match
     except ModuleNotFoundError:
         return
-    schema = json.loads((RECORDS / "schema.json").read_text(encoding="utf-8"))
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
     error = best_match(Draft202012Validator(schema).iter_errors(data))
     if error is not None:
         raise ValueError(f"record{error.json_path[1:]}: {error.message}")
+
+
+def _finite(data: object, place: str) -> None:
+    if isinstance(data, float) and not math.isfinite(data):
+        raise ValueError(f"{place}: {data} is not JSON compliant")
+    parts = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, (list, tuple)) else ()
+    for key, part in parts:
+        _finite(part, f"{place}[{key}]" if isinstance(key, int) else f"{place}.{key}")

@@ -8,8 +8,10 @@ def rounded(values, number_format, *, mode="nearest_even", overflow="saturate", 
 
     Every value is divided by the spacing around it, rounded to a whole number, and multiplied back; float64 does this
     without error for formats of at most 32 bits.
-    mode: nearest_even, toward_zero or stochastic (needs a seed). overflow: saturate, nan or inf.
-    Raises ValueError for other modes. Left out: formats without zero or sign.
+    mode: nearest_even, toward_zero or stochastic (needs a seed). overflow: nan, inf, or saturate, which it does unless told,
+    other than `NumberFormat.round`; toward_zero saturates finite values in any case.
+    Raises ValueError for other modes, and for a NaN or infinity that the format lacks. Left out: formats without zero or
+    sign.
     """
     if number_format.bits > 32 or not number_format.signed or not number_format.subnormals:
         raise ValueError(f"{number_format.name} is not rounded here: use its own round() for single numbers.")
@@ -17,6 +19,10 @@ def rounded(values, number_format, *, mode="nearest_even", overflow="saturate", 
         raise ValueError("mode='stochastic' draws random numbers: give it seed=0.")
     if overflow not in ("saturate", "nan", "inf"):
         raise ValueError(f"overflow={overflow!r} is unknown; known are saturate, nan, inf.")
+    if overflow == "inf" and not number_format.infinities:
+        raise ValueError(f"{number_format.name} has no infinity: use overflow='saturate' or overflow='nan'.")
+    if overflow == "nan" and number_format.nan == "none":
+        raise ValueError(f"{number_format.name} has no NaN: use overflow='saturate'.")
     x = numpy.asarray(values, dtype=numpy.float64)
     _, exponent = numpy.frexp(x)
     places = number_format.fraction_bits - numpy.maximum(exponent - 1, number_format.min_exponent)
@@ -33,4 +39,6 @@ def rounded(values, number_format, *, mode="nearest_even", overflow="saturate", 
         result = numpy.ldexp(units, -places)
     limit = {"saturate": number_format.max, "nan": numpy.nan, "inf": numpy.inf}[overflow]
     too_large = numpy.abs(result) > number_format.max
+    if mode == "toward_zero":
+        limit = numpy.where(numpy.isfinite(x), number_format.max, limit)
     return numpy.where(too_large, numpy.copysign(limit, result), result)

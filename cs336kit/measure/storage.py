@@ -14,7 +14,7 @@ def _storage(name: str, tensor: object) -> torch.UntypedStorage:
         raise ValueError(f"{name} must be a torch tensor, got {tensor!r} of type {type(tensor).__name__}.")
     if tensor.layout is not torch.strided:
         raise ValueError(f"{name} is a {tensor.layout} tensor: it has no single storage. Call .to_dense() first.")
-    return tensor.untyped_storage()
+    return _torch.local(tensor).untyped_storage()
 
 
 def same_storage(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -24,7 +24,7 @@ def same_storage(a: torch.Tensor, b: torch.Tensor) -> bool:
     Errors: ValueError for what is not a strided tensor.
     """
     first, second = _storage("the first argument", a), _storage("the second argument", b)
-    if _torch.storage_key(a) == _torch.storage_key(b):
+    if _torch.key_of(first) == _torch.key_of(second):
         return True
     if first.device != second.device or first.device.type == "meta":  # meta and fake tensors have no address
         return False
@@ -42,14 +42,15 @@ def _tensors(values: Iterable) -> Iterator[object]:
 def storage_bytes(*tensors: torch.Tensor | Iterable[torch.Tensor]) -> int:
     """Bytes of the storages behind the tensors, each storage counted once: what they keep alive together.
 
-    Takes tensors and iterables of tensors (`model.parameters()`). A view counts the whole storage that it keeps alive.
+    Takes tensors and iterables of tensors (`model.parameters()`). A view counts the whole storage that it keeps alive, a
+    DTensor the part of this rank.
     Left out: metadata, the allocator's rounding. Errors: ValueError for what is not a strided tensor.
     """
     # Holding the storages while counting: an address may be used again once its storage is gone.
     storages = {}
     for number, tensor in enumerate(_tensors(tensors)):
         storage = _storage(f"tensor {number}", tensor)
-        storages[_torch.storage_key(tensor)] = storage
+        storages[_torch.key_of(storage)] = storage
     return sum(storage.nbytes() for storage in storages.values())
 
 
@@ -84,8 +85,9 @@ class Layout:
 
 
 def layout(tensor: torch.Tensor) -> Layout:
-    """Shape, strides, offset and contiguity of a tensor, and its bytes against those of its storage."""
+    """Shape, strides, offset and contiguity of a tensor (of a DTensor's part here), and its bytes against its storage's."""
     storage = _storage("the argument of layout", tensor)
+    tensor = _torch.local(tensor)
     return Layout(
         shape=tuple(tensor.shape),
         strides=tuple(tensor.stride()),

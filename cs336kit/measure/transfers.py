@@ -36,7 +36,7 @@ def transfer(size_bytes: int, *, direction: str = "host to device", pinned: bool
     if direction not in DIRECTIONS:
         raise ValueError(f"direction must be one of {', '.join(map(repr, DIRECTIONS))}, got {direction!r}.")
     if not boolean("pinned", pinned) and direction == "host to host":
-        source, target = (torch.ones(size, dtype=torch.uint8) for _ in range(2))
+        source, target = (torch.ones(size, dtype=torch.uint8, device="cpu") for _ in range(2))
         return Transfer(direction, pinned, size, seconds(lambda: target.copy_(source), device="cpu", **timing))
     where = _device("cuda")
     source_is_host, target_is_host = direction.startswith("host"), direction.endswith("host")
@@ -60,7 +60,8 @@ def overlap_timeline(
     """
     boolean("pinned", pinned)
     where = _device("cuda")
-    host = [torch.ones(positive_int("size_bytes", size_bytes) // 4) for _ in range(positive_int("batches", batches))]
+    size, count = positive_int("size_bytes", size_bytes), positive_int("batches", batches)
+    host = [torch.ones(size, dtype=torch.uint8, device="cpu") for _ in range(count)]
     if pinned:
         host = [batch.pin_memory() for batch in host]
     weight = torch.randn(width, width, device=where, dtype=torch.bfloat16)

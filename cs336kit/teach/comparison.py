@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from cs336kit._journal import is_number
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import boolean
 from cs336kit.teach.numbers import UNITS, as_python, check_unit, text
@@ -100,8 +101,7 @@ def _render(rows: Sequence[tuple], mixed: bool = False, caption: str = "") -> Co
 def _ratio(predicted, measured) -> str:
     if _equal(predicted, measured):
         return "exact"
-    numbers = [value for value in (predicted, measured) if isinstance(value, (int, float)) and type(value) is not bool]
-    if len(numbers) < 2 or predicted == 0 or not all(map(math.isfinite, numbers)):
+    if not (is_number(predicted) and is_number(measured)) or predicted == 0:
         return "differs"
     # 1.0000 would read as equal, and these two are not: as many digits as show a difference.
     written = (f"{measured / predicted:.{digits}f}" for digits in range(4, 17))

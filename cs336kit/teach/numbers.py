@@ -2,6 +2,7 @@
 
 import math
 import numbers
+from decimal import Decimal
 
 #: Units by family. Two families of the same kind (decimal and binary bytes) are never mixed in one table.
 UNITS = {
@@ -38,7 +39,7 @@ def text(value) -> str:
     if isinstance(value, bool):
         return str(value)
     if isinstance(value, numbers.Integral):
-        return f"{int(value):,}" if abs(int(value)) < 10**18 else f"{float(value):.6g}"
+        return f"{int(value):,}" if abs(int(value)) < 10**18 else _large(int(value))
     if isinstance(value, float):
         if value.is_integer() and abs(value) < 1e15:
             return f"{int(value):,}"
@@ -46,6 +47,12 @@ def text(value) -> str:
     if isinstance(value, (tuple, list)):
         return "(" + ", ".join(str(as_python(item)) for item in value) + ("," if len(value) == 1 else "") + ")"
     return str(value)
+
+
+def _large(value: int) -> str:
+    """Six significant digits, also of what no float can hold."""
+    digits, _, exponent = f"{Decimal(value):.5e}".partition("e")
+    return f"{digits.rstrip('0').rstrip('.')}e{exponent}"
 
 
 def gib(count: float) -> str:
@@ -63,7 +70,8 @@ def si(value: float, unit: str) -> str:
 
     ``FLOPs``, ``FLOP/s``, ``bytes/s`` and the like take the prefix; beyond exa the number is written with an exponent.
     """
-    magnitude = abs(_finite(value))
+    # As it will be written: 999,999 is 1 M, not 1000 k.
+    magnitude = abs(float(f"{_finite(value):.4g}"))
     prefix, scale = [(p, s) for p, s in _SI if magnitude >= s or s == 1][-1]
     if magnitude >= 1e21:
         return f"{value:.4g} {unit}"

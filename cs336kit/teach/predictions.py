@@ -93,6 +93,8 @@ def _guesses(guess, parts: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
         return {}, f"Your guess has {len(given)} parts and the answer {len(parts)}: {', '.join(parts)}."
     guesses = dict(zip(parts, map(as_python, given), strict=True))
     for name, value in guesses.items():
+        if isinstance(value, int) and not isinstance(value, bool) and not is_number(value):
+            return {}, f"Your guess {text(value)} is not compared: it is larger than any float."
         kind = "a number" if is_number(parts[name]) else "a word"
         if is_number(value) is not is_number(parts[name]) or not isinstance(value, (int, float, str)):
             return {}, f"Your guess {value!r} is not compared: the answer is {kind}."

@@ -2,6 +2,7 @@
 
 import io
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,22 @@ def test_the_first_guess_stays_and_an_exercise_is_noted_once(file):
     kept, problem = _journal.note("It", {"00 days": {"guess": 2, "answer": 2}}, solved="00.1")
     assert kept.guesses["00 days"]["guess"] == 1 and problem == ""
     assert _journal.note("It", solved="00.1")[0].solved == ("00.1",)
+
+
+def test_two_that_note_at_once_are_both_kept(file, monkeypatch):
+    write, others = _journal.write, []
+
+    def after_another(journal):
+        if not others:
+            others.append(threading.Thread(target=_journal.note, args=("It", GUESSES, "00.2")))
+            others[0].start()
+            others[0].join(0.2)  # it would be done by then, and waits
+        write(journal)
+
+    monkeypatch.setattr(_journal, "write", after_another)
+    _journal.note("It", solved="00.1")
+    others[0].join()
+    assert _journal.read() == Journal(GUESSES, ("00.1", "00.2"))
 
 
 def test_where_nothing_is_to_be_kept_nothing_is_and_nothing_is_said(monkeypatch):

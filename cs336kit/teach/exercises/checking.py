@@ -9,7 +9,7 @@ from typing import Any
 
 from cs336kit import _journal
 from cs336kit.teach.exercises.core import NOTHING, Exercise, load
-from cs336kit.teach.exercises.judging import difference, shorten
+from cs336kit.teach.exercises.judging import difference, plain, shorten
 from cs336kit.teach.exercises.running import Failed, Say, attempt, keeper, run
 
 
@@ -113,13 +113,14 @@ def _undecided(answer, right, tolerance: float) -> str:
     for place, (given, wanted) in enumerate(zip(answer, right, strict=True), start=1):
         if difference(lower(given), lower(wanted), tolerance) is None:
             continue
+        number = plain(given)
         part = (
             f"part {place} of your answer, {shorten(given)}," if len(right) > 1 else f"your answer, {shorten(given)},"
         )
         if isinstance(wanted, str) and isinstance(given, str):
             return f"{part} is not the one to choose."
-        if all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in (given, wanted)):
-            return f"{part} is too {'high' if given > wanted else 'low'}."
+        if all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in (number, wanted)):
+            return f"{part} is too {'high' if number > wanted else 'low'}."
         return f"{part} is not {'a word' if isinstance(wanted, str) else 'a number'}."
     return f"{shorten(answer)} is not the answer."
 

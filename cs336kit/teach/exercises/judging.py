@@ -30,9 +30,10 @@ def shorten(value) -> str:
 def difference(given, expected, tolerance: float) -> str | None:
     """None when `given` equals `expected`, else the rest of a sentence that begins ``for this case``.
 
-    Numbers and floating-point tensors are compared with a relative tolerance, tensors by shape and dtype too, sequences and
-    mappings element by element. Values of classes that the answer made itself are read without their own methods, so that
-    they cannot claim to be equal; only lists, tuples and mappings are walked, so an endless iterator cannot hang the check.
+    Numbers are compared with a relative tolerance, floating-point tensors with one relative to their largest element,
+    tensors by shape and dtype too, sequences and mappings element by element. Values of classes that the answer made
+    itself are read without their own methods, so that they cannot claim to be equal; only lists, tuples and mappings are
+    walked, so an endless iterator cannot hang the check.
     """
     try:
         return _difference(given, expected, tolerance)
@@ -43,7 +44,7 @@ def difference(given, expected, tolerance: float) -> str | None:
 def _difference(given, expected, tolerance):
     if _is_tensor(expected):
         return _tensor_difference(given, expected, tolerance)
-    given = _plain(given)
+    given = plain(given)
     if isinstance(expected, (tuple, list)):
         if not isinstance(given, (tuple, list)):
             return _wrong_type(given, expected)
@@ -67,7 +68,7 @@ def _difference(given, expected, tolerance):
     return None if same else f"you returned {shorten(given)}, and {shorten(expected)} is right"
 
 
-def _plain(value):
+def plain(value):
     """The value as Python's own int, float, bool, tuple, list or dict where it is one of them, NumPy's, or a tensor scalar."""
     if (_is_tensor(value) and value.ndim == 0) or type(value).__module__ == "numpy":
         return value.tolist()
@@ -88,12 +89,14 @@ def _tensor_difference(given, expected, tolerance):
         return f"you returned a tensor of {given.dtype}, and {expected.dtype} is right"
     if torch.equal(given, expected):
         return None
+    differs = given != expected
     if expected.is_floating_point() and tolerance:
         finite = expected.detach()[expected.isfinite()]
         scale = finite.abs().max().item() if finite.numel() else 0.0
-        if torch.allclose(given, expected, rtol=tolerance, atol=tolerance * scale, equal_nan=True):
+        differs = ~torch.isclose(given, expected, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
+        if not differs.any():
             return None
-    where = (given != expected).nonzero()[0].tolist()
+    where = differs.nonzero()[0].tolist()
     got, want = given[tuple(where)].item(), expected[tuple(where)].item()
     return f"the first different element is at {where}: you have {got!r}, and {want!r} is right"
 

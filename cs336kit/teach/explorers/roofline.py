@@ -42,10 +42,13 @@ OPERATIONS = {
 
 
 def duration(seconds: float) -> str:
-    """Seconds with the prefix that reads best."""
-    units = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
-    unit, scale = next(((unit, scale) for unit, scale in units if seconds >= scale), ("ns", 1e-9))
-    return f"{seconds / scale:,.3g} {unit}"
+    """Seconds in the unit that reads best, by what will be written: 0.9996 ms is 1 ms."""
+    units = [("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)]
+    if float(f"{seconds:.3g}") >= 1000:
+        units = [("days", 86400.0), ("h", 3600.0), ("min", 60.0)]
+    written = ((unit, scale) for unit, scale in units if float(f"{seconds / scale:.3g}") >= 1)
+    unit, scale = next(written, ("ns", 1e-9))
+    return f"{_short(seconds / scale)} {unit}"
 
 
 def _short(value: float) -> str:

@@ -75,7 +75,7 @@ def walks(orders: Series):
     said = lines(ax, drawn, **labels)
     steps = [[b - a for a, b in zip(order, order[1:], strict=False)] for order in orders.values()]
     kinds = [
-        f"{name} {'is a straight line' if len(set(step)) == 1 else 'is not straight, with steps ' + ', '.join(map(str, step))}"
+        f"{name} {'is a straight line' if len(set(step)) <= 1 else 'is not straight, with steps ' + ', '.join(map(str, step))}"
         for name, step in zip(orders, steps, strict=True)
     ]
     return figure, f"{said}. {'; '.join(kinds)}"

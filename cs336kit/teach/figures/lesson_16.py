@@ -2,14 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
+from cs336kit.teach.figures.lesson_13 import averaged
 from cs336kit.teach.figures.primitives import FAINT, Look, Series, bars, lines, listed
 from cs336kit.teach.figures.style import axes, described
-
-
-def _means(losses: Sequence[float], every: int) -> tuple[list[float], list[float]]:
-    """The middles of runs of `every` steps, and the mean loss of each."""
-    starts = range(0, len(losses) - every + 1, every)
-    return [start + (every + 1) / 2 for start in starts], [sum(losses[i : i + every]) / every for i in starts]
 
 
 @described
@@ -20,7 +15,7 @@ def paired_losses(curves: Series, *, reference: str, nudged: Sequence[str], ever
     greatest difference.
     """
     figure, (upper, lower) = axes(2, 1, width=8, height=6.6, sharex=True)
-    means = {name: _means(losses, every) for name, losses in curves.items()}
+    means = {name: averaged(losses, every) for name, losses in curves.items()}
     base = means[reference][1]
     less = {name: (steps, [a - b for a, b in zip(ys, base, strict=True)]) for name, (steps, ys) in means.items()}
     bands = {name: max(map(abs, less.pop(name)[1])) for name in nudged}

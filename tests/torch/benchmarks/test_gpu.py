@@ -13,8 +13,9 @@ from benchmarks.gpu_rows import Run, row
 from benchmarks.gpu_stages import STAGES
 from cs336kit import measure
 from cs336kit.measure.recorded import RECORDS
+from cs336kit.measure.recorded import SCHEMA as SCHEMA_FILE
 
-SCHEMA = json.loads((RECORDS / "schema.json").read_text())
+SCHEMA = json.loads(SCHEMA_FILE.read_text())
 
 
 @pytest.fixture(scope="module")
@@ -114,10 +115,10 @@ def test_writing_adds_stages_and_keeps_the_others(tmp_path):
 
 
 def test_only_a_gpu_writes_among_the_records(tmp_path):
-    before = sorted(RECORDS.iterdir())
+    before = sorted(RECORDS.glob("*"))
     with pytest.raises(RuntimeError, match="only a full run on a CUDA device"):
         gpu.write_stage(RECORDS, "products", rows=[ROW], skipped=[], wall_seconds=1.0, dry_run=True)
-    assert sorted(RECORDS.iterdir()) == before
+    assert sorted(RECORDS.glob("*")) == before
 
 
 #: What torch brings along, and no more.

@@ -75,6 +75,20 @@ def test_parameters_buffers_and_token_ids_are_listed_but_not_counted():
     assert kept.table()._repr_html_().count("<tr>") == 2
 
 
+@pytest.mark.parametrize("way", ["by keyword", "in a list"])
+def test_a_parameter_is_one_however_it_is_given(way):
+    x, w = needs_grad(8, 16), torch.nn.Parameter(torch.randn(16, 4))
+    call = {"by keyword": lambda: torch.matmul(x, other=w), "in a list": lambda: torch.linalg.multi_dot([x, w])}[way]
+    kept = saved_activation_bytes(call)
+    assert kept.total == 4 * 8 * 16 and {tensor.role for tensor in kept.tensors} == {"activation", "parameter"}
+
+
+def test_a_sparse_factor_is_kept_in_its_parts():
+    sparse, x = torch.eye(4).to_sparse(), needs_grad(4, 2)
+    kept = saved_activation_bytes(lambda: torch.sparse.mm(sparse, x))
+    assert [(t.role, t.bytes) for t in kept.tensors] == [("indices", 2 * 4 * 8), ("activation", 4 * 4)]
+
+
 def test_the_table_tells_shapes_and_who_saves_again():
     x, factor = torch.ones(2, 3, requires_grad=True), torch.ones((), requires_grad=True)
 

@@ -50,6 +50,12 @@ def test_tensors_keep_their_dtype_and_order():
     assert repr(measure.bits(1.0, torch.float8_e5m2)) == "0.01111.00  (float8_e5m2)"
 
 
+def test_a_tensor_is_stored_in_a_format_of_ml_dtypes():
+    x = torch.tensor([1.0, -6.0], dtype=torch.bfloat16, requires_grad=True)
+    assert [str(number) for number in measure.bits(x, ml_dtypes.float4_e2m1fn)] == ["0.01.0", "1.11.1"]
+    assert str(measure.bits(x[0], ml_dtypes.float4_e2m1fn)) == "0.01.0"
+
+
 @pytest.mark.parametrize(
     ("dtype", "count"),
     [

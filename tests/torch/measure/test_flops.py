@@ -1,3 +1,5 @@
+import threading
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -41,6 +43,18 @@ def test_convolution_forward_and_backward():
     counted = measure.flops(step)
     assert dict(counted) == {"convolution": hand, "convolution backward": 2 * hand}
     assert counted.total == by_registry(step)
+
+
+@pytest.mark.parametrize("groups", [1, 4, 16])
+@pytest.mark.parametrize("kind", [nn.Conv1d, nn.Conv2d, nn.ConvTranspose1d])
+def test_a_grouped_convolution_costs_twice_as_much_backward_as_forward(kind, groups):
+    x = leaf(2, 16, *[9] * (2 if kind is nn.Conv2d else 1))
+    conv = kind(16, 32, 3, stride=2, groups=groups)
+    forward = 2 * conv.weight.numel() * 2 * (9 if kind is nn.ConvTranspose1d else 16 if kind is nn.Conv2d else 4)
+    counted = measure.flops(lambda: conv(x).sum().backward(), by="pass")
+    assert dict(counted) == {"forward": forward, "backward": 2 * forward}
+    # Without the gradient of x one product is left.
+    assert measure.flops(lambda: conv(x.detach()).sum().backward(), by="pass")["backward"] == forward
 
 
 def explicit(q, k, v, causal):
@@ -143,6 +157,29 @@ def test_a_module_made_on_the_way_is_named_below_the_one_that_makes_it():
 
     model, x = nn.Sequential(nn.Sequential(Makes())), torch.randn(5, 8)
     assert dict(measure.flops(lambda: model(x), by="module")) == {"Sequential.0.0.Linear": 2 * 5 * 8 * 4}
+
+
+def test_modules_of_another_thread_are_not_this_one_s():
+    entered, done = threading.Event(), threading.Event()
+
+    class Theirs(nn.Module):
+        def forward(self, x):
+            entered.set()
+            done.wait(10)
+
+    ours, theirs, x = nn.Sequential(nn.Linear(8, 4)), Theirs(), torch.randn(5, 8)
+    other = threading.Thread(target=lambda: theirs(x))
+
+    def function():
+        other.start()  # it stays inside of its module
+        entered.wait(10)
+        return ours(x)
+
+    try:
+        assert dict(measure.flops(function, by="module")) == {"Sequential.0": 2 * 5 * 8 * 4}
+    finally:
+        done.set()
+        other.join()
 
 
 def test_two_modules_on_one_input_stay_apart():

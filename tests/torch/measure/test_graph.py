@@ -85,11 +85,22 @@ def test_parameters_are_marked_and_counted_apart():
     assert graph.node("weight").kind == "parameter"
 
 
-def test_a_frozen_parameter_is_recognised_by_its_name_only():
-    linear = nn.Linear(3, 2, bias=False).requires_grad_(False)
+def test_a_frozen_parameter_is_recognised_with_and_without_its_name():
+    linear, norm = nn.Linear(3, 2, bias=False).requires_grad_(False), nn.LayerNorm(2).requires_grad_(False)
     h = linear(torch.ones(5, 3, requires_grad=True)).sum()
-    assert measure.graph(h, names=dict(linear.named_parameters())).saved_bytes == 0
-    assert measure.graph(h).saved_bytes == 24
+    for names in (dict(linear.named_parameters()), None):
+        graph = measure.graph(h, names=names)
+        assert (graph.saved_bytes, graph.leaf_bytes) == (0, 24)
+    after = lambda: norm(linear(torch.ones(5, 3, requires_grad=True))).sum()  # noqa: E731
+    assert measure.graph(after()).saved_bytes == measure.saved_activation_bytes(after).total > 0
+
+
+def test_two_parameters_in_one_buffer_keep_their_names():
+    buffer = torch.ones(2, 3)
+    names = {"a": nn.Parameter(buffer[0]), "b": nn.Parameter(buffer[1])}
+    graph = measure.graph((names["a"] * names["b"]).sum(), names=names)
+    assert [node.tensor for node in graph.nodes if node.kind == "parameter"] == ["a", "b"]
+    assert graph.node("b").shape == (3,)
 
 
 def test_views_share_one_storage():

@@ -121,6 +121,31 @@ def test_on_a_gpu_the_peak_is_the_allocator_s_beyond_what_was_there(monkeypatch)
     assert calls == ["synchronize", "reset_peak_memory_stats", "run", "synchronize"]
 
 
+def test_inference_is_seen_operator_by_operator():
+    x, targets = torch.randn(4, 64), torch.zeros(4, dtype=torch.int64)
+    points = []
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            points.append(memory_timeline(lambda: nn.functional.cross_entropy(x, targets)))
+    assert points[0] == points[1] and max(point.live_bytes for point in points[0]) > 4 * x.numel()
+
+
+def test_the_allocator_is_asked_for_by_its_device(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    x = torch.ones(1000)
+    assert measure.peak_bytes(lambda: x + 1) == 4000
+    assert measure.peak_bytes(lambda: x + 1, round_to=512) == 4096
+    with pytest.raises(ValueError, match="allocator rounds by itself: leave out device or round_to=512"):
+        measure.peak_bytes(lambda: x + 1, device="cuda", round_to=512)
+
+
+def test_sparse_gradients_count():
+    table = nn.Embedding(10, 4, sparse=True)
+    points = memory_timeline(lambda: table(torch.tensor([1, 2])).sum().backward())
+    assert points[-1].live_bytes == 2 * 8 + 2 * 4 * 4  # indices and rows
+
+
 def test_bad_input():
     with pytest.raises(TypeError, match="but got a Tensor"):
         peak(torch.ones(3))

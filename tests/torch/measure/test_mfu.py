@@ -38,6 +38,15 @@ def test_fp32_is_tf32_where_torch_may_use_it():
     assert measure.mfu(1e14, 1.0, dtype=torch.float32, accelerator_name="h100-sxm").peaks["dense"] == 66.9e12
 
 
+def test_fp32_products_in_tf32_by_torchs_newer_setting():
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        assert measure.mfu(6e13, 1.0, dtype=torch.float32, accelerator_name="a100-sxm-80gb").precision == "tf32"
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+
+
 def test_an_unknown_device_says_how_to_pass_the_peak(monkeypatch):
     with pytest.raises(LookupError, match="no peak is known for 'abacus': pass peak_flops_per_second="):
         measure.mfu(1.0, 1.0, dtype="fp32", accelerator_name="abacus")

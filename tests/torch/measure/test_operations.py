@@ -44,6 +44,27 @@ def test_values_are_right():
     assert seen == [7.0]
 
 
+@pytest.mark.parametrize(
+    ("function", "result", "counted"),
+    [
+        (lambda a, b: 1 - a, -1.0, {"subtract": 1}),
+        (lambda a, b: 1 / a, 0.5, {"divide": 1}),
+        (lambda a, b: -a, -2.0, {"subtract": 1}),
+        (lambda a, b: a == b, True, {"compare": 1}),
+        (lambda a, b: a != b, False, {"compare": 1}),
+        (lambda a, b: (a <= 2, a <= 1), (True, False), {"compare": 2}),
+        (lambda a, b: (a >= 3, a >= 2), (False, True), {"compare": 2}),
+        (lambda a, b: 1 if a - b else 0, 0, {"subtract": 1, "compare": 1}),
+        (lambda a, b: a == "2", False, {}),
+    ],
+)
+def test_a_function_does_the_same_with_numbers_that_count(function, result, counted):
+    seen = []
+    found = measure.operations(lambda a, b: seen.append(function(a, b)), 2, 2.0)
+    value = float(seen[0]) if hasattr(seen[0], "counts") else seen[0]
+    assert dict(found) == counted and value == result == function(2.0, 2.0)
+
+
 def test_bad_input():
     with pytest.raises(TypeError, match="runs a function"):
         measure.operations(3)

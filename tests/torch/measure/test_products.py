@@ -41,6 +41,34 @@ def test_the_precision_setting_is_put_back():
     assert torch.get_float32_matmul_precision() == before
 
 
+@pytest.fixture
+def fp32_settings():
+    # What torch.set_float32_matmul_precision leaves would hide what torch.backends.fp32_precision says.
+    places = (torch.backends, torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
+    for place in places:
+        place.fp32_precision = "none"
+    yield places
+    torch.set_float32_matmul_precision("highest")
+    for place in places:
+        place.fp32_precision = "none"
+
+
+def test_torchs_newer_precision_settings_are_put_back(fp32_settings):
+    everywhere, cuda, cpu = fp32_settings
+    product(8, 8, 8, precision="fp32", **QUICK)
+    everywhere.fp32_precision = "tf32"
+    assert (cuda.fp32_precision, cpu.fp32_precision) == ("tf32", "tf32"), "they follow it still"
+    product(8, 8, 8, precision="fp32", **QUICK)
+    everywhere.fp32_precision = "none"
+    cuda.fp32_precision = cpu.fp32_precision = "tf32"
+    seen = []
+    seconds = lambda function, **options: seen.append(cpu.fp32_precision)  # noqa: E731
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cs336kit.measure.products.seconds", seconds)
+        product(8, 8, 8, precision="bf16", **QUICK)
+    assert seen == ["ieee"] and (cuda.fp32_precision, cpu.fp32_precision) == ("tf32", "tf32")
+
+
 def test_bad_input():
     with pytest.raises(RuntimeError, match="needs a CUDA device"):
         product(8, 8, 8, precision="tf32", **QUICK)

@@ -1,3 +1,6 @@
+import gc
+import weakref
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -201,6 +204,18 @@ def test_the_table_has_a_row_for_each_operation_and_a_total():
     assert lines[0].endswith("  flops  backward_flops  saved_bytes  output_bytes  backward_bytes")
     assert lines[-1].split()[:2] == ["total", "2,560"] and traced._repr_html_().count("<tr>") == len(lines)
     assert traced._repr_html_().partition("bold")[2].partition(">")[2].startswith("total")
+
+
+def test_nothing_holds_the_model_afterwards():
+    models, x = [nn.Linear(2, 3)], torch.ones(1, 2)
+    gone = weakref.ref(models[0])
+    gc.disable()
+    try:
+        measure.program(models[0], lambda: models[0](x).sum(), backward=True)
+        models.clear()
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_bad_input_is_a_sentence():

@@ -1,12 +1,15 @@
 import copy
 import json
 import re
+import sys
+from pathlib import Path
 
 import jsonschema
 import pytest
 
 from cs336kit import measure
-from cs336kit.measure.recorded import RECORDS, Row, Stage, check_record
+from cs336kit.measure.recorded import SCHEMA as SCHEMA_FILE
+from cs336kit.measure.recorded import Row, Stage, check_record
 from cs336kit.measure.recorded import recorded as function
 
 ROW = {"label": "product", "setting": {"precision": "bf16", "rows": 64}, "predicted": 1.0, "measured": 2.0,
@@ -15,7 +18,7 @@ RECORD = {
     "gpu": "NVIDIA Example", "driver": "1.2", "torch": "2.13.0", "cuda": "13.0", "python": "3.11.0", "dry_run": False,
     "stages": {"products": {"date": "2026-01-02", "wall_seconds": 1.5, "skipped": ["fp8: too old"], "rows": [ROW]}},
 }  # fmt: skip
-SCHEMA = json.loads((RECORDS / "schema.json").read_text())
+SCHEMA = json.loads(SCHEMA_FILE.read_text())
 
 
 def changed(path, value):
@@ -53,7 +56,9 @@ def test_what_does_not_fit_is_refused_by_its_place(path, value):
 
 
 def test_numbers_must_be_finite():
-    with pytest.raises(ValueError, match="not JSON compliant"):
+    with pytest.raises(
+        ValueError, match=re.escape("record.stages.products.rows[0].measured: inf is not JSON compliant")
+    ):
         check_record(changed((*STAGE, "rows", 0, "measured"), float("inf")))
 
 
@@ -67,6 +72,15 @@ def test_no_record_says_so(tmp_path):
     nothing = function("products", folder=tmp_path)
     assert not nothing and nothing.rows == () and nothing.named("product") == ()
     assert repr(nothing).startswith("There is no record of 'products' yet: `make gpu`")
+
+
+def test_an_installed_kit_reads_records_of_a_folder(tmp_path, monkeypatch):
+    module = sys.modules[check_record.__module__]
+    assert module.SCHEMA.parent == Path(module.__file__).parent, "it lies in the package"
+    monkeypatch.setattr(module, "RECORDS", tmp_path / "none")
+    assert measure.records() == {}
+    (tmp_path / "a.json").write_text(json.dumps(RECORD))
+    assert list(measure.records(tmp_path)) == [RECORD["gpu"]] and function("products", folder=tmp_path).rows
 
 
 def test_reading_a_stage(tmp_path):

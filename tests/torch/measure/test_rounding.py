@@ -41,6 +41,14 @@ def test_the_two_ways_of_rounding_agree(name, mode):
     assert ours.tolist() == [number_format.round(v, mode=mode, overflow="saturate") for v in x.tolist()]
 
 
+@pytest.mark.parametrize(("name", "overflow"), [("fp16", "inf"), ("fp16", "nan"), ("fp8_e4m3", "nan")])
+def test_what_is_cut_towards_zero_does_not_overflow(name, overflow):
+    number_format, x = predict.FORMATS[name], [70000.0, -70000.0, 1.1, -numpy.inf]
+    ours = measure.rounded(x, number_format, mode="toward_zero", overflow=overflow)
+    theirs = [number_format.round(v, mode="toward_zero", overflow=overflow) for v in x]
+    numpy.testing.assert_array_equal(ours, theirs)
+
+
 def test_stochastic_rounding_keeps_the_mean():
     bf16 = predict.FORMATS["bf16"]
     x = 1 + bf16.eps / 8
@@ -82,6 +90,9 @@ def test_bad_input_is_refused():
         measure.rounded([1.0], bf16, mode="up")
     with pytest.raises(ValueError, match="known are saturate"):
         measure.rounded([1.0], bf16, overflow="wrap")
+    for name, overflow, lacks in (("fp4_e2m1", "inf", "no infinity"), ("fp4_e2m1", "nan", "no NaN")):
+        with pytest.raises(ValueError, match=f"has {lacks}: use overflow='saturate'"):
+            measure.rounded([1.0], predict.FORMATS[name], overflow=overflow)
     for refused in (predict.FORMATS["fp64"], predict.FORMATS["e8m0"], predict.NumberFormat("33 bits", 8, 24)):
         with pytest.raises(ValueError, match="is not rounded here"):
             measure.rounded([1.0], refused)

@@ -45,6 +45,13 @@ def test_tensors_in_lists_count():
     assert measure.state_bytes(optimizer)["old_dirs"] == 8 * len(state["old_dirs"]) > 0
 
 
+def test_tensors_in_tuples_and_dicts_count():
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))])
+    state = optimizer.state[optimizer.param_groups[0]["params"][0]]
+    state |= {"pair": (torch.ones(2), torch.ones(3)), "named": {"left": torch.ones(4)}, "count": 3}
+    assert dict(measure.state_bytes(optimizer)) == {"pair": 20, "named": 16}
+
+
 def test_anything_else_is_refused():
     with pytest.raises(ValueError, match=r"must be a torch.optim.Optimizer, got Linear"):
         measure.state_bytes(torch.nn.Linear(2, 2))

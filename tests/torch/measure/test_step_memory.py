@@ -81,11 +81,40 @@ def test_what_checkpointing_repeats_is_marked_once():
     assert (live["embedding"], live["block 1 forward"], live["loss"]) == (0, 128, 2 * 128 + 4)
 
 
+def test_blocks_may_be_called_by_keyword_and_return_several_values():
+    class Block(nn.Linear):
+        def forward(self, hidden, scale=None):
+            return super().forward(hidden), scale
+
+    class Other(Stack):
+        def __init__(self):
+            super().__init__()
+            self.blocks = nn.ModuleList(Block(8, 8, bias=False) for _ in range(2))
+
+        def forward(self, x):
+            for block in self.blocks:
+                x = block(hidden=x)[0].exp()
+            return x.sum()
+
+    x, borders = torch.randn(4, 8, requires_grad=True), []
+    for kind in (Stack, Other):
+        model = kind()
+        borders.append(step_memory(model, lambda: model(x), torch.optim.SGD(model.parameters())).stages)  # noqa: B023
+        x.grad = None
+    assert borders[0] == borders[1] and len(borders[0]) == 9
+
+
+def test_a_model_without_blocks_is_refused():
+    model = nn.Linear(2, 1)
+    with pytest.raises(ValueError, match=r"this model has none: use measure.memory_timeline"):
+        step_memory(model, lambda: model(torch.ones(1, 2)).sum(), torch.optim.SGD(model.parameters()))
+
+
 def test_old_gradients_are_refused():
     model, x = Stack(), torch.randn(4, 8)
     model(x).backward()
     model.blocks[0].weight.grad = None  # one is enough
-    with pytest.raises(ValueError, match="zero_grad"):
+    with pytest.raises(ValueError, match=r"call model.zero_grad\(\) first"):
         step_memory(model, lambda: model(x), torch.optim.SGD(model.parameters()))
 
 

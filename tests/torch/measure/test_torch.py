@@ -31,6 +31,24 @@ def test_nested_tensors_are_found():
     assert [id(t) for t in _torch.tensors(({"x": [a, 3]}, (b, None)))] == [id(a), id(b)]
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+@pytest.mark.parametrize(
+    ("layout", "sizes"),
+    [
+        (torch.sparse_coo, (2 * 4 * 8, 4 * 4)), (torch.sparse_csr, (5 * 8, 4 * 8, 4 * 4)),
+        (torch.sparse_csc, (5 * 8, 4 * 8, 4 * 4)), (torch.sparse_bsr, (3 * 8, 2 * 8, 2 * 16)),
+        (torch.sparse_bsc, (3 * 8, 2 * 8, 2 * 16)),
+    ],
+)  # fmt: skip
+def test_a_sparse_tensor_is_the_tensors_it_is_made_of(layout, sizes):
+    blocks = {"blocksize": (2, 2)} if layout in (torch.sparse_bsr, torch.sparse_bsc) else {}
+    sparse = torch.eye(4).to_sparse(layout=layout, **blocks)
+    assert tuple(part.nbytes for part in _torch.tensors([sparse])) == sizes
+    assert [_torch.storage_key(a) for a in _torch.tensors(sparse)] == [
+        _torch.storage_key(b) for b in _torch.tensors(sparse)
+    ]
+
+
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_a_storage_has_one_key_and_two_have_two(device):
     a, b = torch.ones(4, device=device), torch.ones(4, device=device)
@@ -45,6 +63,19 @@ def test_a_resized_storage_is_announced_only_while_someone_watches():
         known.untyped_storage().resize_(0)
     known.untyped_storage().resize_(8)
     assert seen == [(_torch.storage_key(known), 16, 0)]
+
+
+def test_those_who_watch_resizes_may_leave_in_any_order():
+    own, seen = torch.UntypedStorage.resize_, []
+    first, second = (_torch.storage_resizes(lambda *_, name=name: seen.append(name)) for name in ("first", "second"))
+    first.__enter__()
+    second.__enter__()
+    torch.ones(4).untyped_storage().resize_(0)
+    first.__exit__(None, None, None)
+    torch.ones(4).untyped_storage().resize_(0)
+    second.__exit__(None, None, None)
+    torch.ones(4).untyped_storage().resize_(0)
+    assert seen == ["first", "second", "second"] and torch.UntypedStorage.resize_ is own
 
 
 def test_operators_know_whether_they_write():

@@ -105,3 +105,11 @@ def test_a_repeat_on_a_gpu_is_the_seconds_between_its_events(monkeypatch):
     gpu, calls = Gpu(monkeypatch), []
     assert _cuda_repeat(lambda: calls.append(gpu.now), 3, torch.device("cpu")) == 1.0
     assert calls == [1, 1, 1] and gpu.waited == [2]
+
+
+def test_the_host_s_memory_is_the_host_s_whatever_the_default_device(monkeypatch):
+    seen = []
+    monkeypatch.setattr(module, "seconds", lambda function, **options: seen.append(function().device.type))
+    with torch.device("meta"):
+        transfer(16, direction="host to host")
+    assert seen == ["cpu"]

@@ -20,6 +20,11 @@ def test_equal_values_are_exact_and_others_a_ratio():
     assert compare(("a", 4, 4.0)).exact
 
 
+def test_what_no_float_can_hold_differs():
+    assert compare(("a", 10**400, 5), ("b", 5, 10**400), keep=False).ratios == {"a": "differs", "b": "differs"}
+    assert compare(("a", 10**400, 10**400), keep=False).exact
+
+
 def test_text_is_aligned_and_deterministic():
     rows = (("parameters", 124_439_808, 124_439_808), ("ratio", 0.5, 0.25))
     assert repr(compare(*rows)) == (

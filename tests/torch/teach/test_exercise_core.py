@@ -186,7 +186,7 @@ def patches_the_libraries(width, height):
 
     math.isclose = operator.eq = lambda *args, **kwargs: True
     copy.deepcopy = lambda value: value
-    torch.equal = torch.allclose = lambda *args, **kwargs: True
+    torch.equal = torch.allclose = torch.isclose = lambda *args, **kwargs: True
     torch.Tensor.__ne__ = torch.Tensor.shape = None
     builtins.isinstance = builtins.all = builtins.type = lambda *args: True
     return 0
@@ -554,6 +554,9 @@ DECISION = exercises.Exercise(
         (("B", 0.6), "not yet", "that is what stays"),
         (("B", 0.2), "not yet", "part 2 of your answer, 0.2, is too low."),
         (("C", 0.4), "not yet", "part 1 of your answer, 'C', is not the one to choose."),
+        (("C", torch.tensor(0.9)), "not yet", "part 1 of your answer, 'C', is not the one to choose."),
+        (("B", torch.tensor(0.9)), "not yet", "part 2 of your answer, tensor(0.9000), is too high."),
+        (("B", np.float32(0.2)), "not yet", "is too low."),
         (("B", "much"), "not yet", "part 2 of your answer, 'much', is not a number."),
         (("A", 1, 2), "not yet", "2 values are asked for, in one tuple; you gave ('A', 1, 2)."),
         ("B", "not yet", "2 values are asked for, in one tuple; you gave 'B'."),
@@ -598,6 +601,16 @@ def test_a_tensor_with_a_nan_or_an_infinity_is_still_compared(odd):
     assert judging.difference(torch.tensor([1.0 + 1e-7, odd]), expected, 1e-6) is None
     assert judging.difference(torch.tensor([2.0, odd]), expected, 1e-6) is not None
     assert judging.difference(torch.tensor([1.0, 3.0]), expected, 1e-6) is not None
+
+
+@pytest.mark.parametrize("near", [0.1 + 0.2, math.nan])
+def test_the_element_that_is_named_is_one_that_is_not_right(near):
+    expected = torch.tensor([0.3 if near == near else near, 1.0], dtype=torch.float64)
+    given = torch.tensor([near, 5.0], dtype=torch.float64)
+    assert (
+        judging.difference(given, expected, 1e-9)
+        == "the first different element is at [1]: you have 5.0, and 1.0 is right"
+    )
 
 
 def test_an_array_is_compared_like_a_list():

@@ -15,7 +15,7 @@ from cs336kit.teach.explorers import explorer as shared
 from cs336kit.teach.explorers.claims import PARTS as claim_parts
 from cs336kit.teach.explorers.claims import ROWS, STORIES
 from cs336kit.teach.explorers.memory import PARTS
-from cs336kit.teach.explorers.roofline import OPERATIONS
+from cs336kit.teach.explorers.roofline import OPERATIONS, duration
 
 needs_widgets = pytest.mark.skipif(importlib.util.find_spec("ipywidgets") is None, reason="ipywidgets is not installed")
 TOPICS = sorted({claim.topic for claim in claims()})
@@ -263,3 +263,14 @@ def test_pictures_stay_inside_their_frame():
         svg = seen.figure().svg
         numbers = [float(n) for _, a in Tags(svg).found for n in (a.get("x", "0"), a.get("cx", "0"))]
         assert all(0 <= n <= 720 and math.isfinite(n) for n in numbers)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written"),
+    [
+        (5e-10, "0.5 ns"), (9.994e-4, "999 µs"), (9.996e-4, "1 ms"), (0.25, "250 ms"), (999.0, "999 s"), (999.9, "16.7 min"),
+        (1450, "24.2 min"), (3599.9, "1 h"), (86400, "1 days"), (86400 * 12345, "12,345 days"),
+    ],
+)  # fmt: skip
+def test_a_duration_has_the_unit_that_reads_best(seconds, written):
+    assert duration(seconds) == written

@@ -352,7 +352,12 @@ def test_values_beyond_the_limit_are_not_drawn():
     assert ticks([1.0, 2.0]) == ticks([1.0, 2.0, 5.0]) != ticks([1.0, 2.0, 3.0])
 
 
+def test_runs_of_which_none_has_numbers_stand_in_the_legend():
+    assert figures.starts({"too large": [math.nan] * 20}, guess=5.5).alt.endswith("too large: not a number.")
+
+
 def test_walks_say_which_line_is_straight():
+    assert figures.walks({"one": [0]}).alt.endswith("one is a straight line.")
     assert draw("walks").alt.endswith("x is a straight line; x.T is not straight, with steps 2, -1, 2.")
 
 

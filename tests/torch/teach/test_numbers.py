@@ -16,6 +16,8 @@ from cs336kit.teach.numbers import check_unit, gb, gib, si, text
         ((2,), "(2,)"),
         (6.3e24, "6.3e+24"),
         (10**24, "1e+24"),
+        (-123456789 * 10**12, "-1.23457e+20"),
+        (10**400, "1e+400"),
         ("bf16", "bf16"),
         (float("inf"), "inf"),
     ],
@@ -36,6 +38,9 @@ def test_gib_and_gb_differ_by_seven_percent():
         (989.4e12, "FLOP/s", "989.4 TFLOP/s"),
         (6.3e24, "FLOPs", "6.3e+24 FLOPs"),
         (0, "FLOPs", "0 FLOPs"),
+        (999_949, "B", "999.9 kB"),
+        (999_999, "B", "1 MB"),
+        (999_999e15, "B", "1e+21 B"),
     ],
 )
 def test_si(value, unit, written):

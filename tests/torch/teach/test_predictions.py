@@ -137,3 +137,8 @@ def test_many_guesses_at_once_leave_a_file_that_can_be_read(file):
     for thread in threads:
         thread.join()
     assert json.loads(file.read_text())
+
+
+def test_a_guess_that_no_float_can_hold_is_not_compared():
+    shown = teach.reveal(10**400, of="days", counted=20)
+    assert "Your guess 1e+400 is not compared: it is larger than any float." in repr(shown)
