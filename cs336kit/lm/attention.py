@@ -145,6 +145,12 @@ def _turned(x: Tensor, angles: tuple[Tensor, Tensor], pairs: str) -> Tensor:
     return torch.cat([rope(x[..., :width], *angles, pairs=pairs), x[..., width:]], dim=-1)
 
 
+def beside_heads(angles: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Angles of one row (S, h) as they are, and those of each row of a batch (…, S, h) as (…, 1, S, h): alike for all heads."""
+    cosine, sine = (t.unsqueeze(-3) if t.dim() > 2 else t for t in angles)
+    return cosine, sine
+
+
 class MultiHeadAttention(nn.Module):
     """Causal self-attention with A query heads of width h, and K ≤ A heads for keys and values.
 
@@ -214,6 +220,7 @@ class MultiHeadAttention(nn.Module):
         key = self._projected(self.key, x, self.kv_heads, self.key_norm)
         value = self._projected(self.value, x, self.kv_heads, None)
         if angles is not None:
+            angles = beside_heads(angles)
             query, key = (_turned(z, angles, self.rope_pairs) for z in (query, key))
         if cache is not None:
             key, value = cache.extend(key, value)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cs336kit.lm._shapes import Float
-from cs336kit.lm.attention import ATTENTION, attention, causal_mask, check_mask
+from cs336kit.lm.attention import ATTENTION, attention, beside_heads, causal_mask, check_mask
 from cs336kit.lm.caches import LayerCache
 from cs336kit.lm.layers import PAIRS, Linear, RMSNorm, module_or_none, rope
 from cs336kit.predict._common.checks import at_most, fraction, known, non_negative_int, positive_int
@@ -61,7 +61,7 @@ class LatentAttention(nn.Module):
     ) -> Float[Tensor, "... S D"]:  # fmt: skip
         """`angles`: the cosine and sine rows of these positions. `cache`: what came before. `mask`: as in `attention`."""
         check_mask(mask)
-        given = x
+        given, angles = x, None if angles is None else beside_heads(angles)
         if self.query_latent is not None and self.query_latent_norm is not None:
             given = self.query_latent_norm(self.query_latent(x))
         query = self._turned(self._heads(self.query(given), self.head_dim), angles)
@@ -128,6 +128,8 @@ def _merged(z: Float[Tensor, "... A S v"]) -> Float[Tensor, "... S A*v"]:
 
 def _by_head(x: Float[Tensor, "... A S n"], matrices: Float[Tensor, "A n m"]) -> Float[Tensor, "... A S m"]:
     """x @ matrices, each head with its own, as one product of A matrices: the batch joins the rows and copies no matrix."""
+    # Every size by its number: n is 0 where rotary positions turn the whole head, and then -1 could be anything.
     *axes, A, S, n = x.shape
-    rows = x.reshape(-1, A, S, n).transpose(0, 1).reshape(A, -1, n)
-    return (rows @ matrices).view(A, -1, S, matrices.shape[-1]).transpose(0, 1).reshape(*axes, A, S, -1)
+    B, m = math.prod(axes), matrices.shape[-1]
+    rows = x.reshape(B, A, S, n).transpose(0, 1).reshape(A, B * S, n)
+    return (rows @ matrices).view(A, B, S, m).transpose(0, 1).reshape(*axes, A, S, m)

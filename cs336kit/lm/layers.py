@@ -47,8 +47,14 @@ class Linear(nn.Module):
             return
         edge = math.erf(cut / math.sqrt(2))
         with torch.no_grad():
-            self.weight.uniform_(-edge, edge).erfinv_().mul_(math.sqrt(2) * deviation)
-            self.weight.clamp_(-cut * deviation, cut * deviation)
+            # In fp32 at the least: of bf16's few numbers from −edge to edge, the last is near −1, and there are fewer of them
+            # on one side of 0 than on the other.
+            dtype = torch.promote_types(self.weight.dtype, torch.float32)
+            wide = self.weight if self.weight.dtype == dtype else torch.empty_like(self.weight, dtype=dtype)
+            wide.uniform_(-edge, edge).erfinv_().mul_(math.sqrt(2) * deviation)
+            wide.clamp_(-cut * deviation, cut * deviation)
+            if wide is not self.weight:
+                self.weight.copy_(wide)
 
     def forward(self, x: Float[Tensor, "... inputs"]) -> Float[Tensor, "... outputs"]:
         return F.linear(x, self.weight, self.bias)

@@ -292,7 +292,7 @@ class DecoderOnly(nn.Module):
                 else type(tokens).__name__
             )
             raise ValueError(f"tokens must be a tensor (B, S) of int64 or int32, got {given}.")
-        start = 0 if cache is None else cache.tokens
+        start = 0 if cache is None else self._checked(cache).tokens
         stop = start + tokens.shape[1]
         if stop > self.config.context:
             raise ValueError(
@@ -307,18 +307,33 @@ class DecoderOnly(nn.Module):
         if self.embedding_norm is not None:
             x = self.embedding_norm(x)
         angles = (self.cosine[start:stop], self.sine[start:stop]) if self.config.positions == "rope" else None
+        if cache is not None:
+            cache.broken = True
         for layer, block in enumerate(self.blocks):
             if self.checkpointing and cache is None and torch.is_grad_enabled():
                 x = checkpoint(block, x, angles, use_reentrant=False)
             else:
                 x = block(x, angles, None if cache is None else cache.layers[layer])
         if cache is not None:
-            cache.tokens = stop
+            cache.tokens, cache.broken = stop, False
         logits = self.head(x if self.final_norm is None else self.final_norm(x))
         if self.config.logit_scale != 1:
             logits = logits * self.config.logit_scale
         cap = self.config.logit_softcap
         return logits if cap is None else torch.tanh(logits / cap) * cap
+
+    def _checked(self, cache: KVCache) -> KVCache:
+        """The cache, if it is whole and holds what these blocks look at."""
+        if cache.broken:
+            raise ValueError("a pass with this cache was interrupted: make a new one.")
+        wanted = [self.config.window_of(layer) for layer in range(self.config.layers)]
+        windows = [layer.window for layer in cache.layers]
+        if windows != wanted:
+            raise ValueError(
+                f"the cache was made for {len(windows)} layers with windows {windows}, and the model has {len(wanted)} with "
+                f"{wanted}: make it from model.config."
+            )
+        return cache
 
 
 class Llama(DecoderOnly):
