@@ -23,6 +23,14 @@ PARTS = {"step", "model", "optimizer", "optimizer_class", "data", "policy", "ext
 PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.Size)
 
 
+#: State of an optimizer that has the shape of its parameter, or stretches to it, as one number per row or column does: names
+#: in torch and here. Other state has a shape of its own: LBFGS keeps vectors of all parameters together.
+SHAPED = {
+    "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "sum", "square_avg", "grad_avg", "acc_delta", "ax",
+    "prev", "step_size", "row_var", "col_var", "variance",
+}  # fmt: skip
+
+
 class CheckpointError(ValueError):
     """The file is no checkpoint, is damaged, or does not fit the objects that it should fill."""
 
@@ -231,8 +239,8 @@ def _optimizer_differences(optimizer: torch.optim.Optimizer, found: Any, found_c
         ours = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         for index, parameter in zip((i for g in found["param_groups"] for i in g["params"]), ours, strict=True):
             for name, value in found["state"].get(index, {}).items():
-                # Some optimizers keep one number per row or per column: those stretch to the parameter's shape.
-                if isinstance(value, torch.Tensor) and not _stretches(value.shape, parameter.shape):
+                shaped = name in SHAPED and isinstance(value, torch.Tensor)
+                if shaped and not _stretches(value.shape, parameter.shape):
                     shapes = f"shape {tuple(value.shape)} in the file, its parameter {tuple(parameter.shape)}"
                     problems.append(f"optimizer state {name} of parameter {index} has {shapes}")
     except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -194,6 +194,29 @@ def test_an_optimizer_that_does_not_fit(tmp_path):
         load_checkpoint(tmp_path / "m.pt", optimizer=run["optimizer"])
 
 
+def test_state_of_a_shape_of_its_own_is_read_back(tmp_path):
+    # LBFGS keeps vectors of all parameters together with its first one.
+    models = [nn.Linear(3, 2), nn.Linear(3, 2)]
+    ours, theirs = (torch.optim.LBFGS(model.parameters(), lr=0.1) for model in models)
+    x = torch.randn(4, 3)
+
+    def step(model, optimizer):
+        def loss():
+            optimizer.zero_grad()
+            value = model(x).square().sum()
+            value.backward()
+            return value
+
+        optimizer.step(loss)
+
+    step(models[0], ours)
+    save_checkpoint(tmp_path / "run", model=models[0], optimizer=ours)
+    load_checkpoint(tmp_path / "run", model=models[1], optimizer=theirs)
+    for model, optimizer in zip(models, (ours, theirs), strict=True):
+        step(model, optimizer)
+    assert torch.equal(models[0].weight, models[1].weight)
+
+
 def test_the_state_of_another_optimizer_is_refused(tmp_path):
     run = new_run("Momentum")
     advance(run, 1)
