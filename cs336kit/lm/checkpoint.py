@@ -208,6 +208,8 @@ def _model_differences(expected: dict[str, Any], found: Any) -> list[str]:
         return [f"its model state is a {type(found).__name__}, not a dict"]
     problems = [f"{name} is missing in the file" for name in expected if name not in found]
     problems += [f"{name} is in the file and not in the model" for name in found if name not in expected]
+    if any(isinstance(mine, torch.Tensor) and mine.is_meta for mine in expected.values()):
+        problems.append("the model is on the meta device, which holds no values: call its to_empty(device=…) first")
     for name in expected.keys() & found.keys():
         mine, theirs = expected[name], found[name]
         if not isinstance(mine, torch.Tensor):

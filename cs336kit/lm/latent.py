@@ -1,7 +1,7 @@
 """Latent attention (MLA): keys and values of all heads are made from one narrow vector per token."""
 
 import math
-from collections.abc import Container
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cs336kit.lm._shapes import Float
-from cs336kit.lm.attention import ATTENTION, attention, beside_heads, causal_mask, check_mask
+from cs336kit.lm.attention import ATTENTION, attention, beside_heads, bias_names, causal_mask, check_mask
 from cs336kit.lm.caches import LayerCache
 from cs336kit.lm.layers import PAIRS, Linear, RMSNorm, module_or_none, rope
 from cs336kit.predict._common.checks import at_most, fraction, known, non_negative_int, positive_int
@@ -30,7 +30,7 @@ class LatentAttention(nn.Module):
 
     def __init__(
         self, d_model: int, heads: int, *, kv_latent: int, rotary_dim: int, head_dim: int, query_latent: int = 0,
-        value_dim: int | None = None, bias: Container[str] = (), dropout: float = 0.0, method: str = "eager",
+        value_dim: int | None = None, bias: str | Iterable[str] = (), dropout: float = 0.0, method: str = "eager",
         rope_pairs: str = "halves", norm_eps: float = 1e-5, inner_norm: nn.Module | None = None, **factory: Any,
     ):  # fmt: skip
         super().__init__()
@@ -43,6 +43,7 @@ class LatentAttention(nn.Module):
         known("attention method", method, dict.fromkeys(ATTENTION))
         known("pairing of rotary positions", rope_pairs, dict.fromkeys(PAIRS))
         self.dropout = fraction("dropout", dropout, zero=True)
+        bias = bias_names(bias)
         self.query_latent = self.query_latent_norm = None
         if non_negative_int("query_latent", query_latent):
             self.query_latent = Linear(d_model, query_latent, bias="key" in bias, **factory)

@@ -257,11 +257,15 @@ class SwiGLU(nn.Module):
         return F.dropout(z, self.dropout, self.training)
 
 
+def _relu2(x: Tensor) -> Tensor:
+    return F.relu(x).square()
+
+
 #: Activations of an MLP by the name that a configuration gives it.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu, "gelu_tanh": partial(F.gelu, approximate="tanh"), "gelu_new": partial(F.gelu, approximate="tanh"),
-    "relu": F.relu, "relu2": lambda x: F.relu(x).square(), "silu": F.silu, "swiglu": F.silu, "geglu": F.gelu,
-    "geglu_tanh": partial(F.gelu, approximate="tanh"), "reglu": F.relu, "relu2glu": lambda x: F.relu(x).square(),
+    "relu": F.relu, "relu2": _relu2, "silu": F.silu, "swiglu": F.silu, "geglu": F.gelu,
+    "geglu_tanh": partial(F.gelu, approximate="tanh"), "reglu": F.relu, "relu2glu": _relu2,
 }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """The models: the lecture's deep linear one, and the decoder of any configuration (GPT-2's, Llama's, DeepSeek's)."""
 
 import math
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -268,6 +268,21 @@ class DecoderOnly(nn.Module):
         if config.tied_head:
             self.head.weight = self.embedding.weight
         self._initialize(known("initial spread", initial, dict.fromkeys(INITIAL, initial)))
+
+    def to_empty(self, *, device: torch.device | str | int | None, recurse: bool = True) -> Self:
+        """torch's, for a model that was made on meta: weights without values, to be loaded; the tables of angles are filled.
+
+        A head that shares the embedding's matrix shares it still.
+        """
+        super().to_empty(device=device, recurse=recurse)
+        if self.config.tied_head:
+            self.head.weight = self.embedding.weight
+        if self.config.positions == "rope":
+            made: dict[str, Any] = {"device": self.cosine.device, "dtype": self.cosine.dtype}
+            tables = rope_tables(self.config.context, self.config.rotary_width, base=self.options["rope_base"], **made)
+            self.cosine.copy_(tables[0])
+            self.sine.copy_(tables[1])
+        return self
 
     def _initialize(self, initial: str) -> None:
         """Draw the residual outputs again, smaller; for "gpt2" every other matrix too (embeddings have 0.02 already)."""

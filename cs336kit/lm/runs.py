@@ -38,8 +38,8 @@ def rng_state() -> dict[str, Any]:
     version, internal, gauss = random.getstate()
     kind, keys, position, has_gauss, cached = np.random.get_state()
     return {
-        "python": [version, torch.tensor(internal), gauss],
-        "numpy": [kind, torch.tensor(np.asarray(keys).tolist()), position, has_gauss, cached],
+        "python": [version, torch.tensor(internal, device="cpu"), gauss],
+        "numpy": [kind, torch.tensor(np.asarray(keys).tolist(), device="cpu"), position, has_gauss, cached],
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
     }

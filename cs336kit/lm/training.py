@@ -123,7 +123,7 @@ def train(
         for step in range(first_step, last_step):
             if schedule is not None:
                 for group in optimizer.param_groups:
-                    group["lr"] = schedule(step)
+                    group["lr"] = float(schedule(step))  # a NumPy number could not be read back from a checkpoint
             optimizer.zero_grad(set_to_none=True)
             value = _accumulate_gradients(model, batches, loss=loss, count=accumulate, policy=policy, step=step)
             rate = float(optimizer.param_groups[0]["lr"])

@@ -138,3 +138,14 @@ def test_each_row_of_a_batch_may_have_angles_of_its_own(latent):
     cosine, sine = lm.rope_tables(16, 4)
     rows = [module(x[i : i + 1], angles=(cosine[steps[i]], sine[steps[i]])) for i in range(3)]
     torch.testing.assert_close(module(x, angles=(cosine[steps], sine[steps])), torch.cat(rows))
+
+
+def test_a_bias_of_nothing_is_refused():
+    for make in (
+        lambda bias: lm.MultiHeadAttention(8, 2, bias=bias),
+        lambda bias: LatentAttention(8, 2, kv_latent=3, rotary_dim=2, head_dim=4, bias=bias),
+    ):
+        with pytest.raises(ValueError, match="unknown projection with a bias 'q'. Known: query, key, value, output"):
+            make(("q", "k"))
+        assert sum(name.endswith("bias") for name, _ in make("all").named_parameters()) in (4, 2)
+        assert not [name for name, _ in make("none").named_parameters() if name.endswith("bias")]

@@ -286,3 +286,8 @@ def test_a_law_of_losses_takes_six_different_runs_and_resamples_that_have_as_man
     with pytest.raises(ValueError, match="hardly any resample of these points can be fitted"):
         lm.fit_loss(six, resamples=1)
     assert len(lm.fit_loss(runs(law, sizes=3), resamples=2).samples) == 2
+
+
+def test_a_law_without_samples_is_shown_without_an_interval():
+    assert repr(lm.PowerLaw(1.0, 0.5, ())) == "1 · x^0.500"
+    assert repr(lm.PowerLaw(1.0, 0.5, ((1.0, 0.25), (1.0, 0.25)))) == "1 · x^0.500 (0.250 to 0.250)"
