@@ -97,14 +97,16 @@ def layer_norm(
 ) -> Float[Tensor, "... D"]:  # fmt: skip
     """LayerNorm written out: subtract the mean over D, divide by the standard deviation over D, scale and shift.
 
-    Never over the sequence or the batch. The variance is the biased one (divided by D, not D − 1). Equal to
+    Never over the sequence or the batch. The variance is the biased one (divided by D, not D − 1). Computed in fp32 whatever
+    the input's dtype, since squares overflow fp16 at 256; the result has the input's dtype. Equal to
     torch.nn.functional.layer_norm, which keeps less for backward: the input and two numbers per token.
     Source: Ba et al. 2016, equation 4.
     """
-    mean = x.mean(dim=-1, keepdim=True)
-    variance = (x - mean).square().mean(dim=-1, keepdim=True)
-    y = (x - mean) * torch.rsqrt(variance + eps) * weight
-    return y if bias is None else y + bias
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    mean = wide.mean(dim=-1, keepdim=True)
+    variance = (wide - mean).square().mean(dim=-1, keepdim=True)
+    y = (wide - mean) * torch.rsqrt(variance + eps) * weight
+    return (y if bias is None else y + bias).to(x.dtype)
 
 
 class LayerNorm(nn.Module):
