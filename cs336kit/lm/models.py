@@ -1,7 +1,7 @@
 """The models: the lecture's deep linear one, and the decoder of any configuration (GPT-2's, Llama's, DeepSeek's)."""
 
 import math
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -269,12 +269,12 @@ class DecoderOnly(nn.Module):
             self.head.weight = self.embedding.weight
         self._initialize(known("initial spread", initial, dict.fromkeys(INITIAL, initial)))
 
-    def to_empty(self, *, device: torch.device | str | int | None, recurse: bool = True) -> Self:
+    def to_empty(self, **options: Any) -> "DecoderOnly":
         """torch's, for a model that was made on meta: weights without values, to be loaded; the tables of angles are filled.
 
-        A head that shares the embedding's matrix shares it still.
+        `options` are those of torch (device, recurse). A head that shares the embedding's matrix shares it still.
         """
-        super().to_empty(device=device, recurse=recurse)
+        super().to_empty(**options)
         if self.config.tied_head:
             self.head.weight = self.embedding.weight
         if self.config.positions == "rope":
