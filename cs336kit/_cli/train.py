@@ -33,7 +33,7 @@ def _parser() -> Parser:
     run("--sequence", type=count, default=64, metavar="N", help="tokens of a sequence (64)")
     run("--max-lr", type=number, default=0.01, metavar="X", help="highest learning rate of the cosine (0.01)")
     run("--seed", type=count, default=0, metavar="N", help="of weights and batches (0)")
-    run("--precision", default="fp32", metavar="NAME", help="fp32, tf32, bf16, autocast, fp16 or fp8")
+    run("--precision", default="fp32", metavar="NAME", help="fp32, tf32, bf16, autocast, autocast-fp16 or fp8")
     run("--device", default="cpu", metavar="NAME", help="cpu or cuda")
     run("--layout", metavar="TEXT", help="how the ranks of torchrun divide the work, such as fsdp=2,tp=2 (dp)")
     run("--threads", type=count, metavar="N", help="threads of a CPU; one gives the same bits anywhere of its kind")

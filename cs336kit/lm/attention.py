@@ -1,7 +1,7 @@
 """Attention: every position takes a weighted mean of the values of the positions that it may see."""
 
 import math
-from collections.abc import Callable, Container
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -124,7 +124,7 @@ def _fused(
 ) -> Tensor:
     queries, keys = query.shape[-2], key.shape[-2]
     causal = mask is None and queries > 1
-    if mask is None and ((window is not None and window < keys) or 1 < queries < keys):
+    if mask is None and ((window is not None and window < keys) or (queries > 1 and queries != keys)):
         mask, causal = causal_mask(queries, keys, window=window, dtype=query.dtype, device=query.device), False
     return F.scaled_dot_product_attention(
         query,
@@ -145,6 +145,20 @@ def _turned(x: Tensor, angles: tuple[Tensor, Tensor], pairs: str) -> Tensor:
     return torch.cat([rope(x[..., :width], *angles, pairs=pairs), x[..., width:]], dim=-1)
 
 
+def bias_names(bias: str | Iterable[str]) -> tuple[str, ...]:
+    """The projections that have a bias, of a name in BIASES or as they are given; another name raises ValueError."""
+    names = tuple(known("bias", bias, BIASES) if isinstance(bias, str) else bias)
+    for name in names:
+        known("projection with a bias", name, dict.fromkeys(BIASES["all"]))
+    return names
+
+
+def beside_heads(angles: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Angles of one row (S, h) as they are, and those of each row of a batch (…, S, h) as (…, 1, S, h): alike for all heads."""
+    cosine, sine = (t.unsqueeze(-3) if t.dim() > 2 else t for t in angles)
+    return cosine, sine
+
+
 class MultiHeadAttention(nn.Module):
     """Causal self-attention with A query heads of width h, and K ≤ A heads for keys and values.
 
@@ -157,7 +171,7 @@ class MultiHeadAttention(nn.Module):
 
     def __init__(
         self, d_model: int, heads: int, *, kv_heads: int | None = None, head_dim: int | None = None,
-        bias: str | Container[str] = "all", window: int | None = None, dropout: float = 0.0, method: str = "eager",
+        bias: str | Iterable[str] = "all", window: int | None = None, dropout: float = 0.0, method: str = "eager",
         rope_pairs: str = "halves", softcap: float | None = None, qk_norm: str = "none",
         make_norm: Callable[[int], nn.Module] | None = None, inner_norm: nn.Module | None = None, **factory: Any,
     ):  # fmt: skip
@@ -173,7 +187,7 @@ class MultiHeadAttention(nn.Module):
         self.method, self.rope_pairs = method, rope_pairs
         known("attention method", method, dict.fromkeys(ATTENTION))
         known("pairing of rotary positions", rope_pairs, dict.fromkeys(PAIRS))
-        biases = known("bias", bias, BIASES) if isinstance(bias, str) else bias
+        biases = bias_names(bias)
         self.softcap, self.qk_norm = (
             softcap,
             known("norm of queries and keys", qk_norm, {name: name for name in QK_NORMS}),
@@ -214,6 +228,7 @@ class MultiHeadAttention(nn.Module):
         key = self._projected(self.key, x, self.kv_heads, self.key_norm)
         value = self._projected(self.value, x, self.kv_heads, None)
         if angles is not None:
+            angles = beside_heads(angles)
             query, key = (_turned(z, angles, self.rope_pairs) for z in (query, key))
         if cache is not None:
             key, value = cache.extend(key, value)

@@ -18,6 +18,15 @@ def _copy(x: Tensor) -> Tensor:
     return x.clone(memory_format=torch.contiguous_format)
 
 
+def _refuse_gradients(keys: Tensor, values: Tensor) -> None:
+    """What is written into tensors that are there already has no gradient, and nobody would be told."""
+    if torch.is_grad_enabled() and (keys.requires_grad or values.requires_grad):
+        raise ValueError(
+            "keys and values have no gradient in a cache that writes them into its own tensors: use torch.no_grad(), or a "
+            "cache of kind='growing'."
+        )
+
+
 class LayerCache:
     """The keys and values of one layer for the tokens seen so far, (B, K, T, h) each: T grows with every call.
 
@@ -49,14 +58,16 @@ class LayerCache:
     def shorten(self, tokens: int) -> None:
         """Keep the first `tokens` positions only."""
         if self.keys is not None and self.values is not None:
-            self.keys, self.values = self.keys[..., :tokens, :], self.values[..., :tokens, :]
+            # Copies, as in extend: a view would keep the storage of all.
+            self.keys, self.values = (_copy(t[..., :tokens, :]) for t in (self.keys, self.values))
 
 
 class ContiguousCache(LayerCache):
     """The same in tensors that are allocated once, for `room` tokens: each call writes its own positions and no others.
 
     With a sliding window it is a ring of as many positions as the window, in which a new token takes the place of the
-    oldest. One query looks at all of them, so that their order in the ring does not matter.
+    oldest. One query looks at all of them, so that their order in the ring does not matter. With less room than the window it
+    is no ring: tokens beyond the room raise ValueError, as without a window. No gradient goes through it.
     """
 
     def __init__(self, *, room: int, window: int | None = None):
@@ -65,10 +76,11 @@ class ContiguousCache(LayerCache):
         self.seen = 0
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        _refuse_gradients(keys, values)
         if self.keys is None or self.values is None:
             self.keys, self.values = (x.new_empty(*x.shape[:-2], self.room, x.shape[-1]) for x in (keys, values))
         new, seen = keys.shape[-2], self.seen
-        if self.window is None and seen + new > self.room:
+        if seen + new > self.room and (self.window is None or self.room < self.window):
             raise ValueError(
                 f"the cache has room for {self.room} tokens and holds {seen}: {new} more do not fit; make it with "
                 f"tokens={seen + new}."
@@ -99,7 +111,7 @@ class PagedCache(LayerCache):
     """The same in pages of `page` tokens, which a sequence takes one by one: `table[sequence]` are the numbers of its pages.
 
     Only the last page of a sequence has room that nobody uses. Attention here reads a gathered copy of the pages; a server
-    has a kernel that follows the table. Source: Kwon et al. 2023, section 4.
+    has a kernel that follows the table. No gradient goes through it. Source: Kwon et al. 2023, section 4.
     """
 
     def __init__(self, *, page: int, window: int | None = None):
@@ -115,6 +127,7 @@ class PagedCache(LayerCache):
         self.seen = 0
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        _refuse_gradients(keys, values)
         if not self.table:
             self.table = [[] for _ in range(keys.shape[0])]
         start, self.seen = self.seen, self.seen + keys.shape[-2]
@@ -206,7 +219,7 @@ class QuantizedCache(LayerCache):
         return [tensor for pair in self.codes for tensor in pair]
 
     def shorten(self, tokens: int) -> None:
-        self.codes = [(codes[..., :tokens, :], scale[..., :tokens, :]) for codes, scale in self.codes]
+        self.codes = [(_copy(codes[..., :tokens, :]), _copy(scale[..., :tokens, :])) for codes, scale in self.codes]
 
 
 #: How a cache holds its tokens: from (window, room, page) to the cache of a layer.
@@ -238,6 +251,8 @@ class KVCache:
         ]
         #: how many tokens the model has seen; the next one stands at this position
         self.tokens = 0
+        #: whether a pass was interrupted, after which some layers have seen its tokens and others have not
+        self.broken = False
 
     def tensors(self) -> list[Tensor]:
         """The cached tensors, keys and values of each layer in turn; empty before the first tokens."""

@@ -23,6 +23,14 @@ PARTS = {"step", "model", "optimizer", "optimizer_class", "data", "policy", "ext
 PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.Size)
 
 
+#: State of an optimizer that has the shape of its parameter, or stretches to it, as one number per row or column does: names
+#: in torch and here. Other state has a shape of its own: LBFGS keeps vectors of all parameters together.
+SHAPED = {
+    "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "sum", "square_avg", "grad_avg", "acc_delta", "ax",
+    "prev", "step_size", "row_var", "col_var", "variance",
+}  # fmt: skip
+
+
 class CheckpointError(ValueError):
     """The file is no checkpoint, is damaged, or does not fit the objects that it should fill."""
 
@@ -200,6 +208,8 @@ def _model_differences(expected: dict[str, Any], found: Any) -> list[str]:
         return [f"its model state is a {type(found).__name__}, not a dict"]
     problems = [f"{name} is missing in the file" for name in expected if name not in found]
     problems += [f"{name} is in the file and not in the model" for name in found if name not in expected]
+    if any(isinstance(mine, torch.Tensor) and mine.is_meta for mine in expected.values()):
+        problems.append("the model is on the meta device, which holds no values: call its to_empty(device=…) first")
     for name in expected.keys() & found.keys():
         mine, theirs = expected[name], found[name]
         if not isinstance(mine, torch.Tensor):
@@ -231,8 +241,8 @@ def _optimizer_differences(optimizer: torch.optim.Optimizer, found: Any, found_c
         ours = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         for index, parameter in zip((i for g in found["param_groups"] for i in g["params"]), ours, strict=True):
             for name, value in found["state"].get(index, {}).items():
-                # Some optimizers keep one number per row or per column: those stretch to the parameter's shape.
-                if isinstance(value, torch.Tensor) and not _stretches(value.shape, parameter.shape):
+                shaped = name in SHAPED and isinstance(value, torch.Tensor)
+                if shaped and not _stretches(value.shape, parameter.shape):
                     shapes = f"shape {tuple(value.shape)} in the file, its parameter {tuple(parameter.shape)}"
                     problems.append(f"optimizer state {name} of parameter {index} has {shapes}")
     except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -60,14 +60,14 @@ def get_batch(
         )
     data = np.ascontiguousarray(_row(tokens, sequence))  # no copy, unless the tokens do not lie side by side
     starts_available = len(data) - sequence
-    starts = torch.randint(starts_available, (batch,), generator=generator).numpy()
+    starts = torch.randint(starts_available, (batch,), generator=generator, device="cpu").numpy()
     # Every window of S + 1 tokens, as a view: row i starts at token i. Picking rows copies B·(S + 1) tokens and reads
     # nothing else. NumPy's plain constructor takes a tenth of the time of as_strided, which matters for small batches.
     step = data.itemsize
     windows = np.ndarray((starts_available, sequence + 1), data.dtype, buffer=data, strides=(step, step))
     picked = windows[starts]
     on_gpu = torch.device(device).type == "cuda"
-    both = torch.empty((2, batch, sequence), dtype=torch.int64, pin_memory=on_gpu)
+    both = torch.empty((2, batch, sequence), dtype=torch.int64, device="cpu", pin_memory=on_gpu)
     pair = both.numpy()
     pair[0], pair[1] = picked[:, :-1], picked[:, 1:]
     both = both.to(device, non_blocking=on_gpu)

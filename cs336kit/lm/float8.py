@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cs336kit.lm.layers import Linear
@@ -21,11 +22,13 @@ def quantize(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Return `x` in an fp8 dtype and the fp32 scale that brings it back: x ≈ q · scale.
 
     The scale puts the largest magnitude of this tensor on the largest number of the format ("current scaling"). A
-    tensor of zeros gets scale 1. An infinity or NaN in x makes the scale, and so the product, infinite or NaN.
+    tensor of zeros gets scale 1, and none a scale below fp32's smallest normal number. An infinity or NaN in x makes the
+    scale, and so the product, infinite or NaN.
     """
     largest = torch.finfo(dtype).max
     amax = x.abs().amax().float()
-    scale = torch.where(amax > 0, amax / largest, 1.0)
+    # Of NaN, neither comparison is true: it stays.
+    scale = torch.where(amax == 0, 1.0, (amax / largest).clamp(min=torch.finfo(torch.float32).tiny))
     return (x.float() / scale).clamp(-largest, largest).to(dtype), scale
 
 
@@ -75,6 +78,9 @@ class Float8Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
+        if not len(rows):  # an expert without a token has no largest magnitude
+            bias = None if self.bias is None else self.bias.bfloat16()
+            return F.linear(x.bfloat16(), self.weight.bfloat16(), bias)
         if x.is_cuda and rows.shape[0] % 16:
             raise ValueError(f"fp8 products need B·S to be a multiple of 16, got {rows.shape[0]} rows: change B or S.")
         out = Float8Matmul.apply(rows, self.weight).reshape(*x.shape[:-1], -1)

@@ -6,6 +6,7 @@ from torch import Tensor
 from cs336kit.lm._shapes import Float, Int
 from cs336kit.lm.caches import KVCache
 from cs336kit.lm.models import DecoderOnly
+from cs336kit.lm.runs import evaluating
 from cs336kit.predict._common.checks import fraction, positive_int, positive_number
 
 
@@ -111,14 +112,10 @@ def generate(
     check_prompt(model, tokens, new_tokens)
     check_choices(temperature, top_k, top_p)
     memory = _cache_of(model, cache, tokens.shape[1] + new_tokens - 1)
-    was_training = model.training
-    model.eval()
     new = tokens
-    try:
+    with evaluating(model):
         for _ in range(new_tokens):
             logits = model(tokens) if memory is None else model(new, cache=memory)
             new = sample(logits[:, -1], temperature=temperature, top_k=top_k, top_p=top_p, generator=generator)
             tokens = torch.cat([tokens, new], dim=1)
-    finally:
-        model.train(was_training)
     return tokens

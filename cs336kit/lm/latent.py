@@ -1,7 +1,7 @@
 """Latent attention (MLA): keys and values of all heads are made from one narrow vector per token."""
 
 import math
-from collections.abc import Container
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cs336kit.lm._shapes import Float
-from cs336kit.lm.attention import ATTENTION, attention, causal_mask, check_mask
+from cs336kit.lm.attention import ATTENTION, attention, beside_heads, bias_names, causal_mask, check_mask
 from cs336kit.lm.caches import LayerCache
 from cs336kit.lm.layers import PAIRS, Linear, RMSNorm, module_or_none, rope
 from cs336kit.predict._common.checks import at_most, fraction, known, non_negative_int, positive_int
@@ -30,7 +30,7 @@ class LatentAttention(nn.Module):
 
     def __init__(
         self, d_model: int, heads: int, *, kv_latent: int, rotary_dim: int, head_dim: int, query_latent: int = 0,
-        value_dim: int | None = None, bias: Container[str] = (), dropout: float = 0.0, method: str = "eager",
+        value_dim: int | None = None, bias: str | Iterable[str] = (), dropout: float = 0.0, method: str = "eager",
         rope_pairs: str = "halves", norm_eps: float = 1e-5, inner_norm: nn.Module | None = None, **factory: Any,
     ):  # fmt: skip
         super().__init__()
@@ -43,6 +43,7 @@ class LatentAttention(nn.Module):
         known("attention method", method, dict.fromkeys(ATTENTION))
         known("pairing of rotary positions", rope_pairs, dict.fromkeys(PAIRS))
         self.dropout = fraction("dropout", dropout, zero=True)
+        bias = bias_names(bias)
         self.query_latent = self.query_latent_norm = None
         if non_negative_int("query_latent", query_latent):
             self.query_latent = Linear(d_model, query_latent, bias="key" in bias, **factory)
@@ -61,7 +62,7 @@ class LatentAttention(nn.Module):
     ) -> Float[Tensor, "... S D"]:  # fmt: skip
         """`angles`: the cosine and sine rows of these positions. `cache`: what came before. `mask`: as in `attention`."""
         check_mask(mask)
-        given = x
+        given, angles = x, None if angles is None else beside_heads(angles)
         if self.query_latent is not None and self.query_latent_norm is not None:
             given = self.query_latent_norm(self.query_latent(x))
         query = self._turned(self._heads(self.query(given), self.head_dim), angles)
@@ -128,6 +129,8 @@ def _merged(z: Float[Tensor, "... A S v"]) -> Float[Tensor, "... S A*v"]:
 
 def _by_head(x: Float[Tensor, "... A S n"], matrices: Float[Tensor, "A n m"]) -> Float[Tensor, "... A S m"]:
     """x @ matrices, each head with its own, as one product of A matrices: the batch joins the rows and copies no matrix."""
+    # Every size by its number: n is 0 where rotary positions turn the whole head, and then -1 could be anything.
     *axes, A, S, n = x.shape
-    rows = x.reshape(-1, A, S, n).transpose(0, 1).reshape(A, -1, n)
-    return (rows @ matrices).view(A, -1, S, matrices.shape[-1]).transpose(0, 1).reshape(*axes, A, S, -1)
+    B, m = math.prod(axes), matrices.shape[-1]
+    rows = x.reshape(B, A, S, n).transpose(0, 1).reshape(A, B * S, n)
+    return (rows @ matrices).view(A, B, S, m).transpose(0, 1).reshape(*axes, A, S, m)

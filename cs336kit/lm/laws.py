@@ -41,8 +41,11 @@ class PowerLaw:
         return _between([exponent for _, exponent in self.samples], self.level)
 
     def __repr__(self) -> str:
+        law = f"{self.coefficient:.3g} · x^{self.exponent:.3f}"
+        if not self.samples:
+            return law
         low, high = self.exponents
-        return f"{self.coefficient:.3g} · x^{self.exponent:.3f} ({low:.3f} to {high:.3f})"
+        return f"{law} ({low:.3f} to {high:.3f})"
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,14 @@ class Linear(nn.Module):
             return
         edge = math.erf(cut / math.sqrt(2))
         with torch.no_grad():
-            self.weight.uniform_(-edge, edge).erfinv_().mul_(math.sqrt(2) * deviation)
-            self.weight.clamp_(-cut * deviation, cut * deviation)
+            # In fp32 at the least: of bf16's few numbers from −edge to edge, the last is near −1, and there are fewer of them
+            # on one side of 0 than on the other.
+            dtype = torch.promote_types(self.weight.dtype, torch.float32)
+            wide = self.weight if self.weight.dtype == dtype else torch.empty_like(self.weight, dtype=dtype)
+            wide.uniform_(-edge, edge).erfinv_().mul_(math.sqrt(2) * deviation)
+            wide.clamp_(-cut * deviation, cut * deviation)
+            if wide is not self.weight:
+                self.weight.copy_(wide)
 
     def forward(self, x: Float[Tensor, "... inputs"]) -> Float[Tensor, "... outputs"]:
         return F.linear(x, self.weight, self.bias)
@@ -91,14 +97,16 @@ def layer_norm(
 ) -> Float[Tensor, "... D"]:  # fmt: skip
     """LayerNorm written out: subtract the mean over D, divide by the standard deviation over D, scale and shift.
 
-    Never over the sequence or the batch. The variance is the biased one (divided by D, not D − 1). Equal to
+    Never over the sequence or the batch. The variance is the biased one (divided by D, not D − 1). Computed in fp32 whatever
+    the input's dtype, since squares overflow fp16 at 256; the result has the input's dtype. Equal to
     torch.nn.functional.layer_norm, which keeps less for backward: the input and two numbers per token.
     Source: Ba et al. 2016, equation 4.
     """
-    mean = x.mean(dim=-1, keepdim=True)
-    variance = (x - mean).square().mean(dim=-1, keepdim=True)
-    y = (x - mean) * torch.rsqrt(variance + eps) * weight
-    return y if bias is None else y + bias
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    mean = wide.mean(dim=-1, keepdim=True)
+    variance = (wide - mean).square().mean(dim=-1, keepdim=True)
+    y = (wide - mean) * torch.rsqrt(variance + eps) * weight
+    return (y if bias is None else y + bias).to(x.dtype)
 
 
 class LayerNorm(nn.Module):
@@ -251,11 +259,15 @@ class SwiGLU(nn.Module):
         return F.dropout(z, self.dropout, self.training)
 
 
+def _relu2(x: Tensor) -> Tensor:
+    return F.relu(x).square()
+
+
 #: Activations of an MLP by the name that a configuration gives it.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu, "gelu_tanh": partial(F.gelu, approximate="tanh"), "gelu_new": partial(F.gelu, approximate="tanh"),
-    "relu": F.relu, "relu2": lambda x: F.relu(x).square(), "silu": F.silu, "swiglu": F.silu, "geglu": F.gelu,
-    "geglu_tanh": partial(F.gelu, approximate="tanh"), "reglu": F.relu, "relu2glu": lambda x: F.relu(x).square(),
+    "relu": F.relu, "relu2": _relu2, "silu": F.silu, "swiglu": F.silu, "geglu": F.gelu,
+    "geglu_tanh": partial(F.gelu, approximate="tanh"), "reglu": F.relu, "relu2glu": _relu2,
 }  # fmt: skip
 
 

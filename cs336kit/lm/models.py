@@ -269,6 +269,21 @@ class DecoderOnly(nn.Module):
             self.head.weight = self.embedding.weight
         self._initialize(known("initial spread", initial, dict.fromkeys(INITIAL, initial)))
 
+    def to_empty(self, **options: Any) -> "DecoderOnly":
+        """torch's, for a model that was made on meta: weights without values, to be loaded; the tables of angles are filled.
+
+        `options` are those of torch (device, recurse). A head that shares the embedding's matrix shares it still.
+        """
+        super().to_empty(**options)
+        if self.config.tied_head:
+            self.head.weight = self.embedding.weight
+        if self.config.positions == "rope":
+            made: dict[str, Any] = {"device": self.cosine.device, "dtype": self.cosine.dtype}
+            tables = rope_tables(self.config.context, self.config.rotary_width, base=self.options["rope_base"], **made)
+            self.cosine.copy_(tables[0])
+            self.sine.copy_(tables[1])
+        return self
+
     def _initialize(self, initial: str) -> None:
         """Draw the residual outputs again, smaller; for "gpt2" every other matrix too (embeddings have 0.02 already)."""
         for name, module in self.named_modules():
@@ -292,7 +307,7 @@ class DecoderOnly(nn.Module):
                 else type(tokens).__name__
             )
             raise ValueError(f"tokens must be a tensor (B, S) of int64 or int32, got {given}.")
-        start = 0 if cache is None else cache.tokens
+        start = 0 if cache is None else self._checked(cache).tokens
         stop = start + tokens.shape[1]
         if stop > self.config.context:
             raise ValueError(
@@ -307,18 +322,33 @@ class DecoderOnly(nn.Module):
         if self.embedding_norm is not None:
             x = self.embedding_norm(x)
         angles = (self.cosine[start:stop], self.sine[start:stop]) if self.config.positions == "rope" else None
+        if cache is not None:
+            cache.broken = True
         for layer, block in enumerate(self.blocks):
             if self.checkpointing and cache is None and torch.is_grad_enabled():
                 x = checkpoint(block, x, angles, use_reentrant=False)
             else:
                 x = block(x, angles, None if cache is None else cache.layers[layer])
         if cache is not None:
-            cache.tokens = stop
+            cache.tokens, cache.broken = stop, False
         logits = self.head(x if self.final_norm is None else self.final_norm(x))
         if self.config.logit_scale != 1:
             logits = logits * self.config.logit_scale
         cap = self.config.logit_softcap
         return logits if cap is None else torch.tanh(logits / cap) * cap
+
+    def _checked(self, cache: KVCache) -> KVCache:
+        """The cache, if it is whole and holds what these blocks look at."""
+        if cache.broken:
+            raise ValueError("a pass with this cache was interrupted: make a new one.")
+        wanted = [self.config.window_of(layer) for layer in range(self.config.layers)]
+        windows = [layer.window for layer in cache.layers]
+        if windows != wanted:
+            raise ValueError(
+                f"the cache was made for {len(windows)} layers with windows {windows}, and the model has {len(wanted)} with "
+                f"{wanted}: make it from model.config."
+            )
+        return cache
 
 
 class Llama(DecoderOnly):

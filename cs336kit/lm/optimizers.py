@@ -133,7 +133,8 @@ def decay_rate(name: str, value: Any) -> int | float:
 
 def counter() -> Tensor:
     """A step counter as torch keeps it: a 0-d float tensor on the CPU, 4 bytes for each parameter tensor."""
-    return torch.tensor(0.0, dtype=torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32)
+    dtype = torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32
+    return torch.tensor(0.0, dtype=dtype, device="cpu")
 
 
 class SGD(Optimizer):

@@ -78,9 +78,10 @@ class Parallel(nn.Module):
         if layout.tp > 1:
             model = divide(model, self.tensor)
         if layout.ep > 1:
-            for block in model.blocks:
-                if isinstance(block.mlp, MixtureOfExperts):
-                    block.mlp = DividedExperts(block.mlp, self.group("ep"), layout.ep, self.at["ep"])
+            # By their names: beside a shared expert, a mixture stands inside of the block's MLP.
+            for name, module in list(model.named_modules()):
+                if isinstance(module, MixtureOfExperts):
+                    model.set_submodule(name, DividedExperts(module, self.group("ep"), layout.ep, self.at["ep"]))
         self.module = Stage(model, layout, self.at["pp"], self.tensor)
         if layout.stage == 3:
             self._shard()
@@ -153,8 +154,16 @@ class Parallel(nn.Module):
         return VocabularyLoss.apply(logits.flatten(0, 1).float(), targets.flatten(), self.tensor, self.config.vocab)
 
     def backward(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        """Loss of a whole batch (every rank gives the same one), with this rank's gradients of it; no step is made."""
+        """Loss of a whole batch (every rank gives the same one), with this rank's gradients of it; no step is made.
+
+        Gradients that are there already raise ValueError: ranks would add up once more what they have added up before.
+        """
         x, y = self.mine(tokens), self.mine(targets)
+        if self._own_gradients() or (self.shards is not None and self.shards.gradients()):
+            raise ValueError(
+                "the gradients of the step before are still there: call optimizer.zero_grad(), which lets them go, first; for "
+                "more sequences per step give a larger batch or microbatches."
+            )
         loss: Tensor | None
         microbatches = self.layout.microbatches
         if self.schedule is not None:
@@ -190,12 +199,17 @@ class Parallel(nn.Module):
 
     def _add_up(self) -> None:
         """What is said of the gradients once in a step."""
-        if self.tied is not None:
-            dist.all_reduce(self._gradient(self.tied), group=self.module.ends)
-        if self.layout.sp:  # each rank has seen its positions only
+        said = [] if self.tied is None else [(self.tied, self.module.ends)]
+        if (
+            self.layout.tp > 1
+        ):  # of what each rank has whole: with sp it has seen its positions only, of latents its heads
             for name, parameter in self.module.named_parameters():
-                if cut_of(name) is None:
-                    dist.all_reduce(self._gradient(parameter), group=self.group("tp"))
+                if cut_of(name) is None and (self.layout.sp or "latent" in name):
+                    said.append((parameter, self.group("tp")))
+        for parameter, group in said:
+            gradient = self._gradient(parameter)
+            if gradient is not None:  # a parameter that is not trained has none, on any rank
+                dist.all_reduce(gradient, group=group)
         if self.shards is not None:
             self.shards.add_up()
         elif self.layout.stage != 3:
@@ -216,6 +230,8 @@ class Parallel(nn.Module):
         """An optimizer of this rank's part, by `make(parameters)`; with zero1 and zero2 of this rank's rows alone."""
         if self.layout.stage not in (1, 2):
             return make(self.module.parameters())
+        if self.shards is not None:
+            self.shards.let_go()
         both = self.schedule is not None and self.layout.stage == 2
         self.shards = ShardedOptimizer(
             self.module, make, group=self.group("shards", "ep"), count=self.layout.shards * self.layout.ep,

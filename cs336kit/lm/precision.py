@@ -20,7 +20,8 @@ class LossScaler:
 
     A step whose gradients hold an infinity or NaN is skipped and halves the scale; after `growth_interval` clean steps
     in a row the scale doubles. The numbers, and the scale after every step, are those of torch.amp.GradScaler.
-    The order in a step: `scale(loss).backward()`, `unscale(optimizer)`, clip, `step(optimizer)`.
+    The order in a step: `scale(loss).backward()`, `unscale(optimizer)`, clip, `step(optimizer)`. One optimizer: a second one in
+    the same step, whose gradients have the scale of before, raises RuntimeError.
     Asking whether a gradient overflowed waits for the GPU once per step. Source: Micikevicius et al. 2018, section 3.2.
     """
 
@@ -34,10 +35,15 @@ class LossScaler:
             raise ValueError(f"growth must be above 1 and backoff below 1, got {growth} and {backoff}.")
         self.clean_steps = 0
         self.finite: bool | None = None  # of the gradients unscaled in this step; None before unscale
+        self.of: int | None = None  # id of the optimizer of this step; None until one is given
 
     def scale(self, loss: Tensor) -> Tensor:
-        """Return the loss times the factor: every gradient of it is larger by that factor."""
-        return loss * self.factor
+        """Return the loss, in fp32 at the least, times the factor: every gradient of it is larger by that factor.
+
+        A step begins here, whatever has become of the one before.
+        """
+        self.finite = self.of = None
+        return loss.to(torch.promote_types(loss.dtype, torch.float32)) * self.factor
 
     @torch.no_grad()
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
@@ -45,6 +51,7 @@ class LossScaler:
 
         Gradients in fp16 raise ValueError: divided, the small ones would be lost again. The parameters must be fp32.
         """
+        self._only(optimizer)
         if self.finite is not None:
             raise RuntimeError("the gradients of this step are unscaled already: call unscale once, before clipping.")
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
@@ -56,6 +63,7 @@ class LossScaler:
 
     def step(self, optimizer: torch.optim.Optimizer) -> bool:
         """Step if the gradients are finite, adapt the factor, and return whether the step was made."""
+        self._only(optimizer)
         if self.finite is None:
             self.unscale(optimizer)
         stepped, self.finite = bool(self.finite), None
@@ -63,10 +71,20 @@ class LossScaler:
             optimizer.step()
             self.clean_steps += 1
             if self.clean_steps == self.growth_interval:
-                self.factor, self.clean_steps = self.factor * self.growth, 0
+                grown = self.factor * self.growth
+                self.factor = grown if grown <= torch.finfo(torch.float32).max else self.factor
+                self.clean_steps = 0
         else:
             self.factor, self.clean_steps = self.factor * self.backoff, 0
         return stepped
+
+    def _only(self, optimizer: torch.optim.Optimizer) -> None:
+        if self.of not in (None, id(optimizer)):
+            raise RuntimeError(
+                "another optimizer has this scaler in this step: its factor may have changed since; give each a LossScaler of "
+                "its own, or one optimizer all parameters."
+            )
+        self.of = id(optimizer)
 
     def state_dict(self) -> dict[str, Any]:
         return {"scale": self.factor, "clean_steps": self.clean_steps}
@@ -216,6 +234,9 @@ def precision(name: str, *, device: torch.device | str = "cpu", **options: Any) 
 def _fp32_matmul(rounding: str) -> Iterator[None]:
     """Let a GPU's fp32 matmuls use TF32 ("tf32") or not ("ieee"), and put back what was set before."""
     before = torch.backends.cuda.matmul.fp32_precision
+    # Where matmuls have no setting of their own, what is read is that of all: "none" leaves it to that again.
+    if before == torch.backends.fp32_precision:
+        before = "none"
     torch.backends.cuda.matmul.fp32_precision = rounding
     try:
         yield

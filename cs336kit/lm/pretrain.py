@@ -51,7 +51,8 @@ def pretrain(
             config, layout, batch=batch, sequence=sequence, steps=steps, max_lr=max_lr, seed=seed, precision=precision,
             data=data, device=device, attention=attention, progress=progress,
         )  # fmt: skip
-    check_run(config, batch=batch, sequence=sequence, steps=steps, max_lr=max_lr, seed=seed)
+    given = check_run(config, batch=batch, sequence=sequence, steps=steps, max_lr=max_lr, seed=seed)
+    batch, sequence, steps, max_lr, seed = given.values()
     learned, held_out = split(encode(course_text()) if data is None else data, config=config, sequence=sequence)
     policy = policy_of(precision, device=device)
     seed_everything(seed)
@@ -66,5 +67,4 @@ def pretrain(
         clip=lambda weights: clip_gradients(weights, max_norm=LONGEST),
     )  # fmt: skip
     seconds = clock() - start
-    given = {"batch": batch, "sequence": sequence, "steps": steps, "max_lr": max_lr, "seed": seed}
     return summed_up(config, given, learned, held_out, model, policy, history.losses, seconds)

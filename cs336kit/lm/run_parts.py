@@ -81,20 +81,25 @@ def summed_up(
     )  # fmt: skip
 
 
-def check_run(config: TransformerConfig, *, batch: int, sequence: int, steps: int, max_lr: float, seed: int) -> None:
-    """Raise ValueError, with what is allowed, unless a run can be made of this."""
+def check_run(
+    config: TransformerConfig, *, batch: int, sequence: int, steps: int, max_lr: float, seed: int
+) -> dict[str, Any]:  # fmt: skip
+    """What a run is given, by name, in Python's own numbers; ValueError, with what is allowed, unless one can be made of it."""
     if not isinstance(config, TransformerConfig):
         raise ValueError(f"config must be a TransformerConfig, got {config!r}; predict.MODELS holds well-known ones.")
-    for name, value in {"batch": batch, "sequence": sequence, "steps": steps}.items():
-        positive_int(name, value)
-    positive_number("max_lr", max_lr)
-    if non_negative_int("seed", seed) >= 2**32:
+    given: dict[str, Any] = {
+        name: positive_int(name, value)
+        for name, value in {"batch": batch, "sequence": sequence, "steps": steps}.items()
+    }
+    given |= {"max_lr": positive_number("max_lr", max_lr), "seed": non_negative_int("seed", seed)}
+    if given["seed"] >= 2**32:
         raise ValueError(f"seed must be below 2**32 = {2**32}, got {seed}.")
     if sequence > config.context:
         raise ValueError(
             f"sequence={sequence} is longer than the model's context of {config.context}: shorten it, or give the "
             "model a longer context."
         )
+    return given
 
 
 def split(data: Tokens, *, config: TransformerConfig, sequence: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,11 +1,14 @@
-"""What a run needs around its arithmetic: seeds, the states of the random streams, a progress bar."""
+"""What a run needs around its arithmetic: seeds, the states of the random streams, eval mode, a progress bar."""
 
 import random
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 import numpy as np
 import torch
+from torch import nn
 
 from cs336kit.predict._common.checks import boolean, non_negative_int
 
@@ -35,8 +38,8 @@ def rng_state() -> dict[str, Any]:
     version, internal, gauss = random.getstate()
     kind, keys, position, has_gauss, cached = np.random.get_state()
     return {
-        "python": [version, torch.tensor(internal), gauss],
-        "numpy": [kind, torch.tensor(np.asarray(keys).tolist()), position, has_gauss, cached],
+        "python": [version, torch.tensor(internal, device="cpu"), gauss],
+        "numpy": [kind, torch.tensor(np.asarray(keys).tolist(), device="cpu"), position, has_gauss, cached],
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
     }
@@ -50,6 +53,19 @@ def set_rng_state(state: dict[str, Any]) -> None:
     np.random.set_state((kind, np.array(keys.tolist(), dtype=np.uint32), position, has_gauss, cached))
     torch.set_rng_state(state["torch"])
     torch.cuda.set_rng_state_all(state["cuda"][: torch.cuda.device_count()])
+
+
+@contextmanager
+def evaluating(*models: nn.Module) -> Iterator[None]:
+    """Eval mode for all modules of the models; afterwards each is in the mode that it was in, whatever has happened."""
+    modes = [(module, module.training) for model in models for module in model.modules()]
+    for model in models:
+        model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
 
 
 class ProgressBar:

@@ -46,7 +46,7 @@ def pretrain_ranks(
     attention: str, progress: bool, **given: Any,
 ) -> Pretraining:  # fmt: skip
     """What `lm.pretrain` does, divided over the ranks; every one of them returns the same."""
-    check_run(config, **given)
+    given = check_run(config, **given)
     if precision not in PRECISIONS:
         raise ValueError(
             f"ranks train in {', '.join(PRECISIONS)}, not in {precision!r}: leave layout and torchrun out, or change it."

@@ -78,7 +78,9 @@ def isoflop(runs: Sequence[R], *, resamples: int = 200, seed: int = 0, level: fl
         return None if None in found else tuple(m for m in found if m is not None)
 
     for group in groups:
-        if _minimum(group) is None:
+        bottom, sizes = _minimum(group), [run.parameters for run in group]
+        # Beyond the runs it is the valley of a parabola alone. (Resamples, which lack runs at the ends, may have it there.)
+        if bottom is None or not min(sizes) <= bottom.parameters <= max(sizes):
             raise ValueError(
                 f"the losses with {group[0].budget:.3g} FLOPs have no valley: train smaller or larger models, so that "
                 "the best one lies between others."
@@ -147,7 +149,11 @@ def _minimum(group: Sequence[R]) -> Minimum | None:
     if bottom is None:
         return None
     size, loss = bottom
-    pairs = sorted({(log(run.parameters), log(run.tokens)) for run in group})
+    sizes = {
+        run.parameters: {log(other.tokens) for other in group if other.parameters == run.parameters} for run in group
+    }
+    # Of runs of one size with different tokens, the middle on a scale of logarithms.
+    pairs = sorted((log(size), sum(tokens) / len(tokens)) for size, tokens in sizes.items())
     (x0, y0), (x1, y1) = min(zip(pairs, pairs[1:], strict=False), key=lambda p: abs(p[0][0] + p[1][0] - 2 * log(size)))
     tokens = exp(y0 + (log(size) - x0) * (y1 - y0) / (x1 - x0))
     return Minimum(float(np.mean([run.flops for run in group])), size, tokens, loss)

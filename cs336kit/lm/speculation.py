@@ -9,6 +9,7 @@ from cs336kit.lm._shapes import Float, Int
 from cs336kit.lm.caches import KVCache
 from cs336kit.lm.generation import check_choices, check_prompt, probabilities
 from cs336kit.lm.models import DecoderOnly
+from cs336kit.lm.runs import evaluating
 from cs336kit.predict._common.checks import positive_int
 
 
@@ -75,11 +76,8 @@ def speculative(
     longest = tokens.shape[1] + new_tokens
     caches = [KVCache(model.config, kind="contiguous", tokens=longest) for model in (target, draft)]
     choose = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-    training = target.training, draft.training
-    target.eval()
-    draft.eval()
     passes = guessed = judged = accepted = 0
-    try:
+    with evaluating(target, draft):
         while (left := longest - tokens.shape[1]) > 0:
             count, given = min(guesses, left - 1), tokens.shape[1]
             text, chances = tokens, []
@@ -98,9 +96,6 @@ def speculative(
                     cache.shorten(tokens.shape[1] - 1)
             passes, guessed = passes + 1, guessed + count
             judged, accepted = judged + min(stay + 1, count), accepted + stay
-    finally:
-        target.train(training[0])
-        draft.train(training[1])
     return Speculated(tokens, passes, guessed, judged, accepted)
 
 

@@ -163,12 +163,12 @@ def _sweep(runs: Sequence[Run]) -> Sweep:
     return Sweep(torch.__version__, made_by, BATCH, SEQUENCE, len(text) - len(text) // 10, tuple(runs))
 
 
-def write_sweep(sweep: Sweep, path: Path) -> None:
+def write_sweep(sweep: Sweep, path: Path | str) -> None:
     """Write the record, one run a line, whole or not at all."""
     head = asdict(sweep)
     runs = ",\n  ".join(json.dumps(run) for run in head.pop("runs"))
     lines = [f" {json.dumps(name)}: {json.dumps(value)}," for name, value in head.items()]
-    write_whole("{\n" + "\n".join(lines) + '\n "runs": [\n  ' + runs + "\n ]\n}\n", path)
+    write_whole("{\n" + "\n".join(lines) + '\n "runs": [\n  ' + runs + "\n ]\n}\n", Path(path))
 
 
 def recorded_sweep(path: Path = RECORD) -> Sweep:

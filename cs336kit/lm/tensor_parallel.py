@@ -188,6 +188,7 @@ def divide(model: DecoderOnly, ranks: Ranks) -> DecoderOnly:
     with torch.no_grad():
         for name, own in part.named_parameters():
             whole, cut = wholes[name], cut_of(name)
+            own.requires_grad_(whole.requires_grad)
             if cut is not None:
                 size = own.shape[cut]
                 left = max(0, min(size, whole.shape[cut] - ranks.rank * size))

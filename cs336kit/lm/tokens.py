@@ -51,6 +51,10 @@ class TokenFile:
         if self.length:
             self.tokens = np.memmap(self.path, dtype=self.dtype, mode="r", offset=HEADER_BYTES, shape=(self.length,))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled, as for a worker of a DataLoader, it is its path: a memory map would be copied whole."""
+        return TokenFile, (self.path.absolute(),)
+
     def __len__(self) -> int:
         return self.length
 

@@ -3,13 +3,14 @@
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 import torch
 from torch import Tensor, nn
 
 from cs336kit.lm._shapes import Float, Int
 from cs336kit.lm.precision import Policy
-from cs336kit.lm.runs import ProgressBar
+from cs336kit.lm.runs import ProgressBar, evaluating
 from cs336kit.predict._common.checks import boolean, non_negative_int, positive_int, positive_number
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -122,7 +123,7 @@ def train(
         for step in range(first_step, last_step):
             if schedule is not None:
                 for group in optimizer.param_groups:
-                    group["lr"] = schedule(step)
+                    group["lr"] = float(schedule(step))  # a NumPy number could not be read back from a checkpoint
             optimizer.zero_grad(set_to_none=True)
             value = _accumulate_gradients(model, batches, loss=loss, count=accumulate, policy=policy, step=step)
             rate = float(optimizer.param_groups[0]["lr"])
@@ -148,10 +149,8 @@ def train(
             history.learning_rates.append(rate)
             done = step + 1
             if evaluate is not None and (done % evaluate_every == 0 or done == last_step):
-                model.eval()
-                with torch.no_grad():
+                with evaluating(model), torch.no_grad():
                     history.evaluations.append((done, float(evaluate())))
-                model.train()
             if after_step is not None:
                 after_step(done)
             bar.update(1, loss=value)
@@ -179,12 +178,14 @@ def mean_loss(
     model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], *, count: int, loss: Loss = cross_entropy,
     policy: Policy | None = None,
 ) -> float:  # fmt: skip
-    """Mean loss of the model over `count` batches, without gradients and in eval mode, which is put back afterwards."""
+    """Mean loss of the model over `count` batches, without gradients and in eval mode; the modes are put back afterwards.
+
+    Batches that end early raise ValueError.
+    """
     positive_int("count", count)
     policy = Policy() if policy is None else policy
-    was_training, batches = model.training, iter(batches)
-    model.eval()
-    with torch.no_grad(), policy.forward():
-        values = [float(loss(model(x), y)) for x, y in (next(batches) for _ in range(count))]
-    model.train(was_training)
+    with evaluating(model), torch.no_grad(), policy.forward():
+        values = [float(loss(model(x), y)) for x, y in islice(batches, count)]
+    if len(values) < count:
+        raise ValueError(f"the batches ended after {len(values)} of {count}: give more of them or a smaller count.")
     return math.fsum(values) / count

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,8 @@ def write_whole(text: str, path: Path) -> None:
 def keep_older(path: Path, *, keep: int) -> None:
     """Give the files at path, path.1, … path.(keep-2) the names path.1, … path.(keep-1); `path` itself stays as well.
 
-    A second name for the same file (a hard link) costs no copy, and at no moment is there no file at `path`.
+    A second name for the same file (a hard link) costs no copy, and at no moment is there no file at `path`. On a file system
+    without hard links it is a copy.
     """
     for age in range(keep - 1, 0, -1):
         newer = path if age == 1 else path.with_name(f"{path.name}.{age - 1}")
@@ -63,12 +65,20 @@ def keep_older(path: Path, *, keep: int) -> None:
         if newer.exists():
             link = path.with_name(path.name + ".linking")
             link.unlink(missing_ok=True)
-            os.link(newer, link)
+            try:
+                os.link(newer, link)
+            except OSError:
+                shutil.copy2(newer, link)
             os.replace(link, older)
 
 
 def flush_folder(folder: Path) -> None:
-    """Flush the names in a folder to the disk: without it, a power cut after a rename may bring the old name back."""
+    """Flush the names in a folder to the disk: without it, a power cut after a rename may bring the old name back.
+
+    Windows opens no folders: there, that is left to the system.
+    """
+    if os.name == "nt":
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -28,12 +28,19 @@ class ShardedOptimizer:
         self.stage, self.names = stage, {parameter: name for name, parameter in module.named_parameters()}
         #: parameter → its rows of this rank, in the same storage
         self.own: dict[nn.Parameter, nn.Parameter] = {}
+        self.hooks = []
         for parameter in self.names:
             rows = -(-len(parameter) // count)
             self.own[parameter] = nn.Parameter(parameter.detach()[rank * rows : (rank + 1) * rows])
-            if stage == 2:
-                parameter.register_post_accumulate_grad_hook(self._reduce)
+            if stage == 2 and parameter.requires_grad:
+                hook = parameter.register_post_accumulate_grad_hook(self._reduce)
+                self.hooks.append(hook)
         self.inner = make(list(self.own.values()))
+
+    def let_go(self) -> None:
+        """Reduce no gradient any more: another optimizer of the same parameters takes over."""
+        for hook in self.hooks:
+            hook.remove()
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:

@@ -122,3 +122,10 @@ def test_capped_scores_by_hand():
     query, key, value = 5 * torch.randn(3, 2, 6, 4, dtype=torch.float64)
     scores = 3 * torch.tanh(query @ key.mT / 4**0.5 / 3) + torch.full((6, 6), -torch.inf).triu(1)
     torch.testing.assert_close(lm.attention(query, key, value, softcap=3.0), scores.softmax(-1) @ value)
+
+
+@pytest.mark.parametrize("method", ["eager", "sdpa"])
+def test_more_queries_than_keys_are_refused(method):
+    query, key = torch.randn(1, 2, 5, 4), torch.randn(1, 2, 3, 4)
+    with pytest.raises(ValueError, match="5 queries and 3 keys: the queries are the last of the keys"):
+        lm.attention(query, key, key, method=method)

@@ -174,3 +174,67 @@ def test_codes_drop_nothing_until_the_window_is_full(bits):
     lengths = [cache.extend(x[:, :, i : i + 1], x[:, :, i : i + 1])[0].shape[-2] for i in range(8)]
     # The window and the new position, which look at each other before the oldest goes.
     assert lengths == [1, 2, 3, 4, 5, 6, 6, 6]
+
+
+@torch.no_grad()
+def test_less_room_than_the_window_is_no_ring():
+    config = replace(LLAMA, window=8)
+    model, cache = model_of(config), lm.KVCache(config, kind="contiguous", tokens=5)
+    text = torch.randint(31, (1, 6), generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(model(text[:, :5], cache=cache), model(text[:, :5]))
+    with pytest.raises(ValueError, match="room for 5 tokens and holds 5: 1 more do not fit; make it with tokens=6"):
+        model(text[:, 5:], cache=cache)
+
+
+@torch.no_grad()
+def test_a_cache_of_another_configuration_is_refused():
+    model, text = lm.DecoderOnly(LLAMA), torch.zeros(1, 3, dtype=torch.long)
+    for config, says in (
+        (replace(LLAMA, window=4), r"made for 2 layers with windows \[4, 4\], and the model has 2 with \[None, None\]"),
+        (replace(LLAMA, layers=1), r"made for 1 layers with windows \[None\], and the model has 2"),
+        (replace(LLAMA, layers=3), "made for 3 layers"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            model(text, cache=lm.KVCache(config))
+
+
+@pytest.mark.parametrize("kind", ["growing", "contiguous"])
+@torch.no_grad()
+def test_a_cache_of_an_interrupted_pass_is_refused(kind):
+    model, text = lm.DecoderOnly(LLAMA), torch.zeros(1, 3, dtype=torch.long)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    hook, cache = model.blocks[1].mlp.register_forward_pre_hook(interrupt), lm.KVCache(LLAMA, kind=kind)
+    with pytest.raises(KeyboardInterrupt):
+        lm.generate(model, text, new_tokens=2, cache=cache)
+    hook.remove()
+    with pytest.raises(ValueError, match="a pass with this cache was interrupted: make a new one"):
+        lm.generate(model, text, new_tokens=2, cache=cache)
+
+
+@pytest.mark.parametrize("kind", ["contiguous", "paged"])
+def test_a_cache_that_would_cut_gradients_off_says_so(kind):
+    model, text = lm.DecoderOnly(LLAMA), torch.zeros(1, 3, dtype=torch.long)
+    with pytest.raises(
+        ValueError, match=r"have no gradient in a cache .* use torch.no_grad\(\), or a cache of kind='growing'"
+    ):
+        model(text, cache=lm.KVCache(LLAMA, kind=kind))
+    model.requires_grad_(False)
+    model(text, cache=lm.KVCache(LLAMA, kind=kind))
+    whole, parts = lm.DecoderOnly(LLAMA), lm.KVCache(LLAMA)
+    torch.cat([whole(text[:, :2], cache=parts), whole(text[:, 2:], cache=parts)], dim=1).sum().backward()
+    of_parts = whole.blocks[0].attention.key.weight.grad.clone()
+    whole.zero_grad()
+    whole(text).sum().backward()
+    torch.testing.assert_close(of_parts, whole.blocks[0].attention.key.weight.grad)
+
+
+@pytest.mark.parametrize("kind", ["growing", "int8", "int4"])
+@torch.no_grad()
+def test_a_shortened_cache_holds_what_it_says(kind):
+    model, cache = lm.DecoderOnly(LLAMA), lm.KVCache(LLAMA, kind=kind)
+    model(torch.zeros(2, 12, dtype=torch.long), cache=cache)
+    cache.shorten(3)
+    assert all(tensor.untyped_storage().nbytes() == tensor.nbytes for tensor in cache.tensors())

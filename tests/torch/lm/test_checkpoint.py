@@ -1,3 +1,4 @@
+import dataclasses
 import io
 import json
 import os
@@ -15,6 +16,7 @@ from torch import nn
 
 from cs336kit import lm
 from cs336kit.lm import Batches, CheckpointError, checkpoint_bytes, load_checkpoint, save_checkpoint, seed_everything
+from cs336kit.lm.pretrain import small_llama
 
 V = 17
 
@@ -192,6 +194,29 @@ def test_an_optimizer_that_does_not_fit(tmp_path):
     save_checkpoint(tmp_path / "m.pt", model=run["model"])
     with pytest.raises(CheckpointError, match="holds no optimizer state"):
         load_checkpoint(tmp_path / "m.pt", optimizer=run["optimizer"])
+
+
+def test_state_of_a_shape_of_its_own_is_read_back(tmp_path):
+    # LBFGS keeps vectors of all parameters together with its first one.
+    models = [nn.Linear(3, 2), nn.Linear(3, 2)]
+    ours, theirs = (torch.optim.LBFGS(model.parameters(), lr=0.1) for model in models)
+    x = torch.randn(4, 3)
+
+    def step(model, optimizer):
+        def loss():
+            optimizer.zero_grad()
+            value = model(x).square().sum()
+            value.backward()
+            return value
+
+        optimizer.step(loss)
+
+    step(models[0], ours)
+    save_checkpoint(tmp_path / "run", model=models[0], optimizer=ours)
+    load_checkpoint(tmp_path / "run", model=models[1], optimizer=theirs)
+    for model, optimizer in zip(models, (ours, theirs), strict=True):
+        step(model, optimizer)
+    assert torch.equal(models[0].weight, models[1].weight)
 
 
 def test_the_state_of_another_optimizer_is_refused(tmp_path):
@@ -497,3 +522,29 @@ def test_a_hundred_kills_never_lose_the_last_good_checkpoint(tmp_path):
     kills, during, lost, torn = result
     assert (kills, lost, torn) == (100, 0, 0)
     assert during > 50  # most of the kills hit in the middle of a save
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_model_from_meta_is_filled_by_a_checkpoint(tmp_path, tied):
+    config = small_llama(layers=1, d_model=16, heads=2, context=8)
+    config = dataclasses.replace(config, tied_head=tied)
+    model, empty = lm.DecoderOnly(config), lm.DecoderOnly(config, device="meta")
+    save_checkpoint(tmp_path / "run", model=model)
+    with pytest.raises(
+        CheckpointError, match="the model is on the meta device, which holds no values: call its to_empty"
+    ):
+        load_checkpoint(tmp_path / "run", model=empty)
+    filled = empty.to_empty(device="cpu")
+    load_checkpoint(tmp_path / "run", model=filled)
+    tokens = torch.randint(256, (2, 8))
+    assert filled is empty and torch.equal(filled(tokens), model(tokens))
+    assert (filled.head.weight is filled.embedding.weight) == tied
+
+
+def test_a_rate_that_numpy_has_computed_is_saved_as_a_plain_number(tmp_path):
+    run = new_run("torch SGD")
+    lm.train(
+        run["model"], run["optimizer"], run["data"], steps=2, schedule=lambda step: 1e-3 * np.cos(step),
+        after_step=lambda done: save_checkpoint(tmp_path / "run", step=done, **run),
+    )  # fmt: skip
+    assert load_checkpoint(tmp_path / "run", **run)["step"] == 2

@@ -78,3 +78,21 @@ def test_transformer_engine_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "transformer_engine.pytorch", None)
     with pytest.raises(ImportError, match=r"pip install 'cs336kit\[fp8\]'"):
         transformer_engine()
+
+
+def test_what_is_no_number_makes_the_scale_no_number_and_what_is_tiny_stays_finite():
+    q, scale = quantize(torch.tensor([float("nan"), 1000.0, 1.0]), E4M3)
+    assert scale.isnan() and q.float().isnan().all()
+    for dtype in (E4M3, E5M2):
+        q, scale = quantize(torch.tensor([1e-42, 0.0]), dtype)
+        back = q.float() * scale
+        assert scale > 0 and back.isfinite().all() and back[1] == 0
+
+
+def test_no_rows_give_no_rows_and_gradients_of_zeros():
+    layer = Float8Linear(nn.Linear(16, 32))
+    x = torch.zeros(0, 16, requires_grad=True)
+    out = layer(x)
+    assert out.shape == (0, 32) and out.dtype == torch.bfloat16
+    out.float().sum().backward()
+    assert x.grad.shape == (0, 16) and not layer.weight.grad.any() and not layer.bias.grad.any()

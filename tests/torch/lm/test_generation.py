@@ -96,3 +96,13 @@ def test_refuses():
     with pytest.raises(ValueError, match="the cache holds 5 tokens of another text"):
         lm.generate(model, prompt, new_tokens=2, cache=used)
     assert model.training
+
+
+def test_each_part_is_in_its_own_mode_afterwards():
+    model, prompt = model_of(PAPER).train(), torch.randint(31, (1, 4))
+    model.blocks[0].eval()
+    modes = [module.training for module in model.modules()]
+    lm.generate(model, prompt, new_tokens=2)
+    assert [module.training for module in model.modules()] == modes
+    lm.speculative(model, model, prompt, new_tokens=2)
+    assert [module.training for module in model.modules()] == modes

@@ -6,6 +6,7 @@ from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
 
 from cs336kit import lm, measure, predict
 from cs336kit.lm.caches import LayerCache
+from cs336kit.lm.latent import LatentAttention
 
 NAMES = {
     "attention.query_latent.": "self_attn.q_a_proj.", "attention.query_latent_norm.": "self_attn.q_a_layernorm.",
@@ -88,3 +89,11 @@ def test_a_mask_hides_beside_a_cache_what_it_hides_without_one(kind):
     cache = LayerCache()
     layer(x[:, :4], cache=cache)
     torch.testing.assert_close(layer(x[:, 4:], cache=cache, mask=mask[4:]), layer(x, mask=mask)[:, 4:])
+
+
+@torch.no_grad()
+def test_rotary_positions_may_turn_the_whole_head():
+    module = LatentAttention(16, 4, kv_latent=5, rotary_dim=6, head_dim=6)
+    x, (cosine, sine), cache = torch.randn(2, 5, 16), lm.rope_tables(5, 6), LayerCache()
+    parts = [module(x[:, i : i + 1], angles=(cosine[i : i + 1], sine[i : i + 1]), cache=cache) for i in range(5)]
+    torch.testing.assert_close(torch.cat(parts, dim=1), module(x, angles=(cosine, sine)))

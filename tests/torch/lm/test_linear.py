@@ -63,3 +63,14 @@ def test_repr_and_meta():
     assert "7 × 3" in repr(lm.Embedding(7, 3))
     with torch.device("meta"):
         assert lm.Linear(10**6, 10**6).weight.numel() == 10**12
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_weights_of_every_type_are_the_rounded_ones_of_fp32(dtype):
+    torch.manual_seed(0)
+    weight = lm.Linear(512, 512, bias=False, dtype=dtype).weight
+    torch.manual_seed(0)
+    assert torch.equal(weight, lm.Linear(512, 512, bias=False).weight.to(dtype))
+    deviations = weight.double() * math.sqrt(512)
+    # Of 262,144 values the mean is within 0.002 of 0 in two of three draws, and the last ones lie near the cut.
+    assert abs(deviations.mean()) < 0.006 and deviations.min() < -2.97 and 2.97 < deviations.max() < 3.02

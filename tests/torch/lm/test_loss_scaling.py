@@ -61,3 +61,39 @@ def test_state_and_arguments():
     for bad in (dict(scale=0), dict(growth=1.0), dict(backoff=1.0), dict(backoff=1.5), dict(growth_interval=0)):
         with pytest.raises(ValueError, match=next(iter(bad))):
             LossScaler(**bad)
+
+
+def test_a_second_optimizer_in_a_step_is_refused():
+    first, second = (SGD([parameter_with([1.0, 1.0, value])], lr=1.0) for value in (float("inf"), 1.0))
+    scaler = LossScaler()
+    scaler.step(first)
+    for ask in (scaler.unscale, scaler.step):
+        with pytest.raises(RuntimeError, match=r"its factor may have changed since; give each a LossScaler of its own"):
+            ask(second)
+    scaler.scale(torch.ones(()))
+    assert scaler.step(second)
+
+
+def test_a_step_that_was_interrupted_leaves_nothing_behind():
+    parameter = parameter_with([float("inf")] * 3)
+    scaler, optimizer = LossScaler(), SGD([parameter], lr=1.0)
+    scaler.unscale(optimizer)  # and then an exception
+    optimizer.zero_grad()
+    scaler.scale(parameter.sum()).backward()
+    scaler.unscale(optimizer)
+    assert scaler.step(optimizer) and parameter.tolist() == [-1, -1, -1]
+
+
+def test_the_largest_scale_and_losses_of_fp16_are_those_of_gradscaler():
+    ours = LossScaler(scale=2.0**126, growth_interval=1)
+    theirs = torch.amp.GradScaler("cpu", init_scale=2.0**126, growth_interval=1)
+    for _ in range(3):
+        for scaler in (ours, theirs):
+            parameter = torch.nn.Parameter(torch.zeros(1))
+            scaler.scale((parameter * 2.0**-126).sum()).backward()
+            scaler.step(torch.optim.SGD([parameter], lr=1.0))
+        theirs.update()
+        assert ours.factor == theirs.get_scale()
+    loss = torch.tensor(2.0, dtype=torch.float16)
+    scaled = torch.amp.GradScaler("cpu", init_scale=65536.0).scale(loss)
+    assert LossScaler().scale(loss) == scaled == 131072

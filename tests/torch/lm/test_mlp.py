@@ -1,10 +1,12 @@
 import math
+import pickle
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from cs336kit import lm
+from cs336kit.lm.layers import MLP
 
 close = torch.testing.assert_close
 
@@ -95,3 +97,9 @@ def test_a_shared_expert_is_added_whole_or_as_its_gate_says():
     x = torch.randn(2, 3, 4)
     close(lm.layers.SharedExpert(mixture, shared)(x), mixture(x) + shared(x))
     close(lm.layers.SharedExpert(mixture, shared, gate=gate)(x), mixture(x) + 0.75 * shared(x))
+
+
+@pytest.mark.parametrize("kind", ["relu2", "relu2glu"])
+def test_a_module_with_any_activation_can_be_pickled(kind):
+    module, x = MLP(4, 8, kind=kind), torch.randn(3, 4)
+    assert torch.equal(pickle.loads(pickle.dumps(module))(x), module(x))

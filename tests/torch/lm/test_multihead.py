@@ -3,6 +3,7 @@ import torch
 
 from cs336kit import lm
 from cs336kit.lm.attention import LayerCache
+from cs336kit.lm.latent import LatentAttention
 from cs336kit.lm.layers import MLP
 
 close = torch.testing.assert_close
@@ -124,3 +125,27 @@ def test_refuses():
             lm.MultiHeadAttention(8, 4, **{name: 0})
     with pytest.raises(ValueError, match="dropout must be"):
         lm.MultiHeadAttention(8, 4, dropout=1.5)
+
+
+@pytest.mark.parametrize("latent", [False, True])
+def test_each_row_of_a_batch_may_have_angles_of_its_own(latent):
+    torch.manual_seed(0)
+    if latent:
+        module = LatentAttention(12, 2, kv_latent=5, rotary_dim=4, head_dim=6)
+    else:
+        module = lm.MultiHeadAttention(12, 2, head_dim=6)
+    x, steps = torch.randn(3, 5, 12), torch.arange(5) * torch.tensor([[1], [2], [3]])
+    cosine, sine = lm.rope_tables(16, 4)
+    rows = [module(x[i : i + 1], angles=(cosine[steps[i]], sine[steps[i]])) for i in range(3)]
+    torch.testing.assert_close(module(x, angles=(cosine[steps], sine[steps])), torch.cat(rows))
+
+
+def test_a_bias_of_nothing_is_refused():
+    for make in (
+        lambda bias: lm.MultiHeadAttention(8, 2, bias=bias),
+        lambda bias: LatentAttention(8, 2, kv_latent=3, rotary_dim=2, head_dim=4, bias=bias),
+    ):
+        with pytest.raises(ValueError, match="unknown projection with a bias 'q'. Known: query, key, value, output"):
+            make(("q", "k"))
+        assert sum(name.endswith("bias") for name, _ in make("all").named_parameters()) in (4, 2)
+        assert not [name for name, _ in make("none").named_parameters() if name.endswith("bias")]

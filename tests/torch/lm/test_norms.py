@@ -55,3 +55,12 @@ def test_rms_norm_equals_torch(dtype):
 def test_rms_norm_survives_values_whose_square_overflows():
     x = torch.full((1, 4), 300.0, dtype=torch.float16)
     assert torch.equal(lm.RMSNorm(4).half()(x), torch.ones(1, 4, dtype=torch.float16))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_layer_norm_of_large_numbers_is_the_one_of_torch(dtype):
+    x = (300 * torch.randn(4, 64, generator=torch.Generator().manual_seed(0))).to(dtype)
+    weight, bias = torch.ones(64, dtype=dtype), torch.zeros(64, dtype=dtype)
+    by_hand = lm.layer_norm(x, weight, bias)
+    assert by_hand.dtype == dtype
+    close(by_hand, F.layer_norm(x, (64,), weight, bias))

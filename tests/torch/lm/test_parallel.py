@@ -31,6 +31,8 @@ LLAMA = TransformerConfig(
     positions="rope", bias="none", tied_head=False,
 )  # fmt: skip
 MIXTURE = dataclasses.replace(LLAMA, experts=4, experts_per_token=2)
+SHARED = dataclasses.replace(MIXTURE, shared_d_ff=32)
+LATENT = dataclasses.replace(LLAMA, kv_heads=None, kv_latent=16, head_dim=12, rotary_dim=4, query_latent=8)
 SCALED = dataclasses.replace(
     GPT, embedding_scale=2.0, logit_scale=2.0, logit_softcap=3.0, extra_positions=2, embedding_norm=True, tied_head=False,
     head_bias=True,
@@ -41,6 +43,7 @@ CASES = [
     (GPT, "pp=2,dp=2,microbatches=4,schedule=gpipe"), (GPT, "dp=2,fsdp=2"), (GPT, "zero1=2,tp=2,sp"), (GPT, "pp=2,zero2=2"),
     (LLAMA, "zero2=4,microbatches=2"), (LLAMA, "fsdp=2,tp=2,sp,microbatches=2"), (LLAMA, "pp=2,tp=2"), (MIXTURE, "dp=2,ep=2"),
     (MIXTURE, "ep=4"), (SCALED, "tp=4,sp"), (SCALED, "pp=2"), (GPT, "zero1=3"), (GROUPED, "tp=2"), (GROUPED, "zero2=2"),
+    (SHARED, "ep=2"), (LATENT, "tp=2"), (LATENT, "tp=2,sp"),
 ]  # fmt: skip
 
 
@@ -131,6 +134,49 @@ def test_every_layout_has_the_loss_and_the_gradients_of_one_model(config, layout
                 assert ours.keys() - {"head.weight"} == of_one.keys() - {"head.weight"}
                 for name, tensor in of_one.items():
                     torch.testing.assert_close(ours[name], tensor, rtol=1e-4, atol=2e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("layout", ["tp=2", "tp=2,sp", "zero1=2", "zero2=2", "fsdp=2", "dp=2"])
+def test_what_is_frozen_stays_and_a_second_optimizer_takes_over(layout):
+    *parts, alone = models(GPT, 3)
+    x, y = torch.randint(61, (2, 4, 12))
+    for part in parts:
+        part.embedding.weight.requires_grad_(False)
+        part.positions.weight.requires_grad_(False)
+    before, outer = parts[0].embedding.weight.clone(), parts[0].positions.weight.clone()
+
+    def rank(number):
+        ranks = lm.parallelize(parts[number], layout)
+        ranks.optimizer(sgd)
+        optimizer = ranks.optimizer(sgd)
+        ranks.backward(x, y)
+        with pytest.raises(ValueError, match=r"still there: call optimizer.zero_grad\(\), which lets them go, first"):
+            ranks.backward(x, y)
+        gradients = ranks.gathered(gradients=True)
+        optimizer.step()
+        optimizer.zero_grad()
+        return gradients, ranks.gathered()
+
+    lm.cross_entropy(alone(x), y).backward()
+    for gradients, after in on_threads(2, rank):
+        assert torch.equal(after["embedding.weight"], before) and torch.equal(after["positions.weight"], outer)
+        trained = [name for name, _ in alone.named_parameters() if name not in ("embedding.weight", "positions.weight")]
+        assert set(gradients) == set(trained)
+        for name, parameter in alone.named_parameters():
+            if name in trained:
+                torch.testing.assert_close(gradients[name], parameter.grad, rtol=1e-4, atol=2e-6)
+
+
+def test_a_second_batch_waits_until_the_gradients_of_the_first_are_gone():
+    model, x = lm.DecoderOnly(LLAMA), torch.randint(61, (4, 16))
+    ranks = lm.parallelize(model, "dp=1")
+    optimizer = ranks.optimizer(sgd)
+    ranks.backward(x, x)
+    with pytest.raises(ValueError, match="give a larger batch or microbatches"):
+        ranks.backward(x, x)
+    optimizer.zero_grad()
+    ranks.backward(x, x)
 
 
 @pytest.mark.parametrize(
@@ -320,7 +366,7 @@ def test_what_ranks_cannot_train_is_a_sentence():
         lm.pretrain(LLAMA, data=data, layout="dp=1", precision="autocast", **RUN)
     with pytest.raises(ValueError, match="a layout of 2 ranks, and 1 run"):
         lm.pretrain(LLAMA, data=data, layout="dp=2", **RUN)
-    with pytest.raises(FloatingPointError, match="the loss is nan in step 2: lower the learning rate"):
+    with pytest.raises(FloatingPointError, match="the gradients' norm is nan in step 1: lower the learning rate"):
         lm.pretrain(LLAMA, data=data, layout="dp=1", **RUN | {"max_lr": 1e30})
 
 

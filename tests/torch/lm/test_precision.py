@@ -159,3 +159,18 @@ def test_fp8_takes_a_gpu_that_has_it(monkeypatch, capability, fits):
     else:
         with pytest.raises(RuntimeError, match="a card has no fp8 units, which came with compute capability 8.9"):
             policy.prepare(model)
+
+
+def test_a_rounding_that_was_inherited_is_inherited_again():
+    matmul, overall = torch.backends.cuda.matmul, torch.backends.fp32_precision
+    own = matmul.fp32_precision
+    try:
+        matmul.fp32_precision, torch.backends.fp32_precision = "none", "ieee"
+        with precision("tf32").forward():
+            assert matmul.fp32_precision == "tf32"
+        torch.backends.fp32_precision = "tf32"
+        assert matmul.fp32_precision == "tf32"
+        torch.backends.fp32_precision = "ieee"
+        assert matmul.fp32_precision == "ieee"
+    finally:
+        torch.backends.fp32_precision, matmul.fp32_precision = overall, "none" if own == overall else own

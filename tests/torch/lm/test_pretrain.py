@@ -158,3 +158,11 @@ def test_what_the_command_cannot_do_is_a_sentence(arguments, sentence, capsys):
     assert main([*COMMAND, *arguments]) == 2
     said = capsys.readouterr().err
     assert sentence in said and said.count("\n") == 1
+
+
+def test_numbers_of_numpy_are_written_as_plain_ones():
+    whole = {name: np.int64(RUN[name]) for name in ("batch", "sequence", "steps")}
+    given = {**whole, "max_lr": np.float32(0.02), "seed": np.int64(1)}
+    for layout in (None, "dp=1"):
+        run = lm.pretrain(CONFIG, **given, layout=layout)
+        assert json.loads(json.dumps(run.as_dict()))["steps"] == 12 and run.seed == 1

@@ -286,3 +286,25 @@ def test_a_law_of_losses_takes_six_different_runs_and_resamples_that_have_as_man
     with pytest.raises(ValueError, match="hardly any resample of these points can be fitted"):
         lm.fit_loss(six, resamples=1)
     assert len(lm.fit_loss(runs(law, sizes=3), resamples=2).samples) == 2
+
+
+def test_a_law_without_samples_is_shown_without_an_interval():
+    assert repr(lm.PowerLaw(1.0, 0.5, ())) == "1 · x^0.500"
+    assert repr(lm.PowerLaw(1.0, 0.5, ((1.0, 0.25), (1.0, 0.25)))) == "1 · x^0.500 (0.250 to 0.250)"
+
+
+def test_a_bottom_beyond_all_sizes_is_no_valley():
+    law = lm.LossLaw(1.7, 400, 400, 0.35, 0.35)
+    small = [run for run in runs(law) if run.parameters < 0.6 * law.optimum(run.budget).parameters]
+    with pytest.raises(ValueError, match="so that the best one lies between others"):
+        lm.isoflop(small)
+
+
+def test_runs_of_one_size_may_have_read_different_tokens():
+    sizes = {10: (9e6,), 20: (3e5,), 40: (4e4, 36e4), 80: (27e4,)}
+    found = [
+        one(parameters=n, tokens=d, budget=budget, flops=budget, loss=2 + log(n / 40 / 2**0.5) ** 2)
+        for budget in (1e4, 1e5) for n, each in sizes.items() for d in each
+    ]  # fmt: skip
+    # 12e4 for those of 40, and halfway to 27e4 on a scale of logarithms.
+    assert lm.isoflop(found, resamples=1).minima[0].tokens == pytest.approx((12e4 * 27e4) ** 0.5)

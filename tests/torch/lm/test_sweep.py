@@ -149,7 +149,7 @@ def test_what_cannot_be_swept_is_a_sentence(tmp_path, capsys):
     assert "missing for --out: make it first" in capsys.readouterr().err
     assert main(["sweep", "--out", str(path), "--budget", "7e9"]) == 2
     assert "the sweep has no budget of 7e+09 FLOPs, only of 1e+10" in capsys.readouterr().err
-    sweep.write_sweep(replace(lm.recorded_sweep(), torch="1.0"), path)
+    sweep.write_sweep(replace(lm.recorded_sweep(), torch="1.0"), str(path))
     assert main(["sweep", "--out", str(path), "--budget", "1e10"]) == 2
     assert "was made with torch 1.0, and this is" in capsys.readouterr().err
     path.write_text("[]")

@@ -1,4 +1,5 @@
 import os
+import pickle
 import struct
 import zlib
 
@@ -174,3 +175,12 @@ def test_progress_goes_to_the_log(path, capsys, monkeypatch):
     monkeypatch.setattr("cs336kit.lm.tokens.CHUNK", 5)
     TokenFile.write(path, list(range(10)), vocab=10, progress=True)
     assert capsys.readouterr().err.splitlines()[-1] == "writing data.tokens 10/10 tokens (100 %)"
+
+
+def test_pickled_it_is_a_path(path, monkeypatch, tmp_path):
+    TokenFile.write(path, list(range(1000)), vocab=1000)
+    monkeypatch.chdir(path.parent)
+    pickled = pickle.dumps(TokenFile(path.name))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert len(pickled) < 500 and pickle.loads(pickled)[7:9].tolist() == [7, 8]

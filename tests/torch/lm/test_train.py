@@ -174,6 +174,26 @@ def test_mean_loss_is_the_mean_and_keeps_the_mode():
     assert not model.training
 
 
+def test_each_part_is_in_its_own_mode_after_an_evaluation():
+    model = nn.Sequential(nn.Dropout(0.1), cruncher())
+    modes = []
+
+    def freeze(done):
+        modes.append(model[0].training)
+        model[0].eval()
+
+    train(
+        model, SGD(model.parameters(), lr=0.01), regression(3), steps=3, loss=squared_error, after_step=freeze,
+        evaluate=lambda: 0.0, evaluate_every=1,
+    )  # fmt: skip
+    assert modes == [True, False, False] and model[1].training
+    mean_loss(model, regression(1), count=1, loss=squared_error)
+    assert not model[0].training and model[1].training
+    with pytest.raises(ValueError, match="the batches ended after 2 of 3: give more of them or a smaller count"):
+        mean_loss(model, regression(2), count=3, loss=squared_error)
+    assert not model[0].training and model[1].training
+
+
 def test_tokens_and_the_default_loss():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Embedding(11, 16), nn.Linear(16, 11))

@@ -1,9 +1,11 @@
 import errno
 import os
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from cs336kit.lm import whole_file
 from cs336kit.lm.whole_file import flush_folder, keep_older, save_beside, write_whole
 
 
@@ -105,3 +107,26 @@ def test_a_text_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch)
     with pytest.raises(OSError, match="No space left"):
         write_whole("new", tmp_path / "a.json")
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("a.json", "old")]
+
+
+def test_where_there_are_no_hard_links_older_files_are_copies(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refuse)
+    path = tmp_path / "c.pt"
+    for content in ("1", "2", "3"):
+        path.write_text(content)
+        keep_older(path, keep=3)
+    assert {name: (tmp_path / name).read_text() for name in os.listdir(tmp_path)} == {
+        "c.pt": "3", "c.pt.1": "3", "c.pt.2": "2",
+    }  # fmt: skip
+
+
+def test_windows_is_not_asked_to_open_a_folder(tmp_path, monkeypatch):
+    # An os that can do nothing; its true name would change what pathlib makes of paths.
+    monkeypatch.setattr(whole_file, "os", SimpleNamespace(name="nt"))
+    flush_folder(tmp_path)
+    monkeypatch.setattr(whole_file, "os", SimpleNamespace(name="posix", O_RDONLY=0))
+    with pytest.raises(AttributeError, match="open"):
+        flush_folder(tmp_path)
