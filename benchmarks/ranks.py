@@ -26,6 +26,7 @@ LLAMA = TransformerConfig(
     layers=4, d_model=32, heads=4, kv_heads=4, d_ff=96, vocab=64, context=32, mlp="swiglu", norm="rmsnorm",
     positions="rope", bias="none", tied_head=False,
 )  # fmt: skip
+LATENT = replace(LLAMA, kv_heads=None, kv_latent=16, head_dim=12, rotary_dim=4, query_latent=8)
 MIXTURE = replace(LLAMA, experts=4, experts_per_token=4)  # every expert sees every token, whatever the data
 STEP = {"batch": 2, "sequence": 32}
 #: What is compared, in the order of the table's columns.
@@ -39,6 +40,7 @@ LAYOUTS = (
     "pp=2,tp=2", "pp=2,tp=4,sp", "pp=2,dp=2", "pp=2,zero1=2", "pp=4,tp=2,sp,dp=2", "pp=2,zero1=2,tp=2,sp",
 )  # fmt: skip
 OF_EXPERTS = ("ep=2", "ep=4", "ep=2,dp=2")
+OF_LATENTS = ("tp=2", "tp=4,sp", "zero2=2,tp=2", "fsdp=2,tp=2,sp")
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,9 @@ class Case:
 def cases() -> Iterator[Case]:
     """Every layout with both kinds of models, the stages of a pipeline apart; ways of attention and checkpointing in turn."""
     number = 0
-    for kind, config, layouts in (("gpt", GPT, LAYOUTS), ("llama", LLAMA, LAYOUTS), ("mixture", MIXTURE, OF_EXPERTS)):
+    for kind, config, layouts in (
+        ("gpt", GPT, LAYOUTS), ("llama", LLAMA, LAYOUTS), ("mixture", MIXTURE, OF_EXPERTS), ("latent", LATENT, OF_LATENTS),
+    ):  # fmt: skip
         for text in layouts:
             layout = Layout.parse(text)
             for stage in sorted({0, layout.pp - 1}):

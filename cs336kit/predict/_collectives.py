@@ -14,6 +14,8 @@ OF_EXPERTS = frozenset({"mlp gate", "mlp up", "mlp down"})
 #: Components that every rank of tp has whole, and that sp shows a part of the positions to each.
 ALIKE = frozenset({"norms", "final norm", "position embedding", "embedding norm", "embedding projections"})
 
+#: Components of latent attention that every rank of tp has whole, and of which it sees its own heads only.
+LATENTS = frozenset({"latent", "latent norms", "query latent"})
 #: Components whose matrices the ranks of tp divide by rows: their biases come behind the ranks' sum.
 BEHIND_ROWS = frozenset({"attention output", "mlp down", "shared down"})
 
@@ -197,9 +199,10 @@ def parameter_wires(group: Group, layout: Layout, policy: PrecisionPolicy) -> tu
         wires += _data_wires(experts, group.repeated, layout, policy, apart, expert=True)
     # Where ranks share gradients, what is said further is said of a rank's share.
     shares = layout.shards * layout.cp * layout.ep if layout.stage >= 2 else 1
-    if layout.sp:
-        # Each rank has seen its positions only.
-        alike = [leaf for leaf in group.leaves if _is_alike(leaf) and leaf.tensor.needs_gradient]
+    if layout.tp > 1:
+        # Each rank has seen its heads only, and with sp its positions only.
+        alike = [leaf for leaf in group.leaves if leaf.component in LATENTS or (layout.sp and _is_alike(leaf))]
+        alike = [leaf for leaf in alike if leaf.tensor.needs_gradient]
         counts = [(leaf.count // max(1, group.repeated), shard_elements(leaf.tensor.shape, shares)) for leaf in alike]
         elements = sum(count * each for count, each in counts)
         wires.append(
