@@ -200,9 +200,8 @@ class Parallel(nn.Module):
     def _add_up(self) -> None:
         """What is said of the gradients once in a step."""
         said = [] if self.tied is None else [(self.tied, self.module.ends)]
-        if (
-            self.layout.tp > 1
-        ):  # of what each rank has whole: with sp it has seen its positions only, of latents its heads
+        # Of what each rank of tp has whole: with sp it has seen its positions only, and of latents its heads.
+        if self.layout.tp > 1:
             for name, parameter in self.module.named_parameters():
                 if cut_of(name) is None and (self.layout.sp or "latent" in name):
                     said.append((parameter, self.group("tp")))
