@@ -74,7 +74,7 @@ def find_layouts(
     timed = []
     for layouts in candidates(config, count=count, sequence=sequence, node=node, batch=batch, global_batch=wanted):
         # Layouts that differ in how state is shared run the same operations between their collectives.
-        programs = stage_programs(config, layouts[0], **step)
+        programs = stage_programs(config, layout=layouts[0], **step)
         for layout in layouts:
             seconds = seconds_of(programs, layout, *rest)
             timed.append((seconds.upper, str(layout), layout, seconds))
