@@ -39,6 +39,17 @@ def clone(tmp_path_factory):
     return folder
 
 
+def answers(address):
+    """Whether somebody listens there, whatever the answer."""
+    try:
+        urllib.request.urlopen(address, timeout=30).close()
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
 @pytest.fixture(scope="module")
 def lab(clone, tmp_path_factory):
     """The address that `make lab` prints, once JupyterLab answers; it saves every two seconds instead of every two minutes."""
@@ -63,6 +74,10 @@ def lab(clone, tmp_path_factory):
     try:
         deadline = time.monotonic() + PATIENCE / 1000
         while not (found := re.search(rf"http://127\.0\.0\.1:{port}/\S+", printed.read_text())):
+            assert server.poll() is None and time.monotonic() < deadline, printed.read_text()
+            time.sleep(0.3)
+        # It prints its address a moment before it listens there.
+        while not answers(found[0]):
             assert server.poll() is None and time.monotonic() < deadline, printed.read_text()
             time.sleep(0.3)
         yield found[0]
