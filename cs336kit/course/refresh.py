@@ -12,7 +12,7 @@ from typing import Any
 
 from cs336kit import _journal
 from cs336kit.course import cells as kind
-from cs336kit.course import pages
+from cs336kit.course import kernel, pages
 from cs336kit.course.lessons import METADATA, every, find, write_whole
 from cs336kit.course.outputs import WIDGET, difference
 
@@ -65,6 +65,7 @@ def normalise(notebook: Any) -> Any:
 
 def _execute(notebook: Any, folder: Path) -> None:
     from nbclient import NotebookClient
+    from traitlets.config import Config
 
     # One thread: sums over many elements depend on how many threads share them.
     # No journal: what is stored is what a reader sees who has made no guess.
@@ -79,6 +80,7 @@ def _execute(notebook: Any, folder: Path) -> None:
     # The kernel talks to this process alone, and would warn that others on this machine could listen.
     settings["extra_arguments"] = ["--log-level=ERROR"]
     settings |= {"kernel_name": "python3", "timeout": kind.HANGING, "skip_cells_with_tag": _SKIP}
+    settings["config"] = Config(KernelManager=kernel.address())
     NotebookClient(notebook, resources={"metadata": {"path": str(folder)}}, **settings).execute(env=environment)
     # The kernel has reported its own version into the metadata.
     notebook.metadata = copy.deepcopy(METADATA)

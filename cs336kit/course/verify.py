@@ -12,16 +12,22 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+import nbval.kernel
 import pytest
 from nbval.plugin import IPyNbCell, NbCellError
 
 from cs336kit.course import cells as kind
-from cs336kit.course import doubt
+from cs336kit.course import doubt, kernel
 from cs336kit.course.exempt import measured_problem
 from cs336kit.course.lessons import find
 from cs336kit.course.outputs import difference
 
 _COLOUR, _COUNT = re.compile(r"\x1b\[[\d;]*m"), re.compile(r"(?<=Cell) In\[\d+\]")
+
+
+# nbval has no setting for it.
+_manager = nbval.kernel.KernelManager
+nbval.kernel.KernelManager = lambda **settings: _manager(**kernel.address(), **settings)
 
 
 class LessonCell(IPyNbCell):  # type: ignore[misc]

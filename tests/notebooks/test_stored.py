@@ -1,16 +1,22 @@
 """What a refresh stores and keeps and what a verification asks of a cell, with a kernel that a test plays."""
 
 import copy
+import os
+import shutil
+import socket
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
+import jupyter_client.connect
 import nbformat
+import nbval.kernel
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from nbval.plugin import IPyNbCell, NbCellError
 
 from cs336kit.course import cells as kind
-from cs336kit.course import refresh, verify
+from cs336kit.course import kernel, refresh, verify
 from cs336kit.course.lessons import METADATA
 
 TITLE = new_markdown_cell("# 09 · A toy\n\n**Why?**")
@@ -180,6 +186,47 @@ def test_which_cells_are_compared(monkeypatch, tags, gpu, compared):
     assert ran == [{"check": compared, "skip": False, "check_exception": False}]
     # A hang ends in time, and the slowest machine is none.
     assert 300 <= cell.config.option.nbval_cell_timeout <= 900
+
+
+def occupy(monkeypatch, taken):
+    """Somebody else takes what a kernel was to listen on, between its choice and its start."""
+    write = jupyter_client.connect.write_connection_file
+
+    def written(*args, **settings):
+        name, chosen = write(*args, **settings)
+        if chosen["transport"] == "tcp":
+            taken.append(socket.create_server((chosen["ip"], chosen["shell_port"])))
+        return name, chosen
+
+    monkeypatch.setattr(jupyter_client.connect, "write_connection_file", written)
+
+
+@pytest.mark.parametrize("way", ["verify", "refresh"])
+def test_nobody_takes_the_ports_of_a_kernel(way, monkeypatch, tmp_path):
+    """A verification failed once because a port that was free had gone when the kernel opened it."""
+    taken: list[socket.socket] = []
+    occupy(monkeypatch, taken)
+    # A short name: that of `tmp_path` is too long for a socket.
+    folder = tempfile.mkdtemp()
+    monkeypatch.setattr(tempfile, "tempdir", folder)
+    if way == "refresh":
+        notebook = new_notebook(cells=[TITLE, new_code_cell("1 + 2")])
+        refresh._execute(notebook, tmp_path)
+        assert notebook.cells[1].outputs[0].data == {"text/plain": "3"}
+    else:
+        running = nbval.kernel.RunningKernel(nbval.kernel.CURRENT_ENV_KERNEL_NAME)
+        assert running.is_alive()
+        running.stop()
+    assert taken == []
+    assert list(Path(folder).glob("lesson-*")) == []
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize(("system", "folder"), [("nt", "short"), ("posix", "long" * 30)])
+def test_without_sockets_that_are_files_a_kernel_has_ports(system, folder, monkeypatch):
+    monkeypatch.setattr(kernel, "os", SimpleNamespace(name=system, fsencode=os.fsencode))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: folder)
+    assert kernel.address() == {}
 
 
 def test_the_remedy_names_the_lesson():

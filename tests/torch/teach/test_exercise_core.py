@@ -450,6 +450,9 @@ def test_an_alarm_waits_for_imports(monkeypatch):
 def test_after_threads_of_torch_a_kernel_still_checks(tmp_path):
     """In a real kernel, whose threads and OpenMP pool the forked process does not have."""
     from nbclient import NotebookClient
+    from traitlets.config import Config
+
+    from cs336kit.course import kernel
 
     source = """
         import torch
@@ -474,7 +477,8 @@ def test_after_threads_of_torch_a_kernel_still_checks(tmp_path):
         print(exercises.check("99.1", area), exercises.check("99.1", area).passed)
     """
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(textwrap.dedent(source).strip())])
-    NotebookClient(notebook, timeout=120, kernel_name="python3").execute(env=os.environ | {"OMP_NUM_THREADS": "4"})
+    settings = {"timeout": 120, "kernel_name": "python3", "config": Config(KernelManager=kernel.address())}
+    NotebookClient(notebook, **settings).execute(env=os.environ | {"OMP_NUM_THREADS": "4"})
     text = "".join(output["text"] for output in notebook.cells[0].outputs)
     assert text.startswith("'shown'\n" + "trained 50\n" * 6 + "99.1 passed") and text.endswith("True\n")
 
