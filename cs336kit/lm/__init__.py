@@ -8,6 +8,7 @@ from cs336kit.lm.attention import (
     MultiHeadAttention as MultiHeadAttention, attention as attention, causal_mask as causal_mask, softmax as softmax,
 )
 from cs336kit.lm.autograd import Scalar as Scalar
+from cs336kit.lm.blocks import Block as Block
 from cs336kit.lm.caches import KVCache as KVCache
 from cs336kit.lm.checkpoint import (
     CheckpointError as CheckpointError, checkpoint_bytes as checkpoint_bytes, load_checkpoint as load_checkpoint,
@@ -37,9 +38,7 @@ from cs336kit.lm.layers import (
     MixtureOfExperts as MixtureOfExperts, RMSNorm as RMSNorm, SwiGLU as SwiGLU, gelu as gelu,
     layer_norm as layer_norm, reorder_pairs as reorder_pairs, rope as rope, rope_tables as rope_tables, silu as silu,
 )
-from cs336kit.lm.models import (
-    Block as Block, Cruncher as Cruncher, DecoderOnly as DecoderOnly, Llama as Llama,
-)
+from cs336kit.lm.models import Cruncher as Cruncher, DecoderOnly as DecoderOnly, Llama as Llama
 from cs336kit.lm.optimizers import (
     SGD as SGD, AdaGrad as AdaGrad, Adam as Adam, AdamW as AdamW, Momentum as Momentum, Optimizer as Optimizer,
     RMSProp as RMSProp,

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from cs336kit.measure import _torch
+from cs336kit.measure._torch.flops import flop_counter
 from cs336kit.measure._trace import Trace
 from cs336kit.measure.device import runnable
 from cs336kit.predict import Breakdown
@@ -39,6 +40,6 @@ def flops(function: Callable[[], object], *, by: str = "operator", depth: int | 
         counts[name] = counts.get(name, 0) + amount
 
     # A function mode is in force here, and so torch runs no encoder layer as one operator, whose insides no counter sees.
-    with trace.watching(), _torch.flop_counter(record):
+    with trace.watching(), flop_counter(record):
         function()
     return Breakdown({name: amount for name, amount in counts.items() if amount}, unit="FLOPs")

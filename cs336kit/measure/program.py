@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from cs336kit.measure import _torch
+from cs336kit.measure._torch.flops import flop_counter
 from cs336kit.measure._trace import OUTSIDE, Frame, LiveStorages, SavedTensor, Trace
 from cs336kit.measure.device import runnable
 from cs336kit.measure.memory import no_gradients
@@ -118,7 +119,7 @@ def program(
         trace.own(model.buffers(), "buffer")
         trace.own(model.parameters(), "parameter")
         # The counter takes some operators apart, so it comes behind the tracker, which sees them as they run without it.
-        with trace.watching(saved=True), _torch.flop_counter(recorder.count), recorder.storages:
+        with trace.watching(saved=True), flop_counter(recorder.count), recorder.storages:
             output = loss()
         saved = trace.saved()
         if backward or optimizer is not None:
@@ -126,7 +127,7 @@ def program(
                 raise ValueError(
                     "backward starts from a loss: the function must return one number that requires a gradient."
                 )
-            with _torch.flop_counter(recorder.count), recorder.storages:
+            with flop_counter(recorder.count), recorder.storages:
                 seed = torch.ones_like(output)
                 with trace.watching():
                     _torch.run_backward(output, seed)

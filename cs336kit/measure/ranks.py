@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cs336kit.measure import _torch
+from cs336kit.measure._torch.collectives import Collectives, rank_values, start_fake_ranks, start_local_ranks
 from cs336kit.predict import Breakdown, ring_bytes
 from cs336kit.predict._common.checks import positive_int
 from cs336kit.predict._common.grid import as_html, as_text
@@ -64,7 +64,7 @@ class Sent(list[Collective]):
 def collectives() -> Iterator[Sent]:
     """List the collectives that run inside of `with measure.collectives() as sent`, on real ranks or on local ones."""
     sent = Sent()
-    with _torch.Collectives(lambda kind, size, ranks: sent.append(Collective(kind, size, ranks))):
+    with Collectives(lambda kind, size, ranks: sent.append(Collective(kind, size, ranks))):
         yield sent
 
 
@@ -86,7 +86,7 @@ class LocalRanks:
 
     def values(self, tensor: Tensor) -> list[Tensor]:
         """What each rank holds of a tensor, as plain tensors; of one made outside of the ranks, all hold the same."""
-        return [value.detach() for value in _torch.rank_values(tensor, self.count)]
+        return [value.detach() for value in rank_values(tensor, self.count)]
 
     @property
     def group(self):
@@ -126,9 +126,7 @@ def local_ranks(count: int) -> Iterator[LocalRanks]:
         )
     sent = Sent()
     with quiet_torch():
-        mode, watch = _torch.start_local_ranks(
-            count, lambda kind, size, ranks: sent.append(Collective(kind, size, ranks))
-        )
+        mode, watch = start_local_ranks(count, lambda kind, size, ranks: sent.append(Collective(kind, size, ranks)))
         try:
             with mode, watch:
                 yield LocalRanks(count, mode, sent)
@@ -144,7 +142,7 @@ def fake_ranks(count: int, *, rank: int = 0) -> Iterator[None]:
     """
     positive_int("count", count)
     with quiet_torch():
-        _torch.start_fake_ranks(count, rank)
+        start_fake_ranks(count, rank)
         try:
             yield
         finally:

@@ -1,0 +1,188 @@
+"""What the instruments use of torch without a promise that it stays: private names stand in this folder and nowhere else.
+
+`tests/torch/measure/test_torch.py` has one test for each, which says what broke when an upgrade of torch changes it.
+"""
+
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils import _python_dispatch
+
+
+def without_compiler(mode: type[_python_dispatch.TorchDispatchMode]) -> None:
+    """Let a mode see operators without torch's compiler where nobody has imported it.
+
+    Torch keeps its compiler from compiling what a mode does, and imports it for that at the first operator: two seconds.
+    """
+    kept_from_it = mode.__torch_dispatch__
+    own = getattr(kept_from_it, "__wrapped__", None)
+    if own is None:
+        return
+
+    def dispatch(*args, **kwargs):
+        if not hasattr(sys.modules.get("torch._dynamo"), "disable"):
+            return own(*args, **kwargs)
+        mode.__torch_dispatch__ = kept_from_it
+        return kept_from_it(*args, **kwargs)
+
+    mode.__torch_dispatch__ = dispatch
+
+
+class TorchDispatchMode(_python_dispatch.TorchDispatchMode):
+    """Torch's, of which a subclass runs at once."""
+
+    def __init_subclass__(cls, **named):
+        super().__init_subclass__(**named)
+        if "__torch_dispatch__" in vars(cls):
+            without_compiler(cls)
+
+
+def tensors(tree: object) -> list[Tensor]:
+    """Every tensor in nested lists, tuples and dicts, in place of a sparse one those that it is made of.
+
+    A trace asks for each operator, where torch's own pytree is slow.
+    """
+    found: list[Tensor] = []
+    _collect((tree,), found)
+    return found
+
+
+def _collect(parts: Iterable[object], found: list[Tensor]) -> None:
+    for part in parts:
+        if isinstance(part, Tensor):
+            if part.layout is torch.strided:
+                found.append(part)
+            else:
+                found.extend(_sparse_parts(part))
+        elif isinstance(part, (list, tuple)):
+            _collect(part, found)
+        elif isinstance(part, dict):
+            _collect(part.values(), found)
+
+
+def _sparse_parts(tensor: Tensor) -> tuple[Tensor, ...]:
+    if tensor.layout is torch.sparse_coo:
+        return tensor._indices(), tensor._values()
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
+    return (tensor,)
+
+
+def storage_key(tensor: Tensor) -> int:
+    """What tells storages apart while they live: addresses are 0 on meta and fake tensors, these are not."""
+    return tensor.untyped_storage()._cdata
+
+
+def key_of(storage: torch.UntypedStorage) -> int:
+    """`storage_key` of the tensors that lie in it."""
+    return storage._cdata
+
+
+@contextmanager
+def storage_resizes(resized: Callable[[torch.UntypedStorage, int], None]) -> Iterator[None]:
+    """Call `resized(storage, bytes before)` whenever Python code resizes a storage, which no operator announces."""
+    with _listening:
+        if not _listeners:
+            torch.UntypedStorage.resize_ = _announced
+        _listeners.append(resized)
+    try:
+        yield
+    finally:
+        # Not in the order in which they came, where several threads listen.
+        with _listening:
+            _listeners.remove(resized)
+            if not _listeners:
+                torch.UntypedStorage.resize_ = _resize
+
+
+_resize = torch.UntypedStorage.resize_
+_listeners: list[Callable[[torch.UntypedStorage, int], None]] = []
+_listening = threading.Lock()
+
+
+def _announced(storage, size):
+    before = storage.nbytes()
+    result = _resize(storage, size)
+    for resized in [*_listeners]:
+        resized(storage, before)
+    return result
+
+
+def writes(operator) -> bool:
+    """Whether an operator changes one of its arguments."""
+    return operator._schema.is_mutable
+
+
+def next_node() -> int:
+    """The number that autograd gives the next node of the graph: it counts up, in each thread for itself."""
+    return torch.autograd._get_sequence_nr()
+
+
+def in_backward() -> bool:
+    """Whether the engine runs a backward pass now."""
+    return torch._C._current_graph_task_id() != -1
+
+
+def running_node() -> int | None:
+    """The number of the node whose backward runs now."""
+    node = torch._C._current_autograd_node()
+    return None if node is None else node._sequence_nr()
+
+
+def run_backward(output: Tensor, seed: Tensor):
+    """`output.backward(seed)` that leaves a function mode in force, which sees what checkpointing repeats."""
+    torch.autograd.graph._engine_run_backward((output,), (seed,), False, False, (), accumulate_grad=True)
+
+
+def node_shape(node) -> tuple[int, ...]:
+    """The shape of a node's (first) result, () where it tells none."""
+    metadata = getattr(node, "_input_metadata", ())
+    return tuple(metadata[0].shape) if metadata else ()
+
+
+def node_saved(node) -> list[tuple[str, Tensor]]:
+    """What a node keeps: attributes _saved_* of built-in nodes, saved_tensors of a torch.autograd.Function."""
+    values = [(name.removeprefix("_saved_"), getattr(node, name)) for name in dir(node) if name.startswith("_saved_")]
+    values.append(("saved", getattr(node, "saved_tensors", ())))
+    return [(name, tensor) for name, value in values for tensor in tensors(value)]
+
+
+def scaled_product(a: Tensor, b: Tensor, scale: Tensor) -> Tensor:
+    """The fp8 product that writes bf16, both factors with the same scale."""
+    return torch._scaled_mm(a, b, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16)
+
+
+def module_hooks(before: Callable, after: Callable) -> list:
+    """Call `before(module, inputs)` and `after(module, inputs, output)` around every module; returns what to remove."""
+    return [register_module_forward_pre_hook(before), register_module_forward_hook(after, always_call=True)]
+
+
+def has_ranks(types: Iterable[type]) -> bool:
+    """Whether an operator is called on DTensors: it comes again with the tensors of the ranks."""
+    return any(map(_is_dtensor, types))
+
+
+def on_fakes() -> bool:
+    """Whether operators run on fake tensors now."""
+    return torch._guards.active_fake_mode() is not None
+
+
+def _is_dtensor(kind: type) -> bool:
+    """Without importing what takes a second: where nobody has, there are none."""
+    known = sys.modules.get("torch.distributed.tensor")
+    return known is not None and issubclass(kind, known.DTensor)
+
+
+def local(tensor: Tensor) -> Tensor:
+    """The tensor that one rank holds: the first of several in this process, a DTensor's part, arrived or on its way."""
+    tensor = getattr(tensor, "_local_tensor", tensor)
+    tensor = getattr(tensor, "elem", tensor)
+    several = getattr(tensor, "_local_tensors", None)
+    return tensor if several is None else next(iter(several.values()))

@@ -1,0 +1,122 @@
+"""FLOPs of operators: torch's counter, and the formulas that its registry lacks or has otherwise."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode, _FlopCounterMode, flop_registry
+
+from cs336kit.measure import _torch
+
+aten = torch.ops.aten
+
+
+class _Counter(_FlopCounterMode):
+    """Torch's counter, at once."""
+
+
+_torch.without_compiler(_Counter)
+
+
+def flop_counter(record: Callable[[str, int], None]) -> _FlopCounterMode:
+    """Torch's counter as a context manager that also calls `record(operator, FLOPs)` for every product that runs."""
+    formulas = {op: _recording(op, formula, record) for op, formula in {**flop_registry, **FORMULAS}.items()}
+    # The mode alone: the counter around it follows modules by hooks that keep recomputed tensors alive.
+    return _Counter(FlopCounterMode(custom_mapping=formulas))
+
+
+def _recording(operator, formula, record):
+    name = _label(operator)
+
+    def counted(*args, out_val=None, **kwargs):
+        amount = formula(*args, **kwargs) if operator in FORMULAS else formula(*args, out_val=out_val, **kwargs)
+        record(name, int(amount))
+        return amount
+
+    counted._get_raw = True  # hand over the tensors themselves, not only their shapes
+    return counted
+
+
+def _label(operator) -> str:
+    """One name for the same operation on every device: fused attention and convolution have several kernels."""
+    name = str(operator).removeprefix("aten.").lstrip("_")
+    backward = " backward" if name.endswith("_backward") else ""
+    families = {"attention": "attention", "conv": "convolution", "grouped_mm": "grouped_mm", "rnn": "recurrent layer"}
+    for part, label in families.items():
+        if part in name:
+            return label + backward
+    return name.removesuffix("_v2")
+
+
+# --- FLOPs of the operators that torch's registry lacks, or counts otherwise ------------------------------------------
+
+
+def _matmul(a, b, *args, **kwargs) -> int:
+    return 2 * math.prod(a.shape) * (b.shape[-1] if b.dim() > 1 else 1)
+
+
+def _add_matmul(start, a, b, **kwargs) -> int:
+    return _matmul(a, b)
+
+
+def _attention(query, key, value, *args, **kwargs) -> int:
+    batch, heads, rows, width = query.shape
+    return 2 * batch * heads * rows * key.shape[-2] * (width + value.shape[-1])
+
+
+def _attention_backward(grad, query, key, value, *args, **kwargs) -> int:
+    # Scores again, then the gradients of weights and values (value width), of queries and keys (key width).
+    batch, heads, rows, width = query.shape
+    return 2 * batch * heads * rows * key.shape[-2] * (3 * width + 2 * value.shape[-1])
+
+
+def _convolution_backward(
+    grad, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups, output_mask, **kwargs
+) -> int:
+    # Torch's formula counts the weight's gradient as if one group had all channels.
+    one = 2 * math.prod(weight.shape) * grad.shape[0] * math.prod((x if transposed else grad).shape[2:])
+    return one * sum(output_mask[:2])
+
+
+def _grouped(a, b, *args, **kwargs) -> int:
+    # As if the groups covered every row: their ends are data, and reading them would stop a GPU.
+    groups = a.shape[0] if a.dim() == b.dim() == 3 else 1
+    return 2 * groups * a.shape[-2] * a.shape[-1] * b.shape[-1]
+
+
+def _recurrent(x, input_weight, hidden_weight, *args, **kwargs) -> int:
+    return 2 * math.prod(x.shape[:-1]) * (input_weight.numel() + hidden_weight.numel())
+
+
+def _cudnn_recurrent(x, weights, *args, **kwargs) -> int:
+    return 2 * math.prod(x.shape[:-1]) * sum(weight.numel() for weight in weights if weight.dim() == 2)
+
+
+def _twice(formula):
+    return lambda *args, **kwargs: 2 * formula(*args)
+
+
+FORMULAS = {
+    getattr(aten, name): formula
+    for name, formula in {
+        "mv": _matmul,
+        "addmv": _add_matmul,
+        "dot": _matmul,
+        "vdot": _matmul,
+        "addbmm": _add_matmul,
+        "convolution_backward": _convolution_backward,
+        "_int_mm": _matmul,
+        "_scaled_mm_v2": _matmul,
+        "_grouped_mm": _grouped,
+        "_scaled_grouped_mm": _grouped,
+        "_scaled_dot_product_flash_attention_for_cpu": _attention,
+        "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
+        "_scaled_dot_product_fused_attention_overrideable": _attention,
+        "_scaled_dot_product_fused_attention_overrideable_backward": _attention_backward,
+        "mkldnn_rnn_layer": _recurrent,
+        "mkldnn_rnn_layer_backward": _twice(_recurrent),
+        "_cudnn_rnn": _cudnn_recurrent,
+        "_cudnn_rnn_backward": _twice(_cudnn_recurrent),
+    }.items()
+    if hasattr(aten, name)  # some are younger than the oldest torch that the course supports
+}
