@@ -12,8 +12,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-import nbval.kernel
 import pytest
+from nbval import kernel as nbval_kernel
 from nbval.plugin import IPyNbCell, NbCellError
 
 from cs336kit.course import cells as kind
@@ -26,8 +26,8 @@ _COLOUR, _COUNT = re.compile(r"\x1b\[[\d;]*m"), re.compile(r"(?<=Cell) In\[\d+\]
 
 
 # nbval has no setting for it.
-_manager = nbval.kernel.KernelManager
-nbval.kernel.KernelManager = lambda **settings: _manager(**kernel.address(), **settings)
+_manager = nbval_kernel.KernelManager
+nbval_kernel.KernelManager = lambda **settings: _manager(**kernel.address(), **settings)
 
 
 class LessonCell(IPyNbCell):  # type: ignore[misc]
