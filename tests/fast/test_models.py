@@ -39,6 +39,10 @@ def test_every_model_names_its_source():
         ("openai/gpt-oss-20b", "gpt-oss-20b"),
         ("mistralai/Mistral-7B-v0.1", "mistral-7b"),
         ("microsoft/Phi-3-mini-4k-instruct", "phi-3-mini"),
+        ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b-v0.3"),
+        ("meta-llama/Llama-3.3-70B-Instruct", "llama-3.3-70b"),
+        ("Qwen/Qwen3-14B-Base", "qwen3-14b"),
+        ("moonshotai/Kimi-K2-Instruct", "kimi-k2"),
     ],
 )
 def test_names_are_found_as_people_write_them(written, name):
@@ -49,8 +53,7 @@ def test_names_are_found_as_people_write_them(written, name):
     ("written", "near"),
     [
         # Another vocabulary and no window, a longer context, or both.
-        ("mistralai/Mistral-7B-v0.3", "mistral-7b"),
-        ("mistralai/Mistral-7B-Instruct-v0.2", "mistral-7b"),
+        ("mistralai/Mistral-7B-v0.4", "mistral-7b-v0.3"),
         ("microsoft/Phi-3-mini-128k-instruct", "phi-3-mini"),
         ("01-ai/Yi-34B-200K", "yi-34b"),
         ("togethercomputer/LLaMA-2-7B-32K", "llama-2-7b"),
@@ -91,6 +94,7 @@ def test_near_misses_are_answered_with_the_nearest(written, near):
 
 def test_published_models_have_the_parameters_of_their_names():
     published = {"llama-3.1-8b": 8.03, "qwen3-235b-a22b": 235.09, "deepseek-v3": 671.03, "gpt-oss-120b": 116.83}
+    published |= {"kimi-k2": 1026.41, "qwen3-coder-480b-a35b": 480.15, "mistral-large-2407": 122.61, "qwen3-14b": 14.77}
     published |= {"gemma-2-27b": 27.23, "command-r-plus": 103.81, "falcon-180b": 178.56, "opt-350m": 0.331}
     for name, billions in published.items():
         assert round(parameters(MODELS[name]).total / 1e9, 2 if billions > 1 else 3) == billions
