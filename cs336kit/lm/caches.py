@@ -19,11 +19,11 @@ def _copy(x: Tensor) -> Tensor:
 
 
 def _refuse_gradients(keys: Tensor, values: Tensor) -> None:
-    """What is written into tensors that are there already has no gradient, and nobody would be told."""
+    """What is written into tensors that are there already, or rounded, has no gradient, and nobody would be told."""
     if torch.is_grad_enabled() and (keys.requires_grad or values.requires_grad):
         raise ValueError(
-            "keys and values have no gradient in a cache that writes them into its own tensors: use torch.no_grad(), or a "
-            "cache of kind='growing'."
+            "keys and values have no gradient in a cache that writes them into its own tensors or rounds them: use "
+            "torch.no_grad(), or a cache of kind='growing'."
         )
 
 
@@ -192,7 +192,7 @@ class QuantizedCache(LayerCache):
     """The same in codes of `bits` bits with a scale for each head and token; attention reads what the codes stand for.
 
     The new positions are read as codes too, so that one pass over a text with such a cache has the loss of quantized keys
-    and values. It grows as LayerCache does. Scales have the type of the keys.
+    and values. It grows as LayerCache does. Scales have the type of the keys. No gradient goes through it.
     """
 
     def __init__(self, *, bits: int, window: int | None = None):
@@ -201,6 +201,7 @@ class QuantizedCache(LayerCache):
         self.codes: list[tuple[Tensor, Tensor]] = []
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        _refuse_gradients(keys, values)
         held = [to_codes(x, bits=self.bits) for x in (keys, values)]
         if self.codes:
             held = [

@@ -214,7 +214,7 @@ def test_a_cache_of_an_interrupted_pass_is_refused(kind):
         lm.generate(model, text, new_tokens=2, cache=cache)
 
 
-@pytest.mark.parametrize("kind", ["contiguous", "paged"])
+@pytest.mark.parametrize("kind", ["contiguous", "paged", "int8", "int4"])
 def test_a_cache_that_would_cut_gradients_off_says_so(kind):
     model, text = lm.DecoderOnly(LLAMA), torch.zeros(1, 3, dtype=torch.long)
     with pytest.raises(
