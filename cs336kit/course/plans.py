@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 #: Two sittings a week, of so many minutes; exercises are done at home.
 WEEKS, SITTING = 10, 50
@@ -53,25 +54,41 @@ class Week:
 
 
 def weeks(lessons: Sequence[Lesson]) -> list[Week]:
-    """Ten weeks, a lesson in each sitting; the shortest of those that are too many are read at home, where they belong.
+    """The lessons in order, one in each sitting, in no more than WEEKS weeks that have about as many of them.
 
-    Raises ValueError for a lesson that is longer than a sitting.
+    What a week has beyond its two sittings is read at home: its shortest, and in all as little as can be. Raises ValueError
+    for a lesson that is longer than a sitting.
     """
     for lesson in lessons:
         if lesson.reading > SITTING:
             raise ValueError(f"lesson {lesson.number} takes {lesson.reading} minutes, and a sitting has {SITTING}")
-    too_many = max(0, len(lessons) - 2 * WEEKS)
-    home = sorted(lessons, key=lambda lesson: lesson.reading)[:too_many]
-    found: list[Week] = []
-    sat: list[Lesson] = []
-    read: list[Lesson] = []
-    for lesson in lessons:
-        # What comes after the second sitting is still read in its week, so the week ends with the next one to be held.
-        if lesson not in home and len(sat) == 2:
-            found.append(Week(tuple(sat), tuple(read)))
-            sat, read = [], []
-        (read if lesson in home else sat).append(lesson)
-    return [*found, Week(tuple(sat), tuple(read))] if sat or read else found
+    if not lessons:
+        return []
+    count = min(WEEKS, -(-len(lessons) // 2))
+    most = -(-len(lessons) // count)
+
+    @cache
+    def best(start: int, weeks: int) -> tuple[int, list[Week]] | None:
+        """The fewest minutes read at home for what begins here, and such weeks; None where it takes more of them."""
+        if weeks == 0:
+            return (0, []) if start == len(lessons) else None
+        found = []
+        for size in range(min(most, len(lessons) - start), 0, -1):
+            if rest := best(start + size, weeks - 1):
+                week = _week(lessons[start : start + size])
+                found.append((rest[0] + sum(lesson.reading for lesson in week.read_at_home), [week, *rest[1]]))
+        return min(found, key=lambda each: each[0], default=None)
+
+    found = best(0, count)
+    assert found is not None
+    return found[1]
+
+
+def _week(lessons: Sequence[Lesson]) -> Week:
+    held = sorted(lessons, key=lambda lesson: lesson.reading)[-2:]
+    return Week(
+        tuple(lesson for lesson in lessons if lesson in held), tuple(lesson for lesson in lessons if lesson not in held)
+    )
 
 
 def days(

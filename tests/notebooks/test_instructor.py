@@ -33,6 +33,15 @@ def test_ten_weeks_hold_every_lesson_once_in_order_and_the_minutes_add_up():
     assert in_class + sum(week.at_home for week in weeks) == sum(lesson.both for lesson in MINUTES)
 
 
+@pytest.mark.parametrize(("weeks", "at_home"), [(12, 0), (11, 0), (8, 1), (6, 2), (4, 4), (1, 20)])
+def test_in_fewer_weeks_each_has_about_as_much_to_read_at_home(weeks, at_home, monkeypatch):
+    monkeypatch.setattr(plans, "WEEKS", weeks)
+    found = plans.weeks(MINUTES)
+    assert len(found) == min(weeks, 11) and max(len(week.read_at_home) for week in found) == at_home
+    held = [lesson for week in found for lesson in sorted(week.sittings + week.read_at_home, key=lambda x: x.number)]
+    assert held == MINUTES
+
+
 def test_three_days_hold_or_name_every_lesson_and_leave_out_no_more_than_needed():
     days, left_out = plans.days(MINUTES)
     held = [lesson for day in days for lesson in day]
@@ -86,6 +95,8 @@ def test_other_lessons_make_another_plan_and_one_that_is_too_long_is_named():
     assert plans.days(few) == ([few], {})
     many = [Lesson(f"{i:02}", 40 - i, 0) for i in range(21)]
     assert plans.weeks(many)[-1].read_at_home == (many[20],)
+    even = [Lesson(f"{i:02}", 30, 0) for i in range(22)]
+    assert [len(week.read_at_home) for week in plans.weeks(even)] == [1, 1, *[0] * 8]
     with pytest.raises(ValueError, match="lesson 03 takes 51 minutes, and a sitting has 50"):
         plans.weeks([Lesson("03", 51, 0)])
 
