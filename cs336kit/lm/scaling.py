@@ -71,7 +71,7 @@ def isoflop(runs: Sequence[R], *, resamples: int = 200, seed: int = 0, level: fl
     """Approach 2: in each budget the bottom of a parabola through the losses over ln N, and lines through the bottoms.
 
     Tokens at the bottom are read from the runs beside it, so that FLOPs are counted and not 6·N·D. Resampled are the
-    runs within each budget. Source: Hoffmann et al. 2022, section 3.2.
+    runs within each budget; a resample may have its bottom beyond them. Source: Hoffmann et al. 2022, section 3.2.
     """
     groups = _budgets(_checked(runs))
     if len(groups) < 2:
