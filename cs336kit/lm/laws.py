@@ -33,9 +33,7 @@ class PowerLaw:
 
     def interval(self, x: float) -> tuple[float, float]:
         """The y between which the resamples lie at x, a tenth below and a tenth above at a level of 0.8."""
-        with np.errstate(over="ignore"):
-            low, high = np.exp(_between([start + e * log(x) for start, e in self.samples], self.level))
-        return float(low), float(high)
+        return _between_exp([start + e * log(x) for start, e in self.samples], self.level)
 
     @property
     def exponents(self) -> tuple[float, float]:
@@ -79,7 +77,7 @@ class LossLaw:
     def optimum(self, flops: float) -> Minimum:
         """The least loss with 6·N·D = C. Source: Hoffmann et al. 2022, equation 4."""
         product_of_both = positive_number("flops", flops) / 6
-        parameters = balance(self.A, self.B, self.alpha, self.beta) * product_of_both**self.exponent
+        parameters = exp(balance(self.A, self.B, self.alpha, self.beta) + self.exponent * log(product_of_both))
         tokens = product_of_both / parameters
         return Minimum(flops, parameters, tokens, self.loss(parameters, tokens))
 
@@ -95,7 +93,11 @@ class LossLaw:
 
     def interval(self, flops: float) -> tuple[float, float]:
         """The best N between which the resamples lie."""
-        return _between([LossLaw(*s).optimum(flops).parameters for s in self.samples], self.level)
+        laws = [LossLaw(*sample) for sample in self.samples]
+        product_of_both = log(positive_number("flops", flops) / 6)
+        return _between_exp(
+            [balance(law.A, law.B, law.alpha, law.beta) + law.exponent * product_of_both for law in laws], self.level
+        )
 
 
 def fit_power(
@@ -142,4 +144,11 @@ def positive(name: str, values: Sequence[float]) -> list[float]:
 
 def _between(values: Sequence[float], level: float) -> tuple[float, float]:
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def _between_exp(logs: Sequence[float], level: float) -> tuple[float, float]:
+    """The numbers between which those with these logarithms lie; infinity beyond what a float holds."""
+    with np.errstate(over="ignore"):
+        low, high = np.exp(_between(logs, level))
     return float(low), float(high)

@@ -141,10 +141,14 @@ def fit_loss(runs: Sequence[R], *, resamples: int = 50, seed: int = 0, level: fl
     def again(groups: Sequence[Sequence[R]]) -> tuple[float, float, float, float, float] | None:
         if len({(run.parameters, run.tokens) for run in groups[0]}) < 6:
             return None
-        return _numbers(_polished(groups[0], [best]))
+        return _numbers(groups[0], _polished(groups[0], [best]))
 
+    if (numbers := _numbers(checked, best)) is None:
+        raise ValueError(
+            "the loss of these runs does not fall with both parameters and tokens: train more models, further apart."
+        )
     samples = resampled([checked], again, resamples, seed)
-    return LossLaw(*_numbers(best), samples, fraction("level", level))
+    return LossLaw(*numbers, samples, fraction("level", level))
 
 
 def _minimum(group: Sequence[R]) -> Minimum | None:
@@ -227,9 +231,14 @@ def _polished(runs: Sequence[R], starts: Sequence[np.ndarray]) -> np.ndarray:
     return np.asarray(min(found, key=lambda each: each.fun).x)
 
 
-def _numbers(place: np.ndarray) -> tuple[float, float, float, float, float]:
+def _numbers(runs: Sequence[R], place: np.ndarray) -> tuple[float, float, float, float, float] | None:
+    """(E, A, B, α, β); None where the loss does not fall with both N and D, so that no split of a budget is the best."""
     a, b, e, alpha, beta = map(float, place)
-    return exp(e), exp(a), exp(b), alpha, beta
+    # Where the fit found no use for a term, it left it where no run could see it.
+    sizes, texts, losses = ([getattr(run, name) for run in runs] for name in ("parameters", "tokens", "loss"))
+    seen = min(a - alpha * log(min(sizes)), b - beta * log(min(texts))) > log(DELTA * min(losses))
+    # Beyond 700 a float holds no A or B.
+    return (exp(e), exp(a), exp(b), alpha, beta) if seen and min(alpha, beta) > 0 and max(a, b) < 700 else None
 
 
 def _budgets(runs: Sequence[R]) -> list[list[R]]:

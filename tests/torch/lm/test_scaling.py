@@ -347,3 +347,30 @@ def test_a_resample_may_be_so_steep_that_no_float_holds_its_coefficient():
     steep = lm.PowerLaw(1.0, 1.0, ((-5000.0, 90.0), (-5000.0, 90.0)))
     assert steep.interval(exp(56)) == pytest.approx((exp(40), exp(40)))
     assert steep.interval(exp(40)) == (0.0, 0.0) and steep.interval(exp(70)) == (inf, inf)
+
+
+def noisy(seed):
+    """Ten runs of two budgets, as uncertain as those that a law of five numbers should not be fitted to."""
+    law, draw, found = lm.LossLaw(1.7, 400, 400, 0.35, 0.35), np.random.default_rng(seed), []
+    for budget in (1e18, 1e19):
+        for N in law.optimum(budget).parameters * np.geomspace(0.3, 3, 5):
+            D = budget / 6 / N
+            found.append(one(parameters=N, tokens=D, budget=budget, loss=law.loss(N, D) * exp(draw.normal(0, 0.05))))
+    return found
+
+
+def test_a_resample_whose_loss_rises_is_drawn_again():
+    for seed in (0, 1, 2, 3):
+        law = lm.fit_loss(noisy(seed), resamples=15, seed=seed)
+        assert len(law.samples) == 15 and all(min(alpha, beta) > 0 for *_, alpha, beta in law.samples)
+        low, high = law.interval(1e24)
+        assert 0 <= low <= high
+
+
+def test_a_loss_that_rises_with_the_parameters_is_no_law():
+    law = lm.LossLaw(1.7, 400, 400, 0.35, 0.35)
+    rising = runs(law)
+    for run in rising:
+        run.loss = 1 + 1e-3 * run.parameters**0.1 + 400 / run.tokens**0.35
+    with pytest.raises(ValueError, match="does not fall with both parameters and tokens: train more models"):
+        lm.fit_loss(rising, resamples=2)
