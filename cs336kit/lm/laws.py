@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import exp, isfinite, log
+from math import exp, log
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,7 +22,7 @@ class PowerLaw:
 
     coefficient: float
     exponent: float
-    #: (coefficient, exponent) of each resample
+    #: (ln of the coefficient, exponent) of each resample; the coefficient of a steep one is beyond all floats
     samples: tuple[tuple[float, float], ...]
     #: share of the resamples inside the intervals
     level: float = 0.8
@@ -33,7 +33,7 @@ class PowerLaw:
 
     def interval(self, x: float) -> tuple[float, float]:
         """The y between which the resamples lie at x, a tenth below and a tenth above at a level of 0.8."""
-        return _between([exp(log(c) + e * log(x)) for c, e in self.samples], self.level)
+        return _between_exp([start + e * log(x) for start, e in self.samples], self.level)
 
     @property
     def exponents(self) -> tuple[float, float]:
@@ -77,7 +77,7 @@ class LossLaw:
     def optimum(self, flops: float) -> Minimum:
         """The least loss with 6·N·D = C. Source: Hoffmann et al. 2022, equation 4."""
         product_of_both = positive_number("flops", flops) / 6
-        parameters = balance(self.A, self.B, self.alpha, self.beta) * product_of_both**self.exponent
+        parameters = exp(balance(self.A, self.B, self.alpha, self.beta) + self.exponent * log(product_of_both))
         tokens = product_of_both / parameters
         return Minimum(flops, parameters, tokens, self.loss(parameters, tokens))
 
@@ -93,7 +93,11 @@ class LossLaw:
 
     def interval(self, flops: float) -> tuple[float, float]:
         """The best N between which the resamples lie."""
-        return _between([LossLaw(*s).optimum(flops).parameters for s in self.samples], self.level)
+        laws = [LossLaw(*sample) for sample in self.samples]
+        product_of_both = log(positive_number("flops", flops) / 6)
+        return _between_exp(
+            [balance(law.A, law.B, law.alpha, law.beta) + law.exponent * product_of_both for law in laws], self.level
+        )
 
 
 def fit_power(
@@ -107,14 +111,15 @@ def fit_power(
     def again(groups: Sequence[Sequence[tuple[float, float]]]) -> tuple[float, float] | None:
         return line(groups[0]) if len({x for x, _ in groups[0]}) > 1 else None
 
-    return PowerLaw(*line(points), resampled([points], again, resamples, seed), fraction("level", level))
+    start, exponent = line(points)
+    return PowerLaw(exp(start), exponent, resampled([points], again, resamples, seed), fraction("level", level))
 
 
 def line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """(coefficient, exponent) of the straight line through ln y over ln x by least squares."""
+    """(ln of the coefficient, exponent) of the straight line through ln y over ln x by least squares."""
     logs = np.log(points)
     slope, start = np.polyfit(logs[:, 0], logs[:, 1], 1)
-    return exp(start), float(slope)
+    return float(start), float(slope)
 
 
 def resampled(
@@ -138,6 +143,12 @@ def positive(name: str, values: Sequence[float]) -> list[float]:
 
 
 def _between(values: Sequence[float], level: float) -> tuple[float, float]:
-    finite = [value for value in values if isfinite(value)]
-    low, high = np.quantile(finite, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def _between_exp(logs: Sequence[float], level: float) -> tuple[float, float]:
+    """The numbers between which those with these logarithms lie; infinity beyond what a float holds."""
+    with np.errstate(over="ignore"):
+        low, high = np.exp(_between(logs, level))
     return float(low), float(high)

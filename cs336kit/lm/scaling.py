@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 from math import exp, isfinite, log
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -13,6 +13,8 @@ from cs336kit.predict._common.checks import fraction, positive_int, positive_num
 
 #: Where Huber's loss turns from squares to distances, in ln of the loss; Hoffmann et al. 2022, section D.2.
 DELTA = 1e-3
+#: In ln N. No model has 10^43 parameters, or one for so many: the bottom of a parabola out there is that of a straight line.
+FARTHEST = 100
 
 
 @runtime_checkable
@@ -60,6 +62,8 @@ def valley(parameters: Sequence[float], losses: Sequence[float]) -> tuple[float,
     if bend * np.ptp(places) ** 2 <= 1e-9 * max(values):
         return None
     at = -slope / (2 * bend)
+    if abs(middle + at) > FARTHEST:
+        return None
     return exp(middle + at), float(height - bend * at**2)
 
 
@@ -67,7 +71,7 @@ def isoflop(runs: Sequence[R], *, resamples: int = 200, seed: int = 0, level: fl
     """Approach 2: in each budget the bottom of a parabola through the losses over ln N, and lines through the bottoms.
 
     Tokens at the bottom are read from the runs beside it, so that FLOPs are counted and not 6·N·D. Resampled are the
-    runs within each budget. Source: Hoffmann et al. 2022, section 3.2.
+    runs within each budget; a resample may have its bottom beyond them. Source: Hoffmann et al. 2022, section 3.2.
     """
     groups = _budgets(_checked(runs))
     if len(groups) < 2:
@@ -79,7 +83,8 @@ def isoflop(runs: Sequence[R], *, resamples: int = 200, seed: int = 0, level: fl
 
     for group in groups:
         bottom, sizes = _minimum(group), [run.parameters for run in group]
-        # Beyond the runs it is the valley of a parabola alone. (Resamples, which lack runs at the ends, may have it there.)
+        # Beyond the runs it is the valley of a parabola alone. In resamples it may be: the law is that of the data, and
+        # where these leave one side of a valley open, an interval without such resamples holds the truth too seldom.
         if bottom is None or not min(sizes) <= bottom.parameters <= max(sizes):
             raise ValueError(
                 f"the losses with {group[0].budget:.3g} FLOPs have no valley: train smaller or larger models, so that "
@@ -136,10 +141,14 @@ def fit_loss(runs: Sequence[R], *, resamples: int = 50, seed: int = 0, level: fl
     def again(groups: Sequence[Sequence[R]]) -> tuple[float, float, float, float, float] | None:
         if len({(run.parameters, run.tokens) for run in groups[0]}) < 6:
             return None
-        return _numbers(_polished(groups[0], [best]))
+        return _numbers(groups[0], _polished(groups[0], [best]))
 
+    if (numbers := _numbers(checked, best)) is None:
+        raise ValueError(
+            "the loss of these runs does not fall with both parameters and tokens: train more models, further apart."
+        )
     samples = resampled([checked], again, resamples, seed)
-    return LossLaw(*_numbers(best), samples, fraction("level", level))
+    return LossLaw(*numbers, samples, fraction("level", level))
 
 
 def _minimum(group: Sequence[R]) -> Minimum | None:
@@ -154,7 +163,7 @@ def _minimum(group: Sequence[R]) -> Minimum | None:
     }
     # Of runs of one size with different tokens, the middle on a scale of logarithms.
     pairs = sorted((log(size), sum(tokens) / len(tokens)) for size, tokens in sizes.items())
-    (x0, y0), (x1, y1) = min(zip(pairs, pairs[1:], strict=False), key=lambda p: abs(p[0][0] + p[1][0] - 2 * log(size)))
+    (x0, y0), (x1, y1) = min(pairwise(pairs), key=lambda p: max(p[0][0] - log(size), log(size) - p[1][0]))
     tokens = exp(y0 + (log(size) - x0) * (y1 - y0) / (x1 - x0))
     return Minimum(float(np.mean([run.flops for run in group])), size, tokens, loss)
 
@@ -170,8 +179,9 @@ def _optima(
     samples = resampled(groups, minima, resamples, seed)
 
     def law(pick: str) -> PowerLaw:
-        coefficients = [line([(m.flops, getattr(m, pick)) for m in minima]) for minima in (best, *samples)]
-        return PowerLaw(*coefficients[0], tuple(coefficients[1:]), fraction("level", level))
+        lines = [line([(m.flops, getattr(m, pick)) for m in minima]) for minima in (best, *samples)]
+        start, exponent = lines[0]
+        return PowerLaw(exp(start), exponent, tuple(lines[1:]), fraction("level", level))
 
     return Optima(best, law("parameters"), law("tokens"))
 
@@ -221,9 +231,14 @@ def _polished(runs: Sequence[R], starts: Sequence[np.ndarray]) -> np.ndarray:
     return np.asarray(min(found, key=lambda each: each.fun).x)
 
 
-def _numbers(place: np.ndarray) -> tuple[float, float, float, float, float]:
+def _numbers(runs: Sequence[R], place: np.ndarray) -> tuple[float, float, float, float, float] | None:
+    """(E, A, B, α, β); None where the loss does not fall with both N and D, so that no split of a budget is the best."""
     a, b, e, alpha, beta = map(float, place)
-    return exp(e), exp(a), exp(b), alpha, beta
+    # Where the fit found no use for a term, it left it where no run could see it.
+    sizes, texts, losses = ([getattr(run, name) for run in runs] for name in ("parameters", "tokens", "loss"))
+    seen = min(a - alpha * log(min(sizes)), b - beta * log(min(texts))) > log(DELTA * min(losses))
+    # Beyond 700 a float holds no A or B.
+    return (exp(e), exp(a), exp(b), alpha, beta) if seen and min(alpha, beta) > 0 and max(a, b) < 700 else None
 
 
 def _budgets(runs: Sequence[R]) -> list[list[R]]:

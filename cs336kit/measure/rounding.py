@@ -24,6 +24,8 @@ def rounded(values, number_format, *, mode="nearest_even", overflow="saturate", 
     if overflow == "nan" and number_format.nan == "none":
         raise ValueError(f"{number_format.name} has no NaN: use overflow='saturate'.")
     x = numpy.asarray(values, dtype=numpy.float64)
+    if number_format.nan == "none" and numpy.isnan(x).any():
+        raise ValueError(f"{number_format.name} has no NaN, and the array holds one: take it out.")
     _, exponent = numpy.frexp(x)
     places = number_format.fraction_bits - numpy.maximum(exponent - 1, number_format.min_exponent)
     with numpy.errstate(over="ignore", invalid="ignore"):

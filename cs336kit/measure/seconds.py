@@ -51,9 +51,9 @@ class Timing:
 
     def agrees_with(self, other: "Timing", *, within: float = DEFAULT_SPREAD) -> bool:
         """Whether nothing tells the two apart: their medians differ by no more than the spread that `measure.seconds`
-        settles for (`within`, of the larger one), or their ranges between fastest and slowest repeat overlap."""
+        settles for (`within`, of the larger one), or the middle halves of their repeats overlap."""
         apart = abs(self.median - other.median) > positive_number("within", within) * max(self.median, other.median)
-        overlap = min(self.repeats) <= max(other.repeats) and min(other.repeats) <= max(self.repeats)
+        overlap = self.first_quartile <= other.third_quartile and other.first_quartile <= self.third_quartile
         return overlap or not apart
 
     def __float__(self) -> float:

@@ -211,14 +211,14 @@ def _from_powers(law: Law, what: str, value: float) -> Optimum:
 
 
 def balance(A: float, B: float, alpha: float, beta: float) -> float:
-    """G of Hoffmann et al. 2022, equation 4: the best N is G·(C / 6) to the power β / (α + β)."""
-    return float((alpha * A / (beta * B)) ** (1 / (alpha + beta)))
+    """ln G of Hoffmann et al. 2022, equation 4: the best N is G·(C / 6) to the power β / (α + β)."""
+    return log(alpha * A / (beta * B)) / (alpha + beta)
 
 
 def _from_loss(law: Law, what: str, value: float) -> Optimum:
     """The smallest E + A·N⁻ᵅ + B·D⁻ᵝ where 6·N·D = C. Source: Hoffmann et al. 2022, equation 4."""
     A, B, alpha, beta = (law.numbers[name]["value"] for name in ("A", "B", "alpha", "beta"))
-    G = balance(A, B, alpha, beta)
+    G = exp(balance(A, B, alpha, beta))
     if what == "parameters":
         product = (value / G) ** ((alpha + beta) / beta)
     elif what == "tokens":

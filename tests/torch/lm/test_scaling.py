@@ -1,4 +1,4 @@
-from math import exp, log
+from math import exp, inf, log
 from types import SimpleNamespace
 
 import numpy as np
@@ -156,7 +156,7 @@ def test_a_slope_is_no_valley():
 
 
 def test_intervals_are_quantiles_of_the_resamples():
-    law = lm.PowerLaw(3.0, 2.0, samples=tuple((float(c), c / 10) for c in range(1, 12)))
+    law = lm.PowerLaw(3.0, 2.0, samples=tuple((log(c), c / 10) for c in range(1, 12)))
     # Of eleven the second and the tenth: with the coefficients 2 and 10, and the exponents 0.2 and 1.
     assert law.exponents == pytest.approx((0.2, 1.0))
     assert law.interval(100) == pytest.approx((2 * 100**0.2, 10 * 100))
@@ -180,7 +180,7 @@ def test_the_intervals_of_a_loss_law():
 def test_two_points_are_a_line_and_a_resample_of_one_is_drawn_again():
     law = lm.fit_power([1, 2], [3, 12], resamples=20)
     assert (law.coefficient, law.exponent) == pytest.approx((3, 2))
-    assert len(law.samples) == 20 and np.allclose(law.samples, [3, 2])
+    assert len(law.samples) == 20 and np.allclose(law.samples, [log(3), 2])
 
 
 def test_tokens_at_the_bottom_lie_between_the_runs_beside_it():
@@ -308,3 +308,69 @@ def test_runs_of_one_size_may_have_read_different_tokens():
     ]  # fmt: skip
     # 12e4 for those of 40, and halfway to 27e4 on a scale of logarithms.
     assert lm.isoflop(found, resamples=1).minima[0].tokens == pytest.approx((12e4 * 27e4) ** 0.5)
+
+
+def test_tokens_are_read_from_the_runs_on_both_sides_of_the_bottom():
+    # Unevenly spaced, 30 is nearer to the middle of 10 and 20 than to that of 20 and 1000, and lies between the latter.
+    tokens, bottom = {10: 9e6, 20: 3e5, 1000: 5e3, 2000: 1e3}, 30
+
+    found = [
+        one(parameters=n, tokens=d, budget=budget, flops=budget, loss=2 + log(n / bottom) ** 2)
+        for budget in (1e4, 1e5) for n, d in tokens.items()
+    ]  # fmt: skip
+    at = exp(np.interp(log(bottom), np.log(list(tokens)), np.log(list(tokens.values()))))
+    assert lm.isoflop(found, resamples=1).minima[0].tokens == pytest.approx(at)
+
+
+@pytest.mark.parametrize("apart", [1e-3, 1e-4, 1e-6, 1e-8])
+def test_a_valley_that_is_nearly_straight_has_its_bottom_nowhere(apart):
+    assert lm.valley([1, 2, 4], [3, 2, 1 + apart]) is None
+
+
+def test_many_resamples_of_the_recorded_sweep():
+    # One in some hundred has hardly a bend, and its bottom lies farther away than a float reaches.
+    law = lm.isoflop(lm.recorded_sweep().runs, resamples=3000, seed=1).parameters
+    low, high = law.interval(3e23)
+    assert len(law.samples) == 3000 and 1e3 < low < law.at(3e23) < high < 1e20
+
+
+def test_a_resample_may_have_its_bottom_beyond_all_sizes():
+    # As steep as this no line is whose bottoms lie between the sizes. Without such resamples the interval is too narrow.
+    slices = list(lm.recorded_sweep().slices().values())
+    smallest, largest = (pick(run.parameters for run in slices[i]) for i, pick in ((0, min), (-1, max)))
+    steepest = log(largest / smallest) / log(3e11 / 1e10)
+    samples = lm.isoflop([run for runs in slices for run in runs]).parameters.samples
+    assert any(exponent > steepest for _, exponent in samples)
+
+
+def test_a_resample_may_be_so_steep_that_no_float_holds_its_coefficient():
+    steep = lm.PowerLaw(1.0, 1.0, ((-5000.0, 90.0), (-5000.0, 90.0)))
+    assert steep.interval(exp(56)) == pytest.approx((exp(40), exp(40)))
+    assert steep.interval(exp(40)) == (0.0, 0.0) and steep.interval(exp(70)) == (inf, inf)
+
+
+def noisy(seed):
+    """Ten runs of two budgets, as uncertain as those that a law of five numbers should not be fitted to."""
+    law, draw, found = lm.LossLaw(1.7, 400, 400, 0.35, 0.35), np.random.default_rng(seed), []
+    for budget in (1e18, 1e19):
+        for N in law.optimum(budget).parameters * np.geomspace(0.3, 3, 5):
+            D = budget / 6 / N
+            found.append(one(parameters=N, tokens=D, budget=budget, loss=law.loss(N, D) * exp(draw.normal(0, 0.05))))
+    return found
+
+
+def test_a_resample_whose_loss_rises_is_drawn_again():
+    for seed in (0, 1, 2, 3):
+        law = lm.fit_loss(noisy(seed), resamples=15, seed=seed)
+        assert len(law.samples) == 15 and all(min(alpha, beta) > 0 for *_, alpha, beta in law.samples)
+        low, high = law.interval(1e24)
+        assert 0 <= low <= high
+
+
+def test_a_loss_that_rises_with_the_parameters_is_no_law():
+    law = lm.LossLaw(1.7, 400, 400, 0.35, 0.35)
+    rising = runs(law)
+    for run in rising:
+        run.loss = 1 + 1e-3 * run.parameters**0.1 + 400 / run.tokens**0.35
+    with pytest.raises(ValueError, match="does not fall with both parameters and tokens: train more models"):
+        lm.fit_loss(rising, resamples=2)
