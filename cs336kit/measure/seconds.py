@@ -84,9 +84,9 @@ def seconds(
 
     `warmup` calls are thrown away: they pay for compilation, caches and clocks. Then repeats go on until the quartiles
     lie within `spread` of the median (or `at_most` repeats or `budget_seconds` are reached: then `.settled` is False).
-    A GPU works behind Python's back, so there each repeat lies between two CUDA events behind a call that is not timed, and the
-    last one is waited for; a CPU is timed by `timeit` with `time.perf_counter`. Very short functions are called several times within a repeat, and
-    the shortest some thousand times more, to tell them from an empty one.
+    A GPU works behind Python's back, so there each repeat lies between two CUDA events behind a call that is not timed,
+    and the last one is waited for; a CPU is timed by `timeit` with `time.perf_counter`. Very short functions are called
+    several times within a repeat, and the shortest some thousand times more, to tell them from an empty one.
     Errors: TypeError for what cannot be called, RuntimeError where the function leaves nothing to time.
     """
     runnable("measure.seconds", function)
