@@ -197,7 +197,9 @@ def training_step(run: Run) -> Iterator[dict]:
                    "attention": attention, "optimizer": "fused"}  # fmt: skip
         model = step = idle = None
         try:
-            with sdpa_kernel(KERNELS[attention], set_priority=True):
+            # What was compiled is found again by what was written, whatever the kernel of attention that it took then.
+            fresh = torch.compiler.config.patch(force_disable_caches=True)
+            with fresh, sdpa_kernel(KERNELS[attention], set_priority=True):
                 model = lm.DecoderOnly(config, attention="sdpa", device=run.device)
                 step, _, _ = _step(
                     model, config, batch, sequence, "autocast", run.device, fused=True, compiled=compiled
