@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from benchmarks import gpu, gpu_stages
 from benchmarks.gpu_rows import Run, row
 from benchmarks.gpu_stages import STAGES
-from cs336kit import lm, measure
+from cs336kit import lm, measure, predict
 from cs336kit.measure.recorded import RECORDS
 from cs336kit.measure.recorded import SCHEMA as SCHEMA_FILE
 
@@ -202,6 +202,13 @@ def test_a_record_of_another_set_up_stays_beside_the_new_one(monkeypatch, tmp_pa
     gpu.write_stage(tmp_path, "memory", **how)
     assert list(json.loads(path.read_text())["stages"]) == ["memory"]
     assert path.with_suffix(".json.before").read_text() == before and list(measure.records(tmp_path)) == ["cpu"]
+
+
+def test_a_host_that_waits_for_its_copy_keeps_no_other_stream_waiting(monkeypatch):
+    spans = predict.pipeline_timeline(6, copy_seconds=40.0, compute_seconds=10.0, overlap=True)
+    monkeypatch.setattr(measure, "overlap_timeline", lambda **options: spans)
+    whole = [r for r in gpu_stages.overlap(Run(torch.device("cuda"), tiny=True)) if r["label"] == "whole"]
+    assert [(r["setting"]["pinned"], r["measured"] / r["predicted"]) for r in whole] == [(True, 1.0), (False, 1.0)]
 
 
 def test_idle_is_what_no_span_covers():
