@@ -202,9 +202,7 @@ def training_step(run: Run) -> Iterator[dict]:
             fresh = torch.compiler.config.patch(force_disable_caches=True)
             with fresh, sdpa_kernel(KERNELS[attention], set_priority=True):
                 model = lm.DecoderOnly(config, attention="sdpa", device=run.device)
-                step, _, _ = _step(
-                    model, config, batch, sequence, "autocast", run.device, fused=True, compiled=compiled
-                )
+                step = _step(model, config, batch, sequence, "autocast", run.device, fused=True, compiled=compiled)[0]
                 timing = measure.seconds(step, device=run.device, **run.timing)
                 if run.device.type == "cuda":
                     idle = _idle(run, step, setting)
@@ -303,7 +301,7 @@ def fp8_training(run: Run) -> Iterator[dict]:
         try:
             model = lm.DecoderOnly(wide, attention="sdpa", device=run.device)
             model = lm.precision(name, device=run.device).prepare(model)
-            step, _, _ = _step(model, wide, batch, wide.context, "autocast", run.device, fused=True, compiled=True)
+            step = _step(model, wide, batch, wide.context, "autocast", run.device, fused=True, compiled=True)[0]
             timing = measure.seconds(step, device=run.device, **run.timing)
             yield row("step", timing, "s", precision=name, batch=batch, sequence=wide.context, d_model=wide.d_model,
                       compiled=True)  # fmt: skip

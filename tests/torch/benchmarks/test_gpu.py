@@ -1,7 +1,9 @@
 import contextlib
+import gc
 import json
 import subprocess
 import venv
+import weakref
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -281,6 +283,28 @@ def test_models_are_made_where_and_in_what_they_stay(monkeypatch):
     assert {r["setting"].get("precision") for r in rows} == {"fp32", "bf16", "autocast", None}
     kept = {"fp32": torch.float32, "bf16": torch.bfloat16, "autocast": torch.float32}
     assert made == [("cpu", kind) for kind in kept.values() for _ in range(2)] + [("cpu", None)] * 4
+
+
+@pytest.mark.parametrize("stage", [gpu_stages.training_step, gpu_stages.fp8_training, gpu_stages.memory])
+def test_a_model_is_gone_before_the_next_is_measured(monkeypatch, stage):
+    alive, decoder, free = weakref.WeakSet(), lm.DecoderOnly, Run.free
+
+    def make(config, **options):
+        model = decoder(config, **options)
+        alive.add(model)
+        return model
+
+    def look(run):
+        gc.collect()
+        free(run)
+        counts.append(len(alive))
+
+    counts: list[int] = []
+    monkeypatch.setattr(lm, "DecoderOnly", make)
+    monkeypatch.setattr(Run, "free", look)
+    list(stage(Run(torch.device("cpu"), tiny=True)))
+    # In the stage of memory one look comes when a model has just been made.
+    assert counts and not any(counts[1::2] if stage is gpu_stages.memory else counts)
 
 
 @pytest.mark.parametrize("attention", gpu_stages.KERNELS)
