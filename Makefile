@@ -13,7 +13,8 @@ FIRST = $(notdir $(firstword $(sort $(wildcard $(NOTEBOOKS)/[0-9][0-9]_*.ipynb))
 LAB := --ip=127.0.0.1 --ServerApp.root_dir=.
 
 NO_CUDA := 'this measures a CUDA device, and torch sees none here. On a CPU everything else works: make test.'
-NO_JUPYTER := 'Lessons and tests are left out: they need Jupyter, matplotlib and nbval, which are not installed beside this Python. The records do without.'
+NO_PYTEST := 'The tests that need CUDA are left out: they need pytest and hypothesis, which are not installed beside this Python.'
+NO_JUPYTER := 'The lessons are left out: they need Jupyter, matplotlib and nbval, which are not installed beside this Python. The records do without.'
 
 ifeq ($(origin PY), undefined)
 PY := .venv/bin/python
@@ -141,10 +142,13 @@ student: $(READY) ## the lessons without solutions and outputs, in build/student
 gpu: ## on a CUDA machine: the records, then the lessons and the tests marked gpu (with PY=python3 torch and numpy are enough)
 	@failed=0; for part in gpu-records gpu-lessons; do $(MAKE) --no-print-directory $$part || failed=1; done; exit $$failed
 
-gpu-lessons: $(READY) ## every lesson compared on CUDA, and the unit tests that need it
+gpu-lessons: $(READY) ## the unit tests that need CUDA, and every lesson compared on it (NB="02 03": these alone)
 	@$(PY) -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else $(NO_CUDA))"
-	@$(PY) -c "import ipykernel, matplotlib, nbval" 2> /dev/null || { echo $(NO_JUPYTER); exit 0; }; \
-	  $(PY) -m cs336kit lessons verify && $(PY) -m pytest -q -m gpu tests
+	@# Their files alone: of all tests, many could not even be collected without what the lessons need.
+	@failed=0; if ! $(PY) -c "import hypothesis, pytest" 2> /dev/null; then echo $(NO_PYTEST); else \
+	  $(PY) -m pytest -q -m gpu $$(grep -rl --include='*.py' '^@pytest.mark.gpu' tests) || failed=1; fi; \
+	if ! $(PY) -c "import ipykernel, matplotlib, nbval" 2> /dev/null; then echo $(NO_JUPYTER); else \
+	  $(PY) -m cs336kit lessons verify $(NB) || failed=1; fi; exit $$failed
 
 gpu-records: $(READY) ## measure this GPU and write benchmarks/records (HALF=1, HALF=2: nine minutes each at most; STAGES="products memory")
 	$(PY) -m benchmarks.gpu $(STAGES) $(if $(HALF),--half $(HALF))

@@ -23,8 +23,6 @@ from cs336kit import measure
 from cs336kit.measure.recorded import RECORDS, check_record
 from cs336kit.predict._common.checks import known
 
-#: Between two writings of a record while its stage runs.
-SECONDS_BETWEEN = 2.0
 #: A rehearsal shrinks the work, and a busy machine takes long to start a process.
 TINY_SECONDS = 120
 
@@ -32,11 +30,10 @@ TINY_SECONDS = 120
 def run_stage(name: str, *, device: torch.device, tiny: bool, folder: Path) -> tuple[Path, int, list[str], bool]:
     """Run one stage and write what it measured; returns the file, the rows, what was skipped, and whether it went well.
 
-    A stage that fails keeps the rows that it had, and its error is among the skipped; one that is stopped, those that it
-    had a moment ago.
+    A stage that fails or is stopped keeps the rows that it had; an error is among the skipped.
     """
     run, rows, well = Run(device, tiny), [], True
-    start = written = time.perf_counter()
+    start = time.perf_counter()
 
     def write(*unfinished: str) -> Path:
         return write_stage(
@@ -48,13 +45,13 @@ def run_stage(name: str, *, device: torch.device, tiny: bool, folder: Path) -> t
         for row in STAGES[name].measure(run):
             rows.append(row)
             print(f"  {said(row)}", flush=True)
-            if time.perf_counter() - written > SECONDS_BETWEEN:
-                write(f"the rest of {name!r}: it was stopped")
-                written = time.perf_counter()
+            write(f"the rest of {name!r}: it was stopped")
     except Exception as error:  # what it has measured so far is worth keeping
         run.skip(f"the rest of {name!r} failed", f"{type(error).__name__}: {error}")
         well = False
     path = write()
+    # Once: a stage that writes after every row would wait for it.
+    check_record(json.loads(path.read_text(encoding="utf-8")))
     return path, len(rows), run.skipped, well
 
 
@@ -83,7 +80,8 @@ def write_stage(
     """Add one stage to the record of the device in this machine; the other stages of the file stay.
 
     A file among the course's own records can only come from a CUDA device and a full run: anything else raises
-    RuntimeError, so that no number there was made up. The file is replaced in one step.
+    RuntimeError, so that no number there was made up. The file is replaced in one step; one of another set-up stays beside
+    it as `.before`.
     """
     on_gpu = torch.cuda.is_available()
     if folder.resolve() == RECORDS.resolve() and (dry_run or not on_gpu):
@@ -102,14 +100,16 @@ def write_stage(
     }
     old = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     # A record describes one set-up: stages of another torch or driver are not mixed with this one's.
-    stages = old["stages"] if old and {k: old[k] for k in head} == head else {}
+    same = {key: old.get(key) for key in head} == head
+    stages = old["stages"] if same else {}
     today = datetime.date.today().isoformat()
     stages[stage] = {"date": today, "wall_seconds": round(wall_seconds, 3), "skipped": skipped, "rows": rows}
     data = {**head, "stages": stages}
-    check_record(data)
     folder.mkdir(parents=True, exist_ok=True)
     waiting = path.with_suffix(".json.part")
-    waiting.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    waiting.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    if old and not same:
+        os.replace(path, path.with_suffix(".json.before"))
     os.replace(waiting, path)
     return path
 

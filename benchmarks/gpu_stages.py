@@ -71,7 +71,8 @@ def overlap(run: Run) -> Iterator[dict]:
             "copy_seconds": sum(copies) / len(copies),
             "compute_seconds": sum(computations) / len(computations),
         }
-        predicted = predict.pipeline_seconds(len(copies), overlap=pinned, **mean)
+        # From pageable memory, too: the host waits for its copy, and no other stream does.
+        predicted = predict.pipeline_seconds(len(copies), overlap=True, **mean)
         whole = max(end for *_, end in spans) - min(start for *_, start, _ in spans)
         yield row("whole", whole, "s", predicted=predicted, pinned=pinned)
 
@@ -114,7 +115,7 @@ def optimizers(run: Run) -> Iterator[dict]:
         "course": lambda p: lm.AdamW(p, lr=1e-3),
     }
     for name, make in ways.items():
-        model = lm.DecoderOnly(config).to(run.device)
+        model = lm.DecoderOnly(config, device=run.device)
         for parameter in model.parameters():
             parameter.grad = torch.ones_like(parameter)
         optimizer = make(list(model.parameters()))
@@ -145,9 +146,13 @@ def memory(run: Run) -> Iterator[dict]:
         how |= {"attention": "sdpa", "device": run.device.type}
         model = step = loss = None
         try:
-            with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
+            with sdpa_kernel(KERNELS["flash"]):
                 start = torch.cuda.memory_allocated() if run.device.type == "cuda" else 0
-                model = make(config, attention="sdpa", checkpointing=checkpointing).to(run.device)
+                # At once where and in what it stays: drawing on the host takes seconds, and copies that were converted there
+                # would leave pieces of memory that the step is not predicted to find.
+                weights = torch.bfloat16 if predict.POLICIES[precision].weights == "bf16" else torch.float32
+                model = make(config, attention="sdpa", checkpointing=checkpointing, device=run.device, dtype=weights)
+                run.free()
                 step, loss, lasting = _step(model, config, batch, sequence, precision, run.device)
                 step()  # the second step has its optimizer state
                 saved = measure.saved_activation_bytes(loss).total
@@ -180,24 +185,34 @@ def memory(run: Run) -> Iterator[dict]:
 def training_step(run: Run) -> Iterator[dict]:
     """Seconds, tokens per second, MFU and idle share of a GPT-2 training step in bf16 autocast, as it is and compiled.
 
-    Attention and AdamW are fused. Compiled are the largest batches first, as they fill the GPU.
+    Attention and AdamW are fused. What matters most comes first: a stage that is stopped keeps the rows before.
     """
-    config = TINY if run.tiny else _gpt2()
-    sequence, batches = (32, (2,)) if run.tiny else (1024, (64, 32, 16))
-    for compiled, batch in pairs((False,) if run.tiny else (True, False), batches):
-        setting = {"batch": batch, "sequence": sequence, "compiled": compiled, "optimizer": "fused"}
-        model = ready = step = idle = None
+    # Rows of 50,257 logits do not begin at multiples of 16 bytes, for which tensor cores have no fast kernel. As nanoGPT.
+    config = TINY if run.tiny else replace(_gpt2(), vocab=50304)
+    sequence = 32 if run.tiny else 1024
+    cases = [(64, True, "flash"), (64, True, "cudnn"), (16, False, "flash"), (32, False, "flash"), (32, True, "cudnn")]
+    if run.tiny:
+        cases = [(4, True, "flash"), (2, True, "flash"), (2, False, "flash")]
+    for batch, compiled, attention in cases:
+        setting = {"batch": batch, "sequence": sequence, "vocab": config.vocab, "compiled": compiled,
+                   "attention": attention, "optimizer": "fused"}  # fmt: skip
+        model = step = idle = None
         try:
-            model = lm.DecoderOnly(config, attention="sdpa").to(run.device)
-            ready = torch.compile(model) if compiled else model
-            step, _, _ = _step(ready, config, batch, sequence, "autocast", run.device, fused=True)
-            timing = measure.seconds(step, device=run.device, **run.timing)
-            idle = idle_share(step) if run.device.type == "cuda" else None
-        except (torch.OutOfMemoryError, RuntimeError) as error:
-            run.skip(f"training step at batch {batch}, compiled={compiled}", error)
+            # What was compiled is found again by what was written, whatever the kernel of attention that it took then.
+            fresh = torch.compiler.config.patch(force_disable_caches=True)
+            with fresh, sdpa_kernel(KERNELS[attention], set_priority=True):
+                model = lm.DecoderOnly(config, attention="sdpa", device=run.device)
+                step = _step(model, config, batch, sequence, "autocast", run.device, fused=True, compiled=compiled)[0]
+                timing = measure.seconds(step, device=run.device, **run.timing)
+                if run.device.type == "cuda":
+                    idle = _idle(run, step, setting)
+        except RuntimeError as error:
+            run.skip(f"training step {setting}", error)
             continue
         finally:
-            model = ready = step = None
+            model = step = None
+            if compiled:
+                torch.compiler.reset()
             run.free()
         work = predict.training_flops(config, batch=batch, sequence=sequence).total
         peak = run.peak("bf16")
@@ -211,15 +226,34 @@ def training_step(run: Run) -> Iterator[dict]:
         run.skip("idle share of the GPU", "this run has no CUDA device")
 
 
+def _idle(run: Run, step: Callable[[], object], setting: dict) -> float | None:
+    """The idle share of a step, or None with a reason: a profiler that sees nothing costs no time that was measured."""
+    try:
+        return idle_share(step)
+    except Exception as error:
+        run.skip(f"idle share {setting}", error)
+        return None
+
+
 def idle_share(step: Callable[[], object], steps: int = 5) -> float:
-    """The part of the time from the first kernel of some steps to the last in which no kernel or copy ran."""
-    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities) as profile:
+    """The part of the time from the first kernel of some steps to the last in which no kernel or copy ran.
+
+    RuntimeError where the profiler saw none.
+    """
+    # What Python does is left out: to write that down, too, makes a GPU wait.
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         for _ in range(steps):
             step()
         torch.cuda.synchronize()
-    on_device = (e for e in profile.events() or () if e.device_type == torch.autograd.DeviceType.CUDA)
-    return idle_between([(event.time_range.start, event.time_range.end) for event in on_device])
+    # A region that has a name ("Optimizer.step") lies over its kernels and the gaps between them.
+    on_device = [
+        (event.time_range.start, event.time_range.end)
+        for event in profile.events() or ()
+        if event.device_type == torch.autograd.DeviceType.CUDA and not event.is_user_annotation
+    ]
+    if not on_device:
+        raise RuntimeError("the profiler saw no kernel")
+    return idle_between(on_device)
 
 
 def idle_between(spans: list[tuple[float, float]]) -> float:
@@ -233,14 +267,18 @@ def idle_between(spans: list[tuple[float, float]]) -> float:
 
 
 def fp8_training(run: Run) -> Iterator[dict]:
-    """The course's decoder on the course's text in bf16 and in fp8, from the same seed: losses, and seconds of a step."""
+    """The course's decoder on the course's text in bf16 and in fp8, from the same seed: losses, and seconds of a step.
+
+    Its products are too small to be faster in fp8, so that compiled steps of a wide one follow.
+    """
     width, steps, batch, sequence = (32, 3, 2, 16) if run.tiny else (512, 300, 32, 256)
     config = predict.TransformerConfig(layers=2 if run.tiny else 6, d_model=width, heads=4, vocab=256, context=sequence)
     tokens = lm.encode(lm.course_text())
-    for name in ("autocast", "fp8"):
-        if name == "fp8" and "fp8" not in measure.precisions(run.device) and run.device.type == "cuda":
-            run.skip("fp8", "this GPU has no fp8 units")
-            continue
+    names = ["autocast", "fp8"]
+    if run.device.type == "cuda" and "fp8" not in measure.precisions(run.device):
+        run.skip("fp8", "this GPU has no fp8 units")
+        names.remove("fp8")
+    for name in names:
         lm.seed_everything(0)
         policy = lm.precision(name, device=run.device)
         model = policy.prepare(lm.DecoderOnly(config, attention="sdpa").to(run.device))
@@ -255,8 +293,24 @@ def fp8_training(run: Run) -> Iterator[dict]:
             device=run.device,
             **run.timing,
         )
-        yield row("step", timing, "s", precision=name, batch=batch, sequence=sequence)
+        yield row("step", timing, "s", precision=name, batch=batch, sequence=sequence, d_model=width, compiled=False)
+        model = optimizer = None
         run.free()
+    batch, wide = (2, TINY) if run.tiny else (8, replace(config, layers=4, d_model=4096, heads=32, context=1024))
+    for name in names:
+        try:
+            model = lm.DecoderOnly(wide, attention="sdpa", device=run.device)
+            model = lm.precision(name, device=run.device).prepare(model)
+            step = _step(model, wide, batch, wide.context, "autocast", run.device, fused=True, compiled=True)[0]
+            timing = measure.seconds(step, device=run.device, **run.timing)
+            yield row("step", timing, "s", precision=name, batch=batch, sequence=wide.context, d_model=wide.d_model,
+                      compiled=True)  # fmt: skip
+        except RuntimeError as error:
+            run.skip(f"{name} step of width {wide.d_model}, compiled", error)
+        finally:
+            model = step = None
+            torch.compiler.reset()
+            run.free()
 
 
 class Stage(NamedTuple):
@@ -268,28 +322,32 @@ class Stage(NamedTuple):
 
 
 STAGES = {
-    "products": Stage(products, 150, 1),
-    "bandwidths": Stage(bandwidths, 40, 1),
-    "overlap": Stage(overlap, 30, 1),
-    "roofline": Stage(roofline, 60, 1),
-    "optimizers": Stage(optimizers, 40, 1),
-    "memory": Stage(memory, 180, 1),
-    "training step": Stage(training_step, 270, 2),
-    "fp8 training": Stage(fp8_training, 150, 2),
-    "ranks": Stage(ranks, 90, 2),
+    "products": Stage(products, 130, 1),
+    "bandwidths": Stage(bandwidths, 70, 1),
+    "overlap": Stage(overlap, 40, 1),
+    "roofline": Stage(roofline, 50, 1),
+    "optimizers": Stage(optimizers, 50, 1),
+    "memory": Stage(memory, 200, 1),
+    "training step": Stage(training_step, 310, 2),
+    "fp8 training": Stage(fp8_training, 170, 2),
+    "ranks": Stage(ranks, 60, 2),
 }
 TINY = predict.TransformerConfig(layers=2, d_model=64, heads=4, vocab=256, context=32)
+_FLASH = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+#: Torch takes cuDNN's attention, on Hopper the fastest, only where it is asked to, and predictions of memory are flash's.
+KERNELS = {"flash": _FLASH, "cudnn": [SDPBackend.CUDNN_ATTENTION, *_FLASH]}
 
 
 def _gpt2() -> predict.TransformerConfig:
     return replace(predict.MODELS["gpt2"], dropout=0.0)
 
 
-def _step(model, config, batch: int, sequence: int, precision: str, device: torch.device, *, fused: bool = False):
+def _step(
+    model, config, batch: int, sequence: int, precision: str, device: torch.device, *, fused: bool = False,
+    compiled: bool = False,
+):  # fmt: skip
     """A training step as a function, its loss alone, and the bytes that last between steps (parameters and state)."""
     kind = predict.POLICIES[precision]
-    if kind.weights == "bf16":
-        model.bfloat16()
     # Foreach is the default on CUDA.
     how = {"fused": True} if fused and device.type == "cuda" else {"foreach": True}
     optimizer = torch.optim.AdamW(model.parameters(), **how)
@@ -299,6 +357,10 @@ def _step(model, config, batch: int, sequence: int, precision: str, device: torc
         with torch.autocast(device.type, dtype=torch.bfloat16) if kind.casts else contextlib.nullcontext():
             logits = model(x)
         return F.cross_entropy(logits.float().view(-1, config.vocab), x.view(-1))
+
+    if compiled:
+        # The loss with it: alone, it writes the logits three times in fp32. Static: else a second batch makes sizes symbols.
+        loss = torch.compile(loss, dynamic=False, backend="inductor" if device.type == "cuda" else "aot_eager")
 
     def step():
         optimizer.zero_grad(set_to_none=True)

@@ -16,6 +16,7 @@ case "$*" in
   "-m venv "*) mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; {venv} ;;
   "-c import sys; sys.exit(sys.version_info"*) exit {old} ;;
   "-c import sys, torch"*) exit {cuda} ;;
+  "-c import ipykernel"*) exit {jupyter} ;;
   "-m pip install"*) exit {pip} ;;
   "-m pip freeze"*) printf '{frozen}' ;;
   "-m cs336kit lessons doctor") exit {doctor} ;;
@@ -28,9 +29,10 @@ esac
 def python(tmp_path):
     """Write the Python that PYTHON= names: how its commands end (0 is well), what its venv does besides, what is installed."""
 
-    def write(venv="true", old=0, cuda=0, pip=0, doctor=0, frozen=""):
+    def write(venv="true", old=0, cuda=0, pip=0, doctor=0, jupyter=0, frozen=""):
         path = tmp_path / "fake-python"
-        settings = {"venv": venv, "old": old, "cuda": cuda, "pip": pip, "doctor": doctor, "frozen": frozen}
+        settings = {"venv": venv, "old": old, "cuda": cuda, "pip": pip, "doctor": doctor}
+        settings |= {"jupyter": jupyter, "frozen": frozen}
         path.write_text(FAKE.format(bash=shutil.which("bash"), folder=tmp_path, **settings))
         path.chmod(0o755)
         return str(path)
@@ -181,6 +183,17 @@ def test_a_number_of_no_lesson_fails(tmp_path):
     shutil.copy(ROOT / "notebooks/00_napkin_math.ipynb", tmp_path / "notebooks")
     code, said = make(tmp_path, "check-notebooks", "NB=0 77", f"PY={sys.executable}", PYTHONPATH=str(ROOT))
     assert code != 0 and "no lesson '77' in notebooks; there are 00_napkin_math" in said
+
+
+@pytest.mark.parametrize("jupyter", [0, 1])
+def test_without_jupyter_the_tests_that_need_cuda_run_still(tmp_path, python, jupyter):
+    (tmp_path / "tests").mkdir()
+    for name, mark in {"test_a.py": "@pytest.mark.gpu\n", "test_b.py": ""}.items():
+        (tmp_path / "tests" / name).write_text(mark)
+    code, said = make(tmp_path, "gpu-lessons", f"PY={python(jupyter=jupyter)}", NB="02")
+    assert code == 0 and ("The lessons are left out" in said) == bool(jupyter)
+    assert "-m pytest -q -m gpu tests/test_a.py" in asked(tmp_path)
+    assert ("-m cs336kit lessons verify 02" in asked(tmp_path)) == (not jupyter)
 
 
 def test_git_and_the_tests_leave_the_reader_s_copies_alone(pytestconfig):

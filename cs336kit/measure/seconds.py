@@ -17,6 +17,8 @@ from cs336kit.predict._common.checks import positive_int, positive_number
 SHORTEST_BATCH_SECONDS = 1e-4
 #: Repeats go on until their quartiles lie this close together, as a part of the median.
 DEFAULT_SPREAD = 0.05
+#: So long a GPU is kept busy before it is timed: one that had nothing to do raises its clocks only after a while.
+GPU_WARMUP_SECONDS = 0.1
 #: A call that takes longer than this is certainly not empty.
 LONGEST_EMPTY_CALL_SECONDS = 1e-5
 
@@ -82,9 +84,9 @@ def seconds(
 
     `warmup` calls are thrown away: they pay for compilation, caches and clocks. Then repeats go on until the quartiles
     lie within `spread` of the median (or `at_most` repeats or `budget_seconds` are reached: then `.settled` is False).
-    A GPU works behind Python's back, so there each repeat lies between two CUDA events and the last one is waited for;
-    a CPU is timed by `timeit` with `time.perf_counter`. Very short functions are called several times within a repeat, and
-    the shortest some thousand times more, to tell them from an empty one.
+    A GPU works behind Python's back, so there each repeat lies between two CUDA events behind a call that is not timed,
+    and the last one is waited for; a CPU is timed by `timeit` with `time.perf_counter`. Very short functions are called
+    several times within a repeat, and the shortest some thousand times more, to tell them from an empty one.
     Errors: TypeError for what cannot be called, RuntimeError where the function leaves nothing to time.
     """
     runnable("measure.seconds", function)
@@ -102,6 +104,9 @@ def seconds(
         raise RuntimeError(
             f"the function returned a {kind}, so its body has not run and there is nothing to time: run it."
         )
+    start = time.perf_counter()
+    while where.type == "cuda" and time.perf_counter() - start < GPU_WARMUP_SECONDS:
+        once(function, 1, where)
     calls = 1
     while once(function, calls, where) < SHORTEST_BATCH_SECONDS:
         calls *= 4
@@ -128,6 +133,8 @@ def _cuda_repeat(function, calls: int, where: torch.device) -> float:
     first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     stream = torch.cuda.current_stream(where)
     torch.cuda.synchronize(where)
+    # An event on an idle GPU has passed before the first kernel arrives, and its way there is none of the function's time.
+    function()
     first.record(stream)
     timeit.timeit(function, number=calls)
     last.record(stream)

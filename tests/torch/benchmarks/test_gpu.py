@@ -1,17 +1,22 @@
+import contextlib
+import gc
 import json
 import subprocess
 import venv
+import weakref
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks import gpu, gpu_stages
 from benchmarks.gpu_rows import Run, row
 from benchmarks.gpu_stages import STAGES
-from cs336kit import measure
+from cs336kit import lm, measure, predict
 from cs336kit.measure.recorded import RECORDS
 from cs336kit.measure.recorded import SCHEMA as SCHEMA_FILE
 
@@ -176,20 +181,134 @@ def test_a_half_is_a_call_of_nine_minutes_at_most():
         assert sum(stage.seconds for stage in STAGES.values() if stage.half == half) <= 9 * 60
 
 
-def test_rows_are_in_the_record_before_their_stage_ends(monkeypatch, tmp_path):
+def test_each_row_is_in_the_record_before_the_next_is_measured(monkeypatch, tmp_path):
     seen = []
 
     def slow(run: Run):
-        yield row("product", 1.0, "s")
-        seen.append(json.loads((tmp_path / "cpu.json").read_text())["stages"]["products"])
+        for label in ("step", "MFU"):
+            yield row(label, 1.0, "s")
+            seen.append(json.loads((tmp_path / "cpu.json").read_text())["stages"]["products"])
 
-    monkeypatch.setattr(gpu, "SECONDS_BETWEEN", 0.0)
     monkeypatch.setitem(STAGES, "products", STAGES["products"]._replace(measure=slow))
     assert gpu.main(["products", "--here", "--device", "cpu", "--tiny", "--out", str(tmp_path)]) == 0
-    assert len(seen[0]["rows"]) == 1 and seen[0]["skipped"] == ["the rest of 'products': it was stopped"]
+    assert [[row["label"] for row in stage["rows"]] for stage in seen] == [["step"], ["step", "MFU"]]
+    assert seen[0]["skipped"] == ["the rest of 'products': it was stopped"]
     assert json.loads((tmp_path / "cpu.json").read_text())["stages"]["products"]["skipped"] == []
+
+
+def test_a_record_of_another_set_up_stays_beside_the_new_one(monkeypatch, tmp_path):
+    how = {"rows": [ROW], "skipped": [], "wall_seconds": 1.0, "dry_run": True}
+    path = gpu.write_stage(tmp_path, "products", **how)
+    before = path.read_text()
+    monkeypatch.setattr(torch.version, "cuda", "14.0")
+    gpu.write_stage(tmp_path, "memory", **how)
+    assert list(json.loads(path.read_text())["stages"]) == ["memory"]
+    assert path.with_suffix(".json.before").read_text() == before and list(measure.records(tmp_path)) == ["cpu"]
+
+
+def test_a_host_that_waits_for_its_copy_keeps_no_other_stream_waiting(monkeypatch):
+    spans = predict.pipeline_timeline(6, copy_seconds=40.0, compute_seconds=10.0, overlap=True)
+    monkeypatch.setattr(measure, "overlap_timeline", lambda **options: spans)
+    whole = [r for r in gpu_stages.overlap(Run(torch.device("cuda"), tiny=True)) if r["label"] == "whole"]
+    assert [(r["setting"]["pinned"], r["measured"] / r["predicted"]) for r in whole] == [(True, 1.0), (False, 1.0)]
 
 
 def test_idle_is_what_no_span_covers():
     assert gpu_stages.idle_between([(0.0, 2.0), (1.0, 3.0), (4.0, 10.0)]) == pytest.approx(0.1)
     assert gpu_stages.idle_between([(5.0, 6.0)]) == 0
+
+
+@pytest.fixture
+def profiled(monkeypatch):
+    """Hand out a profile whose events on the device are (start, end, whether a name was given to the span)."""
+
+    def write(*spans):
+        events = [
+            SimpleNamespace(
+                device_type=torch.autograd.DeviceType.CUDA, is_user_annotation=named,
+                time_range=SimpleNamespace(start=start, end=end),
+            )
+            for start, end, named in spans
+        ]  # fmt: skip
+        profile = SimpleNamespace(events=lambda: events)
+        monkeypatch.setattr(torch.profiler, "profile", lambda activities: contextlib.nullcontext(profile))
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+
+    return write
+
+
+def test_a_name_over_kernels_is_no_work(profiled):
+    # Optimizer.step has one, which reaches from its first kernel to its last.
+    profiled((0.0, 10.0, True), (0.0, 1.0, False), (9.0, 10.0, False))
+    assert gpu_stages.idle_share(lambda: None) == pytest.approx(0.8)
+
+
+def test_a_profiler_that_sees_nothing_loses_no_step(profiled):
+    profiled()
+    run = Run(torch.device("cpu"), tiny=True)
+    assert gpu_stages._idle(run, lambda: None, {"batch": 2}) is None
+    assert run.skipped == ["idle share {'batch': 2}: the profiler saw no kernel"]
+
+
+def test_a_compiled_step_is_one_graph_with_its_loss_and_of_one_size(monkeypatch):
+    graphs, compile_ = [], torch.compile
+
+    def watched(function, *, dynamic, backend):
+        def see(graph, inputs):
+            (output,) = next(node for node in graph.graph.nodes if node.op == "output").args[0]
+            graphs.append((output.meta["example_value"].shape, {i.shape[0] for i in inputs if i.dtype == torch.int64}))
+            # Else one that was compiled with another attention is taken for it.
+            assert torch.compiler.config.force_disable_caches
+            return graph
+
+        return compile_(function, dynamic=dynamic, backend=see, fullgraph=True)
+
+    monkeypatch.setattr(torch, "compile", watched)
+    rows = list(gpu_stages.training_step(Run(torch.device("cpu"), tiny=True)))
+    assert graphs == [((), {4}), ((), {2})]
+    settings = [r["setting"] for r in rows if r["label"] == "step"]
+    assert [(s["batch"], s["compiled"]) for s in settings] == [(4, True), (2, True), (2, False)]
+
+
+def test_models_are_made_where_and_in_what_they_stay(monkeypatch):
+    made, decoder = [], lm.DecoderOnly
+
+    def make(config, **options):
+        made.append((options["device"].type, options.get("dtype")))
+        return decoder(config, **options)
+
+    monkeypatch.setattr(lm, "DecoderOnly", make)
+    run = Run(torch.device("cpu"), tiny=True)
+    rows = [*gpu_stages.memory(run), *gpu_stages.optimizers(run)]
+    assert {r["setting"].get("precision") for r in rows} == {"fp32", "bf16", "autocast", None}
+    kept = {"fp32": torch.float32, "bf16": torch.bfloat16, "autocast": torch.float32}
+    assert made == [("cpu", kind) for kind in kept.values() for _ in range(2)] + [("cpu", None)] * 4
+
+
+@pytest.mark.parametrize("stage", [gpu_stages.training_step, gpu_stages.fp8_training, gpu_stages.memory])
+def test_a_model_is_gone_before_the_next_is_measured(monkeypatch, stage):
+    alive, decoder, free = weakref.WeakSet(), lm.DecoderOnly, Run.free
+
+    def make(config, **options):
+        model = decoder(config, **options)
+        alive.add(model)
+        return model
+
+    def look(run):
+        gc.collect()
+        free(run)
+        counts.append(len(alive))
+
+    counts: list[int] = []
+    monkeypatch.setattr(lm, "DecoderOnly", make)
+    monkeypatch.setattr(Run, "free", look)
+    list(stage(Run(torch.device("cpu"), tiny=True)))
+    # In the stage of memory one look comes when a model has just been made.
+    assert counts and not any(counts[1::2] if stage is gpu_stages.memory else counts)
+
+
+@pytest.mark.parametrize("attention", gpu_stages.KERNELS)
+def test_the_attention_that_is_named_comes_first(attention):
+    with sdpa_kernel(gpu_stages.KERNELS[attention], set_priority=True):
+        first = SDPBackend(torch._C._get_sdp_priority_order()[0]).name
+    assert first == f"{attention.upper()}_ATTENTION"

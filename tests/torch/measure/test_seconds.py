@@ -133,6 +133,14 @@ def test_a_gpu_is_timed_by_events():
     assert timing.device == "cuda" and timing.median > 0
 
 
+def test_a_gpu_is_kept_busy_for_a_while_before_it_is_timed(monkeypatch):
+    clock = Clock(monkeypatch)
+    slow = clock.function(itertools.chain([2e-3] * 53, itertools.repeat(1e-3)))  # three calls, and those of 0.1 s
+    monkeypatch.setattr(seconds_module, "_cuda_repeat", seconds_module._cpu_repeat)
+    monkeypatch.setattr(seconds_module, "_device", torch.device)
+    assert measure.seconds(slow, device="cuda").median == pytest.approx(1e-3)
+
+
 def test_repr_chooses_the_unit():
     assert repr(Timing((0.002, 0.002), 1, "cpu", True)) == "2 ms (quartiles 2 to 2, 2 repeats on cpu)"
     assert repr(Timing((3e-7, 3e-7), 1, "cpu", True)).startswith("300 ns")

@@ -160,6 +160,11 @@ def test_the_scaled_product():
     torch.testing.assert_close(found.float(), a.float() @ b.float().t(), rtol=0.02, atol=0.05)
 
 
+def test_the_scaled_product_is_the_one_that_the_peak_of_fp8_means(monkeypatch):
+    monkeypatch.setattr(torch, "_scaled_mm", lambda *factors, **how: how)
+    assert _torch.scaled_product(None, None, None)["use_fast_accum"] is True
+
+
 def fp8(*shape):
     return torch.randn(*shape).to(torch.float8_e4m3fn)
 
