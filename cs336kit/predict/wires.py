@@ -178,7 +178,8 @@ def _fill(programs: Sequence[Program], microbatches: int) -> int:
     """FLOPs that a step has to wait for: some stage's for all microbatches, behind and before one in each stage before it.
 
     No schedule is quicker in which each rank has one row of blocks: the stages before a stage run their forward pass before
-    it starts, and their backward pass after it ends. Interleaved ones, where a rank has several rows, wait less. With stages alike that is (m + p − 1) times what one of them computes.
+    it starts, and their backward pass after it ends. Interleaved ones, where a rank has several rows, wait less. With stages
+    alike that is (m + p − 1) times what one of them computes.
     """
     before, most = 0, 0
     for walked in programs:
