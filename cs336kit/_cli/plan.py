@@ -66,6 +66,11 @@ def parser() -> argparse.ArgumentParser:
         help=listed(optimizers),
     )
     run(
+        "--fused",
+        action="store_true",
+        help="the optimizer is one kernel, without temporary tensors (torch's fused=True)",
+    )
+    run(
         "--attention",
         choices=list(EVERY_ATTENTION),
         help="sdpa (torch's fused function, the default), eager, or flash_attention, whose kernel knows windows, caps and sinks",

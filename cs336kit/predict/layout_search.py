@@ -51,6 +51,7 @@ def find_layouts(
     attention: str = "sdpa",
     optimizer: str = "adamw",
     foreach: bool = True,
+    fused: bool = False,
     **options: Any,
 ) -> list[FoundLayout]:
     """The `limit` best layouts that use all of `count` accelerators and fit, by the upper bound of a step's seconds, then margin.
@@ -87,7 +88,7 @@ def find_layouts(
     for upper, _, layout, seconds in sorted(timed, key=lambda each: each[:2]):
         if len(found) >= limit and upper > found[-1].seconds.upper:
             break
-        peak = step_peak(config, layout=layout, optimizer=optimizer, foreach=foreach, **step)
+        peak = step_peak(config, layout=layout, optimizer=optimizer, foreach=foreach and not fused, fused=fused, **step)
         if peak.total <= room:
             found.append(FoundLayout(layout, peak, int(room) - peak.total, seconds))
     return sorted(found, key=lambda each: (each.seconds.upper, -each.margin))[:limit]

@@ -52,7 +52,7 @@ def found(plan: Plan, *, global_batch: int | None = None, limit: int = 10) -> li
     layouts = find_layouts(
         q.model, count=q.count, accelerator=plan.chip.as_accelerator(), sequence=q.sequence, batch=q.batch,
         global_batch=global_batch or q.step_sequences, between_nodes=q.between_nodes, node=q.node, mfu=q.mfu,
-        memory_bytes=plan.chip.memory_bytes - plan.allowance.total, limit=limit, optimizer=q.optimizer,
+        memory_bytes=plan.chip.memory_bytes - plan.allowance.total, limit=limit, optimizer=q.optimizer, fused=q.fused,
         **of.step_program(q),
     )  # fmt: skip
     return [replace(one, seconds=_at_least(plan, one)) for one in layouts]

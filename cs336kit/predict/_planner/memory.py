@@ -35,7 +35,7 @@ def step_options(q: Question) -> dict[str, Any]:
     return {
         "config": q.model, "batch": q.batch, "sequence": q.sequence, "precision": q.precision, "optimizer": q.optimizer,
         "attention": q.attention, "checkpointing": q.checkpointing, "chunks": q.chunks, "layout": q.placed,
-        "device": q.device, "flavour": q.flavour, "foreach": True, **trained(q),
+        "device": q.device, "flavour": q.flavour, "foreach": not q.fused, "fused": q.fused, **trained(q),
     }  # fmt: skip
 
 

@@ -26,6 +26,8 @@ from cs336kit.predict.wires import NODE
 
 #: Optimizers that need the shapes of a model, beside NAPKIN_OPTIMIZERS.
 SHAPED_OPTIMIZERS = tuple(name for name in OPTIMIZERS if name not in NAPKIN_OPTIMIZERS)
+#: Optimizers that torch has as one kernel, too.
+FUSED = ("sgd", "momentum", "adagrad", "adam", "adamw")
 #: What a training run keeps the sequence at where neither the question nor the model asks for less.
 _USUAL_SEQUENCE = 4096
 
@@ -93,6 +95,8 @@ class Question:
     price_per_hour: float | None = None
     #: of one accelerator with its share of the machine
     watts: float | None = None
+    #: whether the optimizer is one kernel, which has no temporary tensors (torch's fused=True)
+    fused: bool = False
 
     @property
     def passes(self) -> int:
@@ -133,7 +137,7 @@ def settled(q: Question) -> Question:
         )
     # What is checked is kept: an integer of numpy overflows, and JSON cannot write it.
     checked: dict[str, Any] = {"count": at_most("count", positive_int("count", q.count), LARGEST_COUNT)}
-    for name in ("checkpointing", "sharded"):
+    for name in ("checkpointing", "fused", "sharded"):
         boolean(name, getattr(q, name))
     checked["chunks"] = positive_int("chunks", q.chunks)
     if q.attention is not None:
@@ -143,6 +147,8 @@ def settled(q: Question) -> Question:
     known("precision", q.precision, POLICIES)
     if isinstance(q.optimizer, str):
         checked["optimizer"] = q.optimizer.lower()
+    if q.fused and checked.get("optimizer", q.optimizer) not in FUSED:
+        raise ValueError(f"torch has no fused {shown(q.optimizer)}: take one of {', '.join(FUSED)}, or leave fused out")
     for name in ("accumulate", "steps", "global_batch"):
         if getattr(q, name) is not None:
             checked[name] = positive_int(name, getattr(q, name))
@@ -273,8 +279,8 @@ def _with_tokens(q: Question) -> Question:
 
 #: What a number of parameters has no answer for, with the value that asks nothing.
 _NEEDS_SHAPE = {
-    "batch": None, "sequence": None, "attention": None, "checkpointing": False, "global_batch": None, "accumulate": None,
-    "chunks": 1, "lora_rank": None, "base": None, "frozen": (), "layout": None,
+    "batch": None, "sequence": None, "attention": None, "checkpointing": False, "fused": False, "global_batch": None,
+    "accumulate": None, "chunks": 1, "lora_rank": None, "base": None, "frozen": (), "layout": None,
 }  # fmt: skip
 
 
@@ -283,6 +289,7 @@ def _without_shape(q: Question) -> Question:
     for name, nothing in _NEEDS_SHAPE.items():
         if getattr(q, name) not in (nothing, None):
             about = "the parts" if name in ("lora_rank", "base", "frozen") else "activations"
+            about = "temporary tensors" if name == "fused" else about
             raise ValueError(
                 f"{name} is about {about}, which need the shape of the model, not only its number of parameters: "
                 f"name a model or give a configuration, or leave {name} out"

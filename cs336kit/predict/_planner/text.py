@@ -147,7 +147,7 @@ def _ring(name: str) -> str:
 
 def _how(plan: "Plan") -> str:
     q = plan.question
-    how = [q.precision, q.optimizer]
+    how = [q.precision, "fused " * q.fused + q.optimizer]
     if q.batch:
         how += [
             f"batch {q.batch} × {q.sequence}",
