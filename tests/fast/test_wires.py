@@ -265,7 +265,9 @@ def test_a_pipeline_waits_while_it_fills():
     assert found.upper == pytest.approx((found.compute + each) * 6 / 5 + once)
     # Where all overlaps, the stage with the head waits until the other one has had its first microbatch.
     filled = stage / (0.25 * H100.peak("bf16")) + found.compute
-    assert found.lower == pytest.approx(max(filled, found.inside))
+    # What three ranks sum takes three quarters of the ring's time where a switch adds; of two, as long.
+    summed = ring(2 * TABLE, 2) + 3 / 4 * (ring(2 * BLOCK, 3) + ring(2 * (TABLE + NORM), 3))
+    assert found.lower == pytest.approx(max(filled, each + summed / link))
     assert found.bubble == pytest.approx(stage / (stage + 5 * slowest))
     assert (found.global_batch, found.tokens) == (2 * 3 * 5, 2 * 3 * 5 * 8)
 
@@ -367,3 +369,27 @@ def test_what_an_all_to_all_sends_inside_its_node_takes_the_links_there():
     alone = dataclasses.replace(H100, facts={name: fact for name, fact in H100.facts.items() if "link" not in name})
     slower = step_seconds(mixture, **options, accelerator=alone, between_nodes=50e9)
     assert slower.inside == 0 and slower.between == pytest.approx(found.between + exchanged * 7 / 15 / 50e9)
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "ranks", "published"),
+    [
+        ("h100-sxm", 8, 480e9),
+        ("h100-sxm", 7, 460e9),
+        ("h200-sxm", 8, 473.1e9),
+        ("b200-sxm", 8, 838e9),
+        ("h100-sxm", 4, 370e9),
+    ],
+)
+def test_no_all_reduce_was_measured_faster_than_the_lower_bound(accelerator, ranks, published):
+    """NCCL's bus bandwidth is what a ring would need to be as fast; switches that add pass the rate of the links.
+
+    Source: NVIDIA/nccl, issue 1455 (H100); ML engineering at 744d01e, network/README.md (H200 and B200, 8 GiB).
+    """
+    model, step = MODELS["gpt2"], {"batch": 1, "sequence": 16, "precision": "bf16"}
+    layout = {"layout": f"dp={ranks}", "node": 8}
+    gradients = communication(model, **layout, **step).total
+    found = step_seconds(model, accelerator=accelerator, mfu=1, **layout, **step)
+    measured = gradients / published
+    assert found.compute < found.lower <= measured
+    assert found.lower == pytest.approx(found.inside * ranks / (2 * (ranks - 1)))

@@ -9,7 +9,7 @@ from cs336kit.predict._serving.question import ServingQuestion, length_of, optio
 from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.operations import Op, Program, Storage, Tensor
 from cs336kit.predict.programs import program
-from cs336kit.predict.wires import bandwidth
+from cs336kit.predict.wires import at_best, bandwidth
 
 #: Lengths of the cache, equally far apart, over which a token of an answer is averaged.
 _LENGTHS = 8
@@ -31,7 +31,7 @@ class Bounds:
     sent: int = 0
     #: those of `bytes` that are the cache's
     cache_bytes: int = 0
-    #: seconds of the products alone, each at the peak of its type, and of what is sent alone
+    #: seconds of the products alone, each at the peak of its type, and of what is sent alone, where switches add
     compute: float = 0.0
     links: float = 0.0
 
@@ -64,7 +64,7 @@ def _bounds(q: ServingQuestion, what: Chip, walked: Program, *, head: bool) -> B
     """`head`: of all positions the last one alone has logits."""
     assert what.peak and what.bandwidth
     flops, packed, least, moved, sent, cache = 0, 0, 0, 0, 0, 0
-    links = 0.0
+    rings, links = 0.0, 0.0
     sizes = {leaf.tensor.storage: leaf_bytes(leaf, q.weights) for leaf in walked.leaves}
     matrices = {leaf.tensor.storage for leaf in walked.leaves if is_packed(leaf)}
     caches: set[Storage] = set()
@@ -84,7 +84,8 @@ def _bounds(q: ServingQuestion, what: Chip, walked: Program, *, head: bool) -> B
             seen.update(weights, first)
         for wire in op.wires:
             sent += count * wire.bytes
-            links += count * wire.bytes / bandwidth(wire, what.as_accelerator(), q.node, q.between_nodes, walked.layout)
+            taken = count * wire.bytes / bandwidth(wire, what.as_accelerator(), q.node, q.between_nodes, walked.layout)
+            rings, links = rings + taken, links + at_best(wire) * taken
     if head:
         written = CACHE_TYPES[q.cache] * sum(count * prod(shape) for shape, count in walked.cached)
         least, moved, cache = least + written, moved + written, cache + written
@@ -92,7 +93,7 @@ def _bounds(q: ServingQuestion, what: Chip, walked: Program, *, head: bool) -> B
     times = {"compute": compute, "memory": memory, "links": links}
     bound = max(times, key=lambda name: times[name])
     return Bounds(
-        times[bound], compute + moved / what.bandwidth + links, flops, least, bound, sent, cache, compute, links
+        times[bound], compute + moved / what.bandwidth + rings, flops, least, bound, sent, cache, compute, links
     )
 
 
