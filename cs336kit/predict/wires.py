@@ -28,7 +28,7 @@ class StepSeconds:
     """Seconds of one step between two bounds, and what they are made of."""
 
     #: nothing waits for what is sent: the longer of computing and sending, where a stage waits for those before it to fill, and
-    #: where switches add what an all-reduce sums (`at_best`)
+    #: where switches add what an all-reduce sums and tokens go once to several experts (`at_best`)
     lower: float
     #: nothing overlaps: the sum of both, and every stage is as slow as the slowest
     upper: float
@@ -233,7 +233,9 @@ def _seconds(
         if far and wire.kind == "all-to-all" and link is not None:
             # What stays in the node takes its links.
             leaves = leaving(wire, node, count)
-            spent[False, once] += (count * wire.bytes - leaves) / link
+            stays = (count * wire.bytes - leaves) / link
+            spent[False, once] += stays
+            saved[False] += (1 - at_best(wire)) * stays
         taken = leaves / bandwidth(wire, device, node, between_nodes, layout)
         spent[far, once] += taken
         saved[far] += (1 - at_best(wire)) * taken
@@ -252,9 +254,12 @@ def at_best(wire: Wire) -> float:
 
     In an all-reduce of n ranks each gets every sum once, if a switch adds; a ring brings it 2(n − 1)/n times as much. Measured:
     NVLink SHARP with 8 ranks passes the rate of H100's links of 450 GB/s (NCCL's bus bandwidth: 480 GB/s).
-    Source: NVIDIA/nccl, issue 1455.
+    In an all-to-all a token goes once to ranks near each other that have several of its experts, and comes back as one sum.
+    Source: NVIDIA/nccl, issue 1455; DeepSeek-AI 2024, section 3.2.2, and deepseek-ai/DeepEP.
     """
-    return wire.ranks / (2 * (wire.ranks - 1)) if wire.kind == "all-reduce" else 1.0
+    if wire.kind == "all-reduce":
+        return wire.ranks / (2 * (wire.ranks - 1))
+    return 1 / wire.alike
 
 
 def hop_links(wire: Wire, node: int) -> int:

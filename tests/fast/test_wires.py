@@ -30,7 +30,9 @@ def messages(layout, axis, config=LITTLE, *, stage=0, precision="mixed", **optio
     found = Counter()
     for wire, count in sent(walked):
         if wire.axis == axis:
-            found[wire[0], *wire[2:]] += count
+            # Of what is sent, rows of several experts may be of one token.
+            assert wire.alike == (config.experts_per_token if axis == "ep" and wire.kind == "all-to-all" else 1)
+            found[wire[0], *wire[2:7]] += count
     return dict(found)
 
 
@@ -393,3 +395,19 @@ def test_no_all_reduce_was_measured_faster_than_the_lower_bound(accelerator, ran
     measured = gradients / published
     assert found.compute < found.lower <= measured
     assert found.lower == pytest.approx(found.inside * ranks / (2 * (ranks - 1)))
+
+
+def test_no_exchange_of_tokens_was_quicker_than_the_lower_bound():
+    """DeepSeek-V3 on 256 B200, eight to a node with 400 Gb/s each: 3,328 tokens a second and accelerator.
+
+    Sent to each of its 8 experts, tokens would take 29 s between nodes. Source: Megatron Bridge, performance-summary-archive.md,
+    NeMo container 26.04.01 (MXFP8; global batch 4,096 of 4,096 tokens, PP 8, EP 32).
+    """
+    layout = "pp=8,ep=32,microbatches=128"
+    step = {"accelerator": "b200-sxm", "between_nodes": 50e9, "batch": 1, "sequence": 4096, "mfu": 1}
+    found = step_seconds(MODELS["deepseek-v3"], layout=layout, **step)
+    published = 4096 * 4096 / (256 * 3328)
+    assert found.global_batch == 4096 and found.lower < published < found.between < 30
+    # Inside a node, too, a token goes once to a rank, whatever it has of its experts.
+    few = step_seconds(MIXTURE, layout="ep=2", **STEP, accelerator="h100-sxm", mfu=1)
+    assert few.compute < few.lower < few.inside and MIXTURE.experts_per_token == 2

@@ -122,7 +122,11 @@ def _step(plan: "Plan") -> Iterator[str]:
 
 def halved(lower: float, s: "StepSeconds") -> str:
     """What makes a lower bound less than the time of the rings."""
-    return " (an all-reduce less, where a switch adds)" if lower < max(s.inside, s.between) else ""
+    return (
+        " (less at best: a switch adds, a token goes once to several experts)"
+        if lower < max(s.inside, s.between)
+        else ""
+    )
 
 
 def _run(plan: "Plan") -> Iterator[str]:
