@@ -23,6 +23,21 @@ from cs336kit.predict.transformer import TransformerConfig
 NODE = 8
 
 
+def node_of(name: str | None, count: int) -> int:
+    """Accelerators of a node where nobody says: those that the table's links join, and NODE for all others.
+
+    Of several nodes each gives as many as layouts of powers of two use: 64 of 72.
+    """
+    try:
+        joined = accelerator(name).facts.get("joined") if name else None
+    except (LookupError, ValueError):  # what the name should be is said where its numbers are needed
+        joined = None
+    if joined is None:
+        return NODE
+    most = int(joined.value)
+    return most if count <= most else 1 << (most.bit_length() - 1)
+
+
 @dataclass(frozen=True)
 class StepSeconds:
     """Seconds of one step between two bounds, and what they are made of."""

@@ -56,7 +56,7 @@ def test_every_cell_has_unit_basis_source_and_date(device):
     for name, cell in cells.items():
         assert cell.value > 0 and cell.basis and cell.sources and cell.date.year >= 2024, name
         assert all(source.url.startswith("https://") and source.title for source in cell.sources), name
-        assert cell.unit in {"bytes", "byte/s", "W", "FLOP/s", "OP/s"}, name
+        assert cell.unit in {"bytes", "byte/s", "W", "FLOP/s", "OP/s", "accelerators"}, name
     for precision, engine, sparsity in device.peaks:
         cell = device.peaks[precision, engine, sparsity]
         assert precision in PRECISIONS and cell.basis.startswith(f"{sparsity}, {engine}")

@@ -462,3 +462,23 @@ def test_a_fused_optimizer_is_advised_where_its_step_is_the_peak():
     cluster = {"count": 8, "accelerator": "h100-sxm", "sequence": 512, "checkpointing": True, "chunks": 8, "limit": 1}
     peaks = [find_layouts(MODELS["llama-3.2-3b"], fused=fused, **cluster)[0].peak.total for fused in (False, True)]
     assert peaks[1] < peaks[0]
+
+
+@pytest.mark.parametrize(("accelerator", "published"), [("gb300", 19_200), ("gb200", 16_640)])
+def test_a_rack_of_72_is_one_node(accelerator, published):
+    """GPT-OSS 120B on 64 with experts shared by all of them: as one of eight nodes, a step could not be so quick.
+
+    Tokens a second and accelerator, bf16, global batch 1,280 of 4,096. Source: Megatron Bridge, performance-summary-archive.md,
+    NeMo container 26.04.01.
+    """
+    question = Question(
+        MODELS["gpt-oss-120b"], accelerator=accelerator, memory_bytes=186e9, layout="ep=64,microbatches=5", batch=4,
+        sequence=4096, mfu=1, attention="flash_attention",
+    )  # fmt: skip
+    answer = plan(question)
+    assert answer.question.per_node == 72 and answer.link_bytes == 0 and answer.seconds.between == 0
+    assert answer.step_bounds[0] < 1280 * 4096 / (64 * published)
+    assert plan(dataclasses.replace(question, accelerator="h100-sxm")).seconds is None, "that has eight"
+    # Of several racks, layouts of powers of two have 64 each.
+    many = dataclasses.replace(question, layout="ep=64,dp=2,microbatches=5", between_nodes=50e9)
+    assert plan(many).question.per_node == 64

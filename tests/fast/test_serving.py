@@ -469,7 +469,7 @@ def test_advice_is_what_was_tried_and_fits(asked, changes):
         for name, value in one.changes.items():
             assert f"--{name} {value}" in one.change
         # As the command would answer, with a rate where there are more accelerators than a node has.
-        far = {"between_nodes": 50e9} if one.changes.get("count", 1) > question.node else {}
+        far = {"between_nodes": 50e9} if one.changes.get("count", 1) > question.per_node else {}
         assert serve(dataclasses.replace(question, **one.changes, **far)).largest_batch == one.largest_batch >= 1
         assert ("--between-nodes" in one.change) == bool(far)
         # Half of the change is not enough.

@@ -72,7 +72,7 @@ def elsewhere(q: Question, found: tuple[Advice, ...]) -> str:
         return ""
     checkpointing = "" if q.checkpointing else "--checkpointing "
     instead = "--find" if q.layout is None else f"--count {q.count} --find in place of --layout"
-    if q.count > q.node and q.between_nodes is None:
+    if q.count > q.per_node and q.between_nodes is None:
         instead += " --between-nodes RATE"
     other = "" if q.layout is None else "other "
     return (

@@ -159,7 +159,7 @@ def link_bytes(q: Question) -> int | None:
 
 def _step_size(q: Question) -> dict[str, Any]:
     """The arguments that `communication` and `step_seconds` share, beside the model."""
-    return {"layout": q.placed, "batch": q.batch, "sequence": q.sequence, "node": q.node, **step_program(q)}
+    return {"layout": q.placed, "batch": q.batch, "sequence": q.sequence, "node": q.per_node, **step_program(q)}
 
 
 def _seconds(q: Question, chip: Chip, **changes: Any) -> StepSeconds:

@@ -22,7 +22,7 @@ from cs336kit.predict.packed import PACKINGS
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.programs import EVERY_ATTENTION, check_sizes, model_leaves
 from cs336kit.predict.transformer import TransformerConfig
-from cs336kit.predict.wires import NODE
+from cs336kit.predict.wires import node_of
 
 #: Optimizers that need the shapes of a model, beside NAPKIN_OPTIMIZERS.
 SHAPED_OPTIMIZERS = tuple(name for name in OPTIMIZERS if name not in NAPKIN_OPTIMIZERS)
@@ -88,9 +88,9 @@ class Question:
     flavour: str = "course"
     #: such as "fsdp=64,tp=8"; None: all accelerators share (`sharded`), or each has a replica
     layout: Layout | str | None = None
-    #: bytes per second each way that one accelerator has to other nodes, and accelerators of a node
+    #: bytes per second each way that one accelerator has to other nodes, and accelerators of a node (None: see `node_of`)
     between_nodes: float | None = None
-    node: int = NODE
+    node: int | None = None
     #: of one accelerator, in any currency
     price_per_hour: float | None = None
     #: of one accelerator with its share of the machine
@@ -107,6 +107,11 @@ class Question:
     def step_sequences(self) -> int | None:
         """Sequences of one optimizer step over all accelerators, each of which works on its own."""
         return self.batch and self.batch * self.passes * self.placed.data_ranks
+
+    @property
+    def per_node(self) -> int:
+        """Accelerators of a node: as given, or as the table has them."""
+        return self.node or node_of(self.accelerator, self.count)
 
     @property
     def shards(self) -> int:
@@ -152,7 +157,8 @@ def settled(q: Question) -> Question:
     for name in ("accumulate", "steps", "global_batch"):
         if getattr(q, name) is not None:
             checked[name] = positive_int(name, getattr(q, name))
-    checked["node"] = positive_int("node", q.node)
+    if q.node is not None:
+        checked["node"] = positive_int("node", q.node)
     known("device", q.device, DEVICES)
     for name in ("price_per_hour", "watts", "memory_bytes", "peak_flops_per_second", "between_nodes"):
         if getattr(q, name) is not None:

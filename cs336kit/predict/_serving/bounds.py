@@ -84,7 +84,9 @@ def _bounds(q: ServingQuestion, what: Chip, walked: Program, *, head: bool) -> B
             seen.update(weights, first)
         for wire in op.wires:
             sent += count * wire.bytes
-            taken = count * wire.bytes / bandwidth(wire, what.as_accelerator(), q.node, q.between_nodes, walked.layout)
+            taken = (
+                count * wire.bytes / bandwidth(wire, what.as_accelerator(), q.per_node, q.between_nodes, walked.layout)
+            )
             rings, links = rings + taken, links + at_best(wire) * taken
     if head:
         written = CACHE_TYPES[q.cache] * sum(count * prod(shape) for shape, count in walked.cached)
