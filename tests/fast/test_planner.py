@@ -482,3 +482,54 @@ def test_a_rack_of_72_is_one_node(accelerator, published):
     # Of several racks, layouts of powers of two have 64 each.
     many = dataclasses.replace(question, layout="ep=64,dp=2,microbatches=5", between_nodes=50e9)
     assert plan(many).question.per_node == 64
+
+
+def mpt(layers, d_model, heads, context=2048):
+    """A model of MosaicML's benchmarks: GPT-2's block."""
+    return TransformerConfig(layers=layers, d_model=d_model, heads=heads, vocab=50368, context=context)
+
+
+@pytest.mark.parametrize(
+    ("model", "parameters_there", "chip", "count", "batch", "checkpointing", "tokens", "mfu"),
+    [
+        (mpt(12, 768, 12), 125_311_488, "a100-sxm-40gb", 8, 26, False, 136_334, 42.75),
+        (mpt(24, 1536, 12), 760_470_528, "a100-sxm-40gb", 128, 12, False, 28_940, 50.73),
+        (mpt(32, 2560, 20), 2_651_837_440, "a100-sxm-40gb", 8, 5, False, 10_065, 57.82),
+        (mpt(32, 4096, 32), 6_658_859_008, "h100-sxm", 128, 6, False, 10_475, 45.71),
+        (mpt(40, 5120, 40), 12_853_954_560, "h100-sxm", 8, 2, False, 4792, 39.79),
+        (mpt(48, 7168, 56), 29_975_214_080, "a100-sxm-40gb", 32, 4, True, 857, 51.74),
+        (mpt(80, 8192, 64), 64_862_437_376, "h100-sxm", 32, 2, True, 882, 36.15),
+    ],
+    ids=["125m", "760m", "3b", "7b", "13b", "30b", "70b"],
+)  # fmt: skip
+def test_published_utilizations_and_batches(model, parameters_there, chip, count, batch, checkpointing, tokens, mfu):
+    """Runs of 2,048 tokens: their parameters, their MFU, a batch that fitted, and no step below the bound at the peak.
+
+    Tokens a second and accelerator. In chunks, as its cross entropy works in place. Source: mosaicml/llm-foundry at 8c8dd48,
+    scripts/train/benchmarking/README.md.
+    """
+    answer = plan(
+        Question(
+            model, accelerator=chip, count=count, batch=batch, sequence=2048, checkpointing=checkpointing, mfu=1, chunks=16,
+            between_nodes=50e9,
+        )
+    )  # fmt: skip
+    assert answer.parameters == parameters_there and answer.fits
+    flops = training_flops(model, batch=1, sequence=2048).total / 2048
+    # They count the table of positions, too.
+    positions = 6 * 2048 * model.d_model
+    assert (flops + positions) * tokens / answer.chip.peak == pytest.approx(mfu / 100, rel=3e-3)
+    assert answer.step_bounds[0] < batch * 2048 / tokens
+
+
+@pytest.mark.parametrize(
+    ("name", "sequence", "tokens", "flops_per_second"),
+    [
+        ("llama-3.1-405b", 8192, 1048, 2646e12), ("llama-3.1-405b", 8192, 326, 822e12), ("llama-3-70b", 8192, 5248, 2348e12),
+        ("qwen3-235b-a22b", 4096, 9008, 1333e12), ("qwen3-30b-a3b", 4096, 44_544, 1029e12),
+    ],
+)  # fmt: skip
+def test_the_flops_of_a_token_are_those_that_nvidia_reports(name, sequence, tokens, flops_per_second):
+    """Tokens and FLOPs a second of one accelerator. Source: Megatron Bridge at 067f987, docs/performance-summary-archive.md."""
+    causal = training_flops(MODELS[name], batch=1, sequence=sequence, causal=True).total / sequence
+    assert causal == pytest.approx(flops_per_second / tokens, rel=5e-3)
