@@ -17,7 +17,6 @@ from cs336kit.predict.planner import Plan, Question, plan
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.programs import EVERY_ATTENTION
 from cs336kit.predict.transformer import TransformerConfig
-from cs336kit.predict.wires import NODE
 
 PURPOSE = "time, memory and cost of a training or fine-tuning run"
 _EXAMPLES = """
@@ -66,6 +65,11 @@ def parser() -> argparse.ArgumentParser:
         help=listed(optimizers),
     )
     run(
+        "--fused",
+        action="store_true",
+        help="the optimizer is one kernel, without temporary tensors (torch's fused=True)",
+    )
+    run(
         "--attention",
         choices=list(EVERY_ATTENTION),
         help="sdpa (torch's fused function, the default), eager, or flash_attention, whose kernel knows windows, caps and sinks",
@@ -89,7 +93,7 @@ def parser() -> argparse.ArgumentParser:
     on("--find", action="store_true", help="list the layouts of --count accelerators that fit, quickest first")
     on("--largest-batch", action="store_true", help="find the largest --batch that fits")
     on("--between-nodes", type=bandwidth, metavar="RATE", help="of one accelerator each way, such as 50GB/s or 400Gb/s")
-    on("--node", type=count, default=NODE, metavar="N", help="accelerators of a node, 8 by default")
+    on("--node", type=count, metavar="N", help="accelerators of a node: 8, and 72 of gb200 and gb300")
     on("--flavour", default="course", metavar="NAME", help="whose modules keep the bytes: course or transformers")
     on("--device", default="cuda", choices=list(DEVICES), help="whose rules say what operations keep, cuda by default")
     on("--replicated", action="store_true", help="a whole model on each accelerator, not sharded")

@@ -12,7 +12,6 @@ from cs336kit.predict._serving.question import WEIGHT_TYPES
 from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.serving import ServingQuestion, serve
 from cs336kit.predict.transformer import TransformerConfig
-from cs336kit.predict.wires import NODE
 
 PURPOSE = "memory, latency and throughput of a served model"
 _EXAMPLES = """
@@ -49,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     on("--peak", type=rate, metavar="RATE", help="dense peak of the products, such as 989TFLOPs")
     on("--bandwidth", type=bandwidth, metavar="RATE", help="of the memory, such as 3.35TB/s")
     on("--between-nodes", type=bandwidth, metavar="RATE", help="of one accelerator each way, such as 400Gb/s")
-    on("--node", type=count, default=NODE, metavar="N", help="accelerators of a node, 8 by default")
+    on("--node", type=count, metavar="N", help="accelerators of a node: 8, and 72 of gb200 and gb300")
     on(
         "--allowance",
         type=allowance,

@@ -11,10 +11,11 @@ from torch.utils.checkpoint import checkpoint
 from cs336kit.lm.models import DecoderOnly
 from cs336kit.lm.tensor_parallel import Ranks
 from cs336kit.predict import Layout, TransformerConfig
+from cs336kit.predict._layers import stage_blocks
 
 
 class Stage(nn.Module):
-    """One of `layout.pp` equal parts of a decoder's blocks; the first also has the tables, the last final norm and head.
+    """One of `layout.pp` parts of a decoder's blocks; the first also has the tables, the last final norm and head.
 
     Names of parameters are those of the decoder, but for the numbers of the blocks: `name_of` gives them back.
     """
@@ -23,12 +24,12 @@ class Stage(nn.Module):
         super().__init__()
         self.config, self.checkpointing, self.ranks = model.config, model.checkpointing, ranks
         self.first, self.last = stage == 0, stage == layout.pp - 1
-        each = len(model.blocks) // layout.pp
-        self.offset = stage * each
+        own = stage_blocks(len(model.blocks), layout.pp, stage)
+        self.index, self.offset = stage, own.start
         self.ends: Any = None
         if self.first:
             self.embedding, self.positions, self.embedding_norm = model.embedding, model.positions, model.embedding_norm
-        self.blocks = nn.ModuleList(model.blocks[self.offset : self.offset + each])
+        self.blocks = nn.ModuleList(model.blocks[own.start : own.stop])
         if self.last:
             self.final_norm, self.head = model.final_norm, model.head
         if model.config.positions == "rope":
@@ -89,5 +90,4 @@ def schedule_of(
 ) -> Any:
     """Torch's schedule of this layout for this stage; gradients are means over the microbatches."""
     kind = ScheduleGPipe if layout.schedule == "gpipe" else Schedule1F1B
-    index = stage.offset // len(stage.blocks)
-    return kind(PipelineStage(stage, index, layout.pp, device, group=group), layout.microbatches, loss_fn=loss)
+    return kind(PipelineStage(stage, stage.index, layout.pp, device, group=group), layout.microbatches, loss_fn=loss)

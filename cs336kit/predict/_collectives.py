@@ -54,8 +54,8 @@ def strides(layout: Layout) -> dict[str, int]:
     return {"tp": 1, "ep": experts, "cp": sequence, "shards": shards, "dp": replicas, "pp": replicas * layout.dp}
 
 
-def _group(kind: str, axis: str, ranks: int, stride: int, size: int, when: str = "forward") -> Wire:
-    return Wire(kind, axis, ranks, stride, ranks * stride, size, when)
+def _group(kind: str, axis: str, ranks: int, stride: int, size: int, when: str = "forward", alike: int = 1) -> Wire:
+    return Wire(kind, axis, ranks, stride, ranks * stride, size, when, alike)
 
 
 class Ranks:
@@ -64,10 +64,10 @@ class Ranks:
     def __init__(self, b: Writer):
         self.b, self.layout = b, b.layout
 
-    def _wire(self, kind: str, axis: str, size: int, when: str = "forward") -> Wire:
+    def _wire(self, kind: str, axis: str, size: int, when: str = "forward", alike: int = 1) -> Wire:
         ranks = getattr(self.layout, axis)
         sent = size if kind == "send" else ring_bytes(kind, size, ranks)
-        return _group(kind, axis, ranks, strides(self.layout)[axis], sent, when)
+        return _group(kind, axis, ranks, strides(self.layout)[axis], sent, when, alike)
 
     # -- tensor and sequence parallel ----------------------------------------------------------------------------------
 
@@ -150,9 +150,9 @@ class Ranks:
         """What the backward pass of attention in a ring needs for a moment: keys and values of two ranks, and gradients."""
         return () if self.layout.cp == 1 else (k.bytes, v.bytes) * 3
 
-    def exchange(self, place: str, x: Tensor, *, name: str = "") -> Tensor:
-        """Rows of tokens go to the ranks that have their experts, or come back; so do their gradients."""
-        wires = self._wire("all-to-all", "ep", x.bytes), self._wire("all-to-all", "ep", x.bytes, "backward")
+    def exchange(self, place: str, x: Tensor, *, experts: int, name: str = "") -> Tensor:
+        """Rows of tokens, `experts` of each, go to the ranks that have their experts, or come back; so do their gradients."""
+        wires = tuple(self._wire("all-to-all", "ep", x.bytes, when, experts) for when in ("forward", "backward"))
         return self.b.op(place, "all-to-all", [x], x.shape, name=name, wires=wires[: 1 + x.needs_gradient])
 
     # -- gradients and gathered parameters -----------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from cs336kit.predict._attention import Attention
 from cs336kit.predict._builder import Builder
 from cs336kit.predict._latent import LatentAttention
-from cs336kit.predict._layers import Layer, layers, periods
+from cs336kit.predict._layers import Layer, layers, periods, stage_blocks
 from cs336kit.predict._mlp import MLP
 from cs336kit.predict.devices import Device
 from cs336kit.predict.layouts import ALONE, Layout, local_config
@@ -178,11 +178,11 @@ def decoder(
             b.free(x)
         return y
 
-    each = c.layers // layout.pp
-    kinds = layers(c)[stage * each : (stage + 1) * each]
-    routing = routing[stage * each : (stage + 1) * each] if routing else None
+    own = stage_blocks(c.layers, layout.pp, stage)
+    kinds = layers(c)[own.start : own.stop]
+    routing = routing[own.start : own.stop] if routing else None
     if unrolled and routing is None:
-        routing = (None,) * each
+        routing = (None,) * len(own)
     if routing is not None:
         for kind, sizes in zip(kinds, routing, strict=True):
             mlp.routing = sizes

@@ -29,11 +29,23 @@ def layers(config: TransformerConfig) -> list[Layer]:
     return [Layer(config.window_of(i), config.has_rope(i), config.is_sparse(i)) for i in range(config.layers)]
 
 
+def stage_blocks(layers: int, stages: int, stage: int) -> range:
+    """The blocks of a stage of a pipeline, counted from 0, where no two stages differ by more than one.
+
+    Those in the middle have one more, as in the runs of Llama 3 405B: beside its blocks the first has the table, and the last
+    the head. Source: Llama team 2024, section 3.3.2.
+    """
+    each, more = divmod(layers, stages)
+    first = (stages - more) // 2
+    start = stage * each + min(max(stage - first, 0), more)
+    return range(start, start + each + (first <= stage < first + more))
+
+
 def stage_kinds(config: TransformerConfig, layout: Layout, expert_tokens: object = None) -> list[int]:
     """For each stage of a pipeline the first one that is like it. The ends are like no other: they have a table or the head.
 
     With `expert_tokens` of each layer, as `predict.program` takes them, no two are alike.
-    Errors: ValueError where the layers do not divide into the stages.
+    Errors: ValueError where there are fewer layers than stages.
     """
     if layout.pp == 1:
         return [0]
@@ -41,12 +53,13 @@ def stage_kinds(config: TransformerConfig, layout: Layout, expert_tokens: object
     check_layout(config, layout)
     if isinstance(expert_tokens, Sequence) and expert_tokens and isinstance(expert_tokens[0], Sequence):
         return list(range(layout.pp))
-    each, kinds = config.layers // layout.pp, layers(config)
+    kinds = layers(config)
     first: dict[tuple[bool, bool, tuple[Layer, ...]], int] = {}
-    return [
-        first.setdefault((stage == 0, stage == layout.pp - 1, tuple(kinds[stage * each : (stage + 1) * each])), stage)
-        for stage in range(layout.pp)
-    ]
+    found = []
+    for stage in range(layout.pp):
+        own = tuple(kinds[layer] for layer in stage_blocks(config.layers, layout.pp, stage))
+        found.append(first.setdefault((stage == 0, stage == layout.pp - 1, own), stage))
+    return found
 
 
 def stages(

@@ -91,14 +91,14 @@ class MLP:
         N, rows = self.N, self.N * c.experts_per_token
         order = b.op("order", "sort", [], (rows,), dtype="int64", name="indices")
         mine = b.index("dispatch/rows", tokens, order, (rows, c.d_model), name="dispatched tokens")
-        given = b.ranks.exchange("dispatch", mine, name="mlp inputs")
+        given = b.ranks.exchange("dispatch", mine, experts=c.experts_per_token, name="mlp inputs")
         b.free(mine)
         b.stacked = c.experts // b.layout.ep
         with b.within("expert"):
             out = self.expert(given)
         b.stacked = 0
         b.free(given)
-        back = b.ranks.exchange("combine", out, name="expert outputs")
+        back = b.ranks.exchange("combine", out, experts=c.experts_per_token, name="expert outputs")
         b.free(out)
         weight = b.index("weights", weights, order, (rows, 1), name="routing weights")
         part = b.mul("weighted", back, weight, name="expert outputs")

@@ -18,7 +18,7 @@ PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 #: The engine that a matrix product in this precision runs on, unless the caller names one.
 DEFAULT_ENGINE = {precision: "vector" if precision == "fp32" else "tensor" for precision in PRECISIONS}
 #: Cells of a device that are no peak.
-FACTS = ("memory_label_bytes", "memory_bytes", "bandwidth", "link", "host_link", "power")
+FACTS = ("memory_label_bytes", "memory_bytes", "bandwidth", "link", "joined", "host_link", "power")
 
 
 @dataclass(frozen=True)

@@ -51,12 +51,13 @@ def find_layouts(
     attention: str = "sdpa",
     optimizer: str = "adamw",
     foreach: bool = True,
+    fused: bool = False,
     **options: Any,
 ) -> list[FoundLayout]:
     """The `limit` best layouts that use all of `count` accelerators and fit, by the upper bound of a step's seconds, then margin.
 
     All work on the same `global_batch` of sequences (None: `batch` for each accelerator), in micro-batches of `batch`: what the
-    data ranks do not take at once is accumulated. Tried are the sizes that divide heads, layers, experts, sequence and the
+    data ranks do not take at once is accumulated. Tried are the sizes that divide heads, experts, sequence and the
     cluster, with tp inside a node, and every way to share state; sp wherever there is tp. `memory_bytes`: what has to be
     enough (None: the accelerator's memory; leave some per cent free for what `step_peak` leaves out). The other arguments
     are those of `step_seconds` and `step_peak`. An empty list: nothing fits.
@@ -87,7 +88,7 @@ def find_layouts(
     for upper, _, layout, seconds in sorted(timed, key=lambda each: each[:2]):
         if len(found) >= limit and upper > found[-1].seconds.upper:
             break
-        peak = step_peak(config, layout=layout, optimizer=optimizer, foreach=foreach, **step)
+        peak = step_peak(config, layout=layout, optimizer=optimizer, foreach=foreach and not fused, fused=fused, **step)
         if peak.total <= room:
             found.append(FoundLayout(layout, peak, int(room) - peak.total, seconds))
     return sorted(found, key=lambda each: (each.seconds.upper, -each.margin))[:limit]
@@ -103,7 +104,7 @@ def candidates(
     for tp in divisors(config.heads, min(node, count)):
         if node % tp:
             continue
-        for pp in divisors(config.layers, count):
+        for pp in divisors(count, config.layers):
             for cp in divisors(sequence, max(1, sequence // SHORTEST)):
                 for ep in divisors(config.experts or 1, config.experts or 1):
                     rest, left = divmod(count, tp * pp * cp * ep)

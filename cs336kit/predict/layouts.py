@@ -10,7 +10,7 @@ from cs336kit.predict.transformer import TransformerConfig
 
 #: What each choice of a layout means; also the table of allowed names.
 AXES = {
-    "pp": "stages of a pipeline, each with its share of the layers",
+    "pp": "stages of a pipeline, each with its share of the layers (those in the middle one more where they do not divide)",
     "microbatches": "passes whose gradients add up to one step: the accumulation, and what fills a pipeline",
     "schedule": "of a pipeline: gpipe or 1f1b",
     "dp": "replicas, each with data of its own",
@@ -213,7 +213,6 @@ def check_count(layout: Layout, count: int) -> None:
 def _check_model(config: TransformerConfig, layout: Layout) -> None:
     for axis, what, number in (
         ("tp", "heads", config.heads),
-        ("pp", "layers", config.layers),
         ("ep", "experts", config.experts),
     ):
         size = getattr(layout, axis)
@@ -221,6 +220,8 @@ def _check_model(config: TransformerConfig, layout: Layout) -> None:
             raise ValueError(f"{axis}={size} divides {what}, and this model has none: leave {axis} out")
         if number % size:
             raise ValueError(f"{axis}={size} does not divide {number} {what}: {_sizes(divisors(number, number))} do")
+    if layout.pp > config.layers:
+        raise ValueError(f"pp={layout.pp} needs a layer for each stage, and this model has {config.layers}: give fewer")
     if layout.cp > 1 and config.kv_latent:
         raise ValueError(
             f"cp={layout.cp} with latent attention cannot be counted yet: leave cp out, or give a model without kv_latent"

@@ -91,6 +91,8 @@ class Wire(NamedTuple):
     bytes: int
     #: "forward", "backward", or "step" for what happens once however many microbatches there are
     when: str = "forward"
+    #: how many of the rows are of one token, and alike or to be added up where they meet
+    alike: int = 1
 
 
 @dataclass(slots=True, eq=False)

@@ -31,8 +31,8 @@ def plan(question: Question) -> Plan:
     the tokens take in such steps, with recomputation, the pipeline's bubble and sending beside the products at the MFU.
     Memory per accelerator: what is alive at the peak of a step, by bucket; that and the allowance (CUDA context,
     fragmentation, communication buffers) have to fit. The optimizer's temporary tensors are those of torch's foreach
-    implementation, its default on CUDA. Experts are taken to share the tokens equally, and the answer also says what
-    the least equal shares would need.
+    implementation, its default on CUDA, unless the question says `fused`. Experts are taken to share the tokens equally,
+    and the answer also says what the least equal shares would need.
     """
     q = settled(question)
     config, P = _size(q)

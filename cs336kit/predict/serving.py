@@ -13,7 +13,7 @@ from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict._serving.advice import serving_advice
 from cs336kit.predict._serving.answer import Served as Served
 from cs336kit.predict._serving.answer import memory_fields, sequences_that_fit
-from cs336kit.predict._serving.bounds import prompt_bounds, token_bounds
+from cs336kit.predict._serving.bounds import answer_seconds, prompt_bounds, token_bounds
 from cs336kit.predict._serving.question import LARGEST_BATCH, check_question, chip_of, settled
 from cs336kit.predict._serving.question import ServingQuestion as ServingQuestion
 from cs336kit.predict.accounting import parameters
@@ -43,7 +43,10 @@ def serve(question: ServingQuestion) -> Served:
     batches = _batches(most, q.batch, *(within or ()))
     tokens = tuple((batch, token_bounds(q, what, batch)) for batch in batches)
     advice = () if most else serving_advice(answer)
-    return replace(answer, tokens=tokens, batch_for_latency=within, advice=advice)
+    answer = replace(answer, tokens=tokens, batch_for_latency=within, advice=advice)
+    if q.price_per_hour is None or not answer.priced_batch:
+        return answer
+    return replace(answer, average=answer_seconds(q, what, answer.priced_batch))
 
 
 def _routing_notes(c: TransformerConfig) -> tuple[str, ...]:

@@ -151,6 +151,17 @@ def test_a_run_of_long_steps_takes_longer_than_its_time():
         "step, if nothing does": "computing 0.25 s (attention over all pairs) + sending 0.1875 s: 9 s",
         "days at these steps": "81,381 steps × 0.5 to 9 s / 86,400 s = 0.471 to 8.477",
     }
+    # Less than the rings take: then a switch adds.
+    adding = dataclasses.replace(answer, causal=dataclasses.replace(seconds, lower=0.1))
+    assert (
+        "between nodes 0.0625 s (less at best: a switch adds, a token goes once to several experts) at these steps"
+        in said(str(adding))
+    )
+    (first, *_) = _steps(adding)
+    assert (
+        "between nodes 0.0625 s (less at best: a switch adds, a token goes once to several experts): 0.1 s"
+        in " ".join(first[1].split())
+    )
     # Where all overlaps, the slowest stage waits for what the others take; where nothing does, for 3 of 12 turns like its own.
     stages = dataclasses.replace(RUN, layout="pp=4", accumulate=9)
     piped = dict(_steps(made(stages, seconds=SECONDS)))
@@ -290,8 +301,9 @@ def served(question, **changes):
         "question": question, "chip": CHIP, "parameters": 1_234_567, "weights": bytes_of(matrices_in_int4=GIB, tables=GIB // 2),
         "cache_bytes": GIB // 8, "cache_bytes_per_token": 2**17, "working_bytes": GIB // 4, "logits_bytes": 2**20,
         "allowance": bytes_of(context=GIB), "allowance_reason": "as given", "largest_batch": 3,
-        "prefill": Bounds(0.05, 0.25, 7, 8, "compute", 9), "tokens": ((1, Bounds(0.002, 0.004, 7, 8, "memory", 9)), (
-        2, Bounds(0.0025, 0.005, 7, 8, "links", 10))), "batch_for_latency": None, "notes": ("a note",),
+        "prefill": Bounds(0.05, 0.25, 7, 8, "memory", 9, 10**10, 0.01, 0.02),
+        "tokens": ((1, Bounds(0.002, 0.004, 7, 8, "memory", 9)), (2, Bounds(0.0025, 0.005, 7, 8, "links", 10))),
+        "batch_for_latency": None, "notes": ("a note",),
     }  # fmt: skip
     return Served(**{**numbers, **changes})
 
@@ -301,10 +313,10 @@ def test_the_whole_answer_about_serving():
         MODELS["gpt2"], name="ours", count=2, prompt=1000, output=500, weights="int4", cache="fp8", latency=0.02, page=9,
         price_per_hour=1.8,
     )  # fmt: skip
-    answer = served(question, batch_for_latency=(1000, 2))
+    answer = served(question, batch_for_latency=(1000, 2), average=(0.002, 0.004))
     # A page of 9 tokens of 2¹⁷ bytes wastes 8 of them at worst, 1 MiB, and half of that on average. Of a million tokens one
-    # takes 0.0025 s / 2, on two accelerators at 1.8 an hour: 1.25, and twice that if nothing overlaps. Of a prompt's 0.05 to
-    # 0.25 s each of its 500 tokens has a share: 0.1 to 0.5.
+    # takes 0.002 s / 2, on two accelerators at 1.8 an hour: 1, and twice that if nothing overlaps. Of a prompt's 0.25 s each of
+    # its 500 tokens has a share: 0.5. Many prompts together share the weights, and each sends for 0.02 s: 0.04.
     total = 1.5 + 0.25 + 1 + 2 * (0.125 + 1 / 1024 + 1 / 1024)
     assert answer.page_waste == (2**19, 2**20) and answer.total(2) == total * GIB
     assert str(answer) == (
@@ -323,14 +335,15 @@ memory of one accelerator
     pages of 9 tokens leave 0.50 MiB of it empty on average, 1.00 at worst
   available                    64.00 GiB
 the memory holds 3 sequences at once
-the first token of a prompt takes 50 to 250 ms (compute bound)
+the first token of a prompt takes 50 to 250 ms (memory bound)
 one token more, with 1,500 tokens in the cache:
   batch   ms a token   tokens per second    GiB   bound by
       1       2 to 4          250 to 500   2.88   memory
       2     2.5 to 5          400 to 800   3.00   links
   within 20 ms a token: at best 1,000 sequences, 2 if nothing overlaps
-a million output tokens, prompts included, cost 1.35 to 3 at batch 2
-  decoding 1.25 to 2.5, prompts one after another 0.1 to 0.5
+a million output tokens, prompts included, cost 1.04 to 2.5 at batch 2
+  decoding 1 to 2, averaged over the answer; prompts 0.04 to 0.5, at best
+    together
 note: a note
 note: at best: weights and cache are read once while the chip computes; at most:
   each operation reads, computes and writes by itself, all at full rate.
@@ -342,10 +355,17 @@ note: at best: weights and cache are read once while the chip computes; at most:
     )
     assert values["batch_for_latency"] == {"at_best": 1000, "if_nothing_overlaps": 2}
     cost = values["cost_per_million_tokens"]
-    assert cost.pop("decoding") == pytest.approx({"least": 1.25, "most": 2.5})
-    assert cost.pop("prompts") == pytest.approx({"least": 0.1, "most": 0.5})
-    assert cost == pytest.approx({"least": 1.35, "most": 3, "batch": 2})
-    assert values["prefill_seconds"] == {"least": 0.05, "most": 0.25, "bound": "compute", "sent_bytes": 9}
+    assert cost.pop("decoding") == pytest.approx({"least": 1, "most": 2})
+    assert cost.pop("prompts") == pytest.approx({"least": 0.04, "most": 0.5})
+    assert cost == pytest.approx({"least": 1.04, "most": 2.5, "batch": 2})
+    # Where writing the cache or computing takes longer than sending, it is theirs.
+    for slowest, share in (
+        (Bounds(0.05, 0.25, 7, 8, "memory", 9, 10**11), 0.1),
+        (Bounds(0.1, 0.2, 7, 8, "memory", 9, 8, 0.06), 0.12),
+    ):
+        together = served(question, prefill=slowest, average=(0.002, 0.004), batch_for_latency=(1000, 2))
+        assert together.cost.prompts[0] == pytest.approx(share)
+    assert values["prefill_seconds"] == {"least": 0.05, "most": 0.25, "bound": "memory", "sent_bytes": 9}
     row = {
         "batch": 2,
         "least": 0.0025,
@@ -406,17 +426,18 @@ ROWS = ((1, Bounds(0.002, 0.004, 7, 8, "memory")), (3, Bounds(0.003, 0.006, 7, 8
 )  # fmt: skip
 def test_the_price_is_that_of_a_batch_that_can_be(asked, within, largest, batch):
     question = ServingQuestion(MODELS["gpt2"], batch=asked, latency=0.01, prompt=8, output=50, price_per_hour=3.6)
-    answer = served(question, largest_batch=largest, tokens=ROWS, batch_for_latency=within)
+    answer = served(question, largest_batch=largest, tokens=ROWS, batch_for_latency=within, average=(0.001, 0.002))
     assert f" at batch {batch}\n  decoding" in str(answer)
     cost = answer.as_dict()["cost_per_million_tokens"]
-    assert cost["batch"] == batch and cost["decoding"]["least"] == pytest.approx(1e3 * dict(ROWS)[batch].least / batch)
+    assert cost["batch"] == batch and cost["decoding"] == pytest.approx({"least": 1 / batch, "most": 2 / batch})
 
 
 def test_a_price_of_long_numbers_is_folded():
     question = ServingQuestion(MODELS["gpt2"], prompt=8, output=50, price_per_hour=0.0123, batch=65_536)
-    answer = served(question, largest_batch=65_536, tokens=((65_536, Bounds(0.123, 0.234, 7, 8, "memory")),))
+    rows = ((65_536, Bounds(0.123, 0.234, 7, 8, "memory")),)
+    answer = served(question, largest_batch=65_536, tokens=rows, average=(0.123, 0.234))
     assert max(map(len, str(answer).splitlines())) <= 80
-    assert "a million output tokens, prompts included, cost 0.00342 to 0.0171 at batch 65,536" in said(str(answer))
+    assert "a million output tokens, prompts included, cost 0.00137 to 0.0171 at batch 65,536" in said(str(answer))
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_every_cell_has_unit_basis_source_and_date(device):
     for name, cell in cells.items():
         assert cell.value > 0 and cell.basis and cell.sources and cell.date.year >= 2024, name
         assert all(source.url.startswith("https://") and source.title for source in cell.sources), name
-        assert cell.unit in {"bytes", "byte/s", "W", "FLOP/s", "OP/s"}, name
+        assert cell.unit in {"bytes", "byte/s", "W", "FLOP/s", "OP/s", "accelerators"}, name
     for precision, engine, sparsity in device.peaks:
         cell = device.peaks[precision, engine, sparsity]
         assert precision in PRECISIONS and cell.basis.startswith(f"{sparsity}, {engine}")
@@ -174,3 +174,9 @@ def test_importing_predict_reads_no_table():
 def test_the_name_of_the_maker_may_be_left_out():
     assert accelerator("h200") is accelerator("NVIDIA H200") and accelerator("h200").name == "h200-sxm"
     assert accelerator("B200").name == "b200-sxm" and accelerator("H100 80GB HBM3").name == "h100-sxm"
+
+
+@pytest.mark.parametrize(("name", "both_ways"), [("tpu-v5e", 400e9), ("tpu-v5p", 1200e9), ("tpu-v6e", 800e9)])
+def test_the_links_of_a_tpu_are_half_of_what_google_prints_for_both_ways(name, both_ways):
+    """Bidirectional inter-chip interconnect (ICI) bandwidth per chip. Source: docs.cloud.google.com/tpu/docs/v5e, v5p, v6e."""
+    assert accelerator(name).link == both_ways / 2

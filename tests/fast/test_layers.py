@@ -6,7 +6,7 @@ import random
 import pytest
 
 from cs336kit.predict import Layout, TransformerConfig
-from cs336kit.predict._layers import layers, periods, stage_kinds, stages
+from cs336kit.predict._layers import layers, periods, stage_blocks, stage_kinds, stages
 
 
 @pytest.mark.parametrize(
@@ -62,5 +62,20 @@ def test_stages_that_are_alike_are_known_by_the_first_of_them():
     assert stage_kinds(config, Layout(pp=6)) == [0, 1, 2, 1, 1, 5] and stages(config, Layout(pp=6)) == [0, 1, 2, 5]
     assert stage_kinds(config, Layout(pp=3)) == [0, 1, 2] and stage_kinds(config, Layout(tp=2)) == [0]
     assert stages(config, Layout(pp=6), 4) == [4]
-    with pytest.raises(ValueError, match="pp=5 does not divide 12 layers"):
-        stage_kinds(config, Layout(pp=5))
+    # Of five stages the two in the middle have three blocks.
+    assert stage_kinds(config, Layout(pp=5)) == [0, 1, 2, 3, 4]
+    with pytest.raises(ValueError, match="pp=13 needs a layer for each stage, and this model has 12: give fewer"):
+        stage_kinds(config, Layout(pp=13))
+
+
+@pytest.mark.parametrize(
+    ("layers", "pp", "sizes"),
+    [
+        # Llama team 2024: 126 layers so that the first and the last of 16 stages have one less than the others.
+        (126, 16, [7, *[8] * 14, 7]), (126, 8, [15, *[16] * 6, 15]), (94, 4, [23, 24, 24, 23]), (61, 2, [31, 30]),
+        (61, 4, [15, 16, 15, 15]), (12, 4, [3, 3, 3, 3]), (3, 3, [1, 1, 1]), (7, 1, [7]),
+    ],
+)  # fmt: skip
+def test_stages_differ_by_one_block_at_most(layers, pp, sizes):
+    blocks = [stage_blocks(layers, pp, stage) for stage in range(pp)]
+    assert [len(own) for own in blocks] == sizes and [i for own in blocks for i in own] == list(range(layers))

@@ -131,7 +131,7 @@ def test_the_sentence_says_which_sizes_do(changes, layout, sequence, says):
         ("tp=0", "tp must be a positive whole number"),
         ("tp=-2", 'such as "tp=8"'),
         ("tp=5", "tp=5 does not divide 12 heads: 1, 2, 3, 4, 6 or 12 do"),
-        ("pp=5", "pp=5 does not divide 12 layers"),
+        ("pp=13", "pp=13 needs a layer for each stage, and this model has 12: give fewer"),
         ("ep=2", "this model has none: leave ep out"),
         ("cp=3", "cp=3 does not divide a sequence of 1024: the next that it divides are 1023 or 1026"),
         ("cp=512,tp=4,sp", "sp over tp=4 and cp=512 does not divide"),
@@ -485,3 +485,33 @@ def test_a_search_takes_what_is_left_of_the_memory_it_is_given():
         ValueError, match="no layout of 2 ranks makes a global batch of 3 .* of 2: give a multiple of 2, such as 4"
     ):
         find_layouts(GPT2, global_batch=3, **options)
+
+
+@pytest.mark.parametrize(
+    ("layout", "sequence", "flops_per_second"),
+    [
+        # 16M tokens a step on 8,192 or 16,384 accelerators. Source: Llama team 2024, table 4.
+        ("pp=16,microbatches=32,zero2=64,tp=8,sp", 8192, 430e12),
+        ("pp=16,microbatches=16,zero2=128,tp=8,sp", 8192, 400e12),
+        ("pp=16,microbatches=16,zero2=8,cp=16,tp=8,sp", 131_072, 380e12),
+    ],
+)
+def test_the_published_steps_of_llama_405b_lie_between_the_bounds(layout, sequence, flops_per_second):
+    """Its 126 layers do not divide by 16 stages. Above the bound at the peak, below the one at the rate of the whole step."""
+    config, step = MODELS["llama-3.1-405b"], {"batch": 1, "sequence": sequence, **CLUSTER}
+    ranks = Layout.parse(layout)
+    sequences = ranks.global_batch(1)
+    assert sequences * sequence == 2**24
+    flops = training_flops(config, batch=1, sequence=sequence, causal=True).total
+    published = sequences * flops / (ranks.count * flops_per_second)
+    rate = flops_per_second / accelerator("h100-sxm").peak("bf16")
+    assert step_seconds(config, layout=layout, mfu=1, causal=True, **step).lower < published
+    assert published < step_seconds(config, layout=layout, mfu=rate, causal=True, **step).upper
+
+
+def test_layouts_whose_stages_are_not_alike_are_found():
+    """Without them, 126 layers have two stages at most on any power of two, and a step takes a tenth longer."""
+    found = find_layouts(
+        MODELS["llama-3.1-405b"], count=1024, sequence=8192, global_batch=2048, checkpointing=True, limit=1, **CLUSTER
+    )
+    assert found[0].layout.pp in (4, 8, 16, 32) and 126 % found[0].layout.pp

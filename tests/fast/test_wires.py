@@ -30,7 +30,9 @@ def messages(layout, axis, config=LITTLE, *, stage=0, precision="mixed", **optio
     found = Counter()
     for wire, count in sent(walked):
         if wire.axis == axis:
-            found[wire[0], *wire[2:]] += count
+            # Of what is sent, rows of several experts may be of one token.
+            assert wire.alike == (config.experts_per_token if axis == "ep" and wire.kind == "all-to-all" else 1)
+            found[wire[0], *wire[2:7]] += count
     return dict(found)
 
 
@@ -265,7 +267,9 @@ def test_a_pipeline_waits_while_it_fills():
     assert found.upper == pytest.approx((found.compute + each) * 6 / 5 + once)
     # Where all overlaps, the stage with the head waits until the other one has had its first microbatch.
     filled = stage / (0.25 * H100.peak("bf16")) + found.compute
-    assert found.lower == pytest.approx(max(filled, found.inside))
+    # What three ranks sum takes three quarters of the ring's time where a switch adds; of two, as long.
+    summed = ring(2 * TABLE, 2) + 3 / 4 * (ring(2 * BLOCK, 3) + ring(2 * (TABLE + NORM), 3))
+    assert found.lower == pytest.approx(max(filled, each + summed / link))
     assert found.bubble == pytest.approx(stage / (stage + 5 * slowest))
     assert (found.global_batch, found.tokens) == (2 * 3 * 5, 2 * 3 * 5 * 8)
 
@@ -367,3 +371,43 @@ def test_what_an_all_to_all_sends_inside_its_node_takes_the_links_there():
     alone = dataclasses.replace(H100, facts={name: fact for name, fact in H100.facts.items() if "link" not in name})
     slower = step_seconds(mixture, **options, accelerator=alone, between_nodes=50e9)
     assert slower.inside == 0 and slower.between == pytest.approx(found.between + exchanged * 7 / 15 / 50e9)
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "ranks", "published"),
+    [
+        ("h100-sxm", 8, 480e9),
+        ("h100-sxm", 7, 460e9),
+        ("h200-sxm", 8, 473.1e9),
+        ("b200-sxm", 8, 838e9),
+        ("h100-sxm", 4, 370e9),
+    ],
+)
+def test_no_all_reduce_was_measured_faster_than_the_lower_bound(accelerator, ranks, published):
+    """NCCL's bus bandwidth is what a ring would need to be as fast; switches that add pass the rate of the links.
+
+    Source: NVIDIA/nccl, issue 1455 (H100); ML engineering at 744d01e, network/README.md (H200 and B200, 8 GiB).
+    """
+    model, step = MODELS["gpt2"], {"batch": 1, "sequence": 16, "precision": "bf16"}
+    layout = {"layout": f"dp={ranks}", "node": 8}
+    gradients = communication(model, **layout, **step).total
+    found = step_seconds(model, accelerator=accelerator, mfu=1, **layout, **step)
+    measured = gradients / published
+    assert found.compute < found.lower <= measured
+    assert found.lower == pytest.approx(found.inside * ranks / (2 * (ranks - 1)))
+
+
+def test_no_exchange_of_tokens_was_quicker_than_the_lower_bound():
+    """DeepSeek-V3 on 256 B200, eight to a node with 400 Gb/s each: 3,328 tokens a second and accelerator.
+
+    Sent to each of its 8 experts, tokens would take 29 s between nodes. Source: Megatron Bridge, performance-summary-archive.md,
+    NeMo container 26.04.01 (MXFP8; global batch 4,096 of 4,096 tokens, PP 8, EP 32).
+    """
+    layout = "pp=8,ep=32,microbatches=128"
+    step = {"accelerator": "b200-sxm", "between_nodes": 50e9, "batch": 1, "sequence": 4096, "mfu": 1}
+    found = step_seconds(MODELS["deepseek-v3"], layout=layout, **step)
+    published = 4096 * 4096 / (256 * 3328)
+    assert found.global_batch == 4096 and found.lower < published < found.between < 30
+    # Inside a node, too, a token goes once to a rank, whatever it has of its experts.
+    few = step_seconds(MIXTURE, layout="ep=2", **STEP, accelerator="h100-sxm", mfu=1)
+    assert few.compute < few.lower < few.inside and MIXTURE.experts_per_token == 2

@@ -7,7 +7,7 @@ from typing import Any
 
 from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict._planner.memory import extra_flops, memory, pass_flops, wire, writes_scores
-from cs336kit.predict._planner.question import Question
+from cs336kit.predict._planner.question import FUSED, Question
 from cs336kit.predict.layouts import Layout, as_layout, divisors
 from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.precision import POLICIES
@@ -72,7 +72,7 @@ def elsewhere(q: Question, found: tuple[Advice, ...]) -> str:
         return ""
     checkpointing = "" if q.checkpointing else "--checkpointing "
     instead = "--find" if q.layout is None else f"--count {q.count} --find in place of --layout"
-    if q.count > q.node and q.between_nodes is None:
+    if q.count > q.per_node and q.between_nodes is None:
         instead += " --between-nodes RATE"
     other = "" if q.layout is None else "other "
     return (
@@ -185,7 +185,7 @@ def _options(
     """Every single change that could help."""
     if isinstance(q.model, TransformerConfig):
         yield from _of_activations(q, fits)
-        yield from _of_states(q)
+        yield from _of_states(q, over)
     if q.layout is None and not q.sharded and q.count > 1:
         yield _sharding(q, P, chip)
     found = _enough(q, over, {})
@@ -196,8 +196,11 @@ def _options(
         yield Advice(f"sharding over {words}", changes, None, costs + _other_batch(q, changes))
 
 
-def _of_states(q: Question) -> Iterator[Advice]:
+def _of_states(q: Question, over: Callable[..., float]) -> Iterator[Advice]:
     """What keeps less of the parameters and their states."""
+    if q.optimizer in FUSED and not q.fused and over(fused=True) < over():  # the optimizer's step is the peak
+        costs = "no more FLOPs, and one kernel for the whole step"
+        yield Advice("a fused optimizer (--fused)", {"fused": True}, 0.0, costs)
     if q.lora_rank and q.base is None:
         change = f"a frozen base of 4 bits (--qlora {q.lora_rank} in place of --lora {q.lora_rank})"
         yield Advice(change, {"base": "nf4"}, None, "rounded weights, unpacked for every product")

@@ -26,6 +26,7 @@ KEYS = {
     "sharded": "whether parameters, gradients and states are split over all",
     "precision": "policy of element types",
     "optimizer": "name",
+    "fused": "whether the optimizer is one kernel, without temporary tensors",
     "attention": '"sdpa", "eager" or "flash_attention"',
     "checkpointing": "whether blocks keep only their input",
     "chunks": "parts of the tokens whose loss is computed one after the other",

@@ -51,8 +51,8 @@ def found(plan: Plan, *, global_batch: int | None = None, limit: int = 10) -> li
         raise ValueError("layouts are ordered by time, which needs a peak: give peak_flops_per_second (--peak)")
     layouts = find_layouts(
         q.model, count=q.count, accelerator=plan.chip.as_accelerator(), sequence=q.sequence, batch=q.batch,
-        global_batch=global_batch or q.step_sequences, between_nodes=q.between_nodes, node=q.node, mfu=q.mfu,
-        memory_bytes=plan.chip.memory_bytes - plan.allowance.total, limit=limit, optimizer=q.optimizer,
+        global_batch=global_batch or q.step_sequences, between_nodes=q.between_nodes, node=q.per_node, mfu=q.mfu,
+        memory_bytes=plan.chip.memory_bytes - plan.allowance.total, limit=limit, optimizer=q.optimizer, fused=q.fused,
         **of.step_program(q),
     )  # fmt: skip
     return [replace(one, seconds=_at_least(plan, one)) for one in layouts]

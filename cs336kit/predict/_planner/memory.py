@@ -35,7 +35,7 @@ def step_options(q: Question) -> dict[str, Any]:
     return {
         "config": q.model, "batch": q.batch, "sequence": q.sequence, "precision": q.precision, "optimizer": q.optimizer,
         "attention": q.attention, "checkpointing": q.checkpointing, "chunks": q.chunks, "layout": q.placed,
-        "device": q.device, "flavour": q.flavour, "foreach": True, **trained(q),
+        "device": q.device, "flavour": q.flavour, "foreach": not q.fused, "fused": q.fused, **trained(q),
     }  # fmt: skip
 
 
@@ -159,7 +159,7 @@ def link_bytes(q: Question) -> int | None:
 
 def _step_size(q: Question) -> dict[str, Any]:
     """The arguments that `communication` and `step_seconds` share, beside the model."""
-    return {"layout": q.placed, "batch": q.batch, "sequence": q.sequence, "node": q.node, **step_program(q)}
+    return {"layout": q.placed, "batch": q.batch, "sequence": q.sequence, "node": q.per_node, **step_program(q)}
 
 
 def _seconds(q: Question, chip: Chip, **changes: Any) -> StepSeconds:

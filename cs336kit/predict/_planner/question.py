@@ -22,10 +22,12 @@ from cs336kit.predict.packed import PACKINGS
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.programs import EVERY_ATTENTION, check_sizes, model_leaves
 from cs336kit.predict.transformer import TransformerConfig
-from cs336kit.predict.wires import NODE
+from cs336kit.predict.wires import node_of
 
 #: Optimizers that need the shapes of a model, beside NAPKIN_OPTIMIZERS.
 SHAPED_OPTIMIZERS = tuple(name for name in OPTIMIZERS if name not in NAPKIN_OPTIMIZERS)
+#: Optimizers that torch has as one kernel, too.
+FUSED = ("sgd", "momentum", "adagrad", "adam", "adamw")
 #: What a training run keeps the sequence at where neither the question nor the model asks for less.
 _USUAL_SEQUENCE = 4096
 
@@ -86,13 +88,15 @@ class Question:
     flavour: str = "course"
     #: such as "fsdp=64,tp=8"; None: all accelerators share (`sharded`), or each has a replica
     layout: Layout | str | None = None
-    #: bytes per second each way that one accelerator has to other nodes, and accelerators of a node
+    #: bytes per second each way that one accelerator has to other nodes, and accelerators of a node (None: see `node_of`)
     between_nodes: float | None = None
-    node: int = NODE
+    node: int | None = None
     #: of one accelerator, in any currency
     price_per_hour: float | None = None
     #: of one accelerator with its share of the machine
     watts: float | None = None
+    #: whether the optimizer is one kernel, which has no temporary tensors (torch's fused=True)
+    fused: bool = False
 
     @property
     def passes(self) -> int:
@@ -103,6 +107,11 @@ class Question:
     def step_sequences(self) -> int | None:
         """Sequences of one optimizer step over all accelerators, each of which works on its own."""
         return self.batch and self.batch * self.passes * self.placed.data_ranks
+
+    @property
+    def per_node(self) -> int:
+        """Accelerators of a node: as given, or as the table has them."""
+        return self.node or node_of(self.accelerator, self.count)
 
     @property
     def shards(self) -> int:
@@ -133,7 +142,7 @@ def settled(q: Question) -> Question:
         )
     # What is checked is kept: an integer of numpy overflows, and JSON cannot write it.
     checked: dict[str, Any] = {"count": at_most("count", positive_int("count", q.count), LARGEST_COUNT)}
-    for name in ("checkpointing", "sharded"):
+    for name in ("checkpointing", "fused", "sharded"):
         boolean(name, getattr(q, name))
     checked["chunks"] = positive_int("chunks", q.chunks)
     if q.attention is not None:
@@ -143,10 +152,13 @@ def settled(q: Question) -> Question:
     known("precision", q.precision, POLICIES)
     if isinstance(q.optimizer, str):
         checked["optimizer"] = q.optimizer.lower()
+    if q.fused and checked.get("optimizer", q.optimizer) not in FUSED:
+        raise ValueError(f"torch has no fused {shown(q.optimizer)}: take one of {', '.join(FUSED)}, or leave fused out")
     for name in ("accumulate", "steps", "global_batch"):
         if getattr(q, name) is not None:
             checked[name] = positive_int(name, getattr(q, name))
-    checked["node"] = positive_int("node", q.node)
+    if q.node is not None:
+        checked["node"] = positive_int("node", q.node)
     known("device", q.device, DEVICES)
     for name in ("price_per_hour", "watts", "memory_bytes", "peak_flops_per_second", "between_nodes"):
         if getattr(q, name) is not None:
@@ -273,8 +285,8 @@ def _with_tokens(q: Question) -> Question:
 
 #: What a number of parameters has no answer for, with the value that asks nothing.
 _NEEDS_SHAPE = {
-    "batch": None, "sequence": None, "attention": None, "checkpointing": False, "global_batch": None, "accumulate": None,
-    "chunks": 1, "lora_rank": None, "base": None, "frozen": (), "layout": None,
+    "batch": None, "sequence": None, "attention": None, "checkpointing": False, "fused": False, "global_batch": None,
+    "accumulate": None, "chunks": 1, "lora_rank": None, "base": None, "frozen": (), "layout": None,
 }  # fmt: skip
 
 
@@ -283,6 +295,7 @@ def _without_shape(q: Question) -> Question:
     for name, nothing in _NEEDS_SHAPE.items():
         if getattr(q, name) not in (nothing, None):
             about = "the parts" if name in ("lora_rank", "base", "frozen") else "activations"
+            about = "temporary tensors" if name == "fused" else about
             raise ValueError(
                 f"{name} is about {about}, which need the shape of the model, not only its number of parameters: "
                 f"name a model or give a configuration, or leave {name} out"

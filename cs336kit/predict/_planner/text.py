@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cs336kit.predict._planner.answer import Plan
+    from cs336kit.predict.wires import StepSeconds
 
 _GIB = 2**30
 #: Columns of a terminal.
@@ -102,7 +103,7 @@ def _step(plan: "Plan") -> Iterator[str]:
         parts = [
             computes,
             f"links inside a node {s.inside:,.3g} s",
-            f"between nodes {s.between:,.3g} s",
+            f"between nodes {s.between:,.3g} s{halved(least.lower, s)}",
         ]
         if least.bubble:
             parts.append(f"{100 * least.bubble:.1f} % waiting in the pipeline")
@@ -117,6 +118,15 @@ def _step(plan: "Plan") -> Iterator[str]:
         why = ["a ring leaves a node once, and its ranks there share that hop"] * rings
         why += ["an all-to-all sends to ranks of its node, too"] * exchanged
         yield from folded(f"{share}: {'; '.join(why)}", indent="    ", first="  ")
+
+
+def halved(lower: float, s: "StepSeconds") -> str:
+    """What makes a lower bound less than the time of the rings."""
+    return (
+        " (less at best: a switch adds, a token goes once to several experts)"
+        if lower < max(s.inside, s.between)
+        else ""
+    )
 
 
 def _run(plan: "Plan") -> Iterator[str]:
@@ -147,7 +157,7 @@ def _ring(name: str) -> str:
 
 def _how(plan: "Plan") -> str:
     q = plan.question
-    how = [q.precision, q.optimizer]
+    how = [q.precision, "fused " * q.fused + q.optimizer]
     if q.batch:
         how += [
             f"batch {q.batch} × {q.sequence}",

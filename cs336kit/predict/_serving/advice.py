@@ -82,7 +82,7 @@ def _advice(answer: Served, changes: dict[str, Any]) -> ServingAdvice:
         "output": "answers of {0:,} tokens (--output {0})",
     }
     q = answer.question
-    far = "count" in changes and changes["count"] > q.node and q.between_nodes is None
+    far = "count" in changes and changes["count"] > replace(q, **changes).per_node and q.between_nodes is None
     words["count"] %= ", and --between-nodes with the rate of their network" if far else ""
     change = " and ".join(words[name].format(value) for name, value in changes.items())
     return ServingAdvice(change, changes, _holds(answer, changes))

@@ -1,6 +1,7 @@
 """The answer to a question about serving, its price, and its plain values."""
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, NamedTuple
 
 from cs336kit.predict._common.breakdown import Breakdown
@@ -43,8 +44,8 @@ KEYS = {
     "latency": "seconds that a token may take, as given, or null",
     "batch_for_latency": "{at_best, if_nothing_overlaps}: largest batches within the latency, or null",
     "cost_per_million_tokens": "{least, most, batch, decoding, prompts}: a million output tokens with their prompts, from the "
-    "price given, and the {least, most} of both parts; batch: the one asked for where it fits, else the largest that meets the "
-    "latency or fits; null without a price, or where no batch can be",
+    "price given, and the {least, most} of both parts, averaged over the answer, at best of prompts together; batch: the one "
+    "asked for where it fits, else the largest that meets the latency or fits; null without a price, or where no batch can be",
     "advice": "list of {change, changes, largest_batch}: where nothing fits, what was tried and makes a sequence fit, in words "
     "and as options with their values, and the sequences that fit then",
     "notes": "sentences about numbers that are not exact",
@@ -68,7 +69,7 @@ class ServingAdvice:
 
 
 class TokenCost(NamedTuple):
-    """Of a million output tokens, (at best, if nothing overlaps): tokens at a batch, and their share of the prompts."""
+    """Of a million output tokens, (at best, if nothing overlaps): steps of a batch, averaged over the answer, and prompts."""
 
     batch: int
     decoding: tuple[float, float]
@@ -106,6 +107,8 @@ class Served:
     #: (at best, if nothing overlaps): the largest batch of which a token takes no more than the latency asked for
     batch_for_latency: tuple[int, int] | None
     notes: tuple[str, ...]
+    #: seconds of a token of the batch that has a price, averaged over the answer: at best, and if nothing overlaps
+    average: tuple[float, float] | None = None
     #: where not one sequence fits: changes that were tried, and that make it fit
     advice: tuple[ServingAdvice, ...] = ()
 
@@ -124,20 +127,23 @@ class Served:
     def cost(self) -> TokenCost | None:
         """What a million output tokens cost, from the price that was given; None without one, and where no batch can be.
 
-        Each token takes a step of its batch divided by the batch, and the pass of a prompt divided by the answer's tokens:
-        prompts are computed one after another, and no token is decoded meanwhile.
+        Each token takes a step of its batch divided by the batch, of a cache that grows from the prompt to the end of the
+        answer, and the pass of a prompt divided by the answer's tokens. At best so many prompts are computed together that
+        reading the weights does not count; else one after another. No token is decoded meanwhile.
         """
-        q, batch = self.question, self._priced_batch()
-        if q.price_per_hour is None or not batch:
+        q, batch = self.question, self.priced_batch
+        if self.average is None or q.price_per_hour is None:
             return None
-        token, prompt, output = dict(self.tokens)[batch], self.prefill, q.output or 1
+        prompt, output = self.prefill, q.output or 1
+        together = max(prompt.compute, prompt.links, prompt.cache_bytes / (self.chip.bandwidth or inf))
         rate = q.price_per_hour * q.count / 3600 * 1e6
+        least, most = self.average
         return TokenCost(
-            batch, (rate * token.least / batch, rate * token.most / batch),
-            (rate * prompt.least / output, rate * prompt.most / output),
-        )  # fmt: skip
+            batch, (rate * least / batch, rate * most / batch), (rate * together / output, rate * prompt.most / output)
+        )
 
-    def _priced_batch(self) -> int:
+    @property
+    def priced_batch(self) -> int:
         """The batch asked for if it fits; else the largest that surely, or at best, meets the latency; else the largest."""
         asked = self.question.batch
         if asked is not None and asked <= self.largest_batch:

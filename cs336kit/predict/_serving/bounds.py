@@ -1,7 +1,7 @@
 """Between which bounds the time of a prompt's pass and of a token lies."""
 
 from dataclasses import dataclass
-from math import prod
+from math import ceil, floor, prod
 
 from cs336kit.predict._planner.chip import Chip, chip
 from cs336kit.predict._serving.memory import is_packed, leaf_bytes, prompt_program
@@ -9,7 +9,10 @@ from cs336kit.predict._serving.question import ServingQuestion, length_of, optio
 from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.operations import Op, Program, Storage, Tensor
 from cs336kit.predict.programs import program
-from cs336kit.predict.wires import bandwidth
+from cs336kit.predict.wires import at_best, bandwidth
+
+#: Lengths of the cache, equally far apart, over which a token of an answer is averaged.
+_LENGTHS = 8
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,9 @@ class Bounds:
     sent: int = 0
     #: those of `bytes` that are the cache's
     cache_bytes: int = 0
-    #: seconds of the products alone, each at the peak of its type
+    #: seconds of the products alone, each at the peak of its type, and of what is sent alone, where switches add
     compute: float = 0.0
+    links: float = 0.0
 
 
 def prompt_bounds(q: ServingQuestion, what: Chip) -> Bounds:
@@ -37,18 +41,30 @@ def prompt_bounds(q: ServingQuestion, what: Chip) -> Bounds:
     return _bounds(q, what, prompt_program(q), head=True)
 
 
-def token_bounds(q: ServingQuestion, what: Chip, batch: int) -> Bounds:
-    """One token of each of `batch` sequences, whose cache holds the prompt and the answer."""
+def token_bounds(q: ServingQuestion, what: Chip, batch: int, length: int | None = None) -> Bounds:
+    """One token of each of `batch` sequences, whose cache holds `length` tokens, or the prompt and the answer."""
+    length = length_of(q) if length is None else length
     # A page is written where it lies, and a window's pages hold what the window sees: as in tensors allocated once.
-    walked = program(q.model, batch=batch, sequence=length_of(q), phase="decode", cache="contiguous", **options_of(q))
+    walked = program(q.model, batch=batch, sequence=length, phase="decode", cache="contiguous", **options_of(q))
     return _bounds(q, what, walked, head=False)
+
+
+def answer_seconds(q: ServingQuestion, what: Chip, batch: int) -> tuple[float, float]:
+    """Seconds of a token of each of `batch` sequences, averaged over the answer: at best, and if nothing overlaps."""
+    prompt, output = q.prompt or 1, q.output or 1
+    parts = min(output, _LENGTHS)
+    middles = [prompt + 0.5 + (part + 0.5) * output / parts for part in range(parts)]
+    # Rounded so that their mean stays that of all lengths.
+    lengths = [(floor if 2 * part < parts else ceil)(middle) for part, middle in enumerate(middles)]
+    each = [token_bounds(q, what, batch, length) for length in lengths]
+    return sum(bounds.least for bounds in each) / parts, sum(bounds.most for bounds in each) / parts
 
 
 def _bounds(q: ServingQuestion, what: Chip, walked: Program, *, head: bool) -> Bounds:
     """`head`: of all positions the last one alone has logits."""
     assert what.peak and what.bandwidth
     flops, packed, least, moved, sent, cache = 0, 0, 0, 0, 0, 0
-    links = 0.0
+    rings, links = 0.0, 0.0
     sizes = {leaf.tensor.storage: leaf_bytes(leaf, q.weights) for leaf in walked.leaves}
     matrices = {leaf.tensor.storage for leaf in walked.leaves if is_packed(leaf)}
     caches: set[Storage] = set()
@@ -68,14 +84,19 @@ def _bounds(q: ServingQuestion, what: Chip, walked: Program, *, head: bool) -> B
             seen.update(weights, first)
         for wire in op.wires:
             sent += count * wire.bytes
-            links += count * wire.bytes / bandwidth(wire, what.as_accelerator(), q.node, q.between_nodes, walked.layout)
+            taken = (
+                count * wire.bytes / bandwidth(wire, what.as_accelerator(), q.per_node, q.between_nodes, walked.layout)
+            )
+            rings, links = rings + taken, links + at_best(wire) * taken
     if head:
         written = CACHE_TYPES[q.cache] * sum(count * prod(shape) for shape, count in walked.cached)
         least, moved, cache = least + written, moved + written, cache + written
     compute, memory = packed / what.peak + (flops - packed) / _other_peak(q, what), least / what.bandwidth
     times = {"compute": compute, "memory": memory, "links": links}
     bound = max(times, key=lambda name: times[name])
-    return Bounds(times[bound], compute + moved / what.bandwidth + links, flops, least, bound, sent, cache, compute)
+    return Bounds(
+        times[bound], compute + moved / what.bandwidth + rings, flops, least, bound, sent, cache, compute, links
+    )
 
 
 def _other_peak(q: ServingQuestion, what: Chip) -> float:

@@ -11,7 +11,7 @@ from cs336kit.predict.layouts import Layout, check_layout
 from cs336kit.predict.packed import PACKINGS
 from cs336kit.predict.programs import check_sizes
 from cs336kit.predict.transformer import TransformerConfig, check_config
-from cs336kit.predict.wires import NODE
+from cs336kit.predict.wires import node_of
 
 #: Types of served weights: element types, and packings of the matrices in blocks (tables, head and norms stay in bf16).
 WEIGHT_TYPES = dict.fromkeys(("bf16", "fp16", "fp32", *PACKINGS))
@@ -43,10 +43,15 @@ class ServingQuestion:
     peak_flops_per_second: float | None = None
     bandwidth: float | None = None
     allowance: int | float | None = None
-    #: bytes per second each way that one accelerator has to other nodes, and accelerators of a node
+    #: bytes per second each way that one accelerator has to other nodes, and accelerators of a node (None: see `node_of`)
     between_nodes: float | None = None
-    node: int = NODE
+    node: int | None = None
     price_per_hour: float | None = None
+
+    @property
+    def per_node(self) -> int:
+        """Accelerators of a node: as given, or as the table has them."""
+        return self.node or node_of(self.accelerator, self.count)
 
 
 def check_question(question: object) -> None:
@@ -73,7 +78,9 @@ def settled(q: ServingQuestion, *, answered: bool = True) -> ServingQuestion:
             checked[name] = positive_number(name, getattr(q, name))
     if q.batch is not None:
         checked["batch"] = positive_int("batch", q.batch)
-    checked |= {"node": positive_int("node", q.node), "count": positive_int("count", q.count)}
+    checked["count"] = positive_int("count", q.count)
+    if q.node is not None:
+        checked["node"] = positive_int("node", q.node)
     check_layout(q.model, Layout(tp=checked["count"]))
     half = max(q.model.context // 2, 1)
     prompt = min(half, 2048) if q.prompt is None else positive_int("prompt", q.prompt)

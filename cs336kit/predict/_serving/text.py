@@ -93,7 +93,8 @@ def _end(answer: "Served") -> Iterator[str]:
     if cost is not None:
         together = f"a million output tokens, prompts included, cost {_range(cost.total)} at batch {cost.batch:,}"
         yield from folded(together, indent="  ", first="")
-        yield f"  decoding {_range(cost.decoding)}, prompts one after another {_range(cost.prompts)}"
+        parts = f"decoding {_range(cost.decoding)}, averaged over the answer; prompts {_range(cost.prompts)}, at best together"
+        yield from folded(parts, indent="    ", first="  ")
     elif answer.question.price_per_hour is not None:
         why = "no batch meets the latency" if answer.largest_batch else "not one sequence fits"
         yield f"a million output tokens have no price: {why}"

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cs336kit import measure, predict
+from cs336kit.predict._planner.question import FUSED
 
 SHAPES = [(), (7,), (5, 3), (16, 16), (2, 3, 4), (1, 9), (4, 1)]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}
@@ -178,7 +179,7 @@ def test_of_no_tensors_a_loop_makes_nothing():
     assert predict.optimizer_step_bytes("adam", sizes=[], implementation="loop") == 0
 
 
-@pytest.mark.parametrize("name", ["sgd", "momentum", "adagrad", "adam", "adamw"])
+@pytest.mark.parametrize("name", FUSED)
 def test_fused_needs_nothing(name):
     assert predict.optimizer_step_bytes(name, parameters=9, implementation="fused") == 0
     assert peak(STEP_CASES[name], torch.float32, fused=True, weight_decay=0.1) == 0
