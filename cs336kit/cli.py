@@ -53,7 +53,7 @@ def _run(arguments: list[str] | None) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; returns the exit code (2 with a sentence on stderr for what cannot be)."""
+    """Run the command line; returns the exit code (2 with a sentence on stderr for what cannot be, 130 after Ctrl-C)."""
     with _ascii_where_nothing_else():
         return _answered(arguments)
 
@@ -82,6 +82,9 @@ def _answered(arguments: list[str] | None) -> int:
         # The reader (head, a pager) has seen enough.
         _forget_output()
         return 0
+    except KeyboardInterrupt:
+        print("Stopped.", file=sys.stderr)
+        return 130
     except ValueError as error:
         sentence = str(error)
     except OSError as error:

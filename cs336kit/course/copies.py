@@ -28,7 +28,7 @@ def content(path: Path) -> str:
     data = path.read_bytes()
     try:
         return digest(json.loads(data)["cells"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except lessons.DAMAGED:
         return hashlib.sha256(data).hexdigest()
 
 
@@ -48,18 +48,18 @@ def copy(names: list[str], folder: Path = lessons.NOTEBOOKS, into: Path = COPIES
     """Bring the copies of these lessons (all for none) up to date; returns what the reader should know, a sentence each.
 
     A missing copy is made. One that nobody has worked in follows its lesson. One with the reader's work stays as it is,
-    and so does the copy of a lesson that is gone. Raises ValueError for an unknown lesson, OSError where nothing can be
-    written.
+    and so does the copy of a lesson that is gone. Raises ValueError for an unknown lesson and for a
+    damaged one, before anything is written; OSError where nothing can be.
     """
-    chosen = lessons.find(names, folder)
+    chosen = {lesson: digest(lessons.read(lesson)) for lesson in lessons.find(names, folder)}
     into.mkdir(exist_ok=True)
     known = _manifest(into)
     made: list[str] = []
     renewed: list[str] = []
     kept: list[str] = []
     clean: list[Path] = []
-    for lesson in chosen:
-        mine, new = into / lesson.name, content(lesson)
+    for lesson, new in chosen.items():
+        mine = into / lesson.name
         have = content(mine) if mine.exists() else None
         if have is None or (have != new and have == known.get(lesson.name)):
             lessons.write_whole(mine, lesson.read_bytes())

@@ -4,30 +4,38 @@ A cell whose new outputs equal the stored ones keeps the stored bytes, so a seco
 cell keeps what a run has left in it as long as its text is the one that was measured; ``--fresh`` measures it again.
 """
 
+import asyncio
 import copy
 import os
+import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from cs336kit import _journal
 from cs336kit.course import cells as kind
 from cs336kit.course import kernel, pages
-from cs336kit.course.lessons import METADATA, every, find, write_whole
+from cs336kit.course.lessons import METADATA, every, find, read, write_whole
 from cs336kit.course.outputs import WIDGET, difference
 
 _SKIP = "skip-on-this-machine"
 
 
 def refresh(path: Path, fresh: bool = False) -> bool:
-    """Execute one notebook and store it; returns whether the file changed. Raises nbclient's CellExecutionError."""
+    """Execute one notebook and store it; returns whether the file changed.
+
+    Raises nbclient's CellExecutionError, and ValueError for a file that is no notebook, or that somebody has saved meanwhile.
+    """
     import nbformat
 
-    stored = nbformat.read(path, as_version=4)
-    new = normalise(nbformat.read(path, as_version=4))
+    before = path.read_bytes()
+    read(path)
+    stored = nbformat.reads(before.decode("utf-8-sig"), as_version=4)
+    new = normalise(copy.deepcopy(stored))
     _execute(new, path.parent)
     count = 0
-    for old, cell in zip(stored.cells, new.cells, strict=True):
+    for old, cell in zip(_filled(stored), new.cells, strict=True):
         if cell.cell_type != "code":
             continue
         # What a GPU shows is live only: the stored notebook is the one of a machine without.
@@ -49,14 +57,21 @@ def refresh(path: Path, fresh: bool = False) -> bool:
             if output.output_type == "execute_result":
                 output.execution_count = count
     pages.write(new, path, every(path.parent))
+    if path.read_bytes() != before:
+        raise ValueError("it was saved by somebody else while it ran, and is as they left it: run this again")
     return _replace(path, new)
+
+
+def _filled(notebook: Any) -> list[Any]:
+    """The cells that hold anything: JupyterLab leaves an empty one at the end."""
+    return [cell for cell in notebook.cells if cell.source.strip()]
 
 
 def normalise(notebook: Any) -> Any:
     """Metadata that does not depend on who wrote the notebook and where: kernel, ids, tags."""
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     notebook.metadata = copy.deepcopy(METADATA)
-    notebook.cells = [cell for cell in notebook.cells if cell.source.strip()]
+    notebook.cells = _filled(notebook)
     for cell, id in zip(notebook.cells, kind.source_ids(notebook.cells), strict=True):
         cell.id = id
         cell.metadata = {"tags": kind.tags(cell)} if kind.tags(cell) else {}
@@ -81,6 +96,7 @@ def _execute(notebook: Any, folder: Path) -> None:
     settings["extra_arguments"] = ["--log-level=ERROR"]
     settings |= {"kernel_name": "python3", "timeout": kind.HANGING, "skip_cells_with_tag": _SKIP}
     settings["config"] = Config(KernelManager=kernel.address())
+    settings["on_notebook_start"] = _stoppable
     NotebookClient(notebook, resources={"metadata": {"path": str(folder)}}, **settings).execute(env=environment)
     # The kernel has reported its own version into the metadata.
     notebook.metadata = copy.deepcopy(METADATA)
@@ -93,9 +109,16 @@ def _execute(notebook: Any, folder: Path) -> None:
             output.pop("transient", None)
 
 
+def _stoppable(notebook: Any) -> None:
+    """Let Ctrl-C end all of it: nbclient takes it for an end of this kernel alone, and the next lesson would begin."""
+    with suppress(NotImplementedError):  # Windows, where it does so anyway
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+
+
 def store(names: list[str], fresh: bool = False) -> int:
-    """Refresh the lessons of these numbers (all for none) and say what happened to each; 1 when a cell failed, else 0."""
+    """Refresh the lessons of these numbers (all for none) and say what happened to each; 1 when one is not stored, else 0."""
     import nbformat
+    from nbclient.exceptions import CellExecutionError
 
     from cs336kit.course.structure import problems
 
@@ -106,7 +129,8 @@ def store(names: list[str], fresh: bool = False) -> int:
             changed = refresh(path, fresh)
         except Exception as error:
             failed.add(path)
-            print(f"{path.name}: not stored, because a cell failed\n{error}")
+            why = ", because a cell failed\n" if isinstance(error, CellExecutionError) else ": "
+            print(f"{path.name}: not stored{why}{error}")
             continue
         print(f"{path.name}: {'stored' if changed else 'unchanged'} ({time.perf_counter() - start:.0f} s)")
         for problem in problems(nbformat.read(path, as_version=4), path):

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from cs336kit.course import cells as kind
 from cs336kit.course.cells import Cell
 from cs336kit.course.copies import digest
-from cs336kit.course.lessons import METADATA, NOTEBOOKS, find, read, write_whole
+from cs336kit.course.lessons import DAMAGED, METADATA, NOTEBOOKS, find, read, write_whole
 
 FOLDER = Path("build/student")
 #: The end of a stub: the exercise and the name of the answer.
@@ -127,7 +127,7 @@ def refuse_work(path: Path) -> None:
     try:
         stored = json.loads(path.read_bytes())
         untouched = stored["metadata"][MADE] == digest(stored["cells"])
-    except (ValueError, KeyError, TypeError):
+    except DAMAGED:
         untouched = False
     if not untouched:
         raise ValueError(

@@ -1,3 +1,9 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from types import SimpleNamespace
 
 import nbformat
@@ -5,7 +11,7 @@ import pytest
 import toy_lesson as toy
 
 from cs336kit.cli import main
-from cs336kit.course.lessons import find
+from cs336kit.course.lessons import METADATA, find
 from cs336kit.course.refresh import refresh
 from cs336kit.course.verify import LessonCell
 
@@ -71,9 +77,18 @@ def test_a_lesson_is_refreshed_by_the_command_and_then_unchanged(clone, capsys):
 
 def test_a_lesson_has_a_number_a_name_and_a_path(clone):
     broken, sound = find([])
-    for name in ("2", "02", "02_broken", "notebooks/02_broken.ipynb"):
+    for name in (
+        "2",
+        "02",
+        "02_broken",
+        "02_broken.ipynb",
+        "notebooks/02_broken.ipynb",
+        "./notebooks//02_broken.ipynb",
+    ):
         assert find([name]) == [broken]
+    assert find([str(clone / "02_broken.ipynb")]) == [broken]
     assert find(["3", "2"]) == [sound, broken]
+    assert find(["3", "2", "03", "notebooks/03_sound.ipynb"]) == [sound, broken], "each is done once"
 
 
 @pytest.mark.parametrize("action", ["list", "verify", "refresh"])
@@ -112,3 +127,94 @@ def test_metadata_is_the_course_s_own(stored):
     assert toy.cell(notebook, "solution").metadata.jupyter.source_hidden is True
     assert all(cell.metadata.slideshow.slide_type for cell in notebook.cells)
     assert len({cell.id for cell in notebook.cells}) == len(notebook.cells)
+
+
+def test_an_empty_cell_is_left_out(clone):
+    path = clone / "03_sound.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells[1:1] = [nbformat.v4.new_code_cell(" \n")]
+    notebook.cells.append(nbformat.v4.new_code_cell(""))
+    nbformat.write(notebook, path)
+    assert main(["lessons", "refresh", "3"]) == 0
+    assert [c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code"] == ["1 + 1"]
+
+
+def test_what_was_saved_while_a_lesson_ran_is_not_lost(clone, capsys):
+    path = clone / "03_sound.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    # The author writes on in JupyterLab, and saves.
+    notebook.cells[1].source = f"open({str(path)!r}, 'a').write('\\n\\n')"
+    nbformat.write(notebook, path)
+    before = path.read_text()
+    assert main(["lessons", "refresh", "3"]) == 1
+    assert path.read_text() == before + "\n\n"
+    assert "03_sound.ipynb: not stored: it was saved by somebody else while it ran" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        '{"cells": [{"cell_type"',
+        "<<<<<<< HEAD\n{}",
+        '{"worksheets": [], "nbformat": 3}',
+        '{"cells": []}',
+        "[1]",
+        '{"cells": [null]}',
+        '{"cells": [{"cell_type": "code", "source": [1], "metadata": {}}]}',
+    ],  # fmt: skip
+)
+def test_a_damaged_lesson_is_named_and_no_copy_is_made_of_it(clone, capsys, monkeypatch, tmp_path, text):
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
+    (clone / "02_broken.ipynb").unlink()
+    path = clone / "03_sound.ipynb"
+    path.write_text(text)
+    for action in ("list", "copy", "student", "assignment", "instructor"):
+        assert main(["lessons", action]) == 2
+        assert capsys.readouterr().err.startswith("notebooks/03_sound.ipynb is no notebook with cells")
+    assert main(["lessons", "refresh", "3"]) == 2
+    assert "03_sound.ipynb: not stored: notebooks/03_sound.ipynb is no notebook" in capsys.readouterr().out
+    assert path.read_text() == text and not (tmp_path / "my").exists()
+
+
+def test_a_lesson_that_another_program_has_saved_is_stored_as_the_course_s(clone):
+    path = clone / "03_sound.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    notebook.nbformat_minor = 0
+    for cell in notebook.cells:
+        del cell["id"]
+        cell.metadata.update(colab={"base_uri": "x"}, id="a1", executionInfo={"status": "ok"})
+    notebook.metadata.update(widgets={"application/vnd.jupyter.widget-state+json": {}}, colab={"provenance": []})
+    text = json.dumps(notebook, indent=2).replace("\n", "\r\n")
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert main(["lessons", "refresh", "3"]) == 0
+    notebook = nbformat.read(path, as_version=4)
+    assert notebook.metadata == METADATA and notebook.nbformat_minor == 5
+    assert all({*cell.metadata} <= {"slideshow", "tags"} for cell in notebook.cells)
+    assert b"\r" not in path.read_bytes()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="processes are interrupted otherwise")
+def test_ctrl_c_ends_the_whole_command(clone, tmp_path):
+    for name in ("02_broken", "03_sound"):
+        path = clone / f"{name}.ipynb"
+        notebook = nbformat.read(path, as_version=4)
+        notebook.cells[1].source = f"open('{tmp_path}/{name}', 'w').close()\nimport time\ntime.sleep(60)"
+        nbformat.write(notebook, path)
+    command = subprocess.Popen(
+        [sys.executable, "-m", "cs336kit", "lessons", "refresh"],
+        stdout=-1,
+        stderr=-1,
+        text=True,
+        start_new_session=True,
+    )
+    while not (tmp_path / "02_broken").exists() and command.poll() is None:
+        time.sleep(0.05)
+    os.killpg(command.pid, signal.SIGINT)
+    try:
+        out, err = command.communicate(timeout=60)
+    finally:
+        command.kill()
+    # Behind that, the kernel may say why it could not go on.
+    assert (command.returncode, out, err.splitlines()[:1]) == (130, "", ["Stopped."])
+    assert not (tmp_path / "03_sound").exists()
