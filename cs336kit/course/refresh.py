@@ -96,8 +96,21 @@ def _execute(notebook: Any, folder: Path) -> None:
     settings["extra_arguments"] = ["--log-level=ERROR"]
     settings |= {"kernel_name": "python3", "timeout": kind.HANGING, "skip_cells_with_tag": _SKIP}
     settings["config"] = Config(KernelManager=kernel.address())
-    settings["on_notebook_start"] = _stoppable
-    NotebookClient(notebook, resources={"metadata": {"path": str(folder)}}, **settings).execute(env=environment)
+    stopped: list[int] = []
+
+    def stoppable(notebook: Any) -> None:
+        """Let Ctrl-C end all of it: nbclient takes it for the end of this kernel alone, and the next lesson would begin."""
+        task: Any = asyncio.current_task()
+        with suppress(RuntimeError):  # not in the main thread, or on Windows, where it does so anyway
+            task.get_loop().add_signal_handler(signal.SIGINT, lambda: stopped.append(task.cancel()))
+
+    settings["on_notebook_start"] = stoppable
+    try:
+        NotebookClient(notebook, resources={"metadata": {"path": str(folder)}}, **settings).execute(env=environment)
+    except (Exception, asyncio.CancelledError):
+        if stopped:
+            raise KeyboardInterrupt from None
+        raise
     # The kernel has reported its own version into the metadata.
     notebook.metadata = copy.deepcopy(METADATA)
     for cell in notebook.cells:
@@ -107,12 +120,6 @@ def _execute(notebook: Any, folder: Path) -> None:
             # A stored widget would point to a model that is gone; its static twin stays.
             output.get("data", {}).pop(WIDGET, None)
             output.pop("transient", None)
-
-
-def _stoppable(notebook: Any) -> None:
-    """Let Ctrl-C end all of it: nbclient takes it for an end of this kernel alone, and the next lesson would begin."""
-    with suppress(NotImplementedError):  # Windows, where it does so anyway
-        asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
 
 
 def store(names: list[str], fresh: bool = False) -> int:
