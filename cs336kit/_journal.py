@@ -37,14 +37,17 @@ class Journal:
 
 
 def path() -> Path:
-    """Where the journal is, or would be."""
+    """Where the journal is, or would be; ValueError where there is no place for one."""
     if named := os.environ.get(VARIABLE):
         return Path(named)
     # A kernel runs in the copies' folder, the command in the clone.
     for beside in (Path("my"), Path("../my")):
         if (beside / "guesses.json").exists():
             return (beside / "guesses.json").resolve()
-    return Path.home() / ".cs336kit" / "guesses.json"
+    try:
+        return Path.home() / ".cs336kit" / "guesses.json"
+    except RuntimeError:
+        raise ValueError(f"there is no home folder for it, and {VARIABLE} names no file") from None
 
 
 def read() -> Journal:

@@ -69,6 +69,9 @@ def _walk() -> tuple[dict[str, str], dict[str, metadata.Distribution], list[str]
         except metadata.PackageNotFoundError:
             missing.setdefault(name, needed_by)
             continue
+        if here.version is None:
+            refused.append(f"{name} is installed in part: what says its version is missing.")
+            continue
         if not need.specifier.contains(here.version, prereleases=True):
             refused.append(f"{name} {here.version} is installed, and {needed_by} needs {name}{need.specifier}.")
         installed[name] = here
@@ -78,7 +81,7 @@ def _walk() -> tuple[dict[str, str], dict[str, metadata.Distribution], list[str]
         for further in map(Requirement, here.requires or []):
             if further.marker is None or any(further.marker.evaluate({"extra": e}) for e in ("", *need.extras)):
                 todo.append((further, name))
-    return missing, dict(sorted(installed.items())), sorted(refused)
+    return missing, dict(sorted(installed.items())), sorted({*refused})
 
 
 def _lost(here: metadata.Distribution) -> str | None:

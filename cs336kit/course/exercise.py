@@ -1,6 +1,5 @@
 """``cs336kit exercise new 07.3`` writes a new exercise, ``cs336kit exercise try 07.3`` says what its cases tell apart."""
 
-import argparse
 import ast
 import inspect
 import re
@@ -12,8 +11,9 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Any, cast
 
+from cs336kit._cli.arguments import Parser
 from cs336kit.course.cells import source_ids
-from cs336kit.course.lessons import NOTEBOOKS, find
+from cs336kit.course.lessons import NOTEBOOKS, find, write_whole
 from cs336kit.predict._common.grid import as_text
 from cs336kit.teach.exercises import Exercise, checking, core, known_ids, load, running
 from cs336kit.teach.exercises.judging import difference
@@ -149,12 +149,13 @@ def {signature}:
 def new(id: str, signature: str, title: str, notebooks: Path = NOTEBOOKS, folder: Path = _FOLDER) -> list[Path]:
     """Write the stub of an exercise and its three cells (task, stub, folded solution); returns the files written.
 
-    Raises ValueError when the id is not the next one of its lesson or the signature is none.
+    Raises ValueError when the id is not the next one of its lesson or the signature is none, OSError where a file cannot be
+    written.
     """
     import nbformat
     from nbformat.v4 import new_code_cell, new_markdown_cell
 
-    if not re.fullmatch(r"\d\d\.\d", id) or not re.fullmatch(r"[a-z]\w*\([^()]*\)", signature):
+    if not re.fullmatch(r"\d\d\.\d", id) or not _is_signature(signature):
         raise ValueError(
             f"{id!r} {signature!r}: write a lesson and a number, as in 07.3, and a signature, as in 'area(w, h)'"
         )
@@ -186,9 +187,17 @@ def new(id: str, signature: str, title: str, notebooks: Path = NOTEBOOKS, folder
     # Outputs and their signatures stay, so that refresh sees which cells are new.
     for cell, name in zip(notebook.cells, source_ids(notebook.cells), strict=True):
         cell.id = name
-    path.write_text(nbformat.writes(notebook).rstrip("\n") + "\n", encoding="utf-8")
-    module.write_text(text + _STUB.format(id=id, signature=signature), encoding="utf-8")
+    # The package may be where nobody may write: then the notebook stays as it was.
+    write_whole(module, (text + _STUB.format(id=id, signature=signature)).encode())
+    write_whole(path, (nbformat.writes(notebook).rstrip("\n") + "\n").encode())
     return [module, path]
+
+
+def _is_signature(text: str) -> bool:
+    """Whether Python reads this behind ``def``, and it has no brackets in its brackets."""
+    with suppress(SyntaxError):
+        return bool(re.fullmatch(r"[a-z]\w*\([^()]*\)", text) and ast.parse(f"def {text}: ..."))
+    return False
 
 
 _HEAD = '"""Exercises of lesson {}."""\n\nfrom cs336kit.teach.exercises.core import exercise\n'
@@ -196,7 +205,7 @@ _HEAD = '"""Exercises of lesson {}."""\n\nfrom cs336kit.teach.exercises.core imp
 
 def main(arguments: list[str] | None = None) -> int:
     """Run ``exercise new`` or ``exercise try``; 1 when mistakes are not told apart, 2 with a sentence for what cannot be."""
-    parser = argparse.ArgumentParser(prog="cs336kit exercise", description=__doc__)
+    parser = Parser(prog="cs336kit exercise", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     add = commands.add_parser("new", help="write the stub of an exercise, and its cells in the notebook")
     add.add_argument("id", help="the next of its lesson, such as 07.3")

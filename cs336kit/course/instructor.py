@@ -25,21 +25,23 @@ is asked for, a wrong one stands before them, and … is a part of it that may b
 
 
 def write(folder: Path = NOTEBOOKS, file: Path = FILE) -> str:
-    """Write the page, and the exam without its answers; returns where they are, in words."""
+    """Write the page, and the exam without its answers; returns where they are, in words.
+
+    Raises ValueError for a lesson without a question in the exam, before anything is written.
+    """
     lessons = every(folder)
+    sheet, made = file.parent / SHEET, (page(lessons), exam_sheet(lessons))
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, page(lessons).encode())
-    sheet = file.parent / SHEET
-    write_whole(sheet, exam_sheet(lessons).encode())
+    for path, text in zip((file, sheet), made, strict=True):
+        write_whole(path, text.encode())
     return f"{file} is written, and the exam without its answers: {sheet}."
 
 
 def exam_sheet(lessons: Sequence[tuple[Path, Sequence[Cell]]]) -> str:
     """A question from each lesson, without its answer: to be cut down and handed out."""
-    asked = exam.questions()
     parts = ["# Exam"]
-    for path, _ in lessons:
-        parts += [f"## {pages.title(path)}", asked[path.name[:2]].asked]
+    for (path, _), question in zip(lessons, _asked(lessons), strict=True):
+        parts += [f"## {pages.title(path)}", question.asked]
     return "\n\n".join(parts) + "\n"
 
 
@@ -47,11 +49,20 @@ def page(lessons: Sequence[tuple[Path, Sequence[Cell]]]) -> str:
     """The whole page."""
     minutes = [plans.Lesson(path.name[:2], *pages.minutes(cells)) for path, cells in lessons]
     titles = {path.name[:2]: pages.title(path) for path, _ in lessons}
-    asked = exam.questions()
     parts = [_HEAD, *_ten_weeks(minutes, titles), *_three_days(minutes, titles), "## The lessons"]
-    for path, cells in lessons:
-        parts += _lesson(path, cells, titles, asked[path.name[:2]])
+    for (path, cells), question in zip(lessons, _asked(lessons), strict=True):
+        parts += _lesson(path, cells, titles, question)
     return "\n\n".join(parts) + "\n"
+
+
+def _asked(lessons: Sequence[tuple[Path, Sequence[Cell]]]) -> list[exam.Question]:
+    """The exam's question about each lesson; ValueError for one without."""
+    found = exam.questions()
+    if without := [pages.title(path) for path, _ in lessons if path.name[:2] not in found]:
+        raise ValueError(
+            f"cs336kit/course/{exam.FILE.name} has no question about {', '.join(without)}: write it first."
+        )
+    return [found[path.name[:2]] for path, _ in lessons]
 
 
 def _ten_weeks(lessons: list[plans.Lesson], titles: dict[str, str]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 from pathlib import Path
 
 from cs336kit import _journal
@@ -68,14 +69,18 @@ def every(folder: Path = NOTEBOOKS) -> list[tuple[Path, list[kind.Cell]]]:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that there is the old one or the new one, never half of one; OSError names it."""
-    beside = path.with_name(path.name + ".new")
+    """Write a file so that there is the old one or the new one, never half of one; OSError names it.
+
+    Of several that write it at once, the last one wins.
+    """
+    beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
     try:
         beside.write_bytes(data)
         os.replace(beside, path)
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise OSError(error.errno, os.strerror(error.errno or 0), str(path)) from None
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def listing(names: list[str]) -> str:

@@ -204,7 +204,10 @@ def equations(text: str) -> Iterator[tuple[int, int]]:
         expression = re.sub(r"[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda power: f"**{power[0].translate(_RAISED)}", expression).translate(
             _SIGNS
         )
-        value = _folded(ast.parse(expression.strip(), mode="eval").body)
+        try:
+            value = _folded(ast.parse(expression.strip(), mode="eval").body)
+        except SyntaxError:  # 007 is no number
+            continue
         result = next(numbers(found[2]))
         if value is not None and (result in Pool([(value, "")]) or result._replace(word="") in Pool([(value, "")])):
             yield found.span()

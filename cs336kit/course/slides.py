@@ -25,7 +25,8 @@ _OURS = Path(__file__).with_name("deck")
 def write(names: list[str], into: Path = BUILD) -> str:
     """Write the slides of these lessons (all for none) and the page that lists all that are there; returns where, in words.
 
-    Errors: ValueError for an unknown lesson or a missing package, OSError where nothing can be written.
+    Errors: ValueError for an unknown lesson, a missing package, or a folder with another index.html; OSError where nothing
+    can be written.
     """
     chosen = lessons.find(names)
     every = lessons.every()
@@ -34,6 +35,8 @@ def write(names: list[str], into: Path = BUILD) -> str:
         raise ValueError(
             f"The slides ship with {' and '.join(absent)}, which are not in {MODULES}/: make slides installs them."
         )
+    if (into / "index.html").exists() and not (into / "slides.css").exists():
+        raise ValueError(f"{into} has an index.html that is not of slides and would be lost: name another folder.")
     try:
         exporter = _exporter()
     except ModuleNotFoundError as error:

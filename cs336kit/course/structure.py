@@ -65,7 +65,7 @@ def _page(notebook: Notebook) -> Iterator[str]:
     if not re.match(r"# \d\d · \S", first) or not pages.question(notebook["cells"]):
         yield "the first cell begins with '# NN · Title' and asks the lesson's question below, in bold"
     code = _code(notebook)
-    if code and not all(isinstance(node, (ast.Import, ast.ImportFrom)) for node in ast.parse(code[0]["source"]).body):
+    if code and not all(isinstance(node, (ast.Import, ast.ImportFrom)) for node in flow.parse(code[0]["source"]).body):
         yield "the first code cell does more than import"
     last = next((text for text in texts if text.startswith("## What you can say now")), "")
     for part in ("**The card**", "**Discuss**", "**Read on**"):
@@ -133,6 +133,8 @@ def _generated(notebook: Notebook, path: Path) -> Iterator[str]:
     lessons = every(path.parent) if path.exists() else []
     if path not in dict(lessons):
         return
+    if not any(first <= int(path.name[:2]) <= last for _, first, last in pages.PARTS):
+        yield "it is in no part of the course, so no map and no list names it: give it one in PARTS (cs336kit/course/pages.py)"
     first, texts = pages.generated(lessons, path)
     shown = [cell["source"] for cell in notebook["cells"] if "page" in kind.tags(cell)]
     if notebook["cells"][0]["source"] != first or shown != texts:
@@ -215,7 +217,7 @@ def _exercises(notebook: Notebook, number: str) -> Iterator[str]:
             yield f"the heading of {id} is not like '### Exercise {id} ★★ 10 min · build it: what'"
         if f'check("{id}"' not in stub["source"] or f"{id} waiting" not in _output_text(stub):
             yield f"{kind.where(stub)} should check exercise {id} and show that it is waiting"
-        last = ast.unparse(ast.parse(solution["source"]).body[-1])
+        last = ast.unparse(flow.parse(solution["source"]).body[-1])
         if last != f"teach.exercises.check_solution({id!r}, solution)" or not re.search(
             f"{id}, the course's answer, passed", _output_text(solution)
         ):
@@ -229,7 +231,7 @@ def _exercises(notebook: Notebook, number: str) -> Iterator[str]:
 def _bound(source: str) -> set[str]:
     """The names that a cell sets at its top level."""
     names = set()
-    for node in ast.parse(source).body:
+    for node in flow.parse(source).body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             names.add(node.name)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):

@@ -4,6 +4,7 @@ import io
 import json
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -94,6 +95,15 @@ def test_without_a_name_the_copies_have_it_and_else_the_home_folder(tmp_path, mo
     assert _journal.path() == mine
     monkeypatch.chdir(mine.parent)
     assert _journal.path() == mine, "a kernel runs beside the notebook"
+
+
+def test_where_there_is_no_home_folder_nothing_is_kept_and_that_is_said(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv(_journal.VARIABLE)
+    monkeypatch.setattr(Path, "home", Mock(side_effect=RuntimeError("Could not determine home directory.")))
+    monkeypatch.chdir(tmp_path)
+    why = "there is no home folder for it, and CS336KIT_GUESSES names no file"
+    assert _journal.note("It", solved="00.1") == (Journal({}, ("00.1",)), f"It is not kept: {why}.")
+    assert main(["lessons", "reset", "--yes"]) == 2 and capsys.readouterr().err == f"{why}\n"
 
 
 def test_make_lab_a_hub_and_the_command_mean_the_same_file():

@@ -1,8 +1,11 @@
 """The reader's copies: made once, followed while untouched, never overwritten."""
 
 import json
+import os
+import secrets
 import sqlite3
 from pathlib import Path
+from unittest.mock import Mock
 
 import nbformat
 import pytest
@@ -89,6 +92,26 @@ def test_a_file_that_cannot_be_written_is_named_itself(tmp_path):
     assert caught.value.filename == str(tmp_path / "absent" / "a.json")
 
 
+def test_two_that_write_a_file_at_once_do_not_hinder_each_other(tmp_path, monkeypatch):
+    path, replace = tmp_path / "a.json", os.replace
+
+    def after_another(beside, into):
+        monkeypatch.setattr(os, "replace", replace)
+        write_whole(path, b"the other's")
+        replace(beside, into)
+
+    monkeypatch.setattr(os, "replace", after_another)
+    write_whole(path, b"mine")
+    assert path.read_bytes() == b"mine" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_write_that_is_stopped_leaves_nothing_beside(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "replace", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(tmp_path / "a.json", b"")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_one_lesson_by_its_number(clone, said):
     assert "01_second.ipynb" in said("1") and not (COPIES / "00_first.ipynb").exists()
     assert "Copied into my/: 00_first.ipynb." in said()
@@ -162,11 +185,12 @@ def test_what_is_no_notebook_any_more_is_the_reader_s(clone, said):
     assert "kept" in said() and (COPIES / "00_first.ipynb").read_text() == "half a {"
 
 
-def test_a_full_disk_is_a_sentence_and_leaves_no_half_of_a_copy(clone, said, capsys):
+def test_a_full_disk_is_a_sentence_and_leaves_no_half_of_a_copy(clone, said, capsys, monkeypatch):
     if not Path("/dev/full").exists():
         pytest.skip("needs /dev/full")
     COPIES.mkdir()
-    (COPIES / "01_second.ipynb.new").symlink_to("/dev/full")
+    monkeypatch.setattr(secrets, "token_hex", lambda size: "full")
+    (COPIES / "01_second.ipynb.full.new").symlink_to("/dev/full")
     assert main(["lessons", "copy"]) == 2
     assert capsys.readouterr().err == "my/01_second.ipynb cannot be read or written: No space left on device.\n"
     assert {path.name for path in COPIES.iterdir()} == {"00_first.ipynb"}

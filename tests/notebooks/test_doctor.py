@@ -75,6 +75,12 @@ def test_a_package_of_which_a_part_is_missing_is_named(environment, files):
     assert said.startswith("numpy 2.4.6 is installed in part: ") and said.endswith("is missing.")
 
 
+def test_a_package_whose_installation_was_stopped_is_named_once(environment):
+    environment["numpy"] = package(None, files=[__file__])
+    environment["torch"].requires.append("numpy>=2")
+    assert problems() == ["numpy is installed in part: what says its version is missing."]
+
+
 def test_compiled_files_may_be_gone(environment):
     environment["numpy"] = package("2.4.6", files=["numpy/__pycache__/gone.pyc"])
     assert problems() == []

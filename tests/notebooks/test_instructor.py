@@ -145,6 +145,14 @@ def test_the_number_of_weeks_is_that_of_the_plan(monkeypatch):
     assert "## 11 weeks" in text and "shortest lessons" not in text
 
 
+def test_a_lesson_without_a_question_in_the_exam_is_named_before_anything_is_written(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(instructor, "every", lambda folder: [*LESSONS, (Path("22_new.ipynb"), LESSONS[0][1])])
+    assert main(["lessons", "instructor"]) == 2
+    assert capsys.readouterr().err == "cs336kit/course/exam.toml has no question about 22 New: write it first.\n"
+    assert not instructor.FILE.exists()
+
+
 def test_the_command_says_where_it_has_written(monkeypatch, tmp_path, capsys, page):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(instructor, "every", lambda folder: LESSONS)

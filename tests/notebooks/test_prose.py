@@ -122,6 +122,8 @@ def test_what_is_tied(text, output):
         ("It has 11 · 17 parts, and 512 too many.", ""),
         ("It has 4,097 tokens.", ""),
         ("That is 6 · 64 · 522 bytes = 192 KiB.", ""),
+        ("It is 007 · 111 = 777.", ""),
+        ("It is 2⁰³ · 111 = 888.", ""),
         ("The work is 6 · 70 · 10⁹ · 15 · 10¹² = 6.4 · 10²⁴ FLOPs.", ""),
     ],
 )

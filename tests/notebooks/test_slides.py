@@ -1,6 +1,7 @@
 """The lessons as slides, without a browser: what is on which slide, what is left out, and what the speaker is told."""
 
 import re
+import shutil
 import sys
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -66,7 +67,7 @@ def test_a_deck_says_all_that_is_core_and_asks_no_other_host(course, capsys):
     for _ in range(2):
         assert main(["lessons", "slides", "9"]) == 0
         assert "09 Toy" in capsys.readouterr().out
-    assert "The slides of 2 lessons are written" in slides.write(["9", "9"])
+    assert "The slides of 09 Toy are written" in slides.write(["9", "9"])
     page = (course / "build/slides/09_toy.html").read_text()
     assert "Why six?" in page and "public" in page and "def</span>" in page.replace('<span class="k">', "")
     for left_out in ("secret", "revealed", "waiting", "beyond", "5 minutes", "import</span>", "Prompt"):
@@ -332,6 +333,18 @@ def test_what_cannot_be_is_said_in_a_sentence(course, capsys, monkeypatch):
     (course / "build").write_text("in the way")
     assert "build" in (err := said()) and "cannot be read or written" in err
     (course / "build").unlink()
+    for old, code in (("mine", 2), ("slides", 0)):
+        folder = course / old
+        folder.mkdir()
+        (folder / "index.html").write_text("my page")
+        if old == "slides":
+            (folder / "slides.css").touch()
+        assert main(["lessons", "slides", "--into", str(folder)]) == code
+        assert ((folder / "index.html").read_text() == "my page") == bool(code)
+    assert "has an index.html that is not of slides" in capsys.readouterr().err
+    shutil.copy(course / "notebooks/09_toy.ipynb", course / "notebooks/10_toy.ipynb")
+    assert "The slides of 2 lessons are written" in slides.write([])
+    (course / "notebooks/10_toy.ipynb").unlink()
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "nbconvert", None)
         assert said() == 'The slides need nbconvert: pip install -c constraints.txt -e ".[site]"\n'

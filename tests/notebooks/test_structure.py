@@ -418,3 +418,19 @@ def test_a_lesson_without_a_heading_has_slides_of_15_lines_too():
     for n, said in ((15, 0), (16, 1)):
         cells = [*cells_of("import torch")(1), *cells_of("\n".join(["x"] * n))(1)]
         assert len([*structure._slides({"cells": cells})]) == said
+
+
+def test_commands_that_only_a_notebook_knows_are_no_imports_and_no_names():
+    cells = [*texts_of("# 04 · A toy")(1), *cells_of("%matplotlib inline\nimport torch")(1)]
+    cells += [*cells_of("x", "exercise")(1), *cells_of("!ls\nmine = 1", "solution")(1)]
+    found = "\n".join(problems(nbformat.v4.new_notebook(cells=cells), PATH))
+    assert "the first code cell does more than import" in found and "touches names of the reader: mine" in found
+
+
+def test_a_lesson_behind_the_last_part_of_the_course_is_told_so(tmp_path):
+    for name in ("21_last", "22_new"):
+        path = tmp_path / f"{name}.ipynb"
+        notebook = nbformat.v4.new_notebook(cells=texts_of(f"# {name[:2]} · A toy")(1))
+        nbformat.write(notebook, path)
+        found = "\n".join(problems(notebook, path))
+        assert ("it is in no part of the course" in found) == (name == "22_new")

@@ -128,6 +128,13 @@ def test_an_unknown_exercise_is_refused_with_the_known_ones(capsys):
     assert maintain.main(["try", f"{lesson}.9"]) == 2 and f"it has {lesson}.1" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [[], ["nonsense"], ["new"]])
+def test_a_wrong_word_is_answered_with_a_sentence(capsys, words):
+    with pytest.raises(SystemExit, match="2"):
+        maintain.main(words)
+    assert "usage" not in (said := capsys.readouterr().err) and said.count("\n") == 1
+
+
 def test_a_new_exercise_is_written_in_both_places(tmp_path, monkeypatch):
     monkeypatch.setattr(core, "_known", {})
     path = tmp_path / "09_gradient_flops.ipynb"
@@ -138,9 +145,15 @@ def test_a_new_exercise_is_written_in_both_places(tmp_path, monkeypatch):
     nbformat.write(before, path)
     with pytest.raises(ValueError, match=r"the next exercise of lesson 09 is 09\.1, not 09\.3"):
         maintain.new("09.3", "area(width, height)", "Area", tmp_path, tmp_path)
-    for id, signature in (("9.3", "area(w)"), ("09.1", "area"), ("09.1", "area(f())")):
+    unchanged = path.read_bytes()
+    for id, signature in (
+        ("9.3", "area(w)"), ("09.1", "area"), ("09.1", "area(f())"), ("09.1", "area(2)"), ("09.1", "class(w)")
+    ):  # fmt: skip
         with pytest.raises(ValueError, match="write a lesson and a number"):
             maintain.new(id, signature, "Area", tmp_path, tmp_path)
+    with pytest.raises(FileNotFoundError):
+        maintain.new("09.1", "area(w)", "Area", tmp_path, tmp_path / "absent")
+    assert path.read_bytes() == unchanged
     assert maintain.new("09.1", "area(width, height)", "Area", tmp_path, tmp_path) == [tmp_path / "lesson_09.py", path]
     assert maintain.new("09.2", "answer(x)", "Other", tmp_path, tmp_path)
     scope = {}
