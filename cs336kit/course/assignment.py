@@ -38,8 +38,8 @@ c.ClearSolutions.enabled = False
 c.ExecutePreprocessor.extra_arguments = ["--log-level=ERROR"]
 # What runs longer is stopped, and the notebook goes on with the next cell.
 c.ExecutePreprocessor.timeout = {_TIMEOUT}
-# A student may have deleted a cell that gives points.
-c.OverwriteCells.add_missing_cells = True
+# A student may have deleted or copied cells: before nbgrader looks at their names, they are mended.
+c.Autograde.sanitize_preprocessors.insert(3, "cs336kit.course.submitted.Mended")
 # A student's guesses are not yours, and figures are not opened.
 os.environ.update(CS336KIT_GUESSES=os.devnull + "/none", OMP_NUM_THREADS="1")
 '''
@@ -58,9 +58,9 @@ def graded(cells: Sequence[Cell]) -> tuple[list[Cell], int]:
             found.append(cell)
             continue
         id, name = stub.groups()
-        data = cell["metadata"] | {"nbgrader": _marks(f"answer-{id}", solution=True)}
+        data = cell["metadata"] | {"nbgrader": marks(f"answer-{id}", solution=True)}
         found.append(cell | {"metadata": data})
-        lock = {"tags": ["check"], "nbgrader": _marks(f"points-{id}", points=points)}
+        lock = {"tags": ["check"], "nbgrader": marks(f"points-{id}", points=points)}
         text = _GRADE.format(id=id, name=name, points=points)
         found.append({"cell_type": "code", "execution_count": None, "metadata": lock, "outputs": [], "source": text})
         total += points
@@ -69,7 +69,7 @@ def graded(cells: Sequence[Cell]) -> tuple[list[Cell], int]:
     return found, total
 
 
-def _marks(name: str, solution: bool = False, points: int | None = None) -> dict[str, Any]:
+def marks(name: str, solution: bool = False, points: float | None = None) -> dict[str, Any]:
     """nbgrader's metadata of a cell: one to be filled in, or a locked one that gives points."""
     marks: dict[str, Any] = {"grade": not solution, "solution": solution, "locked": not solution}
     marks |= {"task": False, "schema_version": 3, "grade_id": re.sub(r"\W", "-", name)}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from nbgrader.converters import Autograde
 from nbgrader.nbgraderformat import reads
 from nbgrader.utils import is_grade, is_locked, is_solution, is_task
 from traitlets.config import PyFileConfigLoader
@@ -68,11 +69,15 @@ def test_nbgrader_reads_what_it_has_to_know(clone, monkeypatch):
     list(write(["0"]))
     monkeypatch.setattr(os, "environ", dict(os.environ))
     told = PyFileConfigLoader(CONFIG, path=str(FOLDER)).load_config()
+    sanitize = told.pop("Autograde").sanitize_preprocessors.get_value(Autograde.sanitize_preprocessors.default())
+    assert [getattr(one, "__name__", one) for one in sanitize] == [
+        "ClearOutput", "DeduplicateIds", "OverwriteKernelspec", "cs336kit.course.submitted.Mended", "OverwriteCells",
+        "CheckCellMetadata",
+    ]  # fmt: skip
     assert told == {
         "CourseDirectory": {"course_id": "course"},
         "ClearSolutions": {"enabled": False},
         "ExecutePreprocessor": {"extra_arguments": ["--log-level=ERROR"], "timeout": 120},
-        "OverwriteCells": {"add_missing_cells": True},
     }
     assert os.environ["PATH"].startswith(os.path.dirname(sys.executable) + os.pathsep)
     assert os.environ["CS336KIT_GUESSES"] == OFF and os.environ["OMP_NUM_THREADS"] == "1"

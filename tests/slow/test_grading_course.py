@@ -1,5 +1,6 @@
 """A whole course in nbgrader's own commands: release, hand in, autograde, feedback, and the points that its gradebook holds."""
 
+import copy
 import json
 import os
 import re
@@ -45,7 +46,7 @@ ENDLESS = "while True:\n    pass"
 WRITES = "def smallest_batch(ridge, d, p):\n    open({!r}, 'w').write('I was here')\n"
 NO_BYTES = "def smallest_batch(ridge, d, p):\n    return max(1, int(ridge * p // 2))\n"
 
-pytestmark = pytest.mark.timeout(1200)  # four kernels, one after another
+pytestmark = pytest.mark.timeout(1200)  # five kernels, one after another
 
 
 def nbgrader(course, *arguments):
@@ -66,16 +67,29 @@ def without_its_text(folder):
     return ["".join(cell["source"]) for cell in short[2:9:3]]
 
 
-def handed_in(course, student, *answers, first=()):
-    """A submission: the stubs of the released notebook, replaced by these answers, and cells before all others."""
+def handed_in(course, student, *answers, first=(), change=lambda notebook: None):
+    """A submission: the stubs of the released notebook, replaced by these answers, and cells before all others; changed."""
     notebook = nbformat.read(course / "release" / NAME / LESSON.name, as_version=4)
     stubs = [cell for cell in notebook.cells if "exercise" in cell.metadata.get("tags", [])]
     for stub, answer in zip(stubs, answers, strict=False):
         stub.source = answer
     notebook.cells[:0] = map(nbformat.v4.new_code_cell, first)
+    change(notebook)
     folder = course / "submitted" / student / NAME
     folder.mkdir(parents=True)
     nbformat.write(notebook, folder / LESSON.name)
+
+
+def torn(notebook):
+    """The first task without the cell that gives its points, the second one gone, the third one's stub copied; from Colab."""
+    gone = ("points-07-1", "answer-07-2", "points-07-2")
+    named = [(cell.metadata.get("nbgrader", {}).get("grade_id"), cell) for cell in notebook.cells]
+    notebook.cells = [cell for id, cell in named if id not in gone]
+    notebook.cells.append(copy.deepcopy(dict(named)["answer-07-3"]))
+    notebook.nbformat_minor = 0
+    notebook.metadata.update(colab={"provenance": []}, widgets={"application/vnd.jupyter.widget-state+json": {}})
+    for cell in notebook.cells:
+        cell.metadata.id = cell.pop("id")
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +111,7 @@ def course(tmp_path_factory):
     # One kernel for all that could do harm: none of it may keep what comes after it from its points.
     writes, own = WRITES.format(str(folder / "note.txt")), "open('note.txt', 'w').write('mine')"
     handed_in(folder, "harms", LOOPS, writes, right[2], first=(ENDLESS, own))
+    handed_in(folder, "torn", *right, change=torn)
     nbgrader(folder, "autograde", NAME)
     nbgrader(folder, "generate_feedback", NAME)
     return folder
@@ -139,6 +154,10 @@ def test_half_right_answers_get_a_part_and_the_feedback_names_the_mistake(course
 
 def test_the_stubs_get_nothing(course, points):
     assert points("empty") == [0, 0, 0] and "07.1 waiting" in feedback(course, "empty")
+
+
+def test_deleted_and_copied_cells_cost_no_points_of_other_tasks(points):
+    assert points("torn") == [5, 0, 8]
 
 
 def test_what_loops_is_stopped_and_the_other_points_are_kept(course, points):
