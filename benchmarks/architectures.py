@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from cs336kit import predict
+from cs336kit.predict._common.checks import known
 from cs336kit.predict._families import FAMILIES
 from cs336kit.predict.hugging_face import _table
 
@@ -188,8 +189,16 @@ def differences(values: dict[str, Any]) -> list[str]:
 
 
 def main(names: list[str]) -> int:
+    """Print a row for each model named, all of them for none; 2, with a sentence, for one that nobody knows."""
     warnings.filterwarnings("ignore")
-    if names[:1] == ["--flags"]:
+    flags = names[:1] == ["--flags"]
+    try:
+        for name in names[flags:]:
+            known("family" if flags else "model", name, FAMILIES if flags else architectures())
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if flags:
         return _flags(names[1:])
     exact, refused, start = 0, 0, time.perf_counter()
     chosen = {name: values for name, values in architectures().items() if not names or name in names}

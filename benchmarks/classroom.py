@@ -186,6 +186,8 @@ def server() -> tuple[float, float]:
         lab = subprocess.Popen([sys.executable, "-m", "jupyterlab", *options], env=runtime, stderr=subprocess.DEVNULL)
         try:
             while not list(Path(folder).glob("jpserver-*.json")):
+                if lab.poll() is not None:
+                    raise RuntimeError("JupyterLab does not start: look at what `python -m jupyterlab` says.")
                 time.sleep(0.05)
             took = time.perf_counter() - began
             time.sleep(SETTLE)

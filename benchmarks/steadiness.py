@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
 
+from cs336kit.predict._common.checks import known
+
 ROOT = Path(__file__).parents[1]
 REPORTS = ROOT / "build" / "steady"
 #: What the settings of the tests (conftest.py) would overwrite is handed over under this prefix, and set after them.
@@ -146,12 +148,18 @@ def run(condition: Condition, number: int) -> tuple[str, bool]:
     return "\n".join([row, *named]), code == 0
 
 
-def main(numbers: list[int]) -> int:
-    """Run these conditions (all for none) and print the table; 1 when a cell failed, else 0."""
+def main(words: list[str]) -> int:
+    """Run the conditions of these numbers (all for none) and print the table; 1 when a cell failed, 2 for an unknown one."""
+    numbered = {str(number): number for number in range(1, len(CONDITIONS) + 1)}
+    try:
+        numbers = [known("condition", word, numbered) for word in words]
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
     REPORTS.mkdir(parents=True, exist_ok=True)
     print(f"{'':4}{'condition':<36}{'lessons':>9}{'cells':>7}{'failures':>10}{'seconds':>9}", flush=True)
     held = True
-    for number in numbers or range(1, len(CONDITIONS) + 1):
+    for number in numbers or numbered.values():
         row, well = run(CONDITIONS[number - 1], number)
         print(row, flush=True)
         held &= well
@@ -159,4 +167,4 @@ def main(numbers: list[int]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main([*map(int, sys.argv[1:])]))
+    sys.exit(main(sys.argv[1:]))

@@ -1,5 +1,6 @@
 """What measures a classroom: a kernel runs cells, a cell that fails is no measurement, and memory is counted once."""
 
+import shutil
 import subprocess
 import sys
 
@@ -28,3 +29,9 @@ def test_a_kernel_is_measured_and_a_cell_that_fails_is_named():
 
 def test_a_lesson_is_all_of_its_code():
     assert classroom.sources("00")[0].startswith("import math") and len(classroom.sources("00")) > 20
+
+
+def test_a_server_that_does_not_start_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    with pytest.raises(RuntimeError, match="JupyterLab does not start"):
+        classroom.server()

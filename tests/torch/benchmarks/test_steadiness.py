@@ -54,3 +54,10 @@ def test_a_run_that_breaks_off_is_no_success(course, monkeypatch):
     monkeypatch.setattr(steadiness, "command", lambda *_: [sys.executable, "-c", "import no_such_module"])
     row, held = steadiness.run(Condition("broken"), 1)
     assert "did not run" in row and not held
+
+
+@pytest.mark.parametrize("word", ["0", "11", "-1", "busy", ""])
+def test_a_condition_that_there_is_not_is_refused_with_those_that_are(course, capsys, word):
+    assert steadiness.main(["1", word]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith(f"unknown condition {word!r}.") and "1, 2, 3" in said.err and said.out == ""
