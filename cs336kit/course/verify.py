@@ -19,7 +19,7 @@ from nbval.plugin import IPyNbCell, NbCellError
 from cs336kit.course import cells as kind
 from cs336kit.course import doubt, kernel
 from cs336kit.course.exempt import measured_problem
-from cs336kit.course.lessons import find
+from cs336kit.course.lessons import find, read
 from cs336kit.course.outputs import difference
 
 _COLOUR, _COUNT = re.compile(r"\x1b\[[\d;]*m"), re.compile(r"(?<=Cell) In\[\d+\]")
@@ -102,6 +102,11 @@ def adopt(cells: list[Any]) -> list[LessonCell]:
 
 
 def verify(names: list[str]) -> int:
-    """Run the lessons of these numbers (all for none) and compare their outputs; returns pytest's exit code."""
-    options = ["-q", "--nbval", "--nbval-current-env"]
-    return subprocess.call([sys.executable, "-m", "pytest", *options, *map(str, find(names))])
+    """Run the lessons of these numbers (all for none) and compare their outputs; returns pytest's exit code.
+
+    Raises ValueError for an unknown lesson and for a damaged one, before any runs.
+    """
+    options, chosen = ["-q", "--nbval", "--nbval-current-env"], find(names)
+    for path in chosen:
+        read(path)
+    return subprocess.call([sys.executable, "-m", "pytest", *options, *map(str, chosen)])

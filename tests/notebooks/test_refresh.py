@@ -169,7 +169,7 @@ def test_a_damaged_lesson_is_named_and_no_copy_is_made_of_it(clone, capsys, monk
     (clone / "02_broken.ipynb").unlink()
     path = clone / "03_sound.ipynb"
     path.write_text(text)
-    for action in ("list", "copy", "student", "assignment", "instructor"):
+    for action in ("list", "copy", "student", "assignment", "instructor", "verify"):
         assert main(["lessons", action]) == 2
         assert capsys.readouterr().err.startswith("notebooks/03_sound.ipynb is no notebook with cells")
     assert main(["lessons", "refresh", "3"]) == 2
