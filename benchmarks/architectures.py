@@ -189,7 +189,10 @@ def differences(values: dict[str, Any]) -> list[str]:
 
 
 def main(names: list[str]) -> int:
-    """Print a row for each model named, all of them for none; 2, with a sentence, for one that nobody knows."""
+    """Print a row for each model named, all of them for none.
+
+    Returns 1 where a model is neither exact nor refused by name, 2, with a sentence, for one that nobody knows.
+    """
     warnings.filterwarnings("ignore")
     flags = names[:1] == ["--flags"]
     try:
@@ -217,11 +220,11 @@ def main(names: list[str]) -> int:
         print(f"{name:34}" + "".join(f"{difference:>16}" for difference in found), flush=True)
     seconds = time.perf_counter() - start
     print(f"{exact} of {len(chosen)} exact in all four, {refused} refused by name; {seconds:.0f} s")
-    return 0
+    return int(exact + refused < len(chosen))
 
 
 def _flags(model_types: list[str]) -> int:
-    """Every switch of every family: exact, or refused by name."""
+    """Every switch of every family: exact, or refused by name; 1 where one is neither."""
     counts = {"exact": 0, "refused": 0, "wrong": 0, "transformers": 0}
     for model_type in model_types or FAMILIES:
         for name, values in flipped(model_type).items():
@@ -240,7 +243,7 @@ def _flags(model_types: list[str]) -> int:
             if verdict == "wrong":
                 print(f"{model_type:20}{name:40}{predicted(values)} for {theirs}", flush=True)
     print(", ".join(f"{name} {count}" for name, count in counts.items()))
-    return 0
+    return int(counts["wrong"] > 0)
 
 
 if __name__ == "__main__":

@@ -27,11 +27,7 @@ def refresh(path: Path, fresh: bool = False) -> bool:
 
     Raises nbclient's CellExecutionError, and ValueError for a file that is no notebook, or that somebody has saved meanwhile.
     """
-    import nbformat
-
-    before = path.read_bytes()
-    read(path)
-    stored = nbformat.reads(before.decode("utf-8-sig"), as_version=4)
+    before, stored = _read(path)
     new = normalise(copy.deepcopy(stored))
     _execute(new, path.parent)
     count = 0
@@ -57,9 +53,7 @@ def refresh(path: Path, fresh: bool = False) -> bool:
             if output.output_type == "execute_result":
                 output.execution_count = count
     pages.write(new, path, every(path.parent))
-    if path.read_bytes() != before:
-        raise ValueError("it was saved by somebody else while it ran, and is as they left it: run this again")
-    return _replace(path, new)
+    return _replace(path, new, before)
 
 
 def _filled(notebook: Any) -> list[Any]:
@@ -150,18 +144,27 @@ def store(names: list[str], fresh: bool = False) -> int:
 
 def rewrite(path: Path) -> bool:
     """Write a lesson's generated parts (times, links, map, slides, folds) anew, without running it; whether it changed."""
-    import nbformat
-
-    notebook = nbformat.read(path, as_version=4)
+    before, notebook = _read(path)
     pages.write(notebook, path, every(path.parent))
-    return _replace(path, notebook)
+    return _replace(path, notebook, before)
 
 
-def _replace(path: Path, notebook: Any) -> bool:
+def _read(path: Path) -> tuple[bytes, Any]:
+    """The file and the notebook in it."""
     import nbformat
 
-    text = nbformat.writes(notebook).rstrip("\n") + "\n"
-    if text.encode() == path.read_bytes():
-        return False
-    write_whole(path, text.encode())
-    return True
+    read(path)
+    before = path.read_bytes()
+    return before, nbformat.reads(before.decode("utf-8-sig"), as_version=4)
+
+
+def _replace(path: Path, notebook: Any, before: bytes) -> bool:
+    """Store a notebook; whether the file changed. ValueError where it is no longer as it was `before`."""
+    import nbformat
+
+    data: bytes = (nbformat.writes(notebook).rstrip("\n") + "\n").encode()
+    if path.read_bytes() != before:
+        raise ValueError(f"{path} was saved by somebody else meanwhile, and is as they left it: run this again")
+    if data != before:
+        write_whole(path, data)
+    return data != before

@@ -11,6 +11,7 @@ import pytest
 import toy_lesson as toy
 
 from cs336kit.cli import main
+from cs336kit.course import pages
 from cs336kit.course.lessons import METADATA, find
 from cs336kit.course.refresh import refresh
 from cs336kit.course.verify import LessonCell
@@ -148,7 +149,22 @@ def test_what_was_saved_while_a_lesson_ran_is_not_lost(clone, capsys):
     before = path.read_text()
     assert main(["lessons", "refresh", "3"]) == 1
     assert path.read_text() == before + "\n\n"
-    assert "03_sound.ipynb: not stored: it was saved by somebody else while it ran" in capsys.readouterr().out
+    assert "03_sound.ipynb: not stored: notebooks/03_sound.ipynb was saved by somebody else" in capsys.readouterr().out
+
+
+def test_what_was_saved_while_links_were_written_is_not_lost(clone, capsys, monkeypatch):
+    path, write = clone / "02_broken.ipynb", pages.write
+
+    def meanwhile(notebook, written, lessons):
+        write(notebook, written, lessons)
+        if written.name == path.name:
+            path.write_bytes(path.read_bytes() + b"\n\n")
+
+    before = path.read_bytes()
+    monkeypatch.setattr(pages, "write", meanwhile)
+    assert main(["lessons", "refresh", "3"]) == 2
+    assert path.read_bytes() == before + b"\n\n"
+    assert capsys.readouterr().err.startswith("notebooks/02_broken.ipynb was saved by somebody else meanwhile")
 
 
 @pytest.mark.parametrize(
