@@ -246,8 +246,8 @@ def test_a_site_replaces_a_site_or_nothing_and_its_pages_are_counted(clone, tmp_
 
     monkeypatch.setattr(site, "write_source", lambda source, root: None)
     monkeypatch.setattr(site, "run_sphinx", run)
-    into = tmp_path / "a" / "new" / "site"
-    said = f"{into}: 2 pages, 3 MB. To look at it: python -m http.server -b 127.0.0.1 -d {into}"
+    into = tmp_path / "a" / "new" / "my site"
+    said = f"{into}: 2 pages, 3 MB. To look at it: python -m http.server -b 127.0.0.1 -d '{into}'"
     assert site.build(into, clone) == site.build(into, clone) == said
     empty = tmp_path / "empty"
     empty.mkdir()

@@ -3,6 +3,7 @@
 `make site` builds it. Nothing is executed, and no page asks another host for anything.
 """
 
+import shlex
 import shutil
 import tempfile
 from importlib.util import find_spec
@@ -45,7 +46,8 @@ def build(into: Path = INTO, root: Path = Path()) -> str:
         made.rename(into)
     pages = sum("_static" not in file.parts for file in into.rglob("*.html"))
     size = sum(file.stat().st_size for file in into.rglob("*") if file.is_file())
-    return f"{into}: {pages} pages, {size / 1e6:.0f} MB. To look at it: python -m http.server -b 127.0.0.1 -d {into}"
+    look = f"python -m http.server -b 127.0.0.1 -d {shlex.quote(str(into))}"
+    return f"{into}: {pages} pages, {size / 1e6:.0f} MB. To look at it: {look}"
 
 
 def write_source(source: Path, root: Path) -> None:
