@@ -94,13 +94,9 @@ class Row:
         verdict = "bounds" if self.within is None else f"within {100 * self.within:g} %"
         verdict += " hold" if self.holds else " DO NOT HOLD"
         asked = ", ".join(f"{name}={value!r}" for name, value in (self.plan or self.serve).items())
-        lines = [
-            f"{self.source}: {self.ran}",
-            f"{'plan' if self.plan else 'serve'}: {asked}",
-            *filter(None, [self.why]),
-        ]
-        lines.append(f"{self.quantity:27} {self.published:>12,.10g} {shown:>16} {ratio:>15}  {verdict}")
-        return "\n    ".join(lines) + "\n"
+        asked = f"{'plan' if self.plan else 'serve'}: {asked}"
+        line = f"{self.quantity:27} {self.published:>12,.10g} {shown:>16} {ratio:>15}  {verdict}"
+        return "\n    ".join(filter(None, [f"{self.source}: {self.ran}", asked, self.why, line])) + "\n"
 
 
 def rows(*words: str) -> list[Row]:
