@@ -153,12 +153,13 @@ gpu-lessons: $(READY) ## the unit tests that need CUDA, and every lesson compare
 gpu-records: $(READY) ## measure this GPU and write benchmarks/records (HALF=1, HALF=2: nine minutes each at most; STAGES="products memory")
 	$(PY) -m benchmarks.gpu $(STAGES) $(if $(HALF),--half $(HALF))
 
-bench: $(READY) ## speeds as ratios of one run (loader, training step, estimators), and kept bytes beside transformers'
+bench: $(READY) ## speeds as ratios of one run (loader, training step, estimators), kept bytes beside transformers', and what others measured
 	$(PY) -m benchmarks.training
 	$(PY) -m benchmarks.estimators
 	$(PY) -m benchmarks.layouts
 	$(PY) -m benchmarks.architectures
 	$(PY) -m benchmarks.kept
+	$(PY) -m benchmarks.published
 
 # Branches in per cent, of the kit and of each module: modules below are listed.
 COVERED := 95

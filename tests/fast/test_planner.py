@@ -423,30 +423,6 @@ def test_what_other_modules_are_counted_with_stays_advice(room, advised):
     assert all(plan(dataclasses.replace(question, **one.changes)).fits for one in answer.advice)
 
 
-@pytest.mark.parametrize(
-    ("options", "published"),
-    [
-        ({"chunks": 1}, 60.0),  # every row whose model is not compiled, packed sequences
-        ({"chunks": 8, "checkpointing": True}, 24.9),
-    ],
-)
-def test_the_peak_of_a_fused_optimizer_is_what_torchtune_measured(options, published):
-    """Llama 3.2 3B in bf16, batch 2 × 4,096, AdamW with fused=True on an A100. Source: torchtune at bd2a0fc, README.md.
-
-    It was compiled with checkpointing, where what a block makes again is the same.
-    """
-    question = Question(
-        MODELS["llama-3.2-3b"],
-        accelerator="a100-sxm-80gb",
-        precision="bf16",
-        batch=2,
-        sequence=4096,
-        fused=True,
-        **options,
-    )
-    assert plan(question).memory.total / 2**30 == pytest.approx(published, rel=0.025)
-
-
 def test_a_fused_optimizer_is_advised_where_its_step_is_the_peak():
     step = {"precision": "bf16", "batch": 1, "sequence": 512, "checkpointing": True, "memory_bytes": 29e9, "chunks": 8}
     answer = plan(Question(MODELS["llama-3.2-3b"], allowance=0, **step))
@@ -464,72 +440,16 @@ def test_a_fused_optimizer_is_advised_where_its_step_is_the_peak():
     assert peaks[1] < peaks[0]
 
 
-@pytest.mark.parametrize(("accelerator", "published"), [("gb300", 19_200), ("gb200", 16_640)])
-def test_a_rack_of_72_is_one_node(accelerator, published):
-    """GPT-OSS 120B on 64 with experts shared by all of them: as one of eight nodes, a step could not be so quick.
-
-    Tokens a second and accelerator, bf16, global batch 1,280 of 4,096. Source: Megatron Bridge, performance-summary-archive.md,
-    NeMo container 26.04.01.
-    """
+@pytest.mark.parametrize("accelerator", ["gb300", "gb200"])
+def test_a_rack_of_72_is_one_node(accelerator):
+    """Experts shared by 64 of them send nothing between nodes; a row of benchmarks/published.toml could not be so quick else."""
     question = Question(
         MODELS["gpt-oss-120b"], accelerator=accelerator, memory_bytes=186e9, layout="ep=64,microbatches=5", batch=4,
         sequence=4096, mfu=1, attention="flash_attention",
     )  # fmt: skip
     answer = plan(question)
     assert answer.question.per_node == 72 and answer.link_bytes == 0 and answer.seconds.between == 0
-    assert answer.step_bounds[0] < 1280 * 4096 / (64 * published)
     assert plan(dataclasses.replace(question, accelerator="h100-sxm")).seconds is None, "that has eight"
     # Of several racks, layouts of powers of two have 64 each.
     many = dataclasses.replace(question, layout="ep=64,dp=2,microbatches=5", between_nodes=50e9)
     assert plan(many).question.per_node == 64
-
-
-def mpt(layers, d_model, heads, context=2048):
-    """A model of MosaicML's benchmarks: GPT-2's block."""
-    return TransformerConfig(layers=layers, d_model=d_model, heads=heads, vocab=50368, context=context)
-
-
-@pytest.mark.parametrize(
-    ("model", "parameters_there", "chip", "count", "batch", "checkpointing", "tokens", "mfu"),
-    [
-        (mpt(12, 768, 12), 125_311_488, "a100-sxm-40gb", 8, 26, False, 136_334, 42.75),
-        (mpt(24, 1536, 12), 760_470_528, "a100-sxm-40gb", 128, 12, False, 28_940, 50.73),
-        (mpt(32, 2560, 20), 2_651_837_440, "a100-sxm-40gb", 8, 5, False, 10_065, 57.82),
-        (mpt(32, 4096, 32), 6_658_859_008, "h100-sxm", 128, 6, False, 10_475, 45.71),
-        (mpt(40, 5120, 40), 12_853_954_560, "h100-sxm", 8, 2, False, 4792, 39.79),
-        (mpt(48, 7168, 56), 29_975_214_080, "a100-sxm-40gb", 32, 4, True, 857, 51.74),
-        (mpt(80, 8192, 64), 64_862_437_376, "h100-sxm", 32, 2, True, 882, 36.15),
-    ],
-    ids=["125m", "760m", "3b", "7b", "13b", "30b", "70b"],
-)  # fmt: skip
-def test_published_utilizations_and_batches(model, parameters_there, chip, count, batch, checkpointing, tokens, mfu):
-    """Runs of 2,048 tokens: their parameters, their MFU, a batch that fitted, and no step below the bound at the peak.
-
-    Tokens a second and accelerator. In chunks, as its cross entropy works in place. Source: mosaicml/llm-foundry at 8c8dd48,
-    scripts/train/benchmarking/README.md.
-    """
-    answer = plan(
-        Question(
-            model, accelerator=chip, count=count, batch=batch, sequence=2048, checkpointing=checkpointing, mfu=1, chunks=16,
-            between_nodes=50e9,
-        )
-    )  # fmt: skip
-    assert answer.parameters == parameters_there and answer.fits
-    flops = training_flops(model, batch=1, sequence=2048).total / 2048
-    # They count the table of positions, too.
-    positions = 6 * 2048 * model.d_model
-    assert (flops + positions) * tokens / answer.chip.peak == pytest.approx(mfu / 100, rel=3e-3)
-    assert answer.step_bounds[0] < batch * 2048 / tokens
-
-
-@pytest.mark.parametrize(
-    ("name", "sequence", "tokens", "flops_per_second"),
-    [
-        ("llama-3.1-405b", 8192, 1048, 2646e12), ("llama-3.1-405b", 8192, 326, 822e12), ("llama-3-70b", 8192, 5248, 2348e12),
-        ("qwen3-235b-a22b", 4096, 9008, 1333e12), ("qwen3-30b-a3b", 4096, 44_544, 1029e12),
-    ],
-)  # fmt: skip
-def test_the_flops_of_a_token_are_those_that_nvidia_reports(name, sequence, tokens, flops_per_second):
-    """Tokens and FLOPs a second of one accelerator. Source: Megatron Bridge at 067f987, docs/performance-summary-archive.md."""
-    causal = training_flops(MODELS[name], batch=1, sequence=sequence, causal=True).total / sequence
-    assert causal == pytest.approx(flops_per_second / tokens, rel=5e-3)

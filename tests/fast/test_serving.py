@@ -189,29 +189,6 @@ def test_a_million_output_tokens_are_priced_with_their_prompts():
     ) in str(answer)
 
 
-@pytest.mark.parametrize(
-    ("name", "accelerator", "count", "prompt", "output", "published"),
-    [
-        ("llama-3.1-8b", "h100-sxm", 1, 128, 2048, 22_714), ("llama-3.1-8b", "h100-sxm", 1, 128, 4096, 14_325),
-        ("llama-3.1-8b", "h200-sxm", 1, 128, 4096, 18_027), ("llama-3.1-8b", "h200-sxm", 1, 20_000, 2000, 1804),
-        ("llama-3.1-70b", "h100-sxm", 2, 128, 4096, 4199), ("llama-3.1-70b", "h200-sxm", 1, 2048, 2048, 2003),
-        ("llama-4-maverick", "h200-sxm", 8, 128, 128, 63_994),
-    ],
-)  # fmt: skip
-def test_no_engine_is_cheaper_than_the_price_at_best(name, accelerator, count, prompt, output, published):
-    """Output tokens per second with every request at once, weights and cache in fp8.
-
-    Source: TensorRT-LLM at 00f3768, docs/source/performance/perf-overview.md; NVIDIA's engine keeps 5 % of the memory free.
-    """
-    answer = serve(
-        ServingQuestion(
-            MODELS[name], accelerator=accelerator, count=count, prompt=prompt, output=output, weights="fp8", cache="fp8",
-            price_per_hour=1, allowance=0.05,
-        )
-    )  # fmt: skip
-    assert answer.cost.total[0] <= 1e6 * count / 3600 / published
-
-
 def test_a_latency_that_is_met_exactly_is_met():
     answer = serve(ServingQuestion(LLAMA, batch=3))
     three = dict(answer.tokens)[3]

@@ -373,41 +373,19 @@ def test_what_an_all_to_all_sends_inside_its_node_takes_the_links_there():
     assert slower.inside == 0 and slower.between == pytest.approx(found.between + exchanged * 7 / 15 / 50e9)
 
 
-@pytest.mark.parametrize(
-    ("accelerator", "ranks", "published"),
-    [
-        ("h100-sxm", 8, 480e9),
-        ("h100-sxm", 7, 460e9),
-        ("h200-sxm", 8, 473.1e9),
-        ("b200-sxm", 8, 838e9),
-        ("h100-sxm", 4, 370e9),
-    ],
-)
-def test_no_all_reduce_was_measured_faster_than_the_lower_bound(accelerator, ranks, published):
-    """NCCL's bus bandwidth is what a ring would need to be as fast; switches that add pass the rate of the links.
-
-    Source: NVIDIA/nccl, issue 1455 (H100); ML engineering at 744d01e, network/README.md (H200 and B200, 8 GiB).
-    """
-    model, step = MODELS["gpt2"], {"batch": 1, "sequence": 16, "precision": "bf16"}
-    layout = {"layout": f"dp={ranks}", "node": 8}
-    gradients = communication(model, **layout, **step).total
-    found = step_seconds(model, accelerator=accelerator, mfu=1, **layout, **step)
-    measured = gradients / published
-    assert found.compute < found.lower <= measured
-    assert found.lower == pytest.approx(found.inside * ranks / (2 * (ranks - 1)))
+@pytest.mark.parametrize("ranks", [4, 7, 8])
+def test_at_best_a_switch_adds_what_an_all_reduce_sums(ranks):
+    """So NCCL on H100 is faster than a ring over links of that rate: a row of benchmarks/published.toml."""
+    step = {"batch": 1, "sequence": 16, "precision": "bf16", "layout": f"dp={ranks}", "node": 8}
+    found = step_seconds(MODELS["gpt2"], accelerator="h100-sxm", mfu=1, **step)
+    assert found.compute < found.lower == pytest.approx(found.inside * ranks / (2 * (ranks - 1)))
 
 
-def test_no_exchange_of_tokens_was_quicker_than_the_lower_bound():
-    """DeepSeek-V3 on 256 B200, eight to a node with 400 Gb/s each: 3,328 tokens a second and accelerator.
-
-    Sent to each of its 8 experts, tokens would take 29 s between nodes. Source: Megatron Bridge, performance-summary-archive.md,
-    NeMo container 26.04.01 (MXFP8; global batch 4,096 of 4,096 tokens, PP 8, EP 32).
-    """
-    layout = "pp=8,ep=32,microbatches=128"
+def test_at_best_a_token_goes_once_to_all_of_its_experts():
+    """Sent to each of its 8, tokens of DeepSeek-V3 would take longer than a measured step: a row of benchmarks/published.toml."""
     step = {"accelerator": "b200-sxm", "between_nodes": 50e9, "batch": 1, "sequence": 4096, "mfu": 1}
-    found = step_seconds(MODELS["deepseek-v3"], layout=layout, **step)
-    published = 4096 * 4096 / (256 * 3328)
-    assert found.global_batch == 4096 and found.lower < published < found.between < 30
+    found = step_seconds(MODELS["deepseek-v3"], layout="pp=8,ep=32,microbatches=128", **step)
+    assert found.global_batch == 4096 and found.lower < found.between
     # Inside a node, too, a token goes once to a rank, whatever it has of its experts.
     few = step_seconds(MIXTURE, layout="ep=2", **STEP, accelerator="h100-sxm", mfu=1)
     assert few.compute < few.lower < few.inside and MIXTURE.experts_per_token == 2
