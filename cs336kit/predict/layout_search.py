@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._common.checks import at_most, finite_results, positive_int, positive_number
+from cs336kit.predict._common.checks import at_most, boolean, finite_results, positive_int, positive_number
 from cs336kit.predict._settle import LARGEST
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import Layout, check_layout, divisors
@@ -63,6 +63,8 @@ def find_layouts(
     are those of `step_seconds` and `step_peak`. An empty list: nothing fits.
     Errors: ValueError for a global batch that no layout can make of such micro-batches.
     """
+    for name, given in {"foreach": foreach, "fused": fused}.items():
+        boolean(name, given)
     batch, sequence = check_sizes(config, batch=batch, sequence=sequence)
     at_most("sequence", sequence, LARGEST["context"])
     count, node, limit = positive_int("count", count), positive_int("node", node), positive_int("limit", limit)
