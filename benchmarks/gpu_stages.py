@@ -360,7 +360,7 @@ def _step(
 
     if compiled:
         # The loss with it: alone, it writes the logits three times in fp32. Static: else a second batch makes sizes symbols.
-        loss = torch.compile(loss, dynamic=False, backend="inductor" if device.type == "cuda" else "aot_eager")
+        loss = torch.compile(loss, dynamic=False, backend="inductor" if device.type == "cuda" else "eager")
 
     def step():
         optimizer.zero_grad(set_to_none=True)

@@ -5,18 +5,19 @@ import pytest
 from benchmarks import published
 from benchmarks.published import TABLE, Row, rows
 
+EVERY = rows()
 
-@pytest.mark.parametrize("row", rows(), ids=lambda row: f"{row.source}: {row.ran}")
+
+@pytest.mark.parametrize("row", EVERY, ids=lambda row: f"{row.source}: {row.ran}")
 def test_what_was_measured_is_what_is_predicted(row):
     assert row.holds, f"a published number is not where the answer puts it:\n{row}"
 
 
 def test_rows_are_asked_once_have_a_source_and_say_why_they_differ():
-    every = rows()
-    assert {row.source for row in every} == set(TABLE["sources"])
+    assert {row.source for row in EVERY} == set(TABLE["sources"])
     assert all(source.keys() == {"address", "date"} for source in TABLE["sources"].values())
-    assert all(bool(row.plan) != bool(row.serve) for row in every)
-    far = [row for row in every if row.within and abs(row.predicted[0] / row.published - 1) > 0.1]
+    assert all(bool(row.plan) != bool(row.serve) for row in EVERY)
+    far = [row for row in EVERY if row.within and abs(row.predicted[0] / row.published - 1) > 0.1]
     assert far and all(row.why for row in far)
 
 
