@@ -53,7 +53,7 @@ def _read(path: Path, name: str) -> tuple[str, TransformerConfig]:
     except (ValueError, RecursionError):
         raise ValueError(f'{path} is not JSON: it must hold an object such as {{"layers": 12, …}}.') from None
     if isinstance(values, dict) and "model_type" in values:  # Hugging Face's format
-        from cs336kit.predict.hugging_face import from_hf
+        from cs336kit.predict.hugging_face import from_hf, own_name
 
-        return str(values.get("_name_or_path") or name), from_hf(values)
+        return own_name(values) or name, from_hf(values)
     return name, TransformerConfig.from_dict(values)
