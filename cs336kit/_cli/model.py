@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from cs336kit._cli.arguments import number
+from cs336kit.predict._common.checks import shown
 from cs336kit.predict.models import MODELS, unknown
 from cs336kit.predict.transformer import TransformerConfig
 
@@ -16,7 +17,7 @@ def _fields(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(values) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise _Contradiction(f"the configuration gives {twice} twice: leave one of them out")
+        raise _Contradiction(f"the configuration gives {shown(twice)} twice: leave one of them out")
     return values
 
 

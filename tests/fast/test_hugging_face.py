@@ -196,6 +196,21 @@ def test_what_others_write_is_never_obeyed_by_a_terminal(change, tmp_path, capsy
         assert "\x1b" not in config.source + "".join(config.notes)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"layers": 2, "d_model": 64, "heads": 4, "vocab": 100, "context": 64, "notes": [OBEYED]}),
+        '{"\\u001b": 1, "\\u001b": 2}',
+    ],
+)
+def test_nor_what_stands_in_a_configuration_of_the_kit(text, tmp_path, capsys):
+    path = tmp_path / "mine.json"
+    path.write_text(text)
+    assert main(["plan", str(path)]) == 2
+    said = capsys.readouterr()
+    assert "\x1b" not in said.out + said.err and "\\x1b" in said.err
+
+
 def test_a_text_model_of_a_type_that_is_no_text_is_refused():
     with pytest.raises(ValueError, match=r"model_type 'some_vlm' is not known"):
         read_hf({"model_type": "some_vlm", "text_config": {"model_type": ["llama"]}})
