@@ -57,9 +57,9 @@ def read() -> Journal:
         kept = json.loads(file.read_text(encoding="utf-8"))
         # Before exercises were noted, the file held the guesses alone.
         kept = kept if set(kept) == {"guesses", "solved"} else {"guesses": kept, "solved": []}
-        if not all({"guess", "answer"} <= set(entry) for entry in kept["guesses"].values()):
+        if not all(isinstance(entry, dict) and {"guess", "answer"} <= set(entry) for entry in kept["guesses"].values()):
             raise ValueError
-        if not all(isinstance(id, str) for id in kept["solved"]):
+        if not isinstance(kept["solved"], list) or not all(isinstance(id, str) for id in kept["solved"]):
             raise ValueError
         return Journal(kept["guesses"], tuple(kept["solved"]))
     except (FileNotFoundError, NotADirectoryError):
@@ -76,7 +76,7 @@ def write(journal: Journal) -> None:
     What others have written since it was read is lost: `note` lets them wait. An empty journal is no file. OSError where
     it cannot be written.
     """
-    file = path()
+    file = Path(os.path.realpath(path()))  # a link to where the reader keeps it stays one
     if journal == Journal():
         return file.unlink(missing_ok=True)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -143,12 +143,13 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 def ratios(guesses: Guesses) -> dict[str, float]:
-    """Guess ÷ answer for each question where both are positive numbers."""
-    return {
+    """Guess ÷ answer for each question where both are positive numbers, and it is one that a float can hold."""
+    found = {
         question: entry["guess"] / entry["answer"]
         for question, entry in guesses.items()
         if all(is_number(entry[side]) and entry[side] > 0 for side in ("guess", "answer"))
     }
+    return {question: ratio for question, ratio in found.items() if 0 < ratio < math.inf}
 
 
 def middle(guesses: Guesses) -> float | None:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from cs336kit._cli.arguments import number
+from cs336kit.predict._common.checks import shown
 from cs336kit.predict.models import MODELS, unknown
 from cs336kit.predict.transformer import TransformerConfig
 
@@ -16,7 +17,7 @@ def _fields(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(values) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise _Contradiction(f"the configuration gives {twice} twice: leave one of them out")
+        raise _Contradiction(f"the configuration gives {shown(twice)} twice: leave one of them out")
     return values
 
 
@@ -53,7 +54,7 @@ def _read(path: Path, name: str) -> tuple[str, TransformerConfig]:
     except (ValueError, RecursionError):
         raise ValueError(f'{path} is not JSON: it must hold an object such as {{"layers": 12, …}}.') from None
     if isinstance(values, dict) and "model_type" in values:  # Hugging Face's format
-        from cs336kit.predict.hugging_face import from_hf
+        from cs336kit.predict.hugging_face import from_hf, own_name
 
-        return str(values.get("_name_or_path") or name), from_hf(values)
+        return own_name(values) or name, from_hf(values)
     return name, TransformerConfig.from_dict(values)

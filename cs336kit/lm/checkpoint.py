@@ -155,6 +155,8 @@ def _refuse_unreadable(value: Any, where: str) -> None:
             f"{where} is a {type(value).__module__}.{type(value).__qualname__}, which could not be read back: a "
             "checkpoint holds tensors, numbers, strings, lists and dicts. Convert it first, with float() say."
         )
+    elif isinstance(value, torch.Tensor) and value.is_meta:
+        raise CheckpointError(f"{where} is on the meta device, which holds no values that could be saved.")
 
 
 def _read(file: BinaryIO, name: str) -> dict[str, Any]:
@@ -221,6 +223,10 @@ def _model_differences(expected: dict[str, Any], found: Any) -> list[str]:
             problems.append(f"{name} has shape {shapes}")
         elif mine.dtype != theirs.dtype:
             problems.append(f"{name} is {theirs.dtype} in the file and {mine.dtype} in the model")
+        elif theirs.is_meta or theirs.layout != mine.layout:  # found out by copying, it would leave half a model
+            problems.append(
+                f"{name} is {theirs.layout} on {theirs.device} in the file, and cannot be copied into the model"
+            )
     return sorted(problems)
 
 

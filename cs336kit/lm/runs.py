@@ -46,10 +46,15 @@ def rng_state() -> dict[str, Any]:
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
-    """Put back what `rng_state` returned. States of GPUs that this machine lacks are left out."""
+    """Put back what `rng_state` returned. States of GPUs that this machine lacks are left out.
+
+    Raises ValueError, among others, for what is no state; some of the streams may then be changed already.
+    """
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal.tolist()), gauss))
     kind, keys, position, has_gauss, cached = state["numpy"]
+    if not 0 <= position <= len(keys):  # NumPy would read there, outside of its state, and Python could end
+        raise ValueError(f"NumPy's position is {position!r}, and a state has {len(keys)} numbers.")
     np.random.set_state((kind, np.array(keys.tolist(), dtype=np.uint32), position, has_gauss, cached))
     torch.set_rng_state(state["torch"])
     torch.cuda.set_rng_state_all(state["cuda"][: torch.cuda.device_count()])

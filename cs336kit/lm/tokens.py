@@ -1,16 +1,18 @@
 """Tokens in a file that is larger than memory: written in chunks, read through a memory map."""
 
 import os
+import secrets
 import struct
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cs336kit.lm.runs import ProgressBar
-from cs336kit.predict._common.checks import boolean, non_negative_int, positive_int
+from cs336kit.predict._common.checks import at_most, boolean, non_negative_int, positive_int
 
 MAGIC = b"CS336TOK"
 VERSION = 1
@@ -91,18 +93,15 @@ class TokenFile:
     def write(cls, path: str | os.PathLike[str], tokens: Any, *, vocab: int, progress: bool = False) -> "TokenFile":
         """Write `tokens` (one array, or an iterable of arrays) and open the file.
 
-        The file is written beside, then renamed: a failure leaves what was at `path` as it was.
+        The file is written beside, under a name of its own, then renamed: a failure leaves what was at `path` as it
+        was, and of several that write at once the last one's file stays. A kill may leave path.writing-… behind.
         A token outside 0 … vocab - 1 raises ValueError and names its position.
         """
         path = Path(path)
         boolean("progress", progress)
-        beside = path.with_name(path.name + ".writing")
-        try:
+        with _beside(path) as beside:
             _write_header(beside, vocab=vocab, length=0, checksum=zlib.adler32(b""), create=True)
             cls.append(beside, tokens, progress=progress)
-            os.replace(beside, path)
-        finally:
-            beside.unlink(missing_ok=True)
         return cls(path)
 
     @classmethod
@@ -110,13 +109,14 @@ class TokenFile:
         """Add `tokens` (one array, or an iterable of arrays, which is never held whole) and open the longer file.
 
         The tokens are flushed to disk before the header counts them, so an append that dies leaves the file as long
-        as its header says and some bytes behind it, which opening reports and the next append cuts off.
+        as its header says and some bytes behind it, which opening reports and the next append cuts off. One process at a
+        time may append to a file.
         """
         path = Path(path)
         boolean("progress", progress)
         vocab, length, checksum = _read_header(path, unfinished=True)
         dtype = token_dtype(vocab)
-        total, label = len(tokens) if _is_one_array(tokens) else 0, f"writing {path.name.removesuffix('.writing')}"
+        total, label = len(tokens) if _is_one_array(tokens) else 0, f"writing {path.name.partition('.writing-')[0]}"
         with open(path, "r+b") as file, ProgressBar(total, unit="tokens", label=label, shown=progress) as bar:
             file.truncate(HEADER_BYTES + length * dtype.itemsize)
             file.seek(0, os.SEEK_END)
@@ -139,12 +139,27 @@ class TokenFile:
 
     @classmethod
     def zeros(cls, path: str | os.PathLike[str], *, vocab: int, length: int) -> "TokenFile":
-        """Make a file of `length` zero tokens without writing them: a sparse file, which takes almost no disk."""
-        size = non_negative_int("length", length) * token_dtype(vocab).itemsize
+        """Make a file of `length` zero tokens without writing them: a sparse file, which takes almost no disk.
+
+        Written beside, like any other.
+        """
+        size = at_most("length", non_negative_int("length", length), 2**60) * token_dtype(vocab).itemsize
         checksum = size % 65521 << 16 | 1  # Adler-32 of zeros: the sum of the bytes stays 1, the sum of sums counts
-        _write_header(Path(path), vocab=vocab, length=length, checksum=checksum, create=True)
-        os.truncate(path, HEADER_BYTES + size)
+        with _beside(Path(path)) as beside:
+            _write_header(beside, vocab=vocab, length=length, checksum=checksum, create=True)
+            os.truncate(beside, HEADER_BYTES + size)
         return cls(path)
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    """A name beside `path` for a file that takes its place at the end, and is removed where something fails."""
+    beside = path.with_name(f"{path.name}.writing-{secrets.token_hex(4)}")
+    try:
+        yield beside
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def _is_one_array(tokens: Any) -> bool:

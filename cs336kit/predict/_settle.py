@@ -108,6 +108,8 @@ def settle(c: "TransformerConfig") -> None:
         if given is not None:
             _set(c, name, None if positive_int(name, given) == usual else int(given))
     _set(c, "notes", several("notes", c.notes, "sentences"))
+    if odd := [note for note in c.notes if not (isinstance(note, str) and note.isprintable())]:
+        raise ValueError(f"notes must be sentences of one line each, got {shown(odd[0])}.")
 
 
 def _set(c: "TransformerConfig", name: str, value: object) -> None:

@@ -68,7 +68,7 @@ class _Fields:
                 continue
             if _DROPOUT.search(name):
                 if value:
-                    self.notes.append(f"{name}={value} is left out: dropout is a choice of the run")
+                    self.notes.append(f"{name}={shown(value)} is left out: dropout is a choice of the run")
             elif name == "quantization_config":
                 if value:
                     self.notes.append(_note_of_storage(value))
@@ -170,8 +170,10 @@ def read_hf(config: Mapping[str, Any] | str | Path) -> tuple[TransformerConfig, 
         for name in ("tie_word_embeddings", "quantization_config"):
             if name in values:
                 inner.setdefault(name, values[name])
-        if inner["model_type"] in FAMILIES:
-            notes.append(f"of this {model_type}, the text model is counted, and what reads images or sound is left out")
+        if isinstance(inner["model_type"], str) and inner["model_type"] in FAMILIES:
+            notes.append(
+                f"of this {_line(model_type) or 'model'}, the text model is counted, and what reads images or sound is left out"
+            )
             values, model_type = inner, inner["model_type"]
     if model_type not in FAMILIES:
         if lacking := LACKING.get(model_type):
@@ -181,6 +183,8 @@ def read_hf(config: Mapping[str, Any] | str | Path) -> tuple[TransformerConfig, 
         raise ValueError(
             f"model_type {shown(model_type)} is not known.{meant} {len(FAMILIES)} are, such as gpt2 and llama"
         )
+    if strange := [name for name in values if not (isinstance(name, str) and name.isprintable())]:
+        raise ValueError(f"{source} has a field {shown(strange[0])}: give a config.json of Hugging Face")
     fields = _Fields(values, model_type)
     try:
         ours = FAMILIES[model_type](fields)
@@ -193,5 +197,15 @@ def read_hf(config: Mapping[str, Any] | str | Path) -> tuple[TransformerConfig, 
 
 
 def _source(values: Mapping[str, Any], source: str) -> str:
-    name = values.get("_name_or_path") or values.get("name_or_path")
+    name = own_name(values)
     return f"config.json of {name}" if name else source
+
+
+def own_name(values: Mapping[str, Any]) -> str:
+    """What a config.json calls its model, "" if nothing."""
+    return _line(values.get("_name_or_path") or values.get("name_or_path"))
+
+
+def _line(text: object) -> str:
+    """A text without what a terminal would obey, and "" for anything else."""
+    return "".join(filter(str.isprintable, text)) if isinstance(text, str) else ""

@@ -115,8 +115,7 @@ def _off(guess, answer) -> str:
         return "it is another"
     if guess * answer <= 0:
         return text(guess - answer)
-    ratio = guess / answer
-    factor = max(ratio, 1 / ratio)
+    factor = max(guess / answer, answer / guess)
     if factor < 1.005:
         return "less than 1 %"
     return f"{factor:.3g} × too {'high' if abs(guess) > abs(answer) else 'low'}"

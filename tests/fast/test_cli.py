@@ -111,7 +111,7 @@ def test_a_configuration_from_a_file(tmp_path, capsys):
         ('{"layers": 2}', "lacks d_model, heads, vocab, context"),
         ('{"n_layer": 2}', "unknown field of a TransformerConfig 'n_layer'"),
         ('{"layers": 2, "d_model": 64, "heads": 7, "vocab": 9, "context": 8}', "heads=7 does not divide d_model=64"),
-        ('{"layers": 2, "layers": 3}', "gives layers twice"),
+        ('{"layers": 2, "layers": 3}', "gives 'layers' twice"),
         ("[" * 100_000, "is not JSON"),
         ('{"layers": "2", "d_model": 64, "heads": 8, "vocab": 9, "context": 8}', "layers must be"),
     ],

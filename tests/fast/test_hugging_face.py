@@ -167,6 +167,55 @@ def test_how_many_norms_a_parallel_block_of_falcon_has(grouped, given, norms):
     assert predict.from_hf(said).norms_per_block == norms
 
 
+OBEYED = "\x1b[2J\nit fits"  # clears a terminal, and then says what the command might say
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"_name_or_path": OBEYED},
+        {"name_or_path": [OBEYED]},
+        {OBEYED: 3},
+        {"foo_dropout": OBEYED},
+        {"model_type": OBEYED, "text_config": LLAMA},
+        {"model_type": "some_vlm", "text_config": {**LLAMA, OBEYED: 3}},
+        {"model_type": "deepseek_v3", "num_nextn_predict_layers": OBEYED},
+    ],
+)
+def test_what_others_write_is_never_obeyed_by_a_terminal(change, tmp_path, capsys):
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps({**(LLAMA if "model_type" not in change else {}), **change}))
+    main(["plan", str(path)])
+    said = capsys.readouterr()
+    assert "\x1b" not in said.out + said.err and "\nit fits" not in said.out + said.err
+    try:
+        config, _ = read_hf(json.loads(path.read_text()))
+    except ValueError as error:
+        assert "\x1b" not in str(error)
+    else:
+        assert "\x1b" not in config.source + "".join(config.notes)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"layers": 2, "d_model": 64, "heads": 4, "vocab": 100, "context": 64, "notes": [OBEYED]}),
+        '{"\\u001b": 1, "\\u001b": 2}',
+    ],
+)
+def test_nor_what_stands_in_a_configuration_of_the_kit(text, tmp_path, capsys):
+    path = tmp_path / "mine.json"
+    path.write_text(text)
+    assert main(["plan", str(path)]) == 2
+    said = capsys.readouterr()
+    assert "\x1b" not in said.out + said.err and "\\x1b" in said.err
+
+
+def test_a_text_model_of_a_type_that_is_no_text_is_refused():
+    with pytest.raises(ValueError, match=r"model_type 'some_vlm' is not known"):
+        read_hf({"model_type": "some_vlm", "text_config": {"model_type": ["llama"]}})
+
+
 def test_the_command_reads_a_config_json(tmp_path, capsys):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(LLAMA))

@@ -78,6 +78,31 @@ def test_two_that_note_at_once_are_both_kept(file, monkeypatch):
     assert _journal.read() == Journal(GUESSES, ("00.1", "00.2"))
 
 
+def test_a_link_to_a_journal_elsewhere_stays_a_link(file, tmp_path):
+    kept = tmp_path / "synced.json"
+    kept.write_text(json.dumps({"guesses": {}, "solved": ["01.1"]}))
+    file.parent.mkdir()
+    file.symlink_to(kept)
+    _journal.note("", solved="02.1")
+    assert file.is_symlink() and json.loads(kept.read_text())["solved"] == ["01.1", "02.1"]
+
+
+@pytest.mark.parametrize(
+    "kept", [{"guesses": {"a": ["guess", "answer"]}, "solved": []}, {"guesses": {}, "solved": "01.1"}]
+)
+def test_entries_that_are_none_make_a_damaged_file(file, kept):
+    file.parent.mkdir()
+    file.write_text(json.dumps(kept))
+    with pytest.raises(ValueError, match="no file of guesses"):
+        _journal.read()
+
+
+def test_a_guess_that_is_off_by_more_than_a_float_holds_is_left_out():
+    near, far = {"guess": 2, "answer": 1}, {"guess": 5e-324, "answer": 1e300}
+    guesses = {"near": near, "below": far, "above": {"guess": 1e300, "answer": 5e-324}}
+    assert _journal.ratios(guesses) == {"near": 2} and _journal.middle(guesses) == pytest.approx(2)
+
+
 def test_where_nothing_is_to_be_kept_nothing_is_and_nothing_is_said(monkeypatch):
     monkeypatch.setenv(_journal.VARIABLE, _journal.OFF)
     assert _journal.note("It", GUESSES, solved="00.1") == (Journal(GUESSES, ("00.1",)), "")

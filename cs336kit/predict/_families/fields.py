@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from cs336kit.predict._common.checks import at_most, positive_int
+from cs336kit.predict._common.checks import at_most, positive_int, shown
 from cs336kit.predict._settle import LARGEST, MATRICES
 
 ALL_ATTENTION = MATRICES[:4]
@@ -124,5 +124,5 @@ def note_further_tokens(f: Fields) -> None:
     """Note the layers that predict more than the next token, which are left out."""
     for name in ("num_nextn_predict_layers", "num_mtp_layers"):
         if count := f(name):
-            f.notes.append(f"{count} layer(s) that predict further tokens ({name}) are left out")
+            f.notes.append(f"{shown(count)} layer(s) that predict further tokens ({name}) are left out")
             break

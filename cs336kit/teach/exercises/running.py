@@ -2,7 +2,8 @@
 
 On Linux the check forks the kernel, so that the answer has the reader's cells, imports and tensors, and everything that it
 does ends with its process: it cannot hang (the process is killed after `LIMIT` seconds), exit, print megabytes, change the
-checker or torch for later cells, or delete, write and start anything (an audit hook refuses). Only words come back. Where
+checker or torch for later cells, or delete, write and start anything: an audit hook refuses what Python does, and Landlock
+(Linux 5.13 or later, where it is switched on) what C and C++ do. Only words come back. Where
 there is no fork, or CUDA is in use (which a fork would break), the answer runs in this process: then an alarm ends a loop,
 where the system has one, and the rest is not guarded. So does one that asks a forked process for gradients after torch has
 started threads for them: a CUDA build without a GPU does at the first backward pass, if fake tensors were made before it.
@@ -209,7 +210,7 @@ def _apart(work, seconds: float):
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: fork beside threads, which stay behind
         child = os.fork()
     if child == 0:
-        _child(work, say_to, print_to, token)
+        _child(work, say_to, print_to, token, seconds)
     os.close(say_to)
     os.close(print_to)
     try:
@@ -256,7 +257,7 @@ def _listen(results: int, prints: int, seconds: float) -> tuple[bytes, bytes, in
     return received[results], received[prints], printed
 
 
-def _child(work, say_to: int, print_to: int, token: str):
+def _child(work, say_to: int, print_to: int, token: str, seconds: float):
     """The forked process: everything that leaves it are lines of a state and a message."""
     import resource
 
@@ -264,6 +265,9 @@ def _child(work, say_to: int, print_to: int, token: str):
     _forked, code = True, 1
     try:
         os.setsid()
+        # The kernel ends this process in time, unless somebody has ended the kernel.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, seconds + 1)
         for old, new in ((os.open(os.devnull, os.O_RDONLY), 0), (print_to, 1), (print_to, 2)):
             os.dup2(old, new)
         for inherited in {int(name) for name in os.listdir("/proc/self/fd")} - {0, 1, 2, say_to}:
@@ -284,6 +288,7 @@ def _child(work, say_to: int, print_to: int, token: str):
         room = now + MEMORY if most == resource.RLIM_INFINITY else min(now + MEMORY, most)
         resource.setrlimit(resource.RLIMIT_AS, (room, room))
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # for what C++ writes, which the hook does not see
+        _lock_files()
         sys.dont_write_bytecode = True
         sys.addaudithook(_guard())
         write, flush = os.write, sys.stdout.flush
@@ -303,6 +308,29 @@ def _child(work, say_to: int, print_to: int, token: str):
         os._exit(code)
 
 
+def _lock_files() -> None:
+    """Have Linux refuse to change files, start programs and signal others, where it has Landlock: C++ asks no audit hook."""
+    import ctypes
+    import struct
+
+    libc = ctypes.CDLL(None)
+
+    def call(number: int, *given: bytes | int) -> int:
+        return libc.syscall(*(one if isinstance(one, bytes) else ctypes.c_long(one) for one in (number, *given)))
+
+    # Three system calls, whose numbers are the same on every machine: make a set of rules, add one, and be bound by them.
+    if (version := call(444, 0, 0, 1)) < 1:
+        return
+    rights = (1 << 12 + min(version, 3)) - 1 & ~0b1100  # all of this version, but to read files and folders
+    rules = call(444, struct.pack("=QQQ", rights, 0, 2 if version >= 6 else 0), 24, 0)
+    null = os.open(os.devnull, os.O_PATH)
+    call(445, rules, 1, struct.pack("=Qi", rights & (1 << 1 | 1 << 14), null), 0)
+    libc.prctl(38, *map(ctypes.c_long, (1, 0, 0, 0)))  # without new privileges, which is what it takes
+    call(446, rules, 0)
+    os.close(null)
+    os.close(rules)
+
+
 def _to_files_only(save):
     def save_to(value, file, *args, **kwargs):
         if not hasattr(file, "write"):
@@ -315,7 +343,8 @@ def _to_files_only(save):
 def _guard():
     """An audit hook that refuses what would outlive the process; nothing can remove it."""
     refused = (
-        "remove rmdir rename truncate mkdir link symlink chmod chown utime system exec posix_spawn spawn fork forkpty"
+        "remove rmdir rename truncate mkdir link symlink chmod chown utime setxattr removexattr system exec posix_spawn spawn "
+        "fork forkpty"
     )
     names = {f"os.{name}" for name in refused.split()} | {"os.kill", "os.killpg", "shutil.rmtree", "shutil.move"}
     names |= {"subprocess.Popen", "socket.connect", "signal.pthread_kill"}

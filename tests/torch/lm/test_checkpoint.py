@@ -286,6 +286,9 @@ def test_what_could_not_be_read_back_is_not_written(tmp_path):
     with pytest.raises(CheckpointError, match=r"\['extra'\]\['loss'\] is a numpy.float64"):
         save_checkpoint(tmp_path / "c.pt", model=model, step=2, extra={"loss": np.float64(1.5)})
     assert load_checkpoint(tmp_path / "c.pt")["step"] == 1
+    with pytest.raises(CheckpointError, match=r"\['model'\]\['weight'\] is on the meta device, which holds no values"):
+        save_checkpoint(tmp_path / "c.pt", model=nn.Linear(1, 1, device="meta"), step=2)
+    assert load_checkpoint(tmp_path / "c.pt")["step"] == 1
     with pytest.raises(ValueError, match="keep"):
         save_checkpoint(tmp_path / "c.pt", model=model, keep=0)
 
@@ -354,6 +357,8 @@ def test_an_entry_that_is_marked_as_a_folder_is_refused(tmp_path):
         ("rng", lambda rng: {**rng, "torch": torch.zeros(3, dtype=torch.uint8)}, "its rng state was refused"),
         ("rng", lambda rng: {"python": rng["python"]}, "its rng state was refused: 'numpy'"),
         ("rng", lambda rng: None, "its rng state was refused"),
+        ("rng", lambda rng: {**rng, "numpy": [*rng["numpy"][:2], 10**9, 0, 0.0]}, "its rng state was refused: NumPy's"),
+        ("rng", lambda rng: {**rng, "numpy": [*rng["numpy"][:2], -1, 0, 0.0]}, "its rng state was refused: NumPy's"),
         ("step", lambda step: -1, "its step is -1, no count"),
         ("step", lambda step: "seven", "its step is 'seven', no count"),
         ("model", lambda model: [1, 2], "its model state is a list, not a dict"),
@@ -362,6 +367,12 @@ def test_an_entry_that_is_marked_as_a_folder_is_refused(tmp_path):
             lambda m: {k: v.long() if v.dim() == 2 else v for k, v in m.items()},
             "is torch.int64 in the file and",
         ),
+        (
+            "model",
+            lambda m: {**m, "norm.bias": m["norm.bias"].to_sparse()},
+            "norm.bias is torch.sparse_coo on cpu in the",
+        ),
+        ("model", lambda m: {**m, "norm.bias": m["norm.bias"].to("meta")}, "norm.bias is torch.strided on meta in the"),
         ("optimizer", lambda o: {"state": o["state"]}, "its optimizer state is malformed: KeyError"),
         (
             "optimizer",

@@ -1,6 +1,10 @@
 import os
 import pickle
+import signal
 import struct
+import subprocess
+import sys
+import textwrap
 import zlib
 
 import numpy as np
@@ -148,6 +152,42 @@ def test_the_map_cannot_be_written(path):
     file = TokenFile.write(path, [1, 2], vocab=10)
     with pytest.raises(ValueError, match="read-only"):
         file.tokens[0] = 5
+
+
+def test_of_two_that_write_at_once_one_is_whole_and_neither_fails(tmp_path):
+    path = tmp_path / "t.tokens"
+
+    def other():  # begins and ends while the first one is at work
+        yield np.ones(10, int)
+        TokenFile.write(path, np.full(5, 2), vocab=3)
+        assert path.exists() and TokenFile(path)[:].tolist() == [2] * 5
+        yield np.ones(10, int)
+
+    assert TokenFile.write(path, other(), vocab=3)[:].tolist() == [1] * 20
+    TokenFile(path).verify()
+    assert os.listdir(tmp_path) == ["t.tokens"]
+
+
+@pytest.mark.parametrize("length", [2**61, 2**63, 2**64])
+def test_zeros_that_fit_nowhere_leave_the_file_as_it_was(tmp_path, length):
+    TokenFile.write(tmp_path / "t", np.arange(5), vocab=300)
+    with pytest.raises(ValueError, match="length must be at most"):
+        TokenFile.zeros(tmp_path / "t", vocab=300, length=length)
+    assert TokenFile(tmp_path / "t")[:].tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="no limit for the size of files")
+def test_zeros_on_a_full_disk_leave_the_file_as_it_was(tmp_path):
+    TokenFile.write(tmp_path / "t", np.arange(5), vocab=300)
+    code = """
+        import resource, sys
+        from cs336kit.lm.tokens import TokenFile
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        TokenFile.zeros(sys.argv[1], vocab=300, length=10**6)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code), tmp_path / "t"], capture_output=True, text=True)
+    assert "OSError" in done.stderr
+    assert TokenFile(tmp_path / "t")[:].tolist() == [0, 1, 2, 3, 4] and os.listdir(tmp_path) == ["t"]
 
 
 def test_zeros_are_what_writing_zeros_makes(tmp_path):

@@ -1,9 +1,11 @@
 """The machine that checks answers, on a small exercise of its own: what it says, and what an answer cannot do to it."""
 
+import ctypes
 import itertools
 import math
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -251,6 +253,68 @@ def test_an_answer_cannot_delete_write_or_start_anything(tmp_path):
         text = message(lambda width, height, action=action: action())
         assert "raised" in text and "may not do that here" in text, (name, text)
     assert os.listdir(tmp_path) == ["kept"] and (tmp_path / "kept").read_text() == "kept"
+
+
+def landlock():
+    """The version of Landlock that this kernel has, or -1."""
+    return ctypes.CDLL(None).syscall(444, None, ctypes.c_size_t(0), 1) if sys.platform == "linux" else -1
+
+
+@pytest.mark.skipif(landlock() < 3, reason="this Linux has no Landlock that keeps files from being cut")
+def test_an_answer_cannot_change_files_by_what_python_does_not_see(tmp_path):
+    kept = tmp_path / "kept"
+    kept.write_text("kept")
+
+    def traced():
+        with torch.profiler.profile() as seen:
+            torch.ones(1) + 1
+        seen.export_chrome_trace(str(kept))
+
+    libc = ctypes.CDLL(None)
+    actions = {
+        "trace": traced,
+        "script": lambda: torch.jit.save(torch.jit.script(torch.nn.Linear(1, 1)), str(kept)),
+        "map": lambda: torch.from_file(str(kept), shared=True, size=4, dtype=torch.uint8).zero_(),
+        "database": lambda: sqlite3.connect(tmp_path / "new").execute("create table t(c)"),
+        "pipe": lambda: os.mkfifo(tmp_path / "new"),
+        "remove": lambda: libc.unlink(os.fsencode(kept)),
+        "cut": lambda: libc.truncate(os.fsencode(kept), 0),
+        "program": lambda: libc.execv(b"/bin/true", (ctypes.c_char_p * 2)(b"true", None)),
+        "attribute": lambda: os.setxattr(kept, "user.new", b"1"),
+    }
+    for name, action in actions.items():
+        text = message(lambda width, height, action=action: action())
+        assert os.listdir(tmp_path) == ["kept"] and kept.read_text() == "kept", name
+        assert not os.listxattr(kept), name
+        assert name != "program" or "ended" not in text, text
+    assert exercises.check("99.1", lambda width, height: Path(os.devnull).write_text("x") and width * height)
+
+
+def test_an_endless_answer_ends_although_its_kernel_is_gone():
+    code = """
+        import os
+        from cs336kit.teach.exercises import running
+
+        def listen(results, *rest):  # a kernel that is killed as soon as the answer runs
+            print(os.read(results, 1000).decode(), flush=True)
+            os.kill(os.getpid(), 9)
+
+        def work(say):
+            say("running", str(os.getpid()))
+            while True:
+                pass
+
+        running._listen = listen
+        running.run(work, seconds=0.2)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, cwd=ROOT)
+    answer = Path("/proc", done.stdout.split("'")[3])
+    end = time.monotonic() + 10
+    while answer.exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    if left := answer.exists():
+        os.kill(int(answer.name), signal.SIGKILL)
+    assert not left
 
 
 def test_what_happens_in_an_answer_ends_with_its_process():

@@ -27,6 +27,10 @@ def test_without_a_guess_there_is_the_answer_and_where_it_comes_from(file):
     assert not file.exists()
 
 
+def test_no_guess_is_too_small_to_be_compared():
+    assert predictions._off(1e-310, 1e20) == "inf × too low"
+
+
 @pytest.mark.parametrize(
     ("guess", "off"),
     [(2, "2 × too low"), (8, "2 × too high"), (4, "nothing"), (4.01, "less than 1 %"), (-4, "-8"), (0, "-4")],
