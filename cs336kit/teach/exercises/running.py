@@ -322,7 +322,8 @@ def _lock_files() -> None:
     if (version := call(444, 0, 0, 1)) < 1:
         return
     rights = (1 << 12 + min(version, 3)) - 1 & ~0b1100  # all of this version, but to read files and folders
-    rules = call(444, struct.pack("=QQQ", rights, 0, 2 if version >= 6 else 0), 24, 0)
+    if (rules := call(444, struct.pack("=QQQ", rights, 0, 2 if version >= 6 else 0), 24, 0)) < 0:
+        return
     null = os.open(os.devnull, os.O_PATH)
     call(445, rules, 1, struct.pack("=Qi", rights & (1 << 1 | 1 << 14), null), 0)
     libc.prctl(38, *map(ctypes.c_long, (1, 0, 0, 0)))  # without new privileges, which is what it takes
