@@ -117,3 +117,7 @@ def test_claims_are_chosen_by_topic_verdict_and_words_and_the_address_keeps_it(o
         assert seen.all_inner_texts() == chosen
         page.get_by_label("contains").fill("nothing says this")
         assert seen.count() == 0 and status.inner_text().startswith("0 of")
+        # A link that somebody sent, pasted where the page is already open.
+        page.evaluate("location.hash = '#topic=floats'")
+        page.wait_for_function("document.querySelector('#claims-filter [name=text]').value === ''")
+        assert seen.count() == floats and page.url.endswith("#topic=floats")
