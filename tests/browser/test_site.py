@@ -62,6 +62,15 @@ def test_an_answer_opens_by_keyboard_and_stays_off_paper_until_it_is_open(opened
         assert answer.is_visible()
 
 
+def test_no_line_of_code_is_cut_on_paper(opened):
+    # A4 with margins of a centimeter.
+    with opened(LESSON, viewport={"width": 718, "height": 1047}) as page:
+        page.evaluate("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
+        page.emulate_media(media="print")
+        wide = "all => all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.innerText)"
+        assert page.locator("main pre").evaluate_all(wide) == []
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_on_a_phone_no_page_scrolls_sideways(opened, name):
     with opened(name, viewport={"width": 390, "height": 844}) as page:
@@ -117,3 +126,7 @@ def test_claims_are_chosen_by_topic_verdict_and_words_and_the_address_keeps_it(o
         assert seen.all_inner_texts() == chosen
         page.get_by_label("contains").fill("nothing says this")
         assert seen.count() == 0 and status.inner_text().startswith("0 of")
+        # A link that somebody sent, pasted where the page is already open.
+        page.evaluate("location.hash = '#topic=floats'")
+        page.wait_for_function("document.querySelector('#claims-filter [name=text]').value === ''")
+        assert seen.count() == floats and page.url.endswith("#topic=floats")

@@ -209,6 +209,17 @@ def test_light_and_dark_can_be_told_from_the_ground(page, address):
     assert len(grounds) == 2
 
 
+def test_slides_begin_and_darken_where_the_browser_keeps_nothing(page, address):
+    page.add_init_script("Object.defineProperty(window, 'localStorage', { get() { throw new Error('no cookies'); } })")
+    opened(page, address, lesson("03"))
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(ground)
+    page.keyboard.press("d")
+    dark = page.evaluate(ground)
+    page.keyboard.press("d")
+    assert dark != light == page.evaluate(ground)
+
+
 def test_the_list_leads_to_every_deck(page, address, folder):
     page.goto(f"{address}/index.html")
     led = page.locator("li > a").evaluate_all("links => links.map(a => a.getAttribute('href'))")

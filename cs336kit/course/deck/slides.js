@@ -1,10 +1,13 @@
 // Formulas are set before the slides begin, so that no slide changes while it is seen.
 const dark = {
   key: "slides-dark",
-  show() { document.documentElement.classList.toggle("dark", localStorage.getItem(this.key) === "yes"); },
+  look: document.documentElement.classList,
+  // A browser that blocks cookies, for one in a frame, refuses the storage too. Then the choice lasts as long as the page.
+  kept(use) { try { return use(localStorage); } catch { return null; } },
+  show() { this.look.toggle("dark", this.kept((storage) => storage.getItem(this.key)) === "yes"); },
   toggle() {
-    localStorage.setItem(this.key, localStorage.getItem(this.key) === "yes" ? "no" : "yes");
-    this.show();
+    const now = this.look.toggle("dark");
+    this.kept((storage) => storage.setItem(this.key, now ? "yes" : "no"));
   },
 };
 dark.show();

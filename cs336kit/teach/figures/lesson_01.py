@@ -43,7 +43,7 @@ def spacings(magnitudes: Sequence[float], formats: Series):
     """
     figure, ax = axes(height=4.2)
     labels: Look = {"xlabel": "magnitude of the number", "ylabel": "distance to the next number"}
-    look: Look = {"drawstyle": "steps-post", "marker": "", "linestyle": "-", "legend": {"loc": "upper left"}}
+    look: Look = {"drawstyle": "steps-post", "marker": "", "legend": {"loc": "upper left"}}
     said = lines(ax, over(magnitudes, formats), **labels, **look)
     # Every fourth and every eighth power of two; the automatic ticks fall on 2^-21, 2^-16, …
     for axis, every in (("x", 4), ("y", 8)):

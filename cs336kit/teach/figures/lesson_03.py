@@ -50,16 +50,17 @@ def _strip(ax, left: float, top: float, storage: Sequence, shape, strides, offse
             ax.text(left + position, y - 1.3, row, ha="center", **small)
     moves = [(axis, step) for axis, (size, step) in enumerate(zip(shape, strides, strict=True)) if size > 1 and step]
     for level, (axis, step) in enumerate(sorted(moves, key=lambda move: (move[1], -move[0]))):
-        _arrow(ax, left + offset, y + 0.5, step, 0.35 + 0.5 * level, f"axis {axis}: +{step}")
+        # Where the arrow of the other axis comes down in the place of the label, that is on the other side.
+        crossed = any(0 < other - step <= 2.5 for _, other in moves)
+        _arrow(ax, left + offset, y + 0.5, step, 0.35 + 0.5 * level, f"axis {axis}: +{step}", before=crossed)
 
 
-def _arrow(ax, x: float, y: float, step: int, height: float, label: str):
+def _arrow(ax, x: float, y: float, step: int, height: float, label: str, before: bool):
     """From one cell up, across, and down into the cell that is `step` further."""
     ax.plot([x, x, x + step], [y, y + height, y + height], color="#222222", linewidth=1.4, linestyle="-", marker="")
     ax.annotate("", (x + step, y), (x + step, y + height), arrowprops={"arrowstyle": "->", "lw": 1.4, "shrinkA": 0})
-    # White behind it, because the arrow of another axis may pass.
-    behind = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
-    ax.text(x + step + 0.2, y + height, label, ha="left", va="center", fontsize=10.5, bbox=behind, zorder=3)
+    place, side = (x - 0.2, "right") if before else (x + step + 0.2, "left")
+    ax.text(place, y + height, label, ha=side, va="center", fontsize=10.5)
 
 
 @described

@@ -63,7 +63,7 @@ DATA = {
                                {"parameters": 10e9, "accelerators": 4, "memory_bytes": 24e9}),
     "ranges": (({"fp32": (-149, -126, 127, 23), "fp16": (-24, -14, 15, 10)},), {}),
     "small_formats": (({"fp4": [-1.0, 0.0, 1.0, 9.0], "E5M2": [0.0, 2.0]},), {"limit": 4}),
-    "spacings": (([1.0, 2.0, 4.0], {"bf16": [0.1, 0.2, 0.4], "fp8": [0.2, 0.4, math.nan]}), {}),
+    "spacings": (([1.0, 2.0, 4.0], {"bf16": [0.1, 0.2, 0.4], "fp32": [0.01, 0.02, 0.04], "fp8": [0.2, 0.4, math.nan]}), {}),
     "roundings": (([0.5, 1.0, 2.0], {"a tie": (1.5, 2.0), "too large": (2.9, 2.0), "small": (0.6, 0.5)}), {}),
     "weight_courses": (({"fp32": [1.0, 1.1, 1.2], "bf16": [1.0, 1.0, 1.0]},), {}),
     "strided": ((range(12), VIEWS), {}),
@@ -364,6 +364,17 @@ def test_walks_say_which_line_is_straight():
 def test_strided_refuses_to_read_past_the_storage():
     with pytest.raises(IndexError):
         figures.strided(range(5), [("x", (3, 4), (4, 1), 0)])
+
+
+@pytest.mark.parametrize(("strides", "offset"), [((4, 2), 4), ((2, 1), 0), ((1, 4), 0)])
+def test_the_arrow_of_one_axis_comes_down_beside_the_label_of_the_other(strides, offset, canvas):
+    _, drawn, texts = canvas(lambda: figures.strided(range(12), [VIEWS[0], ("view", (2, 2), strides, offset)]))
+    downs = [
+        note.arrow_patch.get_window_extent() for note in drawn.figure.axes[0].texts if hasattr(note, "arrow_patch")
+    ]
+    boxes = {text.get_text(): text.get_window_extent() for text in texts}
+    assert len(downs) == 4
+    assert [text for text, box in boxes.items() if any(box.overlaps(down) for down in downs)] == []
 
 
 def test_products_that_are_done_are_those_that_torch_does():

@@ -25,10 +25,16 @@ function choose() {
   history.replaceState(null, "", told.length ? `#${new URLSearchParams(told)}` : location.pathname);
 }
 
-for (const [name, value] of new URLSearchParams(location.hash.slice(1))) {
-  if (form.elements[name]) form.elements[name].value = value;
+// A link within the page leads to a heading, and chooses nothing.
+function arrived() {
+  const asked = [...new URLSearchParams(location.hash.slice(1))].filter(([name]) => form.elements[name]);
+  if (asked.length) form.reset();
+  for (const [name, value] of asked) form.elements[name].value = value;
+  choose();
 }
+
 form.addEventListener("input", choose);
 form.addEventListener("submit", (event) => event.preventDefault());
 form.hidden = false;
-choose();
+addEventListener("hashchange", arrived);
+arrived();
