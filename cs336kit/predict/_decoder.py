@@ -228,11 +228,11 @@ def _headed(
     if chunks > 1 and normed is not x:
         b.free(x)
     whole = b.ranks.enter(normed, "head/enter")
-    if whole.storage is not normed.storage:
+    if whole.storage is not normed.storage and (normed is not x or chunks > 1):
         b.free(normed)
     if chunks > 1:
         return _chunked_loss(b, c, whole, head, bias, tokens, chunks)
-    logits = _logits(b, c, whole, head, bias, last=whole is not x)
+    logits = _logits(b, c, whole, head, bias, last=whole.storage is not x.storage)
     b.free(x)
     return _loss(b, logits, tokens, c.vocab) if train else logits
 
