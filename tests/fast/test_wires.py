@@ -397,6 +397,29 @@ def test_no_all_reduce_was_measured_faster_than_the_lower_bound(accelerator, ran
     assert found.lower == pytest.approx(found.inside * ranks / (2 * (ranks - 1)))
 
 
+@pytest.mark.parametrize("node", [1, 8])
+def test_the_halves_of_an_all_reduce_take_no_longer_than_it_at_best(node):
+    """Switches that copy what is gathered and add what is scattered leave links a direction each: Khalilov et al. 2024.
+
+    A ring of 16 ranks in two nodes brings each node 15/16 of what is gathered, and it lacks a half.
+    """
+    model, step = MODELS["gpt2"], {"batch": 1, "sequence": 16, "precision": "bf16"}
+
+    def of(layout, node=node):
+        return step_seconds(model, accelerator="h100-sxm", between_nodes=50e9, mfu=1, layout=layout, node=node, **step)
+
+    whole, halves, three = (of(f"{name}=16") for name in ("dp", "zero1", "fsdp"))
+    assert whole.compute < halves.lower <= whole.lower * 1.001 and halves.between == pytest.approx(
+        whole.between, rel=1e-3
+    )
+    bytes_of = Counter()
+    for wire, count in sent(program(model, layout="fsdp=16", attention="sdpa", **step)):
+        bytes_of[wire.kind] += count * wire.bytes
+    gathered, reduced = bytes_of["all-gather"], bytes_of["reduce-scatter"]
+    least = gathered + reduced / 15 if node == 1 else (gathered + reduced) * 8 / 15 / 8
+    assert three.lower == pytest.approx(least / 50e9) and gathered > reduced
+
+
 def test_no_exchange_of_tokens_was_quicker_than_the_lower_bound():
     """DeepSeek-V3 on 256 B200, eight to a node with 400 Gb/s each: 3,328 tokens a second and accelerator.
 
