@@ -81,7 +81,8 @@ def tie(stage: Stage, config: TransformerConfig, layout: Layout, ends: Callable[
         return None
     stage.ends = ends()
     if stage.last:
-        stage.head.weight = nn.Parameter(stage.head.weight.detach().clone())
+        table = stage.head.weight
+        stage.head.weight = nn.Parameter(table.detach().clone(), requires_grad=table.requires_grad)
         return stage.head.weight
     return stage.embedding.weight if stage.first else None
 

@@ -222,7 +222,9 @@ def _headed(
             b.free(normed)
         normed = narrow
     own = table is None or not c.tied_head
-    head = b.parameter("head", c.vocab, c.embedding_width) if table is None or not c.tied_head else table
+    # A copy of the table is trained if the table is.
+    name = "token embedding" if c.tied_head else "head"
+    head = b.parameter(name, c.vocab, c.embedding_width) if table is None or own else table
     bias = b.parameter("head", c.vocab) if c.head_bias else None
     b.ranks.parameters(b.leaves[before:], also=[head] if c.tied_head and own else ())
     if chunks > 1 and normed is not x:

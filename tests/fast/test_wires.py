@@ -397,6 +397,13 @@ def test_no_all_reduce_was_measured_faster_than_the_lower_bound(accelerator, ran
     assert found.lower == pytest.approx(found.inside * ranks / (2 * (ranks - 1)))
 
 
+@pytest.mark.parametrize("how", [{"frozen": ("token embedding",)}, {"lora_rank": 2}])
+def test_two_stages_say_nothing_of_a_table_that_is_not_trained(how):
+    assert {kind for stage in (0, 1) for kind, *_ in messages("pp=2", "pp", stage=stage, **how)} == {"send"}
+    last = program(LITTLE, layout="pp=2", stage=1, **STEP, **how).leaves[-1].tensor
+    assert last.shape == (40, 16) and not last.needs_gradient
+
+
 @pytest.mark.parametrize("node", [1, 8])
 def test_the_halves_of_an_all_reduce_take_no_longer_than_it_at_best(node):
     """Switches that copy what is gathered and add what is scattered leave links a direction each: Khalilov et al. 2024.

@@ -187,7 +187,7 @@ def test_the_last_stage_of_a_pipeline_keeps_no_logits():
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("layout", ["tp=2", "tp=2,sp", "zero1=2", "zero2=2", "fsdp=2", "dp=2"])
+@pytest.mark.parametrize("layout", ["tp=2", "tp=2,sp", "zero1=2", "zero2=2", "fsdp=2", "dp=2", "pp=2"])
 def test_what_is_frozen_stays_and_a_second_optimizer_takes_over(layout):
     *parts, alone = models(GPT, 3)
     x, y = torch.randint(61, (2, 4, 12))
