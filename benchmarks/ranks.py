@@ -27,6 +27,8 @@ LLAMA = TransformerConfig(
     positions="rope", bias="none", tied_head=False,
 )  # fmt: skip
 LATENT = replace(LLAMA, kv_heads=None, kv_latent=16, head_dim=12, rotary_dim=4, query_latent=8)
+#: Its head reads the stream itself.
+BARE = replace(LLAMA, final_norm=False)
 MIXTURE = replace(LLAMA, experts=4, experts_per_token=4)  # every expert sees every token, whatever the data
 STEP = {"batch": 2, "sequence": 32}
 #: What is compared, in the order of the table's columns.
@@ -34,11 +36,13 @@ QUANTITIES = ("parameters", "gradients", "optimizer state", "activations", "peak
 
 LAYOUTS = (
     "dp=2", "dp=4", "dp=2,microbatches=3", "zero1=2", "zero1=4", "zero1=2,dp=2", "zero1=4,microbatches=2", "zero2=2", "zero2=4",
-    "zero2=2,dp=2", "zero2=4,microbatches=2", "fsdp=2", "fsdp=4", "fsdp=2,dp=2", "fsdp=4,microbatches=2", "tp=2", "tp=4",
+    "zero2=2,dp=2", "zero2=4,microbatches=2", "fsdp=2", "fsdp=4", "fsdp=2,dp=2", "fsdp=4,microbatches=2",
+    "fsdp=2,dp=2,microbatches=3", "tp=2", "tp=4",
     "tp=2,sp", "tp=4,sp", "dp=2,tp=2", "dp=2,tp=4,sp", "zero1=2,tp=2", "zero1=4,tp=2,sp", "zero2=2,tp=2", "zero2=2,tp=4,sp",
     "fsdp=2,tp=2", "fsdp=2,tp=4,sp", "fsdp=2,dp=2,tp=2,sp", "pp=2", "pp=4", "pp=2,schedule=gpipe", "pp=2,microbatches=4",
     "pp=2,tp=2", "pp=2,tp=4,sp", "pp=2,dp=2", "pp=2,zero1=2", "pp=4,tp=2,sp,dp=2", "pp=2,zero1=2,tp=2,sp",
 )  # fmt: skip
+OF_BARE = ("tp=2", "tp=4,sp")
 OF_EXPERTS = ("ep=2", "ep=4", "ep=2,dp=2")
 OF_LATENTS = ("tp=2", "tp=4,sp", "zero2=2,tp=2", "fsdp=2,tp=2,sp")
 
@@ -64,6 +68,7 @@ def cases() -> Iterator[Case]:
     number = 0
     for kind, config, layouts in (
         ("gpt", GPT, LAYOUTS), ("llama", LLAMA, LAYOUTS), ("mixture", MIXTURE, OF_EXPERTS), ("latent", LATENT, OF_LATENTS),
+        ("bare", BARE, OF_BARE),
     ):  # fmt: skip
         for text in layouts:
             layout = Layout.parse(text)

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from cs336kit.lm.experts import DividedExperts
 from cs336kit.lm.layers import MixtureOfExperts
@@ -129,6 +129,10 @@ class Parallel(nn.Module):
         for block in self.module.blocks:
             fully_shard(block, mesh=mesh)
         fully_shard(self.module, mesh=mesh)
+        # Torch takes the next block from the order of the forward passes, of which a pipeline makes several before a backward.
+        order: list[Any] = [self.module, *self.module.blocks]
+        for i, module in enumerate(order):
+            module.set_modules_to_backward_prefetch([order[i - 1]])
 
     # -- a step ----------------------------------------------------------------------------------------------------------
 
@@ -171,11 +175,14 @@ class Parallel(nn.Module):
             first, last = self.module.first, self.module.last
             # Of a slice, such as ids[:, :-1], the strides are other ones than torch 2.11 expects of what a stage gets.
             x = x.contiguous()
-            self.schedule.step(*((x,) if first else ()), **({"target": y, "losses": losses} if last else {}))
+            last_has = {"target": y, "losses": losses} if last else {}
+            self.schedule.step(*((x,) if first else ()), **last_has, return_outputs=False)
             loss = torch.stack(losses).mean().detach() if last else torch.zeros((), device=self.where)
         else:
             loss = None
-            for part, wanted in zip(x.chunk(microbatches), y.chunk(microbatches), strict=True):
+            for i, (part, wanted) in enumerate(zip(x.chunk(microbatches), y.chunk(microbatches), strict=True)):
+                if isinstance(self.module, FSDPModule):  # replicas of shards add up once in a step
+                    self.module.set_requires_all_reduce(i == microbatches - 1)
                 value = self._loss(self.module(part), wanted)
                 value.backward(torch.full_like(value, 1 / microbatches))
                 loss = value.detach() if loss is None else loss.add_(value.detach())

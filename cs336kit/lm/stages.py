@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from torch.utils.checkpoint import checkpoint
 
@@ -80,9 +81,28 @@ def tie(stage: Stage, config: TransformerConfig, layout: Layout, ends: Callable[
         return None
     stage.ends = ends()
     if stage.last:
-        stage.head.weight = nn.Parameter(stage.head.weight.detach().clone())
+        table = stage.head.weight
+        stage.head.weight = nn.Parameter(table.detach().clone(), requires_grad=table.requires_grad)
         return stage.head.weight
     return stage.embedding.weight if stage.first else None
+
+
+class _Piped(PipelineStage):
+    """A stage whose fully_shard lets go of parameters and reduces gradients in every microbatch, as `predict` counts it.
+
+    Where torch sees fully_shard's own class, it keeps both whole until the last microbatch: so it gets a module around it.
+    """
+
+    def __init__(self, stage: Stage, *rest: Any, **options: Any):
+        super().__init__(nn.Sequential(stage), *rest, **options)
+        self.stage = stage
+
+    def backward_maybe_with_nosync(
+        self, backward_type: str, bwd_kwargs: dict[str, Any], last_backward: bool = False
+    ) -> Any:
+        if isinstance(self.stage, FSDPModule):  # replicas of shards add up once in a step
+            self.stage.set_requires_all_reduce(last_backward)
+        return super().backward_maybe_with_nosync(backward_type, bwd_kwargs, last_backward)
 
 
 def schedule_of(
@@ -90,4 +110,4 @@ def schedule_of(
 ) -> Any:
     """Torch's schedule of this layout for this stage; gradients are means over the microbatches."""
     kind = ScheduleGPipe if layout.schedule == "gpipe" else Schedule1F1B
-    return kind(PipelineStage(stage, stage.index, layout.pp, device, group=group), layout.microbatches, loss_fn=loss)
+    return kind(_Piped(stage, stage.index, layout.pp, device, group=group), layout.microbatches, loss_fn=loss)

@@ -208,7 +208,7 @@ def parameter_wires(group: Group, layout: Layout, policy: PrecisionPolicy) -> tu
         wires.append(
             _group("all-reduce", "tp", layout.tp, 1, ring_bytes("all-reduce", size * elements, layout.tp), "step")
         )
-    for table in group.also:
+    for table in [each for each in group.also if each.needs_gradient]:
         held = shard_elements(table.shape, shares)
         sent, far = ring_bytes("all-reduce", held * size, 2), apart["pp"]
         wires.append(Wire("all-reduce", "pp", 2, (layout.pp - 1) * far, layout.pp * far, sent, "step"))

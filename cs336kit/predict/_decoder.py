@@ -222,17 +222,19 @@ def _headed(
             b.free(normed)
         normed = narrow
     own = table is None or not c.tied_head
-    head = b.parameter("head", c.vocab, c.embedding_width) if table is None or not c.tied_head else table
+    # A copy of the table is trained if the table is.
+    name = "token embedding" if c.tied_head else "head"
+    head = b.parameter(name, c.vocab, c.embedding_width) if table is None or own else table
     bias = b.parameter("head", c.vocab) if c.head_bias else None
     b.ranks.parameters(b.leaves[before:], also=[head] if c.tied_head and own else ())
     if chunks > 1 and normed is not x:
         b.free(x)
     whole = b.ranks.enter(normed, "head/enter")
-    if whole.storage is not normed.storage:
+    if whole.storage is not normed.storage and (normed is not x or chunks > 1):
         b.free(normed)
     if chunks > 1:
         return _chunked_loss(b, c, whole, head, bias, tokens, chunks)
-    logits = _logits(b, c, whole, head, bias, last=whole is not x)
+    logits = _logits(b, c, whole, head, bias, last=whole.storage is not x.storage)
     b.free(x)
     return _loss(b, logits, tokens, c.vocab) if train else logits
 

@@ -43,7 +43,7 @@ class StepSeconds:
     """Seconds of one step between two bounds, and what they are made of."""
 
     #: nothing waits for what is sent: the longer of computing and sending, where a stage waits for those before it to fill, and
-    #: where switches add what an all-reduce sums and tokens go once to several experts (`at_best`)
+    #: where switches add and copy and tokens go once to several experts (`at_best`)
     lower: float
     #: nothing overlaps: the sum of both, and every stage is as slow as the slowest
     upper: float
@@ -239,42 +239,50 @@ def _seconds(
     flops = layout.microbatches * _flops(walked)
     compute = flops / speed
     link = link_speed(device)
-    # Seconds by (whether between nodes, whether once per step).
+    # Seconds by (whether between nodes, whether once per step), and the least by (whether between nodes, sending or receiving).
     spent = {(far, once): 0.0 for far in (False, True) for once in (False, True)}
-    saved = {False: 0.0, True: 0.0}
+    least = {(far, way): 0.0 for far in (False, True) for way in (0, 1)}
     for wire, count in sent(walked, layout):
         once, far = wire.when == "step", crosses(wire, node, layout)
-        leaves = count * wire.bytes
+        leaves, stays = count * wire.bytes, 0.0
         if far and wire.kind == "all-to-all" and link is not None:
             # What stays in the node takes its links.
             leaves = leaving(wire, node, count)
             stays = (count * wire.bytes - leaves) / link
             spent[False, once] += stays
-            saved[False] += (1 - at_best(wire)) * stays
         taken = leaves / bandwidth(wire, device, node, between_nodes, layout)
         spent[far, once] += taken
-        saved[far] += (1 - at_best(wire)) * taken
+        for way, share in enumerate(at_best(wire, hop_links(wire, node) if far else 1)):
+            least[False, way] += share * stays
+            least[far, way] += share * taken
     inside, between = (spent[far, False] + spent[far, True] for far in (False, True))
     # While the pipeline fills and drains, a stage waits for what microbatches cost, not for what a step costs once. Where
     # nothing overlaps, the stages before and behind it may be as slow as the slowest.
     longer = 1 / (1 - layout.bubble)
     each = spent[False, False] + spent[True, False]
-    lower = max(fill / speed, inside - saved[False], between - saved[True])
+    lower = max(fill / speed, *least.values())
     upper = (compute + each) * longer + spent[False, True] + spent[True, True]
     return StepSeconds(lower, upper, compute, inside, between, (fill - flops) / fill, batch, batch * sequence)
 
 
-def at_best(wire: Wire) -> float:
-    """The share of a ring's time that its ranks need at least, over the same links.
+def at_best(wire: Wire, here: int = 1) -> tuple[float, float]:
+    """The shares of a ring's time that its ranks need at least to send, and to receive, over the same links.
 
     In an all-reduce of n ranks each gets every sum once, if a switch adds; a ring brings it 2(n − 1)/n times as much. Measured:
     NVLink SHARP with 8 ranks passes the rate of H100's links of 450 GB/s (NCCL's bus bandwidth: 480 GB/s).
+    Its halves go on beside each other: in an all-gather a switch takes a share once and copies it, in a reduce-scatter it hands
+    out a sum alone. Of `here` ranks that stand in one node, those in other nodes get each other's shares once for all.
     In an all-to-all a token goes once to ranks near each other that have several of its experts, and comes back as one sum.
-    Source: NVIDIA/nccl, issue 1455; DeepSeek-AI 2024, section 3.2.2, and deepseek-ai/DeepEP.
+    Source: NVIDIA/nccl, issue 1455; Khalilov et al. 2024, arXiv 2408.13356; DeepSeek-AI 2024, section 3.2.2, and
+    deepseek-ai/DeepEP.
     """
+    n = wire.ranks
     if wire.kind == "all-reduce":
-        return wire.ranks / (2 * (wire.ranks - 1))
-    return 1 / wire.alike
+        return n / (2 * (n - 1)), n / (2 * (n - 1))
+    if wire.kind in ("all-gather", "reduce-scatter"):
+        own, others = here / (n - 1), (n - here) / (n - 1)
+        return (own, others) if wire.kind == "all-gather" else (others, own)
+    return 1 / wire.alike, 1 / wire.alike
 
 
 def hop_links(wire: Wire, node: int) -> int:

@@ -151,15 +151,15 @@ def test_a_run_of_long_steps_takes_longer_than_its_time():
         "step, if nothing does": "computing 0.25 s (attention over all pairs) + sending 0.1875 s: 9 s",
         "days at these steps": "81,381 steps × 0.5 to 9 s / 86,400 s = 0.471 to 8.477",
     }
-    # Less than the rings take: then a switch adds.
+    # Less than the rings take: then switches add and copy.
     adding = dataclasses.replace(answer, causal=dataclasses.replace(seconds, lower=0.1))
     assert (
-        "between nodes 0.0625 s (less at best: a switch adds, a token goes once to several experts) at these steps"
+        "between nodes 0.0625 s (less at best: switches add and copy, a token goes once to several experts) at these steps"
         in said(str(adding))
     )
     (first, *_) = _steps(adding)
     assert (
-        "between nodes 0.0625 s (less at best: a switch adds, a token goes once to several experts): 0.1 s"
+        "between nodes 0.0625 s (less at best: switches add and copy, a token goes once to several experts): 0.1 s"
         in " ".join(first[1].split())
     )
     # Where all overlaps, the slowest stage waits for what the others take; where nothing does, for 3 of 12 turns like its own.

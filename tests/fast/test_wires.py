@@ -381,6 +381,36 @@ def test_at_best_a_switch_adds_what_an_all_reduce_sums(ranks):
     assert found.compute < found.lower == pytest.approx(found.inside * ranks / (2 * (ranks - 1)))
 
 
+@pytest.mark.parametrize("how", [{"frozen": ("token embedding",)}, {"lora_rank": 2}])
+def test_two_stages_say_nothing_of_a_table_that_is_not_trained(how):
+    assert {kind for stage in (0, 1) for kind, *_ in messages("pp=2", "pp", stage=stage, **how)} == {"send"}
+    last = program(LITTLE, layout="pp=2", stage=1, **STEP, **how).leaves[-1].tensor
+    assert last.shape == (40, 16) and not last.needs_gradient
+
+
+@pytest.mark.parametrize("node", [1, 8])
+def test_the_halves_of_an_all_reduce_take_no_longer_than_it_at_best(node):
+    """Switches that copy what is gathered and add what is scattered leave links a direction each: Khalilov et al. 2024.
+
+    A ring of 16 ranks in two nodes brings each node 15/16 of what is gathered, and it lacks a half.
+    """
+    model, step = MODELS["gpt2"], {"batch": 1, "sequence": 16, "precision": "bf16"}
+
+    def of(layout, node=node):
+        return step_seconds(model, accelerator="h100-sxm", between_nodes=50e9, mfu=1, layout=layout, node=node, **step)
+
+    whole, halves, three = (of(f"{name}=16") for name in ("dp", "zero1", "fsdp"))
+    assert whole.compute < halves.lower <= whole.lower * 1.001 and halves.between == pytest.approx(
+        whole.between, rel=1e-3
+    )
+    bytes_of = Counter()
+    for wire, count in sent(program(model, layout="fsdp=16", attention="sdpa", **step)):
+        bytes_of[wire.kind] += count * wire.bytes
+    gathered, reduced = bytes_of["all-gather"], bytes_of["reduce-scatter"]
+    least = gathered + reduced / 15 if node == 1 else (gathered + reduced) * 8 / 15 / 8
+    assert three.lower == pytest.approx(least / 50e9) and gathered > reduced
+
+
 def test_at_best_a_token_goes_once_to_all_of_its_experts():
     """Sent to each of its 8, tokens of DeepSeek-V3 would take longer than a measured step: a row of benchmarks/published.toml."""
     step = {"accelerator": "b200-sxm", "between_nodes": 50e9, "batch": 1, "sequence": 4096, "mfu": 1}

@@ -123,7 +123,7 @@ def _step(plan: "Plan") -> Iterator[str]:
 def halved(lower: float, s: "StepSeconds") -> str:
     """What makes a lower bound less than the time of the rings."""
     return (
-        " (less at best: a switch adds, a token goes once to several experts)"
+        " (less at best: switches add and copy, a token goes once to several experts)"
         if lower < max(s.inside, s.between)
         else ""
     )

@@ -87,7 +87,7 @@ def _bounds(q: ServingQuestion, what: Chip, walked: Program, *, head: bool) -> B
             taken = (
                 count * wire.bytes / bandwidth(wire, what.as_accelerator(), q.per_node, q.between_nodes, walked.layout)
             )
-            rings, links = rings + taken, links + at_best(wire) * taken
+            rings, links = rings + taken, links + max(at_best(wire)) * taken
     if head:
         written = CACHE_TYPES[q.cache] * sum(count * prod(shape) for shape, count in walked.cached)
         least, moved, cache = least + written, moved + written, cache + written

@@ -22,6 +22,7 @@ def test_there_are_more_than_forty_layouts_without_any_difference():
         "llama fsdp=2 0", "llama dp=2,fsdp=2,tp=2,sp=true 0",
         "gpt pp=2,tp=4,sp=true 1", "llama pp=2,microbatches=4 0", "mixture ep=2 0",
         "latent tp=2 0", "latent tp=4,sp=true 0", "latent zero2=2,tp=2 0", "latent fsdp=2,tp=2,sp=true 0",
+        "bare tp=2 0", "bare tp=4,sp=true 0", "llama microbatches=3,dp=2,fsdp=2 0",
     ],
 )  # fmt: skip
 def test_a_rank_has_and_sends_what_is_predicted(name):

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
+from collections import Counter
 
 import pytest
 import torch
@@ -18,12 +20,13 @@ import torch.distributed as dist
 from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe
 from torch.testing._internal.distributed import multi_threaded_pg
 
-from cs336kit import lm
+from cs336kit import lm, measure
 from cs336kit.lm.parallel import check_runnable
 from cs336kit.lm.runs_of_ranks import joined
 from cs336kit.lm.tensor_parallel import Ranks, VocabularyLoss, _own
-from cs336kit.predict import TransformerConfig
+from cs336kit.predict import TransformerConfig, program
 from cs336kit.predict.layouts import as_layout
+from cs336kit.predict.wires import sent
 
 GPT = TransformerConfig(layers=2, d_model=32, heads=4, vocab=61, context=16)
 LLAMA = TransformerConfig(
@@ -44,6 +47,7 @@ CASES = [
     (LLAMA, "zero2=4,microbatches=2"), (LLAMA, "fsdp=2,tp=2,sp,microbatches=2"), (LLAMA, "pp=2,tp=2"), (MIXTURE, "dp=2,ep=2"),
     (MIXTURE, "ep=4"), (SCALED, "tp=4,sp"), (SCALED, "pp=2"), (GPT, "zero1=3"), (GROUPED, "tp=2"), (GROUPED, "zero2=2"),
     (SHARED, "ep=2"), (LATENT, "tp=2"), (LATENT, "tp=2,sp"), (GPT, "pp=3"),
+    (GPT, "dp=2,fsdp=2,microbatches=2"), (LLAMA, "pp=2,dp=2,fsdp=2,microbatches=3"),
 ]  # fmt: skip
 
 
@@ -138,7 +142,52 @@ def test_every_layout_has_the_loss_and_the_gradients_of_one_model(config, layout
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("layout", ["tp=2", "tp=2,sp", "zero1=2", "zero2=2", "fsdp=2", "dp=2"])
+@pytest.mark.parametrize(
+    "layout",
+    ["dp=2,fsdp=2,microbatches=3", "pp=2,fsdp=2,microbatches=4", "pp=2,fsdp=2,microbatches=3,schedule=gpipe",
+     "pp=2,dp=2,fsdp=2"],
+)  # fmt: skip
+def test_shards_are_gathered_in_every_microbatch_and_their_replicas_add_up_once(layout):
+    of = as_layout(layout)
+    *parts, _ = models(LLAMA, of.count + 1)
+    x, y = torch.randint(LLAMA.vocab, (2, of.global_batch(2), 16))
+
+    def rank(number):
+        ranks = lm.parallelize(parts[number], layout)
+        optimizer = ranks.optimizer(sgd)
+        for _ in range(2):  # in its first step a pipeline learns the shapes that it will send
+            optimizer.zero_grad()
+            with measure.collectives() as said:
+                ranks.backward(x, y)
+        return ranks.at["pp"], [each for each in said if each.size > 4]  # without the mean of the loss
+
+    for stage, said in on_threads(of.count, rank):
+        counted, predicted = Counter(), Counter()
+        for each in said:
+            counted[each.kind] += each.bytes
+        for wire, count in sent(program(LLAMA, batch=2, sequence=16, layout=of, stage=stage)):
+            predicted[wire.kind] += count * wire.bytes
+        assert counted == +predicted
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_last_stage_of_a_pipeline_keeps_no_logits():
+    *parts, _ = models(GPT, 3)
+    x, y = torch.randint(GPT.vocab, (2, 12, 16))
+
+    def rank(number):
+        ranks, living = lm.parallelize(parts[number], "pp=2,microbatches=6"), []
+        if ranks.module.last:
+            ranks.module.register_forward_hook(lambda module, given, logits: living.append(weakref.ref(logits)))
+        ranks.backward(x, y)
+        return len(living), sum(logits() is not None for logits in living)
+
+    (none, _), (made, kept) = on_threads(2, rank)
+    assert none == 0 and made >= 6 and kept == 0
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("layout", ["tp=2", "tp=2,sp", "zero1=2", "zero2=2", "fsdp=2", "dp=2", "pp=2"])
 def test_what_is_frozen_stays_and_a_second_optimizer_takes_over(layout):
     *parts, alone = models(GPT, 3)
     x, y = torch.randint(61, (2, 4, 12))
