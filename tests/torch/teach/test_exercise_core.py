@@ -21,7 +21,7 @@ import torch
 
 from cs336kit import _journal
 from cs336kit.teach import exercises
-from cs336kit.teach.exercises import checking, core, judging, running
+from cs336kit.teach.exercises import checking, core, guarding, judging, running
 
 ROOT = Path(__file__).parents[3]
 
@@ -404,7 +404,7 @@ def test_leaving_is_noticed():
 
 
 def test_memory_is_limited(monkeypatch):
-    monkeypatch.setattr(running, "MEMORY", 1 << 28)
+    monkeypatch.setattr(guarding, "MEMORY", 1 << 28)
     assert "raised MemoryError" in message(lambda *args: bytearray(1 << 32))
 
 
