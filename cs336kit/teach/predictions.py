@@ -74,10 +74,9 @@ def calibration(*, reset: bool = False) -> Figure | str:
     file, when it cannot be read.
     """
     boolean("reset", reset)
-    kept = _journal.read()
     if reset:
-        _journal.write(_journal.Journal(solved=kept.solved))
-        return f"{len(kept.guesses)} guesses are forgotten."
+        return f"{len(_journal.forget(solved=False).guesses)} guesses are forgotten."
+    kept = _journal.read()
     numbers, middle = _journal.ratios(kept.guesses), _journal.middle(kept.guesses)
     if middle is None:
         return "There are no guesses yet: put a number in place of the ... of a prediction, then run it and the cell below."

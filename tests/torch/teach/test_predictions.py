@@ -98,6 +98,28 @@ def test_calibration_draws_factors_and_forgets_on_request(file):
     assert "no guesses yet" in teach.calibration()
 
 
+def test_what_is_solved_while_guesses_are_forgotten_is_kept(file, monkeypatch):
+    teach.reveal((2, 3), of="products", counted={"first": 4, "last": 4})
+    write, others = _journal.write, []
+
+    def after_another(journal):
+        if not others:
+            others.append(threading.Thread(target=_journal.note, kwargs={"what": "It", "solved": "00.1"}))
+            others[0].start()
+            others[0].join(0.2)  # it would be done by then, and waits
+        write(journal)
+
+    monkeypatch.setattr(_journal, "write", after_another)
+    assert teach.calibration(reset=True) == "2 guesses are forgotten."
+    others[0].join()
+    assert _journal.read() == _journal.Journal(solved=("00.1",))
+
+
+def test_where_nothing_is_kept_nothing_is_forgotten(monkeypatch):
+    monkeypatch.setenv(_journal.VARIABLE, _journal.OFF)
+    assert teach.calibration(reset=True) == "0 guesses are forgotten."
+
+
 @pytest.mark.parametrize(
     "text", ["", "[]", "{", '{"a": 1}', '{"a": {"guess": 1}}', "null", '{"guesses": {}, "solved": [1]}']
 )
