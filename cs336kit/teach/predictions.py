@@ -58,7 +58,7 @@ def reveal(guess, *, of: str, unit: str = "", **answer) -> Revealed:
         if any(_same(earlier[key]["guess"], entry["guess"]) is False for key, entry in entries.items()):
             said = " and ".join(text(earlier[key]["guess"]) for key in entries)
             first = f"Your first guess, {said}, is the one that counts."
-    headers = [of if len(parts) > 1 else "", how + (f" ({unit})" if unit else "")]
+    headers = [of if len(parts) > 1 else "question", how + (f" ({unit})" if unit else "")]
     rows: list[list[Any]] = [[name, shown] for name, shown in parts.items()]
     if guesses:
         headers += ["your guess", "off by"]

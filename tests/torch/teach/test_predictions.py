@@ -68,6 +68,12 @@ def test_what_is_no_guess_is_not_kept_and_the_answer_still_stands(guess, file):
     assert not file.exists()
 
 
+@pytest.mark.parametrize("answer", [3, {"first": 2, "last": 4}])
+def test_every_column_has_a_name(answer, file):
+    assert all(teach.reveal(..., of="products", counted=answer).headers)
+    assert teach.reveal(..., of="products", counted=answer).rows[0][0] == ("products" if answer == 3 else "first")
+
+
 def test_one_answer_is_asked_for():
     for answers in ({}, {"counted": 1, "measured": 1}, {"guessed": 1}):
         with pytest.raises(ValueError, match="one answer, as measured= or counted= or computed= or datasheet="):
