@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.distributed import pipelining
 
 from cs336kit import measure
+from cs336kit._cli.arguments import Parser
 from cs336kit.predict import Layout
 from cs336kit.predict._common.grid import as_text
 
@@ -83,4 +84,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    Parser(description=__doc__).parse_args()
     main()

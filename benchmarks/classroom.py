@@ -28,6 +28,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import start_new_kernel
 
 from cs336kit import _journal
+from cs336kit._cli.arguments import Parser
 from cs336kit.course import cells as kind
 from cs336kit.course.lessons import NOTEBOOKS, find, read
 
@@ -215,4 +216,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    Parser(description=__doc__).parse_args()
     main()

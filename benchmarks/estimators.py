@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from cs336kit import lm, measure, predict
+from cs336kit._cli.arguments import Parser
 from cs336kit.predict import MODELS, TransformerConfig
 from cs336kit.predict.accounting import forget
 from cs336kit.teach.tables import Table
@@ -227,4 +228,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    Parser(description=__doc__).parse_args()
     sys.exit(main())

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cs336kit._cli.arguments import Parser, count
 from cs336kit.predict import (
     MODELS,
     POLICIES,
@@ -148,19 +149,26 @@ def sweep(count: int, *, seed: int = 0) -> tuple[Counter[str], list[tuple[Case, 
     return seen, wrong
 
 
-def main(count: int) -> int:
-    """Print the faults and the seconds of a search; 1 if something is wrong."""
+def main(arguments: list[str] | None = None) -> int:
+    """Print the faults and the seconds of a search; 1 if something is wrong, 2 for a wrong question."""
+    parser = Parser(description=__doc__)
+    parser.add_argument(
+        "COUNT", nargs="?", type=count, default=10_000, help="of random configurations (default: 10,000)"
+    )
+    cases = parser.parse_args(arguments).COUNT
+    if cases < 0:
+        parser.error(f"COUNT is {cases}: at least 0 configurations can be drawn")
     from benchmarks.ranks import table  # torch is for this part alone
 
     rows, differing = table()
     print(as_text(rows, "<<>" + ">" * (len(rows[0]) - 3), gap=2))
     print(f"{len(rows) - 1} ranks of {len({row[:2] for row in rows}) - 1} layouts", *differing, sep="\n")
     start = time.perf_counter()
-    seen, wrong = sweep(count)
+    seen, wrong = sweep(cases)
     for case, fault in wrong:
         print(f"{fault}\n  {case}")
     taken = time.perf_counter() - start
-    print(f"{count:,} random configurations and layouts in {taken:,.0f} s: {dict(seen)}, {len(wrong)} wrong")
+    print(f"{cases:,} random configurations and layouts in {taken:,.0f} s: {dict(seen)}, {len(wrong)} wrong")
     start = time.perf_counter()
     found = find_layouts(
         MODELS["llama-3-70b"], count=1024, accelerator="h100-sxm", sequence=8192, between_nodes=50e9, checkpointing=True
@@ -170,4 +178,4 @@ def main(count: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000))
+    sys.exit(main())

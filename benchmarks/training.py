@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cs336kit._cli.arguments import Parser
 from cs336kit.lm import AdamW, Batches, DecoderOnly, TokenFile, cross_entropy, get_batch, precision, train
 from cs336kit.predict import TransformerConfig
 
@@ -97,4 +98,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    Parser(description=__doc__).parse_args()
     main()

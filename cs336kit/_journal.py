@@ -73,8 +73,8 @@ def read() -> Journal:
 def write(journal: Journal) -> None:
     """Replace the file as a whole, so that nobody reads a part, and nothing is lost when the disk is full.
 
-    What others have written since it was read is lost: `note` lets them wait. An empty journal is no file. OSError where
-    it cannot be written.
+    What others have written since it was read is lost: `note` and `forget` let them wait. An empty journal is no file.
+    OSError where it cannot be written.
     """
     file = Path(os.path.realpath(path()))  # a link to where the reader keeps it stays one
     if journal == Journal():
@@ -93,7 +93,7 @@ def write(journal: Journal) -> None:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Let others that note wait, where the system has locks: that of the folder, so that no file is left beside."""
+    """Let others that write wait, where the system has locks: that of the folder, so that no file is left beside."""
     folder = path().parent
     folder.mkdir(parents=True, exist_ok=True)
     if fcntl is None:
@@ -127,6 +127,16 @@ def note(what: str, guesses: Guesses | None = None, solved: str | None = None) -
         return new, f"{what} is not kept: {error}."
     except OSError as error:
         return new, f"{what} is not kept: {path()} cannot be written ({error.strerror})."
+
+
+def forget(*, solved: bool) -> Journal:
+    """Drop all guesses, with `solved` the solved exercises, too; returns what there was. Raises as `read` and `write` do."""
+    if read() == Journal():
+        return Journal()
+    with _alone():
+        kept = read()
+        write(Journal(solved=() if solved else kept.solved))
+    return kept
 
 
 def _with(kept: Journal, new: Journal) -> Journal:

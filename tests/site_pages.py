@@ -1,4 +1,4 @@
-"""What is asked of every built page: its links lead somewhere, and nothing in it is fetched from another host."""
+"""What is asked of every built page: its links lead somewhere, to one place each, and nothing is fetched from another host."""
 
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,11 +18,13 @@ FETCHED = {
 class _Page(HTMLParser):
     def __init__(self, path):
         super().__init__()
-        self.anchors, self.links, self.fetched = {"", "top"}, [], []
+        self.anchors, self.twice, self.links, self.fetched = {"", "top"}, [], [], []
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag, attributes):
         for name, value in attributes:
+            if name == "id" and value in self.anchors:
+                self.twice.append(value)
             if name == "id" or (tag, name) == ("a", "name"):
                 self.anchors.add(value)
             if (tag, name) == ("a", "href"):
@@ -32,11 +34,12 @@ class _Page(HTMLParser):
 
 
 def problems(site: Path) -> list[str]:
-    """Every link that leads nowhere inside of a site, and everything that one of its pages fetches from elsewhere."""
+    """Every link that leads nowhere inside of a site, every id that a page has twice, and what a page fetches from elsewhere."""
     pages = {path.resolve(): _Page(path) for path in site.rglob("*.html") if "_static" not in path.parts}
     found = []
     for path, page in pages.items():
         name = path.relative_to(site.resolve())
+        found += [f"{name} has the id {anchor} twice" for anchor in page.twice]
         found += [f"{name} fetches {link}" for link in page.fetched if urlsplit(link).netloc]
         for link in [*page.links, *page.fetched]:
             to = urlsplit(link)

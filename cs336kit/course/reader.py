@@ -55,7 +55,7 @@ def reset(agreed: bool) -> str:
             answer = ""
         if not re.fullmatch("y|yes", answer.strip().lower()):
             raise ValueError("nothing was forgotten: answer yes, or give --yes.")
-    _journal.write(_journal.Journal())
+    _journal.forget(solved=True)
     return f"Forgotten: {held}."
 
 

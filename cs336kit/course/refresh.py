@@ -92,15 +92,23 @@ def _execute(notebook: Any, folder: Path) -> None:
     settings["config"] = Config(KernelManager=kernel.address())
     stopped: list[int] = []
 
-    def stoppable(notebook: Any) -> None:
+    class Stoppable(NotebookClient):
         """Let Ctrl-C end all of it: nbclient takes it for the end of this kernel alone, and the next lesson would begin."""
-        task: Any = asyncio.current_task()
-        with suppress(RuntimeError):  # not in the main thread, or on Windows, where it does so anyway
-            task.get_loop().add_signal_handler(signal.SIGINT, lambda: stopped.append(task.cancel()))
 
-    settings["on_notebook_start"] = stoppable
+        async def async_start_new_kernel(self, **kwargs: Any) -> None:  # nbclient has just set its own handler
+            task: Any = asyncio.current_task()
+
+            def stop() -> None:
+                if not self.code_cells_executed:
+                    self.shutdown_kernel = "immediate"  # interrupted at its start, it would show where it was
+                stopped.append(task.cancel())
+
+            with suppress(RuntimeError):  # not in the main thread, or on Windows, where it does so anyway
+                task.get_loop().add_signal_handler(signal.SIGINT, stop)
+            await super().async_start_new_kernel(**kwargs)
+
     try:
-        NotebookClient(notebook, resources={"metadata": {"path": str(folder)}}, **settings).execute(env=environment)
+        Stoppable(notebook, resources={"metadata": {"path": str(folder)}}, **settings).execute(env=environment)
     except (Exception, asyncio.CancelledError):
         if stopped:
             raise KeyboardInterrupt from None

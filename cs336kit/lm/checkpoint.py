@@ -1,11 +1,13 @@
 """Checkpoints that continue a run to the last bit, survive a kill in mid-write, and run no code when they are read."""
 
+import contextlib
 import copy
 import io
 import os
 import pickle
 import zipfile
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -87,7 +89,8 @@ def load_checkpoint(
 
     Reading runs no code: only tensors and plain values are unpickled, anything else is refused. The checksums of the
     file come first, then all keys, shapes and element types are compared; the CheckpointError lists what differs. A part
-    that refuses its state (a generator, an optimizer's hyper-parameters) leaves every other part as it was too.
+    that refuses its state (a generator, an optimizer's hyper-parameters, a module's extra state, for which the model's
+    tensors are kept twice) leaves every other part as it was too.
     `restore_rng=False` leaves Python's, NumPy's and torch's global generators alone, as evaluation should. Tensors
     are read to the CPU and copied to where the objects live.
     """
@@ -95,6 +98,7 @@ def load_checkpoint(
     name = str(path) if isinstance(path, str | os.PathLike) else "the file"
     with open(path, "rb") if isinstance(path, str | os.PathLike) else io.BytesIO(path.read()) as file:
         content = _read(file, name)
+    # The model comes last: only where a module has a state of its own may it refuse, and is it kept twice.
     parts = {"data": data, "policy": policy, "optimizer": optimizer, "model": model}
     given = {name: part for name, part in parts.items() if part is not None}
     problems = [f"it holds no {part} state" for part in given if content[part] is None]
@@ -106,25 +110,42 @@ def load_checkpoint(
         problems += _optimizer_differences(optimizer, content["optimizer"], content["optimizer_class"])
     if problems:
         raise CheckpointError(f"{name} does not fit, and nothing was loaded:\n- " + "\n- ".join(problems))
-    # The model comes last: it was compared in full, and is too large to be kept twice. What may still refuse its state
-    # is small, or, as an optimizer's tensors, replaced and not overwritten.
-    before: list[tuple[Any, Any]] = []
+    undo: list[Callable[[], object]] = []
     random_before, loading = rng_state(), "rng"
     try:
         if restore_rng:
             set_rng_state(content["rng"])
         for loading, part in given.items():
-            if loading != "model":
-                state = part.state_dict()
-                before.append((part, state if loading == "optimizer" else copy.deepcopy(state)))
+            undo.append(_undo(loading, part))
             part.load_state_dict(content[loading])
     except Exception as error:
         set_rng_state(random_before)
-        for part, state in reversed(before):
-            part.load_state_dict(state)
+        for put_back in reversed(undo):
+            put_back()
         sentence = f"{name} does not fit, and nothing was loaded: its {loading} state was refused: {error}"
         raise CheckpointError(sentence) from error
     return {"step": content["step"], "extra": content["extra"]}
+
+
+def _undo(kind: str, part: Any) -> Callable[[], object]:
+    """What gives a part back the state that it has now."""
+    state = part.state_dict()
+    if kind == "optimizer":  # whose tensors are replaced, and not overwritten
+        return lambda: part.load_state_dict(state)
+    if kind != "model":
+        small = copy.deepcopy(state)
+        return lambda: part.load_state_dict(small)
+    extra = {name: copy.deepcopy(value) for name, value in state.items() if name.rpartition(".")[2] == "_extra_state"}
+    if not extra:  # tensors that were compared in full, and are too large to be kept twice
+        return lambda: None
+    tensors = {name: value.to("cpu", copy=True) for name, value in state.items() if name not in extra}
+
+    def put_back() -> None:
+        part.load_state_dict(tensors, strict=False)
+        with contextlib.suppress(Exception):  # from a module that takes no state at all
+            part.load_state_dict(extra, strict=False)
+
+    return put_back
 
 
 def checkpoint_bytes(path: str | os.PathLike[str]) -> Breakdown:

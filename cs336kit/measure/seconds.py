@@ -82,8 +82,9 @@ def seconds(
 ) -> Timing:
     """Time `function()`: seconds per call, as the median of repeats.
 
-    `warmup` calls are thrown away: they pay for compilation, caches and clocks. Then repeats go on until the quartiles
-    lie within `spread` of the median (or `at_most` repeats or `budget_seconds` are reached: then `.settled` is False).
+    `warmup` calls are thrown away: they pay for compilation, caches and clocks. Then repeats go on until all of them lie
+    within `spread` of the median, or their quartiles do after each of `at_least` repeats: after one, those of few and noisy
+    repeats may do so by luck. With `at_most` repeats or after `budget_seconds` it ends, and `.settled` says how.
     A GPU works behind Python's back, so there each repeat lies between two CUDA events behind a call that is not timed,
     and the last one is waited for; a CPU is timed by `timeit` with `time.perf_counter`. Very short functions are called
     several times within a repeat, and the shortest some thousand times more, to tell them from an empty one.
@@ -111,17 +112,19 @@ def seconds(
     while once(function, calls, where) < SHORTEST_BATCH_SECONDS:
         calls *= 4
     repeats: list[float] = []
-    start, settled = time.perf_counter(), False
-    while len(repeats) < at_most and not settled:
+    start, steady = time.perf_counter(), 0
+    while len(repeats) < at_most and steady < at_least:
         repeats.append(once(function, calls, where) / calls)
         if len(repeats) >= at_least:
-            settled = Timing(tuple(repeats), calls, where.type, True).spread <= spread
-            if time.perf_counter() - start > budget:
+            so_far = Timing(tuple(repeats), calls, where.type, True)
+            steady = steady + 1 if so_far.spread <= spread else 0
+            together = max(repeats) - min(repeats) <= spread * so_far.median
+            if together or time.perf_counter() - start > budget:
                 break
     # Asked of the fastest repeat: an interrupted one looks like work.
     if min(repeats) < LONGEST_EMPTY_CALL_SECONDS:
         _refuse_nothing(function, where)
-    return Timing(tuple(repeats), calls, where.type, settled)
+    return Timing(tuple(repeats), calls, where.type, so_far.spread <= spread)
 
 
 def _cpu_repeat(function, calls: int, where: torch.device) -> float:

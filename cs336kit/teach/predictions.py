@@ -58,7 +58,7 @@ def reveal(guess, *, of: str, unit: str = "", **answer) -> Revealed:
         if any(_same(earlier[key]["guess"], entry["guess"]) is False for key, entry in entries.items()):
             said = " and ".join(text(earlier[key]["guess"]) for key in entries)
             first = f"Your first guess, {said}, is the one that counts."
-    headers = [of if len(parts) > 1 else "", how + (f" ({unit})" if unit else "")]
+    headers = [of if len(parts) > 1 else "question", how + (f" ({unit})" if unit else "")]
     rows: list[list[Any]] = [[name, shown] for name, shown in parts.items()]
     if guesses:
         headers += ["your guess", "off by"]
@@ -74,10 +74,9 @@ def calibration(*, reset: bool = False) -> Figure | str:
     file, when it cannot be read.
     """
     boolean("reset", reset)
-    kept = _journal.read()
     if reset:
-        _journal.write(_journal.Journal(solved=kept.solved))
-        return f"{len(kept.guesses)} guesses are forgotten."
+        return f"{len(_journal.forget(solved=False).guesses)} guesses are forgotten."
+    kept = _journal.read()
     numbers, middle = _journal.ratios(kept.guesses), _journal.middle(kept.guesses)
     if middle is None:
         return "There are no guesses yet: put a number in place of the ... of a prediction, then run it and the cell below."

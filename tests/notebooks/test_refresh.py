@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import signal
@@ -7,6 +8,7 @@ import time
 from types import SimpleNamespace
 
 import nbformat
+import psutil
 import pytest
 import toy_lesson as toy
 
@@ -210,8 +212,15 @@ def test_a_lesson_that_another_program_has_saved_is_stored_as_the_course_s(clone
     assert b"\r" not in path.read_bytes()
 
 
+def _kernel(command):
+    """Whether a kernel of this process has been started."""
+    with contextlib.suppress(psutil.Error):
+        return any("ipykernel_launcher" in child.cmdline() for child in psutil.Process(command.pid).children())
+
+
 @pytest.mark.skipif(os.name != "posix", reason="processes are interrupted otherwise")
-def test_ctrl_c_ends_the_whole_command(clone, tmp_path):
+@pytest.mark.parametrize("when", ["as the kernel starts", "as a cell runs"])
+def test_ctrl_c_ends_the_whole_command(clone, tmp_path, when):
     for name in ("02_broken", "03_sound"):
         path = clone / f"{name}.ipynb"
         notebook = nbformat.read(path, as_version=4)
@@ -224,8 +233,9 @@ def test_ctrl_c_ends_the_whole_command(clone, tmp_path):
         text=True,
         start_new_session=True,
     )
-    while not (tmp_path / "02_broken").exists() and command.poll() is None:
-        time.sleep(0.05)
+    begun = (tmp_path / "02_broken").exists if when == "as a cell runs" else lambda: _kernel(command)
+    while not begun() and command.poll() is None:
+        time.sleep(0.01)
     os.killpg(command.pid, signal.SIGINT)
     try:
         out, err = command.communicate(timeout=60)
@@ -233,4 +243,5 @@ def test_ctrl_c_ends_the_whole_command(clone, tmp_path):
         command.kill()
     # Before that, the kernel may say why it could not go on.
     assert (command.returncode, out, err.splitlines()[-1:]) == (130, "", ["Stopped."])
+    assert when == "as a cell runs" or err == "Stopped.\n"
     assert not (tmp_path / "03_sound").exists()

@@ -99,9 +99,10 @@ def test_every_link_leads_somewhere_and_nothing_comes_from_elsewhere(built):
 def test_links_that_lead_nowhere_and_foreign_hosts_are_seen(tmp_path):
     (tmp_path / "a.html").write_text(
         '<a href="b.html"></a><a href="#no"></a><a id="yes" href="#yes"></a><a href="https://x.org"></a>'
-        '<script src="//x.org/a.js"></script><img src="data:,">'
+        '<script src="//x.org/a.js"></script><img src="data:,"><p id="yes"></p>'
     )
     assert [problem.split(" ", 2)[2].split(",")[0] for problem in problems(tmp_path)] == [
+        "the id yes twice",
         "//x.org/a.js",
         "to b.html",
         "to #no",

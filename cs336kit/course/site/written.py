@@ -88,9 +88,7 @@ Each is set beside what a machine computed, and the verdict follows from the two
 <label>contains <input name="text" type="search"></label>
 <output></output>
 </form>
-<div id="claims">
 {every_claim()._repr_html_()}
-</div>
 <script src="_static/claims.js"></script>
 ```
 """

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from cs336kit.predict._planner import memory as of
 from cs336kit.predict._planner.answer import Plan
-from cs336kit.predict._planner.text import duration, folded, halved, size
+from cs336kit.predict._planner.text import duration, folded, size, why_less
 from cs336kit.predict.accounting import active_parameters, forward_flops, saved_activation_bytes
 from cs336kit.predict.operations import ELEMENT_BYTES, Leaf
 from cs336kit.predict.optimizers import optimizer_spec
@@ -122,7 +122,7 @@ def _step(plan: Plan) -> Iterator[tuple[str, str]]:
         "step, if all overlaps",
         (
             f"the longest of computing {causal}{filled}, links inside a node {s.inside:,.4g} s, between nodes "
-            f"{s.between:,.4g} s{halved(lower, s)}: {lower:,.4g} s"
+            f"{s.between:,.4g} s{why_less(lower, s)}: {lower:,.4g} s"
         ),
     )
     sent = f"sending {s.inside + s.between:,.4g} s"

@@ -103,7 +103,7 @@ def _step(plan: "Plan") -> Iterator[str]:
         parts = [
             computes,
             f"links inside a node {s.inside:,.3g} s",
-            f"between nodes {s.between:,.3g} s{halved(least.lower, s)}",
+            f"between nodes {s.between:,.3g} s{why_less(least.lower, s)}",
         ]
         if least.bubble:
             parts.append(f"{100 * least.bubble:.1f} % waiting in the pipeline")
@@ -120,7 +120,7 @@ def _step(plan: "Plan") -> Iterator[str]:
         yield from folded(f"{share}: {'; '.join(why)}", indent="    ", first="  ")
 
 
-def halved(lower: float, s: "StepSeconds") -> str:
+def why_less(lower: float, s: "StepSeconds") -> str:
     """What makes a lower bound less than the time of the rings."""
     return (
         " (less at best: switches add and copy, a token goes once to several experts)"

@@ -9,8 +9,9 @@ from typing import Any
 
 from cs336kit import _journal
 from cs336kit.teach.exercises.core import NOTHING, Exercise, load
+from cs336kit.teach.exercises.guarding import keeper
 from cs336kit.teach.exercises.judging import difference, plain, shorten
-from cs336kit.teach.exercises.running import Failed, Say, attempt, keeper, run
+from cs336kit.teach.exercises.running import Failed, Say, attempt, run
 
 
 @dataclass(frozen=True, repr=False)

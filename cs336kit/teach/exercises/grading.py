@@ -11,8 +11,9 @@ from fractions import Fraction
 
 from cs336kit.teach.exercises.checking import Result, decide, judge, lower, tried
 from cs336kit.teach.exercises.core import Exercise, load
+from cs336kit.teach.exercises.guarding import keeper
 from cs336kit.teach.exercises.judging import difference
-from cs336kit.teach.exercises.running import Failed, Say, attempt, keeper
+from cs336kit.teach.exercises.running import Failed, Say, attempt
 
 
 def grade(id: str, answer, of: float, *, name: str = "") -> float:

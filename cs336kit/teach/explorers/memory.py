@@ -80,10 +80,13 @@ class MemoryExplorer(Explorer):
         rules = {"cuda": "CUDA's rules", "cpu": "a CPU's rules"}[self.device.rules]
         return f"{c['model']}, batch {c['batch']:,} × {self.sequence:,} tokens, {', '.join(how)}, by {rules}"
 
+    @property
+    def _parts(self) -> list[str]:
+        return [name for name in PARTS if name in {*self.kept, *self.peak}]
+
     def _rows(self) -> list[tuple[str, ...]]:
         bars = [self.kept, self.peak]
-        names = [name for name in PARTS if any(name in bar for bar in bars)]
-        rows = [(name, *(bar.get(name, 0) for bar in bars)) for name in names]
+        rows = [(name, *(bar.get(name, 0) for bar in bars)) for name in self._parts]
         rows.append(("together", *(bar.total for bar in bars)))
         return [(name, *(f"{size / _GIB:,.2f}" for size in sizes)) for name, *sizes in rows]
 
@@ -117,9 +120,9 @@ class MemoryExplorer(Explorer):
             draw.path([(limit, 34), (limit, 164)], _LIMIT, 2, "6 4"),
         ]
         parts += [*words, draw.text(limit, 26, room, anchor="end" if limit > 360 else "start")]
-        for number, (part, fill) in enumerate(FILLS.items()):
+        for number, part in enumerate(self._parts):
             x, y = left + 210 * (number % 3), 178 + 24 * (number // 3)
-            parts += [draw.box(x, y, 16, 16, fill), draw.text(x + 24, y + 13, part, anchor="start")]
+            parts += [draw.box(x, y, 16, 16, FILLS[part]), draw.text(x + 24, y + 13, part, anchor="start")]
         bars = [
             f"{name} {bar.total / _GIB:,.2f} GiB" for name, bar in (("kept", self.kept), ("at the peak", self.peak))
         ]

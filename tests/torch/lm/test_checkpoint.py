@@ -1,3 +1,4 @@
+import copy
 import dataclasses
 import io
 import json
@@ -397,6 +398,43 @@ def test_a_part_that_does_not_fit_leaves_every_part_as_it_was(tmp_path, part, ch
         load_checkpoint(tmp_path / "c.pt", **other)
     assert sentence in str(caught.value)
     assert unchanged(other, before)
+
+
+class Stubborn(nn.Linear):
+    """A module with a state beside its tensors, which takes one of its own number alone, or none at all."""
+
+    def __init__(self, number, takes=True):
+        super().__init__(2, 2)
+        self.number, self.takes = number, takes
+
+    def get_extra_state(self):
+        return self.number
+
+    def set_extra_state(self, state):
+        self.number = state
+        if not self.takes or state == 13:
+            raise RuntimeError(f"{state} brings bad luck")
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_a_module_that_refuses_its_own_kind_of_state_leaves_the_model_as_it_was(tmp_path, takes):
+    save_checkpoint(tmp_path / "c", model=nn.Sequential(nn.Linear(2, 2), Stubborn(1), Stubborn(13), nn.Linear(2, 2)))
+    model = nn.Sequential(nn.Linear(2, 2), Stubborn(2, takes), Stubborn(3), nn.Linear(2, 2))
+    before, optimizer = copy.deepcopy(model.state_dict()), torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(
+        CheckpointError, match="nothing was loaded: its model state was refused: 1?[13] brings bad luck"
+    ):
+        load_checkpoint(tmp_path / "c", model=model)
+    after = model.state_dict()
+    assert all(torch.equal(after[name], value) for name, value in before.items() if isinstance(value, torch.Tensor))
+    assert [model[1].number, model[2].number] == [2, 3]
+    assert all(
+        mine is theirs for mine, theirs in zip(optimizer.param_groups[0]["params"], model.parameters(), strict=True)
+    )
+    model[1].takes = True
+    save_checkpoint(tmp_path / "c", model=nn.Sequential(nn.Linear(2, 2), Stubborn(1), Stubborn(4), nn.Linear(2, 2)))
+    load_checkpoint(tmp_path / "c", model=model)
+    assert [model[1].number, model[2].number] == [1, 4]
 
 
 def test_open_files_are_written_and_read(tmp_path):

@@ -1,5 +1,7 @@
 import contextlib
 import itertools
+import math
+import random
 import sys
 import time
 
@@ -63,6 +65,27 @@ def test_it_says_when_the_spread_stays_large(monkeypatch):
         device="cpu", at_most=12, budget_seconds=1e9,
     )  # fmt: skip
     assert not timing.settled and len(timing.repeats) == 12 and "spread still large" in repr(timing)
+
+
+def test_noise_does_not_settle_by_luck(monkeypatch):
+    """Repeats whose quartiles lie 13 % apart: now and then those of the first five, or six, or ten lie within 5 %."""
+    clock, noise = Clock(monkeypatch), random.Random(0)
+    durations = (noise.gauss(1.0, 0.1) for _ in itertools.count())
+    timings = [measure.seconds(clock.function(durations), device="cpu", budget_seconds=1e9) for _ in range(200)]
+    assert sum(timing.settled for timing in timings) <= 10
+    assert all(timing.settled is (timing.spread <= 0.05) for timing in timings)
+
+
+def test_what_still_grows_faster_is_not_settled(monkeypatch):
+    durations = (1 + 0.3 * math.exp(-call / 10) for call in itertools.count(-4))
+    timing = measure.seconds(Clock(monkeypatch).function(durations), device="cpu", budget_seconds=1e9)
+    assert len(timing.repeats) == 50 and timing.median < 1.05
+
+
+def test_outliers_alone_do_not_keep_it_from_settling(monkeypatch):
+    durations = itertools.cycle([1.0, 1.01, 0.99, 1.5, 1.02])
+    timing = measure.seconds(Clock(monkeypatch).function(durations), device="cpu", budget_seconds=1e9)
+    assert timing.settled and len(timing.repeats) < 12
 
 
 def test_the_budget_ends_it(monkeypatch):

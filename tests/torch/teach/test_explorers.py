@@ -129,6 +129,7 @@ def test_memory_is_that_of_predict_and_every_part_has_its_colour(name, precision
     assert seen.kept == predict.training_memory(predict.MODELS[name], **how)
     assert seen.peak == predict.step_peak(predict.MODELS[name], foreach=True, **how)
     assert {*seen.kept, *seen.peak} <= set(PARTS)
+    assert [part for part in PARTS if part in seen.figure().image] == [part for part in PARTS if part in repr(seen)]
     fits = seen.peak.total <= predict.accelerator("h100-sxm").memory_bytes
     assert ("and fits into" in repr(seen)) == fits and ("does not fit" in repr(seen)) == (not fits)
 

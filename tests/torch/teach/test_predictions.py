@@ -68,6 +68,12 @@ def test_what_is_no_guess_is_not_kept_and_the_answer_still_stands(guess, file):
     assert not file.exists()
 
 
+@pytest.mark.parametrize("answer", [3, {"first": 2, "last": 4}])
+def test_every_column_has_a_name(answer, file):
+    assert all(teach.reveal(..., of="products", counted=answer).headers)
+    assert teach.reveal(..., of="products", counted=answer).rows[0][0] == ("products" if answer == 3 else "first")
+
+
 def test_one_answer_is_asked_for():
     for answers in ({}, {"counted": 1, "measured": 1}, {"guessed": 1}):
         with pytest.raises(ValueError, match="one answer, as measured= or counted= or computed= or datasheet="):
@@ -96,6 +102,28 @@ def test_calibration_draws_factors_and_forgets_on_request(file):
     assert "2 predictions" in drawn.alt and "products 0.5, days 3" in drawn.alt and "factor of 2.4" in drawn.alt
     assert teach.calibration(reset=True) == "3 guesses are forgotten." and not file.exists()
     assert "no guesses yet" in teach.calibration()
+
+
+def test_what_is_solved_while_guesses_are_forgotten_is_kept(file, monkeypatch):
+    teach.reveal((2, 3), of="products", counted={"first": 4, "last": 4})
+    write, others = _journal.write, []
+
+    def after_another(journal):
+        if not others:
+            others.append(threading.Thread(target=_journal.note, kwargs={"what": "It", "solved": "00.1"}))
+            others[0].start()
+            others[0].join(0.2)  # it would be done by then, and waits
+        write(journal)
+
+    monkeypatch.setattr(_journal, "write", after_another)
+    assert teach.calibration(reset=True) == "2 guesses are forgotten."
+    others[0].join()
+    assert _journal.read() == _journal.Journal(solved=("00.1",))
+
+
+def test_where_nothing_is_kept_nothing_is_forgotten(monkeypatch):
+    monkeypatch.setenv(_journal.VARIABLE, _journal.OFF)
+    assert teach.calibration(reset=True) == "0 guesses are forgotten."
 
 
 @pytest.mark.parametrize(

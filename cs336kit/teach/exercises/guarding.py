@@ -1,0 +1,150 @@
+"""What the answer to an exercise may not do: outlive its process, or change what judges it."""
+
+import operator
+import os
+import sys
+from collections.abc import Callable
+
+#: Bytes of memory that an answer may take on top of what is there.
+MEMORY = 2 << 30
+#: Modules that the judge calls, besides the kit's own.
+_USED = {"builtins", "copy", "inspect", "math", "operator", "os", "re", "reprlib", "torch"}
+
+
+def keeper() -> Callable[[], None]:
+    """A function that puts back what the judge uses, however an answer may have changed it since."""
+    used = [m for name, m in sys.modules.items() if name.startswith("cs336kit.") or name in _USED]
+    tensor = sys.modules["torch"].Tensor if "torch" in sys.modules else None
+    # What is added to the judge's own modules or to tensors goes; other modules gain names by lazy imports.
+    places = [(vars(m), dict(vars(m)), m.__name__.startswith(__package__)) for m in used]
+    methods, missing, get, put, drop = (
+        dict(vars(tensor)) if tensor else {},
+        object(),
+        dict.get,
+        dict.__setitem__,
+        dict.__delitem__,
+    )
+    put_on_class, drop_from_class = type.__setattr__, type.__delattr__
+    size, every, pairs, same = len, all, map, operator.is_
+
+    # Every name in here is a local or a method of a plain dict: the answer may have replaced all others.
+    def untouched(now, before):
+        names = size(now) == size(before) and every(pairs(same, now, before))
+        return names and every(pairs(same, now.values(), before.values()))
+
+    def restore():
+        for now, before, own in places:
+            if untouched(now, before):  # without a loop in Python: thousands of names, after each call
+                continue
+            for name, value in before.items():
+                if get(now, name, missing) is not value:
+                    put(now, name, value)
+            for name in [*now] if own else ():
+                if name not in before:
+                    drop(now, name)
+        now = tensor.__dict__ if methods else {}
+        if untouched(now, methods):
+            return
+        for name, value in methods.items():
+            if now.get(name, missing) is not value:
+                put_on_class(tensor, name, value)
+        for name in [*now]:
+            if name not in methods:
+                drop_from_class(tensor, name)
+
+    return restore
+
+
+def guard() -> None:
+    """Have this process take no more than `MEMORY`, and change no file and no other process from here on.
+
+    An audit hook refuses what Python does, and Landlock (Linux 5.13 or later, where it is switched on) what C and C++ do.
+    """
+    import resource
+
+    if torch := sys.modules.get("torch"):
+        torch.save = _to_files_only(torch.save)  # type: ignore[attr-defined] # of a module found by name
+    with open("/proc/self/statm") as sizes:
+        now = int(sizes.read().split()[0]) * resource.getpagesize()
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    room = now + MEMORY if most == resource.RLIM_INFINITY else min(now + MEMORY, most)
+    resource.setrlimit(resource.RLIMIT_AS, (room, room))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # for what C++ writes, which the hook does not see
+    _share_nothing()
+    _lock_files()
+    sys.dont_write_bytecode = True
+    sys.addaudithook(_hook())
+
+
+def _share_nothing() -> None:
+    """Make private what this process can write and others see: maps of files, which outlive their open file, and memory."""
+    import ctypes
+
+    libc = ctypes.CDLL(None)
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    libc.mmap.restype = ctypes.c_void_p
+    private, fixed, nowhere = 0x02, 0x10, 0x20
+    with open("/proc/self/maps") as lines:
+        maps = [line.rstrip("\n").split(maxsplit=5) for line in lines]
+    for place, mode, offset, _, _, *name in maps:
+        if "w" not in mode or "s" not in mode or not name:
+            continue
+        start, end = (int(address, 16) for address in place.split("-"))
+        if os.path.isfile(name[0]) and os.access(name[0], os.R_OK):
+            file = os.open(name[0], os.O_RDONLY)
+            libc.mmap(start, end - start, 3, private | fixed, file, int(offset, 16))
+            os.close(file)
+        elif name[0].endswith(" (deleted)"):
+            content = ctypes.string_at(start, end - start)
+            libc.mmap(start, end - start, 3, private | fixed | nowhere, -1, 0)
+            ctypes.memmove(start, content, len(content))
+
+
+def _lock_files() -> None:
+    """Have Linux refuse to change files, start programs and signal others, where it has Landlock: C++ asks no audit hook."""
+    import ctypes
+    import struct
+
+    libc = ctypes.CDLL(None)
+
+    def call(number: int, *given: bytes | int) -> int:
+        return libc.syscall(*(one if isinstance(one, bytes) else ctypes.c_long(one) for one in (number, *given)))
+
+    # Three system calls, whose numbers are the same on every machine: make a set of rules, add one, and be bound by them.
+    if (version := call(444, 0, 0, 1)) < 1:
+        return
+    rights = (1 << 12 + min(version, 3)) - 1 & ~0b1100  # all of this version, but to read files and folders
+    if (rules := call(444, struct.pack("=QQQ", rights, 0, 2 if version >= 6 else 0), 24, 0)) < 0:
+        return
+    null = os.open(os.devnull, os.O_PATH)
+    call(445, rules, 1, struct.pack("=Qi", rights & (1 << 1 | 1 << 14), null), 0)
+    libc.prctl(38, *map(ctypes.c_long, (1, 0, 0, 0)))  # without new privileges, which is what it takes
+    call(446, rules, 0)
+    os.close(null)
+    os.close(rules)
+
+
+def _to_files_only(save):
+    def save_to(value, file, *args, **kwargs):
+        if not hasattr(file, "write"):
+            open(file, "wb")  # noqa: SIM115 - it opens paths in C++, which the hook does not see, and this is refused
+        return save(value, file, *args, **kwargs)
+
+    return save_to
+
+
+def _hook():
+    """An audit hook that refuses what would outlive the process; nothing can remove it."""
+    refused = (
+        "remove rmdir rename truncate mkdir link symlink chmod chown utime setxattr removexattr system exec posix_spawn spawn "
+        "fork forkpty"
+    )
+    names = {f"os.{name}" for name in refused.split()} | {"os.kill", "os.killpg", "shutil.rmtree", "shutil.move"}
+    names |= {"subprocess.Popen", "socket.connect", "signal.pthread_kill"}
+    writing = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+    def hook(event, args, names=names, writing=writing, null=os.devnull, error=PermissionError):
+        if event in names or (event == "open" and args[2] and args[2] & writing and args[0] != null):
+            raise error(f"an answer may not do that here ({event})")
+
+    return hook
