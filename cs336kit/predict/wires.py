@@ -12,7 +12,8 @@ from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import finite_results, fraction, positive_int, positive_number
 from cs336kit.predict._layers import stage_kinds, stages
 from cs336kit.predict._products import computed_again, products
-from cs336kit.predict.hardware import Accelerator, accelerator
+from cs336kit.predict.hardware import Accelerator
+from cs336kit.predict.hardware import accelerator as device_of
 from cs336kit.predict.layouts import Layout, as_layout
 from cs336kit.predict.operations import Program, Wire
 from cs336kit.predict.precision import PrecisionPolicy, policy
@@ -23,13 +24,13 @@ from cs336kit.predict.transformer import TransformerConfig
 NODE = 8
 
 
-def node_of(name: str | None, count: int) -> int:
+def node_of(name: str | Accelerator | None, count: int) -> int:
     """Accelerators of a node where nobody says: those that the table's links join, and NODE for all others.
 
     Of several nodes each gives as many as layouts of powers of two use: 64 of 72.
     """
     try:
-        joined = accelerator(name).facts.get("joined") if name else None
+        joined = device_of(name).facts.get("joined") if name else None
     except (LookupError, ValueError):  # what the name should be is said where its numbers are needed
         joined = None
     if joined is None:
@@ -203,11 +204,6 @@ def _fill(programs: Sequence[Program], microbatches: int) -> int:
         most = max(most, before + microbatches * flops)
         before += flops
     return most
-
-
-def device_of(name: str | Accelerator) -> Accelerator:
-    """The accelerator that is given, or that of the table."""
-    return name if isinstance(name, Accelerator) else accelerator(name)
 
 
 def speed_of(device: Accelerator, kind: PrecisionPolicy, mfu: float) -> float:

@@ -43,7 +43,7 @@ class Chip:
 
 
 def chip(
-    name: str | None,
+    name: str | Accelerator | None,
     *,
     memory_bytes: int | float | None = None,
     peak_flops_per_second: float | None = None,
