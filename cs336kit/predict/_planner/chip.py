@@ -109,17 +109,22 @@ def allowance(given: int | float | None, *, memory_bytes: int, count: int) -> tu
         percent = f"{100 * FRAGMENTATION:g} %"
         reason = f"1 GiB for the CUDA context and libraries, {percent} for fragmentation"
         reason += ", 1 GiB for communication" if count > 1 else ""
-        return Breakdown(parts, unit="bytes"), f"{reason}: a rule of thumb, change it with --allowance"
+        left = _leaving(Breakdown(parts, unit="bytes"), memory_bytes, "; memory_bytes counts bytes, such as 80e9")
+        return left, f"{reason}: a rule of thumb, change it with --allowance"
     given = non_negative_number("allowance", given)
     if isinstance(given, float) and not given.is_integer():
         share = fraction("allowance", given, zero=True)
         return Breakdown(
             {"as given": int(share * memory_bytes)}, unit="bytes"
         ), f"{100 * share:g} % of the memory, as given"
-    size = int(given)
-    if size >= memory_bytes:
+    return _leaving(Breakdown({"as given": int(given)}, unit="bytes"), memory_bytes), "as given"
+
+
+def _leaving(parts: Breakdown, memory_bytes: int, more: str = "") -> Breakdown:
+    """The parts, if they leave anything."""
+    if parts.total >= memory_bytes:
         raise ValueError(
-            f"an allowance of {size / 2**30:,.2f} GiB leaves nothing of {memory_bytes / 2**30:,.2f} GiB: give less, or a "
-            "fraction of the memory such as 0.08"
+            f"an allowance of {parts.total / 2**30:,.2f} GiB leaves nothing of {memory_bytes / 2**30:,.2f} GiB: give less, "
+            f"or a fraction of the memory such as 0.08{more}"
         )
-    return Breakdown({"as given": size}, unit="bytes"), "as given"
+    return parts
