@@ -117,6 +117,11 @@ def _notes(q: Question) -> tuple[str, ...]:
         notes.append(f"the temporary tensors of a step of {q.optimizer} are not known here and left out")
     if q.optimizer == "muon":
         notes.append("muon takes the matrices of the blocks, and adamw everything else")
+    if q.placed.dp > 1 and not q.placed.stage:
+        notes.append(
+            "replicas keep each gradient once, as DistributedDataParallel does with gradient_as_bucket_view=True; without it, "
+            "its buckets take as much again"
+        )
     if of.writes_scores(q):
         notes.append(
             "torch's fused attention has no kernel for windows, caps or sinks with these heads, so scores for all pairs are "

@@ -265,6 +265,23 @@ def test_days_follow_from_flops_and_peak():
     assert any("packed are the matrices" in note for note in plan(Question(LITTLE, lora_rank=1, base="nf4")).notes)
 
 
+@pytest.mark.parametrize(
+    ("given", "noted"),
+    [
+        ({"count": 2, "sharded": False}, True),
+        ({"layout": "dp=2"}, True),
+        ({"layout": "dp=2,tp=2"}, True),
+        ({"model": 1e9, "count": 2, "sharded": False}, True),
+        ({"count": 2}, False),
+        ({"layout": "dp=2,zero1=2"}, False),
+        ({"sharded": False}, False),
+    ],
+)
+def test_replicas_say_that_ddp_keeps_its_buckets_beside_the_gradients(given, noted):
+    notes = plan(Question(**{"model": LITTLE, **given})).notes
+    assert any("gradient_as_bucket_view=True" in note for note in notes) == noted
+
+
 def test_formulas_of_a_model_have_its_shapes():
     """A block of 16 · 16 matrices, a table of 40 rows; 10⁶ tokens in sequences of 16."""
     S, D, F, V = 16, 16, 64, 40
