@@ -107,10 +107,11 @@ def communication(
     Components read "data all-gather, between nodes": a group counts as between nodes where its ranks do not stand in one
     node of `node` accelerators; what its ranks there send to each other is in it, too.
     `stage`: of the pipeline; None for the one that sends most.
-    `options` are those of `predict.program`. Convention: ring algorithms, in which each of n ranks sends (n − 1)/n of what
-    is gathered, reduced or exchanged, and twice that for an all-reduce; shares are padded as parameters are. Under tp each
-    of attention, MLP, experts and the expert that all tokens share has a sum of its own, as `lm.parallelize` has them; where
-    two of them run side by side (a parallel block, shared experts), others add first, and send a sum less.
+    `options` are those of `predict.program`, and without them it is fp32. Convention: ring algorithms, in which each of n
+    ranks sends (n − 1)/n of what is gathered, reduced or exchanged, and twice that for an all-reduce; shares are padded as
+    parameters are. Under tp each of attention, MLP, experts and the expert that all tokens share has a sum of its own, as
+    `lm.parallelize` has them; where two of them run side by side (a parallel block, shared experts), others add first, and
+    send a sum less.
     With gradients of 2 bytes and Ψ parameters ZeRO 1 and 2 send 2Ψ elements, ZeRO 3 3Ψ. Left out: the mean of the loss and the
     norm of the gradients (a few bytes), what a tree algorithm saves. Source: Rajbhandari et al. 2020, section 7.
     """
@@ -163,14 +164,16 @@ def step_seconds(
     `node` accelerators, and no table has it. Inside a node the accelerator's `link` counts (its `host_link` where it has none).
     A ring that leaves a node does so once in each node, and every rank that the group has there brings its own link. An
     all-to-all sends over the links inside a node what stays there.
-    `options` are those of `predict.program`. Left out: latency, contention, the optimizer's step, loading of data.
+    `options` are those of `predict.program`; `device`, unless given, is the accelerator's. Left out: latency, contention,
+    the optimizer's step, loading of data.
     """
     device = device_of(accelerator)
     layout = as_layout(layout)
     kind = policy(precision)
     speed = speed_of(device, kind, mfu)
     node = positive_int("node", node)
-    step: dict[str, Any] = {"precision": kind, "attention": attention, "batch": batch, "sequence": sequence, **options}
+    how: dict[str, Any] = {"device": device.rules, "precision": kind, "attention": attention, **options}
+    step = {"batch": batch, "sequence": sequence, **how}
     programs = stage_programs(config, layout, **step)
     return seconds_of(programs, layout, device, speed, node, between_nodes, layout.global_batch(batch), sequence)
 
