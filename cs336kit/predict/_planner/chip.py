@@ -109,22 +109,23 @@ def allowance(given: int | float | None, *, memory_bytes: int, count: int) -> tu
         percent = f"{100 * FRAGMENTATION:g} %"
         reason = f"1 GiB for the CUDA context and libraries, {percent} for fragmentation"
         reason += ", 1 GiB for communication" if count > 1 else ""
-        left = _leaving(Breakdown(parts, unit="bytes"), memory_bytes, "; memory_bytes counts bytes, such as 80e9")
-        return left, f"{reason}: a rule of thumb, change it with --allowance"
+        return Breakdown(parts, unit="bytes"), f"{reason}: a rule of thumb, change it with --allowance"
     given = non_negative_number("allowance", given)
     if isinstance(given, float) and not given.is_integer():
         share = fraction("allowance", given, zero=True)
         return Breakdown(
             {"as given": int(share * memory_bytes)}, unit="bytes"
         ), f"{100 * share:g} % of the memory, as given"
-    return _leaving(Breakdown({"as given": int(given)}, unit="bytes"), memory_bytes), "as given"
+    left = Breakdown({"as given": int(given)}, unit="bytes")
+    check_room(left, memory_bytes)
+    return left, "as given"
 
 
-def _leaving(parts: Breakdown, memory_bytes: int, more: str = "") -> Breakdown:
-    """The parts, if they leave anything."""
-    if parts.total >= memory_bytes:
+def check_room(free: Breakdown, memory_bytes: int) -> None:
+    """Refuse an allowance that leaves nothing."""
+    if free.total >= memory_bytes:
+        gigabytes = "; memory_bytes counts bytes, such as 80e9" if memory_bytes < 2**20 else ""
         raise ValueError(
-            f"an allowance of {parts.total / 2**30:,.2f} GiB leaves nothing of {memory_bytes / 2**30:,.2f} GiB: give less, "
-            f"or a fraction of the memory such as 0.08{more}"
+            f"an allowance of {free.total / 2**30:,.2f} GiB leaves nothing of {memory_bytes / 2**30:,.2f} GiB: give less, or "
+            f"a fraction of the memory such as 0.08{gigabytes}"
         )
-    return parts
