@@ -238,7 +238,8 @@ def step_peak(
     device, all tensors at once on CUDA. `fused=True`: the optimizer is one kernel. `allocated`: bytes as
     `torch.cuda.max_memory_allocated` counts them, every tensor rounded up to 512, counters that torch keeps in the host's
     memory left out; what `step_allocation` adds is not among them.
-    The moment of the peak: `peak_moments`. `options` are those of `predict.program`.
+    The moment of the peak: `peak_moments`. `options` are those of `predict.program`, which left out mean fp32, eager
+    attention and a CPU; what `plan` counts is `precision="mixed", attention="sdpa", device="cuda"`.
     On CUDA, rounding and the moments of backward kernels (`predict.devices`) are computed from torch's sources and not measured.
     """
     _, peak = _alive(
@@ -253,8 +254,8 @@ def largest_batch(
 ) -> int:
     """The largest batch whose peak fits into `memory_bytes`; 0 if not even one sequence does.
 
-    `options` are those of `step_peak`. Left out: the context, fragmentation, communication buffers, so leave a few per
-    cent of the device free.
+    `options` are those of `step_peak`, and without them it is fp32 on a CPU. Left out: the context, fragmentation,
+    communication buffers, so leave a few per cent of the device free.
     """
     room = positive_number("memory_bytes", memory_bytes)
 

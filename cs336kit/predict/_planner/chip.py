@@ -43,7 +43,7 @@ class Chip:
 
 
 def chip(
-    name: str | None,
+    name: str | Accelerator | None,
     *,
     memory_bytes: int | float | None = None,
     peak_flops_per_second: float | None = None,
@@ -116,10 +116,16 @@ def allowance(given: int | float | None, *, memory_bytes: int, count: int) -> tu
         return Breakdown(
             {"as given": int(share * memory_bytes)}, unit="bytes"
         ), f"{100 * share:g} % of the memory, as given"
-    size = int(given)
-    if size >= memory_bytes:
+    left = Breakdown({"as given": int(given)}, unit="bytes")
+    check_room(left, memory_bytes)
+    return left, "as given"
+
+
+def check_room(free: Breakdown, memory_bytes: int) -> None:
+    """Refuse an allowance that leaves nothing."""
+    if free.total >= memory_bytes:
+        gigabytes = "; memory_bytes counts bytes, such as 80e9" if memory_bytes < 2**20 else ""
         raise ValueError(
-            f"an allowance of {size / 2**30:,.2f} GiB leaves nothing of {memory_bytes / 2**30:,.2f} GiB: give less, or a "
-            "fraction of the memory such as 0.08"
+            f"an allowance of {free.total / 2**30:,.2f} GiB leaves nothing of {memory_bytes / 2**30:,.2f} GiB: give less, or "
+            f"a fraction of the memory such as 0.08{gigabytes}"
         )
-    return Breakdown({"as given": size}, unit="bytes"), "as given"

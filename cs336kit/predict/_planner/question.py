@@ -15,6 +15,7 @@ from cs336kit.predict._common.checks import (
 )
 from cs336kit.predict._common.checks import count as whole
 from cs336kit.predict.devices import DEVICES
+from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import Layout, as_layout, check_layout
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
 from cs336kit.predict.optimizers import OPTIMIZERS
@@ -50,8 +51,8 @@ class Question:
 
     model: TransformerConfig | int | float
     name: str = "model"
-    #: a name of the table; None where `memory_bytes` and `peak_flops_per_second` say what the chip is
-    accelerator: str | None = "h100-sxm"
+    #: of the table, or its name; None where `memory_bytes` and `peak_flops_per_second` say what the chip is
+    accelerator: str | Accelerator | None = "h100-sxm"
     count: int = 1
     tokens: int | float | None = None
     batch: int | None = None
@@ -189,6 +190,10 @@ def _with_shape(q: Question) -> Question:
 def _with_layout(q: Question) -> Question:
     """The layout says how many accelerators there are, and how many passes a step has."""
     if q.layout is None:
+        if q.count > 1 and q.flavour != "course":
+            raise ValueError(
+                f"count={q.count} with flavour={shown(q.flavour)} is not counted: give count=1, or flavour='course'"
+            )
         return q
     layout = as_layout(q.layout)
     if q.count not in (1, layout.count):

@@ -7,6 +7,7 @@ from cs336kit.predict._common.checks import known, positive_int, positive_number
 from cs336kit.predict._planner.chip import Chip, chip
 from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.devices import FLASH
+from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import Layout, check_layout
 from cs336kit.predict.packed import PACKINGS
 from cs336kit.predict.programs import check_sizes
@@ -25,7 +26,7 @@ class ServingQuestion:
 
     model: TransformerConfig
     name: str = "model"
-    accelerator: str | None = "h100-sxm"
+    accelerator: str | Accelerator | None = "h100-sxm"
     #: accelerators that divide heads, MLP and vocabulary of every layer among them (tensor parallel)
     count: int = 1
     #: tokens of a prompt and of an answer; None: half of the model's context each, at most 2048 and 512
