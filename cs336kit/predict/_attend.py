@@ -114,8 +114,12 @@ class Attend:
             b.free(mask)
         rows = (self.B, self.S, c.heads * c.value_head_dim)
         if width == c.head_dim:
+            # With its heads in front, as its queries have them, the output is copied.
             in_front = kernel.follows and q.storage in self.in_front and c.heads > 1 and self.S > 1
-            return self._reordered(z, rows) if in_front else b.view(z, *rows)
+            if not in_front:
+                return b.view(z, *rows)
+            z.storage.name = "attention output"
+            return b.merge_heads(z)
         b.free(q, k, v)
         z.storage.name = "padded attention output"
         sliced = b.op("slice", "slice", [z], (*z.shape[:3], c.value_head_dim), alias=True)
@@ -125,21 +129,13 @@ class Attend:
         b.free(z)
         return merged
 
-    def _reordered(self, z: Tensor, rows: tuple[int, ...]) -> Tensor:
-        """A fused output that has its heads in front, as its queries have: a copy puts them behind."""
-        z.storage.name = "attention output"
-        merged = self.b.copy("merge heads", z, rows, name="attention output's input")
-        self.b.free(z)
-        return merged
-
     def _eager(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         b, pairs = self.b, (self.B, self.c.heads, self.S, self.T)
         grouped = self.c.kv_heads < self.c.heads
         x, y = self._batched(q, "query", grouped=grouped), self._batched(k, "key")
         scores = b.matmul("scores", x, y, pairs, self._scores_flops, component="attention scores")
-        for copied, given in ((x, q), (y, k)):
-            if copied is not given:
-                b.free(copied)
+        b.free(x, unless=q)
+        b.free(y, unless=k)
         scaled = b.op("scale", "div", [scores], pairs)
         b.free(scores)
         if self.c.attention_softcap is not None:
@@ -154,10 +150,8 @@ class Attend:
         w = self._batched(v, "value")
         factor = b.cast("weights/cast", weights, v.dtype, name="copies of attention weights")
         z = self._weighted(factor, w, (*q.shape[:3], v.shape[-1]))
-        if w is not v:
-            b.free(w)
-        if factor is not weights:
-            b.free(factor)
+        b.free(w, unless=v)
+        b.free(factor, unless=weights)
         b.free(weights, masked)
         return z
 
@@ -197,7 +191,9 @@ class Attend:
         x = self._batched(scaled_q, "query")
         y = scaled_k if grouped else self._batched(scaled_k, "key")
         scores = b.matmul("scores", x, y, pairs, self._scores_flops, component="attention scores")
-        b.free(*[t for t, old in ((x, scaled_q), (y, scaled_k)) if t is not old], scaled_k)
+        b.free(x, unless=scaled_q)
+        b.free(y, unless=scaled_k)
+        b.free(scaled_k)
         if mask is not None:
             masked = b.add("mask", scores, mask)
             b.free(scores)
@@ -206,8 +202,7 @@ class Attend:
         returned = b.cast("weights/cast", weights, q.dtype)
         w = values if grouped else self._batched(values, "value")
         z = self._weighted(weights, w, (*q.shape[:3], values.shape[-1]))
-        if w is not values:
-            b.free(w)
+        b.free(w, unless=values)
         result = b.cast("values/cast", z, q.dtype)
         if result is not z:
             b.free(z, returned)

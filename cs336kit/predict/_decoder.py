@@ -34,8 +34,7 @@ def _branch(
     normed = _norm(b, f"{name} norm", x, c, name=inputs) if c.norm_placement in ("pre", "sandwich") else x
     with b.within(name, part=name):
         z = _on_ranks(b, run, normed)
-    if normed is not x:
-        b.free(normed)
+    b.free(normed, unless=x)
     if c.norm_placement in ("post", "sandwich"):
         with b.aside(norms):
             behind = _norm(b, f"{name} post norm", z, c, name=f"{name} branch", kept_as=f"{name} post norm")
@@ -218,8 +217,7 @@ def _headed(
         narrow = b.linear(
             "head/narrower", normed, c.embedding_width, component="embedding projections", name="head's input"
         )
-        if normed is not x:
-            b.free(normed)
+        b.free(normed, unless=x)
         normed = narrow
     own = table is None or not c.tied_head
     # A copy of the table is trained if the table is.
@@ -236,7 +234,7 @@ def _headed(
         return _chunked_loss(b, c, whole, head, bias, tokens, chunks)
     logits = _logits(b, c, whole, head, bias, last=whole.storage is not x.storage)
     b.free(x)
-    return _loss(b, logits, tokens, c.vocab) if train else logits
+    return loss_of(b, logits, tokens, c.vocab) if train else logits
 
 
 def _logits(
@@ -260,12 +258,12 @@ def _chunked_loss(
     width = head.shape[1]
     rows = -(-tokens // chunks)
     sizes = [min(rows, tokens - start) for start in range(0, tokens, rows)]
-    parts = b.split("loss/split", b.view(x, tokens, width), sizes)
+    parts = b.views("loss/split", "split", b.view(x, tokens, width), *((size, width) for size in sizes))
     total: Tensor | None = None
     for part, size in zip(parts, sizes, strict=True):
         with b.repeat("loss chunk", 1, checkpoint=part):
             b.part = "head"
-            loss = _loss(b, _logits(b, c, part, head, bias), size, c.vocab)
+            loss = loss_of(b, _logits(b, c, part, head, bias), size, c.vocab)
         b.part = "loss"
         if total is None:
             total = loss
@@ -279,12 +277,10 @@ def _chunked_loss(
     return mean
 
 
-def _loss(b: Builder, logits: Tensor, tokens: int, vocab: int) -> Tensor:
+def loss_of(b: Builder, logits: Tensor, tokens: int, vocab: int) -> Tensor:
     """F.cross_entropy of the logits in fp32: a log softmax, and the mean of what it gives the targets."""
     b.part = "loss"
-    wide = b.cast("logits/fp32", logits, "fp32")
-    if wide is not logits:
-        b.free(logits)
+    wide = b.converted("logits/fp32", logits, "fp32")
     logs = (_divided_log_softmax if b.layout.tp > 1 else _log_softmax)(b, wide, (tokens, vocab))
     weight = Storage("cross-entropy", 4)
     loss = b.op("loss", "nll_loss", [logs], (), keeps=[logs, weight], statistics=[weight], name="loss")

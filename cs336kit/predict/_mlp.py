@@ -65,11 +65,8 @@ class MLP:
         b.free(given)
         wide = b.cast("scores/fp32", scores, "fp32")
         soft = b.op("softmax", "softmax", [wide], (N, k), keeps_output=True, name="routing weights")
-        if wide is not scores:
-            b.free(wide)
-        weights = b.cast("weights/cast", soft, x.dtype, name="routing weights")
-        if weights is not soft:
-            b.free(soft)
+        b.free(wide, unless=scores)
+        weights = b.converted("weights/cast", soft, x.dtype, name="routing weights")
         if b.layout.ep > 1:
             total = self._dispatched(tokens, weights)
             b.free(scores, indices, weights)
@@ -181,8 +178,7 @@ class MLP:
                 )  # fmt: skip
         out = b.linear("down", inner, c.d_model, component=f"{component} down", bias=c.has_bias("down"))
         b.leaves += norms
-        if inner is not hidden:
-            b.free(inner)
+        b.free(inner, unless=hidden)
         b.free(hidden)
         if len(out.shape) == 3:
             out = b.ranks.leave(out)

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
-from operator import attrgetter
 
 from cs336kit.predict.devices import DEVICES, Device
 from cs336kit.predict.layouts import ALONE, Layout
@@ -72,7 +71,7 @@ class Writer:
     # -- structure ---------------------------------------------------------------------------------------------------
 
     def within(self, name: str, *, part: str = "") -> "_Within":
-        """Places of the operations inside begin with `name/`, and belong to `part` if given."""
+        """Places of the operations inside begin with `name/` if given, and belong to `part` if given."""
         return _Within(self, name, part)
 
     @contextmanager
@@ -94,9 +93,9 @@ class Writer:
         yield
         self.leaves = outside
 
-    def free(self, *tensors: Tensor) -> None:
-        """The caller no longer holds these tensors."""
-        self.items.append(Free(tuple(map(_storage, tensors))))
+    def free(self, *tensors: Tensor, unless: Tensor | None = None) -> None:
+        """The caller no longer holds these tensors; `unless`: one that is held still, if it is among them."""
+        self.items.append(Free(tuple([tensor.storage for tensor in tensors if tensor is not unless])))
 
     def hold(self, tensor: Tensor) -> None:
         """The caller holds this second output of an operation too."""
@@ -225,15 +224,14 @@ class _Within:
     def __enter__(self) -> None:
         builder = self.builder
         self.before = builder.prefix, builder.part
-        builder.prefix = f"{builder.prefix}{self.name}/"
+        if self.name:
+            builder.prefix = f"{builder.prefix}{self.name}/"
         if self.part:
             builder.part = self.part
 
     def __exit__(self, *exception: object) -> None:
         self.builder.prefix, self.builder.part = self.before
 
-
-_storage = attrgetter("storage")
 
 #: Operations on elements, whose gradients have the output's shape before the engine sums them to the input's.
 _ELEMENTWISE = frozenset({"add", "mul", "div", "copy", "neg", "gelu", "silu", "view", "all-reduce"})
