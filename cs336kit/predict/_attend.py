@@ -2,6 +2,8 @@
 
 from cs336kit.predict._builder import Builder
 from cs336kit.predict._layers import Layer
+from cs336kit.predict._sdpa import fused_attention, padded_mask
+from cs336kit.predict.allocator import round_up
 from cs336kit.predict.devices import FLASH, Kernel
 from cs336kit.predict.operations import Storage, Tensor
 from cs336kit.predict.transformer import TransformerConfig
@@ -82,33 +84,22 @@ class Attend:
     def _fused(self, kernel: Kernel, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         b, c = self.b, self.c
         given = q, k, v
-        width = _rounded(c.head_dim, kernel.types[q.dtype])
+        width = round_up(c.head_dim, kernel.types[q.dtype])
         if width != c.head_dim:
-            widths = (_rounded(t.shape[-1], kernel.types[q.dtype]) for t in given)
+            widths = (round_up(t.shape[-1], kernel.types[q.dtype]) for t in given)
             q, k, v = (
                 b.op(f"{t.storage.name}/pad", "pad", [t], (*t.shape[:-1], w))
                 for t, w in zip(given, widths, strict=True)
             )
-        keeps: list[Tensor | Storage] = [q, k, v]
         mask = None
         if self.masks:
-            mask = self.mask(q.dtype)
-            if self.T % kernel.mask_columns:
-                padded = b.op("mask/pad", "pad", [mask], (self.S, _rounded(self.T, kernel.mask_columns)))
-                padded.storage.name = mask.storage.name
-                b.free(mask)
-                mask = padded
-            keeps.append(mask)
-        sinks = [b.parameter("sinks", c.heads)] if c.sinks else []
-        keeps += sinks
-        logsumexp = Storage("logsumexp", 4 * self.B * c.heads * _rounded(self.S, kernel.logsumexp_rows))
-        words, indices = kernel.random_state
-        state = [Storage("indices" if indices else "random state", words)] if words else []
-        flops = (("attention scores", self._scores_flops), ("attention values", self._values_flops))
-        z = b.op(
-            "fused", "sdpa", [q, k, v, *sinks], (*q.shape[:3], v.shape[-1]), keeps=[*keeps, logsumexp, *state], keeps_output=True,
-            statistics=[logsumexp, *state], name="attention output's input", flops=flops,
-            scratch=(*kernel.backward(q, k), *(() if self.masks else b.ranks.ring_bytes(k, v))),
+            given_mask = self.mask(q.dtype)
+            mask = padded_mask(b, kernel, given_mask)
+            b.free(given_mask, unless=mask)
+        z = fused_attention(
+            b, kernel, q, k, v, mask=mask, flops=(self._scores_flops, self._values_flops),
+            sinks=[b.parameter("sinks", c.heads)] if c.sinks else [],
+            scratch=() if self.masks else b.ranks.ring_bytes(k, v),
         )  # fmt: skip
         if mask is not None:
             b.free(mask)
@@ -236,10 +227,6 @@ class Attend:
         B, heads, S, _ = x.shape
         one = S == 1 or S > self.S or x.storage in self.in_front or not (grouped or (B > 1 and heads > 1))
         return x if one else self.b.copy(f"{name}/batched", x, x.shape, name=name)
-
-
-def _rounded(value: int, multiple: int) -> int:
-    return -(-value // multiple) * multiple
 
 
 def _pairs(config: TransformerConfig, layer: Layer, queries: int, keys: int, *, causal: bool) -> int:
