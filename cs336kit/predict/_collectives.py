@@ -66,7 +66,7 @@ class Ranks:
 
     def _wire(self, kind: str, axis: str, size: int, when: str = "forward", alike: int = 1) -> Wire:
         ranks = getattr(self.layout, axis)
-        sent = size if kind == "send" else ring_bytes(kind, size, ranks)
+        sent = size if kind in ("send", "ring") else ring_bytes(kind, size, ranks)
         return _group(kind, axis, ranks, strides(self.layout)[axis], sent, when, alike)
 
     def _both(self, x: Tensor, there: str, back: str, axis: str, size: int, alike: int = 1) -> tuple[Wire, ...]:
@@ -122,10 +122,10 @@ class Ranks:
         if ring:
             size = k.bytes + v.bytes
             # In the backward pass their gradients travel with them, and go one step more, home.
-            wires = self._ring((cp - 1) * size), self._ring((2 * cp - 1) * size, "backward")
+            both = self._wire("ring", "cp", (cp - 1) * size), self._wire("ring", "cp", (2 * cp - 1) * size, "backward")
             arriving = self.b.op(
                 "exchange", "ring", [], (2 * (k.elements + v.elements),), dtype=k.dtype,
-                wires=wires[: 1 + k.needs_gradient],
+                wires=both[: 1 + k.needs_gradient],
             )  # fmt: skip
             return k, v, [arriving]
         every = []
@@ -134,9 +134,6 @@ class Ranks:
             shape = (*t.shape[:-2], t.shape[-2] * cp, t.shape[-1])
             every.append(self.b.op(f"{name}/gather", "all-gather", [t], shape, name=name, wires=wires))
         return every[0], every[1], every
-
-    def _ring(self, size: int, when: str = "forward") -> Wire:
-        return _group("ring", "cp", self.layout.cp, strides(self.layout)["cp"], size, when)
 
     def ring_bytes(self, k: Tensor, v: Tensor) -> tuple[int, ...]:
         """What the backward pass of attention in a ring needs for a moment: keys and values of two ranks, and gradients."""

@@ -13,7 +13,7 @@ from cs336kit.predict._common.checks import boolean, positive_int, positive_numb
 from cs336kit.predict._gathered import REDUCING
 from cs336kit.predict._layers import stages
 from cs336kit.predict._ledger import Alive, Ledger
-from cs336kit.predict._states import allocated_states, block_count, gradient_bytes, states, step_bytes
+from cs336kit.predict._states import block_count, gradient_bytes, states, step_bytes
 from cs336kit.predict._walk import Walk
 from cs336kit.predict.accounting import saved_activation_bytes
 from cs336kit.predict.allocator import BLOCK_BYTES
@@ -167,7 +167,7 @@ def _alive(
         walked = program(config, layout=layout, stage=each, **options)
         implementation = "fused" if fused else "foreach" if (walked.foreach if foreach is None else foreach) else "loop"
         moments = _moments(walked, optimizer.lower(), implementation, allocated)
-        held = allocated_states(walked, optimizer.lower(), implementation) if allocated else states(walked, optimizer)
+        held = states(walked, optimizer.lower(), allocated=implementation if allocated else "")
         found.append((moments, _peak(walked, moments, held)))
     return max(found, key=lambda each: each[1].total)
 
