@@ -47,6 +47,12 @@ def _parameters(config: TransformerConfig) -> Breakdown:
     return Breakdown({name: parts.get(name, 0) for name in _in_order(parts)}, unit="parameters")
 
 
+def without_embeddings(config: TransformerConfig) -> int:
+    """All parameters but those of the tables and the head."""
+    counted = parameters(config)
+    return counted.total - sum(counted.get(name, 0) for name in ("token embedding", "position embedding", "head"))
+
+
 def _in_order(parts: dict[str, int]) -> list[str]:
     """Tables first, then the block's components as they stand in it, the norms, the head (also where it is tied)."""
     last = ("norms", "final norm", "head")

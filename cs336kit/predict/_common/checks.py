@@ -2,7 +2,7 @@
 
 import math
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any, TypeVar
@@ -142,6 +142,12 @@ def several(name: str, value: object, kind: str = "names") -> tuple[Any, ...]:
         return tuple(value)  # type: ignore[arg-type] # what cannot be iterated over is the question
     except TypeError:
         raise ValueError(f"{name} must be {kind} in a row, such as a tuple, got {shown(value)}.") from None
+
+
+def given(question: object, check: Callable[[str, object], T], *names: str) -> dict[str, T]:
+    """Those of the fields of a question that are not None, as `check` returns them."""
+    values = ((name, getattr(question, name)) for name in names)
+    return {name: check(name, value) for name, value in values if value is not None}
 
 
 def known(kind: str, name: object, table: Mapping[str, T]) -> T:
