@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from cs336kit.predict._collectives import OF_EXPERTS, gathered_share
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict.allocator import BLOCK_BYTES, allocated_bytes, round_up
-from cs336kit.predict.layouts import shard_elements, shard_shape
-from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Program, blocks, shapes
+from cs336kit.predict.layouts import Layout, shard_elements, shard_shape
+from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Program, Tensor, blocks, shapes
 from cs336kit.predict.optimizers import ON_HOST, optimizer_spec, optimizer_state_bytes, optimizer_step_bytes
 
 
@@ -19,11 +19,15 @@ def _sharing(walked: Program, leaf: Leaf) -> int:
     return walked.layout.sharing(leaf.component in OF_EXPERTS)
 
 
-def _held(walked: Program, leaf: Leaf, stage: int) -> int:
+def held_elements(layout: Layout, parameter: Tensor, stage: int) -> int:
     """Elements of a parameter that a rank holds of what ZeRO divides from this stage on."""
-    if walked.layout.stage < stage:
-        return leaf.tensor.elements
-    return shard_elements(leaf.tensor.shape, _sharing(walked, leaf))
+    if layout.stage < stage:
+        return parameter.elements
+    return shard_elements(parameter.shape, layout.sharing(parameter.storage.name in OF_EXPERTS))
+
+
+def _held(walked: Program, leaf: Leaf, stage: int) -> int:
+    return held_elements(walked.layout, leaf.tensor, stage)
 
 
 def whole_elements(walked: Program, leaf: Leaf) -> int:

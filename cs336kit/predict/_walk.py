@@ -11,10 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from cs336kit.predict._collectives import OF_EXPERTS
 from cs336kit.predict._gathered import GATHERING, REDUCING, Gathered
 from cs336kit.predict._ledger import Ledger
-from cs336kit.predict.layouts import Layout, shard_elements
+from cs336kit.predict._states import held_elements
 from cs336kit.predict.operations import (
     ELEMENT_BYTES,
     EndOfCache,
@@ -26,7 +25,6 @@ from cs336kit.predict.operations import (
     Program,
     Repeat,
     Storage,
-    Tensor,
     operations,
 )
 
@@ -290,7 +288,7 @@ class Walk:
                 if self.gradient_size != self.weight_size:  # the type in which gradients are accumulated
                     size = storage.bytes // self.weight_size * self.gradient_size
                     storage = self.waiting[source] = self._replaced(storage, size, moment, op.place)
-                share = self.ledger.rounded(gradient_share(self.layout, tensor) * self.gradient_size)
+                share = self.ledger.rounded(held_elements(self.layout, tensor, 2) * self.gradient_size)
                 self.ledger.gradients += self.ledger.size(storage)
                 self.shares += share
                 if not self.in_block:
@@ -319,13 +317,6 @@ class Walk:
         self.ledger.see(moment, place)
         self.ledger.drop(old)
         return new
-
-
-def gradient_share(layout: Layout, parameter: Tensor) -> int:
-    """Elements of a parameter's gradient that a rank keeps."""
-    if layout.stage < 2:
-        return parameter.elements
-    return shard_elements(parameter.shape, layout.sharing(parameter.storage.name in OF_EXPERTS))
 
 
 def _uses(program: Program) -> dict[object, int]:

@@ -132,7 +132,7 @@ def _buckets(plan: Plan) -> Iterator[tuple[str, str]]:
     q, kind = plan.question, POLICIES[plan.question.precision]
     P = plan.parameters
     n = plan.trainable if plan.trainable is not None else P
-    share = f" / {q.shards:,} accelerators" if q.shards > 1 else ""
+    share = f" / {q.placed.shards:,} accelerators" if q.placed.shards > 1 else ""
     if q.layout is not None:
         share = f", of which a rank of {q.placed} has its part"
     states = len(optimizer_spec(q.optimizer).tensors)

@@ -44,7 +44,7 @@ def memory(q: Question, P: int) -> Breakdown:
     if isinstance(q.model, TransformerConfig):
         return step_peak(**step_options(q))
     each = bytes_per_parameter(q.optimizer, precision=q.precision)
-    return Breakdown({name: -(-P * each[name] // q.shards) for name in SHARDED if each[name]}, unit="bytes")
+    return Breakdown({name: -(-P * each[name] // q.placed.shards) for name in SHARDED if each[name]}, unit="bytes")
 
 
 def moment(q: Question) -> str | None:

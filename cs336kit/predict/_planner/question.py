@@ -115,19 +115,10 @@ class Question:
         return self.node or node_of(self.accelerator, self.count)
 
     @property
-    def shards(self) -> int:
-        return self.count if self.sharded else 1
-
-    @property
     def placed(self) -> Layout:
         """The layout that was given, or that `count` and `sharded` mean, with the passes of a step."""
-        if self.layout is None:
-            return (
-                Layout(fsdp=self.count, microbatches=self.passes)
-                if self.sharded
-                else (Layout(dp=self.count, microbatches=self.passes))
-            )
-        return replace(as_layout(self.layout), microbatches=self.passes)
+        meant = Layout(fsdp=self.count) if self.sharded else Layout(dp=self.count)
+        return replace(meant if self.layout is None else as_layout(self.layout), microbatches=self.passes)
 
 
 def settled(q: Question) -> Question:
