@@ -1,7 +1,7 @@
 """Attention as a program: projections, rotary positions, a cache."""
 
 from cs336kit.predict._attend import Attend
-from cs336kit.predict._builder import Builder
+from cs336kit.predict._builder import Builder, norm
 from cs336kit.predict._layers import Layer
 from cs336kit.predict.operations import Leaf, Tensor
 from cs336kit.predict.transformer import TransformerConfig
@@ -90,10 +90,9 @@ class Attention:
         inner = merged
         if c.inner_norms:
             with b.aside(self._norms):
-                inner = b.norm(
-                    "inner norm", merged, kind=c.norm, component="norms", scale=merged.shape[-1:] if c.norm_scale else (),
-                    shift=c.norm_bias, name="attention output's input", kept_as="attention inner norm",
-                )  # fmt: skip
+                inner = norm(
+                    b, "inner norm", merged, c, name="attention output's input", kept_as="attention inner norm"
+                )
         out = b.linear("output", inner, c.d_model, component="attention output", bias=c.has_bias("output"))
         b.leaves += self._norms
         self._norms.clear()

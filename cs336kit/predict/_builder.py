@@ -5,6 +5,7 @@ from math import prod
 from cs336kit.predict._collectives import Ranks
 from cs336kit.predict._writer import Writer
 from cs336kit.predict.operations import ELEMENT_BYTES, Gradient, Op, Storage, Tensor
+from cs336kit.predict.transformer import TransformerConfig
 
 
 class Builder(Writer):
@@ -341,3 +342,13 @@ def _factors(x: Tensor, y: Tensor) -> list[Tensor]:
     if x.needs_gradient:
         kept.append(y)
     return kept
+
+
+def norm(
+    b: Builder, place: str, x: Tensor, c: TransformerConfig, *, name: str, component: str = "norms", kept_as: str = ""
+) -> Tensor:
+    """One of the model's norms over the last axis."""
+    scale = x.shape[-1:] if c.norm_scale else ()
+    return b.norm(
+        place, x, kind=c.norm, component=component, scale=scale, shift=c.norm_bias, name=name, kept_as=kept_as or place
+    )

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 
 from cs336kit.predict._attention import Attention
-from cs336kit.predict._builder import Builder
+from cs336kit.predict._builder import Builder, norm
 from cs336kit.predict._latent import LatentAttention
 from cs336kit.predict._layers import Layer, layers, periods, stage_blocks
 from cs336kit.predict._mlp import MLP
@@ -15,15 +15,6 @@ from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.transformer import TransformerConfig
 
 
-def _norm(
-    b: Builder, place: str, x: Tensor, c: TransformerConfig, *, name: str, component: str = "norms", kept_as: str = ""
-) -> Tensor:
-    scale = x.shape[-1:] if c.norm_scale else ()
-    return b.norm(
-        place, x, kind=c.norm, component=component, scale=scale, shift=c.norm_bias, name=name, kept_as=kept_as or place
-    )
-
-
 def _branch(
     b: Builder, c: TransformerConfig, name: str, run: Callable[[Tensor], Tensor], x: Tensor, onto: Tensor, ends: list[Leaf],
     *, inputs: str, summed: str,
@@ -31,13 +22,13 @@ def _branch(
     """Attention or MLP of x with its norms in front and behind and its scale, added to `onto`."""
     start = len(b.leaves)
     norms: list[Leaf] = []
-    normed = _norm(b, f"{name} norm", x, c, name=inputs) if c.norm_placement in ("pre", "sandwich") else x
+    normed = norm(b, f"{name} norm", x, c, name=inputs) if c.norm_placement in ("pre", "sandwich") else x
     with b.within(name, part=name):
         z = _on_ranks(b, run, normed)
     b.free(normed, unless=x)
     if c.norm_placement in ("post", "sandwich"):
         with b.aside(norms):
-            behind = _norm(b, f"{name} post norm", z, c, name=f"{name} branch", kept_as=f"{name} post norm")
+            behind = norm(b, f"{name} post norm", z, c, name=f"{name} branch", kept_as=f"{name} post norm")
         b.free(z)
         z = behind
     b.part = name
@@ -46,7 +37,7 @@ def _branch(
     b.free(z)
     if c.norm_placement == "residual":
         with b.aside(norms):
-            behind = _norm(b, f"{name} norm", y, c, name=f"{name} norm")
+            behind = norm(b, f"{name} norm", y, c, name=f"{name} norm")
         b.free(y)
         y = behind
     # Its module has one norm in front, wherever it is used, and a second one at the end of the block.
@@ -69,7 +60,7 @@ def _on_ranks(b: Builder, run: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 def _block(b: Builder, c: TransformerConfig, attention: Attention, mlp: MLP, x: Tensor) -> Tensor:
     """Norm, attention, sum, norm, MLP, sum; or attention and MLP side by side behind one norm or two."""
     if c.norms_per_block == 1:
-        normed = _norm(b, "attention norm", x, c, name="query, key, value inputs")
+        normed = norm(b, "attention norm", x, c, name="query, key, value inputs")
         with b.within("attention", part="attention"):
             z = b.scaled("scale", _on_ranks(b, attention, normed), c.residual_scale)
         first = b.add("attention sum", x, z)
@@ -107,7 +98,7 @@ def _embedded(b: Builder, c: TransformerConfig, tokens: Tensor, table: Tensor, r
         b.free(x)
         x = summed
     if c.embedding_norm:
-        normed = _norm(b, "embedding norm", x, c, name="attention norm", component="embedding norm")
+        normed = norm(b, "embedding norm", x, c, name="attention norm", component="embedding norm")
         b.free(x)
         x = normed
     return x
@@ -211,7 +202,7 @@ def _headed(
     before, normed = len(b.leaves), x
     if c.final_norm:
         x.storage.name = "final norm"
-        normed = _norm(b, "final norm", x, c, name="head's input", component="final norm")
+        normed = norm(b, "final norm", x, c, name="head's input", component="final norm")
     b.part = "head"
     if c.embedding_width != c.d_model:
         narrow = b.linear(

@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 from cs336kit.predict._gathered import Beside, Gathered
-from cs336kit.predict.allocator import round_up
 from cs336kit.predict.operations import Repeat, Storage
 
 
@@ -50,7 +49,7 @@ class Ledger:
         return self.rounded(storage.bytes)
 
     def rounded(self, size: int) -> int:
-        return round_up(size, self.round_to)
+        return -(-size // self.round_to) * self.round_to
 
     def hold(self, storage: Storage) -> None:
         """One more holds it."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
+from operator import attrgetter
 
 from cs336kit.predict.devices import DEVICES, Device
 from cs336kit.predict.layouts import ALONE, Layout
@@ -95,7 +96,10 @@ class Writer:
 
     def free(self, *tensors: Tensor, unless: Tensor | None = None) -> None:
         """The caller no longer holds these tensors; `unless`: one that is held still, if it is among them."""
-        self.items.append(Free(tuple([tensor.storage for tensor in tensors if tensor is not unless])))
+        if unless is not None:
+            tensors = tuple([tensor for tensor in tensors if tensor is not unless])
+        if tensors:
+            self.items.append(Free(tuple(map(_storage, tensors))))
 
     def hold(self, tensor: Tensor) -> None:
         """The caller holds this second output of an operation too."""
@@ -232,6 +236,8 @@ class _Within:
     def __exit__(self, *exception: object) -> None:
         self.builder.prefix, self.builder.part = self.before
 
+
+_storage = attrgetter("storage")
 
 #: Operations on elements, whose gradients have the output's shape before the engine sums them to the input's.
 _ELEMENTWISE = frozenset({"add", "mul", "div", "copy", "neg", "gelu", "silu", "view", "all-reduce"})
