@@ -212,11 +212,11 @@ class Builder(Writer):
         self.free(tanh, x)
         return capped
 
-    def scaled(self, place: str, x: Tensor, factor: float, *, name: str = "") -> Tensor:
+    def scaled(self, place: str, x: Tensor, factor: float) -> Tensor:
         """x times a number, which keeps nothing; x itself where the number is 1."""
         if factor == 1:
             return x
-        y = self.op(place, "mul", [x], x.shape, name=name or x.storage.name)
+        y = self.op(place, "mul", [x], x.shape, name=x.storage.name)
         self.free(x)
         return y
 
@@ -294,20 +294,10 @@ class Builder(Writer):
         """A reshape that cannot be a view: a copy, whose gradient is handed on as it is."""
         return self.op(place, "copy", [x], shape, name=name, passes=True)
 
-    def matmul(
-        self, place: str, x: Tensor, y: Tensor, shape: tuple[int, ...], flops: int, *, component: str, name: str = ""
-    ) -> Tensor:
+    def matmul(self, place: str, x: Tensor, y: Tensor, shape: tuple[int, ...], flops: int, *, component: str) -> Tensor:
         """A batched product x @ y; keeps each factor that the other's gradient needs."""
-        return self.op(
-            place,
-            "matmul",
-            [x, y],
-            shape,
-            keeps=_factors(x, y),
-            name=name,
-            flops=((component, flops),),
-            gradient_flops=flops,
-        )
+        counted = ((component, flops),)
+        return self.op(place, "matmul", [x, y], shape, keeps=_factors(x, y), flops=counted, gradient_flops=flops)
 
     def embedding(self, place: str, table: Tensor, tokens: Tensor, shape: tuple[int, ...], *, name: str = "") -> Tensor:
         """Rows of a table; its gradient is a table of zeros with the rows' gradients added."""
