@@ -8,6 +8,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
+from cs336kit.predict._collectives import OF_EXPERTS
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import known, positive_int
 from cs336kit.predict._products import computed_again, products
@@ -15,7 +16,6 @@ from cs336kit.predict.operations import (
     ELEMENT_BYTES,
     Item,
     Op,
-    Program,
     Repeat,
     Storage,
     blocks,
@@ -24,10 +24,6 @@ from cs336kit.predict.operations import (
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.programs import _as_transformers, _program, model_leaves, program
 from cs336kit.predict.transformer import TransformerConfig, check_config
-
-#: Components that exist once per expert.
-_OF_EXPERTS = ("mlp gate", "mlp up", "mlp down")
-
 
 # -- parameters ------------------------------------------------------------------------------------------------------
 
@@ -49,6 +45,12 @@ def _parameters(config: TransformerConfig) -> Breakdown:
     for leaf in model_leaves(config):
         parts[leaf.component] = parts.get(leaf.component, 0) + leaf.count * prod(leaf.tensor.shape)
     return Breakdown({name: parts.get(name, 0) for name in _in_order(parts)}, unit="parameters")
+
+
+def without_embeddings(config: TransformerConfig) -> int:
+    """All parameters but those of the tables and the head."""
+    counted = parameters(config)
+    return counted.total - sum(counted.get(name, 0) for name in ("token embedding", "position embedding", "head"))
 
 
 def _in_order(parts: dict[str, int]) -> list[str]:
@@ -73,9 +75,8 @@ def active_parameters(config: TransformerConfig) -> Breakdown:
     """
     parts = dict(parameters(config).items())
     if config.experts:
-        for name in _OF_EXPERTS:
-            if name in parts:
-                parts[name] = parts[name] // config.experts * config.experts_per_token
+        for name in OF_EXPERTS & parts.keys():
+            parts[name] = parts[name] // config.experts * config.experts_per_token
     return Breakdown(parts, unit="parameters")
 
 
@@ -114,26 +115,6 @@ def forward_flops(config: TransformerConfig, *, batch: int, sequence: int, causa
     return Breakdown(parts, unit="FLOPs")
 
 
-def recomputed_flops(config: TransformerConfig, *, batch: int, sequence: int, causal: bool = False) -> Breakdown:
-    """FLOPs that activation checkpointing of every block adds to a step: the blocks' forward pass once more.
-
-    The recomputation stops as soon as every saved tensor is back. A dense block's last linear saves only its input,
-    so it is not run again, unless dropout follows it; in a mixture of experts, the routing weights multiply its
-    output, which must be there. Follows torch.utils.checkpoint with use_reentrant=False.
-    """
-    options: dict[str, Any] = {"batch": batch, "sequence": sequence, "causal": causal}
-    again = _recomputed(program(config, checkpointing=True, attention="sdpa", **options))
-    components = [name for name in forward_flops(config, **options) if name != "head"]
-    return Breakdown({name: again.get(name, 0) for name in components}, unit="FLOPs")
-
-
-def _recomputed(program: Program) -> dict[str, int]:
-    parts: dict[str, int] = {}
-    for op, count in computed_again(program.items):
-        _add(parts, op.flops, count)
-    return parts
-
-
 def training_flops(
     config: TransformerConfig,
     *,
@@ -158,7 +139,7 @@ def training_flops(
     for op, count in walked.operations():
         if op.flops:
             _add(parts, [(row.component, row.forward + row.backward) for row in products(op)], count)
-    if again := sum(_recomputed(walked).values()):
+    if again := sum(count * op.forward_flops for op, count in computed_again(walked.items)):
         parts["recomputed forward"] = again
     return Breakdown(parts, unit="FLOPs")
 

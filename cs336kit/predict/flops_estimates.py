@@ -1,8 +1,8 @@
-"""The three usual estimates of a Transformer's FLOPs, kept as published so that their errors can be seen."""
+"""Usual estimates of a Transformer's FLOPs, kept as published so that their errors can be seen."""
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import boolean, positive_int, shown
-from cs336kit.predict.accounting import parameters
+from cs336kit.predict.accounting import parameters, without_embeddings
 from cs336kit.predict.napkin import six_nd
 from cs336kit.predict.transformer import TransformerConfig
 
@@ -43,38 +43,14 @@ def kaplan_flops(config: TransformerConfig, *, sequence: int) -> Breakdown:
     return Breakdown(rows, unit="FLOPs")
 
 
-def chinchilla_flops(config: TransformerConfig, *, batch: int, sequence: int) -> Breakdown:
-    """Forward FLOPs of `batch` sequences as the Chinchilla paper counts them.
-
-    It counts the embedding as a product with one-hot vectors, all S×S pairs, 3 FLOPs per softmax element, and an MLP of
-    two matrices. Training is three times this. Source: Hoffmann et al. 2022, arXiv:2203.15556, appendix F.
-    """
-    c, batch, sequence = _checked(config, batch, sequence)
-    tokens = batch * sequence
-    rows = {
-        "embeddings": 2 * tokens * c.vocab * c.d_model,
-        "attention: QKV": c.layers * 2 * 3 * tokens * c.d_model * c.query_width,
-        "attention: key @ query logits": c.layers * 2 * tokens * sequence * c.query_width,
-        "attention: softmax": c.layers * 3 * c.heads * tokens * sequence,
-        "attention: softmax @ values": c.layers * 2 * tokens * sequence * c.query_width,
-        "attention: final linear": c.layers * 2 * tokens * c.query_width * c.d_model,
-        "dense block": c.layers * 2 * tokens * 2 * c.d_model * c.d_ff,
-        "final logits": 2 * tokens * c.d_model * c.vocab,
-    }
-    return Breakdown(rows, unit="FLOPs")
-
-
 def six_nd_estimate(config: TransformerConfig, *, batch: int, sequence: int, embeddings: bool = True) -> int:
     """Training FLOPs as 6·N·P with P all parameters, or without the two embedding tables (`embeddings=False`).
 
     Left out: the S² part of attention, and, without embeddings, the head. Source: Kaplan et al. 2020, section 2.1.
     """
     config, batch, sequence = _checked(config, batch, sequence)
-    counted = parameters(config)
-    total = counted.total
-    if not boolean("embeddings", embeddings):
-        total -= sum(counted.get(name, 0) for name in ("token embedding", "position embedding", "head"))
-    return six_nd(total, tokens=batch * sequence)
+    counted = parameters(config).total if boolean("embeddings", embeddings) else without_embeddings(config)
+    return six_nd(counted, tokens=batch * sequence)
 
 
 def _checked(config: object, batch: object, sequence: object) -> tuple[TransformerConfig, int, int]:

@@ -191,16 +191,12 @@ def read_hf(config: Mapping[str, Any] | str | Path) -> tuple[TransformerConfig, 
     try:
         ours = FAMILIES[model_type](fields)
         fields.check_rest()
-        said: dict[str, Any] = {"source": _source(values, source), "model_type": model_type}
+        named = own_name(values)
+        said: dict[str, Any] = {"source": f"config.json of {named}" if named else source, "model_type": model_type}
         result = TransformerConfig(**ours, **said, notes=(*notes, *fields.notes))
         return result, {name for name in values if fields.aliases.get(name, name) in fields.read}
     except (TypeError, LookupError, AttributeError, ArithmeticError) as error:
         raise ValueError(f"{source} has a field of a type or size that a {model_type} cannot have: {error}") from None
-
-
-def _source(values: Mapping[str, Any], source: str) -> str:
-    name = own_name(values)
-    return f"config.json of {name}" if name else source
 
 
 def own_name(values: Mapping[str, Any]) -> str:

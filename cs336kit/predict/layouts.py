@@ -1,7 +1,7 @@
 """How a model is laid out over the ranks of a cluster: which of them share what, and whether a model divides that way."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import isqrt, prod
 
@@ -117,7 +117,7 @@ class Layout:
         parts = []
         for name in AXES:
             value = getattr(self, name)
-            if value != (self.pp if name == "microbatches" else _DEFAULTS[name]):
+            if value != (self.pp if name == "microbatches" else getattr(Layout, name)):
                 parts.append(f"{name}={'true' if value is True else value}")
         return ",".join(parts) or "dp=1"
 
@@ -145,9 +145,6 @@ class Layout:
         Source: Narayanan et al. 2021, section 2.2, for both schedules.
         """
         return (self.pp - 1) / (self.microbatches + self.pp - 1)
-
-
-_DEFAULTS = {axis.name: axis.default for axis in fields(Layout)}
 
 
 def as_layout(layout: "Layout | str | None", *, shards: int = 1) -> Layout:
@@ -189,24 +186,6 @@ def check_layout(config: TransformerConfig, layout: Layout, *, sequence: int | N
                 f"{what} does not divide a sequence of {sequence}: the next that it divides are "
                 f"{_sizes(size for size in (sequence - sequence % over, -(-sequence // over) * over) if size)}"
             )
-
-
-def check_count(layout: Layout, count: int) -> None:
-    """Raise ValueError, in a sentence that says what fits, unless a cluster of `count` accelerators holds whole copies of it.
-
-    What is left over would be more replicas: dp.
-    """
-    count = positive_int("count", count)
-    if count % layout.count == 0:
-        return
-    axis = next((name for name in ("fsdp", "zero2", "zero1", "dp") if getattr(layout, name) > 1), "dp")
-    rest = layout.count // getattr(layout, axis)
-    fits = (
-        f"{replace(layout, **{axis: count // rest})} does"
-        if count % rest == 0
-        else f"give a multiple of {layout.count}"
-    )
-    raise ValueError(f"{layout} takes {layout.count} accelerators, and {count} are no multiple of that: {fits}")
 
 
 @lru_cache(maxsize=1024)

@@ -13,7 +13,7 @@ from cs336kit.predict._common.checks import boolean, positive_int, positive_numb
 from cs336kit.predict._gathered import REDUCING
 from cs336kit.predict._layers import stages
 from cs336kit.predict._ledger import Alive, Ledger
-from cs336kit.predict._states import allocated_states, block_count, gradient_bytes, states, step_bytes
+from cs336kit.predict._states import block_count, gradient_bytes, states, step_bytes
 from cs336kit.predict._walk import Walk
 from cs336kit.predict.accounting import saved_activation_bytes
 from cs336kit.predict.allocator import BLOCK_BYTES
@@ -167,7 +167,7 @@ def _alive(
         walked = program(config, layout=layout, stage=each, **options)
         implementation = "fused" if fused else "foreach" if (walked.foreach if foreach is None else foreach) else "loop"
         moments = _moments(walked, optimizer.lower(), implementation, allocated)
-        held = allocated_states(walked, optimizer.lower(), implementation) if allocated else states(walked, optimizer)
+        held = states(walked, optimizer.lower(), allocated=implementation if allocated else "")
         found.append((moments, _peak(walked, moments, held)))
     return max(found, key=lambda each: each[1].total)
 
@@ -277,38 +277,6 @@ def largest(fits: Callable[[int], bool], limit: int | None = None) -> int:
     return low
 
 
-def _affine(config: TransformerConfig, sequence: int, options: dict[str, Any]) -> tuple[int, int]:
-    """The buckets are fixed + each · batch: the weights do not grow with the batch, activations do."""
-    one = training_memory(config, batch=1, sequence=sequence, **options).total
-    two = training_memory(config, batch=2, sequence=sequence, **options).total
-    return 2 * one - two, two - one
-
-
-def break_even_batch(
-    config: TransformerConfig,
-    *,
-    sequence: int,
-    precision: str = "mixed-fp32-gradients",
-    than: str = "fp32",
-    **options: Any,
-) -> int:
-    """B_min: the smallest batch at which the buckets of training in `precision` take no more memory than in `than`.
-
-    A mixed policy keeps more for each parameter (a second copy of the weights) and less for each token. Below B_min it
-    costs memory. Options are those of `training_memory`. Errors: ValueError if it never pays.
-    """
-    fixed, each = _affine(config, sequence, {**options, "precision": precision})
-    other_fixed, other_each = _affine(config, sequence, {**options, "precision": than})
-    extra, saving = fixed - other_fixed, other_each - each
-    if extra <= 0:
-        return 1
-    if saving <= 0:
-        raise ValueError(
-            f"{precision!r} saves nothing per sequence over {than!r} here, so no batch makes up for its weights"
-        )
-    return -(-extra // saving)
-
-
 # -- the published estimates beside the exact ones ----------------------------------------------------------------------
 
 
@@ -341,10 +309,3 @@ def paper_block_bytes(config: TransformerConfig, *, batch: int, sequence: int, b
         "mlp dropout mask": row,
     }
     return Breakdown(parts, unit="bytes")
-
-
-def paper_break_even_batch(config: TransformerConfig, *, sequence: int) -> float:
-    """B_min of the decoder notes, 6D²/(8DS + AS²): activations of the 2022 paper at E = 4, weights 12LD² only."""
-    check_config(config)
-    S = positive_int("sequence", sequence)
-    return 6 * config.d_model**2 / (8 * config.d_model * S + config.heads * S**2)

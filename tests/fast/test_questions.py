@@ -117,7 +117,7 @@ def test_the_largest_cluster_and_a_layout_of_one_pass():
     assert Question(LITTLE, layout="dp=2,microbatches=9", accumulate=3).placed == Layout(dp=2, microbatches=3)
     assert Question(LITTLE, count=4, accumulate=3).placed == Layout(fsdp=4, microbatches=3)
     assert Question(LITTLE, count=4, sharded=False).placed == Layout(dp=4, microbatches=1)
-    assert Question(LITTLE, count=4).shards == 4 and Question(LITTLE, count=4, sharded=False).shards == 1
+    assert Question(LITTLE, count=4).placed.shards == 4 and Question(LITTLE, count=4, sharded=False).placed.shards == 1
     assert (
         Question(LITTLE, count=4, batch=3, accumulate=2).step_sequences == 24 and Question(1e9).step_sequences is None
     )

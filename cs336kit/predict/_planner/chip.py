@@ -6,6 +6,7 @@ from datetime import date
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import fraction, non_negative_number
 from cs336kit.predict.hardware import Accelerator, Cell, accelerator, accelerators
+from cs336kit.predict.wires import link_speed
 
 #: The default allowance, in bytes and in a fraction of the memory. A rule of thumb for PyTorch on CUDA, not measured here:
 #: the context with the libraries' kernels and workspaces, blocks that the allocator cannot use, and NCCL's channels.
@@ -68,8 +69,7 @@ def chip(
         peak_flops_per_second = _peak(device, precision, needs_peak, notes)
     if bandwidth is None and "bandwidth" in device.facts:
         bandwidth = device.bandwidth
-    facts = device.facts.get("link") or device.facts.get("host_link")
-    link = float(facts.value) if facts else None
+    link = link_speed(device)
     return Chip(device.name, device.title, int(memory_bytes), peak_flops_per_second, bandwidth, link, tuple(notes))
 
 
