@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 #: Module → the public names that live there. None is called like a module: that would hide it.
 _MODULES = {
     "accounting": (
-        "active_parameters forward_flops kv_cache_bytes matmul_parameters parameter_shapes parameters "
+        "active_parameters forward_flops kv_cache_bytes matmul_parameters parameter_shapes parameters recomputed_flops "
         "saved_activation_bytes saved_block_bytes traffic_bytes training_flops"
     ),
     "allocation": "StepAllocation step_allocation",
@@ -57,7 +57,7 @@ _MODULES = {
     "decoding": "critical_batch decode_bounds prefill_bounds",
     "devices": "DEVICES Device",
     "einsum": "einsum_flops",
-    "flops_estimates": "kaplan_flops kaplan_parameters six_nd_estimate",
+    "flops_estimates": "chinchilla_flops kaplan_flops kaplan_parameters six_nd_estimate",
     "formats": "FORMATS",
     "gradients": "GradientFlops gradient_flops leaves",
     "hardware": "Accelerator accelerator accelerators",
@@ -74,13 +74,16 @@ _MODULES = {
     "planner": "Advice Plan Question plan",
     "precision": "POLICIES PrecisionPolicy",
     "programs": "program",
-    "rooflines": "Cost elementwise_cost matmul_cost roofline softmax_cost",
+    "rooflines": "Cost elementwise_cost matmul_cost reduction_cost roofline softmax_cost",
     "scaling": "Law Optimal compute_optimal scaling_laws",
     "serving": "Served ServingQuestion serve",
-    "signal": "fraction_cut truncated_std",
+    "signal": "fraction_cut residual_second_moments second_moment_spread second_moments truncated_std",
     "speculation": "speculative_speedup speculative_tokens",
-    "strides": "contiguous_strides element_offset extent overlaps view_strides",
-    "training": ("largest_batch paper_block_bytes peak_moments step_peak step_timeline training_memory"),
+    "strides": "contiguous_strides element_offset expanded_strides extent overlaps view_strides",
+    "training": (
+        "break_even_batch largest_batch paper_block_bytes paper_break_even_batch peak_moments step_peak "
+        "step_timeline training_memory"
+    ),
     "transfers": "pcie_bandwidth pipeline_seconds pipeline_timeline transfer_seconds",
     "transformer": "TransformerConfig",
     "wires": "StepSeconds communication ring_bytes step_seconds",

@@ -16,6 +16,7 @@ from cs336kit.predict.operations import (
     ELEMENT_BYTES,
     Item,
     Op,
+    Program,
     Repeat,
     Storage,
     blocks,
@@ -115,6 +116,26 @@ def forward_flops(config: TransformerConfig, *, batch: int, sequence: int, causa
     return Breakdown(parts, unit="FLOPs")
 
 
+def recomputed_flops(config: TransformerConfig, *, batch: int, sequence: int, causal: bool = False) -> Breakdown:
+    """FLOPs that activation checkpointing of every block adds to a step: the blocks' forward pass once more.
+
+    The recomputation stops as soon as every saved tensor is back. A dense block's last linear saves only its input,
+    so it is not run again, unless dropout follows it; in a mixture of experts, the routing weights multiply its
+    output, which must be there. Follows torch.utils.checkpoint with use_reentrant=False.
+    """
+    options: dict[str, Any] = {"batch": batch, "sequence": sequence, "causal": causal}
+    again = _recomputed(program(config, checkpointing=True, attention="sdpa", **options))
+    components = [name for name in forward_flops(config, **options) if name != "head"]
+    return Breakdown({name: again.get(name, 0) for name in components}, unit="FLOPs")
+
+
+def _recomputed(program: Program) -> dict[str, int]:
+    parts: dict[str, int] = {}
+    for op, count in computed_again(program.items):
+        _add(parts, op.flops, count)
+    return parts
+
+
 def training_flops(
     config: TransformerConfig,
     *,
@@ -139,7 +160,7 @@ def training_flops(
     for op, count in walked.operations():
         if op.flops:
             _add(parts, [(row.component, row.forward + row.backward) for row in products(op)], count)
-    if again := sum(count * op.forward_flops for op, count in computed_again(walked.items)):
+    if again := sum(_recomputed(walked).values()):
         parts["recomputed forward"] = again
     return Breakdown(parts, unit="FLOPs")
 

@@ -1,4 +1,4 @@
-"""Usual estimates of a Transformer's FLOPs, kept as published so that their errors can be seen."""
+"""The three usual estimates of a Transformer's FLOPs, kept as published so that their errors can be seen."""
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import boolean, positive_int, shown
@@ -39,6 +39,27 @@ def kaplan_flops(config: TransformerConfig, *, sequence: int) -> Breakdown:
         "attention: project": 2 * c.layers * c.query_width * c.d_model,
         "feedforward": 2 * c.layers * 2 * c.d_model * c.d_ff,
         "de-embed": 2 * c.d_model * c.vocab,
+    }
+    return Breakdown(rows, unit="FLOPs")
+
+
+def chinchilla_flops(config: TransformerConfig, *, batch: int, sequence: int) -> Breakdown:
+    """Forward FLOPs of `batch` sequences as the Chinchilla paper counts them.
+
+    It counts the embedding as a product with one-hot vectors, all S×S pairs, 3 FLOPs per softmax element, and an MLP of
+    two matrices. Training is three times this. Source: Hoffmann et al. 2022, arXiv:2203.15556, appendix F.
+    """
+    c, batch, sequence = _checked(config, batch, sequence)
+    tokens = batch * sequence
+    rows = {
+        "embeddings": 2 * tokens * c.vocab * c.d_model,
+        "attention: QKV": c.layers * 2 * 3 * tokens * c.d_model * c.query_width,
+        "attention: key @ query logits": c.layers * 2 * tokens * sequence * c.query_width,
+        "attention: softmax": c.layers * 3 * c.heads * tokens * sequence,
+        "attention: softmax @ values": c.layers * 2 * tokens * sequence * c.query_width,
+        "attention: final linear": c.layers * 2 * tokens * c.query_width * c.d_model,
+        "dense block": c.layers * 2 * tokens * 2 * c.d_model * c.d_ff,
+        "final logits": 2 * tokens * c.d_model * c.vocab,
     }
     return Breakdown(rows, unit="FLOPs")
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._common.checks import boolean, known, several, shown
+from cs336kit.predict._common.checks import boolean, finite_results, known, positive_number, several, shown
 from cs336kit.predict._common.grid import as_html, as_text
 from cs336kit.predict._products import ProductCost, products, run_again
 from cs336kit.predict.operations import Op
@@ -50,6 +50,16 @@ class GradientFlops:
                     parts[tensor] = parts.get(tensor, 0) + flops
         return Breakdown(parts, unit="FLOPs")
 
+    @finite_results()
+    def mfu(self, *, seconds: float, peak_flops_per_second: float) -> float:
+        """Model FLOPs utilization: `model_flops` only. Source: Chowdhery et al. (2022), PaLM, appendix B."""
+        return self.model_flops / _most(seconds, peak_flops_per_second)
+
+    @finite_results()
+    def hfu(self, *, seconds: float, peak_flops_per_second: float) -> float:
+        """Hardware FLOPs utilization: everything executed, recomputation included. Source: as for `mfu`."""
+        return self.total / _most(seconds, peak_flops_per_second)
+
     def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """Headers and rows of text: each product with its forward, its two gradients and what is computed again."""
         names = [*(f"{row.output} = {row.left} @ {row.right}" for row in self.rows), "total"]
@@ -67,6 +77,11 @@ class GradientFlops:
 
     def _repr_html_(self) -> str:
         return as_html(*self.table(), "<>>>>>", total=True)
+
+
+def _most(seconds: float, peak_flops_per_second: float) -> float:
+    peak = positive_number("peak_flops_per_second", peak_flops_per_second)
+    return positive_number("seconds", seconds) * peak
 
 
 def checked_operations(operations: object, name: str = "operations") -> tuple[Op, ...]:

@@ -10,7 +10,7 @@ and the flags say which codes at the top are taken away from the numbers.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -102,6 +102,11 @@ class NumberFormat:
         if self.infinities:
             return magnitudes - (1 << self.fraction_bits) - 1
         return magnitudes - 2 if self.nan == "all_ones" else magnitudes - 1
+
+    @property
+    def largest_code(self) -> str:
+        """The code of the largest finite value, as fields: '0.11110.1111111111' in fp16."""
+        return self.fields(self.largest)
 
     @property
     def nan_codes(self) -> int:
@@ -203,6 +208,20 @@ class NumberFormat:
         if self.bits > 16:
             raise ValueError(f"{self.name} has {self.codes:,} codes: only formats of at most 16 bits are listed.")
         return sorted({x for x in map(self.decode, range(self.codes)) if math.isfinite(x)})
+
+    def with_rules(self, **rules: Any) -> "NumberFormat":
+        """The same bits under other rules: infinities, nan, subnormals, signed, bias.
+
+        infinities=True brings IEEE's NaN with it, infinities=False leaves one NaN per sign, unless nan is given.
+        """
+        allowed = ("infinities", "nan", "subnormals", "signed", "bias")
+        if unknown := sorted(set(rules) - set(allowed)):
+            raise ValueError(f"{self.name} has no rule {unknown[0]!r}; the rules are {', '.join(allowed)}.")
+        changed = ", ".join(f"{key}={value}" for key, value in rules.items())
+        if "nan" not in rules and "infinities" in rules:
+            kept = self.nan if self.nan != "ieee" else "all_ones"
+            rules["nan"] = "ieee" if rules["infinities"] else kept
+        return replace(self, name=f"{self.name} ({changed})", **rules)
 
     def _checked(self, code: object) -> int:
         if isinstance(code, bool) or not isinstance(code, Integral) or not 0 <= int(code) < self.codes:

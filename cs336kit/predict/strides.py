@@ -48,6 +48,25 @@ def element_offset(index: Iterable[int], *, strides: Iterable[int], offset: int 
     return non_negative_int("offset", offset) + sum(i * step for i, step in zip(index, steps, strict=True))
 
 
+def expanded_strides(shape: Iterable[int], *, strides: Iterable[int], to: Iterable[int]) -> tuple[int, ...]:
+    """Strides after broadcasting `shape` to the shape `to`: 0 for every axis that is new or grows from size 1.
+
+    A step of 0 revisits the same element, so that nothing is copied. Errors: ValueError where sizes do not broadcast.
+    """
+    sizes, target = _sizes(shape), _sizes(to, "to")
+    steps = _steps(strides, axes=len(sizes))
+    new = len(target) - len(sizes)
+    if new < 0:
+        raise ValueError(f"shape {sizes} has more axes than {target}: expanding adds axes, it removes none.")
+    expanded = [0] * new
+    for axis, (size, step) in enumerate(zip(sizes, steps, strict=True)):
+        wanted = target[new + axis]
+        if size not in (1, wanted):
+            raise ValueError(f"axis {axis} of {sizes} has size {size} and cannot become {wanted}: only size 1 grows.")
+        expanded.append(step if size == wanted else 0)
+    return tuple(expanded)
+
+
 def extent(shape: Iterable[int], *, strides: Iterable[int], offset: int = 0) -> tuple[int, int]:
     """Lowest and highest position in the storage that the tensor touches; the storage needs `highest + 1` elements."""
     sizes = _sizes(shape)

@@ -277,6 +277,38 @@ def largest(fits: Callable[[int], bool], limit: int | None = None) -> int:
     return low
 
 
+def _affine(config: TransformerConfig, sequence: int, options: dict[str, Any]) -> tuple[int, int]:
+    """The buckets are fixed + each · batch: the weights do not grow with the batch, activations do."""
+    one = training_memory(config, batch=1, sequence=sequence, **options).total
+    two = training_memory(config, batch=2, sequence=sequence, **options).total
+    return 2 * one - two, two - one
+
+
+def break_even_batch(
+    config: TransformerConfig,
+    *,
+    sequence: int,
+    precision: str = "mixed-fp32-gradients",
+    than: str = "fp32",
+    **options: Any,
+) -> int:
+    """B_min: the smallest batch at which the buckets of training in `precision` take no more memory than in `than`.
+
+    A mixed policy keeps more for each parameter (a second copy of the weights) and less for each token. Below B_min it
+    costs memory. Options are those of `training_memory`. Errors: ValueError if it never pays.
+    """
+    fixed, each = _affine(config, sequence, {**options, "precision": precision})
+    other_fixed, other_each = _affine(config, sequence, {**options, "precision": than})
+    extra, saving = fixed - other_fixed, other_each - each
+    if extra <= 0:
+        return 1
+    if saving <= 0:
+        raise ValueError(
+            f"{precision!r} saves nothing per sequence over {than!r} here, so no batch makes up for its weights"
+        )
+    return -(-extra // saving)
+
+
 # -- the published estimates beside the exact ones ----------------------------------------------------------------------
 
 
@@ -309,3 +341,10 @@ def paper_block_bytes(config: TransformerConfig, *, batch: int, sequence: int, b
         "mlp dropout mask": row,
     }
     return Breakdown(parts, unit="bytes")
+
+
+def paper_break_even_batch(config: TransformerConfig, *, sequence: int) -> float:
+    """B_min of the decoder notes, 6D²/(8DS + AS²): activations of the 2022 paper at E = 4, weights 12LD² only."""
+    check_config(config)
+    S = positive_int("sequence", sequence)
+    return 6 * config.d_model**2 / (8 * config.d_model * S + config.heads * S**2)

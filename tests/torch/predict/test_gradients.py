@@ -154,6 +154,17 @@ def test_one_name_may_stand_without_a_list():
     assert "w2.A" in predict.leaves(one) and "w1.A" not in predict.leaves(one)
 
 
+def test_utilization_counts_the_model_or_the_hardware():
+    net = predict.linear_net((8, 8, 8), batch=8, activation=True)
+    cost = predict.gradient_flops(net, checkpoint=[net])
+    assert cost.mfu(seconds=1, peak_flops_per_second=cost.total) == cost.model_flops / cost.total
+    assert cost.hfu(seconds=2, peak_flops_per_second=cost.total) == 0.5
+    with pytest.raises(ValueError, match="seconds must be"):
+        cost.hfu(seconds=0, peak_flops_per_second=1e12)
+    with pytest.raises(ValueError, match="peak_flops_per_second must be"):
+        cost.mfu(seconds=1, peak_flops_per_second=float("nan"))
+
+
 def test_the_table_names_every_product():
     cost = predict.gradient_flops(predict.linear_net((2, 3), batch=4), frozen="x")
     assert repr(cost).splitlines() == [

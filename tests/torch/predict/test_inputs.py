@@ -13,6 +13,7 @@ from cs336kit import predict
 from cs336kit.predict import strides as strides_module
 from cs336kit.predict.allocator import allocated_bytes, reserved_bytes
 from cs336kit.predict.napkin import delivered_flops, largest_model, matmul_flops, six_nd, training_days
+from cs336kit.predict.signal import residual_second_moments, second_moment_spread, second_moments
 from cs336kit.predict.transfers import pcie_bandwidth, pipeline_seconds, pipeline_timeline, transfer_seconds
 
 NET = predict.linear_net([4, 4, 4], batch=2)
@@ -25,6 +26,7 @@ CALLS = [
     (lambda flops, bytes: predict.Cost(flops, bytes) * 4096 + predict.Cost(flops, bytes), (BIG, BIG), {}),
     (predict.matmul_cost, (BIG, BIG, BIG), {"batch": 3, "bytes_per_element": 2}),
     (predict.elementwise_cost, (BIG,), {"flops_per_element": BIG, "reads": BIG}),
+    (predict.reduction_cost, (BIG, BIG), {}),
     (predict.softmax_cost, (BIG, BIG), {}),
     (matmul_flops, (BIG, BIG, BIG), {"batch": BIG}),
     (six_nd, (BIG,), {"tokens": BIG}),
@@ -37,14 +39,19 @@ CALLS = [
     (pipeline_timeline, (3,), {"copy_seconds": 2**31 - 1, "compute_seconds": 2, "overlap": True}),
     (allocated_bytes, (2**31 - 1,), {}),
     (reserved_bytes, ([2**31 - 1, 2**31 - 1],), {}),
+    (second_moments, (1,), {"layers": 3, "fan": BIG, "weight_std": BIG}),
+    (second_moment_spread, (3,), {"width": 7}),
+    (residual_second_moments, (BIG,), {"additions": 3, "branch": BIG, "scale": BIG}),
     (predict.fraction_cut, (), {"std": 1, "a": -1, "b": 2, "mean": 0}),
     (predict.truncated_std, (), {"std": 1, "a": -1, "b": 2, "mean": 0}),
     (predict.contiguous_strides, ((BIG, BIG, BIG),), {}),
     (predict.element_offset, ((BIG, 1),), {"strides": (BIG, 1), "offset": BIG}),
+    (predict.expanded_strides, ((1, 3),), {"strides": (3, 1), "to": (2, 3)}),
     (predict.extent, ((BIG, BIG),), {"strides": (BIG, 1)}),
     (predict.view_strides, ((BIG, BIG),), {"strides": (BIG, 1), "to": (BIG * 2, BIG // 2)}),
     (predict.overlaps, ((BIG, BIG),), {"strides": (BIG, 1)}),
     (predict.kaplan_flops, (GPT2,), {"sequence": 1024}),
+    (predict.chinchilla_flops, (GPT2,), {"batch": BIG, "sequence": 1024}),
     (predict.six_nd_estimate, (GPT2,), {"batch": BIG, "sequence": 1024}),
     (predict.forward_flops, (GPT2,), {"batch": BIG, "sequence": 1024}),
     (predict.training_flops, (GPT2,), {"batch": BIG, "sequence": 1024}),
@@ -204,6 +211,9 @@ LONG = 10**12
 @pytest.mark.parametrize(
     "call",
     [
+        lambda: predict.second_moments(1, layers=LONG, fan=1, weight_std=1),
+        lambda: predict.second_moment_spread(LONG, width=8),
+        lambda: predict.residual_second_moments(1, additions=LONG),
         lambda: predict.speculative_tokens(acceptance=0.5, guesses=LONG),
         lambda: predict.speculative_speedup(acceptance=0.5, guesses=LONG, cost_ratio=0.1),
         lambda: predict.pipeline_timeline(LONG, copy_seconds=1, compute_seconds=1, overlap=True),
@@ -241,6 +251,7 @@ def test_every_optimizer_has_bytes_for_each_parameter_or_a_reason(optimizer):
 
 def test_what_leaves_the_range_of_floats_says_so():
     for call in (
+        lambda: predict.second_moments(1, layers=1000, fan=1000, weight_std=1),
         lambda: predict.fraction_cut(std=1, a=0, b=10**400),
         lambda: training_days(1e200, tokens=1e200, accelerators=1, peak_flops_per_second=1, mfu=1),
     ):
@@ -305,6 +316,7 @@ def asked():
         (predict.FORMATS["fp16"].round, None, {"x": 1.0}),
         (predict.FORMATS["fp16"].spacing, None, {"x": 1.0}),
         (predict.FORMATS["mxfp4"].quantize, None, {"values": [1.0]}),
+        (predict.gradient_flops(NET).mfu, None, {"seconds": 1, "peak_flops_per_second": 1}),
     ):
         for name in inspect.signature(made or function).parameters:
             yield pytest.param(function, needed, name, id=f"{function.__name__}-{name}")
@@ -321,7 +333,7 @@ def test_options_that_cannot_be_are_refused_in_a_short_sentence(function, needed
             assert "keyword argument" in str(error)
 
 
-@pytest.mark.parametrize("function", [predict.kaplan_flops, predict.six_nd_estimate])
+@pytest.mark.parametrize("function", [predict.kaplan_flops, predict.chinchilla_flops, predict.six_nd_estimate])
 def test_a_sequence_beyond_learned_positions_is_refused(function):
     sizes = {} if function is predict.kaplan_flops else {"batch": 1}
     with pytest.raises(ValueError, match="longer than context=1024"):

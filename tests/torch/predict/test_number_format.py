@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from dataclasses import replace
 
 import gfloat
 import gfloat.formats
@@ -158,18 +157,17 @@ def test_whole_bytes_are_whole_numbers():
 
 def test_the_worked_example_of_e4m3():
     e4m3 = FORMATS["fp8_e4m3"]
-    as_ieee = replace(e4m3, infinities=True, nan="ieee")
-    assert (as_ieee.max, as_ieee.fields(as_ieee.largest)) == (240.0, "0.1110.111")
-    assert (e4m3.max, e4m3.fields(e4m3.largest), e4m3.finite_values) == (448.0, "0.1111.110", 253)
+    as_ieee = e4m3.with_rules(infinities=True)
+    assert (as_ieee.max, as_ieee.largest_code) == (240.0, "0.1110.111")
+    assert (e4m3.max, e4m3.largest_code, e4m3.finite_values) == (448.0, "0.1111.110", 253)
     assert e4m3.decode("0.1111.110") == 448.0
     assert [code for code in range(256) if math.isnan(e4m3.decode(code))] == [0x7F, 0xFF]
-    assert FORMATS["fp16"].fields(FORMATS["fp16"].largest) == "0.11110.1111111111"
-    assert replace(e4m3, nan="none").max == 480.0
-    assert [replace(e4m3, nan=rule).nan_codes for rule in ("none", "negative_zero", "all_ones")] == [0, 1, 2]
-    e5m2 = FORMATS["fp8_e5m2"]
-    assert replace(e5m2, infinities=False, nan="all_ones").max == 98304.0
-    assert replace(e5m2, infinities=False, nan="none").max == 1.75 * 2**16
-    assert replace(e5m2, subnormals=False).max == e5m2.max == 1.75 * 2**15
+    assert FORMATS["fp16"].largest_code == "0.11110.1111111111"
+    assert e4m3.with_rules(nan="none").max == 480.0
+    assert [e4m3.with_rules(nan=rule).nan_codes for rule in ("none", "negative_zero", "all_ones")] == [0, 1, 2]
+    assert FORMATS["fp8_e5m2"].with_rules(infinities=False).max == 98304.0
+    assert FORMATS["fp8_e5m2"].with_rules(infinities=False, nan="none").max == 1.75 * 2**16
+    assert FORMATS["fp8_e5m2"].with_rules(subnormals=False).max == FORMATS["fp8_e5m2"].max == 1.75 * 2**15
 
 
 @pytest.mark.parametrize(
@@ -208,6 +206,8 @@ def test_codes_values_and_rules_that_do_not_exist_are_refused():
             e4m3.spacing(x)
     with pytest.raises(ValueError, match=r"at most 16 bits"):
         NumberFormat("odd", exponent_bits=8, fraction_bits=8).values()
+    with pytest.raises(ValueError, match="the rules are infinities, nan"):
+        e4m3.with_rules(infinity=True)
 
 
 RULES = st.sampled_from(

@@ -484,3 +484,9 @@ def test_the_largest_number_that_fits(most):
     assert largest(lambda number: number <= most) == most
     for limit in (1, 4, 5, 64, 100):
         assert largest(lambda number: number <= most, limit) == min(most, limit)
+
+
+def test_a_policy_that_keeps_as_much_has_no_break_even_batch():
+    with pytest.raises(ValueError, match="'mixed' saves nothing per sequence over 'bf16' here"):
+        predict.break_even_batch(LLAMA, sequence=S, precision="mixed", than="bf16")
+    assert predict.break_even_batch(LLAMA, sequence=S, precision="bf16", than="bf16") == 1

@@ -56,6 +56,16 @@ def test_element_offset_finds_the_value_in_the_storage(x, data):
     assert storage[position] == x[index]
 
 
+@given(strided_tensors(), st.data())
+def test_expanded_strides_equal_torch(x, data):
+    grown = [data.draw(st.integers(2, 3)) if size == 1 else size for size in x.shape]
+    target = [data.draw(st.integers(1, 3)) for _ in range(data.draw(st.integers(0, 2)))] + grown
+    expanded = x.expand(target)
+    strides = predict.expanded_strides(x.shape, strides=x.stride(), to=target)
+    wanted = [(size, step) for size, step in zip(expanded.shape, expanded.stride(), strict=True) if size > 1]
+    assert [(size, step) for size, step in zip(target, strides, strict=True) if size > 1] == wanted
+
+
 @given(strided_tensors())
 def test_extent_is_the_span_of_all_offsets(x):
     every = [
@@ -116,5 +126,9 @@ def test_other_input_gets_a_sentence():
         predict.element_offset((-1,), strides=(1,))
     with pytest.raises(ValueError, match="offset must be"):
         predict.element_offset((1,), strides=(1,), offset=-1)
+    with pytest.raises(ValueError, match="has size 3 and cannot become 4"):
+        predict.expanded_strides((3,), strides=(1,), to=(4,))
+    with pytest.raises(ValueError, match="more axes"):
+        predict.expanded_strides((3, 1), strides=(1, 1), to=(3,))
     with pytest.raises(ValueError, match="has 6 elements and"):
         predict.view_strides((2, 3), strides=(3, 1), to=(4,))
