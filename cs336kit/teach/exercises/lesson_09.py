@@ -125,7 +125,7 @@ _STEP = 3 * _LAYERS
         "Count in products of one layer. A full step has three for each layer: which of them does each plan leave out?",
         "For plan B, walk down from the top and stop where nothing below is trained. How many layers hand a gradient on?",
     ),
-    checked="plan B, at a little less than half of a full step; plan A saves a third at most.",
+    checked="plan B, at a little less than half of a full step; plan A saves about a third.",
 )
 def where_to_train():
     return "B", (_LAYERS + _TOP + _TOP - 1) / _STEP
