@@ -87,6 +87,7 @@ class Ranks:
             [x],
             (B, S * self.layout.tp, D),
             name=x.storage.name,
+            scratch=(size,),  # the gradient with each rank's positions side by side, as it is sent
             wires=wires[: 1 + x.needs_gradient],
         )
 
