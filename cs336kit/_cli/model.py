@@ -40,7 +40,8 @@ def model_of(text: str) -> tuple[str, TransformerConfig | float]:
     try:
         return text, number(text)
     except argparse.ArgumentTypeError:
-        unknown("model (or the number of its parameters, a folder, or a .json file)", text)
+        kind = "model (or the number of its parameters, a folder, or a .json file)"
+        unknown(kind, text, otherwise="or give the path of a config.json")
 
 
 def _read(path: Path, name: str) -> tuple[str, TransformerConfig]:

@@ -93,7 +93,7 @@ def header(cells: Sequence[Cell], path: Path, every: Sequence[Path]) -> str:
 
 
 def footer(path: Path, every: Sequence[Path]) -> str:
-    """The last cell of a lesson: the lessons before and after, and the map."""
+    """Where a lesson ends, before what it folds away: the lessons before and after, and the map."""
     place = list(every).index(path)
     parts = [link(every[place - 1], "← {}")] if place else []
     parts += [f"[Map of the course]({every[0].name}#Map-of-the-course)"] if place else []
@@ -131,7 +131,7 @@ def course_map(lessons: Sequence[tuple[Path, Sequence[Cell]]], folder: str = "")
 
 
 def generated(lessons: Sequence[tuple[Path, Sequence[Cell]]], path: Path) -> tuple[str, list[str]]:
-    """The first cell of a lesson with its line of times, and its generated cells: the map in the first one, the footer."""
+    """The first cell of a lesson with its line of times, and its generated cells: the footer, the map in the first one."""
     every = [other for other, _ in lessons]
     cells = dict(lessons)[path]
     first, line = kind.source(cells[0]), header(cells, path, every)
@@ -140,7 +140,7 @@ def generated(lessons: Sequence[tuple[Path, Sequence[Cell]]], path: Path) -> tup
         rest = HEADER.sub("", rest).strip()
         first = f"{lead}**{asked}**\n\n{line}" + (f"\n\n{rest}" if rest else "")
     maps = [f"{_MAP}\n\n{course_map(lessons)}"] if path == every[0] else []
-    return first, [*maps, *filter(None, [footer(path, every)])]
+    return first, [*filter(None, [footer(path, every)]), *maps]
 
 
 def write(notebook: Any, path: Path, lessons: Sequence[tuple[Path, Sequence[Cell]]]) -> None:
@@ -149,8 +149,11 @@ def write(notebook: Any, path: Path, lessons: Sequence[tuple[Path, Sequence[Cell
 
     notebook.cells = [cell for cell in notebook.cells if "page" not in kind.tags(cell)]
     here = [(other, notebook.cells if other == path else cells) for other, cells in lessons]
-    notebook.cells[0].source, pages = generated(here, path)
-    notebook.cells += [new_markdown_cell(text, metadata={"tags": ["page"]}) for text in pages]
+    notebook.cells[0].source, texts = generated(here, path)
+    # Below Further the links would be folded away with it, and a reader who is through would not see where to go on.
+    places = [len(notebook.cells) if text.startswith(_MAP) else len([*core(notebook.cells)]) for text in texts]
+    for place, text in reversed([*zip(places, texts, strict=True)]):
+        notebook.cells.insert(place, new_markdown_cell(text, metadata={"tags": ["page"]}))
     for cell, data, id in zip(notebook.cells, metadata(notebook.cells), kind.source_ids(notebook.cells), strict=True):
         cell.id, cell.metadata = id, data
 

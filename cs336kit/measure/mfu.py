@@ -109,8 +109,6 @@ def this_accelerator() -> Accelerator | None:
 
 
 def _chip(name: str | Accelerator | None) -> Accelerator:
-    if isinstance(name, Accelerator):
-        return name
     asked = device_name(device()) if name is None else name
     try:
         return accelerator(asked)

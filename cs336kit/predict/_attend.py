@@ -2,6 +2,8 @@
 
 from cs336kit.predict._builder import Builder
 from cs336kit.predict._layers import Layer
+from cs336kit.predict._sdpa import fused_attention, padded_mask
+from cs336kit.predict.allocator import round_up
 from cs336kit.predict.devices import FLASH, Kernel
 from cs336kit.predict.operations import Storage, Tensor
 from cs336kit.predict.transformer import TransformerConfig
@@ -82,40 +84,33 @@ class Attend:
     def _fused(self, kernel: Kernel, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         b, c = self.b, self.c
         given = q, k, v
-        width = _rounded(c.head_dim, kernel.types[q.dtype])
+        width = round_up(c.head_dim, kernel.types[q.dtype])
         if width != c.head_dim:
-            widths = (_rounded(t.shape[-1], kernel.types[q.dtype]) for t in given)
+            widths = (round_up(t.shape[-1], kernel.types[q.dtype]) for t in given)
             q, k, v = (
                 b.op(f"{t.storage.name}/pad", "pad", [t], (*t.shape[:-1], w))
                 for t, w in zip(given, widths, strict=True)
             )
-        keeps: list[Tensor | Storage] = [q, k, v]
         mask = None
         if self.masks:
-            mask = self.mask(q.dtype)
-            if self.T % kernel.mask_columns:
-                padded = b.op("mask/pad", "pad", [mask], (self.S, _rounded(self.T, kernel.mask_columns)))
-                padded.storage.name = mask.storage.name
-                b.free(mask)
-                mask = padded
-            keeps.append(mask)
-        sinks = [b.parameter("sinks", c.heads)] if c.sinks else []
-        keeps += sinks
-        logsumexp = Storage("logsumexp", 4 * self.B * c.heads * _rounded(self.S, kernel.logsumexp_rows))
-        words, indices = kernel.random_state
-        state = [Storage("indices" if indices else "random state", words)] if words else []
-        flops = (("attention scores", self._scores_flops), ("attention values", self._values_flops))
-        z = b.op(
-            "fused", "sdpa", [q, k, v, *sinks], (*q.shape[:3], v.shape[-1]), keeps=[*keeps, logsumexp, *state], keeps_output=True,
-            statistics=[logsumexp, *state], name="attention output's input", flops=flops,
-            scratch=(*kernel.backward(q, k), *(() if self.masks else b.ranks.ring_bytes(k, v))),
+            given_mask = self.mask(q.dtype)
+            mask = padded_mask(b, kernel, given_mask)
+            b.free(given_mask, unless=mask)
+        z = fused_attention(
+            b, kernel, q, k, v, mask=mask, flops=(self._scores_flops, self._values_flops),
+            sinks=[b.parameter("sinks", c.heads)] if c.sinks else [],
+            scratch=() if self.masks else b.ranks.ring_bytes(k, v),
         )  # fmt: skip
         if mask is not None:
             b.free(mask)
         rows = (self.B, self.S, c.heads * c.value_head_dim)
         if width == c.head_dim:
+            # With its heads in front, as its queries have them, the output is copied.
             in_front = kernel.follows and q.storage in self.in_front and c.heads > 1 and self.S > 1
-            return self._reordered(z, rows) if in_front else b.view(z, *rows)
+            if not in_front:
+                return b.view(z, *rows)
+            z.storage.name = "attention output"
+            return b.merge_heads(z)
         b.free(q, k, v)
         z.storage.name = "padded attention output"
         sliced = b.op("slice", "slice", [z], (*z.shape[:3], c.value_head_dim), alias=True)
@@ -125,21 +120,13 @@ class Attend:
         b.free(z)
         return merged
 
-    def _reordered(self, z: Tensor, rows: tuple[int, ...]) -> Tensor:
-        """A fused output that has its heads in front, as its queries have: a copy puts them behind."""
-        z.storage.name = "attention output"
-        merged = self.b.copy("merge heads", z, rows, name="attention output's input")
-        self.b.free(z)
-        return merged
-
     def _eager(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         b, pairs = self.b, (self.B, self.c.heads, self.S, self.T)
         grouped = self.c.kv_heads < self.c.heads
         x, y = self._batched(q, "query", grouped=grouped), self._batched(k, "key")
         scores = b.matmul("scores", x, y, pairs, self._scores_flops, component="attention scores")
-        for copied, given in ((x, q), (y, k)):
-            if copied is not given:
-                b.free(copied)
+        b.free(x, unless=q)
+        b.free(y, unless=k)
         scaled = b.op("scale", "div", [scores], pairs)
         b.free(scores)
         if self.c.attention_softcap is not None:
@@ -154,10 +141,8 @@ class Attend:
         w = self._batched(v, "value")
         factor = b.cast("weights/cast", weights, v.dtype, name="copies of attention weights")
         z = self._weighted(factor, w, (*q.shape[:3], v.shape[-1]))
-        if w is not v:
-            b.free(w)
-        if factor is not weights:
-            b.free(factor)
+        b.free(w, unless=v)
+        b.free(factor, unless=weights)
         b.free(weights, masked)
         return z
 
@@ -197,7 +182,9 @@ class Attend:
         x = self._batched(scaled_q, "query")
         y = scaled_k if grouped else self._batched(scaled_k, "key")
         scores = b.matmul("scores", x, y, pairs, self._scores_flops, component="attention scores")
-        b.free(*[t for t, old in ((x, scaled_q), (y, scaled_k)) if t is not old], scaled_k)
+        b.free(x, unless=scaled_q)
+        b.free(y, unless=scaled_k)
+        b.free(scaled_k)
         if mask is not None:
             masked = b.add("mask", scores, mask)
             b.free(scores)
@@ -206,8 +193,7 @@ class Attend:
         returned = b.cast("weights/cast", weights, q.dtype)
         w = values if grouped else self._batched(values, "value")
         z = self._weighted(weights, w, (*q.shape[:3], values.shape[-1]))
-        if w is not values:
-            b.free(w)
+        b.free(w, unless=values)
         result = b.cast("values/cast", z, q.dtype)
         if result is not z:
             b.free(z, returned)
@@ -241,10 +227,6 @@ class Attend:
         B, heads, S, _ = x.shape
         one = S == 1 or S > self.S or x.storage in self.in_front or not (grouped or (B > 1 and heads > 1))
         return x if one else self.b.copy(f"{name}/batched", x, x.shape, name=name)
-
-
-def _rounded(value: int, multiple: int) -> int:
-    return -(-value // multiple) * multiple
 
 
 def _pairs(config: TransformerConfig, layer: Layer, queries: int, keys: int, *, causal: bool) -> int:

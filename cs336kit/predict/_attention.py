@@ -1,7 +1,7 @@
 """Attention as a program: projections, rotary positions, a cache."""
 
 from cs336kit.predict._attend import Attend
-from cs336kit.predict._builder import Builder
+from cs336kit.predict._builder import Builder, norm
 from cs336kit.predict._layers import Layer
 from cs336kit.predict.operations import Leaf, Tensor
 from cs336kit.predict.transformer import TransformerConfig
@@ -48,9 +48,7 @@ class Attention:
             keys, values, exchanged = b.ranks.positions(k, v, ring=self._fuses and not self.attend.masks)
             z = self.attend(q, keys, values)
             b.free(*exchanged)
-        merged = z if self._fuses else self._merge(z)
-        if merged.storage is not z.storage:
-            b.free(z)
+        merged = z if self._fuses else b.merge_heads(z)
         out = self._output(merged)
         b.free(merged)
         dropped = b.dropout("output dropout", out, c.dropout, mask="attention dropout mask")
@@ -92,15 +90,13 @@ class Attention:
         inner = merged
         if c.inner_norms:
             with b.aside(self._norms):
-                inner = b.norm(
-                    "inner norm", merged, kind=c.norm, component="norms", scale=merged.shape[-1:] if c.norm_scale else (),
-                    shift=c.norm_bias, name="attention output's input", kept_as="attention inner norm",
-                )  # fmt: skip
+                inner = norm(
+                    b, "inner norm", merged, c, name="attention output's input", kept_as="attention inner norm"
+                )
         out = b.linear("output", inner, c.d_model, component="attention output", bias=c.has_bias("output"))
         b.leaves += self._norms
         self._norms.clear()
-        if inner is not merged:
-            b.free(inner)
+        b.free(inner, unless=merged)
         return b.ranks.leave(out)
 
     def _extended(self, k: Tensor, v: Tensor, shortened: bool) -> tuple[Tensor, Tensor]:
@@ -143,15 +139,6 @@ class Attention:
             return self.b.view(x, *shape)
         return self.b.op(f"{name}/heads", "heads", [x], shape, alias=True)
 
-    def _merge(self, z: Tensor) -> Tensor:
-        """(B, A, S, h) to (B, S, A·h)."""
-        shape = (self.B, self.S, self.c.heads * self.c.value_head_dim)
-        name = "attention output's input"
-        if self.c.heads == 1 or self.S == 1:
-            z.storage.name = name
-            return self.b.view(z, *shape)
-        return self.b.copy("merge heads", z, shape, name=name)
-
 
 def _rotate(b: Builder, place: str, x: Tensor, tables: tuple[Tensor, Tensor], name: str) -> Tensor:
     """x · cosine + (−second half, first half) · sine, as `lm.rope` writes it; what lies beyond the tables' width stays."""
@@ -174,7 +161,4 @@ def _rotate(b: Builder, place: str, x: Tensor, tables: tuple[Tensor, Tensor], na
         b.free(turned)
         rotated = b.add("sum", straight, crossed, name=name)
         b.free(straight, crossed)
-        result = b.cast("cast", rotated, x.dtype, name=name)
-        if result is not rotated:
-            b.free(rotated)
-        return result
+        return b.converted("cast", rotated, x.dtype, name=name)

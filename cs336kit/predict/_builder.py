@@ -1,11 +1,11 @@
 """The functions of torch that a decoder calls, each as operations: what it keeps and what its gradients need."""
 
-from collections.abc import Sequence
 from math import prod
 
 from cs336kit.predict._collectives import Ranks
 from cs336kit.predict._writer import Writer
 from cs336kit.predict.operations import ELEMENT_BYTES, Gradient, Op, Storage, Tensor
+from cs336kit.predict.transformer import TransformerConfig
 
 
 class Builder(Writer):
@@ -20,6 +20,12 @@ class Builder(Writer):
     def cast(self, place: str, x: Tensor, dtype: str, *, name: str = "") -> Tensor:
         """x.to(dtype): a copy, or x itself where nothing changes."""
         return x if x.dtype == dtype else self.op(place, "cast", [x], x.shape, dtype=dtype, name=name)
+
+    def converted(self, place: str, x: Tensor, dtype: str, *, name: str = "") -> Tensor:
+        """The same, and x is let go where there is a copy."""
+        y = self.cast(place, x, dtype, name=name)
+        self.free(x, unless=y)
+        return y
 
     def in_fp32(self, operation: str, place: str, x: Tensor, *, name: str = "") -> Tensor:
         """What this operation reads: x, or a copy in fp32 where the device's autocast runs it in fp32."""
@@ -75,10 +81,8 @@ class Builder(Writer):
         y = self._linear(place, source, W, b, (*rows, outputs), component, flops, name)
         if packed is not None:
             self._unpacks_again(W)
-        if x is not given:
-            self.free(x)
-        if copied:
-            self.free(*copied)
+        self.free(x, unless=given)
+        self.free(*copied)
         if self.lora_rank and component in self.lora_targets:
             y = self._adapted(place, given, y, self.lora_rank, name)
         return y
@@ -149,8 +153,7 @@ class Builder(Writer):
         y = self.op(
             place, "layer_norm", [x, *scale], x.shape, name=name, keeps=[x, *scale, *statistics], statistics=statistics
         )
-        if x is not given:
-            self.free(x)
+        self.free(x, unless=given)
         return y
 
     def rms_norm(
@@ -172,19 +175,12 @@ class Builder(Writer):
         self.free(shifted)
         normed = self.mul(f"{place}/normalize", wide, inverse, name=kept_as)
         self.free(inverse)
-        if not scale:
-            if x.dtype == "fp32":
-                return normed
-            result = self.cast(f"{place}/cast", normed, x.dtype, name=name)
-            self.free(normed, wide)
-            return result
-        weight = self.parameter(component, *scale)
-        scaled = self.mul(f"{place}/scale", normed, weight, name=name)
-        if x.dtype == "fp32":
-            self.free(normed)
-            return scaled
-        result = self.cast(f"{place}/cast", scaled, x.dtype, name=name)
-        self.free(scaled, normed, wide)
+        scaled = normed
+        if scale:
+            scaled = self.mul(f"{place}/scale", normed, self.parameter(component, *scale), name=name)
+        result = self.converted(f"{place}/cast", scaled, x.dtype, name=name)
+        self.free(normed, unless=scaled)
+        self.free(wide, unless=x)
         return result
 
     def norm(
@@ -194,27 +190,18 @@ class Builder(Writer):
 
         Wherever it stands, its operations belong to the norms.
         """
-        before, self.part = self.part, "norms"
-        normed = self._norm(
-            place, x, kind=kind, component=component, scale=scale, shift=shift, name=name, kept_as=kept_as
-        )
-        self.part = before
-        return normed
-
-    def _norm(
-        self, place: str, x: Tensor, *, kind: str, component: str, scale: tuple[int, ...], shift: bool, name: str, kept_as: str
-    ) -> Tensor:  # fmt: skip
-        if kind == "rmsnorm":
-            return self.rms_norm(place, x, component=component, scale=scale, name=name, kept_as=kept_as)
-        if len(scale) == 1:
-            return self.layer_norm(place, x, component=component, shift=shift, name=name, kept_as=kept_as)
-        # Torch's layer norm has one scale for all rows; another one is a product of its own.
-        normed = self.layer_norm(place, x, component="", shift=False, name=name, kept_as=kept_as)
-        for parameter in [self.parameter(component, *scale) for _ in range((1 + shift) if scale else 0)]:
-            scaled = self.mul(f"{place}/scale", normed, parameter, name=name)
-            self.free(normed)
-            normed = scaled
-        return normed
+        with self.within("", part="norms"):
+            if kind == "rmsnorm":
+                return self.rms_norm(place, x, component=component, scale=scale, name=name, kept_as=kept_as)
+            if len(scale) == 1:
+                return self.layer_norm(place, x, component=component, shift=shift, name=name, kept_as=kept_as)
+            # Torch's layer norm has one scale for all rows; another one is a product of its own.
+            normed = self.layer_norm(place, x, component="", shift=False, name=name, kept_as=kept_as)
+            for parameter in [self.parameter(component, *scale) for _ in range((1 + shift) if scale else 0)]:
+                scaled = self.mul(f"{place}/scale", normed, parameter, name=name)
+                self.free(normed)
+                normed = scaled
+            return normed
 
     def softcap(self, place: str, x: Tensor, *, name: str) -> Tensor:
         """cap · tanh(x / cap), which keeps the tanh; x is let go at its end."""
@@ -225,21 +212,17 @@ class Builder(Writer):
         self.free(tanh, x)
         return capped
 
-    def scaled(self, place: str, x: Tensor, factor: float, *, name: str = "") -> Tensor:
+    def scaled(self, place: str, x: Tensor, factor: float) -> Tensor:
         """x times a number, which keeps nothing; x itself where the number is 1."""
         if factor == 1:
             return x
-        y = self.op(place, "mul", [x], x.shape, name=name or x.storage.name)
+        y = self.op(place, "mul", [x], x.shape, name=x.storage.name)
         self.free(x)
         return y
 
     def part_of(self, place: str, x: Tensor, width: int) -> Tensor:
         """Some of the last axis as a view, whose gradient is put into zeros of x's size."""
-        shape = (*x.shape[:-1], width)
-        part = Tensor(shape, x.dtype, x.storage, x.needs_gradient, object())
-        gradients = (Gradient(x, x.bytes),) if x.needs_gradient else ()
-        self.items.append(Op(self.prefix + place, "slice", (x,), (part,), (), (), gradients, self.part))
-        return part
+        return self.views(place, "slice", x, (*x.shape[:-1], width))[0]
 
     def add(self, place: str, x: Tensor, y: Tensor, *, name: str = "") -> Tensor:
         """x + y, in the wider of both types; the gradient is handed on to both."""
@@ -247,20 +230,16 @@ class Builder(Writer):
         shape = x.shape if x.elements >= y.elements else y.shape
         return self.op(place, "add", [x, y], shape, dtype=dtype, passes=True, name=name)
 
-    def chunk(self, place: str, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Both halves of the last axis as views; their gradients are put together in one new tensor."""
+    def chunk(self, place: str, x: Tensor) -> tuple[Tensor, ...]:
+        """Both halves of the last axis."""
         half = (*x.shape[:-1], x.shape[-1] // 2)
-        first, second = (Tensor(half, x.dtype, x.storage, x.needs_gradient, object()) for _ in range(2))
-        gradients = (Gradient(x, x.bytes),) if x.needs_gradient else ()
-        self.items.append(Op(self.prefix + place, "chunk", (x,), (first, second), (), (), gradients, self.part))
-        return first, second
+        return self.views(place, "chunk", x, half, half)
 
-    def split(self, place: str, x: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
-        """Parts of the first axis as views; their gradients are put together in one new tensor."""
-        rest = x.shape[1:]
-        parts = tuple([Tensor((n, *rest), x.dtype, x.storage, x.needs_gradient, object()) for n in sizes])
+    def views(self, place: str, kind: str, x: Tensor, *shapes: tuple[int, ...]) -> tuple[Tensor, ...]:
+        """Parts of x as views; their gradients are put together in one new tensor."""
+        parts = tuple([Tensor(shape, x.dtype, x.storage, x.needs_gradient, object()) for shape in shapes])
         gradients = (Gradient(x, x.bytes),) if x.needs_gradient else ()
-        self.items.append(Op(self.prefix + place, "split", (x,), parts, (), (), gradients, self.part))
+        self.items.append(Op(self.prefix + place, kind, (x,), parts, (), (), gradients, self.part))
         return parts
 
     def cat(self, place: str, x: Tensor, y: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -298,28 +277,27 @@ class Builder(Writer):
             if not (x.dtype == "fp16" and "softmax" in self.device.widening):
                 x = self.cast(f"{place}/fp32", x, dtype)
         y = self.op(place, "softmax", [x], x.shape, dtype=dtype, keeps_output=True, name=name)
-        if x is not given:
-            self.free(x)
+        self.free(x, unless=given)
         return y
+
+    def merge_heads(self, z: Tensor) -> Tensor:
+        """(B, A, S, h) to (B, S, A·h), which the output matrix reads: a copy and z is let go, but of one head or position."""
+        (B, A, S, h), name = z.shape, "attention output's input"
+        if A == 1 or S == 1:
+            z.storage.name = name
+            return self.view(z, B, S, A * h)
+        merged = self.copy("merge heads", z, (B, S, A * h), name=name)
+        self.free(z)
+        return merged
 
     def copy(self, place: str, x: Tensor, shape: tuple[int, ...], *, name: str = "") -> Tensor:
         """A reshape that cannot be a view: a copy, whose gradient is handed on as it is."""
         return self.op(place, "copy", [x], shape, name=name, passes=True)
 
-    def matmul(
-        self, place: str, x: Tensor, y: Tensor, shape: tuple[int, ...], flops: int, *, component: str, name: str = ""
-    ) -> Tensor:
+    def matmul(self, place: str, x: Tensor, y: Tensor, shape: tuple[int, ...], flops: int, *, component: str) -> Tensor:
         """A batched product x @ y; keeps each factor that the other's gradient needs."""
-        return self.op(
-            place,
-            "matmul",
-            [x, y],
-            shape,
-            keeps=_factors(x, y),
-            name=name,
-            flops=((component, flops),),
-            gradient_flops=flops,
-        )
+        counted = ((component, flops),)
+        return self.op(place, "matmul", [x, y], shape, keeps=_factors(x, y), flops=counted, gradient_flops=flops)
 
     def embedding(self, place: str, table: Tensor, tokens: Tensor, shape: tuple[int, ...], *, name: str = "") -> Tensor:
         """Rows of a table; its gradient is a table of zeros with the rows' gradients added."""
@@ -354,3 +332,13 @@ def _factors(x: Tensor, y: Tensor) -> list[Tensor]:
     if x.needs_gradient:
         kept.append(y)
     return kept
+
+
+def norm(
+    b: Builder, place: str, x: Tensor, c: TransformerConfig, *, name: str, component: str = "norms", kept_as: str = ""
+) -> Tensor:
+    """One of the model's norms over the last axis."""
+    scale = x.shape[-1:] if c.norm_scale else ()
+    return b.norm(
+        place, x, kind=c.norm, component=component, scale=scale, shift=c.norm_bias, name=name, kept_as=kept_as or place
+    )

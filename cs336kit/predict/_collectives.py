@@ -66,8 +66,13 @@ class Ranks:
 
     def _wire(self, kind: str, axis: str, size: int, when: str = "forward", alike: int = 1) -> Wire:
         ranks = getattr(self.layout, axis)
-        sent = size if kind == "send" else ring_bytes(kind, size, ranks)
+        sent = size if kind in ("send", "ring") else ring_bytes(kind, size, ranks)
         return _group(kind, axis, ranks, strides(self.layout)[axis], sent, when, alike)
+
+    def _both(self, x: Tensor, there: str, back: str, axis: str, size: int, alike: int = 1) -> tuple[Wire, ...]:
+        """What brings x to other ranks, and its gradient back if it has one."""
+        wires = self._wire(there, axis, size, "forward", alike), self._wire(back, axis, size, "backward", alike)
+        return wires[: 1 + x.needs_gradient]
 
     # -- tensor and sequence parallel ----------------------------------------------------------------------------------
 
@@ -80,15 +85,10 @@ class Ranks:
             return self.b.op(place, "copy to ranks", [x], x.shape, alias=True, wires=back)
         B, S, D = x.shape
         size = x.bytes * self.layout.tp
-        wires = self._wire("all-gather", "tp", size), self._wire("reduce-scatter", "tp", size, "backward")
+        wires = self._both(x, "all-gather", "reduce-scatter", "tp", size)
+        # The gradient lies there once more, each rank's positions side by side, as it is sent.
         return self.b.op(
-            place,
-            "all-gather",
-            [x],
-            (B, S * self.layout.tp, D),
-            name=x.storage.name,
-            scratch=(size,),  # the gradient with each rank's positions side by side, as it is sent
-            wires=wires[: 1 + x.needs_gradient],
+            place, "all-gather", [x], (B, S * self.layout.tp, D), name=x.storage.name, scratch=(size,), wires=wires
         )
 
     def leave(self, x: Tensor, place: str = "leave", *, name: str = "") -> Tensor:
@@ -97,10 +97,8 @@ class Ranks:
             return x
         B, S, D = x.shape
         if self.layout.sp:
-            both = self._wire("reduce-scatter", "tp", x.bytes), self._wire("all-gather", "tp", x.bytes, "backward")
-            y = self.b.op(
-                place, "reduce-scatter", [x], (B, S // self.layout.tp, D), name=name, wires=both[: 1 + x.needs_gradient]
-            )
+            wires = self._both(x, "reduce-scatter", "all-gather", "tp", x.bytes)
+            y = self.b.op(place, "reduce-scatter", [x], (B, S // self.layout.tp, D), name=name, wires=wires)
         else:
             wires = (self._wire("all-reduce", "tp", x.bytes),)
             y = self.b.op(place, "all-reduce", [x], x.shape, passes=True, name=name, wires=wires)
@@ -128,24 +126,18 @@ class Ranks:
         if ring:
             size = k.bytes + v.bytes
             # In the backward pass their gradients travel with them, and go one step more, home.
-            wires = self._ring((cp - 1) * size), self._ring((2 * cp - 1) * size, "backward")
+            both = self._wire("ring", "cp", (cp - 1) * size), self._wire("ring", "cp", (2 * cp - 1) * size, "backward")
             arriving = self.b.op(
                 "exchange", "ring", [], (2 * (k.elements + v.elements),), dtype=k.dtype,
-                wires=wires[: 1 + k.needs_gradient],
+                wires=both[: 1 + k.needs_gradient],
             )  # fmt: skip
             return k, v, [arriving]
         every = []
         for name, t in (("key", k), ("value", v)):
-            size = t.bytes * cp
-            both = self._wire("all-gather", "cp", size), self._wire("reduce-scatter", "cp", size, "backward")
+            wires = self._both(t, "all-gather", "reduce-scatter", "cp", t.bytes * cp)
             shape = (*t.shape[:-2], t.shape[-2] * cp, t.shape[-1])
-            every.append(
-                self.b.op(f"{name}/gather", "all-gather", [t], shape, name=name, wires=both[: 1 + t.needs_gradient])
-            )
+            every.append(self.b.op(f"{name}/gather", "all-gather", [t], shape, name=name, wires=wires))
         return every[0], every[1], every
-
-    def _ring(self, size: int, when: str = "forward") -> Wire:
-        return _group("ring", "cp", self.layout.cp, strides(self.layout)["cp"], size, when)
 
     def ring_bytes(self, k: Tensor, v: Tensor) -> tuple[int, ...]:
         """What the backward pass of attention in a ring needs for a moment: keys and values of two ranks, and gradients."""
@@ -153,8 +145,8 @@ class Ranks:
 
     def exchange(self, place: str, x: Tensor, *, experts: int, name: str = "") -> Tensor:
         """Rows of tokens, `experts` of each, go to the ranks that have their experts, or come back; so do their gradients."""
-        wires = tuple(self._wire("all-to-all", "ep", x.bytes, when, experts) for when in ("forward", "backward"))
-        return self.b.op(place, "all-to-all", [x], x.shape, name=name, wires=wires[: 1 + x.needs_gradient])
+        wires = self._both(x, "all-to-all", "all-to-all", "ep", x.bytes, experts)
+        return self.b.op(place, "all-to-all", [x], x.shape, name=name, wires=wires)
 
     # -- gradients and gathered parameters -----------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 
 from cs336kit.predict._attention import Attention
-from cs336kit.predict._builder import Builder
+from cs336kit.predict._builder import Builder, norm
 from cs336kit.predict._latent import LatentAttention
 from cs336kit.predict._layers import Layer, layers, periods, stage_blocks
 from cs336kit.predict._mlp import MLP
@@ -15,15 +15,6 @@ from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.transformer import TransformerConfig
 
 
-def _norm(
-    b: Builder, place: str, x: Tensor, c: TransformerConfig, *, name: str, component: str = "norms", kept_as: str = ""
-) -> Tensor:
-    scale = x.shape[-1:] if c.norm_scale else ()
-    return b.norm(
-        place, x, kind=c.norm, component=component, scale=scale, shift=c.norm_bias, name=name, kept_as=kept_as or place
-    )
-
-
 def _branch(
     b: Builder, c: TransformerConfig, name: str, run: Callable[[Tensor], Tensor], x: Tensor, onto: Tensor, ends: list[Leaf],
     *, inputs: str, summed: str,
@@ -31,14 +22,13 @@ def _branch(
     """Attention or MLP of x with its norms in front and behind and its scale, added to `onto`."""
     start = len(b.leaves)
     norms: list[Leaf] = []
-    normed = _norm(b, f"{name} norm", x, c, name=inputs) if c.norm_placement in ("pre", "sandwich") else x
+    normed = norm(b, f"{name} norm", x, c, name=inputs) if c.norm_placement in ("pre", "sandwich") else x
     with b.within(name, part=name):
         z = _on_ranks(b, run, normed)
-    if normed is not x:
-        b.free(normed)
+    b.free(normed, unless=x)
     if c.norm_placement in ("post", "sandwich"):
         with b.aside(norms):
-            behind = _norm(b, f"{name} post norm", z, c, name=f"{name} branch", kept_as=f"{name} post norm")
+            behind = norm(b, f"{name} post norm", z, c, name=f"{name} branch", kept_as=f"{name} post norm")
         b.free(z)
         z = behind
     b.part = name
@@ -47,7 +37,7 @@ def _branch(
     b.free(z)
     if c.norm_placement == "residual":
         with b.aside(norms):
-            behind = _norm(b, f"{name} norm", y, c, name=f"{name} norm")
+            behind = norm(b, f"{name} norm", y, c, name=f"{name} norm")
         b.free(y)
         y = behind
     # Its module has one norm in front, wherever it is used, and a second one at the end of the block.
@@ -70,7 +60,7 @@ def _on_ranks(b: Builder, run: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 def _block(b: Builder, c: TransformerConfig, attention: Attention, mlp: MLP, x: Tensor) -> Tensor:
     """Norm, attention, sum, norm, MLP, sum; or attention and MLP side by side behind one norm or two."""
     if c.norms_per_block == 1:
-        normed = _norm(b, "attention norm", x, c, name="query, key, value inputs")
+        normed = norm(b, "attention norm", x, c, name="query, key, value inputs")
         with b.within("attention", part="attention"):
             z = b.scaled("scale", _on_ranks(b, attention, normed), c.residual_scale)
         first = b.add("attention sum", x, z)
@@ -108,7 +98,7 @@ def _embedded(b: Builder, c: TransformerConfig, tokens: Tensor, table: Tensor, r
         b.free(x)
         x = summed
     if c.embedding_norm:
-        normed = _norm(b, "embedding norm", x, c, name="attention norm", component="embedding norm")
+        normed = norm(b, "embedding norm", x, c, name="attention norm", component="embedding norm")
         b.free(x)
         x = normed
     return x
@@ -212,14 +202,13 @@ def _headed(
     before, normed = len(b.leaves), x
     if c.final_norm:
         x.storage.name = "final norm"
-        normed = _norm(b, "final norm", x, c, name="head's input", component="final norm")
+        normed = norm(b, "final norm", x, c, name="head's input", component="final norm")
     b.part = "head"
     if c.embedding_width != c.d_model:
         narrow = b.linear(
             "head/narrower", normed, c.embedding_width, component="embedding projections", name="head's input"
         )
-        if normed is not x:
-            b.free(normed)
+        b.free(normed, unless=x)
         normed = narrow
     own = table is None or not c.tied_head
     # A copy of the table is trained if the table is.
@@ -236,7 +225,7 @@ def _headed(
         return _chunked_loss(b, c, whole, head, bias, tokens, chunks)
     logits = _logits(b, c, whole, head, bias, last=whole.storage is not x.storage)
     b.free(x)
-    return _loss(b, logits, tokens, c.vocab) if train else logits
+    return loss_of(b, logits, tokens, c.vocab) if train else logits
 
 
 def _logits(
@@ -260,12 +249,12 @@ def _chunked_loss(
     width = head.shape[1]
     rows = -(-tokens // chunks)
     sizes = [min(rows, tokens - start) for start in range(0, tokens, rows)]
-    parts = b.split("loss/split", b.view(x, tokens, width), sizes)
+    parts = b.views("loss/split", "split", b.view(x, tokens, width), *((size, width) for size in sizes))
     total: Tensor | None = None
     for part, size in zip(parts, sizes, strict=True):
         with b.repeat("loss chunk", 1, checkpoint=part):
             b.part = "head"
-            loss = _loss(b, _logits(b, c, part, head, bias), size, c.vocab)
+            loss = loss_of(b, _logits(b, c, part, head, bias), size, c.vocab)
         b.part = "loss"
         if total is None:
             total = loss
@@ -279,12 +268,10 @@ def _chunked_loss(
     return mean
 
 
-def _loss(b: Builder, logits: Tensor, tokens: int, vocab: int) -> Tensor:
+def loss_of(b: Builder, logits: Tensor, tokens: int, vocab: int) -> Tensor:
     """F.cross_entropy of the logits in fp32: a log softmax, and the mean of what it gives the targets."""
     b.part = "loss"
-    wide = b.cast("logits/fp32", logits, "fp32")
-    if wide is not logits:
-        b.free(logits)
+    wide = b.converted("logits/fp32", logits, "fp32")
     logs = (_divided_log_softmax if b.layout.tp > 1 else _log_softmax)(b, wide, (tokens, vocab))
     weight = Storage("cross-entropy", 4)
     loss = b.op("loss", "nll_loss", [logs], (), keeps=[logs, weight], statistics=[weight], name="loss")

@@ -49,8 +49,7 @@ class LatentAttention(Attention):
             given = self._latent_norm("query latent norm", down)
             b.free(down)
         q = b.linear("query", given, c.query_width, component="query", name="query")
-        if given is not x:
-            b.free(given)
+        b.free(given, unless=x)
         q = self._heads(q, c.heads, c.head_dim, "query")
         if self.tables is None:
             return q
@@ -86,10 +85,8 @@ class LatentAttention(Attention):
         v = b.part_of("value", both, w)
         with b.within(self.attend.method):
             z = self.attend(q, k, v)
-        merged = z if self._fuses else self._merge(z)
+        merged = z if self._fuses else b.merge_heads(z)
         b.free(k, both)
-        if merged.storage is not z.storage:
-            b.free(z)
         return merged
 
     def _on_latents(self, q: Tensor, latent: Tensor, turned: Tensor) -> Tensor:

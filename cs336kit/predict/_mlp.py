@@ -1,8 +1,9 @@
 """The MLP of a block as a program, and a mixture of such experts."""
 
+from contextlib import nullcontext
 from itertools import pairwise
 
-from cs336kit.predict._builder import Builder
+from cs336kit.predict._builder import Builder, norm
 from cs336kit.predict.operations import Leaf, Storage, Tensor
 from cs336kit.predict.transformer import TransformerConfig
 
@@ -65,23 +66,16 @@ class MLP:
         b.free(given)
         wide = b.cast("scores/fp32", scores, "fp32")
         soft = b.op("softmax", "softmax", [wide], (N, k), keeps_output=True, name="routing weights")
-        if wide is not scores:
-            b.free(wide)
-        weights = b.cast("weights/cast", soft, x.dtype, name="routing weights")
-        if weights is not soft:
-            b.free(soft)
+        b.free(wide, unless=scores)
+        weights = b.converted("weights/cast", soft, x.dtype, name="routing weights")
+        held: tuple[Tensor, ...] = ()
         if b.layout.ep > 1:
             total = self._dispatched(tokens, weights)
-            b.free(scores, indices, weights)
-            return b.ranks.leave(b.view(total, *x.shape))
-        total = b.op("zeros", "full", [], (N, c.d_model), dtype=x.dtype, name="sum of experts")
-        held: tuple[Tensor, ...] = ()
-        for count, sizes in self._groups(N * k):
-            if count > 1:
-                with b.repeat("experts", count):
+        else:
+            total = b.op("zeros", "full", [], (N, c.d_model), dtype=x.dtype, name="sum of experts")
+            for count, sizes in self._groups(N * k):
+                with b.repeat("experts", count) if count > 1 else nullcontext():
                     total, held = self._visit(tokens, weights, total, sizes, held)
-            else:
-                total, held = self._visit(tokens, weights, total, sizes, held)
         b.free(*held, scores, indices, weights)
         return b.ranks.leave(b.view(total, *x.shape))
 
@@ -175,14 +169,10 @@ class MLP:
         norms: list[Leaf] = []  # which the module has behind its matrices
         if c.inner_norms:
             with b.aside(norms):
-                inner = b.norm(
-                    "inner norm", hidden, kind=c.norm, component="norms", scale=(width,) if c.norm_scale else (),
-                    shift=c.norm_bias, name="mlp down's input", kept_as="mlp inner norm",
-                )  # fmt: skip
+                inner = norm(b, "inner norm", hidden, c, name="mlp down's input", kept_as="mlp inner norm")
         out = b.linear("down", inner, c.d_model, component=f"{component} down", bias=c.has_bias("down"))
         b.leaves += norms
-        if inner is not hidden:
-            b.free(inner)
+        b.free(inner, unless=hidden)
         b.free(hidden)
         if len(out.shape) == 3:
             out = b.ranks.leave(out)

@@ -1,8 +1,10 @@
 """Torch's scaled_dot_product_attention as operations: a fused kernel of the device, or the written-out path."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from cs336kit.predict._builder import Builder
+from cs336kit.predict.allocator import round_up
 from cs336kit.predict.devices import Kernel
 from cs336kit.predict.operations import Storage, Tensor
 
@@ -66,26 +68,36 @@ def _fused(b: Builder, kernel: Kernel, query: Heads, k: Tensor, v: Tensor, mask:
         raise ValueError(
             f"head_dim={h} is padded by this kernel, which flavour='transformers' does not count; use a multiple of 8"
         )
-    keeps: list[Tensor | Storage] = [q, k, v]
-    padded = mask is not None and mask.shape[-1] % kernel.mask_columns > 0
-    if mask is not None and padded:
-        columns = -(-mask.shape[-1] // kernel.mask_columns) * kernel.mask_columns
-        mask = b.op("mask/pad", "pad", [mask], (*mask.shape[:-1], columns), name=mask.storage.name)
-    if mask is not None:
-        keeps.append(mask)
-    rows = -(-S // kernel.logsumexp_rows) * kernel.logsumexp_rows
-    logsumexp = Storage("logsumexp", 4 * B * A * rows)
-    words, indices = kernel.random_state
-    state = [Storage("indices" if indices else "random state", words)] if words else []
-    z = b.op(
-        "fused", "sdpa", [q, k, v], q.shape, keeps=[*keeps, logsumexp, *state], keeps_output=True,
-        statistics=[logsumexp, *state], name="attention output's input",
-        flops=(("attention scores", flops), ("attention values", flops)), scratch=kernel.backward(q, k),
-    )  # fmt: skip
-    if mask is not None and padded:
-        b.free(mask)
+    whole = None if mask is None else padded_mask(b, kernel, mask)
+    z = fused_attention(b, kernel, q, k, v, mask=whole, flops=(flops, flops))
+    if whole is not None:
+        b.free(whole, unless=mask)
     # The output lies in memory as the queries do.
     return z if query.front and kernel.follows else b.view(z, B, S, A * h)
+
+
+def padded_mask(b: Builder, kernel: Kernel, mask: Tensor) -> Tensor:
+    """The mask with as many columns as the kernel needs."""
+    *rows, keys = mask.shape
+    columns = round_up(keys, kernel.mask_columns)
+    return mask if columns == keys else b.op("mask/pad", "pad", [mask], (*rows, columns), name=mask.storage.name)
+
+
+def fused_attention(
+    b: Builder, kernel: Kernel, q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, flops: tuple[int, int],
+    sinks: Sequence[Tensor] = (), scratch: tuple[int, ...] = (),
+) -> Tensor:  # fmt: skip
+    """A fused kernel on queries, keys and values of (batch, heads, sequence, width); `flops` are of its two products."""
+    B, A, S, _ = q.shape
+    logsumexp = Storage("logsumexp", 4 * B * A * round_up(S, kernel.logsumexp_rows))
+    words, indices = kernel.random_state
+    state = [Storage("indices" if indices else "random state", words)] if words else []
+    masks = [] if mask is None else [mask]
+    return b.op(
+        "fused", "sdpa", [q, k, v, *sinks], (*q.shape[:3], v.shape[-1]), keeps=[q, k, v, *masks, *sinks, logsumexp, *state],
+        keeps_output=True, statistics=[logsumexp, *state], name="attention output's input",
+        flops=(("attention scores", flops[0]), ("attention values", flops[1])), scratch=(*kernel.backward(q, k), *scratch),
+    )  # fmt: skip
 
 
 def _written_out(

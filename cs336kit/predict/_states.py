@@ -4,10 +4,14 @@ from collections.abc import Iterator
 
 from cs336kit.predict._collectives import OF_EXPERTS, gathered_share
 from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict.allocator import allocated_bytes
-from cs336kit.predict.layouts import shard_elements, shard_shape
-from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Program, blocks, shapes
+from cs336kit.predict.allocator import BLOCK_BYTES, allocated_bytes, round_up
+from cs336kit.predict.layouts import Layout, shard_elements, shard_shape
+from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Program, Tensor, blocks, shapes
 from cs336kit.predict.optimizers import ON_HOST, optimizer_spec, optimizer_state_bytes, optimizer_step_bytes
+
+
+def _trained(walked: Program) -> list[Leaf]:
+    return [leaf for leaf in walked.leaves if leaf.tensor.needs_gradient]
 
 
 def _sharing(walked: Program, leaf: Leaf) -> int:
@@ -15,11 +19,15 @@ def _sharing(walked: Program, leaf: Leaf) -> int:
     return walked.layout.sharing(leaf.component in OF_EXPERTS)
 
 
-def _held(walked: Program, leaf: Leaf, stage: int) -> int:
+def held_elements(layout: Layout, parameter: Tensor, stage: int) -> int:
     """Elements of a parameter that a rank holds of what ZeRO divides from this stage on."""
-    if walked.layout.stage < stage:
-        return leaf.tensor.elements
-    return shard_elements(leaf.tensor.shape, _sharing(walked, leaf))
+    if layout.stage < stage:
+        return parameter.elements
+    return shard_elements(parameter.shape, layout.sharing(parameter.storage.name in OF_EXPERTS))
+
+
+def _held(walked: Program, leaf: Leaf, stage: int) -> int:
+    return held_elements(walked.layout, leaf.tensor, stage)
 
 
 def whole_elements(walked: Program, leaf: Leaf) -> int:
@@ -34,30 +42,10 @@ def whole_bytes(walked: Program, leaf: Leaf) -> int:
     return ranks * gathered_share(leaf, ranks, walked.policy)
 
 
-def allocated_states(walked: Program, optimizer: str, implementation: str) -> Breakdown:
-    """Parameters, optimizer state and master weights as CUDA's allocator counts them: each tensor rounded up.
-
-    Scalars that torch keeps in the host's memory are none of them; a fused optimizer has them on the device.
-    """
-    kind, trained = walked.policy, [leaf for leaf in walked.leaves if leaf.tensor.needs_gradient]
-    parameters = sum(
-        leaf.count * allocated_bytes(-(-leaf.tensor.storage.bytes * _held(walked, leaf, 3) // leaf.tensor.elements))
-        for leaf in walked.leaves
-    )
-    state = sum(allocated_bytes(size) for size in state_requests(walked, optimizer, implementation))
-    parts = {"parameters": parameters, "optimizer state": state}
-    if kind.master_weights:
-        size = ELEMENT_BYTES[kind.master_weights]
-        parts["master weights"] = sum(leaf.count * allocated_bytes(size * _held(walked, leaf, 1)) for leaf in trained)
-    return Breakdown(parts, unit="bytes")
-
-
 def state_requests(walked: Program, optimizer: str, implementation: str) -> Iterator[int]:
     """Bytes of each tensor of optimizer state that lies on a CUDA device, those of one parameter after the other."""
     matrices = optimizer_spec(optimizer).shaped == "matrices"
-    for leaf in walked.leaves:
-        if not leaf.tensor.needs_gradient:
-            continue
+    for leaf in _trained(walked):
         each = _shard_shapes(walked, [leaf])
         name = "adamw" if matrices and (leaf.place != "block" or len(each[0]) < 2) else optimizer
         parts = optimizer_state_bytes(name, shapes=each[:1], precision=walked.policy.states)
@@ -73,27 +61,37 @@ def temporary_requests(walked: Program, optimizer: str, implementation: str) -> 
     """Bytes of each temporary tensor of a foreach step."""
     lists = optimizer_spec(optimizer).foreach if implementation == "foreach" else None
     size = ELEMENT_BYTES[walked.policy.states]
-    for leaf in walked.leaves:
-        if lists is not None and leaf.tensor.needs_gradient:
+    if lists is not None:
+        for leaf in _trained(walked):
             yield from [size * _held(walked, leaf, 1)] * (leaf.count * lists[0])
 
 
-def states(walked: Program, optimizer: str) -> Breakdown:
-    """Bytes of parameters, gradients, optimizer state and master weights of a rank; frozen parameters have only themselves."""
-    kind = walked.policy
-    trained = [leaf for leaf in walked.leaves if leaf.tensor.needs_gradient]
+def states(walked: Program, optimizer: str, *, allocated: str = "") -> Breakdown:
+    """Bytes of parameters, gradients, optimizer state and master weights of a rank; frozen parameters have only themselves.
+
+    `allocated`: as CUDA's allocator counts them for this implementation of the optimizer, each tensor rounded up. Scalars
+    that torch keeps in the host's memory are none of them; a fused optimizer has them on the device.
+    """
+    kind, trained = walked.policy, _trained(walked)
+    multiple = BLOCK_BYTES if allocated else 1
     # What is packed has fewer bytes than its elements' type.
     parameters = (
-        (leaf.count, leaf.tensor.storage.bytes * _held(walked, leaf, 3), leaf.tensor.elements) for leaf in walked.leaves
+        (leaf.count, -(-leaf.tensor.storage.bytes * _held(walked, leaf, 3) // leaf.tensor.elements))
+        for leaf in walked.leaves
     )
+    if allocated:
+        state = sum(allocated_bytes(size) for size in state_requests(walked, optimizer, allocated))
+    else:
+        state = _optimizer_bytes(walked, trained, optimizer)
     parts = {
-        "parameters": sum(count * -(-size // elements) for count, size, elements in parameters),
-        "gradients": gradient_bytes(walked),
-        "optimizer state": _optimizer_bytes(walked, trained, optimizer),
+        "parameters": sum(count * round_up(size, multiple) for count, size in parameters),
+        "gradients": gradient_bytes(walked, multiple),
+        "optimizer state": state,
     }
     if kind.master_weights:
-        held = sum(leaf.count * _held(walked, leaf, 1) for leaf in trained)
-        parts["master weights"] = ELEMENT_BYTES[kind.master_weights] * held
+        size = ELEMENT_BYTES[kind.master_weights]
+        held = (leaf.count * round_up(size * _held(walked, leaf, 1), multiple) for leaf in trained)
+        parts["master weights"] = sum(held)
     return Breakdown(parts, unit="bytes")
 
 
@@ -131,9 +129,8 @@ def _shard_shapes(walked: Program, trained: list[Leaf]) -> list[tuple[int, ...]]
 
 def gradient_bytes(walked: Program, round_to: int = 1) -> int:
     """Bytes of the gradients that a rank holds between two microbatches, each rounded up to a multiple of `round_to`."""
-    trained = (leaf for leaf in walked.leaves if leaf.tensor.needs_gradient)
     size = ELEMENT_BYTES[walked.policy.gradients]
-    return sum(leaf.count * -(-size * _held(walked, leaf, 2) // round_to) * round_to for leaf in trained)
+    return sum(leaf.count * round_up(size * _held(walked, leaf, 2), round_to) for leaf in _trained(walked))
 
 
 def block_count(walked: Program) -> int:
@@ -145,14 +142,12 @@ def step_bytes(walked: Program, optimizer: str, implementation: str, round_to: i
     if implementation == "fused":
         return 0
     spec = optimizer_spec(optimizer)
-    states = walked.policy.states
-    trained = [leaf for leaf in walked.leaves if leaf.tensor.needs_gradient]
+    states, trained = walked.policy.states, _trained(walked)
     size = ELEMENT_BYTES[states]
 
     def elements(leaf: Leaf) -> int:
         """Of one tensor, with those that rounding adds."""
-        multiple = max(1, round_to // size)
-        return -(-_held(walked, leaf, 1) // multiple) * multiple
+        return round_up(_held(walked, leaf, 1), max(1, round_to // size))
 
     if implementation == "foreach":
         if spec.foreach is None or not trained:

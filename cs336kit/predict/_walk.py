@@ -11,10 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from cs336kit.predict._collectives import OF_EXPERTS
 from cs336kit.predict._gathered import GATHERING, REDUCING, Gathered
 from cs336kit.predict._ledger import Ledger
-from cs336kit.predict.layouts import Layout, shard_elements
+from cs336kit.predict._states import held_elements
 from cs336kit.predict.operations import (
     ELEMENT_BYTES,
     EndOfCache,
@@ -26,7 +25,6 @@ from cs336kit.predict.operations import (
     Program,
     Repeat,
     Storage,
-    Tensor,
     operations,
 )
 
@@ -102,13 +100,16 @@ class Walk:
 
     def _repeat(self, block: Repeat, run: Callable[[], None], gathers: Gathered | None = None) -> tuple[int, int]:
         """Run once for all: the other runs are alike. Returns (what is alive before, the difference that each makes)."""
-        shares = self.shares
+        shares, marks = self.shares, len(self.marks)
         self.repeated *= block.count
         start = self.ledger.first_run()
         run()
         each = self.ledger.other_runs(start, block, gathers)
         self.repeated //= block.count
         self.shares += (block.count - 1) * (self.shares - shares)
+        inside, self.marks[marks:] = self.marks[marks:], []
+        for run_number in range(block.count if inside else 0):
+            self.marks += [(name, live + run_number * each) for name, live in inside]
         return start.live, each
 
     # -- forward -----------------------------------------------------------------------------------------------------
@@ -160,7 +161,7 @@ class Walk:
             self.ledger.drop(storage)
 
     def _repeat_forward(self, block: Repeat) -> None:
-        saving, marks = self.saving, len(self.marks)
+        saving = self.saving
         gathers = self.gathers if block.name == "block" else None
         if gathers is not None:
             self.ledger.stand(gathers.entering(block), GATHERING)
@@ -172,13 +173,10 @@ class Walk:
                 self.saving = False
             self.forward(block.items)
 
-        _, each = self._repeat(block, run)
+        self._repeat(block, run)
         if gathers is not None:
             self.ledger.stand(gathers.behind(block))
         self.saving = saving
-        inside, self.marks[marks:] = self.marks[marks:], []
-        for run_number in range(block.count if inside else 0):
-            self.marks += [(name, live + run_number * each) for name, live in inside]
 
     # -- backward ----------------------------------------------------------------------------------------------------
 
@@ -193,8 +191,8 @@ class Walk:
                 self._repeat_backward(item)
 
     def _repeat_backward(self, block: Repeat) -> None:
-        outermost, pattern = block.name == "block", block.name == "blocks"
-        if (outermost or pattern) and not any(name.endswith("backward") for name, _ in self.marks):
+        outermost = block.name == "block"
+        if block.name in ("block", "blocks") and not any(name.endswith("backward") for name, _ in self.marks):
             self.marks.append(("head backward", self.ledger.live))
 
         gathers = self.gathers if outermost else None
@@ -222,14 +220,9 @@ class Walk:
             if outermost:
                 self.scatter(self.ledger.gradients - before, self.shares - shares)
 
-        marks = len(self.marks)
         start, each = self._repeat(block, run, gathers)
         if gathers is not None:
             self.ledger.stand(gathers.embedding)
-        if pattern:
-            inside, self.marks[marks:] = self.marks[marks:], []
-            for run_number in range(block.count):
-                self.marks += [(name, live + run_number * each) for name, live in inside]
         if outermost:
             self.marks += [("block backward", start + (run_number + 1) * each) for run_number in range(block.count)]
 
@@ -276,13 +269,8 @@ class Walk:
             self._release(op)
         for i, (gradient, storage) in enumerate(returned):
             for size in gradient.then:
-                new = Storage("gradient", size)
-                self.ledger.hold(new)
-                self.ledger.see(moment, op.place)
-                self.ledger.drop(storage)
-                storage = new
-            if gradient.then:
-                returned[i] = gradient, storage
+                storage = self._replaced(storage, size, moment, op.place)
+            returned[i] = gradient, storage
         for storage in incoming:
             self.ledger.drop(storage)
         if not checkpointed:
@@ -297,21 +285,18 @@ class Walk:
         if first is None:
             self.waiting[source] = storage
             if parameter:
-                if self.gradient_size != self.weight_size:
-                    storage = self.waiting[source] = self._wider(moment, op, storage)
-                share = self.ledger.rounded(gradient_share(self.layout, tensor) * self.gradient_size)
+                if self.gradient_size != self.weight_size:  # the type in which gradients are accumulated
+                    size = storage.bytes // self.weight_size * self.gradient_size
+                    storage = self.waiting[source] = self._replaced(storage, size, moment, op.place)
+                share = self.ledger.rounded(held_elements(self.layout, tensor, 2) * self.gradient_size)
                 self.ledger.gradients += self.ledger.size(storage)
                 self.shares += share
                 if not self.in_block:
                     self.outside_blocks += self.ledger.size(storage)
                     self.outside_shares += share
         elif not self.sums_in_place or parameter or self.ledger.holds[first] > 1:
-            total = Storage("gradient", first.bytes)
-            self.ledger.hold(total)
-            self.ledger.see(moment, f"{op.place}, sum")
-            self.ledger.drop(first)
+            self.waiting[source] = self._replaced(first, first.bytes, moment, f"{op.place}, sum")
             self.ledger.drop(storage)
-            self.waiting[source] = total
         else:
             self.ledger.drop(storage)
         if parameter and source is tensor.storage:
@@ -325,20 +310,13 @@ class Walk:
                 self.ledger.gradients -= self.ledger.size(storage)
                 self.ledger.drop(storage)
 
-    def _wider(self, moment: str, op: Op, storage: Storage) -> Storage:
-        """The gradient of a parameter in the type in which gradients are accumulated."""
-        wide = Storage("gradient", storage.bytes // self.weight_size * self.gradient_size)
-        self.ledger.hold(wide)
-        self.ledger.see(moment, op.place)
-        self.ledger.drop(storage)
-        return wide
-
-
-def gradient_share(layout: Layout, parameter: Tensor) -> int:
-    """Elements of a parameter's gradient that a rank keeps."""
-    if layout.stage < 2:
-        return parameter.elements
-    return shard_elements(parameter.shape, layout.sharing(parameter.storage.name in OF_EXPERTS))
+    def _replaced(self, old: Storage, size: int, moment: str, place: str) -> Storage:
+        """A gradient of so many bytes, beside which the one that it is made of is still there for a moment."""
+        new = Storage("gradient", size)
+        self.ledger.hold(new)
+        self.ledger.see(moment, place)
+        self.ledger.drop(old)
+        return new
 
 
 def _uses(program: Program) -> dict[object, int]:

@@ -72,7 +72,7 @@ class Writer:
     # -- structure ---------------------------------------------------------------------------------------------------
 
     def within(self, name: str, *, part: str = "") -> "_Within":
-        """Places of the operations inside begin with `name/`, and belong to `part` if given."""
+        """Places of the operations inside begin with `name/` if given, and belong to `part` if given."""
         return _Within(self, name, part)
 
     @contextmanager
@@ -94,9 +94,12 @@ class Writer:
         yield
         self.leaves = outside
 
-    def free(self, *tensors: Tensor) -> None:
-        """The caller no longer holds these tensors."""
-        self.items.append(Free(tuple(map(_storage, tensors))))
+    def free(self, *tensors: Tensor, unless: Tensor | None = None) -> None:
+        """The caller no longer holds these tensors; `unless`: one that is held still, if it is among them."""
+        if unless is not None:
+            tensors = tuple([tensor for tensor in tensors if tensor is not unless])
+        if tensors:
+            self.items.append(Free(tuple(map(_storage, tensors))))
 
     def hold(self, tensor: Tensor) -> None:
         """The caller holds this second output of an operation too."""
@@ -225,7 +228,8 @@ class _Within:
     def __enter__(self) -> None:
         builder = self.builder
         self.before = builder.prefix, builder.part
-        builder.prefix = f"{builder.prefix}{self.name}/"
+        if self.name:
+            builder.prefix = f"{builder.prefix}{self.name}/"
         if self.part:
             builder.part = self.part
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
+from cs336kit.predict._collectives import OF_EXPERTS
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import known, positive_int
 from cs336kit.predict._products import computed_again, products
@@ -24,10 +25,6 @@ from cs336kit.predict.operations import (
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.programs import _as_transformers, _program, model_leaves, program
 from cs336kit.predict.transformer import TransformerConfig, check_config
-
-#: Components that exist once per expert.
-_OF_EXPERTS = ("mlp gate", "mlp up", "mlp down")
-
 
 # -- parameters ------------------------------------------------------------------------------------------------------
 
@@ -49,6 +46,12 @@ def _parameters(config: TransformerConfig) -> Breakdown:
     for leaf in model_leaves(config):
         parts[leaf.component] = parts.get(leaf.component, 0) + leaf.count * prod(leaf.tensor.shape)
     return Breakdown({name: parts.get(name, 0) for name in _in_order(parts)}, unit="parameters")
+
+
+def without_embeddings(config: TransformerConfig) -> int:
+    """All parameters but those of the tables and the head."""
+    counted = parameters(config)
+    return counted.total - sum(counted.get(name, 0) for name in ("token embedding", "position embedding", "head"))
 
 
 def _in_order(parts: dict[str, int]) -> list[str]:
@@ -73,9 +76,8 @@ def active_parameters(config: TransformerConfig) -> Breakdown:
     """
     parts = dict(parameters(config).items())
     if config.experts:
-        for name in _OF_EXPERTS:
-            if name in parts:
-                parts[name] = parts[name] // config.experts * config.experts_per_token
+        for name in OF_EXPERTS & parts.keys():
+            parts[name] = parts[name] // config.experts * config.experts_per_token
     return Breakdown(parts, unit="parameters")
 
 

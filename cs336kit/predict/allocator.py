@@ -25,7 +25,7 @@ def allocated_bytes(requested_bytes: int) -> int:
     Nothing is allocated for an empty tensor. Left out: the `roundup_power2_divisions` option.
     Source: PyTorch, c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize.
     """
-    return _round_up(non_negative_int("requested_bytes", requested_bytes), BLOCK_BYTES)
+    return round_up(non_negative_int("requested_bytes", requested_bytes), BLOCK_BYTES)
 
 
 @dataclass(frozen=True)
@@ -134,8 +134,9 @@ def _segment_bytes(size: int) -> int:
         return SMALL_SEGMENT_BYTES
     if size < LARGE_REQUEST_BYTES:
         return LARGE_SEGMENT_BYTES
-    return _round_up(size, ROUND_SEGMENT_BYTES)
+    return round_up(size, ROUND_SEGMENT_BYTES)
 
 
-def _round_up(value: int, multiple: int) -> int:
+def round_up(value: int, multiple: int) -> int:
+    """The next multiple from this value on."""
     return -(-value // multiple) * multiple

@@ -4,14 +4,15 @@ from cs336kit.predict._common.checks import finite_results, positive_int
 from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict._serving.bounds import Bounds, prompt_bounds, token_bounds
 from cs336kit.predict._serving.question import LARGEST_BATCH, ServingQuestion, chip_of, settled
+from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.training import largest
 from cs336kit.predict.transformer import TransformerConfig
 
 
 @finite_results()
 def decode_bounds(
-    config: TransformerConfig, *, accelerator: str, batch: int = 1, cached: int, weights: str = "bf16", cache: str = "bf16",
-    count: int = 1,
+    config: TransformerConfig, *, accelerator: str | Accelerator, batch: int = 1, cached: int, weights: str = "bf16",
+    cache: str = "bf16", count: int = 1,
 ) -> Bounds:  # fmt: skip
     """Seconds of one step of decoding, one new token for each of `batch` sequences beside `cached` tokens of each.
 
@@ -29,7 +30,7 @@ def decode_bounds(
 def prefill_bounds(
     config: TransformerConfig,
     *,
-    accelerator: str,
+    accelerator: str | Accelerator,
     prompt: int,
     weights: str = "bf16",
     cache: str = "bf16",
@@ -43,7 +44,7 @@ def prefill_bounds(
 def critical_batch(
     config: TransformerConfig,
     *,
-    accelerator: str,
+    accelerator: str | Accelerator,
     cached: int = 1,
     weights: str = "bf16",
     cache: str = "bf16",
@@ -69,7 +70,8 @@ def _reads_longer(bounds: Bounds, what: Chip) -> bool:
 
 
 def _asked(
-    config: TransformerConfig, accelerator: str, tokens: int, weights: str, cache: str, count: int, *, answered: bool = True
+    config: TransformerConfig, accelerator: str | Accelerator, tokens: int, weights: str, cache: str, count: int, *,
+    answered: bool = True,
 ) -> tuple[ServingQuestion, Chip]:  # fmt: skip
     """The question whose cache holds so many tokens and, where an answer follows, a new one."""
     question = ServingQuestion(

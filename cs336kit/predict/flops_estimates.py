@@ -2,7 +2,7 @@
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import boolean, positive_int, shown
-from cs336kit.predict.accounting import parameters
+from cs336kit.predict.accounting import parameters, without_embeddings
 from cs336kit.predict.napkin import six_nd
 from cs336kit.predict.transformer import TransformerConfig
 
@@ -70,11 +70,8 @@ def six_nd_estimate(config: TransformerConfig, *, batch: int, sequence: int, emb
     Left out: the S² part of attention, and, without embeddings, the head. Source: Kaplan et al. 2020, section 2.1.
     """
     config, batch, sequence = _checked(config, batch, sequence)
-    counted = parameters(config)
-    total = counted.total
-    if not boolean("embeddings", embeddings):
-        total -= sum(counted.get(name, 0) for name in ("token embedding", "position embedding", "head"))
-    return six_nd(total, tokens=batch * sequence)
+    counted = parameters(config).total if boolean("embeddings", embeddings) else without_embeddings(config)
+    return six_nd(counted, tokens=batch * sequence)
 
 
 def _checked(config: object, batch: object, sequence: object) -> tuple[TransformerConfig, int, int]:

@@ -173,13 +173,17 @@ def accelerators() -> tuple[Accelerator, ...]:
     return tuple(_table().values())
 
 
-def accelerator(name: str) -> Accelerator:
+def accelerator(name: str | Accelerator) -> Accelerator:
     """The accelerator called `name`: a name of the table ("h100-sxm") or what the driver says ("NVIDIA H200").
+
+    An accelerator is itself, so that every function that takes one takes its name, too.
 
     Case, spaces and underscores do not matter. Left out: any guess. "H100" alone is three products with different
     peaks, so it raises ValueError and lists them, as does any unknown name. "NVIDIA" may be left out of
     what the driver says, as in "H200".
     """
+    if isinstance(name, Accelerator):
+        return name
     table = _table()
     wanted = _folded(name)
     for device in table.values():

@@ -10,6 +10,7 @@ from typing import Any
 
 from cs336kit.predict._common.checks import shown
 from cs336kit.predict._families import FAMILIES, LACKING, OTHER_NAMES
+from cs336kit.predict.models import MODELS
 from cs336kit.predict.packed import PACKINGS
 from cs336kit.predict.transformer import TransformerConfig
 
@@ -129,7 +130,8 @@ def _read(config: Any) -> tuple[Mapping[str, Any], str]:
             text, source = path.read_text(encoding="utf-8"), str(path)
         except (OSError, UnicodeDecodeError) as error:
             name = str(path)[:255]  # what is no path may be a whole text
-            raise ValueError(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+            else_ = "; predict.model knows it by this name" if config in MODELS else ""
+            raise ValueError(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}{else_}") from None
     else:
         raise ValueError(
             f"config is {type(config).__name__}: give a dictionary, the path of a config.json, or its text"
@@ -189,16 +191,12 @@ def read_hf(config: Mapping[str, Any] | str | Path) -> tuple[TransformerConfig, 
     try:
         ours = FAMILIES[model_type](fields)
         fields.check_rest()
-        said: dict[str, Any] = {"source": _source(values, source), "model_type": model_type}
+        named = own_name(values)
+        said: dict[str, Any] = {"source": f"config.json of {named}" if named else source, "model_type": model_type}
         result = TransformerConfig(**ours, **said, notes=(*notes, *fields.notes))
         return result, {name for name in values if fields.aliases.get(name, name) in fields.read}
     except (TypeError, LookupError, AttributeError, ArithmeticError) as error:
         raise ValueError(f"{source} has a field of a type or size that a {model_type} cannot have: {error}") from None
-
-
-def _source(values: Mapping[str, Any], source: str) -> str:
-    name = own_name(values)
-    return f"config.json of {name}" if name else source
 
 
 def own_name(values: Mapping[str, Any]) -> str:

@@ -8,12 +8,13 @@ from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import at_most, boolean, finite_results, positive_int, positive_number
 from cs336kit.predict._settle import LARGEST
 from cs336kit.predict.hardware import Accelerator
+from cs336kit.predict.hardware import accelerator as device_of
 from cs336kit.predict.layouts import Layout, check_layout, divisors
 from cs336kit.predict.precision import PrecisionPolicy, policy
 from cs336kit.predict.programs import check_sizes
 from cs336kit.predict.training import step_peak
 from cs336kit.predict.transformer import TransformerConfig
-from cs336kit.predict.wires import NODE, StepSeconds, device_of, seconds_of, speed_of, stage_programs
+from cs336kit.predict.wires import NODE, StepSeconds, seconds_of, speed_of, stage_programs
 
 #: A rank's part of a sequence is at least so long: below, passing keys and values around is all that cp does.
 SHORTEST = 1024
@@ -60,7 +61,7 @@ def find_layouts(
     data ranks do not take at once is accumulated. Tried are the sizes that divide heads, experts, sequence and the
     cluster, with tp inside a node, and every way to share state; sp wherever there is tp. `memory_bytes`: what has to be
     enough (None: the accelerator's memory; leave some per cent free for what `step_peak` leaves out). The other arguments
-    are those of `step_seconds` and `step_peak`. An empty list: nothing fits.
+    are those of `step_seconds` and `step_peak`; `device`, unless given, is the accelerator's. An empty list: nothing fits.
     Errors: ValueError for a global batch that no layout can make of such micro-batches.
     """
     for name, given in {"foreach": foreach, "fused": fused}.items():
@@ -72,7 +73,8 @@ def find_layouts(
     room = _room(device) if memory_bytes is None else positive_number("memory_bytes", memory_bytes)
     wanted = batch * count if global_batch is None else positive_int("global_batch", global_batch)
     kind = policy(precision)
-    step: dict[str, Any] = {"batch": batch, "sequence": sequence, "precision": kind, "attention": attention, **options}
+    how: dict[str, Any] = {"device": device.rules, "precision": kind, "attention": attention, **options}
+    step = {"batch": batch, "sequence": sequence, **how}
     rest = device, speed_of(device, kind, mfu), node, between_nodes, wanted, sequence
     timed = []
     for layouts in candidates(config, count=count, sequence=sequence, node=node, batch=batch, global_batch=wanted):

@@ -1,7 +1,7 @@
 """How a model is laid out over the ranks of a cluster: which of them share what, and whether a model divides that way."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import isqrt, prod
 
@@ -117,7 +117,7 @@ class Layout:
         parts = []
         for name in AXES:
             value = getattr(self, name)
-            if value != (self.pp if name == "microbatches" else _DEFAULTS[name]):
+            if value != (self.pp if name == "microbatches" else getattr(Layout, name)):
                 parts.append(f"{name}={'true' if value is True else value}")
         return ",".join(parts) or "dp=1"
 
@@ -145,9 +145,6 @@ class Layout:
         Source: Narayanan et al. 2021, section 2.2, for both schedules.
         """
         return (self.pp - 1) / (self.microbatches + self.pp - 1)
-
-
-_DEFAULTS = {axis.name: axis.default for axis in fields(Layout)}
 
 
 def as_layout(layout: "Layout | str | None", *, shards: int = 1) -> Layout:

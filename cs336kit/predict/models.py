@@ -81,8 +81,8 @@ def names(part: str = "") -> tuple[str, ...]:
     return tuple(name for name, known_as in every.items() if letters(part) in letters(known_as))
 
 
-def unknown(kind: str, name: object) -> NoReturn:
-    """Raise the ValueError for a name that is not known, with the nearest that are."""
+def unknown(kind: str, name: object, *, otherwise: str) -> NoReturn:
+    """Raise the ValueError for a name that is not known, with the nearest that are and what there is beside names."""
     import difflib  # only when something is wrong
 
     suggestion = ""
@@ -92,7 +92,7 @@ def unknown(kind: str, name: object) -> NoReturn:
         suggestion = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     raise ValueError(
         f"unknown {kind} {shown(name)}.{suggestion} Known: {', '.join(_table())}, and {len(_published())} more by name "
-        "or hub id, which `cs336kit models` lists; or give the path of a config.json."
+        f"or hub id, which `cs336kit models` lists; {otherwise}."
     )
 
 
@@ -106,7 +106,7 @@ class _Models(Mapping[str, TransformerConfig]):
     def __getitem__(self, name: str) -> TransformerConfig:
         found = _folded().get(_fold(name))
         if found is None:
-            unknown("model", name)
+            unknown("model", name, otherwise="predict.from_hf reads a config.json")
         return _table()[found] if found in _table() else _built(found)
 
     def __contains__(self, name: object) -> bool:

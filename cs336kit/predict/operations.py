@@ -242,17 +242,12 @@ def operations(items: Sequence[Item], count: int = 1) -> Iterator[tuple[Op, int]
             yield from operations(item.items, count * item.count)
 
 
-def repeats(items: Sequence[Item], count: int = 1) -> Iterator[tuple[Repeat, int]]:
-    """Whatever is repeated, in order, with the number of times that it runs, also inside another repetition."""
+def blocks(items: Sequence[Item], count: int = 1) -> Iterator[tuple[Repeat, int]]:
+    """Every kind of block in order, with the number of times that it runs, also inside a pattern that repeats."""
     for item in items:
         if isinstance(item, Repeat):
-            yield item, count * item.count
-            yield from repeats(item.items, count * item.count)
-
-
-def blocks(items: Sequence[Item]) -> Iterator[tuple[Repeat, int]]:
-    """Every kind of block in order, with the number of times that it runs."""
-    return ((repeat, count) for repeat, count in repeats(items) if repeat.name == "block")
+            times = count * item.count
+            yield from [(item, times)] if item.name == "block" else blocks(item.items, times)
 
 
 def shapes(leaves: Iterable[Leaf]) -> list[tuple[int, ...]]:

@@ -43,38 +43,31 @@ class OptimizerSpec:
     shaped: str = ""
 
 
-def _spec(
-    *tensors: str,
-    scalars: tuple[str, ...] = ("step",),
-    foreach: tuple[int, int] | None = None,
-    loop: tuple[tuple[int, int], ...] | None = None,
-    shaped: str = "",
-    **options: str,
-) -> OptimizerSpec:
-    return OptimizerSpec(tensors, scalars, options, foreach, loop, shaped)
-
-
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+_MOMENTUM, _AMSGRAD = {"momentum": "momentum_buffer"}, {"amsgrad": "max_exp_avg_sq"}
 #: By the lower-case name of torch's class; "momentum" is SGD with momentum. Source: torch.optim 2.13, `_single_tensor_*`
 #: and `_multi_tensor_*`; lion, which torch does not have: Chen et al. 2023, algorithm 2.
 OPTIMIZERS = {
-    "sgd": _spec(scalars=(), foreach=(0, 1), loop=((0, 0),), momentum="momentum_buffer"),
-    "momentum": _spec("momentum_buffer", scalars=(), foreach=(0, 1), loop=((0, 0),)),
-    "adagrad": _spec("sum", foreach=(2, 2), loop=((1, 1),)),
-    "rmsprop": _spec("square_avg", foreach=(1, 2), loop=((1, 1),), momentum="momentum_buffer", centered="grad_avg"),
-    "adam": _spec("exp_avg", "exp_avg_sq", foreach=(1, 1), loop=((2, 1),), amsgrad="max_exp_avg_sq"),
-    "adamw": _spec("exp_avg", "exp_avg_sq", foreach=(1, 1), loop=((2, 1),), amsgrad="max_exp_avg_sq"),
-    "adamax": _spec("exp_avg", "exp_inf", foreach=(1, 1), loop=((1, 0),)),
-    "nadam": _spec("exp_avg", "exp_avg_sq", scalars=("step", "mu_product"), foreach=(1, 2), loop=((2, 1),)),
-    "radam": _spec("exp_avg", "exp_avg_sq", foreach=(1, 1), loop=((2, 0),)),
-    "adadelta": _spec("square_avg", "acc_delta", foreach=(2, 3), loop=((1, 2), (2, 1))),
-    "asgd": _spec("ax", scalars=("step", "eta", "mu"), foreach=(1, 1)),
-    "rprop": _spec("prev", "step_size"),
-    "sparseadam": _spec("exp_avg", "exp_avg_sq", scalars=()),
-    "muon": _spec("momentum_buffer", scalars=(), shaped="matrices"),
-    "adafactor": _spec("row_var", "col_var", "variance", shaped="factored"),
-    "lion": _spec("exp_avg", scalars=()),
-    "adamw8bit": _spec("exp_avg", "exp_avg_sq", scalars=(), foreach=(0, 0), loop=((0, 0),), shaped="blockwise"),
-    "lion8bit": _spec("exp_avg", scalars=(), foreach=(0, 0), loop=((0, 0),), shaped="blockwise"),
+    "sgd": OptimizerSpec((), (), options=_MOMENTUM, foreach=(0, 1), loop=((0, 0),)),
+    "momentum": OptimizerSpec(("momentum_buffer",), (), foreach=(0, 1), loop=((0, 0),)),
+    "adagrad": OptimizerSpec(("sum",), foreach=(2, 2), loop=((1, 1),)),
+    "rmsprop": OptimizerSpec(
+        ("square_avg",), options=_MOMENTUM | {"centered": "grad_avg"}, foreach=(1, 2), loop=((1, 1),)
+    ),
+    "adam": OptimizerSpec(_MOMENTS, options=_AMSGRAD, foreach=(1, 1), loop=((2, 1),)),
+    "adamw": OptimizerSpec(_MOMENTS, options=_AMSGRAD, foreach=(1, 1), loop=((2, 1),)),
+    "adamax": OptimizerSpec(("exp_avg", "exp_inf"), foreach=(1, 1), loop=((1, 0),)),
+    "nadam": OptimizerSpec(_MOMENTS, ("step", "mu_product"), foreach=(1, 2), loop=((2, 1),)),
+    "radam": OptimizerSpec(_MOMENTS, foreach=(1, 1), loop=((2, 0),)),
+    "adadelta": OptimizerSpec(("square_avg", "acc_delta"), foreach=(2, 3), loop=((1, 2), (2, 1))),
+    "asgd": OptimizerSpec(("ax",), ("step", "eta", "mu"), foreach=(1, 1)),
+    "rprop": OptimizerSpec(("prev", "step_size")),
+    "sparseadam": OptimizerSpec(_MOMENTS, ()),
+    "muon": OptimizerSpec(("momentum_buffer",), (), shaped="matrices"),
+    "adafactor": OptimizerSpec(("row_var", "col_var", "variance"), shaped="factored"),
+    "lion": OptimizerSpec(("exp_avg",), ()),
+    "adamw8bit": OptimizerSpec(_MOMENTS, (), foreach=(0, 0), loop=((0, 0),), shaped="blockwise"),
+    "lion8bit": OptimizerSpec(("exp_avg",), (), foreach=(0, 0), loop=((0, 0),), shaped="blockwise"),
 }
 #: Elements of an 8-bit state that share one fp32, and the smallest tensor whose state is of 8 bits; smaller ones keep fp32.
 #: Source: Dettmers et al. 2021, arXiv:2110.02861; bitsandbytes 0.4x, block-wise, min_8bit_size.

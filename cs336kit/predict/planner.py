@@ -8,7 +8,7 @@ from cs336kit.predict._planner.advice import Advice as Advice
 from cs336kit.predict._planner.advice import advice, elsewhere
 from cs336kit.predict._planner.answer import KEYS as KEYS
 from cs336kit.predict._planner.answer import Plan as Plan
-from cs336kit.predict._planner.chip import Chip, allowance, chip
+from cs336kit.predict._planner.chip import Chip, allowance, check_room, chip
 from cs336kit.predict._planner.question import Question as Question
 from cs336kit.predict._planner.question import settled
 from cs336kit.predict.accounting import active_parameters, parameters
@@ -38,6 +38,7 @@ def plan(question: Question) -> Plan:
     config, P = _size(q)
     what = _chip(q)
     free, reason = allowance(q.allowance, memory_bytes=what.memory_bytes, count=q.count)
+    check_room(free, what.memory_bytes)
     room = what.memory_bytes - free.total
     flops, napkin, days = _time(q, config, P, what.peak)
     memory = of.memory(q, P)
@@ -117,6 +118,11 @@ def _notes(q: Question) -> tuple[str, ...]:
         notes.append(f"the temporary tensors of a step of {q.optimizer} are not known here and left out")
     if q.optimizer == "muon":
         notes.append("muon takes the matrices of the blocks, and adamw everything else")
+    if q.placed.dp > 1 and not q.placed.stage:
+        notes.append(
+            "replicas keep each gradient once, as DistributedDataParallel does with gradient_as_bucket_view=True; without it, "
+            "its buckets take as much again"
+        )
     if of.writes_scores(q):
         notes.append(
             "torch's fused attention has no kernel for windows, caps or sinks with these heads, so scores for all pairs are "

@@ -74,7 +74,6 @@ def program(
     of its own: up to 20 %).
     Errors: ValueError for sizes and names that cannot be.
     """
-    check_config(config)
     batch, sequence = check_sizes(config, batch=batch, sequence=sequence)
     known("attention", attention, EVERY_ATTENTION)
     if attention == "flash_attention":

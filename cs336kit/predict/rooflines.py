@@ -16,6 +16,7 @@ from cs336kit.predict._common.checks import (
     shown,
 )
 from cs336kit.predict.hardware import Accelerator
+from cs336kit.predict.hardware import accelerator as device_of
 from cs336kit.predict.napkin import matmul_flops
 
 
@@ -120,7 +121,7 @@ class Roofline:
 def roofline(
     cost: Cost,
     *,
-    accelerator: Accelerator | None = None,
+    accelerator: str | Accelerator | None = None,
     precision: str = "bf16",
     peak_flops_per_second: float | None = None,
     bandwidth_bytes_per_second: float | None = None,
@@ -133,13 +134,12 @@ def roofline(
     """
     if not isinstance(cost, Cost):
         raise ValueError(f"roofline takes a Cost(flops, bytes), such as matmul_cost(...) returns, got {shown(cost)}.")
-    if accelerator is not None and not isinstance(accelerator, Accelerator):
-        raise ValueError(f"accelerator must be predict.accelerator('h100-sxm') or the like, got {shown(accelerator)}.")
     if accelerator is not None:
+        device = device_of(accelerator)
         if peak_flops_per_second is None:
-            peak_flops_per_second = accelerator.peak(precision)
+            peak_flops_per_second = device.peak(precision)
         if bandwidth_bytes_per_second is None:
-            bandwidth_bytes_per_second = accelerator.bandwidth
+            bandwidth_bytes_per_second = device.bandwidth
     if peak_flops_per_second is None or bandwidth_bytes_per_second is None:
         raise ValueError(
             "a roofline needs an accelerator, or both peak_flops_per_second and bandwidth_bytes_per_second."

@@ -1,7 +1,7 @@
 """How many parameters and tokens a budget of training FLOPs is best spent on, by every published law, with its spread."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from math import exp, log
@@ -11,6 +11,7 @@ from cs336kit.predict._common.checks import positive_number
 from cs336kit.predict._common.grid import as_text
 from cs336kit.predict._planner.text import folded
 from cs336kit.predict.accounting import parameters as count_parameters
+from cs336kit.predict.accounting import without_embeddings
 from cs336kit.predict.transformer import TransformerConfig
 
 #: Raised whenever a key of the JSON output changes its meaning or goes.
@@ -100,9 +101,9 @@ class Optimal:
                 )
             )  # fmt: skip
         lines = [f"compute-optimal for {short(self.value)} {_WORDS[self.given]}", as_text(rows, "<>>>><", gap=2)]
-        lines.append(f"all laws: {self._ranges(self.laws)}")
-        newer = [one for one in self.laws if not one.law.without_embeddings]
-        lines.append(f"those since 2022: {self._ranges(newer)}")
+        lines.append(f"all laws: {self._ranges()}")
+        newer = replace(self, laws=tuple(one for one in self.laws if not one.law.without_embeddings))
+        lines.append(f"those since 2022: {newer._ranges()}")
         if any(one.extrapolated for one in self.laws):
             lines.append("* beyond the sizes that the law's table lists: continued with its last slope")
         lines.append("6·N·D FLOPs of all parameters; kaplan counts those without embeddings")
@@ -111,13 +112,9 @@ class Optimal:
             lines += folded(f"{one.law.name}: {one.law.title}; {one.law.source}", indent="    ", first="  ")
         return "\n".join(lines)
 
-    def _ranges(self, laws: Sequence[Optimum]) -> str:
-        parts = []
-        for what in _WORDS:
-            values = [getattr(law, what) for law in laws]
-            if what != self.given:
-                parts.append(f"{short(min(values))} to {short(max(values))} {_WORDS[what]}")
-        return ", ".join(parts)
+    def _ranges(self) -> str:
+        others = ((words, *self.range(what)) for what, words in _WORDS.items() if what != self.given)
+        return ", ".join(f"{short(least)} to {short(most)} {words}" for words, least, most in others)
 
 
 def short(value: float) -> str:
@@ -166,23 +163,9 @@ def compute_optimal(
     value = float(count_parameters(config).total) if config else float(positive_number(what, given[what]))
     rows = []
     for law in scaling_laws():
-        number = float(_without_embeddings(config)) if config and law.without_embeddings else value
-        rows.append(_optimum(law, what, number))
+        number = float(without_embeddings(config)) if config and law.without_embeddings else value
+        rows.append(_BY_KIND[law.kind](law, what, number))
     return Optimal(what, value, tuple(rows))
-
-
-def _without_embeddings(config: TransformerConfig) -> int:
-    counted = count_parameters(config)
-    tables = ("token embedding", "position embedding", "head")
-    return counted.total - sum(counted.get(name, 0) for name in tables)
-
-
-def _optimum(law: Law, what: str, value: float) -> Optimum:
-    if law.kind == "table":
-        return _from_table(law, what, value)
-    if law.kind == "power":
-        return _from_powers(law, what, value)
-    return _from_loss(law, what, value)
 
 
 def _from_table(law: Law, what: str, value: float) -> Optimum:
@@ -227,3 +210,7 @@ def _from_loss(law: Law, what: str, value: float) -> Optimum:
         product = value / 6
     parameters = G * product ** (beta / (alpha + beta))
     return Optimum(law, parameters, product / parameters, 6 * product, extrapolated=False)
+
+
+#: Kind of a law in the table → how its optimum follows.
+_BY_KIND = {"table": _from_table, "power": _from_powers, "loss": _from_loss}

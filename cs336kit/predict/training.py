@@ -13,7 +13,7 @@ from cs336kit.predict._common.checks import boolean, positive_int, positive_numb
 from cs336kit.predict._gathered import REDUCING
 from cs336kit.predict._layers import stages
 from cs336kit.predict._ledger import Alive, Ledger
-from cs336kit.predict._states import allocated_states, block_count, gradient_bytes, states, step_bytes
+from cs336kit.predict._states import block_count, gradient_bytes, states, step_bytes
 from cs336kit.predict._walk import Walk
 from cs336kit.predict.accounting import saved_activation_bytes
 from cs336kit.predict.allocator import BLOCK_BYTES
@@ -167,7 +167,7 @@ def _alive(
         walked = program(config, layout=layout, stage=each, **options)
         implementation = "fused" if fused else "foreach" if (walked.foreach if foreach is None else foreach) else "loop"
         moments = _moments(walked, optimizer.lower(), implementation, allocated)
-        held = allocated_states(walked, optimizer.lower(), implementation) if allocated else states(walked, optimizer)
+        held = states(walked, optimizer.lower(), allocated=implementation if allocated else "")
         found.append((moments, _peak(walked, moments, held)))
     return max(found, key=lambda each: each[1].total)
 
@@ -238,7 +238,8 @@ def step_peak(
     device, all tensors at once on CUDA. `fused=True`: the optimizer is one kernel. `allocated`: bytes as
     `torch.cuda.max_memory_allocated` counts them, every tensor rounded up to 512, counters that torch keeps in the host's
     memory left out; what `step_allocation` adds is not among them.
-    The moment of the peak: `peak_moments`. `options` are those of `predict.program`.
+    The moment of the peak: `peak_moments`. `options` are those of `predict.program`, which left out mean fp32, eager
+    attention and a CPU; what `plan` counts is `precision="mixed", attention="sdpa", device="cuda"`.
     On CUDA, rounding and the moments of backward kernels (`predict.devices`) are computed from torch's sources and not measured.
     """
     _, peak = _alive(
@@ -253,8 +254,8 @@ def largest_batch(
 ) -> int:
     """The largest batch whose peak fits into `memory_bytes`; 0 if not even one sequence does.
 
-    `options` are those of `step_peak`. Left out: the context, fragmentation, communication buffers, so leave a few per
-    cent of the device free.
+    `options` are those of `step_peak`, and without them it is fp32 on a CPU. Left out: the context, fragmentation,
+    communication buffers, so leave a few per cent of the device free.
     """
     room = positive_number("memory_bytes", memory_bytes)
 

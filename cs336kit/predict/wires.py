@@ -12,7 +12,8 @@ from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import finite_results, fraction, positive_int, positive_number
 from cs336kit.predict._layers import stage_kinds, stages
 from cs336kit.predict._products import computed_again, products
-from cs336kit.predict.hardware import Accelerator, accelerator
+from cs336kit.predict.hardware import Accelerator
+from cs336kit.predict.hardware import accelerator as device_of
 from cs336kit.predict.layouts import Layout, as_layout
 from cs336kit.predict.operations import Program, Wire
 from cs336kit.predict.precision import PrecisionPolicy, policy
@@ -23,13 +24,13 @@ from cs336kit.predict.transformer import TransformerConfig
 NODE = 8
 
 
-def node_of(name: str | None, count: int) -> int:
+def node_of(name: str | Accelerator | None, count: int) -> int:
     """Accelerators of a node where nobody says: those that the table's links join, and NODE for all others.
 
     Of several nodes each gives as many as layouts of powers of two use: 64 of 72.
     """
     try:
-        joined = accelerator(name).facts.get("joined") if name else None
+        joined = device_of(name).facts.get("joined") if name else None
     except (LookupError, ValueError):  # what the name should be is said where its numbers are needed
         joined = None
     if joined is None:
@@ -106,10 +107,11 @@ def communication(
     Components read "data all-gather, between nodes": a group counts as between nodes where its ranks do not stand in one
     node of `node` accelerators; what its ranks there send to each other is in it, too.
     `stage`: of the pipeline; None for the one that sends most.
-    `options` are those of `predict.program`. Convention: ring algorithms, in which each of n ranks sends (n − 1)/n of what
-    is gathered, reduced or exchanged, and twice that for an all-reduce; shares are padded as parameters are. Under tp each
-    of attention, MLP, experts and the expert that all tokens share has a sum of its own, as `lm.parallelize` has them; where
-    two of them run side by side (a parallel block, shared experts), others add first, and send a sum less.
+    `options` are those of `predict.program`, and without them it is fp32. Convention: ring algorithms, in which each of n
+    ranks sends (n − 1)/n of what is gathered, reduced or exchanged, and twice that for an all-reduce; shares are padded as
+    parameters are. Under tp each of attention, MLP, experts and the expert that all tokens share has a sum of its own, as
+    `lm.parallelize` has them; where two of them run side by side (a parallel block, shared experts), others add first, and
+    send a sum less.
     With gradients of 2 bytes and Ψ parameters ZeRO 1 and 2 send 2Ψ elements, ZeRO 3 3Ψ. Left out: the mean of the loss and the
     norm of the gradients (a few bytes), what a tree algorithm saves. Source: Rajbhandari et al. 2020, section 7.
     """
@@ -162,14 +164,16 @@ def step_seconds(
     `node` accelerators, and no table has it. Inside a node the accelerator's `link` counts (its `host_link` where it has none).
     A ring that leaves a node does so once in each node, and every rank that the group has there brings its own link. An
     all-to-all sends over the links inside a node what stays there.
-    `options` are those of `predict.program`. Left out: latency, contention, the optimizer's step, loading of data.
+    `options` are those of `predict.program`; `device`, unless given, is the accelerator's. Left out: latency, contention,
+    the optimizer's step, loading of data.
     """
     device = device_of(accelerator)
     layout = as_layout(layout)
     kind = policy(precision)
     speed = speed_of(device, kind, mfu)
     node = positive_int("node", node)
-    step: dict[str, Any] = {"precision": kind, "attention": attention, "batch": batch, "sequence": sequence, **options}
+    how: dict[str, Any] = {"device": device.rules, "precision": kind, "attention": attention, **options}
+    step = {"batch": batch, "sequence": sequence, **how}
     programs = stage_programs(config, layout, **step)
     return seconds_of(programs, layout, device, speed, node, between_nodes, layout.global_batch(batch), sequence)
 
@@ -203,11 +207,6 @@ def _fill(programs: Sequence[Program], microbatches: int) -> int:
         most = max(most, before + microbatches * flops)
         before += flops
     return most
-
-
-def device_of(name: str | Accelerator) -> Accelerator:
-    """The accelerator that is given, or that of the table."""
-    return name if isinstance(name, Accelerator) else accelerator(name)
 
 
 def speed_of(device: Accelerator, kind: PrecisionPolicy, mfu: float) -> float:

@@ -89,7 +89,8 @@ def _guesses(guess, parts: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     if any(part is ... for part in given):
         return {}, "" if all(part is ... for part in given) else "One part of the guess is still missing."
     if len(given) != len(parts):
-        return {}, f"Your guess has {len(given)} parts and the answer {len(parts)}: {', '.join(parts)}."
+        has = f"Your guess has {len(given)} part{'s' * (len(given) != 1)}"
+        return {}, f"{has}, and the answer has {len(parts)}: {', '.join(parts)}."
     guesses = dict(zip(parts, map(as_python, given), strict=True))
     for name, value in guesses.items():
         if isinstance(value, int) and not isinstance(value, bool) and not is_number(value):

@@ -69,6 +69,9 @@ def test_no_line_of_code_is_cut_on_paper(opened):
         page.emulate_media(media="print")
         wide = "all => all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.innerText)"
         assert page.locator("main pre").evaluate_all(wide) == []
+        # Code that scrolls is never divided, so its frame must not be, either: it would stay on the page before, empty.
+        divided = "all => all.filter((one) => getComputedStyle(one).breakInside !== 'avoid').length"
+        assert page.locator("main .cell_input").evaluate_all(divided) == 0
 
 
 @pytest.mark.parametrize("name", KINDS)

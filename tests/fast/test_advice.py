@@ -25,7 +25,7 @@ class Held:
 def helped(monkeypatch, question, room, *, chunks=4, chunked=0.125):
     def memory(q, _):
         each = 40 - 20 * (q.attention == "sdpa") - 8 * (q.chunks >= chunks) - 6 * q.checkpointing
-        return Held(100 // q.shards + (q.batch or 0) * each)
+        return Held(100 // (q.count if q.sharded else 1) + (q.batch or 0) * each)
 
     def extra(q, checkpointing=False, chunks=1):
         return 0.25 * (checkpointing or q.checkpointing) + chunked * (max(chunks, q.chunks) > 1)

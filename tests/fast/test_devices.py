@@ -11,6 +11,7 @@ from cs336kit.predict import (
     peak_moments,
     program,
     saved_activation_bytes,
+    saved_block_bytes,
     step_peak,
     step_timeline,
     training_flops,
@@ -181,3 +182,11 @@ def test_heads_that_a_kernel_pads_are_cut_to_their_width_again():
     options = {"batch": 2, "sequence": 5, "precision": "bf16", "attention": "sdpa", "device": "cuda"}
     made = {op.kind: op.outputs[0].shape for op, _ in program(config, **options).operations()}
     assert made["sdpa"] == (2, 4, 5, 16) and made["slice"] == (2, 4, 5, 12)
+
+
+def test_a_mask_of_every_head_is_padded_with_all_of_them():
+    config = TransformerConfig(layers=1, d_model=32, heads=4, vocab=11, context=64, positions="alibi")
+    options = {"batch": 1, "precision": "bf16", "attention": "sdpa", "device": "cuda"}
+    for sequence, columns in ((7, 8), (8, 8), (9, 16)):
+        kept = saved_block_bytes(config, sequence=sequence, **options)
+        assert kept["mask"] == 2 * 4 * sequence * columns

@@ -3,6 +3,7 @@ import sys
 
 import pytest
 
+from cs336kit import predict
 from cs336kit.predict.devices import DEVICES
 from cs336kit.predict.hardware import PRECISIONS, accelerator, accelerators
 
@@ -180,3 +181,20 @@ def test_the_name_of_the_maker_may_be_left_out():
 def test_the_links_of_a_tpu_are_half_of_what_google_prints_for_both_ways(name, both_ways):
     """Bidirectional inter-chip interconnect (ICI) bandwidth per chip. Source: docs.cloud.google.com/tpu/docs/v5e, v5p, v6e."""
     assert accelerator(name).link == both_ways / 2
+
+
+def test_whoever_takes_an_accelerator_takes_its_name_or_the_accelerator_itself():
+    model, name = predict.model("gpt2"), "a100-sxm-80gb"
+    cost = predict.matmul_cost(512, 512, 512)
+    question = {"count": 2, "batch": 1, "sequence": 64, "tokens": 1e6}
+    for answer in (
+        lambda chip: predict.roofline(cost, accelerator=chip),
+        lambda chip: predict.plan(predict.Question(model, accelerator=chip, **question)).as_dict(),
+        lambda chip: predict.serve(predict.ServingQuestion(model, accelerator=chip)).as_dict(),
+        lambda chip: predict.decode_bounds(model, accelerator=chip, cached=64),
+        lambda chip: predict.prefill_bounds(model, accelerator=chip, prompt=64),
+        lambda chip: predict.critical_batch(model, accelerator=chip),
+        lambda chip: predict.step_seconds(model, accelerator=chip, layout="dp=2", batch=1, sequence=64),
+        lambda chip: predict.find_layouts(model, accelerator=chip, count=2, sequence=64, limit=1),
+    ):
+        assert answer(accelerator(name)) == answer(name)

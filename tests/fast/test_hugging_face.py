@@ -508,6 +508,10 @@ def test_further_tokens_are_left_out_and_noted():
     [
         (3, "config is int: give a dictionary, the path of a config.json, or its text"),
         ("no/such/config.json", "no/such/config.json cannot be read: No such file or directory"),
+        (
+            "Qwen/Qwen3-8B",
+            "Qwen/Qwen3-8B cannot be read: No such file or directory; predict.model knows it by this name",
+        ),
         ("{broken", "config.json is not JSON: give a config.json of Hugging Face"),
         ({}, "config.json has no model_type: give a config.json of Hugging Face, which says for instance 'llama'"),
     ],

@@ -393,12 +393,28 @@ def test_found_layouts_fill_the_cluster_fit_and_are_in_order():
     for one in found:
         assert one.layout.count == 64 and one.layout.global_batch(1) == one.seconds.global_batch == 64
         assert one.margin >= 0 and one.seconds.lower <= one.seconds.upper
-        options = {"precision": "mixed", "attention": "sdpa", "checkpointing": True, "foreach": True}
+        options = {"precision": "mixed", "attention": "sdpa", "checkpointing": True, "device": "cuda"}
         assert step_peak(LLAMA, batch=1, sequence=8192, layout=one.layout, **options) == one.peak
     assert find_layouts(LLAMA, count=2, sequence=8192, **CLUSTER) == []
     several = find_layouts(GPT2, count=4, sequence=1024, limit=9, **CLUSTER)
     for limit in (1, 2, 4):
         assert find_layouts(GPT2, count=4, sequence=1024, limit=limit, **CLUSTER) == several[:limit]
+
+
+def test_what_fits_an_accelerator_is_counted_by_its_rules():
+    """In eager attention under autocast CUDA computes the softmax in fp32, and a CPU in bf16."""
+    how = {"precision": "autocast", "attention": "eager", "batch": 4, "sequence": 1024}
+    for chip, device in (("h100-sxm", "cuda"), ("tpu-v5p", "cpu")):
+        (one,) = find_layouts(GPT2, count=2, accelerator=chip, memory_bytes=80e9, limit=1, **how)
+        assert one.peak == step_peak(GPT2, layout=one.layout, device=device, foreach=True, **how)
+    (one,) = find_layouts(GPT2, count=2, accelerator="h100-sxm", device="cpu", limit=1, **how)
+    assert one.peak == step_peak(GPT2, layout=one.layout, foreach=True, **how), "unless another device is asked for"
+    how = {"layout": "dp=2", "accelerator": "h100-sxm", "batch": 1, "sequence": 64, "precision": "fp32"}
+    assert (
+        step_seconds(LLAMA, **how)
+        == step_seconds(LLAMA, **how, device="cuda")
+        != step_seconds(LLAMA, **how, device="cpu")
+    )
 
 
 def test_of_two_layouts_that_take_as_long_the_one_with_more_room_comes_first():

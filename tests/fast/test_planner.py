@@ -158,6 +158,10 @@ def test_text_and_dictionary_of_every_kind_of_question():
         ({"optimizer": "muon"}, "keeps state by shape"),
         ({"lora_rank": 8}, "lora_rank is about the parts"),
         ({"model": MODELS["gpt2"], "global_batch": 12, "batch": 5}, "multiple of 5, such as 10"),
+        (
+            {"model": MODELS["gpt2"], "count": 8, "flavour": "transformers"},
+            "^count=8 with flavour='transformers' is not counted: give count=1, or flavour='course'",
+        ),
         ({"model": MODELS["gpt2"], "global_batch": 12, "batch": 5, "accumulate": 2}, "are 10 sequences a step"),
         ({"model": MODELS["gpt2"], "chunks": 0}, "chunks must be"),
         ({"model": MODELS["gpt2"], "lora_rank": 8, "lora_targets": ("quary",)}, "Did you mean 'query'"),

@@ -117,7 +117,7 @@ def test_the_largest_cluster_and_a_layout_of_one_pass():
     assert Question(LITTLE, layout="dp=2,microbatches=9", accumulate=3).placed == Layout(dp=2, microbatches=3)
     assert Question(LITTLE, count=4, accumulate=3).placed == Layout(fsdp=4, microbatches=3)
     assert Question(LITTLE, count=4, sharded=False).placed == Layout(dp=4, microbatches=1)
-    assert Question(LITTLE, count=4).shards == 4 and Question(LITTLE, count=4, sharded=False).shards == 1
+    assert Question(LITTLE, count=4).placed.shards == 4 and Question(LITTLE, count=4, sharded=False).placed.shards == 1
     assert (
         Question(LITTLE, count=4, batch=3, accumulate=2).step_sequences == 24 and Question(1e9).step_sequences is None
     )
@@ -208,6 +208,12 @@ def test_what_is_left_free(given, count, size, reason):
 
 
 def test_an_allowance_leaves_something():
+    with pytest.raises(
+        ValueError, match=r"an allowance of 1.00 GiB leaves nothing of 0.00 GiB: give less.*such as 80e9$"
+    ):
+        plan(Question(LITTLE, memory_bytes=80))
+    with pytest.raises(ValueError, match=r"an allowance of 2.05 GiB leaves nothing of 0.93 GiB: give less.* 0.08$"):
+        plan(Question(LITTLE, memory_bytes=1e9, count=8))
     with pytest.raises(ValueError, match=r"an allowance of 3.00 GiB leaves nothing of 3.00 GiB: give less"):
         allowance(3 * GIB, memory_bytes=3 * GIB, count=1)
     with pytest.raises(
@@ -260,6 +266,23 @@ def test_days_follow_from_flops_and_peak():
     assert any("muon takes the matrices" in note for note in notes) and any("not known here" in note for note in notes)
     assert plan(Question(LITTLE)).notes == ()
     assert any("packed are the matrices" in note for note in plan(Question(LITTLE, lora_rank=1, base="nf4")).notes)
+
+
+@pytest.mark.parametrize(
+    ("given", "noted"),
+    [
+        ({"count": 2, "sharded": False}, True),
+        ({"layout": "dp=2"}, True),
+        ({"layout": "dp=2,tp=2"}, True),
+        ({"model": 1e9, "count": 2, "sharded": False}, True),
+        ({"count": 2}, False),
+        ({"layout": "dp=2,zero1=2"}, False),
+        ({"sharded": False}, False),
+    ],
+)
+def test_replicas_say_that_ddp_keeps_its_buckets_beside_the_gradients(given, noted):
+    notes = plan(Question(**{"model": LITTLE, **given})).notes
+    assert any("gradient_as_bucket_view=True" in note for note in notes) == noted
 
 
 def test_formulas_of_a_model_have_its_shapes():

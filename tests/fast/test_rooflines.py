@@ -111,8 +111,8 @@ def test_bad_input_is_a_sentence():
         roofline(12, accelerator=accelerator("h100-sxm"))
     with pytest.raises(ValueError, match="needs an accelerator, or both"):
         roofline(Cost(1, 1), peak_flops_per_second=1e12)
-    with pytest.raises(ValueError, match="accelerator must be"):
-        roofline(Cost(1, 1), accelerator="h100-sxm")
+    with pytest.raises(ValueError, match="unknown accelerator"):
+        roofline(Cost(1, 1), accelerator="h1000-sxm")
     with pytest.raises(LookupError, match="no sourced bf16"):
         roofline(Cost(1, 1), accelerator=accelerator("v100-sxm2-32gb"))
     for bad in (0, -1, math.nan, math.inf, True, "fast"):

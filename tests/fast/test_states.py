@@ -8,7 +8,6 @@ from cs336kit.predict import POLICIES, TransformerConfig, program
 from cs336kit.predict._gathered import Beside
 from cs336kit.predict._ledger import Ledger
 from cs336kit.predict._states import (
-    allocated_states,
     gradient_bytes,
     state_requests,
     states,
@@ -86,13 +85,13 @@ def test_the_allocator_rounds_every_tensor_up_to_512_bytes():
     # In bytes of 2: the table 1,280, a matrix of attention 512, one of the MLP 2,048, a vector 32.
     halves = 1536 + 2 * (4 * 512 + 2 * 2048 + 4 * 512) + 2 * 512
     wholes = 2560 + 2 * (4 * 1024 + 2 * 4096 + 4 * 512) + 2 * 512
-    assert dict(allocated_states(one, "adamw", "foreach")) == {
-        "parameters": halves, "optimizer state": 2 * wholes, "master weights": wholes,
+    assert dict(states(one, "adamw", allocated="foreach")) == {
+        "parameters": halves, "gradients": halves, "optimizer state": 2 * wholes, "master weights": wholes,
     }  # fmt: skip
-    assert allocated_states(one, "adamw", "fused")["optimizer state"] == 2 * wholes + 512 * TENSORS
+    assert states(one, "adamw", allocated="fused")["optimizer state"] == 2 * wholes + 512 * TENSORS
     # ASGD has its three scalars where the parameters are.
-    assert allocated_states(one, "asgd", "foreach")["optimizer state"] == wholes + 3 * 512 * TENSORS
-    third = allocated_states(walked("zero1=3"), "sgd", "foreach")
+    assert states(one, "asgd", allocated="foreach")["optimizer state"] == wholes + 3 * 512 * TENSORS
+    third = states(walked("zero1=3"), "sgd", allocated="foreach")
     assert (
         third["parameters"] == halves
         and third["master weights"] == 1024 + 2 * (4 * 512 + 1536 + 1536 + 4 * 512) + 2 * 512

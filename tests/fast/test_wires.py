@@ -315,7 +315,7 @@ def one_forward_one_backward(times, microbatches):
 )
 def test_no_schedule_is_quicker_than_the_lower_bound(name, layout):
     config, pp, m = MODELS[name], Layout.parse(layout).pp, Layout.parse(layout).microbatches
-    size = {"batch": 1, "sequence": 4096, "attention": "sdpa"}
+    size = {"batch": 1, "sequence": 4096, "attention": "sdpa", "precision": "mixed", "device": "cuda"}
     stages = [training_flops(config, **size, layout=layout, stage=stage).total for stage in range(pp)]
     rate = 0.4 * H100.peak("bf16")
     played = one_forward_one_backward([flops / rate for flops in stages], m)

@@ -69,9 +69,15 @@ def test_a_page_is_written_once_and_then_stays():
     assert asked_again.endswith("(08_graphs.ipynb)\n\nOnce more: **Why six?**")
 
 
+def test_where_to_go_on_is_not_folded_away_with_further_and_the_map_is_last():
+    cells = [text("# 00 · Napkin math\n\n**How long?**"), text("## Further"), text("More.")]
+    shown = [cell.source.split("\n")[0] for cell in page(cells, NAMES[0]).cells[1:]]
+    assert shown == [pages.footer(NAMES[0], NAMES), "## Further", "More.", "## Map of the course"]
+
+
 def test_the_first_lesson_has_the_map_and_every_question():
     notebook = page([text("# 00 · Napkin math\n\n**How long?**")], NAMES[0])
-    shown = notebook.cells[1].source
+    shown = notebook.cells[-1].source
     assert "| [09 Gradient FLOPs](09_gradient_flops.ipynb) | What of 09_gradient_flops? |" in shown
     assert "| How long? | 0 | – |" in shown and notebook.cells[0].source.endswith("next [08 Graphs](08_graphs.ipynb)")
 
@@ -125,7 +131,7 @@ def test_answers_solutions_and_further_are_folded():
     folds = [{k: v for k, v in cell.metadata.items() if k not in ("tags", "slideshow")} for cell in notebook.cells]
     answer, whole = {"outputs_hidden": True}, {"outputs_hidden": True, "source_hidden": True}
     assert folds[:4] == [{}, {}, {}, {"jupyter": answer}]
-    assert folds[4:] == [{"jupyter": whole}, {}, {"jupyter": whole}, {"jp-MarkdownHeadingCollapsed": True}, {}]
+    assert folds[4:] == [{"jupyter": whole}, {}, {"jupyter": whole}, {}, {"jp-MarkdownHeadingCollapsed": True}]
 
 
 def test_what_a_run_has_left_stays_in_measured_cells_alone():

@@ -2,7 +2,7 @@
 
 import math
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any, TypeVar
@@ -67,34 +67,28 @@ def steps(name: str, value: object) -> int:
     return at_most(name, positive_int(name, value), LONGEST)
 
 
-def _number(name: str, value: object, *, allowed: str) -> int | float:
+def _number(
+    name: str, value: object, *, allowed: str, fits: Callable[[Any], bool] = lambda number: True
+) -> int | float:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ValueError(f"{name} must be {allowed}, got {shown(value)} of type {type(value).__name__}.")
     try:
         finite = math.isfinite(value)
     except OverflowError:
         raise ValueError(f"{name} must be {allowed}, got a number that no float can hold.") from None
-    if not finite:
+    if not finite or not fits(value):
         raise ValueError(f"{name} must be {allowed}, got {shown(value)}.")
     return int(value) if isinstance(value, Integral) else float(value)
 
 
 def positive_number(name: str, value: object) -> int | float:
     """Return `value` if it is a finite int or float above 0; otherwise raise ValueError. An int stays an int."""
-    allowed = "a finite number above 0"
-    number = _number(name, value, allowed=allowed)
-    if number <= 0:
-        raise ValueError(f"{name} must be {allowed}, got {shown(value)}.")
-    return number
+    return _number(name, value, allowed="a finite number above 0", fits=lambda number: number > 0)
 
 
 def non_negative_number(name: str, value: object) -> int | float:
     """Return `value` if it is a finite int or float of at least 0; otherwise raise ValueError. An int stays an int."""
-    allowed = "a finite number of at least 0"
-    number = _number(name, value, allowed=allowed)
-    if number < 0:
-        raise ValueError(f"{name} must be {allowed}, got {shown(value)}.")
-    return number
+    return _number(name, value, allowed="a finite number of at least 0", fits=lambda number: number >= 0)
 
 
 def count(name: str, value: object) -> int:
@@ -142,6 +136,12 @@ def several(name: str, value: object, kind: str = "names") -> tuple[Any, ...]:
         return tuple(value)  # type: ignore[arg-type] # what cannot be iterated over is the question
     except TypeError:
         raise ValueError(f"{name} must be {kind} in a row, such as a tuple, got {shown(value)}.") from None
+
+
+def given(question: object, check: Callable[[str, object], T], *names: str) -> dict[str, T]:
+    """Those of the fields of a question that are not None, as `check` returns them."""
+    values = ((name, getattr(question, name)) for name in names)
+    return {name: check(name, value) for name, value in values if value is not None}
 
 
 def known(kind: str, name: object, table: Mapping[str, T]) -> T:

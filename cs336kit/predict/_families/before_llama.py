@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from cs336kit.predict._families.fields import Fields, activation, biases, read_rotary, read_windows, sizes
+from cs336kit.predict._families.fields import Fields, activation, biases, sizes, with_rotary, with_windows
 
 
 def _gpt2_sizes(f: Fields) -> dict[str, Any]:
@@ -51,8 +51,7 @@ def gpt_neox(f: Fields) -> dict[str, Any]:
         "mlp": activation(f, False), "positions": "rope", "parallel": bool(f("use_parallel_residual")),
         "bias": (*biases(f), "up", "down"),
     }  # fmt: skip
-    read_rotary(f, config, default=0.25)
-    return config
+    return with_rotary(f, config, default=0.25)
 
 
 def opt(f: Fields) -> dict[str, Any]:
@@ -106,8 +105,7 @@ def mpt(f: Fields) -> dict[str, Any]:
 
 
 def persimmon(f: Fields) -> dict[str, Any]:
-    config = sizes(f) | {"mlp": activation(f, False), "positions": "rope"}
-    read_rotary(f, config, default=0.5)
+    config = with_rotary(f, sizes(f) | {"mlp": activation(f, False), "positions": "rope"}, default=0.5)
     if f("qk_layernorm"):
         config |= {"qk_norm": "head", "qk_norm_bias": True}
     return config
@@ -119,5 +117,4 @@ def phi(f: Fields) -> dict[str, Any]:
 
 def starcoder2(f: Fields) -> dict[str, Any]:
     config = sizes(f) | {"mlp": activation(f, False), "positions": "rope", "bias": "all" if f("use_bias") else "none"}
-    read_windows(f, config)
-    return config
+    return with_windows(f, config)

@@ -76,8 +76,8 @@ def biases(f: Fields, *, attention: Sequence[str] = ALL_ATTENTION, mlp: Sequence
     return (*(attention if f("attention_bias") else ()), *(mlp if f("mlp_bias") else ()))
 
 
-def read_rotary(f: Fields, config: dict[str, Any], default: float = 1.0) -> None:
-    """The share of each head that is turned: a field of its own, or one of the rotary parameters."""
+def with_rotary(f: Fields, config: dict[str, Any], default: float = 1.0) -> dict[str, Any]:
+    """The configuration with the share of each head that is turned: a field of its own, or one of the rotary parameters."""
     share = f("partial_rotary_factor")
     if share is None:
         share = f("rotary_pct")
@@ -86,31 +86,27 @@ def read_rotary(f: Fields, config: dict[str, Any], default: float = 1.0) -> None
         share = parameters.get("partial_rotary_factor")
     share = default if share is None else share
     head_dim = config.get("head_dim") or config["d_model"] // config["heads"]
-    if share != 1:
-        config["rotary_dim"] = int(head_dim * share)
+    return config if share == 1 else config | {"rotary_dim": int(head_dim * share)}
 
 
-def read_windows(
+def with_windows(
     f: Fields, config: dict[str, Any], *, window: str = "sliding_window", pattern: int | None = None
-) -> None:
-    """The layers' kinds of attention: a list of them, or one that follows from a period."""
+) -> dict[str, Any]:
+    """The configuration with the layers' kinds of attention: a list of them, or one that follows from a period."""
     size, kinds = f(window), f("layer_types")
-    layers = config["layers"]
+    layers, chunked = config["layers"], {}
     if kinds is not None:
         for kind in kinds:
             if kind not in ("full_attention", "sliding_attention", "chunked_attention"):
                 raise f.refuse("layer_types", "full_attention, sliding_attention or chunked_attention in each layer")
         held = [kind != "full_attention" for kind in kinds][:layers]
         if "chunked_attention" in kinds:
-            config["window_kind"] = "chunked"
+            chunked = {"window_kind": "chunked"}
     elif pattern:
         held = [(layer + 1) % pattern != 0 for layer in range(layers)]
     else:
         held = [True] * layers
-    if size and any(held):
-        config |= {"window": size, "window_layers": tuple(held)}
-    else:
-        config.pop("window_kind", None)
+    return config | chunked | {"window": size, "window_layers": tuple(held)} if size and any(held) else config
 
 
 def rope_layers(f: Fields, layers: int) -> tuple[bool, ...]:

@@ -7,10 +7,10 @@ from cs336kit.predict._families.fields import (
     Fields,
     activation,
     biases,
-    read_rotary,
-    read_windows,
     rope_layers,
     sizes,
+    with_rotary,
+    with_windows,
 )
 from cs336kit.predict._settle import MATRICES
 
@@ -24,38 +24,24 @@ def llama(f: Fields, *, gated: bool = True, **fixed: Any) -> dict[str, Any]:
 
 
 def windowed(f: Fields) -> dict[str, Any]:
-    config = llama(f)
-    read_windows(f, config)
-    return config
+    return with_windows(f, llama(f))
 
 
-def _qwen_window(f: Fields, config: dict[str, Any]) -> None:
+def qwen(f: Fields, **fixed: Any) -> dict[str, Any]:
     """A window only where a switch says so, from some layer on."""
+    config = llama(f, **fixed)
     size, first = f("sliding_window"), f("max_window_layers")
     kinds = f("layer_types")
     if not f("use_sliding_window"):
-        return
-    if kinds is None:
-        config |= {"window": size, "window_layers": tuple(layer >= first for layer in range(config["layers"]))}
-    else:
-        read_windows(f, config)
-
-
-def qwen2(f: Fields) -> dict[str, Any]:
-    config = llama(f, bias="qkv")
-    _qwen_window(f, config)
-    return config
-
-
-def qwen3(f: Fields) -> dict[str, Any]:
-    config = llama(f, qk_norm="head")
-    _qwen_window(f, config)
-    return config
+        return config
+    if kinds is not None:
+        return with_windows(f, config)
+    return config | {"window": size, "window_layers": tuple(layer >= first for layer in range(config["layers"]))}
 
 
 def stablelm(f: Fields) -> dict[str, Any]:
     config = llama(f, norm="layernorm", bias="qkv" if f("use_qkv_bias") else "none")
-    read_rotary(f, config, default=0.25)
+    config = with_rotary(f, config, default=0.25)
     if f("use_parallel_residual"):
         config["norms_per_block"] = 1
     if f("qk_layernorm"):
@@ -64,22 +50,17 @@ def stablelm(f: Fields) -> dict[str, Any]:
 
 
 def nemotron(f: Fields) -> dict[str, Any]:
-    config = llama(f, gated=False, norm="layernorm", norm_unit_offset=True)
-    read_rotary(f, config, default=0.5)
-    return config
+    return with_rotary(f, llama(f, gated=False, norm="layernorm", norm_unit_offset=True), default=0.5)
 
 
 def glm(f: Fields, **fixed: Any) -> dict[str, Any]:
     config = llama(f, **fixed)
     config["bias"] = biases(f, attention=ALL_ATTENTION[:3])
-    read_rotary(f, config, default=0.5)
-    return config
+    return with_rotary(f, config, default=0.5)
 
 
 def phi3(f: Fields) -> dict[str, Any]:
-    config = windowed(f)
-    read_rotary(f, config)
-    return config
+    return with_rotary(f, windowed(f))
 
 
 def cohere(f: Fields) -> dict[str, Any]:
@@ -90,8 +71,7 @@ def cohere(f: Fields) -> dict[str, Any]:
 
 
 def cohere2(f: Fields) -> dict[str, Any]:
-    config = cohere(f)
-    read_windows(f, config, pattern=f("sliding_window_pattern") or 4)
+    config = with_windows(f, cohere(f), pattern=f("sliding_window_pattern") or 4)
     if "window" in config:
         config["rope_layers"] = config["window_layers"]
     return config
@@ -106,8 +86,7 @@ def vaultgemma(f: Fields) -> dict[str, Any]:
     for ours, theirs in (("attention_softcap", "attn_logit_softcapping"), ("logit_softcap", "final_logit_softcapping")):
         if f(theirs):
             config[ours] = f(theirs)
-    read_windows(f, config, pattern=2)
-    return config
+    return with_windows(f, config, pattern=2)
 
 
 def gemma2(f: Fields) -> dict[str, Any]:
@@ -118,9 +97,9 @@ def gemma2(f: Fields) -> dict[str, Any]:
 
 def gemma3(f: Fields) -> dict[str, Any]:
     config = gemma2(f) | {"qk_norm": "head"}
-    if not f("layer_types"):
-        read_windows(f, config, pattern=f("sliding_window_pattern") or 6)
-    return config
+    if f("layer_types"):
+        return config
+    return with_windows(f, config, pattern=f("sliding_window_pattern") or 6)
 
 
 def granite(f: Fields) -> dict[str, Any]:
@@ -135,18 +114,16 @@ def olmo2(f: Fields) -> dict[str, Any]:
 
 
 def olmo3(f: Fields) -> dict[str, Any]:
-    config = olmo2(f)
-    read_windows(f, config, pattern=4)
-    return config
+    return with_windows(f, olmo2(f), pattern=4)
 
 
 def exaone4(f: Fields) -> dict[str, Any]:
     config = llama(f, norm_placement="post", qk_norm="head")
     period, size, layers = f("sliding_window_pattern"), f("sliding_window"), config["layers"]
     if not isinstance(period, str):
-        read_windows(f, config, pattern=period)
+        config = with_windows(f, config, pattern=period)
     elif f("layer_types") is not None:
-        read_windows(f, config)
+        config = with_windows(f, config)
     elif size:  # "LLLG": local and global layers; the last one is global whatever they say
         held = (*(period[layer % len(period)] == "L" for layer in range(layers - 1)), False)
         config |= {"window": size, "window_layers": held}
@@ -159,9 +136,7 @@ def smollm3(f: Fields) -> dict[str, Any]:
     config = llama(f)
     config["rope_layers"] = rope_layers(f, config["layers"])
     f("sliding_window"), f("layer_types")  # matter only with that switch
-    if f("use_sliding_window"):
-        read_windows(f, config)
-    return config
+    return with_windows(f, config) if f("use_sliding_window") else config
 
 
 def ernie4_5(f: Fields) -> dict[str, Any]:

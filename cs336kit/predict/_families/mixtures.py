@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from cs336kit.predict._families.fields import Fields, note_further_tokens, read_rotary, read_windows, rope_layers
+from cs336kit.predict._families.fields import Fields, note_further_tokens, rope_layers, with_rotary, with_windows
 from cs336kit.predict._families.llama import ernie4_5, glm, granite, llama, windowed
 
 
@@ -11,7 +11,7 @@ def _sparse(config: dict[str, Any], holds: Callable[[int], bool]) -> tuple[bool,
     return tuple(bool(holds(layer)) for layer in range(config["layers"]))
 
 
-def _read_experts(
+def _with_experts(
     f: Fields,
     config: dict[str, Any],
     experts: str,
@@ -19,24 +19,21 @@ def _read_experts(
     per_token: str = "num_experts_per_tok",
     width: str = "",
     sparse: tuple[bool, ...] | None = None,
-) -> None:
-    """Experts of the width of a field of their own (else all MLPs are as wide), in some layers or in all."""
+) -> dict[str, Any]:
+    """The configuration with experts of a width of their own (else all MLPs are as wide), in some layers or in all."""
     count = f(experts)
     if not count or (sparse is not None and not any(sparse)):
-        return
-    config |= {"experts": count, "experts_per_token": f(per_token)}
-    if width:
-        config |= {"dense_d_ff": config["d_ff"], "d_ff": f(width)}
-    if sparse is not None:
-        config["sparse_layers"] = sparse
+        return config
+    own = {"dense_d_ff": config["d_ff"], "d_ff": f(width)} if width else {}
+    layers = {} if sparse is None else {"sparse_layers": sparse}
+    return config | {"experts": count, "experts_per_token": f(per_token)} | own | layers
 
 
 def _qwen_moe(f: Fields, **fixed: Any) -> dict[str, Any]:
     config = llama(f, **fixed)
     step, dense = f("decoder_sparse_step"), f("mlp_only_layers") or ()
     sparse = _sparse(config, lambda layer: layer not in dense and (layer + 1) % step == 0)
-    _read_experts(f, config, "num_experts", width="moe_intermediate_size", sparse=sparse)
-    return config
+    return _with_experts(f, config, "num_experts", width="moe_intermediate_size", sparse=sparse)
 
 
 def qwen2_moe(f: Fields) -> dict[str, Any]:
@@ -59,9 +56,7 @@ def qwen3_moe(f: Fields) -> dict[str, Any]:
 
 
 def mixtral(f: Fields) -> dict[str, Any]:
-    config = windowed(f)
-    _read_experts(f, config, "num_local_experts")
-    return config
+    return _with_experts(f, windowed(f), "num_local_experts")
 
 
 def phimoe(f: Fields) -> dict[str, Any]:
@@ -69,9 +64,7 @@ def phimoe(f: Fields) -> dict[str, Any]:
 
 
 def gpt_oss(f: Fields) -> dict[str, Any]:
-    config = llama(f)
-    read_windows(f, config, pattern=2)
-    _read_experts(f, config, "num_local_experts")
+    config = _with_experts(f, with_windows(f, llama(f), pattern=2), "num_local_experts")
     config |= {"mlp": "swiglu_clipped", "sinks": True, "router_bias": True}
     config["bias"] = (*config["bias"], "gate", "up", "down")
     # The published files say both of these a second time, under names that transformers does not read.
@@ -84,17 +77,14 @@ def gpt_oss(f: Fields) -> dict[str, Any]:
 
 
 def granitemoe(f: Fields) -> dict[str, Any]:
-    config = granite(f)
-    _read_experts(f, config, "num_local_experts")
+    config = _with_experts(f, granite(f), "num_local_experts")
     if "shared_intermediate_size" in f and config.get("experts"):
         config["shared_d_ff"] = f("shared_intermediate_size")
     return config
 
 
 def olmoe(f: Fields) -> dict[str, Any]:
-    config = llama(f, qk_norm="width")
-    _read_experts(f, config, "num_experts")
-    return config
+    return _with_experts(f, llama(f, qk_norm="width"), "num_experts")
 
 
 def llama4(f: Fields) -> dict[str, Any]:
@@ -106,12 +96,12 @@ def llama4(f: Fields) -> dict[str, Any]:
             "window": f("attention_chunk_size"), "window_kind": "chunked", "window_layers": turned[: config["layers"]],
         }  # fmt: skip
     elif kinds is not None:
-        read_windows(f, config, window="attention_chunk_size")
+        config = with_windows(f, config, window="attention_chunk_size")
     step, chosen = f("interleave_moe_layer_step"), f("moe_layers")
     sparse = _sparse(config, lambda layer: layer in chosen if chosen is not None else (layer + 1) % step == 0)
     expert = config["d_ff"]
     config["d_ff"] = f("intermediate_size_mlp")
-    _read_experts(f, config, "num_local_experts", width="intermediate_size", sparse=sparse)
+    config = _with_experts(f, config, "num_local_experts", width="intermediate_size", sparse=sparse)
     if config.get("experts"):
         config["shared_d_ff"] = expert
     if f("use_qk_norm"):
@@ -119,8 +109,11 @@ def llama4(f: Fields) -> dict[str, Any]:
     return config
 
 
-def _read_first_dense(f: Fields, config: dict[str, Any], *, dense: int = 0) -> None:
-    """Dense layers first, `dense` of them where no field says how many, then experts, and those that every token visits."""
+def _with_first_dense(f: Fields, config: dict[str, Any], *, dense: int = 0) -> dict[str, Any]:
+    """The configuration with dense layers first, `dense` of them where no field says how many, then those with experts.
+
+    Some experts every token visits.
+    """
     if f("mlp_layer_types"):
         sparse = tuple(kind == "sparse" for kind in f("mlp_layer_types"))
     else:
@@ -128,9 +121,10 @@ def _read_first_dense(f: Fields, config: dict[str, Any], *, dense: int = 0) -> N
         if f("moe_layer_freq") not in (None, 1):
             raise f.refuse("moe_layer_freq", "1")
         sparse = _sparse(config, lambda layer: layer >= (first or 0))
-    _read_experts(f, config, "n_routed_experts", width="moe_intermediate_size", sparse=sparse)
+    config = _with_experts(f, config, "n_routed_experts", width="moe_intermediate_size", sparse=sparse)
     if config.get("experts"):
         config["shared_d_ff"] = (f("n_shared_experts") or 0) * config["d_ff"]
+    return config
 
 
 def youtu(f: Fields) -> dict[str, Any]:
@@ -149,9 +143,7 @@ def youtu(f: Fields) -> dict[str, Any]:
 
 
 def deepseek(f: Fields, *, dense: int = 0) -> dict[str, Any]:
-    config = youtu(f)
-    _read_first_dense(f, config, dense=dense)
-    return config
+    return _with_first_dense(f, youtu(f), dense=dense)
 
 
 def dots1(f: Fields) -> dict[str, Any]:
@@ -161,16 +153,14 @@ def dots1(f: Fields) -> dict[str, Any]:
         held = tuple(layer >= first for layer in range(config["layers"]))
         config |= {"window": f("sliding_window"), "window_layers": held}
     else:
-        read_windows(f, config)
-    _read_first_dense(f, config)
-    return config
+        config = with_windows(f, config)
+    return _with_first_dense(f, config)
 
 
 def glm4_moe(f: Fields) -> dict[str, Any]:
     config = glm(f, qk_norm="head" if f("use_qk_norm") else "none")
     note_further_tokens(f)
-    _read_first_dense(f, config)
-    return config
+    return _with_first_dense(f, config)
 
 
 def ernie4_5_moe(f: Fields) -> dict[str, Any]:
@@ -180,17 +170,16 @@ def ernie4_5_moe(f: Fields) -> dict[str, Any]:
     first, last, step = f("moe_layer_start_index"), f("moe_layer_end_index"), f("moe_layer_interval")
     last = config["layers"] if last == -1 else last
     sparse = _sparse(config, lambda layer: (layer + 1) % step == 0 and first <= layer <= last)
-    _read_experts(f, config, "moe_num_experts", per_token="moe_k", width="moe_intermediate_size", sparse=sparse)
+    config = _with_experts(
+        f, config, "moe_num_experts", per_token="moe_k", width="moe_intermediate_size", sparse=sparse
+    )
     if config.get("experts"):
         config |= {"shared_d_ff": f("moe_num_shared_experts") * config["d_ff"], "router_bias": True}
     return config
 
 
 def minimax_m2(f: Fields) -> dict[str, Any]:
-    config = llama(f, qk_norm="width")
-    read_rotary(f, config)
-    _read_experts(f, config, "num_local_experts")
-    return config
+    return _with_experts(f, with_rotary(f, llama(f, qk_norm="width")), "num_local_experts")
 
 
 def hunyuan_moe(f: Fields) -> dict[str, Any]:

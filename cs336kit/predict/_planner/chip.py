@@ -6,6 +6,7 @@ from datetime import date
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import fraction, non_negative_number
 from cs336kit.predict.hardware import Accelerator, Cell, accelerator, accelerators
+from cs336kit.predict.wires import link_speed
 
 #: The default allowance, in bytes and in a fraction of the memory. A rule of thumb for PyTorch on CUDA, not measured here:
 #: the context with the libraries' kernels and workspaces, blocks that the allocator cannot use, and NCCL's channels.
@@ -43,7 +44,7 @@ class Chip:
 
 
 def chip(
-    name: str | None,
+    name: str | Accelerator | None,
     *,
     memory_bytes: int | float | None = None,
     peak_flops_per_second: float | None = None,
@@ -68,8 +69,7 @@ def chip(
         peak_flops_per_second = _peak(device, precision, needs_peak, notes)
     if bandwidth is None and "bandwidth" in device.facts:
         bandwidth = device.bandwidth
-    facts = device.facts.get("link") or device.facts.get("host_link")
-    link = float(facts.value) if facts else None
+    link = link_speed(device)
     return Chip(device.name, device.title, int(memory_bytes), peak_flops_per_second, bandwidth, link, tuple(notes))
 
 
@@ -116,10 +116,16 @@ def allowance(given: int | float | None, *, memory_bytes: int, count: int) -> tu
         return Breakdown(
             {"as given": int(share * memory_bytes)}, unit="bytes"
         ), f"{100 * share:g} % of the memory, as given"
-    size = int(given)
-    if size >= memory_bytes:
+    left = Breakdown({"as given": int(given)}, unit="bytes")
+    check_room(left, memory_bytes)
+    return left, "as given"
+
+
+def check_room(free: Breakdown, memory_bytes: int) -> None:
+    """Refuse an allowance that leaves nothing."""
+    if free.total >= memory_bytes:
+        gigabytes = "; memory_bytes counts bytes, such as 80e9" if memory_bytes < 2**20 else ""
         raise ValueError(
-            f"an allowance of {size / 2**30:,.2f} GiB leaves nothing of {memory_bytes / 2**30:,.2f} GiB: give less, or a "
-            "fraction of the memory such as 0.08"
+            f"an allowance of {free.total / 2**30:,.2f} GiB leaves nothing of {memory_bytes / 2**30:,.2f} GiB: give less, or "
+            f"a fraction of the memory such as 0.08{gigabytes}"
         )
-    return Breakdown({"as given": size}, unit="bytes"), "as given"

@@ -6,10 +6,9 @@ from cs336kit.predict._planner import memory as of
 from cs336kit.predict._planner.answer import Plan
 from cs336kit.predict._planner.text import duration, folded, size, why_less
 from cs336kit.predict.accounting import active_parameters, forward_flops, saved_activation_bytes
-from cs336kit.predict.operations import ELEMENT_BYTES, Leaf
+from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.optimizers import optimizer_spec
 from cs336kit.predict.precision import POLICIES
-from cs336kit.predict.programs import program
 from cs336kit.predict.training import peak_moments
 from cs336kit.predict.transformer import TransformerConfig
 
@@ -49,9 +48,8 @@ def _parameters(plan: Plan) -> Iterator[tuple[str, str]]:
     if not isinstance(q.model, TransformerConfig):
         yield "parameters", f"{plan.parameters:,}, as given"
         return
-    leaves = _leaves(plan)
     parts: dict[str, list[str]] = {}
-    for leaf in leaves:
+    for leaf in of.leaves(q):
         if leaf.component != "adapters":
             shape = "·".join(f"{n:,}" for n in leaf.tensor.shape)
             parts.setdefault(leaf.component, []).append(f"{leaf.count:,} × {shape}" if leaf.count > 1 else shape)
@@ -67,12 +65,6 @@ def _parameters(plan: Plan) -> Iterator[tuple[str, str]]:
 def _times(terms: list[str]) -> list[str]:
     """Equal terms once, with how many there are."""
     return [f"{terms.count(term)} × ({term})" if terms.count(term) > 1 else term for term in terms]
-
-
-def _leaves(plan: Plan) -> tuple[Leaf, ...]:
-    q = plan.question
-    assert isinstance(q.model, TransformerConfig)
-    return program(q.model, batch=1, sequence=1, attention="sdpa", **of.trained(q)).leaves
 
 
 def _time(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -140,7 +132,7 @@ def _buckets(plan: Plan) -> Iterator[tuple[str, str]]:
     q, kind = plan.question, POLICIES[plan.question.precision]
     P = plan.parameters
     n = plan.trainable if plan.trainable is not None else P
-    share = f" / {q.shards:,} accelerators" if q.shards > 1 else ""
+    share = f" / {q.placed.shards:,} accelerators" if q.placed.shards > 1 else ""
     if q.layout is not None:
         share = f", of which a rank of {q.placed} has its part"
     states = len(optimizer_spec(q.optimizer).tensors)

@@ -7,6 +7,7 @@ from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict._planner.question import Question
 from cs336kit.predict.accounting import training_flops
 from cs336kit.predict.napkin import bytes_per_parameter
+from cs336kit.predict.operations import Leaf
 from cs336kit.predict.programs import program
 from cs336kit.predict.training import SHARDED, peak_moments, step_peak
 from cs336kit.predict.transformer import TransformerConfig
@@ -33,9 +34,8 @@ def trained(q: Question) -> dict[str, Any]:
 def step_options(q: Question) -> dict[str, Any]:
     """The arguments of `step_peak` and `peak_moments` for a settled question about a configuration."""
     return {
-        "config": q.model, "batch": q.batch, "sequence": q.sequence, "precision": q.precision, "optimizer": q.optimizer,
-        "attention": q.attention, "checkpointing": q.checkpointing, "chunks": q.chunks, "layout": q.placed,
-        "device": q.device, "flavour": q.flavour, "foreach": not q.fused, "fused": q.fused, **trained(q),
+        "config": q.model, "batch": q.batch, "sequence": q.sequence, "layout": q.placed, "optimizer": q.optimizer,
+        "foreach": not q.fused, "fused": q.fused, **step_program(q),
     }  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def memory(q: Question, P: int) -> Breakdown:
     if isinstance(q.model, TransformerConfig):
         return step_peak(**step_options(q))
     each = bytes_per_parameter(q.optimizer, precision=q.precision)
-    return Breakdown({name: -(-P * each[name] // q.shards) for name in SHARDED if each[name]}, unit="bytes")
+    return Breakdown({name: -(-P * each[name] // q.placed.shards) for name in SHARDED if each[name]}, unit="bytes")
 
 
 def moment(q: Question) -> str | None:
@@ -85,11 +85,15 @@ def extra_flops(q: Question, **changes: Any) -> float:
     return again.get("recomputed forward", 0) / pass_flops(q).total
 
 
+def leaves(q: Question) -> tuple[Leaf, ...]:
+    """The parameters of the whole model, adapters among them."""
+    assert isinstance(q.model, TransformerConfig)
+    return program(q.model, batch=1, sequence=1, attention="sdpa", **trained(q)).leaves
+
+
 def trainable(q: Question) -> int:
     """Parameters that get gradients."""
-    assert isinstance(q.model, TransformerConfig)
-    walked = program(q.model, batch=1, sequence=1, attention="sdpa", **trained(q))
-    return sum(leaf.count * leaf.tensor.elements for leaf in walked.leaves if leaf.tensor.needs_gradient)
+    return sum(leaf.count * leaf.tensor.elements for leaf in leaves(q) if leaf.tensor.needs_gradient)
 
 
 def step_program(q: Question) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from cs336kit.predict._common.checks import (
     at_most,
     boolean,
     fraction,
+    given,
     known,
     positive_int,
     positive_number,
@@ -15,6 +16,7 @@ from cs336kit.predict._common.checks import (
 )
 from cs336kit.predict._common.checks import count as whole
 from cs336kit.predict.devices import DEVICES
+from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import Layout, as_layout, check_layout
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
 from cs336kit.predict.optimizers import OPTIMIZERS
@@ -50,8 +52,8 @@ class Question:
 
     model: TransformerConfig | int | float
     name: str = "model"
-    #: a name of the table; None where `memory_bytes` and `peak_flops_per_second` say what the chip is
-    accelerator: str | None = "h100-sxm"
+    #: of the table, or its name; None where `memory_bytes` and `peak_flops_per_second` say what the chip is
+    accelerator: str | Accelerator | None = "h100-sxm"
     count: int = 1
     tokens: int | float | None = None
     batch: int | None = None
@@ -114,19 +116,10 @@ class Question:
         return self.node or node_of(self.accelerator, self.count)
 
     @property
-    def shards(self) -> int:
-        return self.count if self.sharded else 1
-
-    @property
     def placed(self) -> Layout:
         """The layout that was given, or that `count` and `sharded` mean, with the passes of a step."""
-        if self.layout is None:
-            return (
-                Layout(fsdp=self.count, microbatches=self.passes)
-                if self.sharded
-                else (Layout(dp=self.count, microbatches=self.passes))
-            )
-        return replace(as_layout(self.layout), microbatches=self.passes)
+        meant = Layout(fsdp=self.count) if self.sharded else Layout(dp=self.count)
+        return replace(meant if self.layout is None else as_layout(self.layout), microbatches=self.passes)
 
 
 def settled(q: Question) -> Question:
@@ -154,18 +147,12 @@ def settled(q: Question) -> Question:
         checked["optimizer"] = q.optimizer.lower()
     if q.fused and checked.get("optimizer", q.optimizer) not in FUSED:
         raise ValueError(f"torch has no fused {shown(q.optimizer)}: take one of {', '.join(FUSED)}, or leave fused out")
-    for name in ("accumulate", "steps", "global_batch"):
-        if getattr(q, name) is not None:
-            checked[name] = positive_int(name, getattr(q, name))
-    if q.node is not None:
-        checked["node"] = positive_int("node", q.node)
+    checked |= given(q, positive_int, "accumulate", "steps", "global_batch", "node")
     known("device", q.device, DEVICES)
-    for name in ("price_per_hour", "watts", "memory_bytes", "peak_flops_per_second", "between_nodes"):
-        if getattr(q, name) is not None:
-            checked[name] = positive_number(name, getattr(q, name))
-    q = replace(q, **checked)
-    if q.tokens is not None:
-        q = replace(q, tokens=whole("tokens", q.tokens))
+    checked |= given(
+        q, positive_number, "price_per_hour", "watts", "memory_bytes", "peak_flops_per_second", "between_nodes"
+    )
+    q = replace(q, **checked | given(q, whole, "tokens"))
     q = _with_shape(q) if isinstance(q.model, TransformerConfig) else _without_shape(q)
     if (q.price_per_hour is not None or q.watts is not None) and q.tokens is None:
         raise ValueError("a cost needs a time, and a time the tokens to train on: give tokens (or steps)")
@@ -189,6 +176,10 @@ def _with_shape(q: Question) -> Question:
 def _with_layout(q: Question) -> Question:
     """The layout says how many accelerators there are, and how many passes a step has."""
     if q.layout is None:
+        if q.count > 1 and q.flavour != "course":
+            raise ValueError(
+                f"count={q.count} with flavour={shown(q.flavour)} is not counted: give count=1, or flavour='course'"
+            )
         return q
     layout = as_layout(q.layout)
     if q.count not in (1, layout.count):
@@ -283,17 +274,17 @@ def _with_tokens(q: Question) -> Question:
     return q
 
 
-#: What a number of parameters has no answer for, with the value that asks nothing.
-_NEEDS_SHAPE = {
-    "batch": None, "sequence": None, "attention": None, "checkpointing": False, "fused": False, "global_batch": None,
-    "accumulate": None, "chunks": 1, "lora_rank": None, "base": None, "frozen": (), "layout": None,
-}  # fmt: skip
+#: What a number of parameters has no answer for; the default of each asks nothing.
+_NEEDS_SHAPE = (
+    "batch", "sequence", "attention", "checkpointing", "fused", "global_batch", "accumulate", "chunks", "lora_rank", "base",
+    "frozen", "layout",
+)  # fmt: skip
 
 
 def _without_shape(q: Question) -> Question:
     q = replace(q, model=whole("parameters", q.model))
-    for name, nothing in _NEEDS_SHAPE.items():
-        if getattr(q, name) not in (nothing, None):
+    for name in _NEEDS_SHAPE:
+        if getattr(q, name) not in (getattr(Question, name), None):
             about = "the parts" if name in ("lora_rank", "base", "frozen") else "activations"
             about = "temporary tensors" if name == "fused" else about
             raise ValueError(

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
-from cs336kit.predict._serving.answer import Served, ServingAdvice, sequences_that_fit, with_memory
+from cs336kit.predict._serving.answer import Served, ServingAdvice, memory_fields, sequences_that_fit
 from cs336kit.predict._serving.bounds import token_bounds
 from cs336kit.predict._serving.question import ServingQuestion, chip_of, settled
 from cs336kit.predict.accounting import CACHE_TYPES
@@ -70,7 +70,8 @@ def _least(answer: Served, options: dict[str, list[Any]], names: Iterable[str]) 
 
 def _holds(answer: Served, changes: dict[str, Any]) -> int:
     """How many sequences fit after these changes."""
-    return sequences_that_fit(with_memory(answer, replace(answer.question, **changes)))
+    q = replace(answer.question, **changes)
+    return sequences_that_fit(replace(answer, question=q, **memory_fields(q, answer.chip)))
 
 
 def _advice(answer: Served, changes: dict[str, Any]) -> ServingAdvice:

@@ -1,6 +1,6 @@
 """The answer to a question about serving, its price, and its plain values."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import Any, NamedTuple
 
@@ -207,17 +207,12 @@ def memory_fields(q: ServingQuestion, what: Chip) -> dict[str, Any]:
     """The fields of an answer that are bytes of one accelerator."""
     free, reason = allowance(q.allowance, memory_bytes=what.memory_bytes, count=q.count)
     length = length_of(q)
-    each = cache_bytes(q, length)
+    each, before = (cache_bytes(q, prompt_program(q, tokens)) for tokens in (length, length - 1))
     return {
-        "weights": weights(q), "cache_bytes": each, "cache_bytes_per_token": each - cache_bytes(q, length - 1),
+        "weights": weights(q), "cache_bytes": each, "cache_bytes_per_token": each - before,
         "working_bytes": blocks_peak(prompt_program(q)), "logits_bytes": q.model.vocab * (2 + 4),
         "allowance": free, "allowance_reason": reason,
     }  # fmt: skip
-
-
-def with_memory(answer: Served, q: ServingQuestion) -> Served:
-    """The answer with the bytes of another question about the same model and chip, and its own numbers else."""
-    return replace(answer, question=q, **memory_fields(q, answer.chip))
 
 
 def sequences_that_fit(answer: Served) -> int:

@@ -1,10 +1,10 @@
 """Between which bounds the time of a prompt's pass and of a token lies."""
 
 from dataclasses import dataclass
-from math import ceil, floor, prod
+from math import ceil, floor
 
 from cs336kit.predict._planner.chip import Chip, chip
-from cs336kit.predict._serving.memory import is_packed, leaf_bytes, prompt_program
+from cs336kit.predict._serving.memory import cache_bytes, is_packed, leaf_bytes, prompt_program
 from cs336kit.predict._serving.question import ServingQuestion, length_of, options_of
 from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.operations import Op, Program, Storage, Tensor
@@ -89,7 +89,7 @@ def _bounds(q: ServingQuestion, what: Chip, walked: Program, *, head: bool) -> B
             )
             rings, links = rings + taken, links + max(at_best(wire)) * taken
     if head:
-        written = CACHE_TYPES[q.cache] * sum(count * prod(shape) for shape, count in walked.cached)
+        written = cache_bytes(q, walked)
         least, moved, cache = least + written, moved + written, cache + written
     compute, memory = packed / what.peak + (flops - packed) / _other_peak(q, what), least / what.bandwidth
     times = {"compute": compute, "memory": memory, "links": links}

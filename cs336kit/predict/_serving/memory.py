@@ -33,14 +33,18 @@ def weights(q: ServingQuestion) -> Breakdown:
     return Breakdown(parts, unit="bytes")
 
 
-def prompt_program(q: ServingQuestion) -> Program:
-    return program(q.model, batch=1, sequence=q.prompt or 1, phase="prefill", **options_of(q))
+def prompt_program(q: ServingQuestion, length: int | None = None) -> Program:
+    """The pass of one sequence of so many tokens, or of the question's prompt."""
+    return program(q.model, batch=1, sequence=length or q.prompt or 1, phase="prefill", **options_of(q))
 
 
-def cache_bytes(q: ServingQuestion, length: int) -> int:
-    """Of one sequence of so many tokens, on one accelerator."""
-    walked = program(q.model, batch=1, sequence=length, phase="prefill", **options_of(q))
-    return CACHE_TYPES[q.cache] * sum(count * prod(shape) for shape, count in walked.cached)
+def cache_bytes(q: ServingQuestion, walked: Program) -> int:
+    """What a pass leaves in the cache of one accelerator."""
+    return CACHE_TYPES[q.cache] * cached_elements(walked)
+
+
+def cached_elements(walked: Program) -> int:
+    return sum(count * prod(shape) for shape, count in walked.cached)
 
 
 @lru_cache(maxsize=64)
@@ -53,5 +57,5 @@ def blocks_peak(walked: Program) -> int:
             break
         blocks.append(item)
     walk.forward(blocks)
-    cache = ELEMENT_BYTES["bf16"] * sum(count * prod(shape) for shape, count in walked.cached)
+    cache = ELEMENT_BYTES["bf16"] * cached_elements(walked)
     return max(max(peak.bytes for peak in walk.ledger.peaks.values()) - cache, 0)

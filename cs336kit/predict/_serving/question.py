@@ -3,10 +3,11 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cs336kit.predict._common.checks import known, positive_int, positive_number, shown
+from cs336kit.predict._common.checks import given, known, positive_int, positive_number, shown
 from cs336kit.predict._planner.chip import Chip, chip
 from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.devices import FLASH
+from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import Layout, check_layout
 from cs336kit.predict.packed import PACKINGS
 from cs336kit.predict.programs import check_sizes
@@ -25,7 +26,7 @@ class ServingQuestion:
 
     model: TransformerConfig
     name: str = "model"
-    accelerator: str | None = "h100-sxm"
+    accelerator: str | Accelerator | None = "h100-sxm"
     #: accelerators that divide heads, MLP and vocabulary of every layer among them (tensor parallel)
     count: int = 1
     #: tokens of a prompt and of an answer; None: half of the model's context each, at most 2048 and 512
@@ -73,14 +74,10 @@ def settled(q: ServingQuestion, *, answered: bool = True) -> ServingQuestion:
     known("precision of a cache", q.cache, CACHE_TYPES)
     # What is checked is kept: an integer of numpy overflows, and JSON cannot write it.
     checked: dict[str, Any] = {"page": positive_int("page", q.page)}
-    for name in ("latency", "memory_bytes", "peak_flops_per_second", "bandwidth", "price_per_hour", "between_nodes"):
-        if getattr(q, name) is not None:
-            checked[name] = positive_number(name, getattr(q, name))
-    if q.batch is not None:
-        checked["batch"] = positive_int("batch", q.batch)
-    checked["count"] = positive_int("count", q.count)
-    if q.node is not None:
-        checked["node"] = positive_int("node", q.node)
+    checked |= given(
+        q, positive_number, "latency", "memory_bytes", "peak_flops_per_second", "bandwidth", "price_per_hour", "between_nodes"
+    )  # fmt: skip
+    checked |= given(q, positive_int, "batch", "node") | {"count": positive_int("count", q.count)}
     check_layout(q.model, Layout(tp=checked["count"]))
     half = max(q.model.context // 2, 1)
     prompt = min(half, 2048) if q.prompt is None else positive_int("prompt", q.prompt)
@@ -100,16 +97,16 @@ def settled(q: ServingQuestion, *, answered: bool = True) -> ServingQuestion:
 
 def chip_of(q: ServingQuestion) -> Chip:
     """The chip with the peak of the products; fp8 weights use fp8 products where that peak is known."""
-    given = {
+    numbers = {
         "memory_bytes": q.memory_bytes, "peak_flops_per_second": q.peak_flops_per_second, "bandwidth": q.bandwidth,
     }  # fmt: skip
     products = "fp32" if q.weights == "fp32" else "bf16"
-    what = chip(q.accelerator, precision=products, **given)  # type: ignore[arg-type]
+    what = chip(q.accelerator, precision=products, **numbers)  # type: ignore[arg-type]
     if what.bandwidth is None:
         raise ValueError("a latency needs the bandwidth of the memory: give bandwidth, such as 3.35e12")
     if q.weights == "fp8" and q.peak_flops_per_second is None and q.accelerator is not None:
         try:
-            return chip(q.accelerator, precision="fp8", **given)  # type: ignore[arg-type]
+            return chip(q.accelerator, precision="fp8", **numbers)  # type: ignore[arg-type]
         except ValueError:
             return replace(what, notes=(*what.notes, f"{what.name} has no sourced fp8 peak: products in bf16"))
     return what

@@ -2,7 +2,7 @@
 
 from cs336kit.predict._sdpa import Heads, scaled_dot_product_attention
 from cs336kit.predict._transformers.modules import Modules
-from cs336kit.predict.operations import Gradient, Op, Tensor
+from cs336kit.predict.operations import Tensor
 
 
 class Attention:
@@ -27,7 +27,7 @@ class Attention:
             z = self._fused(q, k, v, window)
         else:
             z = self._eager(q, k, v, x.dtype)
-        merged = z if z.shape == (*x.shape[:2], c.query_width) else self._merged(z, x.shape)
+        merged = z if z.shape == (*x.shape[:2], c.query_width) else b.merge_heads(z)
         out = self.modules.linear("output", merged, c.d_model, "attention output")
         b.free(*held, merged)
         return self.modules.dropped("attention", "output dropout", out, "attention dropout mask")
@@ -51,11 +51,7 @@ class Attention:
             "query, key, value", x, (A + 2 * K) * h, component="query, key, value", bias=c.has_bias("query"),
             name="query, key, value",
         )  # fmt: skip
-        views = tuple(
-            Tensor((B, n, S, h), fused.dtype, fused.storage, fused.needs_gradient, object()) for n in (A, K, K)
-        )
-        gradients = (Gradient(fused, fused.bytes),) if fused.needs_gradient else ()
-        b.items.append(Op(f"{b.prefix}split", "chunk", (fused,), views, (), (), gradients, b.part))
+        views = b.views("split", "chunk", fused, *((B, n, S, h) for n in (A, K, K)))
         held = [fused]
         q, k, v = (Heads(t, split=self.how.qkv == "split") for t in views)
         if self.how.qkv == "indexed":
@@ -80,14 +76,10 @@ class Attention:
                 )  # type: ignore[assignment]
             first, second = b.chunk("halves", x)
             turning = x if width == h else b.view(x, B, n, S, width)
-            straight = b.op(
-                "cosine", "mul", [turning, tables[0]], turning.shape, keeps=[tables[0]], dtype=_wider(x, tables[0])
-            )
+            straight = b.mul("cosine", turning, tables[0])
             negative = b.op("negate", "neg", [second], (B, n, S, width // 2))
             turned = b.cat("exchange", negative, first, turning.shape)
-            crossed = b.op(
-                "sine", "mul", [turned, tables[1]], turning.shape, keeps=[tables[1]], dtype=_wider(x, tables[1])
-            )
+            crossed = b.mul("sine", turned, tables[1])
             rotated = b.add("sum", straight, crossed, name=name)
             b.free(negative, turned, straight, crossed, *(tables if tables is not self.tables else ()))
             if width != h:
@@ -98,12 +90,8 @@ class Attention:
                 # In GPT-J the heads still stand behind the sequence here.
                 return Heads(whole, front=self.how.rope != "own tables")
             if self.how.rope in ("returned", "wide"):
-                result = b.cast("back", rotated, dtype, name=name)
-                if result is not rotated:
-                    b.free(rotated)
-                rotated = result
-            if x is not given.x:
-                b.free(x)
+                rotated = b.converted("back", rotated, dtype, name=name)
+            b.free(x, unless=given.x)
         return Heads(rotated)
 
     def _repeated(self, name: str, given: Heads) -> Heads:
@@ -167,12 +155,9 @@ class Attention:
                 result = dtype
             wide = b.cast("softmax/wide", masked, dtype if how.softmax == "as the input" else "fp32")
             soft = b.op("softmax", "softmax", [wide], masked.shape, keeps_output=True, name="softmax output")
-            if wide is not masked:
-                b.free(wide)
+            b.free(wide, unless=masked)
         b.free(masked)
-        weights = b.cast("weights/cast", soft, result, name="copies of attention weights")
-        if weights is not soft:
-            b.free(soft)
+        weights = b.converted("weights/cast", soft, result, name="copies of attention weights")
         weights = b.dropout(
             "weights dropout", weights, self.c.dropout if "weights" in how.dropouts else 0.0,
             mask="weights' dropout mask", name="dropped weights",
@@ -190,20 +175,5 @@ class Attention:
         if lowered.one_batch_of(heads):
             return x
         copied = b.copy(f"{name}/batched", x, (x.shape[0], heads, *x.shape[2:]), name=name)
-        if x is not given.x:
-            b.free(x)
+        b.free(x, unless=given.x)
         return copied
-
-    def _merged(self, z: Tensor, shape: tuple[int, ...]) -> Tensor:
-        b, (B, S) = self.b, shape[:2]
-        rows, name = (B, S, self.c.query_width), "attention output's input"
-        if self.c.heads == 1 or S == 1:
-            z.storage.name = name
-            return b.view(z, *rows)
-        merged = b.copy("merge heads", z, rows, name=name)
-        b.free(z)
-        return merged
-
-
-def _wider(x: Tensor, y: Tensor) -> str:
-    return "fp32" if "fp32" in (x.dtype, y.dtype) else x.dtype

@@ -4,12 +4,13 @@ from collections.abc import Callable
 from itertools import groupby
 
 from cs336kit.predict._builder import Builder
+from cs336kit.predict._decoder import loss_of
 from cs336kit.predict._transformers.attention import Attention
 from cs336kit.predict._transformers.mlp import MLP
 from cs336kit.predict._transformers.modules import Modules
 from cs336kit.predict._transformers.writings import Writing
 from cs336kit.predict.devices import Device
-from cs336kit.predict.operations import Op, Program, Storage, Tensor
+from cs336kit.predict.operations import Op, Program, Tensor
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.transformer import TransformerConfig
 
@@ -20,8 +21,7 @@ def _branch(modules: Modules, name: str, x: Tensor, inputs: str, run: Callable[[
     normed = x if placement == "post" else modules.norm(f"{name} norm", x, name=inputs)
     with b.within(name, part=name):
         z = run(normed)
-    if normed is not x:
-        b.free(normed)
+    b.free(normed, unless=x)
     if placement in ("post", "sandwich"):
         behind = modules.norm(f"{name} post norm", z, name=f"{name} branch")
         b.free(z)
@@ -115,15 +115,6 @@ def decoder(
     b.free(normed)
     if c.logit_softcap is not None:
         logits = modules.softcapped("softcap", logits, "capped logits")
-    output = logits
-    if train:
-        b.part = "loss"
-        wide = b.cast("logits/fp32", logits, "fp32")
-        if wide is not logits:
-            b.free(logits)
-        logs = b.op("log softmax", "log_softmax", [wide], (B * S, c.vocab), keeps_output=True, name="cross-entropy")
-        weight = Storage("cross-entropy", 4)
-        output = b.op("loss", "nll_loss", [logs], (), keeps=[logs, weight], statistics=[weight], name="loss")
-        b.free(wide, logs)
+    output = loss_of(b, logits, B * S, c.vocab) if train else logits
     b.end_of_cache()
     return b.program(output)

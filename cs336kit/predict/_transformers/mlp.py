@@ -44,9 +44,7 @@ class MLP:
     def _gelu_new(self, place: str, x: Tensor, name: str) -> Tensor:
         """½ x (1 + tanh(√(2/π) (x + 0.044715 x³))), operation by operation."""
         b, kept = self.b, x.storage.name
-        base = x
-        if b.policy.casts and "pow" in b.device.autocast_fp32:
-            base = b.cast(f"{place}/fp32", x, "fp32", name=kept)
+        base = b.in_fp32("pow", place, x, name=kept)
         cube = b.op(f"{place}/cube", "pow", [base], x.shape, keeps=[base])
         small = b.op(f"{place}/small", "mul", [cube], x.shape)
         total = b.add(f"{place}/sum", x, small)
@@ -55,8 +53,7 @@ class MLP:
         one = b.op(f"{place}/1 + tanh", "add", [tanh], x.shape, passes=True, name=kept)
         half = b.op(f"{place}/half", "mul", [x], x.shape, name=kept)
         y = b.mul(f"{place}/product", half, one, name=name)
-        if base is not x:
-            b.free(base)
+        b.free(base, unless=x)
         b.free(cube, small, total, inner, tanh, one, half)
         return y
 
@@ -75,13 +72,14 @@ class MLP:
         # The division is in place, so that it keeps a copy of what it divides.
         before = Storage("routing weights", 4 * rows)
         shares = b.op("normalize", "div", [top, total], (N, k), keeps=[total, before], statistics=[before])
-        b.free(*([] if wide is given else [wide]), given, soft, top, total)
+        b.free(wide, unless=given)
+        b.free(given, soft, top, total)
         order = Tensor((rows,), "int64", chosen, False)
         mine = b.index("tokens", tokens, order, (rows, D), name="mlp inputs")
         weight = b.index("weights", shares, order, (rows, 1), name="routing weights")
         b.free(shares)
         kind = b.policy.weights
-        mine = self._as(mine, kind, "mlp inputs")
+        mine = b.converted("cast", mine, kind, name="mlp inputs")
         both = self._grouped("gate and up", mine, 2 * F, ("mlp gate", "mlp up"), "gate and up")
         gate, up = b.chunk("halves", both)
         silu = b.op("silu", "silu", [gate], (rows, F), keeps=[gate], name="silu")
@@ -93,13 +91,7 @@ class MLP:
         ordered = b.index("original order", weighted, order, (rows, D), name="expert outputs")
         summed = b.op("sum of experts", "sum", [ordered], (N, D))
         b.free(weighted, ordered)
-        return b.view(self._as(summed, x.dtype, ""), *x.shape)
-
-    def _as(self, x: Tensor, dtype: str, name: str) -> Tensor:
-        y = self.b.cast("cast", x, dtype, name=name)
-        if y is not x:
-            self.b.free(x)
-        return y
+        return b.view(b.converted("cast", summed, x.dtype), *x.shape)
 
     def _grouped(self, place: str, x: Tensor, outputs: int, components: tuple[str, ...], name: str) -> Tensor:
         """One product for all experts: each row with the matrix of its expert."""

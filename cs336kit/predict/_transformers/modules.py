@@ -24,15 +24,12 @@ class Modules:
     def norm(self, place: str, x: Tensor, *, name: str, component: str = "norms") -> Tensor:
         """A norm over the last axis, as the module writes it; x is let go by the caller."""
         b, c, kind = self.b, self.c, self.how.norm
-        before, b.part = b.part, "norms"
-        if kind == "torch":
-            y = b.layer_norm(place, x, component=component, shift=c.norm_bias, name=name, kept_as=place)
-        elif kind == "wide":
-            y = b.rms_norm(place, x, component=component, scale=x.shape[-1:], name=name, kept_as=place)
-        else:
-            y = self._fp32_norm(place, x, kind, component, name)
-        b.part = before
-        return y
+        with b.within("", part="norms"):
+            if kind == "torch":
+                return b.layer_norm(place, x, component=component, shift=c.norm_bias, name=name, kept_as=place)
+            if kind == "wide":
+                return b.rms_norm(place, x, component=component, scale=x.shape[-1:], name=name, kept_as=place)
+            return self._fp32_norm(place, x, kind, component, name)
 
     def _fp32_norm(self, place: str, x: Tensor, kind: str, component: str, name: str) -> Tensor:
         b, D = self.b, x.shape[-1]
@@ -62,21 +59,18 @@ class Modules:
         if kind == "narrow":
             narrow = b.cast(f"{place}/cast", normed, x.dtype, name=place)
             result = b.mul(f"{place}/scale", narrow, weight, name=name)
-            b.free(normed, *([] if narrow is normed else [narrow]))
+            b.free(normed)
+            b.free(narrow, unless=normed)
             return result
         if kind in ("offset", "centered"):
             factor = b.cast(f"{place}/weight", weight, "fp32", name=f"copies of {component}")
         if kind == "offset":
             raised = b.op(f"{place}/1 + weight", "add", [factor], (D,), passes=True, name=f"copies of {component}")
-            if factor is not weight:
-                b.free(factor)
+            b.free(factor, unless=weight)
             factor = raised
         scaled = b.mul(f"{place}/scale", normed, factor, name=name)
-        b.free(normed, *([] if factor is weight else [factor]))
-        result = b.cast(f"{place}/back", scaled, x.dtype, name=name)
-        if result is not scaled:
-            b.free(scaled)
-        return result
+        b.free(normed, factor, unless=weight)
+        return b.converted(f"{place}/back", scaled, x.dtype, name=name)
 
     def softcapped(self, place: str, x: Tensor, name: str) -> Tensor:
         b = self.b

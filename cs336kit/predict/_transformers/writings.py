@@ -1,7 +1,7 @@
 """How each architecture's module of transformers is written: a row for each, and which row a configuration means."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 from cs336kit.predict._common.checks import known
 from cs336kit.predict.transformer import TransformerConfig
@@ -95,9 +95,8 @@ def writing(config: TransformerConfig, family: str = "") -> Writing:
     """
     if family:
         known("architecture of transformers", family, WRITINGS)
-    defaults = {f.name: f.default for f in fields(config)}
     for name in _OTHER:
-        if getattr(config, name) != defaults[name]:
+        if getattr(config, name) != getattr(TransformerConfig, name):
             raise ValueError(
                 f"{name}={getattr(config, name)!r}: how transformers writes this down is not described here; "
                 "ask for flavour='course'"

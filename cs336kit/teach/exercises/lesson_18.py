@@ -85,7 +85,7 @@ def _divided_loss(logits, targets, *, highest=True, own=False, missing=False, to
         inside = (targets >= first) & (targets < first + part.shape[1])
         column = (targets - first).clamp(0, part.shape[1] - 1)
         value = part.gather(1, column[:, None]).squeeze(1) - top
-        picked = picked + (value * inside if not missing else value)
+        picked = picked + (value if missing else torch.where(inside, value, 0.0))
         first += part.shape[1]
     if own:
         return sum(torch.nn.functional.cross_entropy(part, targets % part.shape[1]) for part in logits) / len(logits)

@@ -143,4 +143,4 @@ def _values(said: str, computed: str) -> str:
     if not said:
         return computed
     same = computed == said or computed.startswith(f"{said} · ")
-    return f"said and computed {computed}" if same else f"said {said}, computed {computed}"
+    return f"said and computed {computed}" if same else f"said {said}; computed {computed}"

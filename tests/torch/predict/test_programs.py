@@ -26,7 +26,6 @@ from cs336kit.predict.operations import (
     Storage,
     Tensor,
     blocks,
-    repeats,
 )
 from cs336kit.predict.programs import check_sizes
 from cs336kit.predict.training import both_passes, largest
@@ -140,8 +139,7 @@ def test_repeated_blocks_inside_a_repeated_pattern_run_as_often_as_both_say():
     config = dataclasses.replace(MOE, layers=9, sparse_layers=(False, True, True))
     items = program(config, **SIZE).items
     assert [(block.count, count) for block, count in blocks(items)] == [(1, 3), (2, 6)]
-    outer = [(repeat.name, count) for repeat, count in repeats(items) if repeat.name != "experts"]
-    assert outer == [("blocks", 3), ("block", 3), ("block", 6)]
+    assert [(item.name, item.count) for item in items if isinstance(item, Repeat)] == [("blocks", 3)]
     assert sum(count for op, count in program(config, **SIZE).operations() if op.place.endswith("/query")) == 9
     text = repr(program(config, **SIZE))
     assert (
@@ -342,7 +340,8 @@ def test_a_fused_output_is_put_back_by_a_copy_where_its_queries_were_put_togethe
 
 
 def test_blocks_are_written_one_by_one_where_that_is_asked_for():
-    assert [(repeat.name, repeat.count) for repeat, _ in repeats(program(LLAMA, **SIZE).items)] == [("block", 4)]
+    items = program(LLAMA, **SIZE).items
+    assert [(item.name, item.count) for item in items if isinstance(item, Repeat)] == [("block", 4)]
     assert [block.count for block, _ in blocks(program(LLAMA, **SIZE, unrolled=True).items)] == [1] * 4
     # With the tokens of each expert where they are known.
     tokens = [[7, 7, 7, 7], [28, 0, 0, 0]] * 2

@@ -26,6 +26,7 @@ from cs336kit import measure, predict
 from cs336kit.lm import Scalar
 from cs336kit.teach import figures
 from cs336kit.teach.figures.graph import layout
+from cs336kit.teach.figures.guesses import guesses_against_answers
 from cs336kit.teach.figures.lesson_08 import node_lines
 from cs336kit.teach.figures.primitives import bars, lines
 
@@ -156,6 +157,14 @@ def overlaps(texts):
             yield a, b
 
 
+def cut(drawn, texts):
+    """Texts that run over the edge of the figure."""
+    for text in texts:
+        box = text.get_window_extent()
+        if box.x0 < 0 or box.y0 < 0 or box.x1 > drawn.figure.bbox.width or box.y1 > drawn.figure.bbox.height:
+            yield text.get_text()
+
+
 def pale(drawn, texts):
     """Texts whose contrast with what lies below them is under 4.5 to 1 (WCAG 2.2, 1.4.3)."""
     places = [text.get_window_extent() for text in texts]
@@ -217,6 +226,7 @@ def test_a_figure_is_legible_described_small_and_the_same_every_time(name, canva
     assert [word for word in words([list(arguments), list(options.values())]) if word not in written] == []
     assert (
         list(overlaps(texts))
+        == list(cut(drawn, texts))
         == list(pale(drawn, texts))
         == list(alike(drawn.figure))
         == list(faint(drawn.figure))
@@ -234,6 +244,7 @@ def test_the_checks_find_what_is_illegible(canvas):
         figure, ax = figures.axes()
         ax.text(0.5, 0.5, "below", color="#999999")
         ax.text(0.5, 0.51, "above")
+        figure.text(0.9, 0.8, "a sentence that goes on behind the edge")
         ax.plot([0, 1], color="#777777", label="one")
         ax.plot([1, 0], color="#787878", label="two", linestyle="-", marker="o")
         ax.axhline(0.2, color="#bbbbbb")
@@ -242,7 +253,14 @@ def test_the_checks_find_what_is_illegible(canvas):
 
     _, drawn, texts = canvas(bad)
     assert list(overlaps(texts)) == [("below", "above")] and list(alike(drawn.figure)) == [("one", "two")]
+    assert list(cut(drawn, texts)) == ["a sentence that goes on behind the edge"]
     assert list(pale(drawn, texts)) == ["below"] and list(faint(drawn.figure)) == ["#bbbbbb"]
+
+
+def test_guesses_with_long_names_and_large_factors_stay_on_the_page(canvas):
+    ratios = {"00 years on this processor": 2.5e-06, "00 Llama 3 70B, sequences of 8,192, days": 0.3}
+    _, drawn, texts = canvas(lambda: guesses_against_answers(ratios, 4e5))
+    assert list(cut(drawn, texts)) == list(overlaps(texts)) == []
 
 
 def test_neighbouring_colours_differ_in_grey():

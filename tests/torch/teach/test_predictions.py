@@ -52,7 +52,7 @@ def test_parts_are_guessed_together_and_a_missing_one_is_named(file):
     assert [row[-1] for row in result.rows] == ["1.2 × too high", "nothing"] and result.headers[0] == "products"
     assert set(_journal.read().guesses) == {"products, only the last layer", "products, only the first"}
     assert "One part of the guess is still missing" in repr(teach.reveal((6, ...), of="other", counted=parts))
-    assert "has 1 parts and the answer 2" in repr(teach.reveal(6, of="other", counted=parts))
+    assert "has 1 part, and the answer has 2: " in repr(teach.reveal(6, of="other", counted=parts))
 
 
 def test_words_are_compared_as_words_and_scalars_as_numbers():

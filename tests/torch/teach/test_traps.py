@@ -29,4 +29,4 @@ def test_long_messages_break_between_words(capsys):
     with expect(ValueError):
         raise ValueError("word " * 60)
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) > 2 and all(len(line) <= 112 and line.split()[-1] == "word" for line in lines)
+    assert len(lines) > 2 and all(len(line) <= 100 and line.split()[-1] == "word" for line in lines)
