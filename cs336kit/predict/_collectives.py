@@ -84,8 +84,12 @@ class Ranks:
             back = (self._wire("all-reduce", "tp", x.bytes, "backward"),) if x.needs_gradient else ()
             return self.b.op(place, "copy to ranks", [x], x.shape, alias=True, wires=back)
         B, S, D = x.shape
-        wires = self._both(x, "all-gather", "reduce-scatter", "tp", x.bytes * self.layout.tp)
-        return self.b.op(place, "all-gather", [x], (B, S * self.layout.tp, D), name=x.storage.name, wires=wires)
+        size = x.bytes * self.layout.tp
+        wires = self._both(x, "all-gather", "reduce-scatter", "tp", size)
+        # The gradient lies there once more, each rank's positions side by side, as it is sent.
+        return self.b.op(
+            place, "all-gather", [x], (B, S * self.layout.tp, D), name=x.storage.name, scratch=(size,), wires=wires
+        )
 
     def leave(self, x: Tensor, place: str = "leave", *, name: str = "") -> Tensor:
         """Behind matrices that are divided by rows: the ranks' results are summed, and with sp each keeps its positions."""

@@ -83,7 +83,7 @@ def _share_nothing() -> None:
     libc = ctypes.CDLL(None)
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
     libc.mmap.restype = ctypes.c_void_p
-    private, fixed, nowhere = 0x02, 0x10, 0x20
+    private, fixed, nowhere, unreserved = 0x02, 0x10, 0x20, 0x4000  # a file may be larger than the memory
     with open("/proc/self/maps") as lines:
         maps = [line.rstrip("\n").split(maxsplit=5) for line in lines]
     for place, mode, offset, _, _, *name in maps:
@@ -92,7 +92,7 @@ def _share_nothing() -> None:
         start, end = (int(address, 16) for address in place.split("-"))
         if os.path.isfile(name[0]) and os.access(name[0], os.R_OK):
             file = os.open(name[0], os.O_RDONLY)
-            libc.mmap(start, end - start, 3, private | fixed, file, int(offset, 16))
+            libc.mmap(start, end - start, 3, private | fixed | unreserved, file, int(offset, 16))
             os.close(file)
         elif name[0].endswith(" (deleted)"):
             content = ctypes.string_at(start, end - start)

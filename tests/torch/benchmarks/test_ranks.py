@@ -39,3 +39,11 @@ def test_the_peak_of_fsdp_holds_for_few_blocks_whose_shards_are_padded(layers):
     config = replace(LLAMA, layers=layers, vocab=67, d_ff=93)
     case = Case("llama", config, Layout.parse("fsdp=5"), "sdpa", checkpointing=layers > 1, stage=0)
     assert counted(case)["peak"] == predicted(case)["peak"]
+
+
+@pytest.mark.parametrize("vocab", [4, 16, 64])
+def test_the_peak_of_a_head_holds_where_the_positions_are_divided_and_the_vocabulary_is_small(vocab):
+    """Then it is not at the logits, but where the gradient of the head's input is laid out for the other ranks."""
+    config = replace(LLAMA, layers=1, vocab=vocab)
+    case = Case("llama", config, Layout.parse("tp=4,sp"), "sdpa", checkpointing=False, stage=0)
+    assert counted(case)["peak"] == predicted(case)["peak"]

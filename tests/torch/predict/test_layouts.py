@@ -226,12 +226,14 @@ class Enter(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, ranks, sp):
-        ctx.rows = x.shape[1] if sp else 0
+        ctx.ranks = ranks if sp else 1
         return torch.cat([x] * ranks, dim=1) if sp else x.view_as(x)
 
     @staticmethod
     def backward(ctx, gradient):
-        return (gradient[:, : ctx.rows] if ctx.rows else gradient).clone(), None, None
+        # What is sent to ranks lies in one piece for each, as in lm.
+        sent = torch.cat(gradient.chunk(ctx.ranks, dim=1)) if ctx.ranks > 1 else gradient
+        return sent[: len(gradient)].clone(), None, None
 
 
 class Leave(torch.autograd.Function):

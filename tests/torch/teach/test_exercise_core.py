@@ -303,6 +303,9 @@ def test_an_answer_changes_its_own_copy_of_what_was_shared_before(tmp_path):
     file = np.memmap(kept, mode="r+", dtype=np.uint8, offset=size)
     deleted = np.memmap(gone, mode="r+", dtype=np.uint8)
     gone.unlink()
+    with open(tmp_path / "larger than the memory", "wb") as sparse:
+        sparse.truncate(1 << 40)
+    large = np.memmap(tmp_path / "larger than the memory", mode="r+", dtype=np.uint8)
     tensor, nameless = torch.ones(3).share_memory_(), mmap.mmap(-1, 10)
 
     def answer(width, height):
@@ -310,11 +313,12 @@ def test_an_answer_changes_its_own_copy_of_what_was_shared_before(tmp_path):
         assert found == (*(b"yz"), 1, 0) or found == (7, 7, 7, 7)
         file[:] = deleted[:] = tensor[:] = 7
         nameless[:] = bytes([7] * 10)
+        large[-1] = 7
         return width * height
 
     assert exercises.check("99.1", answer)
     assert kept.read_bytes()[size:] == bytes(file) == b"y" * 10 and bytes(deleted) == b"z" * 10
-    assert tensor.tolist() == [1] * 3 and nameless[:] == bytes(10)
+    assert tensor.tolist() == [1] * 3 and nameless[:] == bytes(10) and large[-1] == 0
 
 
 def test_an_endless_answer_ends_although_its_kernel_is_gone():
