@@ -79,7 +79,7 @@ def calibration(*, reset: bool = False) -> Figure | str:
     kept = _journal.read()
     numbers, middle = _journal.ratios(kept.guesses), _journal.middle(kept.guesses)
     if middle is None:
-        return "There are no guesses yet: put a number in place of the ... of a prediction, then run it and the cell below."
+        return "There are no guesses yet: put one in place of the ... of a prediction, and run it and the next cell."
     return guesses_against_answers(numbers, middle)
 
 

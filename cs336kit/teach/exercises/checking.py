@@ -3,12 +3,11 @@
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from html import escape
 from types import FunctionType
 from typing import Any
 
 from cs336kit import _journal
-from cs336kit.teach.exercises.core import NOTHING, Exercise, load
+from cs336kit.teach.exercises.core import NOTHING, Exercise, load, paragraph
 from cs336kit.teach.exercises.guarding import keeper
 from cs336kit.teach.exercises.judging import difference, plain, shorten
 from cs336kit.teach.exercises.running import Failed, Say, attempt, run
@@ -42,10 +41,7 @@ class Result:
     def _repr_html_(self) -> str:
         # Green is for the reader's own success alone.
         color = {"passed": "#008866" if self.whose == Result.whose else "#777777", "waiting": "#777777"}
-        return (
-            f'<div style="border-left:6px solid {color.get(self.state, "#D55E00")};padding:0.4em 0.9em;'
-            f'white-space:pre-wrap;"><b>{escape(self._verdict)}:</b> {escape(self.message)}</div>'
-        )
+        return paragraph(self._verdict, self.message, color.get(self.state, "#D55E00"))
 
 
 def check(id: str, answer) -> Result:

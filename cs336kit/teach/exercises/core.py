@@ -32,6 +32,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +174,22 @@ class Hint:
     text: str
 
     def __repr__(self) -> str:
-        return f"{self.id} hint {self.level} of {self.of}: {self.text}"
+        return f"{self._which}: {self.text}"
+
+    @property
+    def _which(self) -> str:
+        return f"{self.id} hint {self.level} of {self.of}"
+
+    def _repr_html_(self) -> str:
+        return paragraph(self._which, self.text, "#777777")
+
+
+def paragraph(title: str, text: str, color: str) -> str:
+    """A title and a text with a bar beside them, as HTML: JupyterLab breaks plain text in the middle of a word."""
+    return (
+        f'<div style="border-left:6px solid {color};padding:0.4em 0.9em;'
+        f'white-space:pre-wrap;"><b>{escape(title)}:</b> {escape(text)}</div>'
+    )
 
 
 _asked: dict[str, int] = {}

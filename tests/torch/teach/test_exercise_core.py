@@ -690,6 +690,8 @@ def test_the_courses_answer_is_not_the_readers(known):
 def test_hints_come_one_after_another():
     assert [exercises.hint("99.1").text for _ in range(4)] == ["nudge", "method", "almost", "almost"]
     assert repr(exercises.hint("99.1", 2)) == "99.1 hint 2 of 3: method"
+    # In plain text JupyterLab would break its lines in the middle of a word.
+    assert "<b>99.1 hint 2 of 3:</b> method</div>" in exercises.hint("99.1", 2)._repr_html_()
     for level in (0, 4, True, "1"):
         with pytest.raises(ValueError, match="there are hints 1"):
             exercises.hint("99.1", level)
