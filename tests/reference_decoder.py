@@ -73,14 +73,15 @@ class MLP(nn.Module):
         super().__init__()
         self.config = config
         bias = config.bias == "all"
-        if config.mlp == "swiglu":
+        if config.gated:
             self.gate = nn.Linear(config.d_model, config.d_ff, bias=bias)
         self.up = nn.Linear(config.d_model, config.d_ff, bias=bias)
         self.down = nn.Linear(config.d_ff, config.d_model, bias=bias)
 
     def forward(self, x):
         up = self.up(x)
-        hidden = F.silu(self.gate(x)) * up if self.config.mlp == "swiglu" else F.gelu(up)
+        act = F.silu if self.config.mlp == "swiglu" else F.gelu
+        hidden = act(self.gate(x)) * up if self.config.gated else F.gelu(up)
         return F.dropout(self.down(hidden), self.config.dropout)
 
 
@@ -110,14 +111,14 @@ class Block(nn.Module):
         self.attention_norm = norm(config)
         if config.norms_per_block == 2:
             self.mlp_norm = norm(config)
-        self.parallel = config.norms_per_block == 1
+        self.parallel = config.parallel or config.norms_per_block == 1
         self.attention = Attention(config, sdpa=sdpa)
         self.mlp = Experts(config) if config.experts else MLP(config)
 
     def forward(self, x):
         if self.parallel:
             normed = self.attention_norm(x)
-            return x + self.attention(normed) + self.mlp(normed)
+            return x + self.attention(normed) + self.mlp(self.mlp_norm(x) if hasattr(self, "mlp_norm") else normed)
         x = x + self.attention(self.attention_norm(x))
         return x + self.mlp(self.mlp_norm(x))
 

@@ -1,6 +1,7 @@
 """The two napkin questions in one answer: how long does a training run take, and does it fit?"""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from cs336kit.predict._common.checks import finite_results
 from cs336kit.predict._planner import memory as of
@@ -46,7 +47,12 @@ def plan(question: Question) -> Plan:
     fits = memory.total <= room
     advised = () if fits else advice(q, P, what, room)
     other = "" if fits else elsewhere(q, advised)
-    asides = [*_notes(q), why, *_of_attention(q, seen=days is not None, bounded=seconds is not None and q.count > 1)]
+    asides = [
+        *_notes(q),
+        *_of_transformers(q, memory.total),
+        why,
+        *_of_attention(q, seen=days is not None, bounded=seconds is not None and q.count > 1),
+    ]
     return Plan(
         question=q, chip=what, parameters=P, trainable=of.trainable(q) if config else None, flops=flops,
         six_nd_flops=napkin, recomputed=of.extra_flops(q) if config else 0.0, days=days, memory=memory,
@@ -110,6 +116,18 @@ def _of_attention(q: Question, *, seen: bool, bounded: bool) -> Iterator[str]:
             "FLOPs count attention over all pairs of positions, as is usual for MFU; without the pairs that the mask "
             f"hides they are {100 * saving:.0f} % fewer" + (", as in the lower bound of a step" if bounded else "")
         )
+
+
+def _of_transformers(q: Question, ours: int) -> Iterator[str]:
+    """Where the modules of transformers need more than the course's, beyond the per cent by which their peak may be off."""
+    if q.flavour != "course" or q.count > 1 or not isinstance(q.model, TransformerConfig):
+        return
+    try:
+        theirs = of.memory(replace(q, flavour="transformers"), 0).total
+    except ValueError:  # not described, or not counted with adapters and the like
+        return
+    if theirs > 1.05 * ours:
+        yield f"the modules of transformers need {theirs / 2**30:,.2f} GiB together, which --flavour transformers counts"
 
 
 def _notes(q: Question) -> tuple[str, ...]:
