@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from html import unescape
 from itertools import zip_longest
 from typing import Any
@@ -77,7 +78,7 @@ def _shown(outputs: Sequence[dict[str, Any]], ignored: Sequence[str] = ()) -> li
 def _kind(mime: str, text: str) -> tuple[str, str]:
     """The kind of an output and its text: of a figure, also one in HTML, with its digests numbered."""
     drawn = mime.startswith(("text/html", "image/svg")) and re.search("<svg|data:image/svg", text)
-    return (f"{mime}{_FIGURE}", _numbered(unquote(text))) if drawn else (mime, text)
+    return (f"{mime}{_FIGURE}", _numbered(text)) if drawn else (mime, text)
 
 
 def _rank(kind: str) -> int:
@@ -109,10 +110,11 @@ def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, indent=1)
 
 
+@lru_cache(maxsize=8)  # mostly what is stored and what is new are the same
 def _numbered(svg: str) -> str:
     """The figure with its digests replaced by their order of appearance, so that what refers to what is still compared."""
     places: dict[str, str] = {}
-    return _DIGEST.sub(lambda found: places.setdefault(found[0], f"id-{len(places)}"), svg)
+    return _DIGEST.sub(lambda found: places.setdefault(found[0], f"id-{len(places)}"), unquote(svg))
 
 
 def _masked(text: str) -> str:
