@@ -23,6 +23,7 @@ class Start(NamedTuple):
     live: int
     gradients: int
     kept: int
+    once: int
     peaks: dict[str, Alive]
 
 
@@ -40,6 +41,8 @@ class Ledger:
         #: who holds a storage: variables, gradients on their way, operations that keep it
         self.holds: dict[Storage, int] = {}
         self.keeping: dict[Storage, int] = {}
+        #: bytes kept of what all runs share, and the storages of these that no operation needs any longer
+        self.once, self.finished = 0, list[Storage]()
         #: what is alive beside these by the rules of gathered parameters
         self.beside = Beside()
         self._together = 0
@@ -79,14 +82,26 @@ class Ledger:
         kept = self.keeping.get(storage, 0)
         if not kept:
             self.kept += self.size(storage)
+            self.once += self.size(storage) * storage.shared
         self.keeping[storage] = kept + 1
 
     def release(self, storage: Storage) -> None:
         """One operation less keeps it."""
         kept = self.keeping[storage] = self.keeping[storage] - 1
+        if not kept and storage.shared:  # the other runs keep it still
+            self.finished.append(storage)
+            return
         if not kept:
             self.kept -= self.size(storage)
         self.drop(storage)
+
+    def release_shared(self) -> None:
+        """All runs have ended: what they share goes where nothing else keeps it."""
+        for storage in self.finished:
+            self.kept -= self.size(storage)
+            self.once -= self.size(storage)
+            self.drop(storage)
+        self.finished.clear()
 
     def see(self, moment: str, place: str, extra: tuple[int, ...] = ()) -> None:
         """Compare with the highest so far in this moment; `extra`: tensors that are alive for this moment alone."""
@@ -105,7 +120,7 @@ class Ledger:
 
     def first_run(self) -> Start:
         """From here on the first run of something that is repeated is looked at by itself."""
-        start = Start(self.live, self.gradients, self.kept, self.peaks)
+        start = Start(self.live, self.gradients, self.kept, self.once, self.peaks)
         self.peaks = {}
         return start
 
@@ -116,7 +131,8 @@ class Ledger:
         beside them in a backward pass (`gathers`) differs in these two, so that their neighbors may hold it.
         """
         rest, outside = block.count - 1, start.peaks
-        each = self.live - start.live, self.gradients - start.gradients, self.kept - start.kept
+        kept_by_each = self.kept - start.kept - (self.once - start.once)
+        each = self.live - start.live, self.gradients - start.gradients, kept_by_each
         live, gradients, kept = (rest * change for change in each)
         self.live += live
         self.gradients += gradients

@@ -221,6 +221,7 @@ class Walk:
                 self.scatter(self.ledger.gradients - before, self.shares - shares)
 
         start, each = self._repeat(block, run, gathers)
+        self.ledger.release_shared()
         if gathers is not None:
             self.ledger.stand(gathers.embedding)
         if outermost:
