@@ -75,7 +75,8 @@ def calibration(*, reset: bool = False) -> Figure | str:
     """
     boolean("reset", reset)
     if reset:
-        return f"{len(_journal.forget(solved=False).guesses)} guesses are forgotten."
+        number = len(_journal.forget(solved=False).guesses)
+        return "1 guess is forgotten." if number == 1 else f"{number} guesses are forgotten."
     kept = _journal.read()
     numbers, middle = _journal.ratios(kept.guesses), _journal.middle(kept.guesses)
     if middle is None:

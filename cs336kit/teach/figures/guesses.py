@@ -24,7 +24,5 @@ def guesses_against_answers(ratios: Mapping[str, float], middle: float):
     # From the right edge on to the left: centered under a narrow plot, it would run off the page.
     ax.set_xlabel(f"guess ÷ answer (half of them within a factor of {middle:.2g})", loc="right")
     said = ", ".join(f"{name} {ratio:.2g}" for name, ratio in ratios.items())
-    return (
-        figure,
-        f"guess divided by answer for {len(ratios)} predictions, half within a factor of {middle:.2g}: {said}",
-    )
+    number = f"{len(ratios)} prediction{'s' * (len(ratios) > 1)}"
+    return figure, f"guess divided by answer for {number}, half within a factor of {middle:.2g}: {said}"

@@ -104,6 +104,12 @@ def test_calibration_draws_factors_and_forgets_on_request(file):
     assert "no guesses yet" in teach.calibration()
 
 
+def test_one_guess_is_spoken_of_as_one():
+    teach.reveal(2, of="products", counted=4)
+    assert "for 1 prediction, half" in teach.calibration().alt
+    assert teach.calibration(reset=True) == "1 guess is forgotten."
+
+
 def test_what_is_solved_while_guesses_are_forgotten_is_kept(file, monkeypatch):
     teach.reveal((2, 3), of="products", counted={"first": 4, "last": 4})
     write, others = _journal.write, []
