@@ -4,6 +4,8 @@ Guesses are kept in one local file (:mod:`cs336kit._journal`), and the first gue
 """
 
 import os
+import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
@@ -18,6 +20,9 @@ from cs336kit.teach.figures.guesses import guesses_against_answers
 from cs336kit.teach.figures.style import Figure
 from cs336kit.teach.numbers import as_python, text
 from cs336kit.teach.tables import Table, table
+
+#: The number of a notebook's cell that made a guess → the question that the guess was compared with.
+_asked: dict[int, str] = {}
 
 
 @dataclass(frozen=True, repr=False)
@@ -42,14 +47,17 @@ def reveal(guess, *, of: str, unit: str = "", **answer) -> Revealed:
     answer: one of ``counted= measured= computed= datasheet=``, by where it comes from: a number, a word, or a dict of
     part → number or word.
 
-    A guess of another kind than the answer is not compared, and the note says so. Raises ValueError when not exactly one
-    answer is given.
+    A guess of another kind than the answer, or at another question, is not compared, and the note says so. Raises
+    ValueError when not exactly one answer is given.
     """
     if len(answer) != 1 or (how := next(iter(answer))) not in SOURCES:
         raise ValueError(f"reveal needs one answer, as {'= or '.join(SOURCES)}=, not {', '.join(answer) or 'none'}")
     value = answer[how]
     parts = {str(k): as_python(v) for k, v in (value.items() if isinstance(value, Mapping) else [(of, value)])}
     guesses, note = _guesses(guess, parts)
+    if guesses and (asked := _made_at(of)) != of:
+        said = " and ".join(map(text, guesses.values()))
+        guesses, note = {}, f"{said} was your guess at “{asked}”: run the cell of this one first."
     first = ""
     if guesses:
         entries = {_key(of, name, parts): _entry(g, parts[name], unit) for name, g in guesses.items()}
@@ -100,6 +108,14 @@ def _guesses(guess, parts: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
         if is_number(value) is not is_number(parts[name]) or not isinstance(value, (int, float, str)):
             return {}, f"Your guess {value!r} is not compared: the answer is {kind}."
     return guesses, ""
+
+
+def _made_at(of: str) -> str:
+    """The question that the notebook's last guess was compared with; `of` where it was with none so far."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    cells = shell.user_ns.get("In", ()) if shell else ()
+    made = [number for number, cell in enumerate(cells) if re.search(r"^guess *=", cell, re.MULTILINE)]
+    return _asked.setdefault(made[-1], of) if made else of
 
 
 def _same(guess, answer) -> bool:

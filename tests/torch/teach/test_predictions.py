@@ -7,6 +7,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
 
 from cs336kit import _journal, teach
 from cs336kit.teach import predictions
@@ -102,6 +104,29 @@ def test_calibration_draws_factors_and_forgets_on_request(file):
     assert "2 predictions" in drawn.alt and "products 0.5, days 3" in drawn.alt and "factor of 2.4" in drawn.alt
     assert teach.calibration(reset=True) == "3 guesses are forgotten." and not file.exists()
     assert "no guesses yet" in teach.calibration()
+
+
+def test_a_guess_counts_for_the_question_it_was_made_at(monkeypatch):
+    """A reader writes a guess, or none, and runs the answer alone: `guess` still is that at the question before."""
+    shell = InteractiveShell(config=Config(HistoryManager={"enabled": False}))
+    monkeypatch.setattr("IPython.get_ipython", lambda: shell)
+    monkeypatch.setattr(predictions, "_asked", {})
+    shell.user_ns["teach"] = teach
+
+    def run(source):
+        return repr(shell.run_cell(source, store_history=True).result)
+
+    def answer(of, value):
+        return run(f"teach.reveal(guess, of='{of}', counted={value})")
+
+    run("guess = 10   # days")
+    assert "2 × too low" in answer("days", 20)
+    late = answer("products", 4)
+    assert "off by" not in late and "10 was your guess at “days”: run the cell of this one first." in late
+    assert "2 × too low" in answer("days", 20)  # as often as one likes
+    run("guess = 2   # products")
+    assert "2 × too low" in answer("products", 4) and "first guess" not in answer("products", 4)
+    assert {key: entry["guess"] for key, entry in _journal.read().guesses.items()} == {"days": 10, "products": 2}
 
 
 def test_one_guess_is_spoken_of_as_one():
