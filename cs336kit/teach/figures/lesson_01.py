@@ -14,6 +14,7 @@ def ranges(formats: Mapping[str, tuple[int, int, int, int]]):
     formats: name → (exponent of the smallest subnormal, of the smallest normal, of the largest value, fraction bits).
     """
     figure, (left, right) = axes(1, 2, height=1.0 + 0.45 * len(formats), sharey=True, width_ratios=(3, 1.2))
+    figure.get_layout_engine().set(wspace=0.06)  # the numbers below both stay apart
     for row, (low, _, high, bits) in enumerate(formats.values()):
         left.text(high + 4, row, f"below 2$^{{{high + 1}}}$", va="center", fontsize=12)
         left.text(low - 4, row, f"2$^{{{low}}}$", va="center", ha="right", fontsize=12)

@@ -73,6 +73,7 @@ def sweeps(rates: Sequence[float], panels: Mapping[str, Mapping[int, Sequence[fl
     Losses are rounded to a twentieth, since their last digits differ from machine to machine.
     """
     figure, plots = axes(1, len(panels), width=8, height=3.8, squeeze=False, sharey=True)
+    figure.get_layout_engine().set(wspace=0.06)  # the numbers below two panels stay apart
     said = []
     for ax, (title, widths) in zip(plots[0], panels.items(), strict=True):
         for number, (width, losses) in enumerate(widths.items()):

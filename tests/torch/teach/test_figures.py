@@ -88,7 +88,7 @@ DATA = {
     "rule_over_work": (([256, 1024, 4096], ["gpt2", "llama-3-8b"]), {}),
     "starts": (({"too large": [math.nan] * 20, "right": [5.5, 5.0] * 10},), {"guess": 5.55}),
     "histograms": (({"small": {1: [0.1, 0.2, 9.0], 5: [0.1]}, "right": {1: [0.5, 1.0], 5: [2.0]}},), {}),
-    "sweeps": (([2**-8, 2**-7, 2**-6], {"standard": {64: [3.2, 3.0, 3.1], 512: [3.0, 3.3, 3.6]}}), {}),
+    "sweeps": (([2**-10, 2**-7, 2**-5], {way: {64: [3.2, 3.0, 3.1], 512: [3.0, 3.3, 3.6]} for way in ("standard", "µP")}), {}),
     "schedule": (([0.0, 0.5, 1.0, 0.6, 0.1],), {}),
     "trajectories": (({name: [(-8.0, 2.0), (-4.0, -1.0), (0.0, 0.0)] for name in ("SGD", "Momentum", "Adam", "AdamW")},),
                      {"curvatures": (1.0, 25.0)}),
@@ -155,6 +155,16 @@ def overlaps(texts):
         wide, high = min(x.x1, y.x1) - max(x.x0, y.x0), min(x.y1, y.y1) - max(x.y0, y.y0)
         if wide > 0 < high and wide * high > 0.1 * min(x.width * x.height, y.width * y.height):
             yield a, b
+
+
+def run_together(drawn, texts):
+    """Numbers below two plots that are nearer to each other than they are high, and read as one."""
+    below = [(ax, text) for ax in drawn.figure.axes for text in ax.get_xticklabels() if text in texts]
+    for (a, one), (b, other) in combinations(below, 2):
+        x, y = one.get_window_extent(), other.get_window_extent()
+        apart = max(x.x0, y.x0) - min(x.x1, y.x1)
+        if a is not b and min(x.y1, y.y1) > max(x.y0, y.y0) and apart < max(x.height, y.height):
+            yield one.get_text(), other.get_text()
 
 
 def cut(drawn, texts):
@@ -226,6 +236,7 @@ def test_a_figure_is_legible_described_small_and_the_same_every_time(name, canva
     assert [word for word in words([list(arguments), list(options.values())]) if word not in written] == []
     assert (
         list(overlaps(texts))
+        == list(run_together(drawn, texts))
         == list(cut(drawn, texts))
         == list(pale(drawn, texts))
         == list(alike(drawn.figure))
