@@ -18,15 +18,16 @@ def _exercise(arguments: list[str]) -> int:
     return int(main(arguments))
 
 
+#: Name → what it is for, and what does it.
 _COMMANDS = {
-    "plan": plan.PURPOSE,
-    "serve": serve.PURPOSE,
-    "optimal": optimal.PURPOSE,
-    "models": models.PURPOSE,
-    "train": train.PURPOSE,
-    "sweep": sweep.PURPOSE,
-    "lessons": lessons.PURPOSE,
-    "exercise": "new 07.3 writes an exercise's stub, try 07.3 says which case tells which mistakes apart",
+    "plan": (plan.PURPOSE, plan.run),
+    "serve": (serve.PURPOSE, serve.run),
+    "optimal": (optimal.PURPOSE, optimal.run),
+    "models": (models.PURPOSE, models.run),
+    "train": (train.PURPOSE, train.run),
+    "sweep": (sweep.PURPOSE, sweep.run),
+    "lessons": (lessons.PURPOSE, lessons.run),
+    "exercise": ("new 07.3 writes an exercise's stub, try 07.3 says which case tells which mistakes apart", _exercise),
 }
 #: What a terminal that knows only ASCII shows instead.
 _ASCII = {"×": "x", "–": "-", "−": "-", "…": "...", "·": "-", "→": "->"}
@@ -42,14 +43,10 @@ def _run(arguments: list[str] | None) -> int:
     parser = Parser(prog="cs336kit", description="Resource accounting for language models.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"cs336kit {__version__}")
     listed = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
-    for name, purpose in _COMMANDS.items():
+    for name, (purpose, _) in _COMMANDS.items():
         listed.add_parser(name, help=purpose, add_help=False)
     asked, rest = parser.parse_known_args(arguments)
-    commands = {
-        "plan": plan.run, "serve": serve.run, "optimal": optimal.run, "models": models.run, "train": train.run,
-        "sweep": sweep.run, "lessons": lessons.run, "exercise": _exercise,
-    }  # fmt: skip
-    return commands[asked.command](rest)
+    return _COMMANDS[asked.command][1](rest)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,1 +1,1 @@
-"""The commands that answer from `predict`: plan, serve, optimal."""
+"""The commands of `cs336kit`, and how they read numbers, units and lists."""

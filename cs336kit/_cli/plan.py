@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import json
-from collections.abc import Iterable
 
 from cs336kit._cli.arguments import Parser, allowance, bandwidth, count, names, number, rate, share, size
 from cs336kit._cli.model import model_of
@@ -53,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     run("--sequence", type=count, metavar="N", help="tokens of a sequence (the model's context, at most 4096)")
     run("--global-batch", type=count, metavar="N", help="sequences of one optimizer step over all accelerators")
     run("--accumulate", type=count, metavar="N", help="passes of one optimizer step")
-    policies = f"{listed(POLICIES)}; for products in fp8 give their peak, such as --peak 1979TFLOPs"
+    policies = f"{', '.join(POLICIES)}; for products in fp8 give their peak, such as --peak 1979TFLOPs"
     run("--precision", default=default["precision"], choices=list(POLICIES), metavar="NAME", help=policies)
     optimizers = [*NAPKIN_OPTIMIZERS, *SHAPED_OPTIMIZERS]
     run(
@@ -62,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
         default=default["optimizer"],
         choices=optimizers,
         metavar="NAME",
-        help=listed(optimizers),
+        help=", ".join(optimizers),
     )
     run(
         "--fused",
@@ -112,11 +111,6 @@ def parser() -> argparse.ArgumentParser:
     show("--json", action="store_true", help="print JSON")
     show("--json-keys", action=Keys, keys=KEYS, schema=SCHEMA, help="what each key of --json means")
     return command
-
-
-def listed(names: Iterable[str]) -> str:
-    """Choices as a help text."""
-    return ", ".join(names)
 
 
 class Keys(argparse.Action):

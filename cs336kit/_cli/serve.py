@@ -6,7 +6,7 @@ import json
 
 from cs336kit._cli.arguments import Parser, allowance, bandwidth, count, number, rate, seconds, size
 from cs336kit._cli.model import model_of
-from cs336kit._cli.plan import Keys, listed
+from cs336kit._cli.plan import Keys
 from cs336kit.predict._serving.answer import KEYS, SCHEMA
 from cs336kit.predict._serving.question import WEIGHT_TYPES
 from cs336kit.predict.accounting import CACHE_TYPES
@@ -34,8 +34,8 @@ def _parser() -> argparse.ArgumentParser:
     add = command.add_argument
     add("model", help="a name or hub id (llama-3-8b, Qwen/Qwen3-8B), a config.json or its folder")
     what = command.add_argument_group("what is served").add_argument
-    what("--weights", default="bf16", choices=list(WEIGHT_TYPES), metavar="NAME", help=listed(WEIGHT_TYPES))
-    what("--cache", default="bf16", choices=list(CACHE_TYPES), metavar="NAME", help=listed(CACHE_TYPES))
+    what("--weights", default="bf16", choices=list(WEIGHT_TYPES), metavar="NAME", help=", ".join(WEIGHT_TYPES))
+    what("--cache", default="bf16", choices=list(CACHE_TYPES), metavar="NAME", help=", ".join(CACHE_TYPES))
     what("--prompt", type=count, metavar="N", help="tokens of a prompt (half of the context, at most 2048)")
     what("--output", type=count, metavar="N", help="tokens of an answer (half of the context, at most 512)")
     what("--batch", type=count, metavar="N", help="one more row of the table, for so many sequences")

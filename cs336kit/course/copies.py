@@ -80,22 +80,18 @@ def copy(names: list[str], folder: Path = lessons.NOTEBOOKS, into: Path = COPIES
 def _report(
     folder: Path, into: Path, made: list[str], renewed: list[str], kept: list[str], stays: list[str]
 ) -> list[str]:
-    many = f"{made[0]} to {made[-1]}" if len(made) > 2 else _list(made)
+    many = f"{made[0]} to {made[-1]}" if len(made) > 2 else ", ".join(made)
     sentences = [
         (made, f"Copied into {into}/: {many}. These copies are yours: git ignores them."),
-        (renewed, f"Renewed in {into}/, where you had not worked in them yet: {_list(renewed)}."),
+        (renewed, f"Renewed in {into}/, where you had not worked in them yet: {', '.join(renewed)}."),
         (
             kept,
-            f"Changed in {folder}/, and kept in {into}/ as you left them: {_list(kept)}. "
+            f"Changed in {folder}/, and kept in {into}/ as you left them: {', '.join(kept)}. "
             "For a new copy beside your own, rename yours and run this again.",
         ),
-        (stays, f"No longer in the course under these names: {_list(stays)}. Your copies stay in {into}/."),
+        (stays, f"No longer in the course under these names: {', '.join(stays)}. Your copies stay in {into}/."),
     ]
     return [sentence for about, sentence in sentences if about]
-
-
-def _list(names: list[str]) -> str:
-    return ", ".join(names)
 
 
 def _manifest(into: Path) -> dict[str, str]:

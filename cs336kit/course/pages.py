@@ -47,7 +47,8 @@ def minutes(cells: Sequence[Cell]) -> tuple[int, int]:
             seconds += PREDICTION
             continue
         seconds += LINE * sum(bool(line.strip()) for line in text.splitlines())
-        seconds += PICTURE * sum("text/html" in o.get("data", {}) or _svg(o) for o in cell.get("outputs", []))
+        shown = [{*output.get("data", {})} for output in cell.get("outputs", [])]
+        seconds += PICTURE * sum(bool({"text/html", "image/svg+xml"} & kinds) for kinds in shown)
     return round(seconds / 60), exercises
 
 
@@ -63,11 +64,6 @@ def words(text: str) -> int:
     """The words of a cell of prose; formulas, links, marks and the line of times are not words."""
     text = HEADER.sub("", text)
     return len(re.sub(r"\$\$.*?\$\$|\$[^$]*\$|\]\([^)]*\)|[|`#>*·-]", " ", text, flags=re.S).split())
-
-
-def _svg(output: dict[str, object]) -> bool:
-    data = output.get("data", {})
-    return isinstance(data, dict) and "image/svg+xml" in data
 
 
 def title(path: Path) -> str:

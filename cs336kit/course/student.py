@@ -35,7 +35,7 @@ _IMAGE = re.compile(r"!\[[^\]]*\]\((?!\w+:|#)([^)\s]+)\)")
 
 
 class Solution(NamedTuple):
-    """What must not be found: the id of an exercise, the solution's own lines, and how the first one reads."""
+    """What must not be found: the id of an exercise, and the solution's own lines."""
 
     id: str
     lines: list[str]

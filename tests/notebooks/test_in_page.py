@@ -86,18 +86,21 @@ def test_bits_are_typed_flipped_and_stepped():
     assert "is no number" in in_page.explore("bits", {"value": "three"})["error"]
 
 
-def test_the_planner_offers_every_option_of_the_command():
+def test_the_planner_offers_every_option_of_the_command_with_its_flag_and_default():
     offers = pyodide.offers()
-    names = [option["name"] for option in offers["options"]]
+    json.dumps(offers)
     parsed = vars(plan.parser().parse_args(["gpt2"]))
-    assert sorted(names) == sorted(parsed.keys() - {"model", "json", "json_keys"})
-    assert set(pyodide.FIRST) <= set(names) and offers["models"] == list(MODELS)
-    choices = {option["name"]: option["choices"] for option in offers["options"]}
-    assert choices["accelerator"] == [device.name for device in accelerators()]
-    for option in offers["options"]:
+    options = {option["name"]: option for option in offers["options"]}
+    assert sorted(parsed.keys() - {"model", "json", "json_keys"}) == sorted(one["name"] for one in offers["options"])
+    assert set(pyodide.FIRST) <= set(options) and offers["models"] == list(MODELS)
+    assert options["accelerator"]["choices"] == [device.name for device in accelerators()]
+    assert options["precision"]["choices"] and not options["tokens"]["choices"]
+    for name, option in options.items():
+        assert option["flag"] == f"--{name.replace('_', '-')}" and option["help"] and "%%" not in option["help"]
+        assert option["switch"] == (parsed[name] is False) and option["first"] == (name in pyodide.FIRST)
+        assert option["default"] == (None if option["switch"] else parsed[name])
         if option["choices"] and option["default"] is not None:
             assert option["default"] in option["choices"]
-    json.dumps(offers)
 
 
 def test_every_place_for_an_explorer_is_filled_and_every_explorer_has_one():

@@ -1,13 +1,11 @@
 """What is written on a lesson's page by machine: its times, its neighbours, the map, its slides and its folds."""
 
-import copy
 from pathlib import Path
 
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from cs336kit.course import cells as kind
-from cs336kit.course import pages, structure
+from cs336kit.course import pages
 
 NAMES = [Path("notebooks") / name for name in ("00_napkin_math.ipynb", "08_graphs.ipynb", "09_gradient_flops.ipynb")]
 TITLE = "# 09 · Gradient FLOPs\n\n**Why six?**"
@@ -139,56 +137,3 @@ def test_what_a_run_has_left_stays_in_measured_cells_alone():
     cells[1].metadata["run"] = cells[2].metadata["run"] = "0"
     assert [data.get("run") for data in pages.metadata(cells)] == [None, "0", None]
     assert "jupyter" not in pages.metadata([code("v", "verdict")])[0], "there is nothing that it gives away"
-
-
-def problems(*cells):
-    """What the rules find in a lesson of these cells, below its title."""
-    notebook = new_notebook()
-    notebook.cells = [text(TITLE), *map(copy.copy, cells)]
-    for cell, id in zip(notebook.cells, kind.source_ids(notebook.cells), strict=True):
-        cell.id = id
-    return " | ".join(structure.problems(notebook, Path("elsewhere/09_gradient_flops.ipynb")))
-
-
-@pytest.mark.parametrize(
-    ("cells", "words"),
-    [
-        ([code("x = 1")], "the first code cell does more than import"),
-        ([], "ends with '## What you can say now', and **The card**"),
-        ([text("word " * 9000)], "reading takes 50 minutes; 45 is the most"),
-        ([text("word " * 151)], "has 151 words; 150 is the most"),
-        ([code("x = 1\n" * 21)], "has 21 lines; 20 is the most"),
-        ([code("x" * 89)], "has a line of 89 columns; 88 is the most"),
-        ([code("import os"), code("x = 1\n" * 16)], "puts 16 lines of code on a slide; 15 is the most"),
-        ([code("x")] * 27, "27 code cells apart from exercises and guesses; 0 to 26"),
-        ([text("> **Trap.** It is.")] * 5, "there are 5 traps; 0 to 4"),
-        (prediction() * 8, "there are 8 predictions; 4 to 7"),
-        (prediction() * 3, "there are 3 predictions; 4 to 7"),
-        ([code("guess = 3", "prediction")], "is one line: guess = ..."),
-        ([code("guess = ...   # a", "prediction"), code("y")], "the next code cell should be its answer"),
-        ([code("guess = ...", "prediction")], "there are 1 predictions and 0 answers"),
-        ([code("print(4)", "answer")], "does not call teach.reveal(guess"),
-        ([code("teach.reveal(guess)", "answer", outputs=[TABLE] * 2)], "shows more than its answer"),
-        ([], "there are 0 exercises; 4 to 6"),
-        ([], "no exercise's heading says '· build it'"),
-        ([text("### Exercise 09.1 ★ 5 min · build it")] * 2, "no exercise's heading says '· decide'"),
-        ([text("## 1 · A"), *[text("### Exercise 09.1 ★ 5 min · a")] * 2], "all exercises stand in one section"),
-        ([text("As the notes say.")], "'the notes': a reader has seen no notes"),
-        ([text("It works!")], "no exclamation marks"),
-        ([text("This is obviously so.")], "what is obvious need not be said"),
-        ([code("a", "exercise")], "there are 1 exercises and 0 solutions"),
-        ([code("x", "exercise"), code("def f(): 1", "solution")], "touches names of the reader: f; only `solution`"),
-        ([code("x", "exercise"), code("import os", "solution")], "touches names of the reader: os"),
-        ([code("x", "exercise"), code("y = 1", "solution")], "should end with teach.exercises.check_solution('09.1', s"),
-        ([text("### Exercise 09.1 · old"), code("x", "exercise"), code("y", "solution")], "is not like '### Exercise 09.1"),
-        ([text("### Exercise 09.2 ★ 5 min · a"), code("x", "exercise"), code("y", "solution")], "has no heading '### Ex"),
-    ],
-)  # fmt: skip
-def test_every_rule_can_fail(cells, words):
-    assert words in problems(*cells)
-
-
-def test_what_is_not_said_may_stand_in_code():
-    assert "exclamation" not in problems(text("`n!` and `a != b`, $n! = 1$")) and "notes" not in problems(
-        text("`the notes`")
-    )

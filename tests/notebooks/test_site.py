@@ -12,7 +12,6 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from site_pages import problems
 
 from cs336kit import teach
-from cs336kit._cli import plan
 from cs336kit.cli import main
 from cs336kit.course import cells as kind
 from cs336kit.course import site
@@ -280,15 +279,6 @@ def test_a_page_ships_what_it_loads_and_says_how_much_that_is(clone, tmp_path):
     assert not (tmp_path / "other" / "explorers.md").exists()
 
 
-def test_the_planners_options_have_the_flags_and_defaults_of_the_command():
-    parsed = vars(plan.parser().parse_args(["gpt2"]))
-    for option in pyodide.offers()["options"]:
-        assert option["flag"] == f"--{option['name'].replace('_', '-')}" and option["help"]
-        assert option["switch"] == (parsed[option["name"]] is False)
-        assert option["default"] == (None if option["switch"] else parsed[option["name"]])
-        assert option["first"] == (option["name"] in pyodide.FIRST)
-
-
 def test_an_explorer_is_a_picture_with_its_name_until_python_runs():
     place = '<div class="cs336kit-explorer" data-explorer="bits"></div>'
     shown = pyodide.with_stills(f"# A\n\n{place}\nand")
@@ -304,14 +294,6 @@ def test_a_constant_has_its_own_comment_or_none():
 
     assert rewritten("data", inspect.getdoc(int)) == [] and rewritten("function", "Of `x`.") == ["Of ``x``."]
     assert rewritten("data", "Of *x*.") == ["Of \\*x\\*."] and len(rewritten("function", inspect.getdoc(int))) > 1
-
-
-def test_the_planners_page_has_a_menu_or_a_switch_where_the_command_has_one():
-    options = {option["name"]: option for option in pyodide.offers()["options"]}
-    assert options["largest_batch"]["switch"] and not options["tokens"]["switch"] and options["tokens"]["first"]
-    assert not any(word in options for word in ("help", "json", "model"))
-    assert options["precision"]["choices"] and options["accelerator"]["choices"] and not options["tokens"]["choices"]
-    assert "%%" not in "".join(option["help"] for option in options.values())
 
 
 def test_a_warning_of_sphinx_is_an_error_and_the_old_site_stays(built, clone, monkeypatch):

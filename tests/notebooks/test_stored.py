@@ -253,17 +253,6 @@ def test_cells_are_named_by_their_place_in_the_order_of_execution(monkeypatch):
     ]  # fmt: skip
 
 
-def test_without_a_word_a_measurement_stays(monkeypatch, tmp_path):
-    path = tmp_path / "09_toy.ipynb"
-    cell = measured(shows("2 ms"))
-    notebook = refresh.normalise(new_notebook(cells=[copy.deepcopy(TITLE), cell]))
-    notebook.cells[1].metadata["run"] = kind.run_digest(cell)
-    nbformat.write(notebook, path)
-    monkeypatch.setattr(refresh, "_execute", lambda notebook, folder: notebook.cells[1].update(outputs=shows("3 ms")))
-    refresh.refresh(path)
-    assert nbformat.read(path, as_version=4).cells[1].outputs[0].data["text/plain"] == "2 ms"
-
-
 def test_a_failure_shows_the_cell_what_differs_and_which_sentences_to_read():
     said = "It takes 448 bytes," + " a" * 60
     cells = [new_code_cell("print(448)", outputs=[new_output("stream", text="448\n")]), new_markdown_cell(f"{said}.")]

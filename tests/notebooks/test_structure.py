@@ -179,6 +179,10 @@ LIES = {
         lambda n: n.cells[2].update(source="Obviously so."),
         "says 'Obviously': what is obvious need not be said",
     ),
+    "a name that no reader knows": (
+        lambda n: n.cells[2].update(source="As the notes say."),
+        "says 'the notes': a reader has seen no notes",
+    ),
     "a shout": (lambda n: n.cells[2].update(source="It fits!"), "no exclamation marks"),
     "more than imports": (lambda n: imports(n).update(source="import torch\nx = 1"), "does more than import"),
     "an order of its own": (lambda n: plain(n)[0].update(execution_count=99), "the execution counts are not 1 to"),
@@ -193,6 +197,10 @@ LIES = {
     "nothing built": (
         lambda n: [c.update(source=c.source.replace("· build it", "· think")) for c in n.cells],
         "no exercise's heading says '· build it'",
+    ),
+    "nothing decided": (
+        lambda n: [c.update(source=c.source.replace("· decide", "· think")) for c in n.cells],
+        "no exercise's heading says '· decide'",
     ),
     "exercises in one section": (
         lambda n: [c.update(source=c.source.replace("## ", "### ", 1)) for c in n.cells if c.source.startswith("## ")],
@@ -209,7 +217,7 @@ LIES = {
     ),
     "more predictions than answers": (
         lambda n: n.cells.remove(code(n, "answer")),
-        " answers",
+        "there are 7 predictions and 6 answers",
     ),
     "an answer that reveals nothing": (
         lambda n: code(n, "answer").update(source="print(guess)"),
@@ -219,7 +227,10 @@ LIES = {
         lambda n: code(n, "answer").outputs.append(nbformat.v4.new_output("stream", text="42")),
         "shows more than its answer",
     ),
-    "an exercise without a solution": (lambda n: n.cells.remove(code(n, "solution")), "exercises and"),
+    "an exercise without a solution": (
+        lambda n: n.cells.remove(code(n, "solution")),
+        "there are 4 exercises and 3 solutions",
+    ),
     "an exercise without a heading": (
         lambda n: prose(n, "### Exercise 04.1 ").update(source="### A task"),
         "exercise 1 has no heading '### Exercise 04.1 …'",
@@ -282,26 +293,29 @@ def texts_of(source):
     return lambda n: [nbformat.v4.new_markdown_cell(source) for _ in range(n)]
 
 
-#: What a lesson may have: what makes a lesson with n of it, the least and the most, and how the sentence about more ends.
+#: What a lesson may have: what makes a lesson with n of it, the least and the most, and the sentence about more.
 LIMITS = {
-    "lines": (lambda n: cells_of("\n".join(["x"] * n))(1), 0, 20, "lines; 20 is the most"),
-    "columns": (lambda n: cells_of("x" * n)(1), 0, 88, "columns; 88 is the most"),
-    "words": (lambda n: texts_of("word " * n)(1), 0, 150, "words; 150 is the most, begin another cell"),
-    "minutes": (texts_of("word " * 180), 0, 45, "minutes; 45 is the most"),
-    "cells": (cells_of("1"), 0, 26, "code cells apart from exercises and guesses; 0 to 26 are allowed"),
+    "lines": (lambda n: cells_of("\n".join(["x"] * n))(1), 0, 20, "has {n} lines; 20 is the most"),
+    "columns": (lambda n: cells_of("x" * n)(1), 0, 88, "has a line of {n} columns; 88 is the most"),
+    "words": (lambda n: texts_of("word " * n)(1), 0, 150, "has {n} words; 150 is the most, begin another cell"),
+    "minutes": (texts_of("word " * 180), 0, 45, "reading takes {n} minutes; 45 is the most"),
+    "cells": (cells_of("1"), 0, 26, "there are {n} code cells apart from exercises and guesses; 0 to 26 are allowed"),
     "cells beside others": (
         lambda n: [*cells_of("1")(n), *(c for tag in ("prediction", "exercise", "solution") for c in cells_of("1", tag)(5))],
-        0, 26, "code cells apart from exercises and guesses; 0 to 26 are allowed",
+        0, 26, "there are {n} code cells apart from exercises and guesses; 0 to 26 are allowed",
     ),
-    "predictions": (cells_of("guess = ...", "prediction"), 4, 7, "predictions; 4 to 7 are allowed"),
-    "exercises": (cells_of("1", "exercise"), 4, 6, "exercises; 4 to 6 are allowed"),
-    "traps": (texts_of("> **Trap.** Beware."), 0, 4, "traps; 0 to 4 are allowed"),
-    "figures": (cells_of("1", outputs=1), 0, 5, "figures; 0 to 5 are allowed"),
+    "predictions": (cells_of("guess = ...", "prediction"), 4, 7, "there are {n} predictions; 4 to 7 are allowed"),
+    "exercises": (cells_of("1", "exercise"), 4, 6, "there are {n} exercises; 4 to 6 are allowed"),
+    "traps": (texts_of("> **Trap.** Beware."), 0, 4, "there are {n} traps; 0 to 4 are allowed"),
+    "figures": (cells_of("1", outputs=1), 0, 5, "there are {n} figures; 0 to 5 are allowed"),
     "slides below a heading": (
         lambda n: [*cells_of("import torch")(1), *texts_of("## 1 · A")(1), *cells_of("\n".join(["x"] * n))(1)],
-        0, 15, "15 is the most",
+        0, 15, "puts {n} lines of code on a slide; 15 is the most",
     ),
-    "slides": (lambda n: [*cells_of("import torch")(1), *cells_of("\n".join(["x"] * n))(1)], 0, 15, "15 is the most"),
+    "slides": (
+        lambda n: [*cells_of("import torch")(1), *cells_of("\n".join(["x"] * n))(1)],
+        0, 15, "puts {n} lines of code on a slide; 15 is the most",
+    ),
 }  # fmt: skip
 
 
@@ -312,7 +326,7 @@ def test_limits_are_where_they_are_said_to_be(limit):
         if n >= 0:
             first = nbformat.v4.new_markdown_cell("# 04 · A toy\n\n**Why?**")
             found = problems(nbformat.v4.new_notebook(cells=[first, *make(n)]), PATH)
-            assert any(said in problem for problem in found) != allowed, (n, found)
+            assert any(said.format(n=n) in problem for problem in found) != allowed, (n, found)
 
 
 def test_a_figure_says_in_forty_characters_what_is_to_be_seen():
@@ -400,17 +414,25 @@ def test_a_measured_cell_needs_a_compared_verdict_that_says_something():
 
 
 def test_what_no_rule_means():
-    """Prose may be wide, a solution long, an exercise too, and so may be what is generated."""
+    """Prose may be wide, a solution long, an exercise too, and so may be what is generated; code may say anything."""
     many = "\n".join(["x"] * 25)
     cells = [*texts_of("# 04 · A toy")(1), *cells_of("import torch")(1), *texts_of("and " * 30)(1)]
     cells += [*cells_of(many, "solution")(1), *cells_of(many, "exercise")(1), *cells_of("'![](x)'")(1)]
     cells += [
         nbformat.v4.new_markdown_cell("word " * 151, metadata={"tags": ["page"]}),
-        *texts_of("# %ls is a command")(1),
+        *texts_of("# %ls is a command, `the notes` and `n!` and `a != b` are code, $n! = 1$")(1),
     ]
     found = "\n".join(problems(nbformat.v4.new_notebook(cells=cells), PATH))
     assert "the execution counts" in found and "has 25 lines" in found and found.count("has 25 lines") == 1
-    for said in ("columns; 88", "lines of code on a slide", "words; 150", "commented out", "alt text"):
+    for said in (
+        "columns; 88",
+        "lines of code on a slide",
+        "words; 150",
+        "commented out",
+        "alt text",
+        "exclamation",
+        "notes",
+    ):
         assert said not in found
 
 

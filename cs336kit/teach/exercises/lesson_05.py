@@ -212,31 +212,10 @@ def _bound(names, shape, known, *, count=True, held=True, twice=True):
     return found
 
 
-def _any_number_of_axes(names, shape, known):
-    return _bound(names, shape, known, count=False)
-
-
-def _nothing_held(names, shape, known):
-    return _bound(names, shape, known, held=False)
-
-
-def _once_each(names, shape, known):
-    return _bound(names, shape, known, twice=False)
-
-
-def _only_new(names, shape, known):
-    found = _bound(names, shape, known)
-    return found and {word: found[word] for word in names.split()}
-
-
 def _in_place(names, shape, known):
     found = _bound(names, shape, known)
     known.update(found or {})
     return found
-
-
-def _yes_or_no(names, shape, known):
-    return _bound(names, shape, known) is not None
 
 
 @exercise(
@@ -252,12 +231,13 @@ def _yes_or_no(names, shape, known):
         "'', a shape of (), seq=3 known": ("", (), {"seq": 3}),
     },
     mistakes={
-        _any_number_of_axes: "there are more axes than names, or fewer, so it does not fit.",
-        _nothing_held: "a name that had a size before got another one. That does not fit.",
-        _once_each: "the same name stands there twice with two sizes. That does not fit.",
-        _only_new: "what was known before is lost, and the next tensor is to be checked against it.",
+        "_bound(names, shape, known, count=False)": "there are more axes than names, or fewer, so it does not fit.",
+        "_bound(names, shape, known, held=False)": "a name that had a size before got another one. That does not fit.",
+        "_bound(names, shape, known, twice=False)": "the same name stands there twice with two sizes. That does not fit.",
+        "right and {word: right[word] for word in names.split()}": "what was known before is lost, and the next tensor is to be "
+        "checked against it.",
         _in_place: "the dictionary `known` was changed. Return a new one.",
-        _yes_or_no: "return the sizes of all names, so that they can be handed on, or None.",
+        "right is not None": "return the sizes of all names, so that they can be handed on, or None.",
     },
     hints=(
         "Three things can go wrong: the number of axes, a size that was known before, and a name that stands there twice. "

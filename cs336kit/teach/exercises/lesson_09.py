@@ -49,23 +49,11 @@ def _forward_for_each(x, weights, multiply):
     return found
 
 
-def _backwards_order(x, weights, multiply):
-    return gradients(x, weights, multiply)[::-1]
-
-
-def _of_the_mean(x, weights, multiply):
-    return [g / (len(x) * weights[-1].shape[1]) for g in gradients(x, weights, multiply)]
-
-
 def _without_the_way_down(x, weights, multiply):
     inputs = _forward(x, weights, multiply)
     return [
         multiply(h.T, torch.ones(len(x), w.shape[1], dtype=x.dtype)) for h, w in zip(inputs[:-1], weights, strict=True)
     ]
-
-
-def _uncounted(x, weights, multiply):
-    return gradients(x, weights, Multiply())
 
 
 @exercise(
@@ -81,9 +69,11 @@ def _uncounted(x, weights, multiply):
         _data_gradient_too: "the gradients are right, with one product more than needed. Which gradient does nobody use?",
         _forward_for_each: "the gradients are right, but you run the chain again for each weight. Keep every layer's input "
         "from the first run.",
-        _uncounted: "the gradients are right, but the products did not go through multiply, so nobody counted them.",
-        _backwards_order: "the gradients are right and their order is not: the backward pass finds the last one first.",
-        _of_the_mean: "that is the gradient of the mean. The loss is the sum, whose gradient is 1 everywhere.",
+        "right": "the gradients are right, but the products did not go through multiply, so nobody counted them.",
+        "gradients(x, weights, multiply)[::-1]": "the gradients are right and their order is not: the backward pass finds the "
+        "last one first.",
+        "[g / (len(x) * weights[-1].shape[1]) for g in gradients(x, weights, multiply)]": "that is the gradient of the mean. "
+        "The loss is the sum, whose gradient is 1 everywhere.",
         _without_the_way_down: "you gave every layer the gradient of the last output. Each layer's g comes down from "
         "the layer above.",
     },

@@ -55,12 +55,6 @@ def _joined(query, blocks):
     return torch.softmax(keys @ query / math.sqrt(len(query)), dim=0) @ values
 
 
-def _last_block(query, blocks):
-    for keys, values in blocks:
-        found = torch.softmax(keys @ query / math.sqrt(len(query)), dim=0) @ values
-    return found
-
-
 @exercise(
     "12.1",
     cases=lambda: {
@@ -73,16 +67,10 @@ def _last_block(query, blocks):
         _mean_of_blocks: "that is the mean of what each block finds by itself. A block with a good key has to count for more "
         "than one without.",
         "attend_in_blocks(query * math.sqrt(len(query)), blocks)": "the scores are not divided by √h.",
-        lambda query, blocks: _running(
-            query, blocks, rescale=False
-        ): "when a later block has a larger maximum, what you have "
+        "_running(query, blocks, rescale=False)": "when a later block has a larger maximum, what you have "
         "added up so far was computed with the old one. It has to be brought to the new one.",
-        lambda query, blocks: _running(
-            query, blocks, divide=False
-        ): "the weights do not sum to 1: divide, at the end, by all that you have added.",
-        lambda query, blocks: _running(
-            query, blocks, maximum=False
-        ): "an exponential overflows. Subtract a maximum first, as softmax does.",
+        "_running(query, blocks, divide=False)": "the weights do not sum to 1: divide, at the end, by all that you have added.",
+        "_running(query, blocks, maximum=False)": "an exponential overflows. Subtract a maximum first, as softmax does.",
         _joined: "you kept the blocks until the end, and their memory has been used for the next ones in the meantime.",
     },
     hints=(

@@ -164,10 +164,6 @@ def _halving(fits, low=0, high=2**16):
     return low
 
 
-def _first_that_does_not(fits):
-    return at_most(fits) + 1
-
-
 @exercise(
     "15.4",
     cases={f"{most} fit": (Machine(most),) for most in (0, 1, 2, 3, 6, 7, 8, 90, 1000, 4095)},
@@ -177,7 +173,7 @@ def _first_that_does_not(fits):
         _powers: "that is the largest power of two that fits. There may be room for more.",
         _halving: "you began from a bound of your own, which costs many tries for a small batch, and for a large one may be too "
         "low.",
-        _first_that_does_not: "that is the first one that does not fit.",
+        "at_most(fits) + 1": "that is the first one that does not fit.",
     },
     hints=(
         "First find any batch that does not fit, quickly, with steps that grow.",

@@ -91,8 +91,9 @@ def _count(weights, updates, stays):
     return sum(bool(stays(w, u)) for w, u in zip(weights, updates, strict=True))
 
 
-def _ignoring_exponents(weights, updates, fraction_bits):
-    return _count(weights, updates, lambda w, u: abs(u) < 2.0**-fraction_bits / 2)
+def _small(weights, updates, fraction_bits, is_small):
+    """How many updates are small beside the gap at the sum."""
+    return _count(weights, updates, lambda w, u: w + u != 0 and is_small(abs(u), _gap(w + u, fraction_bits)))
 
 
 def _gap_above_only(weights, updates, fraction_bits):
@@ -101,18 +102,6 @@ def _gap_above_only(weights, updates, fraction_bits):
         return round((w + u) / gap) * gap == w
 
     return _count(weights, updates, stays)
-
-
-def _whole_gap(weights, updates, fraction_bits):
-    return _count(weights, updates, lambda w, u: u == 0 or (w + u != 0 and abs(u) < _gap(w + u, fraction_bits)))
-
-
-def _ties_stay(weights, updates, fraction_bits):
-    return _count(weights, updates, lambda w, u: w + u != 0 and abs(u) <= _gap(w + u, fraction_bits) / 2)
-
-
-def _ties_move(weights, updates, fraction_bits):
-    return _count(weights, updates, lambda w, u: w + u != 0 and abs(u) < _gap(w + u, fraction_bits) / 2)
 
 
 @exercise(
@@ -128,12 +117,16 @@ def _ties_move(weights, updates, fraction_bits):
     },
     mistakes={
         "len(weights) - right": "that is how many move. Asked is how many stay.",
-        _ignoring_exponents: "you took the gap at 1 for every weight. It doubles and halves with the weight.",
+        "sum(abs(u) < 2.0**-fraction_bits / 2 for u in updates)": "you took the gap at 1 for every weight. It doubles and halves "
+        "with the weight.",
         _gap_above_only: "below a power of two the gap is half as wide as above it, so an update towards zero may move "
         "such a weight.",
-        _whole_gap: "more than half of a gap moves a weight; it need not be a whole one.",
-        _ties_stay: "an update of exactly half a gap goes to the even neighbor, which is not always the weight itself.",
-        _ties_move: "an update of exactly half a gap goes to the even neighbor, which may be the weight itself.",
+        "_small(weights, updates, fraction_bits, lambda update, gap: update < gap)": "more than half of a gap moves a weight; it "
+        "need not be a whole one.",
+        "_small(weights, updates, fraction_bits, lambda update, gap: update <= gap / 2)": "an update of exactly half a gap goes "
+        "to the even neighbor, which is not always the weight itself.",
+        "_small(weights, updates, fraction_bits, lambda update, gap: update < gap / 2)": "an update of exactly half a gap goes "
+        "to the even neighbor, which may be the weight itself.",
     },
     hints=(
         "A weight stays if the exact sum is rounded back to it. You wrote that rounding in lesson 02.",

@@ -19,7 +19,7 @@ def _slots(window, position, *, h=8):
 def _next(keys, values, position, q, k, v, *, first=True, empty=False, root=True, place=None):
     """The token's result, with what people do in another way."""
     window = len(keys)
-    slot = position % window if place is None else place(position, window)
+    slot = position % window if place is None else place
     seen = window if empty else min(position + 1, window)
     if first:
         keys[slot], values[slot] = k, v
@@ -27,10 +27,6 @@ def _next(keys, values, position, q, k, v, *, first=True, empty=False, root=True
     found = scores.softmax(0) @ values[:seen]
     keys[slot], values[slot] = k, v
     return found
-
-
-def _copied(keys, values, position, q, k, v):
-    return _next(keys.clone(), values.clone(), position, q, k, v)
 
 
 @exercise(
@@ -45,16 +41,14 @@ def _copied(keys, values, position, q, k, v):
     },
     observe=lambda found, args: (found, args[0], args[1]),
     mistakes={
-        lambda *args: _next(*args, empty=True): "the slots that nothing was written to yet took part in the softmax. "
-        "How many tokens are there?",
-        lambda *args: _next(
-            *args, first=False
-        ): "the new token did not see itself. Write its key and value before you read.",
-        lambda *args: _next(*args, root=False): "the scores are not divided by √h.",
-        lambda *args: _next(
-            *args, place=lambda position, window: min(position, window - 1)
-        ): "once the room is full, you overwrite the youngest token. The oldest has to go.",
-        _copied: "keys and values are unchanged: write into the tensors that you were given, or the next token finds nothing.",
+        "_next(keys, values, position, q, k, v, empty=True)": "the slots that nothing was written to yet took part in the "
+        "softmax. How many tokens are there?",
+        "_next(keys, values, position, q, k, v, first=False)": "the new token did not see itself. Write its key and value before "
+        "you read.",
+        "_next(keys, values, position, q, k, v, root=False)": "the scores are not divided by √h.",
+        "_next(keys, values, position, q, k, v, place=min(position, len(keys) - 1))": "once the room is full, you overwrite the "
+        "youngest token. The oldest has to go.",
+        "right": "keys and values are unchanged: write into the tensors that you were given, or the next token finds nothing.",
     },
     hints=(
         "Which slot holds the token that leaves the window when this one enters? Does softmax care in which order keys stand?",

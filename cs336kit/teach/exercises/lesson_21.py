@@ -85,21 +85,6 @@ def _shifted(f, S, D):
     return [max((t for t in range(S) if felt[t][s]), default=0) for s in range(S)]
 
 
-def _reaches(f, S, D):
-    felt = _changed(f, S, D)
-    return [max((s for s in range(S) if felt[t][s]), default=0) for t in range(S)]
-
-
-def _first(f, S, D):
-    felt = _changed(f, S, D)
-    return [min(t for t in range(S) if felt[t][s]) for s in range(S)]
-
-
-def _how_many(f, S, D):
-    felt = _changed(f, S, D)
-    return [sum(felt[t][s] for t in range(S)) for s in range(S)]
-
-
 def _past(x):
     return x.cumsum(dim=0)
 
@@ -137,9 +122,10 @@ def _one_back(x):
     mistakes={
         _shifted: "you added the same number to a whole row, and a norm over the features takes exactly that away. Put random "
         "numbers in its place.",
-        _reaches: "that is the last output that each input row reaches. Asked is the last input row behind each output.",
-        _first: "that is the first input row that each output depends on.",
-        _how_many: "that is how many rows each output depends on.",
+        "[max((s for s, felt in enumerate(row) if felt), default=0) for row in _changed(f, S, D)]": "that is the last output "
+        "that each input row reaches. Asked is the last input row behind each output.",
+        "[column.index(True) for column in zip(*_changed(f, S, D))]": "that is the first input row that each output depends on.",
+        "[sum(column) for column in zip(*_changed(f, S, D))]": "that is how many rows each output depends on.",
         "[s + 1 for s in right]": "rows are counted from zero.",
     },
     hints=(

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import QUIET, Look, bars, lines
+from cs336kit.teach.figures.primitives import QUIET, Look, lines, shares
 from cs336kit.teach.figures.style import COLORS, axes, described
 
 
@@ -51,10 +51,5 @@ def roofline(
 def block_shares(amounts: Mapping[str, Mapping[str, float]]):
     """One bar for each kind of amount (FLOPs, seconds), made of the shares of its parts, in percent."""
     figure, ax = axes(width=8, height=1.5 + 0.7 * len(amounts))
-    totals = {kind: sum(parts.values()) for kind, parts in amounts.items()}
-    names = list(next(iter(amounts.values())))
-    shares = {name: [100 * parts[name] / totals[kind] for kind, parts in amounts.items()] for name in names}
     legend = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 2}
-    said = bars(ax, list(amounts), shares, label="percent", stacked=True, flat=True, size=0.6, legend=legend)
-    ax.set_xlim(0, 100)
-    return figure, said
+    return figure, shares(ax, amounts, label="percent", size=0.6, legend=legend)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from cs336kit.teach.figures.primitives import bars
+from cs336kit.teach.figures.primitives import shares
 from cs336kit.teach.figures.style import axes, described
 
 
@@ -13,12 +13,7 @@ def parameter_shares(models: Mapping[str, Mapping[str, int]], *, label: str = "s
     models: name → component → parameters, or FLOPs; every model has the same components. label: of the axis.
     """
     figure, ax = axes(width=8, height=1.6 + 0.42 * len(models))
-    parts = {
-        component: [100 * model[component] / sum(model.values()) for model in models.values()]
-        for component in next(iter(models.values()))
-    }
     legend = {"ncols": 4, "loc": "lower center", "bbox_to_anchor": (0.45, 1.0)}
-    said = bars(ax, list(models), parts, stacked=True, flat=True, label=label, legend=legend)
-    ax.set_xlim(0, 100)
+    said = shares(ax, models, label=label, legend=legend)
     ax.grid(False)
     return figure, said

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from cs336kit.teach.figures.primitives import bars
+from cs336kit.teach.figures.primitives import shares
 from cs336kit.teach.figures.style import axes, described
 
 
@@ -14,10 +14,7 @@ def verdict_shares(counts: Mapping[str, Mapping[str, int]]):
     """
     figure, ax = axes(width=8, height=1.8 + 0.45 * len(counts))
     names = [f"{part} ({sum(of.values())})" for part, of in counts.items()]
-    verdicts = next(iter(counts.values()))
-    parts = {verdict: [100 * of[verdict] / sum(of.values()) for of in counts.values()] for verdict in verdicts}
     legend = {"ncols": 3, "loc": "lower center", "bbox_to_anchor": (0.35, 1.0)}
-    said = bars(ax, names, parts, stacked=True, flat=True, label="share of the claims (%)", legend=legend)
-    ax.set_xlim(0, 100)
+    said = shares(ax, counts, names, label="share of the claims (%)", legend=legend)
     ax.grid(False)
     return figure, said

@@ -113,6 +113,16 @@ def bars(
     return _labelled(ax, label, said, legend, **{"xlabel" if flat else "ylabel": label})
 
 
+def shares(ax, wholes: Mapping[str, Mapping[str, float]], names: Sequence[str] = (), **how) -> str:
+    """A lying bar of 100 % for each whole, under its own name or that of `names`, cut into the parts that all have."""
+    parts = {
+        part: [100 * of[part] / sum(of.values()) for of in wholes.values()] for part in next(iter(wholes.values()))
+    }
+    said = bars(ax, names or list(wholes), parts, stacked=True, flat=True, **how)
+    ax.set_xlim(0, 100)
+    return said
+
+
 def number_line(ax, values: Series, limit: float) -> str:
     """One line for each name, with a tick at each of its values from -limit to limit."""
     for row, numbers in enumerate(values.values()):

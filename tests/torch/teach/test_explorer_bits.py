@@ -1,14 +1,11 @@
 """The bit explorer: its static twin, and its controls when they are used."""
 
-import importlib.util
 import math
 
 import pytest
 
 from cs336kit.predict import FORMATS, NumberFormat
 from cs336kit.teach import explorers
-
-needs_widgets = pytest.mark.skipif(importlib.util.find_spec("ipywidgets") is None, reason="ipywidgets is not installed")
 
 
 def test_the_text_twin_shows_fields_formula_and_spacing():
@@ -58,7 +55,6 @@ def test_html_has_a_box_per_bit():
     assert all(word in page for word in ("sign", "exponent", "fraction", "bf16"))
 
 
-@needs_widgets
 def test_controls_move_together():
     explorer = explorers.bits(0.1, "fp16")
     choice, number, pattern, _, step, note, picture = explorer.widget().children
@@ -82,7 +78,6 @@ def test_controls_move_together():
         assert explorer.value == -3.25 and (number.value, pattern.value) == ("-3.25", "1.1000.101")
 
 
-@needs_widgets
 def test_the_value_of_the_reader_is_kept_when_the_format_changes():
     explorer = explorers.bits(0.1, "fp8_e4m3")
     choice, number, *_ = explorer.widget().children
@@ -94,7 +89,6 @@ def test_the_value_of_the_reader_is_kept_when_the_format_changes():
         assert number.value == "0.3" and explorer.value == FORMATS[name].round(0.3)
 
 
-@needs_widgets
 def test_a_bit_flips_when_it_is_clicked():
     explorer = explorers.bits(1.0, "fp16")
     choice, number, _, fields, *_ = explorer.widget().children

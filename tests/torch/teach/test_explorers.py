@@ -1,7 +1,6 @@
 """The explorers: what they say, their still picture, and their controls when they are used."""
 
 import dataclasses
-import importlib.util
 import math
 from html import escape
 from html.parser import HTMLParser
@@ -17,7 +16,6 @@ from cs336kit.teach.explorers.claims import ROWS, STORIES
 from cs336kit.teach.explorers.memory import PARTS
 from cs336kit.teach.explorers.roofline import OPERATIONS, duration
 
-needs_widgets = pytest.mark.skipif(importlib.util.find_spec("ipywidgets") is None, reason="ipywidgets is not installed")
 TOPICS = sorted({claim.topic for claim in claims()})
 MAKE = {name: getattr(explorers, name) for name in ("bits", "strides", "roofline", "memory", "decoding", "claims")}
 
@@ -67,7 +65,6 @@ def test_what_is_stored_is_the_still_picture_alone(make, displayed):
     assert all(len(image["alt"]) >= 40 for tag, image in tags if tag == "img")
 
 
-@needs_widgets
 @pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
 def test_where_someone_can_move_them_controls_come_first_and_the_picture_below_follows(make, displayed, monkeypatch):
     explorer, boxes = make(), []
@@ -91,7 +88,6 @@ def test_nobody_moves_anything_outside_of_a_notebook():
     assert shared.attended() is False
 
 
-@needs_widgets
 def test_a_refused_choice_says_why_and_goes_back():
     explorer = explorers.roofline()
     boxes, note, picture = controls(explorer)
@@ -201,7 +197,6 @@ def test_what_is_not_shown_is_counted():
     assert f"{len(claims()) - ROWS} more are not shown" in repr(seen) and seen._repr_html_().count("<tr>") == ROWS + 1
 
 
-@needs_widgets
 def test_claims_are_searched_by_typing():
     boxes, note, picture = controls(explorers.claims())
     boxes["topic"].value = "all"
@@ -220,7 +215,6 @@ def test_every_claim_is_in_the_folded_lists_and_the_parts_hold_every_topic_once(
     assert all(topic in repr(page) for topic in TOPICS)
 
 
-@needs_widgets
 def test_a_sequence_is_cut_to_the_context_and_not_forgotten():
     explorer = explorers.memory("llama-3-8b", sequence=8192, batch=1)
     boxes, *_ = controls(explorer)

@@ -43,7 +43,6 @@ def test_text_twin():
 
 
 def test_the_sliders_redraw():
-    pytest.importorskip("ipywidgets")
     *sliders, _note, picture = explorers.strides((3, 4)).widget().children
     named = {slider.description: slider for slider in sliders}
     assert list(named) == ["size 0", "size 1", "stride 0", "stride 1", "offset"]
