@@ -8,7 +8,7 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from claims.settled import figures, near, settles
+from claims.settled import figures, native_dropout, near, settles
 from claims.workers import together
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -147,11 +147,6 @@ def test_212_params():
 
 
 # -- what a rank keeps ---------------------------------------------------------------------------------------------------
-
-
-def native_dropout(x, p, training=True):
-    """Dropout as a GPU runs it, with a mask of one byte an element."""
-    return torch.native_dropout(x, p, training)[0]
 
 
 def blocks(p, ranks):
