@@ -126,56 +126,30 @@ def sources(number: str) -> list[str]:
     return [kind.source(cell) for cell in read(find([number])[0]) if kind.is_code(cell)]
 
 
-@dataclass
-class Class:
-    """What n kernels took that ran a lesson at the same time; memory in MB for each kernel."""
-
-    kernels: int
-    lesson: str
-    start: float
-    imports: float
-    whole: float
-    first_cpu: float
-    cpu: float
-    idle: float
-    ready: float
-    peak: float
-    shared: float
-
-    @classmethod
-    def of(cls, count: int, lesson: str) -> "Class":
-        """Start so many kernels, one after the other, and run a lesson in all of them."""
-        began, kernels = time.perf_counter(), []
-        try:
-            for _ in range(count):
-                kernels.append(Kernel.start())
-            start = (time.perf_counter() - began) / count
-            pids, cells = [kernel.pid for kernel in kernels], sources(lesson)
-            idle = own(pids) / count
-            imports = together(kernels, cells[:1])
-            ready, together_once = own(pids) / count, shared(pids[0])
-            first_cpu = statistics.mean(map(cpu_seconds, pids))
-            with highest(pids) as peak:
-                whole = together(kernels, cells[1:])
-            cpu = statistics.mean(map(cpu_seconds, pids))
-        finally:
-            for kernel in kernels:
-                kernel.stop()
-        return cls(count, lesson, start, imports, whole, first_cpu, cpu, idle, ready, peak[0] / count, together_once)
-
-    def row(self) -> list[str]:
-        """As a row of the table."""
-        seconds = [f"{each:.1f}" for each in (self.start, self.imports, self.whole, self.first_cpu, self.cpu)]
-        return [
-            str(self.kernels),
-            self.lesson,
-            *seconds,
-            *(f"{each:.0f}" for each in (self.idle, self.ready, self.peak)),
-        ]
-
-
+#: The columns of the table; memory is that of each kernel.
 HEADERS = ["kernels", "lesson", "s: start", "imports", "lesson", "CPU s: ready", "in all"]
 HEADERS += ["MB: idle", "ready", "at the peak"]
+
+
+def measured(count: int, lesson: str) -> tuple[list[float], list[float], float]:
+    """Start so many kernels, one after the other, and run a lesson in all of them: seconds and MB of the table, MB shared."""
+    began, kernels = time.perf_counter(), []
+    try:
+        for _ in range(count):
+            kernels.append(Kernel.start())
+        start = (time.perf_counter() - began) / count
+        pids, cells = [kernel.pid for kernel in kernels], sources(lesson)
+        idle = own(pids) / count
+        imports = together(kernels, cells[:1])
+        ready, together_once = own(pids) / count, shared(pids[0])
+        first_cpu = statistics.mean(map(cpu_seconds, pids))
+        with highest(pids) as peak:
+            whole = together(kernels, cells[1:])
+        cpu = statistics.mean(map(cpu_seconds, pids))
+    finally:
+        for kernel in kernels:
+            kernel.stop()
+    return [start, imports, whole, first_cpu, cpu], [idle, ready, peak[0] / count], together_once
 
 
 def server() -> tuple[float, float]:
@@ -202,15 +176,16 @@ def main() -> None:
     """Measure and print the tables, and what follows for n students."""
     print(f"{os.cpu_count()} cores, Python {platform.python_version()}, torch {torch.__version__}, one thread a kernel")
     runs = [server() for _ in range(3)]
-    seconds, lab = min(took for took, _ in runs), max(size for _, size in runs)
+    seconds, lab = min(each for each, _ in runs), max(size for _, size in runs)
     print(f"JupyterLab answers after {seconds:.1f} s and has {lab:.0f} MB\n")
     print("  ".join(HEADERS))
-    classes = []
+    once = peak = 0.0
     for lesson, count in itertools.product(LESSONS, KERNELS):
-        classes.append(found := Class.of(count, lesson))
+        took, memory, together_once = measured(count, lesson)
+        row = [str(count), lesson, *(f"{each:.1f}" for each in took), *(f"{each:.0f}" for each in memory)]
         # As they come: a whole run takes minutes.
-        print("  ".join(f"{cell:>{len(head)}}" for cell, head in zip(found.row(), HEADERS, strict=True)), flush=True)
-    once, peak = max(each.shared for each in classes), max(each.peak for each in classes)
+        print("  ".join(f"{cell:>{len(head)}}" for cell, head in zip(row, HEADERS, strict=True)), flush=True)
+        once, peak = max(once, together_once), max(peak, memory[-1])
     print(f"\nThe kernels share {once:.0f} MB. So n students, each with a server and an open lesson, need")
     print(f"n × ({lab:.0f} + {peak:.0f}) MB + {once:.0f} MB at the worst moment, and what the system needs.")
 

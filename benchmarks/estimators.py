@@ -53,8 +53,9 @@ def truth(config: TransformerConfig, sequence: int) -> dict[str, int]:
     else:
         with torch.no_grad():
             counted["forward FLOPs"] = measure.flops(lambda: model(tokens)).total
-        with FakeTensorMode(), _default_dtype(torch.bfloat16):
-            fake, ids = lm.DecoderOnly(config, attention="sdpa"), torch.zeros(1, sequence, dtype=torch.long)
+        with FakeTensorMode():
+            fake = lm.DecoderOnly(config, attention="sdpa", dtype=torch.bfloat16)
+            ids = torch.zeros(1, sequence, dtype=torch.long)
             loss = measure.saved_activation_bytes(
                 lambda: F.cross_entropy(fake(ids).flatten(0, 1).float(), ids.flatten())
             )
@@ -65,16 +66,6 @@ def truth(config: TransformerConfig, sequence: int) -> dict[str, int]:
             model(tokens, cache=cache)
         counted["KV cache, bytes"] = sum(t.numel() * t.element_size() for t in cache.tensors())
     return counted
-
-
-@contextlib.contextmanager
-def _default_dtype(dtype):
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 def _kit(config, sequence):

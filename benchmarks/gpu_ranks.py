@@ -1,15 +1,13 @@
 """Collectives among real ranks, one process for each GPU: what NCCL reaches, beside a ring at the speed of the links."""
 
-import os
-import socket
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from benchmarks.gpu_rows import Run, row
+from cs336kit import measure
 from cs336kit.predict._collectives import ring_bytes
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter")
@@ -22,38 +20,20 @@ def ranks(run: Run) -> Iterator[dict]:
         run.skip("ranks", f"this run has {count} CUDA devices, and ranks need two")
         return
     link = run.fact("link")
-    for kind, size, repeats in collectives(count, backend="nccl", sizes=(2**20, 2**28)):
+    for kind, size, repeats in measure.run_ranks(collectives, (2**20, 2**28), ranks=count, device="cuda")[0]:
         seconds = sorted(repeats)[len(repeats) // 2]
         predicted = link and ring_bytes(kind, size, count) / link
         yield row(kind, seconds, "s", predicted=predicted, repeats=repeats, ranks=count, size_bytes=size)
 
 
-def collectives(count: int, *, backend: str, sizes: tuple[int, ...]) -> list[tuple[str, int, list[float]]]:
-    """(kind, bytes of the whole, seconds of each repeat) as rank 0 saw them; every rank is a process of its own."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = torch.multiprocessing.get_context("spawn")
-    results: Any = context.SimpleQueue()
-    torch.multiprocessing.spawn(_rank, (count, backend, sizes, port, results), nprocs=count)
-    return results.get()
+def collectives(sizes: tuple[int, ...]) -> list[tuple[str, int, list[float]]]:
+    """(kind, bytes of the whole, seconds of each repeat) as this rank sees them."""
+    return [(kind, size, _timed(kind, size // 4)) for size in sizes for kind in KINDS]
 
 
-def _rank(rank: int, count: int, backend: str, sizes: tuple[int, ...], port: int, results: Any) -> None:
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    where = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
-    if where.type == "cuda":
-        torch.cuda.set_device(where)
-    dist.init_process_group(backend, rank=rank, world_size=count)
-    found = [(kind, size, _timed(kind, size // 4, count, where)) for size in sizes for kind in KINDS]
-    if rank == 0:
-        results.put(found)
-    dist.barrier()
-    dist.destroy_process_group()
-
-
-def _timed(kind: str, elements: int, count: int, where: torch.device, repeats: int = 10) -> list[float]:
+def _timed(kind: str, elements: int, repeats: int = 10) -> list[float]:
     """Seconds of some repeats after three that do not count; `elements` of the whole tensor."""
+    count, where = dist.get_world_size(), "cuda" if dist.get_backend() == "nccl" else "cpu"
     part = torch.ones(elements // count, device=where)
     whole = torch.ones(part.numel() * count, device=where)
     run = {
@@ -66,8 +46,8 @@ def _timed(kind: str, elements: int, count: int, where: torch.device, repeats: i
         dist.barrier()
         start = time.perf_counter()
         run()
-        if where.type == "cuda":
-            torch.cuda.synchronize(where)
+        if where == "cuda":
+            torch.cuda.synchronize()
         return time.perf_counter() - start
 
     return [once() for _ in range(3 + repeats)][3:]

@@ -55,30 +55,29 @@ class Family(NamedTuple):
     ours: Callable[[Sizes], dict[str, Any]]
 
 
-def _usual(name: str, *dropouts: str, grouped: bool = True, **more: Any) -> Callable[[Sizes, float], Any]:
-    """A configuration with the names that most architectures share."""
-
-    def make(s: Sizes, dropout: float) -> Any:
-        options = {
-            "num_hidden_layers": s.layers, "hidden_size": s.d_model, "num_attention_heads": s.heads,
-            "intermediate_size": s.d_ff, "vocab_size": s.vocab, "max_position_embeddings": s.context,
-        }  # fmt: skip
-        if grouped:
-            options["num_key_value_heads"] = s.kv_heads
-        options |= {key: value(s) if callable(value) else value for key, value in more.items()}
-        return getattr(transformers, name)(**options, **dict.fromkeys(dropouts, dropout))
-
-    return make
+def _told(values: dict[str, Any], sizes: Sizes) -> dict[str, Any]:
+    """Values as they are, or as these sizes make them."""
+    return {key: value(sizes) if callable(value) else value for key, value in values.items()}
 
 
 def _old(name: str, *dropouts: str, **more: Any) -> Callable[[Sizes, float], Any]:
     """A configuration with the names of GPT-2 and those after it."""
 
     def make(s: Sizes, dropout: float) -> Any:
-        names = {key: value(s) if callable(value) else value for key, value in more.items()}
-        return getattr(transformers, name)(vocab_size=s.vocab, **names, **dict.fromkeys(dropouts, dropout))
+        return getattr(transformers, name)(vocab_size=s.vocab, **_told(more, s), **dict.fromkeys(dropouts, dropout))
 
     return make
+
+
+def _usual(name: str, *dropouts: str, grouped: bool = True, **more: Any) -> Callable[[Sizes, float], Any]:
+    """A configuration with the names that most architectures share."""
+    usual = {
+        "num_hidden_layers": lambda s: s.layers, "hidden_size": lambda s: s.d_model,
+        "num_attention_heads": lambda s: s.heads, "intermediate_size": lambda s: s.d_ff,
+        "max_position_embeddings": lambda s: s.context,
+    }  # fmt: skip
+    heads = {"num_key_value_heads": lambda s: s.kv_heads} if grouped else {}
+    return _old(name, *dropouts, **usual | heads | more)
 
 
 _GPT2_SIZES = {
@@ -93,7 +92,7 @@ def _llama(**more: Any) -> Callable[[Sizes], dict[str, Any]]:
 
 
 def _ours(**more: Any) -> Callable[[Sizes], dict[str, Any]]:
-    return lambda s: {key: value(s) if callable(value) else value for key, value in more.items()}
+    return lambda s: _told(more, s)
 
 
 def _rotary(part: int) -> Callable[[Sizes], int]:

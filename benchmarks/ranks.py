@@ -15,7 +15,6 @@ from torch import Tensor
 
 from cs336kit import lm, measure
 from cs336kit.lm.zero import local
-from cs336kit.measure._torch import storage_key
 from cs336kit.measure.ranks import fake_ranks
 from cs336kit.predict import Layout, TransformerConfig, peak_moments, program, saved_activation_bytes, step_peak
 from cs336kit.predict._states import gradient_bytes
@@ -93,27 +92,6 @@ def predicted(case: Case) -> dict[str, Any]:
     }  # fmt: skip
 
 
-class Kept:
-    """Bytes of the storages that autograd keeps, less parameters, buffers and token ids."""
-
-    def __init__(self, module: torch.nn.Module):
-        self.module = module
-        self.storages: dict[int, torch.UntypedStorage] = {}
-        self.own = {storage_key(local(t)) for t in (*module.parameters(), *module.buffers())}
-
-    def pack(self, tensor: Tensor) -> Tensor:
-        # fully_shard puts gathered parameters in their place while a module runs.
-        self.own |= {storage_key(local(parameter)) for parameter in self.module.parameters()}
-        storage = tensor.untyped_storage()
-        if tensor.dtype != torch.int64 and storage_key(tensor) not in self.own:
-            self.storages[storage_key(tensor)] = storage
-        return tensor
-
-    @property
-    def total(self) -> int:
-        return sum(storage.nbytes() for storage in self.storages.values())
-
-
 def _adamw(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.AdamW(parameters, foreach=False)
 
@@ -161,11 +139,9 @@ def counted(case: Case) -> dict[str, Any]:
             optimizer.zero_grad()
 
         step()
-        kept = Kept(module)
-        with torch.autograd.graph.saved_tensors_hooks(kept.pack, lambda tensor: tensor):
-            output = forward()
-        activations = kept.total
-        output.backward(torch.ones_like(output))
+        outputs = []
+        activations = measure.saved_activation_bytes(lambda: outputs.append(forward()) or outputs[0]).total
+        outputs[0].backward(torch.ones_like(outputs.pop()))
         # Between two microbatches.
         gradients = [ranks._gradient(parameter) for parameter in module.parameters()]
         gradients = [gradient.nbytes for gradient in gradients if gradient is not None]

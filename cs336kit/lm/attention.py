@@ -188,10 +188,8 @@ class MultiHeadAttention(nn.Module):
         known("attention method", method, dict.fromkeys(ATTENTION))
         known("pairing of rotary positions", rope_pairs, dict.fromkeys(PAIRS))
         biases = bias_names(bias)
-        self.softcap, self.qk_norm = (
-            softcap,
-            known("norm of queries and keys", qk_norm, {name: name for name in QK_NORMS}),
-        )
+        self.softcap, self.qk_norm = softcap, qk_norm
+        known("norm of queries and keys", qk_norm, dict.fromkeys(QK_NORMS))
         self.window = None if window is None else positive_int("window", window)
         self.dropout = fraction("dropout", dropout, zero=True)
         self.query = Linear(d_model, self.heads * self.head_dim, bias="query" in biases, **factory)

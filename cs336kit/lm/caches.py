@@ -198,29 +198,23 @@ class QuantizedCache(LayerCache):
     def __init__(self, *, bits: int, window: int | None = None):
         super().__init__(window=window)
         self.bits = bits
-        self.codes: list[tuple[Tensor, Tensor]] = []
+        #: the codes of keys and their scales, and those of values
+        self.parts = LayerCache(window=window), LayerCache(window=window)
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         _refuse_gradients(keys, values)
-        held = [to_codes(x, bits=self.bits) for x in (keys, values)]
-        if self.codes:
-            held = [
-                (torch.cat([a, c], dim=-2), torch.cat([b, d], dim=-2))
-                for (a, b), (c, d) in zip(self.codes, held, strict=True)
-            ]
-        dropped = 0 if self.window is None else max(0, held[0][0].shape[-2] - self.window)
-        self.codes = [(_copy(a[..., dropped:, :]), _copy(b[..., dropped:, :])) for a, b in held] if dropped else held
         first, second = (
-            from_codes(codes, scale, bits=self.bits, width=x.shape[-1])
-            for (codes, scale), x in zip(held, (keys, values), strict=True)
+            from_codes(*part.extend(*to_codes(x, bits=self.bits)), bits=self.bits, width=x.shape[-1])
+            for part, x in zip(self.parts, (keys, values), strict=True)
         )
         return first, second
 
     def tensors(self) -> list[Tensor]:
-        return [tensor for pair in self.codes for tensor in pair]
+        return [tensor for part in self.parts for tensor in part.tensors()]
 
     def shorten(self, tokens: int) -> None:
-        self.codes = [(_copy(codes[..., :tokens, :]), _copy(scale[..., :tokens, :])) for codes, scale in self.codes]
+        for part in self.parts:
+            part.shorten(tokens)
 
 
 #: How a cache holds its tokens: from (window, room, page) to the cache of a layer.

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from cs336kit.lm.runs import rng_state, set_rng_state
-from cs336kit.lm.whole_file import flush_folder, keep_older, save_beside
+from cs336kit.lm.whole_file import flush_folder, keep_older, replacing, save_beside
 from cs336kit.predict import Breakdown
 from cs336kit.predict._common.checks import boolean, non_negative_int, positive_int
 
@@ -71,12 +71,9 @@ def save_checkpoint(
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder: give the name of a file in it, such as {path / 'checkpoint.pt'}.")
-    beside = save_beside(content, path)
-    try:
+    with replacing(path) as beside:
+        save_beside(content, beside, path)
         keep_older(path, keep=keep)
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
     flush_folder(path.parent)
     return path
 

@@ -169,14 +169,7 @@ class DecoderOnly(nn.Module):
             raise ValueError(
                 f"{stop} positions are more than the model's context of {self.config.context}: shorten them."
             )
-        x = self.embedding(tokens)
-        if self.config.embedding_scale != 1:
-            x = x * self.config.embedding_scale
-        if self.positions is not None:
-            first = self.config.extra_positions
-            x = x + self.positions.weight[first + start : first + stop]
-        if self.embedding_norm is not None:
-            x = self.embedding_norm(x)
+        x = embedded(self, tokens, start=start)
         angles = (self.cosine[start:stop], self.sine[start:stop]) if self.config.positions == "rope" else None
         if cache is not None:
             cache.broken = True
@@ -187,11 +180,7 @@ class DecoderOnly(nn.Module):
                 x = block(x, angles, None if cache is None else cache.layers[layer])
         if cache is not None:
             cache.tokens, cache.broken = stop, False
-        logits = self.head(x if self.final_norm is None else self.final_norm(x))
-        if self.config.logit_scale != 1:
-            logits = logits * self.config.logit_scale
-        cap = self.config.logit_softcap
-        return logits if cap is None else torch.tanh(logits / cap) * cap
+        return logits_of(self, x)
 
     def _checked(self, cache: KVCache) -> KVCache:
         """The cache, if it is whole and holds what these blocks look at."""
@@ -205,6 +194,26 @@ class DecoderOnly(nn.Module):
                 f"{wanted}: make it from model.config."
             )
         return cache
+
+
+def embedded(model: Any, tokens: Tensor, *, start: int) -> Tensor:
+    """What the blocks of a decoder, or of its first stage, are given: `start` is the position of the first token."""
+    x = model.embedding(tokens)
+    if model.config.embedding_scale != 1:
+        x = x * model.config.embedding_scale
+    if model.positions is not None:
+        first = model.config.extra_positions + start
+        x = x + model.positions.weight[first : first + x.shape[1]]
+    return x if model.embedding_norm is None else model.embedding_norm(x)
+
+
+def logits_of(model: Any, x: Tensor) -> Tensor:
+    """What stands behind the blocks of a decoder, or of its last stage."""
+    logits = model.head(x if model.final_norm is None else model.final_norm(x))
+    if model.config.logit_scale != 1:
+        logits = logits * model.config.logit_scale
+    cap = model.config.logit_softcap
+    return logits if cap is None else torch.tanh(logits / cap) * cap
 
 
 class Llama(DecoderOnly):

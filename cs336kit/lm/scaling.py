@@ -73,7 +73,9 @@ def isoflop(runs: Sequence[R], *, resamples: int = 200, seed: int = 0, level: fl
     Tokens at the bottom are read from the runs beside it, so that FLOPs are counted and not 6·N·D. Resampled are the
     runs within each budget; a resample may have its bottom beyond them. Source: Hoffmann et al. 2022, section 3.2.
     """
-    groups = _budgets(_checked(runs))
+    checked = _checked(runs)
+    budgets = sorted({run.budget for run in checked})
+    groups = [[run for run in checked if run.budget == budget] for budget in budgets]
     if len(groups) < 2:
         raise ValueError(f"a line through the minima takes two budgets or more, got {len(groups)}: train more.")
 
@@ -239,10 +241,6 @@ def _numbers(runs: Sequence[R], place: np.ndarray) -> tuple[float, float, float,
     seen = min(a - alpha * log(min(sizes)), b - beta * log(min(texts))) > log(DELTA * min(losses))
     # Beyond 700 a float holds no A or B.
     return (exp(e), exp(a), exp(b), alpha, beta) if seen and min(alpha, beta) > 0 and max(a, b) < 700 else None
-
-
-def _budgets(runs: Sequence[R]) -> list[list[R]]:
-    return [[run for run in runs if run.budget == budget] for budget in sorted({run.budget for run in runs})]
 
 
 def _checked(runs: Sequence[R]) -> list[R]:

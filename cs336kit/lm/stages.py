@@ -9,7 +9,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from torch.utils.checkpoint import checkpoint
 
-from cs336kit.lm.models import DecoderOnly
+from cs336kit.lm.models import DecoderOnly, embedded, logits_of
 from cs336kit.lm.tensor_parallel import Ranks
 from cs336kit.predict import Layout, TransformerConfig
 from cs336kit.predict._layers import stage_blocks
@@ -45,34 +45,20 @@ class Stage(nn.Module):
         number, _, rest = rest.partition(".")
         return f"blocks.{int(number) + self.offset}.{rest}"
 
-    def _embedded(self, tokens: Tensor) -> Tensor:
-        x = self.embedding(tokens)
-        if self.config.embedding_scale != 1:
-            x = x * self.config.embedding_scale
-        if self.positions is not None:
-            rows = x.shape[1]
-            start = self.config.extra_positions + (self.ranks.rank * rows if self.ranks.sp else 0)
-            x = x + self.positions.weight[start : start + rows]
-        return x if self.embedding_norm is None else self.embedding_norm(x)
-
     def forward(self, x: Tensor) -> Tensor:
         """Token ids (first stage) or the output of the stage before → the same for the next, or logits (last stage)."""
+        parts = self.ranks.count if self.ranks.sp else 1
         if self.first:
-            x = self._embedded(x)
-        length = x.shape[1] * (self.ranks.count if self.ranks.sp else 1)
+            # Behind the table a rank of sp has its part of the positions alone.
+            x = embedded(self, x, start=self.ranks.rank * x.shape[1] // parts if self.ranks.sp else 0)
+        length = x.shape[1] * parts
         angles = (self.cosine[:length], self.sine[:length]) if self.config.positions == "rope" else None
         for block in self.blocks:
             if self.checkpointing and torch.is_grad_enabled():
                 x = checkpoint(block, x, angles, use_reentrant=False)
             else:
                 x = block(x, angles)
-        if not self.last:
-            return x
-        logits = self.head(x if self.final_norm is None else self.final_norm(x))
-        if self.config.logit_scale != 1:
-            logits = logits * self.config.logit_scale
-        cap = self.config.logit_softcap
-        return logits if cap is None else torch.tanh(logits / cap) * cap
+        return logits_of(self, x) if self.last else x
 
 
 def tie(stage: Stage, config: TransformerConfig, layout: Layout, ends: Callable[[], Any]) -> nn.Parameter | None:

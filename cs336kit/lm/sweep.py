@@ -14,7 +14,7 @@ from cs336kit.lm.pretrain import pretrain, small_llama
 from cs336kit.lm.run_parts import Pretraining
 from cs336kit.lm.whole_file import write_whole
 from cs336kit.predict._common.checks import positive_int, positive_number
-from cs336kit.predict.accounting import parameters, training_flops
+from cs336kit.predict.accounting import training_flops, without_embeddings
 from cs336kit.predict.transformer import TransformerConfig
 
 #: The course's sweep, as `cs336kit sweep` wrote it.
@@ -116,8 +116,7 @@ def train_one(layers: int, d_model: int, *, budget: float, seed: int = 0) -> Run
 
 def inner_parameters(config: TransformerConfig) -> int:
     """Parameters without the embedding tables and without the head."""
-    counted = parameters(config)
-    return counted.total - sum(counted.get(name, 0) for name in ("token embedding", "position embedding", "head"))
+    return without_embeddings(config)
 
 
 def curve(run: Pretraining) -> tuple[tuple[int, float], ...]:

@@ -5,13 +5,13 @@ import secrets
 import struct
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cs336kit.lm.runs import ProgressBar
+from cs336kit.lm.whole_file import replacing
 from cs336kit.predict._common.checks import at_most, boolean, non_negative_int, positive_int
 
 MAGIC = b"CS336TOK"
@@ -99,7 +99,7 @@ class TokenFile:
         """
         path = Path(path)
         boolean("progress", progress)
-        with _beside(path) as beside:
+        with replacing(path, _unique()) as beside:
             _write_header(beside, vocab=vocab, length=0, checksum=zlib.adler32(b""), create=True)
             cls.append(beside, tokens, progress=progress)
         return cls(path)
@@ -145,21 +145,15 @@ class TokenFile:
         """
         size = at_most("length", non_negative_int("length", length), 2**60) * token_dtype(vocab).itemsize
         checksum = size % 65521 << 16 | 1  # Adler-32 of zeros: the sum of the bytes stays 1, the sum of sums counts
-        with _beside(Path(path)) as beside:
+        with replacing(Path(path), _unique()) as beside:
             _write_header(beside, vocab=vocab, length=length, checksum=checksum, create=True)
             os.truncate(beside, HEADER_BYTES + size)
         return cls(path)
 
 
-@contextmanager
-def _beside(path: Path) -> Iterator[Path]:
-    """A name beside `path` for a file that takes its place at the end, and is removed where something fails."""
-    beside = path.with_name(f"{path.name}.writing-{secrets.token_hex(4)}")
-    try:
-        yield beside
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+def _unique() -> str:
+    """The ending of a file that is written beside: several may write to one path."""
+    return f".writing-{secrets.token_hex(4)}"
 
 
 def _is_one_array(tokens: Any) -> bool:

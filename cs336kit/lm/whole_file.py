@@ -3,53 +3,54 @@
 import errno
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
 
-def save_beside(content: Any, path: Path) -> Path:
-    """Write `content` with torch.save to path.saving, flush it to the disk, and return that path.
-
-    A disk that is full, or any other failure to write, raises OSError with what to do, and path.saving is removed.
-    """
-    beside = path.with_name(path.name + ".saving")
+@contextmanager
+def replacing(path: Path, ending: str = ".saving") -> Iterator[Path]:
+    """A name beside `path` for a file that takes its place at the end, and is removed where something fails."""
+    beside = path.with_name(path.name + ending)
     try:
-        with open(beside, "wb", buffering=0) as raw:
-            writer: Any = _Writer(raw)
-            try:
-                torch.save(content, writer)
-                writer.sync()  # some file systems find out only now that they are full
-            except (OSError, RuntimeError):
-                if writer.error is None:
-                    raise
-                full = writer.error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-                raise OSError(
-                    writer.error.errno,
-                    f"the checkpoint could not be written: {os.strerror(writer.error.errno)} after {writer.written:,} "
-                    "bytes. Earlier checkpoints are as they were. "
-                    f"{'Free space, or save to another disk.' if full else 'Look at the disk.'}",
-                    str(path),
-                ) from writer.error
-    except BaseException:
+        yield beside
+        os.replace(beside, path)
+    finally:
         beside.unlink(missing_ok=True)
-        raise
-    return beside
+
+
+def save_beside(content: Any, beside: Path, path: Path) -> None:
+    """Write `content` with torch.save to `beside`, which will be `path`, and flush it to the disk.
+
+    A disk that is full, or any other failure to write, raises OSError with what to do.
+    """
+    with open(beside, "wb", buffering=0) as raw:
+        writer: Any = _Writer(raw)
+        try:
+            torch.save(content, writer)
+            writer.sync()  # some file systems find out only now that they are full
+        except (OSError, RuntimeError):
+            if writer.error is None:
+                raise
+            full = writer.error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            raise OSError(
+                writer.error.errno,
+                f"the checkpoint could not be written: {os.strerror(writer.error.errno)} after {writer.written:,} "
+                "bytes. Earlier checkpoints are as they were. "
+                f"{'Free space, or save to another disk.' if full else 'Look at the disk.'}",
+                str(path),
+            ) from writer.error
 
 
 def write_whole(text: str, path: Path) -> None:
     """Put `text` at `path` in place of what is there, whole or not at all, even if the power fails in between."""
-    beside = path.with_name(path.name + ".saving")
-    try:
-        with open(beside, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+    with replacing(path) as beside, open(beside, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
     flush_folder(path.absolute().parent)
 
 

@@ -51,7 +51,8 @@ def run_ranks(
         (folder / "call").write_bytes(pickle.dumps(call))
         in_time = _launch(folder, limit)
         for rank in range(count):
-            _show(folder / f"out-{rank}")
+            if (said := folder / f"out-{rank}").exists():
+                sys.stdout.write(said.read_text(encoding="utf-8", errors="replace"))
         _raise_first(folder, count)
         back = {rank: folder / f"result-{rank}" for rank in range(count)}
         missing = [str(rank) for rank, path in back.items() if not path.exists()]
@@ -62,8 +63,8 @@ def run_ranks(
                 "collectives in the same order? If the work takes longer, give timeout."
             )
         if missing:
-            said = (folder / "stderr").read_text(encoding="utf-8", errors="replace").strip()
-            raise RuntimeError(f"ranks {', '.join(missing)} of {count} ended without a result. {said}".strip())
+            why = (folder / "stderr").read_text(encoding="utf-8", errors="replace").strip()
+            raise RuntimeError(f"ranks {', '.join(missing)} of {count} ended without a result. {why}".strip())
         return [pickle.loads(path.read_bytes()) for path in back.values()]
 
 
@@ -73,7 +74,13 @@ def _pickled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
     try:
         import cloudpickle
     except ImportError:
-        return _by_name(function, arguments, name)
+        # Without it a rank has to import the function.
+        if getattr(function, "__module__", "__main__") == "__main__":
+            raise RuntimeError(
+                f"{name} stands in a notebook or a script, and only cloudpickle can send it to other processes: pip install "
+                "cloudpickle, or put the function into a module."
+            ) from None
+        return pickle.dumps((function, arguments))
     home = sys.modules.get(getattr(function, "__module__", None) or "")
     own = home is not None and home.__name__ != "__main__" and not _importable(home)
     if own:
@@ -87,16 +94,6 @@ def _pickled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
     finally:
         if own:
             cloudpickle.unregister_pickle_by_value(home)
-
-
-def _by_name(function: Callable[..., Any], arguments: tuple[Any, ...], name: str) -> bytes:
-    """Without cloudpickle a rank has to import the function."""
-    if getattr(function, "__module__", "__main__") == "__main__":
-        raise RuntimeError(
-            f"{name} stands in a notebook or a script, and only cloudpickle can send it to other processes: pip install "
-            "cloudpickle, or put the function into a module."
-        )
-    return pickle.dumps((function, arguments))
 
 
 def _importable(module: Any) -> bool:
@@ -149,11 +146,6 @@ def _launch(folder: Path, limit: float) -> bool:
         if launcher.stdin is not None:
             launcher.stdin.close()
         launcher.wait()
-
-
-def _show(path: Path) -> None:
-    if path.exists():
-        sys.stdout.write(path.read_text(encoding="utf-8", errors="replace"))
 
 
 def _raise_first(folder: Path, count: int) -> None:

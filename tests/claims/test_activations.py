@@ -6,7 +6,7 @@ from unittest import mock
 
 import torch
 import torch.nn.functional as F
-from claims.settled import figures, near, settles
+from claims.settled import figures, native_dropout, near, settles
 
 from cs336kit import lm, measure, predict
 
@@ -14,11 +14,6 @@ B, S, D, A, E = 2, 16, 64, 4, 4
 BSD, PAIRS = B * S * D, B * A * S**2
 GPT3 = predict.MODELS["gpt3-175b"]
 GIB, TIB = 2**30, 2**40
-
-
-def native_dropout(x, p, training=True):
-    """Dropout as a GPU runs it, with a mask of one byte an element."""
-    return torch.native_dropout(x, p, training)[0]
 
 
 @cache

@@ -6,16 +6,15 @@ from functools import cache
 from unittest import mock
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
-from claims.settled import figures, near, settles
+from claims.settled import figures, native_dropout, near, settles
 from claims.workers import together
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from cs336kit import lm, measure, predict
+from cs336kit.measure.ranks import fake_ranks
 from cs336kit.predict.layouts import local_config
 
 B, S, D, A, E, L, V = 2, 16, 32, 4, 4, 2, 24
@@ -147,11 +146,6 @@ def test_212_params():
 
 
 # -- what a rank keeps ---------------------------------------------------------------------------------------------------
-
-
-def native_dropout(x, p, training=True):
-    """Dropout as a GPU runs it, with a mask of one byte an element."""
-    return torch.native_dropout(x, p, training)[0]
 
 
 def blocks(p, ranks):
@@ -389,10 +383,7 @@ def test_groups():
     workers = 8
     batch, got = torch.arange(workers // T), []
     for rank in range(workers):
-        dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=workers)
-        try:
+        with fake_ranks(workers, rank=rank):
             mesh = init_device_mesh("cpu", (workers // T, T))
             got += distribute_tensor(batch, mesh, [Shard(0), Replicate()], src_data_rank=None).to_local().tolist()
-        finally:
-            dist.destroy_process_group()
     return [worker // T for worker in range(workers)], got

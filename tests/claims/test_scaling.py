@@ -21,15 +21,10 @@ SMALL = predict.TransformerConfig(layers=10, d_model=640, heads=10, head_dim=64,
 LARGE = predict.TransformerConfig(layers=40, d_model=3584, heads=28, head_dim=128, vocab=32000, context=2048)
 
 
-def on_meta(config):
-    with torch.device("meta"):
-        return lm.DecoderOnly(config)
-
-
 @cache
 def weights(config):
     """Elements of the parameters by name."""
-    return {name: weight.numel() for name, weight in on_meta(config).named_parameters()}
+    return {name: weight.numel() for name, weight in lm.DecoderOnly(config, device="meta").named_parameters()}
 
 
 def of(counted, *parts):
@@ -40,7 +35,10 @@ def of(counted, *parts):
 @cache
 def per_token(config):
     """FLOPs of one token's forward pass by module, counted by torch in a sequence that fills the context."""
-    model, tokens = on_meta(config), torch.zeros(B, config.context, dtype=torch.int64, device="meta")
+    model, tokens = (
+        lm.DecoderOnly(config, device="meta"),
+        torch.zeros(B, config.context, dtype=torch.int64, device="meta"),
+    )
     counted = measure.flops(lambda: model(tokens), by="module")
     return {name: amount / (B * config.context) for name, amount in counted.items()}
 
@@ -48,7 +46,7 @@ def per_token(config):
 @cache
 def blocks(config, sequence, batch=B):
     """Parameters of the matrices in the blocks, and FLOPs of a forward and of a backward pass through the blocks."""
-    stack = on_meta(config).blocks
+    stack = lm.DecoderOnly(config, device="meta").blocks
     x = torch.zeros(batch, sequence, config.d_model, device="meta", requires_grad=True)
     counted = measure.flops(lambda: torch.nn.Sequential(*stack)(x).sum().backward(), by="pass")
     return sum(w.numel() for w in stack.parameters() if w.ndim == 2), counted["forward"], counted["backward"]
@@ -133,7 +131,10 @@ def test_6n():
 def test_6n_close():
     # All products of a forward pass over 2048 tokens, three times, for each token and each parameter, "little" being a tenth.
     def counted(config):
-        model, tokens = on_meta(config), torch.zeros(1, config.context, dtype=torch.int64, device="meta")
+        model, tokens = (
+            lm.DecoderOnly(config, device="meta"),
+            torch.zeros(1, config.context, dtype=torch.int64, device="meta"),
+        )
         forward = measure.flops(lambda: model(tokens)).total
         return 3 * forward / (tokens.numel() * sum(weight.numel() for weight in model.parameters()))
 
@@ -142,14 +143,14 @@ def test_6n_close():
 
 @settles("tf-flops-attention")
 def test_flops_attention():
-    attention, x = on_meta(USUAL).blocks[0].attention, torch.zeros(B, S, D, device="meta")
+    attention, x = lm.DecoderOnly(USUAL, device="meta").blocks[0].attention, torch.zeros(B, S, D, device="meta")
     said = 6 * B * S * D**2 + 2 * B * D * S**2 + 2 * B * D * S**2 + 2 * B * S * D**2
     return said, measure.flops(lambda: attention(x)).total
 
 
 @settles("tf-flops-mlp")
 def test_flops_mlp():
-    mlp, x = on_meta(USUAL).blocks[0].mlp, torch.zeros(B, S, D, device="meta")
+    mlp, x = lm.DecoderOnly(USUAL, device="meta").blocks[0].mlp, torch.zeros(B, S, D, device="meta")
     return 4 * E * B * S * D**2, measure.flops(lambda: mlp(x)).total
 
 
@@ -183,7 +184,7 @@ def test_flops_2bsn():
 
 @settles("tf-flops-lm-head")
 def test_flops_lm_head():
-    head, x = on_meta(USUAL).head, torch.zeros(B, S, D, device="meta", requires_grad=True)
+    head, x = lm.DecoderOnly(USUAL, device="meta").head, torch.zeros(B, S, D, device="meta", requires_grad=True)
     return 2 * B * S * D * V, measure.flops(lambda: head(x).sum().backward()).total
 
 
@@ -191,7 +192,7 @@ def test_flops_lm_head():
 def test_rule_34():
     # A step of the whole model. The scores add S/(6D) to the blocks, and positions and norms are no products: with
     # S = D/8 both stay within three hundredths.
-    model, sequence = on_meta(USUAL), D // 8
+    model, sequence = lm.DecoderOnly(USUAL, device="meta"), D // 8
     tokens = torch.zeros(B, sequence, dtype=torch.int64, device="meta")
     counted = measure.flops(lambda: model(tokens).sum().backward()).total
     N = sum(amount for name, amount in weights(USUAL).items() if "positions" not in name)

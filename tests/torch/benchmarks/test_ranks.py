@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.ranks import LLAMA, QUANTITIES, Case, cases, counted, predicted, reasons
+from benchmarks.ranks import GPT, LLAMA, QUANTITIES, Case, cases, counted, predicted, reasons
 from cs336kit.predict import Layout
 
 CASES = {f"{case.kind} {case.layout} {case.stage}": case for case in cases()}
@@ -38,6 +38,14 @@ def test_a_rank_has_and_sends_what_is_predicted(name):
 def test_the_peak_of_fsdp_holds_for_few_blocks_whose_shards_are_padded(layers):
     config = replace(LLAMA, layers=layers, vocab=67, d_ff=93)
     case = Case("llama", config, Layout.parse("fsdp=5"), "sdpa", checkpointing=layers > 1, stage=0)
+    assert counted(case)["peak"] == predicted(case)["peak"]
+
+
+@pytest.mark.parametrize(("attention", "checkpointing"), [("eager", False), ("sdpa", True)])
+@pytest.mark.parametrize(("config", "layout"), [(GPT, "tp=2"), (LLAMA, "tp=4"), (LLAMA, "tp=2,sp"), (LLAMA, "tp=4,sp")])
+def test_the_peak_of_a_rank_of_tp_holds_where_it_is_in_the_blocks(config, layout, attention, checkpointing):
+    config = replace(config, vocab=4, context=64)
+    case = Case("", config, Layout.parse(layout), attention, checkpointing, stage=0)
     assert counted(case)["peak"] == predicted(case)["peak"]
 
 

@@ -21,9 +21,10 @@ CONFIGS = {
 EXACT = ("growing", "contiguous", "paged")
 
 
-def model_of(config):
-    torch.manual_seed(0)
-    model = lm.DecoderOnly(config).double().eval()
+def model_of(config, seed=0):
+    """In training mode, with larger weights than a new model has, so that its choices are not all the same token."""
+    torch.manual_seed(seed)
+    model = lm.DecoderOnly(config).double()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return model

@@ -3,9 +3,8 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.autograd.graph import saved_tensors_hooks
 
-from cs336kit import lm, predict
+from cs336kit import lm, measure, predict
 
 PAPER = predict.TransformerConfig(layers=2, d_model=16, heads=4, vocab=31, context=12)
 LLAMA = predict.TransformerConfig(
@@ -266,29 +265,16 @@ def test_more_positions_than_the_context_are_refused():
         model(tokens(length=1), cache=cache)
 
 
-def saved_bytes(model, x):
-    known = {t.untyped_storage()._cdata for t in [*model.parameters(), *model.buffers(), x]}
-    storages = {}
-
-    def pack(tensor):
-        storages[tensor.untyped_storage()._cdata] = tensor.untyped_storage()
-        return tensor
-
-    with saved_tensors_hooks(pack, lambda tensor: tensor):
-        logits = model(x)
-    assert logits.requires_grad
-    return sum(storage.nbytes() for key, storage in storages.items() if key not in known)
-
-
 @pytest.mark.parametrize("d", [0, 1])
 def test_the_paper_block_keeps_what_the_formula_says(d):
     B, S, D, A, E, L = 2, 12, 16, 4, 4, 2
     model, x = lm.DecoderOnly(replace(PAPER, dropout=0.1 * d)), tokens()
     block = 4 * B * S * D * (8 + 2 * E + 2 * d) + 4 * A * B * S * S * (1 + 2 * d) + 16 * B * S
     final_norm, head = 4 * B * S * D + 8 * B * S, 4 * B * S * D
-    assert saved_bytes(model, x) == L * block + final_norm + head
+    assert measure.saved_activation_bytes(lambda: model(x)).total == L * block + final_norm + head
     checkpointed = lm.DecoderOnly(replace(PAPER, dropout=0.1 * d), checkpointing=True)
-    assert saved_bytes(checkpointed, x) == L * 4 * B * S * D + final_norm + head
+    kept = measure.saved_activation_bytes(lambda: checkpointed(x)).total
+    assert kept == L * 4 * B * S * D + final_norm + head
 
 
 def test_in_eval_mode_without_gradients_nothing_is_recomputed():

@@ -3,24 +3,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from cs336kit import lm, predict
-
-PAPER = predict.TransformerConfig(layers=2, d_model=16, heads=4, vocab=31, context=24)
-LLAMA = replace(
-    PAPER, kv_heads=2, d_ff=24, mlp="swiglu", norm="rmsnorm", norm_bias=False, positions="rope", bias="none"
-)  # fmt: skip
+from cs336kit import lm
+from tests.torch.lm.test_caches import GPT2, LLAMA, model_of
 
 
-def model_of(config):
-    torch.manual_seed(0)
-    model = lm.DecoderOnly(config).double()
-    # Larger weights than a new model has, so that its choices are not all the same token.
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.5)
-    return model
-
-
-@pytest.mark.parametrize("config", [PAPER, LLAMA, replace(LLAMA, window=4), replace(PAPER, dropout=0.5)])
+@pytest.mark.parametrize("config", [GPT2, LLAMA, replace(LLAMA, window=4), replace(GPT2, dropout=0.5)])
 @pytest.mark.parametrize("options", [{}, {"temperature": 1.3}, {"temperature": 0.7, "top_k": 5, "top_p": 0.8}])
 def test_with_and_without_a_cache_the_tokens_are_the_same(config, options):
     model, prompt = model_of(config), torch.randint(31, (3, 4))
@@ -36,7 +23,7 @@ def test_with_and_without_a_cache_the_tokens_are_the_same(config, options):
 
 
 def test_greedy_takes_the_likeliest_each_time():
-    model, prompt = model_of(PAPER).eval(), torch.randint(31, (2, 4))
+    model, prompt = model_of(GPT2).eval(), torch.randint(31, (2, 4))
     text = lm.generate(model, prompt, new_tokens=6)
     assert torch.equal(model(text)[:, 3:-1].argmax(dim=-1), text[:, 4:])
 
@@ -72,7 +59,7 @@ def test_the_distribution_is_that_of_transformers(options):
 
 
 def test_refuses():
-    model, prompt = model_of(PAPER), torch.zeros(1, 4, dtype=torch.long)
+    model, prompt = model_of(GPT2), torch.zeros(1, 4, dtype=torch.long)
     with pytest.raises(ValueError, match="4 tokens and 22 new ones need 25 .* has 24: ask for at most 21"):
         lm.generate(model, prompt, new_tokens=22)
     with pytest.raises(ValueError, match="there is no token to continue"):
@@ -91,7 +78,7 @@ def test_refuses():
     assert lm.generate(model, torch.zeros(1, 24, dtype=torch.long), new_tokens=1).shape == (1, 25)
     with pytest.raises(ValueError, match="unknown kind of cache 'ring'"):
         lm.generate(model, prompt, new_tokens=1, cache="ring")
-    used = lm.KVCache(PAPER)
+    used = lm.KVCache(GPT2)
     lm.generate(model, prompt, new_tokens=2, cache=used)
     with pytest.raises(ValueError, match="the cache holds 5 tokens of another text"):
         lm.generate(model, prompt, new_tokens=2, cache=used)
@@ -99,7 +86,7 @@ def test_refuses():
 
 
 def test_each_part_is_in_its_own_mode_afterwards():
-    model, prompt = model_of(PAPER).train(), torch.randint(31, (1, 4))
+    model, prompt = model_of(GPT2).train(), torch.randint(31, (1, 4))
     model.blocks[0].eval()
     modes = [module.training for module in model.modules()]
     lm.generate(model, prompt, new_tokens=2)

@@ -8,19 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from cs336kit import lm, predict
+from cs336kit import lm
+from tests.torch.lm import test_caches as caches
+from tests.torch.lm.test_caches import model_of
 
-GPT2 = predict.TransformerConfig(layers=2, d_model=16, heads=4, vocab=31, context=40)
-LLAMA = replace(GPT2, kv_heads=2, d_ff=24, mlp="swiglu", norm="rmsnorm", norm_bias=False, positions="rope", bias="none")
-LATENT = replace(LLAMA, kv_heads=None, head_dim=6, kv_latent=5, rotary_dim=2)
-
-
-def model_of(config, seed, std=0.5):
-    torch.manual_seed(seed)
-    model = lm.DecoderOnly(config).double()
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=std)
-    return model
+GPT2, LLAMA, LATENT = (replace(config, context=40) for config in (caches.GPT2, caches.LLAMA, caches.LATENT))
 
 
 @pytest.mark.parametrize("config", [GPT2, LLAMA, LATENT])

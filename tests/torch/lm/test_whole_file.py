@@ -6,22 +6,28 @@ import pytest
 import torch
 
 from cs336kit.lm import whole_file
-from cs336kit.lm.whole_file import flush_folder, keep_older, save_beside, write_whole
+from cs336kit.lm.whole_file import flush_folder, keep_older, replacing, save_beside, write_whole
+
+
+def save(content, path):
+    with replacing(path) as beside:
+        save_beside(content, beside, path)
 
 
 def test_saving_beside_leaves_the_path_alone(tmp_path):
     path = tmp_path / "c.pt"
     path.write_bytes(b"old")
-    beside = save_beside({"x": torch.arange(3)}, path)
-    assert path.read_bytes() == b"old" and beside.parent == tmp_path
-    assert torch.load(beside)["x"].tolist() == [0, 1, 2]
+    with replacing(path) as beside:
+        save_beside({"x": torch.arange(3)}, beside, path)
+        assert path.read_bytes() == b"old" and beside.parent == tmp_path
+    assert torch.load(path)["x"].tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
 def test_a_failing_write_is_explained_and_cleaned_up(tmp_path, monkeypatch, number):
     monkeypatch.setattr("cs336kit.lm.whole_file.open", _failing_open(number), raising=False)
     with pytest.raises(OSError, match="could not be written: .* after [0-9,]+ bytes") as caught:
-        save_beside({"x": torch.zeros(100_000)}, tmp_path / "c.pt")
+        save({"x": torch.zeros(100_000)}, tmp_path / "c.pt")
     assert caught.value.errno == number
     assert ("Free space" in str(caught.value)) == (number != errno.EIO)
     assert os.listdir(tmp_path) == []
@@ -30,7 +36,8 @@ def test_a_failing_write_is_explained_and_cleaned_up(tmp_path, monkeypatch, numb
 def test_all_is_in_the_file_when_it_is_flushed(tmp_path, monkeypatch):
     sizes = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: sizes.append(os.fstat(descriptor).st_size))
-    assert [os.path.getsize(save_beside({"x": torch.zeros(3)}, tmp_path / "c.pt"))] == sizes
+    save({"x": torch.zeros(3)}, tmp_path / "c.pt")
+    assert [os.path.getsize(tmp_path / "c.pt")] == sizes
 
 
 def test_a_disk_that_reports_late_is_explained_too(tmp_path, monkeypatch):
@@ -39,7 +46,7 @@ def test_a_disk_that_reports_late_is_explained_too(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="could not be written: No space left .* Free space"):
-        save_beside({"x": torch.zeros(3)}, tmp_path / "c.pt")
+        save({"x": torch.zeros(3)}, tmp_path / "c.pt")
     assert os.listdir(tmp_path) == []
 
 
@@ -74,8 +81,8 @@ def test_short_writes_are_continued(tmp_path, monkeypatch):
             return self.file.fileno()
 
     monkeypatch.setattr("cs336kit.lm.whole_file.open", Short, raising=False)
-    beside = save_beside(torch.arange(10_000), tmp_path / "c.pt")
-    assert torch.equal(torch.load(beside), torch.arange(10_000))
+    save(torch.arange(10_000), tmp_path / "c.pt")
+    assert torch.equal(torch.load(tmp_path / "c.pt"), torch.arange(10_000))
 
 
 def test_the_last_k_keep_their_order(tmp_path):

@@ -129,17 +129,18 @@ def test_checkpointing_keeps_inputs_and_names_them():
     assert dict(kept.items()) == {"checkpoint": 4 * 40, "exp": 4 * 40}
 
 
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * ctx.saved_tensors[0] * gradient
+
+
 def test_an_autograd_function_is_named():
-    class Square(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x * x
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return 2 * ctx.saved_tensors[0] * gradient
-
     x = needs_grad(3)
     assert dict(saved_activation_bytes(lambda: Square.apply(x)).items()) == {"autograd.Function": 12}
 

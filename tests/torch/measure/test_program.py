@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from cs336kit import lm, measure
 from cs336kit.predict import TransformerConfig
+from tests.torch.measure.test_activations import Square
 
 
 class Net(nn.Module):
@@ -129,16 +130,6 @@ def test_what_is_repeated_twice_is_counted_twice():
 
 
 def test_a_function_of_ones_own_and_the_peak_of_forward():
-    class Square(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x * x
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return 2 * ctx.saved_tensors[0] * gradient
-
     x = torch.randn(6, requires_grad=True)
     traced = measure.program(nn.Identity(), lambda: Square.apply(x * 3), backward=False)
     assert [(op.name, op.saved_bytes, op.output_bytes) for op in traced.operations] == [

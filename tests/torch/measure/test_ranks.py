@@ -21,7 +21,7 @@ from torch.distributed.distributed_c10d import _coalescing_manager
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from cs336kit import measure
-from cs336kit.measure import _launch
+from cs336kit.measure import _launch, processes
 from cs336kit.measure._torch import tensors
 from cs336kit.measure.ranks import fake_ranks
 from cs336kit.predict import ring_bytes
@@ -275,7 +275,7 @@ def test_what_cannot_be_run_is_a_sentence(monkeypatch):
 
 
 def test_ranks_take_a_gpu_each_where_there_are_enough(monkeypatch):
-    backend = sys.modules[measure.run_ranks.__module__]._backend
+    backend = processes._backend
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert [backend(None, count) for count in (1, 2, 3)] == ["cuda", "cuda", "cpu"] and backend("cpu", 1) == "cpu"
@@ -367,7 +367,7 @@ def test_what_ranks_leave_says_why_there_is_no_result(monkeypatch, capsys, files
             (folder / name).write_bytes(pickle.dumps(content) if pickled else str(content).encode())
         return in_time
 
-    monkeypatch.setattr(sys.modules[measure.run_ranks.__module__], "_launch", launch)
+    monkeypatch.setattr(processes, "_launch", launch)
     with pytest.raises(kind, match=says):
         measure.run_ranks(own_rank, ranks=3, timeout=9, device="cpu")
     assert capsys.readouterr().out == "zero\ntwo\n"
@@ -384,7 +384,7 @@ def test_what_ranks_leave_says_why_there_is_no_result(monkeypatch, capsys, files
 )
 @pytest.mark.parametrize("system", ["linux", "darwin"])
 def test_ranks_have_their_time_and_are_ended_after_it(monkeypatch, tmp_path, started, ends, in_time, lasts, system):
-    module, clock, seen = sys.modules[measure.run_ranks.__module__], [0.0], []
+    clock, seen = [0.0], []
 
     class Launcher:
         pid = 12345
@@ -407,7 +407,7 @@ def test_ranks_have_their_time_and_are_ended_after_it(monkeypatch, tmp_path, sta
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
     if started:
         (tmp_path / "started").touch()
-    assert module._launch(tmp_path, 9.0) == in_time
+    assert processes._launch(tmp_path, 9.0) == in_time
     environment, *ended = seen
     assert lasts <= clock[0] < lasts + 0.1 and ended == [12345, "closed"]
     # On Linux what ranks say to each other stays on this machine.
@@ -565,21 +565,19 @@ def own_rank():
 
 def test_without_cloudpickle_a_function_is_found_by_its_name(monkeypatch):
     monkeypatch.setitem(sys.modules, "cloudpickle", None)
-    module = sys.modules[measure.run_ranks.__module__]
-    assert module._pickled(own_rank, (3,)) == pickle.dumps((own_rank, (3,)))
+    assert processes._pickled(own_rank, (3,)) == pickle.dumps((own_rank, (3,)))
 
 
 def test_what_a_rank_can_import_is_sent_by_its_name():
-    module = sys.modules[measure.run_ranks.__module__]
     for function in (measure.run_ranks, dist.get_rank, json.dumps):
-        assert pickle.loads(module._pickled(function, ()))[0] is function
+        assert pickle.loads(processes._pickled(function, ()))[0] is function
     assert measure.run_ranks(dist.get_rank, device="cpu") == [0, 1]
     # What no path leads to is sent with its source.
     elsewhere = types.ModuleType("elsewhere")
     exec("def doubled(x): return 2 * x", vars(elsewhere))
     sys.modules["elsewhere"] = elsewhere
     try:
-        data = module._pickled(elsewhere.doubled, ())
+        data = processes._pickled(elsewhere.doubled, ())
     finally:
         del sys.modules["elsewhere"]
     assert pickle.loads(data)[0](21) == 42
@@ -592,20 +590,19 @@ def test_a_system_that_cannot_split_a_process_says_so(monkeypatch):
 
 
 def test_what_is_sent_is_counted_when_nothing_more_is_on_its_way(monkeypatch):
-    module, naps = sys.modules[measure.run_ranks.__module__], []
+    naps = []
     monkeypatch.setattr(time, "sleep", naps.append)
     looks = iter([{"a": 1}, {"a": 2}, {"a": 2, "b": 1}, {"a": 2, "b": 1}])
-    monkeypatch.setattr(module, "_connections", lambda: next(looks))
-    module._settle()
+    monkeypatch.setattr(processes, "_connections", lambda: next(looks))
+    processes._settle()
     assert len(naps) == 3 and not [*looks]
 
 
 def test_a_connection_that_is_new_has_sent_all_of_its_bytes_meanwhile(monkeypatch):
-    module = sys.modules[measure.run_ranks.__module__]
     looks = iter([{"old": 5, "closed": 9}, {"old": 8, "new": 4}])
     monkeypatch.setattr(dist, "barrier", lambda: None)
-    monkeypatch.setattr(module, "_settle", lambda: None)
-    monkeypatch.setattr(module, "_connections", lambda: next(looks))
+    monkeypatch.setattr(processes, "_settle", lambda: None)
+    monkeypatch.setattr(processes, "_connections", lambda: next(looks))
     assert measure.sent_bytes(lambda: None) == (8 - 5) + 4
 
 
@@ -614,16 +611,15 @@ def test_what_was_sent_again_counts_once(monkeypatch):
     facts = bytes(200) + struct.pack("=QQ", 1000, 48)
     monkeypatch.setattr(socket.socket, "getsockopt", lambda *which: facts)
     with socket.create_server(("127.0.0.1", 0)):
-        assert {*sys.modules[measure.run_ranks.__module__]._connections().values()} == {1000 - 48}
+        assert {*processes._connections().values()} == {1000 - 48}
 
 
 def test_sent_bytes_of_a_kernel_that_does_not_tell(monkeypatch):
-    module = sys.modules[measure.run_ranks.__module__]
-    monkeypatch.setattr(module, "_BYTES_SENT", 10_000)
+    monkeypatch.setattr(processes, "_BYTES_SENT", 10_000)
     first, second = socket.socketpair(socket.AF_UNIX)
     with socket.create_server(("127.0.0.1", 0)), first, second:
         with pytest.raises(RuntimeError, match="this kernel does not tell"):
-            module._connections()
+            processes._connections()
         monkeypatch.setattr(os, "listdir", lambda path: (_ for _ in ()).throw(FileNotFoundError(path)))
         with pytest.raises(RuntimeError, match="only Linux tells"):
-            module._connections()
+            processes._connections()

@@ -46,14 +46,8 @@ def published(config):
         return transformers.AutoModelForCausalLM.from_config(config)
 
 
-def gpt2(c):
-    return transformers.GPT2Config(
-        n_layer=c.layers, n_embd=c.d_model, n_head=c.heads, n_inner=c.d_ff, vocab_size=c.vocab, n_positions=c.context
-    )
-
-
-def starcoder(c):
-    return transformers.GPTBigCodeConfig(
+def gpt2_like(kind):
+    return lambda c: kind(
         n_layer=c.layers, n_embd=c.d_model, n_head=c.heads, n_inner=c.d_ff, vocab_size=c.vocab, n_positions=c.context
     )
 
@@ -106,8 +100,8 @@ def mpt(c):
 
 
 FAMILIES = {
-    "gpt": gpt2,
-    "starcoder": starcoder,
+    "gpt": gpt2_like(transformers.GPT2Config),
+    "starcoder": gpt2_like(transformers.GPTBigCodeConfig),
     "mistral": llama_like(transformers.MistralConfig),
     "mixtral": mixtral,
     "qwen": llama_like(transformers.Qwen2Config),
@@ -513,15 +507,11 @@ LLAMA = {"mlp": "swiglu", "norm": "rmsnorm", "positions": "rope", "bias": "none"
 
 def held(config, batch, sequence, *, precision="fp32", attention="eager", checkpointing=False):
     """The truth: a real forward pass with its loss. The model is made in its dtype, as fake models cannot change it."""
-    torch.set_default_dtype(DTYPES[predict.POLICIES[precision].weights])
-    try:
-        model = lm.DecoderOnly(config, attention=attention, checkpointing=checkpointing)
-        tokens = torch.randint(config.vocab, (batch, sequence))
-    finally:
-        torch.set_default_dtype(torch.float32)
+    kind = predict.POLICIES[precision]
+    model = lm.DecoderOnly(config, attention=attention, checkpointing=checkpointing, dtype=DTYPES[kind.weights])
+    tokens = torch.randint(config.vocab, (batch, sequence))
 
     def loss():
-        kind = predict.POLICIES[precision]
         policy = torch.autocast("cpu", DTYPES[kind.products]) if kind.casts else contextlib.nullcontext()
         with policy:
             return F.cross_entropy(model(tokens).flatten(0, 1).float(), tokens.flatten())

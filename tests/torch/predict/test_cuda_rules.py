@@ -22,8 +22,9 @@ pytestmark = pytest.mark.skipif(UNSEEN is not None, reason=str(UNSEEN))
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def held(config, batch, sequence, *, precision="fp32", attention="eager", checkpointing=False):
-    """The truth: a forward pass with its loss on CUDA, by what the hooks of saved tensors see."""
+@contextlib.contextmanager
+def loss_on_cuda(config, batch, sequence, *, precision="fp32", attention="eager", checkpointing=False):
+    """A forward pass with its loss on CUDA, as a function."""
     kind = POLICIES[precision]
     torch.set_default_dtype(TYPES.get(kind.weights, torch.float32))
     try:
@@ -35,9 +36,15 @@ def held(config, batch, sequence, *, precision="fp32", attention="eager", checkp
                 with autocast(TYPES[kind.products]) if kind.casts else contextlib.nullcontext():
                     return F.cross_entropy(model(tokens).flatten(0, 1).float(), tokens.flatten())
 
-            return measure.saved_activation_bytes(loss)
+            yield loss
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+def held(config, batch, sequence, **policy):
+    """The truth: what the hooks of saved tensors see."""
+    with loss_on_cuda(config, batch, sequence, **policy) as loss:
+        return measure.saved_activation_bytes(loss)
 
 
 def check(config, batch, sequence, **policy):

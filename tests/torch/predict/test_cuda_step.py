@@ -4,22 +4,19 @@ Torch's own engine asks the driver for a thread and a stream. What it does for m
 runs once all that use its output have run, the latest first, and goes with what it kept. Kernels' scratch memory is not seen.
 """
 
-import contextlib
 import dataclasses
 import heapq
 import itertools
 
 import pytest
 import torch
-import torch.nn.functional as F
 
-from benchmarks.fake_cuda import autocast, cuda
-from cs336kit import lm, measure
-from cs336kit.predict import DEVICES, POLICIES, program
+from cs336kit import measure
+from cs336kit.predict import DEVICES, program
 from cs336kit.predict.devices import Kernel
 from cs336kit.predict.training import _walked
 from tests.torch.predict.test_counted_steps import BASE, LIKE
-from tests.torch.predict.test_cuda_rules import MODELS, PRECISIONS, TYPES, pytestmark  # noqa: F401
+from tests.torch.predict.test_cuda_rules import MODELS, PRECISIONS, loss_on_cuda, pytestmark  # noqa: F401
 
 #: Kernels that need nothing for a moment, as that is what fake tensors show.
 SEEN = dataclasses.replace(
@@ -88,27 +85,16 @@ def backward(held):
 
 def live_bytes(config, precision, attention):
     """The most that is alive in both passes, and what is alive at the end."""
-    kind = POLICIES[precision]
-    torch.set_default_dtype(TYPES.get(kind.weights, torch.float32))
-    try:
-        with cuda(config.experts):
-            model = lm.DecoderOnly(config, attention=attention, device="cuda")
-            tokens = torch.zeros(3, 12, dtype=torch.long, device="cuda")
+    with loss_on_cuda(config, 3, 12, precision=precision, attention=attention) as loss:
 
-            def loss():
-                with autocast(TYPES[kind.products]) if kind.casts else contextlib.nullcontext():
-                    return F.cross_entropy(model(tokens).flatten(0, 1).float(), tokens.flatten())
+        def both():
+            value = loss()
+            held = [(value.grad_fn, torch.ones_like(value))]
+            del value
+            with torch.no_grad():
+                backward(held)
 
-            def both():
-                value = loss()
-                held = [(value.grad_fn, torch.ones_like(value))]
-                del value
-                with torch.no_grad():
-                    backward(held)
-
-            points = measure.memory_timeline(both)
-    finally:
-        torch.set_default_dtype(torch.float32)
+        points = measure.memory_timeline(both)
     return max(point.live_bytes for point in points), points[-1].live_bytes
 
 

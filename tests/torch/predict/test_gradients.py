@@ -6,16 +6,14 @@ import torch.nn.functional as F
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
-from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from cs336kit import lm, measure, predict
 
 
 def count(run):
-    """FLOPs of a function of no arguments."""
-    with FlopCounterMode(display=False) as counter:
-        result = run()
-    return counter.get_total_flops(), result
+    """FLOPs of a function of no arguments, and what it returns."""
+    results = []
+    return measure.flops(lambda: results.append(run())).total, results[0]
 
 
 def train(sizes, *, batch, frozen=(), activation=False, rank=None, segments=None, early_stop=True):
@@ -199,16 +197,6 @@ def test_impossible_requests_are_refused_in_a_sentence(change, message):
 
 # -- blocks and whole decoders: a GPT-2 block and a Llama block in plain torch
 
-aten = torch.ops.aten
-# torch's counter has no entry for the fused attention kernel of the CPU.
-FUSED = {
-    aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *args, out_shape=None, **kw: sdpa_flop_count(
-        q, k, v
-    ),
-    aten._scaled_dot_product_flash_attention_for_cpu_backward: lambda g, q, k, v, *args, out_shape=None, **kw: (
-        sdpa_backward_flop_count(g, q, k, v)
-    ),
-}
 GPT2 = predict.TransformerConfig(layers=2, d_model=24, heads=4, vocab=50, context=16)
 LLAMA = predict.TransformerConfig(
     layers=2, d_model=32, heads=4, kv_heads=2, d_ff=40, vocab=70, context=16, mlp="swiglu", norm="rmsnorm",
@@ -260,12 +248,6 @@ def run_block(config, w, x, *, attention="sdpa", prefix=""):
     return x + F.dropout(linear("down", act), config.dropout)
 
 
-def count_fused(run):
-    with FlopCounterMode(display=False, custom_mapping=FUSED) as counter:
-        result = run()
-    return counter.get_total_flops(), result
-
-
 def counted(config, w, *, input_gradient, attention, checkpointed):
     x = torch.randn(B, S, config.d_model, requires_grad=input_gradient)
 
@@ -274,8 +256,8 @@ def counted(config, w, *, input_gradient, attention, checkpointed):
             return checkpoint(lambda y: run_block(config, w, y, attention=attention), x, use_reentrant=False)
         return run_block(config, w, x, attention=attention)
 
-    forward_flops, y = count_fused(forward)
-    backward_flops, _ = count_fused(lambda: y.sum().backward())
+    forward_flops, y = count(forward)
+    backward_flops, _ = count(lambda: y.sum().backward())
     return forward_flops, backward_flops
 
 
@@ -353,8 +335,8 @@ def test_a_whole_decoder(config, checkpointed):
                 x = run_block(config, w, x, prefix=f"{i}.")
         return x @ head.T
 
-    forward_flops, y = count_fused(forward)
-    assert (cost.forward, cost.backward) == (forward_flops, count_fused(lambda: y.sum().backward())[0])
+    forward_flops, y = count(forward)
+    assert (cost.forward, cost.backward) == (forward_flops, count(lambda: y.sum().backward())[0])
     assert cost.forward == predict.forward_flops(config, batch=B, sequence=S, causal=False).total
     assert cost.by_tensor["embedding" if config.tied_head else "head"] == steps[-1].forward_flops
 
@@ -392,8 +374,8 @@ def test_a_fused_kernel_that_ends_a_segment_runs_again():
         heads = ((n @ w).view(B, S, -1, GPT2.head_dim).transpose(1, 2) for w in tensors.values())
         return F.scaled_dot_product_attention(*heads, is_causal=True)
 
-    forward_flops, y = count_fused(lambda: checkpoint(run, x, use_reentrant=False))
-    assert (cost.forward, cost.backward) == (forward_flops, count_fused(lambda: y.sum().backward())[0])
+    forward_flops, y = count(lambda: checkpoint(run, x, use_reentrant=False))
+    assert (cost.forward, cost.backward) == (forward_flops, count(lambda: y.sum().backward())[0])
     assert cost.recomputed == cost.forward
 
 

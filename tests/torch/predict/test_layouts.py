@@ -3,7 +3,6 @@ answers without sending, stages of a pipeline run by hand, and the published for
 """
 
 import dataclasses
-import itertools
 import warnings
 from collections import Counter
 
@@ -23,9 +22,11 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from cs336kit import lm, measure
+from cs336kit.lm.stages import Stage
+from cs336kit.lm.tensor_parallel import Ranks
+from cs336kit.measure.ranks import Collective
 from cs336kit.predict import (
     Layout,
     TransformerConfig,
@@ -36,7 +37,6 @@ from cs336kit.predict import (
     saved_block_bytes,
     step_peak,
 )
-from cs336kit.predict.layouts import local_config
 from cs336kit.predict.wires import sent
 
 GPT = TransformerConfig(layers=2, d_model=24, heads=4, vocab=56, context=16)
@@ -61,36 +61,12 @@ def ranks():
         dist.destroy_process_group()
 
 
-#: part of an operator's name → the collective
-COLLECTIVES = {
-    "all_reduce": "all-reduce", "allgather": "all-gather", "all_gather": "all-gather", "reduce_scatter": "reduce-scatter",
-}  # fmt: skip
-
-
-class Collectives(TorchDispatchMode):
-    """(collective, bytes of the whole) of every one that runs."""
-
-    def __init__(self):
-        super().__init__()
-        self.seen = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if any(issubclass(kind, DTensor) for kind in types):
-            return NotImplemented
-        result = func(*args, **kwargs or {})
-        if "c10d" in func.namespace:
-            for name, kind in COLLECTIVES.items():
-                if name in str(func):
-                    tensors = [t for t in (*args, result) if isinstance(t, torch.Tensor)]
-                    self.seen.append((kind, max(t.numel() * t.element_size() for t in tensors)))
-        return result
-
-    def ring(self, count):
-        """Bytes that each of `count` ranks sends, by collective."""
-        total = Counter()
-        for kind, size in self.seen:
-            total[kind] += (2 if kind == "all-reduce" else 1) * (count - 1) * -(-size // count)
-        return total
+def ring(said, count):
+    """Bytes that each of `count` ranks sends, by collective."""
+    total = Counter()
+    for each in said:
+        total[each.kind] += (2 if each.kind == "all-reduce" else 1) * (count - 1) * -(-each.size // count)
+    return total
 
 
 def predicted(config, layout, **options):
@@ -118,10 +94,10 @@ def test_shards_and_wires_are_those_of_fully_shard(ranks, config, count):
         parameter.to_local().numel() for parameter in model.parameters()
     )
     tokens = torch.zeros(2, 8, dtype=torch.int64)
-    with Collectives() as seen:
+    with measure.collectives() as said:
         F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
     _, sizes = predicted(config, layout)
-    assert sizes == seen.ring(count)
+    assert sizes == ring(said, count)
     assert communication(config, **STEP, layout=layout, node=64).total == sum(sizes.values())
 
 
@@ -171,26 +147,6 @@ def local(tensor):
     return getattr(mine, "elem", mine)
 
 
-class Kept:
-    """Bytes of the local storages that autograd keeps, less parameters, buffers and token ids."""
-
-    def __init__(self, model):
-        own = itertools.chain(model.parameters(), model.buffers())
-        self.own = {local(tensor).untyped_storage()._cdata for tensor in own}
-        self.storages = {}
-
-    def pack(self, tensor):
-        mine = local(tensor)
-        storage = mine.untyped_storage()
-        if mine.dtype != torch.int64 and storage._cdata not in self.own:
-            self.storages[storage._cdata] = storage
-        return tensor
-
-    @property
-    def total(self):
-        return sum(storage.nbytes() for storage in self.storages.values())
-
-
 @pytest.mark.parametrize("config", [GPT, LLAMA])
 @pytest.mark.parametrize(
     ("count", "sp", "attention"),
@@ -201,92 +157,28 @@ def test_a_rank_of_tp_has_the_shapes_the_kept_bytes_and_the_collectives_of_dtens
     model = divided(config, mesh, sp=sp, attention=attention)
     layout = str(Layout(tp=count, sp=sp))
     tokens = torch.zeros(2, 8, dtype=torch.int64)
-    kept = Kept(model)
-    with Collectives() as seen, loss_parallel():
-        with torch.autograd.graph.saved_tensors_hooks(kept.pack, lambda tensor: tensor):
-            target = DTensor.from_local(tokens.flatten(), mesh, [Replicate()])
-            loss = F.cross_entropy(model(tokens).flatten(0, 1), target)
-        loss.backward()
-    assert saved_activation_bytes(config, **STEP, attention=attention, layout=layout).total == kept.total
+    losses = []
+
+    def forward():
+        target = DTensor.from_local(tokens.flatten(), mesh, [Replicate()])
+        losses.append(F.cross_entropy(model(tokens).flatten(0, 1), target))
+        return losses[0]
+
+    with measure.collectives() as said, loss_parallel():
+        kept = measure.saved_activation_bytes(forward).total
+        losses[0].backward()
+    assert saved_activation_bytes(config, **STEP, attention=attention, layout=layout).total == kept
     counts, sizes = predicted(config, layout, attention=attention)
     if sp and config.positions == "learned":
         # DTensor brings the table's gradient together at once; here that is said of the step.
-        seen.seen.remove(("all-gather", 4 * 8 * 24))
-    assert counts == Counter(kind for kind, _ in seen.seen)
-    assert sizes == seen.ring(count)
+        said.remove(Collective("all-gather", 4 * 8 * 24, count))
+    assert counts == Counter(each.kind for each in said)
+    assert sizes == ring(said, count)
     written = program(config, **STEP, layout=layout)
     shapes = Counter(tuple(local(parameter).shape) for parameter in model.parameters())
     if config.tied_head:  # the plan divides a shared table twice
         shapes[written.leaves[0].tensor.shape] -= 1
     assert shapes == sum((Counter({leaf.tensor.shape: leaf.count}) for leaf in written.leaves), Counter())
-
-
-class Enter(torch.autograd.Function):
-    """What comes before divided columns, for so many ranks that are all like this one; with sp their positions are gathered."""
-
-    @staticmethod
-    def forward(ctx, x, ranks, sp):
-        ctx.ranks = ranks if sp else 1
-        return torch.cat([x] * ranks, dim=1) if sp else x.view_as(x)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        # What is sent to ranks lies in one piece for each, as in lm.
-        sent = torch.cat(gradient.chunk(ctx.ranks, dim=1)) if ctx.ranks > 1 else gradient
-        return sent[: len(gradient)].clone(), None, None
-
-
-class Leave(torch.autograd.Function):
-    """What comes behind divided rows: the ranks' sum, with sp of this rank's positions."""
-
-    @staticmethod
-    def forward(ctx, x, ranks, sp):
-        ctx.ranks = ranks if sp else 1
-        return (x[:, : x.shape[1] // ranks] if sp else x).clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return (torch.cat([gradient] * ctx.ranks, dim=1) if ctx.ranks > 1 else gradient), None, None
-
-
-class On(nn.Module):
-    """A module with its collectives."""
-
-    def __init__(self, inner, *, before=None, behind=None):
-        super().__init__()
-        self.inner, self.before, self.behind = inner, before, behind
-
-    def forward(self, x, **options):
-        y = self.inner(self.before(x) if self.before else x, **options)
-        return self.behind(y) if self.behind else y
-
-
-@pytest.mark.parametrize(("attention", "checkpointing"), [("eager", False), ("sdpa", True)])
-@pytest.mark.parametrize(
-    ("config", "count", "sp"), [(GPT, 2, False), (LLAMA, 4, False), (LLAMA, 2, True), (LLAMA, 4, True)]
-)
-def test_the_peak_of_a_rank_of_tp_is_that_of_a_real_step(config, count, sp, attention, checkpointing):
-    config = dataclasses.replace(
-        config, vocab=4, context=64
-    )  # so few that the loss, which is not divided here, is no peak
-    enter, leave = (lambda x, step=step: step.apply(x, count, sp) for step in (Enter, Leave))
-    model = lm.DecoderOnly(local_config(config, count), attention=attention, checkpointing=checkpointing)
-    for block in model.blocks:
-        block.attention.output, block.mlp.down = (On(m, behind=leave) for m in (block.attention.output, block.mlp.down))
-        block.attention, block.mlp = (On(m, before=enter) for m in (block.attention, block.mlp))
-    model.embedding, model.head = On(model.embedding, behind=leave), On(model.head, before=enter)
-    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
-    tokens = torch.zeros(2, 32, dtype=torch.int64)
-
-    def loss():
-        return F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
-
-    loss().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    options = {"batch": 2, "sequence": 32, "attention": attention, "checkpointing": checkpointing}
-    moments = peak_moments(config, layout=Layout(tp=count, sp=sp), **options)
-    assert max(moments.values()) == measure.step_memory(model, loss, optimizer).peak_bytes
 
 
 def test_tp_and_sp_are_the_published_formulas_with_what_has_changed():
@@ -320,30 +212,6 @@ def test_key_value_heads_fewer_than_ranks_stand_on_several_and_a_vocabulary_is_p
 # -- pipeline ------------------------------------------------------------------------------------------------------------
 
 
-class Stage(nn.Module):
-    """Some blocks of the course's decoder, with what stands before the first and behind the last."""
-
-    def __init__(self, config, layout, stage, *, attention):
-        super().__init__()
-        model = lm.DecoderOnly(dataclasses.replace(config, layers=config.layers // layout.pp), attention=attention)
-        self.model, self.first, self.last = model, stage == 0, stage == layout.pp - 1
-        if not self.first:
-            model.embedding = None
-        if not self.last:
-            model.final_norm = model.head = None
-
-    def forward(self, x):
-        model = self.model
-        if self.first:
-            x = model.embedding(x)
-        for block in model.blocks:
-            x = block(x)
-        if not self.last:
-            return x
-        return F.cross_entropy(model.head(model.final_norm(x)).flatten(0, 1), TARGETS)
-
-
-TARGETS = torch.zeros(2 * 8, dtype=torch.int64)
 NO_POSITIONS = dataclasses.replace(GPT, layers=4, positions="none", tied_head=False)
 
 
@@ -352,12 +220,14 @@ NO_POSITIONS = dataclasses.replace(GPT, layers=4, positions="none", tied_head=Fa
 @pytest.mark.parametrize(("schedule", "attention"), [("gpipe", "eager"), ("1f1b", "sdpa")])
 def test_the_peak_of_a_stage_is_that_of_its_schedule(schedule, microbatches, stage, attention):
     layout = Layout(pp=2, microbatches=microbatches, schedule=schedule)
-    module = Stage(NO_POSITIONS, layout, stage, attention=attention)
+    model = lm.DecoderOnly(NO_POSITIONS, attention=attention)
+    module = Stage(model, layout, stage, Ranks(None, 1, 0, sp=False))
     tokens = torch.zeros(2, 8, dtype=torch.int64)
 
     def forward(flight):
         given = tokens if stage == 0 else torch.randn(2, 8, 24, requires_grad=True)
-        flight.append(module(given))
+        output = module(given)
+        flight.append(F.cross_entropy(output.flatten(0, 1), tokens.flatten()) if stage else output)
 
     def backward(flight):
         output = flight.pop(0)

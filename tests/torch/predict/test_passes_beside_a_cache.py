@@ -7,12 +7,8 @@ import torch
 
 from cs336kit import lm, measure, predict
 from cs336kit.predict._walk import Walk
+from tests.torch.lm.test_caches import GPT2, LATENT, LLAMA
 
-GPT2 = predict.TransformerConfig(layers=2, d_model=16, heads=4, vocab=31, context=24)
-LLAMA = replace(
-    GPT2, kv_heads=2, d_ff=24, mlp="swiglu", norm="rmsnorm", norm_bias=False, positions="rope", bias="none"
-)  # fmt: skip
-LATENT = replace(LLAMA, kv_heads=None, head_dim=6, kv_latent=5, rotary_dim=2, query_latent=7, value_dim=3)
 CONFIGS = {
     "GPT-2": (GPT2, "eager"), "grouped": (LLAMA, "sdpa"), "multi-query": (replace(LLAMA, kv_heads=1), "eager"),
     "window": (replace(LLAMA, window=5), "sdpa"), "latent": (LATENT, "eager"),
