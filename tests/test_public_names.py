@@ -9,6 +9,8 @@ import difflib
 import importlib
 import inspect
 import pkgutil
+import pydoc
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -96,6 +98,14 @@ def test_names_arguments_and_defaults_are_those_of_the_file(room):
     ]
     changes = [*difflib.unified_diff(stored, [*lines(room)], "public_names.txt", "the kit", lineterm="", n=0)]
     assert not changes, "\n".join(changes)
+
+
+@pytest.mark.parametrize("room", ["predict", "lm", "measure"])
+def test_help_and_completion_show_a_rooms_names_and_nothing_else(room):
+    package = importlib.import_module(f"cs336kit.{room}")
+    assert dir(package) == sorted(package.__all__)
+    described = pydoc.plain(pydoc.render_doc(package))
+    assert [name for name in dir(package) if not re.search(rf"^    (class )?{name}\b", described, re.MULTILINE)] == []
 
 
 @pytest.mark.parametrize("room", ["predict", "lm", "measure", "teach", "course"])

@@ -18,6 +18,8 @@ _FLOPS = {"": 1, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _SECONDS = {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6")}
 #: Fewer bytes, or FLOP/s, than any machine has: a number alone below it lacks its unit.
 _TOO_FEW = 10**6
+#: The same of tokens and of parameters.
+_A_FEW = 1000
 
 
 class Parser(argparse.ArgumentParser):
@@ -44,6 +46,23 @@ def number(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number: write 70e9, 70B or 15T") from None
 
 
+def lacks_unit(text: str, what: str, meant: str) -> str | None:
+    """The sentence that says so of tokens or parameters; `meant`: the letter of the likely unit, and of the next."""
+    parts = _split(text)
+    if parts is None or not _is_bare(parts, _A_FEW):
+        return None
+    likely = " or ".join(f"{parts[0]}{letter}" for letter in meant)
+    return f"{text!r} without a unit is {what}, too few: did you mean {likely}?"
+
+
+def tokens(text: str) -> float:
+    """15T or 1e12 as a number of tokens."""
+    value = number(text)
+    if sentence := lacks_unit(text, "tokens", "TB"):
+        raise argparse.ArgumentTypeError(sentence)
+    return value
+
+
 def share(text: str) -> float:
     """0.4 or 40% as a number."""
     try:
@@ -68,9 +87,9 @@ def _split(text: str) -> tuple[Decimal, str] | None:
         return None
 
 
-def _is_bare(parts: tuple[Decimal, str]) -> bool:
+def _is_bare(parts: tuple[Decimal, str], too_few: int = _TOO_FEW) -> bool:
     """Whether a number without a unit is too small to be meant so."""
-    return not parts[1] and 0 < parts[0] < _TOO_FEW
+    return not parts[1] and 0 < parts[0] < too_few
 
 
 def size(text: str) -> int:

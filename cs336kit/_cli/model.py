@@ -5,7 +5,7 @@ import json
 import os
 from pathlib import Path
 
-from cs336kit._cli.arguments import number
+from cs336kit._cli.arguments import lacks_unit, number
 from cs336kit.predict._common.checks import shown
 from cs336kit.predict.models import MODELS, unknown
 from cs336kit.predict.transformer import TransformerConfig
@@ -38,10 +38,13 @@ def model_of(text: str) -> tuple[str, TransformerConfig | float]:
     if text.lower().endswith(".json"):
         return _read(Path(text), Path(text).stem)
     try:
-        return text, number(text)
+        parameters = number(text)
     except argparse.ArgumentTypeError:
         kind = "model (or the number of its parameters, a folder, or a .json file)"
         unknown(kind, text, otherwise="or give the path of a config.json")
+    if sentence := lacks_unit(text, "parameters", "BM"):
+        raise ValueError(sentence)
+    return text, parameters
 
 
 def _read(path: Path, name: str) -> tuple[str, TransformerConfig]:

@@ -2,7 +2,7 @@
 
 import json
 
-from cs336kit._cli.arguments import Parser, number
+from cs336kit._cli.arguments import Parser, number, tokens
 from cs336kit._cli.model import model_of
 from cs336kit._cli.plan import Keys
 from cs336kit.predict._planner.text import folded
@@ -32,7 +32,7 @@ def run(arguments: list[str]) -> int:
     add = command.add_argument
     add("--flops", type=number, metavar="C", help="budget of training FLOPs, such as 1e24")
     add("--model", metavar="NAME", help="a name, a .json file, or a number of parameters such as 70B")
-    add("--tokens", type=number, metavar="D", help="tokens to train on, such as 15T")
+    add("--tokens", type=tokens, metavar="D", help="tokens to train on, such as 15T")
     add("--json", action="store_true", help="print JSON")
     add("--json-keys", action=Keys, keys=_KEYS, schema=OPTIMAL_SCHEMA, help="what each key of --json means")
     asked = command.parse_args(arguments)

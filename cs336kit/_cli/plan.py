@@ -4,7 +4,7 @@ import argparse
 import dataclasses
 import json
 
-from cs336kit._cli.arguments import Parser, allowance, bandwidth, count, names, number, rate, share, size
+from cs336kit._cli.arguments import Parser, allowance, bandwidth, count, names, number, rate, share, size, tokens
 from cs336kit._cli.model import model_of
 from cs336kit.predict._planner.answer import KEYS, SCHEMA
 from cs336kit.predict._planner.find import as_rows, batch_note, before_layouts, found, found_text, largest_batch
@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
     add = command.add_argument
     add("model", help="a name or hub id (llama-3-8b, Qwen/Qwen3-8B), a config.json or its folder, or P (70e9, 70B)")
     run = command.add_argument_group("the run").add_argument
-    run("--tokens", type=number, metavar="N", help="tokens to train on, such as 15T; without it no time")
+    run("--tokens", type=tokens, metavar="N", help="tokens to train on, such as 15T; without it no time")
     run("--steps", type=count, metavar="N", help="optimizer steps; with --tokens, the batch that they imply is printed")
     run("--batch", type=count, metavar="N", help="sequences that one accelerator works on at a time (1)")
     run("--sequence", type=count, metavar="N", help="tokens of a sequence (the model's context, at most 4096)")

@@ -1,73 +1,81 @@
 """What is accounted for: models, optimizers, data, training, checkpoints, in plain PyTorch to be read."""
 
-from cs336kit import _needs_torch as _needs_torch
+from typing import TYPE_CHECKING
 
-# ruff: noqa: I001
-# fmt: off
-from cs336kit.lm.attention import (
-    MultiHeadAttention as MultiHeadAttention, attention as attention, causal_mask as causal_mask, softmax as softmax,
-)
-from cs336kit.lm.autograd import Scalar as Scalar
-from cs336kit.lm.blocks import Block as Block
-from cs336kit.lm.caches import KVCache as KVCache
-from cs336kit.lm.checkpoint import (
-    CheckpointError as CheckpointError, checkpoint_bytes as checkpoint_bytes, load_checkpoint as load_checkpoint,
-    save_checkpoint as save_checkpoint,
-)
-from cs336kit.lm.convert import from_transformers as from_transformers, to_transformers as to_transformers
-from cs336kit.lm.data import (
-    Batches as Batches, course_text as course_text, decode as decode, encode as encode, get_batch as get_batch,
-    prefetch as prefetch,
-)
-from cs336kit.lm.float8 import (
-    E4M3 as E4M3, E5M2 as E5M2, Float8Linear as Float8Linear, quantize as quantize, scaled_matmul as scaled_matmul,
-)
-from cs336kit.lm.generation import (
-    generate as generate, probabilities as probabilities, sample as sample,
-)
+from cs336kit import _needs_torch as _needs_torch
+from cs336kit.lm.attention import MultiHeadAttention, attention, causal_mask, softmax
+from cs336kit.lm.autograd import Scalar
+from cs336kit.lm.blocks import Block
+from cs336kit.lm.caches import KVCache
+from cs336kit.lm.checkpoint import CheckpointError, checkpoint_bytes, load_checkpoint, save_checkpoint
+from cs336kit.lm.convert import from_transformers, to_transformers
+from cs336kit.lm.data import Batches, course_text, decode, encode, get_batch, prefetch
+from cs336kit.lm.float8 import E4M3, E5M2, Float8Linear, quantize, scaled_matmul
+from cs336kit.lm.generation import generate, probabilities, sample
 from cs336kit.lm.initializers import (
-    fans as fans, gain as gain, kaiming_normal_ as kaiming_normal_, kaiming_uniform_ as kaiming_uniform_,
-    lecun_normal_ as lecun_normal_, normal_ as normal_, residual_normal_ as residual_normal_,
-    trunc_normal_ as trunc_normal_, uniform_ as uniform_, xavier_normal_ as xavier_normal_,
-    xavier_uniform_ as xavier_uniform_,
+    fans,
+    gain,
+    kaiming_normal_,
+    kaiming_uniform_,
+    lecun_normal_,
+    normal_,
+    residual_normal_,
+    trunc_normal_,
+    uniform_,
+    xavier_normal_,
+    xavier_uniform_,
 )
-from cs336kit.lm.latent import LatentAttention as LatentAttention
-from cs336kit.lm.laws import LossLaw as LossLaw, PowerLaw as PowerLaw, fit_power as fit_power
+from cs336kit.lm.latent import LatentAttention
+from cs336kit.lm.laws import LossLaw, PowerLaw, fit_power
 from cs336kit.lm.layers import (
-    GELUMLP as GELUMLP, Embedding as Embedding, LayerNorm as LayerNorm, Linear as Linear,
-    MixtureOfExperts as MixtureOfExperts, RMSNorm as RMSNorm, SwiGLU as SwiGLU, gelu as gelu,
-    layer_norm as layer_norm, reorder_pairs as reorder_pairs, rope as rope, rope_tables as rope_tables, silu as silu,
+    GELUMLP,
+    Embedding,
+    LayerNorm,
+    Linear,
+    MixtureOfExperts,
+    RMSNorm,
+    SwiGLU,
+    gelu,
+    layer_norm,
+    reorder_pairs,
+    rope,
+    rope_tables,
+    silu,
 )
-from cs336kit.lm.models import Cruncher as Cruncher, DecoderOnly as DecoderOnly, Llama as Llama
-from cs336kit.lm.optimizers import (
-    SGD as SGD, AdaGrad as AdaGrad, Adam as Adam, AdamW as AdamW, Momentum as Momentum, Optimizer as Optimizer,
-    RMSProp as RMSProp,
-)
-from cs336kit.lm.precision import (
-    POLICIES as POLICIES, LossScaler as LossScaler, Policy as Policy, precision as precision,
-)
-from cs336kit.lm.pretrain import pretrain as pretrain
-from cs336kit.lm.run_parts import Pretraining as Pretraining
-from cs336kit.lm.runs import ProgressBar as ProgressBar, seed_everything as seed_everything
-from cs336kit.lm.scaling import envelope as envelope, fit_loss as fit_loss, isoflop as isoflop, valley as valley
-from cs336kit.lm.sweep import (
-    inner_parameters as inner_parameters, recorded_sweep as recorded_sweep, run_sweep as run_sweep,
-    train_one as train_one,
-)
-from cs336kit.lm.speculation import Speculated as Speculated, accept as accept, speculative as speculative
-from cs336kit.lm.tokens import TokenFile as TokenFile, TokenFileError as TokenFileError, token_dtype as token_dtype
-from cs336kit.lm.training import (
-    History as History, clip_gradients as clip_gradients, cosine_schedule as cosine_schedule,
-    cross_entropy as cross_entropy, mean_loss as mean_loss, train as train,
-)
+from cs336kit.lm.models import Cruncher, DecoderOnly, Llama
+from cs336kit.lm.optimizers import SGD, AdaGrad, Adam, AdamW, Momentum, Optimizer, RMSProp
+from cs336kit.lm.precision import POLICIES, LossScaler, Policy, precision
+from cs336kit.lm.pretrain import pretrain
+from cs336kit.lm.run_parts import Pretraining
+from cs336kit.lm.runs import ProgressBar, seed_everything
+from cs336kit.lm.scaling import envelope, fit_loss, isoflop, valley
+from cs336kit.lm.speculation import Speculated, accept, speculative
+from cs336kit.lm.sweep import inner_parameters, recorded_sweep, run_sweep, train_one
+from cs336kit.lm.tokens import TokenFile, TokenFileError, token_dtype
+from cs336kit.lm.training import History, clip_gradients, cosine_schedule, cross_entropy, mean_loss, train
+
+__all__ = [
+    "E4M3", "E5M2", "GELUMLP", "POLICIES", "SGD", "AdaGrad", "Adam", "AdamW", "Batches", "Block", "CheckpointError",
+    "Cruncher", "DecoderOnly", "Embedding", "Float8Linear", "History", "KVCache", "LatentAttention", "LayerNorm",
+    "Linear", "Llama", "LossLaw", "LossScaler", "MixtureOfExperts", "Momentum", "MultiHeadAttention", "Optimizer",
+    "Parallel", "Policy", "PowerLaw", "Pretraining", "ProgressBar", "RMSNorm", "RMSProp", "Scalar", "Speculated",
+    "SwiGLU", "TokenFile", "TokenFileError", "accept", "attention", "causal_mask", "checkpoint_bytes",
+    "clip_gradients", "cosine_schedule", "course_text", "cross_entropy", "decode", "encode", "envelope", "fans",
+    "fit_loss", "fit_power", "from_transformers", "gain", "gelu", "generate", "get_batch", "inner_parameters",
+    "isoflop", "kaiming_normal_", "kaiming_uniform_", "layer_norm", "lecun_normal_", "load_checkpoint", "mean_loss",
+    "normal_", "parallelize", "precision", "prefetch", "pretrain", "probabilities", "quantize", "recorded_sweep",
+    "reorder_pairs", "residual_normal_", "rope", "rope_tables", "run_sweep", "sample", "save_checkpoint",
+    "scaled_matmul", "seed_everything", "silu", "softmax", "speculative", "to_transformers", "token_dtype", "train",
+    "train_one", "trunc_normal_", "uniform_", "valley", "xavier_normal_", "xavier_uniform_",
+]  # fmt: skip
+
+if TYPE_CHECKING:
+    from cs336kit.lm.parallel import Parallel, parallelize
 
 
 # torch's distributed parts take a second to import, so only those who divide a model wait for them.
-_LATER = ("Parallel", "parallelize")
-
-
 def __getattr__(name: str) -> object:
-    if name not in _LATER:
+    if name not in ("Parallel", "parallelize"):
         raise AttributeError(f"cs336kit.lm has no {name!r}")
     from cs336kit.lm import parallel
 
@@ -75,4 +83,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    return list(__all__)

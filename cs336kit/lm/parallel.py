@@ -32,7 +32,7 @@ def parallelize(model: DecoderOnly, layout: Layout | str) -> "Parallel":
     fully_shard, tp and sp divide heads, MLP and vocabulary, pp the blocks (torch's pipelining), ep the experts.
     Losses and gradients are those of the one model on the whole batch, up to rounding.
     Errors: ValueError for a layout that does not divide the model, that this process group does not fill, or of which
-    predict alone knows the cost (cp; tp of experts).
+    predict alone knows the cost (cp; tp of experts; 1F1B of fewer microbatches than stages).
     """
     if not isinstance(model, DecoderOnly):
         raise ValueError(f"a DecoderOnly is divided here, got {type(model).__name__}.")
@@ -51,6 +51,11 @@ def check_runnable(model: DecoderOnly, layout: Layout, ranks: int) -> None:
         raise ValueError(f"cp={layout.cp} is counted by predict, and lm does not run it: leave cp out.")
     if layout.tp > 1:
         check_divisible(model.config, layout.tp)
+    if layout.schedule == "1f1b" and layout.microbatches < layout.pp:
+        raise ValueError(
+            f"1F1B of fewer microbatches ({layout.microbatches}) than stages ({layout.pp}) is counted by predict, and torch "
+            f"does not run it: give microbatches={layout.pp} or more, or schedule=gpipe."
+        )
     if layout.ep > 1 and (layout.stage or layout.pp > 1):
         raise ValueError("ep beside zero1, zero2, fsdp or pp is counted by predict, and lm runs it with dp alone.")
     if layout.tp > 1 and model.config.dropout:

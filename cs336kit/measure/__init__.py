@@ -1,45 +1,34 @@
 """The instruments: FLOPs, bytes, seconds, bits, storages, graphs, collectives."""
 
 from cs336kit import _needs_torch as _needs_torch
-from cs336kit.measure._trace import SavedTensor as SavedTensor
-from cs336kit.measure.activations import SavedActivations as SavedActivations
-from cs336kit.measure.activations import saved_activation_bytes as saved_activation_bytes
-from cs336kit.measure.bits import Bits as Bits
-from cs336kit.measure.bits import all_values as all_values
-from cs336kit.measure.bits import bits as bits
-from cs336kit.measure.bits import finite_values as finite_values
-from cs336kit.measure.device import device as device
-from cs336kit.measure.flops import flops as flops
-from cs336kit.measure.graph import graph as graph
-from cs336kit.measure.memory import StepMemory as StepMemory
-from cs336kit.measure.memory import memory_timeline as memory_timeline
-from cs336kit.measure.memory import peak_bytes as peak_bytes
-from cs336kit.measure.memory import resident_bytes as resident_bytes
-from cs336kit.measure.memory import state_bytes as state_bytes
-from cs336kit.measure.memory import step_memory as step_memory
-from cs336kit.measure.mfu import mfu as mfu
-from cs336kit.measure.mfu import this_accelerator as this_accelerator
-from cs336kit.measure.operations import operations as operations
-from cs336kit.measure.processes import run_ranks as run_ranks
-from cs336kit.measure.processes import sent_bytes as sent_bytes
-from cs336kit.measure.products import LECTURE_PRODUCT as LECTURE_PRODUCT
-from cs336kit.measure.products import best_matmul as best_matmul
-from cs336kit.measure.products import matmul_sweep as matmul_sweep
-from cs336kit.measure.products import precisions as precisions
-from cs336kit.measure.products import product as product
-from cs336kit.measure.program import TracedOp as TracedOp
-from cs336kit.measure.program import TracedProgram as TracedProgram
-from cs336kit.measure.program import program as program
-from cs336kit.measure.ranks import collectives as collectives
-from cs336kit.measure.ranks import local_ranks as local_ranks
-from cs336kit.measure.recorded import recorded as recorded
-from cs336kit.measure.recorded import records as records
-from cs336kit.measure.rounding import rounded as rounded
-from cs336kit.measure.seconds import seconds as seconds
-from cs336kit.measure.storage import Layout as Layout
-from cs336kit.measure.storage import layout as layout
-from cs336kit.measure.storage import same_storage as same_storage
-from cs336kit.measure.storage import storage_bytes as storage_bytes
-from cs336kit.measure.storage import view_or_copy as view_or_copy
-from cs336kit.measure.transfers import overlap_timeline as overlap_timeline
-from cs336kit.measure.transfers import transfer as transfer
+from cs336kit.measure._trace import SavedTensor
+from cs336kit.measure.activations import SavedActivations, saved_activation_bytes
+from cs336kit.measure.bits import Bits, all_values, bits, finite_values
+from cs336kit.measure.device import device
+from cs336kit.measure.flops import flops
+from cs336kit.measure.graph import graph
+from cs336kit.measure.memory import StepMemory, memory_timeline, peak_bytes, resident_bytes, state_bytes, step_memory
+from cs336kit.measure.mfu import mfu, this_accelerator
+from cs336kit.measure.operations import operations
+from cs336kit.measure.processes import run_ranks, sent_bytes
+from cs336kit.measure.products import LECTURE_PRODUCT, best_matmul, matmul_sweep, precisions, product
+from cs336kit.measure.program import TracedOp, TracedProgram, program
+from cs336kit.measure.ranks import collectives, local_ranks
+from cs336kit.measure.recorded import recorded, records
+from cs336kit.measure.rounding import rounded
+from cs336kit.measure.seconds import seconds
+from cs336kit.measure.storage import Layout, layout, same_storage, storage_bytes, view_or_copy
+from cs336kit.measure.transfers import overlap_timeline, transfer
+
+__all__ = [
+    "LECTURE_PRODUCT", "Bits", "Layout", "SavedActivations", "SavedTensor", "StepMemory", "TracedOp",
+    "TracedProgram", "all_values", "best_matmul", "bits", "collectives", "device", "finite_values", "flops",
+    "graph", "layout", "local_ranks", "matmul_sweep", "memory_timeline", "mfu", "operations", "overlap_timeline",
+    "peak_bytes", "precisions", "product", "program", "recorded", "records", "resident_bytes", "rounded",
+    "run_ranks", "same_storage", "saved_activation_bytes", "seconds", "sent_bytes", "state_bytes", "step_memory",
+    "storage_bytes", "this_accelerator", "transfer", "view_or_copy",
+]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -86,7 +86,7 @@ class Ranks:
         B, S, D = x.shape
         size = x.bytes * self.layout.tp
         wires = self._both(x, "all-gather", "reduce-scatter", "tp", size)
-        # The gradient lies there once more, each rank's positions side by side, as it is sent.
+        # In both passes it lies there once more, each rank's positions side by side, as it is sent.
         return self.b.op(
             place, "all-gather", [x], (B, S * self.layout.tp, D), name=x.storage.name, scratch=(size,), wires=wires
         )
@@ -98,7 +98,8 @@ class Ranks:
         B, S, D = x.shape
         if self.layout.sp:
             wires = self._both(x, "reduce-scatter", "all-gather", "tp", x.bytes)
-            y = self.b.op(place, "reduce-scatter", [x], (B, S // self.layout.tp, D), name=name, wires=wires)
+            shape = (B, S // self.layout.tp, D)
+            y = self.b.op(place, "reduce-scatter", [x], shape, name=name, scratch=(x.bytes,), wires=wires)
         else:
             wires = (self._wire("all-reduce", "tp", x.bytes),)
             y = self.b.op(place, "all-reduce", [x], x.shape, passes=True, name=name, wires=wires)

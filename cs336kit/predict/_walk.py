@@ -156,7 +156,7 @@ class Walk:
         self._variable(output)
         for storage in statistics:
             self.ledger.hold(storage)
-        self.ledger.see(self.moment, op.place)
+        self.ledger.see(self.moment, op.place, op.scratch if op.wires else ())
         for storage in statistics:
             self.ledger.drop(storage)
 

@@ -24,7 +24,7 @@ AXES = {
 }
 SCHEDULES = {
     "gpipe": "all microbatches forward, then all backward",
-    "1f1b": "one forward, one backward: a stage holds as many microbatches as stages follow",
+    "1f1b": "one forward, one backward: a stage holds a microbatch for itself and one for each stage behind it, at most",
 }
 #: Axes of which a layout has one at most, with the stage of ZeRO that each is.
 STAGES = {"zero1": 1, "zero2": 2, "fsdp": 3}

@@ -112,7 +112,8 @@ class Op:
     gradients: tuple[Gradient, ...]
     #: the part of the model: "embedding", "norms", "attention", "mlp", "head" or "loss"
     part: str
-    #: bytes of each tensor that its backward pass needs for a moment, beside the gradients that it returns
+    #: bytes of each tensor that its backward pass needs for a moment, beside the gradients that it returns; a collective's
+    #: forward pass needs them too
     scratch: tuple[int, ...] = ()
     #: bytes that it needs beside those while a dispatch mode watches, where torch otherwise works in place
     watched: int = 0

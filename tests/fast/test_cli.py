@@ -137,6 +137,7 @@ def test_a_bad_file_gets_a_sentence(tmp_path, capsys, content, sentence):
         (["70e9", "--batch", "0"], "batch is about activations"),
         (["gpt2", "--batch", "0"], "batch must be"),
         (["gpt2", "--tokens", "0"], "tokens must be"),
+        (["70"], "'70' without a unit is parameters, too few: did you mean 70B or 70M?"),
         (["gpt2", "--tokens", "1e300"], "give fewer"),
         (["gpt2", "--mfu", "0"], "mfu must be"),
         (["gpt2", "--accelerator", "H100"], "is sold as h100-pcie and h100-sxm and h100-nvl"),
@@ -510,6 +511,8 @@ def test_a_small_b_of_a_bandwidth_is_bits(text, bytes_per_second):
         (arguments.allowance, "8", "'8' without a unit is bytes, too few: did you mean 8GB or 8%?"),
         (arguments.allowance, "0.08", "did you mean 8%?"),
         (arguments.allowance, "2Gb", "write 2GB if that is meant"),
+        (arguments.tokens, "15", "'15' without a unit is tokens, too few: did you mean 15T or 15B?"),
+        (arguments.tokens, "1.4", "did you mean 1.4T or 1.4B?"),
         (arguments.seconds, "20", "'20' has no unit: did you mean 20ms?"),
         (arguments.seconds, "0.05", "did you mean 0.05s?"),
     ],
@@ -520,11 +523,19 @@ def test_a_number_that_lacks_its_unit_is_refused(read, text, sentence):
     assert sentence in str(refused.value)
 
 
+@pytest.mark.parametrize("command", [["plan", "gpt2"], ["optimal"]])
+def test_fifteen_tokens_are_not_meant(command, capsys):
+    with pytest.raises(SystemExit):
+        main([*command, "--tokens", "15"])
+    assert capsys.readouterr().err.startswith("argument --tokens: '15' without a unit is tokens, too few")
+
+
 def test_numbers_that_are_large_enough_need_no_unit():
     assert arguments.size("80e9") == 80 * 10**9 and arguments.rate("9.89e14") == 9.89e14
     assert arguments.allowance("0") == arguments.allowance("0%") == arguments.size("0") == 0
     assert arguments.allowance("7%") == 0.07 and arguments.allowance("2e9") == 2 * 10**9
     assert arguments.size("80gb") == 80 * 10**9 and arguments.size("100KB") == 100_000
+    assert arguments.tokens("15T") == 15e12 and arguments.tokens("0") == 0 and arguments.tokens("1000") == 1000
     assert arguments.seconds("20ms") == 0.02 and arguments.seconds("5us") == 5e-6
 
 

@@ -159,9 +159,15 @@ def _apart(work, seconds: float):
     token = secrets.token_hex(8)  # so that nothing else on the pipe is taken for a verdict
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: fork beside threads, which stay behind
-        child = os.fork()
-    if child == 0:
-        _child(work, say_to, print_to, token, seconds)
+        collecting = gc.isenabled()
+        gc.disable()  # what garbage has threads would wait for them in the child, until it has frozen what there is
+        try:
+            child = os.fork()
+            if child == 0:
+                _child(work, say_to, print_to, token, seconds)
+        finally:
+            if collecting:
+                gc.enable()
     os.close(say_to)
     os.close(print_to)
     try:
@@ -182,7 +188,7 @@ def _apart(work, seconds: float):
         return state, message
     code = os.waitstatus_to_exitcode(status)
     ended = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-    why = _too_long() if code == -signal.SIGKILL else f"ended the process that it ran in, {ended}."
+    why = _too_long() if code in (-signal.SIGKILL, -signal.SIGALRM) else f"ended the process that it ran in, {ended}."
     return "not yet", f"{message} {why}"
 
 
@@ -228,6 +234,7 @@ def _child(work, say_to: int, print_to: int, token: str, seconds: float):
             # Only the kernel itself may send what is displayed; here it becomes text.
             shell.display_pub.publish = lambda data, **_: print(data.get("text/plain", ""))
         gc.freeze()  # sockets and threads of the parent are not ours to finalize
+        gc.enable()
         if torch := sys.modules.get("torch"):
             torch.set_num_threads(1)  # the parent's pool of threads did not come along
         guard()

@@ -3,9 +3,12 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
-from benchmarks.ranks import GPT, LLAMA, QUANTITIES, Case, cases, counted, predicted, reasons
-from cs336kit.predict import Layout
+from benchmarks.ranks import GPT, LLAMA, QUANTITIES, STEP, Case, cases, counted, predicted, reasons
+from cs336kit import lm, measure
+from cs336kit.measure.ranks import fake_ranks
+from cs336kit.predict import Layout, peak_moments
 
 CASES = {f"{case.kind} {case.layout} {case.stage}": case for case in cases()}
 
@@ -54,4 +57,27 @@ def test_the_peak_of_a_head_holds_where_the_positions_are_divided_and_the_vocabu
     """Then it is not at the logits, but where the gradient of the head's input is laid out for the other ranks."""
     config = replace(LLAMA, layers=1, vocab=vocab)
     case = Case("llama", config, Layout.parse("tp=4,sp"), "sdpa", checkpointing=False, stage=0)
+    assert counted(case)["peak"] == predicted(case)["peak"]
+
+
+@pytest.mark.parametrize("final_norm", [False, True])
+@pytest.mark.parametrize("vocab", [16, 64])
+def test_a_forward_pass_lays_out_once_more_what_ranks_of_sp_gather_and_sum(vocab, final_norm):
+    config = replace(LLAMA, layers=1, d_ff=32, vocab=vocab, final_norm=final_norm)
+    tokens = torch.zeros(STEP["batch"], STEP["sequence"], dtype=torch.int64)
+    with fake_ranks(4):
+        ranks = lm.parallelize(lm.DecoderOnly(config), "tp=4,sp")
+        real = measure.peak_bytes(lambda: ranks._loss(ranks(tokens), tokens))
+    assert peak_moments(config, **STEP, layout="tp=4,sp", foreach=False)["forward"] == real
+
+
+@pytest.mark.parametrize(
+    ("config", "layout"),
+    [
+        (replace(GPT, d_model=64, d_ff=96, vocab=16, final_norm=False), "tp=4,sp"),
+        (replace(GPT, layers=2, d_ff=32, bias="none"), "fsdp=2,tp=2,sp"),
+    ],
+)
+def test_the_peak_may_be_where_ranks_of_sp_sum_in_either_pass(config, layout):
+    case = Case("gpt", config, Layout.parse(layout), "sdpa", checkpointing=False, stage=0)
     assert counted(case)["peak"] == predicted(case)["peak"]

@@ -270,6 +270,12 @@ def test_what_predict_alone_knows_the_cost_of_is_refused():
         ),
         (MIXTURE, "tp=2", "tp=2 of a model with experts is counted by predict"),
         (
+            LLAMA,
+            "pp=2,microbatches=1",
+            "1F1B of fewer microbatches (1) than stages (2) is counted by predict, and torch does not run it: give "
+            "microbatches=2 or more, or schedule=gpipe",
+        ),
+        (
             dataclasses.replace(LLAMA, qk_norm="head"),
             "tp=2",
             "tp=2 of a model with norms of queries and keys is counted",
@@ -287,6 +293,7 @@ def test_what_predict_alone_knows_the_cost_of_is_refused():
         (dataclasses.replace(LLAMA, dropout=0.1), "dp=2"),
         (MIXTURE, "dp=2,ep=2"),
         (MIXTURE, "pp=2"),
+        (LLAMA, "pp=2,microbatches=1,schedule=gpipe"),
     ):
         check_runnable(lm.DecoderOnly(config), as_layout(layout), as_layout(layout).count)
     with pytest.raises(ValueError, match="a DecoderOnly is divided here, got Linear"):

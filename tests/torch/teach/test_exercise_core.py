@@ -1,6 +1,7 @@
 """The machine that checks answers, on a small exercise of its own: what it says, and what an answer cannot do to it."""
 
 import ctypes
+import gc
 import itertools
 import math
 import mmap
@@ -319,6 +320,39 @@ def test_an_answer_changes_its_own_copy_of_what_was_shared_before(tmp_path):
     assert exercises.check("99.1", answer)
     assert kept.read_bytes()[size:] == bytes(file) == b"y" * 10 and bytes(deleted) == b"z" * 10
     assert tensor.tolist() == [1] * 3 and nameless[:] == bytes(10) and large[-1] == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="an answer has a process of its own on Linux only")
+def test_garbage_of_the_kernel_is_not_finalized_beside_an_answer(monkeypatch):
+    """What has threads waits for them when it goes, and they did not come along."""
+    kernel, fork = os.getpid(), os.fork
+
+    class Waits:
+        def __init__(self):
+            self.circle = self
+
+        def __del__(self):
+            while os.getpid() != kernel:
+                time.sleep(1)
+
+    def forked():
+        Waits()
+        child = fork()
+        if child == 0:  # much is made at the start of a process
+            gc.set_threshold(1)
+            _ = [[] for _ in range(1000)]
+        return child
+
+    monkeypatch.setattr(os, "fork", forked)
+    assert exercises.check("99.1", lambda width, height: width * height * gc.isenabled()) and gc.isenabled()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="an answer has a process of its own on Linux only")
+def test_an_answer_whose_alarm_is_quicker_than_its_kernel_did_not_return(monkeypatch):
+    listen = running._listen
+    monkeypatch.setattr(running, "_listen", lambda results, prints, seconds: listen(results, prints, seconds + 100))
+    monkeypatch.setattr(running, "LIMIT", 0.1)
+    assert "did not return within 0.1 seconds" in message(loops)
 
 
 def test_an_endless_answer_ends_although_its_kernel_is_gone():
