@@ -348,7 +348,7 @@ a million output tokens, prompts included, cost 1.04 to 2.5 at batch 2
 note: a note
 note: at best: weights and cache are read once while the chip computes; at most:
   each operation reads, computes and writes by itself, all at full rate.
-  Launches, sampling and the scheduler are left out"""
+  Launches, the latency of links, sampling and the scheduler are left out"""
     )
     values = answer.as_dict()
     assert (
