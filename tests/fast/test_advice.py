@@ -220,6 +220,17 @@ def test_the_answers_name_what_helps_on_the_same_accelerators():
     assert not long.fits and "--checkpointing --find" in long.notes[0]
 
 
+def test_what_sharding_sends_is_no_flops():
+    replicas = Question(MODELS["llama-3-70b"], count=64, sharded=False, between_nodes=50e9)
+    (both,) = plan(replicas).advice
+    again = plan(dataclasses.replace(replicas, checkpointing=True)).recomputed
+    alone, *_ = plan(dataclasses.replace(replicas, checkpointing=True)).advice
+    assert both.changes == {"checkpointing": True, "sharded": True}
+    assert both.slower == pytest.approx(again + alone.slower)
+    sent = f"up to {100 * alone.slower:.1f} % of a step"
+    assert both.costs == f"together {100 * again:.1f} % more FLOPs, and sending for {sent}" and sent in alone.costs
+
+
 def test_together_where_nothing_helps_by_itself(monkeypatch):
     placed = dataclasses.replace(RUN, batch=1, layout="dp=1")
     words = "fused attention (--attention sdpa) and the loss in 8 chunks (--chunks 8)"

@@ -88,7 +88,7 @@ def _together(chosen: list[Advice], fits: Callable[..., bool]) -> Advice:
         if fits(**_merged(others)):
             chosen = others
     slower = sum(one.slower or 0 for one in chosen)
-    costs = f"together {_percent(slower)}" if len(chosen) > 1 else _percent(slower)
+    costs = "together " * (len(chosen) > 1) + _computing_and_sending(chosen)
     costs += "".join(f"; {one.costs}" for one in chosen if one.slower is None)
     return Advice(" and ".join(one.change for one in chosen), _merged(chosen), slower, costs)
 
@@ -104,7 +104,7 @@ def _more_accelerators(q: Question, over: Callable[..., float], chosen: list[Adv
     if found:
         words = ", ".join([*(one.change for one in chosen), found[0]])
         more = ", and more accelerators" if "count" in found[1] else ", and parameters are gathered for each pass"
-        yield Advice(words, found[1], slower, _percent(slower) + more + _other_batch(q, found[1]))
+        yield Advice(words, found[1], slower, _computing_and_sending(chosen) + more + _other_batch(q, found[1]))
 
 
 def _enough(q: Question, over: Callable[..., float], beside: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
@@ -267,6 +267,13 @@ def _sharding(q: Question, P: int, chip: Chip) -> Advice:
         costs += f": up to {100 * slower:,.1f} % of a step"
     change = f"sharding over the {q.count} accelerators (leave --replicated out)"
     return Advice(change, {"sharded": True}, slower, costs)
+
+
+def _computing_and_sending(chosen: list[Advice]) -> str:
+    """What is slower about all of these: FLOPs, and what sharding sends."""
+    sending = sum(one.slower or 0 for one in chosen if "sharded" in one.changes)
+    costs = _percent(sum(one.slower or 0 for one in chosen if "sharded" not in one.changes))
+    return costs + (f", and sending for up to {100 * sending:,.1f} % of a step" if sending else "")
 
 
 def _percent(extra: float) -> str:
