@@ -231,6 +231,22 @@ def test_what_sharding_sends_is_no_flops():
     assert both.costs == f"together {100 * again:.1f} % more FLOPs, and sending for {sent}" and sent in alone.costs
 
 
+def test_more_passes_of_sharded_parameters_send_more():
+    question = Question(MODELS["llama-3-8b"], count=8, batch=2, sequence=8192, chunks=8)
+    answer = plan(question)
+    (split,) = (one for one in answer.advice if one.changes.get("accumulate") == 2)
+    more = plan(dataclasses.replace(question, **split.changes)).wire.total - answer.wire.total
+    # Everything is gathered and reduced once more, over links of 450 GB/s, beside two sequences at 0.4 of the peak.
+    computing = 2 * training_flops(question.model, batch=1, sequence=8192).total / (0.4 * answer.chip.peak)
+    assert more == answer.wire.total and split.slower == pytest.approx(more / 450e9 / computing)
+    sent = f"{more / 1e9:,.1f} GB more on the wire for each step and accelerator"
+    assert split.costs.startswith(f"no more FLOPs; smaller products may run less well; {sent}")
+    assert split.costs.endswith(f": up to {100 * split.slower:,.1f} % of a step")
+    replicas = plan(Question(MODELS["llama-3.2-1b"], layout="zero1=8", batch=16))
+    (split,) = (one for one in replicas.advice if one.changes.get("accumulate") == 2)
+    assert split.slower == 0 and split.costs == "no more FLOPs; smaller products may run less well"
+
+
 def test_together_where_nothing_helps_by_itself(monkeypatch):
     placed = dataclasses.replace(RUN, batch=1, layout="dp=1")
     words = "fused attention (--attention sdpa) and the loss in 8 chunks (--chunks 8)"
