@@ -1,4 +1,4 @@
-"""`cs336kit optimal`: what a budget is best spent on, by every published law."""
+"""`cs336kit optimal`: what a budget is best spent on, by published laws."""
 
 import json
 
@@ -10,7 +10,7 @@ from cs336kit.predict.accounting import active_parameters, parameters
 from cs336kit.predict.scaling import OPTIMAL_KEYS, OPTIMAL_SCHEMA, compute_optimal
 from cs336kit.predict.transformer import TransformerConfig
 
-PURPOSE = "compute-optimal parameters and tokens, by every published law with its spread"
+PURPOSE = "compute-optimal parameters and tokens, by published laws, each with its spread"
 _KEYS = {**OPTIMAL_KEYS, "notes": "sentences about what the laws or the counts leave out"}
 _EXAMPLES = """
     examples:

@@ -46,7 +46,7 @@ def state_requests(walked: Program, optimizer: str, implementation: str) -> Iter
     """Bytes of each tensor of optimizer state that lies on a CUDA device, those of one parameter after the other."""
     matrices = optimizer_spec(optimizer).shaped == "matrices"
     for leaf in _trained(walked):
-        each = _shard_shapes(walked, [leaf])
+        each = _shard_shapes(walked, [leaf], apart=matrices)
         name = "adamw" if matrices and (leaf.place != "block" or len(each[0]) < 2) else optimizer
         parts = optimizer_state_bytes(name, shapes=each[:1], precision=walked.policy.states)
         sizes = [
@@ -101,7 +101,8 @@ def _optimizer_bytes(walked: Program, trained: list[Leaf], optimizer: str) -> in
     if shaped == "matrices":
         hidden = [leaf for leaf in trained if leaf.place == "block" and len(leaf.tensor.shape) > 1]
         others = [leaf for leaf in trained if leaf.place != "block" or len(leaf.tensor.shape) < 2]
-        state = optimizer_state_bytes(optimizer, shapes=_shard_shapes(walked, hidden), precision=precision).total
+        each = _shard_shapes(walked, hidden, apart=True)
+        state = optimizer_state_bytes(optimizer, shapes=each, precision=precision).total
         return state + _optimizer_bytes(walked, others, "adamw")
     if shaped:
         return optimizer_state_bytes(optimizer, shapes=_shard_shapes(walked, trained), precision=precision).total
@@ -113,9 +114,9 @@ def _optimizer_bytes(walked: Program, trained: list[Leaf], optimizer: str) -> in
     return optimizer_state_bytes(optimizer, parameters=count, tensors=tensors, precision=precision).total
 
 
-def _shard_shapes(walked: Program, trained: list[Leaf]) -> list[tuple[int, ...]]:
-    """The shape of what a rank keeps state for, as often as it exists."""
-    if not walked.layout.stage:
+def _shard_shapes(walked: Program, trained: list[Leaf], *, apart: bool = False) -> list[tuple[int, ...]]:
+    """The shape of what a rank keeps state for, as often as it exists; `apart`: whole experts one by one, too."""
+    if not (apart or walked.layout.stage):
         return shapes(trained)
     each = []
     for leaf in trained:

@@ -1,4 +1,4 @@
-"""How many parameters and tokens a budget of training FLOPs is best spent on, by every published law, with its spread."""
+"""How many parameters and tokens a budget of training FLOPs is best spent on, by published laws, each with its spread."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

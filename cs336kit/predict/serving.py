@@ -3,7 +3,7 @@
 Every number is a walk over `predict.program(phase="prefill")` and `(phase="decode")`. At best a chip reads the weights and
 the cache once, computes meanwhile, and nothing else takes time: the larger of both is the lower bound (a roofline). If
 nothing overlaps, each operation reads and writes its tensors and computes, one after the other: the sum is the upper one.
-Left out of both: launches, sampling, the scheduler, kernels that do not reach bandwidth or peak.
+Left out of both: launches, the latency of links, sampling, the scheduler, kernels that do not reach bandwidth or peak.
 """
 
 from dataclasses import replace

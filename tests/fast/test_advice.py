@@ -220,6 +220,33 @@ def test_the_answers_name_what_helps_on_the_same_accelerators():
     assert not long.fits and "--checkpointing --find" in long.notes[0]
 
 
+def test_what_sharding_sends_is_no_flops():
+    replicas = Question(MODELS["llama-3-70b"], count=64, sharded=False, between_nodes=50e9)
+    (both,) = plan(replicas).advice
+    again = plan(dataclasses.replace(replicas, checkpointing=True)).recomputed
+    alone, *_ = plan(dataclasses.replace(replicas, checkpointing=True)).advice
+    assert both.changes == {"checkpointing": True, "sharded": True}
+    assert both.slower == pytest.approx(again + alone.slower)
+    sent = f"up to {100 * alone.slower:.1f} % of a step"
+    assert both.costs == f"together {100 * again:.1f} % more FLOPs, and sending for {sent}" and sent in alone.costs
+
+
+def test_more_passes_of_sharded_parameters_send_more():
+    question = Question(MODELS["llama-3-8b"], count=8, batch=2, sequence=8192, chunks=8)
+    answer = plan(question)
+    (split,) = (one for one in answer.advice if one.changes.get("accumulate") == 2)
+    more = plan(dataclasses.replace(question, **split.changes)).wire.total - answer.wire.total
+    # Everything is gathered and reduced once more, over links of 450 GB/s, beside two sequences at 0.4 of the peak.
+    computing = 2 * training_flops(question.model, batch=1, sequence=8192).total / (0.4 * answer.chip.peak)
+    assert more == answer.wire.total and split.slower == pytest.approx(more / 450e9 / computing)
+    sent = f"{more / 1e9:,.1f} GB more on the wire for each step and accelerator"
+    assert split.costs.startswith(f"no more FLOPs; smaller products may run less well; {sent}")
+    assert split.costs.endswith(f": up to {100 * split.slower:,.1f} % of a step")
+    replicas = plan(Question(MODELS["llama-3.2-1b"], layout="zero1=8", batch=16))
+    (split,) = (one for one in replicas.advice if one.changes.get("accumulate") == 4)
+    assert split.slower == 0 and split.costs == "no more FLOPs; smaller products may run less well"
+
+
 def test_together_where_nothing_helps_by_itself(monkeypatch):
     placed = dataclasses.replace(RUN, batch=1, layout="dp=1")
     words = "fused attention (--attention sdpa) and the loss in 8 chunks (--chunks 8)"

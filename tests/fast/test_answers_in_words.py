@@ -317,7 +317,8 @@ def test_the_whole_answer_about_serving():
     # A page of 9 tokens of 2¹⁷ bytes wastes 8 of them at worst, 1 MiB, and half of that on average. Of a million tokens one
     # takes 0.002 s / 2, on two accelerators at 1.8 an hour: 1, and twice that if nothing overlaps. Of a prompt's 0.25 s each of
     # its 500 tokens has a share: 0.5. Many prompts together share the weights, and each sends for 0.02 s: 0.04.
-    total = 1.5 + 0.25 + 1 + 2 * (0.125 + 1 / 1024 + 1 / 1024)
+    # 1,500 tokens leave 3 of their last page empty.
+    total = 1.5 + 0.25 + 1 + 2 * (0.125 + 3 / 8192 + 1 / 1024)
     assert answer.page_waste == (2**19, 2**20) and answer.total(2) == total * GIB
     assert str(answer) == (
         """\
@@ -347,7 +348,7 @@ a million output tokens, prompts included, cost 1.04 to 2.5 at batch 2
 note: a note
 note: at best: weights and cache are read once while the chip computes; at most:
   each operation reads, computes and writes by itself, all at full rate.
-  Launches, sampling and the scheduler are left out"""
+  Launches, the latency of links, sampling and the scheduler are left out"""
     )
     values = answer.as_dict()
     assert (
@@ -386,8 +387,8 @@ def test_what_an_answer_about_serving_leaves_out():
     assert "within" not in str(bare) and "cost" not in str(bare) and "if it did fit" not in str(bare)
     assert bare.as_dict()["cost_per_million_tokens"] is None is bare.as_dict()["bits_per_weight"]
     over = served(question, largest_batch=0, chip=dataclasses.replace(CHIP, memory_bytes=2 * GIB))
-    # 2.75 GiB, and a sequence of 0.125 GiB with 15 tokens of a page and logits of 1 MiB.
-    assert over.total(1) == round((2.75 + 0.125 + 15 / 8192 + 1 / 1024) * GIB)
+    # 2.75 GiB, and a sequence of 0.125 GiB with 4 empty tokens of 94 pages and logits of 1 MiB.
+    assert over.total(1) == round((2.75 + 0.125 + 4 / 8192 + 1 / 1024) * GIB)
     assert "it does not fit: 0.88 GiB too much for one sequence; nor would it with weights" in said(str(over))
     assert "in the cache, if it did fit:" in str(over)
     assert "sequences at once" not in str(over)
@@ -462,7 +463,7 @@ def test_a_batch_that_does_not_fit_says_so():
         (5.678, 80, "  65,536   1,234 to 5,678   "),
         (12.345, 76, "  65,536  1,234 to 12,345  "),
     ):
-        long = served(question, tokens=((65536, Bounds(1.234, most, 7, 8, "compute")),), cache_bytes=0)
+        long = served(question, tokens=((65536, Bounds(1.234, most, 7, 8, "compute")),), cache_bytes=2**21)
         (row,) = (line for line in str(long).splitlines() if line.endswith("does not fit"))
         assert row.startswith(start) and len(row) == length
 

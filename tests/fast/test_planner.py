@@ -387,6 +387,19 @@ def test_sensitivity_changes_one_input_at_a_time():
         assert {what for what in least if what.startswith("MFU")} == {"MFU -10%"}
 
 
+def test_more_layers_are_like_the_last_ones():
+    """A pattern of layers would begin anew, and the layer beyond the tenth be dense like the first."""
+    ten = TransformerConfig(
+        layers=10, d_model=64, heads=4, d_ff=256, vocab=100, context=64, experts=8, experts_per_token=2,
+        sparse_layers=(False, *[True] * 9), positions="rope", window=16, window_layers=(True, False) * 5,
+    )  # fmt: skip
+    changed = {change.what: change for change in sensitivity(plan(Question(ten, batch=1, tokens=1e9)))}
+    kinds = {"sparse_layers": (False, *[True] * 10), "window_layers": (*ten.window_layers, False)}
+    eleven = dataclasses.replace(ten, layers=11, **kinds)
+    more = plan(Question(eleven, batch=1, tokens=1e9)).memory.total / plan(Question(ten, batch=1)).memory.total
+    assert changed["layers +10%"].bytes == more > 1.05
+
+
 def test_the_answer_says_whose_modules_its_bytes_are_for():
     question = Question(MODELS["gpt2"], sequence=256, batch=8, optimizer="sgd")
     course, other, cpu = (

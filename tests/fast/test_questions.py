@@ -23,6 +23,7 @@ from cs336kit.predict._planner.chip import Chip, allowance, chip
 from cs336kit.predict._planner.explain import formulas
 from cs336kit.predict._planner.find import as_rows, found, largest_batch
 from cs336kit.predict._planner.question import settled
+from cs336kit.predict._planner.text import size
 from cs336kit.predict.planner import days_and_bytes
 
 GIB = 2**30
@@ -339,6 +340,18 @@ def test_activations_are_those_of_the_batch_and_the_sequence():
     )  # fmt: skip
     assert f"of {kept.total / 2**30:,.2f} GiB when the forward pass ends" in rows["activations"]
     assert plan(Question(1e9)).recomputed == 0
+
+
+def test_activations_of_a_pipeline_are_those_of_its_fullest_stage():
+    # Of 4 layers on 3 stages the second has 2, and holds 2 of 6 microbatches.
+    config = dataclasses.replace(LITTLE, layers=4)
+    answer = plan(Question(config, layout="pp=3,microbatches=6", sequence=64, batch=8))
+    rule = {"precision": "mixed", "attention": "sdpa", "device": "cuda", "layout": "pp=3,microbatches=6"}
+    kept = saved_activation_bytes(config, batch=8, sequence=64, stage=1, **rule)
+    row = formulas(answer)["activations"]
+    each = f"{size(kept.total)} GiB each when their forward pass ends: "
+    assert f"of 2 microbatches in flight on stage 2 of 3, with {each}" in row
+    assert kept.total < answer.memory["activations"] <= 2 * kept.total
 
 
 def test_formulas_of_other_runs():

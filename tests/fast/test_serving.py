@@ -167,7 +167,7 @@ def test_batches_are_powers_of_two_what_fits_and_what_is_asked():
 
     answer = serve(ServingQuestion(LLAMA))
     fixed = answer.weights.total + answer.working_bytes + answer.allowance.total
-    each = answer.cache_bytes + answer.page_waste[1] + answer.logits_bytes
+    each = answer.cache_bytes + answer.logits_bytes  # 2,560 tokens fill 160 pages
     for most, rows in ((4, [1, 2, 4]), (5, [1, 2, 4, 5]), (0, [1])):
         # Memory for so many to the byte: the allowance does not change with it.
         room = {"memory_bytes": fixed + most * each, "allowance": answer.allowance.total}
@@ -266,6 +266,15 @@ def test_pages_waste_half_a_page_on_average_and_a_page_less_a_token_at_worst():
     said = " ".join(str(answer).split())
     assert "pages of 16 tokens leave 0.94 MiB of it empty on average, 1.88 at worst" in said
     assert serve(ServingQuestion(LLAMA, page=1)).page_waste == (0, 0)
+
+
+def test_a_sequence_takes_the_pages_that_its_tokens_fill_and_no_more():
+    # Of 256 tokens each, 1,024 tokens fill 4, and one more takes a fifth.
+    for output, pages in ((24, 4), (25, 5)):
+        answer = serve(ServingQuestion(LLAMA, prompt=1000, output=output, page=256))
+        whole = kv_cache_bytes(LLAMA, batch=1, sequence=1000 + output, page=256)
+        assert whole == pages * 256 * answer.cache_bytes_per_token
+        assert answer.total(7) - answer.total(0) == 7 * (whole + answer.logits_bytes)
 
 
 def test_the_largest_batch_for_a_latency_lies_between_its_bounds():

@@ -80,6 +80,14 @@ def test_muon_takes_each_expert_of_a_rank_as_a_matrix():
     assert found == 4 * 2 * (experts + others) + 8 * vectors + 4 * (1 + 2 * 4 + 2)
 
 
+@pytest.mark.parametrize("layout", ["ep=2", "ep=2,dp=3"])
+def test_muon_takes_each_whole_expert_of_a_rank_as_a_matrix(layout):
+    one, counters = walked(layout, MIXTURE), 4 * (1 + 2 * 4 + 2)
+    matrices, others = 2 * (2 * 2 * 64 * 16 + 4 * 16 * 16 + 4 * 16), 40 * 16 + 2 * VECTORS + 2 * 16
+    assert states(one, "muon")["optimizer state"] == 4 * matrices + 8 * others + counters
+    assert sum(state_requests(one, "muon", "foreach")) == 4 * matrices + 8 * others
+
+
 def test_the_allocator_rounds_every_tensor_up_to_512_bytes():
     one = walked()
     # In bytes of 2: the table 1,280, a matrix of attention 512, one of the MLP 2,048, a vector 32.

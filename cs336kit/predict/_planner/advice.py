@@ -88,7 +88,7 @@ def _together(chosen: list[Advice], fits: Callable[..., bool]) -> Advice:
         if fits(**_merged(others)):
             chosen = others
     slower = sum(one.slower or 0 for one in chosen)
-    costs = f"together {_percent(slower)}" if len(chosen) > 1 else _percent(slower)
+    costs = "together " * (len(chosen) > 1) + _computing_and_sending(chosen)
     costs += "".join(f"; {one.costs}" for one in chosen if one.slower is None)
     return Advice(" and ".join(one.change for one in chosen), _merged(chosen), slower, costs)
 
@@ -104,7 +104,7 @@ def _more_accelerators(q: Question, over: Callable[..., float], chosen: list[Adv
     if found:
         words = ", ".join([*(one.change for one in chosen), found[0]])
         more = ", and more accelerators" if "count" in found[1] else ", and parameters are gathered for each pass"
-        yield Advice(words, found[1], slower, _percent(slower) + more + _other_batch(q, found[1]))
+        yield Advice(words, found[1], slower, _computing_and_sending(chosen) + more + _other_batch(q, found[1]))
 
 
 def _enough(q: Question, over: Callable[..., float], beside: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
@@ -184,7 +184,7 @@ def _options(
 ) -> Iterator[Advice]:
     """Every single change that could help."""
     if isinstance(q.model, TransformerConfig):
-        yield from _of_activations(q, fits)
+        yield from _of_activations(q, chip, fits)
         yield from _of_states(q, over)
     if q.layout is None and not q.sharded and q.count > 1:
         yield _sharding(q, P, chip)
@@ -209,7 +209,7 @@ def _of_states(q: Question, over: Callable[..., float]) -> Iterator[Advice]:
         yield Advice(change, {"optimizer": "adamw8bit"}, None, "rounded states")
 
 
-def _of_activations(q: Question, fits: Callable[..., bool]) -> Iterator[Advice]:
+def _of_activations(q: Question, chip: Chip, fits: Callable[..., bool]) -> Iterator[Advice]:
     assert q.batch
     if q.attention == "eager":
         costs = "less time: scores never leave the chip, though the backward pass computes them again"
@@ -224,7 +224,10 @@ def _of_activations(q: Question, fits: Callable[..., bool]) -> Iterator[Advice]:
         split = _split(q, size)
         layout = f" --layout {split['layout']}" if "layout" in split else ""
         change = f"the same batch in more passes (--batch {size} --accumulate {split['accumulate']}{layout})"
-        yield Advice(change, split, 0.0, "no more FLOPs; smaller products may run less well")
+        more, slower = _sent(q, chip, split)
+        costs = "no more FLOPs; smaller products may run less well"
+        costs += f"; {_on_the_wire(more, chip, slower)}" if more else ""
+        yield Advice(change, split, slower or 0.0, costs)
     if q.chunks == 1:
         chunks = next((2**i for i in range(1, _CHUNKS) if fits(chunks=2**i)), 2**3)
         extra = extra_flops(q, chunks=chunks) - extra_flops(q)
@@ -251,22 +254,38 @@ def _split(q: Question, size: int) -> dict[str, Any]:
 
 def _sharding(q: Question, P: int, chip: Chip) -> Advice:
     """ZeRO 3 gathers the weights twice and scatters gradients once; replicas reduce gradients: two ways of a ring."""
+    slower = None
     if isinstance(q.model, TransformerConfig):
-        (after, _, _), (before, _, _) = wire(replace(q, sharded=True), chip), wire(q, chip)
-        more = (after.total if after else 0) - (before.total if before else 0)
+        more, slower = _sent(q, chip, {"sharded": True})
     else:
         kind = POLICIES[q.precision]
         share = P * (q.count - 1) / q.count
         more = int((2 * ELEMENT_BYTES[kind.products] - ELEMENT_BYTES[kind.gradients]) * share)
-    costs = f"{more / 1e9:,.1f} GB more on the wire for each step and accelerator"
-    slower = None
-    if chip.link:
-        costs += f", {more / chip.link:,.2f} s at the link's rate if nothing overlaps"
-    if chip.link and chip.peak and isinstance(q.model, TransformerConfig) and q.batch:
-        slower = more / chip.link / (pass_flops(q).total * q.batch * q.passes / (chip.peak * q.mfu))
-        costs += f": up to {100 * slower:,.1f} % of a step"
     change = f"sharding over the {q.count} accelerators (leave --replicated out)"
-    return Advice(change, {"sharded": True}, slower, costs)
+    return Advice(change, {"sharded": True}, slower, _on_the_wire(more, chip, slower))
+
+
+def _sent(q: Question, chip: Chip, changes: dict[str, Any]) -> tuple[int, float | None]:
+    """Bytes that a step of these changes sends beyond that of the question, and their seconds per second of computing."""
+    (after, _, _), (before, _, _) = wire(replace(q, **changes), chip), wire(q, chip)
+    more = (after.total if after else 0) - (before.total if before else 0)
+    if not (chip.link and chip.peak and q.batch):
+        return more, None
+    return more, more / chip.link / (pass_flops(q).total * q.batch * q.passes / (chip.peak * q.mfu))
+
+
+def _on_the_wire(more: int, chip: Chip, slower: float | None) -> str:
+    costs = f"{more / 1e9:,.1f} GB more on the wire for each step and accelerator"
+    costs += f", {more / chip.link:,.2f} s at the link's rate if nothing overlaps" if chip.link else ""
+    return costs + ("" if slower is None else f": up to {100 * slower:,.1f} % of a step")
+
+
+def _computing_and_sending(chosen: list[Advice]) -> str:
+    """What is slower about all of these: FLOPs, and what sharding and more passes send."""
+    sends = [one for one in chosen if one.changes.keys() & {"sharded", "accumulate"}]
+    sending = sum(one.slower or 0 for one in sends)
+    costs = _percent(sum(one.slower or 0 for one in chosen if one not in sends))
+    return costs + (f", and sending for up to {100 * sending:,.1f} % of a step" if sending else "")
 
 
 def _percent(extra: float) -> str:

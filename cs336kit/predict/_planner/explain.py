@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from cs336kit.predict._layers import stages
 from cs336kit.predict._planner import memory as of
 from cs336kit.predict._planner.answer import Plan
 from cs336kit.predict._planner.text import duration, folded, size, why_less
@@ -9,7 +10,7 @@ from cs336kit.predict.accounting import active_parameters, forward_flops, saved_
 from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.optimizers import optimizer_spec
 from cs336kit.predict.precision import POLICIES
-from cs336kit.predict.training import peak_moments
+from cs336kit.predict.training import peak_moments, step_peak
 from cs336kit.predict.transformer import TransformerConfig
 
 #: Components of the kept bytes that are named one by one.
@@ -163,24 +164,32 @@ def _buckets(plan: Plan) -> Iterator[tuple[str, str]]:
                 "runs, and no block in the loss; none in the optimizer's step"
             ),
         )
+    # Of a pipeline the stage that the peak is of.
+    options = of.step_options(q)
+    among = stages(q.model, q.placed)
+    stage = next(each for each in among if step_peak(**options, stage=each).total == plan.memory.total)
     kept = saved_activation_bytes(
-        q.model, batch=q.batch or 1, sequence=q.sequence or 1, layout=q.placed, **of.step_program(q),
+        q.model, batch=q.batch or 1, sequence=q.sequence or 1, layout=q.placed, stage=stage, **of.step_program(q),
     )  # fmt: skip
+    at_the_end = f"{size(kept.total)} GiB when the forward pass ends"
+    if q.placed.pp > 1:
+        flight = f"{q.placed.in_flight(stage)} microbatches in flight on stage {stage + 1} of {q.placed.pp}"
+        at_the_end = f"{flight}, with {size(kept.total)} GiB each when their forward pass ends"
     largest = sorted(kept.items(), key=lambda item: -item[1])
     terms = [f"{name} {size(part)}" for name, part in largest[:_LARGEST]]
     rest = sum(part for _, part in largest[_LARGEST:])
     yield (
         "activations",
         (
-            f"{size(plan.memory['activations'])} GiB at the peak, of {size(kept.total)} GiB when the forward pass ends: "
-            f"{', '.join(terms)}" + (f", all others {size(rest)}" if rest else "")
+            f"{size(plan.memory['activations'])} GiB at the peak, of {at_the_end}: {', '.join(terms)}"
+            + (f", all others {size(rest)}" if rest else "")
         ),
     )
     yield (
         "temporary tensors",
         "what else is alive at the peak: gradients on their way, and results of single operations",
     )
-    moments = peak_moments(**of.step_options(q))
+    moments = peak_moments(**options)
     ordered = sorted(moments.items(), key=lambda item: -item[1])
     rows = ", ".join(f"{name} {size(live)}" for name, live in ordered)
     yield "peak", f"the highest of these, beside parameters and states (GiB): {rows}"

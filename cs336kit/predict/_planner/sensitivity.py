@@ -11,6 +11,8 @@ from cs336kit.predict.transformer import TransformerConfig
 
 #: A number that can be anything is changed by this fraction; counts and sizes are doubled.
 _STEP = 0.1
+#: Fields of a configuration that say for each layer whether something holds there.
+_PATTERNS = ("rope_layers", "window_layers", "sparse_layers")
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,18 @@ def _of_the_model(q: Question, config: TransformerConfig) -> Iterator[tuple[str,
         for sign in (1, -1):
             changed = round(value * (1 + sign * _STEP))
             if changed != value:
-                yield f"{name} {changed / value - 1:+.0%}", {"model": replace(config, **{name: changed})}
+                yield f"{name} {changed / value - 1:+.0%}", {"model": _with(config, name, changed)}
+
+
+def _with(config: TransformerConfig, name: str, value: int) -> TransformerConfig:
+    """Another size. More layers are like the last ones: a pattern may begin with what stands in front once, as dense layers."""
+    changes: dict[str, Any] = {name: value}
+    if name == "layers" and value > config.layers:
+        patterns = {each: getattr(config, each) for each in _PATTERNS}
+        changes |= {
+            each: (*pattern, *pattern[config.layers - value :]) for each, pattern in patterns.items() if pattern
+        }
+    return replace(config, **changes)
 
 
 def sensitivity_text(plan: Plan) -> str:

@@ -119,9 +119,10 @@ class Served:
         return worst / 2, worst
 
     def total(self, batch: int) -> int:
-        """Bytes of weights, working tensors, allowance, and the cache of `batch` sequences in pages."""
+        """Bytes of weights, working tensors, allowance, and the whole pages of `batch` sequences with their answers."""
         fixed = self.weights.total + self.working_bytes + self.allowance.total
-        return fixed + batch * (self.cache_bytes + self.page_waste[1] + self.logits_bytes)
+        unfilled = -length_of(self.question) % self.question.page * self.cache_bytes_per_token
+        return fixed + batch * (self.cache_bytes + unfilled + self.logits_bytes)
 
     @property
     def cost(self) -> TokenCost | None:

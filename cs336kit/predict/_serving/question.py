@@ -3,8 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cs336kit.predict._common.checks import given, known, positive_int, positive_number, shown
+from cs336kit.predict._common.checks import at_most, given, known, positive_int, positive_number, shown
 from cs336kit.predict._planner.chip import Chip, chip
+from cs336kit.predict._settle import LARGEST
 from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.devices import FLASH
 from cs336kit.predict.hardware import Accelerator
@@ -73,7 +74,7 @@ def settled(q: ServingQuestion, *, answered: bool = True) -> ServingQuestion:
     known("type of weights", q.weights, WEIGHT_TYPES)
     known("precision of a cache", q.cache, CACHE_TYPES)
     # What is checked is kept: an integer of numpy overflows, and JSON cannot write it.
-    checked: dict[str, Any] = {"page": positive_int("page", q.page)}
+    checked: dict[str, Any] = {"page": at_most("page", positive_int("page", q.page), LARGEST["context"])}
     checked |= given(
         q, positive_number, "latency", "memory_bytes", "peak_flops_per_second", "bandwidth", "price_per_hour", "between_nodes"
     )  # fmt: skip

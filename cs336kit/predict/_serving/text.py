@@ -109,5 +109,5 @@ def _range(bounds: tuple[float, float]) -> str:
 #: What the bounds say and what they leave out.
 _LEFT_OUT = (
     "at best: weights and cache are read once while the chip computes; at most: each operation reads, computes and writes "
-    "by itself, all at full rate. Launches, sampling and the scheduler are left out",
+    "by itself, all at full rate. Launches, the latency of links, sampling and the scheduler are left out",
 )
