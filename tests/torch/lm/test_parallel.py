@@ -66,7 +66,7 @@ def on_threads(count, function):
     def rank(number):
         try:
             dist.init_process_group(
-                "gloo", store=store, rank=number, world_size=count, timeout=datetime.timedelta(seconds=20)
+                "gloo", store=store, rank=number, world_size=count, timeout=datetime.timedelta(seconds=200)
             )
             found[number] = function(number)
             dist.barrier()
