@@ -62,6 +62,7 @@ def _of_the_true_gradient(gradients, scale, patience):
         "calm steps, one large gradient, calm steps": ([0.01, 0.01, 400.0, 0.01, 0.01, 0.01, 0.01], 1024.0, 3),
         "two overflows with a clean step between": ([100.0, 1.0, 100.0, 1.0, 1.0, 1.0], 1000.0, 2),
         "a gradient above the largest number": ([1e5, 1e5, 1.0], 1.0, 2),
+        "the largest number itself": ([65504.0, 1.0], 1.0, 2),
         "no step": ([], 2.0, 3),
     },
     mistakes={
