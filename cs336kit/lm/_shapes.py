@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from jaxtyping import Float as Float
     from jaxtyping import Int as Int
+    from jaxtyping import Shaped as Shaped
 else:
     try:
-        from jaxtyping import Float, Int
+        from jaxtyping import Float, Int, Shaped
     except ModuleNotFoundError:
 
         class Float:
             def __class_getitem__(cls, parts: tuple[Any, str]) -> Any:
                 return parts[0]
 
-        Int = Float
+        Int = Shaped = Float

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from cs336kit.lm._shapes import Float
+from cs336kit.lm._shapes import Float, Shaped
 from cs336kit.predict import TransformerConfig
 from cs336kit.predict._common.checks import known, positive_int
 
@@ -40,9 +40,9 @@ class LayerCache:
         self.window = window
 
     def extend(
-        self, keys: Float[Tensor, "... new h"], values: Float[Tensor, "... new w"]
-    ) -> tuple[Float[Tensor, "... T h"], Float[Tensor, "... T w"]]:
-        """Append the new positions; return every position that their queries may look at."""
+        self, keys: Shaped[Tensor, "... new h"], values: Shaped[Tensor, "... new w"]
+    ) -> tuple[Shaped[Tensor, "... T h"], Shaped[Tensor, "... T w"]]:
+        """Append the new positions (of any type, codes too); return every position that their queries may look at."""
         if self.keys is not None and self.values is not None:
             keys = torch.cat([self.keys, keys], dim=-2)
             values = torch.cat([self.values, values], dim=-2)

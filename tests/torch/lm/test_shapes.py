@@ -58,4 +58,4 @@ def test_every_annotated_shape_holds_and_a_wrong_one_is_caught():
 def test_without_jaxtyping_they_are_plain_tensors(monkeypatch):
     monkeypatch.setitem(sys.modules, "jaxtyping", None)
     plain = runpy.run_path(_shapes.__file__)
-    assert plain["Float"][torch.Tensor, "B S D"] is plain["Int"][torch.Tensor, "B S"] is torch.Tensor
+    assert {plain[name][torch.Tensor, "B S"] for name in ("Float", "Int", "Shaped")} == {torch.Tensor}
