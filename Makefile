@@ -4,7 +4,9 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 NOTEBOOKS := notebooks
-WORKERS ?= 2
+# Tests run side by side in as many processes as there are cores: from two, as some tests wait, to four, as each takes up to 2 GB.
+cores := $(or $(shell getconf _NPROCESSORS_ONLN 2> /dev/null),2)
+WORKERS ?= $(shell echo $$(( $(cores) < 2 ? 2 : $(cores) > 4 ? 4 : $(cores) )))
 empty :=
 space := $(empty) $(empty)
 NBVAL := --nbval --nbval-current-env
@@ -79,15 +81,17 @@ lab: $(READY) ## open your copies of the lessons, in my/, in JupyterLab (this ma
 	$(PY) -m jupyterlab $(LAB) $(if $(filter 0,$(shell id -u)),--allow-root) --LabApp.default_url=/lab/tree/my/$(FIRST)
 
 # The files in the order of the folders: by their number of tests, some of the longest, of one test, would come last, in a row.
-test: $(READY) lint ## verify everything: style, imports, unit tests, and every output of every lesson
-	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(NBVAL) --ignore tests/browser tests $(NOTEBOOKS)
+test: $(READY) lint fast ## verify everything: style, imports, unit tests, and every output of every lesson
+	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(NBVAL) --ignore tests/browser --ignore tests/fast tests $(NOTEBOOKS)
 
 test-browser: $(READY) node_modules/.ready ## JupyterLab, the site and the slides in Chromium (make browser installs it)
 	$(PY) -m pytest -q -p no:nbval -n $(WORKERS) --dist loadfile tests/browser
 
-fast: $(READY) ## the unit tests that need no torch, in seconds
+fast: HIDDEN := PYTHONPATH="$(CURDIR)/tests/hidden:$(CURDIR)"
+fast: $(READY) ## the unit tests that need no torch, with torch and numpy hidden, in seconds
+	@! $(HIDDEN) $(PY) -c "import torch" 2> /dev/null || { echo "tests/hidden hides nothing from $(PY): torch can be imported."; exit 1; }
 	@# Plugins that other packages bring take a second to import, and no test here needs them.
-	$(PY) -m pytest -q -p no:nbval -p no:jaxtyping -p no:anyio -n $(WORKERS) tests/fast
+	$(HIDDEN) $(PY) -m pytest -q -p no:nbval -p no:jaxtyping -p no:anyio -n $(WORKERS) tests/fast
 
 # Beside .venv, not instead of it: on Linux pip takes PyTorch's CUDA build, and fake tensors need no more than that.
 CUDA_PIP := .venv-cuda/bin/python -m pip install --disable-pip-version-check
