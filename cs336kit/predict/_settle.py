@@ -75,6 +75,8 @@ LARGEST = {"layers": 10**5, "d_model": 10**7, "heads": 10**6, "vocab": 10**9, "c
 
 #: What has no default.
 REQUIRED = ("layers", "d_model", "heads", "vocab", "context")
+#: What may differ from layer to layer: whether it has rotary positions, a window, experts.
+PATTERNS = ("rope_layers", "window_layers", "sparse_layers")
 _SCALES = ("embedding_scale", "residual_scale", "logit_scale")
 
 
@@ -222,11 +224,8 @@ def _settle_norms(c: "TransformerConfig") -> None:
 
 
 def _settle_layers(c: "TransformerConfig") -> None:
-    for name, applies in (
-        ("rope_layers", c.positions == "rope"),
-        ("window_layers", c.window is not None),
-        ("sparse_layers", bool(c.experts)),
-    ):
+    apply = c.positions == "rope", c.window is not None, bool(c.experts)
+    for name, applies in zip(PATTERNS, apply, strict=True):
         pattern = getattr(c, name)
         if pattern is None:
             continue

@@ -167,7 +167,7 @@ def _buckets(plan: Plan) -> Iterator[tuple[str, str]]:
     # Of a pipeline the stage that the peak is of.
     options = of.step_options(q)
     among = stages(q.model, q.placed)
-    stage = next(each for each in among if step_peak(**options, stage=each).total == plan.memory.total)
+    stage = max(among, key=lambda each: step_peak(**options, stage=each).total)
     kept = saved_activation_bytes(
         q.model, batch=q.batch or 1, sequence=q.sequence or 1, layout=q.placed, stage=stage, **of.step_program(q),
     )  # fmt: skip

@@ -7,12 +7,11 @@ from typing import Any
 from cs336kit.predict._common.grid import as_text
 from cs336kit.predict._planner.answer import Plan
 from cs336kit.predict._planner.question import Question
+from cs336kit.predict._settle import PATTERNS
 from cs336kit.predict.transformer import TransformerConfig
 
 #: A number that can be anything is changed by this fraction; counts and sizes are doubled.
 _STEP = 0.1
-#: Fields of a configuration that say for each layer whether something holds there.
-_PATTERNS = ("rope_layers", "window_layers", "sparse_layers")
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ def _with(config: TransformerConfig, name: str, value: int) -> TransformerConfig
     """Another size. More layers are like the last ones: a pattern may begin with what stands in front once, as dense layers."""
     changes: dict[str, Any] = {name: value}
     if name == "layers" and value > config.layers:
-        patterns = {each: getattr(config, each) for each in _PATTERNS}
+        patterns = {each: getattr(config, each) for each in PATTERNS}
         changes |= {
             each: (*pattern, *pattern[config.layers - value :]) for each, pattern in patterns.items() if pattern
         }
