@@ -69,14 +69,6 @@ def truth(config: TransformerConfig, sequence: int) -> dict[str, int]:
 
 
 def _kit(config, sequence):
-    """Every estimate from nothing: what is remembered between questions is forgotten before each."""
-    return {
-        name: lambda estimate=estimate: (forget(), estimate())[1]
-        for name, estimate in _remembering(config, sequence).items()
-    }
-
-
-def _remembering(config, sequence):
     return {
         "parameters": lambda: predict.parameters(config).total,
         "forward FLOPs": lambda: predict.forward_flops(config, batch=1, sequence=sequence).total,
@@ -175,8 +167,9 @@ def _estimate(function: Callable[[], float], counted: int) -> str:
     """Relative error and microseconds, or why there is none."""
     try:
         value = function()
-        # The best of five: other programs on the machine only ever add time.
-        microseconds = min(timeit.repeat(function, number=20, repeat=5)) / 20 * 1e6
+        # Every answer from nothing: what the kit remembers between questions is forgotten before each. The best of a
+        # hundred: other programs on the machine only ever add time.
+        microseconds = min(timeit.repeat(function, setup=forget, number=1, repeat=100)) * 1e6
     except Exception as error:
         return f"{type(error).__name__}: {error}".splitlines()[0][:40]
     error = "exact" if value == counted else f"{value / counted - 1:+.2%}"

@@ -125,11 +125,12 @@ class Builder(Writer):
         if b is not None and b.needs_gradient:
             # The incoming gradient itself, summed over the rows.
             gradients.append(Gradient(b, None, (b.elements * size,)))
-        output = Storage(name or place, prod(shape) * size)
+        elements = prod(shape)
+        output = Storage(name or place, elements * size)
         keeps = [W.storage] if x.needs_gradient else []
         if W.needs_gradient:
             keeps.append(x.storage)
-        result = Tensor(shape, x.dtype, output, bool(gradients))
+        result = Tensor(shape, x.dtype, output, bool(gradients), None, elements)
         inputs = (x, W) if b is None else (x, W, b)
         self.items.append(
             Op(
@@ -149,10 +150,8 @@ class Builder(Writer):
         x = self.in_fp32("layer_norm", place, x, name=kept_as)
         rows = x.elements // D
         kind = self.device.statistics.get(x.dtype, scale[0].dtype if scale else x.dtype)
-        statistics = [Storage(kept_as, ELEMENT_BYTES[kind] * rows) for _ in range(2)]
-        y = self.op(
-            place, "layer_norm", [x, *scale], x.shape, name=name, keeps=[x, *scale, *statistics], statistics=statistics
-        )
+        statistics = tuple([Storage(kept_as, ELEMENT_BYTES[kind] * rows) for _ in range(2)])
+        y = self.op(place, "layer_norm", [x, *scale], x.shape, name=name, keeps=[x, *scale], statistics=statistics)
         self.free(x, unless=given)
         return y
 
@@ -190,18 +189,20 @@ class Builder(Writer):
 
         Wherever it stands, its operations belong to the norms.
         """
-        with self.within("", part="norms"):
-            if kind == "rmsnorm":
-                return self.rms_norm(place, x, component=component, scale=scale, name=name, kept_as=kept_as)
-            if len(scale) == 1:
-                return self.layer_norm(place, x, component=component, shift=shift, name=name, kept_as=kept_as)
+        before, self.part = self.part, "norms"
+        if kind == "rmsnorm":
+            normed = self.rms_norm(place, x, component=component, scale=scale, name=name, kept_as=kept_as)
+        elif len(scale) == 1:
+            normed = self.layer_norm(place, x, component=component, shift=shift, name=name, kept_as=kept_as)
+        else:
             # Torch's layer norm has one scale for all rows; another one is a product of its own.
             normed = self.layer_norm(place, x, component="", shift=False, name=name, kept_as=kept_as)
             for parameter in [self.parameter(component, *scale) for _ in range((1 + shift) if scale else 0)]:
                 scaled = self.mul(f"{place}/scale", normed, parameter, name=name)
                 self.free(normed)
                 normed = scaled
-            return normed
+        self.part = before
+        return normed
 
     def softcap(self, place: str, x: Tensor, *, name: str) -> Tensor:
         """cap · tanh(x / cap), which keeps the tanh; x is let go at its end."""
@@ -244,9 +245,10 @@ class Builder(Writer):
 
     def cat(self, place: str, x: Tensor, y: Tensor, shape: tuple[int, ...]) -> Tensor:
         """Two tensors one behind the other; each gets its part of the gradient as a view."""
-        output = Storage(place, prod(shape) * ELEMENT_BYTES[x.dtype])
-        gradients = tuple(Gradient(t, None) for t in (x, y) if t.needs_gradient)
-        result = Tensor(shape, x.dtype, output, bool(gradients))
+        elements = prod(shape)
+        output = Storage(place, elements * ELEMENT_BYTES[x.dtype])
+        gradients = tuple([Gradient(t, None) for t in (x, y) if t.needs_gradient])
+        result = Tensor(shape, x.dtype, output, bool(gradients), None, elements)
         self.items.append(Op(self.prefix + place, "cat", (x, y), (result,), (output,), (), gradients, self.part))
         return result
 
@@ -261,7 +263,7 @@ class Builder(Writer):
             return x
         if self.device.dropout_mask:
             kept = Storage(mask, x.elements * ELEMENT_BYTES[self.device.dropout_mask])
-            y = self.op(place, "dropout", [x], x.shape, keeps=[kept], statistics=[kept], name=name)
+            y = self.op(place, "dropout", [x], x.shape, statistics=(kept,), name=name)
             self.free(x)
             return y
         noise = self.op(f"{place}/mask", "bernoulli", [], x.shape, dtype=x.dtype, name=mask)

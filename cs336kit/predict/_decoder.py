@@ -274,7 +274,7 @@ def loss_of(b: Builder, logits: Tensor, tokens: int, vocab: int) -> Tensor:
     wide = b.converted("logits/fp32", logits, "fp32")
     logs = (_divided_log_softmax if b.layout.tp > 1 else _log_softmax)(b, wide, (tokens, vocab))
     weight = Storage("cross-entropy", 4)
-    loss = b.op("loss", "nll_loss", [logs], (), keeps=[logs, weight], statistics=[weight], name="loss")
+    loss = b.op("loss", "nll_loss", [logs], (), keeps=[logs], statistics=(weight,), name="loss")
     b.free(wide, logs)
     return loss
 

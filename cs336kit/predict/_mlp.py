@@ -59,7 +59,7 @@ class MLP:
         )
         chosen = Storage("indices", 8 * N * k)
         scores = b.op(
-            "topk", "topk", [given], (N, k), keeps=[chosen], statistics=[chosen], watched=given.bytes, name="routing scores"
+            "topk", "topk", [given], (N, k), statistics=(chosen,), watched=given.bytes, name="routing scores"
         )  # fmt: skip
         indices = Tensor((N, k), "int64", chosen, False)
         b.hold(indices)

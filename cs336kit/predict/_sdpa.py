@@ -94,8 +94,8 @@ def fused_attention(
     state = [Storage("indices" if indices else "random state", words)] if words else []
     masks = [] if mask is None else [mask]
     return b.op(
-        "fused", "sdpa", [q, k, v, *sinks], (*q.shape[:3], v.shape[-1]), keeps=[q, k, v, *masks, *sinks, logsumexp, *state],
-        keeps_output=True, statistics=[logsumexp, *state], name="attention output's input",
+        "fused", "sdpa", [q, k, v, *sinks], (*q.shape[:3], v.shape[-1]), keeps=[q, k, v, *masks, *sinks],
+        keeps_output=True, statistics=(logsumexp, *state), name="attention output's input",
         flops=(("attention scores", flops[0]), ("attention values", flops[1])), scratch=(*kernel.backward(q, k), *scratch),
     )  # fmt: skip
 

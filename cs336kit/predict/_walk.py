@@ -123,7 +123,8 @@ class Walk:
                 if item is self.last:
                     raise _EverythingIsBack
             elif isinstance(item, Free):
-                for storage in item.storages:
+                for tensor in item.tensors:
+                    storage = tensor.storage
                     if not storage.leaf:
                         self.ledger.drop(storage)
                         if self.variables is not None:

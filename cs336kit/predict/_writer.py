@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
-from operator import attrgetter
 
 from cs336kit.predict.devices import DEVICES, Device
 from cs336kit.predict.layouts import ALONE, Layout
@@ -96,10 +95,10 @@ class Writer:
 
     def free(self, *tensors: Tensor, unless: Tensor | None = None) -> None:
         """The caller no longer holds these tensors; `unless`: one that is held still, if it is among them."""
-        if unless is not None:
+        if unless is not None and unless in tensors:
             tensors = tuple([tensor for tensor in tensors if tensor is not unless])
         if tensors:
-            self.items.append(Free(tuple(map(_storage, tensors))))
+            self.items.append(Free(tensors))
 
     def hold(self, tensor: Tensor) -> None:
         """The caller holds this second output of an operation too."""
@@ -133,9 +132,11 @@ class Writer:
         dtype = self.policy.weights
         if self.stacked:
             shape = (self.stacked, *shape)
+        elements = prod(shape)
         packed = self.base is not None and self.packs(component, shape)
-        size = packed_bytes(prod(shape), self.base or "") if packed else prod(shape) * ELEMENT_BYTES[dtype]
-        tensor = Tensor(shape, dtype, Storage(component, size, leaf=True), self.train and self.trained(component))
+        size = packed_bytes(elements, self.base or "") if packed else elements * ELEMENT_BYTES[dtype]
+        trained = self.train and self.trained(component)
+        tensor = Tensor(shape, dtype, Storage(component, size, True), trained, None, elements)
         self.leaves.append(Leaf(component, tensor, self.count, self.section))
         return tensor
 
@@ -166,9 +167,9 @@ class Writer:
         *,
         dtype: str = "",
         name: str = "",
-        keeps: Iterable[Tensor | Storage] = (),
+        keeps: Iterable[Tensor] = (),
         keeps_output: bool = False,
-        statistics: Sequence[Storage] = (),
+        statistics: tuple[Storage, ...] = (),
         passes: bool = False,
         scratch: tuple[int, ...] = (),
         watched: int = 0,
@@ -181,7 +182,8 @@ class Writer:
 
         A gradient has the output's type and, in an operation on elements, the broadcast shape first; the engine then
         sums it to the input's shape and casts it to the input's type. `passes`: the incoming gradient is handed on as it
-        is (sums). `alias`: the output is a view of the first input, but its gradient is not.
+        is (sums). `alias`: the output is a view of the first input, but its gradient is not. `statistics`: what it makes
+        beside its output and keeps.
         """
         dtype = dtype or inputs[0].dtype
         elements, size = prod(shape), ELEMENT_BYTES[dtype]
@@ -191,20 +193,23 @@ class Writer:
         if self.train:
             first = None if passes else elements * size
             collected = []
+            on_elements = kind in _ELEMENTWISE
             for tensor in inputs:
                 if tensor.needs_gradient:
                     own = tensor.elements
-                    if kind not in _ELEMENTWISE:
+                    if not on_elements:
                         collected.append(Gradient(tensor, own * ELEMENT_BYTES[tensor.dtype], (), gradient_flops))
                         continue
                     then: tuple[int, ...] = (own * size,) if own != elements else ()
                     if tensor.dtype != dtype:
                         then += (own * ELEMENT_BYTES[tensor.dtype],)
                     collected.append(Gradient(tensor, first, then, gradient_flops))
-            gradients = tuple(collected)
-            if gradients:
+            if collected:
+                gradients = tuple(collected)
                 if keeps:
-                    kept = tuple([k.storage if isinstance(k, Tensor) else k for k in keeps])
+                    kept = tuple([tensor.storage for tensor in keeps])
+                if statistics:
+                    kept += statistics
                 if keeps_output:
                     kept += (output,)
         result = Tensor(shape, dtype, output, bool(gradients), object() if alias else None, elements)
@@ -236,8 +241,6 @@ class _Within:
     def __exit__(self, *exception: object) -> None:
         self.builder.prefix, self.builder.part = self.before
 
-
-_storage = attrgetter("storage")
 
 #: Operations on elements, whose gradients have the output's shape before the engine sums them to the input's.
 _ELEMENTWISE = frozenset({"add", "mul", "div", "copy", "neg", "gelu", "silu", "view", "all-reduce"})

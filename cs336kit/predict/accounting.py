@@ -213,18 +213,16 @@ def saved_block_bytes(config: TransformerConfig, *, batch: int, sequence: int, *
 
 def _kept(items: Sequence[Item], count: int, parts: dict[str, int], seen: set[Storage]) -> None:
     for item in items:
+        storages: tuple[Storage, ...] = ()
         if isinstance(item, Op):
             storages = item.keeps
         elif isinstance(item, Repeat):
             if item.checkpoint is None:
                 _kept(item.items, count * item.count, parts, seen)
-                continue
-            if item.name == "block":
+            elif item.name == "block":
                 parts["block inputs"] = parts.get("block inputs", 0) + count * item.count * item.checkpoint.bytes
-                continue
-            storages = (item.checkpoint,)
-        else:
-            continue
+            else:
+                storages = (item.checkpoint,)
         for storage in storages:
             if not storage.leaf and storage.name != "indices" and storage not in seen:
                 seen.add(storage)

@@ -145,9 +145,9 @@ class Op:
 
 @dataclass(slots=True, eq=False)
 class Free:
-    """The caller lets go of these storages here: a variable goes out of scope or is assigned anew."""
+    """The caller lets go of these tensors here: a variable goes out of scope or is assigned anew."""
 
-    storages: tuple[Storage, ...]
+    tensors: tuple[Tensor, ...]
 
 
 @dataclass(slots=True, eq=False)

@@ -67,11 +67,11 @@ class MLP:
         wide = b.cast("scores/fp32", given, "fp32")
         soft = b.op("softmax", "softmax", [wide], (N, c.experts), keeps_output=True, name="routing weights")
         chosen = Storage("indices", 8 * rows)
-        top = b.op("topk", "topk", [soft], (N, k), keeps=[chosen], statistics=[chosen], watched=soft.bytes)
+        top = b.op("topk", "topk", [soft], (N, k), statistics=(chosen,), watched=soft.bytes)
         total = b.op("sum", "sum", [top], (N, 1), name="routing weights")
         # The division is in place, so that it keeps a copy of what it divides.
         before = Storage("routing weights", 4 * rows)
-        shares = b.op("normalize", "div", [top, total], (N, k), keeps=[total, before], statistics=[before])
+        shares = b.op("normalize", "div", [top, total], (N, k), keeps=[total], statistics=(before,))
         b.free(wide, unless=given)
         b.free(given, soft, top, total)
         order = Tensor((rows,), "int64", chosen, False)
