@@ -59,9 +59,10 @@ def find_layouts(
 
     All work on the same `global_batch` of sequences (None: `batch` for each accelerator), in micro-batches of `batch`: what the
     data ranks do not take at once is accumulated. Tried are the sizes that divide heads, experts, sequence and the
-    cluster, with tp inside a node, and every way to share state; sp wherever there is tp. `memory_bytes`: what has to be
-    enough (None: the accelerator's memory; leave some per cent free for what `step_peak` leaves out). The other arguments
-    are those of `step_seconds` and `step_peak`; `device`, unless given, is the accelerator's. An empty list: nothing fits.
+    cluster, with tp inside a node, and every way to share state; sp wherever there is tp; GPipe where a pipeline has fewer
+    microbatches than stages, else 1F1B. `memory_bytes`: what has to be enough (None: the accelerator's memory; leave some
+    per cent free for what `step_peak` leaves out). The other arguments are those of `step_seconds` and `step_peak`;
+    `device`, unless given, is the accelerator's. An empty list: nothing fits.
     Errors: ValueError for a global batch that no layout can make of such micro-batches.
     """
     for name, given in {"foreach": foreach, "fused": fused}.items():
@@ -116,6 +117,8 @@ def candidates(
                     if left or over or not micro:
                         continue
                     common: dict[str, Any] = {"tp": tp, "pp": pp, "cp": cp, "ep": ep, "microbatches": micro}
+                    if micro < pp:  # fewer than there are stages do not take turns: torch runs them by GPipe alone
+                        common["schedule"] = "gpipe"
                     sp = tp > 1 and sequence % (cp * tp) == 0
                     inside = max(1, node // (tp * cp * ep))
                     layouts = [Layout(**common | shared, sp=sp) for shared in _shared(rest, inside)]

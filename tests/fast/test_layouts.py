@@ -487,6 +487,13 @@ def test_every_layout_of_four_accelerators_in_nodes_of_two_is_tried():
     ]  # fmt: skip
 
 
+def test_a_pipeline_of_fewer_microbatches_than_stages_is_tried_as_torch_runs_it():
+    config = TransformerConfig(layers=4, d_model=16, heads=1, vocab=40, context=64)
+    how = {"sequence": 64, "node": 1}
+    pipelines = [tried(config, **how, global_batch=batch)[-1][-1] for batch in (3, 4)]
+    assert pipelines == ["pp=4,microbatches=3,schedule=gpipe", "pp=4"]
+
+
 def test_a_search_takes_what_is_left_of_the_memory_it_is_given():
     options = {"count": 2, "sequence": 1024, "batch": 2, "accelerator": "h100-sxm"}
     (one, *_) = find_layouts(GPT2, limit=1, **options)
