@@ -44,6 +44,12 @@ def whole_bytes(walked: Program, leaf: Leaf) -> int:
 
 def state_requests(walked: Program, optimizer: str, implementation: str) -> Iterator[int]:
     """Bytes of each tensor of optimizer state that lies on a CUDA device, those of one parameter after the other."""
+    for sizes, count in _state_sizes(walked, optimizer, implementation):
+        yield from sizes * count
+
+
+def _state_sizes(walked: Program, optimizer: str, implementation: str) -> Iterator[tuple[list[int], int]]:
+    """Bytes of each tensor of state that one parameter has there, and how many such parameters there are."""
     matrices = optimizer_spec(optimizer).shaped == "matrices"
     for leaf in _trained(walked):
         each = _shard_shapes(walked, [leaf], apart=matrices)
@@ -54,7 +60,7 @@ def state_requests(walked: Program, optimizer: str, implementation: str) -> Iter
             for part, size in parts.items()
             if size and (implementation == "fused" or part not in ON_HOST or optimizer == "asgd")
         ]
-        yield from sizes * len(each)
+        yield sizes, len(each)
 
 
 def temporary_requests(walked: Program, optimizer: str, implementation: str) -> Iterator[int]:
@@ -80,7 +86,8 @@ def states(walked: Program, optimizer: str, *, allocated: str = "") -> Breakdown
         for leaf in walked.leaves
     )
     if allocated:
-        state = sum(allocated_bytes(size) for size in state_requests(walked, optimizer, allocated))
+        sizes = _state_sizes(walked, optimizer, allocated)
+        state = sum(count * sum(map(allocated_bytes, each)) for each, count in sizes)
     else:
         state = _optimizer_bytes(walked, trained, optimizer)
     parts = {
