@@ -6,7 +6,7 @@ from cs336kit.predict._collectives import OF_EXPERTS, gathered_share
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict.allocator import BLOCK_BYTES, allocated_bytes, round_up
 from cs336kit.predict.layouts import Layout, shard_elements, shard_shape
-from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Program, Tensor, blocks, shapes
+from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Program, Tensor, blocks
 from cs336kit.predict.optimizers import ON_HOST, optimizer_spec, optimizer_state_bytes, optimizer_step_bytes
 
 
@@ -52,15 +52,15 @@ def _state_sizes(walked: Program, optimizer: str, implementation: str) -> Iterat
     """Bytes of each tensor of state that one parameter has there, and how many such parameters there are."""
     matrices = optimizer_spec(optimizer).shaped == "matrices"
     for leaf in _trained(walked):
-        each = _shard_shapes(walked, [leaf], apart=matrices)
-        name = "adamw" if matrices and (leaf.place != "block" or len(each[0]) < 2) else optimizer
-        parts = optimizer_state_bytes(name, shapes=each[:1], precision=walked.policy.states)
+        shape, count = _shard(walked, leaf, apart=matrices)
+        name = "adamw" if matrices and (leaf.place != "block" or len(shape) < 2) else optimizer
+        parts = optimizer_state_bytes(name, shapes=[shape], precision=walked.policy.states)
         sizes = [
             size
             for part, size in parts.items()
             if size and (implementation == "fused" or part not in ON_HOST or optimizer == "asgd")
         ]
-        yield sizes, len(each)
+        yield sizes, count
 
 
 def temporary_requests(walked: Program, optimizer: str, implementation: str) -> Iterator[int]:
@@ -108,11 +108,9 @@ def _optimizer_bytes(walked: Program, trained: list[Leaf], optimizer: str) -> in
     if shaped == "matrices":
         hidden = [leaf for leaf in trained if leaf.place == "block" and len(leaf.tensor.shape) > 1]
         others = [leaf for leaf in trained if leaf.place != "block" or len(leaf.tensor.shape) < 2]
-        each = _shard_shapes(walked, hidden, apart=True)
-        state = optimizer_state_bytes(optimizer, shapes=each, precision=precision).total
-        return state + _optimizer_bytes(walked, others, "adamw")
+        return _bytes_by_shape(walked, hidden, optimizer, apart=True) + _optimizer_bytes(walked, others, "adamw")
     if shaped:
-        return optimizer_state_bytes(optimizer, shapes=_shard_shapes(walked, trained), precision=precision).total
+        return _bytes_by_shape(walked, trained, optimizer)
     if not trained:
         return 0
     # For all others the counts are enough, and quicker.
@@ -121,18 +119,22 @@ def _optimizer_bytes(walked: Program, trained: list[Leaf], optimizer: str) -> in
     return optimizer_state_bytes(optimizer, parameters=count, tensors=tensors, precision=precision).total
 
 
-def _shard_shapes(walked: Program, trained: list[Leaf], *, apart: bool = False) -> list[tuple[int, ...]]:
-    """The shape of what a rank keeps state for, as often as it exists; `apart`: whole experts one by one, too."""
+def _bytes_by_shape(walked: Program, leaves: list[Leaf], optimizer: str, *, apart: bool = False) -> int:
+    total = 0
+    for leaf in leaves:
+        shape, count = _shard(walked, leaf, apart=apart)
+        total += count * optimizer_state_bytes(optimizer, shapes=[shape], precision=walked.policy.states).total
+    return total
+
+
+def _shard(walked: Program, leaf: Leaf, *, apart: bool = False) -> tuple[tuple[int, ...], int]:
+    """The shape of what a rank keeps state for, and how often it exists; `apart`: whole experts one by one, too."""
+    shape, count = leaf.tensor.shape, leaf.count
     if not (apart or walked.layout.stage):
-        return shapes(trained)
-    each = []
-    for leaf in trained:
-        # Experts in one tensor have a matrix each.
-        experts, shape = (
-            (leaf.tensor.shape[0], leaf.tensor.shape[1:]) if len(leaf.tensor.shape) > 2 else (1, leaf.tensor.shape)
-        )
-        each += [shard_shape(shape, _sharing(walked, leaf))] * (experts * leaf.count)
-    return each
+        return shape, count
+    if len(shape) > 2:  # experts in one tensor have a matrix each
+        shape, count = shape[1:], count * shape[0]
+    return shard_shape(shape, _sharing(walked, leaf)), count
 
 
 def gradient_bytes(walked: Program, round_to: int = 1) -> int:
