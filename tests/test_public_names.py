@@ -100,7 +100,7 @@ def test_names_arguments_and_defaults_are_those_of_the_file(room):
     assert not changes, "\n".join(changes)
 
 
-@pytest.mark.parametrize("room", ["predict", "lm", "measure"])
+@pytest.mark.parametrize("room", ["predict", "lm", "measure", "teach", "teach.exercises", "teach.explorers"])
 def test_help_and_completion_show_a_rooms_names_and_nothing_else(room):
     package = importlib.import_module(f"cs336kit.{room}")
     assert dir(package) == sorted(package.__all__)

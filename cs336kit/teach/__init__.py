@@ -35,3 +35,7 @@ __all__ = [
     "side_by_side",
     "table",
 ]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

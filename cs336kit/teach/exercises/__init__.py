@@ -8,3 +8,7 @@ from cs336kit.teach.exercises.checking import Result, check, check_solution
 from cs336kit.teach.exercises.core import Exercise, Hint, exercise, hint, known_ids, load
 
 __all__ = ["Exercise", "Hint", "Result", "check", "check_solution", "exercise", "hint", "known_ids", "load"]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -8,3 +8,7 @@ from cs336kit.teach.explorers.roofline import roofline
 from cs336kit.teach.explorers.strides import strides
 
 __all__ = ["BitExplorer", "bits", "claim_counts", "claims", "decoding", "every_claim", "memory", "roofline", "strides"]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
