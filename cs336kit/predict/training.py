@@ -235,11 +235,11 @@ def step_peak(
     and of what is outside of them, the block's whole gradients, and those of the block before until they are reduced; a
     stage of a pipeline, what the microbatches in flight keep. With zero2 a block's gradients are divided together, and with
     zero1 the whole ones stay until the optimizer has made its step, as in usual implementations; where gradients outweigh
-    activations, `lm.parallelize`, which lets each go as soon as it can, stays below. `accumulate`: passes of which one step adds up the gradients (a
-    layout's microbatches); from the second one on, they are there from the start. `foreach`: None is torch's default on the
-    device, all tensors at once on CUDA. `fused=True`: the optimizer is one kernel. `allocated`: bytes as
-    `torch.cuda.max_memory_allocated` counts them, every tensor rounded up to 512, counters that torch keeps in the host's
-    memory left out; what `step_allocation` adds is not among them.
+    activations, `lm.parallelize`, which lets each go as soon as it can, stays below. `accumulate`: passes of which one step
+    adds up the gradients (a layout's microbatches); from the second one on, they are there from the start. `foreach`: None
+    is torch's default on the device, all tensors at once on CUDA. `fused=True`: the optimizer is one kernel. `allocated`:
+    bytes as `torch.cuda.max_memory_allocated` counts them, every tensor rounded up to 512, counters that torch keeps in the
+    host's memory left out; what `step_allocation` adds is not among them.
     The moment of the peak: `peak_moments`. `options` are those of `predict.program`, which left out mean fp32, eager
     attention and a CPU; what `plan` counts is `precision="mixed", attention="sdpa", device="cuda"`.
     On CUDA, rounding and the moments of backward kernels (`predict.devices`) are computed from torch's sources and not measured.
