@@ -45,7 +45,7 @@ ENDLESS = "while True:\n    pass"
 WRITES = "def smallest_batch(ridge, d, p):\n    open({!r}, 'w').write('I was here')\n"
 
 pytestmark = [
-    pytest.mark.timeout(1200),  # three kernels, one after another
+    pytest.mark.timeout(1200),  # two kernels, one after another
     pytest.mark.filterwarnings("ignore:Object of type <Submitted"),  # nbgrader's own, of its gradebook
 ]
 
@@ -103,7 +103,7 @@ def torn(notebook):
 def course(tmp_path_factory):
     """A course after grading.
 
-    Each student has a kernel, and torch in it, for seconds: there are three, and each has right answers beside the others.
+    Each student has a kernel, and torch in it, for seconds: there are two, and each has answers of several kinds.
     """
     folder = tmp_path_factory.mktemp("course")
     (folder / "notebooks").mkdir()
@@ -117,11 +117,10 @@ def course(tmp_path_factory):
 
     named = zip(solutions, ("timed", "smallest_batch", "answer", "chain_seconds"), strict=True)
     right = [re.sub(r"\bsolution\b", name, text[: text.index("teach.")]) for text, name in named]
-    handed_in(folder, "half", FASTEST, right[1], 'answer = ("B", 1.0, "A")')
     # One kernel for all that could do harm: none of it may keep what comes after it from its points.
     writes, own = WRITES.format(str(folder / "note.txt")), "open('note.txt', 'w').write('mine')"
-    handed_in(folder, "harms", LOOPS, writes, *right[2:], first=(ENDLESS, own))
-    handed_in(folder, "torn", *right, change=torn)
+    handed_in(folder, "harms", LOOPS, writes, 'answer = ("B", 1.0, "A")', right[3], first=(ENDLESS, own))
+    handed_in(folder, "torn", FASTEST, right[1], right[2], change=torn)
     nbgrader(folder, "autograde", NAME)
     nbgrader(folder, "generate_feedback", NAME)
     return folder
@@ -152,33 +151,34 @@ def test_what_is_released_has_no_solution(course):
 
 
 def test_the_right_answers_get_all_points(points):
-    assert (points("torn")[0], points("half")[1], *points("harms")[2:]) == (*POINTS.values(),)
+    assert points("torn")[2] == points("harms")[3] == 8
 
 
 def test_half_right_answers_get_a_part_and_the_feedback_names_the_mistake(course, points):
-    timed, _, decision, _ = points("half")
-    assert 0 < timed < 5 and decision == round(8 * 2 / 3, 2)
-    page = feedback(course, "half")
-    assert "this is the fastest call; the task asks for the median." in page
-    assert "fewer bytes do shorten it: what limits this layer is reading its weights." in page
+    assert 0 < points("torn")[0] < 5 and points("harms")[2] == round(8 * 2 / 3, 2)
+    assert "this is the fastest call; the task asks for the median." in feedback(course, "torn")
+    assert "fewer bytes do shorten it: what limits this layer is reading its weights." in feedback(course, "harms")
 
 
 def test_a_stub_gets_nothing(course, points):
-    assert points("half")[3] == 0 and "07.4 waiting" in feedback(course, "half")
+    assert points("torn")[3] == 0 and "07.4 waiting" in feedback(course, "torn")
 
 
 def test_deleted_and_copied_cells_cost_no_points_of_other_tasks(points):
-    assert points("torn") == [5, 0, 8, 8]
+    timed, gone, copied, stub = points("torn")
+    assert timed > 0 and copied == 8 and gone == stub == 0
 
 
 def test_what_loops_is_stopped_and_the_other_points_are_kept(course, points):
-    assert points("harms") == [0, 0, 8, 8]
+    loops, _, *others = points("harms")
+    assert loops == 0 and all(others)
     page = feedback(course, "harms")
     assert "did not return within 2 seconds" in page and "KeyboardInterrupt" in page
 
 
 def test_what_writes_a_file_in_an_answer_is_stopped_and_a_cell_writes_into_its_own_folder(course, points):
-    assert points("harms") == [0, 0, 8, 8] and "an answer may not do that here" in feedback(course, "harms")
+    _, writes, *others = points("harms")
+    assert writes == 0 and all(others) and "an answer may not do that here" in feedback(course, "harms")
     # nbgrader copies what lies beside the notebook into the feedback.
     own = {f"autograded/harms/{NAME}/note.txt", f"feedback/harms/{NAME}/note.txt"}
     assert {str(path.relative_to(course)) for path in course.rglob("note.txt")} == own
