@@ -5,7 +5,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from cs336kit.course.refresh import refresh
 
-ONCE = (
+CELLS = (
     ("text", 'print("gradients", 2 + 4)', []),
     ("number", "1 / 3", []),
     ("table", "from cs336kit import teach\nteach.compare(('weights', 448, 448, 'bytes'))", []),
@@ -13,6 +13,13 @@ ONCE = (
         "figure",
         "figure, axes = teach.figures.axes(width=3, height=2)\naxes.plot([1, 2, 3])\n"
         "teach.figures.show(figure, alt='One line that rises from one at the left to three, a share of 0.6.')",
+        [],
+    ),
+    (
+        "drawing",
+        "from IPython.display import display\n\n"
+        "display({'image/svg+xml': '<svg><path d=\"M 1.5 2\"/></svg>', 'text/html': '<b>7</b>', 'text/plain': '7'}, "
+        "raw=True, metadata={'image/svg+xml': {'alt': 'A point.'}})",
         [],
     ),
     ("time", "import time\nprint(time.time())", ["measured:time"]),
@@ -32,20 +39,20 @@ ONCE = (
         ["solution"],
     ),
 )
-#: Of the kinds with which most can be wrong there are several, each as the one above: fewer notebooks hold all that is.
-CELLS = (*ONCE, *(each for each in ONCE for _ in range({"text": 1, "number": 2, "figure": 1}.get(each[0], 0))))
 
 
-def write(path):
-    """Write and execute the toy lesson; returns the stored notebook."""
+def write(path, teach=True):
+    """Write and execute the toy lesson; returns the stored notebook. Without `teach` its kernel need not import torch."""
     cells = [new_markdown_cell("# 99 · A toy\n\nOne cell of every kind.")]
-    cells += [new_code_cell(source, metadata={"tags": tags}) for _, source, tags in CELLS]
+    cells += [
+        new_code_cell(source, metadata={"tags": tags}) for _, source, tags in CELLS if teach or "teach" not in source
+    ]
     nbformat.write(new_notebook(cells=cells), path)
     refresh(path)
     return nbformat.read(path, as_version=4)
 
 
 def cell(notebook, name):
-    """The toy's first cell of that name."""
+    """The toy's cell of that name."""
     source = next(source for kind, source, _ in CELLS if kind == name)
     return next(c for c in notebook.cells if c.source == source)

@@ -14,7 +14,7 @@ from cs336kit.course.columns import side_by_side
 
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 #: Where an object lies, as Python says it: any other hexadecimal number is compared.
-_ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]{6,}(?=>)")
+_ADDRESS = re.compile(r" at 0x[0-9a-f]{6,}(?=>)")
 _KERNEL_FILE = re.compile(r"/tmp/ipykernel_\d+/\d+\.py")
 #: matplotlib names clip paths and markers by a digest of their exact coordinates, which the last bit of a float changes.
 _DIGEST = re.compile(r"\b[mp][0-9a-f]{10}\b")
@@ -62,14 +62,14 @@ def _shown(outputs: Sequence[dict[str, Any]], ignored: Sequence[str] = ()) -> li
     for output in outputs:
         kind = output["output_type"]
         if kind == "stream":
-            streams[output["name"]] = streams.get(output["name"], "") + _text(output["text"])
+            streams[output["name"]] = streams.get(output["name"], "") + text_of(output["text"])
         elif kind == "error":
             rest.append({"error": f"{output['ename']}: {output['evalue']}"})
         else:
             data = sorted(output.get("data", {}).items())
-            shown = dict(_kind(mime, _text(value)) for mime, value in data if mime not in ignored)
+            shown = dict(_kind(mime, text_of(value)) for mime, value in data if mime not in ignored)
             if about := output.get("metadata"):
-                shown["metadata"] = _text(about)
+                shown["metadata"] = text_of(about)
             rest.append(shown)
     ordered = [{name: text} for name, text in sorted(streams.items(), reverse=True)]
     return [{kind: _masked(text) for kind, text in data.items()} for data in [*ordered, *rest] if data]
@@ -95,17 +95,21 @@ def _beside(old: dict[str, str], new: dict[str, str]) -> str:
     return side_by_side(said, says) if said != says else side_by_side(before, after)
 
 
+@lru_cache(maxsize=64)  # the sizes of a slide are asked for several times
 def unstyled(html: str) -> str:
     """What a page says: one line for each row or block, cells apart, no tags."""
     html = re.sub(r"<(style|script)\b.*?</\1>", "", html, flags=re.S)
     html = re.sub(r"\s*(</(tr|p|div|li|h\d|caption)>|<br ?/?>)\s*", "\n", html)
-    text = unescape(re.sub(r"</t[dh]>", "  ", html)).splitlines()
-    lines = [re.sub(r"<[^>]*>", "", line).strip() for line in text]
+    text = re.sub(r"<[^>\n]*>", "", unescape(re.sub(r"</t[dh]>", "  ", html)))
+    lines = map(str.strip, text.splitlines())
     return "\n".join(line for line in lines if line)
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, str) or (isinstance(value, list) and all(isinstance(line, str) for line in value)):
+def text_of(value: Any) -> str:
+    """The text of an output: a string, lines, or JSON."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(isinstance(line, str) for line in value):
         return "".join(value)
     return json.dumps(value, sort_keys=True, indent=1)
 
@@ -118,7 +122,7 @@ def _numbered(svg: str) -> str:
 
 
 def _masked(text: str) -> str:
-    return _ADDRESS.sub("0x…", _KERNEL_FILE.sub("<cell>", text)).strip()
+    return _ADDRESS.sub(" at 0x…", _KERNEL_FILE.sub("<cell>", text)).strip()
 
 
 def _same(kind: str, old: str, new: str, tolerance: float | None) -> bool:

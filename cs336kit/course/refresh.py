@@ -90,6 +90,8 @@ def _execute(notebook: Any, folder: Path) -> None:
     settings["extra_arguments"] = ["--log-level=ERROR"]
     settings |= {"kernel_name": "python3", "timeout": kind.HANGING, "skip_cells_with_tag": _SKIP}
     settings["config"] = Config(KernelManager=kernel.address())
+    # All outputs are here by then: nobody waits for what a kernel still does at its end, which with torch takes a second.
+    settings["shutdown_kernel"] = "immediate"
     stopped: list[int] = []
 
     class Stoppable(NotebookClient):
@@ -98,13 +100,8 @@ def _execute(notebook: Any, folder: Path) -> None:
         async def async_start_new_kernel(self, **kwargs: Any) -> None:  # nbclient has just set its own handler
             task: Any = asyncio.current_task()
 
-            def stop() -> None:
-                if not self.code_cells_executed:
-                    self.shutdown_kernel = "immediate"  # interrupted at its start, it would show where it was
-                stopped.append(task.cancel())
-
             with suppress(RuntimeError):  # not in the main thread, or on Windows, where it does so anyway
-                task.get_loop().add_signal_handler(signal.SIGINT, stop)
+                task.get_loop().add_signal_handler(signal.SIGINT, lambda: stopped.append(task.cancel()))
             await super().async_start_new_kernel(**kwargs)
 
     try:

@@ -7,11 +7,12 @@ holds that nothing runs over.
 import math
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from urllib.parse import unquote
 
 from cs336kit.course import cells as kind
 from cs336kit.course.cells import Cell
-from cs336kit.course.outputs import unstyled
+from cs336kit.course.outputs import text_of, unstyled
 
 FURTHER = "## Further"
 #: Lines of code that a room can read at once.
@@ -151,8 +152,12 @@ def table_size(output: Cell) -> int:
 def figure_size(output: Cell) -> tuple[float, float] | None:
     """Width and height of a figure in a notebook, in pixels; None for what is no figure."""
     data = output.get("data", {})
-    svg = unquote("".join(data.get("image/svg+xml", "") or data.get("text/html", "")))
-    found = re.search(r'<svg [^>]*?width="([\d.]+)(pt)?" height="([\d.]+)', svg)
+    return _drawn_size(text_of(data.get("image/svg+xml", "") or data.get("text/html", "")))
+
+
+@lru_cache(maxsize=64)  # asked for several times, of texts that are long
+def _drawn_size(text: str) -> tuple[float, float] | None:
+    found = re.search(r'<svg [^>]*?width="([\d.]+)(pt)?" height="([\d.]+)', unquote(text))
     unit = POINTS if found and found[2] else 1
     return (float(found[1]) / unit, float(found[3]) / unit) if found else None
 
@@ -160,7 +165,7 @@ def figure_size(output: Cell) -> tuple[float, float] | None:
 def table_lines(output: Cell) -> list[str]:
     """What an output of HTML says, a line for each row of a table or block; nothing for a mere figure."""
     data = output.get("data", {})
-    return [] if "image/svg+xml" in data else unstyled("".join(data.get("text/html", ""))).splitlines()
+    return [] if "image/svg+xml" in data else unstyled(text_of(data.get("text/html", ""))).splitlines()
 
 
 def _table_height(output: Cell, size: int) -> float:
@@ -173,7 +178,7 @@ def _table_height(output: Cell, size: int) -> float:
 
 def _printed_height(output: Cell) -> float:
     data = output.get("data", {})
-    text = "" if "text/html" in data else "".join(output.get("text") or data.get("text/plain", "")).rstrip("\n")
+    text = "" if "text/html" in data else text_of(output.get("text") or data.get("text/plain", "")).rstrip("\n")
     return sum(_wrapped(line, PRINTED * FIXED) for line in text.splitlines()) * PRINTED * LINE + GAP if text else 0.0
 
 

@@ -22,7 +22,7 @@ from cs336kit.course.verify import LessonCell
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
     path = tmp_path_factory.mktemp("notebooks") / "99_toy.ipynb"
-    toy.write(path)
+    toy.write(path, teach=False)
     return path
 
 

@@ -25,14 +25,63 @@ SCHEMA = json.loads(SCHEMA_FILE.read_text())
 
 @pytest.fixture(scope="module")
 def rehearsal(tmp_path_factory):
+    """Every stage once: the exit status, the record, and what was seen in each stage.
+
+    made: device and type of each model's numbers; alive: how many models there were whenever memory was given back; graphs:
+    what was compiled, its shape and batch.
+    """
+    seen = {name: SimpleNamespace(made=[], alive=[], graphs=[]) for name in STAGES}
+    alive, decoder, free, compile_ = weakref.WeakSet(), lm.DecoderOnly, Run.free, torch.compile
+    now = SimpleNamespace()
+
+    def watched(name, measure):
+        def stage(run):
+            now.name, now.seen = name, seen[name]
+            # What there is already is none of a stage's, and looking through all of it each time takes longer than the stage.
+            gc.freeze()
+            yield from measure(run)
+
+        return stage
+
+    def make(config, **options):
+        now.seen.made.append((str(options.get("device")), options.get("dtype")))
+        model = decoder(config, **options)
+        alive.add(model)
+        return model
+
+    def look(run):
+        gc.collect()
+        free(run)
+        now.seen.alive.append(len(alive))
+
+    def see(graph, inputs):
+        (output,) = next(node for node in graph.graph.nodes if node.op == "output").args[0]
+        batch = {i.shape[0] for i in inputs if i.dtype == torch.int64}
+        now.seen.graphs.append((output.meta["example_value"].shape, batch))
+        # Else one that was compiled with another attention is taken for it.
+        assert torch.compiler.config.force_disable_caches
+        return graph
+
+    def compile_and_see(function, *, dynamic, backend):
+        if now.name != "training step":
+            return compile_(function, dynamic=dynamic, backend=backend)
+        return compile_(function, dynamic=dynamic, backend=see, fullgraph=True)
+
     folder = tmp_path_factory.mktemp("records")
-    status = gpu.main(["--here", "--device", "cpu", "--tiny", "--out", str(folder)])
+    gc.collect()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, stage in STAGES.items():
+            patch.setitem(STAGES, name, stage._replace(measure=watched(name, stage.measure)))
+        patch.setattr(lm, "DecoderOnly", make)
+        patch.setattr(Run, "free", look)
+        patch.setattr(torch, "compile", compile_and_see)
+        status = gpu.main(["--here", "--device", "cpu", "--tiny", "--out", str(folder)])
     (path,) = [p for p in folder.iterdir() if p.suffix == ".json"]
-    return status, json.loads(path.read_text())
+    return status, json.loads(path.read_text()), seen
 
 
 def test_every_stage_runs_and_fits_the_schema(rehearsal):
-    status, data = rehearsal
+    status, data, _ = rehearsal
     assert status == 0, data
     jsonschema.validate(data, SCHEMA)
     assert list(data["stages"]) == list(STAGES) and data["dry_run"] is True
@@ -250,64 +299,27 @@ def test_a_profiler_that_sees_nothing_loses_no_step(profiled):
     assert run.skipped == ["idle share {'batch': 2}: the profiler saw no kernel"]
 
 
-def test_a_compiled_step_is_one_graph_with_its_loss_and_of_one_size(monkeypatch):
-    graphs, compile_ = [], torch.compile
-
-    def watched(function, *, dynamic, backend):
-        def see(graph, inputs):
-            (output,) = next(node for node in graph.graph.nodes if node.op == "output").args[0]
-            graphs.append((output.meta["example_value"].shape, {i.shape[0] for i in inputs if i.dtype == torch.int64}))
-            # Else one that was compiled with another attention is taken for it.
-            assert torch.compiler.config.force_disable_caches
-            return graph
-
-        return compile_(function, dynamic=dynamic, backend=see, fullgraph=True)
-
-    monkeypatch.setattr(torch, "compile", watched)
-    rows = list(gpu_stages.training_step(Run(torch.device("cpu"), tiny=True)))
-    assert graphs == [((), {4}), ((), {2})]
-    settings = [r["setting"] for r in rows if r["label"] == "step"]
+def test_a_compiled_step_is_one_graph_with_its_loss_and_of_one_size(rehearsal):
+    _, data, seen = rehearsal
+    assert seen["training step"].graphs == [((), {4}), ((), {2})]
+    settings = [r["setting"] for r in data["stages"]["training step"]["rows"] if r["label"] == "step"]
     assert [(s["batch"], s["compiled"]) for s in settings] == [(4, True), (2, True), (2, False)]
 
 
-def test_models_are_made_where_and_in_what_they_stay(monkeypatch):
-    made, decoder = [], lm.DecoderOnly
-
-    def make(config, **options):
-        made.append((options["device"].type, options.get("dtype")))
-        return decoder(config, **options)
-
-    monkeypatch.setattr(lm, "DecoderOnly", make)
-    run = Run(torch.device("cpu"), tiny=True)
-    rows = [*gpu_stages.memory(run), *gpu_stages.optimizers(run)]
-    assert {r["setting"].get("precision") for r in rows} == {"fp32", "bf16", "autocast", None}
+def test_models_are_made_where_and_in_what_they_stay(rehearsal):
+    _, data, seen = rehearsal
+    precisions = {r["setting"]["precision"] for r in data["stages"]["memory"]["rows"]}
+    assert precisions == {"fp32", "bf16", "autocast"}
     kept = {"fp32": torch.float32, "bf16": torch.bfloat16, "autocast": torch.float32}
-    assert made == [("cpu", kind) for kind in kept.values() for _ in range(2)] + [("cpu", None)] * 4
+    assert seen["memory"].made == [("cpu", kind) for kind in kept.values() for _ in range(2)]
+    assert seen["optimizers"].made == [("cpu", None)] * 4
 
 
-@pytest.mark.parametrize("stage", [gpu_stages.training_step, gpu_stages.fp8_training, gpu_stages.memory])
-def test_a_model_is_gone_before_the_next_is_measured(monkeypatch, stage):
-    alive, decoder, free = weakref.WeakSet(), lm.DecoderOnly, Run.free
-
-    def make(config, **options):
-        model = decoder(config, **options)
-        alive.add(model)
-        return model
-
-    def look(run):
-        gc.collect()
-        free(run)
-        counts.append(len(alive))
-
-    counts: list[int] = []
-    monkeypatch.setattr(lm, "DecoderOnly", make)
-    monkeypatch.setattr(Run, "free", look)
-    # What there is already is none of the stage's, and looking through all of it each time takes longer than the stage.
-    gc.collect()
-    gc.freeze()
-    list(stage(Run(torch.device("cpu"), tiny=True)))
+@pytest.mark.parametrize("stage", ["training step", "fp8 training", "memory"])
+def test_a_model_is_gone_before_the_next_is_measured(rehearsal, stage):
+    seen = rehearsal[2][stage]
     # In the stage of memory one look comes when a model has just been made.
-    assert counts and not any(counts[1::2] if stage is gpu_stages.memory else counts)
+    assert seen.made and seen.alive and not any(seen.alive[1::2] if stage == "memory" else seen.alive)
 
 
 @pytest.mark.parametrize("attention", gpu_stages.KERNELS)

@@ -286,24 +286,6 @@ def test_ranks_take_a_gpu_each_where_there_are_enough(monkeypatch):
     assert backend(None, 1) == "cpu"
 
 
-def returns_a_lock():
-    return __import__("threading").Lock()
-
-
-def exits_silently():
-    if dist.get_rank() == 0:
-        os._exit(1)
-    # It ends with the other, long before this is over.
-    time.sleep(600)
-
-
-def test_a_rank_that_brings_nothing_back_is_named():
-    with pytest.raises(RuntimeError, match="the lock that the function returned cannot be sent back"):
-        measure.run_ranks(returns_a_lock, ranks=1, device="cpu")
-    with pytest.raises(RuntimeError, match="rank 0 of 2 was ended by exit code 1: it left no traceback"):
-        measure.run_ranks(exits_silently, device="cpu")
-
-
 def test_a_rank_that_has_closed_its_files_is_waited_for_until_it_has_an_exit_code(tmp_path, monkeypatch):
     """The kernel does both one after the other, and on a busy machine much may happen between them."""
     made = []
@@ -485,6 +467,14 @@ def test_what_a_rank_asks_of_torch(monkeypatch, tmp_path, rank_here, device):
 def test_a_rank_that_fails_leaves_its_error_and_ends_as_python_does(tmp_path, rank_here):
     assert rank_here(1, {}, None) == ({}, [("dup2", True, 1), ("_exit", 1)])
     assert "KeyError: 'ranks'" in pickle.loads((tmp_path / "error-1").read_bytes())[1]
+
+
+def test_a_result_that_cannot_be_sent_back_is_an_error_that_names_it(tmp_path, rank_here):
+    call = {"ranks": 2, "start": 180, "timeout": 60, "device": "cpu"}
+    _, asked = rank_here(0, call, (__import__("threading").Lock, ()))
+    assert asked[-1] == ("_exit", 1) and not (tmp_path / "result-0").exists()
+    said = pickle.loads((tmp_path / "error-0").read_bytes())[1]
+    assert "the lock that the function returned cannot be sent back" in said
 
 
 def ends_well(rank, folder):
