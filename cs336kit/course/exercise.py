@@ -62,22 +62,24 @@ def confused(exercise: Exercise) -> list[str]:
 
 def changed(function: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
     """The function with one small change each: another operator or comparison, or a number that is one more or less."""
-    source = textwrap.dedent(inspect.getsource(function))
-    for place, step in product(range(sum(1 for _ in ast.walk(_tree(source)))), (1, -1)):
-        tree = _tree(source)
-        node = list(ast.walk(tree))[place]
-        before = ast.unparse(node)
+    tree = _tree(textwrap.dedent(inspect.getsource(function)))
+    for node, step in product([*ast.walk(tree)], (1, -1)):
+        place: str
+        new: Any
         if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-            node.value += step  # type: ignore[operator] # an int or a float
+            place, new = "value", node.value + step  # type: ignore[operator] # an int or a float
         elif step == 1 and isinstance(node, (ast.BinOp, ast.BoolOp)) and type(node.op) in _SWAPS:
-            node.op = _SWAPS[type(node.op)]()
+            place, new = "op", _SWAPS[type(node.op)]()
         elif step == 1 and isinstance(node, ast.Compare) and type(node.ops[0]) in _SWAPS:
-            node.ops[0] = _SWAPS[type(node.ops[0])]()
+            place, new = "ops", [_SWAPS[type(node.ops[0])](), *node.ops[1:]]
         else:
             continue
-        scope = dict(function.__globals__)
-        exec(compile(ast.fix_missing_locations(tree), function.__code__.co_filename, "exec"), scope)
-        yield f"{before} → {ast.unparse(node)}", scope[function.__name__]
+        before, old, scope = ast.unparse(node), getattr(node, place), dict(function.__globals__)
+        setattr(node, place, new)
+        name = f"{before} → {ast.unparse(node)}"
+        exec(compile(tree, function.__code__.co_filename, "exec"), scope)
+        setattr(node, place, old)
+        yield name, scope[function.__name__]
 
 
 def _tree(source: str) -> ast.Module:

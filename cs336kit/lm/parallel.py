@@ -295,7 +295,8 @@ class Parallel(nn.Module):
         every: list[Any] = [own]
         if self.layout.count > 1:
             every = [None] * self.layout.count
-            dist.all_gather_object(every, own)
+            dist.all_gather_object(every, _packed(own))
+            every = [_unpacked(each) for each in every]
         names = {name for each in every for name in each}
         return {name: self._joined(name, [each[name] for each in every if name in each]) for name in sorted(names)}
 
@@ -307,3 +308,12 @@ class Parallel(nn.Module):
         whole = torch.cat([of_rank[place] for place in sorted(of_rank)], dim=cut)
         padded = name in ("embedding.weight", "head.weight", "head.bias")
         return whole[: self.config.vocab] if padded else whole
+
+
+def _packed(own: dict[str, Any]) -> dict[str, Any]:
+    """With arrays, which pickle in a tenth of the time of tensors; they hold bytes, as NumPy knows no bfloat16."""
+    return {name: (*at, of.dtype, of.contiguous().view(torch.uint8).numpy()) for name, (*at, of) in own.items()}
+
+
+def _unpacked(packed: dict[str, Any]) -> dict[str, Any]:
+    return {name: (*at, torch.from_numpy(array).view(dtype)) for name, (*at, dtype, array) in packed.items()}

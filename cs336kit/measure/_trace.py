@@ -128,12 +128,13 @@ class Trace(TorchFunctionMode):
         return found
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
-        given = _torch.tensors((args, kwargs or {}))
-        self.own((value for value in given if isinstance(value, nn.Parameter)), "parameter")
+        kwargs = kwargs or {}
+        if parameters := [t for t in _torch.tensors((*args, *kwargs.values())) if isinstance(t, nn.Parameter)]:
+            self.own(parameters, "parameter")
         module = self._stack[-1].module if self._stack else OUTSIDE.module
         self._enter(module, getattr(function, "__name__", "operation").strip("_"))
         try:
-            return function(*args, **(kwargs or {}))
+            return function(*args, **kwargs)
         finally:
             self._leave()
 
@@ -253,7 +254,7 @@ class LiveStorages(_torch.TorchDispatchMode):
             return result
         # torch.tensor([1.0]) makes its storage without an operator and announces it by lift_fresh.
         if operator is not torch.ops.aten.lift_fresh.default:
-            for tensor in _torch.tensors((args, kwargs)):
+            for tensor in _torch.tensors((*args, *kwargs.values())):
                 self._see(tensor, before=True)
         self._starting()
         result = operator(*args, **kwargs)

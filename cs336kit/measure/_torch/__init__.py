@@ -48,7 +48,7 @@ def tensors(tree: object) -> list[Tensor]:
     A trace asks for each operator, where torch's own pytree is slow.
     """
     found: list[Tensor] = []
-    _collect((tree,), found)
+    _collect(tree if isinstance(tree, (list, tuple)) else (tree,), found)
     return found
 
 

@@ -167,7 +167,7 @@ def judge(found: Exercise, trials: list, answer: Callable, say: Say) -> None:
             if result is ...:
                 return say("waiting", _waiting(found))
             try:
-                given.append(attempt(found.observed, (result, args), restore))
+                given.append(attempt(found.observed, (result, args), restore) if found.observe else result)
             except Failed:
                 raise Failed(f"returned {show(result)}, which is not the kind of answer that is asked for.") from None
         except Failed as failure:

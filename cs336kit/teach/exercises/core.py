@@ -94,10 +94,10 @@ class Exercise:
         return {mistake: mistake if callable(mistake) else self._compiled(mistake) for mistake in self.mistakes}
 
     def _compiled(self, expression: str) -> Callable:
-        code = compile(expression, f"<mistake of {self.id}>", "eval")
+        code, signature = compile(expression, f"<mistake of {self.id}>", "eval"), inspect.signature(self.reference)
 
         def wrong(*args):
-            given = inspect.signature(self.reference).bind(*args)
+            given = signature.bind(*args)
             given.apply_defaults()
             scope = {**given.arguments, "right_if": lambda **other: self.reference(**{**given.arguments, **other})}
             if "right" in code.co_names:

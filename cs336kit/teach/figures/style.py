@@ -132,10 +132,14 @@ def show(figure, *, alt: str) -> Figure:
             "so that a reader who does not see it learns the same"
         )
     from matplotlib import rc_context
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-    buffer = io.StringIO()
+    buffer, canvas, dpi = io.StringIO(), figure.canvas, figure.dpi
+    # Written by its canvas, which draws it once: savefig draws a figure that has a layout twice.
     with rc_context(_rc()):
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+        FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None})
+    figure.set_canvas(canvas)
+    figure.dpi = dpi
     alt = " ".join(alt.split())
     # The XML prologue and the external DTD are for stand-alone files; inside a page the <svg> element is enough.
     svg = buffer.getvalue()[buffer.getvalue().index("<svg") :]

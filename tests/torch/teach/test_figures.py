@@ -131,15 +131,20 @@ def test_every_figure_is_drawn_here():
 
 @pytest.fixture
 def canvas(monkeypatch):
-    """Draw a figure; returns it, its canvas, and the texts that were drawn, all at their places."""
+    """Draw a figure; returns it, its canvas without the ink of texts, and the texts, all at their places."""
 
     def show(make):
         made, texts = [], {}
-        save, write = MatplotlibFigure.savefig, Text.draw
+        place, write = MatplotlibFigure.draw, Text.draw
+
+        def without_ink(text, *more):
+            texts[text] = text.set_alpha(0)
+            write(text, *more)
+
         with monkeypatch.context() as patch:
-            patch.setattr(MatplotlibFigure, "savefig", lambda self, *a, **k: made.append(self) or save(self, *a, **k))
+            patch.setattr(MatplotlibFigure, "draw", lambda self, *a: made.append(self) or place(self, *a))
             figure = make()
-            patch.setattr(Text, "draw", lambda self, *a, **k: texts.update({self: 0}) or write(self, *a, **k))
+            patch.setattr(Text, "draw", without_ink)
             # Everything has its place, from the layout of the SVG.
             made[-1].set_layout_engine("none")
             drawn = FigureCanvasAgg(made[-1])
@@ -177,12 +182,9 @@ def cut(drawn, texts):
 
 def pale(drawn, texts):
     """Texts whose contrast with what lies below them is under 4.5 to 1 (WCAG 2.2, 1.4.3)."""
-    places = [text.get_window_extent() for text in texts]
-    for text in texts:
-        text.set_alpha(0)
-    drawn.draw()
     pixels = numpy.asarray(drawn.buffer_rgba())[::-1, :, :3] / 255
-    for text, box in zip(texts, places, strict=True):
+    for text in texts:
+        box = text.get_window_extent()
         below = pixels[max(0, int(box.y0)) : int(box.y1) + 1, max(0, int(box.x0)) : int(box.x1) + 1].reshape(-1, 3)
         own = text.get_bbox_patch()
         ground = to_rgb(own.get_facecolor()) if own else numpy.median(below, axis=0)
