@@ -11,24 +11,8 @@ from cs336kit.measure import _torch
 aten = torch.ops.aten
 
 
-_at_length = _FlopCounterMode.__torch_dispatch__
-
-
 class _Counter(_FlopCounterMode):
-    """Torch's counter, at once, and past the many operators that have no FLOPs and consist of no others."""
-
-    def __init__(self, counter: FlopCounterMode):
-        super().__init__(counter)
-        self._plain: set[torch._ops.OpOverload] = set()
-
-    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
-        if operator in self._plain:
-            return operator(*args, **(kwargs or {}))
-        result = getattr(_at_length, "__wrapped__", _at_length)(self, operator, types, args, kwargs)
-        if result is not NotImplemented and isinstance(operator, torch._ops.OpOverload):
-            counted = operator.overloadpacket in self.counter.flop_registry
-            self._plain.update(() if counted or operator._can_decompose() else (operator,))
-        return result
+    """Torch's counter, at once."""
 
 
 _torch.without_compiler(_Counter)
