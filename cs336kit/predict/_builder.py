@@ -189,20 +189,18 @@ class Builder(Writer):
 
         Wherever it stands, its operations belong to the norms.
         """
-        before, self.part = self.part, "norms"
-        if kind == "rmsnorm":
-            normed = self.rms_norm(place, x, component=component, scale=scale, name=name, kept_as=kept_as)
-        elif len(scale) == 1:
-            normed = self.layer_norm(place, x, component=component, shift=shift, name=name, kept_as=kept_as)
-        else:
+        with self.within("", part="norms"):
+            if kind == "rmsnorm":
+                return self.rms_norm(place, x, component=component, scale=scale, name=name, kept_as=kept_as)
+            if len(scale) == 1:
+                return self.layer_norm(place, x, component=component, shift=shift, name=name, kept_as=kept_as)
             # Torch's layer norm has one scale for all rows; another one is a product of its own.
             normed = self.layer_norm(place, x, component="", shift=False, name=name, kept_as=kept_as)
             for parameter in [self.parameter(component, *scale) for _ in range((1 + shift) if scale else 0)]:
                 scaled = self.mul(f"{place}/scale", normed, parameter, name=name)
                 self.free(normed)
                 normed = scaled
-        self.part = before
-        return normed
+            return normed
 
     def softcap(self, place: str, x: Tensor, *, name: str) -> Tensor:
         """cap · tanh(x / cap), which keeps the tanh; x is let go at its end."""

@@ -58,8 +58,7 @@ class Ledger:
         """One more holds it."""
         held = self.holds.get(storage, 0)
         if not held:
-            # Written out, as in `drop`: a walk does little else.
-            self.live += storage.bytes + -storage.bytes % self.round_to
+            self.live += self.size(storage)
         self.holds[storage] = held + 1
 
     def drop(self, storage: Storage) -> None:
@@ -69,7 +68,7 @@ class Ledger:
             self.holds[storage] = held
         else:
             del self.holds[storage]
-            self.live -= storage.bytes + -storage.bytes % self.round_to
+            self.live -= self.size(storage)
 
     def drop_runs(self, storage: Storage, count: int) -> None:
         """Drop a storage with those of the other runs, of which there are `count` in all."""

@@ -95,7 +95,7 @@ class Writer:
 
     def free(self, *tensors: Tensor, unless: Tensor | None = None) -> None:
         """The caller no longer holds these tensors; `unless`: one that is held still, if it is among them."""
-        if unless is not None and unless in tensors:
+        if unless is not None:
             tensors = tuple([tensor for tensor in tensors if tensor is not unless])
         if tensors:
             self.items.append(Free(tensors))
