@@ -8,11 +8,13 @@ import subprocess
 import sys
 import tomllib
 import venv
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 import cs336kit
@@ -46,6 +48,19 @@ def test_every_requirement_of_make_test_is_pinned_exactly():
     (said,) = re.findall(r"The pinned torch is (\S+), ", (ROOT / "README.md").read_text())
     assert PINS["torch"] == said, "README.md names the pinned torch, and constraints.txt pins another one"
     assert all(re.fullmatch(r"\d+(\.\w+)*", version) for version in PINS.values())
+
+
+def test_every_pinned_version_takes_the_first_python_that_the_kit_takes():
+    """Debian 12 has Python 3.11.2: a package for 3.11.5 and up could not be installed there."""
+    first = PYPROJECT["project"]["requires-python"].removeprefix(">=") + ".0"
+    installed = {canonicalize_name(found.name): found for found in distributions()}
+    pinned = [found for name in PINS if (found := installed.get(canonicalize_name(name)))]
+    refuse = {f"{found.name} {found.version}" for found in pinned if not _takes(found, first)}
+    assert pinned and not refuse, f"{refuse} cannot be installed with Python {first}: pin older ones in constraints.txt"
+
+
+def _takes(found, python):
+    return SpecifierSet(found.metadata["Requires-Python"] or "").contains(python)
 
 
 def test_the_kit_requires_nothing_and_its_extras_hold_what_their_rooms_import():
@@ -164,11 +179,15 @@ def make(folder, *targets, **environment):
     """Run make on a copy of what it reads; returns (exit code, what was said)."""
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy2(ROOT / name, folder)  # with their times: what is not newer is not made again
-    kept = {name: value for name, value in os.environ.items() if name not in ("PY", "PYTHON", "CPU")}
-    done = subprocess.run(
-        ["make", *targets], cwd=folder, capture_output=True, text=True, env=kept | environment, check=False
-    )
+    settings = without_make() | environment
+    done = subprocess.run(["make", *targets], cwd=folder, capture_output=True, text=True, env=settings, check=False)
     return done.returncode, done.stdout + done.stderr
+
+
+def without_make():
+    """The environment less what the make was given that runs these tests: it hands `PYTHON=python3.12` on to every make below."""
+    given = ("PY", "PYTHON", "CPU", "MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL")
+    return {name: value for name, value in os.environ.items() if name not in given}
 
 
 @pytest.mark.parametrize("target", ["setup", "constraints"])

@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from test_project import ROOT, make
+from test_project import ROOT, make, without_make
 
 FAKE = """#!{bash}
 echo "$*" >> "{folder}/asked"
@@ -95,11 +95,13 @@ def test_a_python_that_cannot_make_an_environment(tmp_path, python):
 def test_ctrl_c_while_the_environment_is_made_and_make_again(tmp_path, python):
     # An environment in which everything seems to be there, because it was stopped late.
     make(tmp_path, "help")
-    environment = {name: value for name, value in os.environ.items() if name not in ("PY", "CPU")}
+    # What waits ends at once by Ctrl-C: a bash whose child ends well meanwhile goes on, and so does a Python that closes a file.
+    code = f'import signal, time; signal.signal(signal.SIGINT, signal.SIG_DFL); open("{tmp_path}/now", "w"); time.sleep(600)'
+    wait = f"exec '{sys.executable}' -I -c '{code}'"
     stopped = subprocess.Popen(
         ["make", "setup"],
         cwd=tmp_path,
-        env=environment | {"PYTHON": python(venv=f"touch '{tmp_path}/now'; exec sleep 600")},
+        env=without_make() | {"PYTHON": python(venv=wait)},
         start_new_session=True,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
