@@ -1,5 +1,6 @@
 """What the ranks of a layout send in one step, over which links, and between which bounds the step's seconds lie."""
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,6 +20,9 @@ from cs336kit.predict.operations import Program, Wire
 from cs336kit.predict.precision import PrecisionPolicy, policy
 from cs336kit.predict.programs import program
 from cs336kit.predict.transformer import TransformerConfig
+
+#: What one rank sends to another, over its own link.
+PAIRWISE = frozenset({"send", "ring", "all-to-all"})
 
 #: Accelerators of one node, unless the caller says otherwise: what an HGX board holds.
 NODE = 8
@@ -137,7 +141,7 @@ def _of_fullest(
             far = crosses(wire, node, layout)
             name = f"{wire.axis} {wire.kind}, {'between nodes' if far else 'inside a node'}"
             parts[name] = parts.get(name, 0) + wire.bytes * count
-            leaves += leaving(wire, node, count) if far else 0
+            leaves += leaving(wire, node, layout, count) if far else 0
         found.append((Breakdown(parts, unit="bytes"), leaves))
     return max(found, key=lambda each: each[0].total)
 
@@ -162,8 +166,9 @@ def step_seconds(
     `mfu`: the share of the dense peak that the products reach while they run. `between_nodes`: bytes per second each way
     that one accelerator has to other nodes, such as 50e9 for 400 Gb/s; it is needed where a group leaves its node of
     `node` accelerators, and no table has it. Inside a node the accelerator's `link` counts (its `host_link` where it has none).
-    A ring that leaves a node does so once in each node, and every rank that the group has there brings its own link. An
-    all-to-all sends over the links inside a node what stays there.
+    A ring that leaves a node does so once in each node, and every rank that the group has there brings its own link: those of
+    the node where it has fewest. The ring of cp goes from neighbor to neighbor, over one link. An all-to-all sends over the
+    links inside a node what stays there.
     `options` are those of `predict.program`; `device`, unless given, is the accelerator's. Left out: latency, contention,
     the optimizer's step, loading of data.
     """
@@ -246,12 +251,12 @@ def _seconds(
         leaves, stays = count * wire.bytes, 0.0
         if far and wire.kind == "all-to-all" and link is not None:
             # What stays in the node takes its links.
-            leaves = leaving(wire, node, count)
+            leaves = leaving(wire, node, layout, count)
             stays = (count * wire.bytes - leaves) / link
             spent[False, once] += stays
         taken = leaves / bandwidth(wire, device, node, between_nodes, layout)
         spent[far, once] += taken
-        for way, share in enumerate(at_best(wire, hop_links(wire, node) if far else 1)):
+        for way, share in enumerate(at_best(wire, together(wire, node, layout) if far else 1)):
             least[False, way] += share * stays
             least[far, way] += share * taken
     inside, between = (spent[far, False] + spent[far, True] for far in (False, True))
@@ -270,34 +275,64 @@ def at_best(wire: Wire, here: int = 1) -> tuple[float, float]:
     In an all-reduce of n ranks each gets every sum once, if a switch adds; a ring brings it 2(n − 1)/n times as much. Measured:
     NVLink SHARP with 8 ranks passes the rate of H100's links of 450 GB/s (NCCL's bus bandwidth: 480 GB/s).
     Its halves go on beside each other: in an all-gather a switch takes a share once and copies it, in a reduce-scatter it hands
-    out a sum alone. Of `here` ranks that stand in one node, those in other nodes get each other's shares once for all.
+    out a sum alone. Of `here` ranks that stand in one node, those in other nodes get each other's shares once for all. The
+    ring of cp brings every rank all keys and values, and each the sum of its gradients: over all links in place of one.
     In an all-to-all a token goes once to ranks near each other that have several of its experts, and comes back as one sum.
     Source: NVIDIA/nccl, issue 1455; Khalilov et al. 2024, arXiv 2408.13356; DeepSeek-AI 2024, section 3.2.2, and
     deepseek-ai/DeepEP.
     """
     n = wire.ranks
+    own, others = here / (n - 1), (n - here) / (n - 1)
     if wire.kind == "all-reduce":
         return n / (2 * (n - 1)), n / (2 * (n - 1))
-    if wire.kind in ("all-gather", "reduce-scatter"):
-        own, others = here / (n - 1), (n - here) / (n - 1)
-        return (own, others) if wire.kind == "all-gather" else (others, own)
+    if wire.kind == "all-gather":
+        return own, others
+    if wire.kind == "reduce-scatter":
+        return others, own
+    if wire.kind == "ring" and wire.when == "forward":
+        return own / here, others / here
+    if wire.kind == "ring":  # keys and values n − 1 times, their gradients n times
+        return n / (2 * n - 1) / here, n / (2 * n - 1) / here
     return 1 / wire.alike, 1 / wire.alike
 
 
-def hop_links(wire: Wire, node: int) -> int:
-    """Links over which a group leaves a node: a ring does so once, and each of its ranks there brings its own link."""
-    return 1 if wire.kind in ("send", "all-to-all") else min(wire.ranks, max(1, node // wire.stride))
+def together(wire: Wire, node: int, layout: Layout) -> int:
+    """Of the groups that leave their nodes, the fewest ranks that stand in one node."""
+    return _together(wire.ranks, wire.stride, node, layout.count)
 
 
-def leaving(wire: Wire, node: int, count: int = 1) -> int:
+@lru_cache(maxsize=1024)
+def _together(ranks: int, stride: int, node: int, count: int) -> int:
+    if stride >= node:
+        return 1
+    span, fewest = ranks * stride, ranks
+    # Groups begin at the same places of their nodes again after so many blocks.
+    for block in range(min(count // span, node // gcd(span, node))):
+        for first in range(block * span, block * span + stride):
+            group = range(first, first + span, stride)
+            begin, end = group[0] // node, group[-1] // node
+            # And what stands in a node between both ends is the same after so many nodes.
+            for place in {*range(begin, min(begin + stride + 1, end)), end} if begin < end else ():
+                fewest = min(fewest, bisect_left(group, (place + 1) * node) - bisect_left(group, place * node))
+    return fewest
+
+
+def hop_links(wire: Wire, node: int, layout: Layout) -> int:
+    """Links over which a group leaves a node: a ring does so once, and each of its ranks there brings its own link.
+
+    In the ring of cp a rank sends to its neighbor, as in a pipeline: over one link.
+    """
+    return 1 if wire.kind in PAIRWISE else together(wire, node, layout)
+
+
+def leaving(wire: Wire, node: int, layout: Layout, count: int = 1) -> int:
     """Of what a rank sends `count` times in a group that leaves its node, the bytes that take its own link to other nodes.
 
     In an all-to-all it sends every other rank as much, also those of its node: of the rank with the fewest beside it.
     """
     if wire.kind != "all-to-all":
-        return wire.bytes * count // hop_links(wire, node)
-    here = max(1, gcd(wire.span, node) // wire.stride)
-    return wire.bytes * count * (wire.ranks - here) // (wire.ranks - 1)
+        return wire.bytes * count // hop_links(wire, node, layout)
+    return wire.bytes * count * (wire.ranks - together(wire, node, layout)) // (wire.ranks - 1)
 
 
 def link_speed(device: Accelerator) -> float | None:
@@ -322,7 +357,6 @@ def bandwidth(wire: Wire, device: Accelerator, node: int, between_nodes: float |
             "speed between nodes: give between_nodes in bytes per second each way and accelerator, such as 50e9 for 400 Gb/s"
         )
     own = float(positive_number("between_nodes", between_nodes))
-    if wire.kind in ("send", "all-to-all"):
-        return own
-    together = own * hop_links(wire, node)
-    return together if link is None else min(together, link)
+    if link is None or wire.kind in PAIRWISE:
+        return own * hop_links(wire, node, layout)
+    return min(own * hop_links(wire, node, layout), link)

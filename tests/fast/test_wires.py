@@ -10,7 +10,7 @@ from cs336kit.predict._collectives import strides
 from cs336kit.predict._layers import stages
 from cs336kit.predict.hardware import accelerator
 from cs336kit.predict.operations import Wire
-from cs336kit.predict.wires import bandwidth, crosses, leaving, leaving_bytes, sent
+from cs336kit.predict.wires import bandwidth, crosses, leaving, leaving_bytes, sent, together
 
 LITTLE = TransformerConfig(layers=2, d_model=16, heads=2, vocab=40, context=64, positions="none", bias="none")
 MIXTURE = dataclasses.replace(LITTLE, experts=4, experts_per_token=2)
@@ -331,6 +331,55 @@ def test_stages_that_are_alike_wait_for_p_minus_1_turns():
     assert one_forward_one_backward([3.0, 5.0], 6) == pytest.approx(3 + 6 * 5)
 
 
+def fewest_together(ranks, stride, node, count):
+    """The truth: where the ranks of each group stand that leaves its node, and the fewest of them in one."""
+    found = []
+    for first in range(0, count, ranks * stride):
+        for inner in range(stride):
+            places = Counter((first + inner + stride * i) // node for i in range(ranks))
+            found += places.values() if len(places) > 1 else []
+    return min(found, default=ranks)
+
+
+@pytest.mark.parametrize("node", [1, 2, 4, 6, 8, 72])
+def test_of_groups_that_nodes_do_not_hold_whole_the_fewest_ranks_stand_together(node):
+    """Three that share on nodes of 8: of each third node's border one stands alone, and two on its other side."""
+    for ranks in (2, 3, 4, 5, 12, 16, 40):
+        for stride in (1, 2, 3, 4, 5, 7, 8, 12):
+            for blocks in (1, 2, 3, 7, 16):
+                wire = Wire("all-gather", "data", ranks, stride, ranks * stride, 1)
+                count = blocks * ranks * stride
+                found = together(wire, node, Layout(dp=count))
+                assert found == fewest_together(ranks, stride, node, count), (ranks, stride, blocks)
+
+
+@pytest.mark.parametrize(
+    "layout", ["dp=5,fsdp=3", "dp=5,zero2=3", "dp=8,fsdp=12", "dp=5,cp=3", "cp=16", "dp=3,zero1=4,tp=2"]
+)
+def test_no_step_takes_longer_at_best_than_at_worst(layout):
+    found = step_seconds(LITTLE, batch=1, sequence=48, layout=layout, accelerator="h100-sxm", between_nodes=50e9, mfu=1)
+    assert found.compute < found.between and found.lower <= found.upper
+
+
+def test_a_group_is_as_fast_as_where_it_has_fewest_links():
+    """Two groups of 12 on nodes of 8: each has 4 in one of its nodes."""
+    link = {"device": H100, "node": 8, "between_nodes": 50e9, "layout": Layout(dp=2, fsdp=12)}
+    assert bandwidth(Wire("all-gather", "data", 12, 1, 12, 1), **link) == 4 * 50e9
+
+
+def test_the_ring_of_cp_leaves_its_node_over_one_link_and_at_best_over_all():
+    """Of 16 ranks in two nodes 8 lack the keys and values of 8 others, and have as many links: one of them each."""
+    step = {"batch": 1, "sequence": 64, "precision": "mixed", "attention": "sdpa", "layout": "cp=16"}
+    sizes = Counter()
+    for wire, count in sent(program(LITTLE, **step)):
+        sizes[wire.kind] += wire.bytes * count
+    # 15 times there, and 31 times with the gradients.
+    each, summed = sizes["ring"] / 46, sizes["all-reduce"]
+    found = step_seconds(LITTLE, **step, accelerator=H100, between_nodes=50e9, mfu=1, node=8)
+    assert found.between == pytest.approx(46 * each / 50e9 + summed / 400e9)
+    assert found.lower == pytest.approx((each + 2 * each) / 50e9 + summed * 16 / 30 / 400e9)
+
+
 @pytest.mark.parametrize(
     ("layout", "node", "away"),
     [
@@ -344,17 +393,11 @@ def test_stages_that_are_alike_wait_for_p_minus_1_turns():
 )  # fmt: skip
 def test_an_all_to_all_leaves_its_node_to_the_ranks_that_are_elsewhere(layout, node, away):
     layout = Layout.parse(layout)
-    # The truth: where the ranks of each group of ep stand, and how many the loneliest of them has elsewhere.
     ranks, stride = layout.ep, layout.tp
-    groups = [
-        [first + inner + stride * i for i in range(ranks)]
-        for first in range(0, layout.count, ranks * stride)
-        for inner in range(stride)
-    ]
-    elsewhere = max(sum(one // node != other // node for other in group) for group in groups for one in group)
-    assert elsewhere == away
+    assert ranks - fewest_together(ranks, stride, node, layout.count) == away
     wire = Wire("all-to-all", "ep", ranks, stride, ranks * stride, 1000 * (ranks - 1))
-    assert crosses(wire, node, layout) and leaving(wire, node) == 1000 * away and leaving(wire, node, 3) == 3000 * away
+    assert crosses(wire, node, layout) and leaving(wire, node, layout) == 1000 * away
+    assert leaving(wire, node, layout, 3) == 3000 * away
 
 
 def test_what_an_all_to_all_sends_inside_its_node_takes_the_links_there():

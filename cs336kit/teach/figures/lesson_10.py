@@ -11,8 +11,8 @@ from cs336kit.teach.figures.style import COLORS, HATCHES, MARKERS, axes, describ
 def starts(curves: Series, *, guess: float, every: int = 10):
     """The first losses of several runs, each mark the mean of `every` steps; `guess` is the loss of a uniform guess.
 
-    Rounded to tenths: the last digits of a training run differ from machine to machine. A run whose losses are not
-    numbers stands in the legend alone.
+    Rounded to tenths, and in words only where it begins and ends: the last digits of a training run differ from machine to
+    machine, and so does where it is lowest. A run whose losses are not numbers stands in the legend alone.
     """
     figure, ax = axes(width=8, height=4)
     ax.axhline(guess, color=QUIET, linewidth=1.2, linestyle="--")
@@ -27,7 +27,7 @@ def starts(curves: Series, *, guess: float, every: int = 10):
         means = [guess if abs(mean - guess) < 0.02 else round(mean, 1) for mean in means]
         finite[name] = ([(i + 0.5) * every for i in range(len(means))], means)
     labels: Look = {"xlabel": "step", "ylabel": "loss"}
-    said = lines(ax, finite, **labels)
+    said = lines(ax, finite, extremes=False, **labels)
     for name in lost:
         ax.plot([], [], linestyle="", marker="", label=name)
     ax.set_ylim(min((min(ys) for _, ys in finite.values()), default=guess) - 0.3, guess + 0.7)

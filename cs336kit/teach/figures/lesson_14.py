@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import QUIET, lines, log_axis, over
+from cs336kit.teach.figures.primitives import QUIET, Look, lines, log_axis, over
 from cs336kit.teach.figures.style import COLORS, axes, described, tint
 
 _GIB = 2**30
@@ -53,7 +53,7 @@ def saved_against_sequence(
     drawn = over(sequences, {name: [size / _GIB for size in sizes] for name, sizes in predicted.items()})
     points = {name: ([s for s, _ in pairs], [size / _GIB for _, size in pairs]) for name, pairs in counted.items()}
     hollow = {"marker": "s", "markersize": 10, "fillstyle": "none"}
-    labels = {"xlabel": "sequence length (tokens)", "ylabel": "kept for backward (GiB)"}
+    labels: Look = {"xlabel": "sequence length (tokens)", "ylabel": "kept for backward (GiB)"}
     said = lines(ax, drawn, points, pair=("{}, predicted", "{}, counted"), mark=hollow, legend={}, marker="", **labels)
     log_axis(ax, "x", sequences, base=2)
     log_axis(ax, "y", (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200), write="{:g}".format)

@@ -22,14 +22,14 @@ def listed(names: Sequence, values: Sequence, most: int = 8) -> str:
     return ", ".join(f"{name} {value:,.4g}" for name, value in pairs[:most]) + more
 
 
-def course(name: str, xs: Sequence[float], ys: Sequence[float]) -> str:
-    """Where a line begins and ends, and its extremes where they lie in between; NaN is no value."""
+def course(name: str, xs: Sequence[float], ys: Sequence[float], extremes: bool = True) -> str:
+    """Where a line begins and ends, and its `extremes` where they lie in between; NaN is no value."""
     points = [(float(x), float(y)) for x, y in zip(xs, ys, strict=True) if y == y]
     if not points:
         return f"{name}: none"
     ends = points[:1] + points[1:][-1:]
     words = f"{name} " + " to ".join(f"{y:,.4g} at {x:,.4g}" for x, y in ends)
-    for extreme, choose in (("highest", max), ("lowest", min)):
+    for extreme, choose in (("highest", max), ("lowest", min)) if extremes else ():
         x, y = choose(points, key=lambda point: point[1])
         inside = f"{y:,.4g}" not in [f"{end:,.4g}" for _, end in ends]
         words += f", {extreme} {y:,.4g} at {x:,.4g}" if inside else ""
@@ -43,14 +43,18 @@ def over(xs: Sequence[float], series: Series) -> dict[str, tuple]:
 
 def lines(
     ax, series: Mapping[str, tuple], points: Mapping[str, tuple] | None = None, *, xlabel: str = "", ylabel: str = "",
-    legend: Mapping | None = None, pair: tuple[str, str] = ("{}", "{}"), mark: Mapping | None = None, **look,
+    legend: Mapping | None = None, pair: tuple[str, str] = ("{}", "{}"), mark: Mapping | None = None, extremes: bool = True,
+    **look,
 ) -> str:  # fmt: skip
     """Lines, and points without a line: name → (xs, ys). `look` and `mark` go to ``ax.plot`` for lines and for points.
 
     Points under the name of a line belong to it: they take its colour, and the line has no marks of its own.
-    pair: how the legend calls a line and its points; legend: where it stands, as ``ax.legend`` takes it.
+    pair: how the legend calls a line and its points; legend: where it stands, as ``ax.legend`` takes it. extremes: whether
+    the words say them, too.
     """
-    said = [course(name, *drawn) for drawings in (series, points or {}) for name, drawn in drawings.items()]
+    said = [
+        course(name, xs, ys, extremes) for drawings in (series, points or {}) for name, (xs, ys) in drawings.items()
+    ]
     rest = dict(points or {})
     for number, (name, (xs, ys)) in enumerate(series.items()):
         alone = name not in rest

@@ -56,7 +56,7 @@ def test_a_run_that_breaks_off_is_no_success(course, monkeypatch):
     assert "did not run" in row and not held
 
 
-@pytest.mark.parametrize("word", ["0", "11", "-1", "busy", ""])
+@pytest.mark.parametrize("word", ["0", "12", "-1", "busy", ""])
 def test_a_condition_that_there_is_not_is_refused_with_those_that_are(course, capsys, word):
     assert steadiness.main(["1", word]) == 2
     said = capsys.readouterr()
