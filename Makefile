@@ -173,7 +173,7 @@ coverage: $(READY) ## branch coverage of the kit by the unit tests alone, at lea
 	@set -o pipefail; $(PY) -m coverage report --sort cover --fail-under $(COVERED) \
 	  | awk '!/%$$/ || $$1 == "TOTAL" || $$NF + 0 < $(COVERED)'
 
-steady: $(READY) ## verify all lessons ten times, in other orders, places, locales: an hour (N="9 10": these alone)
+steady: $(READY) ## verify all lessons eleven times, in other orders, places, locales, with the sums of another processor: an hour (N="9 10": these alone)
 	$(PY) -m benchmarks.steadiness $(N)
 
 mutate: $(READY) ## change the kit in random places and see whether the tests notice: make mutate ROOM="predict lm" COUNT=40 SEED=1
