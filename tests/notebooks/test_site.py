@@ -302,8 +302,10 @@ def test_a_warning_of_sphinx_is_an_error_and_the_old_site_stays(built, clone, mo
     paper = clone / "CONTRIBUTING.md"
     paper.write_text("# Contributing\n\n[nowhere](nowhere.md)\n")
     try:
-        with pytest.raises(ValueError, match=r"CONTRIBUTING\.md:3.*nowhere\.md"):
+        with pytest.raises(ValueError, match=r"CONTRIBUTING\.md:3.*nowhere\.md") as caught:
             site.build(built, clone)
+        # And nothing else, although it is the second site of this process.
+        assert len(str(caught.value).splitlines()) == 2
     finally:
         paper.unlink()
     assert (built / "index.html").is_file() and not [*clone.glob(".site-*")]

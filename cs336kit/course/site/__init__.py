@@ -73,14 +73,17 @@ def run_sphinx(source: Path, into: Path) -> None:
     """Sphinx from a folder of sources into a folder of pages; ValueError with all of its warnings, if there are any."""
     from sphinx.application import Sphinx
     from sphinx.util.console import strip_colors
+    from sphinx.util.docutils import docutils_namespace, patch_docutils
 
     said = StringIO()
-    app = Sphinx(
-        source, None, into, source.parent / "doctrees", "html", settings.SETTINGS,
-        status=None, warning=said, freshenv=True, parallel=settings.PROCESSES,
-    )  # fmt: skip
-    settings.adjust(app)
-    app.build()
+    # What Sphinx registers with docutils goes again: a second site of this process would be told of all of it.
+    with patch_docutils(), docutils_namespace():
+        app = Sphinx(
+            source, None, into, source.parent / "doctrees", "html", settings.SETTINGS,
+            status=None, warning=said, freshenv=True, parallel=settings.PROCESSES,
+        )  # fmt: skip
+        settings.adjust(app)
+        app.build()
     if warnings := strip_colors(said.getvalue()).strip():
         raise ValueError(f"The site was not built. Sphinx says:\n{warnings}")
 
