@@ -178,16 +178,20 @@ def test_rings_that_leave_a_node_do_so_over_the_links_of_all_their_ranks():
         {
             "data all-gather, between nodes": 8 * 10**9,
             "pp send, between nodes": 10**9,
+            "cp ring, between nodes": 10**9,
             "tp all-reduce, inside a node": 10**9,
         },
         unit="bytes",
     )
     text = said(str(made(wire=sent, link_bytes=2 * 10**9)))
-    each = "data all-gather in rings that leave the node 8 GB, pp send, between nodes 1 GB, tp all-reduce, inside a node 1 GB"
+    each = (
+        "data all-gather in rings that leave the node 8 GB, pp send, between nodes 1 GB, cp ring, between nodes 1 GB, "
+        "tp all-reduce, inside a node 1 GB"
+    )
     assert each in text.replace("all- ", "all-")
     assert "over its own link between nodes each sends 2 GB of that: a ring leaves a node once" in text
     assert made(wire=sent, link_bytes=2 * 10**9).as_dict()["link_bytes"] == 2 * 10**9
-    for whole in (9 * 10**9, 0, None):
+    for whole in (10 * 10**9, 0, None):
         assert "over its own link" not in str(made(wire=sent, link_bytes=whole))
     exchanged = {"ep all-to-all, between nodes": 5 * 10**9}
     text = said(str(made(wire=Breakdown(exchanged, unit="bytes"), link_bytes=3 * 10**9)))

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from cs336kit.predict.wires import PAIRWISE
+
 if TYPE_CHECKING:
     from cs336kit.predict._planner.answer import Plan
     from cs336kit.predict.wires import StepSeconds
@@ -151,8 +153,8 @@ def _listed(words: list[str]) -> str:
 
 def _ring(name: str) -> str:
     """A collective in words; what a ring sends is mostly to ranks of the same node, also where the ring leaves it."""
-    point_to_point = ("send, between nodes", "all-to-all, between nodes")
-    return name if name.endswith(point_to_point) else name.replace(", between nodes", " in rings that leave the node")
+    kind = name.partition(",")[0].split()[-1]
+    return name if kind in PAIRWISE else name.replace(", between nodes", " in rings that leave the node")
 
 
 def _how(plan: "Plan") -> str:
