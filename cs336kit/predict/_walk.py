@@ -94,6 +94,9 @@ class Walk:
         for storage in op.keeps:
             if not storage.leaf:
                 self.ledger.release(storage)
+
+    def _release_block(self, op: Op) -> None:
+        """The last node that holds on to a checkpointed block lets it go together with its own variables."""
         if self.held_by is not None and op is self.held_by[0]:
             self.ledger.release(self.held_by[1])
             self.held_by = None
@@ -259,6 +262,7 @@ class Walk:
             for storage in incoming:
                 self.ledger.drop(storage)
             self._release(op)
+            self._release_block(op)
             return
         moment = _BACKWARD[op.part]
         returned: list[tuple[Gradient, Storage]] = []
@@ -277,6 +281,7 @@ class Walk:
             self.ledger.drop(storage)
         if not checkpointed:
             self._release(op)
+        self._release_block(op)
         for gradient, storage in returned:
             self._collect(op, moment, gradient, storage)
 

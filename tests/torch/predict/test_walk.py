@@ -248,6 +248,15 @@ def test_the_forward_pass_can_hold_the_peak_of_a_checkpointed_step(attention):
     assert Real(config, 12, 16, **options).step().peak_bytes == moments["forward"]
 
 
+def test_the_input_of_a_checkpointed_block_outlives_the_sum_of_the_first_bias():
+    """A block without a norm in front keeps its input for the queries, whose bias gets its gradient behind the products."""
+    config = TransformerConfig(
+        layers=2, d_model=24, heads=4, kv_heads=1, head_dim=8, d_ff=40, vocab=7, context=16, norm="rmsnorm", norm_bias=False,
+        mlp="swiglu", positions="rope", bias="all", norm_placement="post",
+    )  # fmt: skip
+    check(config, 1, 7, precision="fp32", attention="eager", checkpointing=True)
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_large_vocabularies_peak_at_the_loss(precision):
     config = TransformerConfig(layers=3, d_model=16, heads=2, vocab=1000, context=24)
