@@ -6,6 +6,7 @@ from typing import Any
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import at_most, boolean, finite_results, positive_int, positive_number
+from cs336kit.predict._links import NODE
 from cs336kit.predict._settle import LARGEST
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.hardware import accelerator as device_of
@@ -14,7 +15,7 @@ from cs336kit.predict.precision import PrecisionPolicy, policy
 from cs336kit.predict.programs import check_sizes
 from cs336kit.predict.training import step_peak
 from cs336kit.predict.transformer import TransformerConfig
-from cs336kit.predict.wires import NODE, StepSeconds, seconds_of, speed_of, stage_programs
+from cs336kit.predict.wires import StepSeconds, seconds_of, speed_of, stage_programs
 
 #: A rank's part of a sequence is at least so long: below, passing keys and values around is all that cp does.
 SHORTEST = 1024

@@ -8,9 +8,10 @@ import pytest
 from cs336kit.predict import MODELS, Layout, TransformerConfig, communication, program, step_seconds, training_flops
 from cs336kit.predict._collectives import strides
 from cs336kit.predict._layers import stages
+from cs336kit.predict._links import bandwidth, crosses, leaving, together
 from cs336kit.predict.hardware import accelerator
 from cs336kit.predict.operations import Wire
-from cs336kit.predict.wires import bandwidth, crosses, leaving, leaving_bytes, sent, together
+from cs336kit.predict.wires import leaving_bytes, sent
 
 LITTLE = TransformerConfig(layers=2, d_model=16, heads=2, vocab=40, context=64, positions="none", bias="none")
 MIXTURE = dataclasses.replace(LITTLE, experts=4, experts_per_token=2)

@@ -5,8 +5,8 @@ from datetime import date
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import fraction, non_negative_number
+from cs336kit.predict._links import link_speed
 from cs336kit.predict.hardware import Accelerator, Cell, accelerator, accelerators
-from cs336kit.predict.wires import link_speed
 
 #: The default allowance, in bytes and in a fraction of the memory. A rule of thumb for PyTorch on CUDA, not measured here:
 #: the context with the libraries' kernels and workspaces, blocks that the allocator cannot use, and NCCL's channels.

@@ -15,6 +15,7 @@ from cs336kit.predict._common.checks import (
     shown,
 )
 from cs336kit.predict._common.checks import count as whole
+from cs336kit.predict._links import node_of
 from cs336kit.predict.devices import DEVICES
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import Layout, as_layout, check_layout
@@ -24,7 +25,6 @@ from cs336kit.predict.packed import PACKINGS
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.programs import EVERY_ATTENTION, check_sizes, model_leaves
 from cs336kit.predict.transformer import TransformerConfig
-from cs336kit.predict.wires import node_of
 
 #: Optimizers that need the shapes of a model, beside NAPKIN_OPTIMIZERS.
 SHAPED_OPTIMIZERS = tuple(name for name in OPTIMIZERS if name not in NAPKIN_OPTIMIZERS)

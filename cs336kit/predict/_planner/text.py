@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from cs336kit.predict.wires import PAIRWISE
+from cs336kit.predict._links import PAIRWISE
 
 if TYPE_CHECKING:
     from cs336kit.predict._planner.answer import Plan

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from math import ceil, floor
 
+from cs336kit.predict._links import at_best, bandwidth
 from cs336kit.predict._planner.chip import Chip, chip
 from cs336kit.predict._serving.memory import cache_bytes, is_packed, leaf_bytes, prompt_program
 from cs336kit.predict._serving.question import ServingQuestion, length_of, options_of
 from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.operations import Op, Program, Storage, Tensor
 from cs336kit.predict.programs import program
-from cs336kit.predict.wires import at_best, bandwidth
 
 #: Lengths of the cache, equally far apart, over which a token of an answer is averaged.
 _LENGTHS = 8

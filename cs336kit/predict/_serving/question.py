@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cs336kit.predict._common.checks import at_most, given, known, positive_int, positive_number, shown
+from cs336kit.predict._links import node_of
 from cs336kit.predict._planner.chip import Chip, chip
 from cs336kit.predict._settle import LARGEST
 from cs336kit.predict.accounting import CACHE_TYPES
@@ -13,7 +14,6 @@ from cs336kit.predict.layouts import Layout, check_layout
 from cs336kit.predict.packed import PACKINGS
 from cs336kit.predict.programs import check_sizes
 from cs336kit.predict.transformer import TransformerConfig, check_config
-from cs336kit.predict.wires import node_of
 
 #: Types of served weights: element types, and packings of the matrices in blocks (tables, head and norms stay in bf16).
 WEIGHT_TYPES = dict.fromkeys(("bf16", "fp16", "fp32", *PACKINGS))

@@ -1,0 +1,130 @@
+"""Which ranks of a group stand in one node, over which links it speaks, and how fast."""
+
+from bisect import bisect_left
+from functools import lru_cache
+from math import gcd
+
+from cs336kit.predict._common.checks import positive_number
+from cs336kit.predict.hardware import Accelerator
+from cs336kit.predict.hardware import accelerator as device_of
+from cs336kit.predict.layouts import Layout
+from cs336kit.predict.operations import Wire
+
+#: What one rank sends to another, over its own link.
+PAIRWISE = frozenset({"send", "ring", "all-to-all"})
+
+#: Accelerators of one node, unless the caller says otherwise: what an HGX board holds.
+NODE = 8
+
+
+def node_of(name: str | Accelerator | None, count: int) -> int:
+    """Accelerators of a node where nobody says: those that the table's links join, and NODE for all others.
+
+    Of several nodes each gives as many as layouts of powers of two use: 64 of 72.
+    """
+    try:
+        joined = device_of(name).facts.get("joined") if name else None
+    except (LookupError, ValueError):  # what the name should be is said where its numbers are needed
+        joined = None
+    if joined is None:
+        return NODE
+    most = int(joined.value)
+    return most if count <= most else 1 << (most.bit_length() - 1)
+
+
+def crosses(wire: Wire, node: int, layout: Layout) -> bool:
+    """Whether some of the ranks that it joins stand in different nodes of this many accelerators."""
+    return layout.count > node and node % wire.span > 0
+
+
+def at_best(wire: Wire, here: int = 1) -> tuple[float, float]:
+    """The shares of a ring's time that its ranks need at least to send, and to receive, over the same links.
+
+    In an all-reduce of n ranks each gets every sum once, if a switch adds; a ring brings it 2(n − 1)/n times as much. Measured:
+    NVLink SHARP with 8 ranks passes the rate of H100's links of 450 GB/s (NCCL's bus bandwidth: 480 GB/s).
+    Its halves go on beside each other: in an all-gather a switch takes a share once and copies it, in a reduce-scatter it hands
+    out a sum alone. Of `here` ranks that stand in one node, those in other nodes get each other's shares once for all. The
+    ring of cp brings every rank all keys and values, and each the sum of its gradients: over all links in place of one.
+    In an all-to-all a token goes once to ranks near each other that have several of its experts, and comes back as one sum.
+    Source: NVIDIA/nccl, issue 1455; Khalilov et al. 2024, arXiv 2408.13356; DeepSeek-AI 2024, section 3.2.2, and
+    deepseek-ai/DeepEP.
+    """
+    n = wire.ranks
+    own, others = here / (n - 1), (n - here) / (n - 1)
+    if wire.kind == "all-reduce":
+        return n / (2 * (n - 1)), n / (2 * (n - 1))
+    if wire.kind == "all-gather":
+        return own, others
+    if wire.kind == "reduce-scatter":
+        return others, own
+    if wire.kind == "ring" and wire.when == "forward":
+        return own / here, others / here
+    if wire.kind == "ring":  # keys and values n − 1 times, their gradients n times
+        return n / (2 * n - 1) / here, n / (2 * n - 1) / here
+    return 1 / wire.alike, 1 / wire.alike
+
+
+def together(wire: Wire, node: int, layout: Layout) -> int:
+    """Of the groups that leave their nodes, the fewest ranks that stand in one node."""
+    return _together(wire.ranks, wire.stride, node, layout.count)
+
+
+@lru_cache(maxsize=1024)
+def _together(ranks: int, stride: int, node: int, count: int) -> int:
+    if stride >= node:
+        return 1
+    span, fewest = ranks * stride, ranks
+    # Groups begin at the same places of their nodes again after so many blocks.
+    for block in range(min(count // span, node // gcd(span, node))):
+        for first in range(block * span, block * span + stride):
+            group = range(first, first + span, stride)
+            begin, end = group[0] // node, group[-1] // node
+            # And what stands in a node between both ends is the same after so many nodes.
+            for place in {*range(begin, min(begin + stride + 1, end)), end} if begin < end else ():
+                fewest = min(fewest, bisect_left(group, (place + 1) * node) - bisect_left(group, place * node))
+    return fewest
+
+
+def hop_links(wire: Wire, node: int, layout: Layout) -> int:
+    """Links over which a group leaves a node: a ring does so once, and each of its ranks there brings its own link.
+
+    In the ring of cp a rank sends to its neighbor, as in a pipeline: over one link.
+    """
+    return 1 if wire.kind in PAIRWISE else together(wire, node, layout)
+
+
+def leaving(wire: Wire, node: int, layout: Layout, count: int = 1) -> int:
+    """Of what a rank sends `count` times in a group that leaves its node, the bytes that take its own link to other nodes.
+
+    In an all-to-all it sends every other rank as much, also those of its node: of the rank with the fewest beside it.
+    """
+    if wire.kind != "all-to-all":
+        return wire.bytes * count // hop_links(wire, node, layout)
+    return wire.bytes * count * (wire.ranks - together(wire, node, layout)) // (wire.ranks - 1)
+
+
+def link_speed(device: Accelerator) -> float | None:
+    """Bytes per second to a neighbor in the node; None where no source has it."""
+    link = device.facts.get("link") or device.facts.get("host_link")
+    return None if link is None else float(link.value)
+
+
+def bandwidth(wire: Wire, device: Accelerator, node: int, between_nodes: float | None, layout: Layout) -> float:
+    """Bytes per second at which a rank sends this; ValueError where nobody has said."""
+    link = link_speed(device)
+    if not crosses(wire, node, layout):
+        if link is None:
+            raise ValueError(
+                f"{device.title} has no sourced link to its neighbors: count every link as one between nodes (--node 1 "
+                "--between-nodes 25GB/s, or node=1 and between_nodes=25e9), or take another accelerator"
+            )
+        return link
+    if between_nodes is None:
+        raise ValueError(
+            f"{layout} joins {wire.ranks} ranks {wire.stride} apart, more than a node of {node} holds, and no table has the "
+            "speed between nodes: give between_nodes in bytes per second each way and accelerator, such as 50e9 for 400 Gb/s"
+        )
+    own = float(positive_number("between_nodes", between_nodes))
+    if link is None or wire.kind in PAIRWISE:
+        return own * hop_links(wire, node, layout)
+    return min(own * hop_links(wire, node, layout), link)
