@@ -28,7 +28,7 @@ from cs336kit.predict import (
     step_seconds,
 )
 from cs336kit.predict._common.grid import as_text
-from cs336kit.predict._states import whole_elements
+from cs336kit.predict._walking.states import whole_elements
 from cs336kit.predict.layouts import STAGES, divisors
 
 STATES = ("parameters", "optimizer state", "master weights")

@@ -8,10 +8,10 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-from cs336kit.predict._collectives import OF_EXPERTS
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import known, positive_int
 from cs336kit.predict._products import computed_again, products
+from cs336kit.predict._writing.collectives import OF_EXPERTS
 from cs336kit.predict.operations import (
     ELEMENT_BYTES,
     Item,

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cs336kit.predict._common.checks import boolean, positive_int
-from cs336kit.predict._ledger import Ledger
-from cs336kit.predict._states import state_requests, temporary_requests
-from cs336kit.predict._walk import Walk
+from cs336kit.predict._walking.ledger import Ledger
+from cs336kit.predict._walking.states import state_requests, temporary_requests
+from cs336kit.predict._walking.walk import Walk
 from cs336kit.predict.allocator import WORKSPACE_BYTES, Block, CachingAllocator
 from cs336kit.predict.operations import ELEMENT_BYTES, Storage
 from cs336kit.predict.optimizers import optimizer_spec

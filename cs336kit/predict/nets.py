@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from cs336kit.predict import _decoder
-from cs336kit.predict._builder import Builder
 from cs336kit.predict._common.checks import boolean, known, positive_int, several, shown
+from cs336kit.predict._decoder.decoder import decoder as of_config
+from cs336kit.predict._writing.builder import Builder
 from cs336kit.predict.devices import DEVICES
 from cs336kit.predict.gradients import checked_operations
 from cs336kit.predict.operations import Op, Repeat, Storage, Tensor
@@ -93,7 +93,7 @@ def _blocks(
         raise ValueError(f"experts={config.experts}: routed products are not counted here; give a dense configuration.")
     batch, sequence = check_sizes(config, batch=batch, sequence=sequence)
     known("attention", attention, ATTENTION)
-    walked = _decoder.decoder(
+    walked = of_config(
         replace(config, layers=len(prefixes)), batch=batch, sequence=sequence, policy=POLICIES["fp32"],
         attention=attention, device=DEVICES["cpu"], checkpointing=False, phase="train", causal=False, frozen=(), lora_rank=None,
         lora_targets=(), routing=(None,) * len(prefixes),

@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Any
 
 from cs336kit.predict._common.checks import boolean, known, non_negative_int, positive_int, several, shown
-from cs336kit.predict._decoder import decoder
+from cs336kit.predict._decoder.decoder import decoder
 from cs336kit.predict._transformers.decoder import decoder as transformers_decoder
 from cs336kit.predict._transformers.writings import Writing, writing
 from cs336kit.predict.devices import FLASH, Device

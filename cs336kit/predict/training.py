@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import boolean, positive_int, positive_number
-from cs336kit.predict._gathered import REDUCING
 from cs336kit.predict._layers import stages
-from cs336kit.predict._ledger import Alive, Ledger
-from cs336kit.predict._states import block_count, gradient_bytes, states, step_bytes
-from cs336kit.predict._walk import Walk
+from cs336kit.predict._walking.gathered import REDUCING
+from cs336kit.predict._walking.ledger import Alive, Ledger
+from cs336kit.predict._walking.states import block_count, gradient_bytes, states, step_bytes
+from cs336kit.predict._walking.walk import Walk
 from cs336kit.predict.accounting import saved_activation_bytes
 from cs336kit.predict.allocator import BLOCK_BYTES
 from cs336kit.predict.layouts import Layout, as_layout

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from cs336kit.predict._collectives import GROUP, parameter_wires
-from cs336kit.predict._collectives import ring_bytes as ring_bytes
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import finite_results, fraction, positive_int
 from cs336kit.predict._layers import stage_kinds, stages
 from cs336kit.predict._links import NODE, at_best, bandwidth, crosses, leaving, link_speed, together
 from cs336kit.predict._products import computed_again, products
+from cs336kit.predict._writing.collectives import GROUP, parameter_wires
+from cs336kit.predict._writing.collectives import ring_bytes as ring_bytes
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.hardware import accelerator as device_of
 from cs336kit.predict.layouts import Layout, as_layout

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cs336kit.predict import TransformerConfig, communication, peak_moments, program, step_peak
-from cs336kit.predict._gathered import Beside, Gathered
+from cs336kit.predict._walking.gathered import Beside, Gathered
 from cs336kit.predict.operations import blocks
 
 D, F, V, S = 4, 6, 5, 2

@@ -21,7 +21,7 @@ from cs336kit.predict import (
     step_seconds,
     training_flops,
 )
-from cs336kit.predict._collectives import RINGS, ring_bytes, strides
+from cs336kit.predict._writing.collectives import RINGS, ring_bytes, strides
 from cs336kit.predict.hardware import accelerator
 from cs336kit.predict.layout_search import candidates
 from cs336kit.predict.layouts import check_count, check_layout, divisors, shard_elements, shard_shape

@@ -5,17 +5,17 @@ import dataclasses
 import pytest
 
 from cs336kit.predict import POLICIES, TransformerConfig, peak_moments, program, saved_activation_bytes, step_peak
-from cs336kit.predict._gathered import Beside
-from cs336kit.predict._ledger import Ledger
-from cs336kit.predict._states import (
+from cs336kit.predict._walking.gathered import Beside
+from cs336kit.predict._walking.ledger import Ledger
+from cs336kit.predict._walking.states import (
     gradient_bytes,
     state_requests,
     states,
     step_bytes,
     temporary_requests,
 )
-from cs336kit.predict._walk import Walk
-from cs336kit.predict._writer import Writer
+from cs336kit.predict._walking.walk import Walk
+from cs336kit.predict._writing.writer import Writer
 from cs336kit.predict.operations import Repeat, Storage
 from cs336kit.predict.training import both_passes
 

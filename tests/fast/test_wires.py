@@ -6,9 +6,9 @@ from collections import Counter
 import pytest
 
 from cs336kit.predict import MODELS, Layout, TransformerConfig, communication, program, step_seconds, training_flops
-from cs336kit.predict._collectives import strides
 from cs336kit.predict._layers import stages
 from cs336kit.predict._links import bandwidth, crosses, leaving, together
+from cs336kit.predict._writing.collectives import strides
 from cs336kit.predict.hardware import accelerator
 from cs336kit.predict.operations import Wire
 from cs336kit.predict.wires import leaving_bytes, sent

@@ -5,7 +5,7 @@ from math import prod
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._serving.question import ServingQuestion, options_of
-from cs336kit.predict._walk import Walk
+from cs336kit.predict._walking.walk import Walk
 from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Op, Program
 from cs336kit.predict.packed import PACKINGS, packed_bytes

@@ -1,6 +1,6 @@
 """Attention as transformers writes it: projections, rotary positions, eager or fused."""
 
-from cs336kit.predict._sdpa import Heads, scaled_dot_product_attention
+from cs336kit.predict._decoder.sdpa import Heads, scaled_dot_product_attention
 from cs336kit.predict._transformers.modules import Modules
 from cs336kit.predict.operations import Tensor
 

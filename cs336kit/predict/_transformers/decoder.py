@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from itertools import groupby
 
-from cs336kit.predict._builder import Builder
-from cs336kit.predict._decoder import loss_of
+from cs336kit.predict._decoder.decoder import loss_of
 from cs336kit.predict._transformers.attention import Attention
 from cs336kit.predict._transformers.mlp import MLP
 from cs336kit.predict._transformers.modules import Modules
 from cs336kit.predict._transformers.writings import Writing
+from cs336kit.predict._writing.builder import Builder
 from cs336kit.predict.devices import Device
 from cs336kit.predict.operations import Op, Program, Tensor
 from cs336kit.predict.precision import PrecisionPolicy

@@ -1,7 +1,7 @@
 """What attention, MLP and block are made of: linear layers, dropout, norms, capped scores."""
 
-from cs336kit.predict._builder import Builder
 from cs336kit.predict._transformers.writings import Writing
+from cs336kit.predict._writing.builder import Builder
 from cs336kit.predict.operations import Tensor
 from cs336kit.predict.transformer import TransformerConfig
 

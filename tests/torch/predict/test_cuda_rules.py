@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from benchmarks.fake_cuda import UNSEEN, autocast, cuda
 from cs336kit import lm, measure
 from cs336kit.predict import POLICIES, TransformerConfig, program, saved_activation_bytes, saved_block_bytes
-from cs336kit.predict._states import state_requests, temporary_requests
 from cs336kit.predict._transformers.writings import WRITINGS
+from cs336kit.predict._walking.states import state_requests, temporary_requests
 from tests.torch.predict.test_counted_steps import BASE, LIKE
 
 pytestmark = pytest.mark.skipif(UNSEEN is not None, reason=str(UNSEEN))

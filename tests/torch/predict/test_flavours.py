@@ -22,7 +22,7 @@ from cs336kit.predict import (
     training_flops,
 )
 from cs336kit.predict._transformers.writings import WRITINGS, writing
-from cs336kit.predict._walk import Walk
+from cs336kit.predict._walking.walk import Walk
 from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.training import both_passes
 from tests.torch.predict.test_programs import sizes_agree

@@ -15,9 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from benchmarks import kept
 from cs336kit import lm
 from cs336kit.predict import POLICIES, program
-from cs336kit.predict._builder import Builder
-from cs336kit.predict._sdpa import Heads, _written_out
-from cs336kit.predict._walk import Walk
+from cs336kit.predict._decoder.sdpa import Heads, _written_out
+from cs336kit.predict._walking.walk import Walk
+from cs336kit.predict._writing.builder import Builder
 from cs336kit.predict.devices import DEVICES
 from cs336kit.predict.operations import ELEMENT_BYTES, Op, Storage, Tensor
 from cs336kit.predict.training import both_passes

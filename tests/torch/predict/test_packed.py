@@ -14,7 +14,7 @@ from cs336kit.predict import (
     peak_moments,
     step_peak,
 )
-from cs336kit.predict._states import states
+from cs336kit.predict._walking.states import states
 from cs336kit.predict.programs import program
 
 CONFIG = TransformerConfig(

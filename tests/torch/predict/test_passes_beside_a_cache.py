@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cs336kit import lm, measure, predict
-from cs336kit.predict._walk import Walk
+from cs336kit.predict._walking.walk import Walk
 from tests.torch.lm.test_caches import GPT2, LATENT, LLAMA
 
 CONFIGS = {

@@ -7,10 +7,10 @@ import pytest
 
 from cs336kit import predict
 from cs336kit.predict import TransformerConfig, forward_flops, peak_moments, program, saved_activation_bytes, step_peak
-from cs336kit.predict._ledger import Ledger
-from cs336kit.predict._states import gradient_bytes
-from cs336kit.predict._walk import Walk
-from cs336kit.predict._writer import Writer
+from cs336kit.predict._walking.ledger import Ledger
+from cs336kit.predict._walking.states import gradient_bytes
+from cs336kit.predict._walking.walk import Walk
+from cs336kit.predict._writing.writer import Writer
 from cs336kit.predict.devices import Device, Kernel
 from cs336kit.predict.operations import (
     ELEMENT_BYTES,

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from cs336kit import lm, measure, predict
 from cs336kit.predict import TransformerConfig
-from cs336kit.predict._walk import Walk
+from cs336kit.predict._walking.walk import Walk
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 PRECISIONS = ("fp32", "bf16", "autocast")

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from cs336kit.predict._gathered import GATHERING, REDUCING, Gathered
-from cs336kit.predict._ledger import Ledger
-from cs336kit.predict._states import held_elements
+from cs336kit.predict._walking.gathered import GATHERING, REDUCING, Gathered
+from cs336kit.predict._walking.ledger import Ledger
+from cs336kit.predict._walking.states import held_elements
 from cs336kit.predict.operations import (
     ELEMENT_BYTES,
     EndOfCache,

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from cs336kit.predict._gathered import Beside, Gathered
+from cs336kit.predict._walking.gathered import Beside, Gathered
 from cs336kit.predict.operations import Repeat, Storage
 
 

@@ -10,7 +10,7 @@ until the next block's gradients are there. Source: torch 2.13, torch/distribute
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from cs336kit.predict._states import whole_bytes, whole_elements
+from cs336kit.predict._walking.states import whole_bytes, whole_elements
 from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Program, Repeat, blocks
 
 #: The moments in which parameters are copied from the buffer that they came in, and whole gradients to the one they leave in.

@@ -1,6 +1,6 @@
 """Latent attention: keys and values of all heads are made from one narrow vector per token. Source: DeepSeek-V2, 2024."""
 
-from cs336kit.predict._attention import Attention
+from cs336kit.predict._decoder.attention import Attention
 from cs336kit.predict.operations import Tensor
 
 

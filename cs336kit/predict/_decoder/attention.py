@@ -1,8 +1,8 @@
 """Attention as a program: projections, rotary positions, a cache."""
 
-from cs336kit.predict._attend import Attend
-from cs336kit.predict._builder import Builder, norm
+from cs336kit.predict._decoder.attend import Attend
 from cs336kit.predict._layers import Layer
+from cs336kit.predict._writing.builder import Builder, norm
 from cs336kit.predict.operations import Leaf, Tensor
 from cs336kit.predict.transformer import TransformerConfig
 

@@ -1,8 +1,8 @@
 """softmax(q · kᵀ) · v as a program: the three ways in which torch computes it."""
 
-from cs336kit.predict._builder import Builder
+from cs336kit.predict._decoder.sdpa import fused_attention, padded_mask
 from cs336kit.predict._layers import Layer
-from cs336kit.predict._sdpa import fused_attention, padded_mask
+from cs336kit.predict._writing.builder import Builder
 from cs336kit.predict.allocator import round_up
 from cs336kit.predict.devices import FLASH, Kernel
 from cs336kit.predict.operations import Storage, Tensor

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from cs336kit.predict._collectives import OF_EXPERTS, gathered_share
 from cs336kit.predict._common.breakdown import Breakdown
+from cs336kit.predict._writing.collectives import OF_EXPERTS, gathered_share
 from cs336kit.predict.allocator import BLOCK_BYTES, allocated_bytes, round_up
 from cs336kit.predict.layouts import Layout, shard_elements, shard_shape
 from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Program, Tensor, blocks

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from cs336kit.predict._common.checks import known, non_negative_int, positive_int
-from cs336kit.predict._writer import Writer
+from cs336kit.predict._writing.writer import Writer
 from cs336kit.predict.layouts import Layout, shard_elements
 from cs336kit.predict.operations import ELEMENT_BYTES, Group, Leaf, Op, Storage, Tensor, Wire
 from cs336kit.predict.precision import PrecisionPolicy

@@ -3,7 +3,7 @@
 from contextlib import nullcontext
 from itertools import pairwise
 
-from cs336kit.predict._builder import Builder, norm
+from cs336kit.predict._writing.builder import Builder, norm
 from cs336kit.predict.operations import Leaf, Storage, Tensor
 from cs336kit.predict.transformer import TransformerConfig
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 
-from cs336kit.predict._attention import Attention
-from cs336kit.predict._builder import Builder, norm
-from cs336kit.predict._latent import LatentAttention
+from cs336kit.predict._decoder.attention import Attention
+from cs336kit.predict._decoder.latent import LatentAttention
+from cs336kit.predict._decoder.mlp import MLP
 from cs336kit.predict._layers import Layer, layers, periods, stage_blocks
-from cs336kit.predict._mlp import MLP
+from cs336kit.predict._writing.builder import Builder, norm
 from cs336kit.predict.devices import Device
 from cs336kit.predict.layouts import ALONE, Layout, local_config
 from cs336kit.predict.operations import Leaf, Program, Storage, Tensor

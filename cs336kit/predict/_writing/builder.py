@@ -2,8 +2,8 @@
 
 from math import prod
 
-from cs336kit.predict._collectives import Ranks
-from cs336kit.predict._writer import Writer
+from cs336kit.predict._writing.collectives import Ranks
+from cs336kit.predict._writing.writer import Writer
 from cs336kit.predict.operations import ELEMENT_BYTES, Gradient, Op, Storage, Tensor
 from cs336kit.predict.transformer import TransformerConfig
 

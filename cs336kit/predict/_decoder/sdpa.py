@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from cs336kit.predict._builder import Builder
+from cs336kit.predict._writing.builder import Builder
 from cs336kit.predict.allocator import round_up
 from cs336kit.predict.devices import Kernel
 from cs336kit.predict.operations import Storage, Tensor
