@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cs336kit.predict.decoding import *
     from cs336kit.predict.devices import *
     from cs336kit.predict.einsum import *
-    from cs336kit.predict.flops_estimates import *
+    from cs336kit.predict.estimates import *
     from cs336kit.predict.formats import *
     from cs336kit.predict.gradients import *
     from cs336kit.predict.hardware import *
@@ -57,7 +57,9 @@ _MODULES = {
     "decoding": "critical_batch decode_bounds prefill_bounds",
     "devices": "DEVICES Device",
     "einsum": "einsum_flops",
-    "flops_estimates": "chinchilla_flops kaplan_flops kaplan_parameters six_nd_estimate",
+    "estimates": (
+        "chinchilla_flops kaplan_flops kaplan_parameters paper_block_bytes paper_break_even_batch six_nd_estimate"
+    ),
     "formats": "FORMATS",
     "gradients": "GradientFlops gradient_flops leaves",
     "hardware": "Accelerator accelerator accelerators",
@@ -80,10 +82,7 @@ _MODULES = {
     "signal": "fraction_cut residual_second_moments second_moment_spread second_moments truncated_std",
     "speculation": "speculative_speedup speculative_tokens",
     "strides": "contiguous_strides element_offset expanded_strides extent overlaps view_strides",
-    "training": (
-        "break_even_batch largest_batch paper_block_bytes paper_break_even_batch peak_moments step_peak "
-        "step_timeline training_memory"
-    ),
+    "training": "break_even_batch largest_batch peak_moments step_peak step_timeline training_memory",
     "transfers": "pcie_bandwidth pipeline_seconds pipeline_timeline transfer_seconds",
     "transformer": "TransformerConfig",
     "wires": "StepSeconds communication ring_bytes step_seconds",

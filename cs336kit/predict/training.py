@@ -22,7 +22,7 @@ from cs336kit.predict.operations import Program, Storage
 from cs336kit.predict.optimizers import optimizer_spec
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.programs import program
-from cs336kit.predict.transformer import TransformerConfig, check_config
+from cs336kit.predict.transformer import TransformerConfig
 
 #: Buckets that sharding (ZeRO stage 3, FSDP) splits over all ranks.
 SHARDED = ("parameters", "gradients", "optimizer state", "master weights")
@@ -309,44 +309,3 @@ def break_even_batch(
             f"{precision!r} saves nothing per sequence over {than!r} here, so no batch makes up for its weights"
         )
     return -(-extra // saving)
-
-
-# -- the published estimates beside the exact ones ----------------------------------------------------------------------
-
-
-def paper_block_bytes(config: TransformerConfig, *, batch: int, sequence: int, bytes_per_element: int = 2) -> Breakdown:
-    """Bytes that one GPT block keeps according to the paper of 2022, term by term: 34·BSD + 5·ABS² at 2 bytes, F = 4D.
-
-    With p bytes per element: 2BSD(p(E + 4) + 1) + ABS²(2p + 1), E = F/D, dropout everywhere, one byte per mask element.
-    Left out there: mean and 1/deviation of the norms. The two norms keep their inputs, the linear layers theirs.
-    Source: Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", equation 2.
-    """
-    check_config(config)
-    batch, sequence = positive_int("batch", batch), positive_int("sequence", sequence)
-    p = positive_int("bytes_per_element", bytes_per_element)
-    row = batch * sequence * config.d_model
-    pairs = config.heads * batch * sequence**2
-    hidden = batch * sequence * config.d_ff
-    parts = {
-        "layer norm inputs": 2 * p * row,
-        "query, key, value input": p * row,
-        "query and key": 2 * p * row,
-        "value": p * row,
-        "attention output's input": p * row,
-        "mlp up's input": p * row,
-        "gelu input": p * hidden,
-        "mlp down's input": p * hidden,
-        "softmax output": p * pairs,
-        "weights' dropout mask": pairs,
-        "dropped weights": p * pairs,
-        "attention dropout mask": row,
-        "mlp dropout mask": row,
-    }
-    return Breakdown(parts, unit="bytes")
-
-
-def paper_break_even_batch(config: TransformerConfig, *, sequence: int) -> float:
-    """B_min of the decoder notes, 6D²/(8DS + AS²): activations of the 2022 paper at E = 4, weights 12LD² only."""
-    check_config(config)
-    S = positive_int("sequence", sequence)
-    return 6 * config.d_model**2 / (8 * config.d_model * S + config.heads * S**2)

@@ -1,10 +1,10 @@
-"""The three usual estimates of a Transformer's FLOPs, kept as published so that their errors can be seen."""
+"""Published estimates of a Transformer's FLOPs and bytes, kept as they are so that their errors can be seen."""
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import boolean, positive_int, shown
 from cs336kit.predict.accounting import parameters, without_embeddings
 from cs336kit.predict.napkin import six_nd
-from cs336kit.predict.transformer import TransformerConfig
+from cs336kit.predict.transformer import TransformerConfig, check_config
 
 
 def kaplan_parameters(config: TransformerConfig) -> Breakdown:
@@ -72,6 +72,44 @@ def six_nd_estimate(config: TransformerConfig, *, batch: int, sequence: int, emb
     config, batch, sequence = _checked(config, batch, sequence)
     counted = parameters(config).total if boolean("embeddings", embeddings) else without_embeddings(config)
     return six_nd(counted, tokens=batch * sequence)
+
+
+def paper_block_bytes(config: TransformerConfig, *, batch: int, sequence: int, bytes_per_element: int = 2) -> Breakdown:
+    """Bytes that one GPT block keeps according to the paper of 2022, term by term: 34·BSD + 5·ABS² at 2 bytes, F = 4D.
+
+    With p bytes per element: 2BSD(p(E + 4) + 1) + ABS²(2p + 1), E = F/D, dropout everywhere, one byte per mask element.
+    Left out there: mean and 1/deviation of the norms. The two norms keep their inputs, the linear layers theirs.
+    Source: Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", equation 2.
+    """
+    check_config(config)
+    batch, sequence = positive_int("batch", batch), positive_int("sequence", sequence)
+    p = positive_int("bytes_per_element", bytes_per_element)
+    row = batch * sequence * config.d_model
+    pairs = config.heads * batch * sequence**2
+    hidden = batch * sequence * config.d_ff
+    parts = {
+        "layer norm inputs": 2 * p * row,
+        "query, key, value input": p * row,
+        "query and key": 2 * p * row,
+        "value": p * row,
+        "attention output's input": p * row,
+        "mlp up's input": p * row,
+        "gelu input": p * hidden,
+        "mlp down's input": p * hidden,
+        "softmax output": p * pairs,
+        "weights' dropout mask": pairs,
+        "dropped weights": p * pairs,
+        "attention dropout mask": row,
+        "mlp dropout mask": row,
+    }
+    return Breakdown(parts, unit="bytes")
+
+
+def paper_break_even_batch(config: TransformerConfig, *, sequence: int) -> float:
+    """B_min of the decoder notes, 6D²/(8DS + AS²): activations of the 2022 paper at E = 4, weights 12LD² only."""
+    check_config(config)
+    S = positive_int("sequence", sequence)
+    return 6 * config.d_model**2 / (8 * config.d_model * S + config.heads * S**2)
 
 
 def _checked(config: object, batch: object, sequence: object) -> tuple[TransformerConfig, int, int]:
