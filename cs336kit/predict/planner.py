@@ -45,7 +45,7 @@ def plan(question: Question) -> Plan:
     memory = of.memory(q, P)
     sent, seconds, why = of.wire(q, what)
     fits = memory.total <= room
-    advised = () if fits else advice(q, P, what, room)
+    advised = () if fits else advice(q, P, what)
     other = "" if fits else elsewhere(q, advised)
     asides = [
         *_notes(q),

@@ -22,6 +22,13 @@ class Held:
     total: int
 
 
+def advised(question, parameters, what, room):
+    """Advice for so much memory, of which nothing is left free."""
+    return planner.advice(
+        dataclasses.replace(question, allowance=0), parameters, dataclasses.replace(what, memory_bytes=room)
+    )
+
+
 def helped(monkeypatch, question, room, *, chunks=4, chunked=0.125):
     def memory(q, _):
         each = 40 - 20 * (q.attention == "sdpa") - 8 * (q.chunks >= chunks) - 6 * q.checkpointing
@@ -32,7 +39,7 @@ def helped(monkeypatch, question, room, *, chunks=4, chunked=0.125):
 
     monkeypatch.setattr(planner, "memory", memory)
     monkeypatch.setattr(planner, "extra_flops", extra)
-    return [(str(one), one.changes, one.slower) for one in planner.advice(question, 1000, CHIP, room)]
+    return [(str(one), one.changes, one.slower) for one in advised(question, 1000, CHIP, room)]
 
 
 FUSED = (
@@ -111,16 +118,16 @@ def test_ranks_of_a_layout_share_what_they_do_not_share_yet(monkeypatch):
     monkeypatch.setattr(planner, "extra_flops", lambda q, **_: 0.0)
     question = Question(LITTLE, batch=1, sequence=16, attention="sdpa", chunks=2, checkpointing=True, count=4)
     for layout in ("dp=4", "zero1=4", "dp=2,zero2=2", "fsdp=2,dp=2"):
-        (one,) = planner.advice(dataclasses.replace(question, layout=layout), 1000, CHIP, 23)
+        (one,) = advised(dataclasses.replace(question, layout=layout), 1000, CHIP, 23)
         assert one.changes == {"layout": Layout(fsdp=4), "global_batch": None}
         assert str(one) == "sharding over 4 accelerators (--layout fsdp=4): parameters are gathered for each pass"
-    (one,) = planner.advice(dataclasses.replace(question, layout="fsdp=4"), 1000, CHIP, 3)
+    (one,) = advised(dataclasses.replace(question, layout="fsdp=4"), 1000, CHIP, 3)
     assert one.changes == {"layout": Layout(fsdp=32), "count": 32, "global_batch": None}
     # Beside other changes, too.
     monkeypatch.setattr(planner, "memory", lambda q, _: Held(90 // q.placed.fsdp - 10 * q.checkpointing))
     placed = dataclasses.replace(question, layout="dp=4", checkpointing=False)
     monkeypatch.setattr(planner, "_enough", lambda *rest, _enough=planner._enough: rest[2] and _enough(*rest))
-    (one,) = planner.advice(placed, 1000, CHIP, 13)
+    (one,) = advised(placed, 1000, CHIP, 13)
     assert one.changes == {"layout": Layout(fsdp=4), "global_batch": None, "checkpointing": True}
     assert one.costs == "no more FLOPs, and parameters are gathered for each pass"
 
@@ -136,8 +143,8 @@ def test_more_ranks_than_a_tensor_has_rows_are_not_tried(monkeypatch):
     monkeypatch.setattr(planner, "extra_flops", lambda q, **_: 0.0)
     question = Question(LITTLE, batch=1, sequence=16, attention="sdpa", chunks=2, checkpointing=True, optimizer="sgd")
     # 2, 4, 8 and 16 hold 47, 26, 19 and 21.
-    assert planner.advice(question, 1000, CHIP, 18) == () and max(tried) == 16
-    assert [one.changes["count"] for one in planner.advice(question, 1000, CHIP, 19)] == [8]
+    assert advised(question, 1000, CHIP, 18) == () and max(tried) == 16
+    assert [one.changes["count"] for one in advised(question, 1000, CHIP, 19)] == [8]
 
 
 def test_states_of_fewer_bits_are_an_option_and_so_is_a_packed_base(monkeypatch):
@@ -146,19 +153,19 @@ def test_states_of_fewer_bits_are_an_option_and_so_is_a_packed_base(monkeypatch)
     )
     monkeypatch.setattr(planner, "extra_flops", lambda q, **_: 0.0)
     question = Question(LITTLE, batch=1, sequence=16, attention="sdpa", chunks=2, checkpointing=True)
-    assert [str(one) for one in planner.advice(question, 1000, CHIP, 70)] == [
+    assert [str(one) for one in advised(question, 1000, CHIP, 70)] == [
         "an optimizer with states of 8 bits (--optimizer adamw8bit): rounded states"
     ]
-    assert planner.advice(dataclasses.replace(question, optimizer="sgd"), 1000, CHIP, 60) == ()
-    assert planner.advice(dataclasses.replace(question, model=1e9, batch=None), 1000, CHIP, 70) == ()
+    assert advised(dataclasses.replace(question, optimizer="sgd"), 1000, CHIP, 60) == ()
+    assert advised(dataclasses.replace(question, model=1e9, batch=None), 1000, CHIP, 70) == ()
     adapters = dataclasses.replace(question, lora_rank=8)
-    ((one),) = planner.advice(adapters, 1000, CHIP, 60)
+    ((one),) = advised(adapters, 1000, CHIP, 60)
     assert one.changes == {"base": "nf4"} and one.change == "a frozen base of 4 bits (--qlora 8 in place of --lora 8)"
     packed = dataclasses.replace(adapters, base="nf4")
-    assert [each.changes for each in planner.advice(packed, 1000, CHIP, 59)] == [{"optimizer": "adamw8bit"}]
-    assert planner.advice(packed, 1000, CHIP, 29) == ()
-    (both,) = planner.advice(adapters, 1000, CHIP, 59)
-    assert both.changes == {"base": "nf4", "optimizer": "adamw8bit"}
+    assert [each.changes for each in advised(packed, 1000, CHIP, 59)] == [{"optimizer": "adamw8bit", "fused": False}]
+    assert advised(packed, 1000, CHIP, 29) == ()
+    (both,) = advised(adapters, 1000, CHIP, 59)
+    assert both.changes == {"base": "nf4", "optimizer": "adamw8bit", "fused": False}
 
 
 def test_together_only_what_it_takes(monkeypatch):
@@ -170,8 +177,8 @@ def test_together_only_what_it_takes(monkeypatch):
         planner, "extra_flops", lambda q, checkpointing=False, chunks=1: 0.25 * checkpointing + 0.125 * (chunks > 1)
     )
     question = Question(LITTLE, batch=1, sequence=16, attention="sdpa")
-    both, more = planner.advice(question, 1000, CHIP, 30)
-    assert both.changes == {"checkpointing": True, "optimizer": "adamw8bit"} and both.slower == 0.25
+    both, more = advised(question, 1000, CHIP, 30)
+    assert both.changes == {"checkpointing": True, "optimizer": "adamw8bit", "fused": False} and both.slower == 0.25
     eight = "an optimizer with states of 8 bits (--optimizer adamw8bit)"
     assert str(both) == (
         f"activation checkpointing (--checkpointing) and {eight}: together 25.0 % more FLOPs; rounded states"
@@ -215,7 +222,9 @@ def test_the_answers_name_what_helps_on_the_same_accelerators():
     assert [one.changes["layout"] for one in eight.advice] == [Layout(fsdp=32)]
     assert eight.notes[0].endswith("--count 8 --find in place of --layout")
     two = plan(Question(MODELS["llama-3-8b"], count=2))
-    assert two.advice[0].changes == {"optimizer": "adamw8bit"} and not any("--find" in note for note in two.notes)
+    assert two.advice[0].changes == {"optimizer": "adamw8bit", "fused": False} and not any(
+        "--find" in note for note in two.notes
+    )
     long = plan(Question(MODELS["llama-3-70b"], count=8, sequence=8192, batch=2))
     assert not long.fits and "--checkpointing --find" in long.notes[0]
 
@@ -258,47 +267,49 @@ def test_together_where_nothing_helps_by_itself(monkeypatch):
     assert together[1] == {**both, "checkpointing": True}
     assert [changes["layout"] for _, changes, _ in [*more, *helped(monkeypatch, placed, 105)]] == [Layout(fsdp=2)] * 2
     alone = dataclasses.replace(placed, layout=None, count=2)
-    ((said, changes, slower),) = helped(monkeypatch, alone, 30)
+    ((said, changes, slower),) = helped(monkeypatch, alone, 18)
     # 6 bytes of a sequence are left, and of 100 on 8 accelerators 12.
-    assert (
-        changes == {**both, "checkpointing": True, "sharded": True, "count": 8, "global_batch": None}
-        and slower == 0.375
-    )
-    many = "activation checkpointing (--checkpointing), 8 accelerators (--count 8): 37.5 % more FLOPs, and more accelerators"
-    assert said == f"{words.replace(' and ', ', ')}, {many}"
+    everything = {**both, "checkpointing": True, "sharded": True, "count": 8, "global_batch": None}
+    assert changes == everything and slower == 0.375
+    words, eight = words.replace(" and ", ", "), "8 accelerators (--count 8)"
+    more = "37.5 % more FLOPs, and more accelerators"
+    assert said == f"{words}, activation checkpointing (--checkpointing), {eight}: {more}"
+    # 12 without checkpointing, on as many; what is not needed there is not asked for.
+    ((said, changes, slower),) = helped(monkeypatch, alone, 30)
+    assert changes == {name: value for name, value in everything.items() if name != "checkpointing"}
+    assert said == f"{words}, {eight}: 12.5 % more FLOPs, and more accelerators" and slower == 0.125
     # Two sequences are taken one at a time, which is said once; and one that has none to share leaves sharding out.
-    ((said, changes, _),) = helped(monkeypatch, dataclasses.replace(alone, batch=2, count=1, sharded=False), 30)
+    ((said, changes, _),) = helped(monkeypatch, dataclasses.replace(alone, batch=2, count=1, sharded=False), 18)
     passes = "fused attention (--attention sdpa), the same batch in more passes (--batch 1 --accumulate 2)"
-    alone = many.replace("(--count 8)", "(--count 8, without --replicated)")
-    assert said == f"{passes}, the loss in 8 chunks (--chunks 8), {alone}" and changes["batch"] == 1
+    rest = f"activation checkpointing (--checkpointing), {eight.replace(')', ', without --replicated)')}: {more}"
+    assert said == f"{passes}, the loss in 8 chunks (--chunks 8), {rest}" and changes["batch"] == 1
 
 
 @pytest.mark.parametrize(("doublings", "found"), [(20, True), (21, False)])
 def test_a_million_times_the_accelerators_is_all_that_is_tried(monkeypatch, doublings, found):
     for model in (1e9, dataclasses.replace(LITTLE)):
-        question = Question(model, count=3, batch=None if model == 1e9 else 1, sequence=16, attention="sdpa")
+        shaped = {} if model == 1e9 else {"batch": 1, "sequence": 16, "attention": "sdpa"}
+        question = Question(model, count=3, **shaped)
         enough = 3 * 2**doublings
         monkeypatch.setattr(
             planner, "memory", lambda q, _, enough=enough: Held(0 if q.count >= enough and q.sharded else 9)
         )
         monkeypatch.setattr(planner, "extra_flops", lambda q, **_: 0.0)
-        advised = planner.advice(question, 1000, CHIP, 1)
-        assert [one.changes["count"] for one in advised] == [enough] * found
-        assert [one.costs for one in advised] == ["1048576 times the accelerators"] * found
+        helps = advised(question, 1000, CHIP, 1)
+        assert [one.changes["count"] for one in helps] == [enough] * found
+        assert [one.costs for one in helps] == ["1048576 times the accelerators"] * found
         # Where sharding alone is not enough, it is tried with everything else.
         monkeypatch.setattr(
             planner, "memory", lambda q, _, enough=enough: Held(0 if q.count >= enough and q.chunks > 1 else 9)
         )
-        assert [one.changes["count"] for one in planner.advice(question, 1000, CHIP, 1)] == [enough] * (
-            found and model != 1e9
-        )
+        assert [one.changes["count"] for one in advised(question, 1000, CHIP, 1)] == [enough] * (found and model != 1e9)
 
 
 def test_sharding_says_what_it_sends_more_and_how_long_that_takes(monkeypatch):
     monkeypatch.setattr(planner, "memory", lambda q, _: Held(0 if q.sharded else 9))
     question = Question(MODELS["gpt2"], count=4, sharded=False, batch=2, sequence=512, attention="sdpa", accumulate=3)
     linked = chip("h100-sxm")
-    one = next(each for each in planner.advice(question, 124_439_808, linked, 5) if each.changes == {"sharded": True})
+    one = next(each for each in advised(question, 124_439_808, linked, 5) if each.changes == {"sharded": True})
     step = {"batch": 2, "sequence": 512, "precision": "mixed", "attention": "sdpa", "device": "cuda"}
     sent = [communication(MODELS["gpt2"], layout=f"{axis}=4,microbatches=3", **step).total for axis in ("fsdp", "dp")]
     more = sent[0] - sent[1]
@@ -310,10 +321,10 @@ def test_sharding_says_what_it_sends_more_and_how_long_that_takes(monkeypatch):
         f"{more / 1e9:,.1f} GB more on the wire for each step and accelerator, {more / linked.link:,.2f} s at the link's rate "
         f"if nothing overlaps: up to {100 * one.slower:,.1f} % of a step"
     )
-    pair = planner.advice(Question(1e9, count=2, sharded=False), 10**9, CHIP, 5)[0]
+    pair = advised(Question(1e9, count=2, sharded=False), 10**9, CHIP, 5)[0]
     assert pair.costs == "1.0 GB more on the wire for each step and accelerator"
     number = Question(1e9, count=4, sharded=False)
-    (one, *_) = planner.advice(number, 10**9, CHIP, 5)
+    (one, *_) = advised(number, 10**9, CHIP, 5)
     # Mixed precision gathers 2 bytes twice, and saves one of two ways of gradients of 2 bytes: of three quarters.
     assert one.costs == "1.5 GB more on the wire for each step and accelerator" and one.slower is None
 
@@ -331,7 +342,7 @@ def test_each_change_of_a_run_is_one_input_by_itself():
         "accelerators × 2 (4)": {"count": 4}, "replicated": {"sharded": False},
         "batch × 2 (4)": {"batch": 4}, "sequence × 2 (64)": {"sequence": 64}, "sequence / 2 (16)": {"sequence": 16},
         "with checkpointing": {"checkpointing": True}, "loss in 8 chunks": {"chunks": 8}, "2 passes a step": {"accumulate": 2},
-        "8-bit AdamW": {"optimizer": "adamw8bit"},
+        "8-bit AdamW": {"optimizer": "adamw8bit", "fused": False},
     }  # fmt: skip
     for name, less, more, percent in (("layers", 18, 22, 10), ("d_ff", 54, 66, 10), ("vocab", 36, 44, 10)):
         changes[f"{name} +{percent}%"] = {"model": dataclasses.replace(LITTLE, **{name: more})}

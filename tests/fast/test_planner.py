@@ -431,7 +431,10 @@ def test_what_other_modules_are_not_counted_with_is_no_advice(name):
 
 @pytest.mark.parametrize(
     ("room", "advised"),
-    [(2.4e9, [{"optimizer": "adamw8bit"}]), (1.8e9, [{"checkpointing": True, "optimizer": "adamw8bit"}])],
+    [
+        (2.4e9, [{"optimizer": "adamw8bit", "fused": False}]),
+        (1.8e9, [{"checkpointing": True, "optimizer": "adamw8bit", "fused": False}]),
+    ],
 )
 def test_what_other_modules_are_counted_with_stays_advice(room, advised):
     question = Question(MODELS["gpt2"], flavour="transformers", batch=1, allowance=0, memory_bytes=room)

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
-from cs336kit.predict._planner.chip import Chip
+from cs336kit.predict._planner.chip import Chip, allowance
 from cs336kit.predict._planner.memory import extra_flops, memory, pass_flops, wire, writes_scores
-from cs336kit.predict._planner.question import FUSED, Question
+from cs336kit.predict._planner.question import FUSED, Question, settled
 from cs336kit.predict.layouts import Layout, as_layout, divisors
 from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.precision import POLICIES
@@ -35,16 +35,16 @@ class Advice:
         return f"{self.change}: {self.costs}"
 
 
-def advice(q: Question, P: int, chip: Chip, room: int) -> tuple[Advice, ...]:
+def advice(q: Question, P: int, chip: Chip) -> tuple[Advice, ...]:
     """Each single change that makes it fit, cheapest first; if there is none, as many of them as it takes."""
 
     def over(**changes: Any) -> float:
         try:
-            return memory(replace(q, **changes), P).total - room
+            changed = settled(replace(q, **changes))
+            free, _ = allowance(q.allowance, memory_bytes=chip.memory_bytes, count=changed.count)
+            return memory(changed, P).total + free.total - chip.memory_bytes
         except ValueError:
-            if q.flavour == "course":
-                raise
-            return inf  # what is not counted of these modules is no advice
+            return inf  # what cannot be asked is no advice
 
     def fits(**changes: Any) -> bool:
         return over(**changes) <= 0
@@ -98,13 +98,22 @@ def _merged(chosen: list[Advice]) -> dict[str, Any]:
 
 
 def _more_accelerators(q: Question, over: Callable[..., float], chosen: list[Advice]) -> Iterator[Advice]:
-    """As many accelerators as it takes beside the changes whose cost is known."""
-    slower = sum(one.slower or 0 for one in chosen)
+    """As many accelerators as it takes beside the changes whose cost is known, and those of them that this number takes."""
     found = _enough(q, over, _merged(chosen))
-    if found:
-        words = ", ".join([*(one.change for one in chosen), found[0]])
-        more = ", and more accelerators" if "count" in found[1] else ", and parameters are gathered for each pass"
-        yield Advice(words, found[1], slower, _computing_and_sending(chosen) + more + _other_batch(q, found[1]))
+    if found is None:
+        return
+    for one in sorted(chosen, key=lambda one: -(one.slower or 0)):
+        others = [other for other in chosen if other is not one]
+        without = _enough(q, over, _merged(others))
+        if without and without[1].get("count", q.count) <= found[1].get("count", q.count):
+            chosen, found = others, without
+    option, changes = found
+    words = [
+        _in_passes(changes["batch"], changes["accumulate"]) if "accumulate" in one.changes else one.change for one in chosen
+    ]
+    more = ", and more accelerators" if "count" in changes else ", and parameters are gathered for each pass"
+    costs = _computing_and_sending(chosen) + more + _other_batch(q, changes)
+    yield Advice(", ".join([*words, option]), changes, sum(one.slower or 0 for one in chosen), costs)
 
 
 def _enough(q: Question, over: Callable[..., float], beside: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
@@ -135,6 +144,7 @@ def _shared(q: Question, times: int, beside: dict[str, Any]) -> tuple[str, dict[
         placed = as_layout(q.layout)
         changes["layout"] = replace(placed, dp=1, zero1=1, zero2=1, fsdp=placed.dp * placed.shards * times)
     words, same = _same_batch(q, changes)
+    words = "" if "accumulate" in beside else words  # which the words of that change say
     changes |= same
     if q.layout is not None:
         changes["layout"] = _of_passes(changes["layout"], changes.get("accumulate", q.passes))
@@ -205,8 +215,8 @@ def _of_states(q: Question, over: Callable[..., float]) -> Iterator[Advice]:
         change = f"a frozen base of 4 bits (--qlora {q.lora_rank} in place of --lora {q.lora_rank})"
         yield Advice(change, {"base": "nf4"}, None, "rounded weights, unpacked for every product")
     if q.optimizer == "adamw":
-        change = "an optimizer with states of 8 bits (--optimizer adamw8bit)"
-        yield Advice(change, {"optimizer": "adamw8bit"}, None, "rounded states")
+        change = f"an optimizer with states of 8 bits (--optimizer adamw8bit{', without --fused' * q.fused})"
+        yield Advice(change, {"optimizer": "adamw8bit", "fused": False}, None, "rounded states")
 
 
 def _of_activations(q: Question, chip: Chip, fits: Callable[..., bool]) -> Iterator[Advice]:
@@ -222,8 +232,7 @@ def _of_activations(q: Question, chip: Chip, fits: Callable[..., bool]) -> Itera
         whole = divisors(q.batch, q.batch // 2)
         size = whole[max(0, largest(lambda n: fits(**_split(q, whole[n - 1])), len(whole)) - 1)]
         split = _split(q, size)
-        layout = f" --layout {split['layout']}" if "layout" in split else ""
-        change = f"the same batch in more passes (--batch {size} --accumulate {split['accumulate']}{layout})"
+        change = _in_passes(size, split["accumulate"], f" --layout {split['layout']}" if "layout" in split else "")
         more, slower = _sent(q, chip, split)
         costs = "no more FLOPs; smaller products may run less well"
         costs += f"; {_on_the_wire(more, chip, slower)}" if more else ""
@@ -241,6 +250,10 @@ def _of_activations(q: Question, chip: Chip, fits: Callable[..., bool]) -> Itera
         costs = "another global batch, and smaller products may run less well"
         without = "" if q.global_batch is None else f"{_accumulate(q)}, without --global-batch"
         yield Advice(f"a batch of {size} per accelerator (--batch {size}{without})", changes, None, costs)
+
+
+def _in_passes(size: int, passes: int, layout: str = "") -> str:
+    return f"the same batch in more passes (--batch {size} --accumulate {passes}{layout})"
 
 
 def _split(q: Question, size: int) -> dict[str, Any]:
