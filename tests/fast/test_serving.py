@@ -442,6 +442,9 @@ ADVICE = [
          "peak_flops_per_second": 1e14, "bandwidth": 1e12},
         [{"weights": "fp8", "prompt": 7500}],
     ),
+    # Nobody says how fast the links between these cards are: each is a node of its own.
+    ({"model": "llama-3-70b", "accelerator": "rtx-4090", "weights": "int4"}, [{"count": 2, "node": 1}]),
+    ({"model": "llama-3-70b", "accelerator": "rtx-4090", "weights": "int4", "between_nodes": 25e9, "node": 1}, [{"count": 2}]),
     ({"model": "llama-3-8b", "memory_bytes": 2 * 10**9}, []),
 ]  # fmt: skip
 
@@ -455,7 +458,8 @@ def test_advice_is_what_was_tried_and_fits(asked, changes):
         for name, value in one.changes.items():
             assert f"--{name} {value}" in one.change
         # As the command would answer, with a rate where there are more accelerators than a node has.
-        far = {"between_nodes": 50e9} if one.changes.get("count", 1) > question.per_node else {}
+        per_node = dataclasses.replace(question, **one.changes).per_node
+        far = {"between_nodes": 50e9} if one.changes.get("count", 1) > per_node and question.between_nodes is None else {}
         assert serve(dataclasses.replace(question, **one.changes, **far)).largest_batch == one.largest_batch >= 1
         assert ("--between-nodes" in one.change) == bool(far)
         # Half of the change is not enough.

@@ -34,7 +34,7 @@ def _options(answer: Served) -> dict[str, list[Any]]:
     return {
         "weights": [name for name in _WEIGHTS if _bits(name) < _bits(q.weights)],
         "cache": [name for name in _CACHES if CACHE_TYPES[name] < CACHE_TYPES[q.cache]],
-        "count": [count for count in divisors(q.model.heads, q.model.heads) if count > q.count and _divides(q, count)],
+        "count": [count for count in divisors(q.model.heads, q.model.heads) if count > q.count and _node(q, count) != 0],
         "prompt": _halves(q.prompt or 1),
         "output": _halves(q.output or 1),
     }
@@ -48,14 +48,19 @@ def _halves(length: int) -> list[int]:
     return [length >> i for i in range(1, length.bit_length())]
 
 
-def _divides(q: ServingQuestion, count: int) -> bool:
-    """Whether the model divides so, and the accelerators have links; the rate between nodes may still be missing."""
-    try:
-        changed = settled(replace(q, count=count, between_nodes=q.between_nodes or 1.0))
-        token_bounds(changed, chip_of(changed), 1)
-    except ValueError:
-        return False
-    return True
+def _node(q: ServingQuestion, count: int) -> int | None:
+    """The size of a node if the model divides so: as asked, or 1 where no source knows the links inside one; 0 if it does not.
+
+    The rate between nodes may still be missing.
+    """
+    for node in (q.node, 1):
+        try:
+            changed = settled(replace(q, count=count, node=node, between_nodes=q.between_nodes or 1.0))
+            token_bounds(changed, chip_of(changed), 1)
+            return node
+        except ValueError:
+            continue
+    return 0
 
 
 def _least(answer: Served, options: dict[str, list[Any]], names: Iterable[str]) -> dict[str, Any] | None:
@@ -82,8 +87,10 @@ def _advice(answer: Served, changes: dict[str, Any]) -> ServingAdvice:
         "prompt": "prompts of {0:,} tokens (--prompt {0})",
         "output": "answers of {0:,} tokens (--output {0})",
     }
-    q = answer.question
-    far = "count" in changes and changes["count"] > replace(q, **changes).per_node and q.between_nodes is None
-    words["count"] %= ", and --between-nodes with the rate of their network" if far else ""
+    q, alone = answer.question, {}
+    if "count" in changes and (node := _node(q, changes["count"])) != q.node:
+        alone = {"node": node}
+    far = "count" in changes and changes["count"] > replace(q, **changes, **alone).per_node and q.between_nodes is None
+    words["count"] %= " --node 1" * bool(alone) + ", and --between-nodes with the rate of their network" * far
     change = " and ".join(words[name].format(value) for name, value in changes.items())
-    return ServingAdvice(change, changes, _holds(answer, changes))
+    return ServingAdvice(change, changes | alone, _holds(answer, changes))
