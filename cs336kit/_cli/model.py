@@ -21,6 +21,10 @@ def _fields(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return values
 
 
+#: Of the fields of a configuration of the kit.
+_NAMES = TransformerConfig.__dataclass_fields__.keys()
+
+
 class _Contradiction(Exception):
     """Two values for one name."""
 
@@ -50,15 +54,23 @@ def model_of(text: str) -> tuple[str, TransformerConfig | float]:
 def _read(path: Path, name: str) -> tuple[str, TransformerConfig]:
     """The configuration in a file, Hugging Face's or ours, and what it calls itself or else `name`."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_fields)
+        values = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_fields)
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}.") from None
     except _Contradiction as error:
         raise ValueError(f"{path}: {error}") from None
     except (ValueError, RecursionError):
         raise ValueError(f'{path} is not JSON: it must hold an object such as {{"layers": 12, …}}.') from None
-    if isinstance(values, dict) and "model_type" in values:  # Hugging Face's format
-        from cs336kit.predict.hugging_face import from_hf, own_name
+    try:
+        if isinstance(values, dict) and _of_hugging_face(values):
+            from cs336kit.predict.hugging_face import from_hf, own_name
 
-        return own_name(values) or name, from_hf(values)
-    return name, TransformerConfig.from_dict(values)
+            return own_name(values) or name, from_hf(values)
+        return name, TransformerConfig.from_dict(values)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _of_hugging_face(values: dict[str, object]) -> bool:
+    """Whether a file is Hugging Face's: it says so, or most of its names are none of ours."""
+    return "model_type" in values or 2 * len(values.keys() - _NAMES) > len(values)

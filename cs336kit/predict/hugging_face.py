@@ -30,6 +30,8 @@ IRRELEVANT = re.compile(
     r"|aux_loss_alpha|clip_qkv|attn_temperature_tuning|attn_scale|floor_scale|swiglu_alpha|swiglu_limit|layerdrop"
     r"|moe_group|moe_aux_loss_coef|use_aux_loss|router_topk_policy|experts_implementation|unsloth_\w+|for_llm_compressor)$"
 )
+#: So many fields that are not understood are named.
+_NAMED = 8
 #: A run's own choice, which registry and estimates leave at 0.
 _DROPOUT = re.compile(r"dropout|_pdrop$")
 
@@ -76,6 +78,8 @@ class _Fields:
             elif value not in (None, False, [], {}, "") and value != self.defaults.get(name):
                 strange.append(f"{name}={shown(value)}")
         if strange:
+            if len(strange) > _NAMED:
+                strange = [*strange[: _NAMED - 1], f"{len(strange) - _NAMED + 1:,} more"]
             several = len(strange) > 1
             listed = f"{', '.join(strange[:-1])} and {strange[-1]}" if several else strange[0]
             are, them, they_do = ("are", "them", "they do") if several else ("is", "it", "it does")
@@ -127,7 +131,7 @@ def _read(config: Any) -> tuple[Mapping[str, Any], str]:
         path = Path(config)
         try:
             path = path / "config.json" if path.is_dir() else path
-            text, source = path.read_text(encoding="utf-8"), str(path)
+            text, source = path.read_text(encoding="utf-8-sig"), str(path)
         except (OSError, UnicodeDecodeError) as error:
             name = str(path)[:255]  # what is no path may be a whole text
             else_ = "; predict.model knows it by this name" if config in MODELS else ""

@@ -109,7 +109,7 @@ def test_a_configuration_from_a_file(tmp_path, capsys):
         ("{", "is not JSON"),
         ("[1]", "an object of names and values, not list"),
         ('{"layers": 2}', "lacks d_model, heads, vocab, context"),
-        ('{"n_layer": 2}', "unknown field of a TransformerConfig 'n_layer'"),
+        ('{"n_layer": 2}', "has no model_type: give a config.json of Hugging Face"),
         ('{"layers": 2, "d_model": 64, "heads": 7, "vocab": 9, "context": 8}', "heads=7 does not divide d_model=64"),
         ('{"layers": 2, "layers": 3}', "gives 'layers' twice"),
         ("[" * 100_000, "is not JSON"),
@@ -583,3 +583,38 @@ def test_a_folder_with_a_config_json_is_a_model(tmp_path, capsys, monkeypatch):
     (tmp_path / "empty").mkdir()
     assert main(["plan", "empty"]) == 2
     assert capsys.readouterr().err == "the folder empty has no config.json: give the folder or the file of a model.\n"
+
+
+OURS = {"layers": 2, "d_model": 64, "heads": 4, "vocab": 100, "context": 64}
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        (
+            {"architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "num_hidden_layers": 32},
+            "has no model_type: give a",
+        ),
+        ({"d_model": 512, "n_layers": 6, "n_heads": 8}, "has no model_type: give a config.json of Hugging Face"),
+        (
+            {"model_type": "llama", "hidden_size": "4096"},
+            "hidden_size must be a positive whole number (int), got '4096'",
+        ),
+        ({**OURS, "layer": 2}, "unknown field of a TransformerConfig 'layer'. Did you mean 'layers'?"),
+        ({**OURS, "heads": 5}, "heads=5 does not divide d_model=64"),
+        ({}, "the configuration lacks layers, d_model, heads, vocab, context"),
+        ([1], "a configuration is an object of names and values, not list"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_said_with_its_name_and_in_its_words(values, sentence, tmp_path, capsys):
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(values))
+    assert main(["plan", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"{path}: ") and sentence in said
+
+
+def test_a_file_may_begin_with_the_mark_of_its_encoding(tmp_path, capsys):
+    for values in (OURS, {"model_type": "gpt2"}):
+        (tmp_path / "mine.json").write_text(json.dumps(values), encoding="utf-8-sig")
+        assert main(["plan", str(tmp_path / "mine.json")]) in (0, 1), capsys.readouterr().err

@@ -29,6 +29,12 @@ def test_a_published_config_is_the_known_model(tmp_path):
     assert predict.from_hf(path).source == str(path)
 
 
+def test_a_file_may_begin_with_the_mark_of_its_encoding(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA), encoding="utf-8-sig")
+    assert predict.from_hf(path) == predict.from_hf(LLAMA)
+
+
 def test_what_is_left_out_of_a_file_has_transformers_defaults():
     assert predict.from_hf({"model_type": "gpt2"}) == predict.MODELS["gpt2"].__class__(
         layers=12, d_model=768, heads=12, vocab=50257, context=1024, mlp="gelu_new"
@@ -43,7 +49,8 @@ def test_what_is_left_out_of_a_file_has_transformers_defaults():
         ({"model_type": "mamba"}, "a mamba cannot be counted: it has state-space layers"),
         ({"hyper_connections": 4}, "hyper_connections=4 of this llama is not understood and could change the answer"),
         ({"hidden_act": "mish"}, "hidden_act='mish' of this llama cannot be counted"),
-        ({"hidden_size": "wide"}, "wide"),
+        ({"hidden_size": "wide"}, r"hidden_size must be a positive whole number \(int\), got 'wide' of type str"),
+        ({"vocab_size": 10**10}, r"vocab_size must be at most 10\*\*9, got 10000000000"),
         ({"hidden_size": None, "head_dim": 7}, "d_model"),
     ],
 )
@@ -150,6 +157,72 @@ def test_all_that_is_not_understood_is_named_at_once():
         "hyper_connections=4, loops=2 and depth_map=[1] of this llama are not understood and could change the answer: "
         "take them out of the configuration if they do not"
     )
+
+
+def test_of_many_that_are_not_understood_the_first_are_named():
+    strange = [f"knob_{i}=1" for i in range(8)]
+    for count, said in (
+        (8, f"{', '.join(strange[:7])} and knob_7=1"),
+        (200_000, f"{', '.join(strange[:7])} and 199,993 more"),
+    ):
+        with pytest.raises(ValueError) as refused:
+            predict.from_hf({**LLAMA, **{f"knob_{i}": 1 for i in range(count)}})
+        assert str(refused.value).startswith(f"{said} of this llama are not understood")
+
+
+#: What the published files of some models have beside the defaults of transformers, which does not read it.
+PUBLISHED = {
+    "starcoder2": {"mlp_type": "default", "norm_type": "layer_norm"},
+    "smollm3": {"max_window_layers": 28, "use_sliding_window": False, "sliding_window": None},
+    "minimax_m2": {
+        "attn_type_list": [1] * 62, "use_qk_norm": True, "qk_norm_type": "per_layer", "use_routing_bias": True,
+        "use_mtp": True, "num_mtp_modules": 3, "mtp_transformer_layers": 1, "scoring_func": "sigmoid",
+        "shared_intermediate_size": 0, "layernorm_full_attention_beta": 1.0, "layernorm_linear_attention_beta": 1.0,
+        "layernorm_mlp_beta": 1.0, "rotary_dim": 128,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("model_type", PUBLISHED)
+def test_what_published_files_have_and_transformers_does_not_read_may_say_what_is_so(model_type):
+    given = {"model_type": model_type, **PUBLISHED[model_type]}
+    assert predict.from_hf(given) == predict.from_hf({"model_type": model_type})
+    notes = ("3 layer(s) that predict further tokens (num_mtp_modules) are left out",) if "use_mtp" in given else ()
+    assert predict.from_hf(given).notes == notes
+    assert predict.from_hf({**given, "use_mtp": False}).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("model_type", "change", "sentence"),
+    [
+        ("starcoder2", {"mlp_type": "gated"}, "mlp_type='gated' of this starcoder2 cannot be counted: give 'default'"),
+        ("starcoder2", {"norm_type": "rms_norm"}, "norm_type='rms_norm' .* give 'layer_norm'"),
+        ("minimax_m2", {"attn_type_list": [0, 1]}, r"attn_type_list=\[0, 1\] .* give 1, attention to everything, for each"),
+        ("minimax_m2", {"attn_type_list": [1]}, "give one entry for each of the 2 layers"),
+        ("minimax_m2", {"use_qk_norm": False}, "use_qk_norm=False .* give True"),
+        ("minimax_m2", {"qk_norm_type": "per_head"}, "qk_norm_type='per_head' .* give 'per_layer'"),
+        ("minimax_m2", {"layernorm_mlp_beta": 2.0}, "layernorm_mlp_beta=2.0 .* give 1.0"),
+        ("minimax_m2", {"shared_intermediate_size": 8}, "shared_intermediate_size=8 of this minimax_m2 is not understood"),
+        ("minimax_m2", {"use_mtp": True, "mtp_transformer_layers": 2}, "mtp_transformer_layers=2 .* give 1"),
+        # Lists with another number of entries than there are layers, which transformers refuses too.
+        ("gpt_oss", {"layer_types": ["full_attention"]}, "layer_types=.* of this gpt_oss .* one entry for each of the 2 layers"),
+        ("qwen3", {"layer_types": ["full_attention"] * 3}, "one entry for each of the 2 layers"),
+        ("qwen2_moe", {"layer_types": ["full_attention"] * 3}, "one entry for each of the 2 layers"),
+        ("deepseek_v3", {"mlp_layer_types": ["sparse"]}, "mlp_layer_types=.* one entry for each of the 2 layers"),
+        ("smollm3", {"no_rope_layers": [1]}, r"no_rope_layers=\[1\] .* one entry for each of the 2 layers"),
+        ("llama4_text", {"no_rope_layers": [1]}, "one entry for each of the 2 layers"),
+        ("gpt_neo", {"attention_types": [[["local"], 3]]}, "attention_types=.* give kinds for 2 layers, as num_layers says"),
+        # A window in a layer, and no window.
+        *(
+            (family, {"sliding_window": 64, "layer_types": ["sliding_attention"] * 2}, "or use_sliding_window=True")
+            for family in ("qwen2", "qwen3", "qwen2_moe", "smollm3")
+        ),
+        ("cohere", {"logit_scale": 0.0}, "logit_scale must be a finite number above 0"),
+    ],
+)  # fmt: skip
+def test_fields_that_contradict_each_other_are_refused(model_type, change, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        predict.from_hf({"model_type": model_type, "num_hidden_layers": 2, **change})
 
 
 def test_letters_name_the_layers_with_a_window_and_the_last_layer_never_has_one():
@@ -281,7 +354,12 @@ def test_a_switch_that_no_configuration_can_say_is_refused(model_type, change, s
         ("gemma2", {"query_pre_attn_scalar": 64}, {"attention_scale": 1 / 8}),
         ("vaultgemma", {"query_pre_attn_scalar": 64}, {"attention_scale": 1 / 8}),
         ("exaone4", {"sliding_window_pattern": "LG", "sliding_window": 64}, {"window_layers": (True, False)}),
-        ("smollm3", {"use_sliding_window": True, "sliding_window": 64}, {"window": 64}),
+        ("smollm3", {"use_sliding_window": True, "sliding_window": 64}, {"window": None}),
+        (
+            "smollm3",
+            {"use_sliding_window": True, "sliding_window": 64, "no_rope_layers": [1, 0, 0]},
+            {"window": 64, "window_layers": (False, True), "rope_layers": (True, False)},
+        ),
         ("dots1", {"sliding_window": 64, "max_window_layers": 1}, {"window": 64, "window_layers": (False, True)}),
         (
             "deepseek_v3",
@@ -334,11 +412,15 @@ ATTENTION = ("query", "key", "value", "output")
         ("openai-gpt", {"afn": "relu"}, {"mlp": "relu"}),
         ("gpt_bigcode", {"multi_query": F}, {"kv_heads": 12}),
         ("gpt_bigcode", {"multi_query": T}, {"kv_heads": 1}),
-        ("gpt_neo", {}, {"window": 256, "window_layers": (F, T), "bias": ("output", "up", "down")}),
         (
             "gpt_neo",
-            {"num_layers": 4, "num_hidden_layers": None, "attention_types": [[["local"], 1], [["global", "local"], 1]]},
-            {"window_layers": (T, F, T, T)},
+            {"attention_types": [[["global", "local"], 1]]},
+            {"window": 256, "window_layers": (F, T), "bias": ("output", "up", "down")},
+        ),
+        (
+            "gpt_neo",
+            {"num_layers": 3, "num_hidden_layers": None, "attention_types": [[["local"], 1], [["global", "local"], 1]]},
+            {"window_layers": (T, F, T)},
         ),
         ("opt", {"do_layer_norm_before": F}, {"norm_placement": "residual", "final_norm": F, "extra_positions": 2}),
         ("opt", {"_remove_final_layer_norm": T, "enable_bias": F}, {"final_norm": F, "bias": "none", "norm_placement": "pre"}),
@@ -368,6 +450,8 @@ ATTENTION = ("query", "key", "value", "output")
         ("cohere", {"logit_scale": 0.5}, {"logit_scale": 0.5, "norms_per_block": 1}),
         ("cohere", {"logit_scale": None}, {"logit_scale": 1.0}),
         ("cohere2", {"num_hidden_layers": 5}, {"window_layers": (T, T, T, F, T), "rope_layers": (T, T, T, F, T)}),
+        ("cohere2", {"layer_types": ["full_attention"] * 2}, {"window": None, "rope_layers": (F, F)}),
+        ("minimax_m2", {"rotary_dim": 64}, {"rotary_dim": 64, "qk_norm": "width"}),
         ("olmo3", {"num_hidden_layers": 5}, {"window_layers": (T, T, T, F, T), "norm_placement": "post"}),
         ("exaone4", {"num_hidden_layers": 5}, {"window_layers": (T, T, T, F, T), "qk_norm": "head"}),
         # The last layer has no window whatever the letters say, and so a single one has none.

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from cs336kit.predict._families.fields import Fields, activation, biases, sizes, with_rotary, with_windows
+from cs336kit.predict._families.fields import Fields, activation, biases, only, sizes, with_rotary, with_windows
 
 
 def _gpt2_sizes(f: Fields) -> dict[str, Any]:
@@ -40,6 +40,8 @@ def gpt_neo(f: Fields) -> dict[str, Any]:
     kinds = [
         kind for names, times in f("attention_types") or [[["global", "local"], 12]] for kind in list(names) * times
     ]
+    if len(kinds) != config["layers"]:
+        raise f.refuse("attention_types", f"kinds for {config['layers']} layers, as num_layers says")
     config |= {"mlp": activation(f, False), "bias": ("output", "up", "down")}
     held = tuple(kind == "local" for kind in kinds)
     return config | ({"window": f("window_size"), "window_layers": held} if any(held) else {})
@@ -116,5 +118,6 @@ def phi(f: Fields) -> dict[str, Any]:
 
 
 def starcoder2(f: Fields) -> dict[str, Any]:
+    only(f, mlp_type="default", norm_type="layer_norm")
     config = sizes(f) | {"mlp": activation(f, False), "positions": "rope", "bias": "all" if f("use_bias") else "none"}
     return with_windows(f, config)

@@ -1,5 +1,6 @@
 """How the fields of a config.json are read: what most families say alike."""
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -66,9 +67,27 @@ def sizes(f: Fields, **named: str) -> dict[str, Any]:
     found = {ours: f(theirs) for ours, theirs in {**usual, **named}.items() if theirs in f}
     if "tied_head" in found:
         found["tied_head"] = bool(found["tied_head"])
-    if found.get("layers") is not None:  # patterns of layers are written out before the configuration checks its sizes
-        at_most("num_hidden_layers", positive_int("num_hidden_layers", found["layers"]), LARGEST["layers"])
-    return {name: value for name, value in found.items() if value is not None}
+    found = {name: value for name, value in found.items() if value is not None}
+    # Here, where the names of the file are known, and before patterns of layers are written out.
+    for ours, theirs in {**usual, **named}.items():
+        if ours in found and ours != "tied_head":
+            at_most(theirs, positive_int(theirs, found[ours]), LARGEST.get(ours, sys.maxsize))
+    return found
+
+
+def only(f: Fields, **usual: Any) -> None:
+    """Refuse other values of fields that published files have, and transformers does not read."""
+    for name, value in usual.items():
+        if f(name) not in (None, value):
+            raise f.refuse(name, repr(value))
+
+
+def by_layer(f: Fields, name: str, layers: int) -> Any:
+    """A list with one entry for each layer, None where none is given."""
+    entries = f(name)
+    if entries is not None and len(entries) != layers:
+        raise f.refuse(name, f"one entry for each of the {layers} layers")
+    return entries
 
 
 def biases(f: Fields, *, attention: Sequence[str] = ALL_ATTENTION, mlp: Sequence[str] = ()) -> tuple[str, ...]:
@@ -93,13 +112,13 @@ def with_windows(
     f: Fields, config: dict[str, Any], *, window: str = "sliding_window", pattern: int | None = None
 ) -> dict[str, Any]:
     """The configuration with the layers' kinds of attention: a list of them, or one that follows from a period."""
-    size, kinds = f(window), f("layer_types")
     layers, chunked = config["layers"], {}
+    size, kinds = f(window), by_layer(f, "layer_types", layers)
     if kinds is not None:
         for kind in kinds:
             if kind not in ("full_attention", "sliding_attention", "chunked_attention"):
                 raise f.refuse("layer_types", "full_attention, sliding_attention or chunked_attention in each layer")
-        held = [kind != "full_attention" for kind in kinds][:layers]
+        held = [kind != "full_attention" for kind in kinds]
         if "chunked_attention" in kinds:
             chunked = {"window_kind": "chunked"}
     elif pattern:
@@ -109,16 +128,28 @@ def with_windows(
     return config | chunked | {"window": size, "window_layers": tuple(held)} if size and any(held) else config
 
 
+def with_switched_windows(f: Fields, config: dict[str, Any], held: Sequence[bool]) -> dict[str, Any]:
+    """The configuration with a window only where a switch says so: in the layers of a list, or else in those `held`."""
+    size, kinds, on = f("sliding_window"), by_layer(f, "layer_types", config["layers"]), f("use_sliding_window")
+    if kinds is None:
+        return config | {"window": size, "window_layers": tuple(held)} if on else config
+    if not on and any(kind != "full_attention" for kind in kinds):
+        raise f.refuse("layer_types", "full_attention in each layer, or use_sliding_window=True")
+    return with_windows(f, config)
+
+
 def rope_layers(f: Fields, layers: int) -> tuple[bool, ...]:
-    """The layers with rotary positions: a list of them, or one that follows from a period."""
+    """The layers with rotary positions: a list of them, which may go on, or one that follows from a period."""
     period = f("no_rope_layer_interval")
     turned = f("no_rope_layers") or [(layer + 1) % period != 0 for layer in range(layers)]
-    return tuple(bool(turns) for turns in turned)
+    if len(turned) < layers:
+        raise f.refuse("no_rope_layers", f"one entry for each of the {layers} layers")
+    return tuple(bool(turns) for turns in turned[:layers])
 
 
-def note_further_tokens(f: Fields) -> None:
-    """Note the layers that predict more than the next token, which are left out."""
-    for name in ("num_nextn_predict_layers", "num_mtp_layers"):
+def note_further_tokens(f: Fields, *names: str) -> None:
+    """Note the layers that predict more than the next token, which are left out; `names` are the fields to look at."""
+    for name in names or ("num_nextn_predict_layers", "num_mtp_layers"):
         if count := f(name):
             f.notes.append(f"{shown(count)} layer(s) that predict further tokens ({name}) are left out")
             break

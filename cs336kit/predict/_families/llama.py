@@ -10,6 +10,7 @@ from cs336kit.predict._families.fields import (
     rope_layers,
     sizes,
     with_rotary,
+    with_switched_windows,
     with_windows,
 )
 from cs336kit.predict._settle import MATRICES
@@ -29,14 +30,8 @@ def windowed(f: Fields) -> dict[str, Any]:
 
 def qwen(f: Fields, **fixed: Any) -> dict[str, Any]:
     """A window only where a switch says so, from some layer on."""
-    config = llama(f, **fixed)
-    size, first = f("sliding_window"), f("max_window_layers")
-    kinds = f("layer_types")
-    if not f("use_sliding_window"):
-        return config
-    if kinds is not None:
-        return with_windows(f, config)
-    return config | {"window": size, "window_layers": tuple(layer >= first for layer in range(config["layers"]))}
+    config, first = llama(f, **fixed), f("max_window_layers")
+    return with_switched_windows(f, config, [layer >= first for layer in range(config["layers"])])
 
 
 def stablelm(f: Fields) -> dict[str, Any]:
@@ -64,17 +59,17 @@ def phi3(f: Fields) -> dict[str, Any]:
 
 
 def cohere(f: Fields) -> dict[str, Any]:
-    config = llama(f, norm="layernorm", norm_bias=False, norms_per_block=1, logit_scale=f("logit_scale") or 1.0)
+    scale = f("logit_scale")
+    config = llama(f, norm="layernorm", norm_bias=False, norms_per_block=1, logit_scale=1.0 if scale is None else scale)
     if f("use_qk_norm"):
         config["qk_norm"] = "heads"
     return config
 
 
 def cohere2(f: Fields) -> dict[str, Any]:
+    """Layers that see everything go without positions, also where none has a window."""
     config = with_windows(f, cohere(f), pattern=f("sliding_window_pattern") or 4)
-    if "window" in config:
-        config["rope_layers"] = config["window_layers"]
-    return config
+    return config | {"rope_layers": config.get("window_layers", (False,) * config["layers"])}
 
 
 def gemma(f: Fields) -> dict[str, Any]:
@@ -133,10 +128,11 @@ def exaone4(f: Fields) -> dict[str, Any]:
 
 
 def smollm3(f: Fields) -> dict[str, Any]:
+    """A window, where a switch says so, in the layers without positions."""
     config = llama(f)
-    config["rope_layers"] = rope_layers(f, config["layers"])
-    f("sliding_window"), f("layer_types")  # matter only with that switch
-    return with_windows(f, config) if f("use_sliding_window") else config
+    turned = config["rope_layers"] = rope_layers(f, config["layers"])
+    f("max_window_layers")  # in the published files, and never read
+    return with_switched_windows(f, config, [not turns for turns in turned])
 
 
 def ernie4_5(f: Fields) -> dict[str, Any]:

@@ -3,7 +3,16 @@
 from collections.abc import Callable
 from typing import Any
 
-from cs336kit.predict._families.fields import Fields, note_further_tokens, rope_layers, with_rotary, with_windows
+from cs336kit.predict._families.fields import (
+    Fields,
+    by_layer,
+    note_further_tokens,
+    only,
+    rope_layers,
+    with_rotary,
+    with_switched_windows,
+    with_windows,
+)
 from cs336kit.predict._families.llama import ernie4_5, glm, granite, llama, windowed
 
 
@@ -39,9 +48,10 @@ def _qwen_moe(f: Fields, **fixed: Any) -> dict[str, Any]:
 def qwen2_moe(f: Fields) -> dict[str, Any]:
     config = _qwen_moe(f)
     config["bias"] = "qkv" if f("qkv_bias") else "none"
-    f("sliding_window"), f("max_window_layers"), f("layer_types")  # matter only with that switch
+    f("max_window_layers")  # matters only with that switch
     if f("use_sliding_window"):
         raise f.refuse("use_sliding_window", "False")
+    config = with_switched_windows(f, config, ())
     if config.get("experts"):
         config |= {"shared_d_ff": f("shared_expert_intermediate_size"), "shared_gate": True}
     return config
@@ -93,7 +103,7 @@ def llama4(f: Fields) -> dict[str, Any]:
     kinds = f("layer_types")
     if kinds is None and f("attention_chunk_size"):
         config |= {
-            "window": f("attention_chunk_size"), "window_kind": "chunked", "window_layers": turned[: config["layers"]],
+            "window": f("attention_chunk_size"), "window_kind": "chunked", "window_layers": turned,
         }  # fmt: skip
     elif kinds is not None:
         config = with_windows(f, config, window="attention_chunk_size")
@@ -114,8 +124,8 @@ def _with_first_dense(f: Fields, config: dict[str, Any], *, dense: int = 0) -> d
 
     Some experts every token visits.
     """
-    if f("mlp_layer_types"):
-        sparse = tuple(kind == "sparse" for kind in f("mlp_layer_types"))
+    if kinds := by_layer(f, "mlp_layer_types", config["layers"]):
+        sparse = tuple(kind == "sparse" for kind in kinds)
     else:
         first = f("first_k_dense_replace") if "first_k_dense_replace" in f else dense
         if f("moe_layer_freq") not in (None, 1):
@@ -179,7 +189,20 @@ def ernie4_5_moe(f: Fields) -> dict[str, Any]:
 
 
 def minimax_m2(f: Fields) -> dict[str, Any]:
-    return _with_experts(f, with_rotary(f, llama(f, qk_norm="width")), "num_local_experts")
+    config = llama(f, qk_norm="width")
+    head_dim = config["head_dim"]
+    config = with_rotary(f, config, default=(f("rotary_dim") or head_dim) / head_dim)
+    # Of MiniMax's models before it, with linear attention and scaled residuals.
+    if any(kind != 1 for kind in by_layer(f, "attn_type_list", config["layers"]) or ()):
+        raise f.refuse("attn_type_list", "1, attention to everything, for each layer")
+    only(f, use_qk_norm=True, qk_norm_type="per_layer")
+    only(f, layernorm_full_attention_beta=1.0, layernorm_linear_attention_beta=1.0, layernorm_mlp_beta=1.0)
+    f("use_routing_bias")  # how experts are chosen
+    only(f, mtp_transformer_layers=1)
+    f("num_mtp_modules")  # matters only with that switch
+    if f("use_mtp"):
+        note_further_tokens(f, "num_mtp_modules")
+    return _with_experts(f, config, "num_local_experts")
 
 
 def hunyuan_moe(f: Fields) -> dict[str, Any]:
