@@ -6,6 +6,7 @@ decision for its parts that are right. A function without a body gets nothing, a
 
 import contextlib
 import copy
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -22,23 +23,26 @@ def grade(id: str, answer, of: float, *, name: str = "") -> float:
     `name`: what the notebook calls the answer; None is then an answer that is not there. Never raises for a wrong answer;
     raises ValueError for an unknown exercise.
     """
-    found = load(id)
-    if answer is None and name:
-        print(
-            f"{id} no answer: nothing here is called {name}. The cell above did not run to its end, or calls it otherwise."
-        )
-        return 0.0
-    if found.decision and not callable(answer):
-        result, share, what = Result(id, *decide(found, answer)), _parts(found, answer), "Right parts"
-    else:
-        state, message = tried(found, answer, _count)
-        # A share is said in place of a state by what has counted the cases.
-        share, what = state if "/" in state else f"{int(state == 'passed')}/1", "Cases met"
-        result = Result(id, "not yet" if "/" in state else state, message)
-    print(result)
-    if not result and Fraction(share):
-        print(f"{what}: {share.replace('/', ' of ')}.")
-    return round(float(of * Fraction(share)), 2)
+    # nbgrader takes anything on stderr for a failure.
+    with contextlib.redirect_stderr(sys.stdout):
+        found = load(id)
+        if answer is None and name:
+            print(
+                f"{id} no answer: nothing here is called {name}. "
+                "Run the cell above again; it must end without an error and set that name."
+            )
+            return 0.0
+        if found.decision and not callable(answer):
+            result, share, what = Result(id, *decide(found, answer)), _parts(found, answer), "Right parts"
+        else:
+            state, message = tried(found, answer, _count)
+            # A share is said in place of a state by what has counted the cases.
+            share, what = state if "/" in state else f"{int(state == 'passed')}/1", "Cases met"
+            result = Result(id, "not yet" if "/" in state else state, message)
+        print(result)
+        if not result and Fraction(share):
+            print(f"{what}: {share.replace('/', ' of ')}.")
+        return round(float(of * Fraction(share)), 2)
 
 
 def _parts(found: Exercise, answer) -> str:

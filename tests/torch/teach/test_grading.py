@@ -1,5 +1,6 @@
 """Points: all for an answer that passes, a share for cases or parts that are right, none for an empty answer."""
 
+import sys
 from fractions import Fraction
 
 import pytest
@@ -111,6 +112,16 @@ def test_a_function_that_the_task_forbids_gets_nothing():
     assert grade("03.2", lambda x: torch.diagonal(x), of=6) == 0
 
 
+def test_what_an_answer_writes_on_stderr_costs_no_points(area, here, capsys):
+    def noisy(width, height):
+        print("mind the gap", file=sys.stderr)
+        return width * height
+
+    assert area(noisy) == 6
+    said = capsys.readouterr()
+    assert said.err == "" and "mind the gap" in said.out  # nbgrader gives a cell with anything on stderr no points
+
+
 def test_an_unknown_exercise_is_named():
     with pytest.raises(ValueError, match=r"no exercise '99\.7'"):
         grade("99.7", ..., of=1)
@@ -119,5 +130,6 @@ def test_an_unknown_exercise_is_named():
 def test_an_answer_that_is_not_there_is_said_to_be_missing(capsys):
     assert grade("03.3", None, of=6, name="answer") == 0
     assert capsys.readouterr().out == (
-        "03.3 no answer: nothing here is called answer. The cell above did not run to its end, or calls it otherwise.\n"
+        "03.3 no answer: nothing here is called answer. "
+        "Run the cell above again; it must end without an error and set that name.\n"
     )
