@@ -18,12 +18,15 @@ from cs336kit.course.pages import EXERCISE
 
 FOLDER = Path("my/course")
 CONFIG = "nbgrader_config.py"
+#: A decision is taken away (pop), because others have its name: where the next one is missing, it would be graded twice.
 _GRADE = """from cs336kit.teach.exercises.grading import grade
 
-grade({id!r}, globals().get({name!r}), of={points}, name={name!r})"""
+grade({id!r}, globals().{take}({name!r}, None), of={points}, name={name!r})"""
+#: How nbgrader's name of a cell that gives points begins.
+POINTS = "points-"
 #: Seconds for a cell outside of a check. A check gives up by itself, and no cell of a lesson takes as long as this.
 _TIMEOUT = 120
-_CONFIG = f'''"""What nbgrader needs to know here; written once by `cs336kit lessons assignment`, and yours to change."""
+_CONFIG = rf'''"""What nbgrader needs to know here; written once by `cs336kit lessons assignment`, and yours to change."""
 
 import os
 import sys
@@ -40,6 +43,14 @@ c.ExecutePreprocessor.extra_arguments = ["--log-level=ERROR"]
 c.ExecutePreprocessor.timeout = {_TIMEOUT}
 # A student may have deleted or copied cells: before nbgrader looks at their names, they are mended.
 c.Autograde.sanitize_preprocessors.insert(3, "cs336kit.course.submitted.Mended")
+# A file that begins with a byte order mark is read, too.
+c.Autograde.pre_convert_hook = "cs336kit.course.submitted.unmarked"
+# When the cells have run: where nbgrader would give all points to a cell that shows none, this gives none.
+c.Autograde.autograde_preprocessors.insert(1, "cs336kit.course.submitted.Scored")
+# Where zip_collect finds the student's and the file's name. This is for Moodle's archives, and students whose names differ.
+c.FileNameCollectorPlugin.named_regexp = (
+    r".*/(?P<student_id>[^/]+?)_\d+_assignsubmission_file.*/(?P<file_id>[^/]+)"
+)
 # A student's guesses are not yours, and figures are not opened.
 os.environ.update(CS336KIT_GUESSES=os.devnull + "/none", OMP_NUM_THREADS="1")
 '''
@@ -60,8 +71,10 @@ def graded(cells: Sequence[Cell]) -> tuple[list[Cell], int]:
         id, name = stub.groups()
         data = cell["metadata"] | {"nbgrader": marks(f"answer-{id}", solution=True)}
         found.append(cell | {"metadata": data})
-        lock = {"tags": ["check"], "nbgrader": marks(f"points-{id}", points=points)}
-        text = _GRADE.format(id=id, name=name, points=points)
+        lock = {"tags": ["check"], "nbgrader": marks(f"{POINTS}{id}", points=points)}
+        # What a function is called may be used further below.
+        take = "get" if f"def {name}(" in text else "pop"
+        text = _GRADE.format(id=id, take=take, name=name, points=points)
         found.append({"cell_type": "code", "execution_count": None, "metadata": lock, "outputs": [], "source": text})
         total += points
     for cell, id in zip(found, kind.source_ids(found), strict=True):

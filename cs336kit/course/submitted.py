@@ -1,12 +1,24 @@
-"""What a student has handed in, made ready for nbgrader, which stumbles over cells that were cut out or copied."""
+"""What a student has handed in, made ready for nbgrader, which stumbles over cells that were cut out, copied or show nothing."""
 
+from codecs import BOM_UTF8
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from nbformat import from_dict
+from nbformat.v4 import new_output
 from nbgrader.api import Gradebook
 from nbgrader.preprocessors import NbGraderPreprocessor
 
-from cs336kit.course.assignment import marks
+from cs336kit.course.assignment import POINTS, marks
+from cs336kit.course.lessons import write_whole
+
+
+def unmarked(notebooks: Iterable[str], **_: object) -> None:
+    """Write these files without the byte order mark of some editors, which nbgrader takes for a broken notebook."""
+    for path in map(Path, notebooks):
+        if (data := path.read_bytes()).startswith(BOM_UTF8):
+            write_whole(path, data.removeprefix(BOM_UTF8))
 
 
 class Mended(NbGraderPreprocessor):  # type: ignore[misc]
@@ -34,3 +46,29 @@ class Mended(NbGraderPreprocessor):  # type: ignore[misc]
             cell = {"cell_type": "code", "execution_count": None, "outputs": [], "source": ""}
             nb.cells.append(from_dict({**cell, "metadata": {"nbgrader": marks(name, points=points)}}))
         return nb, resources
+
+
+class Scored(NbGraderPreprocessor):  # type: ignore[misc]
+    """A step of autograding, after Execute (`nbgrader_config.py`): a cell that shows no points gives none.
+
+    nbgrader gives all of them where a cell shows nothing, no number, or one below 0. It gives none where anything is on
+    stderr, whoever has written it: that becomes a part of what the cell prints.
+    """
+
+    def preprocess_cell(self, cell: Any, resources: Any, index: int) -> tuple[Any, Any]:
+        """The cell, with an error before its outputs unless it shows one number from 0 to its points, once."""
+        told = cell.metadata.get("nbgrader", {})
+        if not told.get("grade_id", "").startswith(POINTS):
+            return cell, resources
+        shown = [output for output in cell.outputs if output.output_type == "execute_result"]
+        for output in cell.outputs:
+            if output.get("name") == "stderr":
+                output.name = "stdout"
+        try:
+            [points] = [float(output.data["text/plain"]) for output in shown]
+        except (KeyError, ValueError):
+            points = -1
+        if not 0 <= points <= told["points"]:
+            why = f"This cell shows no number from 0 to {told['points']:g}, so it gives no points."
+            cell.outputs.insert(0, new_output("error", ename="NoPoints", evalue=why, traceback=[f"NoPoints: {why}"]))
+        return cell, resources

@@ -1,5 +1,6 @@
 """Assignments of nbgrader: every exercise gives its minutes as points, and nothing that was handed out or changed is lost."""
 
+import copy
 import json
 import os
 import re
@@ -8,18 +9,22 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from nbformat.v4 import new_code_cell, new_output
 from nbgrader.converters import Autograde
 from nbgrader.nbgraderformat import reads
-from nbgrader.utils import is_grade, is_locked, is_solution, is_task
+from nbgrader.plugins import FileNameCollectorPlugin
+from nbgrader.utils import determine_grade, is_grade, is_locked, is_solution, is_task
 from traitlets.config import PyFileConfigLoader
 
 from cs336kit._journal import OFF
 from cs336kit.cli import main
 from cs336kit.course import cells as kind
-from cs336kit.course.assignment import CONFIG, FOLDER, graded, write
+from cs336kit.course.assignment import CONFIG, FOLDER, POINTS, graded, marks, write
 from cs336kit.course.lessons import every
 from cs336kit.course.pages import minutes
 from cs336kit.course.student import leaks, without_answers
+from cs336kit.course.submitted import Scored, unmarked
+from cs336kit.teach.exercises import load
 
 ROOT = Path(__file__).parents[2]
 LESSONS = dict(every(ROOT / "notebooks"))
@@ -38,9 +43,12 @@ def test_every_exercise_is_graded_for_its_minutes_by_a_locked_cell_below_it(path
     for place in stubs:
         stub, check = notebook.cells[place], notebook.cells[place + 1]
         given = re.fullmatch(
-            r"from .* import grade\n\ngrade\('(.*)', globals\(\).get\('(\w+)'\), of=(\d+), name='\2'\)", check.source
+            r"from .* import grade\n\ngrade\('(.*)', globals\(\)\.(get|pop)\('(\w+)', None\), of=(\d+), name='\3'\)",
+            check.source,
         )
-        assert f'check("{given[1]}", {given[2]})' in stub.source and int(given[3]) == check.metadata.nbgrader.points
+        assert f'check("{given[1]}", {given[3]})' in stub.source and int(given[4]) == check.metadata.nbgrader.points
+        # Of several decisions with one name, none is graded in the place of the next; functions stay for who uses them.
+        assert (given[2] == "pop") == load(given[1]).decision
         assert is_locked(check) and not is_locked(stub) and not is_task(check) and not is_task(stub)
 
 
@@ -69,11 +77,22 @@ def test_nbgrader_reads_what_it_has_to_know(clone, monkeypatch):
     list(write(["0"]))
     monkeypatch.setattr(os, "environ", dict(os.environ))
     told = PyFileConfigLoader(CONFIG, path=str(FOLDER)).load_config()
-    sanitize = told.pop("Autograde").sanitize_preprocessors.get_value(Autograde.sanitize_preprocessors.default())
+    autograde = told.pop("Autograde")
+    sanitize = autograde.sanitize_preprocessors.get_value(Autograde.sanitize_preprocessors.default())
     assert [getattr(one, "__name__", one) for one in sanitize] == [
         "ClearOutput", "DeduplicateIds", "OverwriteKernelspec", "cs336kit.course.submitted.Mended", "OverwriteCells",
         "CheckCellMetadata",
     ]  # fmt: skip
+    steps = autograde.autograde_preprocessors.get_value(Autograde.autograde_preprocessors.default())
+    assert [getattr(one, "__name__", one) for one in steps[:3]] == [
+        "Execute", "cs336kit.course.submitted.Scored", "IgnorePattern",
+    ]  # fmt: skip
+    assert autograde.pre_convert_hook == "cs336kit.course.submitted.unmarked"
+    collected = FileNameCollectorPlugin(config=told).collect(
+        "downloaded/03/extracted/all/Ada Lovelace_12345_assignsubmission_file/03_strides_and_views.ipynb"
+    )
+    assert collected == {"student_id": "Ada Lovelace", "file_id": "03_strides_and_views.ipynb"}
+    del told["FileNameCollectorPlugin"]
     assert told == {
         "CourseDirectory": {"course_id": "course"},
         "ClearSolutions": {"enabled": False},
@@ -81,6 +100,50 @@ def test_nbgrader_reads_what_it_has_to_know(clone, monkeypatch):
     }
     assert os.environ["PATH"].startswith(os.path.dirname(sys.executable) + os.pathsep)
     assert os.environ["CS336KIT_GUESSES"] == OFF and os.environ["OMP_NUM_THREADS"] == "1"
+
+
+def result(text):
+    return new_output("execute_result", {"text/plain": text})
+
+
+STDERR = new_output("stream", name="stderr", text="a warning")
+
+
+@pytest.mark.parametrize(
+    ("outputs", "points"),
+    [
+        ([result("3.67")], 3.67),
+        ([result("0.0")], 0),
+        ([STDERR, result("6.0")], 6),
+        ([], 0),
+        ([STDERR], 0),
+        ([result("-5")], 0),
+        ([result("nan")], 0),
+        ([result("1e6")], 0),
+        ([result("'all'")], 0),
+        ([result("6.0"), result("6.0")], 0),
+        ([new_output("execute_result", {"text/html": "6.0"})], 0),
+        ([new_output("error", ename="KeyboardInterrupt")], 0),
+    ],
+)
+def test_what_shows_no_points_gives_none(outputs, points):
+    cell = new_code_cell(outputs=copy.deepcopy(outputs), metadata={"nbgrader": marks(f"{POINTS}03.1", points=6)})
+    Scored().preprocess_cell(cell, {}, 0)
+    assert determine_grade(cell) == (points, 6)
+
+
+def test_a_lecturer_s_own_cells_are_graded_as_nbgrader_does():
+    cell = new_code_cell("assert True", metadata={"nbgrader": marks("mine", points=6)})
+    Scored().preprocess_cell(cell, {}, 0)
+    assert determine_grade(cell) == (6, 6)
+
+
+def test_a_byte_order_mark_is_taken_away(tmp_path):
+    marked, other = tmp_path / "03_a.ipynb", tmp_path / "03_b.ipynb"
+    marked.write_text("{}", encoding="utf-8-sig")
+    other.write_bytes(b"\xff")
+    unmarked(assignment="03", student="ada", notebooks=[str(marked), str(other)])
+    assert (marked.read_bytes(), other.read_bytes()) == (b"{}", b"\xff")
 
 
 def change_the_lesson(stem):

@@ -43,6 +43,8 @@ def timed(machine, warmup, repeats):
 """
 ENDLESS = "while True:\n    pass"
 WRITES = "def smallest_batch(ridge, d, p):\n    open({!r}, 'w').write('I was here')\n"
+#: What of a cell is shown, from here on: its last expression, or nothing.
+SHOWS = "get_ipython().ast_node_interactivity = {!r}\n"
 
 pytestmark = [
     pytest.mark.timeout(1200),  # two kernels, one after another
@@ -74,7 +76,7 @@ def without_its_text(folder):
     return ["".join(cell["source"]) for cell in short[2::3]]
 
 
-def handed_in(course, student, *answers, first=(), change=lambda notebook: None):
+def handed_in(course, student, *answers, first=(), change=lambda notebook: None, encoding="utf-8"):
     """A submission: the stubs of the released notebook, replaced by these answers, and cells before all others; changed."""
     notebook = nbformat.read(course / "release" / NAME / LESSON.name, as_version=4)
     stubs = [cell for cell in notebook.cells if "exercise" in cell.metadata.get("tags", [])]
@@ -84,7 +86,7 @@ def handed_in(course, student, *answers, first=(), change=lambda notebook: None)
     change(notebook)
     folder = course / "submitted" / student / NAME
     folder.mkdir(parents=True)
-    nbformat.write(notebook, folder / LESSON.name)
+    (folder / LESSON.name).write_text(nbformat.writes(notebook), encoding=encoding)
 
 
 def torn(notebook):
@@ -119,8 +121,10 @@ def course(tmp_path_factory):
     right = [re.sub(r"\bsolution\b", name, text[: text.index("teach.")]) for text, name in named]
     # One kernel for all that could do harm: none of it may keep what comes after it from its points.
     writes, own = WRITES.format(str(folder / "note.txt")), "open('note.txt', 'w').write('mine')"
-    handed_in(folder, "harms", LOOPS, writes, 'answer = ("B", 1.0, "A")', right[3], first=(ENDLESS, own))
-    handed_in(folder, "torn", FASTEST, right[1], right[2], change=torn)
+    # nbgrader gives all points where none are shown.
+    half = SHOWS.format("last_expr") + 'answer = ("B", 1.0, "A")'
+    handed_in(folder, "harms", LOOPS, writes + SHOWS.format("none"), half, right[3], first=(ENDLESS, own))
+    handed_in(folder, "torn", FASTEST, right[1], right[2], change=torn, encoding="utf-8-sig")
     nbgrader(folder, "autograde", NAME)
     nbgrader(folder, "generate_feedback", NAME)
     return folder
