@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from cs336kit.predict.layouts import ALONE, Layout
 from cs336kit.predict.precision import PrecisionPolicy
+from cs336kit.predict.transformer import TransformerConfig
 
 #: Bytes of one element.
 ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int64": 8, "int8": 1, "bool": 1}
@@ -204,6 +205,8 @@ class Group(NamedTuple):
     repeated: int
     #: tables that another stage of the pipeline holds a copy of, whose gradients meet
     also: tuple[Tensor, ...]
+    #: the model of a block
+    config: TransformerConfig | None = None
 
 
 @dataclass(frozen=True, eq=False)

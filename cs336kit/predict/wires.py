@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._common.checks import finite_results, fraction, positive_int
+from cs336kit.predict._common.checks import finite_results, fraction, positive_int, positive_number
 from cs336kit.predict._layers import stage_kinds, stages
 from cs336kit.predict._links import NODE, at_best, bandwidth, crosses, leaving, link_speed, together
 from cs336kit.predict._products import computed_again, products
@@ -88,9 +88,11 @@ def communication(
     ranks sends (n − 1)/n of what is gathered, reduced or exchanged, and twice that for an all-reduce; shares are padded as
     parameters are. Under tp each of attention, MLP, experts and the expert that all tokens share has a sum of its own, as
     `lm.parallelize` has them; where two of them run side by side (a parallel block, shared experts), others add first, and
-    send a sum less.
+    send a sum less. Of parameters that several ranks of tp have whole and see a part of, gradients are summed once in a step:
+    latents, a router, one scale of all heads, adapters, key/value heads fewer than the ranks; with sp norms and late biases.
     With gradients of 2 bytes and Ψ parameters ZeRO 1 and 2 send 2Ψ elements, ZeRO 3 3Ψ. Left out: the mean of the loss and the
-    norm of the gradients (a few bytes), what a tree algorithm saves. Source: Rajbhandari et al. 2020, section 7.
+    norm of the gradients (a few bytes), what a tree algorithm saves, and the means of a norm over what ranks of tp divide (all
+    heads, the inside of an MLP). Source: Rajbhandari et al. 2020, section 7.
     """
     layout = as_layout(layout)
     node = positive_int("node", node)
@@ -150,6 +152,8 @@ def step_seconds(
     kind = policy(precision)
     speed = speed_of(device, kind, mfu)
     node = positive_int("node", node)
+    if between_nodes is not None:
+        positive_number("between_nodes", between_nodes)
     how: dict[str, Any] = {"device": device.rules, "precision": kind, "attention": attention, **options}
     step = {"batch": batch, "sequence": sequence, **how}
     programs = stage_programs(config, layout, **step)

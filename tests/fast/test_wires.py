@@ -140,13 +140,61 @@ def test_branches_side_by_side_have_a_sum_each():
         assert messages("tp=2", "tp", config)["all-reduce", 2, 1, 2, ROW, "forward"] == 2 * branches + 1
 
 
-def test_biases_behind_a_sum_of_ranks_are_alike_on_all_of_them():
-    biased = dataclasses.replace(LITTLE, bias="all")
-    found, without = messages("tp=2,sp,dp=2", "tp", biased), messages("tp=2,sp,dp=2", "tp")
-    # Those of the output of attention and of the MLP.
-    assert (
-        found["all-reduce", 2, 1, 2, 2 * (64 + 2 * 16), "step"] == without["all-reduce", 2, 1, 2, 2 * 64, "step"] == 2
-    )
+#: elements of the norms of a block, and of a bias
+NORMS, BIAS = 64, 16
+FOUR = {"heads": 4, "kv_heads": 2}
+ADAPTED = {"lora_rank": 3, "precision": "bf16"}
+
+
+@pytest.mark.parametrize(
+    ("layout", "changes", "options", "said"),
+    [
+        # Ranks that say it, elements of a message, how often. The final norm has as many as two biases.
+        ("tp=2", {"bias": "all"}, {}, []),
+        ("tp=2,sp", {}, {}, [(2, NORMS, 2), (2, NORM, 1)]),
+        # Biases behind the sum: of the output of attention and of the MLP, dense or shared; those of experts stand before it.
+        ("tp=2,sp", {"bias": "all"}, {}, [(2, NORMS + 2 * BIAS, 2), (2, NORM, 1)]),
+        ("tp=2,sp", {"bias": "all", "experts": 4, "shared_d_ff": 32}, {}, [(2, NORMS + 2 * BIAS + 64, 2), (2, NORM, 1)]),
+        (
+            "tp=2,sp", {"bias": "all", "experts": 4, "sparse_layers": (False, True)}, {},
+            [(2, NORMS + 2 * BIAS, 1), (2, NORMS + BIAS + 64, 1), (2, NORM, 1)],
+        ),
+        # With sp each has seen its positions only.
+        ("tp=2,sp", {"embedding_norm": True}, {}, [(2, NORM, 1), (2, NORMS, 2), (2, NORM, 1)]),
+        ("tp=2,sp", {"embedding_dim": 4}, {}, [(2, 4 * 16, 1), (2, NORMS, 2), (2, NORM + 4 * 16, 1)]),
+        ("tp=2", {"embedding_dim": 4, "embedding_norm": True}, {}, []),
+        ("tp=2,sp", {"positions": "learned"}, {}, [(2, 64 * 16, 1), (2, NORMS, 2), (2, NORM, 1)]),
+        # Each has a part of every expert, and the weight of its result has a part of its gradient.
+        ("tp=2", {"experts": 4}, {}, [(2, 4 * 16, 2)]),
+        ("tp=2", {"experts": 4, "router_bias": True, "shared_d_ff": 32, "shared_gate": True}, {}, [(2, 4 * 16 + 4, 2)]),
+        (
+            "tp=2,sp", {"experts": 4, "shared_d_ff": 32, "shared_gate": True}, {},
+            [(2, NORMS + 4 * 16 + 16, 2), (2, NORM, 1)],
+        ),
+        ("tp=2", {"mlp": "xielu"}, {}, [(2, 2, 2)]),
+        # One scale of 8 for all heads of queries, and one of keys; else a scale of its own for each head.
+        ("tp=2", {"qk_norm": "head"}, {}, [(2, 2 * 8, 2)]),
+        ("tp=2,sp", {"qk_norm": "head"}, {}, [(2, NORMS + 2 * 8, 2), (2, NORM, 1)]),
+        ("tp=2", {"qk_norm": "heads"}, {}, []),
+        ("tp=2", {"qk_norm": "width"}, {}, []),
+        # Each of two key/value heads of 8 stands on two ranks: the gradients of both copies are summed.
+        ("tp=2", FOUR, {}, []),
+        ("tp=4", FOUR, {}, [(2, 2 * 8 * 16, 2)]),
+        ("tp=4", FOUR | {"bias": "all", "qk_norm": "heads"}, {}, [(2, 2 * 8 * 16 + 2 * 8 + 8, 2)]),
+        ("tp=4", FOUR | {"kv_heads": 1}, {}, [(4, 2 * 8 * 16, 2)]),
+        # Of adapters beside columns what reads the whole input, beside rows what writes the whole output.
+        ("tp=2", {}, ADAPTED, [(2, 2 * 3 * 16, 2)]),
+        ("tp=2", {}, ADAPTED | {"lora_targets": ("attention output", "mlp down")}, [(2, 2 * 3 * 16, 2)]),
+        ("tp=4", FOUR, ADAPTED | {"lora_targets": ("value",)}, [(4, 3 * 16, 2), (2, 3 * 8, 2)]),
+    ],
+)  # fmt: skip
+def test_what_ranks_of_tp_say_of_parameters_that_several_of_them_have(layout, changes, options, said):
+    config = dataclasses.replace(LITTLE, **({"experts_per_token": 2} if "experts" in changes else {}) | changes)
+    found = {key: times for key, times in messages(layout, "tp", config, **options).items() if key[-1] == "step"}
+    expected = Counter()
+    for ranks, elements, times in said:
+        expected["all-reduce", ranks, 1, ranks, ring(2 * elements, ranks), "step"] += times
+    assert found == expected
 
 
 def test_keys_and_values_travel_around_a_ring():

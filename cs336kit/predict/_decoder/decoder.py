@@ -163,7 +163,7 @@ def decoder(
         with b.repeat("block", count, checkpoint=x if checkpointing else None):
             before = len(b.leaves)
             y = _block(b, c, attend, mlp, x)
-            b.ranks.parameters(b.leaves[before:], b.count)
+            b.ranks.parameters(b.leaves[before:], b.count, of=config)
             b.mark("block forward")
             b.free(x)
         return y

@@ -1,6 +1,6 @@
 """What the ranks of a layout say to each other, as operations of one rank's program."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 
 from cs336kit.predict._common.checks import known, non_negative_int, positive_int
@@ -8,16 +8,19 @@ from cs336kit.predict._writing.writer import Writer
 from cs336kit.predict.layouts import Layout, shard_elements
 from cs336kit.predict.operations import ELEMENT_BYTES, Group, Leaf, Op, Storage, Tensor, Wire
 from cs336kit.predict.precision import PrecisionPolicy
+from cs336kit.predict.transformer import TransformerConfig
 
 #: Components of the experts of a mixture, which ep divides.
 OF_EXPERTS = frozenset({"mlp gate", "mlp up", "mlp down"})
 #: Components that every rank of tp has whole, and that sp shows a part of the positions to each.
-ALIKE = frozenset({"norms", "final norm", "position embedding", "embedding norm", "embedding projections"})
-
-#: Components of latent attention that every rank of tp has whole, and of which it sees its own heads only.
-LATENTS = frozenset({"latent", "latent norms", "query latent"})
+ALIKE = frozenset(
+    {"norms", "final norm", "position embedding", "embedding norm", "embedding projections", "shared weight"}
+)
+#: Components that every rank of tp has whole, and of which it sees its own heads or its part of the MLP only: latent attention,
+#: the router, whose weights meet results that are not summed yet, and what an activation learns.
+PARTLY_SEEN = frozenset({"latent", "latent norms", "query latent", "router", "activations"})
 #: Components whose matrices the ranks of tp divide by rows: their biases come behind the ranks' sum.
-BEHIND_ROWS = frozenset({"attention output", "mlp down", "shared down"})
+BEHIND_ROWS = frozenset({"attention output", "mlp down", "dense down", "shared down"})
 
 
 #: The kind of an operation that stands for what ranks say of a group of parameters.
@@ -151,11 +154,13 @@ class Ranks:
 
     # -- gradients and gathered parameters -----------------------------------------------------------------------------
 
-    def parameters(self, leaves: Sequence[Leaf], repeated: int = 0, *, also: Sequence[Tensor] = ()) -> None:
+    def parameters(
+        self, leaves: Sequence[Leaf], repeated: int = 0, *, also: Sequence[Tensor] = (), of: TransformerConfig | None = None
+    ) -> None:  # fmt: skip
         """What ranks say of these parameters, at the place of the program where their backward pass ends: see `Group`."""
         b = self.b
         if self.layout.count > 1:
-            group = Group(tuple(leaves), repeated, tuple(also) if b.train else ())
+            group = Group(tuple(leaves), repeated, tuple(also) if b.train else (), of)
             b.groups.append(group)
             if wires := parameter_wires(group, self.layout, b.policy):
                 op = Op(f"{b.prefix}parameters", GROUP, (), (), (), (), (), b.part, wires=wires)
@@ -178,9 +183,28 @@ class Ranks:
         self.b.items.append(Op(f"{self.b.prefix}send", "send", (x,), (), (), (), (), self.b.part, wires=wires))
 
 
-def _is_alike(leaf: Leaf) -> bool:
-    """Whether every rank of tp holds it whole: norms, positions, and the biases behind the sum of divided rows."""
-    return leaf.component in ALIKE or (len(leaf.tensor.shape) == 1 and leaf.component in BEHIND_ROWS)
+def _summed(group: Group, layout: Layout) -> Iterator[tuple[int, Leaf]]:
+    """Parameters that several ranks of tp have, and how many ranks: each has the gradients of what it sees, a part of all."""
+    c, sharing, normed = group.config, 1, "none"
+    if c is not None:
+        # Key/value heads fewer than the ranks stand on several of them, each beside other heads of queries.
+        sharing, normed = max(1, layout.tp // c.kv_heads), c.qk_norm
+    norms = [leaf for leaf in group.leaves if leaf.component == "query and key norms"]
+    of, factor = "", 0
+    for leaf in group.leaves:
+        # Adapters stand behind their matrix: what reads its input is whole beside columns, what writes its output beside rows.
+        of, factor = (of, factor + 1) if leaf.component == "adapters" else (leaf.component, 0)
+        behind = of in BEHIND_ROWS
+        # The biases of experts are added before the sum; each rank has their whole gradients.
+        late = behind and len(leaf.tensor.shape) == 1 and not (c is not None and c.experts and of in OF_EXPERTS)
+        if of in ALIKE or late:
+            ranks = layout.tp if layout.sp else 1
+        elif of in PARTLY_SEEN or (leaf in norms and normed == "head") or factor == 1 + behind:
+            ranks = layout.tp
+        else:
+            ranks = sharing if of in ("key", "value") or leaf in norms[len(norms) // 2 :] else 1
+        if ranks > 1 and leaf.tensor.needs_gradient:
+            yield ranks, leaf
 
 
 def parameter_wires(group: Group, layout: Layout, policy: PrecisionPolicy) -> tuple[Wire, ...]:
@@ -193,15 +217,12 @@ def parameter_wires(group: Group, layout: Layout, policy: PrecisionPolicy) -> tu
         wires += _data_wires(experts, group.repeated, layout, policy, apart, expert=True)
     # Where ranks share gradients, what is said further is said of a rank's share.
     shares = layout.shards * layout.cp * layout.ep if layout.stage >= 2 else 1
-    if layout.tp > 1:
-        # Each rank has seen its heads only, and with sp its positions only.
-        alike = [leaf for leaf in group.leaves if leaf.component in LATENTS or (layout.sp and _is_alike(leaf))]
-        alike = [leaf for leaf in alike if leaf.tensor.needs_gradient]
-        counts = [(leaf.count // max(1, group.repeated), shard_elements(leaf.tensor.shape, shares)) for leaf in alike]
-        elements = sum(count * each for count, each in counts)
-        wires.append(
-            _group("all-reduce", "tp", layout.tp, 1, ring_bytes("all-reduce", size * elements, layout.tp), "step")
-        )
+    summed: dict[int, int] = {}
+    for ranks, leaf in _summed(group, layout) if layout.tp > 1 else ():
+        elements = leaf.count // max(1, group.repeated) * shard_elements(leaf.tensor.shape, shares)
+        summed[ranks] = summed.get(ranks, 0) + elements
+    for ranks, elements in summed.items():
+        wires.append(_group("all-reduce", "tp", ranks, 1, ring_bytes("all-reduce", size * elements, ranks), "step"))
     for table in [each for each in group.also if each.needs_gradient]:
         held = shard_elements(table.shape, shares)
         sent, far = ring_bytes("all-reduce", held * size, 2), apart["pp"]

@@ -24,6 +24,7 @@ from torch.distributed.tensor.parallel import (
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from cs336kit import lm, measure
+from cs336kit.lm.blocks import Block
 from cs336kit.lm.stages import Stage
 from cs336kit.lm.tensor_parallel import Ranks
 from cs336kit.measure.ranks import Collective
@@ -37,6 +38,7 @@ from cs336kit.predict import (
     saved_block_bytes,
     step_peak,
 )
+from cs336kit.predict.layouts import local_config
 from cs336kit.predict.wires import sent
 
 GPT = TransformerConfig(layers=2, d_model=24, heads=4, vocab=56, context=16)
@@ -199,6 +201,53 @@ def test_tp_and_sp_are_the_published_formulas_with_what_has_changed():
             both = saved_block_bytes(config, layout=f"tp={t},sp", **options).total
             gathered = 4 * row - 4 * row // t
             assert both == 34 * row // t + pairs + statistics // t + gathered
+
+
+def cut(whole, shape, rank, tp):
+    """A rank's part of a parameter: of an axis that is divided into fewer parts than there are ranks, neighbors have the same."""
+    for axis, (size, own) in enumerate(zip(whole.shape, shape, strict=True)):
+        if own < size:
+            whole = whole.narrow(axis, rank * (size // own) // tp * own, own)
+    return whole
+
+
+@pytest.mark.parametrize("tp", [2, 4])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {}, {"kv_heads": 2}, {"kv_heads": 1}, {"qk_norm": "head"}, {"qk_norm": "head", "kv_heads": 1, "norm": "layernorm"},
+        {"kv_latent": 12, "rotary_dim": 4, "query_latent": 16}, {"experts": 4, "experts_per_token": 2, "bias": "qkv"},
+        {"experts": 4, "experts_per_token": 2, "kv_heads": 2},
+    ],
+)  # fmt: skip
+def test_gradients_of_which_a_rank_of_tp_has_a_part_are_summed_once_in_a_step(changes, tp):
+    """Attention and MLP of each rank by autograd, from the same incoming gradient: which are not those of the whole module."""
+    config = dataclasses.replace(LLAMA, layers=1, **{"bias": "none", **changes})
+    whole, x = Block(config, dtype=torch.float64), torch.randn(2, 8, 32, dtype=torch.float64)
+    parts = [Block(local_config(config, tp), dtype=torch.float64) for _ in range(tp)]
+    back = torch.randn_like(x)
+    summed = Counter()
+    for name in ("attention", "mlp"):
+        module = getattr(whole, name)
+        gradients = dict(zip(dict(module.named_parameters()), _gradients(module, x, back), strict=True))
+        total = torch.zeros_like(x)
+        for rank, part in enumerate(getattr(part, name) for part in parts):
+            for at, own in part.named_parameters():
+                own.data.copy_(cut(module.get_parameter(at).detach(), own.shape, rank, tp))
+            total += part(x).detach()
+            if rank == tp - 1:
+                for at, mine in zip(gradients, _gradients(part, x, back), strict=True):
+                    if not torch.allclose(mine, cut(gradients[at], mine.shape, rank, tp)):
+                        copies = tp if mine.shape == gradients[at].shape else tp // config.kv_heads
+                        summed[copies] += mine.numel()
+        assert torch.allclose(total, module(x))
+    written = program(config, **STEP, layout=f"tp={tp}")
+    said = {wire.ranks: wire.bytes for wire, _ in sent(written) if wire.when == "step"}
+    assert said == {ranks: 2 * (ranks - 1) * -(-4 * elements // ranks) for ranks, elements in summed.items()}
+
+
+def _gradients(module, x, back):
+    return torch.autograd.grad(module(x), list(module.parameters()), back)
 
 
 def test_key_value_heads_fewer_than_ranks_stand_on_several_and_a_vocabulary_is_padded():
