@@ -26,6 +26,8 @@ OPTIMAL_KEYS = {
 }
 
 
+#: The smallest and the largest number that the laws are asked about: what is beyond is a typing error.
+_RANGE = {"flops": (1, 1e40), "parameters": (1, 1e18), "tokens": (1, 1e18)}
 _WORDS = {"parameters": "parameters", "tokens": "tokens", "flops": "FLOPs"}
 
 
@@ -151,6 +153,7 @@ def compute_optimal(
 
     Each law by itself with its spread, and all of them together: they differ by a factor of two and more at large budgets.
     Convention: C = 6·N·D. Left out: what serving the model will cost, repeated data, the quality of the data.
+    Errors: ValueError for none or several of them, and beyond 1 to 10¹⁸ parameters or tokens and 1 to 10⁴⁰ FLOPs.
     """
     given = {"flops": flops, "parameters": parameters, "tokens": tokens}
     asked = [name for name, value in given.items() if value is not None]
@@ -161,6 +164,9 @@ def compute_optimal(
     what = asked[0]
     config = parameters if isinstance(parameters, TransformerConfig) else None
     value = float(count_parameters(config).total) if config else float(positive_number(what, given[what]))
+    least, most = _RANGE[what]
+    if not least <= value <= most:
+        raise ValueError(f"{what} must be from {least} to {most:g}, got {value:g}: the laws say nothing beyond")
     rows = []
     for law in scaling_laws():
         number = float(without_embeddings(config)) if config and law.without_embeddings else value

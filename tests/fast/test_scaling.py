@@ -1,5 +1,6 @@
 import json
 import math
+import re
 
 import pytest
 
@@ -120,6 +121,8 @@ def test_a_mixture_of_experts_is_said_to_be_no_dense_model(capsys):
         (["--flops", "1e24", "--tokens", "1T"], "got --flops and --tokens"),
         (["--model", "lama-3-8b"], "Did you mean 'llama-3-8b'"),
         (["--flops", "0"], "flops must be"),
+        (["--tokens", "1e200"], "tokens must be from 1 to 1e+18, got 1e+200"),
+        (["--model", "1e200"], "parameters must be from 1 to 1e+18, got 1e+200"),
     ],
 )
 def test_bad_input_is_a_sentence(capsys, arguments, sentence):
@@ -175,6 +178,29 @@ def test_between_two_rows_a_line_of_logarithms():
     (_, last_flops, _), (size, end_flops, _) = BY_NAME["chinchilla-1"].numbers["rows"][-2:]
     beyond = law(compute_optimal(parameters=10 * size), "chinchilla-1").flops
     assert math.log10(beyond / end_flops) == pytest.approx(math.log10(end_flops / last_flops))
+
+
+@pytest.mark.parametrize(
+    ("what", "value"),
+    [
+        ("parameters", 1e200),
+        ("tokens", 1e-300),
+        ("flops", 5e-324),
+        ("tokens", 1e200),
+        ("flops", 1e41),
+        ("tokens", 10**19),
+    ],
+)
+def test_numbers_beyond_all_laws_are_a_sentence(what, value):
+    most = "1e+40" if what == "flops" else "1e+18"
+    with pytest.raises(ValueError, match=re.escape(f"{what} must be from 1 to {most}, got {value:g}: the laws say")):
+        compute_optimal(**{what: value})
+
+
+@pytest.mark.parametrize(("what", "most"), [("parameters", 1e18), ("tokens", 1e18), ("flops", 1e40)])
+def test_the_ends_of_what_is_asked_have_an_answer(what, most):
+    laws = [one for value in (1, most) for one in compute_optimal(**{what: value}).laws]
+    assert all(0 < number < math.inf for one in laws for number in (one.parameters, one.tokens, one.flops))
 
 
 def test_nothing_given_is_a_sentence():
