@@ -1,9 +1,10 @@
 """Check an answer against a reference, stop at the first counterexample, and name the mistake behind it."""
 
 import copy
+import dis
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 from cs336kit import _journal
@@ -75,8 +76,11 @@ def tried(found: Exercise, answer, work: Callable[[Exercise, list, Callable, Say
         text = "pass the function itself, not {} (no parentheses after its name)."
         return run(lambda say: say("not yet", text.format(shorten(answer))))
     function = type(answer) is FunctionType
-    if used := _names(answer.__code__ if function else None) & set(found.avoid):
-        return "not yet", f"the task asks for an answer of your own, without {' and '.join(sorted(used))}."
+    own = "the task asks for an answer of your own, "
+    if found.avoid and not function:
+        return "not yet", own + "as a function that you write with def."
+    if used := {*found.avoid} and _names(answer) & {*found.avoid}:
+        return "not yet", f"{own}without {' and '.join(sorted(used))}."
     cases = trials(found, answer.__name__ if function and answer.__name__.isidentifier() else "your function")
     return run(lambda say: work(found, cases, answer, say))
 
@@ -147,11 +151,20 @@ def _waiting(found: Exercise) -> str:
     )
 
 
-def _names(code) -> set[str]:
-    """All names that a function's code uses, in functions inside it too."""
-    if code is None:
-        return set()
-    return set(code.co_names).union(*(_names(inner) for inner in code.co_consts if hasattr(inner, "co_names")))
+def _names(function: FunctionType) -> set[str]:
+    """All names that a function uses, in functions inside it too, and in those of its notebook that it calls."""
+    names: set[str] = set()
+    place, codes, seen = function.__globals__, [function.__code__], set()
+    while codes:
+        if (code := codes.pop()) in seen:
+            continue
+        seen.add(code)
+        called = [place.get(step.argval) for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL"]
+        # What has been imported or set under another name is known by its own.
+        names |= {*code.co_names, *(getattr(value, "__name__", "") for value in called)}
+        codes += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+        codes += [value.__code__ for value in called if type(value) is FunctionType and value.__globals__ is place]
+    return names
 
 
 def judge(found: Exercise, trials: list, answer: Callable, say: Say) -> None:

@@ -50,7 +50,8 @@ class Exercise:
     """What is asked, what is right, and how people go wrong.
 
     observe: what of a call is compared, ``observe(result, args)``; the result itself by default. tolerance: relative, for
-    floats and tensors; 0 asks for equality. avoid: names that the answer's own code must not use.
+    floats and tensors; 0 asks for equality. avoid: names that the answer and the reader's own
+    functions that it calls must not use; it has to be a function that is written with ``def``, then.
     """
 
     id: str

@@ -76,7 +76,7 @@ def how_many_hide():
     return _TOKENS / (_SPEED / _LINK), "as many"
 
 
-def _divided_loss(logits, targets, *, highest=True, own=False, missing=False, total=False):
+def _divided_loss(logits, targets, *, highest=True, missing=False, total=False):
     """Mean cross-entropy of logits that are divided by columns."""
     top = torch.stack([part.max(dim=1).values for part in logits]).amax(0) if highest else torch.zeros(len(targets))
     sums = [(part - top[:, None]).exp().sum(1) for part in logits]
@@ -87,10 +87,13 @@ def _divided_loss(logits, targets, *, highest=True, own=False, missing=False, to
         value = part.gather(1, column[:, None]).squeeze(1) - top
         picked = picked + (value if missing else torch.where(inside, value, 0.0))
         first += part.shape[1]
-    if own:
-        return sum(torch.nn.functional.cross_entropy(part, targets % part.shape[1]) for part in logits) / len(logits)
     losses = sum(sums).log() - picked
     return losses.sum() if total else losses.mean()
+
+
+def _own_losses(logits, targets):
+    losses = [torch.nn.functional.cross_entropy(part, targets % part.shape[1]) for part in logits]
+    return sum(losses) / len(losses)
 
 
 def _logits(ranks, tokens, width, *, scale=1.0, seed=0):
@@ -109,7 +112,7 @@ def _logits(ranks, tokens, width, *, scale=1.0, seed=0):
         "one rank": _logits(1, 4, 9, seed=3),
     },
     mistakes={
-        "_divided_loss(logits, targets, own=True)": "each rank has made a loss of its own columns alone. What a softmax divides "
+        "_own_losses(logits, targets)": "each rank has made a loss of its own columns alone. What a softmax divides "
         "by is a sum over all columns, of all ranks.",
         "_divided_loss(logits, targets, highest=False)": "exp of a large logit is inf. Take off the largest logit of the token "
         "first, over all ranks.",

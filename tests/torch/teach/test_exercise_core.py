@@ -5,6 +5,7 @@ import gc
 import itertools
 import math
 import mmap
+import operator
 import os
 import signal
 import sqlite3
@@ -15,6 +16,7 @@ import time
 import types
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import numpy as np
@@ -652,6 +654,52 @@ def test_names_that_the_task_rules_out(known):
         return next(math.prod(pair) for pair in [(width, height)])
 
     assert exercises.check("99.3", answer).message == "the task asks for an answer of your own, without prod."
+
+
+NOTEBOOK = """
+import math
+import math as m
+from functools import partial
+from math import prod as times
+
+def sides(width, height):
+    return [width, height]
+
+def product(width, height):
+    return math.prod(sides(width, height)) if width else helped(width, height)
+
+def helped(width, height):
+    return product(width, height)
+
+def alias(width, height):
+    return times([width, height])
+
+def module(width, height):
+    return m.gcd(width, height)
+
+def real(width, height):
+    return math.prod([width, height])
+
+def attribute(width, height):
+    return width.real * math.fabs(len(sides(height, height)) * height / 2)
+
+ready = partial(helped)
+"""
+
+
+def test_names_that_the_task_rules_out_are_seen_in_what_the_answer_calls(known):
+    known["99.3"] = exercises.Exercise("99.3", area, {}, ("", ""), "one", [(2, 3)], avoid=("prod", "math"))
+    cells: dict[str, Any] = {}
+    exec(NOTEBOOK, cells)
+    own = "the task asks for an answer of your own, "
+    assert exercises.check("99.3", cells["helped"]).message == own + "without math and prod."
+    assert exercises.check("99.3", cells["alias"]).message == own + "without prod."
+    assert exercises.check("99.3", cells["module"]).message == own + "without math."
+    for ready in (math.prod, cells["ready"], operator.mul, int.__mul__):
+        assert exercises.check("99.3", ready).message == own + "as a function that you write with def."
+    # An attribute is not the function of that name.
+    known["99.3"] = exercises.Exercise("99.3", area, {}, ("", ""), "one", [(2, 3)], avoid=("prod",))
+    assert exercises.check("99.3", cells["attribute"])
 
 
 def test_an_argument_may_not_be_named_like_what_mistakes_use(known):
