@@ -26,6 +26,7 @@ class Family:
     names: Mapping[str, str]
     fixed: Mapping[str, Any]
     must: Mapping[str, Any]
+    usual: Mapping[str, Any]
     prefix: str
     eps: str
     rope_pairs: str
@@ -43,7 +44,7 @@ _IDLE = re.compile(
 )
 #: Fields that are read here, not by predict: biases by the weights.
 _READ = re.compile(r"bias$|^(model_type|rope_\w+|partial_rotary_factor|rotary_\w+|original_max_position_embeddings)$")
-#: Our name of an MLP, and how its gelu is computed: GELUMLP takes it as an option.
+#: Our name of an MLP, and how its gelu is computed: DecoderOnly takes it as an option.
 _GELU = {"gelu_new": "tanh", "gelu_tanh": "tanh"}
 
 
@@ -72,7 +73,8 @@ def from_transformers(
     ours = dict(_taken_apart(state, kind, config_read))
     if config_read.tied_head:
         table = ours.get("embedding.weight", torch.empty(0))
-        if not torch.equal(ours.setdefault("head.weight", table), table):  # checkpoints may leave it out
+        head = ours.setdefault("head.weight", table)  # checkpoints may leave it out
+        if not (table.is_meta or torch.equal(head, table)):
             raise ValueError(
                 "head and embedding differ in the weights, and tie_word_embeddings=True says they are one."
             )
@@ -171,9 +173,9 @@ def _choices(fields: Mapping[str, Any]) -> tuple[Family, TransformerConfig, dict
             f"Known: {', '.join(sorted(_table()))}."
         )
     kind = _family(model_type, config)
-    for name, value in fields.items():
+    for name, value in {**kind.usual, **fields}.items():
         if name in kind.must and value != kind.must[name]:
-            raise refused(name, f"{name}={kind.must[name]!r}")
+            raise refused(name, f"{name}={kind.must[name]!r}", value)
         if value and name not in {*read, *kind.must, kind.eps} and not _READ.search(name):
             raise refused(name, "nothing of that kind")
     fields = {**fields, **kind.fixed}

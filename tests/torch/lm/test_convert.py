@@ -154,6 +154,58 @@ def test_every_model_type_is_converted_both_ways_or_refused_by_name(model_type):
     assert all(torch.equal(back[part], state[part]) for part in state)
 
 
+@pytest.mark.parametrize(
+    ("model_type", "change"),
+    [
+        ("cohere2", {"layer_types": ["full_attention"] * 3}),
+        ("cohere2", {"layer_types": ["full_attention", "sliding_attention", "full_attention"]}),
+        ("smollm3", {"use_sliding_window": True, "sliding_window": 5, "no_rope_layers": [1, 0, 1]}),
+        ("smollm3", {"use_sliding_window": True, "sliding_window": 5, "layer_types": ["sliding_attention"] * 3}),
+    ],
+)
+def test_which_layers_turn_and_which_have_a_window(model_type, change):
+    values = {**architectures.tiny(model_type), "sliding_window": 5, **change}
+    config = transformers.AutoConfig.for_model(**values)
+    their_model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    torch.manual_seed(0)
+    for parameter in their_model.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    tokens = torch.randint(128, (2, 12))
+    with torch.no_grad():
+        expected = their_model(tokens).logits
+        torch.testing.assert_close(lm.from_transformers(their_model)(tokens), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("model_type", convert._table())
+def test_a_field_that_is_left_out_counts_as_transformers_takes_it(model_type):
+    kind = convert._merged(model_type)
+    usual = transformers.AutoConfig.for_model(model_type)
+    for name, value in kind["must"].items():
+        assert getattr(usual, name, value) == kind["usual"].get(name, value)
+    assert kind["usual"].keys() <= kind["must"].keys()
+
+
+def test_weights_that_do_not_sum_to_1_are_refused_also_where_nothing_is_said():
+    config = transformers.AutoConfig.for_model(**architectures.tiny("qwen3_moe")).to_dict()
+    without = {name: value for name, value in config.items() if name != "norm_topk_prob"}
+    with pytest.raises(ValueError, match="qwen3_moe with norm_topk_prob=False cannot be built here"):
+        lm.from_transformers({}, without)
+
+
+def test_latents_whose_norms_have_another_eps_are_refused():
+    config = transformers.AutoConfig.for_model(**architectures.tiny("youtu"), rms_norm_eps=1e-3).to_dict()
+    with pytest.raises(ValueError, match="youtu with rms_norm_eps=0.001 cannot be built here: .* rms_norm_eps=1e-06"):
+        lm.from_transformers({}, config)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_model_without_values_becomes_one_without_values(tied):
+    with torch.device("meta"):
+        their_model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA | {"tie_word_embeddings": tied}))
+    model = lm.from_transformers(their_model)
+    assert model.embedding.weight.is_meta and (model.head.weight is model.embedding.weight) == tied
+
+
 def test_an_architecture_whose_names_are_not_known_is_refused_for_that(monkeypatch):
     monkeypatch.delitem(convert._table(), "arcee")
     config = transformers.AutoConfig.for_model(**architectures.tiny("arcee")).to_dict()
