@@ -230,7 +230,8 @@ def _model_differences(expected: dict[str, Any], found: Any) -> list[str]:
     problems += [f"{name} is in the file and not in the model" for name in found if name not in expected]
     if any(isinstance(mine, torch.Tensor) and mine.is_meta for mine in expected.values()):
         problems.append("the model is on the meta device, which holds no values: call its to_empty(device=…) first")
-    for name in expected.keys() & found.keys():
+    first: dict[tuple[Any, ...], str] = {}  # of the names of one tensor, as a tied head's
+    for name in sorted(expected.keys() & found.keys()):
         mine, theirs = expected[name], found[name]
         if not isinstance(mine, torch.Tensor):
             continue
@@ -245,6 +246,10 @@ def _model_differences(expected: dict[str, Any], found: Any) -> list[str]:
             problems.append(
                 f"{name} is {theirs.layout} on {theirs.device} in the file, and cannot be copied into the model"
             )
+        elif theirs.layout is torch.strided and mine.numel() and not mine.is_meta:
+            other = first.setdefault((mine.device, mine.data_ptr(), mine.shape, mine.stride()), name)
+            if other != name and not torch.equal(theirs, found[other]):
+                problems.append(f"{other} and {name} are one tensor in the model, and differ in the file")
     return sorted(problems)
 
 

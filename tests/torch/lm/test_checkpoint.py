@@ -574,6 +574,25 @@ def test_a_model_from_meta_is_filled_by_a_checkpoint(tmp_path, tied):
     assert (filled.head.weight is filled.embedding.weight) == tied
 
 
+def test_two_tensors_do_not_become_one_that_is_shared(tmp_path):
+    config = small_llama(layers=1, d_model=16, heads=2, context=8)
+    untied, tied = lm.DecoderOnly(config), lm.DecoderOnly(dataclasses.replace(config, tied_head=True))
+    before = tied.embedding.weight.clone()
+    save_checkpoint(tmp_path / "run", model=untied)
+    with pytest.raises(
+        CheckpointError,
+        match=r"- embedding\.weight and head\.weight are one tensor in the model, and differ in the file",
+    ):
+        load_checkpoint(tmp_path / "run", model=tied)
+    assert torch.equal(tied.embedding.weight, before)
+    with torch.no_grad():
+        untied.head.weight.copy_(untied.embedding.weight)
+    save_checkpoint(tmp_path / "run", model=untied)
+    load_checkpoint(tmp_path / "run", model=tied)
+    tokens = torch.randint(256, (2, 8))
+    assert torch.equal(tied(tokens), untied(tokens))
+
+
 def test_a_rate_that_numpy_has_computed_is_saved_as_a_plain_number(tmp_path):
     run = new_run("torch SGD")
     lm.train(
