@@ -69,7 +69,7 @@ class Float8Matmul(torch.autograd.Function):
 class Float8Linear(nn.Module):
     """A linear layer with the parameters of `linear` themselves (fp32 masters) and fp8 products; output in bf16.
 
-    On a GPU the products need K, N and the number of rows M to be multiples of 16; other rows raise ValueError there.
+    A GPU's products need K, N and the number of rows M to be multiples of 16: zeros fill the rows up, and change no sum.
     """
 
     def __init__(self, linear: Any):
@@ -81,9 +81,10 @@ class Float8Linear(nn.Module):
         if not len(rows):  # an expert without a token has no largest magnitude
             bias = None if self.bias is None else self.bias.bfloat16()
             return F.linear(x.bfloat16(), self.weight.bfloat16(), bias)
-        if x.is_cuda and rows.shape[0] % 16:
-            raise ValueError(f"fp8 products need B·S to be a multiple of 16, got {rows.shape[0]} rows: change B or S.")
-        out = Float8Matmul.apply(rows, self.weight).reshape(*x.shape[:-1], -1)
+        count = len(rows)
+        if lacking := -count % 16:  # as an expert's rows may, whose number the router says
+            rows = F.pad(rows, (0, 0, 0, lacking))
+        out = Float8Matmul.apply(rows, self.weight)[:count].reshape(*x.shape[:-1], -1)
         return out if self.bias is None else out + self.bias.to(out.dtype)
 
 

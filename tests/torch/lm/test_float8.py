@@ -1,10 +1,13 @@
+import math
+
 import pytest
 import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from cs336kit.lm import Float8Linear, Linear, quantize, scaled_matmul
+from cs336kit.lm import Float8Linear, Linear, pretrain, quantize, scaled_matmul
 from cs336kit.lm.float8 import E4M3, E5M2, Float8Matmul, transformer_engine, use_float8
+from cs336kit.predict import TransformerConfig
 
 
 @pytest.mark.parametrize(("dtype", "relative"), [(E4M3, 2**-4), (E5M2, 2**-3)])
@@ -87,6 +90,45 @@ def test_what_is_no_number_makes_the_scale_no_number_and_what_is_tiny_stays_fini
         q, scale = quantize(torch.tensor([1e-42, 0.0]), dtype)
         back = q.float() * scale
         assert scale > 0 and back.isfinite().all() and back[1] == 0
+
+
+@pytest.mark.parametrize("rows", [1, 15, 17])
+def test_rows_are_filled_up_with_zeros_that_change_nothing(rows, monkeypatch):
+    seen, product = [], torch._scaled_mm
+
+    def on_a_gpu(a, b, **options):
+        seen.extend((*a.shape, b.shape[1]))
+        return product(a, b, **options)
+
+    monkeypatch.setattr(torch, "_scaled_mm", on_a_gpu)
+    x = torch.randn(1, rows, 16, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    layer = Float8Linear(Linear(16, 32))
+    out = layer(x)
+    out.float().square().sum().backward()
+    assert len(seen) == 9 and not any(side % 16 for side in seen)
+    assert out.shape == (1, rows, 32) and x.grad.shape == x.shape
+
+    same, w = x.detach().clone()[0].requires_grad_(), layer.weight.detach().clone().requires_grad_()
+    bare = Float8Matmul.apply(same, w) + layer.bias.detach().bfloat16()
+    bare.float().square().sum().backward()
+    assert torch.equal(out[0], bare) and torch.equal(x.grad[0], same.grad)
+    torch.testing.assert_close(layer.weight.grad, w.grad)  # sums of other lengths, in another order
+
+
+def test_experts_that_see_any_number_of_rows_learn_in_fp8(monkeypatch):
+    product = torch._scaled_mm
+
+    def on_a_gpu(a, b, **options):
+        assert not any(side % 16 for side in (*a.shape, b.shape[1]))
+        return product(a, b, **options)
+
+    monkeypatch.setattr(torch, "_scaled_mm", on_a_gpu)
+    config = TransformerConfig(
+        layers=1, d_model=16, heads=2, d_ff=32, context=20, vocab=256, experts=4, experts_per_token=2, mlp="swiglu",
+    )  # fmt: skip
+    # 3 sequences of 20 tokens, and in the held-out part as many as come.
+    done = pretrain(config, batch=3, sequence=20, steps=2, max_lr=1e-2, precision="fp8")
+    assert all(map(math.isfinite, (*done.losses, done.validation_loss)))
 
 
 def test_no_rows_give_no_rows_and_gradients_of_zeros():
