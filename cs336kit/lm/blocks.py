@@ -8,7 +8,7 @@ from cs336kit.lm._shapes import Float
 from cs336kit.lm.attention import BIASES, MultiHeadAttention
 from cs336kit.lm.caches import LayerCache
 from cs336kit.lm.latent import LatentAttention
-from cs336kit.lm.layers import GELUMLP, MLP, LayerNorm, Linear, MixtureOfExperts, RMSNorm, SharedExpert, SwiGLU
+from cs336kit.lm.layers import MLP, LayerNorm, Linear, MixtureOfExperts, RMSNorm, SharedExpert, with_formula
 from cs336kit.predict import TransformerConfig
 
 
@@ -30,17 +30,13 @@ def make_mlp(
     config: TransformerConfig, *, approximate: str, layer: int = 0, eps: float = 1e-5, **factory: Any
 ) -> nn.Module:  # fmt: skip
     """The MLP that the configuration names, or a mixture of such experts (dropout then falls on each expert)."""
+    kind = with_formula(config.mlp, approximate)
+    biases = [name for name in ("gate", "up", "down") if config.has_bias(name)]
 
     def one(width: int) -> nn.Module:
-        options: dict[str, Any] = {"dropout": config.dropout, **factory}
-        plain = config.bias in ("all", "none", "qkv") and not config.inner_norms
-        if plain and config.mlp == "swiglu":
-            return SwiGLU(config.d_model, width, bias=config.bias == "all", **options)
-        if plain and config.mlp == "gelu":
-            return GELUMLP(config.d_model, width, bias=config.bias == "all", approximate=approximate, **options)
         inner = make_norm(config, eps=eps, width=width, **factory) if config.inner_norms else None
-        biases = [name for name in ("gate", "up", "down") if config.has_bias(name)]
-        return MLP(config.d_model, width, kind=config.mlp, biases=biases, inner_norm=inner, **options)
+        options: dict[str, Any] = {"dropout": config.dropout, "inner_norm": inner, **factory}
+        return MLP(config.d_model, width, kind=kind, biases=biases, **options)
 
     if not config.is_sparse(layer):
         return one(config.dense_width)

@@ -13,7 +13,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cs336kit.lm._shapes import Float, Int
-from cs336kit.predict._common.checks import boolean, fraction, known, positive_int, positive_number, shown
+from cs336kit.predict._common.checks import (
+    boolean,
+    fraction,
+    known,
+    non_negative_number,
+    positive_int,
+    positive_number,
+    shown,
+)
 from cs336kit.predict.transformer import GATED
 
 #: Which dimensions of a head rotary positions turn together: i with i + h/2, or 2i with 2i + 1.
@@ -123,7 +131,7 @@ class LayerNorm(nn.Module):
         self.width = (positive_int("width", width),)
         self.weight = nn.Parameter(torch.ones(width, device=device, dtype=dtype)) if boolean("scale", scale) else None
         self.bias = nn.Parameter(torch.zeros(width, device=device, dtype=dtype)) if boolean("bias", bias) else None
-        self.eps = eps
+        self.eps = non_negative_number("eps", eps)
 
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
         return F.layer_norm(x, self.width, self.weight, self.bias, self.eps)
@@ -143,7 +151,7 @@ class RMSNorm(nn.Module):
         super().__init__()
         positive_int("width", width)
         self.weight = nn.Parameter(torch.ones(width, device=device, dtype=dtype)) if boolean("scale", scale) else None
-        self.eps = eps
+        self.eps = non_negative_number("eps", eps)
 
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
@@ -218,47 +226,6 @@ def silu(x: Tensor) -> Tensor:
     return x * torch.sigmoid(x)
 
 
-class GELUMLP(nn.Module):
-    """down(gelu(up(x))), with F = d_ff, usually 4D. Parameters: 2DF, plus F + D with biases. FLOPs per token: 4DF.
-
-    `approximate="tanh"` uses GPT-2's formula for the gelu. Dropout falls on the result, in training only.
-    Kept for backward: x, the input of the gelu, its output (and the dropout mask).
-    """
-
-    def __init__(
-        self, d_model: int, d_ff: int, *, bias: bool = True, dropout: float = 0.0, approximate: str = "none",
-        **factory: Any,
-    ):  # fmt: skip
-        super().__init__()
-        self.up = Linear(d_model, d_ff, bias=bias, **factory)
-        self.down = Linear(d_ff, d_model, bias=bias, **factory)
-        self.dropout = fraction("dropout", dropout, zero=True)
-        self.approximate = approximate
-
-    def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
-        z = self.down(F.gelu(self.up(x), approximate=self.approximate))
-        return F.dropout(z, self.dropout, self.training)
-
-
-class SwiGLU(nn.Module):
-    """down(silu(gate(x)) · up(x)): three matrices. Parameters: 3DF, plus 2F + D with biases. FLOPs per token: 6DF.
-
-    With F = 8D/3 it is as large as a GELU MLP with F = 4D. Kept for backward: x, gate(x), up(x), silu and the product.
-    Dropout falls on the result, in training only. Source: Shazeer 2020, equation 6.
-    """
-
-    def __init__(self, d_model: int, d_ff: int, *, bias: bool = False, dropout: float = 0.0, **factory: Any):
-        super().__init__()
-        self.gate = Linear(d_model, d_ff, bias=bias, **factory)
-        self.up = Linear(d_model, d_ff, bias=bias, **factory)
-        self.down = Linear(d_ff, d_model, bias=bias, **factory)
-        self.dropout = fraction("dropout", dropout, zero=True)
-
-    def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
-        z = self.down(F.silu(self.gate(x)) * self.up(x))
-        return F.dropout(z, self.dropout, self.training)
-
-
 def _relu2(x: Tensor) -> Tensor:
     return F.relu(x).square()
 
@@ -300,6 +267,39 @@ class MLP(nn.Module):
         z = self.act(self.up(x)) if self.gate is None else self.act(self.gate(x)) * self.up(x)
         z = self.down(z if self.inner_norm is None else self.inner_norm(z))
         return F.dropout(z, self.dropout, self.training)
+
+
+def with_formula(kind: str, approximate: str) -> str:
+    """The MLP of that name with a formula of the gelu, "none" or "tanh"; another formula raises ValueError."""
+    tanh = {"gelu": "gelu_tanh", "geglu": "geglu_tanh"}
+    return known("formula of the gelu", approximate, {"none": {}, "tanh": tanh}).get(kind, kind)
+
+
+class GELUMLP(MLP):
+    """down(gelu(up(x))), with F = d_ff, usually 4D. Parameters: 2DF, plus F + D with biases. FLOPs per token: 4DF.
+
+    `approximate="tanh"` uses GPT-2's formula for the gelu. Dropout falls on the result, in training only.
+    Kept for backward: x, the input of the gelu, its output (and the dropout mask).
+    """
+
+    def __init__(
+        self, d_model: int, d_ff: int, *, bias: bool = True, dropout: float = 0.0, approximate: str = "none",
+        **factory: Any,
+    ):  # fmt: skip
+        kind, biases = with_formula("gelu", approximate), ("up", "down") if boolean("bias", bias) else ()
+        super().__init__(d_model, d_ff, kind=kind, biases=biases, dropout=dropout, **factory)
+
+
+class SwiGLU(MLP):
+    """down(silu(gate(x)) · up(x)): three matrices. Parameters: 3DF, plus 2F + D with biases. FLOPs per token: 6DF.
+
+    With F = 8D/3 it is as large as a GELU MLP with F = 4D. Kept for backward: x, gate(x), up(x), silu and the product.
+    Dropout falls on the result, in training only. Source: Shazeer 2020, equation 6.
+    """
+
+    def __init__(self, d_model: int, d_ff: int, *, bias: bool = False, dropout: float = 0.0, **factory: Any):
+        biases = ("gate", "up", "down") if boolean("bias", bias) else ()
+        super().__init__(d_model, d_ff, kind="swiglu", biases=biases, dropout=dropout, **factory)
 
 
 class SharedExpert(nn.Module):

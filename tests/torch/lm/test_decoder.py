@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -247,6 +248,24 @@ def test_what_is_no_configuration_is_refused():
         lm.DecoderOnly("gpt2")
     with pytest.raises(ValueError, match="checkpointing must be True or False, got 'no'"):
         lm.DecoderOnly(PAPER, checkpointing="no")
+    for eps in (-1.0, True, math.nan):
+        with pytest.raises(ValueError, match="eps must be a finite number of at least 0"):
+            lm.DecoderOnly(PAPER, norm_eps=eps)
+    for mlp in ("gelu", "swiglu"):
+        with pytest.raises(ValueError, match="unknown formula of the gelu 'foo'. Known: none, tanh"):
+            lm.DecoderOnly(replace(PAPER, mlp=mlp, d_ff=8), approximate="foo")
+
+
+@pytest.mark.parametrize("change", [{}, {"bias": ("up",)}, {"inner_norms": True}, {"mlp": "geglu"}])
+def test_the_formula_of_the_gelu_is_that_of_every_mlp(change):
+    config = replace(PAPER, mlp="gelu", dropout=0.0)
+    config = replace(config, **change)
+    model, named = lm.DecoderOnly(config, approximate="tanh"), lm.DecoderOnly(replace(config, mlp=f"{config.mlp}_tanh"))
+    named.load_state_dict(model.state_dict())
+    assert torch.equal(model(tokens()), named(tokens()))
+    exact = lm.DecoderOnly(config)
+    exact.load_state_dict(model.state_dict())
+    assert not torch.equal(model(tokens()), exact(tokens()))
 
 
 def test_dropout_only_in_training():

@@ -43,6 +43,16 @@ def test_swiglu(bias):
 
 
 @pytest.mark.parametrize("make", [lm.GELUMLP, lm.SwiGLU])
+def test_a_plain_mlp_starts_as_the_one_of_its_name(make):
+    torch.manual_seed(0)
+    module = make(4, 10, bias=True)
+    torch.manual_seed(0)
+    named = MLP(4, 10, kind=make.__name__.removesuffix("MLP").lower(), biases=("gate", "up", "down"))
+    ours, theirs = module.state_dict(), named.state_dict()
+    assert list(ours) == list(theirs) and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.mark.parametrize("make", [lm.GELUMLP, lm.SwiGLU])
 def test_dropout_only_in_training(make):
     module, x = make(4, 10, dropout=0.5), torch.randn(20, 4)
     assert (module(x) == 0).any()
