@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from cs336kit.lm._shapes import Float
 from cs336kit.lm.caches import LayerCache
 from cs336kit.lm.layers import PAIRS, Linear, RMSNorm, module_or_none, rope
-from cs336kit.predict._common.checks import fraction, known, positive_int
+from cs336kit.predict._common.checks import fraction, known, positive_int, positive_number
 
 #: How attention is computed: step by step, or by torch's scaled_dot_product_attention.
 ATTENTION = ("eager", "sdpa")
@@ -71,6 +71,9 @@ def attention(
     if type(dropout) is not float or not 0 <= dropout <= 1:  # a boolean is no probability
         dropout = fraction("dropout", dropout, zero=True)
     check_mask(mask)
+    window = None if window is None else positive_int("window", window)
+    if softcap is not None and (type(softcap) is not float or not 0 < softcap < math.inf):
+        softcap = positive_number("softcap", softcap)
     if query.dim() == 2:
         heads = (tensor.unsqueeze(0) for tensor in (query, key, value))
         options: dict[str, Any] = {
@@ -188,7 +191,8 @@ class MultiHeadAttention(nn.Module):
         known("attention method", method, dict.fromkeys(ATTENTION))
         known("pairing of rotary positions", rope_pairs, dict.fromkeys(PAIRS))
         biases = bias_names(bias)
-        self.softcap, self.qk_norm = softcap, qk_norm
+        self.softcap = None if softcap is None else float(positive_number("softcap", softcap))
+        self.qk_norm = qk_norm
         known("norm of queries and keys", qk_norm, dict.fromkeys(QK_NORMS))
         self.window = None if window is None else positive_int("window", window)
         self.dropout = fraction("dropout", dropout, zero=True)

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from cs336kit.lm._shapes import Float, Int
 from cs336kit.lm.caches import KVCache
-from cs336kit.lm.models import DecoderOnly
+from cs336kit.lm.models import DecoderOnly, check_tokens
 from cs336kit.lm.runs import evaluating
 from cs336kit.predict._common.checks import fraction, positive_int, positive_number
 
@@ -70,10 +70,11 @@ def sample(
 
 
 def check_prompt(model: DecoderOnly, tokens: Tensor, new_tokens: int) -> None:
-    """Raise ValueError unless the model's context has room for the tokens and so many new ones."""
+    """Raise ValueError unless these are tokens, and the model's context has room for them and so many new ones."""
+    check_tokens(tokens)
     positive_int("new_tokens", new_tokens)
     given, context = tokens.shape[1], model.config.context
-    if given == 0:
+    if not tokens.numel():
         raise ValueError("there is no token to continue: give at least one, such as the one that begins a text.")
     if given > context:
         raise ValueError(

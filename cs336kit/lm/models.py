@@ -156,19 +156,10 @@ class DecoderOnly(nn.Module):
 
         More positions than `config.context` raise ValueError.
         """
-        if not isinstance(tokens, Tensor) or tokens.dim() != 2 or tokens.dtype not in (torch.int64, torch.int32):
-            given = (
-                f"{tokens.dtype} of shape {tuple(tokens.shape)}"
-                if isinstance(tokens, Tensor)
-                else type(tokens).__name__
-            )
-            raise ValueError(f"tokens must be a tensor (B, S) of int64 or int32, got {given}.")
+        check_tokens(tokens)
         start = 0 if cache is None else self._checked(cache).tokens
         stop = start + tokens.shape[1]
-        if stop > self.config.context:
-            raise ValueError(
-                f"{stop} positions are more than the model's context of {self.config.context}: shorten them."
-            )
+        check_positions(self.config, stop)
         x = embedded(self, tokens, start=start)
         angles = (self.cosine[start:stop], self.sine[start:stop]) if self.config.positions == "rope" else None
         if cache is not None:
@@ -194,6 +185,20 @@ class DecoderOnly(nn.Module):
                 f"{wanted}: make it from model.config."
             )
         return cache
+
+
+def check_tokens(tokens: Tensor) -> None:
+    """Raise ValueError for what is no batch of token ids."""
+    if not isinstance(tokens, Tensor) or tokens.dim() != 2 or tokens.dtype not in (torch.int64, torch.int32):
+        tensor = isinstance(tokens, Tensor)
+        given = f"{tokens.dtype} of shape {tuple(tokens.shape)}" if tensor else type(tokens).__name__
+        raise ValueError(f"tokens must be a tensor (B, S) of int64 or int32, got {given}.")
+
+
+def check_positions(config: TransformerConfig, positions: int) -> None:
+    """Raise ValueError for more positions than the context has."""
+    if positions > config.context:
+        raise ValueError(f"{positions} positions are more than the model's context of {config.context}: shorten them.")
 
 
 def embedded(model: Any, tokens: Tensor, *, start: int) -> Tensor:

@@ -12,7 +12,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from cs336kit.lm.experts import DividedExperts
 from cs336kit.lm.layers import MixtureOfExperts
-from cs336kit.lm.models import DecoderOnly
+from cs336kit.lm.models import DecoderOnly, check_positions
 from cs336kit.lm.stages import Stage, schedule_of, tie
 from cs336kit.lm.tensor_parallel import Ranks, VocabularyLoss, check_divisible, cut_of, divide
 from cs336kit.lm.zero import ShardedOptimizer, local
@@ -155,6 +155,7 @@ class Parallel(nn.Module):
         return batch.chunk(count)[place]
 
     def forward(self, tokens: Tensor) -> Tensor:
+        check_positions(self.config, tokens.shape[1])
         return self.module(tokens)
 
     def _loss(self, logits: Tensor, targets: Tensor) -> Tensor:
@@ -167,6 +168,7 @@ class Parallel(nn.Module):
 
         Gradients that are there already raise ValueError: ranks would add up once more what they have added up before.
         """
+        check_positions(self.config, tokens.shape[1])
         x, y = self.mine(tokens), self.mine(targets)
         if self._own_gradients() or (self.shards is not None and self.shards.gradients()):
             raise ValueError(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from cs336kit.lm.float8 import transformer_engine, use_float8, use_transformer_engine
 from cs336kit.predict import POLICIES as TYPES
 from cs336kit.predict import PrecisionPolicy
-from cs336kit.predict._common.checks import known, positive_int, positive_number
+from cs336kit.predict._common.checks import known, non_negative_int, positive_int, positive_number
 
 _TORCH = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -90,7 +90,8 @@ class LossScaler:
         return {"scale": self.factor, "clean_steps": self.clean_steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.factor, self.clean_steps = state["scale"], state["clean_steps"]
+        scale, clean = positive_number("scale", state["scale"]), non_negative_int("clean_steps", state["clean_steps"])
+        self.factor, self.clean_steps = float(scale), clean
 
 
 class Policy:

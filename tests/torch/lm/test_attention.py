@@ -118,6 +118,19 @@ def test_refuses():
         lm.attention(query, key, value, mask=torch.ones(5, 5, dtype=torch.bool), window=2)
 
 
+@pytest.mark.parametrize("method", ["eager", "sdpa"])
+@pytest.mark.parametrize(
+    "given", [{"window": 10.5}, {"window": "a"}, {"window": True}, {"softcap": 0}, {"softcap": True}, {"softcap": math.nan}]
+)  # fmt: skip
+def test_windows_and_caps_that_are_none_are_refused(method, given):
+    (name,) = given
+    with pytest.raises(ValueError, match=f"{name} must be"):
+        lm.attention(*qkv(), method=method, **given)
+    if name == "softcap":
+        with pytest.raises(ValueError, match="softcap must be"):
+            lm.MultiHeadAttention(8, 2, **given)
+
+
 def test_capped_scores_by_hand():
     query, key, value = 5 * torch.randn(3, 2, 6, 4, dtype=torch.float64)
     scores = 3 * torch.tanh(query @ key.mT / 4**0.5 / 3) + torch.full((6, 6), -torch.inf).triu(1)

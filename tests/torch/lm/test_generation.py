@@ -62,8 +62,14 @@ def test_refuses():
     model, prompt = model_of(GPT2), torch.zeros(1, 4, dtype=torch.long)
     with pytest.raises(ValueError, match="4 tokens and 22 new ones need 25 .* has 24: ask for at most 21"):
         lm.generate(model, prompt, new_tokens=22)
-    with pytest.raises(ValueError, match="there is no token to continue"):
-        lm.generate(model, prompt[:, :0], new_tokens=2)
+    for empty in (prompt[:, :0], prompt[:0]):
+        with pytest.raises(ValueError, match="there is no token to continue"):
+            lm.generate(model, empty, new_tokens=2)
+    for given in (prompt[0], [[1, 2]]):
+        with pytest.raises(
+            ValueError, match=r"tokens must be a tensor \(B, S\) of int64 or int32, got (torch.int64|list)"
+        ):
+            lm.generate(model, given, new_tokens=2)
     with pytest.raises(ValueError, match="new_tokens must be"):
         lm.generate(model, prompt, new_tokens=0)
     with pytest.raises(ValueError, match="temperature must be"):

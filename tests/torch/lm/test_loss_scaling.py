@@ -63,6 +63,22 @@ def test_state_and_arguments():
             LossScaler(**bad)
 
 
+@pytest.mark.parametrize(
+    ("state", "sentence"),
+    [
+        ({"scale": float("nan"), "clean_steps": 1}, "scale must be a finite number above 0"),
+        ({"scale": True, "clean_steps": 1}, "scale must be"),
+        ({"scale": 2.0, "clean_steps": -1}, "clean_steps must be"),
+        ({"scale": 2.0, "clean_steps": 1.5}, "clean_steps must be"),
+    ],
+)
+def test_a_state_that_no_scaler_has_is_refused(state, sentence):
+    scaler = LossScaler(scale=4.0)
+    with pytest.raises(ValueError, match=sentence):
+        scaler.load_state_dict(state)
+    assert scaler.state_dict() == {"scale": 4.0, "clean_steps": 0}
+
+
 def test_a_second_optimizer_in_a_step_is_refused():
     first, second = (SGD([parameter_with([1.0, 1.0, value])], lr=1.0) for value in (float("inf"), 1.0))
     scaler = LossScaler()

@@ -329,6 +329,10 @@ def test_one_rank_needs_no_process_group_and_is_the_model_itself():
     assert set(ranks.gathered(gradients=True)) == {name for name, _ in model.named_parameters()}
     with pytest.raises(ValueError, match="give a multiple of 2"):
         ranks.backward(x[:3], y[:3])
+    longer = torch.randint(61, (4, 17))
+    for call in (lambda: ranks(longer), lambda: ranks.backward(longer, longer)):
+        with pytest.raises(ValueError, match="17 positions are more than the model's context of 16: shorten them"):
+            call()
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,8 @@ def test_what_cannot_be_speculated():
         ValueError, match="the target has 31 tokens and the draft 7: .* give models with one vocabulary"
     ):
         lm.speculative(target, model_of(replace(GPT2, vocab=7), 0), prompt, new_tokens=2)
+    with pytest.raises(ValueError, match=r"tokens must be a tensor \(B, S\) .* got torch.int64 of shape \(3,\)"):
+        lm.speculative(target, target, prompt[0], new_tokens=2)
     with pytest.raises(ValueError, match="2 texts are given"):
         lm.speculative(target, target, prompt.expand(2, 3), new_tokens=2)
     with pytest.raises(ValueError, match="the draft has a sliding window of 4"):
