@@ -5,7 +5,9 @@ from collections.abc import Callable, Sequence
 import torch
 
 from cs336kit.measure._trace import SavedTensor, Trace
+from cs336kit.measure.device import runnable
 from cs336kit.predict import Breakdown
+from cs336kit.predict._common.checks import several
 from cs336kit.predict._common.grid import as_html, as_text
 
 
@@ -60,13 +62,9 @@ def saved_activation_bytes(function: Callable[[], torch.Tensor], *, without=()) 
     targets, routing), and the tensors or modules given in `without`. Works on real, fake and meta tensors; the fake
     ones of FakeTensorMode give the real numbers for models that no machine holds.
     Left out: what the C++ kernels hold outside autograd, the output itself, allocator rounding.
-    Errors: TypeError if `function` cannot be called, ValueError if its result does not require a gradient.
+    Errors: TypeError if `function` cannot be called without arguments, ValueError if its result does not require a gradient.
     """
-    if not callable(function):
-        raise TypeError(
-            f"saved_activation_bytes takes a function that computes the loss, not {type(function).__name__}: tensors are "
-            "watched while they are saved. Write saved_activation_bytes(lambda: model.loss(tokens))"
-        )
+    runnable("measure.saved_activation_bytes", function)
     trace = Trace()
     with trace.watching(saved=True):
         output = function()
@@ -75,7 +73,8 @@ def saved_activation_bytes(function: Callable[[], torch.Tensor], *, without=()) 
             "the function returned nothing that requires a gradient, so nothing is kept: return the loss, "
             "and call neither backward() nor no_grad() inside"
         )
-    for owner in without if isinstance(without, (list, tuple)) else (without,):
+    alone = isinstance(without, (torch.Tensor, torch.nn.Module))  # of which some can be iterated over
+    for owner in (without,) if alone else several("without", without, "tensors and modules"):
         trace.own([owner] if isinstance(owner, torch.Tensor) else [*owner.parameters(), *owner.buffers()], "left out")
     return SavedActivations([tensor for _, tensor in trace.saved()])
 

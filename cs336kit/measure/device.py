@@ -7,13 +7,13 @@ import torch
 
 
 def device(name: str | torch.device | None = None) -> torch.device:
-    """The device to use: the first CUDA GPU if there is one, else the CPU; with a name, exactly that one or an error.
+    """The device to use: the current CUDA GPU if there is one, else the CPU; with a name, exactly that one or an error.
 
-    `name`: "cpu", "cuda", "cuda:1", "meta" or a torch.device. Nothing is moved and nothing is initialised on a CPU.
+    `name`: "cpu", "cuda" (the current one), "cuda:1", "meta" or a torch.device. Nothing is moved and nothing is initialised.
     Raises ValueError for a name that torch does not know and RuntimeError for a device that this machine lacks.
     """
     if name is None:
-        return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+        return torch.device("cuda", _current()) if torch.cuda.is_available() else torch.device("cpu")
     try:
         wanted = torch.device(name)
     except (RuntimeError, TypeError, ValueError):
@@ -25,10 +25,16 @@ def device(name: str | torch.device | None = None) -> torch.device:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if count == 0:
         raise RuntimeError(f"{str(wanted)!r} was asked for, but this machine has no CUDA device: use measure.device().")
-    if (wanted.index or 0) >= count:
+    index = _current() if wanted.index is None else wanted.index
+    if index >= count:
         known = ", ".join(f"'cuda:{i}'" for i in range(count))
         raise RuntimeError(f"{str(wanted)!r} was asked for, but this machine has only {known}.")
-    return torch.device("cuda", wanted.index or 0)
+    return torch.device("cuda", index)
+
+
+def _current() -> int:
+    """The number of the current GPU, without initialising any: before that, it is the first one."""
+    return torch.cuda.current_device() if torch.cuda.is_initialized() else 0
 
 
 def device_name(where: torch.device | None = None) -> str:

@@ -13,7 +13,7 @@ def operations(function: Callable[..., object], *values) -> Breakdown:
 
     Nested lists stay lists. Counted: add, subtract, multiply, divide, compare and exp (as `x.exp()`), one FLOP each; -x is
     a subtract, `if x:` a compare. Left out: what happens to whole numbers that index and loop. Errors: TypeError for what
-    cannot be called.
+    cannot be called, and for what would make a plain float of a number that counts, such as math.exp.
     """
     if not callable(function):
         raise TypeError(f"measure.operations runs a function on the values, but got {type(function).__name__} first.")
@@ -38,7 +38,7 @@ def _counted(operation: str, function: Callable[[float, float], float | bool], *
         if not hasattr(other, "__float__"):
             return NotImplemented
         self.counts[operation] += 1
-        pair = self.value, float(other)
+        pair = self.value, other.value if isinstance(other, Number) else float(other)
         result = function(*(pair[::-1] if swapped else pair))
         return result if isinstance(result, bool) else Number(result, self.counts)
 
@@ -78,7 +78,10 @@ class Number:
         return Number(math.exp(self.value), self.counts)
 
     def __float__(self) -> float:
-        return self.value
+        raise TypeError(
+            "a number that counts is given to float() or to a function of math, which would count nothing: write x.exp() for "
+            "math.exp(x), and other functions in its operations."
+        )
 
     def __repr__(self) -> str:
         return repr(self.value)

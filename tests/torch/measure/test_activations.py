@@ -108,7 +108,8 @@ def test_loose_parameters_are_recognised_and_frozen_tensors_can_be_left_out():
     assert saved_activation_bytes(lambda: x @ frozen).total == 4 * 16
     assert saved_activation_bytes(lambda: x @ frozen, without=frozen).total == 0
     model = nn.Linear(4, 4)
-    assert saved_activation_bytes(lambda: F.linear(x, model.weight.data), without=[model]).total == 0
+    for without in (model, [model], model.parameters(), nn.Sequential(model)):
+        assert saved_activation_bytes(lambda: F.linear(x, model.weight.data), without=without).total == 0
 
 
 def test_parameters_that_are_replaced_meanwhile_lend_their_address_to_nobody():
@@ -188,8 +189,14 @@ def test_results_in_containers_are_seen(result):
 
 def test_what_cannot_be_watched_is_refused():
     x = needs_grad(2)
-    with pytest.raises(TypeError, match=r"takes a function that computes the loss, not Tensor: .*lambda"):
+    with pytest.raises(
+        TypeError, match=r"measure.saved_activation_bytes runs a function, .* but got a Tensor: put 'lambda:'"
+    ):
         saved_activation_bytes(x.exp())
+    with pytest.raises(TypeError, match=r"calls the function without arguments, but <lambda>\(x\) needs some"):
+        saved_activation_bytes(lambda x: x)
+    with pytest.raises(ValueError, match="without must be tensors and modules in a row, such as a tuple, got None"):
+        saved_activation_bytes(lambda: x.exp(), without=None)
     with pytest.raises(ValueError, match="return the loss"):
         saved_activation_bytes(lambda: x.exp().sum().backward())
     with pytest.raises(ValueError, match="requires a gradient"):

@@ -34,6 +34,13 @@ def test_an_index_too_far_lists_what_is_there(monkeypatch):
         measure.device("cuda:2")
 
 
+def test_without_a_number_the_current_gpu_is_meant(monkeypatch):
+    for name, value in (("is_available", True), ("is_initialized", True), ("device_count", 8), ("current_device", 3)):
+        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+    assert measure.device() == measure.device("cuda") == torch.device("cuda", 3)
+    assert measure.device("cuda:0") == torch.device("cuda", 0)
+
+
 def test_name():
     assert device_name(torch.device("cpu")) == "cpu"
 

@@ -40,7 +40,7 @@ def test_a_softmax():
 
 def test_values_are_right():
     seen = []
-    measure.operations(lambda a, b: seen.append(float(a * 3 + b / 2 - 1)), 2, 4)
+    measure.operations(lambda a, b: seen.append((a * 3 + b / 2 - 1).value), 2, 4)
     assert seen == [7.0]
 
 
@@ -61,8 +61,14 @@ def test_values_are_right():
 def test_a_function_does_the_same_with_numbers_that_count(function, result, counted):
     seen = []
     found = measure.operations(lambda a, b: seen.append(function(a, b)), 2, 2.0)
-    value = float(seen[0]) if hasattr(seen[0], "counts") else seen[0]
+    value = seen[0].value if hasattr(seen[0], "counts") else seen[0]
     assert dict(found) == counted and value == result == function(2.0, 2.0)
+
+
+@pytest.mark.parametrize("function", [math.exp, math.sqrt, float, lambda x: math.exp(x - 1.0) + 1.0])
+def test_what_would_count_nothing_is_refused(function):
+    with pytest.raises(TypeError, match=r"which would count nothing: write x\.exp\(\) for math\.exp\(x\)"):
+        measure.operations(function, 2.0)
 
 
 def test_bad_input():
