@@ -9,6 +9,8 @@ from pathlib import Path
 from textwrap import dedent
 from typing import NoReturn
 
+from cs336kit.predict.hardware import accelerator
+
 _POWERS = {"K": 3, "M": 6, "B": 9, "T": 12}
 _BYTES = {
     "": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
@@ -167,6 +169,18 @@ def to_write(path: Path) -> Path:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ValueError(f"nothing can be written into the folder {path.parent} of --out: name another")
     return path
+
+
+def check_listed(name: str | None, otherwise: str) -> None:
+    """Raise ValueError for an accelerator that the table does not have, with the options that describe any other chip."""
+    try:
+        if name is not None:
+            accelerator(name)
+    except ValueError as error:
+        described = (
+            f" Any other chip: {otherwise} in place of --accelerator" if str(error).startswith("unknown") else ""
+        )
+        raise ValueError(f"{error}{described}") from None
 
 
 def names(text: str) -> tuple[str, ...]:

@@ -4,8 +4,21 @@ import argparse
 import dataclasses
 import json
 
-from cs336kit._cli.arguments import Parser, allowance, bandwidth, count, names, number, rate, share, size, tokens
+from cs336kit._cli.arguments import (
+    Parser,
+    allowance,
+    bandwidth,
+    check_listed,
+    count,
+    names,
+    number,
+    rate,
+    share,
+    size,
+    tokens,
+)
 from cs336kit._cli.model import model_of
+from cs336kit.predict._planner.advice import elsewhere
 from cs336kit.predict._planner.answer import KEYS, SCHEMA
 from cs336kit.predict._planner.find import as_rows, batch_note, before_layouts, found, found_text, largest_batch
 from cs336kit.predict._planner.question import SHAPED_OPTIMIZERS
@@ -22,6 +35,8 @@ _EXAMPLES = """
     examples:
       how long do 15T tokens take, and does it fit?
         cs336kit plan llama-3-70b --tokens 15T --count 1024 --checkpointing
+      how many accelerators for 15T tokens in 30 days?
+        cs336kit plan llama-3-70b --tokens 15T --days 30
       a step of 1,024 sequences on 64 accelerators, in as many passes as it takes
         cs336kit plan llama-3-8b --count 64 --batch 4 --global-batch 1024
       tensor parallel inside each node; and: which layout is the quickest?
@@ -47,6 +62,7 @@ def parser() -> argparse.ArgumentParser:
     add("model", help="a name or hub id (llama-3-8b, Qwen/Qwen3-8B), a config.json or its folder, or P (70e9, 70B)")
     run = command.add_argument_group("the run").add_argument
     run("--tokens", type=tokens, metavar="N", help="tokens to train on, such as 15T; without it no time")
+    run("--days", type=number, metavar="N", help="that the run may take: prints how many accelerators that asks for")
     run("--steps", type=count, metavar="N", help="optimizer steps; with --tokens, the batch that they imply is printed")
     run("--batch", type=count, metavar="N", help="sequences that one accelerator works on at a time (1)")
     run("--sequence", type=count, metavar="N", help="tokens of a sequence (the model's context, at most 4096)")
@@ -171,8 +187,12 @@ def answered(arguments: list[str]) -> Answered:
     question, asked = _question(arguments)
     answer = plan(before_layouts(question) if asked["find"] else question)
     if isinstance(question.model, TransformerConfig):
-        notes = (*answer.notes, *question.model.notes, *batch_note(answer.question, question.global_batch))
-        answer = dataclasses.replace(answer, notes=notes)
+        # Where layouts are looked for, no note asks to.
+        notes = [
+            note for note in answer.notes if not (asked["find"] and note == elsewhere(answer.question, answer.advice))
+        ]
+        notes += [*question.model.notes, *batch_note(answer.question, question.global_batch)]
+        answer = dataclasses.replace(answer, notes=tuple(notes))
     layouts = found(answer, global_batch=question.global_batch) if asked["find"] else None
     return Answered(answer, asked, layouts, largest_batch(answer) if asked["largest_batch"] else None)
 
@@ -183,6 +203,8 @@ def _question(arguments: list[str]) -> tuple[Question, dict[str, bool]]:
     values.pop("json_keys")
     values["sharded"] = not values.pop("replicated")
     values["memory_bytes"], values["peak_flops_per_second"] = values.pop("memory"), values.pop("peak")
+    values["within_days"] = values.pop("days")
+    check_listed(values["accelerator"], "--memory 128GB --peak 28TFLOPs")
     if values["accelerator"] is None:
         given = values["memory_bytes"] is not None and (
             values["peak_flops_per_second"] is not None or not values["tokens"]

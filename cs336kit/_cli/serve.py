@@ -4,7 +4,7 @@ import argparse
 import dataclasses
 import json
 
-from cs336kit._cli.arguments import Parser, allowance, bandwidth, count, number, rate, seconds, size
+from cs336kit._cli.arguments import Parser, allowance, bandwidth, check_listed, count, number, rate, seconds, size
 from cs336kit._cli.model import model_of
 from cs336kit._cli.plan import Keys
 from cs336kit.predict._serving.answer import KEYS, SCHEMA
@@ -73,6 +73,7 @@ def run(arguments: list[str]) -> int:
     as_json = values.pop("json")
     values.pop("json_keys")
     values["memory_bytes"], values["peak_flops_per_second"] = values.pop("memory"), values.pop("peak")
+    check_listed(values["accelerator"], "--memory 128GB --peak 28TFLOPs --bandwidth 400GB/s")
     if values["accelerator"] is None:
         given = None not in (values["memory_bytes"], values["peak_flops_per_second"], values["bandwidth"])
         values["accelerator"] = None if given else "h100-sxm"

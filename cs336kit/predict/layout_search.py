@@ -71,6 +71,8 @@ def find_layouts(
     batch, sequence = check_sizes(config, batch=batch, sequence=sequence)
     at_most("sequence", sequence, LARGEST["context"])
     count, node, limit = positive_int("count", count), positive_int("node", node), positive_int("limit", limit)
+    if between_nodes is not None:
+        positive_number("between_nodes", between_nodes)
     device = device_of(accelerator)
     room = _room(device) if memory_bytes is None else positive_number("memory_bytes", memory_bytes)
     wanted = batch * count if global_batch is None else positive_int("global_batch", global_batch)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import ceil
 
 from cs336kit.predict._common.checks import finite_results
 from cs336kit.predict._planner import memory as of
@@ -30,7 +31,7 @@ def plan(question: Question) -> Plan:
     are exact (attention over all pairs, no recomputation, which MFU leaves out); of a number of parameters, 6PN.
     Seconds of a step lie between two bounds, of which the lower one leaves out the pairs that the mask hides; `run_days` is what
     the tokens take in such steps, with recomputation, the pipeline's bubble and sending beside the products at the MFU.
-    Memory per accelerator: what is alive at the peak of a step, by bucket; that and the allowance (CUDA context,
+    Memory per accelerator: what is alive at the peak of a step, by bucket; that and the allowance (context and libraries,
     fragmentation, communication buffers) have to fit. The optimizer's temporary tensors are those of torch's foreach
     implementation, its default on CUDA, unless the question says `fused`. Experts are taken to share the tokens equally,
     and the answer also says what the least equal shares would need.
@@ -38,7 +39,7 @@ def plan(question: Question) -> Plan:
     q = settled(question)
     config, P = _size(q)
     what = _chip(q)
-    free, reason = allowance(q.allowance, memory_bytes=what.memory_bytes, count=q.count)
+    free, reason = allowance(q.allowance, memory_bytes=what.memory_bytes, count=q.count, context=what.context)
     check_room(free, what.memory_bytes)
     room = what.memory_bytes - free.total
     flops, napkin, days = _time(q, config, P, what.peak)
@@ -51,7 +52,7 @@ def plan(question: Question) -> Plan:
         *_notes(q),
         *_of_transformers(q, memory.total),
         why,
-        *_of_attention(q, seen=days is not None, bounded=seconds is not None and q.count > 1),
+        *_of_attention(q, seen=days is not None or (seconds is not None and q.count > 1), bounded=seconds is not None),
     ]
     return Plan(
         question=q, chip=what, parameters=P, trainable=of.trainable(q) if config else None, flops=flops,
@@ -60,6 +61,7 @@ def plan(question: Question) -> Plan:
         advice=advised, largest_model=_largest(q, room),
         flavour=of.flavour(q), notes=(*filter(None, [other]), *what.notes, *filter(None, asides)), wire=sent,
         seconds=seconds, causal=of.causal_seconds(q, what) if seconds else None, link_bytes=of.link_bytes(q),
+        accelerators_within_days=_enough(q, flops, what.peak),
     )  # fmt: skip
 
 
@@ -96,9 +98,22 @@ def _time(
         flops = of.pass_flops(q).total * tokens // q.sequence
     assert peak is not None
     try:
-        return flops, napkin, flops / delivered_flops(q.count, peak_flops_per_second=peak, days=1, mfu=q.mfu)
+        return flops, napkin, _days(q, flops, q.count, peak)
     except OverflowError:
         raise ValueError(f"{tokens:.3g} tokens take more FLOPs than can be divided into days: give fewer") from None
+
+
+def _days(q: Question, flops: int, count: int, peak: float) -> float:
+    """Days of so many accelerators with everything in the MFU."""
+    return flops / delivered_flops(count, peak_flops_per_second=peak, days=1, mfu=q.mfu)
+
+
+def _enough(q: Question, flops: int | None, peak: float | None) -> int | None:
+    """The fewest accelerators whose days are no more than `within_days`; None where nobody asks."""
+    if q.within_days is None or flops is None or peak is None:
+        return None
+    count = ceil(_days(q, flops, 1, peak) / q.within_days)
+    return count - (count > 1 and _days(q, flops, count - 1, peak) <= q.within_days)  # the quotient is rounded
 
 
 def _largest(q: Question, room: int) -> int:
@@ -109,8 +124,8 @@ def _largest(q: Question, room: int) -> int:
 
 
 def _of_attention(q: Question, *, seen: bool, bounded: bool) -> Iterator[str]:
-    """What the FLOPs count, where the answer has some (or a step's bounds) and a causal mask makes a difference."""
-    saving = of.causal_saving(q) if seen or bounded else 0.0
+    """What the FLOPs count, where the answer has some (or a step that does not say it) and a causal mask makes a difference."""
+    saving = of.causal_saving(q) if seen else 0.0
     if saving >= _SEEN:
         yield (
             "FLOPs count attention over all pairs of positions, as is usual for MFU; without the pairs that the mask "

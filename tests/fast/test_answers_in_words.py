@@ -12,7 +12,7 @@ from cs336kit.predict._planner.explain import _step as _steps
 from cs336kit.predict._planner.explain import formulas
 from cs336kit.predict._planner.find import found_text
 from cs336kit.predict._planner.sensitivity import Change
-from cs336kit.predict._planner.text import duration, folded, row, size
+from cs336kit.predict._planner.text import amount, duration, folded, row, size
 from cs336kit.predict._serving.answer import Served, ServingAdvice
 from cs336kit.predict._serving.bounds import Bounds
 from cs336kit.predict._serving.text import milliseconds
@@ -70,11 +70,13 @@ batch: 2 × 512 tokens on each of 4, 3 passes a step
   a step takes 24 sequences, 12,288 tokens (global batch)
   81,381 steps for 1,000,000,000 tokens
 a step takes 0.438 s if all overlaps, 0.75 s if nothing does
+  16,384 to 28,087 tokens per second, 4,096 to 7,022 on each accelerator
   compute 0.188 s (causal attention) to 0.25 s, links inside a node 0.125 s,
     between nodes 0.0625 s, 20.0 % waiting in the pipeline
-  at these steps the run takes 9.89 to 16.95 hours: here the products alone run
-    at the MFU, and in the time, cost and energy above it covers recomputation,
-    waiting in the pipeline and sending as well
+  at these steps the run takes 9.89 to 16.95 hours, costs 99 to 170 and uses 20
+    to 34 kWh: here the products alone run at the MFU, and in the time, cost and
+    energy above it covers recomputation, waiting in the pipeline and sending as
+    well
   each accelerator sends in a step: gathered 2.5 GB
 memory per accelerator at the peak, loss
   (mixed, adamw, batch 2 × 512, eager attention, sharded)
@@ -168,6 +170,8 @@ def test_a_run_of_long_steps_takes_longer_than_its_time():
     assert "computing 0.25 s / (1 − 0.2 waiting in the pipeline)" in piped["step, if all overlaps"]
     assert "what each microbatch has of both / (1 − 0.25)" in piped["step, if nothing does"]
     assert not list(_steps(made())) and made().as_dict()["run_days"] is None
+    # 500,000 FLOPs a token of the time's 3.0 days at 0.5 are as many as of 5.65 days at 0.265.
+    assert "out of reach with this layout and network: at most 0.265" in said(str(answer))
     alone = made(dataclasses.replace(RUN, tokens=None), days=None, wire=bytes_of(), seconds=SECONDS)
     assert "the run takes" not in str(alone) and alone.as_dict()["run_days"] is None
     assert "days at these steps" not in dict(_steps(alone))
@@ -246,12 +250,12 @@ def test_parts_of_an_answer_come_and_go(changes, numbers, stands, lacks):
 def test_sizes_and_durations_have_as_many_digits_as_they_need():
     assert [size(value) for value in (0, GIB // 64, GIB // 128, 2**40)] == ["0.00", "0.02", "0.0078", "1,024.00"]
     assert size(round(0.01 * GIB) + 1) == "0.01", "the smallest with two digits"
-    assert [duration(days) for days in (2, 1.99, 0.5, 1000)] == [
-        "2.0 days",
-        "47.76 hours",
-        "12.00 hours",
-        "1,000.0 days",
-    ]
+    durations = {
+        2: "2.0 days", 1.99: "47.76 hours", 0.5: "12.00 hours", 1000: "1,000.0 days", 1 / 24: "1.00 hours",
+        1 / 25: "57.60 minutes", 1 / 1440: "1.00 minutes", 0.5 / 1440: "30 seconds", 1e-8: "0.000864 seconds",
+    }  # fmt: skip
+    assert {days: duration(days) for days in durations} == durations
+    assert [amount(value) for value in (0.012345, 9.994, 10, 1234.5)] == ["0.0123", "9.99", "10", "1,234"]
     assert row("a name", GIB, "a remark") == "  a name                        1.00 GiB  a remark"
 
 
@@ -497,8 +501,8 @@ def test_formulas_of_a_number_of_parameters():
         "parameters": "2,000,000,000, as given",
         "FLOPs": "6 × 2,000,000,000 × 1,000,000,000 = 1.2e+19",
         "days": "1.2e+19 / (4 × 1e+15 FLOP/s × 0.5 × 86,400 s) = 3, 3.0 days",
-        "cost": "288.0 hours × 2.5 = 720.00",
-        "energy": "288.0 hours × 500 W / 1000 = 144.00 kWh",
+        "cost": "288.00 hours × 2.5 = 720.00",
+        "energy": "288.00 hours × 500 W / 1000 = 144.00 kWh",
         "parameters' bytes": "2,000,000,000 × 2 (bf16) / 4 accelerators",
         "optimizer state": "2,000,000,000 × 2 × 4 (fp32) and 4 for each tensor's step / 4 accelerators",
         "master weights": "2,000,000,000 × 4 (fp32) / 4 accelerators",

@@ -133,6 +133,12 @@ def test_a_bad_file_gets_a_sentence(tmp_path, capsys, content, sentence):
         (["70e9", "--batch", "2"], "batch is about activations"),
         (["70e9", "--mfu", "50"], "divide it by 100"),
         (["gpt2", "--accelerator", "abacus"], "unknown accelerator 'abacus'"),
+        (
+            ["gpt2", "--accelerator", "abacus"],
+            "Any other chip: --memory 128GB --peak 28TFLOPs in place of --accelerator\n",
+        ),
+        (["gpt2", "--accelerator", "h100"], "with different numbers: name one of them.\n"),
+        (["70B", "--days", "30"], "give tokens (or steps)"),
         (["-5"], "parameters must be"),
         (["70e9", "--batch", "0"], "batch is about activations"),
         (["gpt2", "--batch", "0"], "batch must be"),
@@ -317,7 +323,10 @@ def test_layouts_are_found_as_text_and_as_json(capsys):
     assert main(["plan", "gpt2", "--find", "--count", "8"]) == 0
     assert layouts[0]["layout"] in capsys.readouterr().out
     assert main(["plan", "llama-3.1-405b", "--find", "--count", "2"]) == 0
-    assert "no layout of 2 accelerators fits: --checkpointing and --chunks 8 need less" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "no layout of 2 accelerators fits: --checkpointing and --chunks 8 need less" in out and "may fit" not in out
+    assert main(["plan", "llama-3.1-405b", "--count", "2"]) == 0
+    assert "may fit on these 2 accelerators: --checkpointing --find" in " ".join(capsys.readouterr().out.split())
 
 
 def test_layouts_are_found_for_a_global_batch_that_sharding_over_all_cannot_make(capsys):

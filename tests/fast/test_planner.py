@@ -1,6 +1,8 @@
 import dataclasses
 import itertools
 import json
+import re
+from functools import partial
 from math import prod
 
 import pytest
@@ -207,11 +209,13 @@ def test_the_lower_bound_of_a_step_leaves_out_what_a_causal_mask_hides():
     )
     note = next(note for note in answer.notes if "all pairs" in note)
     assert note.endswith(f"they are {100 * (1 - half / pairs):.0f} % fewer, as in the lower bound of a step")
-    # Eager attention computes all of them, one accelerator has no step in its answer, and short sequences have few pairs.
+    # Eager attention computes all of them, the step of one accelerator says so itself, and short sequences have few pairs.
     eager = plan(dataclasses.replace(question, attention="eager"))
     assert eager.causal is None and eager.as_dict()["step_seconds"]["lower"] == eager.seconds.lower
     alone = plan(dataclasses.replace(question, count=1))
-    assert any(note.endswith("% fewer") for note in alone.notes)
+    assert any(note.endswith("% fewer, as in the lower bound of a step") for note in alone.notes)
+    unbounded = plan(dataclasses.replace(question, count=16))
+    assert unbounded.seconds is None and any(note.endswith("% fewer") for note in unbounded.notes)
     short = plan(dataclasses.replace(question, sequence=1024))
     untold = plan(dataclasses.replace(question, count=1, tokens=None))
     for other in (eager, short, untold):
@@ -237,6 +241,14 @@ def test_links_that_nobody_has_measured_have_a_way_out():
     assert note == "seconds of a step need the speed between nodes, which no table has: give --between-nodes"
     far = plan(Question(MODELS["llama-3-8b"], count=16, accelerator="rtx-4090"))
     assert any("give --between-nodes" in note for note in far.notes), "all of it is between nodes"
+
+
+@pytest.mark.parametrize("speed", ["fast", float("nan"), -1, 0, True])
+def test_a_speed_between_nodes_is_checked_where_nothing_leaves_a_node(speed):
+    step = {"accelerator": "h100-sxm", "batch": 1, "sequence": 64, "between_nodes": speed}
+    for ask in (partial(step_seconds, layout="fsdp=2"), partial(find_layouts, count=1)):
+        with pytest.raises(ValueError, match="between_nodes must be"):
+            ask(MODELS["gpt2"], **step)
 
 
 def test_fits_means_the_peak_and_what_was_left_out():
@@ -320,6 +332,92 @@ def test_cost_and_energy_are_those_of_the_given_numbers():
     assert answer.cost == pytest.approx(2.5 * hours) and answer.energy_kwh == pytest.approx(0.9 * hours)
     free = plan(Question(70e9, tokens=1e12, count=512))
     assert free.cost is None and free.energy_kwh is None and "cost" not in str(free)
+
+
+def test_a_time_that_no_step_reaches_says_so():
+    question = Question(
+        MODELS["gpt-oss-120b"], count=64, checkpointing=True, attention="flash_attention", between_nodes=50e9, tokens=10**12,
+        price_per_hour=2.5, watts=900,
+    )  # fmt: skip
+    answer, values = plan(question), plan(question).as_dict()
+    least, most = answer.run_days
+    assert answer.days < least / 2
+    cost, energy = ({"lower": 24 * 64 * least * each, "upper": 24 * 64 * most * each} for each in (2.5, 0.9))
+    assert values["run_cost"] == pytest.approx(cost) and values["run_energy_kwh"] == pytest.approx(energy)
+    # Links bound the step: 17.4 days at 0.4 are as many FLOPs as 48.1 days at 0.144.
+    assert answer.highest_mfu == pytest.approx(0.4 * answer.days / least, rel=1e-6) == pytest.approx(0.144, abs=5e-4)
+    said = " ".join(str(answer).split())
+    assert f"takes {least:.1f} to {most:.1f} days, costs {cost['lower']:,.0f} to {cost['upper']:,.0f} and uses" in said
+    assert "an MFU of 0.4 over the whole run is out of reach with this layout and network: at most 0.144 each" in said
+    # Where sending is hidden behind computing, recomputation is what is left.
+    near = plan(Question(MODELS["gpt2"], count=8, batch=8, checkpointing=True, attention="eager", tokens=10**9))
+    assert near.highest_mfu == pytest.approx(0.4 / (1 + near.recomputed))
+    highest = f"{near.highest_mfu:.3g}"
+    assert f"out of reach where the products alone run at it: at most {highest} each" in " ".join(str(near).split())
+    # What needs no more than the time is in reach, and so is a step that a few tokens do not fill.
+    quick = Question(MODELS["gpt2"], count=8, tokens=10**9, attention="eager", price_per_hour=1)
+    for reached in (quick, dataclasses.replace(quick, tokens=10), dataclasses.replace(quick, mfu=0.41234)):
+        assert plan(reached).highest_mfu == pytest.approx(reached.mfu) and "out of reach" not in str(plan(reached))
+    free = plan(dataclasses.replace(question, price_per_hour=None, watts=None)).as_dict()
+    assert free["run_cost"] is None is free["run_energy_kwh"] and free["run_days"]
+
+
+def test_a_step_of_one_accelerator_has_seconds_and_tokens_and_sends_nothing():
+    question = Question(
+        MODELS["llama-3-8b"], accelerator="rtx-4090", lora_rank=16, base="nf4", checkpointing=True, tokens=10**7
+    )
+    answer = plan(question)
+    lower, upper = answer.step_bounds
+    rates = {"lower": 4096 / upper, "upper": 4096 / lower}
+    assert (
+        answer.as_dict()["tokens_per_second"] == rates == {"lower": answer.tokens_per_second[0], "upper": 4096 / lower}
+    )
+    said = " ".join(str(answer).split())
+    assert (
+        f"a step takes {lower:.3g} s with causal attention, {upper:.3g} s over all pairs {rates['lower']:,.0f} to "
+        f"{rates['upper']:,.0f} tokens per second at these steps the run takes 1.89 to 2.10 hours: here the products alone run "
+        "at the MFU, and in the time above it covers recomputation as well an MFU of 0.4"
+    ) in said
+    assert "links" not in said and "sends" not in said and "overlaps" not in said
+    # Without recomputation the run takes its time; without a time, the step says which share of which peak it is for.
+    plain = plan(dataclasses.replace(question, checkpointing=False))
+    assert "a step takes" in str(plain) and "at these steps" not in str(plain) and "while products" not in str(plain)
+    untimed = " ".join(str(plan(dataclasses.replace(question, tokens=None))).split())
+    assert "over all pairs while products run at 0.4 of 1.652e+14 FLOP/s (MFU) 1," in untimed
+    eager = " ".join(str(plan(dataclasses.replace(question, attention="eager"))).split())
+    assert re.search(
+        r"a step takes [\d.]+ s [\d,]+ tokens per second at these steps the run takes [\d.]+ hours: here", eager
+    )
+    many = plan(Question(MODELS["llama-3-8b"], count=8))
+    least, most = many.tokens_per_second
+    assert (least, most) == (8 * 4096 / many.step_bounds[1], 8 * 4096 / many.step_bounds[0])
+    assert (
+        f"{least:,.0f} to {most:,.0f} tokens per second, {least / 8:,.0f} to {most / 8:,.0f} on each accelerator"
+        in str(many)
+    )
+    assert plan(Question(70e9)).as_dict()["tokens_per_second"] is None
+
+
+def test_how_many_accelerators_a_number_of_days_asks_for():
+    question = Question(70e9, tokens=15e12, mfu=0.5, within_days=30)
+    answer = plan(question)
+    # 6 · 70e9 · 15e12 FLOPs in 30 days at half of 989.4 TFLOP/s.
+    assert answer.as_dict()["accelerators_within_days"] == 4914 == -(-6300 * 10**21 // int(989.4e12 * 0.5 * 86400 * 30))
+    assert answer.question.count == 1 and answer.as_dict()["within_days"] == 30
+    assert "\n  within 30 days it takes 4,914 of them (everything in the MFU)\n" in str(answer)
+    assert "× 86,400 s × 30), rounded up: 4,914" in " ".join(explained(answer).split())
+    # They are as many as the time says, also where it is met exactly.
+    for count in (1, 2, 7, 4913):
+        exactly = plan(dataclasses.replace(question, count=count)).days
+        assert plan(dataclasses.replace(question, within_days=exactly)).accelerators_within_days == count
+    assert plan(dataclasses.replace(question, within_days=None)).as_dict()["accelerators_within_days"] is None
+    steps = Question(MODELS["gpt2"], steps=1000, batch=8, within_days=0.001)
+    assert plan(dataclasses.replace(steps, count=plan(steps).accelerators_within_days, batch=8)).days > 0
+    for within, sentence in ((0, "within_days must be"), (True, "within_days must be"), (5e-324, "no float can hold")):
+        with pytest.raises(ValueError, match=sentence):
+            plan(dataclasses.replace(question, within_days=within))
+    with pytest.raises(ValueError, match=r"depends on the tokens to train on: give tokens \(or steps\)"):
+        plan(Question(70e9, within_days=30))
 
 
 def test_adapters_have_states_and_the_base_has_none():

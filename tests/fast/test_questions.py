@@ -9,12 +9,14 @@ from cs336kit.predict import (
     MODELS,
     Layout,
     Question,
+    ServingQuestion,
     TransformerConfig,
     accelerator,
     parameters,
     peak_moments,
     plan,
     saved_activation_bytes,
+    serve,
     training_flops,
 )
 from cs336kit.predict._planner import chip as chips
@@ -195,7 +197,7 @@ def test_the_moment_is_the_highest_and_what_runs_again_is_a_share_of_the_pass():
 @pytest.mark.parametrize(
     ("given", "count", "size", "reason"),
     [
-        (None, 1, GIB + 5 * GIB, "1 GiB for the CUDA context and libraries, 5 % for fragmentation: a rule of thumb"),
+        (None, 1, GIB + 5 * GIB, "1 GiB for the context and libraries, 5 % for fragmentation: a rule of thumb"),
         (None, 2, GIB + 5 * GIB + GIB, "5 % for fragmentation, 1 GiB for communication: a rule of thumb"),
         (0.25, 2, 25 * GIB, "25 % of the memory, as given"),
         (0.0, 1, 0, "as given"),
@@ -206,6 +208,15 @@ def test_the_moment_is_the_highest_and_what_runs_again_is_a_share_of_the_pass():
 def test_what_is_left_free(given, count, size, reason):
     parts, said = allowance(given, memory_bytes=100 * GIB, count=count)
     assert parts.total == size and f" {reason}" in f" {said}"
+
+
+def test_the_context_is_cudas_where_the_chip_is_nvidias():
+    whose = {"h100-sxm": "the CUDA context", "mi300x": "the context", "tpu-v5e": "the context"}
+    for name, context in whose.items():
+        for reason in (plan(Question(LITTLE, accelerator=name)), serve(ServingQuestion(LITTLE, accelerator=name))):
+            assert reason.allowance_reason.startswith(f"1 GiB for {context} and libraries")
+    given = plan(Question(LITTLE, accelerator=None, memory_bytes=8e9))
+    assert given.allowance_reason.startswith("1 GiB for the context")
 
 
 def test_an_allowance_leaves_something():

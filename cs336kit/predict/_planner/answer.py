@@ -45,7 +45,10 @@ KEYS = {
     "six_nd_flops": "6PN of the whole run, or null",
     "recomputed_fraction": "what checkpointing and chunks compute again, per FLOP of the run",
     "days": "of the whole run with everything in the MFU, or null",
+    "within_days": "days that the run may take, as given, or null",
+    "accelerators_within_days": "the fewest accelerators whose `days` are no more than those, or null",
     "step_seconds": "{lower, upper, compute, inside, between, bubble} of one optimizer step, or null",
+    "tokens_per_second": "{lower, upper} of all accelerators: tokens of a step / step_seconds, or null",
     "run_days": "{lower, upper}: steps of the tokens × step_seconds, or null",
     "wire_bytes": "bytes that one accelerator sends in a step, by collective and whether its ranks share a node, or null",
     "link_bytes": "those of them that leave the node over the link of one accelerator, or null",
@@ -61,6 +64,8 @@ KEYS = {
     "accelerator_hours": "count × hours, or null",
     "cost": "accelerator hours × the price given, or null",
     "energy_kwh": "accelerator hours × the watts given, or null",
+    "run_cost": "{lower, upper}: what run_days cost at the price given, or null",
+    "run_energy_kwh": "{lower, upper}: what run_days take at the watts given, or null",
     "layouts": "with --find, list of {layout, total_bytes, step_seconds, fits}: quickest first; else null",
     "largest_batch": "with --largest-batch, sequences of one pass that fit, 0 if not even one; else null",
     "notes": "sentences about numbers that are not exact",
@@ -101,6 +106,8 @@ class Plan:
     causal: StepSeconds | None = None
     #: bytes that one accelerator sends over its link between nodes in a step
     link_bytes: int | None = None
+    #: the fewest accelerators that take no more than the question's `within_days`, with everything in the MFU
+    accelerators_within_days: int | None = None
 
     @property
     def accelerator_hours(self) -> float | None:
@@ -140,6 +147,40 @@ class Plan:
         return least, most
 
     @property
+    def tokens_per_second(self) -> tuple[float, float] | None:
+        """Of all accelerators, in the longest and in the shortest step of `step_bounds`."""
+        if self.seconds is None or self.step_bounds is None:
+            return None
+        least, most = self.step_bounds
+        return self.seconds.tokens / most, self.seconds.tokens / least
+
+    @property
+    def highest_mfu(self) -> float | None:
+        """The MFU over the whole run if every step takes the lower bound; None without bounds or tokens."""
+        if self.days is None or self.tokens_per_second is None:
+            return None
+        q = self.question
+        return q.mfu * self.days * 86400 * self.tokens_per_second[1] / int(q.tokens or 0)
+
+    @property
+    def run_cost(self) -> tuple[float, float] | None:
+        """Money over `run_days`, in the currency of the price."""
+        return self._over_the_run(self.question.price_per_hour)
+
+    @property
+    def run_energy_kwh(self) -> tuple[float, float] | None:
+        """Energy over `run_days`."""
+        watts = self.question.watts
+        return self._over_the_run(None if watts is None else watts / 1000)
+
+    def _over_the_run(self, each: float | None) -> tuple[float, float] | None:
+        """So much for each accelerator and hour of `run_days`."""
+        if each is None or self.run_days is None:
+            return None
+        least, most = (24 * days * self.question.count * each for days in self.run_days)
+        return least, most
+
+    @property
     def implied_batch(self) -> int | None:
         """Tokens of one step that a budget of tokens and a number of steps imply."""
         q = self.question
@@ -171,6 +212,7 @@ class Plan:
             "six_nd_flops": self.six_nd_flops,
             "recomputed_fraction": self.recomputed,
             "days": self.days,
+            "accelerators_within_days": self.accelerators_within_days,
             "memory_bytes": dict(self.memory.items()),
             "peak_moment": self.moment,
             "total_bytes": self.memory.total,
@@ -186,7 +228,10 @@ class Plan:
             "steps": self.steps,
             "layout": str(q.placed) if q.batch else None,
             "step_seconds": seconds_as_dict(self.seconds, self.causal),
-            "run_days": self.run_days and dict(zip(("lower", "upper"), self.run_days, strict=True)),
+            "tokens_per_second": _bounds(self.tokens_per_second),
+            "run_days": _bounds(self.run_days),
+            "run_cost": _bounds(self.run_cost),
+            "run_energy_kwh": _bounds(self.run_energy_kwh),
             "link_bytes": self.link_bytes,
             "wire_bytes": None if self.wire is None else dict(self.wire.items()),
             "layouts": None,
@@ -195,6 +240,10 @@ class Plan:
         }
         # What is left is the question's own.
         return {key: values[key] if key in values else getattr(q, key) for key in KEYS}
+
+
+def _bounds(values: tuple[float, float] | None) -> dict[str, float] | None:
+    return values and dict(zip(("lower", "upper"), values, strict=True))
 
 
 def seconds_as_dict(seconds: StepSeconds | None, causal: StepSeconds | None = None) -> dict[str, float] | None:

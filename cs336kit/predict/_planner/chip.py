@@ -29,6 +29,11 @@ class Chip:
     link: float | None
     notes: tuple[str, ...] = ()
 
+    @property
+    def context(self) -> str:
+        """What its libraries keep for themselves, in words."""
+        return "the CUDA context and libraries" if self.title.startswith("NVIDIA") else "the context and libraries"
+
     def as_accelerator(self) -> Accelerator:
         """These numbers in the form of the table, for functions that take an accelerator of it."""
         today = date.today()
@@ -100,14 +105,16 @@ def _peak(device: Accelerator, precision: str, needed: bool, notes: list[str]) -
         raise ValueError(f"{str(error).rstrip('.')}; or give the peak yourself") from None
 
 
-def allowance(given: int | float | None, *, memory_bytes: int, count: int) -> tuple[Breakdown, str]:
-    """Bytes that are left free, by reason, and a sentence about where they come from."""
+def allowance(
+    given: int | float | None, *, memory_bytes: int, count: int, context: str = "the context and libraries"
+) -> tuple[Breakdown, str]:
+    """Bytes that are left free, by reason, and a sentence about where they come from; `context`: of the chip, in words."""
     if given is None:
         parts = {"context and libraries": CONTEXT_BYTES, "fragmentation": int(FRAGMENTATION * memory_bytes)}
         if count > 1:
             parts["communication buffers"] = COMMUNICATION_BYTES
         percent = f"{100 * FRAGMENTATION:g} %"
-        reason = f"1 GiB for the CUDA context and libraries, {percent} for fragmentation"
+        reason = f"1 GiB for {context}, {percent} for fragmentation"
         reason += ", 1 GiB for communication" if count > 1 else ""
         return Breakdown(parts, unit="bytes"), f"{reason}: a rule of thumb, change it with --allowance"
     given = non_negative_number("allowance", given)

@@ -95,10 +95,24 @@ def _time(plan: Plan) -> Iterator[tuple[str, str]]:
             f"{duration(plan.days)}"
         ),
     )
+    if plan.accelerators_within_days is not None:
+        rate = f"{plan.chip.peak:.4g} FLOP/s × {q.mfu:g} × 86,400 s × {q.within_days:g}"
+        yield (
+            "accelerators within these days",
+            f"{plan.flops:.6g} / ({rate}), rounded up: {plan.accelerators_within_days:,}",
+        )
     if plan.accelerator_hours is not None and plan.cost is not None:
-        yield "cost", f"{plan.accelerator_hours:,.1f} hours × {q.price_per_hour:g} = {plan.cost:,.2f}"
+        yield "cost", f"{_digits(plan.accelerator_hours)} hours × {q.price_per_hour:g} = {_digits(plan.cost)}"
     if plan.accelerator_hours is not None and plan.energy_kwh is not None:
-        yield "energy", f"{plan.accelerator_hours:,.1f} hours × {q.watts:g} W / 1000 = {plan.energy_kwh:,.2f} kWh"
+        yield (
+            "energy",
+            f"{_digits(plan.accelerator_hours)} hours × {q.watts:g} W / 1000 = {_digits(plan.energy_kwh)} kWh",
+        )
+
+
+def _digits(value: float) -> str:
+    """Two digits behind the point, or three at all of what is less than 1."""
+    return f"{value:,.2f}" if value >= 1 else f"{value:.3g}"
 
 
 def _step(plan: Plan) -> Iterator[tuple[str, str]]:

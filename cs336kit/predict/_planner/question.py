@@ -99,6 +99,8 @@ class Question:
     watts: float | None = None
     #: whether the optimizer is one kernel, which has no temporary tensors (torch's fused=True)
     fused: bool = False
+    #: days that the run may take; the answer says how many accelerators that asks for, and `count` stays
+    within_days: float | None = None
 
     @property
     def passes(self) -> int:
@@ -150,12 +152,16 @@ def settled(q: Question) -> Question:
     checked |= given(q, positive_int, "accumulate", "steps", "global_batch", "node")
     known("device", q.device, DEVICES)
     checked |= given(
-        q, positive_number, "price_per_hour", "watts", "memory_bytes", "peak_flops_per_second", "between_nodes"
-    )
+        q, positive_number, "price_per_hour", "watts", "memory_bytes", "peak_flops_per_second", "between_nodes", "within_days"
+    )  # fmt: skip
     q = replace(q, **checked | given(q, whole, "tokens"))
     q = _with_shape(q) if isinstance(q.model, TransformerConfig) else _without_shape(q)
     if (q.price_per_hour is not None or q.watts is not None) and q.tokens is None:
         raise ValueError("a cost needs a time, and a time the tokens to train on: give tokens (or steps)")
+    if q.within_days is not None and q.tokens is None:
+        raise ValueError(
+            "how many accelerators it takes for so many days depends on the tokens to train on: give tokens (or steps)"
+        )
     return q
 
 

@@ -58,17 +58,35 @@ def _time(plan: "Plan") -> Iterator[str]:
         f"time: {duration(plan.days)} for {plan.flops:.4g} FLOPs (6PN: {plan.six_nd_flops:.4g})\n"
         f"  on {q.count:,} × {plan.chip.name} at {q.mfu:g} of {plan.chip.peak:.4g} FLOP/s (MFU)"
     )
+    if plan.accelerators_within_days is not None:
+        yield f"  within {q.within_days:g} days it takes {plan.accelerators_within_days:,} of them (everything in the MFU)"
     if plan.recomputed:
         yield f"  and {100 * plan.recomputed:.1f} % more FLOPs that are computed again, which MFU leaves out"
     if plan.cost is not None:
-        yield f"cost: {plan.cost:,.0f} for {plan.accelerator_hours:,.0f} accelerator hours at {q.price_per_hour:g} each"
+        hours = amount(plan.accelerator_hours or 0)
+        yield f"cost: {amount(plan.cost)} for {hours} accelerator hours at {q.price_per_hour:g} each"
     if plan.energy_kwh is not None:
-        yield f"energy: {plan.energy_kwh:,.0f} kWh at {q.watts:g} W for each accelerator"
+        yield f"energy: {amount(plan.energy_kwh)} kWh at {q.watts:g} W for each accelerator"
 
 
 def duration(days: float) -> str:
-    """Days, or hours where there are few."""
-    return f"{days:,.1f} days" if days >= 2 else f"{24 * days:,.2f} hours"
+    """Days, or hours, minutes and seconds where there are few."""
+    if days >= 2:
+        return f"{days:,.1f} days"
+    for unit, size in (("hours", 24), ("minutes", 24 * 60)):
+        if days * size >= 1:
+            return f"{days * size:,.2f} {unit}"
+    return f"{days * 86400:,.3g} seconds"
+
+
+def amount(value: float) -> str:
+    """A whole number, a small one with three digits."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:,.3g}"
+
+
+def _between(least: str, most: str) -> str:
+    """A range of two values as they are shown, with the unit once where it is one."""
+    return most if least == most else f"{least.removesuffix(most.lstrip('0123456789.,e+-'))} to {most}"
 
 
 def _batch(plan: "Plan") -> Iterator[str]:
@@ -94,11 +112,39 @@ def _batch(plan: "Plan") -> Iterator[str]:
 
 def _step(plan: "Plan") -> Iterator[str]:
     """What travels, and between which bounds a step lies; on one accelerator nothing travels."""
+    yield from _seconds(plan)
     if plan.wire is None:
         return
-    if plan.seconds is not None:
-        s, least = plan.seconds, plan.causal or plan.seconds
+    sent = ", ".join(f"{_ring(name)} {part / 1e9:,.3g} GB" for name, part in plan.wire.items() if part)
+    yield from folded(f"each accelerator sends in a step: {sent or 'nothing'}", indent="    ", first="  ")
+    if plan.link_bytes and plan.link_bytes < sum(part for name, part in plan.wire.items() if "between nodes" in name):
+        share = f"over its own link between nodes each sends {plan.link_bytes / 1e9:,.3g} GB of that"
+        rings = any("rings" in _ring(name) for name in plan.wire)
+        exchanged = any(name.endswith("all-to-all, between nodes") for name in plan.wire)
+        why = ["a ring leaves a node once, and its ranks there share that hop"] * rings
+        why += ["an all-to-all sends to ranks of its node, too"] * exchanged
+        yield from folded(f"{share}: {'; '.join(why)}", indent="    ", first="  ")
+
+
+def _seconds(plan: "Plan") -> Iterator[str]:
+    """Between which bounds a step lies; on one accelerator they are attention without and with the pairs that a mask hides."""
+    if plan.seconds is None or plan.tokens_per_second is None:
+        return
+    s, least = plan.seconds, plan.causal or plan.seconds
+    if plan.wire is not None:
         yield f"a step takes {least.lower:,.3g} s if all overlaps, {s.upper:,.3g} s if nothing does"
+    elif least.lower < s.upper:
+        yield f"a step takes {least.lower:,.3g} s with causal attention, {s.upper:,.3g} s over all pairs"
+    else:
+        yield f"a step takes {s.upper:,.3g} s"
+    if plan.days is None:
+        yield f"  while products run at {plan.question.mfu:g} of {plan.chip.peak:.4g} FLOP/s (MFU)"
+    rate = _between(*map(amount, plan.tokens_per_second))
+    count = plan.question.count
+    each = _between(*(amount(tokens / count) for tokens in plan.tokens_per_second))
+    on_each = f", {each} on each accelerator" * (count > 1)
+    yield from folded(f"{rate} tokens per second{on_each}", indent="    ", first="  ")
+    if plan.wire is not None:
         computes = f"compute {s.compute:,.3g} s"
         if least.compute < s.compute:
             computes = f"compute {least.compute:,.3g} s (causal attention) to {s.compute:,.3g} s"
@@ -110,16 +156,7 @@ def _step(plan: "Plan") -> Iterator[str]:
         if least.bubble:
             parts.append(f"{100 * least.bubble:.1f} % waiting in the pipeline")
         yield from folded(", ".join(parts), indent="    ", first="  ")
-        yield from _run(plan)
-    sent = ", ".join(f"{_ring(name)} {part / 1e9:,.3g} GB" for name, part in plan.wire.items() if part)
-    yield from folded(f"each accelerator sends in a step: {sent or 'nothing'}", indent="    ", first="  ")
-    if plan.link_bytes and plan.link_bytes < sum(part for name, part in plan.wire.items() if "between nodes" in name):
-        share = f"over its own link between nodes each sends {plan.link_bytes / 1e9:,.3g} GB of that"
-        rings = any("rings" in _ring(name) for name in plan.wire)
-        exchanged = any(name.endswith("all-to-all, between nodes") for name in plan.wire)
-        why = ["a ring leaves a node once, and its ranks there share that hop"] * rings
-        why += ["an all-to-all sends to ranks of its node, too"] * exchanged
-        yield from folded(f"{share}: {'; '.join(why)}", indent="    ", first="  ")
+    yield from _run(plan)
 
 
 def why_less(lower: float, s: "StepSeconds") -> str:
@@ -135,15 +172,36 @@ def _run(plan: "Plan") -> Iterator[str]:
     """What the tokens take in such steps, and why that is not the time."""
     if plan.run_days is None or plan.days is None:
         return
-    least, most = map(duration, plan.run_days)
-    between = f"{least.removesuffix(most[most.index(' ') :])} to {most}"
-    above = ["time", *["cost"] * (plan.cost is not None), *["energy"] * (plan.energy_kwh is not None)]
     bubble = plan.seconds is not None and plan.seconds.bubble > 0
-    beside = [*["recomputation"] * (plan.recomputed > 0), *["waiting in the pipeline"] * bubble, "sending"]
+    sending = plan.wire is not None
+    beside = [*["recomputation"] * (plan.recomputed > 0), *["waiting in the pipeline"] * bubble, *["sending"] * sending]
+    if not beside:
+        return
+    does = [f"takes {_between(*map(duration, plan.run_days))}"]
+    above = ["time"]
+    if plan.run_cost is not None:
+        does.append(f"costs {_between(*map(amount, plan.run_cost))}")
+        above.append("cost")
+    if plan.run_energy_kwh is not None:
+        does.append(f"uses {_between(*map(amount, plan.run_energy_kwh))} kWh")
+        above.append("energy")
     sentence = (
-        f"at these steps the run takes {between}: here the products alone run at the MFU, and in the {_listed(above)} "
+        f"at these steps the run {_listed(does)}: here the products alone run at the MFU, and in the {_listed(above)} "
         f"above it covers {_listed(beside)} as well"
     )
+    yield from folded(sentence, indent="    ", first="  ")
+    yield from _out_of_reach(plan)
+
+
+def _out_of_reach(plan: "Plan") -> Iterator[str]:
+    """That the time is less than the steps take at best, and what keeps them from it."""
+    highest, mfu = plan.highest_mfu, plan.question.mfu
+    if plan.seconds is None or highest is None or highest > mfu or f"{highest:.3g}" == f"{mfu:.3g}":
+        return
+    least = plan.causal or plan.seconds
+    computes = least.lower <= 1.001 * least.compute / (1 - least.bubble)
+    why = "where the products alone run at it" if computes else "with this layout and network"
+    sentence = f"an MFU of {mfu:g} over the whole run is out of reach {why}: at most {highest:.3g}"
     yield from folded(sentence, indent="    ", first="  ")
 
 

@@ -34,7 +34,9 @@ def _options(answer: Served) -> dict[str, list[Any]]:
     return {
         "weights": [name for name in _WEIGHTS if _bits(name) < _bits(q.weights)],
         "cache": [name for name in _CACHES if CACHE_TYPES[name] < CACHE_TYPES[q.cache]],
-        "count": [count for count in divisors(q.model.heads, q.model.heads) if count > q.count and _node(q, count) != 0],
+        "count": [
+            count for count in divisors(q.model.heads, q.model.heads) if count > q.count and _node(q, count) != 0
+        ],
         "prompt": _halves(q.prompt or 1),
         "output": _halves(q.output or 1),
     }

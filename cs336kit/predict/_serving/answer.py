@@ -206,7 +206,7 @@ class Served:
 
 def memory_fields(q: ServingQuestion, what: Chip) -> dict[str, Any]:
     """The fields of an answer that are bytes of one accelerator."""
-    free, reason = allowance(q.allowance, memory_bytes=what.memory_bytes, count=q.count)
+    free, reason = allowance(q.allowance, memory_bytes=what.memory_bytes, count=q.count, context=what.context)
     length = length_of(q)
     each, before = (cache_bytes(q, prompt_program(q, tokens)) for tokens in (length, length - 1))
     return {

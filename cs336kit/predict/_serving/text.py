@@ -45,7 +45,7 @@ def _memory(answer: "Served") -> Iterator[str]:
     yield from folded(wasted, indent="    ")
     yield row("available", answer.chip.memory_bytes)
     if answer.largest_batch:
-        yield f"the memory holds {answer.largest_batch:,} sequences at once"
+        yield f"the memory holds {answer.largest_batch:,} sequence{'s' * (answer.largest_batch > 1)} at once"
     else:
         yield from _too_much(answer)
 
@@ -82,7 +82,7 @@ def _latency(answer: "Served") -> Iterator[str]:
     yield from wide if max(map(len, wide)) <= WIDTH else narrow
     if q.latency is not None and answer.batch_for_latency is not None:
         best, sure = answer.batch_for_latency
-        many = f"{best:,} sequences" if best else "no sequence"
+        many = f"{best:,} sequence{'s' * (best > 1)}" if best else "no sequence"
         yield from folded(
             f"within {milliseconds(q.latency)} ms a token: at best {many}, {sure:,} if nothing overlaps", indent="  "
         )
