@@ -77,8 +77,7 @@ def graded(cells: Sequence[Cell]) -> tuple[list[Cell], int]:
         text = _GRADE.format(id=id, take=take, name=name, points=points)
         found.append({"cell_type": "code", "execution_count": None, "metadata": lock, "outputs": [], "source": text})
         total += points
-    for cell, id in zip(found, kind.source_ids(found), strict=True):
-        cell["id"] = id
+    kind.identify(found)
     return found, total
 
 

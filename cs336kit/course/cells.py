@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
 from typing import Any
 
@@ -142,3 +142,9 @@ def source_ids(cells: Iterable[Cell]) -> list[str]:
         seen[key] = seen.get(key, -1) + 1
         ids.append(hashlib.sha256(f"{cell['cell_type']}\n{seen[key]}\n{text}".encode()).hexdigest()[:12])
     return ids
+
+
+def identify(cells: Sequence[Cell]) -> None:
+    """Give each cell its id of :func:`source_ids`, in place."""
+    for cell, id in zip(cells, source_ids(cells), strict=True):
+        cell["id"] = id

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from cs336kit._cli.arguments import Parser
-from cs336kit.course.cells import source_ids
+from cs336kit.course.cells import identify
 from cs336kit.course.lessons import NOTEBOOKS, find, write_whole
 from cs336kit.predict._common.grid import as_text
 from cs336kit.teach.exercises import Exercise, checking, core, known_ids, load, running
@@ -187,8 +187,7 @@ def new(id: str, signature: str, title: str, notebooks: Path = NOTEBOOKS, folder
     place = solved[-1] + 1 if solved else end[0] if end else len(notebook.cells)
     notebook.cells[place:place] = cells
     # Outputs and their signatures stay, so that refresh sees which cells are new.
-    for cell, name in zip(notebook.cells, source_ids(notebook.cells), strict=True):
-        cell.id = name
+    identify(notebook.cells)
     # The package may be where nobody may write: then the notebook stays as it was.
     write_whole(module, (text + _STUB.format(id=id, signature=signature)).encode())
     write_whole(path, (nbformat.writes(notebook).rstrip("\n") + "\n").encode())

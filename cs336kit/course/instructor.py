@@ -142,7 +142,7 @@ def _mistakes(cells: Sequence[Cell]) -> Iterator[str]:
     """A list of a lesson's exercises, with the sentences that their checks say."""
     from cs336kit.teach import exercises
 
-    for found in filter(None, (pages.EXERCISE.match(source(cell)) for cell in cells)):
+    for found in pages.exercises(cells):
         yield f"- {found[1]} · {found[4]} ({found[3]} minutes)"
         exercise = exercises.load(found[1])
         for answer, sentence in zip(exercise.wrong_answers.values(), exercise.mistakes.values(), strict=True):

@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,11 @@ def minutes(cells: Sequence[Cell]) -> tuple[int, int]:
         shown = [{*output.get("data", {})} for output in cell.get("outputs", [])]
         seconds += PICTURE * sum(bool({"text/html", "image/svg+xml"} & kinds) for kinds in shown)
     return round(seconds / 60), exercises
+
+
+def exercises(cells: Iterable[Cell]) -> Iterator[re.Match[str]]:
+    """The headings of the exercises in these cells: id, stars, minutes, title."""
+    return filter(None, (EXERCISE.match(kind.source(cell)) for cell in cells))
 
 
 def core(cells: Sequence[Cell]) -> Iterator[Cell]:
@@ -150,8 +155,9 @@ def write(notebook: Any, path: Path, lessons: Sequence[tuple[Path, Sequence[Cell
     places = [len(notebook.cells) if text.startswith(_MAP) else len([*core(notebook.cells)]) for text in texts]
     for place, text in reversed([*zip(places, texts, strict=True)]):
         notebook.cells.insert(place, new_markdown_cell(text, metadata={"tags": ["page"]}))
-    for cell, data, id in zip(notebook.cells, metadata(notebook.cells), kind.source_ids(notebook.cells), strict=True):
-        cell.id, cell.metadata = id, data
+    kind.identify(notebook.cells)
+    for cell, data in zip(notebook.cells, metadata(notebook.cells), strict=True):
+        cell.metadata = data
 
 
 def metadata(cells: Sequence[Cell]) -> list[dict[str, Any]]:

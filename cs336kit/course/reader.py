@@ -6,23 +6,19 @@ from pathlib import Path
 
 from cs336kit import _journal
 from cs336kit.course import pages
-from cs336kit.course.cells import Cell, source
+from cs336kit.course.cells import Cell
 
 _Lesson = tuple[Path, Sequence[Cell]]
 
 
-def _exercises(cells: Sequence[Cell]) -> list[str]:
-    return [found[1] for cell in cells if (found := pages.EXERCISE.match(source(cell)))]
-
-
 def mark(path: Path, cells: Sequence[Cell], journal: _journal.Journal) -> str:
     """What the reader has done in a lesson, as "3 of 5 exercises, 6 guesses, within a factor of 1.4 in the middle"; or ""."""
-    ids = _exercises(cells)
+    ids = [found[1] for found in pages.exercises(cells)]
     solved = len({*ids} & {*journal.solved})
     # A guess made outside of JupyterLab does not say in which lesson.
     guesses = {key: entry for key, entry in journal.guesses.items() if key.startswith(path.name[:2] + " ")}
     parts = [f"{solved} of {len(ids)} exercises"] if solved or guesses else []
-    parts += [_many(len(guesses), "guess", "es")] if guesses else []
+    parts += [many(len(guesses), "guess", "es")] if guesses else []
     middle = _journal.middle(guesses)
     return ", ".join(parts + ([f"within a factor of {middle:.2g} in the middle"] if middle else []))
 
@@ -32,7 +28,7 @@ def following(lessons: Sequence[_Lesson], journal: _journal.Journal) -> str:
     begun = [place for place, (path, cells) in enumerate(lessons) if mark(path, cells, journal)]
     start = begun[-1] if begun else 0
     for path, cells in [*lessons[start:], *lessons[:start]]:
-        left = [id for id in _exercises(cells) if id not in journal.solved]
+        left = [found[1] for found in pages.exercises(cells) if found[1] not in journal.solved]
         if left:
             what = f"exercise {left[0]} in {pages.title(path)}" if mark(path, cells, journal) else pages.title(path)
             return f"Next: {what}. (make lab opens your copies.)"
@@ -47,7 +43,7 @@ def reset(agreed: bool) -> str:
     file, journal = _journal.path(), _journal.read()
     if journal == _journal.Journal():
         raise ValueError(f"there is nothing to forget: {file} holds no guess and no solved exercise.")
-    held = f"{_many(len(journal.guesses), 'guess', 'es')} and {_many(len(journal.solved), 'solved exercise', 's')}"
+    held = f"{many(len(journal.guesses), 'guess', 'es')} and {many(len(journal.solved), 'solved exercise')}"
     if not agreed:
         try:
             answer = input(f"Forget {held}, in {file}? There is no way back. (yes or no) ")
@@ -59,5 +55,6 @@ def reset(agreed: bool) -> str:
     return f"Forgotten: {held}."
 
 
-def _many(number: int, what: str, ending: str) -> str:
+def many(number: int, what: str, ending: str = "s") -> str:
+    """A number of things in words, such as "1 guess" or "2 guesses" for the ending "es"."""
     return f"{number} {what}{ending * (number != 1)}"

@@ -66,8 +66,8 @@ def normalise(notebook: Any) -> Any:
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     notebook.metadata = copy.deepcopy(METADATA)
     notebook.cells = _filled(notebook)
-    for cell, id in zip(notebook.cells, kind.source_ids(notebook.cells), strict=True):
-        cell.id = id
+    kind.identify(notebook.cells)
+    for cell in notebook.cells:
         cell.metadata = {"tags": kind.tags(cell)} if kind.tags(cell) else {}
     return notebook
 

@@ -27,7 +27,7 @@ def notebook(path: Path) -> Any:
     lesson = nbformat.read(path, as_version=4).cells
     cells = [part for cell in lesson for part in parts(cell)]
     told = list(_told(cells, lesson, pages.title(path)))
-    told = [{**cell, "id": id} for cell, id in zip(told, kind.source_ids(told), strict=True)]
+    kind.identify(told)
     metadata = {**lessons.METADATA, "title": f"{pages.title(path)} · slides"}
     return nbformat.from_dict({"nbformat": 4, "nbformat_minor": 5, "metadata": metadata, "cells": told})
 

@@ -89,9 +89,9 @@ def _counts(notebook: Notebook) -> Iterator[str]:
     for name, (number, allowed) in found.items():
         if number not in allowed:
             yield f"there are {number} {name}; {allowed.start} to {allowed.stop - 1} are allowed"
-    headings = [m for text in _prose(notebook) if (m := pages.EXERCISE.match(text))]
+    titles = [found[4] for found in pages.exercises(notebook["cells"])]
     for word in ("build it", "decide"):
-        if not any(m[4].startswith(word) for m in headings):
+        if not any(title.startswith(word) for title in titles):
             yield f"no exercise's heading says '· {word}': one thing is built in every lesson, and one decision made"
     homes, section = set(), ""
     for text in _prose(notebook):

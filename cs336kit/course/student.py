@@ -20,6 +20,7 @@ from cs336kit.course import cells as kind
 from cs336kit.course.cells import Cell
 from cs336kit.course.copies import digest
 from cs336kit.course.lessons import DAMAGED, METADATA, NOTEBOOKS, find, read, write_whole
+from cs336kit.course.reader import many
 
 FOLDER = Path("build/student")
 #: The end of a stub: the exercise and the name of the answer.
@@ -57,8 +58,7 @@ def without_answers(cells: Sequence[Cell], beside: Collection[str]) -> list[Cell
         data = {key: value for key, value in cell["metadata"].items() if key in KEPT}
         bare: Cell = {"cell_type": cell["cell_type"], "metadata": data, "source": text}
         found.append(bare | ({"execution_count": None, "outputs": []} if cell["cell_type"] == "code" else {}))
-    for cell, id in zip(found, kind.source_ids(found), strict=True):
-        cell["id"] = id
+    kind.identify(found)
     return found
 
 
@@ -169,10 +169,6 @@ def write(names: list[str], folder: Path = NOTEBOOKS, into: Path = FOLDER) -> It
         copy_images(cells, folder, into)
         here = sum("exercise" in kind.tags(cell) for cell in cells)
         count += here
-        yield f"{path.name}: {_many(here, 'exercise')}"
-    what = f"{_many(len(made), 'lesson')} with {_many(count, 'exercise')}"
+        yield f"{path.name}: {many(here, 'exercise')}"
+    what = f"{many(len(made), 'lesson')} with {many(count, 'exercise')}"
     yield f"Written into {into}/: {what}, without solutions and without stored outputs."
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"

@@ -53,8 +53,10 @@ def test_ids_and_digests_of_a_stored_lesson_are_those_of_its_cells():
 
 
 def test_ids_follow_the_text_and_are_unique():
-    ids = cells.source_ids([cell(), cell(), cell(source="y")])
+    ids = cells.source_ids(three := [cell(), cell(), cell(source="y")])
     assert len(set(ids)) == 3
+    cells.identify(three)
+    assert [one["id"] for one in three] == ids
     assert ids == cells.source_ids([cell("gpu"), cell(), cell(source="y")])
 
 

@@ -107,7 +107,7 @@ def test_a_lesson_has_its_question_three_to_discuss_its_mistakes_and_its_exam(pa
     asked = exam.questions()[path.name[:2]]
     assert pages.question(cells) in own and len(instructor.discussion(cells)) == 3
     assert all(each in own for each in (*instructor.discussion(cells), asked.asked, asked.answer))
-    ids = [found[1] for cell in cells if (found := pages.EXERCISE.match(source(cell)))]
+    ids = [found[1] for found in pages.exercises(cells)]
     assert ids and all(f"- {id} · " in own for id in ids)
     assert own.count("\n  - ") == sum(len(exercises.load(id).mistakes) for id in ids)
     # In the words of the check, which may begin with a name: "x is missing".

@@ -12,7 +12,7 @@ import pytest
 import toy_lesson as toy
 from toy_lesson import cell
 
-from cs336kit.course.cells import source_ids
+from cs336kit.course.cells import identify
 from cs336kit.course.outputs import WIDGET
 from cs336kit.course.structure import problems
 
@@ -152,8 +152,7 @@ def tampered(notebook):
     code = [copy.deepcopy(cell(notebook, kind)) for kind, _ in PLACES]
     changed = copy.deepcopy(notebook)
     changed.cells = [changed.cells[0], *code]
-    for c, id in zip(changed.cells, source_ids(changed.cells), strict=True):
-        c.id = id
+    identify(changed.cells)
     numbered(changed)
     for place, c in zip(PLACES, code, strict=True):
         CHANGES.get(place, itself)(c)
