@@ -67,6 +67,23 @@ def test_sinks_are_parameters_with_gradients():
     ]
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_torchs_function_has_no_sinks_and_is_left_for_products_that_are_written_out(device):
+    config = replace(PLAIN, sinks=True)
+    assert kept(config, "sdpa", device=device) == kept(config, "eager", device=device)
+    # Of each head all scores, and one more column: two bytes each.
+    assert kept(config, "sdpa", device=device)["softmax output"] == 4 * 2 * 2 * 8 * 1024 * 1025
+
+
+def test_a_kernel_that_pads_widens_keys_and_values_each_to_its_own_multiple():
+    config = replace(PLAIN, kv_heads=8, kv_latent=64, rotary_dim=4, head_dim=20, value_dim=12)
+    ops = [op for op, _ in predict.program(config, attention="flash_attention", **HOW).operations()]
+    (fused,) = [op for op in ops if op.kind == "sdpa"]
+    assert [x.shape for x in fused.inputs] == [(2, 8, 1024, 24), (2, 8, 1024, 24), (2, 8, 1024, 16)]
+    (cut,) = [op for op in ops if op.place.endswith("flash_attention/slice")]
+    assert fused.outputs[0].shape == (2, 8, 1024, 16) and cut.outputs[0].shape == (2, 8, 1024, 12)
+
+
 def test_slopes_stand_in_no_mask():
     alibi = replace(PLAIN, positions="alibi")
     assert kept(alibi, "flash_attention") == kept(replace(PLAIN, positions="none"), "sdpa")

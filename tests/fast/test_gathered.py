@@ -21,8 +21,8 @@ BLOCK = 4 * D * D + 2 * D * F + 2 * D
 SPARSE = 4 * D * D + 2 * 2 * D * F + 2 * D + 2 * D
 
 
-def gathered(config, rounded=lambda size: size):
-    written = program(config, batch=1, sequence=S, precision="autocast", layout="fsdp=2")
+def gathered(config, rounded=lambda size: size, precision="autocast"):
+    written = program(config, batch=1, sequence=S, precision=precision, layout="fsdp=2")
     return Gathered(written, rounded), [block for block, _ in blocks(written.items)]
 
 
@@ -32,7 +32,8 @@ def test_each_part_of_a_step_of_equal_blocks():
     outside, one, whole = 2 * OUTSIDE, 2 * BLOCK, 4 * BLOCK
     assert (*rules.start,) == (outside + outside, 0) and (*Beside(),) == (0, 0)
     assert rules.start == Beside(outside + outside) and rules.loss == Beside(outside)
-    assert rules.entering(block) == Beside(outside + outside + one)
+    assert rules.entering(block, 0) == Beside(outside + outside + one)
+    assert rules.entering(block, 1) == Beside(outside + one + one)
     assert rules.forward(block) == Beside(outside + one + one) and rules.behind(block) == Beside(outside + one)
     assert rules.head == Beside(outside + one)
     # The last block comes first, with no gradients before it; the first one has no next block on its way.
@@ -48,6 +49,12 @@ def test_each_part_of_a_step_of_equal_blocks():
     assert rules.embedding == Beside(outside, whole) and rules.end == Beside(0, 4 * OUTSIDE)
 
 
+@pytest.mark.parametrize(("precision", "size"), [("bf16", 2), ("mixed", 2), ("mixed-fp32-gradients", 4), ("fp32", 4)])
+def test_gradients_are_reduced_in_their_own_type(precision, size):
+    rules, (block,) = gathered(GPT, precision=precision)
+    assert rules.reducing(block, 0).reduced == size * BLOCK and rules.end == Beside(0, size * OUTSIDE)
+
+
 def test_the_rule_of_a_moment_is_asked_for_by_its_name():
     rules, (block,) = gathered(GPT)
     for run in range(3):
@@ -61,8 +68,8 @@ def test_the_rule_of_a_moment_is_asked_for_by_its_name():
 def test_the_neighbors_of_unlike_blocks():
     rules, (dense, sparse) = gathered(replace(GPT, experts=2, experts_per_token=1, sparse_layers=(False, True, True)))
     outside, small, large = 2 * OUTSIDE, 2 * BLOCK, 2 * SPARSE
-    assert rules.entering(dense) == Beside(outside + outside + small)
-    assert rules.entering(sparse) == Beside(outside + small + large) and rules.head == Beside(outside + large)
+    assert rules.entering(dense, 0) == Beside(outside + outside + small)
+    assert rules.entering(sparse, 0) == Beside(outside + small + large) and rules.head == Beside(outside + large)
     assert rules.behind(sparse) == Beside(outside + large)
     assert [rules.backward(sparse, run) for run in range(2)] == [
         Beside(outside + large + large, 0), Beside(outside + large + small, 2 * large),
@@ -80,12 +87,14 @@ def test_the_block_before_is_the_one_behind_in_order():
     assert rules.backward(last, 0) == Beside(outside + small + large, 0)
 
 
-def test_of_blocks_that_take_turns_the_largest_neighbor_counts():
+def test_of_blocks_that_take_turns_each_has_neighbors_of_its_own():
     config = replace(GPT, layers=4, experts=2, experts_per_token=1, sparse_layers=(False, True))
-    rules, (dense, sparse) = gathered(config)
+    rules, blocks = gathered(config)
     outside, small, large = 2 * OUTSIDE, 2 * BLOCK, 2 * SPARSE
-    assert rules.backward(dense, 0) == Beside(outside + small + large, 2 * large)
-    assert rules.backward(sparse, 0) == Beside(outside + large + large, 2 * large)
+    first, second, third, last = (rules.backward(block, 0) for block in blocks)
+    # Own tensors, the buffer of the one before, and whole gradients of the one behind.
+    assert first == Beside(outside + small, 2 * large) and last == Beside(outside + large + small)
+    assert second == Beside(outside + large + small, 2 * small) and third == Beside(outside + small + large, 2 * large)
 
 
 def test_tensors_are_rounded_one_by_one_and_buffers_as_a_whole():
@@ -138,6 +147,8 @@ def test_packed_matrices_are_gathered_as_they_lie(base, matrix):
     block = 6 * matrix + 2 * (2 * 256 + 2 * 2 * 8 * 256)
     outside = 2 * (8 + 2 + 1) * 256
     assert rules.start == Beside(2 * outside) and rules.forward(first) == Beside(outside + 2 * block)
+    # Adapters alone have gradients.
+    assert rules.reducing(first, 0).reduced == 2 * 2 * 2 * 8 * 256 and rules.end == Beside(0, 0)
     # A rank of two sends its half; blocks are gathered once more in the backward pass.
     sent = communication(config, batch=1, sequence=2, **options)["data all-gather, inside a node"]
     assert sent == 2 * 4 * block // 2 + outside // 2

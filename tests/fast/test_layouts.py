@@ -116,6 +116,20 @@ def test_the_sentence_says_which_sizes_do(changes, layout, sequence, says):
     assert says in str(error.value)
 
 
+def test_each_width_of_a_mixture_is_divided_by_tp():
+    # A layer with an MLP of its own, then experts beside one that all tokens share.
+    widths = {"experts": 4, "experts_per_token": 2, "d_ff": 32, "dense_d_ff": 96, "shared_d_ff": 64}
+    config = TransformerConfig(
+        layers=2, d_model=16, heads=4, vocab=40, context=64, sparse_layers=(False, True), bias="none", **widths
+    )
+    shapes = {leaf.component: leaf.tensor.shape for leaf in program(config, batch=1, sequence=8, layout="tp=4").leaves}
+    for name, width in (("mlp", 32), ("dense", 96), ("shared", 64)):
+        assert shapes[f"{name} up"] == (width // 4, 16) and shapes[f"{name} down"] == (16, width // 4)
+    for name in ("d_ff", "dense_d_ff", "shared_d_ff"):
+        with pytest.raises(ValueError, match=f"tp=4 does not divide {name}=34: 1 or 2 divide it and the heads"):
+            check_layout(dataclasses.replace(config, **{name: 34}), Layout(tp=4))
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -401,6 +415,15 @@ def test_found_layouts_fill_the_cluster_fit_and_are_in_order():
         assert find_layouts(GPT2, count=4, sequence=1024, limit=limit, **CLUSTER) == several[:limit]
 
 
+def test_found_layouts_hold_the_state_of_the_optimizer_that_is_asked_for():
+    held = {}
+    for optimizer in ("sgd", "momentum", "adamw"):
+        (one,) = find_layouts(GPT2, count=1, sequence=64, precision="fp32", optimizer=optimizer, limit=1, **CLUSTER)
+        held[optimizer] = one.peak["optimizer state"]
+    size = 4 * parameters(GPT2).total
+    assert held["sgd"] == 0 and held["momentum"] == size and held["adamw"] == 2 * size + 4 * len(parameter_shapes(GPT2))
+
+
 def test_what_fits_an_accelerator_is_counted_by_its_rules():
     """In eager attention under autocast CUDA computes the softmax in fp32, and a CPU in bf16."""
     how = {"precision": "autocast", "attention": "eager", "batch": 4, "sequence": 1024}
@@ -479,7 +502,14 @@ def test_every_layout_of_four_accelerators_in_nodes_of_two_is_tried():
     ]
     # Of an odd sequence no rank of tp takes half.
     assert tried(config, count=2, sequence=1025, global_batch=2)[-1] == ["microbatches=2,tp=2"]
+    # Two parts of 2,050 positions are odd, so that only without cp a rank of tp takes half.
+    odd = [layouts[0] for layouts in tried(config, count=4, sequence=2050, node=4) if "tp=2" in layouts[0]]
+    assert odd == ["microbatches=4,dp=2,tp=2,sp=true", "microbatches=8,cp=2,tp=2", "pp=2,microbatches=8,tp=2,sp=true"]
+    # Where cp or ep takes half of a node of four, two data ranks stand in it.
     mixture = dataclasses.replace(config, experts=4, experts_per_token=2)
+    for axis, model in (("cp", config), ("ep", mixture)):
+        shared = [layouts[-1] for layouts in tried(model, count=8, node=4, sequence=2048) if f"{axis}=2" in layouts[0]]
+        assert shared[0].split(",")[-3:] == ["dp=2", "fsdp=2", f"{axis}=2"]
     shared = [f"{axis}=2" for axis in ("dp", "zero1", "zero2", "fsdp")]
     assert tried(mixture, count=4, sequence=1024, node=1, global_batch=4) == [
         ["dp=4", "zero1=4", "zero2=4", "fsdp=4"], [f"{axis},ep=2" for axis in shared], ["ep=4"],

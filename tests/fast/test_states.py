@@ -4,7 +4,15 @@ import dataclasses
 
 import pytest
 
-from cs336kit.predict import POLICIES, TransformerConfig, peak_moments, program, saved_activation_bytes, step_peak
+from cs336kit.predict import (
+    POLICIES,
+    TransformerConfig,
+    peak_moments,
+    program,
+    saved_activation_bytes,
+    step_peak,
+    training_memory,
+)
 from cs336kit.predict._walking.gathered import Beside
 from cs336kit.predict._walking.ledger import Ledger
 from cs336kit.predict._walking.states import (
@@ -45,6 +53,12 @@ def test_each_stage_shares_one_thing_more(layout, parameters, gradients, state):
         "parameters": 2 * parameters, "gradients": 2 * gradients, "optimizer state": 2 * 4 * state + 4 * TENSORS,
         "master weights": 4 * state,
     }  # fmt: skip
+
+
+def test_the_buckets_of_a_step_are_those_of_one_rank():
+    found = training_memory(LITTLE, batch=2, sequence=8, layout="fsdp=3")
+    held = [found[name] for name in ("parameters", "gradients", "optimizer state")]
+    assert held == [4 * THIRD, 4 * THIRD, 2 * 4 * THIRD + 4 * TENSORS]
 
 
 def test_experts_are_shared_by_fewer_ranks():

@@ -4,6 +4,7 @@ import dataclasses
 from math import prod
 
 import pytest
+import torch
 
 from cs336kit import predict
 from cs336kit.predict import TransformerConfig, forward_flops, peak_moments, program, saved_activation_bytes, step_peak
@@ -337,6 +338,31 @@ def test_a_fused_output_is_put_back_by_a_copy_where_its_queries_were_put_togethe
         listed = program(config, batch=2, sequence=sequence, attention="sdpa")
         merged = [op for op, _ in listed.operations() if op.place.endswith("/merge heads")]
         assert bool(merged) is (together and sequence > 1 and heads > 1)
+
+
+@pytest.mark.parametrize(
+    ("window", "kernel"),
+    [
+        (None, torch.ops.aten._scaled_dot_product_flash_attention),
+        (3, torch.ops.aten._scaled_dot_product_efficient_attention),
+    ],
+)
+def test_the_output_of_each_kernel_of_cuda_lies_as_torch_lays_it(window, kernel):
+    """Of queries with their heads in front, on the meta device; a window takes the kernel that knows masks."""
+    config = dataclasses.replace(LLAMA, kv_heads=A, rotary_dim=4, window=window)
+    listed = program(config, **SIZE, attention="sdpa", device="cuda", precision="bf16")
+    merged = [op for op, _ in listed.operations() if op.place.endswith("/merge heads")]
+    q = torch.empty(B, A, S, h, device="meta", dtype=torch.bfloat16)
+    more = () if window is None else (torch.empty(B, A, S, S, device="meta", dtype=torch.bfloat16), True)
+    z, *_ = kernel(q, q, q, *more)
+    assert bool(merged) is not z.transpose(1, 2).is_contiguous()
+
+
+def test_the_places_of_dispatched_rows_are_int64():
+    # Which experts each of N tokens chose, and in which order their rows go there, as torch.argsort returns it.
+    ops = [op for op, _ in program(MOE, **SIZE, layout="ep=2").operations()]
+    places = {storage.bytes for op in ops for storage in op.keeps if storage.name == "indices"}
+    assert places == {torch.rand(N * 2).argsort().nbytes}
 
 
 def test_blocks_are_written_one_by_one_where_that_is_asked_for():

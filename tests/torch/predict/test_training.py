@@ -181,6 +181,23 @@ def test_an_optimizer_that_works_on_all_tensors_at_once_needs_as_much_again():
     assert max(peak_moments(config, foreach=True, **options).values()) == 28_372_996
 
 
+@pytest.mark.parametrize("gate", [False, True])
+def test_the_peak_of_experts_beside_one_that_all_tokens_share_is_that_of_a_real_step(gate):
+    # Both experts see every token, so that all are as busy; attention has little to hold.
+    config = TransformerConfig(
+        layers=1, d_model=64, heads=1, head_dim=2, d_ff=64, vocab=13, context=8, norm="rmsnorm", bias="none", experts=2,
+        experts_per_token=2, shared_d_ff=64, shared_gate=gate,
+    )  # fmt: skip
+    model, tokens = lm.DecoderOnly(config), torch.randint(13, (2, 8))
+
+    def loss():
+        return F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
+
+    real = measure.step_memory(model, loss, torch.optim.SGD(model.parameters(), foreach=False))
+    moments = peak_moments(config, batch=2, sequence=8, optimizer="sgd")
+    assert max(moments, key=moments.get) == "mlp backward" and moments["mlp backward"] == real.peak_bytes
+
+
 # -- shards
 
 
