@@ -68,6 +68,17 @@ def test_experts_are_shared_by_fewer_ranks():
     assert states(walked("ep=2,fsdp=2", MIXTURE), "sgd")["parameters"] == 2 * (rest + 2 * experts)
 
 
+def test_shares_of_packed_matrices_are_rounded_up_to_bytes():
+    # In 4 bits, with a byte for 64 of them and 4 for 256 such bytes: 136 bytes of attention's 256 weights, of which a rank has
+    # 3 of 16 rows; 532 of 1,024, of which it has 10 of 64 rows, or 3 of 16.
+    matrices = 4 * 26 + 84 + 100
+    assert (136 * 48 / 256, 532 * 160 / 1024, 532 * 192 / 1024) == (25.5, 83.125, 99.75)
+    # In bf16 table, norms, and adapters of queries and values.
+    rest = 6 * 16 + 2 * (4 * 3) + 2 * 3 + 2 * 2 * (16 + 3 * 2)
+    found = states(walked("fsdp=7", precision="bf16", lora_rank=2, base="nf4"), "adamw")
+    assert found["parameters"] == 2 * matrices + 2 * rest
+
+
 def test_what_is_frozen_has_no_state():
     config = dataclasses.replace(LITTLE, tied_head=False)
     found = states(walked(config=config, frozen=("token embedding",), precision="fp32"), "adamw")

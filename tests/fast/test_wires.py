@@ -7,7 +7,7 @@ import pytest
 
 from cs336kit.predict import MODELS, Layout, TransformerConfig, communication, program, step_seconds, training_flops
 from cs336kit.predict._layers import stages
-from cs336kit.predict._links import bandwidth, crosses, leaving, together
+from cs336kit.predict._links import bandwidth, crosses, leaving, node_of, together
 from cs336kit.predict._writing.collectives import strides
 from cs336kit.predict.hardware import accelerator
 from cs336kit.predict.operations import Wire
@@ -374,10 +374,31 @@ def test_no_schedule_is_quicker_than_the_lower_bound(name, layout):
     assert found.bubble == pytest.approx(1 - found.compute / found.lower)
 
 
+def test_the_slowest_stage_may_stand_in_the_middle():
+    """Six layers on four stages, whose table costs less than a layer: one block, two, two, one."""
+    config = dataclasses.replace(LITTLE, layers=6, vocab=2)
+    options = {"batch": 8, "sequence": 64, "layout": "pp=4,microbatches=8", "attention": "sdpa", "device": "cuda"}
+    stages = [training_flops(config, **options, stage=stage).total for stage in range(4)]
+    first, second, third, last = stages
+    assert second == third == 2 * first > last > first
+    # So slow that nothing is sent as long as it computes.
+    rate = 1e-6 * H100.peak("bf16")
+    found = step_seconds(config, **options, accelerator=H100, mfu=1e-6)
+    assert found.lower == pytest.approx((first + second + 8 * third) / rate)
+    assert one_forward_one_backward([flops / rate for flops in stages], 8) >= found.lower
+
+
 def test_stages_that_are_alike_wait_for_p_minus_1_turns():
     assert one_forward_one_backward([3.0] * 4, 6) == pytest.approx(3 * (6 + 3))
     # The second stage has six microbatches of 5 s each, behind and before one of 3 s.
     assert one_forward_one_backward([3.0, 5.0], 6) == pytest.approx(3 + 6 * 5)
+
+
+def test_a_rack_is_one_node_up_to_all_that_its_links_join():
+    # Of several racks of 72 each gives 64.
+    for name in ("gb200", "gb300", accelerator("gb300")):
+        assert [node_of(name, count) for count in (1, 64, 71, 72, 73, 144)] == [72, 72, 72, 72, 64, 64]
+    assert {node_of(name, 72) for name in ("h100-sxm", "tpu-v5p", "no such chip", None)} == {8}
 
 
 def fewest_together(ranks, stride, node, count):

@@ -239,6 +239,15 @@ def test_a_rank_keeps_its_share_of_all_gradients(layout):
         assert left.live_bytes == 4 * shares + 4
 
 
+@pytest.mark.parametrize("layout", ["zero2=2", "zero2=3", "fsdp=3"])
+def test_an_allocator_rounds_the_share_of_each_gradient(layout):
+    ranks = int(layout[-1])
+    shares = [4 * -(-shape[0] // ranks) * prod(shape[1:]) for shape in predict.parameter_shapes(LLAMA)]
+    left = predict.step_timeline(LLAMA, **SIZE, layout=layout, allocated=True)[-2]
+    # Beside them the loss.
+    assert left.live_bytes == sum(-(-size // 512) * 512 for size in shares) + 512
+
+
 @pytest.mark.parametrize("layout", ["dp=1", "zero2=2", "fsdp=2", "ep=2,zero2=2", "ep=2,fsdp=3"])
 def test_a_pass_leaves_the_gradients_that_a_rank_holds(layout):
     listed = program(MOE, **SIZE, layout=layout)
@@ -516,3 +525,16 @@ def test_a_policy_that_keeps_as_much_has_no_break_even_batch():
     with pytest.raises(ValueError, match="'mixed' saves nothing per sequence over 'bf16' here"):
         predict.break_even_batch(LLAMA, sequence=S, precision="mixed", than="bf16")
     assert predict.break_even_batch(LLAMA, sequence=S, precision="bf16", than="bf16") == 1
+
+
+@pytest.mark.parametrize("name", ["norms", "token embedding", "position embedding", "final norm", "quer"])
+def test_adapters_stand_beside_linear_layers(name):
+    with pytest.raises(
+        ValueError, match=rf"unknown target of adapters '{name}'. Known: query, key, value, attention output, mlp up"
+    ):
+        program(BASE, batch=1, sequence=4, lora_rank=2, lora_targets=(name,))
+
+
+def test_adapters_nowhere_are_refused():
+    with pytest.raises(ValueError, match=r"lora_rank without lora_targets adds nothing to train: name components"):
+        program(BASE, batch=1, sequence=4, lora_rank=2, lora_targets=())
