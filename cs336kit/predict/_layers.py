@@ -10,7 +10,7 @@ from cs336kit.predict.transformer import TransformerConfig, check_config
 T = TypeVar("T", bound=Hashable)
 
 #: The longest pattern of unlike layers that is looked for; published ones are up to 8 layers long.
-_LONGEST = 12
+LONGEST = 12
 
 
 class Layer(NamedTuple):
@@ -72,15 +72,18 @@ def stages(
     return sorted(set(stage_kinds(config, layout, expert_tokens))) if stage is None else [stage]
 
 
-def periods(kinds: Sequence[T]) -> list[tuple[int, list[tuple[int, T]]]]:
-    """The sequence as (how often, [(how many in a row, kind), …]): neighbours that are alike, and patterns that repeat."""
+def periods(kinds: Sequence[T], *, longest: int = LONGEST) -> list[tuple[int, list[tuple[int, T]]]]:
+    """The sequence as (how often, [(how many in a row, kind), …]): neighbours that are alike, and patterns that repeat.
+
+    `longest`: layers of a pattern.
+    """
     if kinds and kinds.count(kinds[0]) == len(kinds):
         return [(1, [(len(kinds), kinds[0])])]
     found: list[tuple[int, list[tuple[int, T]]]] = []
     start = 0
     while start < len(kinds):
         length, times = max(
-            ((length, _repeats(kinds, start, length)) for length in range(1, _LONGEST + 1)),
+            ((length, _repeats(kinds, start, length)) for length in range(1, longest + 1)),
             # What covers the most, when it repeats at all; the shortest of these.
             key=lambda choice: (choice[0] * choice[1] if choice[1] > 1 else 1, -choice[0]),
         )

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from cs336kit.predict._decoder.attention import Attention
 from cs336kit.predict._decoder.latent import LatentAttention
 from cs336kit.predict._decoder.mlp import MLP
-from cs336kit.predict._layers import Layer, layers, periods, stage_blocks
+from cs336kit.predict._layers import LONGEST, Layer, layers, periods, stage_blocks
 from cs336kit.predict._writing.builder import Builder, norm
 from cs336kit.predict.devices import Device
 from cs336kit.predict.layouts import ALONE, Layout, local_config
@@ -37,7 +37,7 @@ def _branch(
     b.free(z)
     if c.norm_placement == "residual":
         with b.aside(norms):
-            behind = norm(b, f"{name} norm", y, c, name=f"{name} norm")
+            behind = norm(b, f"{name} norm", y, c, name=summed)
         b.free(y)
         y = behind
     # Its module has one norm in front, wherever it is used, and a second one at the end of the block.
@@ -67,7 +67,7 @@ def _block(b: Builder, c: TransformerConfig, attention: Attention, mlp: MLP, x: 
         b.free(z)
         with b.within("mlp", part="mlp"):
             m = b.scaled("scale", _on_ranks(b, mlp, normed), c.residual_scale)
-        y = b.add("mlp sum", first, m)
+        y = b.add("mlp sum", first, m, name="attention norm")
         b.free(first, m, normed)
         return y
     ends: list[Leaf] = []
@@ -180,11 +180,16 @@ def decoder(
     else:
         if train and not x.needs_gradient:  # nothing before the blocks is trained: the first one hands no gradient on
             x = write(kinds.pop(0), 1, x)
-        for times, pattern in periods(kinds):
+        # Who calls backward on a stage's output holds the gradient that goes into its last block, and no other.
+        held = [kinds.pop()] if train and stage < layout.pp - 1 and kinds else []
+        # Where parameters are divided, what is gathered beside a block depends on its neighbors: no pattern is one then.
+        for times, pattern in periods(kinds, longest=1 if layout.stage == 3 else LONGEST):
             # A pattern of unlike layers stands in the list once, however often it comes.
             with b.repeat("blocks", times) if times > 1 else nullcontext():
                 for count, kind in pattern:
                     x = write(kind, count, x)
+        for kind in held:
+            x = write(kind, 1, x)
     b.section = "end"
     output = x
     if stage < layout.pp - 1:

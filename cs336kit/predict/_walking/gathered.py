@@ -46,10 +46,7 @@ class Gathered:
         self.order = [self._group([(leaf.count // group.repeated, leaf) for leaf in group.leaves]) for group in kinds]
         self.rules = {GATHERING: self.entering_backward, REDUCING: self.reducing}
         self.known: dict[tuple[str, Repeat, int], Beside] = {}
-        each = list(blocks(program.items))
-        self.place = {block: place for place, (block, _) in enumerate(each)}
-        #: blocks that come again with others between them
-        self.mixed = {block for block, count in each if count > block.count}
+        self.place = {block: place for place, (block, _) in enumerate(blocks(program.items))}
 
     def _group(self, leaves: Iterable[tuple[int, Leaf]]) -> _Group:
         policy, rounded = self.program.policy, self.rounded
@@ -69,10 +66,10 @@ class Gathered:
         """Before the blocks."""
         return Beside(self.outside.tensors + self.outside.buffer)
 
-    def entering(self, block: Repeat) -> Beside:
+    def entering(self, block: Repeat, run: int) -> Beside:
         """A block's buffer is filled before that of the group before it goes."""
         place = self.place[block]
-        before = self.order[place - 1] if place else self.outside
+        before = self.order[place] if run else self.order[place - 1] if place else self.outside
         return Beside(self.outside.tensors + before.buffer + self.order[place].buffer)
 
     def forward(self, block: Repeat) -> Beside:
@@ -118,15 +115,9 @@ class Gathered:
         return known
 
     def _around(self, block: Repeat, run: int) -> tuple[_Group, _Group, _Group]:
-        """A block, the one whose backward pass comes next, and the one whose was before.
-
-        Blocks that come again with others between them are walked once for all: of their neighbors the largest.
-        """
+        """A block, the one whose backward pass comes next, and the one whose was before."""
         place = self.place[block]
         own = self.order[place]
-        if block in self.mixed:
-            next_one, before = (max(self.order, key=lambda group: getattr(group, of)) for of in ("buffer", "reduced"))
-            return own, next_one, before
         next_one = own if run < block.count - 1 else self.order[place - 1] if place else _NOTHING
         before = own if run else self.order[place + 1] if place + 1 < len(self.order) else _NOTHING
         return own, next_one, before

@@ -168,10 +168,13 @@ class Walk:
         saving = self.saving
         gathers = self.gathers if block.name == "block" else None
         if gathers is not None:
-            self.ledger.stand(gathers.entering(block), GATHERING)
-            self.ledger.stand(gathers.forward(block))
+            self.ledger.stand(gathers.entering(block, 0), GATHERING)
 
         def run() -> None:
+            if gathers is not None:
+                if block.count > 1:  # as every run but the first finds it
+                    self.ledger.stand(gathers.entering(block, 1), GATHERING)
+                self.ledger.stand(gathers.forward(block))
             if block.checkpoint is not None and saving:
                 self.ledger.keep(block.checkpoint)
                 self.saving = False
@@ -287,7 +290,8 @@ class Walk:
 
     def _collect(self, op: Op, moment: str, gradient: Gradient, storage: Storage) -> None:
         tensor = gradient.of
-        source, parameter = tensor.source, tensor.storage.leaf
+        source = tensor.source
+        parameter = tensor.storage.leaf and source is tensor.storage  # and no view of one
         first = self.waiting.get(source)
         if first is None:
             self.waiting[source] = storage
@@ -306,7 +310,7 @@ class Walk:
             self.ledger.drop(storage)
         else:
             self.ledger.drop(storage)
-        if parameter and source is tensor.storage:
+        if parameter:
             self._accumulate(source, self.waiting[source])
 
     def _accumulate(self, source: object, storage: Storage) -> None:

@@ -118,13 +118,13 @@ class Builder(Writer):
     ) -> Tensor:
         size = ELEMENT_BYTES[x.dtype]
         gradients = []
+        # Torch's addmm takes the bias first, and so its gradient comes first: the incoming one itself, summed over the rows.
+        if b is not None and b.needs_gradient:
+            gradients.append(Gradient(b, None, (b.elements * size,)))
         if x.needs_gradient:
             gradients.append(Gradient(x, x.elements * size, (), flops))
         if W.needs_gradient:
             gradients.append(Gradient(W, W.elements * size, (), flops))
-        if b is not None and b.needs_gradient:
-            # The incoming gradient itself, summed over the rows.
-            gradients.append(Gradient(b, None, (b.elements * size,)))
         elements = prod(shape)
         output = Storage(name or place, elements * size)
         keeps = [W.storage] if x.needs_gradient else []

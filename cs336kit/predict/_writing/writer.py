@@ -22,6 +22,7 @@ from cs336kit.predict.operations import (
     Storage,
     Tensor,
     Wire,
+    operations,
 )
 from cs336kit.predict.packed import packed_bytes
 from cs336kit.predict.precision import PrecisionPolicy
@@ -83,7 +84,9 @@ class Writer:
             yield
         self.count //= count
         body, self.items = self.items, outside
-        kept = checkpoint.storage if checkpoint is not None and self.train else None
+        # Torch keeps the input of a checkpointed block where something inside needs what the block would keep.
+        needed = self.train and any(op.keeps for op, _ in operations(body))
+        kept = checkpoint.storage if checkpoint is not None and needed else None
         self.items.append(Repeat(name, count, tuple(body), kept))
 
     @contextmanager

@@ -17,6 +17,7 @@ CONFIGS = {
         layers=2, d_model=32, heads=4, kv_heads=2, d_ff=64, vocab=1001, context=64, mlp="swiglu", norm="rmsnorm",
         positions="rope", bias="none", tied_head=False,
     ),
+    "phi": TransformerConfig(layers=2, d_model=32, heads=4, vocab=1003, context=64, tied_head=False, head_bias=True),
 }  # fmt: skip
 
 
@@ -53,7 +54,7 @@ def chunked_step(config, batch, sequence, precision, chunks, **options):
     return model, loss, optimizer
 
 
-CASES = itertools.product(("gpt", "llama"), ("fp32", "bf16", "autocast"), (False, True), (3,))
+CASES = itertools.product(CONFIGS, ("fp32", "bf16", "autocast"), (False, True), (3,))
 
 
 @pytest.mark.parametrize(("name", "precision", "checkpointing", "chunks"), list(CASES))

@@ -248,6 +248,50 @@ def test_the_forward_pass_can_hold_the_peak_of_a_checkpointed_step(attention):
     assert Real(config, 12, 16, **options).step().peak_bytes == moments["forward"]
 
 
+def test_a_checkpointed_block_in_which_nothing_needs_a_gradient_keeps_nothing():
+    config = TransformerConfig(layers=3, d_model=32, heads=4, vocab=64, context=16, tied_head=False)
+    everything = dict.fromkeys(MODULES, True) | {"head": False, "final norm": False}
+    frozen = [name for name, wanted in everything.items() if wanted and predict.parameters(config).get(name)]
+    check(config, 2, 16, checkpointing=True, frozen=tuple(frozen))
+
+
+def test_the_gradient_of_a_part_of_a_table_is_none_of_a_parameter():
+    config, size = TransformerConfig(layers=2, d_model=32, heads=4, vocab=64, context=64), {"batch": 1, "sequence": 32}
+    real = Real(config, **size)
+    real.loss().backward()
+    held = sum(parameter.grad.nbytes for parameter in real.model.parameters())
+    assert predict.step_peak(config, foreach=True, **size)["gradients"] == held
+    # Where gradients are divided, an optimizer without state and temporaries has its share of them beside the loss.
+    for layout in ("zero2=8", "fsdp=8"):
+        step = predict.peak_moments(config, layout=layout, optimizer="sgd", **size)["optimizer step"]
+        assert step == predict.training_memory(config, layout=layout, **size)["gradients"] + 4
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("blocks", [1, 2, 3, 4])
+def test_who_calls_backward_on_a_stage_holds_the_gradient_of_its_output(blocks, checkpointing):
+    """The first of two stages, run by hand: half of the blocks of a model, and none of its end."""
+    torch.manual_seed(0)
+    config = TransformerConfig(layers=2 * blocks, d_model=24, heads=4, vocab=50, context=16, positions="rope")
+    model = lm.DecoderOnly(dataclasses.replace(config, layers=blocks), checkpointing=checkpointing)
+    model.final_norm = model.head = torch.nn.Identity()
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+    tokens = torch.randint(config.vocab, (1, 16))
+
+    def step():
+        output = model(tokens)
+        output.backward(torch.ones(1, 16, config.d_model))
+        optimizer.step()
+        optimizer.zero_grad()
+
+    step()
+    counted = max(point.live_bytes for point in measure.memory_timeline(step))
+    moments = predict.peak_moments(
+        config, batch=1, sequence=16, layout="pp=2,microbatches=1", stage=0, checkpointing=checkpointing
+    )
+    assert max(moments.values()) == counted
+
+
 def test_the_input_of_a_checkpointed_block_outlives_the_sum_of_the_first_bias():
     """A block without a norm in front keeps its input for the queries, whose bias gets its gradient behind the products."""
     config = TransformerConfig(
