@@ -3,11 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from cs336kit.predict._common.checks import boolean, positive_int
+from cs336kit.predict._common.checks import boolean, positive_int, shown
 from cs336kit.predict._walking.ledger import Ledger
 from cs336kit.predict._walking.states import state_requests, temporary_requests
 from cs336kit.predict._walking.walk import Walk
 from cs336kit.predict.allocator import WORKSPACE_BYTES, Block, CachingAllocator
+from cs336kit.predict.devices import device as device_of
+from cs336kit.predict.layouts import as_layout
 from cs336kit.predict.operations import ELEMENT_BYTES, Storage
 from cs336kit.predict.optimizers import optimizer_spec
 from cs336kit.predict.programs import program
@@ -73,8 +75,14 @@ def step_allocation(
     The optimizer is torch's foreach implementation, or `fused`; old gradients are freed between the steps. `capability`:
     the device's major compute capability, on which the size of cuBLAS's workspaces depends. `options` are those of
     `predict.program`, with flavour "course". All of it is computed and not measured: `note` says what, and what is left out.
-    Errors: ValueError for sizes that cannot be.
+    Errors: ValueError for sizes that cannot be, and for a layout of several ranks or another device, which are not replayed.
     """
+    if as_layout(options.get("layout")).count > 1:
+        raise ValueError(
+            f"layout={options['layout']}: the requests of one device alone are replayed here; leave it out"
+        )
+    if device_of(options.get("device", "cuda")).name != "cuda":
+        raise ValueError(f"device={shown(options['device'])}: the allocator is that of CUDA; leave it out")
     positive_int("capability", capability)
     optimizer_spec(optimizer)
     boolean("fused", fused)

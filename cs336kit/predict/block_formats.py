@@ -44,6 +44,11 @@ class BlockFormat:
     scale_rule: str = "power_of_two"
 
     def __post_init__(self) -> None:
+        for part in ("element", "scale"):
+            if not isinstance(getattr(self, part), NumberFormat):
+                raise ValueError(
+                    f"{self.name}: {part} must be a NumberFormat, got {shown(getattr(self, part))}: FORMATS has some."
+                )
         object.__setattr__(self, "block_size", positive_int("block_size", self.block_size))
         if self.scale_rule not in ("power_of_two", "largest"):
             raise ValueError(

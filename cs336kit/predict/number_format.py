@@ -67,6 +67,10 @@ class NumberFormat:
             )
         if not self.infinities and self.nan == "ieee":
             raise ValueError(f"{self.name}: nan='ieee' reserves the top exponent, so give infinities=True too.")
+        if self.nan == "negative_zero" and not (self.signed and self.subnormals):
+            raise ValueError(
+                f"{self.name}: nan='negative_zero' takes the code of −0, so give signed=True and subnormals=True."
+            )
         bias = 2 ** (self.exponent_bits - 1) - 1 if self.bias is None else self.bias
         if isinstance(bias, bool) or not isinstance(bias, Integral):
             raise ValueError(f"{self.name}: bias must be a whole number, got {shown(bias)}.")

@@ -11,7 +11,7 @@ from cs336kit.predict._transformers.writings import Writing, writing
 from cs336kit.predict.devices import FLASH, Device
 from cs336kit.predict.devices import device as device_of
 from cs336kit.predict.layouts import Layout, as_layout, check_layout
-from cs336kit.predict.operations import Leaf, Program
+from cs336kit.predict.operations import Leaf, Op, Program, Repeat, operations
 from cs336kit.predict.packed import PACKINGS
 from cs336kit.predict.precision import PrecisionPolicy, policy
 from cs336kit.predict.transformer import TransformerConfig, check_config
@@ -95,11 +95,15 @@ def program(
             attention=attention, device=device_of(device), checkpointing=checkpointing, train=phase == "train",
         )  # fmt: skip
     frozen, targets = several("frozen", frozen), several("lora_targets", lora_targets)
+    if frozen:
+        for name in frozen:
+            known("component", name, dict.fromkeys(leaf.component for leaf in model_leaves(config)))
     if lora_rank is not None:
         positive_int("lora_rank", lora_rank)
-    if frozen or lora_rank is not None:
-        for name in (*frozen, *(targets if lora_rank else ())):
-            known("component", name, dict.fromkeys(leaf.component for leaf in model_leaves(config)))
+        if not targets:
+            raise ValueError("lora_rank without lora_targets adds nothing to train: name components, such as 'query'")
+        for name in targets:
+            known("target of adapters", name, linear_components(config))
     layout = as_layout(layout)
     if layout.count > 1:
         check_layout(config, layout, sequence=None if phase == "decode" else sequence)
@@ -188,6 +192,19 @@ def _only_whole_steps(flavour: str, options: dict[str, object]) -> None:
 def model_leaves(config: TransformerConfig) -> tuple[Leaf, ...]:
     """The parameters of the model, those of repeated parts once."""
     return program(config, batch=1, sequence=1, attention="sdpa", phase="forward").leaves
+
+
+@lru_cache(maxsize=256)
+def linear_components(config: TransformerConfig) -> dict[str, bool]:
+    """Component with a linear layer, beside which adapters can stand → whether it is in the blocks."""
+    found: dict[str, bool] = {}
+    walked = program(config, batch=1, sequence=1, attention="sdpa", phase="forward")
+    for item in walked.items:
+        within = [item] if isinstance(item, Op) else [op for op, _ in operations([item])]
+        for op in within:
+            if op.kind == "linear":
+                found |= {component: isinstance(item, Repeat) for component, _ in op.flops}
+    return found
 
 
 def check_sizes(config: TransformerConfig, *, batch: int, sequence: int) -> tuple[int, int]:

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from cs336kit.predict._common.checks import (
     boolean,
     finite_results,
+    known,
     non_negative_int,
     positive_int,
     positive_number,
     shown,
 )
-from cs336kit.predict.hardware import Accelerator
+from cs336kit.predict.hardware import PRECISIONS, Accelerator
 from cs336kit.predict.hardware import accelerator as device_of
 from cs336kit.predict.napkin import matmul_flops
 
@@ -134,6 +135,7 @@ def roofline(
     """
     if not isinstance(cost, Cost):
         raise ValueError(f"roofline takes a Cost(flops, bytes), such as matmul_cost(...) returns, got {shown(cost)}.")
+    known("precision", precision, dict.fromkeys(PRECISIONS))
     if accelerator is not None:
         device = device_of(accelerator)
         if peak_flops_per_second is None:

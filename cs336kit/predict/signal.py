@@ -80,7 +80,9 @@ def truncated_std(*, std: float, a: float, b: float, mean: float = 0.0) -> float
     at_low, at_high = (math.exp(-(z**2) / 2) / math.sqrt(2 * math.pi) for z in (low, high))
     variance = 0.0
     if kept > _LEAST:
-        variance = 1 + (low * at_low - high * at_high) / kept - ((at_low - at_high) / kept) ** 2
+        # Where the density is 0, so is the term, also of a bound that is too far to be a number of standard deviations.
+        below, above = (z * at if at else 0.0 for z, at in ((low, at_low), (high, at_high)))
+        variance = 1 + (below - above) / kept - ((at_low - at_high) / kept) ** 2
     if variance < _LEAST:
         raise ValueError(
             f"[a, b] = [{shown(a)}, {shown(b)}] is too narrow or too far from the mean: at std={shown(std)} rounding would "

@@ -123,3 +123,8 @@ def test_bad_input_is_a_sentence():
             elementwise_cost(bad)
     with pytest.raises(ValueError, match="bytes must be"):
         Cost(1, 0)
+
+
+def test_a_precision_that_does_not_exist_is_refused_also_beside_a_peak():
+    with pytest.raises(ValueError, match="unknown precision 'nonsense'"):
+        roofline(Cost(1, 1), accelerator="h100-sxm", precision="nonsense", peak_flops_per_second=1e12)

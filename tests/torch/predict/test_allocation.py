@@ -148,3 +148,15 @@ def test_the_scratch_of_flash_attention_is_the_fp32_gradient_of_the_queries():
     (op,) = [op for op, _ in written.operations() if op.kind == "sdpa"]
     expanded = 2 * 3 * 130 * 2 * 32  # two bytes for every head of the queries
     assert op.scratch == (4 * 3 * 2 * 256, 4 * 3 * 2 * 256 * 32, expanded, expanded)
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        ({"layout": "fsdp=8"}, r"layout=fsdp=8: the requests of one device alone"),
+        ({"device": "cpu"}, r"device=.cpu.: the allocator is that of CUDA"),
+    ],
+)
+def test_what_is_not_replayed_is_refused(option, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        step_allocation(GPT2, batch=1, sequence=8, **option)

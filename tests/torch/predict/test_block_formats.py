@@ -1,6 +1,7 @@
 """Block formats: sizes by hand, MX against gfloat, NVFP4 against its definition."""
 
 import math
+from dataclasses import replace
 
 import gfloat
 import gfloat.formats
@@ -129,3 +130,9 @@ def test_scales_of_nothing_and_of_little():
     # A scale that is rounded to 0 leaves no code but that of 0.
     (lost,) = nvfp4.quantize([1e-9, -1e-9], tensor_scale=1.0)
     assert lost.factor == 0 and lost.values == (0, 0) and lost.codes == (0, 0)
+
+
+@pytest.mark.parametrize("part", ["element", "scale"])
+def test_a_block_is_made_of_formats(part):
+    with pytest.raises(ValueError, match=rf"x: {part} must be a NumberFormat, got 'fp4_e2m1': FORMATS has some"):
+        replace(FORMATS["mxfp4"], name="x", **{part: "fp4_e2m1"})

@@ -239,3 +239,11 @@ def test_any_format_follows_from_its_bits(exponent_bits, fraction_bits, bias, ru
         below, above = (made.round(math.nextafter(middle, way)) for way in (low, high))
         assert (below, above) == (low, high)
     assert all(made.encode(x) == code for code, x in enumerate(up))
+
+
+@pytest.mark.parametrize("without", ["signed", "subnormals"])
+def test_not_a_number_in_place_of_minus_zero_needs_a_minus_zero(without):
+    with pytest.raises(
+        ValueError, match=r"nan='negative_zero' takes the code of −0, so give signed=True and subnormals=True"
+    ):
+        FORMATS["fp8_e4m3"].with_rules(nan="negative_zero", **{without: False})

@@ -458,7 +458,7 @@ def test_what_another_flavour_counts():
             "gives 4 experts 5 tokens: .* experts get 4 in every",
         ),
         (LLAMA, {"expert_tokens": []}, "expert_tokens has 0 layers, and the model 0 with experts"),
-        (LLAMA, {"lora_rank": 2, "lora_targets": ["queries"]}, "unknown component 'queries'"),
+        (LLAMA, {"lora_rank": 2, "lora_targets": ["queries"]}, "unknown target of adapters 'queries'"),
         (LLAMA, {"frozen": ["queries"]}, "unknown component 'queries'"),
         (LLAMA, {"base": "int3"}, "unknown packing 'int3'"),
     ],
@@ -529,9 +529,8 @@ def test_a_policy_that_keeps_as_much_has_no_break_even_batch():
 
 @pytest.mark.parametrize("name", ["norms", "token embedding", "position embedding", "final norm", "quer"])
 def test_adapters_stand_beside_linear_layers(name):
-    with pytest.raises(
-        ValueError, match=rf"unknown target of adapters '{name}'. Known: query, key, value, attention output, mlp up"
-    ):
+    known = "Known: query, key, value, attention output, mlp gate, mlp up, mlp down, head"
+    with pytest.raises(ValueError, match=rf"unknown target of adapters '{name}'. .*{known}"):
         program(BASE, batch=1, sequence=4, lora_rank=2, lora_targets=(name,))
 
 

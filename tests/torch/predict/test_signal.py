@@ -105,3 +105,7 @@ def test_far_tails_do_not_round_to_nothing_too_early():
 def test_refusals(call, sentence):
     with pytest.raises(ValueError, match=sentence):
         call()
+
+
+def test_bounds_that_are_too_far_to_matter_cut_nothing():
+    assert predict.truncated_std(std=0.5, a=-1e308, b=1e308) == 0.5
