@@ -8,7 +8,7 @@ from cs336kit._cli.arguments import Parser, allowance, bandwidth, check_listed, 
 from cs336kit._cli.model import model_of
 from cs336kit._cli.plan import Keys
 from cs336kit.predict._serving.answer import KEYS, SCHEMA
-from cs336kit.predict._serving.question import WEIGHT_TYPES
+from cs336kit.predict._serving.question import CHUNK, WEIGHT_TYPES
 from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.serving import ServingQuestion, serve
 from cs336kit.predict.transformer import TransformerConfig
@@ -38,6 +38,8 @@ def _parser() -> argparse.ArgumentParser:
     what("--cache", default="bf16", choices=list(CACHE_TYPES), metavar="NAME", help=", ".join(CACHE_TYPES))
     what("--prompt", type=count, metavar="N", help="tokens of a prompt (half of the context, at most 2048)")
     what("--output", type=count, metavar="N", help="tokens of an answer (half of the context, at most 512)")
+    chunk = f"tokens of a prompt that one pass takes ({CHUNK}, as engines do); a longer prompt takes several"
+    what("--chunk", type=count, metavar="N", help=chunk)
     what("--batch", type=count, metavar="N", help="one more row of the table, for so many sequences")
     what("--page", type=count, default=16, metavar="N", help="tokens of a page of the cache, 16 by default")
     what("--latency", type=seconds, metavar="TIME", help="that a token may take, such as 20ms")

@@ -36,7 +36,10 @@ def prefill_bounds(
     cache: str = "bf16",
     count: int = 1,
 ) -> Bounds:
-    """Seconds until the first token of a prompt of so many tokens, one sequence, as `decode_bounds` has them."""
+    """Seconds until the first token of a prompt of so many tokens, one sequence, as `decode_bounds` has them.
+
+    A prompt of more than 8,192 tokens takes several passes, as `serve` has them.
+    """
     q, what = _asked(config, accelerator, prompt, weights, cache, count, answered=False)
     return prompt_bounds(q, what)
 

@@ -1,9 +1,10 @@
 """Serving a model: what weights and cache take, and between which bounds the time of a token lies.
 
-Every number is a walk over `predict.program(phase="prefill")` and `(phase="decode")`. At best a chip reads the weights and
-the cache once, computes meanwhile, and nothing else takes time: the larger of both is the lower bound (a roofline). If
-nothing overlaps, each operation reads and writes its tensors and computes, one after the other: the sum is the upper one.
-Left out of both: launches, the latency of links, sampling, the scheduler, kernels that do not reach bandwidth or peak.
+Every number is a walk over `predict.program(phase="prefill")` and `(phase="decode")`. A prompt is taken in passes of a chunk,
+as engines do. At best a chip reads the weights and the cache once a pass, computes meanwhile, and nothing else takes time: the
+larger of both is the lower bound (a roofline). If nothing overlaps, each operation reads and writes its tensors and computes,
+one after the other: the sum is the upper one. Left out of both: launches, the latency of links, sampling, the scheduler,
+kernels that do not reach bandwidth or peak.
 """
 
 from dataclasses import replace
@@ -14,7 +15,7 @@ from cs336kit.predict._serving.advice import serving_advice
 from cs336kit.predict._serving.answer import Served as Served
 from cs336kit.predict._serving.answer import memory_fields, sequences_that_fit
 from cs336kit.predict._serving.bounds import answer_seconds, prompt_bounds, token_bounds
-from cs336kit.predict._serving.question import LARGEST_BATCH, check_question, chip_of, settled
+from cs336kit.predict._serving.question import CHUNK, LARGEST_BATCH, check_question, chip_of, settled
 from cs336kit.predict._serving.question import ServingQuestion as ServingQuestion
 from cs336kit.predict.accounting import parameters
 from cs336kit.predict.training import largest
@@ -35,7 +36,7 @@ def serve(question: ServingQuestion) -> Served:
     answer = Served(
         question=q, chip=what, parameters=parameters(q.model).total, largest_batch=0,
         prefill=prompt_bounds(q, what), tokens=(), batch_for_latency=None,
-        notes=(*what.notes, *_routing_notes(q.model)), **memory_fields(q, what),
+        notes=(*what.notes, *_routing_notes(q.model), *_chunk_notes(q)), **memory_fields(q, what),
     )  # fmt: skip
     most = sequences_that_fit(answer)
     answer = replace(answer, largest_batch=most)
@@ -60,6 +61,18 @@ def _routing_notes(c: TransformerConfig) -> tuple[str, ...]:
         f"from batch {every:,} on. Tokens that choose by chance would visit about {by_chance:,.0f} there, and those that agree "
         f"{c.experts_per_token}: a step that reads fewer takes less time than both bounds say",
     )
+
+
+def _chunk_notes(q: ServingQuestion) -> tuple[str, ...]:
+    """Where a prompt is not taken in chunks, and where what came before a chunk is not only read."""
+    prompt, chunk = q.prompt or 1, q.chunk or CHUNK
+    if chunk < q.pass_tokens:
+        return (f"heads of {q.model.head_dim} have their scores written out, and a prompt is taken in one pass",)
+    if q.model.kv_latent and q.pass_tokens < prompt:
+        return (
+            "each pass makes keys and values of what came before it from the latents again, in pieces of as many tokens",
+        )
+    return ()
 
 
 def _batches(most: int, asked: int | None, *others: int) -> tuple[int, ...]:

@@ -354,8 +354,8 @@ a million output tokens, prompts included, cost 1.04 to 2.5 at batch 2
   decoding 1 to 2, averaged over the answer; prompts 0.04 to 0.5, at best
     together
 note: a note
-note: at best: weights and cache are read once while the chip computes; at most:
-  each operation reads, computes and writes by itself, all at full rate.
+note: at best: a pass reads weights and cache once while the chip computes; at
+  most: each operation reads, computes and writes by itself, all at full rate.
   Launches, the latency of links, sampling and the scheduler are left out"""
     )
     values = answer.as_dict()
@@ -385,6 +385,20 @@ note: at best: weights and cache are read once while the chip computes; at most:
         "fits": True,
     }
     assert values["tokens"][1] == row | {"tokens_per_second_most": 800, "tokens_per_second_least": 400}
+
+
+def test_passes_of_a_prompt_are_said_where_there_are_several():
+    question = ServingQuestion(MODELS["gpt2"], prompt=900, output=100, chunk=899)
+    several, one = (str(served(dataclasses.replace(question, prompt=prompt))) for prompt in (900, 899))
+    assert "prompts of 900 tokens in passes of 899 tokens, answers of 100\n" in several
+    assert "  one pass of a prompt          0.25 GiB\n" in several and "one prompt's" not in several
+    assert "prompts of 899 tokens, answers" in one and "one prompt's pass" in one
+
+
+def test_one_sequence_is_one():
+    question = ServingQuestion(MODELS["gpt2"], prompt=900, output=100, latency=0.1)
+    text = str(served(question, largest_batch=1, batch_for_latency=(1, 0)))
+    assert "the memory holds 1 sequence at once\n" in text and "at best 1 sequence, 0 if" in text
 
 
 def test_what_an_answer_about_serving_leaves_out():

@@ -14,6 +14,7 @@ from cs336kit.predict import (
     parameters,
     serve,
 )
+from cs336kit.predict._serving.advice import _options
 from cs336kit.predict._serving.answer import KEYS
 from cs336kit.predict._serving.bounds import _op_bytes
 
@@ -137,6 +138,82 @@ def test_a_prompt_works_in_the_bytes_of_its_widest_moment():
     assert two.working_bytes == many.working_bytes == pytest.approx(2 * 32 * 4096 * 2, rel=0.02)
 
 
+#: Ten tokens in passes of 4, 4 and 2: behind the first pass are 4 tokens, and behind the second one 8.
+CHUNKED = {"prompt": 10, "output": 4, "chunk": 4}
+ENDLESS = {"bandwidth": 1.0, "peak_flops_per_second": 1e40, "memory_bytes": 80e9, "accelerator": None}
+
+
+@pytest.mark.parametrize(
+    ("window", "past", "left"), [(None, (4, 8), 10), (9, (4, 8), 10), (6, (4, 6), 10), (3, (3, 3), 8)]
+)
+def test_each_chunk_of_a_prompt_reads_the_weights_and_what_came_before_it(window, past, left):
+    config = dataclasses.replace(LITTLE, window=window)
+    chunked, whole = (serve(ServingQuestion(config, **CHUNKED | {"chunk": c}, **ENDLESS)).prefill for c in (4, 10))
+    token, head = 2 * 2 * 16 * 2, 2 * 16 * 40
+    blocks = 2 * (2 * 12 * 16 * 16 + (2 * 2 + 1) * 2 * 16)
+    assert chunked.cache_bytes == token * (left + sum(past))
+    # The head is read once, of the table a row for each token.
+    assert chunked.bytes == 3 * blocks + head + 2 * 10 * 16 + chunked.cache_bytes
+    by_hand = moved(4, 1, 4, 0) + moved(4, 1, 4 + past[0], 0) + moved(2, 1, 2 + past[1], 1) - 2 * head
+    assert chunked.most == by_hand + token * left
+    # Pairs of positions add up.
+    assert chunked.flops == whole.flops and (
+        window or chunked.flops == 2 * 10 * 2 * 12 * 256 + 2 * 16 * 40 + 2 * 2 * 100 * 16
+    )
+    halves = serve(ServingQuestion(config, cache="fp8", **CHUNKED, **ENDLESS)).prefill
+    assert halves.cache_bytes == chunked.cache_bytes / 2
+
+
+def test_chunks_of_latents_make_keys_and_values_of_what_came_before_again():
+    config = TransformerConfig(
+        layers=2, d_model=16, heads=2, vocab=40, context=64, positions="none", bias="none", norm="rmsnorm", head_dim=12,
+        value_dim=8, kv_latent=6, rotary_dim=4,
+    )  # fmt: skip
+    chunked, whole, four, two = (
+        serve(ServingQuestion(config, **{**CHUNKED, **size}, **ENDLESS))
+        for size in ({}, {"chunk": 10}, {"prompt": 4}, {"prompt": 2})
+    )
+    # For each of two heads 8 numbers of a key and 8 of a value, from 6: of 4 + 8 tokens in two layers.
+    assert chunked.prefill.flops - whole.prefill.flops == 2 * 12 * 2 * 6 * 2 * (8 + 8)
+    # They are written, keys get the 4 turned numbers, and attention reads both, beside 10 numbers of the cache.
+    made, keys, values, head = 2 * 2 * 16, 2 * 2 * 12, 2 * 2 * 8, 2 * (16 + 40 + 16 * 40)
+    again = made + 2 * 2 * 8 + keys + keys + values + 2 * 10
+    assert chunked.prefill.most == 2 * (four.prefill.most - head) + two.prefill.most + 2 * 12 * again
+    assert chunked.working_bytes == four.working_bytes + 4 * (made + keys)
+    seven, of_seven = (
+        serve(ServingQuestion(config, **{**CHUNKED, **size})) for size in ({"chunk": 7}, {"prompt": 7, "chunk": 7})
+    )
+    assert seven.working_bytes == of_seven.working_bytes + 3 * (made + keys)
+    assert any("from the latents again, in pieces of as many" in note for note in chunked.notes)
+    assert not any("again" in note for note in whole.notes)
+    # Of a window no more than it has.
+    narrow = dataclasses.replace(config, window=3)
+    some, all_of_it = (serve(ServingQuestion(narrow, **CHUNKED | {"chunk": c}, **ENDLESS)).prefill for c in (4, 10))
+    assert some.flops - all_of_it.flops == 2 * (3 + 3) * 2 * 6 * 2 * (8 + 8)
+
+
+def test_a_prompt_works_in_the_bytes_of_one_chunk():
+    many, one, asked = (serve(ServingQuestion(MODELS["llama-3.1-8b"], output=8, **size)) for size in (
+        {"prompt": 100_000}, {"prompt": 8192}, {"prompt": 100_000, "chunk": 2048}))  # fmt: skip
+    assert many.working_bytes == one.working_bytes > 3.9 * asked.working_bytes
+    assert [answer.as_dict()["chunk"] for answer in (many, one, asked)] == [8192, 8192, 2048]
+    assert "prompts of 100,000 tokens in passes of 2,048 tokens, answers of 8" in str(asked)
+    # A chunk that is no shorter than the prompt is one pass.
+    alone, longer = (serve(ServingQuestion(LLAMA, prompt=2000, output=8, chunk=chunk)) for chunk in (2000, 10**9))
+    assert alone.prefill == longer.prefill and alone.as_dict()["chunk"] == longer.as_dict()["chunk"] == 2000
+    # Ranks send as much in all.
+    pair = [serve(ServingQuestion(LITTLE, count=2, prompt=10, output=4, chunk=chunk)).prefill.sent for chunk in (3, 10)]
+    assert pair[0] == pair[1] > 0
+
+
+def test_scores_that_are_written_out_are_those_of_one_pass():
+    wide = dataclasses.replace(LITTLE, head_dim=320)
+    chunked, whole = (serve(ServingQuestion(wide, **CHUNKED | {"chunk": c})) for c in (4, 10))
+    assert chunked.prefill == whole.prefill and chunked.working_bytes == whole.working_bytes
+    assert "heads of 320 have their scores written out, and a prompt is taken in one pass" in chunked.notes
+    assert not any("one pass" in note for note in whole.notes) and "in passes of" not in str(chunked)
+
+
 def test_bounds_of_ranks_whose_links_are_all_that_takes_time():
     endless = {"bandwidth": 1e40, "peak_flops_per_second": 1e40}
     answer = serve(ServingQuestion(LITTLE, prompt=6, output=4, batch=3, count=2, **endless))
@@ -176,7 +253,7 @@ def test_batches_are_powers_of_two_what_fits_and_what_is_asked():
 
 
 def test_a_million_output_tokens_are_priced_with_their_prompts():
-    question = ServingQuestion(MODELS["llama-3.1-8b"], prompt=32000, output=200, price_per_hour=2.5)
+    question = ServingQuestion(MODELS["llama-3.1-8b"], prompt=32000, chunk=32000, output=200, price_per_hour=2.5)
     answer = serve(question)
     assert answer.largest_batch == 14
     # 22.1 ms of 14 tokens (22.0 on average over the answer) and 723 ms of a prompt for 200 tokens, at 2.5 / 3600 a second.
@@ -369,6 +446,8 @@ def test_every_listed_chip_answers(device):
         ({"cache": "int3"}, "unknown precision of a cache 'int3'"),
         ({"prompt": 8000, "output": 1000}, "longer than context=8192"),
         ({"page": 0}, "page must be"),
+        ({"chunk": 0}, "chunk must be"),
+        ({"chunk": True}, "chunk must be"),
         ({"latency": -1}, "latency must be"),
         ({"batch": 0}, "batch must be"),
         ({"accelerator": "H100"}, "name one of them"),
@@ -427,19 +506,24 @@ ADVICE = [
     ({"model": "llama-3.1-405b", "accelerator": "l4", "weights": "nf4", "cache": "fp8"}, [{"count": 16}]),
     # Weights of 16.1 GB and a cache of 31.5 or 31.7; a long prompt works in some 12 GB besides.
     (
-        {"model": "llama-3.1-8b", "memory_bytes": 50e9, "prompt": 100_000, "output": 20_000, "cache": "fp32"},
+        {"model": "llama-3.1-8b", "memory_bytes": 50e9, "prompt": 100_000, "chunk": 100_000, "output": 20_000, "cache": "fp32"},
         [{"cache": "bf16"}, {"count": 2}, {"prompt": 50_000}],
     ),
     (
         {"model": "llama-3.1-8b", "memory_bytes": 50e9, "prompt": 1000, "output": 120_000, "cache": "fp32"},
         [{"weights": "fp8"}, {"cache": "bf16"}, {"count": 2}, {"output": 60_000}],
     ),
+    # In one pass a prompt works in 27.5 GiB, of which 7.6 are too much.
+    (
+        {"model": "llama-3.1-405b", "count": 8, "weights": "fp8", "prompt": 100_000, "chunk": 100_000, "output": 1000},
+        [{"weights": "int4"}, {"count": 16}, {"chunk": 50_000}, {"prompt": 50_000}],
+    ),
     # 24 heads and 8 of keys: neither 3 nor 6 accelerators can divide them.
     ({"model": "llama-3.2-3b", "memory_bytes": 4e9}, [{"weights": "int4"}, {"count": 8}]),
     # Without links there is no second accelerator.
     (
-        {"model": "llama-3.1-8b", "memory_bytes": 12 * 2**30, "prompt": 120_000, "output": 2000, "accelerator": None, "node": 128,
-         "peak_flops_per_second": 1e14, "bandwidth": 1e12},
+        {"model": "llama-3.1-8b", "memory_bytes": 12 * 2**30, "prompt": 120_000, "chunk": 120_000, "output": 2000,
+         "accelerator": None, "node": 128, "peak_flops_per_second": 1e14, "bandwidth": 1e12},
         [{"weights": "fp8", "prompt": 7500}],
     ),
     # Nobody says how fast the links between these cards are: each is a node of its own.
@@ -459,17 +543,24 @@ def test_advice_is_what_was_tried_and_fits(asked, changes):
             assert f"--{name} {value}" in one.change
         # As the command would answer, with a rate where there are more accelerators than a node has.
         per_node = dataclasses.replace(question, **one.changes).per_node
-        far = {"between_nodes": 50e9} if one.changes.get("count", 1) > per_node and question.between_nodes is None else {}
+        far = (
+            {"between_nodes": 50e9} if one.changes.get("count", 1) > per_node and question.between_nodes is None else {}
+        )
         assert serve(dataclasses.replace(question, **one.changes, **far)).largest_batch == one.largest_batch >= 1
         assert ("--between-nodes" in one.change) == bool(far)
         # Half of the change is not enough.
-        for name in {"prompt", "output"} & set(one.changes):
+        for name in {"prompt", "output", "chunk"} & set(one.changes):
             longer = {**one.changes, name: 2 * one.changes[name]}
             assert serve(dataclasses.replace(question, **longer)).largest_batch == 0
     assert answer.as_dict()["advice"] == [
         {"change": one.change, "changes": one.changes, "largest_batch": one.largest_batch} for one in answer.advice
     ]
     assert serve(ServingQuestion(LLAMA)).advice == ()
+
+
+def test_passes_of_a_few_hundred_tokens_are_no_advice():
+    options = [_options(serve(ServingQuestion(LLAMA, prompt=prompt)))["chunk"] for prompt in (2048, 1024, 1023)]
+    assert options == [[1024, 512], [512], []]
 
 
 def test_advice_that_fits_to_the_byte_fits():

@@ -15,6 +15,8 @@ from cs336kit.predict.packed import PACKINGS
 
 #: Types that are tried, most bits first; others have as many bits as one of these, or nearly.
 _WEIGHTS, _CACHES = ("bf16", "fp8", "int4"), ("bf16", "fp8")
+#: Tokens of the shortest pass that is advised: shorter ones read all weights for ever fewer tokens.
+_LEAST_CHUNK = 512
 
 
 def serving_advice(answer: Served) -> tuple[ServingAdvice, ...]:
@@ -37,6 +39,7 @@ def _options(answer: Served) -> dict[str, list[Any]]:
         "count": [
             count for count in divisors(q.model.heads, q.model.heads) if count > q.count and _node(q, count) != 0
         ],
+        "chunk": [tokens for tokens in _halves(q.pass_tokens) if tokens >= _LEAST_CHUNK],
         "prompt": _halves(q.prompt or 1),
         "output": _halves(q.output or 1),
     }
@@ -86,10 +89,12 @@ def _advice(answer: Served, changes: dict[str, Any]) -> ServingAdvice:
         "weights": "weights in {0} (--weights {0})",
         "cache": "a cache in {0} (--cache {0})",
         "count": "{0} accelerators (--count {0}%s)",
+        "chunk": "passes of {0:,} tokens of a prompt (--chunk {0})",
         "prompt": "prompts of {0:,} tokens (--prompt {0})",
         "output": "answers of {0:,} tokens (--output {0})",
     }
-    q, alone = answer.question, {}
+    q = answer.question
+    alone: dict[str, Any] = {}
     if "count" in changes and (node := _node(q, changes["count"])) != q.node:
         alone = {"node": node}
     far = "count" in changes and changes["count"] > replace(q, **changes, **alone).per_node and q.between_nodes is None

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._planner.chip import Chip, allowance
 from cs336kit.predict._serving.bounds import Bounds
-from cs336kit.predict._serving.memory import blocks_peak, cache_bytes, prompt_program, weights
+from cs336kit.predict._serving.memory import cache_bytes, prompt_program, weights, working_bytes
 from cs336kit.predict._serving.question import ServingQuestion, length_of
 from cs336kit.predict.packed import PACKINGS
 
@@ -28,10 +28,11 @@ KEYS = {
     "cache": "type of the cache's elements",
     "prompt": "tokens of a prompt",
     "output": "tokens of an answer",
+    "chunk": "tokens of a prompt that one pass takes, at most the prompt",
     "weight_bytes": "of one accelerator, by kind of parameter",
     "cache_bytes": "of one sequence with prompt and answer",
     "cache_bytes_per_token": "of one more token of a sequence",
-    "working_bytes": "of one prompt's pass, beside what it leaves in the cache",
+    "working_bytes": "of one pass of a prompt, beside what it leaves in the cache",
     "logits_bytes": "of one sequence's logits, in bf16 and fp32",
     "page_tokens": "tokens of a page of the cache",
     "page_waste_bytes": "{average, worst}: of a sequence's last page",
@@ -93,7 +94,7 @@ class Served:
     cache_bytes: int
     #: of one more token of a sequence
     cache_bytes_per_token: int
-    #: of one prompt's pass, beside what its blocks leave in the cache
+    #: of one pass of a prompt, beside what its blocks leave in the cache
     working_bytes: int
     #: of one sequence's logits in bf16 and in fp32, which sampling takes
     logits_bytes: int
@@ -175,6 +176,7 @@ class Served:
             "peak_flops_per_second": self.chip.peak,
             "bandwidth_bytes_per_second": self.chip.bandwidth,
             "bits_per_weight": PACKINGS[q.weights].bits_per_weight if q.weights in PACKINGS else None,
+            "chunk": q.pass_tokens,
             "weight_bytes": dict(self.weights.items()),
             "cache_bytes": self.cache_bytes,
             "cache_bytes_per_token": self.cache_bytes_per_token,
@@ -211,7 +213,7 @@ def memory_fields(q: ServingQuestion, what: Chip) -> dict[str, Any]:
     each, before = (cache_bytes(q, prompt_program(q, tokens)) for tokens in (length, length - 1))
     return {
         "weights": weights(q), "cache_bytes": each, "cache_bytes_per_token": each - before,
-        "working_bytes": blocks_peak(prompt_program(q)), "logits_bytes": q.model.vocab * (2 + 4),
+        "working_bytes": working_bytes(q), "logits_bytes": q.model.vocab * (2 + 4),
         "allowance": free, "allowance_reason": reason,
     }  # fmt: skip
 

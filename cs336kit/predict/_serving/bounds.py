@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from math import ceil, floor
+from typing import NamedTuple
 
 from cs336kit.predict._links import at_best, bandwidth
 from cs336kit.predict._planner.chip import Chip, chip
-from cs336kit.predict._serving.memory import cache_bytes, is_packed, leaf_bytes, prompt_program
+from cs336kit.predict._serving.memory import cache_bytes, is_packed, leaf_bytes, made_again, prompt_program
 from cs336kit.predict._serving.question import ServingQuestion, length_of, options_of
 from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.operations import Op, Program, Storage, Tensor
@@ -36,9 +37,63 @@ class Bounds:
     links: float = 0.0
 
 
+class _Work(NamedTuple):
+    """What passes compute, read, write and send together."""
+
+    flops: int = 0
+    #: those of `flops` that have a packed matrix
+    packed: int = 0
+    #: bytes: weights and cache once a pass, and of every operation
+    least: int = 0
+    moved: int = 0
+    #: those of `least` that are the cache's
+    cache: int = 0
+    sent: int = 0
+    #: seconds of what is sent by rings, and where switches add
+    rings: float = 0.0
+    links: float = 0.0
+
+    def plus(self, other: "_Work", times: int = 1) -> "_Work":
+        """This, and the other so many times."""
+        return _Work(*(mine + times * more for mine, more in zip(self, other, strict=True)))  # type: ignore[arg-type]
+
+
 def prompt_bounds(q: ServingQuestion, what: Chip) -> Bounds:
-    """One prompt's pass; of all its positions the last one alone has logits."""
-    return _bounds(q, what, prompt_program(q), head=True)
+    """The passes of one prompt; of all its positions the last one alone has logits.
+
+    The FLOPs of causal attention are those of one pass. Each pass reads the weights, and each but the first the cache of what
+    came before it, of a window what the window has; from latents it makes keys and values of that again.
+    """
+    prompt, chunk = q.prompt or 1, q.pass_tokens
+    further = (prompt - 1) // chunk
+    first, last = prompt_program(q, chunk), prompt_program(q, prompt - further * chunk)
+    work = _work(q, what, last, rows=prompt - further * chunk)
+    if further:
+        whole = prompt_program(q)
+        in_one = _work(q, what, whole, rows=prompt)
+        work = work.plus(_work(q, what, first, rows=0), further)._replace(flops=in_one.flops, packed=in_one.packed)
+        work = work.plus(_of_the_past(q, whole, further))
+    written = cache_bytes(q, last) + further * cache_bytes(q, first)
+    return _bounds(q, what, work.plus(_Work(least=written, moved=written, cache=written)))
+
+
+def _of_the_past(q: ServingQuestion, whole: Program, further: int) -> _Work:
+    """What each of so many chunks behind the first one does with the tokens before it."""
+    chunk, prompt = q.pass_tokens, q.prompt or 1
+
+    def seen(positions: int) -> int:
+        """Tokens before each of these chunks, together, of a cache that keeps so many."""
+        growing = min(further, positions // chunk)
+        return chunk * growing * (growing + 1) // 2 + (further - growing) * positions
+
+    read = CACHE_TYPES[q.cache] * sum(count * B * K * h * seen(T) for (B, K, T, h), count in whole.cached)
+    flops = moved = 0
+    if q.model.kv_latent:
+        for (op, count), ((_, _, T, _), _) in zip(made_again(whole), whole.cached, strict=True):
+            flops += count * sum(n for _, n in op.flops) * seen(T) // prompt
+            # Written once, and read: the product's results are parts of the keys, and values; attention reads both.
+            moved += 2 * count * sum(storage.bytes for storage in op.allocates) * seen(T) // prompt
+    return _Work(flops, flops, read, read + moved, read)
 
 
 def token_bounds(q: ServingQuestion, what: Chip, batch: int, length: int | None = None) -> Bounds:
@@ -46,7 +101,7 @@ def token_bounds(q: ServingQuestion, what: Chip, batch: int, length: int | None 
     length = length_of(q) if length is None else length
     # A page is written where it lies, and a window's pages hold what the window sees: as in tensors allocated once.
     walked = program(q.model, batch=batch, sequence=length, phase="decode", cache="contiguous", **options_of(q))
-    return _bounds(q, what, walked, head=False)
+    return _bounds(q, what, _work(q, what, walked, rows=1))
 
 
 def answer_seconds(q: ServingQuestion, what: Chip, batch: int) -> tuple[float, float]:
@@ -60,17 +115,17 @@ def answer_seconds(q: ServingQuestion, what: Chip, batch: int) -> tuple[float, f
     return sum(bounds.least for bounds in each) / parts, sum(bounds.most for bounds in each) / parts
 
 
-def _bounds(q: ServingQuestion, what: Chip, walked: Program, *, head: bool) -> Bounds:
-    """`head`: of all positions the last one alone has logits."""
-    assert what.peak and what.bandwidth
+def _work(q: ServingQuestion, what: Chip, walked: Program, *, rows: int) -> _Work:
+    """One pass, where one of `rows` positions has logits; 0: none has."""
     flops, packed, least, moved, sent, cache = 0, 0, 0, 0, 0, 0
     rings, links = 0.0, 0.0
     sizes = {leaf.tensor.storage: leaf_bytes(leaf, q.weights) for leaf in walked.leaves}
     matrices = {leaf.tensor.storage for leaf in walked.leaves if is_packed(leaf)}
     caches: set[Storage] = set()
     seen: set[Storage] = set()
-    rows = q.prompt or 1 if head else 1
     for op, count in walked.operations():
+        if op.part == "head" and not rows:
+            continue
         work = sum(n for _, n in op.flops) // (rows if op.part == "head" else 1)
         flops += count * work
         packed += count * work if any(tensor.storage in matrices for tensor in op.inputs) else 0
@@ -88,9 +143,12 @@ def _bounds(q: ServingQuestion, what: Chip, walked: Program, *, head: bool) -> B
                 count * wire.bytes / bandwidth(wire, what.as_accelerator(), q.per_node, q.between_nodes, walked.layout)
             )
             rings, links = rings + taken, links + max(at_best(wire)) * taken
-    if head:
-        written = cache_bytes(q, walked)
-        least, moved, cache = least + written, moved + written, cache + written
+    return _Work(flops, packed, least, moved, cache, sent, rings, links)
+
+
+def _bounds(q: ServingQuestion, what: Chip, work: _Work) -> Bounds:
+    assert what.peak and what.bandwidth
+    flops, packed, least, moved, cache, sent, rings, links = work
     compute, memory = packed / what.peak + (flops - packed) / _other_peak(q, what), least / what.bandwidth
     times = {"compute": compute, "memory": memory, "links": links}
     bound = max(times, key=lambda name: times[name])

@@ -34,7 +34,7 @@ def weights(q: ServingQuestion) -> Breakdown:
 
 
 def prompt_program(q: ServingQuestion, length: int | None = None) -> Program:
-    """The pass of one sequence of so many tokens, or of the question's prompt."""
+    """One pass of a sequence of so many tokens, or of the question's whole prompt."""
     return program(q.model, batch=1, sequence=length or q.prompt or 1, phase="prefill", **options_of(q))
 
 
@@ -45,6 +45,23 @@ def cache_bytes(q: ServingQuestion, walked: Program) -> int:
 
 def cached_elements(walked: Program) -> int:
     return sum(count * prod(shape) for shape, count in walked.cached)
+
+
+def working_bytes(q: ServingQuestion) -> int:
+    """The most that a pass of a prompt has alive, beside the cache.
+
+    What came before a chunk lies in the cache, where the kernel reads it; from latents its keys and values are made again,
+    in pieces as long as a chunk.
+    """
+    walked = prompt_program(q, q.pass_tokens)
+    piece = min(q.pass_tokens, (q.prompt or 1) - q.pass_tokens)
+    again = sum(storage.bytes for op, _ in made_again(walked)[:2] for storage in op.allocates)
+    return blocks_peak(walked) + again * piece // q.pass_tokens
+
+
+def made_again(walked: Program) -> list[tuple[Op, int]]:
+    """The operations that make keys and values from latents, block by block, which later chunks repeat; else none."""
+    return [each for each in walked.operations() if each[0].place.endswith(("/key and value", "/key/together"))]
 
 
 @lru_cache(maxsize=64)

@@ -21,6 +21,11 @@ WEIGHT_TYPES = dict.fromkeys(("bf16", "fp16", "fp32", *PACKINGS))
 LARGEST_BATCH = 2**16
 
 
+#: Tokens of a prompt that one pass takes unless the question says otherwise: what engines take by default on an H100 (the
+#: max_num_batched_tokens of vLLM's server, the chunked_prefill_size of SGLang).
+CHUNK = 8192
+
+
 @dataclass(frozen=True)
 class ServingQuestion:
     """Which model, on what, for prompts and answers of how many tokens."""
@@ -49,6 +54,14 @@ class ServingQuestion:
     between_nodes: float | None = None
     node: int | None = None
     price_per_hour: float | None = None
+    #: tokens of a prompt that one pass takes; None: CHUNK
+    chunk: int | None = None
+
+    @property
+    def pass_tokens(self) -> int:
+        """Tokens of a prompt's longest pass: a chunk, or all of it where attention writes scores of all pairs of a pass."""
+        prompt = self.prompt or 1
+        return min(self.chunk or CHUNK, prompt) if _attention(self.model) == "flash_attention" else prompt
 
     @property
     def per_node(self) -> int:
@@ -78,7 +91,7 @@ def settled(q: ServingQuestion, *, answered: bool = True) -> ServingQuestion:
     checked |= given(
         q, positive_number, "latency", "memory_bytes", "peak_flops_per_second", "bandwidth", "price_per_hour", "between_nodes"
     )  # fmt: skip
-    checked |= given(q, positive_int, "batch", "node") | {"count": positive_int("count", q.count)}
+    checked |= given(q, positive_int, "batch", "node", "chunk") | {"count": positive_int("count", q.count)}
     check_layout(q.model, Layout(tp=checked["count"]))
     half = max(q.model.context // 2, 1)
     prompt = min(half, 2048) if q.prompt is None else positive_int("prompt", q.prompt)
@@ -118,6 +131,10 @@ def length_of(q: ServingQuestion) -> int:
     return q.prompt + q.output
 
 
+def _attention(config: TransformerConfig) -> str:
+    return "flash_attention" if config.head_dim <= (FLASH.widest or 0) else "sdpa"
+
+
 def options_of(q: ServingQuestion) -> dict[str, Any]:
     """Of every program here. Attention is that of serving engines, but for heads that are too wide for it.
 
@@ -125,5 +142,4 @@ def options_of(q: ServingQuestion) -> dict[str, Any]:
     activations take more.
     """
     layout = Layout(tp=q.count) if q.count > 1 else None
-    attention = "flash_attention" if q.model.head_dim <= (FLASH.widest or 0) else "sdpa"
-    return {"precision": "bf16", "attention": attention, "causal": True, "device": "cuda", "layout": layout}
+    return {"precision": "bf16", "attention": _attention(q.model), "causal": True, "device": "cuda", "layout": layout}

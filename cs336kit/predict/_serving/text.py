@@ -26,7 +26,12 @@ def _head(answer: "Served") -> Iterator[str]:
     yield f"{q.name}: {answer.parameters:,} parameters in {q.weights}, cache in {q.cache}"
     many = f"{q.count} × {chip.name}, each" if q.count > 1 else f"{chip.name},"
     yield f"on {many} {(chip.bandwidth or 0) / 1e12:.3g} TB/s and {(chip.peak or 0) / 1e12:,.4g} TFLOP/s"
-    yield f"prompts of {q.prompt:,} tokens, answers of {q.output:,}"
+    passes = f" in passes of {q.pass_tokens:,} tokens" * _has_chunks(answer)
+    yield f"prompts of {q.prompt:,} tokens{passes}, answers of {q.output:,}"
+
+
+def _has_chunks(answer: "Served") -> bool:
+    return answer.question.pass_tokens < (answer.question.prompt or 1)
 
 
 def _memory(answer: "Served") -> Iterator[str]:
@@ -36,7 +41,7 @@ def _memory(answer: "Served") -> Iterator[str]:
     for name, part in answer.weights.items():
         packed = q.weights in PACKINGS and name.startswith("matrices")
         yield row(name, part, f"{PACKINGS[q.weights].bits_per_weight:.4g} bits a weight" if packed else "")
-    yield row("one prompt's pass", answer.working_bytes)
+    yield row("one pass of a prompt" if _has_chunks(answer) else "one prompt's pass", answer.working_bytes)
     yield row("allowance", answer.allowance.total)
     yield from folded(answer.allowance_reason, indent="    ")
     yield row("logits of a sequence", answer.logits_bytes)
@@ -108,6 +113,6 @@ def _range(bounds: tuple[float, float]) -> str:
 
 #: What the bounds say and what they leave out.
 _LEFT_OUT = (
-    "at best: weights and cache are read once while the chip computes; at most: each operation reads, computes and writes "
-    "by itself, all at full rate. Launches, the latency of links, sampling and the scheduler are left out",
+    "at best: a pass reads weights and cache once while the chip computes; at most: each operation reads, computes and "
+    "writes by itself, all at full rate. Launches, the latency of links, sampling and the scheduler are left out",
 )

@@ -145,7 +145,8 @@ const compute = latest(async () => {
   result.hidden = Boolean(answer.error);
   if (answer.error) return;
   const said = answer.text.split("\n").filter((one) => /^(time|it fits|it does not fit|largest batch)/.test(one));
-  const { layouts } = answer.values;
+  const { days, layouts, run_days: run } = answer.values;
+  if (run && run.lower > days) said.push(`at these steps at least ${run.lower.toLocaleString("en", { maximumSignificantDigits: 3 })} days`);
   if (layouts) said.push(layouts.length ? `the quickest layout that fits: ${layouts[0].layout}` : "no layout fits");
   status.textContent = said.join(" · ").replace(/; what helps.*/, "");
   result.replaceChildren(...shown(answer, command(line), choices.has("config")));
