@@ -19,14 +19,12 @@ if TYPE_CHECKING:
     from cs336kit.predict.einsum import *
     from cs336kit.predict.estimates import *
     from cs336kit.predict.formats import *
-    from cs336kit.predict.gradients import *
     from cs336kit.predict.hardware import *
     from cs336kit.predict.hugging_face import *
     from cs336kit.predict.layout_search import *
     from cs336kit.predict.layouts import *
     from cs336kit.predict.models import *
     from cs336kit.predict.napkin import *
-    from cs336kit.predict.nets import *
     from cs336kit.predict.number_format import *
     from cs336kit.predict.operations import *
     from cs336kit.predict.optimizers import *
@@ -61,14 +59,12 @@ _MODULES = {
         "chinchilla_flops kaplan_flops kaplan_parameters paper_block_bytes paper_break_even_batch six_nd_estimate"
     ),
     "formats": "FORMATS",
-    "gradients": "GradientFlops gradient_flops leaves",
     "hardware": "Accelerator accelerator accelerators",
     "hugging_face": "from_hf",
     "layout_search": "FoundLayout find_layouts",
     "layouts": "Layout",
     "models": "MODELS model",
     "napkin": "bytes_per_parameter delivered_flops largest_model matmul_flops six_nd training_days",
-    "nets": "decoder decoder_block linear_net with_lora",
     "number_format": "NumberFormat",
     "operations": "Op Program",
     "optimizers": "OPTIMIZERS OptimizerSpec optimizer_state_bytes optimizer_step_bytes",

@@ -439,7 +439,7 @@ def test_tokens_of_experts_have_to_add_up():
     [
         ({"phase": "sleep"}, "unknown phase 'sleep'.*train, forward, prefill, decode"),
         ({"frozen": ["body"]}, "unknown component 'body'"),
-        ({"lora_rank": 2, "lora_targets": "w_q"}, "unknown component 'w_q'"),
+        ({"lora_rank": 2, "lora_targets": "w_q"}, "unknown target of adapters 'w_q'"),
         ({"lora_rank": 1.5}, "lora_rank must be"),
     ],
 )

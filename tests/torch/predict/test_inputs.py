@@ -16,7 +16,6 @@ from cs336kit.predict.napkin import delivered_flops, largest_model, matmul_flops
 from cs336kit.predict.signal import residual_second_moments, second_moment_spread, second_moments
 from cs336kit.predict.transfers import pcie_bandwidth, pipeline_seconds, pipeline_timeline, transfer_seconds
 
-NET = predict.linear_net([4, 4, 4], batch=2)
 GPT2 = predict.MODELS["gpt2"]
 SIZES = {"layers": 2, "d_model": 64, "heads": 4, "vocab": 96, "context": 32}
 BIG = 2**20  # two of them multiplied do not fit into 32 bits
@@ -66,10 +65,6 @@ CALLS = [
     (predict.ring_bytes, ("all-reduce", 2**31 - 1), {"ranks": 8}),
     (predict.speculative_tokens, (), {"acceptance": 0.5, "guesses": 3}),
     (predict.speculative_speedup, (), {"acceptance": 0.5, "guesses": 3, "cost_ratio": 1}),
-    (predict.linear_net, ((4, 8, 2),), {"batch": 3, "activation": True}),
-    (predict.with_lora, (NET,), {"rank": 2, "targets": ("w1",)}),
-    (predict.leaves, (NET,), {}),
-    (predict.gradient_flops, (NET,), {"frozen": ("x",), "checkpoint": (NET[:1],), "early_stop": False}),
     (predict.optimizer_state_bytes, ("adamw",), {"shapes": ((BIG, BIG),), "precision": "bf16"}),
     (predict.optimizer_state_bytes, ("adamw8bit",), {"shapes": ((BIG, BIG),)}),
     (predict.optimizer_state_bytes, ("adamw",), {"parameters": BIG, "tensors": 3}),
@@ -100,8 +95,6 @@ def as_numpy(value):
 def test_integers_of_numpy_give_the_same_exact_result(function, arguments, named):
     expected = function(*arguments, **named)
     found = function(*map(as_numpy, arguments), **{name: as_numpy(value) for name, value in named.items()})
-    if isinstance(found, tuple) and isinstance(found[-1], predict.Op):  # equal to themselves only
-        found, expected = predict.gradient_flops(found), predict.gradient_flops(expected)
     assert found == expected and repr(found) == repr(expected)
 
 
@@ -316,7 +309,6 @@ def asked():
         (predict.FORMATS["fp16"].round, None, {"x": 1.0}),
         (predict.FORMATS["fp16"].spacing, None, {"x": 1.0}),
         (predict.FORMATS["mxfp4"].quantize, None, {"values": [1.0]}),
-        (predict.gradient_flops(NET).mfu, None, {"seconds": 1, "peak_flops_per_second": 1}),
     ):
         for name in inspect.signature(made or function).parameters:
             yield pytest.param(function, needed, name, id=f"{function.__name__}-{name}")
