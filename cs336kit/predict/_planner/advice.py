@@ -109,7 +109,8 @@ def _more_accelerators(q: Question, over: Callable[..., float], chosen: list[Adv
             chosen, found = others, without
     option, changes = found
     words = [
-        _in_passes(changes["batch"], changes["accumulate"]) if "accumulate" in one.changes else one.change for one in chosen
+        _in_passes(changes["batch"], changes["accumulate"]) if "accumulate" in one.changes else one.change
+        for one in chosen
     ]
     more = ", and more accelerators" if "count" in changes else ", and parameters are gathered for each pass"
     costs = _computing_and_sending(chosen) + more + _other_batch(q, changes)
