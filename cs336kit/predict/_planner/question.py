@@ -23,7 +23,7 @@ from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
 from cs336kit.predict.optimizers import OPTIMIZERS
 from cs336kit.predict.packed import PACKINGS
 from cs336kit.predict.precision import POLICIES
-from cs336kit.predict.programs import EVERY_ATTENTION, check_sizes, model_leaves
+from cs336kit.predict.programs import EVERY_ATTENTION, check_sizes, linear_components, model_leaves
 from cs336kit.predict.transformer import TransformerConfig
 
 #: Optimizers that need the shapes of a model, beside NAPKIN_OPTIMIZERS.
@@ -202,15 +202,6 @@ def _with_layout(q: Question) -> Question:
     return replace(q, layout=layout, count=layout.count, accumulate=passes)
 
 
-def _components(config: TransformerConfig) -> dict[str, bool]:
-    """Component → whether matrices of the blocks are in it, to which adapters can be added."""
-    found: dict[str, bool] = {}
-    for leaf in model_leaves(config):
-        matrix = leaf.place == "block" and len(leaf.tensor.shape) == 2
-        found[leaf.component] = found.get(leaf.component, False) or matrix
-    return found
-
-
 def _targets(q: Question) -> tuple[str, ...]:
     assert isinstance(q.model, TransformerConfig)
     if q.lora_rank is None:
@@ -223,7 +214,7 @@ def _targets(q: Question) -> tuple[str, ...]:
         known("packing", q.base, PACKINGS)
     if q.frozen:
         raise ValueError("lora_rank already freezes everything but the adapters: leave frozen out")
-    matrices = {name: True for name, matrix in _components(q.model).items() if matrix}
+    matrices = {name: True for name, in_blocks in linear_components(q.model).items() if in_blocks}
     if not q.lora_targets:
         return tuple(name if name in matrices else "key and value" for name in _USUAL_TARGETS)
     if q.lora_targets == ("all",):
@@ -235,7 +226,7 @@ def _targets(q: Question) -> tuple[str, ...]:
 
 def _frozen(q: Question) -> tuple[str, ...]:
     assert isinstance(q.model, TransformerConfig)
-    components = _components(q.model)
+    components = dict.fromkeys(leaf.component for leaf in model_leaves(q.model))
     for name in q.frozen:
         known("component", name, components)
     # A tied head has no parameters of its own.
