@@ -571,3 +571,48 @@ def test_a_rack_of_72_is_one_node(accelerator):
     # Of several racks, layouts of powers of two have 64 each.
     many = dataclasses.replace(question, layout="ep=64,dp=2,microbatches=5", between_nodes=50e9)
     assert plan(many).question.per_node == 64
+
+
+def test_what_find_shows_is_of_the_question_that_was_asked():
+    model, machine = MODELS["llama-3.2-1b"], {"mfu": 0.2, "between_nodes": 10e9, "node": 4}
+    step = {"batch": 2, "sequence": 1024, "precision": "bf16", "attention": "sdpa", "checkpointing": True, "chunks": 2}
+    states = {"optimizer": "sgd", "fused": True}
+    asked = plan(
+        Question(model, count=8, global_batch=64, accelerator="a100-sxm-40gb", allowance=0, **machine, **step, **states)
+    )
+    rows = found(asked, limit=6)
+    chip = accelerator("a100-sxm-40gb")
+    for one in rows:
+        assert one.peak == step_peak(model, layout=one.layout, device="cuda", **step, **states)
+        seconds = step_seconds(model, layout=one.layout, accelerator=chip, device="cuda", **machine, **step)
+        assert one.seconds.upper == pytest.approx(seconds.upper)
+        assert one.layout.data_ranks * one.layout.microbatches * 2 == 64
+    direct = find_layouts(
+        model, count=8, accelerator=chip, global_batch=64, memory_bytes=chip.memory_bytes, limit=6, device="cuda", **machine,
+        **step, **states,
+    )  # fmt: skip
+    assert [one.layout for one in rows] == [one.layout for one in direct]
+
+
+def test_the_peak_is_that_of_the_products_and_the_mfu_is_the_one_given():
+    run = Question(MODELS["gpt2"], tokens=1e9, batch=1, sequence=512)
+    chip = accelerator("h100-sxm")
+    for precision, peak in (("autocast", chip.peak("bf16")), ("fp32", chip.peak("fp32"))):
+        one = plan(dataclasses.replace(run, precision=precision))
+        assert one.days == pytest.approx(one.flops / (0.4 * peak * 86400))
+    half, whole = (plan(dataclasses.replace(run, mfu=mfu)).seconds.compute for mfu in (0.25, 0.5))
+    assert half == pytest.approx(2 * whole)
+
+
+def test_an_optimizer_is_known_by_its_name_in_any_case_and_fused_where_torch_has_it():
+    run = Question(MODELS["gpt2"], batch=1, sequence=64, fused=True)
+    assert plan(dataclasses.replace(run, optimizer="AdamW")).memory == plan(run).memory
+    with pytest.raises(
+        ValueError, match=r"torch has no fused 'nadam': take one of sgd, momentum, adagrad, adam, adamw"
+    ):
+        plan(dataclasses.replace(run, optimizer="nadam"))
+
+
+def test_adapters_everywhere_leave_the_router_alone():
+    tuned = plan(Question(MODELS["mixtral-8x7b"], batch=1, sequence=64, lora_rank=8, lora_targets=("all",)))
+    assert "router" not in tuned.question.lora_targets and len(tuned.question.lora_targets) == 7
