@@ -328,7 +328,7 @@ def test_sharding_says_what_it_sends_more_and_how_long_that_takes(monkeypatch):
     # Mixed precision gathers 2 bytes twice, and saves one of two ways of gradients of 2 bytes: of three quarters.
     assert one.costs == "1.5 GB more on the wire for each step and accelerator" and one.slower is None
     # Products in bf16 gather 2 · 2 bytes, and gradients in fp32 save 4.
-    (one, *_) = advised(dataclasses.replace(number, precision="autocast"), 10**9, CHIP, 5)
+    (one, *_) = advised(dataclasses.replace(number, precision="mixed-fp32-gradients"), 10**9, CHIP, 5)
     assert one.costs == "0.0 GB more on the wire for each step and accelerator"
 
 

@@ -573,10 +573,10 @@ def test_a_rack_of_72_is_one_node(accelerator):
     assert plan(many).question.per_node == 64
 
 
-def test_what_find_shows_is_of_the_question_that_was_asked():
+@pytest.mark.parametrize("states", [{"optimizer": "sgd"}, {"optimizer": "adamw", "fused": True}])
+def test_what_find_shows_is_of_the_question_that_was_asked(states):
     model, machine = MODELS["llama-3.2-1b"], {"mfu": 0.2, "between_nodes": 10e9, "node": 4}
-    step = {"batch": 2, "sequence": 1024, "precision": "bf16", "attention": "sdpa", "checkpointing": True, "chunks": 2}
-    states = {"optimizer": "sgd", "fused": True}
+    step = {"batch": 2, "sequence": 64, "precision": "bf16", "attention": "sdpa", "checkpointing": True, "chunks": 2}
     asked = plan(
         Question(model, count=8, global_batch=64, accelerator="a100-sxm-40gb", allowance=0, **machine, **step, **states)
     )
