@@ -61,7 +61,9 @@ def guard() -> None:
     An audit hook refuses what Python does, and Landlock (Linux 5.13 or later, where it is switched on) what C and C++ do.
     """
     import resource
+    import tempfile
 
+    tempfile.gettempdir()  # found by writing into it, which torch asks for when a first mode counts operators
     if torch := sys.modules.get("torch"):
         torch.save = _to_files_only(torch.save)  # type: ignore[attr-defined] # of a module found by name
     with open("/proc/self/statm") as sizes:
