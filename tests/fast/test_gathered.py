@@ -32,8 +32,8 @@ def test_each_part_of_a_step_of_equal_blocks():
     outside, one, whole = 2 * OUTSIDE, 2 * BLOCK, 4 * BLOCK
     assert (*rules.start,) == (outside + outside, 0) and (*Beside(),) == (0, 0)
     assert rules.start == Beside(outside + outside) and rules.loss == Beside(outside)
-    assert rules.entering(block, 0) == Beside(outside + outside + one)
-    assert rules.entering(block, 1) == Beside(outside + one + one)
+    assert rules.entering(block, 0) == Beside(outside + outside + one + one)
+    assert rules.entering(block, 1) == Beside(outside + one + one + one)
     assert rules.forward(block) == Beside(outside + one + one) and rules.behind(block) == Beside(outside + one)
     assert rules.head == Beside(outside + one)
     # The last block comes first, with no gradients before it; the first one has no next block on its way.
@@ -68,8 +68,10 @@ def test_the_rule_of_a_moment_is_asked_for_by_its_name():
 def test_the_neighbors_of_unlike_blocks():
     rules, (dense, sparse) = gathered(replace(GPT, experts=2, experts_per_token=1, sparse_layers=(False, True, True)))
     outside, small, large = 2 * OUTSIDE, 2 * BLOCK, 2 * SPARSE
-    assert rules.entering(dense, 0) == Beside(outside + outside + small)
-    assert rules.entering(sparse, 0) == Beside(outside + small + large) and rules.head == Beside(outside + large)
+    assert rules.entering(dense, 0) == Beside(outside + outside + small + small)
+    assert rules.entering(sparse, 0) == Beside(outside + small + large + large) and rules.head == Beside(
+        outside + large
+    )
     assert rules.behind(sparse) == Beside(outside + large)
     assert [rules.backward(sparse, run) for run in range(2)] == [
         Beside(outside + large + large, 0), Beside(outside + large + small, 2 * large),

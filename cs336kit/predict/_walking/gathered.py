@@ -1,8 +1,8 @@
 """What a rank holds for a moment where parameters are divided (ZeRO 3): the rules of torch's fully_shard.
 
 A group of parameters is a block, or all that stands outside of the blocks. Before its forward pass it is gathered into a
-buffer and copied to tensors of its own. The buffer stays until the next group has been gathered, the tensors until the
-group's forward pass ends; those outside of the blocks stay to the end of the backward pass. There, while a block runs, the
+buffer and copied to tensors of its own. The buffer stays until the next group has been gathered and copied, the tensors until
+the group's forward pass ends; those outside of the blocks stay to the end of the backward pass. There, while a block runs, the
 next one is gathered into its buffer. A block's whole gradients are copied to the input of a reduce-scatter, which stays
 until the next block's gradients are there. Source: torch 2.13, torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py.
 """
@@ -67,10 +67,11 @@ class Gathered:
         return Beside(self.outside.tensors + self.outside.buffer)
 
     def entering(self, block: Repeat, run: int) -> Beside:
-        """A block's buffer is filled before that of the group before it goes."""
+        """A block is copied from its buffer before that of the group before it goes."""
         place = self.place[block]
         before = self.order[place] if run else self.order[place - 1] if place else self.outside
-        return Beside(self.outside.tensors + before.buffer + self.order[place].buffer)
+        own = self.order[place]
+        return Beside(self.outside.tensors + before.buffer + own.buffer + own.tensors)
 
     def forward(self, block: Repeat) -> Beside:
         own = self.order[self.place[block]]

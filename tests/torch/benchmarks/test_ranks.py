@@ -44,6 +44,18 @@ def test_the_peak_of_fsdp_holds_for_few_blocks_whose_shards_are_padded(layers):
     assert counted(case)["peak"] == predicted(case)["peak"]
 
 
+@pytest.mark.parametrize("layers", [2, 5])
+@pytest.mark.parametrize("layout", ["fsdp=5,microbatches=5", "fsdp=2,microbatches=2"])
+def test_a_block_is_copied_beside_the_buffer_of_the_one_before(monkeypatch, layout, layers):
+    """Of few tokens, in a microbatch that meets gradients, the forward pass holds the peak."""
+    for name, size in {"batch": 1, "sequence": 1}.items():
+        monkeypatch.setitem(STEP, name, size)
+    case = Case(
+        "llama", replace(LLAMA, layers=layers, vocab=16), Layout.parse(layout), "eager", checkpointing=True, stage=0
+    )
+    assert counted(case)["peak"] == predicted(case)["peak"] + 4, "lm adds the losses of the microbatches up"
+
+
 @pytest.mark.parametrize("layout", ["zero1=2", "zero2=4"])
 def test_where_gradients_outweigh_activations_a_rank_lets_them_go_earlier_than_predicted(monkeypatch, layout):
     """A block's are taken to be divided together, and whole ones to stay until the optimizer's step; nothing else differs."""
