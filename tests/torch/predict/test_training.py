@@ -238,7 +238,7 @@ def test_more_shards_never_cost_more_memory(options, layers, vocab, one, other):
 #: Moment → (what is outside of the blocks, blocks) that can be gathered at its peak, with buffers.
 GATHERED = {
     "forward": {(2, 0), (1, 1), (1, 2), (1, 0)},
-    "all-gather": {(2, 1), (1, 2)},
+    "all-gather": {(2, 2), (1, 3), (1, 2)},  # the first block, the others, in the backward pass
     "loss": {(1, 0)},
     "head backward": {(1, 1)},
     **{name: {(1, 1), (1, 2)} for name in ("norm backward", "mlp backward", "attention backward", "recomputation")},
