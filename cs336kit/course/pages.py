@@ -86,7 +86,8 @@ def header(cells: Sequence[Cell], path: Path, every: Sequence[Path]) -> str:
     """The line below a lesson's question: its minutes, and the lessons before and after."""
     reading, exercises = minutes(cells)
     place = list(every).index(path)
-    gpu = "no GPU needed, a few cells run only on one" if any("gpu" in kind.tags(cell) for cell in cells) else "no GPU"
+    only = sum("gpu" in kind.tags(cell) for cell in cells)
+    gpu = "no GPU" if not only else f"no GPU needed, {'one cell runs' if only == 1 else 'a few cells run'} only on one"
     parts = [f"{reading} minutes, {exercises} more for exercises", gpu]
     parts += [f"follows {link(every[place - 1])}"] if place else []
     parts += [f"next {link(every[place + 1])}"] if place + 1 < len(every) else []

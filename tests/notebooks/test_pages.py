@@ -94,13 +94,15 @@ def test_every_lesson_stands_in_its_part_of_the_map():
 def test_a_lesson_names_those_before_and_after_it():
     cells = [text(TITLE), code("x", "gpu")]
     first, middle, last = (pages.header(cells, path, NAMES) for path in NAMES)
-    said = "0 minutes, 0 more for exercises · no GPU needed, a few cells run only on one"
+    said = "0 minutes, 0 more for exercises · no GPU needed, one cell runs only on one"
     assert (
         first == f"{said} · next [08 Graphs](08_graphs.ipynb)"
         and last == f"{said} · follows [08 Graphs](08_graphs.ipynb)"
     )
     before, after = "[00 Napkin math](00_napkin_math.ipynb)", "[09 Gradient FLOPs](09_gradient_flops.ipynb)"
     assert middle == f"{said} · follows {before} · next {after}"
+    assert "no GPU needed, a few cells run only on one ·" in pages.header([*cells, code("y", "gpu")], NAMES[0], NAMES)
+    assert "exercises · no GPU ·" in pages.header(cells[:1], NAMES[0], NAMES)
     assert pages.footer(NAMES[0], NAMES) == "[08 Graphs →](08_graphs.ipynb)"
     assert pages.footer(NAMES[1], NAMES).startswith(
         "[← 00 Napkin math](00_napkin_math.ipynb) · [Map of the course](00_"
