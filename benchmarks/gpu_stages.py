@@ -339,7 +339,8 @@ STAGES = {
 TINY = predict.TransformerConfig(layers=2, d_model=64, heads=4, vocab=256, context=32)
 _FLASH = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 #: Torch takes cuDNN's attention, on Hopper the fastest, only where it is asked to, and predictions of memory are flash's.
-KERNELS = {"flash": _FLASH, "cudnn": [SDPBackend.CUDNN_ATTENTION, *_FLASH]}
+#: cuDNN's alone: where torch cannot take it, it would say nothing and take the next, and the row would be flash's.
+KERNELS = {"flash": _FLASH, "cudnn": [SDPBackend.CUDNN_ATTENTION]}
 
 
 def _gpt2() -> predict.TransformerConfig:

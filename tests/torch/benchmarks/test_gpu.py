@@ -329,6 +329,12 @@ def test_the_attention_that_is_named_comes_first(attention):
     assert first == f"{attention.upper()}_ATTENTION"
 
 
+def test_no_other_kernel_stands_in_for_cudnn_s():
+    with sdpa_kernel(gpu_stages.KERNELS["cudnn"], set_priority=True):
+        enabled = [f for f in ("flash", "mem_efficient", "math") if getattr(torch.backends.cuda, f"{f}_sdp_enabled")()]
+        assert enabled == [] and torch.backends.cuda.cudnn_sdp_enabled()
+
+
 #: What nanoGPT's model.py offers, on a model of one table.
 MODEL = """
 from dataclasses import dataclass
