@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from benchmarks.gpu_peer import nanogpt
 from benchmarks.gpu_ranks import ranks
 from benchmarks.gpu_rows import Run, row
 from cs336kit import lm, measure, predict
@@ -222,6 +223,9 @@ def training_step(run: Run) -> Iterator[dict]:
             yield row("MFU", work / timing.median / peak, "fraction", **setting)
         if idle is not None:
             yield row("idle", idle, "fraction", **setting)
+    batch = cases[0][0]
+    work = predict.training_flops(config, batch=batch, sequence=sequence).total
+    yield from nanogpt(run, config, batch=batch, sequence=sequence, flops=work)
     if run.device.type != "cuda":
         run.skip("idle share of the GPU", "this run has no CUDA device")
 
@@ -335,7 +339,8 @@ STAGES = {
 TINY = predict.TransformerConfig(layers=2, d_model=64, heads=4, vocab=256, context=32)
 _FLASH = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 #: Torch takes cuDNN's attention, on Hopper the fastest, only where it is asked to, and predictions of memory are flash's.
-KERNELS = {"flash": _FLASH, "cudnn": [SDPBackend.CUDNN_ATTENTION, *_FLASH]}
+#: cuDNN's alone: where torch cannot take it, it would say nothing and take the next, and the row would be flash's.
+KERNELS = {"flash": _FLASH, "cudnn": [SDPBackend.CUDNN_ATTENTION]}
 
 
 def _gpt2() -> predict.TransformerConfig:

@@ -8,6 +8,13 @@ from uuid import uuid4
 
 # A socket's file has at most 104 bytes of name on macOS and 108 on Linux; Jupyter writes a number behind it.
 _LONGEST = 100
+#: Where this kit lies.
+_ROOT = Path(__file__).parents[2]
+
+
+def environment() -> dict[str, str]:
+    """What a kernel finds in its environment: what is here, and this kit before one that is installed, if any is."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))}
 
 
 def address() -> dict[str, Any]:

@@ -6,7 +6,6 @@ cell keeps what a run has left in it as long as its text is the one that was mea
 
 import asyncio
 import copy
-import os
 import signal
 import time
 from contextlib import suppress
@@ -79,7 +78,7 @@ def _execute(notebook: Any, folder: Path) -> None:
     # One thread: sums over many elements depend on how many threads share them.
     # No journal: what is stored is what a reader sees who has made no guess.
     alone = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", _journal.VARIABLE: _journal.OFF}
-    environment = {**os.environ, **alone, "PYTHONHASHSEED": "0", "PYTHONIOENCODING": "utf-8"}
+    environment = {**kernel.environment(), **alone, "PYTHONHASHSEED": "0", "PYTHONIOENCODING": "utf-8"}
     # Progress is shown where JupyterLab says that somebody looks on, and is never stored.
     environment.pop("JPY_SESSION_NAME", None)
     for cell in notebook.cells:

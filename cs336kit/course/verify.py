@@ -25,9 +25,17 @@ from cs336kit.course.outputs import difference
 _COLOUR, _COUNT = re.compile(r"\x1b\[[\d;]*m"), re.compile(r"(?<=Cell) In\[\d+\]")
 
 
-# nbval has no setting for it.
-_manager = nbval_kernel.KernelManager
-nbval_kernel.KernelManager = lambda **settings: _manager(**kernel.address(), **settings)
+class _Manager(nbval_kernel.KernelManager):  # type: ignore[misc]
+    """Starts kernels as the course wants them, for which nbval has no setting."""
+
+    def __init__(self, **settings: Any):
+        super().__init__(**kernel.address(), **settings)
+
+    def start_kernel(self, **settings: Any) -> None:
+        super().start_kernel(env=kernel.environment(), **settings)
+
+
+nbval_kernel.KernelManager = _Manager
 
 
 class LessonCell(IPyNbCell):  # type: ignore[misc]

@@ -16,6 +16,7 @@ from nbclient.exceptions import CellExecutionError
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from nbval.plugin import IPyNbCell, NbCellError
 
+import cs336kit
 from cs336kit.course import cells as kind
 from cs336kit.course import kernel, refresh, verify
 from cs336kit.course.lessons import METADATA
@@ -221,6 +222,26 @@ def test_nobody_takes_the_ports_of_a_kernel(way, monkeypatch, tmp_path):
     assert taken == []
     assert list(Path(folder).glob("lesson-*")) == []
     shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("way", ["verify", "refresh"])
+def test_a_lesson_meets_the_kit_beside_it(way, monkeypatch, tmp_path):
+    """Not one that is installed, nor none, as on a machine of which only torch and Jupyter were asked."""
+    (tmp_path / "cs336kit.py").write_text("")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    asks = "import cs336kit\nprint(cs336kit.__file__)"
+    if way == "refresh":
+        notebook = new_notebook(cells=[TITLE, new_code_cell(asks)])
+        refresh._execute(notebook, tmp_path)
+        found = notebook.cells[1].outputs[0].text
+    else:
+        running = nbval.kernel.RunningKernel(nbval.kernel.CURRENT_ENV_KERNEL_NAME, str(tmp_path))
+        asked = running.execute_cell_input(asks)
+        said = iter(lambda: running.get_message(stream="iopub", timeout=60), None)
+        mine = (m["content"] for m in said if m["parent_header"].get("msg_id") == asked)
+        found = next(content["text"] for content in mine if "text" in content)
+        running.stop()
+    assert found.strip() == cs336kit.__file__
 
 
 @pytest.mark.parametrize(("system", "folder"), [("nt", "short"), ("posix", "long" * 30)])

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from benchmarks import gpu, gpu_stages
+from benchmarks import gpu, gpu_peer, gpu_stages
 from benchmarks.gpu_rows import Run, row
 from benchmarks.gpu_stages import STAGES
 from cs336kit import lm, measure, predict
@@ -327,3 +327,46 @@ def test_the_attention_that_is_named_comes_first(attention):
     with sdpa_kernel(gpu_stages.KERNELS[attention], set_priority=True):
         first = SDPBackend(torch._C._get_sdp_priority_order()[0]).name
     assert first == f"{attention.upper()}_ATTENTION"
+
+
+def test_no_other_kernel_stands_in_for_cudnn_s():
+    with sdpa_kernel(gpu_stages.KERNELS["cudnn"], set_priority=True):
+        enabled = [f for f in ("flash", "mem_efficient", "math") if getattr(torch.backends.cuda, f"{f}_sdp_enabled")()]
+        assert enabled == [] and torch.backends.cuda.cudnn_sdp_enabled()
+
+
+#: What nanoGPT's model.py offers, on a model of one table.
+MODEL = """
+from dataclasses import dataclass
+from torch import nn, optim
+@dataclass
+class GPTConfig:
+    block_size: int
+    vocab_size: int
+    n_layer: int
+    n_head: int
+    n_embd: int
+    dropout: float
+    bias: bool
+class GPT(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.table = nn.Embedding(config.vocab_size, config.n_embd)
+    def forward(self, idx, targets):
+        return None, nn.functional.cross_entropy((self.table(idx) @ self.table.weight.T).flatten(0, 1), targets.flatten())
+    def configure_optimizers(self, weight_decay, learning_rate, betas, device_type):
+        return optim.AdamW(self.parameters(), lr=learning_rate, betas=betas, weight_decay=weight_decay)
+"""
+
+
+def test_a_clone_of_nanogpt_is_timed_beside_the_course(monkeypatch, tmp_path):
+    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "empty").mkdir()
+    run, how = Run(torch.device("cpu"), tiny=True), {"batch": 2, "sequence": 8, "flops": 1}
+    monkeypatch.setenv("NANOGPT", str(tmp_path))
+    (timed,) = gpu_peer.nanogpt(run, gpu_stages.TINY, **how)
+    assert timed["label"] == "nanoGPT's step" and timed["measured"] > 0 and run.skipped == []
+    for folder in ("", str(tmp_path / "empty")):
+        monkeypatch.setenv("NANOGPT", folder)
+        assert list(gpu_peer.nanogpt(run, gpu_stages.TINY, **how)) == []
+    assert [reason.partition(":")[0] for reason in run.skipped] == ["nanoGPT's step"] * 2
