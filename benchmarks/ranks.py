@@ -30,6 +30,7 @@ LATENT = replace(LLAMA, kv_heads=None, kv_latent=16, head_dim=12, rotary_dim=4, 
 BARE = replace(LLAMA, final_norm=False)
 MIXTURE = replace(LLAMA, experts=4, experts_per_token=4)  # every expert sees every token, whatever the data
 STEP = {"batch": 2, "sequence": 32}
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 #: What is compared, in the order of the table's columns.
 QUANTITIES = ("parameters", "gradients", "optimizer state", "activations", "peak", "sent")
 
@@ -56,10 +57,16 @@ class Case:
     attention: str
     checkpointing: bool
     stage: int
+    precision: str = "fp32"
+    #: matrices of the blocks that are not trained
+    frozen: tuple[str, ...] = ()
 
     @property
     def options(self) -> dict[str, Any]:
-        return {**STEP, "attention": self.attention, "checkpointing": self.checkpointing, "layout": self.layout}
+        return {
+            **STEP, "attention": self.attention, "checkpointing": self.checkpointing, "layout": self.layout,
+            "precision": self.precision, "frozen": self.frozen,
+        }  # fmt: skip
 
 
 def cases() -> Iterator[Case]:
@@ -103,17 +110,20 @@ def counted(case: Case) -> dict[str, Any]:
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
         model = lm.DecoderOnly(case.config, attention=case.attention, checkpointing=case.checkpointing)
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(not any(f".{each.replace(' ', '.')}." in name for each in case.frozen))
+        model = model.to(DTYPES[case.precision])
         ranks = lm.parallelize(model, layout)
         del model
         optimizer = ranks.optimizer(_adamw)
-        module, B, S = ranks.module, STEP["batch"], STEP["sequence"]
+        module, B, S, dtype = ranks.module, STEP["batch"], STEP["sequence"], DTYPES[case.precision]
         tokens = torch.zeros(layout.global_batch(B), S, dtype=torch.int64)
         width = case.config.d_model, S // layout.tp if layout.sp else S
 
         between: Counter[str] = Counter()  # what stages of a pipeline would send, run by hand
 
         def forward() -> Tensor:
-            given = tokens[:B] if module.first else torch.zeros(B, width[1], width[0], requires_grad=True)
+            given = tokens[:B] if module.first else torch.zeros(B, width[1], width[0], requires_grad=True, dtype=dtype)
             output = module(given)
             return ranks._loss(output, tokens[:B]) if module.last else output
 
@@ -128,7 +138,7 @@ def counted(case: Case) -> dict[str, Any]:
                     output = flight.pop(0)
                     torch.autograd.backward(output, torch.ones_like(output))
                     del output  # with its graph
-                    between["send"] += (not module.first) * 4 * B * width[0] * width[1]
+                    between["send"] += (not module.first) * dtype.itemsize * B * width[0] * width[1]
             ranks._add_up()
 
         run = by_hand if layout.pp > 1 else lambda: ranks.backward(tokens, tokens)

@@ -95,5 +95,12 @@ def schedule_of(
     stage: Stage, layout: Layout, group: Any, loss: Callable[[Tensor, Tensor], Tensor], device: torch.device
 ) -> Any:
     """Torch's schedule of this layout for this stage; gradients are means over the microbatches."""
+
+    def last(logits: Tensor, targets: Tensor) -> Tensor:
+        value = loss(logits, targets)
+        # Torch holds them until the backward pass has ended, which does not read them: as in Megatron, they become empty.
+        logits.data = logits.new_empty(0)
+        return value
+
     kind = ScheduleGPipe if layout.schedule == "gpipe" else Schedule1F1B
-    return kind(_Piped(stage, stage.index, layout.pp, device, group=group), layout.microbatches, loss_fn=loss)
+    return kind(_Piped(stage, stage.index, layout.pp, device, group=group), layout.microbatches, loss_fn=last)

@@ -91,10 +91,11 @@ class ShardedOptimizer:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Step this rank's rows, and take the others' from them."""
+        """Step this rank's rows, and take the others' from them; what has no gradient stays."""
         self.inner.step()
         for parameter, own in self.own.items():
-            parameter.copy_(self._gather(own.detach(), parameter))
+            if own.grad is not None:
+                parameter.copy_(self._gather(own.detach(), parameter))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         for parameter, own in self.own.items():

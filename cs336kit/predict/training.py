@@ -75,7 +75,7 @@ def _walked(walked: Program, *, again: bool = False, sums_in_place: bool = False
 def both_passes(walk: Walk, walked: Program) -> Walk:
     """A forward and a backward pass.
 
-    Who called backward holds the loss (the output of a stage) and the first gradient until it returns.
+    Who called backward holds the first gradient until it returns, and so a stage its output; the loss is held longer.
     """
     ledger = walk.ledger
     before = ledger.live
@@ -93,6 +93,8 @@ def both_passes(walk: Walk, walked: Program) -> Walk:
         ledger.stand(walk.gathers.end, REDUCING)
     walk.scatter(walk.outside_blocks, walk.outside_shares)
     ledger.drop(root)
+    if walked.stage < walked.layout.pp - 1:
+        ledger.drop(walked.output.storage)
     walk.marks.append(("backward", ledger.live))
     return walk
 

@@ -178,7 +178,8 @@ def decoder(
             mlp.routing = sizes
             x = write(kind, 1, x)
     else:
-        if train and not x.needs_gradient:  # nothing before the blocks is trained: the first one hands no gradient on
+        # The first block is like no other where what it reads is held by the stage, or nothing before it is trained.
+        if train and (stage or not x.needs_gradient):
             x = write(kinds.pop(0), 1, x)
         # Who calls backward on a stage's output holds the gradient that goes into its last block, and no other.
         held = [kinds.pop()] if train and stage < layout.pp - 1 and kinds else []

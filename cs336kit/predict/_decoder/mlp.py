@@ -172,10 +172,10 @@ class MLP:
                 inner = norm(b, "inner norm", hidden, c, name="mlp down's input", kept_as="mlp inner norm")
         out = b.linear("down", inner, c.d_model, component=f"{component} down", bias=c.has_bias("down"))
         b.leaves += norms
-        b.free(inner, unless=hidden)
-        b.free(hidden)
         if len(out.shape) == 3:
             out = b.ranks.leave(out)
+        b.free(inner, unless=hidden)
+        b.free(hidden)
         return b.dropout("dropout", out, c.dropout, mask="mlp dropout mask")
 
 

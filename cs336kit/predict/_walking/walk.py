@@ -266,6 +266,8 @@ class Walk:
                 self.ledger.drop(storage)
             self._release(op)
             self._release_block(op)
+            if op.kind == "receive":  # what a stage was given was held until here
+                self.ledger.drop(op.allocates[0])
             return
         moment = _BACKWARD[op.part]
         returned: list[tuple[Gradient, Storage]] = []

@@ -304,6 +304,8 @@ class Builder(Writer):
         scratch = (
             self.device.embedding(tokens.elements, table.shape[0], table.shape[1]) if self.device.embedding else ()
         )
+        if self.layout.tp > 1:  # which of the tokens are in this rank's part of the table
+            scratch = (*scratch, ELEMENT_BYTES[tokens.dtype] * tokens.elements)
         return self.op(place, "embedding", [table, tokens], shape, name=name, scratch=scratch)
 
     def index(self, place: str, x: Tensor, rows: Tensor, shape: tuple[int, ...], *, name: str) -> Tensor:

@@ -169,12 +169,14 @@ class Ranks:
     # -- pipeline ------------------------------------------------------------------------------------------------------
 
     def receive(self, shape: tuple[int, ...], dtype: str) -> Tensor:
-        """The output of the stage before; its gradient goes back there."""
+        """The output of the stage before, held until its gradient goes back there."""
         b = self.b
         storage = Storage("attention norm", prod(shape) * ELEMENT_BYTES[dtype])
         x = Tensor(shape, dtype, storage, b.train)
         wires = (self._wire("send", "pp", x.bytes, "backward"),) if b.train else ()
         b.items.append(Op(f"{b.prefix}receive", "receive", (), (x,), (storage,), (), (), b.part, wires=wires))
+        if b.train:
+            b.hold(x)
         return x
 
     def send(self, x: Tensor) -> None:

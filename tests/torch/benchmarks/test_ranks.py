@@ -122,3 +122,56 @@ def test_a_forward_pass_lays_out_once_more_what_ranks_of_sp_gather_and_sum(vocab
 def test_the_peak_may_be_where_ranks_of_sp_sum_in_either_pass(config, layout):
     case = Case("gpt", config, Layout.parse(layout), "sdpa", checkpointing=False, stage=0)
     assert counted(case)["peak"] == predicted(case)["peak"]
+
+
+#: One token, so that parameters outweigh everything else.
+TOKEN = {"batch": 1, "sequence": 1}
+FROZEN = ("mlp gate", "mlp up", "mlp down")
+
+
+@pytest.mark.parametrize(
+    ("config", "layout", "options", "step"),
+    [
+        # What is not trained is not gathered behind a step of the optimizer.
+        (LLAMA, "zero1=2", {"frozen": FROZEN}, {}),
+        (LLAMA, "pp=2,zero1=2", {"frozen": FROZEN}, {}),
+        # Logits that are narrower than fp32 go before the loss.
+        (replace(LLAMA, vocab=256, layers=1), "tp=4", {"precision": "bf16"}, {}),
+        # A stage holds what it was given though its norm keeps a wider copy, and its output until it has the gradient.
+        (LLAMA, "pp=2", {"precision": "bf16", "stage": 1}, {}),
+        (LLAMA, "pp=4,schedule=gpipe", {"precision": "bf16", "stage": 1}, {}),
+        (replace(LLAMA, d_ff=512), "pp=2,schedule=gpipe", {}, TOKEN),
+        # What the last matrix of an MLP reads is held until the ranks have summed, also where no gradient needs it.
+        (replace(LLAMA, layers=1, vocab=16, final_norm=False), "tp=4,sp", {"frozen": FROZEN}, {}),
+    ],
+)  # fmt: skip
+def test_a_rank_is_as_predicted_in_other_types_sizes_and_with_less_to_train(monkeypatch, config, layout, options, step):
+    for name, size in step.items():
+        monkeypatch.setitem(STEP, name, size)
+    case = Case("", config, Layout.parse(layout), "sdpa", checkpointing=False, **{"stage": 0, **options})
+    real, said = counted(case), predicted(case)
+    names = set(QUANTITIES) - ({"peak"} if case.layout.stage else set())
+    assert {name: real[name] for name in names} == {name: said[name] for name in names}
+    assert real["wires"] == +said["wires"]
+
+
+def test_ranks_that_divide_the_table_know_in_its_backward_pass_which_tokens_are_theirs():
+    config = replace(LLAMA, layers=1, d_ff=8, vocab=256, tied_head=True)
+    tokens = torch.zeros(3, 1, dtype=torch.int64)
+    with fake_ranks(2):
+        ranks = lm.parallelize(lm.DecoderOnly(config), "tp=2")
+        real = measure.peak_bytes(lambda: ranks.backward(tokens, tokens))
+    moments = peak_moments(config, batch=3, sequence=1, layout="tp=2")
+    del moments["optimizer step"]
+    assert max(moments, key=moments.get) == "embedding backward"
+    assert max(moments.values()) == real
+
+
+def test_the_last_stage_lets_its_logits_go_when_it_has_the_loss():
+    with fake_ranks(2, rank=1):
+        ranks = lm.parallelize(lm.DecoderOnly(LLAMA), "pp=2")
+        logits = ranks.module(torch.zeros(1, 4, LLAMA.d_model, requires_grad=True))
+        loss = ranks.schedule._loss_fn(logits, torch.zeros(1, 4, dtype=torch.int64))
+        assert logits.untyped_storage().nbytes() == 0
+        loss.backward()
+    assert all(parameter.grad is not None for parameter in ranks.module.parameters())
