@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from cs336kit.predict._families import FAMILIES
-from cs336kit.predict.hugging_face import IRRELEVANT
+from cs336kit.predict._families.fields import IRRELEVANT
 
 
 def fields_of(model_type: str) -> dict[str, Any]:
