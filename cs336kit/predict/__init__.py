@@ -52,7 +52,7 @@ _MODULES = {
     "allocation": "StepAllocation step_allocation",
     "allocator": "allocated_bytes reserved_bytes",
     "block_formats": "BlockFormat",
-    "decoding": "critical_batch decode_bounds prefill_bounds",
+    "decoding": "critical_batch decode_bounds",
     "devices": "DEVICES Device",
     "einsum": "einsum_flops",
     "estimates": (
