@@ -11,15 +11,7 @@ from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import known, positive_int
 from cs336kit.predict._products import computed_again, products
 from cs336kit.predict._writing.collectives import OF_EXPERTS
-from cs336kit.predict.operations import (
-    ELEMENT_BYTES,
-    Item,
-    Op,
-    Repeat,
-    Storage,
-    blocks,
-    shapes,
-)
+from cs336kit.predict.operations import ELEMENT_BYTES, Item, Op, Repeat, Storage, blocks, shapes
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.programs import _as_transformers, _program, model_leaves, program
 from cs336kit.predict.transformer import TransformerConfig, check_config

@@ -190,10 +190,7 @@ def check_layout(config: TransformerConfig, layout: Layout, *, sequence: int | N
 
 @lru_cache(maxsize=1024)
 def _check_model(config: TransformerConfig, layout: Layout) -> None:
-    for axis, what, number in (
-        ("tp", "heads", config.heads),
-        ("ep", "experts", config.experts),
-    ):
+    for axis, what, number in (("tp", "heads", config.heads), ("ep", "experts", config.experts)):
         size = getattr(layout, axis)
         if size > 1 and not number:
             raise ValueError(f"{axis}={size} divides {what}, and this model has none: leave {axis} out")
