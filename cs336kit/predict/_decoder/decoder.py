@@ -277,15 +277,14 @@ def loss_of(b: Builder, logits: Tensor, tokens: int, vocab: int) -> Tensor:
     """F.cross_entropy of the logits in fp32: a log softmax, and the mean of what it gives the targets."""
     b.part = "loss"
     wide = b.converted("logits/fp32", logits, "fp32")
-    logs = (_divided_log_softmax if b.layout.tp > 1 else _log_softmax)(b, wide, (tokens, vocab))
+    if b.layout.tp > 1:
+        logs = _divided_log_softmax(b, wide, (tokens, vocab))
+    else:
+        logs = b.op("log softmax", "log_softmax", [wide], (tokens, vocab), keeps_output=True, name="cross-entropy")
     weight = Storage("cross-entropy", 4)
     loss = b.op("loss", "nll_loss", [logs], (), keeps=[logs], statistics=(weight,), name="loss")
     b.free(wide, logs)
     return loss
-
-
-def _log_softmax(b: Builder, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    return b.op("log softmax", "log_softmax", [x], shape, keeps_output=True, name="cross-entropy")
 
 
 def _divided_log_softmax(b: Builder, x: Tensor, shape: tuple[int, ...]) -> Tensor:
