@@ -137,5 +137,5 @@ def options_of(q: ServingQuestion) -> dict[str, Any]:
     Activations and attention are in bf16, also beside weights in fp32, whose bytes and peak count: such an engine's own
     activations take more.
     """
-    layout = Layout(tp=q.count) if q.count > 1 else None
+    layout = Layout(tp=q.count)
     return {"precision": "bf16", "attention": _attention(q.model), "causal": True, "device": "cuda", "layout": layout}
