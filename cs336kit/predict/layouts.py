@@ -54,11 +54,11 @@ class Layout:
     ep: int = 1
     cp: int = 1
     #: what is shared: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too
-    stage: int = field(init=False, repr=False, compare=False, default=0)
+    stage: int = field(init=False, repr=False, compare=False)
     #: ranks of the axis that shares it: zero1, zero2 or fsdp
-    shards: int = field(init=False, repr=False, compare=False, default=1)
+    shards: int = field(init=False, repr=False, compare=False)
     #: ranks in all
-    count: int = field(init=False, repr=False, compare=False, default=1)
+    count: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.microbatches is None:
