@@ -17,7 +17,7 @@ from unittest import mock
 from cs336kit import predict
 from cs336kit.predict._common.checks import known
 from cs336kit.predict._families import FAMILIES
-from cs336kit.predict.hugging_face import _table
+from cs336kit.predict._families.fields import field_table
 
 #: Below every published window, so that transformers' caches (window − 1 tokens) and ours agree.
 BATCH, SEQUENCE = 2, 96
@@ -67,7 +67,7 @@ _TINY = {
 
 def tiny(model_type: str) -> dict[str, Any]:
     """A config.json of this family with sizes of a few dozen."""
-    known, aliases = _table()[model_type]["fields"], _table()[model_type].get("aliases", {})
+    known, aliases = field_table()[model_type]["fields"], field_table()[model_type].get("aliases", {})
     values = {name: size for name, size in _TINY.items() if name in known and name not in aliases}
     if "kv_lora_rank" in values:  # each head has its own keys there
         values["num_key_value_heads"] = values["num_attention_heads"]
@@ -82,7 +82,7 @@ def tiny(model_type: str) -> dict[str, Any]:
 def flipped(model_type: str) -> dict[str, dict[str, Any]]:
     """That configuration with each of its switches the other way round, and each number or list that may be None so."""
     start, found = tiny(model_type), {}
-    for name, usual in _table()[model_type]["fields"].items():
+    for name, usual in field_table()[model_type]["fields"].items():
         if isinstance(usual, bool):
             found[f"{name}={not usual}"] = {**start, name: not usual}
         elif usual is not None and name in ("sliding_window", "q_lora_rank", "head_dim", "num_key_value_heads"):

@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from cs336kit.predict._families import FAMILIES
-from cs336kit.predict.hugging_face import IRRELEVANT
+from cs336kit.predict._families.fields import IRRELEVANT
 
 
 def fields_of(model_type: str) -> dict[str, Any]:
@@ -32,13 +32,8 @@ def fields_of(model_type: str) -> dict[str, Any]:
 
 #: Irrelevant for most, but read for some.
 _READ = {
-    "hidden_act",
-    "rotary_dim",
-    "rope_parameters",
-    "word_embed_proj_dim",
-    "logit_scale",
-    "_remove_final_layer_norm",
-}
+    "hidden_act", "rotary_dim", "rope_parameters", "word_embed_proj_dim", "logit_scale", "_remove_final_layer_norm",
+}  # fmt: skip
 
 
 def table() -> dict[str, Any]:

@@ -71,24 +71,12 @@ def parser() -> argparse.ArgumentParser:
     policies = f"{', '.join(POLICIES)}; for products in fp8 give their peak, such as --peak 1979TFLOPs"
     run("--precision", default=default["precision"], choices=list(POLICIES), metavar="NAME", help=policies)
     optimizers = [*NAPKIN_OPTIMIZERS, *SHAPED_OPTIMIZERS]
-    run(
-        "--optimizer",
-        type=str.lower,
-        default=default["optimizer"],
-        choices=optimizers,
-        metavar="NAME",
-        help=", ".join(optimizers),
-    )
-    run(
-        "--fused",
-        action="store_true",
-        help="the optimizer is one kernel, without temporary tensors (torch's fused=True)",
-    )
-    run(
-        "--attention",
-        choices=list(EVERY_ATTENTION),
-        help="sdpa (torch's fused function, the default), eager, or flash_attention, whose kernel knows windows, caps and sinks",
-    )
+    usual, listed = default["optimizer"], ", ".join(optimizers)
+    run("--optimizer", type=str.lower, default=usual, choices=optimizers, metavar="NAME", help=listed)
+    fused = "the optimizer is one kernel, without temporary tensors (torch's fused=True)"
+    run("--fused", action="store_true", help=fused)
+    kinds = "sdpa (torch's fused function, the default), eager, or flash_attention, whose kernel knows windows, caps and sinks"
+    run("--attention", choices=list(EVERY_ATTENTION), help=kinds)
     run("--checkpointing", action="store_true", help="keep only the input of each block")
     run("--chunks", type=count, default=1, metavar="N", help="compute the loss in so many parts, one after the other")
     on = command.add_argument_group("the machine").add_argument
@@ -96,12 +84,8 @@ def parser() -> argparse.ArgumentParser:
     on("--count", type=count, default=1, metavar="N", help="number of accelerators")
     on("--memory", type=size, metavar="SIZE", help="of one accelerator, such as 80GB or 80GiB, in place of the table's")
     on("--peak", type=rate, metavar="RATE", help="dense peak of one accelerator, such as 989TFLOPs")
-    on(
-        "--allowance",
-        type=allowance,
-        metavar="SIZE",
-        help="memory that is left free, 2GiB or 8%%; the default is printed",
-    )
+    free = "memory that is left free, 2GiB or 8%%; the default is printed"
+    on("--allowance", type=allowance, metavar="SIZE", help=free)
     mfu = "model FLOPs utilization (0.4, or 40%%): of the whole step in time and cost, of the products alone in a step's seconds"
     on("--mfu", type=share, default=default["mfu"], metavar="X", help=mfu)
     on("--layout", metavar="TEXT", help="who shares what, such as fsdp=64,tp=8 or pp=4,dp=2,microbatches=16")
@@ -119,9 +103,8 @@ def parser() -> argparse.ArgumentParser:
     tune("--freeze", type=names, metavar="NAMES", help="components that are not trained, such as 'token embedding'")
     show = command.add_argument_group("the answer").add_argument
     show("--price-per-hour", type=number, metavar="X", help="of one accelerator, in your currency: prints the cost")
-    show(
-        "--watts", type=number, metavar="W", help="of one accelerator with its share of the machine: prints the energy"
-    )
+    watts = "of one accelerator with its share of the machine: prints the energy"
+    show("--watts", type=number, metavar="W", help=watts)
     show("--explain", action="store_true", help="the formula of each line with its numbers")
     show("--sensitivity", action="store_true", help="which input moves days and bytes most")
     show("--json", action="store_true", help="print JSON")

@@ -51,19 +51,11 @@ def _parser() -> argparse.ArgumentParser:
     on("--bandwidth", type=bandwidth, metavar="RATE", help="of the memory, such as 3.35TB/s")
     on("--between-nodes", type=bandwidth, metavar="RATE", help="of one accelerator each way, such as 400Gb/s")
     on("--node", type=count, metavar="N", help="accelerators of a node: 8, and 72 of gb200 and gb300")
-    on(
-        "--allowance",
-        type=allowance,
-        metavar="SIZE",
-        help="memory that is left free, 2GiB or 8%%; the default is printed",
-    )
+    free = "memory that is left free, 2GiB or 8%%; the default is printed"
+    on("--allowance", type=allowance, metavar="SIZE", help=free)
     show = command.add_argument_group("the answer").add_argument
-    show(
-        "--price-per-hour",
-        type=number,
-        metavar="X",
-        help="of the accelerator, in your currency: cost of a million output tokens, prompts included",
-    )
+    price = "of the accelerator, in your currency: cost of a million output tokens, prompts included"
+    show("--price-per-hour", type=number, metavar="X", help=price)
     show("--json", action="store_true", help="print JSON")
     show("--json-keys", action=Keys, keys=KEYS, schema=SCHEMA, help="what each key of --json means")
     return command

@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 #: Module → the public names that live there. None is called like a module: that would hide it.
 _MODULES = {
     "accounting": (
-        "active_parameters forward_flops kv_cache_bytes matmul_parameters parameter_shapes parameters recomputed_flops "
+        "active_parameters forward_flops kv_cache_bytes matmul_parameters parameter_shapes parameters "
         "saved_activation_bytes saved_block_bytes traffic_bytes training_flops"
     ),
     "allocation": "StepAllocation step_allocation",
     "allocator": "allocated_bytes reserved_bytes",
     "block_formats": "BlockFormat",
-    "decoding": "critical_batch decode_bounds prefill_bounds",
+    "decoding": "critical_batch decode_bounds",
     "devices": "DEVICES Device",
     "einsum": "einsum_flops",
     "estimates": (

@@ -98,8 +98,6 @@ def periods(kinds: Sequence[T], *, longest: int = LONGEST) -> list[tuple[int, li
 
 def _repeats(kinds: Sequence[T], start: int, length: int) -> int:
     pattern, times = kinds[start : start + length], 1
-    if len(pattern) < length:
-        return 0
     while kinds[start + times * length : start + (times + 1) * length] == pattern:
         times += 1
     return times

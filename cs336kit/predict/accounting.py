@@ -3,25 +3,15 @@
 B batch · S sequence · D d_model · A heads · K kv_heads · h head_dim · F d_ff · V vocab · L layers.
 """
 
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from math import prod
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import known, positive_int
 from cs336kit.predict._products import computed_again, products
 from cs336kit.predict._writing.collectives import OF_EXPERTS
-from cs336kit.predict.operations import (
-    ELEMENT_BYTES,
-    Item,
-    Op,
-    Program,
-    Repeat,
-    Storage,
-    blocks,
-    shapes,
-)
+from cs336kit.predict.operations import ELEMENT_BYTES, Item, Op, Repeat, Storage, blocks, shapes
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.programs import _as_transformers, _program, model_leaves, program
 from cs336kit.predict.transformer import TransformerConfig, check_config
@@ -36,16 +26,10 @@ def parameters(config: TransformerConfig) -> Breakdown:
     router have none). A tied head costs nothing. Exact: equal to the sum of `numel` over a real model's parameters.
     """
     check_config(config)
-    return _parameters(config)
-
-
-@lru_cache(maxsize=256)
-def _parameters(config: TransformerConfig) -> Breakdown:
-    # Frozen on both sides, and one estimate asks for the same count several times.
-    parts: dict[str, int] = {}
+    parts = Counter[str]()
     for leaf in model_leaves(config):
-        parts[leaf.component] = parts.get(leaf.component, 0) + leaf.count * prod(leaf.tensor.shape)
-    return Breakdown({name: parts.get(name, 0) for name in _in_order(parts)}, unit="parameters")
+        parts[leaf.component] += leaf.count * leaf.tensor.elements
+    return Breakdown({name: parts[name] for name in _in_order(parts)}, unit="parameters")
 
 
 def without_embeddings(config: TransformerConfig) -> int:
@@ -95,11 +79,6 @@ def matmul_parameters(config: TransformerConfig) -> int:
 # -- FLOPs -----------------------------------------------------------------------------------------------------------
 
 
-def _add(parts: dict[str, int], flops: Iterable[tuple[str, int]], times: int) -> None:
-    for name, count in flops:
-        parts[name] = parts.get(name, 0) + count * times
-
-
 def forward_flops(config: TransformerConfig, *, batch: int, sequence: int, causal: bool = False) -> Breakdown:
     """FLOPs of one forward pass over `batch` sequences of `sequence` tokens, logits included, by component.
 
@@ -108,32 +87,12 @@ def forward_flops(config: TransformerConfig, *, batch: int, sequence: int, causa
     Of a mixture of experts, each token pays for the router and the experts it visits. Left out: embedding look-ups,
     norms, softmax, activations. Errors: ValueError for sizes below 1 or beyond the positions.
     """
-    parts: dict[str, int] = {}
+    parts = Counter[str]()
     walked = program(config, batch=batch, sequence=sequence, causal=causal, attention="sdpa", phase="forward")
     for op, count in walked.operations():
-        if op.flops:
-            _add(parts, op.flops, count)
+        for component, flops in op.flops:
+            parts[component] += count * flops
     return Breakdown(parts, unit="FLOPs")
-
-
-def recomputed_flops(config: TransformerConfig, *, batch: int, sequence: int, causal: bool = False) -> Breakdown:
-    """FLOPs that activation checkpointing of every block adds to a step: the blocks' forward pass once more.
-
-    The recomputation stops as soon as every saved tensor is back. A dense block's last linear saves only its input,
-    so it is not run again, unless dropout follows it; in a mixture of experts, the routing weights multiply its
-    output, which must be there. Follows torch.utils.checkpoint with use_reentrant=False.
-    """
-    options: dict[str, Any] = {"batch": batch, "sequence": sequence, "causal": causal}
-    again = _recomputed(program(config, checkpointing=True, attention="sdpa", **options))
-    components = [name for name in forward_flops(config, **options) if name != "head"]
-    return Breakdown({name: again.get(name, 0) for name in components}, unit="FLOPs")
-
-
-def _recomputed(program: Program) -> dict[str, int]:
-    parts: dict[str, int] = {}
-    for op, count in computed_again(program.items):
-        _add(parts, op.flops, count)
-    return parts
 
 
 def training_flops(
@@ -148,6 +107,10 @@ def training_flops(
 ) -> Breakdown:
     """FLOPs of one forward and backward pass by component, with the recomputation of checkpointing as one more.
 
+    That stops as soon as every saved tensor is back. A dense block's last linear saves only its input, so it is not run
+    again, unless dropout follows it; in a mixture of experts, the routing weights multiply its output, which must be
+    there. Follows torch.utils.checkpoint with use_reentrant=False.
+
     Each product of the forward pass has two in the backward pass, one for each of its inputs that needs a gradient: 3×
     forward, exactly, when all are trained. `attention="sdpa"` has five instead of four for attention, as the fused
     kernel computes the scores again; four again where torch leaves the fused kernel: on a CPU with dropout, and on CUDA
@@ -156,11 +119,11 @@ def training_flops(
     """
     size: dict[str, Any] = {"batch": batch, "sequence": sequence, "causal": causal}
     walked = program(config, checkpointing=checkpointing, attention=attention, **size, **options)
-    parts: dict[str, int] = {}
+    parts = Counter[str]()
     for op, count in walked.operations():
-        if op.flops:
-            _add(parts, [(row.component, row.forward + row.backward) for row in products(op)], count)
-    if again := sum(_recomputed(walked).values()):
+        for row in products(op):
+            parts[row.component] += count * (row.forward + row.backward)
+    if again := sum(count * op.forward_flops for op, count in computed_again(walked.items)):
         parts["recomputed forward"] = again
     return Breakdown(parts, unit="FLOPs")
 
@@ -197,7 +160,7 @@ def saved_activation_bytes(
         config, batch=batch, sequence=sequence, precision=precision, attention=attention, checkpointing=checkpointing,
         **options,
     )  # fmt: skip
-    parts: dict[str, int] = {}
+    parts = Counter[str]()
     _kept(walked.items, 1, parts, set())
     return Breakdown(parts, unit="bytes")
 
@@ -206,12 +169,12 @@ def saved_block_bytes(config: TransformerConfig, *, batch: int, sequence: int, *
     """Bytes that one block (the first) keeps for its backward pass, by component; arguments: `saved_activation_bytes`'s."""
     walked = program(config, batch=batch, sequence=sequence, **options)
     block, _ = next(blocks(walked.items))
-    parts: dict[str, int] = {}
+    parts = Counter[str]()
     _kept(block.items, 1, parts, set())
     return Breakdown(parts, unit="bytes")
 
 
-def _kept(items: Sequence[Item], count: int, parts: dict[str, int], seen: set[Storage]) -> None:
+def _kept(items: Sequence[Item], count: int, parts: Counter[str], seen: set[Storage]) -> None:
     for item in items:
         storages: tuple[Storage, ...] = ()
         if isinstance(item, Op):
@@ -220,13 +183,13 @@ def _kept(items: Sequence[Item], count: int, parts: dict[str, int], seen: set[St
             if item.checkpoint is None:
                 _kept(item.items, count * item.count, parts, seen)
             elif item.name == "block":
-                parts["block inputs"] = parts.get("block inputs", 0) + count * item.count * item.checkpoint.bytes
+                parts["block inputs"] += count * item.count * item.checkpoint.bytes
             else:
                 storages = (item.checkpoint,)
         for storage in storages:
             if not storage.leaf and storage.name != "indices" and storage not in seen:
                 seen.add(storage)
-                parts[storage.name] = parts.get(storage.name, 0) + storage.bytes * (1 if storage.shared else count)
+                parts[storage.name] += storage.bytes * (1 if storage.shared else count)
 
 
 def kv_cache_bytes(
@@ -262,14 +225,14 @@ def traffic_bytes(config: TransformerConfig, *, batch: int, sequence: int, **opt
     Views move nothing. `options` are those of `program`. Left out: what a cache keeps close between two operations (less),
     and what a kernel reads twice (more). For a roofline: forward FLOPs over these bytes is the intensity.
     """
-    parts: dict[str, int] = {}
+    parts = Counter[str]()
     for op, count in program(config, batch=batch, sequence=sequence, **options).operations():
         if moved := op.forward_bytes:
-            parts[op.part] = parts.get(op.part, 0) + count * moved
+            parts[op.part] += count * moved
     return Breakdown(parts, unit="bytes")
 
 
 def forget() -> None:
-    """Drop the programs and counts that are remembered between questions, as a benchmark of first answers has to."""
-    for remembered in (_program, _as_transformers, model_leaves, _parameters):
+    """Drop the programs that are remembered between questions, as a benchmark of first answers has to."""
+    for remembered in (_program, _as_transformers, model_leaves):
         remembered.cache_clear()

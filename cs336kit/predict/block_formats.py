@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from cs336kit.predict._common.checks import non_negative_int, positive_int, positive_number, shown
 from cs336kit.predict.number_format import NumberFormat
@@ -74,10 +74,6 @@ class BlockFormat:
         """Bytes of a row of elements, packed; the last block is filled up."""
         blocks = -(-non_negative_int("elements", elements) // self.block_size)
         return -(-blocks * (self.block_size * self.element.bits + self.scale.bits) // 8)
-
-    def with_element(self, element: NumberFormat) -> "BlockFormat":
-        """The same block of other elements, as mxfp8 with fp8_e5m2."""
-        return replace(self, name=f"{self.name} ({element.name})", element=element)
 
     def quantize(self, values: Sequence[float], *, tensor_scale: float | None = None) -> tuple[QuantizedBlock, ...]:
         """The blocks that a row of finite floats becomes; `dequantize` gives the floats back.

@@ -1,8 +1,8 @@
-"""A prompt or a token on one accelerator: between which bounds its time lies, and from which batch on it computes."""
+"""A token on one accelerator: between which bounds its time lies, and from which batch on it computes."""
 
 from cs336kit.predict._common.checks import finite_results, positive_int
 from cs336kit.predict._planner.chip import Chip
-from cs336kit.predict._serving.bounds import Bounds, prompt_bounds, token_bounds
+from cs336kit.predict._serving.bounds import Bounds, token_bounds
 from cs336kit.predict._serving.question import LARGEST_BATCH, ServingQuestion, chip_of, settled
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.training import largest
@@ -24,24 +24,6 @@ def decode_bounds(
     """
     q, what = _asked(config, accelerator, cached, weights, cache, count)
     return token_bounds(q, what, positive_int("batch", batch))
-
-
-@finite_results()
-def prefill_bounds(
-    config: TransformerConfig,
-    *,
-    accelerator: str | Accelerator,
-    prompt: int,
-    weights: str = "bf16",
-    cache: str = "bf16",
-    count: int = 1,
-) -> Bounds:
-    """Seconds until the first token of a prompt of so many tokens, one sequence, as `decode_bounds` has them.
-
-    A prompt of more than 8,192 tokens takes several passes, as `serve` has them.
-    """
-    q, what = _asked(config, accelerator, prompt, weights, cache, count, answered=False)
-    return prompt_bounds(q, what)
 
 
 def critical_batch(
@@ -73,13 +55,12 @@ def _reads_longer(bounds: Bounds, what: Chip) -> bool:
 
 
 def _asked(
-    config: TransformerConfig, accelerator: str | Accelerator, tokens: int, weights: str, cache: str, count: int, *,
-    answered: bool = True,
+    config: TransformerConfig, accelerator: str | Accelerator, tokens: int, weights: str, cache: str, count: int
 ) -> tuple[ServingQuestion, Chip]:  # fmt: skip
-    """The question whose cache holds so many tokens and, where an answer follows, a new one."""
+    """The question whose cache holds so many tokens, and a new one."""
     question = ServingQuestion(
         config, accelerator=accelerator, prompt=positive_int("tokens", tokens), output=1, weights=weights, cache=cache,
         count=count,
     )  # fmt: skip
-    q = settled(question, answered=answered)
+    q = settled(question)
     return q, chip_of(q)

@@ -40,7 +40,7 @@ class Cell:
     date: date
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Accelerator:
     """One accelerator: its peaks, memory, bandwidth, links and power.
 

@@ -54,11 +54,11 @@ class Layout:
     ep: int = 1
     cp: int = 1
     #: what is shared: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too
-    stage: int = field(init=False, repr=False, compare=False, default=0)
+    stage: int = field(init=False, repr=False, compare=False)
     #: ranks of the axis that shares it: zero1, zero2 or fsdp
-    shards: int = field(init=False, repr=False, compare=False, default=1)
+    shards: int = field(init=False, repr=False, compare=False)
     #: ranks in all
-    count: int = field(init=False, repr=False, compare=False, default=1)
+    count: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.microbatches is None:
@@ -190,10 +190,7 @@ def check_layout(config: TransformerConfig, layout: Layout, *, sequence: int | N
 
 @lru_cache(maxsize=1024)
 def _check_model(config: TransformerConfig, layout: Layout) -> None:
-    for axis, what, number in (
-        ("tp", "heads", config.heads),
-        ("ep", "experts", config.experts),
-    ):
+    for axis, what, number in (("tp", "heads", config.heads), ("ep", "experts", config.experts)):
         size = getattr(layout, axis)
         if size > 1 and not number:
             raise ValueError(f"{axis}={size} divides {what}, and this model has none: leave {axis} out")

@@ -206,7 +206,7 @@ def optimizer_step_bytes(
     spec = optimizer_spec(optimizer)
     _number_or_bool("weight_decay", weight_decay)
     sizes = None if sizes is None else [non_negative_int("a size in sizes", size) for size in several("sizes", sizes)]
-    known("implementation", implementation, {"foreach": True, "fused": True, "loop": True})
+    known("implementation", implementation, dict.fromkeys(("foreach", "fused", "loop")))
     element = known("precision", precision, STATE_TYPES)
     if implementation == "fused":
         return 0

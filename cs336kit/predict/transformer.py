@@ -10,7 +10,7 @@ from cs336kit.predict._settle import GATED as GATED
 from cs336kit.predict._settle import MATRICES as MATRICES
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True)
 class TransformerConfig:
     """A decoder-only Transformer. The defaults are GPT-2's: learned positions, LayerNorm, GELU, biases, tied head.
 

@@ -54,19 +54,16 @@ def sent(walked: Program, layout: Layout | None = None) -> Iterator[tuple[Wire, 
     `layout`: another one that differs from the program's in how its data ranks share state.
     """
     layout = walked.layout if layout is None else layout
-    for wire, count in _of_passes(walked):
-        yield wire, count * layout.microbatches
+    for op, count in walked.operations():
+        for wire in op.wires if op.kind != GROUP else ():
+            yield wire, count * layout.microbatches
+    for op, count in computed_again(walked.items):
+        for wire in op.wires if op.kind != GROUP else ():
+            if wire.when == "forward":
+                yield wire, count * layout.microbatches
     for group in walked.groups:
         for wire in parameter_wires(group, layout, walked.policy):
             yield wire, max(1, group.repeated) * (1 if wire.when == "step" else layout.microbatches)
-
-
-@lru_cache(maxsize=256)
-def _of_passes(walked: Program) -> tuple[tuple[Wire, int], ...]:
-    """What one microbatch sends of its activations."""
-    found = [(wire, count) for op, count in walked.operations() if op.kind != GROUP for wire in op.wires]
-    again = [(wire, count) for op, count in computed_again(walked.items) for wire in op.wires if op.kind != GROUP]
-    return (*found, *((wire, count) for wire, count in again if wire.when == "forward"))
 
 
 def communication(

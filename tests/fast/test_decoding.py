@@ -1,6 +1,5 @@
 """The small doors to serving and speculative decoding, against arithmetic from published numbers."""
 
-import dataclasses
 import random
 
 import pytest
@@ -13,7 +12,6 @@ from cs336kit.predict import (
     critical_batch,
     decode_bounds,
     kv_cache_bytes,
-    prefill_bounds,
     speculative_speedup,
     speculative_tokens,
 )
@@ -29,16 +27,6 @@ def test_bounds_are_those_of_serve():
     answer = serve(ServingQuestion(LLAMA, prompt=2000, output=1, batch=3))
     options = {"accelerator": "h100-sxm"}
     assert decode_bounds(LLAMA, cached=2000, batch=3, **options) == dict(answer.tokens)[3]
-    assert prefill_bounds(LLAMA, prompt=2000, **options) == answer.prefill
-
-
-def test_a_prompt_may_fill_the_context():
-    short, options = dataclasses.replace(LLAMA, context=1024), {"accelerator": "h100-sxm"}
-    # Rotary positions have no table, so that a longer context changes nothing of a prompt.
-    assert prefill_bounds(short, prompt=1024, **options) == prefill_bounds(LLAMA, prompt=1024, **options)
-    assert prefill_bounds(MODELS["gpt2"], prompt=1024, **options).least > 0
-    with pytest.raises(ValueError, match="a prompt of 1025 tokens is longer than context=1024: shorten it"):
-        prefill_bounds(short, prompt=1025, **options)
 
 
 @pytest.mark.parametrize(("name", "products"), [("a100-sxm-80gb", "bf16"), ("h100-sxm", "bf16"), ("h100-sxm", "fp8")])

@@ -192,7 +192,6 @@ def test_whoever_takes_an_accelerator_takes_its_name_or_the_accelerator_itself()
         lambda chip: predict.plan(predict.Question(model, accelerator=chip, **question)).as_dict(),
         lambda chip: predict.serve(predict.ServingQuestion(model, accelerator=chip)).as_dict(),
         lambda chip: predict.decode_bounds(model, accelerator=chip, cached=64),
-        lambda chip: predict.prefill_bounds(model, accelerator=chip, prompt=64),
         lambda chip: predict.critical_batch(model, accelerator=chip),
         lambda chip: predict.step_seconds(model, accelerator=chip, layout="dp=2", batch=1, sequence=64),
         lambda chip: predict.find_layouts(model, accelerator=chip, count=2, sequence=64, limit=1),

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from cs336kit import predict
 from cs336kit.cli import main
+from cs336kit.predict._families.fields import field_table
 from cs336kit.predict.accounting import CACHE_TYPES
-from cs336kit.predict.hugging_face import _table
 from cs336kit.predict.layouts import AXES, SCHEDULES, STAGES
 from cs336kit.predict.models import _published
 from cs336kit.predict.packed import PACKINGS
@@ -131,7 +131,7 @@ def test_options_are_understood_or_refused(function, data):
     assert 0 <= getattr(found, "total", 0) < math.inf
 
 
-FAMILIES = _table()
+FAMILIES = field_table()
 PUBLISHED = st.sampled_from([fields for fields in _published().values() if fields["model_type"] in FAMILIES])
 
 

@@ -209,11 +209,9 @@ class Attend:
         return b.op("values/heads", "heads", [z], shape, alias=True)
 
     def softmax(self, scores: Tensor, *, inside: bool = False) -> Tensor:
-        """The weights, dropped if asked. `inside` of torch's own function the variable of the scores takes the weights, and
-        autocast is off.
-        """
+        """The weights, dropped if asked. `inside` of torch's own function the variable of the scores takes the weights."""
         b, p = self.b, self.c.dropout
-        weights = b.softmax("softmax", scores, name="softmax output", autocast=not inside)
+        weights = b.softmax("softmax", scores, name="softmax output")
         if inside:
             b.free(scores)
         return b.dropout("weights dropout", weights, p, mask="weights' dropout mask", name="dropped weights")

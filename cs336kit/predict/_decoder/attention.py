@@ -10,16 +10,16 @@ from cs336kit.predict.transformer import TransformerConfig
 class Attention:
     """`lm.MultiHeadAttention` of one kind of layer, on `queries` positions that look at `keys`.
 
-    `tables` are set where positions are rotary. With a `cache`, "growing" or "contiguous", that takes the keys and values.
+    `tables` where positions are rotary. With a `cache`, "growing" or "contiguous", that takes the keys and values.
     """
 
     def __init__(
         self, b: Builder, config: TransformerConfig, layer: Layer, batch: int, queries: int, keys: int, attention: str, *,
-        causal: bool, cache: str,
+        tables: tuple[Tensor, Tensor] | None, causal: bool, cache: str,
     ):  # fmt: skip
         self.b, self.c, self.B, self.S, self.T = b, config, batch, queries, keys
         self.window, self.caching, self.once = layer.window, bool(cache), cache == "contiguous"
-        self.tables: tuple[Tensor, Tensor] | None = None
+        self.tables = tables
         self.attend = Attend(b, config, layer, batch, queries, keys, attention, causal=causal)
         self._fuses = self.attend.kernel is not None
         #: parameters of the norms inside, which the module has behind its matrices

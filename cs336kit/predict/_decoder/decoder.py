@@ -9,7 +9,7 @@ from cs336kit.predict._decoder.mlp import MLP
 from cs336kit.predict._layers import LONGEST, Layer, layers, periods, stage_blocks
 from cs336kit.predict._writing.builder import Builder, norm
 from cs336kit.predict.devices import Device
-from cs336kit.predict.layouts import ALONE, Layout, local_config
+from cs336kit.predict.layouts import Layout, local_config
 from cs336kit.predict.operations import Leaf, Program, Storage, Tensor
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.transformer import TransformerConfig
@@ -119,12 +119,12 @@ def decoder(
     lora_rank: int | None,
     lora_targets: tuple[str, ...],
     routing: tuple[tuple[int, ...] | None, ...] | None,
-    chunks: int = 1,
-    base: str | None = None,
-    layout: Layout = ALONE,
-    stage: int = 0,
-    cache: str = "growing",
-    unrolled: bool = False,
+    chunks: int,
+    base: str | None,
+    layout: Layout,
+    stage: int,
+    cache: str,
+    unrolled: bool,
 ) -> Program:
     """What `predict.program` returns; see there. `routing`: blocks written one by one, each with the tokens of its experts."""
     c, B, D, train = local_config(config, layout.tp), batch, config.d_model, phase == "train"
@@ -147,19 +147,17 @@ def decoder(
         tables = b.data("cosine", shape, policy.weights), b.data("sine", shape, policy.weights)
     b.mark("embedding")
     b.section = "block"
-    mlp = MLP(b, c, B * S)
-    mlp.apart = unrolled
     make = LatentAttention if c.kv_latent else Attention
     caching = phase in ("prefill", "decode")
 
-    def write(kind: Layer, count: int, x: Tensor) -> Tensor:
+    def write(kind: Layer, count: int, x: Tensor, sizes: tuple[int, ...] | None = None) -> Tensor:
         """A block as often as it stands in a row; the next one starts from the output of the last."""
         # The cache of a window holds as many keys as the window sees, and the new one comes to them, or takes a place in it.
         beside = kind.window + (cache == "growing") if kind.window is not None else sequence
         keys = min(sequence, beside) if phase == "decode" else sequence
-        attend = make(b, c, kind, B, S, keys, attention, causal=causal, cache=cache if caching else "")
-        attend.tables = tables if kind.rope else None
-        mlp.sparse = kind.sparse
+        turned = tables if kind.rope else None
+        attend = make(b, c, kind, B, S, keys, attention, tables=turned, causal=causal, cache=cache if caching else "")
+        mlp = MLP(b, c, B * S, sparse=kind.sparse, routing=sizes, apart=unrolled)
         with b.repeat("block", count, checkpoint=x if checkpointing else None):
             before = len(b.leaves)
             y = _block(b, c, attend, mlp, x)
@@ -175,8 +173,7 @@ def decoder(
         routing = (None,) * len(own)
     if routing is not None:
         for kind, sizes in zip(kinds, routing, strict=True):
-            mlp.routing = sizes
-            x = write(kind, 1, x)
+            x = write(kind, 1, x, sizes)
     else:
         # The first block is like no other where what it reads is held by the stage, or nothing before it is trained.
         if train and (stage or not x.needs_gradient):
@@ -278,15 +275,14 @@ def loss_of(b: Builder, logits: Tensor, tokens: int, vocab: int) -> Tensor:
     """F.cross_entropy of the logits in fp32: a log softmax, and the mean of what it gives the targets."""
     b.part = "loss"
     wide = b.converted("logits/fp32", logits, "fp32")
-    logs = (_divided_log_softmax if b.layout.tp > 1 else _log_softmax)(b, wide, (tokens, vocab))
+    if b.layout.tp > 1:
+        logs = _divided_log_softmax(b, wide, (tokens, vocab))
+    else:
+        logs = b.op("log softmax", "log_softmax", [wide], (tokens, vocab), keeps_output=True, name="cross-entropy")
     weight = Storage("cross-entropy", 4)
     loss = b.op("loss", "nll_loss", [logs], (), keeps=[logs], statistics=(weight,), name="loss")
     b.free(wide, logs)
     return loss
-
-
-def _log_softmax(b: Builder, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    return b.op("log softmax", "log_softmax", [x], shape, keeps_output=True, name="cross-entropy")
 
 
 def _divided_log_softmax(b: Builder, x: Tensor, shape: tuple[int, ...]) -> Tensor:

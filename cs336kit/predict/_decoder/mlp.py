@@ -9,16 +9,16 @@ from cs336kit.predict.transformer import TransformerConfig
 
 
 class MLP:
-    """What `lm` builds for `mlp` and `experts` of a configuration, on N tokens."""
+    """What `lm` builds for `mlp` and `experts` of a configuration, on N tokens; `sparse`: the layer has experts.
 
-    def __init__(self, b: Builder, config: TransformerConfig, N: int):
+    `routing`: tokens of each expert, None for equal shares. `apart`: each one is written down, though others are like it.
+    """
+
+    def __init__(
+        self, b: Builder, config: TransformerConfig, N: int, *, sparse: bool, routing: tuple[int, ...] | None, apart: bool
+    ):  # fmt: skip
         self.b, self.c, self.N = b, config, N
-        #: whether the layer that is written has experts
-        self.sparse = config.experts > 0
-        #: tokens of each expert; None for equal shares
-        self.routing: tuple[int, ...] | None = None
-        #: whether each expert is written down, though others are like it
-        self.apart = False
+        self.sparse, self.routing, self.apart = sparse, routing, apart
 
     def __call__(self, x: Tensor) -> Tensor:
         c = self.c

@@ -126,7 +126,7 @@ def _written_out(
     if mask is None and S > 1:
         mask = new(b.op("mask/where", "where", [], (S, S), dtype="fp32"))
     masked = scores if mask is None else new(b.add("mask", scores, mask))
-    soft = b.softmax("softmax", masked, name="softmax output", autocast=False)
+    soft = b.softmax("softmax", masked, name="softmax output")
     weights = new(b.dropout("weights dropout", soft, dropout, mask="weights' dropout mask", name="dropped weights"))
     w = new(_batched(b, values, A))
     z = b.matmul("values", weights, w, (B, A, S, h), flops, component="attention values")

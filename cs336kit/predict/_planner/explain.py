@@ -57,10 +57,8 @@ def _parameters(plan: Plan) -> Iterator[tuple[str, str]]:
     for name, terms in parts.items():
         yield f"parameters, {name}", " + ".join(dict.fromkeys(_times(terms)))
     if q.model.experts:
-        yield (
-            "parameters, active",
-            f"{active_parameters(q.model).total:,}: of each layer's experts those that a token visits",
-        )
+        active = f"{active_parameters(q.model).total:,}: of each layer's experts those that a token visits"
+        yield "parameters, active", active
 
 
 def _times(terms: list[str]) -> list[str]:
@@ -77,37 +75,22 @@ def _time(plan: Plan) -> Iterator[tuple[str, str]]:
         both = of.pass_flops(q)
         parts = " + ".join(f"{name} {n:.4g}" for name, n in forward.items() if n)
         yield "FLOPs forward", f"{parts} (attention over all pairs of positions)"
-        ratio = both.total / forward.total
-        yield (
-            "FLOPs of a sequence",
-            (
-                f"{both.total:.6g} = {ratio:.3f} × forward {forward.total:.6g} (each product has one more for each input that "
-                "needs a gradient)"
-            ),
-        )
+        ratio = f"{both.total / forward.total:.3f} × forward {forward.total:.6g}"
+        why = "each product has one more for each input that needs a gradient"
+        yield "FLOPs of a sequence", f"{both.total:.6g} = {ratio} ({why})"
         yield "FLOPs", f"{both.total:.6g} × {int(q.tokens):,} tokens / {q.sequence:,} = {plan.flops:.6g}"
     else:
         yield "FLOPs", f"6 × {plan.parameters:,} × {int(q.tokens):,} = {plan.flops:.6g}"
-    yield (
-        "days",
-        (
-            f"{plan.flops:.6g} / ({q.count:,} × {plan.chip.peak:.4g} FLOP/s × {q.mfu:g} × 86,400 s) = {plan.days:,.4g}, "
-            f"{duration(plan.days)}"
-        ),
-    )
+    a_day = f"{plan.chip.peak:.4g} FLOP/s × {q.mfu:g} × 86,400 s"
+    yield "days", f"{plan.flops:.6g} / ({q.count:,} × {a_day}) = {plan.days:,.4g}, {duration(plan.days)}"
     if plan.accelerators_within_days is not None:
-        rate = f"{plan.chip.peak:.4g} FLOP/s × {q.mfu:g} × 86,400 s × {q.within_days:g}"
-        yield (
-            "accelerators within these days",
-            f"{plan.flops:.6g} / ({rate}), rounded up: {plan.accelerators_within_days:,}",
-        )
-    if plan.accelerator_hours is not None and plan.cost is not None:
-        yield "cost", f"{_digits(plan.accelerator_hours)} hours × {q.price_per_hour:g} = {_digits(plan.cost)}"
-    if plan.accelerator_hours is not None and plan.energy_kwh is not None:
-        yield (
-            "energy",
-            f"{_digits(plan.accelerator_hours)} hours × {q.watts:g} W / 1000 = {_digits(plan.energy_kwh)} kWh",
-        )
+        enough = f"{plan.flops:.6g} / ({a_day} × {q.within_days:g}), rounded up: {plan.accelerators_within_days:,}"
+        yield "accelerators within these days", enough
+    hours = f"{_digits(plan.accelerator_hours or 0)} hours"
+    if plan.cost is not None:
+        yield "cost", f"{hours} × {q.price_per_hour:g} = {_digits(plan.cost)}"
+    if plan.energy_kwh is not None:
+        yield "energy", f"{hours} × {q.watts:g} W / 1000 = {_digits(plan.energy_kwh)} kWh"
 
 
 def _digits(value: float) -> str:
@@ -125,18 +108,10 @@ def _step(plan: Plan) -> Iterator[tuple[str, str]]:
     causal = f"{plan.causal.compute:,.4g} s (causal attention)" if plan.causal else f"{s.compute:,.4g} s"
     bubble = (plan.causal or s).bubble
     filled = f" / (1 − {bubble:.4g} waiting in the pipeline)" if bubble else ""
-    yield (
-        "step, if all overlaps",
-        (
-            f"the longest of computing {causal}{filled}, links inside a node {s.inside:,.4g} s, between nodes "
-            f"{s.between:,.4g} s{why_less(lower, s)}: {lower:,.4g} s"
-        ),
-    )
-    sent = f"sending {s.inside + s.between:,.4g} s"
-    yield (
-        "step, if nothing does",
-        f"computing {s.compute:,.4g} s (attention over all pairs) + {sent}{waits}: {upper:,.4g} s",
-    )
+    links = f"links inside a node {s.inside:,.4g} s, between nodes {s.between:,.4g} s{why_less(lower, s)}"
+    yield "step, if all overlaps", f"the longest of computing {causal}{filled}, {links}: {lower:,.4g} s"
+    both = f"computing {s.compute:,.4g} s (attention over all pairs) + sending {s.inside + s.between:,.4g} s"
+    yield "step, if nothing does", f"{both}{waits}: {upper:,.4g} s"
     if plan.run_days is not None and plan.question.tokens is not None:
         steps = f"{-(-int(plan.question.tokens) // s.tokens):,} steps"
         days = " to ".join(f"{each:,.4g}" for each in plan.run_days)
@@ -160,24 +135,18 @@ def _buckets(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "optimizer state", f"{n:,} × {states} × {element} and 4 for each tensor's step{share}"
     if kind.master_weights:
         yield "master weights", f"{n:,} × {ELEMENT_BYTES[kind.master_weights]} ({kind.master_weights}){share}"
+    gradients = f"{n:,} × {ELEMENT_BYTES[kind.gradients]} ({kind.gradients}){share}"
     if not isinstance(q.model, TransformerConfig):
-        yield "gradients", f"{n:,} × {ELEMENT_BYTES[kind.gradients]} ({kind.gradients}){share}"
+        yield "gradients", gradients
         return
-    yield (
-        "gradients",
-        (
-            f"{size(plan.memory['gradients'])} GiB of {n:,} × {ELEMENT_BYTES[kind.gradients]} ({kind.gradients}){share}: those "
-            f"that are there at the peak, {plan.moment}"
-        ),
-    )
+    at_peak = f"those that are there at the peak, {plan.moment}"
+    yield "gradients", f"{size(plan.memory['gradients'])} GiB of {gradients}: {at_peak}"
     if "gathered parameters" in plan.memory:
-        yield (
-            "gathered parameters",
-            (
-                "whole, as many as there are at the peak: tables, final norm and head, beside them two blocks while a block "
-                "runs, and no block in the loss; none in the optimizer's step"
-            ),
+        gathered = (
+            "whole, as many as there are at the peak: tables, final norm and head, beside them two blocks while a block "
+            "runs, and no block in the loss; none in the optimizer's step"
         )
+        yield "gathered parameters", gathered
     # Of a pipeline the stage that the peak is of.
     options = of.step_options(q)
     among = stages(q.model, q.placed)
@@ -191,19 +160,11 @@ def _buckets(plan: Plan) -> Iterator[tuple[str, str]]:
         at_the_end = f"{flight}, with {size(kept.total)} GiB each when their forward pass ends"
     largest = sorted(kept.items(), key=lambda item: -item[1])
     terms = [f"{name} {size(part)}" for name, part in largest[:_LARGEST]]
-    rest = sum(part for _, part in largest[_LARGEST:])
-    yield (
-        "activations",
-        (
-            f"{size(plan.memory['activations'])} GiB at the peak, of {at_the_end}: {', '.join(terms)}"
-            + (f", all others {size(rest)}" if rest else "")
-        ),
-    )
-    yield (
-        "temporary tensors",
-        "what else is alive at the peak: gradients on their way, and results of single operations",
-    )
-    moments = peak_moments(**options)
-    ordered = sorted(moments.items(), key=lambda item: -item[1])
+    if rest := sum(part for _, part in largest[_LARGEST:]):
+        terms.append(f"all others {size(rest)}")
+    yield "activations", f"{size(plan.memory['activations'])} GiB at the peak, of {at_the_end}: {', '.join(terms)}"
+    what_else = "what else is alive at the peak: gradients on their way, and results of single operations"
+    yield "temporary tensors", what_else
+    ordered = sorted(peak_moments(**options).items(), key=lambda item: -item[1])
     rows = ", ".join(f"{name} {size(live)}" for name, live in ordered)
     yield "peak", f"the highest of these, beside parameters and states (GiB): {rows}"

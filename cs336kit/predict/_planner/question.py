@@ -214,7 +214,7 @@ def _targets(q: Question) -> tuple[str, ...]:
         known("packing", q.base, PACKINGS)
     if q.frozen:
         raise ValueError("lora_rank already freezes everything but the adapters: leave frozen out")
-    matrices = {name: True for name, in_blocks in linear_components(q.model).items() if in_blocks}
+    matrices = dict.fromkeys(name for name, in_blocks in linear_components(q.model).items() if in_blocks)
     if not q.lora_targets:
         return tuple(name if name in matrices else "key and value" for name in _USUAL_TARGETS)
     if q.lora_targets == ("all",):

@@ -74,5 +74,4 @@ def blocks_peak(walked: Program) -> int:
             break
         blocks.append(item)
     walk.forward(blocks)
-    cache = ELEMENT_BYTES["bf16"] * cached_elements(walked)
-    return max(max(peak.bytes for peak in walk.ledger.peaks.values()) - cache, 0)
+    return walk.ledger.peaks["forward"].bytes - ELEMENT_BYTES["bf16"] * cached_elements(walked)

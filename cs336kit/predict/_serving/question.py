@@ -81,8 +81,8 @@ def check_question(question: object) -> None:
         )
 
 
-def settled(q: ServingQuestion, *, answered: bool = True) -> ServingQuestion:
-    """The question with every default filled in; ValueError for what cannot be. A prompt alone may fill the context."""
+def settled(q: ServingQuestion) -> ServingQuestion:
+    """The question with every default filled in; ValueError for what cannot be."""
     check_config(q.model)
     known("type of weights", q.weights, WEIGHT_TYPES)
     known("precision of a cache", q.cache, CACHE_TYPES)
@@ -97,12 +97,8 @@ def settled(q: ServingQuestion, *, answered: bool = True) -> ServingQuestion:
     prompt = min(half, 2048) if q.prompt is None else positive_int("prompt", q.prompt)
     output = min(half, 512) if q.output is None else positive_int("output", q.output)
     try:
-        check_sizes(q.model, batch=1, sequence=prompt + output * answered)
+        check_sizes(q.model, batch=1, sequence=prompt + output)
     except ValueError:
-        if not answered:
-            raise ValueError(
-                f"a prompt of {prompt} tokens is longer than context={q.model.context}: shorten it"
-            ) from None
         raise ValueError(
             f"a prompt of {prompt} and an answer of {output} tokens are longer than context={q.model.context}: shorten one"
         ) from None
@@ -141,5 +137,5 @@ def options_of(q: ServingQuestion) -> dict[str, Any]:
     Activations and attention are in bf16, also beside weights in fp32, whose bytes and peak count: such an engine's own
     activations take more.
     """
-    layout = Layout(tp=q.count) if q.count > 1 else None
+    layout = Layout(tp=q.count)
     return {"precision": "bf16", "attention": _attention(q.model), "causal": True, "device": "cuda", "layout": layout}

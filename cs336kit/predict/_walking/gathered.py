@@ -45,7 +45,6 @@ class Gathered:
         #: the kinds of blocks in order, and the place of each
         self.order = [self._group([(leaf.count // group.repeated, leaf) for leaf in group.leaves]) for group in kinds]
         self.rules = {GATHERING: self.entering_backward, REDUCING: self.reducing}
-        self.known: dict[tuple[str, Repeat, int], Beside] = {}
         self.place = {block: place for place, (block, _) in enumerate(blocks(program.items))}
 
     def _group(self, leaves: Iterable[tuple[int, Leaf]]) -> _Group:
@@ -109,11 +108,7 @@ class Gathered:
 
     def at(self, moment: str, block: Repeat, run: int) -> Beside:
         """In one of the moments of a block's backward pass."""
-        rule = self.rules.get(moment, self.backward)
-        known = self.known.get((rule.__name__, block, run))
-        if known is None:
-            known = self.known[rule.__name__, block, run] = rule(block, run)
-        return known
+        return self.rules.get(moment, self.backward)(block, run)
 
     def _around(self, block: Repeat, run: int) -> tuple[_Group, _Group, _Group]:
         """A block, the one whose backward pass comes next, and the one whose was before."""

@@ -44,23 +44,31 @@ def whole_bytes(walked: Program, leaf: Leaf) -> int:
 
 def state_requests(walked: Program, optimizer: str, implementation: str) -> Iterator[int]:
     """Bytes of each tensor of optimizer state that lies on a CUDA device, those of one parameter after the other."""
-    for sizes, count in _state_sizes(walked, optimizer, implementation):
-        yield from sizes * count
+    for parts, count in _state_parts(walked, optimizer, allocated=True):
+        yield from _on_device(parts, optimizer, implementation) * count
 
 
-def _state_sizes(walked: Program, optimizer: str, implementation: str) -> Iterator[tuple[list[int], int]]:
-    """Bytes of each tensor of state that one parameter has there, and how many such parameters there are."""
-    matrices = optimizer_spec(optimizer).shaped == "matrices"
+def _on_device(parts: Breakdown, optimizer: str, implementation: str) -> list[int]:
+    """Bytes of those tensors of a parameter's state that do not lie in the host's memory."""
+    every = implementation == "fused" or optimizer == "asgd"
+    return [size for part, size in parts.items() if size and (every or part not in ON_HOST)]
+
+
+def _state_parts(walked: Program, optimizer: str, *, allocated: bool) -> Iterator[tuple[Breakdown, int]]:
+    """The state that one parameter has, and how many such parameters there are.
+
+    Muon takes the matrices of the blocks, of experts each one, and AdamW all the others.
+    """
+    shaped = optimizer_spec(optimizer).shaped
     for leaf in _trained(walked):
-        shape, count = _shard(walked, leaf, apart=matrices)
-        name = "adamw" if matrices and (leaf.place != "block" or len(shape) < 2) else optimizer
-        parts = optimizer_state_bytes(name, shapes=[shape], precision=walked.policy.states)
-        sizes = [
-            size
-            for part, size in parts.items()
-            if size and (implementation == "fused" or part not in ON_HOST or optimizer == "asgd")
-        ]
-        yield sizes, count
+        shape, count = leaf.tensor.shape, leaf.count
+        # Experts in one tensor have a matrix each, where shapes matter and where ranks share what is requested.
+        apart = shaped == "matrices" or (walked.layout.stage > 0 and (shaped or allocated))
+        if len(shape) > 2 and apart:
+            shape, count = shape[1:], count * shape[0]
+        shape = shard_shape(shape, _sharing(walked, leaf))
+        name = "adamw" if shaped == "matrices" and (leaf.place != "block" or len(shape) < 2) else optimizer
+        yield optimizer_state_bytes(name, shapes=[shape], precision=walked.policy.states), count
 
 
 def temporary_requests(walked: Program, optimizer: str, implementation: str) -> Iterator[int]:
@@ -85,11 +93,10 @@ def states(walked: Program, optimizer: str, *, allocated: str = "") -> Breakdown
         (leaf.count, -(-leaf.tensor.storage.bytes * _held(walked, leaf, 3) // leaf.tensor.elements))
         for leaf in walked.leaves
     )
-    if allocated:
-        sizes = _state_sizes(walked, optimizer, allocated)
-        state = sum(count * sum(map(allocated_bytes, each)) for each, count in sizes)
-    else:
-        state = _optimizer_bytes(walked, trained, optimizer)
+    state = 0
+    for each, count in _state_parts(walked, optimizer, allocated=bool(allocated)):
+        sizes = map(allocated_bytes, _on_device(each, optimizer, allocated)) if allocated else each.values()
+        state += count * sum(sizes)
     parts = {
         "parameters": sum(count * round_up(size, multiple) for count, size in parameters),
         "gradients": gradient_bytes(walked, multiple),
@@ -100,41 +107,6 @@ def states(walked: Program, optimizer: str, *, allocated: str = "") -> Breakdown
         held = (leaf.count * round_up(size * _held(walked, leaf, 1), multiple) for leaf in trained)
         parts["master weights"] = sum(held)
     return Breakdown(parts, unit="bytes")
-
-
-def _optimizer_bytes(walked: Program, trained: list[Leaf], optimizer: str) -> int:
-    """Bytes of state for these parameters. Muon takes the matrices of the blocks, and AdamW all the others."""
-    shaped, precision = optimizer_spec(optimizer).shaped, walked.policy.states
-    if shaped == "matrices":
-        hidden = [leaf for leaf in trained if leaf.place == "block" and len(leaf.tensor.shape) > 1]
-        others = [leaf for leaf in trained if leaf.place != "block" or len(leaf.tensor.shape) < 2]
-        return _bytes_by_shape(walked, hidden, optimizer, apart=True) + _optimizer_bytes(walked, others, "adamw")
-    if shaped:
-        return _bytes_by_shape(walked, trained, optimizer)
-    if not trained:
-        return 0
-    # For all others the counts are enough, and quicker.
-    count = sum(leaf.count * _held(walked, leaf, 1) for leaf in trained)
-    tensors = sum(leaf.count for leaf in trained)
-    return optimizer_state_bytes(optimizer, parameters=count, tensors=tensors, precision=precision).total
-
-
-def _bytes_by_shape(walked: Program, leaves: list[Leaf], optimizer: str, *, apart: bool = False) -> int:
-    total = 0
-    for leaf in leaves:
-        shape, count = _shard(walked, leaf, apart=apart)
-        total += count * optimizer_state_bytes(optimizer, shapes=[shape], precision=walked.policy.states).total
-    return total
-
-
-def _shard(walked: Program, leaf: Leaf, *, apart: bool = False) -> tuple[tuple[int, ...], int]:
-    """The shape of what a rank keeps state for, and how often it exists; `apart`: whole experts one by one, too."""
-    shape, count = leaf.tensor.shape, leaf.count
-    if not (apart or walked.layout.stage):
-        return shape, count
-    if len(shape) > 2:  # experts in one tensor have a matrix each
-        shape, count = shape[1:], count * shape[0]
-    return shard_shape(shape, _sharing(walked, leaf)), count
 
 
 def gradient_bytes(walked: Program, round_to: int = 1) -> int:

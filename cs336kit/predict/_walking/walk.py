@@ -111,7 +111,7 @@ class Walk:
         self.repeated //= block.count
         self.shares += (block.count - 1) * (self.shares - shares)
         inside, self.marks[marks:] = self.marks[marks:], []
-        for run_number in range(block.count if inside else 0):
+        for run_number in range(block.count):
             self.marks += [(name, live + run_number * each) for name, live in inside]
         return start.live, each
 

@@ -269,10 +269,10 @@ class Builder(Writer):
         self.free(x, noise)
         return y
 
-    def softmax(self, place: str, x: Tensor, *, name: str, autocast: bool = True) -> Tensor:
-        """torch.softmax, which keeps its output. `autocast`: where a device's autocast runs it in fp32, a copy of x is made."""
+    def softmax(self, place: str, x: Tensor, *, name: str) -> Tensor:
+        """torch.softmax, which keeps its output. Where a device's autocast runs it in fp32, a copy of x is made."""
         dtype, given = x.dtype, x
-        if autocast and self.policy.casts and "softmax" in self.device.autocast_fp32:
+        if self.policy.casts and "softmax" in self.device.autocast_fp32:
             dtype = "fp32"
             if not (x.dtype == "fp16" and "softmax" in self.device.widening):
                 x = self.cast(f"{place}/fp32", x, dtype)
@@ -314,14 +314,11 @@ class Builder(Writer):
 
     def index_add(self, place: str, x: Tensor, rows: Tensor, source: Tensor) -> Tensor:
         """x[rows] += source in place; keeps the indices and the source. x's gradient is handed on, source's is chosen from it."""
-        needs = self.train and (x.needs_gradient or source.needs_gradient)
-        gradients = []
-        if needs and x.needs_gradient:
-            gradients.append(Gradient(x, None))
-        if needs and source.needs_gradient:
+        gradients = [Gradient(x, None)] if x.needs_gradient else []
+        if source.needs_gradient:
             gradients.append(Gradient(source, source.bytes))
-        result = Tensor(x.shape, x.dtype, x.storage, needs, object())
-        keeps = (rows.storage, source.storage) if needs else ()
+        result = Tensor(x.shape, x.dtype, x.storage, bool(gradients), object())
+        keeps = (rows.storage, source.storage) if gradients else ()
         self.items.append(
             Op(self.prefix + place, "index_add", (x, rows, source), (result,), (), keeps, tuple(gradients), self.part)
         )

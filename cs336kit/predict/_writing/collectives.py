@@ -111,10 +111,8 @@ class Ranks:
 
     def summed(self, place: str, rows: int) -> None:
         """One fp32 number of each row, summed (or compared) over the ranks that divide the vocabulary."""
-        if self.layout.tp > 1:
-            wire = self._wire("all-reduce", "tp", 4 * rows)
-            few = self.b.op(place, "all-reduce", [], (rows,), dtype="fp32", wires=(wire,))
-            self.b.free(few)
+        wire = self._wire("all-reduce", "tp", 4 * rows)
+        self.b.free(self.b.op(place, "all-reduce", [], (rows,), dtype="fp32", wires=(wire,)))
 
     # -- context and expert parallel -----------------------------------------------------------------------------------
 
@@ -271,7 +269,5 @@ def _data_wires(
         wires += [_group("all-gather", "data", ranks, stride, whole, when) for when in passes]
     else:
         wires.append(_group("all-gather", "data", ranks, stride, weight * sent, "step"))
-    if layout.dp > 1:
-        size = ring_bytes("all-reduce", gradient * mine, layout.dp)
-        wires.append(_group("all-reduce", "data", layout.dp, apart["dp"], size, "step"))
-    return wires
+    size = ring_bytes("all-reduce", gradient * mine, layout.dp)
+    return [*wires, _group("all-reduce", "data", layout.dp, apart["dp"], size, "step")]

@@ -24,7 +24,6 @@ from cs336kit.predict import (
     parameter_shapes,
     parameters,
     program,
-    recomputed_flops,
     saved_activation_bytes,
     saved_block_bytes,
     traffic_bytes,
@@ -362,10 +361,11 @@ def test_causal_counts_half_and_a_window_counts_its_band():
 def test_recomputation_stops_before_the_last_linear():
     config = TransformerConfig(**TINY)
     forward = forward_flops(config, batch=1, sequence=8)
-    again = recomputed_flops(config, batch=1, sequence=8)
-    assert forward.total - again.total == forward["head"] + forward["mlp down"]
-    dropped = recomputed_flops(dataclasses.replace(config, dropout=0.1), batch=1, sequence=8)
-    assert forward.total - dropped.total == forward["head"]
+    size = {"batch": 1, "sequence": 8, "checkpointing": True}
+    again = training_flops(config, **size)["recomputed forward"]
+    assert forward.total - again == forward["head"] + forward["mlp down"]
+    dropped = training_flops(dataclasses.replace(config, dropout=0.1), **size)["recomputed forward"]
+    assert forward.total - dropped == forward["head"]
 
 
 @pytest.mark.parametrize(
@@ -407,7 +407,7 @@ def test_kv_cache_equals_the_tensors_of_a_real_cache():
     ],
 )
 def test_impossible_sizes_are_refused(sizes, sentence):
-    for function in (forward_flops, training_flops, recomputed_flops, kv_cache_bytes, saved_activation_bytes):
+    for function in (forward_flops, training_flops, kv_cache_bytes, saved_activation_bytes):
         for positions in ("learned", "rope"):
             with pytest.raises(ValueError, match=sentence.format(positions)):
                 function(TransformerConfig(**TINY, positions=positions), **sizes)
