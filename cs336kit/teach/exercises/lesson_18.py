@@ -76,21 +76,6 @@ def how_many_hide():
     return _TOKENS / (_SPEED / _LINK), "as many"
 
 
-def _divided_loss(logits, targets, *, highest=True, missing=False, total=False):
-    """Mean cross-entropy of logits that are divided by columns."""
-    top = torch.stack([part.max(dim=1).values for part in logits]).amax(0) if highest else torch.zeros(len(targets))
-    sums = [(part - top[:, None]).exp().sum(1) for part in logits]
-    picked, first = torch.zeros(len(targets)), 0
-    for part in logits:
-        inside = (targets >= first) & (targets < first + part.shape[1])
-        column = (targets - first).clamp(0, part.shape[1] - 1)
-        value = part.gather(1, column[:, None]).squeeze(1) - top
-        picked = picked + (value if missing else torch.where(inside, value, 0.0))
-        first += part.shape[1]
-    losses = sum(sums).log() - picked
-    return losses.sum() if total else losses.mean()
-
-
 def _own_losses(logits, targets):
     losses = [torch.nn.functional.cross_entropy(part, targets % part.shape[1]) for part in logits]
     return sum(losses) / len(losses)
@@ -114,10 +99,10 @@ def _logits(ranks, tokens, width, *, scale=1.0, seed=0):
     mistakes={
         "_own_losses(logits, targets)": "each rank has made a loss of its own columns alone. What a softmax divides "
         "by is a sum over all columns, of all ranks.",
-        "_divided_loss(logits, targets, highest=False)": "exp of a large logit is inf. Take off the largest logit of the token "
+        "divided_loss(logits, targets, highest=False)": "exp of a large logit is inf. Take off the largest logit of the token "
         "first, over all ranks.",
-        "_divided_loss(logits, targets, missing=True)": "a rank that does not have the target's column added something anyway.",
-        "_divided_loss(logits, targets, total=True)": "that is the sum over tokens. The loss is their mean.",
+        "divided_loss(logits, targets, missing=True)": "a rank that does not have the target's column added something anyway.",
+        "divided_loss(logits, targets, total=True)": "that is the sum over tokens. The loss is their mean.",
     },
     hints=(
         "The loss of a token is the log of a sum over all columns, less one logit. Which of these can a rank say about its own "
@@ -129,17 +114,18 @@ def _logits(ranks, tokens, width, *, scale=1.0, seed=0):
     tolerance=1e-4,
     avoid=("cat", "concat", "concatenate", "hstack", "cross_entropy"),
 )
-def divided_loss(logits, targets):
-    return _divided_loss(logits, targets)
-
-
-def _finish(seconds, microbatches):
-    ends = [0] * microbatches
-    for each in seconds:
-        free = 0
-        for i in range(microbatches):
-            free = ends[i] = max(free, ends[i]) + each
-    return ends[-1]
+def divided_loss(logits, targets, *, highest=True, missing=False, total=False):
+    top = torch.stack([part.max(dim=1).values for part in logits]).amax(0) if highest else torch.zeros(len(targets))
+    sums = [(part - top[:, None]).exp().sum(1) for part in logits]
+    picked, first = torch.zeros(len(targets)), 0
+    for part in logits:
+        inside = (targets >= first) & (targets < first + part.shape[1])
+        column = (targets - first).clamp(0, part.shape[1] - 1)
+        value = part.gather(1, column[:, None]).squeeze(1) - top
+        picked = picked + (value if missing else torch.where(inside, value, 0.0))
+        first += part.shape[1]
+    losses = sum(sums).log() - picked
+    return losses.sum() if total else losses.mean()
 
 
 @exercise(
@@ -169,7 +155,8 @@ def _finish(seconds, microbatches):
     checked="equal stages, a slow one in every place, one stage, one microbatch.",
 )
 def finish(seconds, microbatches):
-    return _finish(seconds, microbatches)
+    # All microbatches pass every stage, and leave the slowest one as far apart as that stage takes.
+    return sum(seconds) + (microbatches - 1) * max(seconds)
 
 
 def _seconds(layout):
