@@ -85,14 +85,6 @@ def _small(weights, updates, fraction_bits, is_small):
     return _count(weights, updates, lambda w, u: w + u != 0 and is_small(abs(u), _gap(w + u, fraction_bits)))
 
 
-def _gap_above_only(weights, updates, fraction_bits):
-    def stays(w, u):
-        gap = _gap(w, fraction_bits)
-        return round((w + u) / gap) * gap == w
-
-    return _count(weights, updates, stays)
-
-
 @exercise(
     "16.3",
     cases={
@@ -108,8 +100,8 @@ def _gap_above_only(weights, updates, fraction_bits):
         "len(weights) - right": "that is how many move. Asked is how many stay.",
         "sum(abs(u) < 2.0**-fraction_bits / 2 for u in updates)": "you took the gap at 1 for every weight. It doubles and halves "
         "with the weight.",
-        _gap_above_only: "below a power of two the gap is half as wide as above it, so an update towards zero may move "
-        "such a weight.",
+        "still(weights, updates, fraction_bits, at=lambda w, _: w)": "below a power of two the gap is half as wide as above "
+        "it, so an update towards zero may move such a weight.",
         "_small(weights, updates, fraction_bits, lambda update, gap: update < gap)": "more than half of a gap moves a weight; it "
         "need not be a whole one.",
         "_small(weights, updates, fraction_bits, lambda update, gap: update <= gap / 2)": "an update of exactly half a gap goes "
@@ -124,11 +116,11 @@ def _gap_above_only(weights, updates, fraction_bits):
     ),
     checked="both signs, both sides of a power of two, ties, a sum of zero and no update, in bf16 and fp16.",
 )
-def still(weights, updates, fraction_bits):
+def still(weights, updates, fraction_bits, *, at=operator.add):
     def stays(w, u):
         if w + u == 0:
             return False
-        gap = _gap(w + u, fraction_bits)
+        gap = _gap(at(w, u), fraction_bits)
         return round((w + u) / gap) * gap == w
 
     return _count(weights, updates, stays)
