@@ -134,10 +134,6 @@ def _joined(blocks, across):
     return joined
 
 
-def _first(blocks, key):
-    return blocks[0]
-
-
 def _events(text):
     """Events from a short form: ``a6 b6 -a`` takes a and b, 6 MiB each, and frees a."""
     words = text.split()
@@ -161,8 +157,8 @@ def _events(text):
     },
     mistakes={
         "_reserved(events, joins=False)": "free blocks that touch each other were not joined.",
-        "_reserved(events, choose=_first)": "you took the first free block that fits. A smaller one fitted, too, and the large "
-        "one was needed later.",
+        "_reserved(events, choose=lambda blocks, key: blocks[0])": "you took the first free block that fits. A smaller one "
+        "fitted, too, and the large one was needed later.",
         "_reserved(events, choose=max)": "you took the largest free block. The smallest that fits keeps the large ones for large "
         "requests.",
         "_reserved(events, reuses=False)": "freed blocks were not used again.",

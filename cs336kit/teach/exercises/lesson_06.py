@@ -12,33 +12,6 @@ aten = torch.ops.aten
 _X, _BATCH, _VECTOR = torch.ones(6, 10), torch.ones(2, 3, 5, 7), torch.ones(10)
 _BIASED, _PLAIN = torch.nn.Linear(10, 4), torch.nn.Linear(10, 4, bias=False)
 _SECOND = torch.nn.Linear(4, 9)
-
-
-def _product():
-    # With an argument by name, which a counter has to hand on.
-    return torch.arange(60, dtype=torch.float32).view(6, 10) @ _PLAIN.weight.T
-
-
-def _heads():
-    return _BATCH @ _BATCH.transpose(-2, -1)
-
-
-def _biased():
-    return _BIASED(_X)
-
-
-def _vector():
-    return _X @ _VECTOR
-
-
-def _two_vectors():
-    return _VECTOR @ _VECTOR
-
-
-def _network():
-    return _SECOND(torch.relu(_BIASED(_X)))
-
-
 #: Operation → which of its arguments has the inner axis as its last one.
 _MATRICES = {aten.mm.default: 0, aten.bmm.default: 0}
 _VECTORS = {aten.mv.default: 0, aten.dot.default: 0}
@@ -48,12 +21,13 @@ _WITH_BIAS = {aten.addmm.default: 1}
 @exercise(
     "06.1",
     cases={
-        "a product without bias": (_product,),
-        "a batch of heads": (_heads,),
-        "a layer with bias": (_biased,),
-        "a matrix times a vector": (_vector,),
-        "two vectors": (_two_vectors,),
-        "two layers with an activation": (_network,),
+        # With an argument by name, which a counter has to hand on.
+        "a product without bias": (lambda: torch.arange(60, dtype=torch.float32).view(6, 10) @ _PLAIN.weight.T,),
+        "a batch of heads": (lambda: _BATCH @ _BATCH.transpose(-2, -1),),
+        "a layer with bias": (lambda: _BIASED(_X),),
+        "a matrix times a vector": (lambda: _X @ _VECTOR,),
+        "two vectors": (lambda: _VECTOR @ _VECTOR,),
+        "two layers with an activation": (lambda: _SECOND(torch.relu(_BIASED(_X))),),
     },
     mistakes={
         "count_products(function, place=_MATRICES | _VECTORS)": "the product with a bias is missing. It runs under a name of "
