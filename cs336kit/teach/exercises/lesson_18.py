@@ -6,18 +6,6 @@ from cs336kit import predict
 from cs336kit.teach.exercises.core import exercise
 
 
-def _doubling(values, *, rounds=None, at_once=True, growing=False):
-    """Results by rank, and elements that each rank sends."""
-    values, ranks, sent = list(values), len(values), 0
-    for step in range(ranks.bit_length() - 1 if rounds is None else rounds):
-        before = list(values) if at_once else values
-        for rank in range(ranks):
-            partner = rank ^ (2**step) if at_once else (rank + 2**step) % ranks
-            values[rank] = before[rank] + before[partner]
-        sent += values[0].numel() * (2**step if growing else 1)
-    return values, sent
-
-
 def _by_rank(ranks, size):
     return ([torch.arange(size) + 100 * rank**2 for rank in range(ranks)],)
 
@@ -31,14 +19,15 @@ def _by_rank(ranks, size):
         "one rank": _by_rank(1, 4),
     },
     mistakes={
-        "_doubling(values, at_once=False)": "within a round, a rank has added what its partner had already changed. All ranks "
+        "doubling(values, at_once=False)": "within a round, a rank has added what its partner had already changed. All ranks "
         "exchange at the same time: let a round begin from what everybody held before it.",
-        "_doubling(values, rounds=1)": "after one round a rank knows two ranks' numbers. Go on, with partners farther away.",
+        "doubling(values, rounds=1)": "after one round a rank knows two ranks' numbers. Go on, with partners farther away.",
         "(right[0], right[1] // values[0].numel())": "that is the number of messages. Each carries all elements of the tensor.",
         "(right[0], right[1] * len(values))": "that is what all ranks send together. Return what one of them sends.",
         "(right[0], 2 * (len(values) - 1) * values[0].numel() / len(values))": "that is what the ring sends. Here a rank sends "
         "its whole tensor in every round.",
-        "_doubling(values, growing=True)": "a sum of more ranks has no more elements: every message is as large as the tensor.",
+        "(right[0], (len(values) - 1) * values[0].numel())": "a sum of more ranks has no more elements: every message is as "
+        "large as the tensor.",
     },
     hints=(
         "Four ranks need two rounds. In the first, 0 exchanges with 1 and 2 with 3. Who has to meet in the second?",
@@ -46,8 +35,14 @@ def _by_rank(ranks, size):
     ),
     checked="one, two, four and eight ranks, and what each rank sends.",
 )
-def doubling(values):
-    return _doubling(values)
+def doubling(values, *, rounds=None, at_once=True):
+    values, ranks, sent = list(values), len(values), 0
+    for step in range(ranks.bit_length() - 1 if rounds is None else rounds):
+        before = list(values) if at_once else values
+        for rank in range(ranks):
+            values[rank] = before[rank] + before[rank ^ 2**step]
+        sent += values[0].numel()
+    return values, sent
 
 
 _TOKENS, _SPEED, _LINK = 2048 * 2000, 400e12, 100e9
