@@ -109,14 +109,9 @@ def train_one(layers: int, d_model: int, *, budget: float, seed: int = 0) -> Run
     )
     return Run(
         layers=layers, d_model=d_model, seed=seed, budget=budget, steps=done.steps, max_lr=done.max_lr,
-        parameters=done.parameters, inner_parameters=inner_parameters(config), tokens=done.tokens, flops=done.flops,
+        parameters=done.parameters, inner_parameters=without_embeddings(config), tokens=done.tokens, flops=done.flops,
         loss=done.validation_loss, curve=curve(done), seconds=round(done.seconds, 2),
     )  # fmt: skip
-
-
-def inner_parameters(config: TransformerConfig) -> int:
-    """Parameters without the embedding tables and without the head."""
-    return without_embeddings(config)
 
 
 def curve(run: Pretraining) -> tuple[tuple[int, float], ...]:

@@ -3,7 +3,7 @@
 from cs336kit import _needs_torch as _needs_torch
 from cs336kit.measure._trace import SavedTensor
 from cs336kit.measure.activations import SavedActivations, saved_activation_bytes
-from cs336kit.measure.bits import Bits, all_values, bits, finite_values
+from cs336kit.measure.bits import Bits, all_values, bits
 from cs336kit.measure.device import device
 from cs336kit.measure.flops import flops
 from cs336kit.measure.graph import graph
@@ -11,7 +11,7 @@ from cs336kit.measure.memory import StepMemory, memory_timeline, peak_bytes, res
 from cs336kit.measure.mfu import mfu, this_accelerator
 from cs336kit.measure.operations import operations
 from cs336kit.measure.processes import run_ranks, sent_bytes
-from cs336kit.measure.products import LECTURE_PRODUCT, best_matmul, matmul_sweep, precisions, product
+from cs336kit.measure.products import LECTURE_PRODUCT, best_matmul, precisions, product
 from cs336kit.measure.program import TracedOp, TracedProgram, program
 from cs336kit.measure.ranks import collectives, local_ranks
 from cs336kit.measure.recorded import recorded, records
@@ -22,8 +22,8 @@ from cs336kit.measure.transfers import overlap_timeline, transfer
 
 __all__ = [
     "LECTURE_PRODUCT", "Bits", "Layout", "SavedActivations", "SavedTensor", "StepMemory", "TracedOp",
-    "TracedProgram", "all_values", "best_matmul", "bits", "collectives", "device", "finite_values", "flops",
-    "graph", "layout", "local_ranks", "matmul_sweep", "memory_timeline", "mfu", "operations", "overlap_timeline",
+    "TracedProgram", "all_values", "best_matmul", "bits", "collectives", "device", "flops",
+    "graph", "layout", "local_ranks", "memory_timeline", "mfu", "operations", "overlap_timeline",
     "peak_bytes", "precisions", "product", "program", "recorded", "records", "resident_bytes", "rounded",
     "run_ranks", "same_storage", "saved_activation_bytes", "seconds", "sent_bytes", "state_bytes", "step_memory",
     "storage_bytes", "this_accelerator", "transfer", "view_or_copy",

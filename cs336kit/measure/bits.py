@@ -79,12 +79,6 @@ def all_values(dtype):
     return codes.view(kind).astype(numpy.float64)
 
 
-def finite_values(dtype):
-    """How many different finite numbers a dtype of at most 16 bits has, counted over all its codes."""
-    values = all_values(dtype)
-    return len(numpy.unique(values[numpy.isfinite(values)]))
-
-
 def _layout(name):
     """(exponent bits, fraction bits, sign bits) of a dtype's name."""
     if name in _FIELDS:

@@ -101,26 +101,6 @@ def _fp32_products(where: torch.device, way: str) -> Iterator[None]:
             place.fp32_precision = before
 
 
-def matmul_sweep(
-    sizes: Sequence[int | tuple[int, int, int]],
-    *,
-    precisions: Sequence[str] | str = ("fp32", "bf16"),
-    device: torch.device | str | None = None,
-    **timing,
-) -> list[Product]:
-    """Time square products (an int) or shapes (rows, inner, columns) in each precision, smallest work first."""
-    if not isinstance(sizes, Sequence) or isinstance(sizes, str):
-        raise ValueError(f"sizes is a sequence such as (256, 512), also for a single size, got {sizes!r}.")
-    if isinstance(precisions, str):
-        precisions = (precisions,)
-    shapes = [(size,) * 3 if isinstance(size, int) else size for size in sizes]
-    for shape in shapes:
-        if not isinstance(shape, (tuple, list)) or len(shape) != 3:
-            raise ValueError(f"a size is a whole number or (rows, inner, columns), got {shape!r}.")
-    shapes.sort(key=lambda shape: matmul_flops(*shape))
-    return [product(*shape, precision=p, device=device, **timing) for p in precisions for shape in shapes]
-
-
 def best_matmul(products: Sequence[Product], *, precision: str) -> float:
     """The highest FLOP/s among the products of a precision: the best measured peak. Errors: ValueError if none is there."""
     rates = [one.flops_per_second for one in products if one.precision == precision]

@@ -96,35 +96,31 @@ def enough(copies, computes):
     return buffers
 
 
-def _allocator(choose=min, joins=True, reuses=True, across=False, by_sum=False):
-    """An allocator with some of its rules; `across`: a block at the end of a segment joins the next segment's first."""
-
-    def run(events):
-        blocks, segments = [], 0  # [segment, owner or None, size], in order
-        for kind, name, *size in events:
-            if kind == "take":
-                free = [block for block in blocks if block[1] is None]
-                fitting = [block for block in free if block[2] >= size[0]]
-                if by_sum and not fitting and sum(block[2] for block in free) >= size[0]:
-                    fitting = free
-                if not fitting:
-                    blocks.append([segments, None, 20])
-                    segments += 1
-                    fitting = blocks[-1:]
-                block = choose(fitting, key=lambda block: block[2])
-                place, rest = blocks.index(block), block[2] - size[0]
-                blocks[place : place + 1] = [[block[0], name, size[0]]]
-                if rest > 0:
-                    blocks.insert(place + 1, [block[0], None, rest])
-            else:
-                for block in blocks:
-                    if block[1] == name and reuses:
-                        block[1] = None
-            if joins:
-                blocks = _joined(blocks, across)
-        return 20 * segments
-
-    return run
+def _reserved(events, *, choose=min, joins=True, reuses=True, across=False, by_sum=False):
+    """What an allocator takes, also without some of its rules; `across`: blocks of two segments are joined, too."""
+    blocks, segments = [], 0  # [segment, owner or None, size], in order
+    for kind, name, *size in events:
+        if kind == "take":
+            free = [block for block in blocks if block[1] is None]
+            fitting = [block for block in free if block[2] >= size[0]]
+            if by_sum and not fitting and sum(block[2] for block in free) >= size[0]:
+                fitting = free
+            if not fitting:
+                blocks.append([segments, None, 20])
+                segments += 1
+                fitting = blocks[-1:]
+            block = choose(fitting, key=lambda block: block[2])
+            place, rest = blocks.index(block), block[2] - size[0]
+            blocks[place : place + 1] = [[block[0], name, size[0]]]
+            if rest > 0:
+                blocks.insert(place + 1, [block[0], None, rest])
+        else:
+            for block in blocks:
+                if block[1] == name and reuses:
+                    block[1] = None
+        if joins:
+            blocks = _joined(blocks, across)
+    return 20 * segments
 
 
 def _joined(blocks, across):
@@ -136,10 +132,6 @@ def _joined(blocks, across):
         else:
             joined.append(block)
     return joined
-
-
-def _first(blocks, key):
-    return blocks[0]
 
 
 def _events(text):
@@ -164,18 +156,15 @@ def _events(text):
         "nothing": ([],),
     },
     mistakes={
-        _allocator(joins=False): "free blocks that touch each other were not joined.",
-        _allocator(
-            choose=_first
-        ): "you took the first free block that fits. A smaller one fitted, too, and the large one was needed later.",
-        _allocator(
-            choose=max
-        ): "you took the largest free block. The smallest that fits keeps the large ones for large requests.",
-        _allocator(reuses=False): "freed blocks were not used again.",
-        _allocator(
-            across=True
-        ): "you joined blocks of two segments. A tensor cannot reach from one segment into another.",
-        _allocator(by_sum=True): "you compared with all free bytes together. A tensor needs one piece.",
+        "_reserved(events, joins=False)": "free blocks that touch each other were not joined.",
+        "_reserved(events, choose=lambda blocks, key: blocks[0])": "you took the first free block that fits. A smaller one "
+        "fitted, too, and the large one was needed later.",
+        "_reserved(events, choose=max)": "you took the largest free block. The smallest that fits keeps the large ones for large "
+        "requests.",
+        "_reserved(events, reuses=False)": "freed blocks were not used again.",
+        "_reserved(events, across=True)": "you joined blocks of two segments. A tensor cannot reach from one segment "
+        "into another.",
+        "_reserved(events, by_sum=True)": "you compared with all free bytes together. A tensor needs one piece.",
     },
     hints=(
         "Keep a list of blocks for each segment, in the order in which they lie there, with an owner or none.",
@@ -184,7 +173,7 @@ def _events(text):
     checked="blocks shared, freed and taken again, joined from both sides, the smallest that fits, and the borders of segments.",
 )
 def reserved(events):
-    return _allocator()(events)
+    return _reserved(events)
 
 
 @exercise(

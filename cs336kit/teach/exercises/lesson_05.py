@@ -46,40 +46,15 @@ def patches(images, p):
     return rearrange(images, "b (i p) (j q) c -> b (i j) (p q c)", p=p, q=p)
 
 
-def _loop(left, right, output, x, y, *, add=True, order=None, over=None):
-    """The loop over all names, or what becomes of it when a part is forgotten."""
-    sizes = dict(zip(left + right, (*x.shape, *y.shape), strict=True))
-    result = torch.zeros([sizes[name] for name in order or output], dtype=x.dtype)
-    ranges = [range(size if over is None or name in over else 1) for name, size in sizes.items()]
-    for place in itertools.product(*ranges):
-        at = dict(zip(sizes, place, strict=True))
-        cell = tuple(at[name] for name in order or output)
-        value = x[tuple(at[name] for name in left)] * y[tuple(at[name] for name in right)]
-        result[cell] = result[cell] + value if add else value
-    return result
+def _lone_axes_forgotten(first, second, output, x, y):
+    used = {*output} | ({*first} & {*second})
+    ends = [tuple(slice(None if name in used else 1) for name in names) for names in (first, second)]
+    return multiply(first, second, output, x[ends[0]], y[ends[1]])
 
 
-def _overwritten(left, right, output, x, y):
-    return _loop(left, right, output, x, y, add=False)
-
-
-def _lone_axes_forgotten(left, right, output, x, y):
-    return _loop(left, right, output, x, y, over={*output} | ({*left} & {*right}))
-
-
-def _in_order_of_appearance(left, right, output, x, y):
-    order = tuple(name for name in dict.fromkeys(left + right) if name in output)
-    return _loop(left, right, output, x, y, order=order)
-
-
-def _averaged(left, right, output, x, y):
-    sizes = dict(zip(left + right, (*x.shape, *y.shape), strict=True))
-    return _loop(left, right, output, x, y) / math.prod(size for name, size in sizes.items() if name not in output)
-
-
-def _added(left, right, output, x, y):
-    only_x = _loop(left, right, output, x, torch.ones_like(y))
-    return only_x + _loop(left, right, output, torch.ones_like(x), y)
+def _averaged(first, second, output, x, y):
+    sizes = dict(zip(first + second, (*x.shape, *y.shape), strict=True))
+    return multiply(first, second, output, x, y) / math.prod(size for name, size in sizes.items() if name not in output)
 
 
 _PATTERNS = {
@@ -100,12 +75,14 @@ _PATTERNS = {
         for label, (left, right, output, shape, other) in _PATTERNS.items()
     },
     mistakes={
-        _overwritten: "the last product of each cell is all that is left. Products that fall into the same cell are added.",
+        "multiply(first, second, output, x, y, add=False)": "the last product of each cell is all that is left. Products that "
+        "fall into the same cell are added.",
         _lone_axes_forgotten: "a name that only one operand has, and the result lacks, is looped over as well.",
-        _in_order_of_appearance: "the axes of your result stand in the order in which the names appear; `output` gives "
-        "the order.",
+        "right_if(output=tuple(name for name in dict.fromkeys(first + second) if name in output))": "the axes of your result "
+        "stand in the order in which the names appear; `output` gives the order.",
         _averaged: "these are averages, and an einsum adds.",
-        _added: "you added the two operands; they are multiplied, and the products are added.",
+        "right_if(y=torch.ones_like(y)) + right_if(x=torch.ones_like(x))": "you added the two operands; they are "
+        "multiplied, and the products are added.",
     },
     hints=(
         "First find out how large each name is. Which names does your loop run over, and what is the shape of the result?",
@@ -116,13 +93,14 @@ _PATTERNS = {
     avoid=("einsum", "matmul", "mm", "bmm", "mv", "dot", "tensordot", "inner", "outer"),
     tolerance=0,
 )
-def multiply(left, right, output, x, y):
-    sizes = dict(zip(left + right, (*x.shape, *y.shape), strict=True))
+def multiply(first, second, output, x, y, *, add=True):
+    sizes = dict(zip(first + second, (*x.shape, *y.shape), strict=True))
     result = torch.zeros([sizes[name] for name in output], dtype=x.dtype)
     for place in itertools.product(*map(range, sizes.values())):
         at = dict(zip(sizes, place, strict=True))
-        term = x[tuple(at[name] for name in left)] * y[tuple(at[name] for name in right)]
-        result[tuple(at[name] for name in output)] += term
+        cell = tuple(at[name] for name in output)
+        term = x[tuple(at[name] for name in first)] * y[tuple(at[name] for name in second)]
+        result[cell] = result[cell] + term if add else term
     return result
 
 
@@ -199,21 +177,8 @@ def order():
     return "A", "C", 2048
 
 
-def _bound(names, shape, known, *, count=True, held=True, twice=True):
-    """What `bind` returns when one of its checks is forgotten."""
-    words, found = names.split(), dict(known)
-    if count and len(words) != len(shape):
-        return None
-    for word, size in zip(words, shape, strict=False):
-        before = (found if twice else known).get(word, size)
-        if held and before != size:
-            return None
-        found[word] = size
-    return found
-
-
 def _in_place(names, shape, known):
-    found = _bound(names, shape, known)
+    found = bind(names, shape, known)
     known.update(found or {})
     return found
 
@@ -231,9 +196,9 @@ def _in_place(names, shape, known):
         "'', a shape of (), seq=3 known": ("", (), {"seq": 3}),
     },
     mistakes={
-        "_bound(names, shape, known, count=False)": "there are more axes than names, or fewer, so it does not fit.",
-        "_bound(names, shape, known, held=False)": "a name that had a size before got another one. That does not fit.",
-        "_bound(names, shape, known, twice=False)": "the same name stands there twice with two sizes. That does not fit.",
+        "bind(names, shape, known, count=False)": "there are more axes than names, or fewer, so it does not fit.",
+        "bind(names, shape, known, held=False)": "a name that had a size before got another one. That does not fit.",
+        "bind(names, shape, known, twice=False)": "the same name stands there twice with two sizes. That does not fit.",
         "right and {word: right[word] for word in names.split()}": "what was known before is lost, and the next tensor is to be "
         "checked against it.",
         _in_place: "the dictionary `known` was changed. Return a new one.",
@@ -247,11 +212,13 @@ def _in_place(names, shape, known):
     checked="new and known names, too many and too few axes, a name that stands there twice, and that `known` is left alone.",
     observe=lambda result, args: (result, args[2]),
 )
-def bind(names, shape, known):
+def bind(names, shape, known, *, count=True, held=True, twice=True):
     words, found = names.split(), dict(known)
-    if len(words) != len(shape):
+    if count and len(words) != len(shape):
         return None
-    for word, size in zip(words, shape, strict=True):
-        if found.setdefault(word, size) != size:
+    for word, size in zip(words, shape, strict=False):
+        before = (found if twice else known).get(word, size)
+        if held and before != size:
             return None
+        found[word] = size
     return found

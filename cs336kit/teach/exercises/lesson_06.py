@@ -12,78 +12,31 @@ aten = torch.ops.aten
 _X, _BATCH, _VECTOR = torch.ones(6, 10), torch.ones(2, 3, 5, 7), torch.ones(10)
 _BIASED, _PLAIN = torch.nn.Linear(10, 4), torch.nn.Linear(10, 4, bias=False)
 _SECOND = torch.nn.Linear(4, 9)
-
-
-def _product():
-    # With an argument by name, which a counter has to hand on.
-    return torch.arange(60, dtype=torch.float32).view(6, 10) @ _PLAIN.weight.T
-
-
-def _heads():
-    return _BATCH @ _BATCH.transpose(-2, -1)
-
-
-def _biased():
-    return _BIASED(_X)
-
-
-def _vector():
-    return _X @ _VECTOR
-
-
-def _two_vectors():
-    return _VECTOR @ _VECTOR
-
-
-def _network():
-    return _SECOND(torch.relu(_BIASED(_X)))
-
-
-def _counting(place: dict, *, last: bool = False):
-    """A counter that takes the inner axis from the argument at `place[operation]`, and may keep the last product only."""
-
-    def count(function):
-        found = []
-
-        class Products(TorchDispatchMode):
-            def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
-                result = operation(*args, **(kwargs or {}))
-                if operation in place:
-                    found.append(2 * result.numel() * args[place[operation]].shape[-1])
-                return result
-
-        with Products():
-            function()
-        return found[-1] if last and found else sum(found)
-
-    return count
-
-
+#: Operation → which of its arguments has the inner axis as its last one.
 _MATRICES = {aten.mm.default: 0, aten.bmm.default: 0}
 _VECTORS = {aten.mv.default: 0, aten.dot.default: 0}
+_WITH_BIAS = {aten.addmm.default: 1}
 
 
 @exercise(
     "06.1",
     cases={
-        "a product without bias": (_product,),
-        "a batch of heads": (_heads,),
-        "a layer with bias": (_biased,),
-        "a matrix times a vector": (_vector,),
-        "two vectors": (_two_vectors,),
-        "two layers with an activation": (_network,),
+        # With an argument by name, which a counter has to hand on.
+        "a product without bias": (lambda: torch.arange(60, dtype=torch.float32).view(6, 10) @ _PLAIN.weight.T,),
+        "a batch of heads": (lambda: _BATCH @ _BATCH.transpose(-2, -1),),
+        "a layer with bias": (lambda: _BIASED(_X),),
+        "a matrix times a vector": (lambda: _X @ _VECTOR,),
+        "two vectors": (lambda: _VECTOR @ _VECTOR,),
+        "two layers with an activation": (lambda: _SECOND(torch.relu(_BIASED(_X))),),
     },
     mistakes={
-        _counting({**_MATRICES, **_VECTORS}): "the product with a bias is missing. It runs under a name of its own.",
-        _counting(
-            {**_MATRICES, **_VECTORS, aten.addmm.default: 0}
-        ): "with a bias, the first argument is not the left factor.",
-        _counting(
-            {**_MATRICES, aten.addmm.default: 1}
-        ): "a product with a vector is missing. It runs under a name of its own.",
-        _counting(
-            {**_MATRICES, **_VECTORS, aten.addmm.default: 1}, last=True
-        ): "only the last product is in it. Add them up.",
+        "count_products(function, place=_MATRICES | _VECTORS)": "the product with a bias is missing. It runs under a name of "
+        "its own.",
+        "count_products(function, place=_MATRICES | _VECTORS | {aten.addmm.default: 0})": "with a bias, the first argument is "
+        "not the left factor.",
+        "count_products(function, place=_MATRICES | _WITH_BIAS)": "a product with a vector is missing. It runs under a name of "
+        "its own.",
+        "count_products(function, total=lambda found: found[-1])": "only the last product is in it. Add them up.",
         "right // 2": "that counts the multiplications alone. Each of them is followed by an addition.",
         "right + 6 * 4": "the addition of the bias is in it. It is element-wise, and such counts leave it out.",
     },
@@ -95,21 +48,19 @@ _VECTORS = {aten.mv.default: 0, aten.dot.default: 0}
     checked="layers with and without bias, a batch of heads, products with vectors, and two layers with an activation.",
     avoid=("FlopCounterMode", "measure"),
 )
-def count_products(function):
-    class Products(TorchDispatchMode):
-        flops = 0
+def count_products(function, *, place=_MATRICES | _VECTORS | _WITH_BIAS, total=sum):
+    found = []
 
+    class Products(TorchDispatchMode):
         def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
             result = operation(*args, **(kwargs or {}))
-            if operation in (*_MATRICES, *_VECTORS):
-                self.flops += 2 * result.numel() * args[0].shape[-1]
-            if operation == aten.addmm.default:
-                self.flops += 2 * result.numel() * args[1].shape[-1]
+            if operation in place:
+                found.append(2 * result.numel() * args[place[operation]].shape[-1])
             return result
 
-    with Products() as counter:
+    with Products():
         function()
-    return counter.flops
+    return total(found)
 
 
 @exercise(

@@ -30,20 +30,6 @@ class Machine:
         return "machine"
 
 
-def _each(machine, calls: int, *, before: bool = True, after: bool = True) -> list[float]:
-    """The time of each call, with or without a wait before and after it."""
-    times = []
-    for _ in range(calls):
-        if before:
-            machine.wait()
-        start = machine.clock()
-        machine.launch()
-        if after:
-            machine.wait()
-        times.append(machine.clock() - start)
-    return times
-
-
 def _warm(machine, warmup: int):
     for _ in range(warmup):
         machine.launch()
@@ -68,13 +54,13 @@ def _all_at_once(machine, warmup, repeats):
         "an even number of repeats": (Machine(1.0, 1.0, 2.0, 4.0, 8.0), 1, 4),
     },
     mistakes={
-        "statistics.median(_each(_warm(machine, warmup), repeats, after=False))": "you timed how long it takes to order "
-        "the work. Wait before you stop the clock.",
-        "statistics.median(_each(_warm(machine, warmup), repeats, before=False))": "somebody else's work, or your warm-up, "
-        "is in it. Wait before you start the clock.",
-        "statistics.median(_each(machine, warmup + repeats))": "the warm-up calls are among the times. They do not count.",
-        "statistics.mean(_each(_warm(machine, warmup), repeats))": "this is the mean, which one interrupted call moves.",
-        "min(_each(_warm(machine, warmup), repeats))": "this is the fastest call; the task asks for the median.",
+        "timed(machine, warmup, repeats, after=False)": "you timed how long it takes to order the work. Wait before you stop "
+        "the clock.",
+        "timed(machine, warmup, repeats, before=False)": "somebody else's work, or your warm-up, is in it. Wait before you "
+        "start the clock.",
+        "timed(machine, 0, warmup + repeats)": "the warm-up calls are among the times. They do not count.",
+        "timed(machine, warmup, repeats, middle=statistics.mean)": "this is the mean, which one interrupted call moves.",
+        "timed(machine, warmup, repeats, middle=min)": "this is the fastest call; the task asks for the median.",
         _all_at_once: "you timed all the calls together and divided. That is a mean; time each call alone.",
     },
     hints=(
@@ -84,17 +70,18 @@ def _all_at_once(machine, warmup, repeats):
     ),
     checked="slow first calls, an interrupted call, a machine that is still busy, and even and odd numbers of repeats.",
 )
-def timed(machine, warmup, repeats):
-    for _ in range(warmup):
-        machine.launch()
+def timed(machine, warmup, repeats, *, before=True, after=True, middle=statistics.median):
+    _warm(machine, warmup)
     times = []
     for _ in range(repeats):
-        machine.wait()
+        if before:
+            machine.wait()
         start = machine.clock()
         machine.launch()
-        machine.wait()
+        if after:
+            machine.wait()
         times.append(machine.clock() - start)
-    return statistics.median(times)
+    return middle(times)
 
 
 @exercise(
@@ -156,17 +143,6 @@ def what_to_buy():
     return "B", before / after, "A"
 
 
-def _fused(bytes_moved):
-    """The right answer, but for the bytes of the fused kernel."""
-
-    def wrong(steps, peak, bandwidth, fused):
-        if not fused:
-            return chain_seconds(steps, peak, bandwidth, False)
-        return max(sum(f for f, _, _ in steps) / peak, bytes_moved(steps) / bandwidth)
-
-    return wrong
-
-
 _SOFTMAX = [(1e6, 2e6, 2e6), (1e6, 2e6, 2e6), (2e6, 2e6, 2e6)]
 _MIXED = [(5e9, 1e6, 1e6), (1e6, 1e6, 1e6)]
 #: It widens and narrows, so that no two of its reads and writes are alike.
@@ -192,7 +168,8 @@ _UNEVEN = [(5e5, 3e6, 9e6), (1e6, 9e6, 5e6), (5e5, 5e6, 8e6)]
         "max(sum(f for f, _, _ in steps) / peak, sum(r + w for _, r, w in steps) / bandwidth)": "separate kernels "
         "have a maximum each, and a fused one moves only the first input and the last output.",
         "max(max(f / peak, (r + w) / bandwidth) for f, r, w in steps)": "you took the longest step, and all of them run.",
-        _fused(lambda steps: steps[0][1]): "the last write is missing. The result has to reach memory.",
+        "right_if(steps=[*steps[:-1], (*steps[-1][:2], 0)]) if fused else right": "the last write is missing. The result has "
+        "to reach memory.",
     },
     hints=(
         "What crosses to memory between two separate kernels, and what between two steps of one kernel?",

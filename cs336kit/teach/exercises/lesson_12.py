@@ -32,19 +32,6 @@ def _blocks(size, *sizes, h=8):
     return size * query, _Blocks(keys, values, list(sizes))
 
 
-def _running(query, blocks, *, rescale=True, maximum=True, divide=True):
-    """Attention block by block, or what becomes of it when a part is forgotten."""
-    largest, total, mixed = torch.tensor(-math.inf), 0.0, 0.0
-    for keys, values in blocks:
-        scores = keys @ query / math.sqrt(len(query))
-        before, largest = largest, torch.maximum(largest, scores.max())
-        shrink = torch.exp(before - largest) if rescale else 1.0
-        weights = torch.exp(scores - largest if maximum else scores)
-        total = total * shrink + weights.sum() if maximum else total + weights.sum()
-        mixed = mixed * shrink + weights @ values if maximum else mixed + weights @ values
-    return mixed / total if divide else mixed
-
-
 def _mean_of_blocks(query, blocks):
     means = [torch.softmax(keys @ query / math.sqrt(len(query)), dim=0) @ values for keys, values in blocks]
     return torch.stack(means).mean(dim=0)
@@ -67,10 +54,11 @@ def _joined(query, blocks):
         _mean_of_blocks: "that is the mean of what each block finds by itself. A block with a good key has to count for more "
         "than one without.",
         "attend_in_blocks(query * math.sqrt(len(query)), blocks)": "the scores are not divided by √h.",
-        "_running(query, blocks, rescale=False)": "when a later block has a larger maximum, what you have "
+        "attend_in_blocks(query, blocks, rescale=False)": "when a later block has a larger maximum, what you have "
         "added up so far was computed with the old one. It has to be brought to the new one.",
-        "_running(query, blocks, divide=False)": "the weights do not sum to 1: divide, at the end, by all that you have added.",
-        "_running(query, blocks, maximum=False)": "an exponential overflows. Subtract a maximum first, as softmax does.",
+        "attend_in_blocks(query, blocks, divide=False)": "the weights do not sum to 1: divide, at the end, by all that you have "
+        "added.",
+        "attend_in_blocks(query, blocks, maximum=False)": "an exponential overflows. Subtract a maximum first, as softmax does.",
         _joined: "you kept the blocks until the end, and their memory has been used for the next ones in the meantime.",
     },
     hints=(
@@ -82,16 +70,16 @@ def _joined(query, blocks):
     checked="several blocks, one block, single keys, scores of several hundred, and that no block was kept.",
     tolerance=1e-4,
 )
-def attend_in_blocks(query, blocks):
+def attend_in_blocks(query, blocks, *, rescale=True, maximum=True, divide=True):
     largest, total, mixed = torch.tensor(-math.inf), 0.0, 0.0
     for keys, values in blocks:
         scores = keys @ query / math.sqrt(len(query))
         before, largest = largest, torch.maximum(largest, scores.max())
-        shrink = torch.exp(before - largest)
-        weights = torch.exp(scores - largest)
+        shrink = torch.exp(before - largest) if rescale and maximum else 1.0
+        weights = torch.exp(scores - largest if maximum else scores)
         total = total * shrink + weights.sum()
         mixed = mixed * shrink + weights @ values
-    return mixed / total
+    return mixed / total if divide else mixed
 
 
 def _places(documents):

@@ -150,25 +150,21 @@ def _survives(_, args):
     }
 
 
-def _in_steps(*steps):
+def _in_steps(steps, disk, name, data):
     """A wrong save: "w" writes beside, "W" over the old file; f and F flush them; r renames, n flushes the names."""
-
-    def wrong(disk, name, data):
-        beside = name + ".new"
-        for step in steps:
-            match step:
-                case "w" | "W":
-                    disk.write(beside if step == "w" else name, data)
-                case "f" | "F":
-                    disk.flush(beside if step == "f" else name)
-                case "r":
-                    disk.rename(beside, name)
-                case "away" if name in disk.files:
-                    disk.rename(name, name + ".old")
-                case "n":
-                    disk.flush_names()
-
-    return wrong
+    beside = name + ".new"
+    for step in steps.split():
+        match step:
+            case "w" | "W":
+                disk.write(beside if step == "w" else name, data)
+            case "f" | "F":
+                disk.flush(beside if step == "f" else name)
+            case "r":
+                disk.rename(beside, name)
+            case "away" if name in disk.files:
+                disk.rename(name, name + ".old")
+            case "n":
+                disk.flush_names()
 
 
 @exercise(
@@ -179,20 +175,17 @@ def _in_steps(*steps):
         "another file beside it": (_Disk(best="best", latest="old"), "latest", "new"),
     },
     mistakes={
-        _in_steps(
-            "W", "F", "n"
-        ): "a kill in the middle of the write leaves half of a file, and the old one is gone. Write beside it first.",
-        _in_steps("w", "r", "n"): "the data were never flushed, so a power cut leaves a whole name with damaged data.",
-        _in_steps(
-            "w", "r", "F", "n"
-        ): "the new name may reach the disk before the data do. Flush them before you rename.",
-        _in_steps(
-            "w", "f", "r"
-        ): "after a power cut the old file may be back, since the rename itself was not flushed.",
-        _in_steps(
-            "w", "f", "away", "r", "n"
-        ): "between your two renames there is no file of this name at all. A rename replaces what has the new name.",
-        _in_steps("w", "f"): "the new data lie beside the old ones and never get their name.",
+        "_in_steps('W F n', disk, name, data)": "a kill in the middle of the write leaves half of a file, and the old one is "
+        "gone. Write beside it first.",
+        "_in_steps('w r n', disk, name, data)": "the data were never flushed, so a power cut leaves a whole name with damaged "
+        "data.",
+        "_in_steps('w r F n', disk, name, data)": "the new name may reach the disk before the data do. Flush them before you "
+        "rename.",
+        "_in_steps('w f r', disk, name, data)": "after a power cut the old file may be back, since the rename itself was not "
+        "flushed.",
+        "_in_steps('w f away r n', disk, name, data)": "between your two renames there is no file of this name at all. A rename "
+        "replaces what has the new name.",
+        "_in_steps('w f', disk, name, data)": "the new data lie beside the old ones and never get their name.",
     },
     hints=(
         "Go through your operations one by one and stop after each. What is in the file of this name now, and what is really on "

@@ -1,25 +1,9 @@
 """Exercises of lesson 15: peak memory."""
 
 import math
+import operator
 
 from cs336kit.teach.exercises.core import exercise
-
-
-def _course(events, *, first: bool = True, largest: bool = True, freed: bool = True, over: bool = False):
-    """The peak and who is alive, with the slips that readers make as options."""
-    alive: dict[str, int] = {}
-    peak, names = 0, []
-    for name, size in events:
-        if size is None:
-            if freed:
-                del alive[name]
-            continue
-        alive[name] = size
-        now = sum(alive.values())
-        if now > peak or (now == peak and not first):
-            peak = now
-            names = sorted(alive, key=alive.__getitem__, reverse=True) if largest else list(alive)
-    return peak, list(alive) if over else names
 
 
 @exercise(
@@ -32,10 +16,10 @@ def _course(events, *, first: bool = True, largest: bool = True, freed: bool = T
         "equal sizes": ([("q", 2), ("k", 2), ("s", 8), ("v", 2), ("s", None), ("o", 2)],),
     },
     mistakes={
-        "_course(events, freed=False)": "you never took off what was freed, so that is all that was ever made.",
-        "_course(events, first=False)": "the peak is reached more than once. Take the tensors of the first time.",
-        "_course(events, largest=False)": "the peak is right. The names belong in the order of their sizes, largest first.",
-        "_course(events, over=True)": "these are alive at the end. The names of the moment of the peak are asked for.",
+        "at_peak(events, freed=False)": "you never took off what was freed, so that is all that was ever made.",
+        "at_peak(events, higher=operator.ge)": "the peak is reached more than once. Take the tensors of the first time.",
+        "at_peak(events, largest=False)": "the peak is right. The names belong in the order of their sizes, largest first.",
+        "at_peak(events, over=True)": "these are alive at the end. The names of the moment of the peak are asked for.",
         "right[0]": "the names are missing: return the peak and the list of names.",
         "(max((size for _, size in events if size), default=0), right[1])": "that is the largest tensor. Add up all that are "
         "alive together.",
@@ -47,17 +31,18 @@ def _course(events, *, first: bool = True, largest: bool = True, freed: bool = T
     ),
     checked="no events, a peak that comes twice, a name that is used again, and equal sizes.",
 )
-def at_peak(events):
+def at_peak(events, *, higher=operator.gt, largest=True, freed=True, over=False):
     alive, peak, names = {}, 0, []
     for name, size in events:
-        if size is None:
-            del alive[name]
-        else:
+        if size is not None:
             alive[name] = size
-        if sum(alive.values()) > peak:
-            peak = sum(alive.values())
-            names = sorted(alive, key=alive.get, reverse=True)
-    return peak, names
+        elif freed:
+            del alive[name]
+        now = sum(alive.values())
+        if higher(now, peak):
+            peak = now
+            names = sorted(alive, key=alive.get, reverse=True) if largest else list(alive)
+    return peak, list(alive) if over else names
 
 
 @exercise(
@@ -186,7 +171,4 @@ def at_most(fits):
     low, high = 0, 1
     while fits(high):
         low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    return _halving(fits, low, high)

@@ -1,6 +1,7 @@
 """Exercises of lesson 16: mixed precision."""
 
 import math
+import operator
 
 from cs336kit.teach.exercises.core import exercise
 
@@ -26,32 +27,8 @@ def who_needs_a_scale():
     return "B", 29 - 14
 
 
-def _scales(gradients, scale, patience, *, reset=True, again=True, halve=True, largest=65504.0):
-    used, clean = [], 0
-    for gradient in gradients:
-        if gradient * scale > largest:
-            used.append(None)
-            scale, clean = scale / 2 if halve else scale, 0 if reset else clean
-            continue
-        used.append(scale)
-        clean += 1
-        if clean >= patience:
-            scale, clean = scale * 2, 0 if again else clean
-    return used
-
-
-def _of_the_true_gradient(gradients, scale, patience):
-    used, clean = [], 0
-    for gradient in gradients:
-        if gradient > 65504:
-            used.append(None)
-            scale, clean = scale / 2, 0
-            continue
-        used.append(scale)
-        clean += 1
-        if clean == patience:
-            scale, clean = scale * 2, 0
-    return used
+#: The largest number of fp16.
+_LARGEST = 65504.0
 
 
 @exercise(
@@ -66,13 +43,14 @@ def _of_the_true_gradient(gradients, scale, patience):
         "no step": ([], 2.0, 3),
     },
     mistakes={
-        "_scales(gradients, scale, patience, reset=False)": "a skipped step ends the row of steps that were made: count from 0.",
-        "_scales(gradients, scale, patience, again=False)": "after the scale was doubled, a new row of steps begins.",
-        "_scales(gradients, scale, patience, halve=False)": "the scale stays as it was after an overflow, so the next step "
+        "scales(gradients, scale, patience, reset=False)": "a skipped step ends the row of steps that were made: count from 0.",
+        "scales(gradients, scale, patience, again=False)": "after the scale was doubled, a new row of steps begins.",
+        "scales(gradients, scale, patience, halve=False)": "the scale stays as it was after an overflow, so the next step "
         "overflows as well.",
-        "_scales(gradients, scale, patience + 1)": "the scale is doubled after `patience` steps, not one later.",
-        "_scales(gradients, scale, 10**9)": "your scale never grows again. When the gradients become smaller, they vanish.",
-        _of_the_true_gradient: "you looked at the true gradient. What overflows is the gradient times the scale.",
+        "scales(gradients, scale, patience + 1)": "the scale is doubled after `patience` steps, not one later.",
+        "scales(gradients, scale, 10**9)": "your scale never grows again. When the gradients become smaller, they vanish.",
+        "scales(gradients, scale, patience, seen=lambda gradient, _: gradient)": "you looked at the true gradient. What "
+        "overflows is the gradient times the scale.",
     },
     hints=(
         "Which two numbers does the scaler carry from one step to the next?",
@@ -80,8 +58,18 @@ def _of_the_true_gradient(gradients, scale, patience):
     ),
     checked="overflows at the start, in a row and in the middle of a count, growth, scales below 1, and no step at all.",
 )
-def scales(gradients, scale, patience):
-    return _scales(gradients, scale, patience)
+def scales(gradients, scale, patience, *, reset=True, again=True, halve=True, seen=operator.mul):
+    used, clean = [], 0
+    for gradient in gradients:
+        if seen(gradient, scale) > _LARGEST:
+            used.append(None)
+            scale, clean = scale / 2 if halve else scale, 0 if reset else clean
+            continue
+        used.append(scale)
+        clean += 1
+        if clean >= patience:
+            scale, clean = scale * 2, 0 if again else clean
+    return used
 
 
 def _gap(value, fraction_bits):
@@ -95,14 +83,6 @@ def _count(weights, updates, stays):
 def _small(weights, updates, fraction_bits, is_small):
     """How many updates are small beside the gap at the sum."""
     return _count(weights, updates, lambda w, u: w + u != 0 and is_small(abs(u), _gap(w + u, fraction_bits)))
-
-
-def _gap_above_only(weights, updates, fraction_bits):
-    def stays(w, u):
-        gap = _gap(w, fraction_bits)
-        return round((w + u) / gap) * gap == w
-
-    return _count(weights, updates, stays)
 
 
 @exercise(
@@ -120,8 +100,8 @@ def _gap_above_only(weights, updates, fraction_bits):
         "len(weights) - right": "that is how many move. Asked is how many stay.",
         "sum(abs(u) < 2.0**-fraction_bits / 2 for u in updates)": "you took the gap at 1 for every weight. It doubles and halves "
         "with the weight.",
-        _gap_above_only: "below a power of two the gap is half as wide as above it, so an update towards zero may move "
-        "such a weight.",
+        "still(weights, updates, fraction_bits, at=lambda w, _: w)": "below a power of two the gap is half as wide as above "
+        "it, so an update towards zero may move such a weight.",
         "_small(weights, updates, fraction_bits, lambda update, gap: update < gap)": "more than half of a gap moves a weight; it "
         "need not be a whole one.",
         "_small(weights, updates, fraction_bits, lambda update, gap: update <= gap / 2)": "an update of exactly half a gap goes "
@@ -136,23 +116,14 @@ def _gap_above_only(weights, updates, fraction_bits):
     ),
     checked="both signs, both sides of a power of two, ties, a sum of zero and no update, in bf16 and fp16.",
 )
-def still(weights, updates, fraction_bits):
+def still(weights, updates, fraction_bits, *, at=operator.add):
     def stays(w, u):
         if w + u == 0:
             return False
-        gap = _gap(w + u, fraction_bits)
+        gap = _gap(at(w, u), fraction_bits)
         return round((w + u) / gap) * gap == w
 
     return _count(weights, updates, stays)
-
-
-def _saturated(maxima, window, margin, *, own=False, last=False):
-    count = 0
-    for step in range(1, len(maxima)):
-        before = maxima[: step + 1] if own else maxima[:step]
-        known = before[-1] if last else max(before[-window:])
-        count += maxima[step] > margin * known
-    return count
 
 
 @exercise(
@@ -167,12 +138,12 @@ def _saturated(maxima, window, margin, *, own=False, last=False):
         "a single step": ([3.0], 4, 1.0),
     },
     mistakes={
-        "_saturated(maxima, window, margin, own=True)": "a step's own maximum is not known yet when its scale is chosen.",
-        "_saturated(maxima, window, margin, last=True)": "the scale remembers the greatest of the last `window` maxima, not only "
-        "the last one.",
-        "_saturated(maxima, len(maxima), margin)": "the scale forgets what is more than `window` steps ago.",
-        "_saturated(maxima, window, 1)": "the margin leaves room above the greatest maximum. Without it, more steps saturate.",
-        "_saturated(maxima, window, 1 / margin)": "the margin makes room: with a larger one, fewer steps lie beyond it.",
+        "sum(new > margin * max(maxima[: step + 1][-window:]) for step, new in enumerate(maxima))": "a step's own "
+        "maximum is not known yet when its scale is chosen.",
+        "right_if(window=1)": "the scale remembers the greatest of the last `window` maxima, not only the last one.",
+        "right_if(window=len(maxima))": "the scale forgets what is more than `window` steps ago.",
+        "right_if(margin=1)": "the margin leaves room above the greatest maximum. Without it, more steps saturate.",
+        "right_if(margin=1 / margin)": "the margin makes room: with a larger one, fewer steps lie beyond it.",
         "right + 1": "the first step has nothing before it and does not count.",
     },
     hints=(
@@ -183,7 +154,7 @@ def _saturated(maxima, window, margin, *, own=False, last=False):
     checked="steady, jumping and rising maxima, short and long windows, with and without a margin, and a single step.",
 )
 def saturated(maxima, window, margin):
-    return _saturated(maxima, window, margin)
+    return sum(maxima[step] > margin * max(maxima[:step][-window:]) for step in range(1, len(maxima)))
 
 
 @exercise(

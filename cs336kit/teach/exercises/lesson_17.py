@@ -17,15 +17,6 @@ def _fields(*leave_out, **other):
     return ({name: value for name, value in {**_LLAMA, **other}.items() if name not in leave_out},)
 
 
-def _count(fields, *, kv=None, wide=None, matrices=3, tables=None, norms=2, final=1):
-    D, A = fields["hidden_size"], fields["num_attention_heads"]
-    K = kv or fields.get("num_key_value_heads", A)
-    h = wide or fields.get("head_dim", D // A)
-    block = 2 * D * A * h + 2 * D * K * h + matrices * D * fields["intermediate_size"] + norms * D
-    tables = tables or (1 if fields.get("tie_word_embeddings", False) else 2)
-    return fields["num_hidden_layers"] * block + tables * fields["vocab_size"] * D + final * D
-
-
 @exercise(
     "17.1",
     cases={
@@ -41,14 +32,14 @@ def _count(fields, *, kv=None, wide=None, matrices=3, tables=None, norms=2, fina
         ),
     },
     mistakes={
-        "_count(fields, kv=fields['num_attention_heads'])": "key and value have fewer heads than query: their matrices are "
+        "count(fields, kv=fields['num_attention_heads'])": "key and value have fewer heads than query: their matrices are "
         "D × K·h.",
-        "_count(fields, wide=fields['hidden_size'] // fields['num_attention_heads'])": "the file says how wide a head is, and "
+        "count(fields, wide=fields['hidden_size'] // fields['num_attention_heads'])": "the file says how wide a head is, and "
         "it need not be D ÷ A.",
-        "_count(fields, matrices=2)": "the feed-forward part has three matrices: gate, up and down.",
-        "_count(fields, tables=1)": "the head is a second V × D matrix unless tie_word_embeddings is true.",
-        "_count(fields, tables=2)": "with tie_word_embeddings the head is the table of tokens: V·D once.",
-        "_count(fields, norms=0, final=0)": "the norms are missing: two in each block and one before the head.",
+        "count(fields, matrices=2)": "the feed-forward part has three matrices: gate, up and down.",
+        "count(fields, tables=1)": "the head is a second V × D matrix unless tie_word_embeddings is true.",
+        "count(fields, tables=2)": "with tie_word_embeddings the head is the table of tokens: V·D once.",
+        "count(fields, norms=0, final=0)": "the norms are missing: two in each block and one before the head.",
     },
     hints=(
         "Go through one block as in section 2. Which of its sizes does the file give, and which only sometimes?",
@@ -56,8 +47,13 @@ def _count(fields, *, kv=None, wide=None, matrices=3, tables=None, norms=2, fina
     ),
     checked="Llama 3.1 8B, a file without key and value heads, a tied head, and a head_dim of its own.",
 )
-def count(fields):
-    return _count(fields)
+def count(fields, *, kv=None, wide=None, matrices=3, tables=None, norms=2, final=1):
+    D, A = fields["hidden_size"], fields["num_attention_heads"]
+    K = kv or fields.get("num_key_value_heads", A)
+    h = wide or fields.get("head_dim", D // A)
+    block = 2 * D * A * h + 2 * D * K * h + matrices * D * fields["intermediate_size"] + norms * D
+    tables = tables or (1 if fields.get("tie_word_embeddings", False) else 2)
+    return fields["num_hidden_layers"] * block + tables * fields["vocab_size"] * D + final * D
 
 
 @exercise(

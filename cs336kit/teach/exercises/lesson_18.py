@@ -6,18 +6,6 @@ from cs336kit import predict
 from cs336kit.teach.exercises.core import exercise
 
 
-def _doubling(values, *, rounds=None, at_once=True, growing=False):
-    """Results by rank, and elements that each rank sends."""
-    values, ranks, sent = list(values), len(values), 0
-    for step in range(ranks.bit_length() - 1 if rounds is None else rounds):
-        before = list(values) if at_once else values
-        for rank in range(ranks):
-            partner = rank ^ (2**step) if at_once else (rank + 2**step) % ranks
-            values[rank] = before[rank] + before[partner]
-        sent += values[0].numel() * (2**step if growing else 1)
-    return values, sent
-
-
 def _by_rank(ranks, size):
     return ([torch.arange(size) + 100 * rank**2 for rank in range(ranks)],)
 
@@ -31,14 +19,15 @@ def _by_rank(ranks, size):
         "one rank": _by_rank(1, 4),
     },
     mistakes={
-        "_doubling(values, at_once=False)": "within a round, a rank has added what its partner had already changed. All ranks "
+        "doubling(values, at_once=False)": "within a round, a rank has added what its partner had already changed. All ranks "
         "exchange at the same time: let a round begin from what everybody held before it.",
-        "_doubling(values, rounds=1)": "after one round a rank knows two ranks' numbers. Go on, with partners farther away.",
+        "doubling(values, rounds=1)": "after one round a rank knows two ranks' numbers. Go on, with partners farther away.",
         "(right[0], right[1] // values[0].numel())": "that is the number of messages. Each carries all elements of the tensor.",
         "(right[0], right[1] * len(values))": "that is what all ranks send together. Return what one of them sends.",
         "(right[0], 2 * (len(values) - 1) * values[0].numel() / len(values))": "that is what the ring sends. Here a rank sends "
         "its whole tensor in every round.",
-        "_doubling(values, growing=True)": "a sum of more ranks has no more elements: every message is as large as the tensor.",
+        "(right[0], (len(values) - 1) * values[0].numel())": "a sum of more ranks has no more elements: every message is as "
+        "large as the tensor.",
     },
     hints=(
         "Four ranks need two rounds. In the first, 0 exchanges with 1 and 2 with 3. Who has to meet in the second?",
@@ -46,8 +35,14 @@ def _by_rank(ranks, size):
     ),
     checked="one, two, four and eight ranks, and what each rank sends.",
 )
-def doubling(values):
-    return _doubling(values)
+def doubling(values, *, rounds=None, at_once=True):
+    values, ranks, sent = list(values), len(values), 0
+    for step in range(ranks.bit_length() - 1 if rounds is None else rounds):
+        before = list(values) if at_once else values
+        for rank in range(ranks):
+            values[rank] = before[rank] + before[rank ^ 2**step]
+        sent += values[0].numel()
+    return values, sent
 
 
 _TOKENS, _SPEED, _LINK = 2048 * 2000, 400e12, 100e9
@@ -76,21 +71,6 @@ def how_many_hide():
     return _TOKENS / (_SPEED / _LINK), "as many"
 
 
-def _divided_loss(logits, targets, *, highest=True, missing=False, total=False):
-    """Mean cross-entropy of logits that are divided by columns."""
-    top = torch.stack([part.max(dim=1).values for part in logits]).amax(0) if highest else torch.zeros(len(targets))
-    sums = [(part - top[:, None]).exp().sum(1) for part in logits]
-    picked, first = torch.zeros(len(targets)), 0
-    for part in logits:
-        inside = (targets >= first) & (targets < first + part.shape[1])
-        column = (targets - first).clamp(0, part.shape[1] - 1)
-        value = part.gather(1, column[:, None]).squeeze(1) - top
-        picked = picked + (value if missing else torch.where(inside, value, 0.0))
-        first += part.shape[1]
-    losses = sum(sums).log() - picked
-    return losses.sum() if total else losses.mean()
-
-
 def _own_losses(logits, targets):
     losses = [torch.nn.functional.cross_entropy(part, targets % part.shape[1]) for part in logits]
     return sum(losses) / len(losses)
@@ -114,10 +94,10 @@ def _logits(ranks, tokens, width, *, scale=1.0, seed=0):
     mistakes={
         "_own_losses(logits, targets)": "each rank has made a loss of its own columns alone. What a softmax divides "
         "by is a sum over all columns, of all ranks.",
-        "_divided_loss(logits, targets, highest=False)": "exp of a large logit is inf. Take off the largest logit of the token "
+        "divided_loss(logits, targets, highest=False)": "exp of a large logit is inf. Take off the largest logit of the token "
         "first, over all ranks.",
-        "_divided_loss(logits, targets, missing=True)": "a rank that does not have the target's column added something anyway.",
-        "_divided_loss(logits, targets, total=True)": "that is the sum over tokens. The loss is their mean.",
+        "divided_loss(logits, targets, missing=True)": "a rank that does not have the target's column added something anyway.",
+        "divided_loss(logits, targets, total=True)": "that is the sum over tokens. The loss is their mean.",
     },
     hints=(
         "The loss of a token is the log of a sum over all columns, less one logit. Which of these can a rank say about its own "
@@ -129,17 +109,18 @@ def _logits(ranks, tokens, width, *, scale=1.0, seed=0):
     tolerance=1e-4,
     avoid=("cat", "concat", "concatenate", "hstack", "cross_entropy"),
 )
-def divided_loss(logits, targets):
-    return _divided_loss(logits, targets)
-
-
-def _finish(seconds, microbatches):
-    ends = [0] * microbatches
-    for each in seconds:
-        free = 0
-        for i in range(microbatches):
-            free = ends[i] = max(free, ends[i]) + each
-    return ends[-1]
+def divided_loss(logits, targets, *, highest=True, missing=False, total=False):
+    top = torch.stack([part.max(dim=1).values for part in logits]).amax(0) if highest else torch.zeros(len(targets))
+    sums = [(part - top[:, None]).exp().sum(1) for part in logits]
+    picked, first = torch.zeros(len(targets)), 0
+    for part in logits:
+        inside = (targets >= first) & (targets < first + part.shape[1])
+        column = (targets - first).clamp(0, part.shape[1] - 1)
+        value = part.gather(1, column[:, None]).squeeze(1) - top
+        picked = picked + (value if missing else torch.where(inside, value, 0.0))
+        first += part.shape[1]
+    losses = sum(sums).log() - picked
+    return losses.sum() if total else losses.mean()
 
 
 @exercise(
@@ -169,7 +150,8 @@ def _finish(seconds, microbatches):
     checked="equal stages, a slow one in every place, one stage, one microbatch.",
 )
 def finish(seconds, microbatches):
-    return _finish(seconds, microbatches)
+    # All microbatches pass every stage, and leave the slowest one as far apart as that stage takes.
+    return sum(seconds) + (microbatches - 1) * max(seconds)
 
 
 def _seconds(layout):

@@ -16,15 +16,9 @@ def _slots(window, position, *, h=8):
     return keys, values, position, *torch.randn(3, h, generator=draw)
 
 
-def _next(keys, values, position, q, k, v, *, first=True, empty=False, root=True, place=None):
-    """The token's result, with what people do in another way."""
-    window = len(keys)
-    slot = position % window if place is None else place
-    seen = window if empty else min(position + 1, window)
-    if first:
-        keys[slot], values[slot] = k, v
-    scores = keys[:seen] @ q / (math.sqrt(len(q)) if root else 1)
-    found = scores.softmax(0) @ values[:seen]
+def _unseen(keys, values, position, q, k, v):
+    slot = position % len(keys)
+    found = attend_next_in_window(keys, values, position, q, keys[slot].clone(), values[slot].clone())
     keys[slot], values[slot] = k, v
     return found
 
@@ -41,13 +35,12 @@ def _next(keys, values, position, q, k, v, *, first=True, empty=False, root=True
     },
     observe=lambda found, args: (found, args[0], args[1]),
     mistakes={
-        "_next(keys, values, position, q, k, v, empty=True)": "the slots that nothing was written to yet took part in the "
-        "softmax. How many tokens are there?",
-        "_next(keys, values, position, q, k, v, first=False)": "the new token did not see itself. Write its key and value before "
-        "you read.",
-        "_next(keys, values, position, q, k, v, root=False)": "the scores are not divided by √h.",
-        "_next(keys, values, position, q, k, v, place=min(position, len(keys) - 1))": "once the room is full, you overwrite the "
-        "youngest token. The oldest has to go.",
+        "right_if(seen=len(keys))": "the slots that nothing was written to yet took part in the softmax. How many tokens are "
+        "there?",
+        _unseen: "the new token did not see itself. Write its key and value before you read.",
+        "right_if(q=q * math.sqrt(len(q)))": "the scores are not divided by √h.",
+        "right_if(slot=min(position, len(keys) - 1))": "once the room is full, you overwrite the youngest token. The oldest "
+        "has to go.",
         "right": "keys and values are unchanged: write into the tensors that you were given, or the next token finds nothing.",
     },
     hints=(
@@ -57,10 +50,10 @@ def _next(keys, values, position, q, k, v, *, first=True, empty=False, root=True
     checked="the first tokens, a full window, one that has gone round twice, a window of 1, and that the room was reused.",
     tolerance=1e-5,
 )
-def attend_next_in_window(keys, values, position, q, k, v):
-    window = len(keys)
-    keys[position % window], values[position % window] = k, v
-    seen = min(position + 1, window)
+def attend_next_in_window(keys, values, position, q, k, v, *, slot=None, seen=None):
+    slot = position % len(keys) if slot is None else slot
+    seen = min(position + 1, len(keys)) if seen is None else seen
+    keys[slot], values[slot] = k, v
     scores = keys[:seen] @ q / math.sqrt(len(q))
     return scores.softmax(dim=-1) @ values[:seen]
 

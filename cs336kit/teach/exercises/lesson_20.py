@@ -63,11 +63,6 @@ def interval(C, P, picks):
     return tuple(np.quantile(_slopes(C, P, picks), [0.1, 0.9]).tolist())
 
 
-def _split(C, a, b, alpha, beta):
-    G = (alpha * a / (beta * b)) ** (1 / (alpha + beta))
-    return G * (C / 6) ** (beta / (alpha + beta))
-
-
 @exercise(
     "20.2",
     tolerance=2e-3,
@@ -80,8 +75,8 @@ def _split(C, a, b, alpha, beta):
         "right_if(C=6 * C)": "you took P · N = C. A parameter costs six FLOPs for every token.",
         "C / 6 / right": "that is the number of tokens. Asked is the number of parameters.",
         "(C / 6) ** 0.5": "as many parameters as tokens: the law does not treat both alike.",
-        "_split(C, a, b, beta, alpha)": "alpha and beta are swapped: alpha belongs to the parameters.",
-        "_split(C, a * beta, b * alpha, alpha, beta)": "there both terms are equal. What has to be equal is what a little more "
+        "right_if(alpha=beta, beta=alpha)": "alpha and beta are swapped: alpha belongs to the parameters.",
+        "right_if(a=a * beta, b=b * alpha)": "there both terms are equal. What has to be equal is what a little more "
         "of each would bring.",
         "(C / 120) ** 0.5": "that is 20 tokens for each parameter, which is a rule of thumb and not this law.",
     },
@@ -93,7 +88,8 @@ def _split(C, a, b, alpha, beta):
     checked="one law at two budgets, and one with other exponents.",
 )
 def best_size(C, floor, a, b, alpha, beta):
-    return _split(C, a, b, alpha, beta)
+    G = (alpha * a / (beta * b)) ** (1 / (alpha + beta))
+    return G * (C / 6) ** (beta / (alpha + beta))
 
 
 @exercise(
@@ -118,9 +114,9 @@ def flaws():
 
 
 _LAW = next(law.numbers for law in scaling_laws() if law.name == "besiroglu")
-_A, _B, _ALPHA, _BETA = (_LAW[name]["value"] for name in ("A", "B", "alpha", "beta"))
+_E, _A, _B, _ALPHA, _BETA = (_LAW[name]["value"] for name in ("E", "A", "B", "alpha", "beta"))
 _FLOPS, _SERVED = 1e23, 5e12
-_BEST = _split(_FLOPS, _A, _B, _ALPHA, _BETA)
+_BEST = best_size(_FLOPS, _E, _A, _B, _ALPHA, _BETA)
 
 
 def _training(parameters):

@@ -85,39 +85,19 @@ def _shifted(f, S, D):
     return [max((t for t in range(S) if felt[t][s]), default=0) for s in range(S)]
 
 
-def _past(x):
-    return x.cumsum(dim=0)
-
-
-def _future(x):
-    return x.flip(0).cumsum(dim=0).flip(0)
-
-
-def _features(x):
-    return torch.nn.functional.layer_norm(x, x.shape[1:])
-
-
-def _sequence(x):
-    return (x - x.mean(dim=0)) / x.std(dim=0)
-
-
-def _next_two(x):
-    return x + x.roll(-1, dims=0) * (torch.arange(len(x)) < len(x) - 1)[:, None]
-
-
-def _one_back(x):
-    return x.roll(1, dims=0)
-
-
 @exercise(
     "21.3",
     cases={
-        "a sum over all rows up to one's own": (_past, 6, 4),
-        "a sum over one's own row and all later ones": (_future, 6, 4),
-        "a norm over the features of each row": (_features, 5, 8),
-        "a norm over all rows, feature by feature": (_sequence, 5, 3),
-        "one's own row and the next": (_next_two, 4, 2),
-        "the row before, and for the first row the last": (_one_back, 4, 3),
+        "a sum over all rows up to one's own": (lambda x: x.cumsum(dim=0), 6, 4),
+        "a sum over one's own row and all later ones": (lambda x: x.flip(0).cumsum(dim=0).flip(0), 6, 4),
+        "a norm over the features of each row": (lambda x: torch.nn.functional.layer_norm(x, x.shape[1:]), 5, 8),
+        "a norm over all rows, feature by feature": (lambda x: (x - x.mean(dim=0)) / x.std(dim=0), 5, 3),
+        "one's own row and the next": (
+            lambda x: x + x.roll(-1, dims=0) * (torch.arange(len(x)) < len(x) - 1)[:, None],
+            4,
+            2,
+        ),
+        "the row before, and for the first row the last": (lambda x: x.roll(1, dims=0), 4, 3),
     },
     mistakes={
         _shifted: "you added the same number to a whole row, and a norm over the features takes exactly that away. Put random "

@@ -9,25 +9,15 @@ from cs336kit.teach.figures.style import COLORS, axes, described
 
 @described
 def roofline(
-    points: Sequence[tuple[str, float, float]],
-    *,
-    peak_flops_per_second: float,
-    bandwidth_bytes_per_second: float,
-    ceilings: Sequence[tuple[str, float]] = (),
+    points: Sequence[tuple[str, float, float]], *, peak_flops_per_second: float, bandwidth_bytes_per_second: float
 ):
-    """The roof over arithmetic intensity, and the points (name, FLOPs per byte, FLOP/s) under it, in log–log.
-
-    ceilings: further horizontal roofs (name, FLOP/s), such as a slower precision.
-    """
+    """The roof over arithmetic intensity, and the points (name, FLOPs per byte, FLOP/s) under it, in log–log."""
     figure, ax = axes(width=8, height=4.4)
     ridge = peak_flops_per_second / bandwidth_bytes_per_second
     low = min([ridge / 30, *(intensity / 2 for _, intensity, _ in points)])
     high = max([ridge * 30, *(intensity * 2 for _, intensity, _ in points)])
     roof = [low * bandwidth_bytes_per_second, peak_flops_per_second, peak_flops_per_second]
     ax.plot([low, ridge, high], roof, color=COLORS[6], marker="", linestyle="-", linewidth=3)
-    for name, rate in ceilings:
-        ax.plot([rate / bandwidth_bytes_per_second, high], [rate, rate], color="#777777", marker="", linestyle="--")
-        ax.annotate(name, (high, rate), ha="right", va="bottom", fontsize=11, color=QUIET)
     ax.axvline(ridge, color="#777777", linewidth=1, linestyle=":", marker="")
     corner = {"xytext": (4, 6), "textcoords": "offset points", "fontsize": 11, "color": QUIET}
     ax.annotate(f"ridge {ridge:.4g}", (ridge, peak_flops_per_second), **corner)

@@ -6,10 +6,10 @@ from cs336kit.teach.figures.primitives import Look, Series, lines
 from cs336kit.teach.figures.style import axes, described
 
 
-def averaged(losses: Sequence[float], smooth: int, first_step: int = 0) -> tuple[list[float], list[float]]:
+def averaged(losses: Sequence[float], smooth: int) -> tuple[list[float], list[float]]:
     """The middles of runs of `smooth` steps, and the mean loss of each."""
     means = [sum(losses[i : i + smooth]) / smooth for i in range(0, len(losses) - smooth + 1, smooth)]
-    return [first_step + i * smooth + (smooth + 1) / 2 for i in range(len(means))], means
+    return [i * smooth + (smooth + 1) / 2 for i in range(len(means))], means
 
 
 @described
@@ -19,7 +19,6 @@ def loss_curves(
     levels: Mapping[str, float] | None = None,
     points: Mapping[str, Sequence[tuple[int, float]]] | None = None,
     smooth: int = 1,
-    first_step: int = 0,
 ):
     """Losses (nats per token) over steps, one line each; `smooth` averages that many steps into one point.
 
@@ -27,7 +26,7 @@ def loss_curves(
     evaluations, drawn as single marks.
     """
     figure, ax = axes(height=4)
-    means = {name: averaged(losses, smooth, first_step) for name, losses in curves.items()}
+    means = {name: averaged(losses, smooth) for name, losses in curves.items()}
     single = {name: tuple(zip(*pairs, strict=True)) for name, pairs in (points or {}).items()}
     labels: Look = {"xlabel": "step", "ylabel": "loss (nats per token)"}
     said = lines(ax, means, single, mark={"markersize": 9}, markersize=5, **labels)

@@ -140,7 +140,7 @@ def number_line(ax, values: Series, limit: float) -> str:
     return f"values within ±{limit:g}: {listed(list(values), counts)}"
 
 
-def cell(ax, x: float, y: float, value: object, row: int | None = 0, *, height: float = 1.0, **look):
+def cell(ax, x: float, y: float, value: object, row: int | None = 0, **look):
     """One element of memory around (x, y), in the colour of its row; None is an element that nobody reads.
 
     look: goes to the rectangle instead of the light fill and the coloured edge.
@@ -151,10 +151,9 @@ def cell(ax, x: float, y: float, value: object, row: int | None = 0, *, height: 
     face = "#f4f4f4" if row is None else tint(color)
     # The grey edge of a neighbour stays below.
     look = look or {"facecolor": face, "edgecolor": color, "linewidth": 1.2, "zorder": 1 if row is None else 2}
-    ax.add_patch(Rectangle((x - 0.5, y - height / 2), 1, height, **look))
-    box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85} if "hatch" in look else None
-    ink = {"fontsize": 9, "bbox": box} if box else {"fontsize": 12, "color": "#666666" if row is None else "#111111"}
-    ax.text(x, y, str(value), ha="center", va="center", **ink)
+    ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, **look))
+    ink = "#666666" if row is None else "#111111"
+    ax.text(x, y, str(value), ha="center", va="center", fontsize=12, color=ink)
 
 
 def timeline(ax, spans: Sequence[tuple[str, object, float, float]], lanes: Mapping[str, tuple[float, int]]) -> str:

@@ -150,12 +150,12 @@ def show(figure, *, alt: str) -> Figure:
 
 
 def described(draw: Callable[..., tuple]) -> Callable[..., Figure]:
-    """A figure's function of one that draws: returning (matplotlib figure, what it shows), the alt text unless `alt` is given."""
+    """A figure's function of one that draws: returning (matplotlib figure, what it shows), which becomes the alt text."""
 
     @functools.wraps(draw)
-    def figure(*data, alt: str | None = None, **options) -> Figure:
+    def figure(*data, **options) -> Figure:
         quiet()
         drawn, said = draw(*data, **options)
-        return show(drawn, alt=said[:1].upper() + said[1:] + "." if alt is None else alt)
+        return show(drawn, alt=said[:1].upper() + said[1:] + ".")
 
     return figure

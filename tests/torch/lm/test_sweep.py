@@ -50,7 +50,7 @@ def test_each_budget_has_a_valley(record):
 def test_the_size_of_a_tiny_model_is_that_of_its_module():
     model = lm.DecoderOnly(sweep.tiny(2, 48))
     outside = model.embedding.weight.numel() + model.head.weight.numel()
-    assert sum(p.numel() for p in model.parameters()) - outside == lm.inner_parameters(model.config)
+    assert sum(p.numel() for p in model.parameters()) - outside == predict.accounting.without_embeddings(model.config)
 
 
 @pytest.mark.parametrize(("d_model", "heads"), [(8, 1), (16, 2), (24, 3), (32, 2), (48, 3)])

@@ -23,6 +23,8 @@ HARMLESS = {
     "15.3": ["1 → 2"],  # a k above layers is never better
     # a weight of the grid is as far from both, so rounding returns to it from both or neither
     "16.3": ["w + u → w - u"],
+    "17.1": ["D // A → D / A"],  # a whole number either way
+    "18.1": ["0 → 1", "0 → -1"],  # the tensors of all ranks are as large
     "19.1": ["1 → 0"],  # the only axis
 }
 
