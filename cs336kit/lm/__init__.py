@@ -16,11 +16,14 @@ from cs336kit.lm.initializers import (
     fans,
     gain,
     kaiming_normal_,
+    kaiming_uniform_,
     lecun_normal_,
     normal_,
     residual_normal_,
     trunc_normal_,
+    uniform_,
     xavier_normal_,
+    xavier_uniform_,
 )
 from cs336kit.lm.latent import LatentAttention
 from cs336kit.lm.laws import LossLaw, PowerLaw, fit_power
@@ -58,12 +61,12 @@ __all__ = [
     "Parallel", "Policy", "PowerLaw", "Pretraining", "ProgressBar", "RMSNorm", "RMSProp", "Scalar", "Speculated",
     "SwiGLU", "TokenFile", "TokenFileError", "accept", "attention", "causal_mask", "checkpoint_bytes",
     "clip_gradients", "cosine_schedule", "course_text", "cross_entropy", "decode", "encode", "envelope", "fans",
-    "fit_loss", "fit_power", "from_transformers", "gain", "gelu", "generate", "get_batch",
-    "isoflop", "kaiming_normal_", "layer_norm", "lecun_normal_", "load_checkpoint", "mean_loss",
+    "fit_loss", "fit_power", "from_transformers", "gain", "gelu", "generate", "get_batch", "isoflop",
+    "kaiming_normal_", "kaiming_uniform_", "layer_norm", "lecun_normal_", "load_checkpoint", "mean_loss",
     "normal_", "parallelize", "precision", "prefetch", "pretrain", "probabilities", "quantize", "recorded_sweep",
     "reorder_pairs", "residual_normal_", "rope", "rope_tables", "run_sweep", "sample", "save_checkpoint",
     "scaled_matmul", "seed_everything", "silu", "softmax", "speculative", "to_transformers", "token_dtype", "train",
-    "train_one", "trunc_normal_", "valley", "xavier_normal_",
+    "train_one", "trunc_normal_", "uniform_", "valley", "xavier_normal_", "xavier_uniform_",
 ]  # fmt: skip
 
 if TYPE_CHECKING:

@@ -49,6 +49,14 @@ def normal_(weight: Tensor, *, mean: float = 0.0, std: float = 1.0, generator: R
     return weight.normal_(mean, _std(std), generator=generator)
 
 
+@torch.no_grad()
+def uniform_(weight: Tensor, *, a: float = 0.0, b: float = 1.0, generator: Random = None) -> Tensor:
+    """Uniform values in [a, b); their standard deviation is (b − a)/√12."""
+    if not a <= b:
+        raise ValueError(f"a={a!r} is above b={b!r}: give the lower bound first.")
+    return weight.uniform_(a, b, generator=generator)
+
+
 def lecun_normal_(weight: Tensor, *, generator: Random = None) -> Tensor:
     """Normal with variance 1/fan_in: a linear layer keeps E[x²]. Source: LeCun et al. 1998, "Efficient BackProp", 4.6."""
     return normal_(weight, std=1 / math.sqrt(fans(weight)[0]), generator=generator)
@@ -59,7 +67,13 @@ def xavier_normal_(weight: Tensor, *, gain: float = 1.0, generator: Random = Non
 
     Source: Glorot and Bengio 2010, "Understanding the difficulty of training deep feedforward networks", equation 12.
     """
-    return normal_(weight, std=gain * math.sqrt(2.0 / float(sum(fans(weight)))), generator=generator)
+    return normal_(weight, std=_xavier_std(weight, gain), generator=generator)
+
+
+def xavier_uniform_(weight: Tensor, *, gain: float = 1.0, generator: Random = None) -> Tensor:
+    """Uniform in ±√3·std, with the std of `xavier_normal_`. Source: Glorot and Bengio 2010, equation 16."""
+    bound = math.sqrt(3.0) * _xavier_std(weight, gain)
+    return uniform_(weight, a=-bound, b=bound, generator=generator)
 
 
 def kaiming_normal_(
@@ -71,8 +85,16 @@ def kaiming_normal_(
     `mode="fan_out"` keeps the gradient's instead; `a` is leaky ReLU's slope, 0 for ReLU.
     Source: He et al. 2015, "Delving Deep into Rectifiers", equations 10 and 14.
     """
-    fan = known("mode", mode, dict(zip(("fan_in", "fan_out"), fans(weight), strict=True)))
-    return normal_(weight, std=gain(nonlinearity, slope=a) / math.sqrt(fan), generator=generator)
+    return normal_(weight, std=_kaiming_std(weight, a, mode, nonlinearity), generator=generator)
+
+
+def kaiming_uniform_(
+    weight: Tensor, *, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
+    generator: Random = None,
+) -> Tensor:  # fmt: skip
+    """Uniform in ±√3·std, with the std of `kaiming_normal_`. torch's Linear uses a=√5, which is ±1/√fan_in."""
+    bound = math.sqrt(3.0) * _kaiming_std(weight, a, mode, nonlinearity)
+    return uniform_(weight, a=-bound, b=bound, generator=generator)
 
 
 @torch.no_grad()
@@ -110,3 +132,12 @@ def residual_normal_(weight: Tensor, *, layers: int, std: float = 0.02, generato
 
 def _std(std: float) -> float:
     return std if std == 0 and not isinstance(std, bool) else positive_number("std", std)
+
+
+def _xavier_std(weight: Tensor, gain: float) -> float:
+    return gain * math.sqrt(2.0 / float(sum(fans(weight))))
+
+
+def _kaiming_std(weight: Tensor, a: float, mode: str, nonlinearity: str) -> float:
+    fan = known("mode", mode, dict(zip(("fan_in", "fan_out"), fans(weight), strict=True)))
+    return gain(nonlinearity, slope=a) / math.sqrt(fan)

@@ -12,12 +12,14 @@ SHAPES = [(6, 4), (128, 32), (8, 3, 5, 5)]
 DTYPES = (torch.float32, torch.bfloat16)
 PAIRS = [
     ("normal_", {"mean": 0.5, "std": 0.02}),
+    ("uniform_", {"a": -0.3, "b": 0.7}),
     ("xavier_normal_", {}),
     ("xavier_normal_", {"gain": 2.0}),
+    ("xavier_uniform_", {}),
     ("kaiming_normal_", {}),
     ("kaiming_normal_", {"mode": "fan_out", "nonlinearity": "relu"}),
-    ("kaiming_normal_", {"a": math.sqrt(5)}),
-    ("kaiming_normal_", {"nonlinearity": "tanh", "mode": "fan_out"}),
+    ("kaiming_uniform_", {"a": math.sqrt(5)}),
+    ("kaiming_uniform_", {"nonlinearity": "tanh", "mode": "fan_out"}),
 ]
 
 
@@ -53,9 +55,9 @@ def test_trunc_normal_has_the_predicted_standard_deviation_and_no_value_on_the_e
 
 def test_the_generator_of_the_process_is_the_default():
     torch.manual_seed(3)
-    ours = lm.xavier_normal_(torch.empty(4, 4))
+    ours = lm.xavier_uniform_(torch.empty(4, 4))
     torch.manual_seed(3)
-    assert torch.equal(ours, torch.nn.init.xavier_normal_(torch.empty(4, 4)))
+    assert torch.equal(ours, torch.nn.init.xavier_uniform_(torch.empty(4, 4)))
 
 
 def test_a_parameter_and_a_transposed_view_are_filled_in_place():
@@ -83,6 +85,7 @@ def test_gains_are_torchs():
     [
         (lambda w: lm.normal_(w, std=-1), "std must be a finite number above 0, got -1"),
         (lambda w: lm.normal_(w, std=float("nan")), "std must be"),
+        (lambda w: lm.uniform_(w, a=1, b=0), "a=1 is above b=0"),
         (lambda w: lm.kaiming_normal_(w, mode="fan_sum"), "unknown mode 'fan_sum'.*fan_in, fan_out"),
         (lambda w: lm.kaiming_normal_(w, nonlinearity="gelu"), "unknown nonlinearity 'gelu'"),
         (lambda w: lm.lecun_normal_(w[0]), r"a weight of shape \(3,\) has no fans"),
@@ -103,7 +106,7 @@ def test_what_is_left_out_is_what_torch_and_gpt2_take():
         return inspect.signature(function).parameters[name].default
 
     ours = initializers
-    for name, parameters in {"normal_": ("mean", "std"), "xavier_normal_": ("gain",)}.items():
+    for name, parameters in {"normal_": ("mean", "std"), "uniform_": ("a", "b"), "xavier_normal_": ("gain",)}.items():
         for parameter in parameters:
             theirs = default(getattr(torch.nn.init, name), parameter)
             assert default(getattr(ours, name), parameter) == theirs, (name, parameter)
