@@ -73,9 +73,12 @@ class Modules:
         return b.converted(f"{place}/back", scaled, x.dtype, name=name)
 
     def softcapped(self, place: str, x: Tensor, name: str) -> Tensor:
+        """cap · tanh(x / cap), one line each, so that none of the three keeps what the one before has read."""
         b = self.b
         divided = b.op(f"{place}/div", "div", [x], x.shape)
+        b.free(x)
         tanh = b.op(f"{place}/tanh", "tanh", [divided], x.shape, keeps_output=True, name=name)
+        b.free(divided)
         capped = b.op(f"{place}/mul", "mul", [tanh], x.shape)
-        b.free(x, divided, tanh)
+        b.free(tanh)
         return capped

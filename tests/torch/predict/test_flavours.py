@@ -16,6 +16,7 @@ from cs336kit.predict import (
     POLICIES,
     TransformerConfig,
     parameters,
+    peak_moments,
     program,
     saved_activation_bytes,
     step_peak,
@@ -337,3 +338,14 @@ def test_the_peak_of_both_passes_is_that_of_the_module_within_a_percent(name, pr
     both_passes(walk, listed)
     predicted = max(peak.bytes for peak in walk.ledger.peaks.values())
     assert predicted == pytest.approx(measure.peak_bytes(both, device="cpu"), rel=0.01)
+
+
+def test_capped_logits_are_divided_bent_and_multiplied_one_after_the_other():
+    sizes = kept.USUAL._replace(window=40)
+    model = kept.model_of("gemma2", kept.Policy("fp32", "eager", 0.0, checkpointing=False), sizes)
+    tokens = torch.zeros(sizes.batch, sizes.sequence, dtype=torch.int64)
+    real = measure.peak_bytes(lambda: model(input_ids=tokens, labels=tokens, use_cache=False).loss)
+    size = {"batch": sizes.batch, "sequence": sizes.sequence}
+    moments = peak_moments(kept.config_of("gemma2", sizes, 0.0), **size, attention="eager", flavour="transformers")
+    labels = 8 * sizes.batch * (sizes.sequence + 1) + tokens.nbytes  # padded, and shifted
+    assert moments["forward"] + labels == real
