@@ -7,7 +7,7 @@ from cs336kit.predict._decoder.attention import Attention
 from cs336kit.predict._decoder.latent import LatentAttention
 from cs336kit.predict._decoder.mlp import MLP
 from cs336kit.predict._layers import LONGEST, Layer, layers, periods, stage_blocks
-from cs336kit.predict._writing.builder import Builder, norm
+from cs336kit.predict._writing.builder import Adapters, Builder, norm
 from cs336kit.predict.devices import Device
 from cs336kit.predict.layouts import Layout, local_config
 from cs336kit.predict.operations import Leaf, Program, Storage, Tensor
@@ -218,6 +218,7 @@ def _headed(
     name = "token embedding" if c.tied_head else "head"
     head = b.parameter(name, c.vocab, c.embedding_width) if table is None or own else table
     bias = b.parameter("head", c.vocab) if c.head_bias else None
+    adapters = b.adapters("head", c.embedding_width, c.vocab)
     b.ranks.parameters(b.leaves[before:], also=[head] if c.tied_head and own else ())
     if chunks > 1 and normed is not x:
         b.free(x)
@@ -225,17 +226,19 @@ def _headed(
     if whole.storage is not normed.storage and (normed is not x or chunks > 1):
         b.free(normed)
     if chunks > 1:
-        return _chunked_loss(b, c, whole, head, bias, tokens, chunks)
-    logits = _logits(b, c, whole, head, bias, last=whole.storage is not x.storage)
+        return _chunked_loss(b, c, whole, head, bias, adapters, tokens, chunks)
+    logits = _logits(b, c, whole, head, bias, adapters, last=whole.storage is not x.storage)
     b.free(x)
     return loss_of(b, logits, tokens, c.vocab) if train else logits
 
 
 def _logits(
-    b: Builder, c: TransformerConfig, x: Tensor, head: Tensor, bias: Tensor | None, *, last: bool = False
-) -> Tensor:
+    b: Builder, c: TransformerConfig, x: Tensor, head: Tensor, bias: Tensor | None, adapters: Adapters, *, last: bool = False
+) -> Tensor:  # fmt: skip
     """The head, scaled and capped. `last`: nobody else holds x, which goes as soon as the head has read it."""
-    logits = b.linear("head", x, c.vocab, component="head", weight=head, bias=bias or False, copies="copy of head")
+    logits = b.linear(
+        "head", x, c.vocab, component="head", weight=head, bias=bias or False, copies="copy of head", adapters=adapters
+    )
     if last:
         b.free(x)
     logits = b.scaled("logits/scale", logits, c.logit_scale)
@@ -243,8 +246,9 @@ def _logits(
 
 
 def _chunked_loss(
-    b: Builder, c: TransformerConfig, x: Tensor, head: Tensor, bias: Tensor | None, tokens: int, chunks: int
-) -> Tensor:
+    b: Builder, c: TransformerConfig, x: Tensor, head: Tensor, bias: Tensor | None, adapters: Adapters, tokens: int,
+    chunks: int,
+) -> Tensor:  # fmt: skip
     """Logits and loss of some tokens at a time, each part checkpointed: its logits are never there with another's.
 
     What torch.utils.checkpoint does around the head and F.cross_entropy(reduction="sum"), added up and divided.
@@ -257,7 +261,7 @@ def _chunked_loss(
     for part, size in zip(parts, sizes, strict=True):
         with b.repeat("loss chunk", 1, checkpoint=part):
             b.part = "head"
-            loss = loss_of(b, _logits(b, c, part, head, bias), size, c.vocab)
+            loss = loss_of(b, _logits(b, c, part, head, bias, adapters), size, c.vocab)
         b.part = "loss"
         if total is None:
             total = loss

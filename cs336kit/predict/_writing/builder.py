@@ -7,6 +7,9 @@ from cs336kit.predict._writing.writer import Writer
 from cs336kit.predict.operations import ELEMENT_BYTES, Gradient, Op, Storage, Tensor
 from cs336kit.predict.transformer import TransformerConfig
 
+#: Both matrices of a low-rank change (rank × inputs, outputs × rank), or none.
+Adapters = tuple[Tensor, Tensor] | None
+
 
 class Builder(Writer):
     """Each method is one function of torch, or one module of `lm` written out."""
@@ -55,8 +58,9 @@ class Builder(Writer):
         copies: str = "copies of weights",
         name: str = "",
         cast: str = "",
+        adapters: Adapters = None,
     ) -> Tensor:
-        """x Wᵀ + b; keeps x and W. Under autocast all three are cast first, the parameters once."""
+        """x Wᵀ + b; keeps x and W. Under autocast all three are cast first, the parameters once. `adapters`: given ones."""
         *rows, inputs = x.shape
         W = self.parameter(component, outputs, inputs) if weight is None else weight
         b = bias if isinstance(bias, Tensor) else self.parameter(component, outputs) if bias else None
@@ -83,9 +87,14 @@ class Builder(Writer):
             self._unpacks_again(W)
         self.free(x, unless=given)
         self.free(*copied)
-        if self.lora_rank and component in self.lora_targets:
-            y = self._adapted(place, given, y, self.lora_rank, name)
-        return y
+        adapters = adapters or self.adapters(component, inputs, outputs)
+        return y if adapters is None else self._adapted(place, given, y, adapters, name)
+
+    def adapters(self, component: str, inputs: int, outputs: int) -> Adapters:
+        """New ones beside a matrix of this component, if it is a target."""
+        if not self.lora_rank or component not in self.lora_targets:
+            return None
+        return self.parameter("adapters", self.lora_rank, inputs), self.parameter("adapters", outputs, self.lora_rank)
 
     def _unpacks_again(self, copy: Tensor) -> None:
         """The product before keeps no copy of a packed matrix: its backward pass unpacks it once more."""
@@ -96,10 +105,11 @@ class Builder(Writer):
             product.scratch = (copy.bytes,)
         self.free(copy)
 
-    def _adapted(self, place: str, x: Tensor, base: Tensor, rank: int, name: str) -> Tensor:
+    def _adapted(self, place: str, x: Tensor, base: Tensor, adapters: tuple[Tensor, Tensor], name: str) -> Tensor:
         """y = base + (x Aᵀ) Bᵀ. Source: Hu et al. 2021, section 4.1."""
-        middle = self.linear(f"{place}/A", x, rank, component="adapters", name="adapters' middle")
-        change = self.linear(f"{place}/B", middle, base.shape[-1], component="adapters")
+        A, B = adapters
+        middle = self.linear(f"{place}/A", x, A.shape[-2], component="adapters", weight=A, name="adapters' middle")
+        change = self.linear(f"{place}/B", middle, B.shape[-2], component="adapters", weight=B)
         self.free(middle)
         y = self.add(f"{place}/adapted", base, change, name=name)
         self.free(base, change)

@@ -30,6 +30,7 @@ from cs336kit.predict.operations import (
 )
 from cs336kit.predict.programs import check_sizes
 from cs336kit.predict.training import both_passes, largest
+from cs336kit.predict.wires import sent
 from tests.torch.predict.test_counted_steps import BASE, LIKE, WAYS
 
 B, S, D, A, K, h, F, V = 2, 7, 24, 4, 2, 8, 40, 50
@@ -532,6 +533,15 @@ def test_adapters_stand_beside_linear_layers(name):
     known = "Known: query, key, value, attention output, mlp gate, mlp up, mlp down, head"
     with pytest.raises(ValueError, match=rf"unknown target of adapters '{name}'. .*{known}"):
         program(BASE, batch=1, sequence=4, lora_rank=2, lora_targets=(name,))
+
+
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_adapters_of_the_head_are_there_once_and_sent_with_the_rest(chunks):
+    written = program(BASE, **SIZE, lora_rank=2, lora_targets=("query", "head"), layout="dp=2", chunks=chunks)
+    query, head = BASE.d_model + BASE.heads * BASE.head_dim, BASE.d_model + BASE.vocab
+    size = 4 * 2 * (BASE.layers * query + head)
+    assert sum(4 * leaf.count * leaf.tensor.elements for leaf in written.leaves if leaf.component == "adapters") == size
+    assert sum(times * wire.bytes for wire, times in sent(written)) == size  # a ring of two sends it once
 
 
 def test_adapters_nowhere_are_refused():
