@@ -236,8 +236,9 @@ def step_peak(
     short for `layout="fsdp=n"`. A rank that shares parameters holds, while a block runs, the gathered ones of two blocks
     and of what is outside of them, the block's whole gradients, and those of the block before until they are reduced; a
     stage of a pipeline, what the microbatches in flight keep. With zero2 a block's gradients are divided together, and with
-    zero1 the whole ones stay until the optimizer has made its step, as in usual implementations; where gradients outweigh
-    activations, `lm.parallelize`, which lets each go as soon as it can, stays below. `accumulate`: passes of which one step
+    zero1 the whole ones stay until the optimizer has made its step, as in usual implementations. Left out with both: what a
+    reduction makes beside a gradient, its result and, where rows do not divide, a padded copy. `lm.parallelize`, which makes
+    them and lets each gradient go as soon as it can, may be below or above. `accumulate`: passes of which one step
     adds up the gradients (a layout's microbatches); from the second one on, they are there from the start. `foreach`: None
     is torch's default on the device, all tensors at once on CUDA. `fused=True`: the optimizer is one kernel. `allocated`:
     bytes as `torch.cuda.max_memory_allocated` counts them, every tensor rounded up to 512, counters that torch keeps in the
