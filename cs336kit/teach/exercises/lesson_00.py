@@ -77,11 +77,11 @@ def largest(accelerators, memory_gb, whole, split):
     },
     mistakes={
         "right_if(memory_bytes=math.inf)": "you forgot the memory: weights, gradients and averages do not fit.",
+        "right_if(memory_bytes=memory_bytes / accelerators)": "that fits on one: sharded, all of them share the 16 bytes.",
         "right_if(peak=math.inf)": "memory alone, or no square root: with N = ratio · P the FLOPs grow with P · P.",
         "right_if(mfu=3 * mfu)": "you counted the forward pass alone. Training costs three times as much.",
         "right_if(ratio=20)": "you wrote 20 where the argument `ratio` belongs.",
         "right_if(ratio=1 / ratio)": "you multiplied by the ratio where it divides: more tokens leave a smaller model.",
-        "right_if(ratio=1)": "you trained on one token for each parameter. The tokens grow with the parameters.",
     },
     hints=(
         "Two limits bind: what fits, and what can be trained in time. Work each of them out alone.",

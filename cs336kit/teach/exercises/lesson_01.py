@@ -94,7 +94,7 @@ def _formats():
     "01.3",
     cases=lambda: {f"{e} exponent and {f} fraction bits (ieee={ieee})": (e, f, ieee) for e, f, ieee in _formats()},
     mistakes={
-        "largest(exponent_bits, fraction_bits, ieee, taken=0)": "that code is NaN here: the largest number is one below.",
+        "largest(exponent_bits, fraction_bits, ieee, taken=0)": "that code is NaN here: the largest number has the code below.",
         "right_if(ieee=True)": "you reserved the whole top exponent, as IEEE does. Only one code is reserved here.",
         "right_if(fraction_bits=60)": "a power of two: the fraction cannot reach 1, it stops one step before.",
         "2 * right": "with ieee=True the top exponent belongs to infinity and NaN, so go one exponent down.",

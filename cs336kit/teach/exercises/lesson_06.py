@@ -41,7 +41,7 @@ _WITH_BIAS = {aten.addmm.default: 1}
         "right + 6 * 4": "the addition of the bias is in it. It is element-wise, and such counts leave it out.",
     },
     hints=(
-        "Which name does your count show for each of the five, and in which order do its arguments come?",
+        "Print the shapes of `args` for each of the five names. Which two of them are factors?",
         "The size of the result and the inner axis are enough for all of them. Only where the inner axis stands differs: "
         "with a bias, the factors move up by one place.",
     ),
@@ -162,6 +162,7 @@ def pattern_flops(first, second, output, sizes):
     mistakes={
         "('B', ...)": "at 1,024 tokens that would be the best one. How do the two kinds of products grow with the sequence?",
         "('C', ...)": "shared keys and values make two projections smaller. Every head of queries still has its own scores.",
+        "('A', 36.4)": "A is right, but that is a percentage: give the share as a fraction.",
         "('A', 0.5)": "half of attention is saved. Which part of all the products is attention at this length?",
         "('A', 1 / 14)": "that is the share at 1,024 tokens; this sequence is sixteen times as long.",
         "('A', 8 / 11)": "that is attention's whole share. The plan saves a part of it.",

@@ -64,7 +64,7 @@ def _all_at_once(machine, warmup, repeats):
         _all_at_once: "you timed all the calls together and divided. That is a mean; time each call alone.",
     },
     hints=(
-        "Three things are asked of the machine for every repeat, and one of them twice. In which order?",
+        "Three things are asked of the machine for every repeat, and two of them twice. In which order?",
         "Let the warm-up calls run and forget them. Then, for every repeat, begin with an idle machine, and stop the clock "
         "only when it is idle again. Keep the times in a list.",
     ),
@@ -96,7 +96,7 @@ def timed(machine, warmup, repeats, *, before=True, after=True, middle=statistic
         "a ridge of exactly D/p": (32, 64, 2),
         "a ridge just below D/p": (32 - 2**-9, 64, 2),
         "a ridge that one token passes": (0.25, 64, 2),
-        "a chip without a ridge": (0, 64, 2),
+        "a ridge of 0": (0, 64, 2),
     },
     mistakes={
         "ridge * p // 2": "you counted the weight's bytes alone. Inputs and outputs cross too.",
