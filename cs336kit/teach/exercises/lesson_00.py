@@ -82,6 +82,7 @@ def largest(accelerators, memory_gb, whole, split):
         "right_if(mfu=3 * mfu)": "you counted the forward pass alone. Training costs three times as much.",
         "right_if(ratio=20)": "you wrote 20 where the argument `ratio` belongs.",
         "right_if(ratio=1 / ratio)": "you multiplied by the ratio where it divides: more tokens leave a smaller model.",
+        "right_if(ratio=1)": "you trained on one token for each parameter. The tokens grow with the parameters.",
     },
     hints=(
         "Two limits bind: what fits, and what can be trained in time. Work each of them out alone.",

@@ -162,7 +162,7 @@ def pattern_flops(first, second, output, sizes):
     mistakes={
         "('B', ...)": "at 1,024 tokens that would be the best one. How do the two kinds of products grow with the sequence?",
         "('C', ...)": "shared keys and values make two projections smaller. Every head of queries still has its own scores.",
-        "('A', 36.4)": "A is right, but that is a percentage: give the share as a fraction.",
+        "('A', 100 * what_to_cut()[1])": "A is right, but that is a percentage: give the share as a fraction.",
         "('A', 0.5)": "half of attention is saved. Which part of all the products is attention at this length?",
         "('A', 1 / 14)": "that is the share at 1,024 tokens; this sequence is sixteen times as long.",
         "('A', 8 / 11)": "that is attention's whole share. The plan saves a part of it.",

@@ -67,7 +67,7 @@ def test_the_reference_passes_and_each_mistake_gets_its_own_words(id, here):
     found = exercises.load(id)
     result = exercises.check(id, found.reference)
     assert repr(result) == f"{id} passed: {found.checked}" and len(found.checked) > 10
-    assert 3 <= len(found.mistakes) <= 6 and len(set(found.mistakes.values())) == len(found.mistakes)
+    assert len(found.mistakes) >= 3 and len(set(found.mistakes.values())) == len(found.mistakes)
     for mistake, sentence in found.mistakes.items():
         answer = found.wrong_answers[mistake]
         if found.decision:
