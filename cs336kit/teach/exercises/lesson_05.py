@@ -39,7 +39,7 @@ def _numbers(*shape):
         "Five names on the left besides the batch: where the patch is, down and along, where the pixel is in it, down and "
         "along, and the color. On the right, one bracket collects what says which patch, the other what is in it.",
     ),
-    checked="patches of 2 × 2, 3 × 3 and single pixels, images that are higher and wider.",
+    checked="patches of 2 × 2, 3 × 3 and single pixels, images that are tall and images that are wide.",
     tolerance=0,
 )
 def patches(images, p):

@@ -72,7 +72,7 @@ def _softmax(seed, *shape, same=False):
         "are summed.",
     },
     hints=(
-        "The gradient by one x is a sum over all y of its row. Which terms of the slopes do all the x of a row have in common?",
+        "The gradient with respect to one x is a sum over all y of its row. Which terms of the slopes do all the x of a row have in common?",
         "Write the sum over i for one j, and take the factor with j out. What remains inside is one number per row, the same "
         "for every j.",
     ),

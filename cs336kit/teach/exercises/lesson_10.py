@@ -29,6 +29,7 @@ from cs336kit.teach.exercises.core import exercise
         "Write down by what one layer multiplies the mean square, set it to 1, and solve for the standard deviation.",
     ),
     checked="wide, tall and square matrices and a convolution, with and without ReLU.",
+    tolerance=1e-6,  # of whoever computes it by torch, in fp32
 )
 def keeps(shape, activation):
     return math.sqrt((2 if activation == "relu" else 1) / math.prod(shape[1:]))
@@ -66,7 +67,7 @@ def _chain(widths, seed):
     },
     hints=(
         "Going down you need what came out of every ReLU on the way up. Keep it.",
-        "Lesson 09 says which product brings a gradient from a layer's output to its input. What does the ReLU do before?",
+        "Lesson 09 says which product brings a gradient from a layer's output to its input. What does the ReLU do to it first?",
     ),
     checked="one, three and four layers, square and not; values up and down.",
     tolerance=1e-4,
@@ -107,7 +108,7 @@ def _without_relu(x, matrices, g, input_masks):
     },
     hints=(
         "Write down the factor of the gradient for one layer 256 → 1,024, and for one 1,024 → 256.",
-        "A factor that is compensated one layer later is no power. Multiply two neighbors.",
+        "Multiply the factors of two neighboring layers. What is left for the 50?",
     ),
     checked="neither: the factors 4 and ¼ of neighboring layers cancel, and only the first and the last width remain.",
     tolerance=1e-6,

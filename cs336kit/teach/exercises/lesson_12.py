@@ -67,7 +67,7 @@ def _joined(query, blocks):
         "Keep a third thing, the largest score so far. Weights relative to an old maximum become weights relative to a new "
         "one by a factor that is the same for all of them.",
     ),
-    checked="several blocks, one block, single keys, scores of several hundred, and that no block was kept.",
+    checked="several blocks, one block, single keys, scores of several hundred, and that no block was read after its turn.",
     tolerance=1e-4,
 )
 def attend_in_blocks(query, blocks, *, rescale=True, maximum=True, divide=True):

@@ -116,7 +116,7 @@ def _noisy(seed: int, *shape: int):
     hints=(
         "Which type has one byte for each element, and which comparison gives it to you?",
         "Look for an operation that keeps only its condition, or see to it that the factor which a product keeps is still a "
-        "tensor of truth values. Where can the division by 1 − p stand, so that it keeps nothing?",
+        "tensor of booleans. Where can the division by 1 − p stand, so that it keeps nothing?",
     ),
     checked="three shapes and shares: the result, the gradient of x, and the bytes that the graph keeps.",
     avoid=("backward", "data", "detach", "no_grad"),

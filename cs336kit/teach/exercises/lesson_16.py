@@ -54,7 +54,7 @@ _LARGEST = 65504.0
     },
     hints=(
         "Which two numbers does the scaler carry from one step to the next?",
-        "The scale, and how many steps in a row were made. An overflow changes both of them, and so does a full row.",
+        "The scale, and how many steps in a row were made. An overflow changes both of them, and so does a full count.",
     ),
     checked="overflows at the start, in a row and in the middle of a count, growth, scales below 1, and no step at all.",
 )

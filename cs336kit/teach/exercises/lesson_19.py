@@ -177,7 +177,7 @@ def _rest(p, q):
         "sum.",
     },
     hints=(
-        "The draft proposes the token with probability q. With which probability must it be kept, so that it is written no "
+        "The draft proposes the token with probability q. With what probability must it be kept, so that it is written no "
         "more often than p? It can be at most 1.",
         "What is still missing for each token, once the kept ones are written? It is p less what the draft has brought, and "
         "never below zero.",

@@ -32,7 +32,7 @@ def _chain(*widths, needs=False, frozen=0):
     },
     hints=(
         "Which two runs can you count, and which difference is the backward pass?",
-        "`measure.flops(function).total` counts what runs inside a function. A loss needs only be a number: a sum will do.",
+        "`measure.flops(function).total` counts what runs inside a function. A loss need only be a number: a sum will do.",
     ),
     checked="three layers with and without a gradient for the input, a single one, unequal widths, and a frozen layer.",
 )
@@ -142,7 +142,7 @@ def _days(peak=989.4e12, rate=0.4, parameters=13e9):
     },
     hints=(
         "Compute every number of the paragraph once more, and divide what is said by what you get. Two ratios are not 1.",
-        "Both ratios are 2 or a half. Which factor of two belongs into each formula?",
+        "Both ratios are 2 or a half. Which factor of two belongs in each formula?",
     ),
     checked="3 leaves out the two bytes of a number, 5 takes the sparse peak; with the dense one it takes 9.3 days.",
 )
@@ -157,12 +157,12 @@ def two_slips():
         "(..., 'wrong', ..., ...)": "2.5 is neither, but it points to the right size: nobody would buy another card for it.",
         "(..., 'holds', ..., ...)": "which of the two units? One of them is meant, and the number fits neither.",
         "(..., ..., 'holds', ...)": "in fp32 without tensor cores it is 19.5. What has to be said with it?",
-        "(..., ..., ..., 'imprecise')": "the loss is another one, and training goes on with it. That is more than a lost digit.",
+        "(..., ..., ..., 'imprecise')": "the loss is a different one, and training goes on with it. That is more than a lost digit.",
         "(..., ..., ..., 'typo')": "nothing beside the line says it right, so nobody can tell that a slip of the pen was meant.",
     },
     hints=(
         "For each ask in turn: is there a case in which it is so? Was there once? What would it cost to believe it?",
-        "Each of the four verdicts is another one. The text around a claim does not help here: none is a typo.",
+        "The four verdicts are all different. The text around a claim does not help here: none is a typo.",
     ),
     checked="outdated, imprecise, holds-with-condition, wrong.",
 )
