@@ -173,3 +173,21 @@ def test_mistakes_that_were_misnamed_once(id, answer, words, here):
     """Wrong answers that got a false diagnosis or none; where none is known, the right value is shown."""
     result = exercises.check(id, answer)
     assert result.state == "not yet" and words in result.message
+
+
+def test_the_right_formula_in_fp32_is_right_too():
+    def keeps(shape, activation):
+        return torch.tensor((2.0 if activation == "relu" else 1.0) / math.prod(shape[1:])).sqrt().item()
+
+    assert exercises.check("10.1", keeps).state == "passed"
+
+
+def test_who_returns_nothing_is_told_what_was_left_behind(here):
+    def unflushed(disk, name, data):
+        disk.write(name + ".new", data)
+        disk.rename(name + ".new", name)
+
+    named = exercises.check("13.3", unflushed).message
+    assert named.startswith("For an old checkpoint: the data were never flushed")
+    unknown = exercises.check("13.3", lambda disk, name, data: disk.rename(name, name + ".old")).message
+    assert unknown.startswith("for an old checkpoint you left {'after a kill': 'missing'")
