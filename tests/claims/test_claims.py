@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 import textwrap
 from collections import Counter
 from dataclasses import replace
@@ -58,6 +59,22 @@ def test_few_claims_rest_on_a_citation():
 def test_an_unknown_id_is_refused():
     with pytest.raises(ValueError, match=r"no claim 'earth-flat'.*topic"):
         settles("earth-flat")
+
+
+def test_a_function_that_pytest_would_not_run_is_refused():
+    with pytest.raises(ValueError, match=f"{HOLDS.id}: pytest would not run earth_is_flat; call it test_earth_is_flat"):
+
+        @settles(HOLDS.id)
+        def earth_is_flat():
+            return 1, 1
+
+
+def test_the_readme_gives_the_number_of_claims():
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    said = re.findall(r"Of (\d+) checkable sentences", readme)
+    assert said == [str(len(claims()))], (
+        "the number of claims stands in README.md and in the prose of lesson 21: correct both"
+    )
 
 
 HOLDS = claims("napkin")[0]
