@@ -110,7 +110,8 @@ cuda-rules: .venv-cuda/.ready ## what CUDA keeps for the backward pass, counted 
 
 lint: $(READY) ## style of the code, its types, and the import rules of the rooms
 	$(PY) -m ruff check cs336kit benchmarks tests conftest.py
-	$(PY) -m ruff format --check --quiet cs336kit benchmarks tests conftest.py
+	$(PY) -m ruff format --check --quiet cs336kit benchmarks tests conftest.py \
+	  || { echo "To have them written in that form: $(PY) -m ruff format cs336kit benchmarks tests conftest.py"; exit 1; }
 	$(PY) -c "from importlinter.cli import lint_imports_command as lint; lint()" > .lint-imports.log || { cat .lint-imports.log; exit 1; }
 	@tail -n 2 .lint-imports.log; rm -f .lint-imports.log
 	$(PY) -m mypy

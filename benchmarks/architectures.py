@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from cs336kit import predict
+from cs336kit._cli.arguments import Parser
 from cs336kit.predict._common.checks import known
 from cs336kit.predict._families import FAMILIES
 from cs336kit.predict._families.fields import field_table
@@ -188,21 +189,25 @@ def differences(values: dict[str, Any]) -> list[str]:
     return ["exact" if a == b else f"{a / b - 1:+.3%} ({a} for {b})" for a, b in zip(ours, theirs, strict=True)]
 
 
-def main(names: list[str]) -> int:
-    """Print a row for each model named, all of them for none.
+def main(words: list[str]) -> int:
+    """Print a row for each model named, all of them for none; with --flags, the switches of each family named.
 
     Returns 1 where a model is neither exact nor refused by name, 2, with a sentence, for one that nobody knows.
     """
+    parser = Parser(prog="python -m benchmarks.architectures", description=__doc__)
+    parser.add_argument("--flags", action="store_true", help="flip each switch of the families named, or of all")
+    parser.add_argument("names", metavar="NAME", nargs="*", help="a published model; with --flags, a model_type")
+    options = parser.parse_args(words)
+    flags, names = options.flags, options.names
     warnings.filterwarnings("ignore")
-    flags = names[:1] == ["--flags"]
     try:
-        for name in names[flags:]:
+        for name in names:
             known("family" if flags else "model", name, FAMILIES if flags else architectures())
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
     if flags:
-        return _flags(names[1:])
+        return _flags(names)
     exact, refused, start = 0, 0, time.perf_counter()
     chosen = {name: values for name, values in architectures().items() if not names or name in names}
     print(f"{'model':34}{'parameters':>16}{'forward FLOPs':>16}{'training FLOPs':>16}{'cache':>16}")

@@ -5,11 +5,16 @@ A config.json leaves out what has its default. Run with the pinned transformers:
 
 import dataclasses
 import json
-from importlib.resources import files
+import sys
+from pathlib import Path
 from typing import Any
 
+from cs336kit import predict
+from cs336kit._cli.arguments import Parser
 from cs336kit.predict._families import FAMILIES
 from cs336kit.predict._families.fields import IRRELEVANT
+
+FILE = Path(predict.__file__).with_name("hf_fields.json")
 
 
 def fields_of(model_type: str) -> dict[str, Any]:
@@ -45,6 +50,16 @@ def text() -> str:
     return "{\n" + ",\n".join(rows) + "\n}\n"
 
 
+def main(words: list[str], path: Path = FILE) -> int:
+    """Write the table anew, and print which model types are new or changed."""
+    Parser(prog="python -m benchmarks.hf_fields", description=__doc__).parse_args(words)
+    before, new = json.loads(path.read_text(encoding="utf-8")), text()
+    path.write_text(new, encoding="utf-8")
+    now = json.loads(new)
+    changed = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+    print(f"{path.name}: {'new, changed or gone are ' + ', '.join(changed) if changed else 'unchanged'}")
+    return 0
+
+
 if __name__ == "__main__":
-    path = files("cs336kit.predict") / "hf_fields.json"
-    path.write_text(text(), encoding="utf-8")  # type: ignore[attr-defined]
+    sys.exit(main(sys.argv[1:]))

@@ -15,6 +15,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from cs336kit._cli.arguments import Parser
 from cs336kit.predict import Question, ServingQuestion, TransformerConfig, model, plan, serve, training_flops
 from cs336kit.predict._planner.find import largest_batch
 
@@ -106,8 +107,18 @@ def rows(*words: str) -> list[Row]:
 
 
 def main(words: list[str]) -> int:
-    """Print published and predicted numbers, their ratio and the verdict; 1 if a row does not hold."""
-    asked = rows(*words)
+    """Print published and predicted numbers, their ratio and the verdict.
+
+    Returns 1 where a row does not hold, and 2, with a sentence, where no row has one of the words.
+    """
+    parser = Parser(prog="python -m benchmarks.published", description=__doc__)
+    parser.add_argument("words", metavar="WORD", nargs="*", help="of a row's source, or of what was run")
+    asked = rows(*(words := parser.parse_args(words).words))
+    if words and not asked:
+        print(
+            f"no row has {' or '.join(map(repr, words))}. The sources: {', '.join(TABLE['sources'])}.", file=sys.stderr
+        )
+        return 2
     for row in asked:
         print(row)
     held = sum(row.holds for row in asked)

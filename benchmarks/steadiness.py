@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
 
+from cs336kit._cli.arguments import Parser
 from cs336kit.predict._common.checks import known
 
 ROOT = Path(__file__).parents[1]
@@ -159,6 +160,12 @@ def run(condition: Condition, number: int) -> tuple[str, bool]:
 def main(words: list[str]) -> int:
     """Run the conditions of these numbers (all for none) and print the table; 1 when a cell failed, 2 for an unknown one."""
     numbered = {str(number): number for number in range(1, len(CONDITIONS) + 1)}
+    parser = Parser(prog="python -m benchmarks.steadiness", description=__doc__)
+    names = ", ".join(f"{number} {condition.name}" for number, condition in enumerate(CONDITIONS, 1))
+    parser.add_argument(
+        "words", metavar="NUMBER", nargs="*", help=f"conditions, all for none: {names}".replace("%", "%%")
+    )
+    words = parser.parse_args(words).words
     try:
         numbers = [known("condition", word, numbered) for word in words]
     except ValueError as error:

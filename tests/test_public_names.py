@@ -97,7 +97,8 @@ def test_names_arguments_and_defaults_are_those_of_the_file(room):
         for line in block.splitlines()[1:]
     ]
     changes = [*difflib.unified_diff(stored, [*lines(room)], "public_names.txt", "the kit", lineterm="", n=0)]
-    assert not changes, "\n".join(changes)
+    meant = "if the change is meant, write the file anew: python tests/test_public_names.py"
+    assert not changes, "\n".join([meant, *changes])
 
 
 @pytest.mark.parametrize("room", ["predict", "lm", "measure", "teach", "teach.exercises", "teach.explorers"])

@@ -1,11 +1,12 @@
 """``cs336kit exercise new 07.3`` writes a new exercise, ``cs336kit exercise try 07.3`` says what its cases tell apart."""
 
 import ast
+import copy
 import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import combinations, product
 from pathlib import Path
@@ -50,10 +51,56 @@ def matrix(exercise: Exercise) -> tuple[list[str], list[list[int]]]:
     return [label for label, _ in calls], rows
 
 
+def broken(exercise: Exercise) -> list[str]:
+    """What keeps an exercise from being tried, one sentence each: what a stub lacks, and cases or answers that do not run."""
+    cases = exercise.cases() if callable(exercise.cases) else exercise.cases
+    given = cases if isinstance(cases, Mapping) else {i + 1: args for i, args in enumerate(cases)}
+    if exercise.decision and not given:
+        return ["A decision has no cases: leave cases out."]
+    if not given or not exercise.mistakes:
+        return [
+            "It has no cases or no mistakes yet: nothing is told apart. How both are written is said at the top of "
+            "cs336kit/teach/exercises/core.py."
+        ]
+    if loose := [
+        f"case {label}: write its arguments as a tuple" for label, args in given.items() if type(args) is not tuple
+    ]:
+        return loose
+    found = []
+    for label, args in given.items():
+        try:
+            exercise.right(args)
+        except Exception as error:
+            found.append(f"the right answer raises {_said(error)} in case {label}")
+    try:
+        answers = exercise.wrong_answers
+    except SyntaxError as error:
+        return [*found, f"a mistake is neither a function nor an expression of Python: {(error.text or '').strip()}"]
+    for mistake, answer in [] if found else answers.items():
+        raised = [one for args in given.values() if (one := _error(answer, args))]
+        # A slip in its name or its number of arguments would else pass as an answer that differs from every other.
+        if len(raised) == len(given):
+            name = mistake if isinstance(mistake, str) else f"{mistake.__name__}()"
+            found.append(f"the mistake {name} raises in every case, so it recognizes no answer: {_said(raised[0])}")
+    return found
+
+
+def _error(answer: Callable[..., Any], args: tuple[Any, ...]) -> Exception | None:
+    try:
+        answer(*copy.deepcopy(args))
+    except Exception as error:
+        return error
+    return None
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".rstrip(": ")
+
+
 def confused(exercise: Exercise) -> list[str]:
-    """Mistakes that no case separates from the right answer or from each other, one sentence each; and what a stub lacks."""
-    if not exercise.calls(exercise.reference.__name__) or not exercise.mistakes:
-        return ["It has no cases or no mistakes yet: nothing is told apart."]
+    """Mistakes that no case separates from the right answer or from each other, or what is broken; one sentence each."""
+    if found := broken(exercise):
+        return found
     named = list(zip(_LETTERS, matrix(exercise)[1], strict=False))
     passing = [f"{a} passes: no case tells it from the right answer" for a, row in named if not any(row)]
     pairs = [(a, b) for (a, one), (b, two) in combinations(named, 2) if one == two]
@@ -116,7 +163,9 @@ def unnoticed(exercise: Exercise, answers: Iterable[tuple[str, Callable[..., Any
 
 
 def show(exercise: Exercise) -> str:
-    """A table of mistakes and of the cases that tell something new, and below it what no case tells apart."""
+    """A table of mistakes and of the cases that tell something new, and below it what no case tells apart; or what is broken."""
+    if found := broken(exercise):
+        return "\n".join(found)
     labels, rows = matrix(exercise)
     columns = {column: i for i, column in reversed(list(enumerate(zip(*rows, strict=True))))}
     told = sorted(columns.values())
@@ -126,19 +175,20 @@ def show(exercise: Exercise) -> str:
     for letter, name, row in zip(_LETTERS, names, rows, strict=False):
         lines.append([letter, textwrap.shorten(name, 60), *(str(row[i] or "·") for i in told)])
     cases = [f"case {i + 1}: {labels[i]}" for i in told]
-    cases += [f"{len(labels) - len(told)} more cases tell nothing new"] * (len(told) < len(labels))
+    if rest := [label for i, label in enumerate(labels) if i not in told]:
+        many = "1 more case tells" if len(rest) == 1 else f"{len(rest)} more cases tell"
+        cases.append(textwrap.shorten(f"{many} nothing new: {', '.join(rest)}", 120, placeholder=" …"))
     below = confused(exercise) or ["Every mistake is told apart."]
-    below += [
-        f"a changed answer passes (is it right, too?): {it}" for it in unnoticed(exercise, changed(exercise.reference))
-    ]
+    if not exercise.decision:  # whose answer is a value: how the reference computes it is nobody's answer
+        passing = unnoticed(exercise, changed(exercise.reference))
+        below += [f"a changed answer passes (is it right, too?): {it}" for it in passing]
     return "\n".join([as_text(lines, "<<" + ">" * len(told)), "", *cases, "", *below])
 
 
 _STUB = """
 
 @exercise(
-    "{id}",
-    cases=[],
+    "{id}",{cases}
     mistakes={{}},
     hints=("", ""),
     checked="",
@@ -151,15 +201,16 @@ def {signature}:
 def new(id: str, signature: str, title: str, notebooks: Path = NOTEBOOKS, folder: Path = _FOLDER) -> list[Path]:
     """Write the stub of an exercise and its three cells (task, stub, folded solution); returns the files written.
 
-    Raises ValueError when the id is not the next one of its lesson or the signature is none, OSError where a file cannot be
-    written.
+    A signature without arguments is that of a decision, whose answer is a value. Raises ValueError when the id is not the
+    next one of its lesson or the signature is none, OSError where a file cannot be written.
     """
     import nbformat
     from nbformat.v4 import new_code_cell, new_markdown_cell
 
     if not re.fullmatch(r"\d\d\.\d", id) or not _is_signature(signature):
         raise ValueError(
-            f"{id!r} {signature!r}: write a lesson and a number, as in 07.3, and a signature, as in 'area(w, h)'"
+            f"{id!r} {signature!r}: write a lesson and a number, as in 07.3, and a signature, as in 'area(w, h)' or, for a "
+            "decision, 'what_to_buy()'"
         )
     [path] = find([id[:2]], notebooks)
     module = folder / f"lesson_{id[:2]}.py"
@@ -169,27 +220,41 @@ def new(id: str, signature: str, title: str, notebooks: Path = NOTEBOOKS, folder
         raise ValueError(f"the next exercise of lesson {id[:2]} is {following}, not {id}")
     notebook = nbformat.read(path, as_version=4)
     name, arguments = signature.split("(")
-    stub = f'def {signature}:\n    return ...\n\n\nteach.exercises.check("{id}", {name})'
-    # The solution's one name is its own, so that running it leaves the reader's function alone.
-    solution = (
-        f"# Solution of {id}: unfold it when you have tried\ndef solution({arguments}:\n    ### BEGIN SOLUTION\n"
-        f'    return ...\n    ### END SOLUTION\n\n\nteach.exercises.check_solution("{id}", solution)'
+    decision = arguments == ")"
+    head, begin, end = (
+        f"# Solution of {id}: unfold it when you have tried\n",
+        "### BEGIN SOLUTION\n",
+        "### END SOLUTION\n",
     )
+    if decision:
+        asked = "…"
+        stub = f'answer = ...   # what it is, and its unit\nteach.exercises.check("{id}", answer)'
+        solution = f'{head}{begin}solution = ...\n{end}teach.exercises.check_solution("{id}", solution)'
+    else:
+        asked = f"Write `{signature}`: …"
+        stub = f'def {signature}:\n    return ...\n\n\nteach.exercises.check("{id}", {name})'
+        # The solution's one name is its own, so that running it leaves the reader's function alone.
+        solution = (
+            f"{head}def solution({arguments}:\n    {begin}    return ...\n    {end}\n\n"
+            f'teach.exercises.check_solution("{id}", solution)'
+        )
     cells = [
-        new_markdown_cell(f"### Exercise {id} ★ 10 min · {title}\n\nWrite `{signature}`: …"),
+        new_markdown_cell(f"### Exercise {id} ★ 10 min · {title}\n\n{asked}"),
         new_code_cell(stub, metadata={"tags": ["exercise"]}),
         new_code_cell(solution, metadata={"tags": ["solution"]}),
     ]
     solved = [i for i, cell in enumerate(notebook.cells) if "solution" in cell.metadata.get("tags", [])]
-    end = [
+    last = [
         i for i, cell in enumerate(notebook.cells) if re.match(r"## (What you can say now|.*ledger)", cell.source, re.I)
     ]
-    place = solved[-1] + 1 if solved else end[0] if end else len(notebook.cells)
+    place = solved[-1] + 1 if solved else last[0] if last else len(notebook.cells)
     notebook.cells[place:place] = cells
     # Outputs and their signatures stay, so that refresh sees which cells are new.
     identify(notebook.cells)
     # The package may be where nobody may write: then the notebook stays as it was.
-    write_whole(module, (text + _STUB.format(id=id, signature=signature)).encode())
+    write_whole(
+        module, (text + _STUB.format(id=id, signature=signature, cases="" if decision else "\n    cases=[],")).encode()
+    )
     write_whole(path, (nbformat.writes(notebook).rstrip("\n") + "\n").encode())
     return [module, path]
 
@@ -210,8 +275,13 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     add = commands.add_parser("new", help="write the stub of an exercise, and its cells in the notebook")
     add.add_argument("id", help="the next of its lesson, such as 07.3")
-    add.add_argument("signature", nargs="?", default="answer(x)", help="such as 'area(width, height)'")
-    add.add_argument("--title", default="Title")
+    add.add_argument(
+        "signature",
+        nargs="?",
+        default="answer(x)",
+        help="such as 'area(width, height)'; 'what_to_buy()' for a decision",
+    )
+    add.add_argument("--title", default="Title", help="such as 'build it: a stopwatch'")
     commands.add_parser("try", help="which case tells which mistakes apart").add_argument(
         "ids", nargs="*", help="all for none"
     )
@@ -220,7 +290,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.command == "new":
             for path in new(options.id, options.signature, options.title):
                 print(path)
-            print(f"Fill both in, then: cs336kit exercise try {options.id}; make refresh NB={options.id[:2]}")
+            print(f"Fill both in, then: cs336kit exercise try {options.id}; make refresh readme NB={options.id[:2]}")
             return 0
         found = [load(id) for id in options.ids or known_ids()]
     except ValueError as error:

@@ -13,6 +13,7 @@ from cs336kit.course import exempt, flow, pages
 from cs336kit.course.cells import Cell
 from cs336kit.course.lessons import METADATA, every
 from cs336kit.course.roles import SLIDE_LINES, roles
+from cs336kit.course.student import leaks, without_answers
 
 #: What a lesson has at most. None of these is a number to reach: a shorter lesson is a better one.
 MINUTES, CODE_CELLS, CODE_LINES, COLUMNS, PROSE_WORDS = 45, 26, 20, 88, 150
@@ -49,7 +50,7 @@ def problems(notebook: Notebook, path: Path) -> list[str]:
     for cell in notebook["cells"]:
         found += [f"{kind.where(cell)} {problem}" for rule in rules for problem in rule(cell)]
     found += exempt.problems(notebook["cells"], path.parent.parent)
-    return [*found, *_exercises(notebook, path.name[:2]), *_generated(notebook, path)]
+    return [*found, *_exercises(notebook, path.name[:2]), *_handed_out(notebook), *_generated(notebook, path)]
 
 
 def _code(notebook: Notebook) -> list[Cell]:
@@ -127,6 +128,11 @@ def _predictions(notebook: Notebook) -> Iterator[str]:
     asked, answered = (sum(tag in kind.tags(cell) for cell in code) for tag in ("prediction", "answer"))
     if asked != answered:
         yield f"there are {asked} predictions and {answered} answers"
+
+
+def _handed_out(notebook: Notebook) -> Iterator[str]:
+    lesson = notebook["cells"]
+    yield from (f"students would get an answer: {leak}" for leak in leaks(without_answers(lesson, []), lesson))
 
 
 def _generated(notebook: Notebook, path: Path) -> Iterator[str]:

@@ -65,7 +65,12 @@ def without_answers(cells: Sequence[Cell], beside: Collection[str]) -> list[Cell
 def leaks(cells: Sequence[Cell], lesson: Sequence[Cell]) -> list[str]:
     """Where the `cells` for students give an answer of the `lesson` away, a sentence each; empty when all is well."""
     solutions = [_solution(lesson, place) for place, cell in enumerate(lesson) if "solution" in kind.tags(cell)]
-    found = [f"all of the solution of {one.id} is shown above its exercise" for one in solutions if not one.lines]
+    found = [
+        f"all of the solution of {one.id} is shown above its exercise or said in its task: ask for something else as well, "
+        "such as a number"
+        for one in solutions
+        if not one.lines
+    ]
     for cell in cells:
         if cell.get("outputs") or cell.get("execution_count"):
             found.append(f"{kind.where(cell)} stores what a run has left")

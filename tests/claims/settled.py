@@ -32,13 +32,18 @@ def settles(id: str) -> Callable[[Callable[[], Outcome]], Callable[[], None]]:
 
     The function returns what is said and what is so: plain values, the second one computed. For a claim that holds with
     a condition it returns three: what is said, what is so where the condition holds, and what is so where it does not.
-    The test has the function as `settle` and the claim as `claim`. Errors: ValueError for an id the ledger lacks.
+    The test has the function as `settle` and the claim as `claim`. Errors: ValueError for an id the ledger lacks, and for
+    a function that pytest would not run.
     """
     known = {claim.id: claim for claim in claims()}
     if id not in known:
         raise ValueError(f"the ledger has no claim {id!r}: take an id from cs336kit/teach/claims/<topic>.yml.")
 
     def as_test(function: Callable[[], Outcome]) -> Callable[[], None]:
+        # Else the ledger would count the claim as settled, and no test would have compared its verdict with the outcome.
+        if not function.__name__.startswith("test_"):
+            raise ValueError(f"{id}: pytest would not run {function.__name__}; call it test_{function.__name__}.")
+
         @wraps(function)
         def settle() -> Outcome:
             # What a reader is shown does not depend on what drew random numbers before.

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 import textwrap
 from collections import Counter
 from dataclasses import replace
@@ -58,6 +59,21 @@ def test_few_claims_rest_on_a_citation():
 def test_an_unknown_id_is_refused():
     with pytest.raises(ValueError, match=r"no claim 'earth-flat'.*topic"):
         settles("earth-flat")
+
+
+def test_a_function_that_pytest_would_not_run_is_refused():
+    with pytest.raises(ValueError, match=f"{HOLDS.id}: pytest would not run earth_is_flat; call it test_earth_is_flat"):
+
+        @settles(HOLDS.id)
+        def earth_is_flat():
+            return 1, 1
+
+
+@pytest.mark.parametrize("name", ["README.md", "notebooks/21_claims.ipynb"])
+def test_the_readme_and_the_lesson_give_the_number_of_claims(name):
+    text = (Path(__file__).parents[2] / name).read_text(encoding="utf-8")
+    said = re.findall(r"\b(\d{3}) (?:checkable )?sentences", text)
+    assert {*said} == {str(len(claims()))}, f"the ledger has {len(claims())} claims: correct the number in {name}"
 
 
 HOLDS = claims("napkin")[0]

@@ -14,6 +14,8 @@ from cs336kit.teach import exercises
 
 LESSONS = every(Path(__file__).parents[2] / "notebooks")
 MINUTES = [Lesson(path.name[:2], *pages.minutes(cells)) for path, cells in LESSONS]
+#: The fewest weeks in which nothing is read at home.
+ENOUGH = -(-len(LESSONS) // 2)
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +35,13 @@ def test_ten_weeks_hold_every_lesson_once_in_order_and_the_minutes_add_up():
     assert in_class + sum(week.at_home for week in weeks) == sum(lesson.both for lesson in MINUTES)
 
 
-@pytest.mark.parametrize(("weeks", "at_home"), [(12, 0), (11, 0), (8, 1), (6, 2), (4, 4), (1, 20)])
-def test_in_fewer_weeks_each_has_about_as_much_to_read_at_home(weeks, at_home, monkeypatch):
+@pytest.mark.parametrize("weeks", [ENOUGH + 1, ENOUGH, 8, 6, 4, 1])
+def test_in_fewer_weeks_each_has_about_as_much_to_read_at_home(weeks, monkeypatch):
     monkeypatch.setattr(plans, "WEEKS", weeks)
     found = plans.weeks(MINUTES)
-    assert len(found) == min(weeks, 11) and max(len(week.read_at_home) for week in found) == at_home
+    assert len(found) == min(weeks, ENOUGH)
+    # The fullest week has the average number of lessons, rounded up, and a sitting for two of them.
+    assert max(len(week.read_at_home) for week in found) == -(-len(LESSONS) // len(found)) - 2
     held = [lesson for week in found for lesson in sorted(week.sittings + week.read_at_home, key=lambda x: x.number)]
     assert held == MINUTES
 
@@ -136,20 +140,26 @@ def test_days_that_are_too_few_leave_the_rest_of_the_page(monkeypatch):
     assert (
         "## 1 days\n\nThere is no such plan: lessons 00, 06, " in text and "which do not fit into 1 days of 360" in text
     )
-    assert "Left out:" not in text and text.count("**Exam**") == 22
+    assert "Left out:" not in text and text.count("**Exam**") == len(LESSONS)
+
+
+def test_teaching_counts_the_lessons_and_the_sittings():
+    text = (Path(__file__).parents[2] / "TEACHING.md").read_text(encoding="utf-8")
+    counted = f"There are {len(LESSONS)} lessons and {2 * plans.WEEKS} sittings"
+    assert counted in text, f"TEACHING.md should say, of the ten weeks: {counted}"
 
 
 def test_the_number_of_weeks_is_that_of_the_plan(monkeypatch):
-    monkeypatch.setattr(plans, "WEEKS", 14)
+    monkeypatch.setattr(plans, "WEEKS", ENOUGH + 3)
     text = instructor.page(LESSONS)
-    assert "## 11 weeks" in text and "shortest lessons" not in text
+    assert f"## {ENOUGH} weeks" in text and "shortest lessons" not in text
 
 
 def test_a_lesson_without_a_question_in_the_exam_is_named_before_anything_is_written(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(instructor, "every", lambda folder: [*LESSONS, (Path("22_new.ipynb"), LESSONS[0][1])])
+    monkeypatch.setattr(instructor, "every", lambda folder: [*LESSONS, (Path("97_new.ipynb"), LESSONS[0][1])])
     assert main(["lessons", "instructor"]) == 2
-    assert capsys.readouterr().err == "cs336kit/course/exam.toml has no question about 22 New: write it first.\n"
+    assert capsys.readouterr().err == "cs336kit/course/exam.toml has no question about 97 New: write it first.\n"
     assert not instructor.FILE.exists()
 
 
@@ -161,7 +171,7 @@ def test_the_command_says_where_it_has_written(monkeypatch, tmp_path, capsys, pa
     said = f"build/instructor/instructor.md is written, and the exam without its answers: {sheet}.\n"
     assert capsys.readouterr().out == said
     questions, text = exam.questions(), sheet.read_text(encoding="utf-8")
-    assert len(questions) == 22
+    assert len(questions) == len(LESSONS)
     for number, question in questions.items():
         assert text.count(question.asked) == 1 and question.answer not in text, number
     assert main(["lessons", "instructor"]) == 0

@@ -52,7 +52,12 @@ def test_every_number_is_tied_or_listed(path, proses):
         for place, number in prose.untied()
         if not known(path.name[:2], number)
     ]
-    assert not found, "\n".join(["tied to nothing that the lesson computes; correct it, show it, or list it:", *found])
+    assert not found, "\n".join(
+        [
+            "tied to nothing that the lesson computes; correct it, show it, or list it in tests/notebooks/constants.toml:",
+            *found,
+        ]
+    )
 
 
 @pytest.mark.parametrize("lesson", CONSTANTS)

@@ -7,7 +7,7 @@ import nbformat
 import pytest
 
 from cs336kit.course import cells as kind
-from cs336kit.course import exempt, flow, structure
+from cs336kit.course import exempt, flow, pages, structure
 from cs336kit.course.structure import problems
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
@@ -123,6 +123,10 @@ LIES = {
     "solution: imports the reference": (
         solution(f"from cs336kit.teach.exercises import lesson_04\nsolution = lesson_04.best_piece\n{CHECKED}"),
         "never a right answer",
+    ),
+    "solution: nothing but a word of the task": (
+        solution(f'solution = "04.1"\n### END SOLUTION\n{CHECKED}', end=""),
+        "students would get an answer: all of the solution of 04.1 is shown",
     ),
     "solution: from an alias": (
         lambda n: plain(n)[0].update(source="answers = teach.exercises"),
@@ -450,9 +454,10 @@ def test_commands_that_only_a_notebook_knows_are_no_imports_and_no_names():
 
 
 def test_a_lesson_behind_the_last_part_of_the_course_is_told_so(tmp_path):
-    for name in ("21_last", "22_new"):
+    last = max(last for _, _, last in pages.PARTS)
+    for name in (f"{last}_last", f"{last + 1}_new"):
         path = tmp_path / f"{name}.ipynb"
         notebook = nbformat.v4.new_notebook(cells=texts_of(f"# {name[:2]} · A toy")(1))
         nbformat.write(notebook, path)
         found = "\n".join(problems(notebook, path))
-        assert ("it is in no part of the course" in found) == (name == "22_new")
+        assert ("it is in no part of the course" in found) == name.endswith("_new")

@@ -124,7 +124,7 @@ def exercise(id: str, **parts) -> Callable[[Callable], Callable]:
         before = _known[id].reference if id in _known else reference
         if (before.__module__, before.__name__) != (reference.__module__, reference.__name__):
             raise ValueError(f"there is an exercise {id!r} already, with the answer {before.__name__}")
-        mistakes = " ".join(mistake for mistake in parts["mistakes"] if isinstance(mistake, str))
+        mistakes = " ".join(mistake for mistake in parts.get("mistakes", ()) if isinstance(mistake, str))
         for name in {"right", "right_if"} & {*inspect.signature(reference).parameters}:
             if re.search(rf"\b{name}\b", mistakes):
                 raise ValueError(f"{id}: in a mistake, {name} is not the argument; give the argument another name")

@@ -1,7 +1,10 @@
 import runpy
 import sys
+from pathlib import Path
 
 import pytest
+
+from benchmarks import hf_fields, published
 
 
 @pytest.mark.filterwarnings("ignore:'benchmarks.* found in sys.modules:RuntimeWarning")
@@ -21,3 +24,29 @@ def test_what_a_benchmark_does_not_know_is_one_sentence(words, said, monkeypatch
     with pytest.raises(SystemExit) as left:
         runpy.run_module(f"benchmarks.{module}", run_name="__main__")
     assert left.value.code == 2 and capsys.readouterr() == ("", f"{said}\n")
+
+
+@pytest.mark.filterwarnings("ignore:'benchmarks.* found in sys.modules:RuntimeWarning")
+@pytest.mark.parametrize("name", ["architectures", "hf_fields", "kept", "published", "steadiness"])
+def test_help_is_printed_and_nothing_is_run_or_written(name, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [name, "--help"])
+    monkeypatch.setattr(Path, "write_text", None)
+    with pytest.raises(SystemExit) as left:
+        runpy.run_module(f"benchmarks.{name}", run_name="__main__")
+    said = capsys.readouterr()
+    assert left.value.code == 0 and said.out.startswith(f"usage: python -m benchmarks.{name} ") and said.err == ""
+
+
+def test_words_that_no_published_row_has_are_refused_with_the_sources(capsys):
+    assert published.main(["llamas-of-mars"]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("no row has 'llamas-of-mars'. The sources: ") and said.out == ""
+
+
+def test_the_table_of_fields_says_what_has_changed(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "hf_fields.json"
+    path.write_text('{"gone": {}, "llama": {"fields": {}}}')
+    monkeypatch.setattr(hf_fields, "table", lambda: {"llama": {"fields": {"hidden_size": 64}}, "new": {}})
+    for said in ("new, changed or gone are gone, llama, new", "unchanged"):
+        assert hf_fields.main([], path) == 0
+        assert capsys.readouterr().out == f"hf_fields.json: {said}\n"

@@ -1,6 +1,7 @@
 """What a maintainer runs: a new exercise is written whole, and trying one says what its cases do not tell apart."""
 
 import os
+import re
 
 import nbformat
 import pytest
@@ -31,9 +32,10 @@ def test_mistakes_that_no_case_tells_apart_are_named():
     assert maintain.confused(blind([(2, 3)])) == ["a and c return the same in every case"]
 
 
-def test_cases_that_tell_nothing_new_are_counted():
-    assert "more cases" not in maintain.show(blind([(2, 3)]))
-    assert "2 more cases tell nothing new" in maintain.show(blind([(2, 3), (3, 4), (5, 7)]))
+def test_cases_that_tell_nothing_new_are_counted_and_named():
+    assert "tell" not in maintain.show(blind([(2, 3)]))
+    assert "2 more cases tell nothing new: area(3, 4), area(5, 7)\n" in maintain.show(blind([(2, 3), (3, 4), (5, 7)]))
+    assert "1 more case tells nothing new: a page\n" in maintain.show(blind({"a card": (2, 3), "a page": (3, 4)}))
 
 
 def test_a_changed_answer_that_passes_is_named():
@@ -53,7 +55,11 @@ def test_the_table_shows_the_cases_that_tell_something(monkeypatch, capsys):
     monkeypatch.setattr(maintain, "load", lambda id: exercises.Exercise(id, area, mistakes, ("a", "b"), "some.", cases))
     assert maintain.main(["try", "99.1"]) == 0
     text = capsys.readouterr().out
-    assert "a   right_if(height=width)" in text and "case 2: a page" in text and "more cases tell nothing new" in text
+    assert (
+        "a   right_if(height=width)" in text
+        and "case 2: a page" in text
+        and "more cases tell nothing new: another, a square again" in text
+    )
     assert "\nEvery mistake is told apart.\n" in text
 
 
@@ -72,7 +78,7 @@ def test_the_table_has_a_row_for_each_mistake_and_a_column_for_each_case_that_te
         "",
         "case 1: a square",
         "case 2: a page",
-        "1 more cases tell nothing new",
+        "1 more case tells nothing new: another page",
     ]
 
 
@@ -110,7 +116,7 @@ def test_the_command_says_what_it_has_written_and_what_comes_next(monkeypatch, c
     monkeypatch.setattr(maintain, "new", lambda *asked: given.append(asked) or ["lesson_07.py", "07_a.ipynb"])
     assert maintain.main(["new", "07.3", "area(w, h)", "--title", "Area"]) == 0 and maintain.main(["new", "07.3"]) == 0
     assert given == [("07.3", "area(w, h)", "Area"), ("07.3", "answer(x)", "Title")]
-    said = "lesson_07.py\n07_a.ipynb\nFill both in, then: cs336kit exercise try 07.3; make refresh NB=07\n"
+    said = "lesson_07.py\n07_a.ipynb\nFill both in, then: cs336kit exercise try 07.3; make refresh readme NB=07\n"
     assert capsys.readouterr().out == 2 * said
 
 
@@ -121,6 +127,70 @@ def test_a_stub_tells_nothing_apart(monkeypatch, capsys):
         monkeypatch.setattr(maintain, "load", lambda id, stub=stub: stub)
         assert maintain.main(["try", "99.1"]) == 1
         assert "It has no cases or no mistakes yet" in capsys.readouterr().out
+
+
+def decision(reference=lambda: ("A", 3.0), mistakes=None, **cases):
+    wrong = {"('B', ...)": "it is not B."} if mistakes is None else mistakes
+    return exercises.Exercise("99.3", reference, wrong, ("a", "b"), "all.", **cases)
+
+
+def unfinished():
+    raise NotImplementedError
+
+
+def broken_area(cases=((2, 3),), **wrong):
+    return exercises.Exercise("99.1", area, wrong or {"width": "one side."}, ("a", "b"), "some.", cases)
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (decision(unfinished), r"the right answer raises NotImplementedError in case 1$"),
+        (
+            broken_area({"a page": (1, 2, 3)}),
+            r"the right answer raises TypeError: .* positional arguments.* in case a page$",
+        ),
+        (broken_area({"a page": 3}), r"case a page: write its arguments as a tuple$"),
+        (broken_area([[2, 3]]), r"case 1: write its arguments as a tuple$"),
+        (
+            broken_area(**{"width +": "added."}),
+            r"a mistake is neither a function nor an expression of Python: width \+$",
+        ),
+        (
+            broken_area(**{"widht": "one side."}),
+            r"the mistake widht raises in every case, so .*: NameError: name 'widht' is",
+        ),
+        (decision(cases=[]), r"A decision has no cases: leave cases out\.$"),
+        (decision(mistakes={}), r"It has no cases or no mistakes yet"),
+    ],
+)
+def test_what_keeps_an_exercise_from_being_tried_is_a_sentence(found, said, monkeypatch, capsys):
+    monkeypatch.setattr(maintain, "load", lambda id: found)
+    assert maintain.main(["try", found.id]) == 1
+    first, sentence = capsys.readouterr().out.strip().split("\n")
+    assert first == found.id and re.match(said, sentence)
+
+
+def test_a_mistake_that_raises_in_some_cases_is_tried():
+    assert maintain.broken(broken_area([(2, 0), (2, 3)], **{"width // height": "divided."})) == []
+
+
+def test_how_a_decision_was_computed_is_not_changed():
+    def half():
+        return 7 // 2 / 2
+
+    assert "a changed answer passes" not in maintain.show(exercises.Exercise(
+        "99.3", half, {"3.0": "half."}, ("a", "b"), "a half.", tolerance=0.6
+    ))  # fmt: skip
+
+
+def test_every_exercise_of_the_course_can_be_tried():
+    assert [id for id in exercises.known_ids() if maintain.broken(exercises.load(id))] == []
+
+
+def test_parts_that_are_left_out_are_named():
+    with pytest.raises(TypeError, match="mistakes.*hints.*checked"):
+        core.exercise("99.1")(area)
 
 
 def test_an_unknown_exercise_is_refused_with_the_known_ones(capsys):
@@ -172,3 +242,20 @@ def test_a_new_exercise_is_written_in_both_places(tmp_path, monkeypatch):
     assert "\ndef solution(width, height):\n    ### BEGIN SOLUTION\n" in solution.source
     assert solution.source.endswith('teach.exercises.check_solution("09.1", solution)')
     assert cells[start + 6].source == ending
+
+
+def test_a_new_decision_asks_for_a_value_and_has_no_cases(tmp_path, monkeypatch):
+    monkeypatch.setattr(core, "_known", {})
+    path = tmp_path / "09_gradient_flops.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# 09 · A toy")]), path)
+    maintain.new("09.1", "what_to_buy()", "decide: what to buy", tmp_path, tmp_path)
+    exec((tmp_path / "lesson_09.py").read_text().replace('"09.', '"97.'), {})
+    found = exercises.load("97.1")
+    assert found.decision and found.calls("what_to_buy") == [("what_to_buy()", ())]
+    task, stub, solution = nbformat.read(path, as_version=4).cells[1:]
+    assert task.source == "### Exercise 09.1 ★ 10 min · decide: what to buy\n\n…"
+    assert stub.source == 'answer = ...   # what it is, and its unit\nteach.exercises.check("09.1", answer)'
+    assert solution.source == (
+        "# Solution of 09.1: unfold it when you have tried\n### BEGIN SOLUTION\nsolution = ...\n### END SOLUTION\n"
+        'teach.exercises.check_solution("09.1", solution)'
+    )

@@ -1,5 +1,6 @@
 """Every figure: the same bytes every time, described from its data, legible, and told apart without colour."""
 
+import ast
 import inspect
 import math
 import os
@@ -10,6 +11,7 @@ import xml.etree.ElementTree as ElementTree
 from functools import cache
 from html.parser import HTMLParser
 from itertools import combinations
+from pathlib import Path
 from urllib.parse import unquote
 
 import numpy
@@ -126,7 +128,19 @@ again = cache(draw)
 
 def test_every_figure_is_drawn_here():
     made = {name for name, made in inspect.getmembers(figures, inspect.isfunction) if hasattr(made, "__wrapped__")}
-    assert made == set(DATA)
+    assert made - set(DATA) == set(), "give an example of each in DATA, above"
+    assert set(DATA) - made == set(), "import each in cs336kit/teach/figures/__init__.py"
+
+
+def test_every_described_function_of_a_lesson_is_imported():
+    folder = Path(figures.__file__).parent
+    written = {
+        function.name
+        for path in folder.glob("lesson_*.py")
+        for function in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(function, ast.FunctionDef) and "described" in map(ast.unparse, function.decorator_list)
+    }
+    assert {name for name in written if not hasattr(figures, name)} == set(), "import each in figures/__init__.py"
 
 
 @pytest.fixture
