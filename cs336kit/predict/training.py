@@ -124,7 +124,7 @@ def step_timeline(
     return [*moments, Moment("step", 0)]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _moments(walked: Program, optimizer: str, implementation: str, allocated: bool) -> dict[str, Alive]:
     """What is alive in each moment."""
     layout = walked.layout
