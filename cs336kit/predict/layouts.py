@@ -232,6 +232,7 @@ def local_config(config: TransformerConfig, tp: int) -> TransformerConfig:
     )  # fmt: skip
 
 
+@lru_cache(maxsize=4096)
 def shard_shape(shape: tuple[int, ...], ranks: int) -> tuple[int, ...]:
     """What one of `ranks` holds of a parameter: rows of its first axis, rounded up.
 
@@ -247,6 +248,7 @@ def shard_shape(shape: tuple[int, ...], ranks: int) -> tuple[int, ...]:
     return min(shards, key=prod)
 
 
+@lru_cache(maxsize=4096)
 def shard_elements(shape: tuple[int, ...], ranks: int) -> int:
     """Elements of `shard_shape`."""
     return prod(shard_shape(shape, ranks))

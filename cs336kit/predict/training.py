@@ -124,27 +124,27 @@ def step_timeline(
     return [*moments, Moment("step", 0)]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _moments(walked: Program, optimizer: str, implementation: str, allocated: bool) -> dict[str, Alive]:
     """What is alive in each moment."""
-    layout = walked.layout
+    microbatches, flight = walked.layout.microbatches, walked.layout.in_flight(walked.stage)
     how: dict[str, Any] = {"sums_in_place": allocated, "round_to": BLOCK_BYTES if allocated else 1}
     # The first microbatch meets no gradients, and those that fill the pipeline before it ends its backward pass; one that
-    # comes later meets the gradients of those before it.
-    flight = layout.in_flight(walked.stage)
-    walk = _walked(walked, **how)
-    more = step_bytes(walked, optimizer, implementation, how["round_to"])
-    step = Alive(walk.ledger.live + more, walk.ledger.gradients, 0, optimizer)
-    walks = [(walk, flight - 1)]
-    if layout.microbatches > 1:
-        walks.append((_walked(walked, again=True, **how), flight - (1 if layout.microbatches > flight else 2)))
+    # comes later meets the gradients of those before it, and as many others where more come than are in flight.
+    walks = []
+    if microbatches <= flight:
+        walks.append((_walked(walked, **how), flight - 1))
+    if microbatches > 1:
+        walks.append((_walked(walked, again=True, **how), flight - (1 if microbatches > flight else 2)))
     passes: dict[str, Alive] = {}
     for walk, others in walks:
         kept = others * walk.microbatch
         for name, alive in walk.ledger.peaks.items():
             if name not in passes or alive.bytes + kept > passes[name].bytes:
                 passes[name] = alive._replace(bytes=alive.bytes + kept, kept=alive.kept + kept)
-    return passes | {"optimizer step": step}
+    # Each of them ends with all gradients.
+    more = step_bytes(walked, optimizer, implementation, how["round_to"])
+    return passes | {"optimizer step": Alive(walk.ledger.live + more, walk.ledger.gradients, 0, optimizer)}
 
 
 def _alive(

@@ -196,7 +196,7 @@ def speed_of(device: Accelerator, kind: PrecisionPolicy, mfu: float) -> float:
         raise ValueError(str(error)) from None
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _flops(walked: Program) -> int:
     """Of one microbatch on one rank, forward and backward, recomputation included."""
     flops = sum(count * (row.forward + row.backward) for op, count in walked.operations() for row in products(op))

@@ -126,7 +126,7 @@ def decoder(
     cache: str,
     unrolled: bool,
 ) -> Program:
-    """What `predict.program` returns; see there. `routing`: blocks written one by one, each with the tokens of its experts."""
+    """What `predict.program` returns; see there. `routing`: of each layer, the tokens of its experts."""
     c, B, D, train = local_config(config, layout.tp), batch, config.d_model, phase == "train"
     S = 1 if phase == "decode" else sequence // layout.cp
     # Between the products, the ranks of tp divide the positions where sp says so.
@@ -150,7 +150,7 @@ def decoder(
     make = LatentAttention if c.kv_latent else Attention
     caching = phase in ("prefill", "decode")
 
-    def write(kind: Layer, count: int, x: Tensor, sizes: tuple[int, ...] | None = None) -> Tensor:
+    def write(kind: Layer, sizes: tuple[int, ...] | None, count: int, x: Tensor) -> Tensor:
         """A block as often as it stands in a row; the next one starts from the output of the last."""
         # The cache of a window holds as many keys as the window sees, and the new one comes to them, or takes a place in it.
         beside = kind.window + (cache == "growing") if kind.window is not None else sequence
@@ -167,27 +167,22 @@ def decoder(
         return y
 
     own = stage_blocks(c.layers, layout.pp, stage)
-    kinds = layers(c)[own.start : own.stop]
-    routing = routing[own.start : own.stop] if routing else None
-    if unrolled and routing is None:
-        routing = (None,) * len(own)
-    if routing is not None:
-        for kind, sizes in zip(kinds, routing, strict=True):
-            x = write(kind, 1, x, sizes)
-    else:
-        # The first block is like no other where what it reads is held by the stage, or nothing before it is trained.
-        if train and (stage or not x.needs_gradient):
-            x = write(kinds.pop(0), 1, x)
-        # Who calls backward on a stage's output holds the gradient that goes into its last block, and no other.
-        held = [kinds.pop()] if train and stage < layout.pp - 1 and kinds else []
-        # Where parameters are divided, what is gathered beside a block depends on its neighbors: no pattern is one then.
-        for times, pattern in periods(kinds, longest=1 if layout.stage == 3 else LONGEST):
-            # A pattern of unlike layers stands in the list once, however often it comes.
-            with b.repeat("blocks", times) if times > 1 else nullcontext():
-                for count, kind in pattern:
-                    x = write(kind, count, x)
-        for kind in held:
-            x = write(kind, 1, x)
+    kinds = list(zip(layers(c), routing or (None,) * c.layers, strict=True))[own.start : own.stop]
+    # The first block is like no other where what it reads is held by the stage, or nothing before it is trained.
+    apart = len(kinds) if unrolled else int(train and (stage > 0 or not x.needs_gradient))
+    for kind in kinds[:apart]:
+        x = write(*kind, 1, x)
+    kinds = kinds[apart:]
+    # Who calls backward on a stage's output holds the gradient that goes into its last block, and no other.
+    held = [kinds.pop()] if train and stage < layout.pp - 1 and kinds else []
+    # Where parameters are divided, what is gathered beside a block depends on its neighbors: no pattern is one then.
+    for times, pattern in periods(kinds, longest=1 if layout.stage == 3 else LONGEST):
+        # A pattern of unlike layers stands in the list once, however often it comes.
+        with b.repeat("blocks", times) if times > 1 else nullcontext():
+            for count, kind in pattern:
+                x = write(*kind, count, x)
+    for kind in held:
+        x = write(*kind, 1, x)
     b.section = "end"
     output = x
     if stage < layout.pp - 1:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from math import inf
 from typing import Any
 
@@ -38,6 +39,7 @@ class Advice:
 def advice(q: Question, P: int, chip: Chip) -> tuple[Advice, ...]:
     """Each single change that makes it fit, cheapest first; if there is none, as many of them as it takes."""
 
+    @cache  # several changes are tried more than once
     def over(**changes: Any) -> float:
         try:
             changed = settled(replace(q, **changes))

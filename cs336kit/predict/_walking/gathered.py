@@ -44,7 +44,6 @@ class Gathered:
         kinds = (group for group in program.groups if group.repeated)
         #: the kinds of blocks in order, and the place of each
         self.order = [self._group([(leaf.count // group.repeated, leaf) for leaf in group.leaves]) for group in kinds]
-        self.rules = {GATHERING: self.entering_backward, REDUCING: self.reducing}
         self.place = {block: place for place, (block, _) in enumerate(blocks(program.items))}
 
     def _group(self, leaves: Iterable[tuple[int, Leaf]]) -> _Group:
@@ -108,7 +107,9 @@ class Gathered:
 
     def at(self, moment: str, block: Repeat, run: int) -> Beside:
         """In one of the moments of a block's backward pass."""
-        return self.rules.get(moment, self.backward)(block, run)
+        if moment == GATHERING:
+            return self.entering_backward(block, run)
+        return self.reducing(block, run) if moment == REDUCING else self.backward(block, run)
 
     def _around(self, block: Repeat, run: int) -> tuple[_Group, _Group, _Group]:
         """A block, the one whose backward pass comes next, and the one whose was before."""

@@ -1,6 +1,7 @@
 """What one rank of a layout holds of parameters, gradients and optimizer state, and gathers for a moment."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._writing.collectives import OF_EXPERTS, gathered_share
@@ -68,7 +69,13 @@ def _state_parts(walked: Program, optimizer: str, *, allocated: bool) -> Iterato
             shape, count = shape[1:], count * shape[0]
         shape = shard_shape(shape, _sharing(walked, leaf))
         name = "adamw" if shaped == "matrices" and (leaf.place != "block" or len(shape) < 2) else optimizer
-        yield optimizer_state_bytes(name, shapes=[shape], precision=walked.policy.states), count
+        yield _state_of(name, shape, walked.policy.states), count
+
+
+@lru_cache(maxsize=4096)
+def _state_of(optimizer: str, shape: tuple[int, ...], precision: str) -> Breakdown:
+    """The state of one parameter; few are of a shape of their own."""
+    return optimizer_state_bytes(optimizer, shapes=[shape], precision=precision)
 
 
 def temporary_requests(walked: Program, optimizer: str, implementation: str) -> Iterator[int]:

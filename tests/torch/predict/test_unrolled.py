@@ -29,11 +29,16 @@ def drawn(r):
         "attention": r.choice(["eager", "sdpa"]), "checkpointing": r.random() < 0.5, "device": r.choice(["cpu", "cuda"]),
     }  # fmt: skip
     options |= {name: r.choice(values) for name, values in SOME.items() if r.random() < 0.2}
+    if config.experts and r.random() < 0.5:  # in some layers another expert has all tokens
+        none, visits = [0] * (config.experts - 1), options["batch"] * options["sequence"] * config.experts_per_token
+        layers = [r.choice([[*none, visits], [visits, *none]]) for _ in range(config.sparse_count)]
+        options["expert_tokens"] = layers
     if r.random() < 0.8:
         axes = {name: r.choice(values) for name, values in AXES.items()} | {
             r.choice(["fsdp", "zero1", "zero2"]): r.choice([1, 2, 3])
         }
         axes["sp"] = axes["tp"] > 1 and r.random() < 0.5
+        axes |= {"ep": 1, "cp": 1} if "expert_tokens" in options else {}
         options["layout"] = predict.Layout(**axes)
     return config, options
 
