@@ -128,7 +128,7 @@ def test_a_bad_file_gets_a_sentence(tmp_path, capsys, content, sentence):
     ("arguments", "sentence"),
     [
         (["missing.json"], "missing.json cannot be read"),
-        (["llama3"], "unknown model"),
+        (["llama3"], "no model is called 'llama3'. Did you mean 'llama-3-8b', 'llama-3-70b' or "),
         (["gpt2", "--sequence", "2000"], "longer than context=1024"),
         (["70e9", "--batch", "2"], "batch is about activations"),
         (["70e9", "--mfu", "50"], "divide it by 100"),
@@ -571,7 +571,7 @@ def test_models_are_listed_by_a_part_of_their_names(capsys):
     assert main(["models", "state-spaces/"]) == 0
     assert capsys.readouterr().out.splitlines()[1].split() == ["mamba-2.8b", "cannot", "be", "counted"]
     assert main(["plan", "gpt5"]) == 2
-    assert "more by name or hub id, which `cs336kit models` lists; or" in capsys.readouterr().err
+    assert "`cs336kit models gpt2` lists more; or give the path of its config.json, or a" in capsys.readouterr().err
 
 
 def test_a_folder_with_a_config_json_is_a_model(tmp_path, capsys, monkeypatch):
