@@ -24,7 +24,7 @@ from cs336kit.teach.exercises.core import exercise
         "2.0 ** (fraction_bits + 1) + 1": "Python's floats are fp64, which misses this number itself. Take 2 and not 2.0.",
     },
     hints=(
-        "From which power of two on is the step between neighbours larger than 1?",
+        "From which power of two on is the step between neighbors larger than 1?",
         "Try it with a format of three fraction bits: write down the numbers from 8 to 32 that it holds.",
     ),
     checked="fp16, bf16, fp32, E4M3 and fp64.",
