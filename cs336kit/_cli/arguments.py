@@ -53,7 +53,7 @@ class Parser(argparse.ArgumentParser):
         words = sys.argv[1:] if args is None else [*args]
         asked, rest = self.parse_known_args(words, namespace)
         if rest:
-            self.error(not_known(words, words.index(rest[0]), self._option_string_actions, self.prog))
+            self.error(not_known(words, words.index(rest[0]), self._option_string_actions))
         return asked
 
     def error(self, message: str) -> NoReturn:

@@ -67,16 +67,16 @@ def components(targets: Sequence[str], model: object) -> tuple[str, ...]:
     return tuple(found)
 
 
-def not_known(words: Sequence[str], place: int, options: Mapping[str, Action], command: str) -> str:
+def not_known(words: Sequence[str], place: int, options: Mapping[str, Action]) -> str:
     """The sentence about a word of the command line that stands for nothing, with the option that may be meant."""
     name, _, value = words[place].partition("=")
     if not name.startswith("-"):
         flag = options.get(words[place - 1]) if place else None
         if flag is None or flag.nargs != 0:
-            return f"{name!r} belongs to no option: {command} --help lists them"
+            return f"{name!r} belongs to no option: --help lists them"
         return f"{words[place - 1]} takes no value, and {name!r} stands behind it: {flag.help}"
     meant = _meant(name.lstrip("-").lower().replace("_", "-"), value or "".join(words[place + 1 : place + 2]), options)
-    return f"there is no option {name}{f'. Did you mean {meant}?' if meant else ':'} {command} --help lists all"
+    return f"there is no option {name}{f'. Did you mean {meant}?' if meant else ':'} --help lists all"
 
 
 def _meant(word: str, value: str, options: Mapping[str, Action]) -> str:
