@@ -49,7 +49,7 @@ _OF_FIELDS = {
     "memory_bytes": "--memory", "peak_flops_per_second": "--peak", "lora_rank": "--lora or --qlora", "lora_targets": "--targets",
     "base": "--qlora", "within_days": "--days", "frozen": "--freeze", "sharded": "--replicated",
 }  # fmt: skip
-#: PEFT's target_modules → the component; of an MLP the last word, since a mixture has several (mlp gate, shared gate, …).
+#: PEFT's target_modules → the component; of an MLP its last word, since a mixture has several (mlp gate, shared gate, …).
 _OF_PEFT = {
     "q_proj": "query", "k_proj": "key", "v_proj": "value", "o_proj": "attention output", "gate_proj": "gate", "up_proj": "up",
     "down_proj": "down", "all-linear": "all",
@@ -62,7 +62,8 @@ def components(targets: Sequence[str], model: object) -> tuple[str, ...]:
     found: list[str] = []
     for target in targets:
         meant = _OF_PEFT.get(target, target)
-        alike = [name for name in named if name == meant or (target in _OF_PEFT and name.endswith(f" {meant}"))]
+        last = {"gate_proj", "up_proj", "down_proj"} & {target}
+        alike = [name for name in named if name == meant or (last and name.endswith(f" {meant}"))]
         found += alike or ["all" if meant == "all" else target]
     return tuple(found)
 
@@ -81,13 +82,13 @@ def not_known(words: Sequence[str], place: int, options: Mapping[str, Action]) -
 
 def _meant(word: str, value: str, options: Mapping[str, Action]) -> str:
     """The option that a command has for a word, with its value where the value belongs to the answer; or nothing."""
-    if word == "model":
+    if word == "model" and "--accelerator" in options:
         return "the model's name alone, without an option"
     if (axis := _OF_LAYOUT.get(word)) and "--layout" in options:
         usual = {"sp": "true", "schedule": "gpipe"}.get(axis, "8")
         return f"--layout {axis}={value if value.isdecimal() else usual}"
     listed = [option for option, names in _ELSEWHERE.items() if word in names.split() and option in options]
-    near = difflib.get_close_matches(word, [option.strip("-") for option in options], n=1)
+    near = difflib.get_close_matches(word, [option[2:] for option in options if option.startswith("--")], n=1)
     return "".join(listed[:1] or [f"--{option}" for option in near])
 
 
@@ -103,7 +104,7 @@ def in_options(sentence: str) -> str:
     sentence = sentence.replace(" (int)", "")
     # A word of plain English is the field only where something is said of it, or where it is asked for.
     for pattern in (
-        rf"(?<![\w-])()({long})\b",
+        rf"(?<![\w/'\"-])()({long})(?![\w/]|\.\w)",
         rf"^()({short})(?= must be| is about| needs? )",
         rf"(\b(?:give|leave) |\(or )({short})(?=[,;)]| out\b| \(|$)",
     ):

@@ -661,6 +661,7 @@ def refused(line, capsys):
         ("plan gpt2 --acumulate 2", "--accumulate"),
         ("optimal --flop 1e24", "--flops"),
         ("models --parts qwen", None),
+        ("train --layers 1 --d-model 8 --heads 1 --steps 1 --model gpt2", "--d-model"),
         ("serve --model gpt2", "the model's name alone, without an option"),
         ("train --layers 1 --d-model 8 --heads 1 --steps 1 --batch-size 2", "--batch"),
     ],
@@ -775,6 +776,8 @@ def test_plain_english_is_no_field_of_a_question():
         "tokens that a rank gets",
         "leave the sequence as it is",
         "optimal.json: layers must be a positive whole number, got 0",
+        "/runs/lora_rank/global_batch.json cannot be read: No such file or directory.",
+        "unknown field of a TransformerConfig 'global_batch'",
     ):
         assert words.in_options(sentence) == sentence
 
@@ -799,4 +802,5 @@ def test_targets_have_pefts_names_too(capsys):
     assert "unknown target of adapters 'gate_proj'. Known: query" in refused(
         "plan gpt2 --lora 8 --targets gate_proj", capsys
     )
+    assert words.components(["v_proj"], model("deepseek-v3")) == ("v_proj",)  # its key and value is no v_proj
     assert words.components(["q_proj"], 7e9) == ("q_proj",)
