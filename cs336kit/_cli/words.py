@@ -12,9 +12,10 @@ from cs336kit.predict.transformer import TransformerConfig
 
 #: Option → what other tools of the field call it, without dashes. A word may stand twice: commands have other options.
 _ELSEWHERE = {
-    "--count": "gpus num-gpus n-gpus ngpus num-devices devices world-size nproc-per-node tensor-parallel-size tp",
+    "--count": "gpus num-gpus n-gpus ngpus num-devices devices nodes num-nodes nnodes world-size nproc-per-node tensor-parallel-size tp",
     "--accelerator": "gpu gpu-type device-name hardware chip card",
-    "--sequence": "seq-len seqlen seq-length sequence-length max-seq-len max-seq-length max-length block-size context-length",
+    "--sequence": "seq seq-len seqlen seq-length sequence-length max-seq-len max-seq-length max-length block-size context-length",
+    "--layout": "zero zero-stage deepspeed sharding strategy parallelism vpp virtual-pipeline-model-parallel-size",
     "--prompt": "seq-len seqlen input-len isl prompt-len prompt-length max-model-len context-length",
     "--output": "output-len osl max-tokens max-new-tokens",
     "--batch": "batch-size bs micro-batch micro-batch-size mbs per-device-train-batch-size concurrency max-num-seqs users",
@@ -88,7 +89,9 @@ def _meant(word: str, value: str, options: Mapping[str, Action]) -> str:
         usual = {"sp": "true", "schedule": "gpipe"}.get(axis, "8")
         return f"--layout {axis}={value if value.isdecimal() else usual}"
     listed = [option for option, names in _ELSEWHERE.items() if word in names.split() and option in options]
-    near = difflib.get_close_matches(word, [option[2:] for option in options if option.startswith("--")], n=1)
+    near = difflib.get_close_matches(
+        word, [option[2:] for option in options if option.startswith("--")], n=1, cutoff=0.75
+    )
     return "".join(listed[:1] or [f"--{option}" for option in near])
 
 
