@@ -89,7 +89,7 @@ def parser() -> argparse.ArgumentParser:
     on = command.add_argument_group("the machine").add_argument
     on("--accelerator", metavar="NAME", help="such as h100-sxm (the default) or a100-sxm-80gb")
     on("--count", type=count, default=1, metavar="N", help="number of accelerators")
-    on("--memory", type=size, metavar="SIZE", help="of one accelerator, such as 80GB or 80GiB, in place of the table's")
+    on("--memory", type=size, metavar="SIZE", help="of one accelerator, such as 80GB or nvidia-smi's 81559MiB")
     on("--peak", type=rate, metavar="RATE", help="dense peak of one accelerator, such as 989TFLOPs")
     free = "memory that is left free, 2GiB or 8%%; the default is printed"
     on("--allowance", type=allowance, metavar="SIZE", help=free)

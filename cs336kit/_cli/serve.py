@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     on = command.add_argument_group("the machine").add_argument
     on("--accelerator", metavar="NAME", help="such as h100-sxm (the default) or l4")
     on("--count", type=count, default=1, metavar="N", help="accelerators that divide every layer (tensor parallel)")
-    on("--memory", type=size, metavar="SIZE", help="such as 80GB or 80GiB, in place of the table's")
+    on("--memory", type=size, metavar="SIZE", help="such as 80GB or nvidia-smi's 81559MiB, in place of the table's")
     on("--peak", type=rate, metavar="RATE", help="dense peak of the products, such as 989TFLOPs")
     on("--bandwidth", type=bandwidth, metavar="RATE", help="of the memory, such as 3.35TB/s")
     on("--between-nodes", type=bandwidth, metavar="RATE", help="of one accelerator each way, such as 400Gb/s")

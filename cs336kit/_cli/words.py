@@ -12,7 +12,7 @@ from cs336kit.predict.transformer import TransformerConfig
 
 #: Option → what other tools of the field call it, without dashes. A word may stand twice: commands have other options.
 _ELSEWHERE = {
-    "--count": "gpus num-gpus n-gpus ngpus num-devices devices nodes num-nodes nnodes world-size nproc-per-node tensor-parallel-size tp",
+    "--count": "gpus num-gpus ngpus num-devices devices nodes num-nodes nnodes world-size nproc-per-node tensor-parallel-size tp",
     "--accelerator": "gpu gpu-type device-name hardware chip card",
     "--sequence": "seq seq-len seqlen seq-length sequence-length max-seq-len max-seq-length max-length block-size context-length",
     "--layout": "zero zero-stage deepspeed sharding strategy parallelism vpp virtual-pipeline-model-parallel-size",
