@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from cs336kit import __version__
 from cs336kit._cli import lessons, models, optimal, plan, serve, sweep, train
 from cs336kit._cli.arguments import Parser
+from cs336kit._cli.words import in_options
 
 
 def _exercise(arguments: list[str]) -> int:
@@ -83,7 +84,7 @@ def _answered(arguments: list[str] | None) -> int:
         print("Stopped.", file=sys.stderr)
         return 130
     except ValueError as error:
-        sentence = str(error)
+        sentence = in_options(str(error))
     except OSError as error:
         sentence = f"{error.filename or 'The output'} cannot be read or written: {error.strerror}."
         if error.filename is None:

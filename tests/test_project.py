@@ -156,7 +156,7 @@ def test_hooks_of_pre_commit_are_targets_of_make():
     assert {hook["entry"] for hook in repositories[0]["hooks"]} <= {f"make {target}" for target in targets()}
 
 
-def test_version_licence_and_title_stand_in_the_citation_too():
+def test_version_license_and_title_stand_in_the_citation_too():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["cff-version"] == "1.2.0" and citation["type"] == "software" and citation["authors"]
     assert citation["title"].startswith(PYPROJECT["project"]["name"])

@@ -4,24 +4,32 @@ import argparse
 import math
 import os
 import re
+import sys
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
-from textwrap import dedent
-from typing import NoReturn
+from textwrap import dedent, fill
+from typing import Any, NoReturn
 
+from cs336kit._cli.words import not_known
 from cs336kit.predict.hardware import accelerator
+from cs336kit.predict.layouts import AXES, SCHEDULES
 
 _POWERS = {"K": 3, "M": 6, "B": 9, "T": 12}
 _BYTES = {
     "": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
     "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40,
 }  # fmt: skip
+#: Kubernetes and numfmt leave the B out: 80G is 80GB, 80Gi is 80GiB.
+_BYTES |= {unit[:-1]: power for unit, power in _BYTES.items() if len(unit) > 1}
 _FLOPS = {"": 1, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _SECONDS = {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6")}
 #: Fewer bytes, or FLOP/s, than any machine has: a number alone below it lacks its unit.
 _TOO_FEW = 10**6
 #: The same of tokens and of parameters.
 _A_FEW = 1000
+#: More sequences than a step of any published run has: tokens are meant.
+_TOO_MANY = 10**5
 
 
 class Parser(argparse.ArgumentParser):
@@ -35,6 +43,19 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
         )  # fmt: skip
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        # -5T is a number, too: not an option, but refused by the one that it stands behind.
+        self._negative_number_matcher = re.compile(r"-\.?\d")
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """The values of the options; a word that stands for nothing is answered with the option that may be meant."""
+        words = sys.argv[1:] if args is None else [*args]
+        asked, rest = self.parse_known_args(words, namespace)
+        if rest:
+            self.error(not_known(words, words.index(rest[0]), self._option_string_actions))
+        return asked
+
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{message}\n")
 
@@ -45,7 +66,9 @@ def number(text: str) -> float:
     try:
         return float(Decimal(text[:-1]).scaleb(power) if power else text)
     except (ValueError, ArithmeticError):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number: write 70e9, 70B or 15T") from None
+        found = re.search(r"\d+(\.\d+)?(e[+-]?\d+)?[KMBT]?(?![A-Za-z.\d])|\d+(\.\d+)?", text, re.IGNORECASE)
+        meant = found[0] if found else "70e9, 70B or 15T"
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number: write {meant}") from None
 
 
 def lacks_unit(text: str, what: str, meant: str) -> str | None:
@@ -78,6 +101,56 @@ def count(text: str) -> int:
     if not value.is_integer():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(value)
+
+
+def length(text: str) -> int:
+    """4096, 4k (4,000, as everywhere here) or 4Ki (4,096) as a number of tokens."""
+    binary = re.fullmatch(r"(\d+)([KM])i", text.strip(), re.IGNORECASE)
+    return int(binary[1]) << {"K": 10, "M": 20}[binary[2].upper()] if binary else count(text)
+
+
+class Tokens(int):
+    """The batch of a step that was given in tokens."""
+
+
+def step_batch(text: str) -> int:
+    """1024 sequences, or 4Mtokens."""
+    if given := re.fullmatch(r"(.+?)\s*tok(?:en)?s?", text.strip(), re.IGNORECASE):
+        return Tokens(length(given[1]))
+    if (value := count(text)) > _TOO_MANY:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is a number of sequences, and no step has more than {_TOO_MANY:,}: for tokens write {text}tokens"
+        )
+    return value
+
+
+def in_sequences(batch: int | None, sequence: int | None) -> int | None:
+    """The batch of a step in sequences; ValueError where tokens are no whole number of them."""
+    if not isinstance(batch, Tokens):
+        return batch
+    if sequence is None:
+        raise ValueError("--global-batch in tokens is divided by the tokens of a sequence: give --sequence, too")
+    whole, left = divmod(batch, sequence)
+    if left or not whole:
+        near = f"{whole:,} or {whole + 1:,} sequences" if whole else "1 sequence"
+        raise ValueError(
+            f"{batch:,} tokens are no whole number of sequences of {sequence:,}: give --global-batch in sequences, and {near} "
+            "are the nearest"
+        )
+    return whole
+
+
+class LayoutText(argparse.Action):
+    """The text of --layout; "help" prints what each of its words means."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, *rest: Any) -> None:
+        if values != "help":
+            setattr(namespace, self.dest, values)
+            return
+        print("the words of --layout, as in pp=2,fsdp=8,tp=4,microbatches=16:")
+        for word, meaning in {**AXES, **{f"schedule={name}": meaning for name, meaning in SCHEDULES.items()}}.items():
+            print(fill(f"  {word:<14} {meaning}", width=80, subsequent_indent=" " * 17))
+        parser.exit()
 
 
 def _split(text: str) -> tuple[Decimal, str] | None:

@@ -44,8 +44,7 @@ def model_of(text: str) -> tuple[str, TransformerConfig | float]:
     try:
         parameters = number(text)
     except argparse.ArgumentTypeError:
-        kind = "model (or the number of its parameters, a folder, or a .json file)"
-        unknown(kind, text, otherwise="or give the path of a config.json")
+        unknown(text, otherwise="or give the path of its config.json, or a number of parameters such as 70B")
     if sentence := lacks_unit(text, "parameters", "BM"):
         raise ValueError(sentence)
     return text, parameters

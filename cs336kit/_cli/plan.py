@@ -5,19 +5,24 @@ import dataclasses
 import json
 
 from cs336kit._cli.arguments import (
+    LayoutText,
     Parser,
     allowance,
     bandwidth,
     check_listed,
     count,
+    in_sequences,
+    length,
     names,
     number,
     rate,
     share,
     size,
+    step_batch,
     tokens,
 )
 from cs336kit._cli.model import model_of
+from cs336kit._cli.words import components
 from cs336kit.predict._planner.advice import elsewhere
 from cs336kit.predict._planner.answer import KEYS, SCHEMA
 from cs336kit.predict._planner.find import as_rows, batch_note, before_layouts, found, found_text, largest_batch
@@ -65,8 +70,10 @@ def parser() -> argparse.ArgumentParser:
     run("--days", type=number, metavar="N", help="that the run may take: prints how many accelerators that asks for")
     run("--steps", type=count, metavar="N", help="optimizer steps; with --tokens, the batch that they imply is printed")
     run("--batch", type=count, metavar="N", help="sequences that one accelerator works on at a time (1)")
-    run("--sequence", type=count, metavar="N", help="tokens of a sequence (the model's context, at most 4096)")
-    run("--global-batch", type=count, metavar="N", help="sequences of one optimizer step over all accelerators")
+    tokens_of = "tokens of a sequence (the model's context, at most 4096); 4k is 4,000, and 4Ki 4,096"
+    run("--sequence", type=length, metavar="N", help=tokens_of)
+    of_step = "sequences of one optimizer step over all accelerators, or its tokens, such as 4Mitokens"
+    run("--global-batch", type=step_batch, metavar="N", help=of_step)
     run("--accumulate", type=count, metavar="N", help="passes of one optimizer step")
     policies = f"{', '.join(POLICIES)}; for products in fp8 give their peak, such as --peak 1979TFLOPs"
     run("--precision", default=default["precision"], choices=list(POLICIES), metavar="NAME", help=policies)
@@ -82,13 +89,14 @@ def parser() -> argparse.ArgumentParser:
     on = command.add_argument_group("the machine").add_argument
     on("--accelerator", metavar="NAME", help="such as h100-sxm (the default) or a100-sxm-80gb")
     on("--count", type=count, default=1, metavar="N", help="number of accelerators")
-    on("--memory", type=size, metavar="SIZE", help="of one accelerator, such as 80GB or 80GiB, in place of the table's")
+    on("--memory", type=size, metavar="SIZE", help="of one accelerator, such as 80GB or nvidia-smi's 81559MiB")
     on("--peak", type=rate, metavar="RATE", help="dense peak of one accelerator, such as 989TFLOPs")
     free = "memory that is left free, 2GiB or 8%%; the default is printed"
     on("--allowance", type=allowance, metavar="SIZE", help=free)
     mfu = "model FLOPs utilization (0.4, or 40%%): of the whole step in time and cost, of the products alone in a step's seconds"
     on("--mfu", type=share, default=default["mfu"], metavar="X", help=mfu)
-    on("--layout", metavar="TEXT", help="who shares what, such as fsdp=64,tp=8 or pp=4,dp=2,microbatches=16")
+    shared = "who shares what, such as fsdp=64,tp=8 or pp=4,dp=2,microbatches=16 (--layout help explains each word)"
+    on("--layout", action=LayoutText, metavar="TEXT", help=shared)
     on("--find", action="store_true", help="list the layouts of --count accelerators that fit, quickest first")
     on("--largest-batch", action="store_true", help="find the largest --batch that fits")
     on("--between-nodes", type=bandwidth, metavar="RATE", help="of one accelerator each way, such as 50GB/s or 400Gb/s")
@@ -99,7 +107,8 @@ def parser() -> argparse.ArgumentParser:
     tune = command.add_argument_group("fine-tuning").add_argument
     tune("--lora", type=count, metavar="RANK", help="adapters of this rank; all else is frozen")
     tune("--qlora", type=count, metavar="RANK", help="the same beside frozen matrices of 4 bits (nf4)")
-    tune("--targets", type=names, metavar="NAMES", help="where adapters stand: query,value (the default) … or all")
+    stand = "where adapters stand: query,value (the default) … or all; or PEFT's names, such as q_proj,v_proj"
+    tune("--targets", type=names, metavar="NAMES", help=stand)
     tune("--freeze", type=names, metavar="NAMES", help="components that are not trained, such as 'token embedding'")
     show = command.add_argument_group("the answer").add_argument
     show("--price-per-hour", type=number, metavar="X", help="of one accelerator, in your currency: prints the cost")
@@ -187,6 +196,7 @@ def _question(arguments: list[str]) -> tuple[Question, dict[str, bool]]:
     values["sharded"] = not values.pop("replicated")
     values["memory_bytes"], values["peak_flops_per_second"] = values.pop("memory"), values.pop("peak")
     values["within_days"] = values.pop("days")
+    values["global_batch"] = in_sequences(values["global_batch"], values["sequence"])
     check_listed(values["accelerator"], "--memory 128GB --peak 28TFLOPs")
     if values["accelerator"] is None:
         given = values["memory_bytes"] is not None and (
@@ -205,4 +215,5 @@ def _question(arguments: list[str]) -> tuple[Question, dict[str, bool]]:
     values["lora_rank"], values["base"] = (lora, None) if qlora is None else (qlora, "nf4")
     values["frozen"] = values.pop("freeze") or ()
     name, model = model_of(values.pop("model"))
+    values["lora_targets"] = components(values.get("lora_targets", ()), model)
     return Question(model=model, name=name, **values), asked

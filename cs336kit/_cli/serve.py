@@ -4,7 +4,18 @@ import argparse
 import dataclasses
 import json
 
-from cs336kit._cli.arguments import Parser, allowance, bandwidth, check_listed, count, number, rate, seconds, size
+from cs336kit._cli.arguments import (
+    Parser,
+    allowance,
+    bandwidth,
+    check_listed,
+    count,
+    length,
+    number,
+    rate,
+    seconds,
+    size,
+)  # fmt: skip
 from cs336kit._cli.model import model_of
 from cs336kit._cli.plan import Keys
 from cs336kit.predict._serving.answer import KEYS, SCHEMA
@@ -36,17 +47,18 @@ def _parser() -> argparse.ArgumentParser:
     what = command.add_argument_group("what is served").add_argument
     what("--weights", default="bf16", choices=list(WEIGHT_TYPES), metavar="NAME", help=", ".join(WEIGHT_TYPES))
     what("--cache", default="bf16", choices=list(CACHE_TYPES), metavar="NAME", help=", ".join(CACHE_TYPES))
-    what("--prompt", type=count, metavar="N", help="tokens of a prompt (half of the context, at most 2048)")
-    what("--output", type=count, metavar="N", help="tokens of an answer (half of the context, at most 512)")
+    prompt = "tokens of a prompt (half of the context, at most 2048); 4k is 4,000, and 4Ki 4,096"
+    what("--prompt", type=length, metavar="N", help=prompt)
+    what("--output", type=length, metavar="N", help="tokens of an answer (half of the context, at most 512)")
     chunk = f"tokens of a prompt that one pass takes ({CHUNK}, as engines do); a longer prompt takes several"
-    what("--chunk", type=count, metavar="N", help=chunk)
+    what("--chunk", type=length, metavar="N", help=chunk)
     what("--batch", type=count, metavar="N", help="one more row of the table, for so many sequences")
     what("--page", type=count, default=16, metavar="N", help="tokens of a page of the cache, 16 by default")
     what("--latency", type=seconds, metavar="TIME", help="that a token may take, such as 20ms")
     on = command.add_argument_group("the machine").add_argument
     on("--accelerator", metavar="NAME", help="such as h100-sxm (the default) or l4")
     on("--count", type=count, default=1, metavar="N", help="accelerators that divide every layer (tensor parallel)")
-    on("--memory", type=size, metavar="SIZE", help="such as 80GB or 80GiB, in place of the table's")
+    on("--memory", type=size, metavar="SIZE", help="such as 80GB or nvidia-smi's 81559MiB, in place of the table's")
     on("--peak", type=rate, metavar="RATE", help="dense peak of the products, such as 989TFLOPs")
     on("--bandwidth", type=bandwidth, metavar="RATE", help="of the memory, such as 3.35TB/s")
     on("--between-nodes", type=bandwidth, metavar="RATE", help="of one accelerator each way, such as 400Gb/s")

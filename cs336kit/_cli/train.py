@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from cs336kit._cli.arguments import Parser, count, number, to_write
+from cs336kit._cli.arguments import LayoutText, Parser, count, number, to_write
 
 PURPOSE = "train a decoder on a text, byte by byte, and write down its losses, FLOPs and seconds"
 _EXAMPLES = """
@@ -35,7 +35,8 @@ def _parser() -> Parser:
     run("--seed", type=count, default=0, metavar="N", help="of weights and batches (0)")
     run("--precision", default="fp32", metavar="NAME", help="fp32, tf32, bf16, autocast, autocast-fp16 or fp8")
     run("--device", default="cpu", metavar="NAME", help="cpu or cuda")
-    run("--layout", metavar="TEXT", help="how the ranks of torchrun divide the work, such as fsdp=2,tp=2 (dp)")
+    divided = "how the ranks of torchrun divide the work, such as fsdp=2,tp=2 (dp); help explains the words"
+    run("--layout", action=LayoutText, metavar="TEXT", help=divided)
     run("--threads", type=count, metavar="N", help="threads of a CPU; one gives the same bits anywhere of its kind")
     run("--data", type=Path, metavar="FILE", help="a text, of which the last tenth is held out (the course's own)")
     show = command.add_argument_group("the answer").add_argument

@@ -1,4 +1,4 @@
-"""What a lesson's page says about the course, computed: its times, its neighbours, the map of all lessons, its slides.
+"""What a lesson's page says about the course, computed: its times, its neighbors, the map of all lessons, its slides.
 
 `make refresh` writes all of it, and the tests hold that it is so.
 """

@@ -27,7 +27,7 @@ def refresh(path: Path, fresh: bool = False) -> bool:
     Raises nbclient's CellExecutionError, and ValueError for a file that is no notebook, or that somebody has saved meanwhile.
     """
     before, stored = _read(path)
-    new = normalise(copy.deepcopy(stored))
+    new = normalize(copy.deepcopy(stored))
     _execute(new, path.parent)
     count = 0
     for old, cell in zip(_filled(stored), new.cells, strict=True):
@@ -60,7 +60,7 @@ def _filled(notebook: Any) -> list[Any]:
     return [cell for cell in notebook.cells if cell.source.strip()]
 
 
-def normalise(notebook: Any) -> Any:
+def normalize(notebook: Any) -> Any:
     """Metadata that does not depend on who wrote the notebook and where: kernel, ids, tags."""
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     notebook.metadata = copy.deepcopy(METADATA)

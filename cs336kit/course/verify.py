@@ -22,7 +22,7 @@ from cs336kit.course.exempt import measured_problem
 from cs336kit.course.lessons import find, read
 from cs336kit.course.outputs import difference
 
-_COLOUR, _COUNT = re.compile(r"\x1b\[[\d;]*m"), re.compile(r"(?<=Cell) In\[\d+\]")
+_COLOR, _COUNT = re.compile(r"\x1b\[[\d;]*m"), re.compile(r"(?<=Cell) In\[\d+\]")
 
 
 class _Manager(nbval_kernel.KernelManager):  # type: ignore[misc]
@@ -84,8 +84,8 @@ class LessonCell(IPyNbCell):  # type: ignore[misc]
         if not isinstance(error, NbCellError):
             return super(IPyNbCell, self).repr_failure(excinfo)
         text = textwrap.indent(error.source.rstrip(), "    ")
-        # The kernel of a verification counts otherwise than JupyterLab, and colours nothing for a log.
-        why = _COUNT.sub("", _COLOUR.sub("", error.inner_traceback or ""))
+        # The kernel of a verification counts otherwise than JupyterLab, and colors nothing for a log.
+        why = _COUNT.sub("", _COLOR.sub("", error.inner_traceback or ""))
         said = doubt.sentences(self.parent.nb.cells, self.cell, self.shown)
         lines = [textwrap.fill(f"> {sentence}", 100, subsequent_indent="  ") for sentence in said]
         read = "\n".join(["Is this still true, what the lesson says about it?", *lines, ""] if said else [])

@@ -57,7 +57,7 @@ def attention(
 ) -> Float[Tensor, "... Sq v"]:  # fmt: skip
     """Softmax(q kᵀ / √h + mask) v: (…, A, Sq, h), (…, K, Skv, h) and (…, K, Skv, v) give (…, A, Sq, v).
 
-    The axis before the sequence holds the heads: each of the K key/value heads serves A/K neighbouring query heads, and
+    The axis before the sequence holds the heads: each of the K key/value heads serves A/K neighboring query heads, and
     nothing is expanded for that. Any axes may stand before it, or none. Without a mask attention is causal; `mask`
     (…, Sq, Skv) says instead who may look where: True = may look, or floats that are added to the scores. A query that
     may look nowhere has no result: NaN step by step, zeros from torch's kernel.

@@ -20,7 +20,7 @@ Batch = tuple[Tensor, Tensor]
 def course_text() -> str:
     """Return the text that ships with the course: the Python language reference by topic, frozen, 466 kB.
 
-    Where it comes from and under which licence stands beside it, in cs336kit/lm/corpus.
+    Where it comes from and under which license stands beside it, in cs336kit/lm/corpus.
     """
     return (files("cs336kit.lm") / "corpus" / "python_reference.txt").read_bytes().decode("utf-8")
 

@@ -141,7 +141,7 @@ class RMSNorm(nn.Module):
     """x / √(mean(x²) + eps) · scale: LayerNorm without the mean and the shift. Parameters: D.
 
     Computed in fp32 whatever the input's dtype, since x² overflows fp16 at 256; the result has the input's dtype.
-    Kept for backward, in fp32: x, the normalised x, and one number per token. Equal to torch.nn.functional.rms_norm.
+    Kept for backward, in fp32: x, the normalized x, and one number per token. Equal to torch.nn.functional.rms_norm.
     Source: Zhang and Sennrich 2019, equation 4.
     """
 
@@ -155,8 +155,8 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        normalised = wide * torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + self.eps)
-        return (normalised if self.weight is None else normalised * self.weight).to(x.dtype)
+        normalized = wide * torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + self.eps)
+        return (normalized if self.weight is None else normalized * self.weight).to(x.dtype)
 
 
 def rope_tables(

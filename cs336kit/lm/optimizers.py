@@ -27,7 +27,7 @@ class Optimizer(torch.optim.Optimizer):
     Errors: ValueError for hyper-parameters, RuntimeError for sparse or complex gradients.
     """
 
-    # Options of torch's optimizer of the same name that this class leaves out, with the only value it can honour. They
+    # Options of torch's optimizer of the same name that this class leaves out, with the only value it can honor. They
     # stand in the groups, where a state_dict needs them, and not in the defaults, where schedulers look for a momentum.
     left_out: dict[str, Any] = {}  # noqa: RUF012
     #: The hyper-parameters that are numbers of at least 0, and those that must be below 1 too.
@@ -243,7 +243,7 @@ class RMSProp(Optimizer):
     `momentum` collects the quotients in a buffer (one more tensor). There is no bias correction: early steps are
     longer by 1/√(1 − αᵗ). Equal to torch.optim.RMSprop(foreach=False) to the last bit; the mean is then a `lerp`,
     m + (1 − α)(g − m), which rounds differently from αm + (1 − α)g.
-    Source: Tieleman and Hinton 2012, lecture 6.5; centred: Graves 2013, "Generating Sequences", equations 38–45.
+    Source: Tieleman and Hinton 2012, lecture 6.5; centered: Graves 2013, "Generating Sequences", equations 38–45.
     """
 
     numbers, shares = ("lr", "weight_decay", "eps", "momentum"), ("alpha",)

@@ -9,7 +9,7 @@ import torch
 def device(name: str | torch.device | None = None) -> torch.device:
     """The device to use: the current CUDA GPU if there is one, else the CPU; with a name, exactly that one or an error.
 
-    `name`: "cpu", "cuda" (the current one), "cuda:1", "meta" or a torch.device. Nothing is moved and nothing is initialised.
+    `name`: "cpu", "cuda" (the current one), "cuda:1", "meta" or a torch.device. Nothing is moved and nothing is initialized.
     Raises ValueError for a name that torch does not know and RuntimeError for a device that this machine lacks.
     """
     if name is None:
@@ -33,7 +33,7 @@ def device(name: str | torch.device | None = None) -> torch.device:
 
 
 def _current() -> int:
-    """The number of the current GPU, without initialising any: before that, it is the first one."""
+    """The number of the current GPU, without initializing any: before that, it is the first one."""
     return torch.cuda.current_device() if torch.cuda.is_initialized() else 0
 
 

@@ -18,7 +18,7 @@ def flops(function: Callable[[], object], *, by: str = "operator", depth: int | 
     Counted on CPU and GPU alike, forward and backward: products of matrices and vectors, convolutions, grouped and
     scaled matrix products, recurrent layers, fused attention (2 products forward; 5 backward, eager needs 4).
     Left out, as in torch: element-wise operations, outer products, reductions, softmax, norms, embeddings, bilinear
-    layers, factorisations, and what a compiled graph runs. Nothing counted is a Breakdown with total 0.
+    layers, factorizations, and what a compiled graph runs. Nothing counted is a Breakdown with total 0.
     `by="module"` gives each module what its own code ran (the backward pass too), names cut to `depth` parts;
     `by="pass"` splits forward from backward.
     Source: torch.utils.flop_counter, with formulas for the operators that it lacks and for the gradients of grouped

@@ -84,7 +84,7 @@ class Graph:
 def graph(result, *, names: Mapping[str, torch.Tensor] | None = None) -> Graph:
     """The computation graph that ends in `result`: a torch tensor, or a scalar with value, grad and parents.
 
-    names: tensors to recognise, for example {"x": x, **dict(model.named_parameters())}: leaves, computed tensors, and
+    names: tensors to recognize, for example {"x": x, **dict(model.named_parameters())}: leaves, computed tensors, and
     saved tensors, which are looked up by their storage. A scalar keeps one slope of 8 bytes per parent.
     An input that needs no gradient has no node in torch. Under activation checkpointing, reading recomputes.
     Errors: TypeError for anything else; ValueError for a tensor without a graph.

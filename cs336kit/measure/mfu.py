@@ -1,4 +1,4 @@
-"""Model FLOPs utilisation: the FLOP/s achieved, over a peak that a datasheet promises or that was measured."""
+"""Model FLOPs utilization: the FLOP/s achieved, over a peak that a datasheet promises or that was measured."""
 
 import contextlib
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ PRECISION_OF = {
 
 
 @dataclass(frozen=True)
-class Utilisation:
+class Utilization:
     """`flops_per_second` achieved, and its fractions of the `dense`, `sparse` and `best_measured` peak (None: not known).
 
     As a float it is the MFU: the fraction of the dense peak.
@@ -70,7 +70,7 @@ def mfu(
     peak_flops_per_second: float | None = None,
     accelerator_name: str | Accelerator | None = None,
     best_measured: float | None = None,
-) -> Utilisation:
+) -> Utilization:
     """MFU = FLOPs ÷ seconds ÷ peak FLOP/s, against the dense peak and, where known, the sparse and the best measured one.
 
     `flops` are those that the model needs (`measure.flops(...).total`, without recomputation), `seconds` a number or
@@ -97,7 +97,7 @@ def mfu(
             peaks["sparse"] = chip.peak(precision, sparse=True)
     if best_measured is not None:
         peaks["best measured"] = positive_number("best_measured", best_measured)
-    return Utilisation(rate, precision, peaks)
+    return Utilization(rate, precision, peaks)
 
 
 def this_accelerator() -> Accelerator | None:

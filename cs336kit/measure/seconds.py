@@ -1,4 +1,4 @@
-"""How long a function takes: warm up, synchronise, repeat until the spread is small, report median and quartiles."""
+"""How long a function takes: warm up, synchronize, repeat until the spread is small, report median and quartiles."""
 
 import inspect
 import statistics

@@ -73,7 +73,7 @@ def stages(
 
 
 def periods(kinds: Sequence[T], *, longest: int = LONGEST) -> list[tuple[int, list[tuple[int, T]]]]:
-    """The sequence as (how often, [(how many in a row, kind), …]): neighbours that are alike, and patterns that repeat.
+    """The sequence as (how often, [(how many in a row, kind), …]): neighbors that are alike, and patterns that repeat.
 
     `longest`: layers of a pattern.
     """

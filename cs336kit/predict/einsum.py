@@ -69,7 +69,7 @@ def einsum_flops(pattern: str, /, *shapes: Sequence[int], order: str = "left", *
     steps, operands = _sum_lone_axes(inputs, output, sizes)
     if order == "best" and len(operands) > 2:
         steps += _products(operands, _best_order(operands, output, sizes), output, sizes)
-    else:  # backwards, so that the product so far always stands last and meets its neighbour
+    else:  # backwards, so that the product so far always stands last and meets its neighbor
         steps += _products(operands[::-1], [(k - 1, k) for k in range(len(operands) - 1, 0, -1)], output, sizes)
     result = EinsumFlops(sum(step.flops for step in steps))
     result.steps = tuple(steps)

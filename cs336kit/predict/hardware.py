@@ -46,7 +46,7 @@ class Accelerator:
 
     Peaks in FLOP/s (int8: OP/s), dense unless `sparse=True`; memory in bytes; bandwidth and links in bytes per second,
     links each way; power in watts. `cell(...)` gives the same number with basis, sources and date. A number that has no
-    source is absent, and asking for it raises LookupError: it is never taken from a neighbour.
+    source is absent, and asking for it raises LookupError: it is never taken from a neighbor.
     """
 
     name: str

@@ -8,19 +8,19 @@ from math import isqrt, prod
 from cs336kit.predict._common.checks import boolean, known, positive_int, shown
 from cs336kit.predict.transformer import TransformerConfig
 
-#: What each choice of a layout means; also the table of allowed names.
+#: What each word of a layout means; also the table of allowed words.
 AXES = {
-    "pp": "stages of a pipeline, each with its share of the layers (those in the middle one more where they do not divide)",
-    "microbatches": "passes whose gradients add up to one step: the accumulation, and what fills a pipeline",
-    "schedule": "of a pipeline: gpipe or 1f1b",
-    "dp": "replicas, each with data of its own",
-    "zero1": "replicas that share optimizer state",
-    "zero2": "replicas that share optimizer state and gradients",
-    "fsdp": "replicas that share optimizer state, gradients and parameters (ZeRO stage 3)",
-    "cp": "ranks that divide each sequence, and pass keys and values around",
-    "ep": "replicas that divide the experts of each layer",
-    "tp": "ranks that divide heads, MLP and vocabulary of every layer",
-    "sp": "true: the ranks of tp divide the sequence between their products",
+    "pp": "pipeline parallel: stages, each with its share of the layers (those in the middle one more where they do not divide)",
+    "microbatches": "micro-batches whose gradients add up to one step: gradient accumulation, and what fills a pipeline",
+    "schedule": "of a pipeline: gpipe or 1f1b; interleaved and zero-bubble schedules are not counted",
+    "dp": "data parallel: replicas, each with data of its own",
+    "zero1": "ZeRO stage 1: replicas that share optimizer state",
+    "zero2": "ZeRO stage 2: replicas that share optimizer state and gradients",
+    "fsdp": "ZeRO stage 3: replicas that share optimizer state, gradients and parameters; HSDP is dp=2,fsdp=8",
+    "cp": "context parallel: ranks that divide each sequence, and pass keys and values around",
+    "ep": "expert parallel: replicas that divide the experts of each layer",
+    "tp": "tensor parallel: ranks that divide heads, MLP and vocabulary of every layer",
+    "sp": "true: sequence parallel, the ranks of tp divide the sequence between their matrix products",
 }
 SCHEDULES = {
     "gpipe": "all microbatches forward, then all backward",
@@ -28,7 +28,16 @@ SCHEDULES = {
 }
 #: Axes of which a layout has one at most, with the stage of ZeRO that each is.
 STAGES = {"zero1": 1, "zero2": 2, "fsdp": 3}
-_ALIASES = {"zero3": "fsdp", "zero-1": "zero1", "zero-2": "zero2", "zero-3": "fsdp", "micro-batches": "microbatches"}
+_ALIASES = {
+    "zero3": "fsdp", "zero-1": "zero1", "zero-2": "zero2", "zero-3": "fsdp", "micro-batches": "microbatches", "ddp": "dp",
+    "fsdp2": "fsdp",
+}  # fmt: skip
+#: Words of the field that are no axis here, and what to write.
+_NO_AXES = {
+    "hsdp": "hsdp is dp and fsdp together: dp=2,fsdp=8 are 2 replicas, each of which 8 ranks share",
+    "zero": "zero has stages: write zero1=8, zero2=8 or fsdp=8 (stage 3), with the ranks that share",
+    "vpp": "stages that each hold several parts of the layers (vpp) are not counted: schedule is gpipe or 1f1b, with pp=8",
+}
 _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -94,6 +103,8 @@ class Layout:
         for part in filter(None, (piece.strip() for piece in text.replace(";", ",").split(","))):
             name, equals, value = (piece.strip().lower() for piece in part.partition("="))
             name = _ALIASES.get(name, name)
+            if name in _NO_AXES:
+                raise ValueError(_NO_AXES[name])
             known("axis of a layout", name, AXES)
             if name in values:
                 raise ValueError(f"{name} stands twice in the layout {shown(text)}: give it once")

@@ -81,18 +81,18 @@ def names(part: str = "") -> tuple[str, ...]:
     return tuple(name for name, known_as in every.items() if letters(part) in letters(known_as))
 
 
-def unknown(kind: str, name: object, *, otherwise: str) -> NoReturn:
+def unknown(name: object, *, otherwise: str) -> NoReturn:
     """Raise the ValueError for a name that is not known, with the nearest that are and what there is beside names."""
     import difflib  # only when something is wrong
 
-    suggestion = ""
-    if isinstance(name, str):
-        words = {_fold(known): known for known in (*_published(), *_table())}
-        near = list(dict.fromkeys(words[close] for close in difflib.get_close_matches(_fold(name), words, n=3)))
-        suggestion = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    words = {_fold(known): known for known in (*_published(), *_table())}
+    near = [words[close] for close in difflib.get_close_matches(_fold(name), words, n=3)]
+    listed = " or ".join(filter(None, (", ".join(map(repr, near[:-1])), *map(repr, near[-1:]))))
+    suggestion = f" Did you mean {listed}? (Any name of the same shape will do.)" if near else ""
+    family = f" {near[0].split('-')[0]}" if near else ""
     raise ValueError(
-        f"unknown {kind} {shown(name)}.{suggestion} Known: {', '.join(_table())}, and {len(_published())} more by name "
-        f"or hub id, which `cs336kit models` lists; {otherwise}."
+        f"no model is called {shown(name)}.{suggestion} `cs336kit models{family}` lists "
+        f"{'more' if near else f'the {len(words)} that are known'}; {otherwise}."
     )
 
 
@@ -106,7 +106,7 @@ class _Models(Mapping[str, TransformerConfig]):
     def __getitem__(self, name: str) -> TransformerConfig:
         found = _folded().get(_fold(name))
         if found is None:
-            unknown("model", name, otherwise="predict.from_hf reads a config.json")
+            unknown(name, otherwise="predict.from_hf reads a config.json")
         return _table()[found] if found in _table() else _built(found)
 
     def __contains__(self, name: object) -> bool:

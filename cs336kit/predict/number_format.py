@@ -167,7 +167,7 @@ class NumberFormat:
         return math.ldexp(1.0, -self.fraction_bits)
 
     def spacing(self, x: float) -> float:
-        """The distance between neighbouring values in the interval [2^k, 2^(k+1)) that holds |x|."""
+        """The distance between neighboring values in the interval [2^k, 2^(k+1)) that holds |x|."""
         if isinstance(x, bool) or not isinstance(x, Real) or not abs(x) <= self.max:
             raise ValueError(f"{self.name} has no values around {shown(x)}: give a finite number up to {self.max}.")
         exponent = max(math.frexp(x)[1] - 1, self.min_exponent) if x else self.min_exponent

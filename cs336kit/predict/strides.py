@@ -78,7 +78,7 @@ def extent(shape: Iterable[int], *, strides: Iterable[int], offset: int = 0) -> 
 def view_strides(shape: Iterable[int], *, strides: Iterable[int], to: Iterable[int]) -> tuple[int, ...] | None:
     """Strides with which `to` shows the same elements in the same order without a copy, or None if a copy is needed.
 
-    The view rule: neighbouring axes i, i+1 merge only where strideᵢ = strideᵢ₊₁ · sizeᵢ₊₁. Merge all that do into
+    The view rule: neighboring axes i, i+1 merge only where strideᵢ = strideᵢ₊₁ · sizeᵢ₊₁. Merge all that do into
     runs; the new shape must then cut every run into whole axes. Errors: ValueError if the counts of elements differ.
     Source: the documentation of `torch.Tensor.view`.
     """

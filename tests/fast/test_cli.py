@@ -13,11 +13,13 @@ from types import SimpleNamespace
 import pytest
 
 from cs336kit import __version__, cli
-from cs336kit._cli import arguments
+from cs336kit._cli import arguments, plan, serve, words
 from cs336kit._cli.train import _parser
 from cs336kit.cli import main
-from cs336kit.predict.models import names
-from cs336kit.predict.planner import KEYS
+from cs336kit.predict.layouts import AXES, SCHEDULES
+from cs336kit.predict.models import model, names
+from cs336kit.predict.planner import KEYS, Question
+from cs336kit.predict.serving import ServingQuestion
 
 MAIN, NEEDS = (Path(cli.__file__).with_name(name) for name in ("__main__.py", "_needs_torch.py"))
 
@@ -128,7 +130,7 @@ def test_a_bad_file_gets_a_sentence(tmp_path, capsys, content, sentence):
     ("arguments", "sentence"),
     [
         (["missing.json"], "missing.json cannot be read"),
-        (["llama3"], "unknown model"),
+        (["llama3"], "no model is called 'llama3'. Did you mean 'llama-3-8b', 'llama-3-70b' or "),
         (["gpt2", "--sequence", "2000"], "longer than context=1024"),
         (["70e9", "--batch", "2"], "batch is about activations"),
         (["70e9", "--mfu", "50"], "divide it by 100"),
@@ -138,7 +140,7 @@ def test_a_bad_file_gets_a_sentence(tmp_path, capsys, content, sentence):
             "Any other chip: --memory 128GB --peak 28TFLOPs in place of --accelerator\n",
         ),
         (["gpt2", "--accelerator", "h100"], "with different numbers: name one of them.\n"),
-        (["70B", "--days", "30"], "give tokens (or steps)"),
+        (["70B", "--days", "30"], "give --tokens (or --steps)"),
         (["-5"], "parameters must be"),
         (["70e9", "--batch", "0"], "batch is about activations"),
         (["gpt2", "--batch", "0"], "batch must be"),
@@ -179,9 +181,9 @@ def test_impossible_input_gets_a_sentence_and_exit_code_2(capsys, arguments, sen
         (["plan", "gpt2", "--memory", "GB"], "is no size"),
         (["plan", "gpt2", "--peak", "989TB"], "write 989TFLOPs"),
         (["plan", "gpt2", "--allowance", "120%"], "is no allowance: write 2GiB or 8%"),
-        (["plan", "gpt2", "--allowance", "-1GiB"], "expected one argument"),
+        (["plan", "gpt2", "--allowance", "-1GiB"], "'-1GiB' is no allowance: write 2GiB or 8%"),
         (["plan", "gpt2", "--lora", "half"], "'half' is not a number"),
-        (["plan", "gpt2", "--colour", "red"], "unrecognized arguments"),
+        (["plan", "gpt2", "--xyz", "red"], "there is no option --xyz: --help lists all"),
         (["plot", "gpt2"], "invalid choice: 'plot'"),
         (["lessons", "burn"], "invalid choice: 'burn'"),
         (["lessons", "readme", "2"], "readme is about all lessons"),
@@ -297,7 +299,7 @@ def test_the_command_line_never_imports_torch():
             "--layout says who shares what, and --replicated says it too: leave one",
         ),
         ("models llama-9", "no known model has 'llama-9' in its name or hub id: leave it out to see all"),
-        ("plan gpt2 --layout dp=8 --count 4", "the layout dp=8 has 8 ranks, and count is 4: leave count out"),
+        ("plan gpt2 --layout dp=8 --count 4", "the layout dp=8 has 8 ranks, and count is 4: leave --count out"),
         ("plan gpt2 --layout pp=2,microbatches=4 --accumulate 3", "accumulate=3 and microbatches=4 of the layout say"),
         ("plan gpt2 --memory 1.2.3GB", "argument --memory: '1.2.3GB' is no size: write 80GB (10^9 bytes)"),
         ("plan gpt2 --allowance much", "argument --allowance: 'much' is no allowance: write 2GiB or 8%"),
@@ -440,9 +442,9 @@ def test_streams_are_left_as_they_were(monkeypatch):
     streams = {name: io.TextIOWrapper(io.BytesIO(), "ascii", errors="strict") for name in ("stdout", "stderr")}
     for name, stream in streams.items():
         monkeypatch.setattr(sys, name, stream)
-    for words, code in ((["plan", "gpt2", "--batch", "4"], 0), (["plan", "abacus–×"], 2), (["plan"], None)):
+    for line, code in ((["plan", "gpt2", "--batch", "4"], 0), (["plan", "abacus–×"], 2), (["plan"], None)):
         try:
-            assert main(words) == code
+            assert main(line) == code
         except SystemExit:
             assert code is None
         assert [stream.errors for stream in streams.values()] == ["strict", "strict"]
@@ -569,7 +571,7 @@ def test_models_are_listed_by_a_part_of_their_names(capsys):
     assert main(["models", "state-spaces/"]) == 0
     assert capsys.readouterr().out.splitlines()[1].split() == ["mamba-2.8b", "cannot", "be", "counted"]
     assert main(["plan", "gpt5"]) == 2
-    assert "more by name or hub id, which `cs336kit models` lists; or" in capsys.readouterr().err
+    assert "`cs336kit models gpt2` lists more; or give the path of its config.json, or a" in capsys.readouterr().err
 
 
 def test_a_folder_with_a_config_json_is_a_model(tmp_path, capsys, monkeypatch):
@@ -605,7 +607,7 @@ OURS = {"layers": 2, "d_model": 64, "heads": 4, "vocab": 100, "context": 64}
         ({"d_model": 512, "n_layers": 6, "n_heads": 8}, "has no model_type: give a config.json of Hugging Face"),
         (
             {"model_type": "llama", "hidden_size": "4096"},
-            "hidden_size must be a positive whole number (int), got '4096'",
+            "hidden_size must be a positive whole number, got '4096'",
         ),
         ({**OURS, "layer": 2}, "unknown field of a TransformerConfig 'layer'. Did you mean 'layers'?"),
         ({**OURS, "heads": 5}, "heads=5 does not divide d_model=64"),
@@ -625,3 +627,181 @@ def test_a_file_may_begin_with_the_mark_of_its_encoding(tmp_path, capsys):
     for values in (OURS, {"model_type": "gpt2"}):
         (tmp_path / "mine.json").write_text(json.dumps(values), encoding="utf-8-sig")
         assert main(["plan", str(tmp_path / "mine.json")]) in (0, 1), capsys.readouterr().err
+
+
+def refused(line, capsys):
+    """The sentence on stderr, of what is refused with exit code 2."""
+    try:
+        assert main(shlex.split(line)) == 2
+    except SystemExit as ended:
+        assert ended.code == 2
+    out, error = capsys.readouterr()
+    assert out == "" and error.count("\n") == 1
+    return error.rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("plan gpt2 --gpus 8", "--count"),
+        ("plan --gpus 8 gpt2", "--count"),
+        ("plan gpt2 --seq-len 512", "--sequence"),
+        ("serve gpt2 --seq-len 512", "--prompt"),
+        ("plan gpt2 --gradient-checkpointing", "--checkpointing"),
+        ("plan gpt2 --gradient_checkpointing", "--checkpointing"),
+        ("plan gpt2 --tp 4", "--layout tp=4"),
+        ("plan gpt2 --tensor-parallel-size=4", "--layout tp=4"),
+        ("plan gpt2 --pp", "--layout pp=8"),
+        ("serve gpt2 --tp 4", "--count"),
+        ("plan gpt2 --batch-size 4", "--batch"),
+        ("serve gpt2 --dtype fp8", "--weights"),
+        ("plan gpt2 --dtype bf16", "--precision"),
+        ("plan gpt2 --acumulate 2", "--accumulate"),
+        ("optimal --flop 1e24", "--flops"),
+        ("models --parts qwen", None),
+        ("plan gpt2 --lr 0.1", None),
+        ("plan gpt2 --nodes 4", "--count"),
+        ("plan gpt2 --zero-stage 3", "--layout"),
+        ("train --layers 1 --d-model 8 --heads 1 --steps 1 --model gpt2", "--d-model"),
+        ("serve --model gpt2", "the model's name alone, without an option"),
+        ("train --layers 1 --d-model 8 --heads 1 --steps 1 --batch-size 2", "--batch"),
+    ],
+)
+def test_an_option_of_another_tool_is_answered_with_the_one_that_is_meant(line, meant, capsys):
+    said = refused(line, capsys)
+    assert said.startswith("there is no option --") and said.endswith(" --help lists all")
+    assert ("Did you mean " + meant + "?" in said) if meant else "Did you mean" not in said
+
+
+def test_every_word_of_another_tool_leads_to_an_option_that_some_command_has():
+    parsers = plan.parser(), serve._parser(), _parser()
+    assert {*words._ELSEWHERE} <= {option for parser in parsers for option in parser._option_string_actions}
+    assert {*words._OF_LAYOUT.values()} == {*AXES}
+    for parser in parsers:  # what is an option is no word of another tool
+        assert not {f"--{word}" for known in words._ELSEWHERE.values() for word in known.split()} & {
+            *parser._option_string_actions
+        } - {"--precision"}
+
+
+def test_a_word_behind_an_option_without_a_value_is_answered_with_what_the_option_does(capsys):
+    said = refused("plan gpt2 --checkpointing selective", capsys)
+    assert said == "--checkpointing takes no value, and 'selective' stands behind it: keep only the input of each block"
+    assert refused("plan gpt2 8", capsys) == "'8' belongs to no option: --help lists them"
+
+
+def test_each_word_of_a_layout_is_explained_without_a_model(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["plan", "--layout", "help"])
+    out = capsys.readouterr().out
+    assert all(len(line) <= 80 for line in out.splitlines())
+    said = " ".join(out.split())
+    for word, meaning in {**AXES, **{f"schedule={name}": what for name, what in SCHEDULES.items()}}.items():
+        assert f"{word} {meaning}" in said and len(meaning) > 15
+    assert "HSDP is dp=2,fsdp=8" in said
+
+
+def test_lengths_are_decimal_unless_they_say_otherwise(capsys):
+    texts = {
+        "4096": 4096,
+        "4k": 4000,
+        "4K": 4000,
+        "4Ki": 4096,
+        "128ki": 131_072,
+        "1Mi": 1_048_576,
+        "1M": 10**6,
+        "4e3": 4000,
+    }
+    assert {text: arguments.length(text) for text in texts} == texts
+    for line in ("plan gpt2 --sequence 1Ki --json", "plan gpt2 --sequence 1024 --json"):
+        assert main(line.split()) == 0
+        assert json.loads(capsys.readouterr().out)["sequence"] == 1024
+    assert main(["serve", "gpt2", "--prompt", "0.5k", "--output", "100", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["prompt"] == 500
+    assert "'4KiB' is not a number" in refused("plan gpt2 --sequence 4KiB", capsys)
+
+
+def test_a_batch_of_a_step_may_be_given_in_tokens(capsys):
+    # 2^22 tokens are 4,096 sequences of 2^10.
+    assert main(["plan", "gpt2", "--sequence", "1024", "--global-batch", "4Mitokens", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["global_batch"] == 4096
+    assert arguments.step_batch("4096") == 4096 and not isinstance(arguments.step_batch("4096"), arguments.Tokens)
+    assert arguments.step_batch("100k") == 100_000
+    said = refused("plan gpt2 --global-batch 1M", capsys)
+    assert "'1M' is a number of sequences, and no step has more than 100,000: for tokens write 1Mtokens" in said
+    assert "give --sequence, too" in refused("plan gpt2 --global-batch 1Mtokens", capsys)
+    # 4e6 / 1024 = 3906.25.
+    said = refused("plan gpt2 --global-batch 4Mtokens --sequence 1024", capsys)
+    assert "4,000,000 tokens are no whole number of sequences of 1,024" in said and "3,906 or 3,907 sequences" in said
+    assert "and 1 sequence" in refused("plan gpt2 --global-batch 1000tokens --sequence 1024", capsys)
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("plan gpt2 --tokens -5T", "--tokens must be a positive whole number, such as 7 or 70e9, got -5000000000000."),
+        ("plan -7B", "parameters must be a positive whole number, such as 7 or 70e9, got -7000000000."),
+        ("plan gpt2 --memory -80GB", "argument --memory: '-80GB' is no size: write 80GB (10^9 bytes), "),
+        ("plan gpt2 --watts 700W --tokens 1B", "argument --watts: '700W' is not a number: write 700"),
+        (
+            "plan gpt2 --price-per-hour $2.50 --tokens 1B",
+            "argument --price-per-hour: '$2.50' is not a number: write 2.50",
+        ),
+        ("plan gpt2 --days '30 days'", "argument --days: '30 days' is not a number: write 30"),
+        ("plan gpt2 --tokens '15T tokens'", "argument --tokens: '15T tokens' is not a number: write 15T"),
+        ("plan gpt2 --lora 0", "--lora or --qlora must be a positive whole number, got 0."),
+        ("plan gpt2 --tokens 1B --price-per-hour -2", "--price-per-hour must be a finite number above 0, got -2.0."),
+        (
+            "plan 7B --price-per-hour 2",
+            "a cost needs a time, and a time the tokens to train on: give --tokens (or --steps)",
+        ),
+        ("plan 7B --fused", "--fused is about temporary tensors, "),
+        ("plan llama-3-8b --count 64 --find", "give --between-nodes in bytes per second"),
+        ("serve gpt2 --count 0", "--count must be a positive whole number, got 0."),
+        ("plan gpt2 --memory 1MB --allowance 2GiB", "--memory counts bytes, such as 80e9"),
+    ],
+)
+def test_errors_speak_of_options_and_say_what_to_type(line, sentence, capsys):
+    assert sentence in refused(line, capsys)
+
+
+def test_every_field_of_a_question_is_an_option_or_the_model():
+    for question, parser in ((Question, plan.parser()), (ServingQuestion, serve._parser())):
+        fields = question.__dataclass_fields__.keys() - {"model", "name"}
+        options = {option for field in fields for option in words.option_of(field).split(" or ")}
+        assert options <= parser._option_string_actions.keys(), options - parser._option_string_actions.keys()
+
+
+def test_plain_english_is_no_field_of_a_question():
+    for sentence in (
+        "a batch of 4 sequences: give a smaller batch size",
+        "tokens that a rank gets",
+        "leave the sequence as it is",
+        "optimal.json: layers must be a positive whole number, got 0",
+        "/runs/lora_rank/global_batch.json cannot be read: No such file or directory.",
+        "unknown field of a TransformerConfig 'global_batch'",
+    ):
+        assert words.in_options(sentence) == sentence
+
+
+def test_sizes_may_leave_the_b_out_as_kubernetes_does():
+    sizes = {"80G": 80 * 10**9, "80Gi": 80 * 2**30, "80g": 80 * 10**9, "1T": 10**12, "512Mi": 2**29, "80GB": 80 * 10**9}
+    assert {text: arguments.size(text) for text in sizes} == sizes
+    assert arguments.allowance("2Gi") == 2**31
+
+
+def test_targets_have_pefts_names_too(capsys):
+    """PEFT counts 41,943,040 for rank 16 beside all seven matrices of Llama-3-8B, and 3,407,872 for q_proj, v_proj at 8."""
+
+    def adapters(targets, rank=16, name="llama-3-8b"):
+        assert main(["plan", name, "--lora", str(rank), "--targets", targets, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)["trainable_parameters"]
+
+    assert adapters("q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj") == 41_943_040 == adapters("all-linear")
+    assert adapters("q_proj,v_proj", rank=8) == 3_407_872
+    deepseek = words.components(["gate_proj"], model("deepseek-v3"))
+    assert deepseek == ("dense gate", "mlp gate", "shared gate")
+    assert "unknown target of adapters 'gate_proj'. Known: query" in refused(
+        "plan gpt2 --lora 8 --targets gate_proj", capsys
+    )
+    assert words.components(["v_proj"], model("deepseek-v3")) == ("v_proj",)  # its key and value is no v_proj
+    assert words.components(["q_proj"], 7e9) == ("q_proj",)

@@ -11,18 +11,29 @@ NAMES = [
     "v100-sxm2-32gb",
     "a100-sxm-40gb",
     "a100-sxm-80gb",
+    "a100-pcie-80gb",
+    "a800-sxm-80gb",
+    "a10",
+    "rtx-a6000",
+    "rtx-3090",
     "l4",
     "l40s",
     "rtx-4090",
     "h100-pcie",
     "h100-sxm",
     "h100-nvl",
+    "h800-sxm",
+    "h20-96gb",
     "h200-sxm",
     "b200-sxm",
     "gb200",
     "b300-sxm",
     "gb300",
+    "rtx-5090",
+    "rtx-pro-6000-workstation",
     "mi300x",
+    "mi325x",
+    "mi355x",
     "tpu-v5e",
     "tpu-v5p",
     "tpu-v6e",
@@ -31,22 +42,33 @@ DRIVER_NAMES = {
     "Tesla V100-SXM2-32GB": "v100-sxm2-32gb",
     "NVIDIA A100-SXM4-40GB": "a100-sxm-40gb",
     "NVIDIA A100-SXM4-80GB": "a100-sxm-80gb",
+    "NVIDIA A100 80GB PCIe": "a100-pcie-80gb",
+    "NVIDIA A800-SXM4-80GB": "a800-sxm-80gb",
+    "NVIDIA A10": "a10",
+    "NVIDIA RTX A6000": "rtx-a6000",
+    "NVIDIA GeForce RTX 3090": "rtx-3090",
     "NVIDIA L4": "l4",
     "NVIDIA L40S": "l40s",
     "NVIDIA GeForce RTX 4090": "rtx-4090",
     "NVIDIA H100 PCIe": "h100-pcie",
     "NVIDIA H100 80GB HBM3": "h100-sxm",
     "NVIDIA H100 NVL": "h100-nvl",
+    "NVIDIA H800": "h800-sxm",
+    "NVIDIA H20": "h20-96gb",
     "NVIDIA H200": "h200-sxm",
     "NVIDIA B200": "b200-sxm",
     "NVIDIA GB200": "gb200",
     "NVIDIA B300 SXM6 AC": "b300-sxm",
     "NVIDIA GB300": "gb300",
+    "NVIDIA GeForce RTX 5090": "rtx-5090",
+    "NVIDIA RTX PRO 6000 Blackwell Workstation Edition": "rtx-pro-6000-workstation",
     "AMD Instinct MI300X": "mi300x",
+    "AMD Instinct MI325X": "mi325x",
+    "AMD Instinct MI355X": "mi355x",
 }
 
 
-def test_the_table_holds_the_eighteen_devices():
+def test_the_table_holds_these_devices():
     assert [a.name for a in accelerators()] == NAMES
 
 
@@ -115,6 +137,34 @@ def test_the_numbers_that_the_course_uses():
     assert accelerator("b200-sxm").peak("bf16") == 2250e12 and accelerator("gb200").peak("bf16") == 2500e12
     assert "1000 W" in accelerator("b200-sxm").cell("bf16").basis
     assert accelerator("a100_sxm_80gb").power == 400
+
+
+@pytest.mark.parametrize(
+    ("name", "of", "both_ways"), [("h800-sxm", "h100-sxm", 400e9), ("a800-sxm-80gb", "a100-sxm-80gb", 400e9)]
+)
+def test_a_chip_with_slower_links_is_otherwise_the_chip_that_it_was_made_from(name, of, both_ways):
+    """400 GB/s both ways are 8 links of NVLink 3 and 4 (50 GB/s both ways each) in place of 12 and 18."""
+    cut, whole = accelerator(name), accelerator(of)
+    assert cut.link == both_ways / 2 == 8 * 25e9 < whole.link
+    assert cut.bandwidth == whole.bandwidth and cut.memory_label_bytes == whole.memory_label_bytes
+    for precision in {*cut.precisions} & {*whole.precisions}:
+        assert cut.peak(precision) == pytest.approx(whole.peak(precision), rel=1e-3), precision
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor_cores", "per_clock", "boost"),
+    [
+        # FLOPs a clock of one core, with sums in fp32: GeForce cards do half as many. Cores and clocks: pages beside the peaks.
+        ("a10", 288, 256, 1.695e9),
+        ("rtx-a6000", 336, 256, 1.8e9),
+        ("rtx-3090", 328, 128, 1.695e9),
+        ("rtx-5090", 680, 128, 2.407e9),
+        ("rtx-pro-6000-workstation", 752, 256, 2.617e9),
+        ("mi355x", 1024, 1024, 2.4e9),
+    ],
+)
+def test_peaks_in_bf16_are_tensor_cores_times_clock(name, tensor_cores, per_clock, boost):
+    assert accelerator(name).peak("bf16") == pytest.approx(tensor_cores * per_clock * boost, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ def test_a_layout_is_read_back_from_its_text():
         layout = any_layout(r)
         assert Layout.parse(str(layout)) == layout
     assert str(Layout.parse("tp=8, zero3=64")) == "fsdp=64,tp=8"
+    assert Layout.parse("ddp=2,fsdp2=4") == Layout(dp=2, fsdp=4)
     assert str(Layout()) == "dp=1" and Layout.parse("dp=1") == Layout()
     assert str(Layout(tp=2, sp=True)) == "tp=2,sp=true"
     assert repr(Layout(tp=2)).startswith("Layout(dp=1, ") and repr(Layout()).endswith("ep=1, cp=1)")
@@ -175,6 +176,10 @@ def test_what_cannot_be_is_a_sentence(text, says):
             "such as 16",
         ),
         (lambda: Layout.parse(8), "a layout is a text"),
+        (lambda: Layout.parse("hsdp=8"), "dp=2,fsdp=8 are 2 replicas, each of which 8 ranks share"),
+        (lambda: Layout.parse("zero=3"), "write zero1=8, zero2=8 or fsdp=8 (stage 3)"),
+        (lambda: Layout.parse("pp=4,vpp=2"), "are not counted: schedule is gpipe or 1f1b, with pp=8"),
+        (lambda: Layout.parse("pp=4,schedule=interleaved"), "unknown schedule 'interleaved'. Known: gpipe, 1f1b"),
     ],
 )
 def test_what_does_not_fit_is_a_sentence(call, says):

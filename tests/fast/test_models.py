@@ -1,11 +1,12 @@
 import dataclasses
 import json
+import re
 from importlib.resources import files
 
 import pytest
 
 from cs336kit.predict import MODELS, TransformerConfig, from_hf, model, parameters, saved_activation_bytes
-from cs336kit.predict.models import _fold, _folded, _published
+from cs336kit.predict.models import _fold, _folded, _published, names
 
 
 def test_every_model_names_its_source():
@@ -65,7 +66,7 @@ def test_names_are_found_as_people_write_them(written, name):
 )
 def test_another_version_is_not_taken_for_the_one_that_is_known(written, near):
     assert written not in MODELS and near in MODELS
-    with pytest.raises(ValueError, match=f"unknown model .* Did you mean '{near}'"):
+    with pytest.raises(ValueError, match=f"no model is called .* Did you mean '{near}'"):
         MODELS[written]
 
 
@@ -97,13 +98,24 @@ def test_no_two_names_are_read_as_one():
     assert len({"".join(filter(str.isalnum, name)) for name in MODELS}) == len(MODELS)
 
 
-@pytest.mark.parametrize("name", ["llama-9-1b", "", None, 7, ("gpt2",)])
-def test_unknown_names_list_the_known_ones(name):
+@pytest.mark.parametrize("name", ["xyzzy", "", None, 7, ("gpt2",)])
+def test_an_unknown_name_says_where_the_known_ones_are_listed(name):
     assert name not in MODELS and MODELS.get(name, "nothing") == "nothing"
-    with pytest.raises(
-        ValueError, match=r"unknown model .*gpt2, gpt2-medium.*; predict\.from_hf reads a config\.json\.$"
-    ):
+    sentence = rf"no model is called .*\. `cs336kit models` lists the {len(names())} that are known; predict\.from_hf reads a c"
+    with pytest.raises(ValueError, match=sentence):
         MODELS[name]
+
+
+@pytest.mark.parametrize(
+    ("written", "word"),
+    [("qwen3-9b", "qwen3"), ("Qwen/Qwen3-235B-A22B-Instruct-2507", "qwen3"), ("lama-3-8b", "llama")],
+)
+def test_the_sentence_is_short_and_the_word_that_it_names_lists_those_that_it_proposes(written, word):
+    with pytest.raises(ValueError, match=rf"`cs336kit models {word}` lists more") as refused:
+        MODELS[written]
+    near = re.search(r"Did you mean ('.*')\?", str(refused.value))[1]
+    proposed = re.findall("'([^']+)'", near)
+    assert len(proposed) == 3 and {*proposed} <= {*names(word)} and len(str(refused.value)) < 300
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What is written on a lesson's page by machine: its times, its neighbours, the map, its slides and its folds."""
+"""What is written on a lesson's page by machine: its times, its neighbors, the map, its slides and its folds."""
 
 from pathlib import Path
 

@@ -32,7 +32,7 @@ def stored_as(monkeypatch, tmp_path, stored, new, fresh=False, gpu=False):
     """The code cell that is stored after one with these outputs has shown new ones, and whether the file changed."""
     path = tmp_path / "notebooks" / "09_toy.ipynb"
     path.parent.mkdir(exist_ok=True)
-    notebook = refresh.normalise(new_notebook(cells=copy.deepcopy([TITLE, stored])))
+    notebook = refresh.normalize(new_notebook(cells=copy.deepcopy([TITLE, stored])))
     if "run" in stored.metadata:
         notebook.cells[1].metadata["run"] = stored.metadata["run"]
     nbformat.write(notebook, path)
@@ -91,7 +91,7 @@ def test_a_store_says_what_became_of_each_lesson(monkeypatch, tmp_path, capsys):
     (tmp_path / "notebooks").mkdir()
     monkeypatch.chdir(tmp_path)
     for number in (1, 2, 3):
-        notebook = refresh.normalise(new_notebook(cells=[TITLE, new_code_cell(f"x = {number}")]))
+        notebook = refresh.normalize(new_notebook(cells=[TITLE, new_code_cell(f"x = {number}")]))
         nbformat.write(notebook, tmp_path / "notebooks" / f"0{number}_toy.ipynb")
 
     def played(path, fresh):
@@ -148,7 +148,7 @@ def test_notebooks_are_stored_alike():
         new_code_cell("  \n"),
         new_code_cell("1", metadata={"tags": ["gpu"]}),
     ]
-    notebook = refresh.normalise(new_notebook(cells=cells, metadata={"y": 2}))
+    notebook = refresh.normalize(new_notebook(cells=cells, metadata={"y": 2}))
     assert (notebook.nbformat, notebook.nbformat_minor, notebook.metadata) == (4, 5, METADATA)
     assert [cell.metadata for cell in notebook.cells] == [{}, {"tags": ["gpu"]}]
     assert [cell.id for cell in notebook.cells] == kind.source_ids(notebook.cells)

@@ -115,7 +115,7 @@ TAMPERED = {
     ("gpu", "other text"): stdout("It runs on a GPU.\n"),
     ("time", "other time"): stdout("12.5\n"),
     ("address", "other number"): shown("text/plain", "0x3f800000", "0x3f000000"),
-    ("figure", "recoloured"): shown("image/svg+xml", "#0072b2", "#d55e00"),
+    ("figure", "recolored"): shown("image/svg+xml", "#0072b2", "#d55e00"),
     ("trap", "other exception"): stdout("ValueError: division by zero\n"),
     ("trap", "other type"): outputs(ERROR),
     ("solution", "fails"): lambda c: c.update(source=c.source.replace("2 * x", "3 * x")),

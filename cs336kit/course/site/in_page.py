@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cs336kit._cli.plan import answered
+from cs336kit._cli.words import in_options
 from cs336kit.teach.explorers.bits import bits
 from cs336kit.teach.explorers.decoding import decoding
 from cs336kit.teach.explorers.explorer import Explorer, kind, marks
@@ -42,7 +43,7 @@ def plan(line: list[str], config: str = "") -> dict[str, object]:
             answer = answered(line)
         return {"values": answer.values(), "text": answer.text()}
     except ValueError as error:
-        return {"error": str(error)}
+        return {"error": in_options(str(error))}
     except SystemExit:  # words that the command's parser refuses
         return {"error": said.getvalue().strip()}
 

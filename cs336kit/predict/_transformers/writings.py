@@ -17,7 +17,7 @@ class Writing:
     #: a norm in fp32: scaled in the type of the activations ("narrow"), scaled in fp32 ("wide"), by 1 + weight ("offset"),
     #: with a mean ("centered"); "torch" for torch's layer norm
     norm: str = "torch"
-    #: rotary positions in the type of the activations ("plain"), in fp32 and cast back ("returned"), in fp32 and in neighbouring
+    #: rotary positions in the type of the activations ("plain"), in fp32 and cast back ("returned"), in fp32 and in neighboring
     #: pairs ("wide"), with tables that each layer makes for queries and keys anew ("own tables")
     rope: str = "plain"
     #: the softmax "in fp32", in the type of the scores ("as it is") or in that of the block's input ("as the input");

@@ -19,7 +19,7 @@ The exercises of a lesson stand in ``exercises/lesson_NN.py``, each above its ri
 A decision has a reference without parameters, and the answer is a value: a word, a number, or a tuple of them. Its mistakes
 are values, too, and an ``...`` in a tuple stands for anything: ``"('A', ...)": "A's gradient still travels all the way."``
 
-A mistake is recognised by behaviour: the answer returned what that wrong answer returns. It is an expression of the
+A mistake is recognized by behavior: the answer returned what that wrong answer returns. It is an expression of the
 arguments by name, of `right` (what the reference returns) and of `right_if(name=value)` (what it would return for other
 arguments), or a function. A message begins "For <case> you returned <value>: ", and the sentence goes on from there.
 """

@@ -9,7 +9,7 @@ from typing import Any
 from cs336kit.predict import FORMATS, NumberFormat
 from cs336kit.teach.explorers.explorer import Explorer, When
 
-#: Light enough for black text; the fields are also labelled, so nothing depends on colour.
+#: Light enough for black text; the fields are also labeled, so nothing depends on color.
 GROUNDS = {"sign": "#f0c9df", "exponent": "#ffe0a3", "fraction": "#c4e4f8"}
 INK, EDGE = "#111111", "#666666"
 
@@ -52,7 +52,7 @@ class BitExplorer(Explorer):
     def neighbours(self) -> str:
         """The distance to the next value, as text."""
         if not math.isfinite(self.value):
-            return "no neighbours"
+            return "no neighbors"
         spacing = self.number_format.spacing(self.value)
         return f"values here are {spacing!r} apart (2^{int(math.log2(spacing))})"
 
@@ -64,7 +64,7 @@ class BitExplorer(Explorer):
         place = (self.code if self.code < negative else negative - self.code) + way
         code = place if place >= 0 else negative - place
         if math.isnan(self.value):
-            raise ValueError("NaN has no neighbours: it is not a number.")
+            raise ValueError("NaN has no neighbors: it is not a number.")
         if abs(place) >= negative or code >= number_format.codes or math.isnan(number_format.decode(code)):
             raise ValueError(
                 f"{self.value!r} is the {'largest' if way > 0 else 'smallest'} value of {number_format.name}."

@@ -16,7 +16,7 @@ from cs336kit.teach.numbers import si
 
 _BATCHES = tuple(2**power for power in range(13))
 _TOKENS = tuple(2**power for power in range(4, 18))
-#: What a step needs → (colour, dashes), and the two bounds of its time.
+#: What a step needs → (color, dashes), and the two bounds of its time.
 NEEDS = {"weights": (COLORS[0], "7 3"), "caches": (COLORS[2], "2 3"), "FLOPs": (COLORS[4], "9 3 2 3")}
 LEAST, MOST, POINT = COLORS[6], FAINT, COLORS[1]
 

@@ -34,7 +34,7 @@ def path(points: Sequence[tuple[float, float]], color: str, width: float = 1, da
 
 
 def box(x: float, y: float, width: float, height: float, fill: str) -> str:
-    """A filled rectangle with a white edge, which separates it from its neighbours."""
+    """A filled rectangle with a white edge, which separates it from its neighbors."""
     place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
     return f'<rect {place} fill="{fill}" stroke="#ffffff"/>'
 

@@ -14,7 +14,7 @@ from cs336kit.teach.figures.style import COLORS, Figure, readable
 _GIB = 2**30
 _BATCHES = tuple(2**power for power in range(11))
 _SEQUENCES = tuple(2**power for power in range(7, 18))
-#: The parts of both bars in one order, so that a part has one colour.
+#: The parts of both bars in one order, so that a part has one color.
 PARTS = ("parameters", "master weights", "gradients", "optimizer state", "activations", "temporary tensors")
 FILLS = dict(zip(PARTS, (COLORS[0], COLORS[6], COLORS[1], COLORS[2], COLORS[3], COLORS[4]), strict=True))
 _LIMIT = "#222222"

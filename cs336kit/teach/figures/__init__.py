@@ -1,4 +1,4 @@
-"""Figures in one style: deterministic SVG, readable in greyscale and when projected, never without alt text.
+"""Figures in one style: deterministic SVG, readable in grayscale and when projected, never without alt text.
 
 One short function per figure, in the file of its lesson, drawn with the primitives: bars, lines, number lines, a grid of
 memory, a graph, a timeline. Each says in its alt text what it drew.

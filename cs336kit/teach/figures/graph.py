@@ -25,7 +25,7 @@ def graph(
         raise ValueError(f"direction is {direction!r}: give 'right' or 'down'.")
     sizes = [(_width(text) + 2 * _PAD, _LINE * len(text) + 2 * _PAD) for text, _ in boxes]
     labels = [(_width(["", label], FONT - 1) + 0.1, _LINE) if label else None for *_, label in edges]
-    (width, height), centres, curves, middles = layout(sizes, [edge[:2] for edge in edges], labels, direction)
+    (width, height), centers, curves, middles = layout(sizes, [edge[:2] for edge in edges], labels, direction)
     figure, ax = axes(width=width, height=height)
     ax.set(xlim=(0, width), ylim=(0, height), aspect="equal")
     ax.axis("off")
@@ -38,7 +38,7 @@ def graph(
         if label:
             white = {"facecolor": "white", "edgecolor": "none", "pad": 1}
             ax.text(*middle, label, ha="center", va="center", fontsize=FONT - 1, bbox=white, zorder=5)
-    for (text, kind), (w, h), (x, y) in zip(boxes, sizes, centres, strict=True):
+    for (text, kind), (w, h), (x, y) in zip(boxes, sizes, centers, strict=True):
         style = "round,pad=0,rounding_size=0.12" if kind == "compute" else "square,pad=0"
         box = FancyBboxPatch((x - w / 2, y - h / 2), w, h, boxstyle=style, linewidth=1.6, zorder=3)
         box.set(facecolor=_FILL[kind], edgecolor=_EDGE[kind], linestyle="--" if kind == "constant" else "-")
@@ -69,7 +69,7 @@ def layout(
     labels: Sequence[tuple[float, float] | None],
     direction: str,
 ) -> tuple:
-    """The size of the whole, the centre of each box, and each edge's Bézier points and middle of its label; in inches.
+    """The size of the whole, the center of each box, and each edge's Bézier points and middle of its label; in inches.
 
     Graphviz is told every size and sets no text itself, so that no font of a machine moves anything.
     """

@@ -11,9 +11,9 @@ from cs336kit.teach.figures.style import axes, described
 def strided(storage: Sequence, views: Sequence[tuple]):
     """Each view as a grid, beside the one strip of storage that all of them read.
 
-    storage: the values in order; views: (name, shape, strides, offset) with one or two axes, in elements. A colour is
+    storage: the values in order; views: (name, shape, strides, offset) with one or two axes, in elements. A color is
     a row of the view, and stands in figures below the strip too; an arrow is the step along an axis from the view's
-    first element; grey is not touched.
+    first element; gray is not touched.
     """
     left = max(shape[-1] for _, shape, _, _ in views) + 2.6  # where the strips begin
     heights = [max(shape[0] if len(shape) == 2 else 1, 3.0) + 1.4 for _, shape, _, _ in views]

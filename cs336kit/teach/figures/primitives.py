@@ -9,7 +9,7 @@ from cs336kit.teach.figures.style import COLORS, HATCHES, MARKERS, readable, tin
 Series = Mapping[str, Sequence[float]]
 #: Arguments by name that several calls share.
 Look = dict[str, Any]
-#: Text that stands back and can still be read on white and on light grey.
+#: Text that stands back and can still be read on white and on light gray.
 QUIET = "#555555"
 #: Lines and edges that stand back and can still be seen on white.
 FAINT = "#888888"
@@ -48,7 +48,7 @@ def lines(
 ) -> str:  # fmt: skip
     """Lines, and points without a line: name → (xs, ys). `look` and `mark` go to ``ax.plot`` for lines and for points.
 
-    Points under the name of a line belong to it: they take its colour, and the line has no marks of its own.
+    Points under the name of a line belong to it: they take its color, and the line has no marks of its own.
     pair: how the legend calls a line and its points; legend: where it stands, as ``ax.legend`` takes it. extremes: whether
     the words say them, too.
     """
@@ -64,10 +64,10 @@ def lines(
             ax.plot(*rest.pop(name), linestyle="", label=pair[1].format(name), **dots)
     for name, (xs, ys) in rest.items():
         ax.plot(xs, ys, linestyle="", label=name, **(mark or {}))
-    return _labelled(ax, f"{ylabel} over {xlabel}", said, legend, xlabel=xlabel, ylabel=ylabel)
+    return _labeled(ax, f"{ylabel} over {xlabel}", said, legend, xlabel=xlabel, ylabel=ylabel)
 
 
-def _labelled(ax, title: str, said: Sequence[str], legend: Mapping | None, **labels: str) -> str:
+def _labeled(ax, title: str, said: Sequence[str], legend: Mapping | None, **labels: str) -> str:
     ax.set(**{axis: label for axis, label in labels.items() if label})
     if legend is not None:
         ax.legend(**legend)
@@ -114,7 +114,7 @@ def bars(
         ax.invert_yaxis()
     ax.grid(axis="y" if flat else "x", visible=False)
     said = [f"{name}: {listed(places, values)}" for name, values in series.items()]
-    return _labelled(ax, label, said, legend, **{"xlabel" if flat else "ylabel": label})
+    return _labeled(ax, label, said, legend, **{"xlabel" if flat else "ylabel": label})
 
 
 def shares(ax, wholes: Mapping[str, Mapping[str, float]], names: Sequence[str] = (), **how) -> str:
@@ -141,15 +141,15 @@ def number_line(ax, values: Series, limit: float) -> str:
 
 
 def cell(ax, x: float, y: float, value: object, row: int | None = 0, **look):
-    """One element of memory around (x, y), in the colour of its row; None is an element that nobody reads.
+    """One element of memory around (x, y), in the color of its row; None is an element that nobody reads.
 
-    look: goes to the rectangle instead of the light fill and the coloured edge.
+    look: goes to the rectangle instead of the light fill and the colored edge.
     """
     from matplotlib.patches import Rectangle
 
     color = FAINT if row is None else COLORS[(0, 1, 2, 4, 5, 3)[row % 6]]
     face = "#f4f4f4" if row is None else tint(color)
-    # The grey edge of a neighbour stays below.
+    # The gray edge of a neighbor stays below.
     look = look or {"facecolor": face, "edgecolor": color, "linewidth": 1.2, "zorder": 1 if row is None else 2}
     ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, **look))
     ink = "#666666" if row is None else "#111111"
@@ -157,7 +157,7 @@ def cell(ax, x: float, y: float, value: object, row: int | None = 0, **look):
 
 
 def timeline(ax, spans: Sequence[tuple[str, object, float, float]], lanes: Mapping[str, tuple[float, int]]) -> str:
-    """Spans (lane, text, start, end) on lanes: lane → (height, number of its colour)."""
+    """Spans (lane, text, start, end) on lanes: lane → (height, number of its color)."""
     for lane, text, start, end in spans:
         y, number = lanes[lane]
         ax.barh(y, end - start, left=start, height=0.82, edgecolor="white", color=COLORS[number], hatch=HATCHES[number])

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote
 
-#: Okabe and Ito's hues (2008), dark enough for thin marks on white (3:1), ordered so that neighbours also differ in
-#: lightness when printed in grey.
+#: Okabe and Ito's hues (2008), dark enough for thin marks on white (3:1), ordered so that neighbors also differ in
+#: lightness when printed in gray.
 COLORS = ("#0072B2", "#BF7F00", "#007F5C", "#3A93CC", "#B84A00", "#CC79A7", "#222222")
-#: A second mark beside colour for bars and areas.
+#: A second mark beside color for bars and areas.
 HATCHES = ("", "//", "||", "xx", "\\\\", "++", "--")
 
 #: What may stand in the address of an image as it is.
@@ -46,7 +46,7 @@ def _rc() -> dict:
         "savefig.facecolor": "white",
         "svg.hashsalt": "cs336kit",
         "svg.fonttype": "path",
-        # Colour, line style and marker change together, so that no line depends on colour alone.
+        # Color, line style and marker change together, so that no line depends on color alone.
         "axes.prop_cycle": cycler(color=COLORS) + cycler(linestyle=_LINES) + cycler(marker=MARKERS),
     }
 

@@ -463,12 +463,12 @@ def test_a_newer_format_is_named(tmp_path):
 
 
 def test_a_tensor_of_another_class_is_refused_before_it_is_written(tmp_path):
-    class Labelled(torch.Tensor):
+    class Labeled(torch.Tensor):
         pass
 
     model = nn.Linear(1, 1)
-    with pytest.raises(CheckpointError, match=r"\['extra'\]\['t'\] is a .*Labelled, which could not be read back"):
-        save_checkpoint(tmp_path / "c.pt", model=model, extra={"t": torch.ones(1).as_subclass(Labelled)})
+    with pytest.raises(CheckpointError, match=r"\['extra'\]\['t'\] is a .*Labeled, which could not be read back"):
+        save_checkpoint(tmp_path / "c.pt", model=model, extra={"t": torch.ones(1).as_subclass(Labeled)})
     assert os.listdir(tmp_path) == []
 
 

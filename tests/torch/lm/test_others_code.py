@@ -26,7 +26,7 @@ def layer(module, **weights):
 
 
 def turned(x, positions, base=BASE):
-    """Rotary positions of neighbours as complex numbers: the definition."""
+    """Rotary positions of neighbors as complex numbers: the definition."""
     pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)).double().contiguous())
     frequencies = base ** (-torch.arange(0, x.shape[-1], 2).double() / x.shape[-1])
     angles = positions[..., None] * frequencies
@@ -125,8 +125,8 @@ def test_a_block_from_sizes_alone():
     block.load_state_dict(ours(w))
     close(block(x, lm.rope_tables(S, D // A)), true_block(x, w))
     assert lm.Block.from_sizes(D, A)(x).shape == x.shape
-    with pytest.raises(TypeError, match="colour"):
-        lm.Block.from_sizes(D, A, colour="red")
+    with pytest.raises(TypeError, match="color"):
+        lm.Block.from_sizes(D, A, color="red")
 
 
 def test_a_language_model_from_a_state_dict_of_weights():

@@ -102,7 +102,7 @@ def test_the_table_tells_shapes_and_who_saves_again():
     assert second.split() == ["mul", "scalar", "float32", "4", "activation"]
 
 
-def test_loose_parameters_are_recognised_and_frozen_tensors_can_be_left_out():
+def test_loose_parameters_are_recognized_and_frozen_tensors_can_be_left_out():
     weight, frozen, x = nn.Parameter(torch.randn(4, 4)), torch.randn(4, 4), needs_grad(3, 4)
     assert saved_activation_bytes(lambda: x @ weight).total == 4 * 12
     assert saved_activation_bytes(lambda: x @ frozen).total == 4 * 16

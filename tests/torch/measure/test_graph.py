@@ -85,7 +85,7 @@ def test_parameters_are_marked_and_counted_apart():
     assert graph.node("weight").kind == "parameter"
 
 
-def test_a_frozen_parameter_is_recognised_with_and_without_its_name():
+def test_a_frozen_parameter_is_recognized_with_and_without_its_name():
     linear, norm = nn.Linear(3, 2, bias=False).requires_grad_(False), nn.LayerNorm(2).requires_grad_(False)
     h = linear(torch.ones(5, 3, requires_grad=True)).sum()
     for names in (dict(linear.named_parameters()), None):

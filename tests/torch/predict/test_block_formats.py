@@ -77,7 +77,7 @@ def test_zeros_ends_and_what_is_not_finite(name):
             block_format.quantize([1.0, value])
 
 
-def test_one_large_value_costs_its_neighbours_their_bits():
+def test_one_large_value_costs_its_neighbors_their_bits():
     mxfp4 = FORMATS["mxfp4"]
     alone = mxfp4.dequantize(mxfp4.quantize([0.01] * 31 + [0.02]))
     beside = mxfp4.dequantize(mxfp4.quantize([0.01] * 31 + [1.0]))

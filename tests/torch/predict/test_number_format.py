@@ -60,7 +60,7 @@ def assert_same(ours, theirs):
 
 @pytest.mark.parametrize("name", ML_DTYPES)
 def test_all_codes_equal_ml_dtypes(name):
-    with numpy.errstate(invalid="ignore"):  # widening a signalling NaN sets the processor's flag
+    with numpy.errstate(invalid="ignore"):  # widening a signaling NaN sets the processor's flag
         theirs = codes(FORMATS[name], ML_DTYPES[name]).astype(numpy.float64)
     assert_same(decoded(FORMATS[name]), theirs)
 
@@ -138,7 +138,7 @@ def test_spacing_of_fp64_equals_python(x):
 
 
 @pytest.mark.parametrize("name", ["fp16", "bf16"])
-def test_spacing_equals_the_distance_between_neighbours(name):
+def test_spacing_equals_the_distance_between_neighbors(name):
     values = FORMATS[name].values()
     positive = [x for x in values if x >= 0]
     for low, high in list(itertools.pairwise(positive))[::37]:

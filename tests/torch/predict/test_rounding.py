@@ -45,7 +45,7 @@ def round_by_table(x, number_format):
 
 
 def a_million(number_format):
-    """float32 values: random bit patterns, random numbers in range, every tie and its two neighbours."""
+    """float32 values: random bit patterns, random numbers in range, every tie and its two neighbors."""
     generator = numpy.random.default_rng(0)
     patterns = generator.integers(0, 2**32, 500_000, dtype=numpy.uint32).view(numpy.float32)
     table = magnitudes(number_format).clip(max=3e38)

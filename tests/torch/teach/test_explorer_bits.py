@@ -28,7 +28,7 @@ def test_formulas_make_the_value(name):
 def test_what_is_no_number_says_why():
     assert explorers.bits(math.nan, "fp8_e4m3").formula() == "reserved code → NaN"
     assert explorers.bits(-math.inf, "fp16").formula() == "all-ones exponent → -inf"
-    assert explorers.bits(math.inf, "fp16").neighbours() == "no neighbours"
+    assert explorers.bits(math.inf, "fp16").neighbours() == "no neighbors"
     assert "subnormal" in explorers.bits(-1e-6, "fp16").formula()
     with pytest.raises(ValueError, match="look at fp4_e2m1 instead"):
         explorers.bits(1.0, "mxfp4")
@@ -66,7 +66,7 @@ def test_controls_move_together():
     assert number.value == "448.0" and "448.0 is the largest value of fp8_e4m3" in note.value
     number.value = "nan"
     step.children[0].click()
-    assert "NaN has no neighbours" in note.value
+    assert "NaN has no neighbors" in note.value
     number.value = "-3.3"
     assert (number.value, explorer.value) == ("-3.3", -3.25) and "-3.3 becomes this value in fp8_e4m3" in picture.value
     step.children[1].click()

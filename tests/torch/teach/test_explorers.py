@@ -119,7 +119,7 @@ def test_decoding_reads_the_cache_once_and_is_limited_by_memory():
 
 @pytest.mark.parametrize("name", ["gpt2", "llama-3-8b", "mixtral-8x7b"])
 @pytest.mark.parametrize("precision", ["fp32", "mixed"])
-def test_memory_is_that_of_predict_and_every_part_has_its_colour(name, precision):
+def test_memory_is_that_of_predict_and_every_part_has_its_color(name, precision):
     seen = explorers.memory(name, batch=2, sequence=512, precision=precision)
     how = {"batch": 2, "sequence": 512, "precision": precision, "attention": "sdpa", "device": "cuda"}
     assert seen.kept == predict.training_memory(predict.MODELS[name], **how)

@@ -1,4 +1,4 @@
-"""Every figure: the same bytes every time, described from its data, legible, and told apart without colour."""
+"""Every figure: the same bytes every time, described from its data, legible, and told apart without color."""
 
 import ast
 import inspect
@@ -212,7 +212,7 @@ def luminance(color):
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def grey(color):
+def gray(color):
     red, green, blue = to_rgb(color)
     return 0.299 * red + 0.587 * green + 0.114 * blue
 
@@ -224,12 +224,12 @@ def alike(figure):
         for handle in legend.legend_handles:
             marks = [getattr(handle, f"get_{of}", str)() for of in ("hatch", "linestyle", "marker", "fillstyle")]
             color = handle.get_color() if hasattr(handle, "get_color") else handle.get_facecolor()
-            looks.append((handle.get_label(), [*marks, getattr(handle, "_unscaled_dash_pattern", None)], grey(color)))
+            looks.append((handle.get_label(), [*marks, getattr(handle, "_unscaled_dash_pattern", None)], gray(color)))
         yield from ((a, b) for (a, x, p), (b, y, q) in combinations(looks, 2) if x == y and abs(p - q) < 0.08)
 
 
 def faint(drawn):
-    """Colours of lines and marks whose contrast with white is under 3 to 1 (WCAG 2.2, 1.4.11)."""
+    """Colors of lines and marks whose contrast with white is under 3 to 1 (WCAG 2.2, 1.4.11)."""
     for line in (line for ax in drawn.axes for line in ax.lines):
         if 1.05 / (luminance(to_rgb(line.get_color())) + 0.05) < 3:
             yield line.get_color()
@@ -290,8 +290,8 @@ def test_guesses_with_long_names_and_large_factors_stay_on_the_page(canvas):
     assert list(cut(drawn, texts)) == list(overlaps(texts)) == []
 
 
-def test_neighbouring_colours_differ_in_grey():
-    assert all(abs(grey(a) - grey(b)) > 0.08 for a, b in zip(figures.COLORS, figures.COLORS[1:], strict=False))
+def test_neighboring_colors_differ_in_gray():
+    assert all(abs(gray(a) - gray(b)) > 0.08 for a, b in zip(figures.COLORS, figures.COLORS[1:], strict=False))
 
 
 def test_a_given_alt_text_stands_in_the_svg_and_the_bundle():
@@ -348,7 +348,7 @@ def test_stacked_bars_begin_where_the_last_one_ends_and_others_stand_side_by_sid
     assert [(round(bar.get_x(), 6), bar.get_height()) for bar in grouped.patches] == [(-0.4, 1), (0, 3), (1, 4)]
 
 
-def test_points_under_the_name_of_a_line_take_its_colour_and_others_their_own():
+def test_points_under_the_name_of_a_line_take_its_color_and_others_their_own():
     _, ax = figures.axes()
     values = ([0, 1], [1, 2])
     lines(ax, {"p": values, "q": values}, {"q": values, "r": values}, pair=("{}, predicted", "{}, measured"))

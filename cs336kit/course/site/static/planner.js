@@ -53,7 +53,7 @@ function fieldset(title, those) {
   return element("fieldset", {}, [element("legend", {}, [title]), element("div", { className: "fields" }, those)]);
 }
 
-// A labelled control of one option; `names` are suggested where it is free.
+// A labeled control of one option; `names` are suggested where it is free.
 function field(option, names = []) {
   const id = `planner-${option.name}`;
   const label = element("label", { htmlFor: id }, [option.name.replaceAll("_", " ")]);
