@@ -10,6 +10,7 @@ from cs336kit._cli.plan import Keys
 from cs336kit.predict._serving.answer import KEYS, SCHEMA
 from cs336kit.predict._serving.question import CHUNK, WEIGHT_TYPES
 from cs336kit.predict.accounting import CACHE_TYPES
+from cs336kit.predict.packed import EXPERTS
 from cs336kit.predict.serving import ServingQuestion, serve
 from cs336kit.predict.transformer import TransformerConfig
 
@@ -34,7 +35,9 @@ def _parser() -> argparse.ArgumentParser:
     add = command.add_argument
     add("model", help="a name or hub id (llama-3-8b, Qwen/Qwen3-8B), a config.json or its folder")
     what = command.add_argument_group("what is served").add_argument
-    what("--weights", default="bf16", choices=list(WEIGHT_TYPES), metavar="NAME", help=", ".join(WEIGHT_TYPES))
+    types = ", ".join(name for name in WEIGHT_TYPES if not name.endswith(EXPERTS))
+    stored = f"{types}, or mxfp4{EXPERTS} and its like for experts alone; left out: as published where known, else bf16"
+    what("--weights", choices=list(WEIGHT_TYPES), metavar="NAME", help=stored)
     what("--cache", default="bf16", choices=list(CACHE_TYPES), metavar="NAME", help=", ".join(CACHE_TYPES))
     what("--prompt", type=count, metavar="N", help="tokens of a prompt (half of the context, at most 2048)")
     what("--output", type=count, metavar="N", help="tokens of an answer (half of the context, at most 512)")

@@ -11,7 +11,7 @@ from cs336kit.predict.transformer import TransformerConfig
 
 @finite_results()
 def decode_bounds(
-    config: TransformerConfig, *, accelerator: str | Accelerator, batch: int = 1, cached: int, weights: str = "bf16",
+    config: TransformerConfig, *, accelerator: str | Accelerator, batch: int = 1, cached: int, weights: str | None = None,
     cache: str = "bf16", count: int = 1,
 ) -> Bounds:  # fmt: skip
     """Seconds of one step of decoding, one new token for each of `batch` sequences beside `cached` tokens of each.
@@ -31,7 +31,7 @@ def critical_batch(
     *,
     accelerator: str | Accelerator,
     cached: int = 1,
-    weights: str = "bf16",
+    weights: str | None = None,
     cache: str = "bf16",
     count: int = 1,
 ) -> int | None:
@@ -55,7 +55,7 @@ def _reads_longer(bounds: Bounds, what: Chip) -> bool:
 
 
 def _asked(
-    config: TransformerConfig, accelerator: str | Accelerator, tokens: int, weights: str, cache: str, count: int
+    config: TransformerConfig, accelerator: str | Accelerator, tokens: int, weights: str | None, cache: str, count: int
 ) -> tuple[ServingQuestion, Chip]:  # fmt: skip
     """The question whose cache holds so many tokens, and a new one."""
     question = ServingQuestion(

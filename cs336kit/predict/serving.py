@@ -17,7 +17,7 @@ from cs336kit.predict._serving.answer import memory_fields, sequences_that_fit
 from cs336kit.predict._serving.bounds import answer_seconds, prompt_bounds, token_bounds
 from cs336kit.predict._serving.question import CHUNK, LARGEST_BATCH, check_question, chip_of, settled
 from cs336kit.predict._serving.question import ServingQuestion as ServingQuestion
-from cs336kit.predict.accounting import parameters
+from cs336kit.predict.accounting import active_parameters, parameters
 from cs336kit.predict.training import largest
 from cs336kit.predict.transformer import TransformerConfig
 
@@ -26,15 +26,16 @@ from cs336kit.predict.transformer import TransformerConfig
 def serve(question: ServingQuestion) -> Served:
     """Answer a question about serving; impossible ones raise a ValueError that says what to change.
 
-    Weights in bf16, fp16, fp32, or packed (fp8, int8, int4, nf4: the matrices of blocks with their scales). Products run in
-    bf16, of fp8 matrices in fp8 where the chip has a sourced peak for it. The cache is paged. Experts are taken to share the
-    tokens equally. Left out: see the module.
+    Weights as the model is published, in bf16, fp16, fp32, or packed (the matrices of blocks, or of experts alone, with their
+    scales). Products run in bf16, of fp8 matrices in fp8 where the chip has a sourced peak for it. The cache is
+    paged. Each token chooses its experts by chance. Left out: see the module.
     """
     check_question(question)
     q = settled(question)
     what = chip_of(q)
     answer = Served(
-        question=q, chip=what, parameters=parameters(q.model).total, largest_batch=0,
+        question=q, chip=what, parameters=parameters(q.model).total,
+        active_parameters=active_parameters(q.model).total, largest_batch=0,
         prefill=prompt_bounds(q, what), tokens=(), batch_for_latency=None,
         notes=(*what.notes, *_routing_notes(q.model), *_chunk_notes(q)), **memory_fields(q, what),
     )  # fmt: skip

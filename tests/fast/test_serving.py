@@ -15,7 +15,7 @@ from cs336kit.predict import (
     serve,
 )
 from cs336kit.predict._serving.advice import _options
-from cs336kit.predict._serving.answer import KEYS
+from cs336kit.predict._serving.answer import KEYS, SCHEMA
 from cs336kit.predict._serving.bounds import _op_bytes
 
 LLAMA = MODELS["llama-3-8b"]
@@ -283,6 +283,62 @@ def test_packed_weights_are_matrices_of_blocks_with_their_scales(weights, bits):
     assert serve(ServingQuestion(LLAMA, weights="fp32")).weights.total == 4 * 8_030_261_248
 
 
+@pytest.mark.parametrize(
+    ("name", "stored", "published"),
+    [
+        # OpenAI 2025, gpt-oss model card, table 1: checkpoint sizes, in GiB.
+        ("openai/gpt-oss-120b", "mxfp4-experts", 60.8 * 2**30),
+        ("openai/gpt-oss-20b", "mxfp4-experts", 12.8 * 2**30),
+        # 384 experts in 60 of 61 layers, three matrices of 7,168 × 2,048 each, 4 bits and a bf16 scale for 32; all else in bf16.
+        (
+            "moonshotai/Kimi-K2-Thinking",
+            "int4-g32-experts",
+            60 * 384 * 3 * 7168 * 2048 * 4.5 / 8 + 2 * (1_026_408_209_408 - 60 * 384 * 3 * 7168 * 2048),
+        ),
+        # One byte for each of 671.0e9 parameters, and another for tables and head: 2 · 129,280 · 7,168.
+        ("deepseek-ai/DeepSeek-V3", "fp8", 671_026_404_352 + 2 * 129_280 * 7168),
+        # The id says so; two tables of 151,936 · 4,096.
+        ("Qwen/Qwen3-235B-A22B-FP8", "fp8", 235_093_634_560 + 2 * 151_936 * 4096),
+        ("Qwen/Qwen3-235B-A22B", "bf16", 2 * 235_093_634_560),
+    ],
+)
+def test_weights_that_are_not_asked_for_are_those_of_the_checkpoint(name, stored, published):
+    answer = serve(ServingQuestion(MODELS[name], name=name))
+    assert answer.weights.total == pytest.approx(published, rel=2e-3)
+    values, text = answer.as_dict(), " ".join(str(answer).split())
+    assert values["weights"] == stored and values["published_weights"] == (None if stored == "bf16" else stored)
+    assert f"weights in {stored}{'' if stored == 'bf16' else ' as published'}, cache in bf16" in text
+    # What is asked for is taken.
+    asked = serve(ServingQuestion(MODELS[name], weights="bf16"))
+    assert asked.weights.total == 2 * answer.parameters and " as published" not in str(asked)
+
+
+def test_packed_experts_leave_all_else_in_bf16():
+    """gpt-oss-120b: 36 layers of 128 experts, whose gate, up and down are 2,880 × 2,880; biases, router and norms are none."""
+    answer = serve(ServingQuestion(MODELS["gpt-oss-120b"]))
+    experts = 36 * 128 * 3 * 2880 * 2880
+    assert dict(answer.weights.items()) == {
+        "experts in mxfp4": experts * 4.25 / 8, "all else, in bf16": 2 * (116_829_156_672 - experts),
+    }  # fmt: skip
+    # A token reads four experts of each layer, their biases among all else, and a row of the table.
+    (one, bounds), *_ = answer.tokens
+    matrices, biases = 36 * 3 * 2880 * 2880, 36 * 3 * 2880
+    rest = 116_829_156_672 - 128 * (matrices + biases) - 201_088 * 2880
+    read = 4 * matrices * 4.25 / 8 + 2 * (rest + 4 * biases + 2880)
+    assert one == 1 and bounds.bytes - bounds.cache_bytes == pytest.approx(read, rel=1e-6)
+    with pytest.raises(ValueError, match="weights in int4-experts, but this model has no experts: give int4"):
+        serve(ServingQuestion(LLAMA, weights="int4-experts"))
+    fp8 = serve(ServingQuestion(MODELS["mixtral-8x7b"], weights="fp8-experts", accelerator="h200-sxm"))
+    assert fp8.chip.peak == accelerator("h200-sxm").peak("fp8") and fp8.as_dict()["bits_per_weight"] == 8
+
+
+def test_mxfp4_is_advised_where_it_is_published_or_the_chip_computes_in_fp4():
+    room = {"memory_bytes": 50e9}
+    for chip, changes in (("h100-sxm", "int4"), ("b200-sxm", "mxfp4")):
+        advice = serve(ServingQuestion(MODELS["llama-3-70b"], accelerator=chip, **room)).advice
+        assert advice[0].changes == {"weights": changes}
+
+
 def test_every_byte_belongs_to_a_number_of_two():
     # A chip that moves one byte per second says what is moved.
     chip = {"bandwidth": 1.0, "peak_flops_per_second": 1e40, "memory_bytes": 80e9}
@@ -475,7 +531,7 @@ def test_what_is_no_question_gets_a_sentence(question):
 def test_the_command_serves(capsys):
     assert main(["serve", "llama-3-8b", "--json", "--latency", "20ms", "--price-per-hour", "2"]) == 0
     values = json.loads(capsys.readouterr().out)
-    assert list(values) == list(KEYS) and values["schema"] == 2
+    assert list(values) == list(KEYS) and values["schema"] == SCHEMA
     # Both rows of the latency are there, and a million tokens are priced at the one that surely meets it.
     rows = {row["batch"]: row for row in values["tokens"]}
     sure = values["batch_for_latency"]["if_nothing_overlaps"]
@@ -502,7 +558,8 @@ ADVICE = [
     ({"model": "llama-3-70b"}, [{"weights": "fp8"}, {"count": 2}]),
     ({"model": "llama-3-70b", "weights": "fp32"}, [{"weights": "fp8"}, {"count": 4}]),
     ({"model": "deepseek-v3", "count": 8, "weights": "fp8"}, [{"weights": "int4"}, {"count": 16}]),
-    ({"model": "gpt-oss-120b"}, [{"weights": "int4"}, {"count": 4}]),
+    # As published it fits, and so it is advised.
+    ({"model": "gpt-oss-120b", "weights": "bf16"}, [{"weights": "mxfp4-experts"}, {"count": 4}]),
     ({"model": "llama-3.1-405b", "accelerator": "l4", "weights": "nf4", "cache": "fp8"}, [{"count": 16}]),
     # Weights of 16.1 GB and a cache of 31.5 or 31.7; a long prompt works in some 12 GB besides.
     (
@@ -575,11 +632,12 @@ def test_advice_that_fits_to_the_byte_fits():
 
 
 #: What others rely on: a key that goes, or is renamed, is a new schema.
-SCHEMA_2 = """schema command model parameters accelerator count peak_flops_per_second bandwidth_bytes_per_second weights
+SCHEMA_3 = """schema command model parameters active_parameters published_weights accelerator count peak_flops_per_second
+bandwidth_bytes_per_second weights
 bits_per_weight cache prompt output weight_bytes cache_bytes cache_bytes_per_token working_bytes logits_bytes page_tokens
 page_waste_bytes allowance_bytes available_bytes largest_batch prefill_seconds tokens latency batch_for_latency
 cost_per_million_tokens notes"""
 
 
 def test_the_keys_of_the_schema_stay():
-    assert set(SCHEMA_2.split()) <= set(KEYS)
+    assert set(SCHEMA_3.split()) <= set(KEYS)

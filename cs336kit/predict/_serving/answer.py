@@ -8,22 +8,24 @@ from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._planner.chip import Chip, allowance
 from cs336kit.predict._serving.bounds import Bounds
 from cs336kit.predict._serving.memory import cache_bytes, prompt_program, weights, working_bytes
-from cs336kit.predict._serving.question import ServingQuestion, length_of
+from cs336kit.predict._serving.question import ServingQuestion, length_of, packing_of
 from cs336kit.predict.packed import PACKINGS
 
 #: Raised whenever a key of the JSON output changes its meaning or goes.
-SCHEMA = 2
+SCHEMA = 3
 #: Every key of `cs336kit serve --json` in order, with its meaning. A key that does not apply is null.
 KEYS = {
-    "schema": "2; raised when a key changes its meaning or goes",
+    "schema": "3; raised when a key changes its meaning or goes",
     "command": '"serve"',
     "model": "name as given",
     "parameters": "of the whole model",
+    "active_parameters": "those that take part in one token: of a mixture's experts, the ones it visits",
     "accelerator": 'name of the table, or "given"',
     "count": "accelerators that divide every layer among them (tensor parallel)",
     "peak_flops_per_second": "dense peak of the products",
     "bandwidth_bytes_per_second": "of the accelerator's memory",
     "weights": "type of the served weights",
+    "published_weights": "type in which the model is published, or null where it is not known",
     "bits_per_weight": "of a packed matrix with its scales, or null",
     "cache": "type of the cache's elements",
     "prompt": "tokens of a prompt",
@@ -89,6 +91,8 @@ class Served:
     question: ServingQuestion
     chip: Chip
     parameters: int
+    #: of them, those that take part in one token: of a mixture's experts, the ones it visits
+    active_parameters: int
     weights: Breakdown
     #: of one sequence with its prompt and its answer
     cache_bytes: int
@@ -167,15 +171,18 @@ class Served:
         average, worst = self.page_waste
         best = self.batch_for_latency
         cost = self.cost
+        packing = packing_of(q.stored)
         values: dict[str, object] = {
             "schema": SCHEMA,
             "command": "serve",
             "model": q.name,
             "parameters": self.parameters,
+            "active_parameters": self.active_parameters,
             "accelerator": self.chip.name,
+            "published_weights": q.model.stored or None,
             "peak_flops_per_second": self.chip.peak,
             "bandwidth_bytes_per_second": self.chip.bandwidth,
-            "bits_per_weight": PACKINGS[q.weights].bits_per_weight if q.weights in PACKINGS else None,
+            "bits_per_weight": PACKINGS[packing].bits_per_weight if packing in PACKINGS else None,
             "chunk": q.pass_tokens,
             "weight_bytes": dict(self.weights.items()),
             "cache_bytes": self.cache_bytes,

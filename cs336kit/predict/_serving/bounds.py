@@ -7,7 +7,7 @@ from typing import NamedTuple
 from cs336kit.predict._links import at_best, bandwidth
 from cs336kit.predict._planner.chip import Chip, chip
 from cs336kit.predict._serving.memory import cache_bytes, is_packed, leaf_bytes, made_again, prompt_program
-from cs336kit.predict._serving.question import ServingQuestion, length_of, options_of
+from cs336kit.predict._serving.question import ServingQuestion, length_of, options_of, packing_of
 from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.operations import Op, Program, Storage, Tensor
 from cs336kit.predict.programs import program
@@ -119,8 +119,8 @@ def _work(q: ServingQuestion, what: Chip, walked: Program, *, rows: int) -> _Wor
     """One pass, where one of `rows` positions has logits; 0: none has."""
     flops, packed, least, moved, sent, cache = 0, 0, 0, 0, 0, 0
     rings, links = 0.0, 0.0
-    sizes = {leaf.tensor.storage: leaf_bytes(leaf, q.weights) for leaf in walked.leaves}
-    matrices = {leaf.tensor.storage for leaf in walked.leaves if is_packed(leaf)}
+    sizes = {leaf.tensor.storage: leaf_bytes(leaf, q.stored) for leaf in walked.leaves}
+    matrices = {leaf.tensor.storage for leaf in walked.leaves if is_packed(leaf, q.stored)}
     caches: set[Storage] = set()
     seen: set[Storage] = set()
     for op, count in walked.operations():
@@ -160,7 +160,7 @@ def _bounds(q: ServingQuestion, what: Chip, work: _Work) -> Bounds:
 def _other_peak(q: ServingQuestion, what: Chip) -> float:
     """FLOP/s of products without a packed matrix: attention, the head and a router compute in bf16 beside fp8 weights."""
     assert what.peak
-    if q.weights != "fp8" or q.peak_flops_per_second is not None or q.accelerator is None:
+    if packing_of(q.stored) != "fp8" or q.peak_flops_per_second is not None or q.accelerator is None:
         return what.peak
     return chip(q.accelerator, precision="bf16", memory_bytes=what.memory_bytes).peak or what.peak
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from cs336kit.predict._common.grid import as_text
 from cs336kit.predict._planner.text import WIDTH, folded, row, size
+from cs336kit.predict._serving.question import packing_of
 from cs336kit.predict.packed import PACKINGS
 
 if TYPE_CHECKING:
@@ -23,7 +24,12 @@ def milliseconds(seconds: float) -> str:
 
 def _head(answer: "Served") -> Iterator[str]:
     q, chip = answer.question, answer.chip
-    yield f"{q.name}: {answer.parameters:,} parameters in {q.weights}, cache in {q.cache}"
+    active = (
+        f", {answer.active_parameters:,} of them for a token" if answer.active_parameters < answer.parameters else ""
+    )
+    published = " as published" if q.stored == q.model.stored else ""
+    what = f"{answer.parameters:,} parameters{active}, weights in {q.stored}{published}, cache in {q.cache}"
+    yield from folded(f"{q.name}: {what}", indent="  ", first="")
     many = f"{q.count} × {chip.name}, each" if q.count > 1 else f"{chip.name},"
     yield f"on {many} {(chip.bandwidth or 0) / 1e12:.3g} TB/s and {(chip.peak or 0) / 1e12:,.4g} TFLOP/s"
     passes = f" in passes of {q.pass_tokens:,} tokens" * _has_chunks(answer)
@@ -37,10 +43,11 @@ def _has_chunks(answer: "Served") -> bool:
 def _memory(answer: "Served") -> Iterator[str]:
     q = answer.question
     average, worst = answer.page_waste
+    packing = packing_of(q.stored)
     yield "memory of one accelerator" if q.count > 1 else "memory"
     for name, part in answer.weights.items():
-        packed = q.weights in PACKINGS and name.startswith("matrices")
-        yield row(name, part, f"{PACKINGS[q.weights].bits_per_weight:.4g} bits a weight" if packed else "")
+        packed = packing in PACKINGS and name.endswith(f" in {packing}")
+        yield row(name, part, f"{PACKINGS[packing].bits_per_weight:.4g} bits a weight" if packed else "")
     yield row("one pass of a prompt" if _has_chunks(answer) else "one prompt's pass", answer.working_bytes)
     yield row("allowance", answer.allowance.total)
     yield from folded(answer.allowance_reason, indent="    ")
