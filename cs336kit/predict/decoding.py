@@ -19,8 +19,8 @@ def decode_bounds(
     `least`: weights and cache read once, or computed, whichever takes longer; `most`: every operation's tensors, and nothing
     overlaps. Both at the datasheet's rates, with the FLOPs and bytes of `predict.program(phase="decode")`. `weights` and
     `cache`: types as `ServingQuestion` has them; products run in fp8 for fp8 weights where the chip can. `count`
-    accelerators divide every layer. Tokens share the experts of a mixture equally, so that batch · k of them are read, at
-    most all: where they agree more, fewer are, and a step may be quicker than both.
+    accelerators divide every layer. Tokens choose the experts of a mixture by chance, and as many of them are read as that is
+    on average: where they agree more, fewer are, and a step may be quicker than both.
     """
     q, what = _asked(config, accelerator, cached, weights, cache, count)
     return token_bounds(q, what, positive_int("batch", batch))

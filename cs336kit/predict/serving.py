@@ -14,7 +14,7 @@ from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict._serving.advice import serving_advice
 from cs336kit.predict._serving.answer import Served as Served
 from cs336kit.predict._serving.answer import memory_fields, sequences_that_fit
-from cs336kit.predict._serving.bounds import answer_seconds, prompt_bounds, token_bounds
+from cs336kit.predict._serving.bounds import answer_seconds, prompt_bounds, token_bounds, visited_experts
 from cs336kit.predict._serving.question import CHUNK, LARGEST_BATCH, check_question, chip_of, settled
 from cs336kit.predict._serving.question import ServingQuestion as ServingQuestion
 from cs336kit.predict.accounting import active_parameters, parameters
@@ -52,15 +52,16 @@ def serve(question: ServingQuestion) -> Served:
 
 
 def _routing_notes(c: TransformerConfig) -> tuple[str, ...]:
-    """What the bounds of a mixture take for granted, at the batch from which on they read every expert."""
-    if c.experts_per_token >= c.experts:
+    """What the bounds of a mixture take for granted, at the batch from which on every expert could be read."""
+    E, k = c.experts, c.experts_per_token
+    if k >= E:
         return ()
-    every = -(-c.experts // c.experts_per_token)
-    by_chance = c.experts * (1 - (1 - c.experts_per_token / c.experts) ** every)
+    every = -(-E // k)
+    read = visited_experts(E, k, every)
     return (
-        f"the tokens of a step share the experts of a layer equally: {c.experts_per_token} of {c.experts} for one token, all "
-        f"from batch {every:,} on. Tokens that choose by chance would visit about {by_chance:,.0f} there, and those that agree "
-        f"{c.experts_per_token}: a step that reads fewer takes less time than both bounds say",
+        f"each token chooses {k} of a layer's {E} experts by chance: a step of {every:,} reads {read:,.0f} of them on average. "
+        f"Tokens that shared them equally would read all {E}, and those that agree {k}: with a router that has favourites a "
+        "step takes less time than both bounds say",
     )
 
 
