@@ -72,8 +72,14 @@ def run(arguments: list[str]) -> int:
     values["memory_bytes"], values["peak_flops_per_second"] = values.pop("memory"), values.pop("peak")
     check_listed(values["accelerator"], "--memory 128GB --peak 28TFLOPs --bandwidth 400GB/s")
     if values["accelerator"] is None:
-        given = None not in (values["memory_bytes"], values["peak_flops_per_second"], values["bandwidth"])
-        values["accelerator"] = None if given else "h100-sxm"
+        own = {"--memory": "memory_bytes", "--peak": "peak_flops_per_second", "--bandwidth": "bandwidth"}
+        lacking = [option for option, name in own.items() if values[name] is None]
+        if 0 < len(lacking) < len(own):
+            raise ValueError(
+                f"a chip of your own needs {' and '.join(lacking)}, too; or name the one whose other numbers hold, such as "
+                "--accelerator h100-sxm"
+            )
+        values["accelerator"] = "h100-sxm" if lacking else None
     name, model = model_of(values.pop("model"))
     if not isinstance(model, TransformerConfig):
         raise ValueError(f"serving needs the shape of a model, and {name} is a number of parameters: name a model")

@@ -565,6 +565,13 @@ def test_the_command_serves(capsys):
     given = ["--memory", "24GB", "--peak", "100TFLOPs", "--bandwidth", "1TB/s"]
     assert main(["serve", "llama-3.2-1b", "--json", *given]) == 0
     assert json.loads(capsys.readouterr().out)["accelerator"] == "given"
+    # No other chip lends a number that was not asked for.
+    assert main(["serve", "llama-3.2-1b", *given[:4]]) == 2
+    assert "a chip of your own needs --bandwidth, too; or name the one" in capsys.readouterr().err
+    assert main(["serve", "llama-3.2-1b", *given[:2]]) == 2
+    assert "needs --peak and --bandwidth, too" in capsys.readouterr().err
+    assert main(["serve", "llama-3.2-1b", "--accelerator", "l4", "--json", *given[:2]]) == 0
+    assert "memory as given; peak, bandwidth and links are those of l4" in json.loads(capsys.readouterr().out)["notes"]
     with pytest.raises(SystemExit):
         main(["serve", "gpt2", "--latency", "soon"])
     assert "is no time: write 50ms" in capsys.readouterr().err
