@@ -4,7 +4,18 @@ import argparse
 import dataclasses
 import json
 
-from cs336kit._cli.arguments import Parser, allowance, bandwidth, check_listed, count, number, rate, seconds, size
+from cs336kit._cli.arguments import (
+    Parser,
+    allowance,
+    bandwidth,
+    check_listed,
+    count,
+    number,
+    rate,
+    seconds,
+    share,
+    size,
+)
 from cs336kit._cli.model import model_of
 from cs336kit._cli.plan import Keys
 from cs336kit.predict._serving.answer import KEYS, SCHEMA
@@ -52,12 +63,14 @@ def _parser() -> argparse.ArgumentParser:
     on("--memory", type=size, metavar="SIZE", help="such as 80GB or 80GiB, in place of the table's")
     on("--peak", type=rate, metavar="RATE", help="dense peak of the products, such as 989TFLOPs")
     on("--bandwidth", type=bandwidth, metavar="RATE", help="of the memory, such as 3.35TB/s")
+    reached = "share of bandwidth and peak that is reached, 0.7 or 70%% (1: the datasheet's rates)"
+    on("--efficiency", type=share, default=1.0, metavar="X", help=reached)
     on("--between-nodes", type=bandwidth, metavar="RATE", help="of one accelerator each way, such as 400Gb/s")
     on("--node", type=count, metavar="N", help="accelerators of a node: 8, and 72 of gb200 and gb300")
     free = "memory that is left free, 2GiB or 8%%; the default is printed"
     on("--allowance", type=allowance, metavar="SIZE", help=free)
     show = command.add_argument_group("the answer").add_argument
-    price = "of the accelerator, in your currency: cost of a million output tokens, prompts included"
+    price = "of one accelerator, in your currency: cost of a million output tokens, prompts included"
     show("--price-per-hour", type=number, metavar="X", help=price)
     show("--json", action="store_true", help="print JSON")
     show("--json-keys", action=Keys, keys=KEYS, schema=SCHEMA, help="what each key of --json means")

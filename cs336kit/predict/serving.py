@@ -3,8 +3,9 @@
 Every number is a walk over `predict.program(phase="prefill")` and `(phase="decode")`. A prompt is taken in passes of a chunk,
 as engines do. At best a chip reads the weights and the cache once a pass, computes meanwhile, and nothing else takes time: the
 larger of both is the lower bound (a roofline). If nothing overlaps, each operation reads and writes its tensors and computes,
-one after the other: the sum is the upper one. Left out of both: launches, the latency of links, sampling, the scheduler,
-kernels that do not reach bandwidth or peak.
+one after the other: the sum is the upper one. Both are at the rates of the datasheet, or at the share of them that the question
+gives as `efficiency`. Left out of both: launches, the latency of links, sampling, the scheduler, kernels that do not reach
+bandwidth or peak. So a real step takes longer than the lower bound, and often longer than the upper one.
 """
 
 from dataclasses import replace
@@ -17,7 +18,7 @@ from cs336kit.predict._serving.answer import memory_fields, sequences_that_fit
 from cs336kit.predict._serving.bounds import answer_seconds, prompt_bounds, token_bounds, visited_experts
 from cs336kit.predict._serving.question import CHUNK, LARGEST_BATCH, check_question, chip_of, settled
 from cs336kit.predict._serving.question import ServingQuestion as ServingQuestion
-from cs336kit.predict.accounting import active_parameters, parameters
+from cs336kit.predict.accounting import parameters
 from cs336kit.predict.training import largest
 from cs336kit.predict.transformer import TransformerConfig
 
@@ -34,8 +35,7 @@ def serve(question: ServingQuestion) -> Served:
     q = settled(question)
     what = chip_of(q)
     answer = Served(
-        question=q, chip=what, parameters=parameters(q.model).total,
-        active_parameters=active_parameters(q.model).total, largest_batch=0,
+        question=q, chip=what, parameters=parameters(q.model).total, largest_batch=0,
         prefill=prompt_bounds(q, what), tokens=(), batch_for_latency=None,
         notes=(*what.notes, *_routing_notes(q.model), *_chunk_notes(q)), **memory_fields(q, what),
     )  # fmt: skip
@@ -46,9 +46,8 @@ def serve(question: ServingQuestion) -> Served:
     tokens = tuple((batch, token_bounds(q, what, batch)) for batch in batches)
     advice = () if most else serving_advice(answer)
     answer = replace(answer, tokens=tokens, batch_for_latency=within, advice=advice)
-    if q.price_per_hour is None or not answer.priced_batch:
-        return answer
-    return replace(answer, average=answer_seconds(q, what, answer.priced_batch))
+    steady = answer.sustained_batch
+    return replace(answer, average=answer_seconds(q, what, steady)) if steady else answer
 
 
 def _routing_notes(c: TransformerConfig) -> tuple[str, ...]:

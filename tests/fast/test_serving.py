@@ -234,7 +234,8 @@ def test_what_is_not_asked_is_half_of_the_context_and_a_usual_length():
     batches = [*(2**i for i in range(17)), whole.largest_batch]
     assert whole.question.prompt == 63 and [batch for batch, _ in whole.tokens] == batches
     with pytest.raises(
-        ValueError, match="a prompt of 1 and an answer of 1 tokens are longer than context=1: shorten one"
+        ValueError,
+        match="a prompt of 1 and an answer of 1 tokens are longer than the context of 1: shorten one, or .*config.json",
     ):
         serve(ServingQuestion(dataclasses.replace(LITTLE, context=1, positions="learned")))
 
@@ -262,9 +263,44 @@ def test_a_million_output_tokens_are_priced_with_their_prompts():
     cost = answer.as_dict()["cost_per_million_tokens"]
     assert cost["batch"] == 14 and cost["least"] == pytest.approx(by_hand, rel=2e-3)
     assert (
-        "cost 3.6 to 4.52 at batch 14\n  decoding 1.09 to 1.12, averaged over the answer; prompts 2.51 to 3.39, at best\n"
-        "    together\n"
+        "cost 3.6 to 4.52 at batch 14\n    decoding 1.09 to 1.12, averaged over the answer; prompts 2.51 to 3.39, at\n"
+        "      best together\n"
     ) in str(answer)
+
+
+def test_sustained_are_output_tokens_with_their_prompts():
+    """14 sequences end 200 tokens in 200 steps of 22.0 ms on average, and 14 prompts take 723 ms each meanwhile."""
+    answer = serve(ServingQuestion(MODELS["llama-3.1-8b"], prompt=32000, chunk=32000, output=200))
+    values = answer.as_dict()["sustained"]
+    seconds = 200 * 0.0220 + 14 * 0.723
+    assert values["batch"] == 14 and values["requests_per_second_most"] == pytest.approx(14 / seconds, rel=2e-3)
+    assert values["tokens_per_second_most"] == pytest.approx(200 * 14 / seconds, rel=2e-3)
+    assert values["requests_per_second_least"] * 200 == pytest.approx(values["tokens_per_second_least"])
+    # What a million cost at 3600 an hour are its seconds, on each of the accelerators.
+    two = serve(ServingQuestion(LLAMA, count=2, price_per_hour=3600))
+    assert 2e6 / two.cost.total[0] == pytest.approx(two.as_dict()["sustained"]["tokens_per_second_most"])
+    assert serve(ServingQuestion(LLAMA, memory_bytes=2 * 10**9)).as_dict()["sustained"] is None
+
+
+@pytest.mark.parametrize("name", ["llama-3-8b", "mixtral-8x7b"])
+@pytest.mark.parametrize("count", [1, 4])
+def test_efficiency_takes_a_share_of_bandwidth_and_peak_and_nothing_else(name, count):
+    full, half, one = (
+        serve(ServingQuestion(MODELS[name], accelerator="h200-sxm", count=count, weights="fp8", **share))
+        for share in ({}, {"efficiency": 0.5}, {"efficiency": 1})
+    )
+    assert full.tokens == one.tokens and full.prefill == one.prefill
+    for before, after in zip(*((a.prefill, *dict(a.tokens).values()) for a in (full, half)), strict=True):
+        assert after.compute == 2 * before.compute and after.links == before.links
+        # What is sent by rings keeps its time; all else takes twice as long.
+        rings = 2 * before.most - after.most
+        assert (rings == pytest.approx(0, abs=1e-12)) == (count == 1) and rings < before.most
+        assert after.least == max(2 * before.least, before.links) or before.bound == "links"
+        assert (after.bytes, after.flops, after.sent) == (before.bytes, before.flops, before.sent)
+    assert half.largest_batch == full.largest_batch and half.as_dict()["efficiency"] == 0.5
+    assert half.chip == full.chip, "the rates that are printed are those of the datasheet"
+    if count == 1:
+        assert half.sustained.total == pytest.approx([2 * seconds for seconds in full.sustained.total])
 
 
 def test_a_latency_that_is_met_exactly_is_met():
@@ -517,11 +553,13 @@ def test_every_listed_chip_answers(device):
     [
         ({"weights": "int3"}, "unknown type of weights 'int3'"),
         ({"cache": "int3"}, "unknown precision of a cache 'int3'"),
-        ({"prompt": 8000, "output": 1000}, "longer than context=8192"),
+        ({"prompt": 8000, "output": 1000}, "longer than the context of 8,192"),
         ({"page": 0}, "page must be"),
         ({"chunk": 0}, "chunk must be"),
         ({"chunk": True}, "chunk must be"),
         ({"latency": -1}, "latency must be"),
+        ({"efficiency": 0}, "efficiency must be a fraction above 0"),
+        ({"efficiency": 70}, "If 70 is a percentage, divide it by 100"),
         ({"batch": 0}, "batch must be"),
         ({"accelerator": "H100"}, "name one of them"),
         ({"accelerator": None, "memory_bytes": 80e9, "peak_flops_per_second": 1e15}, "give bandwidth"),
@@ -656,11 +694,10 @@ def test_advice_that_fits_to_the_byte_fits():
 
 
 #: What others rely on: a key that goes, or is renamed, is a new schema.
-SCHEMA_3 = """schema command model parameters active_parameters published_weights accelerator count peak_flops_per_second
-bandwidth_bytes_per_second weights
-bits_per_weight cache prompt output weight_bytes cache_bytes cache_bytes_per_token working_bytes logits_bytes page_tokens
-page_waste_bytes allowance_bytes available_bytes largest_batch prefill_seconds tokens latency batch_for_latency
-cost_per_million_tokens notes"""
+SCHEMA_3 = """schema command model parameters active_parameters published_weights accelerator count
+peak_flops_per_second efficiency sustained bandwidth_bytes_per_second weights bits_per_weight cache prompt output
+weight_bytes cache_bytes cache_bytes_per_token working_bytes logits_bytes page_tokens page_waste_bytes allowance_bytes
+available_bytes largest_batch prefill_seconds tokens latency batch_for_latency cost_per_million_tokens notes"""
 
 
 def test_the_keys_of_the_schema_stay():

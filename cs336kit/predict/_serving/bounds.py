@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from math import ceil, floor
 from typing import NamedTuple
 
-from cs336kit.predict._links import at_best, bandwidth
+from cs336kit.predict._links import at_best
+from cs336kit.predict._links import bandwidth as link_bandwidth
 from cs336kit.predict._planner.chip import Chip, chip
 from cs336kit.predict._serving.memory import cache_bytes, is_packed, leaf_bytes, made_again, prompt_program
 from cs336kit.predict._serving.question import ServingQuestion, length_of, options_of, packing_of
@@ -19,7 +20,7 @@ _LENGTHS = 8
 
 @dataclass(frozen=True)
 class Bounds:
-    """Seconds of one pass: not less than `least` at these rates, and `most` if nothing overlaps."""
+    """Seconds of one pass at the rates of a datasheet: `least` if all overlaps, and `most` if nothing does."""
 
     least: float
     most: float
@@ -159,7 +160,9 @@ def _work(q: ServingQuestion, what: Chip, walked: Program, *, tokens: int, rows:
         for wire in op.wires:
             sent += count * wire.bytes
             taken = (
-                count * wire.bytes / bandwidth(wire, what.as_accelerator(), q.per_node, q.between_nodes, walked.layout)
+                count
+                * wire.bytes
+                / link_bandwidth(wire, what.as_accelerator(), q.per_node, q.between_nodes, walked.layout)
             )
             rings, links = rings + taken, links + max(at_best(wire)) * taken
     if of_experts:
@@ -173,12 +176,12 @@ def _work(q: ServingQuestion, what: Chip, walked: Program, *, tokens: int, rows:
 def _bounds(q: ServingQuestion, what: Chip, work: _Work) -> Bounds:
     assert what.peak and what.bandwidth
     flops, packed, least, moved, cache, sent, rings, links = work
-    compute, memory = packed / what.peak + (flops - packed) / _other_peak(q, what), least / what.bandwidth
+    compute = (packed / what.peak + (flops - packed) / _other_peak(q, what)) / q.efficiency
+    bandwidth = what.bandwidth * q.efficiency
+    memory = least / bandwidth
     times = {"compute": compute, "memory": memory, "links": links}
     bound = max(times, key=lambda name: times[name])
-    return Bounds(
-        times[bound], compute + moved / what.bandwidth + rings, flops, least, bound, sent, cache, compute, links
-    )
+    return Bounds(times[bound], compute + moved / bandwidth + rings, flops, least, bound, sent, cache, compute, links)
 
 
 def _other_peak(q: ServingQuestion, what: Chip) -> float:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cs336kit.predict._common.checks import at_most, given, known, positive_int, positive_number, shown
+from cs336kit.predict._common.checks import at_most, fraction, given, known, positive_int, positive_number, shown
 from cs336kit.predict._links import node_of
 from cs336kit.predict._planner.chip import Chip, chip
 from cs336kit.predict._settle import LARGEST
@@ -58,6 +58,8 @@ class ServingQuestion:
     price_per_hour: float | None = None
     #: tokens of a prompt that one pass takes; None: CHUNK
     chunk: int | None = None
+    #: share of the memory's bandwidth and of the peak that is reached; links keep their rates
+    efficiency: float = 1.0
 
     @property
     def pass_tokens(self) -> int:
@@ -104,6 +106,7 @@ def settled(q: ServingQuestion) -> ServingQuestion:
         q, positive_number, "latency", "memory_bytes", "peak_flops_per_second", "bandwidth", "price_per_hour", "between_nodes"
     )  # fmt: skip
     checked |= given(q, positive_int, "batch", "node", "chunk") | {"count": positive_int("count", q.count)}
+    checked["efficiency"] = fraction("efficiency", q.efficiency)
     check_layout(q.model, Layout(tp=checked["count"]))
     half = max(q.model.context // 2, 1)
     prompt = min(half, 2048) if q.prompt is None else positive_int("prompt", q.prompt)
@@ -112,7 +115,9 @@ def settled(q: ServingQuestion) -> ServingQuestion:
         check_sizes(q.model, batch=1, sequence=prompt + output)
     except ValueError:
         raise ValueError(
-            f"a prompt of {prompt} and an answer of {output} tokens are longer than context={q.model.context}: shorten one"
+            f"a prompt of {prompt:,} and an answer of {output:,} tokens are longer than the context of {q.model.context:,}: "
+            "shorten one, or give a configuration with a longer one; to `cs336kit serve`, a config.json with more "
+            "max_position_embeddings in place of the name"
         ) from None
     return replace(q, prompt=prompt, output=output, **checked)
 
