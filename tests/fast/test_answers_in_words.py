@@ -435,6 +435,7 @@ def test_seconds_are_said_in_seconds_and_rates_as_what_they_are():
     assert "TTFT): 0.75 to 1 s" in str(served(question, prefill=dataclasses.replace(slow, most=1.0)))
     assert "TTFT): 750 to 999 ms" in str(served(question, prefill=dataclasses.replace(slow, most=0.999)))
     assert "at 70 % of the datasheet's rates, if all" in str(served(question))
+    assert str(served(question)).endswith("the scheduler are left\n  out")
     for changes in ({"bandwidth": 1e12}, {"peak_flops_per_second": 1e15}, {"accelerator": None}):
         given = dataclasses.replace(question, efficiency=1.0, **changes)
         assert "\nat the rates given, if all overlaps" in str(served(given))

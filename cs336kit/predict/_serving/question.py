@@ -114,10 +114,15 @@ def settled(q: ServingQuestion) -> ServingQuestion:
     try:
         check_sizes(q.model, batch=1, sequence=prompt + output)
     except ValueError:
+        otherwise = (
+            ""
+            if q.model.positions == "learned"
+            else ", or give a configuration with a longer one; to `cs336kit serve`, a "
+            "config.json with more max_position_embeddings in place of the name"
+        )
         raise ValueError(
             f"a prompt of {prompt:,} and an answer of {output:,} tokens are longer than the context of {q.model.context:,}: "
-            "shorten one, or give a configuration with a longer one; to `cs336kit serve`, a config.json with more "
-            "max_position_embeddings in place of the name"
+            f"shorten one{otherwise}"
         ) from None
     return replace(q, prompt=prompt, output=output, **checked)
 

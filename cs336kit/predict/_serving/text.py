@@ -128,7 +128,7 @@ def _end(answer: "Served") -> Iterator[str]:
     elif answer.question.price_per_hour is not None:
         why = "no batch meets the latency" if answer.largest_batch else "not one sequence fits"
         yield f"  a million output tokens have no price: {why}"
-    for note in (*answer.notes, *_LEFT_OUT):
+    for note in (*answer.notes, _LEFT_OUT + _NO_FORECAST * (answer.question.efficiency == 1)):
         yield from folded(note, indent="  ", first="note: ")
 
 
@@ -136,10 +136,12 @@ def _range(bounds: tuple[float, float]) -> str:
     return f"{bounds[0]:,.3g} to {bounds[1]:,.3g}"
 
 
-#: What the bounds say and what they leave out.
+#: What the times say and what they leave out; and that they are no forecast, which an efficiency below 1 may be.
 _LEFT_OUT = (
     "if all overlaps, a pass reads weights and cache once while the chip computes; if nothing does, each operation reads, "
-    "computes and writes by itself. Launches, the latency of links, sampling and the scheduler are left out, and no kernel "
-    "reaches these rates: engines are slower than the first, and many than the second (--efficiency 70% takes 70 % of both "
-    "rates)",
+    "computes and writes by itself. Launches, the latency of links, sampling and the scheduler are left out"
+)
+_NO_FORECAST = (
+    ", and no kernel reaches these rates: engines are slower than the first, and many than the second (--efficiency 70% takes "
+    "70 % of both rates)"
 )
