@@ -34,6 +34,8 @@ _EXAMPLES = """
         cs336kit serve llama-3-8b --accelerator l4 --weights int4 --cache fp8
       the largest batch in which a token takes no more than 20 ms
         cs336kit serve llama-3-8b --latency 20ms --prompt 4096 --output 1024
+      as published, experts in mxfp4; at 70 % of the datasheet's bandwidth and peak
+        cs336kit serve openai/gpt-oss-120b --efficiency 70%
       four cards share a model; what a million tokens cost
         cs336kit serve llama-3-70b --count 4 --price-per-hour 2.5
 
@@ -60,7 +62,12 @@ def _parser() -> argparse.ArgumentParser:
     on = command.add_argument_group("the machine").add_argument
     on("--accelerator", metavar="NAME", help="such as h100-sxm (the default) or l4")
     on("--count", type=count, default=1, metavar="N", help="accelerators that divide every layer (tensor parallel)")
-    on("--memory", type=size, metavar="SIZE", help="such as 80GB or 80GiB, in place of the table's")
+    on(
+        "--memory",
+        type=size,
+        metavar="SIZE",
+        help="such as 80GB or 80GiB, in place of the table's; without --accelerator, give peak and bandwidth, too",
+    )
     on("--peak", type=rate, metavar="RATE", help="dense peak of the products, such as 989TFLOPs")
     on("--bandwidth", type=bandwidth, metavar="RATE", help="of the memory, such as 3.35TB/s")
     reached = "share of bandwidth and peak that is reached, 0.7 or 70%% (1: the datasheet's rates)"
