@@ -523,6 +523,17 @@ def test_the_bounds_of_a_mixture_are_those_of_tokens_that_choose_by_chance():
     assert read["prompt"] == pytest.approx(read["step"], rel=1e-3)
 
 
+def test_each_chunk_of_a_prompt_reads_the_experts_that_its_tokens_visit():
+    config = dataclasses.replace(LITTLE, experts=8, experts_per_token=2, mlp="swiglu")
+    chunked = serve(ServingQuestion(config, **CHUNKED, **ENDLESS)).prefill
+    expert = 2 * 2 * 3 * 16 * 64  # in both layers, 2 bytes each
+    block = 2 * (2 * (4 * 16 * 16 + 8 * 16) + (2 * 2 + 1) * 2 * 16)
+    visited = sum(simulated(8, 2, tokens, rounds=40_000) for tokens in (4, 4, 2))
+    read = visited * expert + 3 * block + 2 * 16 * 40 + 2 * 10 * 16
+    assert chunked.bytes - chunked.cache_bytes == pytest.approx(read, rel=5e-3)
+    assert visited < 8 + 8 + 4, "fewer than equal shares"
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [
