@@ -43,8 +43,16 @@ QUANTITIES: dict[str, Callable[[Any], float | tuple[float, float]]] = {
     "GiB of weights": lambda a: a.weights.total / GIB,
     "bytes of cache a token": lambda a: a.cache_bytes_per_token,
     "tokens/s of a sequence": lambda a: (0, 1 / a.tokens[0][1].least),
-    # A million tokens at a price of 3600 an hour cost the seconds that they take.
-    "tokens/s of all": lambda a: (0, a.question.count * 1e6 / a.cost.total[0]),
+    "tokens/s of all": lambda a: (0, 1 / a.sustained.total[0]),
+    "tokens/s of each GPU": lambda a: (0, 1 / a.sustained.total[0] / a.question.count),
+    "ms to the first token": lambda a: (1e3 * a.prefill.least, inf),
+}
+#: The same if nothing overlaps, which is no bound: a measured number may lie on either side.
+IF_NOTHING_OVERLAPS: dict[str, Callable[[Any], float]] = {
+    "tokens/s of a sequence": lambda a: 1 / a.tokens[0][1].most,
+    "tokens/s of all": lambda a: 1 / a.sustained.total[1],
+    "tokens/s of each GPU": lambda a: 1 / a.sustained.total[1] / a.question.count,
+    "ms to the first token": lambda a: 1e3 * a.prefill.most,
 }
 
 
@@ -69,13 +77,17 @@ class Row:
     why: str = ""
 
     @cached_property
-    def predicted(self) -> tuple[float, float]:
-        """The bounds of today's answer, which are the same where it is a number."""
+    def answer(self) -> Any:
+        """Today's answer."""
         asked = self.plan or self.serve
         config = TransformerConfig(**asked["model"]) if isinstance(asked["model"], dict) else model(asked["model"])
         asked = asked | {"model": config}
-        answer = plan(Question(**asked)) if self.plan else serve(ServingQuestion(**asked))
-        found = QUANTITIES[self.quantity](answer)
+        return plan(Question(**asked)) if self.plan else serve(ServingQuestion(**asked))
+
+    @cached_property
+    def predicted(self) -> tuple[float, float]:
+        """The bounds of today's answer, which are the same where it is a number."""
+        found = QUANTITIES[self.quantity](self.answer)
         return found if isinstance(found, tuple) else (found, found)
 
     @property
@@ -97,7 +109,11 @@ class Row:
         asked = ", ".join(f"{name}={value!r}" for name, value in (self.plan or self.serve).items())
         asked = f"{'plan' if self.plan else 'serve'}: {asked}"
         line = f"{self.quantity:27} {self.published:>12,.10g} {shown:>16} {ratio:>15}  {verdict}"
-        return "\n    ".join(filter(None, [f"{self.source}: {self.ran}", asked, self.why, line])) + "\n"
+        apart = ""
+        if self.quantity in IF_NOTHING_OVERLAPS:
+            value = IF_NOTHING_OVERLAPS[self.quantity](self.answer)
+            apart = f"{'if nothing overlaps':40} {value:>16,.4g} {value / self.published:>15.3f}"
+        return "\n    ".join(filter(None, [f"{self.source}: {self.ran}", asked, self.why, line, apart])) + "\n"
 
 
 def rows(*words: str) -> list[Row]:

@@ -14,13 +14,15 @@ from cs336kit._cli.arguments import (
     number,
     rate,
     seconds,
+    share,
     size,
-)  # fmt: skip
+)
 from cs336kit._cli.model import model_of
 from cs336kit._cli.plan import Keys
 from cs336kit.predict._serving.answer import KEYS, SCHEMA
 from cs336kit.predict._serving.question import CHUNK, WEIGHT_TYPES
 from cs336kit.predict.accounting import CACHE_TYPES
+from cs336kit.predict.packed import EXPERTS
 from cs336kit.predict.serving import ServingQuestion, serve
 from cs336kit.predict.transformer import TransformerConfig
 
@@ -33,6 +35,8 @@ _EXAMPLES = """
         cs336kit serve llama-3-8b --accelerator l4 --weights int4 --cache fp8
       the largest batch in which a token takes no more than 20 ms
         cs336kit serve llama-3-8b --latency 20ms --prompt 4096 --output 1024
+      as published, experts in mxfp4; at 70 % of the datasheet's bandwidth and peak
+        cs336kit serve openai/gpt-oss-120b --efficiency 70%
       four cards share a model; what a million tokens cost
         cs336kit serve llama-3-70b --count 4 --price-per-hour 2.5
 
@@ -45,7 +49,9 @@ def _parser() -> argparse.ArgumentParser:
     add = command.add_argument
     add("model", help="a name or hub id (llama-3-8b, Qwen/Qwen3-8B), a config.json or its folder")
     what = command.add_argument_group("what is served").add_argument
-    what("--weights", default="bf16", choices=list(WEIGHT_TYPES), metavar="NAME", help=", ".join(WEIGHT_TYPES))
+    types = ", ".join(name for name in WEIGHT_TYPES if not name.endswith(EXPERTS))
+    stored = f"{types}, or mxfp4{EXPERTS} and its like for experts alone; left out: as published where known, else bf16"
+    what("--weights", choices=list(WEIGHT_TYPES), metavar="NAME", help=stored)
     what("--cache", default="bf16", choices=list(CACHE_TYPES), metavar="NAME", help=", ".join(CACHE_TYPES))
     prompt = "tokens of a prompt (half of the context, at most 2048); 4k is 4,000, and 4Ki 4,096"
     what("--prompt", type=length, metavar="N", help=prompt)
@@ -58,15 +64,18 @@ def _parser() -> argparse.ArgumentParser:
     on = command.add_argument_group("the machine").add_argument
     on("--accelerator", metavar="NAME", help="such as h100-sxm (the default) or l4")
     on("--count", type=count, default=1, metavar="N", help="accelerators that divide every layer (tensor parallel)")
-    on("--memory", type=size, metavar="SIZE", help="such as 80GB or nvidia-smi's 81559MiB, in place of the table's")
+    own = "such as 80GB or nvidia-smi's 81559MiB, in place of the table's; without --accelerator, give peak and bandwidth, too"
+    on("--memory", type=size, metavar="SIZE", help=own)
     on("--peak", type=rate, metavar="RATE", help="dense peak of the products, such as 989TFLOPs")
     on("--bandwidth", type=bandwidth, metavar="RATE", help="of the memory, such as 3.35TB/s")
+    reached = "share of bandwidth and peak that is reached, 0.7 or 70%% (1: the datasheet's rates)"
+    on("--efficiency", type=share, default=1.0, metavar="X", help=reached)
     on("--between-nodes", type=bandwidth, metavar="RATE", help="of one accelerator each way, such as 400Gb/s")
     on("--node", type=count, metavar="N", help="accelerators of a node: 8, and 72 of gb200 and gb300")
     free = "memory that is left free, 2GiB or 8%%; the default is printed"
     on("--allowance", type=allowance, metavar="SIZE", help=free)
     show = command.add_argument_group("the answer").add_argument
-    price = "of the accelerator, in your currency: cost of a million output tokens, prompts included"
+    price = "of one accelerator, in your currency: cost of a million output tokens, prompts included"
     show("--price-per-hour", type=number, metavar="X", help=price)
     show("--json", action="store_true", help="print JSON")
     show("--json-keys", action=Keys, keys=KEYS, schema=SCHEMA, help="what each key of --json means")
@@ -81,8 +90,14 @@ def run(arguments: list[str]) -> int:
     values["memory_bytes"], values["peak_flops_per_second"] = values.pop("memory"), values.pop("peak")
     check_listed(values["accelerator"], "--memory 128GB --peak 28TFLOPs --bandwidth 400GB/s")
     if values["accelerator"] is None:
-        given = None not in (values["memory_bytes"], values["peak_flops_per_second"], values["bandwidth"])
-        values["accelerator"] = None if given else "h100-sxm"
+        own = {"--memory": "memory_bytes", "--peak": "peak_flops_per_second", "--bandwidth": "bandwidth"}
+        lacking = [option for option, name in own.items() if values[name] is None]
+        if 0 < len(lacking) < len(own):
+            raise ValueError(
+                f"a chip of your own needs {' and '.join(lacking)}, too; or name the one whose other numbers hold, such as "
+                "--accelerator h100-sxm"
+            )
+        values["accelerator"] = "h100-sxm" if lacking else None
     name, model = model_of(values.pop("model"))
     if not isinstance(model, TransformerConfig):
         raise ValueError(f"serving needs the shape of a model, and {name} is a number of parameters: name a model")

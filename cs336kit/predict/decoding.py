@@ -11,7 +11,7 @@ from cs336kit.predict.transformer import TransformerConfig
 
 @finite_results()
 def decode_bounds(
-    config: TransformerConfig, *, accelerator: str | Accelerator, batch: int = 1, cached: int, weights: str = "bf16",
+    config: TransformerConfig, *, accelerator: str | Accelerator, batch: int = 1, cached: int, weights: str | None = None,
     cache: str = "bf16", count: int = 1,
 ) -> Bounds:  # fmt: skip
     """Seconds of one step of decoding, one new token for each of `batch` sequences beside `cached` tokens of each.
@@ -19,8 +19,8 @@ def decode_bounds(
     `least`: weights and cache read once, or computed, whichever takes longer; `most`: every operation's tensors, and nothing
     overlaps. Both at the datasheet's rates, with the FLOPs and bytes of `predict.program(phase="decode")`. `weights` and
     `cache`: types as `ServingQuestion` has them; products run in fp8 for fp8 weights where the chip can. `count`
-    accelerators divide every layer. Tokens share the experts of a mixture equally, so that batch · k of them are read, at
-    most all: where they agree more, fewer are, and a step may be quicker than both.
+    accelerators divide every layer. Tokens choose the experts of a mixture by chance, and as many of them are read as that is
+    on average: where they agree more, fewer are, and a step may be quicker than both.
     """
     q, what = _asked(config, accelerator, cached, weights, cache, count)
     return token_bounds(q, what, positive_int("batch", batch))
@@ -31,7 +31,7 @@ def critical_batch(
     *,
     accelerator: str | Accelerator,
     cached: int = 1,
-    weights: str = "bf16",
+    weights: str | None = None,
     cache: str = "bf16",
     count: int = 1,
 ) -> int | None:
@@ -55,7 +55,7 @@ def _reads_longer(bounds: Bounds, what: Chip) -> bool:
 
 
 def _asked(
-    config: TransformerConfig, accelerator: str | Accelerator, tokens: int, weights: str, cache: str, count: int
+    config: TransformerConfig, accelerator: str | Accelerator, tokens: int, weights: str | None, cache: str, count: int
 ) -> tuple[ServingQuestion, Chip]:  # fmt: skip
     """The question whose cache holds so many tokens, and a new one."""
     question = ServingQuestion(

@@ -8,7 +8,7 @@ from typing import Any
 
 from cs336kit.predict._common.checks import shown
 from cs336kit.predict._families import FAMILIES, LACKING, OTHER_NAMES
-from cs336kit.predict._families.fields import Fields
+from cs336kit.predict._families.fields import Fields, storage
 from cs336kit.predict.models import MODELS
 from cs336kit.predict.transformer import TransformerConfig
 
@@ -46,8 +46,8 @@ def from_hf(config: Mapping[str, Any] | str | Path) -> TransformerConfig:
 
     Fields that are left out have the defaults of transformers. A field that could change parameters, FLOPs or cache and
     is not understood is refused by name, and so is a model_type that is not known; what only changes how a model is run
-    or initialized is left out, and what is left out knowingly stands in `notes`. Of a model for several modalities, the
-    text model is read. Dropout is 0. Raises ValueError.
+    or initialized is left out, and what is left out knowingly stands in `notes`. A quantization_config says how
+    weights are `stored`. Of a model for several modalities, the text model is read. Dropout is 0. Raises ValueError.
     """
     return read_hf(config)[0]
 
@@ -89,7 +89,8 @@ def read_hf(config: Mapping[str, Any] | str | Path) -> tuple[TransformerConfig, 
         fields.check_rest()
         named = own_name(values)
         said: dict[str, Any] = {"source": f"config.json of {named}" if named else source, "model_type": model_type}
-        result = TransformerConfig(**ours, **said, notes=(*notes, *fields.notes))
+        stored, left_out = storage(values.get("quantization_config"), experts=bool(ours.get("experts")))
+        result = TransformerConfig(**ours, **said, stored=stored, notes=(*notes, *fields.notes, *left_out))
         return result, {name for name in values if fields.aliases.get(name, name) in fields.read}
     except (TypeError, LookupError, AttributeError, ArithmeticError) as error:
         raise ValueError(f"{source} has a field of a type or size that a {model_type} cannot have: {error}") from None

@@ -5,6 +5,7 @@ models.toml holds those of the course. models_hf.json holds what else people ask
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any, NoReturn
 
@@ -13,13 +14,18 @@ from cs336kit.predict.transformer import TransformerConfig
 
 
 @cache
-def _table() -> dict[str, TransformerConfig]:
+def _file() -> dict[str, Any]:
     # Read on first use, so that importing predict stays fast.
     import tomllib
     from pathlib import Path
 
-    raw = tomllib.loads(Path(__file__).with_name("models.toml").read_text(encoding="utf-8"))
-    table = {}
+    return tomllib.loads(Path(__file__).with_name("models.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def _table() -> dict[str, TransformerConfig]:
+    raw = _file()
+    table: dict[str, TransformerConfig] = {}
     for source in raw["source"]:
         common = raw["families"].get(source.get("family"), {})
         for name, values in source["models"].items():
@@ -38,10 +44,30 @@ def _published() -> dict[str, dict[str, Any]]:
 
 
 @cache
-def _built(name: str) -> TransformerConfig:
+def _built(name: str, **changes: Any) -> TransformerConfig:
     from cs336kit.predict.hugging_face import from_hf
 
-    return from_hf(_published()[name])
+    config = _table()[name] if name in _table() else from_hf(_published()[name])
+    if changes.get("stored") == "fp8" and not config.stored:
+        note = "stored in fp8, as its id says: all matrices of the blocks are, also those that its file may leave as they are"
+        changes |= {"notes": (*config.notes, note)}
+    return replace(config, **changes) if changes else config
+
+
+def _found(name: object) -> tuple[str, dict[str, Any]]:
+    """The name under which a model is known, "" if it is not, and what is different in the one that was asked for."""
+    if not isinstance(name, str):
+        return "", {}
+    words = _words(name)
+    changes = dict(_file()["variants"].get("".join(word for word in words if word not in _STORED), {}))
+    known_as = changes.pop("of", "") or _folded().get(_fold(name), "")
+    if said := [_STORED[word] for word in words if word in _STORED]:
+        changes["stored"] = said[-1]
+    return known_as, changes
+
+
+#: What the end of a hub id says about how that checkpoint is stored.
+_STORED = {"fp8": "fp8", "bf16": ""}
 
 
 @cache
@@ -60,10 +86,14 @@ _IGNORED = re.compile(
 )
 
 
+def _words(name: str) -> list[str]:
+    return re.split(r"[\s-]+", name.lower().rpartition("/")[2].removeprefix("meta-").removeprefix("c4ai-"))
+
+
 def _fold(name: object) -> str:
     if not isinstance(name, str):
         return ""
-    words = re.split(r"[\s-]+", name.lower().rpartition("/")[2].removeprefix("meta-").removeprefix("c4ai-"))
+    words = _words(name)
     return "".join(filter(str.isalnum, "".join([*words[:1], *(w for w in words[1:] if not _IGNORED.match(w))])))
 
 
@@ -99,18 +129,19 @@ def unknown(name: object, *, otherwise: str) -> NoReturn:
 class _Models(Mapping[str, TransformerConfig]):
     """Read-only; "Llama-3 8B" finds "llama-3-8b", and an unknown name raises a ValueError with the nearest.
 
-    Those of the course are listed; by name or hub id ("Qwen/Qwen3-8B"), the others of models_hf.json are found too. One
-    that no TransformerConfig can say raises the ValueError of from_hf.
+    Those of the course are listed; by name or hub id ("Qwen/Qwen3-8B"), the others of models_hf.json are found too, and
+    what the end of an id says about its storage ("-FP8", "-BF16") is `stored`. One that no TransformerConfig can say
+    raises the ValueError of from_hf.
     """
 
     def __getitem__(self, name: str) -> TransformerConfig:
-        found = _folded().get(_fold(name))
-        if found is None:
+        found, changes = _found(name)
+        if not found:
             unknown(name, otherwise="predict.from_hf reads a config.json")
-        return _table()[found] if found in _table() else _built(found)
+        return _built(found, **changes)
 
     def __contains__(self, name: object) -> bool:
-        return _fold(name) in _folded()
+        return bool(_found(name)[0])
 
     def get(self, name: str, default: Any = None) -> Any:
         return self[name] if name in self else default  # noqa: SIM401

@@ -37,16 +37,19 @@ PACKINGS = {
         source="Dettmers et al. 2023, arXiv:2305.14314, section 3: one absmax per 64 weights, itself 8-bit, one fp32 per 256",
     ),
     "int4": Packing(4, 128, 16, zero_bits=4, source="as AWQ and GPTQ store it: fp16 scale, 4-bit zero point per 128 weights"),
+    "int4-g32": Packing(4, 32, 16, source="as compressed-tensors stores it for Kimi K2 Thinking: bf16 scale per 32 weights"),
     "mxfp4": Packing(4, 32, 8, source="OCP Microscaling Formats v1.0, section 5: E2M1 elements, one E8M0 scale for 32"),
     "int8": Packing(8, 0, 0, source="Dettmers et al. 2022, arXiv:2208.07339: one scale for each row"),
     "fp8": Packing(8, 0, 0, source="one scale for each matrix or row"),
 }  # fmt: skip
+#: Behind the name of a packing: the matrices of experts are packed, and all others stay as they are.
+EXPERTS = "-experts"
 
 
 def packed_bytes(elements: int, packing: str) -> int:
     """Bytes of a matrix of `elements` weights with its scales, each kind of number rounded up by itself.
 
-    `packing`: "nf4", "int4", "mxfp4", "int8" or "fp8". Left out: one scale for each row (int8, fp8), and the library's
+    `packing`: a name of PACKINGS, such as "int4". Left out: one scale for each row (int8, fp8), and the library's
     own objects.
     """
     elements, kind = positive_int("elements", elements), known("packing", packing, PACKINGS)

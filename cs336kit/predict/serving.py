@@ -3,8 +3,9 @@
 Every number is a walk over `predict.program(phase="prefill")` and `(phase="decode")`. A prompt is taken in passes of a chunk,
 as engines do. At best a chip reads the weights and the cache once a pass, computes meanwhile, and nothing else takes time: the
 larger of both is the lower bound (a roofline). If nothing overlaps, each operation reads and writes its tensors and computes,
-one after the other: the sum is the upper one. Left out of both: launches, the latency of links, sampling, the scheduler,
-kernels that do not reach bandwidth or peak.
+one after the other: the sum is the upper one. Both are at the rates of the datasheet, or at the share of them that the question
+gives as `efficiency`. Left out of both: launches, the latency of links, sampling, the scheduler, kernels that do not reach
+bandwidth or peak. So a real step takes longer than the lower bound, and often longer than the upper one.
 """
 
 from dataclasses import replace
@@ -14,7 +15,7 @@ from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict._serving.advice import serving_advice
 from cs336kit.predict._serving.answer import Served as Served
 from cs336kit.predict._serving.answer import memory_fields, sequences_that_fit
-from cs336kit.predict._serving.bounds import answer_seconds, prompt_bounds, token_bounds
+from cs336kit.predict._serving.bounds import answer_seconds, prompt_bounds, token_bounds, visited_experts
 from cs336kit.predict._serving.question import CHUNK, LARGEST_BATCH, check_question, chip_of, settled
 from cs336kit.predict._serving.question import ServingQuestion as ServingQuestion
 from cs336kit.predict.accounting import parameters
@@ -26,9 +27,9 @@ from cs336kit.predict.transformer import TransformerConfig
 def serve(question: ServingQuestion) -> Served:
     """Answer a question about serving; impossible ones raise a ValueError that says what to change.
 
-    Weights in bf16, fp16, fp32, or packed (fp8, int8, int4, nf4: the matrices of blocks with their scales). Products run in
-    bf16, of fp8 matrices in fp8 where the chip has a sourced peak for it. The cache is paged. Experts are taken to share the
-    tokens equally. Left out: see the module.
+    Weights as the model is published, in bf16, fp16, fp32, or packed (the matrices of blocks, or of experts alone, with their
+    scales). Products run in bf16, of fp8 matrices in fp8 where the chip has a sourced peak for it. The cache is
+    paged. Each token chooses its experts by chance. Left out: see the module.
     """
     check_question(question)
     q = settled(question)
@@ -45,21 +46,21 @@ def serve(question: ServingQuestion) -> Served:
     tokens = tuple((batch, token_bounds(q, what, batch)) for batch in batches)
     advice = () if most else serving_advice(answer)
     answer = replace(answer, tokens=tokens, batch_for_latency=within, advice=advice)
-    if q.price_per_hour is None or not answer.priced_batch:
-        return answer
-    return replace(answer, average=answer_seconds(q, what, answer.priced_batch))
+    steady = answer.sustained_batch
+    return replace(answer, average=answer_seconds(q, what, steady)) if steady else answer
 
 
 def _routing_notes(c: TransformerConfig) -> tuple[str, ...]:
-    """What the bounds of a mixture take for granted, at the batch from which on they read every expert."""
-    if c.experts_per_token >= c.experts:
+    """What the bounds of a mixture take for granted, at the batch from which on every expert could be read."""
+    E, k = c.experts, c.experts_per_token
+    if k >= E:
         return ()
-    every = -(-c.experts // c.experts_per_token)
-    by_chance = c.experts * (1 - (1 - c.experts_per_token / c.experts) ** every)
+    every = -(-E // k)
+    read = visited_experts(E, k, every)
     return (
-        f"the tokens of a step share the experts of a layer equally: {c.experts_per_token} of {c.experts} for one token, all "
-        f"from batch {every:,} on. Tokens that choose by chance would visit about {by_chance:,.0f} there, and those that agree "
-        f"{c.experts_per_token}: a step that reads fewer takes less time than both bounds say",
+        f"each token chooses {k} of a layer's {E} experts by chance: a step of {every:,} reads {read:,.0f} of them on average. "
+        f"Tokens that shared them equally would read all {E}, and those that agree {k}: with a router that has favorites a "
+        "step takes less time than both bounds say",
     )
 
 

@@ -120,6 +120,8 @@ class TransformerConfig:
     source: str = field(default="", compare=False, repr=False)
     #: transformers' name of the architecture that this configuration was read for; "" where nobody has said
     model_type: str = field(default="", compare=False, repr=False)
+    #: how its published checkpoint stores the weights, a name of serving's WEIGHT_TYPES; "" where nobody has said
+    stored: str = field(default="", compare=False, repr=False)
     #: what was left out of the configuration that this one follows, one sentence each
     notes: tuple[str, ...] = field(default=(), compare=False, repr=False)
 

@@ -330,8 +330,8 @@ def test_the_whole_answer_about_serving():
     assert answer.page_waste == (2**19, 2**20) and answer.total(2) == total * GIB
     assert str(answer) == (
         """\
-ours: 1,234,567 parameters in int4, cache in fp8
-on 2 × one-chip, each 2 TB/s and 1,000 TFLOP/s
+ours: 1,234,567 parameters, weights in int4, cache in fp8
+on 2 × one-chip (tensor parallel), each 2 TB/s and 1,000 TFLOP/s
 prompts of 1,000 tokens, answers of 500
 memory of one accelerator
   matrices in int4              1.00 GiB  4.156 bits a weight
@@ -344,25 +344,36 @@ memory of one accelerator
     pages of 9 tokens leave 0.50 MiB of it empty on average, 1.00 at worst
   available                    64.00 GiB
 the memory holds 3 sequences at once
-the first token of a prompt takes 50 to 250 ms (memory bound)
-one token more, with 1,500 tokens in the cache:
+at the datasheet's rates, if all overlaps and if nothing does:
+  time to first token (TTFT): 50 to 250 ms (memory bound)
+  time per output token (TPOT) with 1,500 tokens in the cache:
   batch   ms a token   tokens per second    GiB   bound by
       1       2 to 4          250 to 500   2.88   memory
       2     2.5 to 5          400 to 800   3.00   links
-  within 20 ms a token: at best 1,000 sequences, 2 if nothing overlaps
-a million output tokens, prompts included, cost 1.04 to 2.5 at batch 2
-  decoding 1 to 2, averaged over the answer; prompts 0.04 to 0.5, at best
-    together
+  within 20 ms a token at the datasheet's rates: 1,000 sequences if all
+    overlaps, 2 if nothing does
+  sustained, prompts included, at batch 2: 400 to 962 tokens per second, 0.8 to
+    1.92 requests per second
+  a million output tokens, prompts included, cost 1.04 to 2.5 at batch 2
+    decoding 1 to 2, averaged over the answer; prompts 0.04 to 0.5, at best
+      together
 note: a note
-note: at best: a pass reads weights and cache once while the chip computes; at
-  most: each operation reads, computes and writes by itself, all at full rate.
-  Launches, the latency of links, sampling and the scheduler are left out"""
+note: if all overlaps, a pass reads weights and cache once while the chip
+  computes; if nothing does, each operation reads, computes and writes by
+  itself. Launches, the latency of links, sampling and the scheduler are left
+  out, and no kernel reaches these rates: engines are slower than the first, and
+  many than the second (--efficiency 70% takes 70 % of both rates)"""
     )
     values = answer.as_dict()
     assert (
         values["page_waste_bytes"] == {"average": 2**19, "worst": 2**20} and values["bits_per_weight"] == 4 + 20 / 128
     )
     assert values["batch_for_latency"] == {"at_best": 1000, "if_nothing_overlaps": 2}
+    # Seconds of a token: 0.001 and 0.04 ms of its prompt, or 0.002 and 0.5 ms; 500 tokens are a request.
+    assert values["sustained"] == pytest.approx({
+        "batch": 2, "tokens_per_second_most": 1 / 0.00104, "tokens_per_second_least": 400,
+        "requests_per_second_most": 1 / 0.00104 / 500, "requests_per_second_least": 0.8,
+    })  # fmt: skip
     cost = values["cost_per_million_tokens"]
     assert cost.pop("decoding") == pytest.approx({"least": 1, "most": 2})
     assert cost.pop("prompts") == pytest.approx({"least": 0.04, "most": 0.5})
@@ -398,22 +409,36 @@ def test_passes_of_a_prompt_are_said_where_there_are_several():
 def test_one_sequence_is_one():
     question = ServingQuestion(MODELS["gpt2"], prompt=900, output=100, latency=0.1)
     text = str(served(question, largest_batch=1, batch_for_latency=(1, 0)))
-    assert "the memory holds 1 sequence at once\n" in text and "at best 1 sequence, 0 if" in text
+    assert "the memory holds 1 sequence at once\n" in text and "1 sequence if all overlaps, none if" in said(text)
 
 
 def test_what_an_answer_about_serving_leaves_out():
     question = ServingQuestion(MODELS["gpt2"], prompt=1000, output=500, latency=0.2, weights="bf16")
     fits, bare = served(question, batch_for_latency=(0, 0)), served(dataclasses.replace(question, latency=None))
     assert "on one-chip, 2 TB/s and" in str(fits) and "\nmemory\n" in str(fits) and "bits a weight" not in str(fits)
-    assert "within 200 ms a token: at best no sequence, 0 if nothing overlaps" in str(fits)
+    assert "no batch meets 200 ms a token at the datasheet's rates\n" in str(fits)
+    assert bare.as_dict()["sustained"] is None and "sustained" not in str(bare)
     assert "within" not in str(bare) and "cost" not in str(bare) and "if it did fit" not in str(bare)
     assert bare.as_dict()["cost_per_million_tokens"] is None is bare.as_dict()["bits_per_weight"]
     over = served(question, largest_batch=0, chip=dataclasses.replace(CHIP, memory_bytes=2 * GIB))
     # 2.75 GiB, and a sequence of 0.125 GiB with 4 empty tokens of 94 pages and logits of 1 MiB.
     assert over.total(1) == round((2.75 + 0.125 + 4 / 8192 + 1 / 1024) * GIB)
     assert "it does not fit: 0.88 GiB too much for one sequence; nor would it with weights" in said(str(over))
-    assert "in the cache, if it did fit:" in str(over)
+    assert "\nat the datasheet's rates, if all overlaps and if nothing does, if it did fit:\n" in str(over)
     assert "sequences at once" not in str(over)
+
+
+def test_seconds_are_said_in_seconds_and_rates_as_what_they_are():
+    question = ServingQuestion(MODELS["gpt2"], prompt=900, output=100, efficiency=0.7)
+    slow = Bounds(0.75, 129.5, 7, 8, "compute")
+    assert "TTFT): 0.75 to 130 s (compute bound)" in str(served(question, prefill=slow))
+    assert "TTFT): 0.75 to 1 s" in str(served(question, prefill=dataclasses.replace(slow, most=1.0)))
+    assert "TTFT): 750 to 999 ms" in str(served(question, prefill=dataclasses.replace(slow, most=0.999)))
+    assert "at 70 % of the datasheet's rates, if all" in str(served(question))
+    assert str(served(question)).endswith("the scheduler are left\n  out")
+    for changes in ({"bandwidth": 1e12}, {"peak_flops_per_second": 1e15}, {"accelerator": None}):
+        given = dataclasses.replace(question, efficiency=1.0, **changes)
+        assert "\nat the rates given, if all overlaps" in str(served(given))
 
 
 def test_what_helps_where_nothing_fits():
@@ -430,7 +455,7 @@ def test_what_helps_where_nothing_fits():
   - less (--weights int4): then 1 sequence fits
   - many more accelerators that each hold less of it (--count 12): then 1,234
     sequences fit
-the first""" in str(over)
+at the""" in str(over)
     assert over.as_dict()["advice"][0] == {
         "change": "less (--weights int4)", "changes": {"weights": "int4"}, "largest_batch": 1,
     }  # fmt: skip
@@ -450,7 +475,7 @@ ROWS = ((1, Bounds(0.002, 0.004, 7, 8, "memory")), (3, Bounds(0.003, 0.006, 7, 8
 def test_the_price_is_that_of_a_batch_that_can_be(asked, within, largest, batch):
     question = ServingQuestion(MODELS["gpt2"], batch=asked, latency=0.01, prompt=8, output=50, price_per_hour=3.6)
     answer = served(question, largest_batch=largest, tokens=ROWS, batch_for_latency=within, average=(0.001, 0.002))
-    assert f" at batch {batch}\n  decoding" in str(answer)
+    assert f" at batch {batch}\n    decoding" in str(answer)
     cost = answer.as_dict()["cost_per_million_tokens"]
     assert cost["batch"] == batch and cost["decoding"] == pytest.approx({"least": 1 / batch, "most": 2 / batch})
 

@@ -107,7 +107,7 @@ def test_speedup_at_its_ends():
 def test_what_cannot_be_asked():
     with pytest.raises(ValueError, match="tokens must be a positive whole number"):
         decode_bounds(LLAMA, accelerator="h100-sxm", cached=0)
-    with pytest.raises(ValueError, match="longer than context=8192"):
+    with pytest.raises(ValueError, match="longer than the context of 8,192"):
         decode_bounds(LLAMA, accelerator="h100-sxm", cached=8192)
 
 

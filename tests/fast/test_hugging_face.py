@@ -74,36 +74,62 @@ def test_the_fields_from_which_a_configuration_follows():
 
 
 def test_what_is_left_out_knowingly_is_noted():
-    config = predict.from_hf({**LLAMA, "attention_dropout": 0.1, "quantization_config": {"quant_method": "fp8"}})
+    config = predict.from_hf({**LLAMA, "attention_dropout": 0.1, "quantization_config": {"quant_method": "aqlm"}})
     assert config == predict.from_hf(LLAMA) and config.dropout == 0
     assert [note.split(" is left out")[0] for note in config.notes] == ["attention_dropout=0.1", "quantization_config"]
 
 
+def compressed(*weights, **other):
+    groups = {str(i): {"weights": one} for i, one in enumerate(weights)}
+    return {"quant_method": "compressed-tensors", "config_groups": groups, **other}
+
+
+#: What a file leaves as it is where no packing means it: norms are vectors, and tables, head and router stay in bf16.
+NEVER = ["lm_head", "model.embed_tokens", "gate", "e_score_correction_bias", "model.layers.0.input_layernorm"]
+
+
 @pytest.mark.parametrize(
-    ("stored", "said"),
+    ("config", "stored"),
     [
-        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "serve --weights fp8 counts all matrices of the blocks"),
-        ({"quant_method": "fbgemm_fp8"}, "--weights fp8 "),
-        ({"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}, "in mxfp4, also those of modules_to_not_convert"),
-        ({"quant_method": "awq", "bits": 4}, "--weights int4 "),
-        ({"quant_method": "gptq", "bits": 8}, "--weights int8 "),
-        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "--weights int8 "),
-        ({"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}, "--weights nf4 "),
-        (
-            {"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": {"type": "float", "num_bits": 8}}}},
-            "--weights fp8 ",
-        ),
-        (
-            {"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": {"type": "int", "num_bits": 4}}}},
-            "--weights int4 ",
-        ),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": NEVER}, "fp8"),
+        ({"quant_method": "fbgemm_fp8"}, "fp8"),
+        ({"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}, "mxfp4"),
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, "int4"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 32}, "int4-g32"),
+        ({"quant_method": "gptq", "bits": 8}, "int8"),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "int8"),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}, "nf4"),
+        (compressed({"type": "float", "num_bits": 8}, ignore=["lm_head"]), "fp8"),
+        (compressed({"type": "int", "num_bits": 4}), "int4"),
+        (compressed({"type": "int", "num_bits": 4, "group_size": 32}), "int4-g32"),
+        (None, ""),
     ],
 )  # fmt: skip
-def test_the_note_of_stored_weights_names_what_counts_them(stored, said):
-    (note,) = predict.from_hf({**LLAMA, "quantization_config": stored}).notes
-    assert said in note and note.startswith("quantization_config is left out: parameters are counted")
-    outer = {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}, "quantization_config": stored}
-    assert note in predict.from_hf(outer).notes, "that of a model for several modalities is not in its text model"
+def test_a_quantization_config_says_how_weights_are_stored(config, stored):
+    read = predict.from_hf({**LLAMA, "quantization_config": config})
+    assert (read.stored, read.notes) == (stored, ()) and read == predict.from_hf(LLAMA)
+    outer = {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}, "quantization_config": config}
+    assert predict.from_hf(outer).stored == stored, "that of a model for several modalities is not in its text model"
+
+
+def test_modules_that_a_file_leaves_as_they_are():
+    """As the files of openai/gpt-oss-120b and moonshotai/Kimi-K2-Thinking have them; and one that no name here can say."""
+    mxfp4 = {"quant_method": "mxfp4", "modules_to_not_convert": [
+        "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}  # fmt: skip
+    assert predict.from_hf({"model_type": "gpt_oss", "quantization_config": mxfp4}).stored == "mxfp4-experts"
+    ignored = ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*", "re:.*mlp\\.(gate|up|gate_up|down)_proj.*"]
+    int4 = compressed({"type": "int", "num_bits": 4, "group_size": 32}, ignore=ignored)
+    kimi = predict.from_hf({"model_type": "deepseek_v3", "num_nextn_predict_layers": 0, "quantization_config": int4})
+    assert (kimi.stored, kimi.notes) == ("int4-g32-experts", ())
+    for model, kept in (
+        ({"model_type": "gpt_oss"}, ["model.layers.0.self_attn"]), (LLAMA, ["model.layers.0.self_attn.q_proj"]),
+        (LLAMA, ["model.layers.*.self_attn"]),
+    ):  # fmt: skip
+        config = predict.from_hf(
+            {**model, "quantization_config": {"quant_method": "fp8", "modules_to_not_convert": kept}}
+        )
+        (note,) = config.notes
+        assert config.stored == "fp8" and "also those that its file leaves as they are" in note
 
 
 @pytest.mark.parametrize(
@@ -111,16 +137,18 @@ def test_the_note_of_stored_weights_names_what_counts_them(stored, said):
     [
         {"quant_method": "aqlm"}, {"quant_method": "gptq", "bits": 3}, {"quant_method": "bitsandbytes"}, "fp8", {"bits": 4},
         {"quant_method": "compressed-tensors"}, {"quant_method": "compressed-tensors", "config_groups": {"a": {}, "b": {}}},
+        compressed({"type": "int", "num_bits": 4}, {"type": "float", "num_bits": 8}),
     ],
 )  # fmt: skip
-def test_a_storage_that_is_not_counted_is_noted_alone(stored):
-    (note,) = predict.from_hf({**LLAMA, "quantization_config": stored}).notes
-    assert note == "quantization_config is left out: parameters are counted, however they are stored"
+def test_a_storage_that_is_not_counted_is_noted(stored):
+    config = predict.from_hf({**LLAMA, "quantization_config": stored})
+    assert config.stored == ""
+    assert config.notes == ("quantization_config is left out: parameters are counted, however they are stored",)
 
 
 def test_the_commands_print_what_was_left_out_of_a_file(tmp_path, capsys):
     path = tmp_path / "config.json"
-    path.write_text(json.dumps({**LLAMA, "quantization_config": {"quant_method": "fp8"}}))
+    path.write_text(json.dumps({**LLAMA, "quantization_config": {"quant_method": "aqlm"}}))
     (left_out,) = predict.from_hf(path).notes
     for command in ("plan", "serve"):
         assert main([command, str(path), "--json"]) == 0

@@ -6,7 +6,7 @@ from importlib.resources import files
 import pytest
 
 from cs336kit.predict import MODELS, TransformerConfig, from_hf, model, parameters, saved_activation_bytes
-from cs336kit.predict.models import _fold, _folded, _published, names
+from cs336kit.predict.models import _file, _fold, _folded, _published, names
 
 
 def test_every_model_names_its_source():
@@ -68,6 +68,39 @@ def test_another_version_is_not_taken_for_the_one_that_is_known(written, near):
     assert written not in MODELS and near in MODELS
     with pytest.raises(ValueError, match=f"no model is called .* Did you mean '{near}'"):
         MODELS[written]
+
+
+@pytest.mark.parametrize(
+    ("written", "shape", "context", "stored"),
+    [
+        ("mistralai/Mistral-7B-v0.1", "mistral-7b", 32_768, ""),
+        ("meta-llama/Llama-4-Scout-17B-16E", "llama-4-scout", 262_144, ""),
+        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama-4-scout", 10_485_760, ""),
+        ("meta-llama/Llama-4-Maverick-17B-128E-Instruct", "llama-4-maverick", 1_048_576, ""),
+        ("meta-llama/Llama-4-Maverick-17B-128E-Instruct-FP8", "llama-4-maverick", 1_048_576, "fp8"),
+        ("moonshotai/Kimi-K2-Instruct", "kimi-k2", 131_072, "fp8"),
+        ("moonshotai/Kimi-K2-Instruct-0905", "kimi-k2", 262_144, "fp8"),
+        ("moonshotai/Kimi-K2-Thinking", "kimi-k2", 262_144, "int4-g32-experts"),
+        ("Qwen/Qwen3-235B-A22B-FP8", "qwen3-235b-a22b", 40_960, "fp8"),
+        ("Qwen/Qwen3-235B-A22B", "qwen3-235b-a22b", 40_960, ""),
+        ("deepseek-ai/DeepSeek-R1", "deepseek-r1", 163_840, "fp8"),
+        ("unsloth/DeepSeek-R1-BF16", "deepseek-r1", 163_840, ""),
+        ("MiniMaxAI/MiniMax-M2", "minimax-m2", MODELS["minimax-m2"].context, "fp8"),
+        ("unsloth/gpt-oss-120b-BF16", "gpt-oss-120b", 131_072, ""),
+        ("openai/gpt-oss-120b", "gpt-oss-120b", 131_072, "mxfp4-experts"),
+    ],
+)
+def test_context_and_storage_are_those_of_the_id(written, shape, context, stored):
+    found = MODELS[written]
+    assert written in MODELS and dataclasses.replace(found, context=1) == dataclasses.replace(MODELS[shape], context=1)
+    assert (found.context, found.stored) == (context, stored)
+    # An id alone does not say what its file leaves as it is.
+    assert ("as its id says" in " ".join(found.notes)) == written.endswith("-FP8")
+
+
+def test_every_variant_is_found_by_the_words_of_its_id():
+    for name, values in _file()["variants"].items():
+        assert MODELS[name].context == values["context"] != MODELS[values["of"]].context
 
 
 def test_every_stored_hub_id_is_found():

@@ -142,7 +142,7 @@ def test_a_chip_of_two_numbers_and_of_the_table():
     assert h100.link == device.facts["link"].value and h100.notes == ()
     own = chip("h100-sxm", memory_bytes=1e9, peak_flops_per_second=1e12, bandwidth=1e11)
     assert (own.memory_bytes, own.peak, own.bandwidth) == (10**9, 1e12, 1e11)
-    assert own.notes == ("memory as given, not that of h100-sxm", "peak as given, not that of h100-sxm")
+    assert own.notes == ("memory, peak and bandwidth as given; links are those of h100-sxm",)
     again = h100.as_accelerator()
     assert again.peak("bf16") == again.peak("fp16") == h100.peak and again.facts["link"].value == h100.link
     assert chip(None, memory_bytes=1, needs_peak=False).as_accelerator().facts == {}

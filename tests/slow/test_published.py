@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from benchmarks import published
-from benchmarks.published import TABLE, Row, rows
+from benchmarks.published import IF_NOTHING_OVERLAPS, TABLE, Row, rows
 
 EVERY = rows()
 
@@ -19,6 +19,22 @@ def test_rows_are_asked_once_have_a_source_and_say_why_they_differ():
     assert all(bool(row.plan) != bool(row.serve) for row in EVERY)
     far = [row for row in EVERY if row.within and abs(row.predicted[0] / row.published - 1) > 0.1]
     assert far and all(row.why for row in far)
+
+
+def test_batches_that_were_run_are_those_whose_throughput_is_predicted():
+    asked = [row for row in EVERY if "batch" in row.serve and row.quantity == "tokens/s of each GPU"]
+    assert asked and all(row.answer.sustained.batch == row.serve["batch"] for row in asked)
+
+
+def test_measured_runs_lie_on_both_sides_of_what_takes_time_if_nothing_overlaps():
+    apart = [
+        (row, IF_NOTHING_OVERLAPS[row.quantity](row.answer)) for row in EVERY if row.quantity in IF_NOTHING_OVERLAPS
+    ]
+    assert {"slower", "quicker"} == {
+        "slower" if (value > row.published) == row.quantity.startswith("tokens/s") else "quicker"
+        for row, value in apart
+    }
+    assert all(f"{value:,.4g}" in str(row).splitlines()[-1] for row, value in apart)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 
 from cs336kit.predict._common.checks import at_most, positive_int, shown
 from cs336kit.predict._settle import LARGEST, MATRICES
-from cs336kit.predict.packed import PACKINGS
+from cs336kit.predict.packed import EXPERTS, PACKINGS
 
 #: Fields that change neither parameters, nor FLOPs, nor the cache: names of things, numbers inside elementwise functions,
 #: how a run starts, what is done with results, how experts are chosen.
@@ -89,8 +89,7 @@ class Fields:
                 if value:
                     self.notes.append(f"{name}={shown(value)} is left out: dropout is a choice of the run")
             elif name == "quantization_config":
-                if value:
-                    self.notes.append(_note_of_storage(value))
+                continue  # see `storage`
             elif value not in (None, False, [], {}, "") and value != self.defaults.get(name):
                 strange.append(f"{name}={shown(value)}")
         if strange:
@@ -105,28 +104,46 @@ class Fields:
             )
 
 
-def _note_of_storage(stored: Any) -> str:
-    """What is left out with a quantization_config, and the packing that counts it, if there is one."""
-    stored = stored if isinstance(stored, Mapping) else {}
-    note = "quantization_config is left out: parameters are counted, however they are stored"
-    if (packing := _packing(stored)) in PACKINGS:
-        note += f"; serve --weights {packing} counts all matrices of the blocks in {packing}"
-        note += ", also those of modules_to_not_convert" if stored.get("modules_to_not_convert") else ""
-    return note
+#: Modules that no packing here means, whether a file lists them or not.
+_NEVER_PACKED = re.compile(r"lm_head|embed|router|gate$|norm|bias$|vision|visual|mm_projector|mtp")
+
+
+def storage(config: Any, *, experts: bool) -> tuple[str, tuple[str, ...]]:
+    """The type of weights that a quantization_config means, "" where none does, and what it does not say.
+
+    `experts`: whether the model has some. A file that leaves the attention of every layer as it is packs experts alone.
+    """
+    if not config:
+        return "", ()
+    config = config if isinstance(config, Mapping) else {}
+    if (packing := _packing(config)) not in PACKINGS:
+        return "", ("quantization_config is left out: parameters are counted, however they are stored",)
+    kept = config.get("modules_to_not_convert") or config.get("ignore") or ()
+    kept = [str(module) for module in (kept if isinstance(kept, list) else ())]
+    if experts and any("self_attn" in module and not re.search(r"layers\.\d", module) for module in kept):
+        return packing + EXPERTS, ()
+    if all(_NEVER_PACKED.search(module) for module in kept):
+        return packing, ()
+    return packing, (
+        f"stored in {packing}: all matrices of the blocks are, also those that its file leaves as they are",
+    )
 
 
 def _packing(stored: Mapping[str, Any]) -> str:
     """The name that a quantization_config would have among the packings."""
-    method, bits = str(stored.get("quant_method")), stored.get("bits")
+    method, bits, group = str(stored.get("quant_method")), stored.get("bits"), stored.get("group_size")
     if method == "bitsandbytes":
         return "int8" if stored.get("load_in_8bit") else str(stored.get("bnb_4bit_quant_type"))
     if method == "compressed-tensors":
         groups = stored.get("config_groups")
         weights = [group.get("weights") or {} for group in groups.values()] if isinstance(groups, Mapping) else []
         names = {f"{'fp' if one.get('type') == 'float' else 'int'}{one.get('num_bits')}" for one in weights}
-        return names.pop() if len(names) == 1 else ""
+        if len(names) != 1:
+            return ""
+        (name,), group = names, weights[0].get("group_size")
+        return "int4-g32" if (name, group) == ("int4", 32) else name
     if method in ("awq", "gptq"):
-        return f"int{bits}"
+        return "int4-g32" if (bits, group) == (4, 32) else f"int{bits}"
     return "fp8" if method.endswith("_fp8") else method
 
 

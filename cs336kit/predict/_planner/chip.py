@@ -63,19 +63,23 @@ def chip(
             raise ValueError("without an accelerator of the table, give its memory_bytes and peak_flops_per_second")
         return Chip("given", "the given chip", int(memory_bytes), peak_flops_per_second, bandwidth, None)
     device = accelerator(name)
+    named = {"memory": memory_bytes, "peak": peak_flops_per_second, "bandwidth": bandwidth}
     notes: list[str] = []
+    if given := [number for number, value in named.items() if value is not None]:
+        rest = [*(number for number in named if number not in given), "links"]
+        notes.append(f"{_and(given)} as given; {_and(rest)} are those of {device.name}")
     if memory_bytes is None:
         memory_bytes = _memory(device, notes)
-    else:
-        notes.append(f"memory as given, not that of {device.name}")
-    if peak_flops_per_second is not None:
-        notes.append(f"peak as given, not that of {device.name}")
-    else:
+    if peak_flops_per_second is None:
         peak_flops_per_second = _peak(device, precision, needs_peak, notes)
     if bandwidth is None and "bandwidth" in device.facts:
         bandwidth = device.bandwidth
     link = link_speed(device)
     return Chip(device.name, device.title, int(memory_bytes), peak_flops_per_second, bandwidth, link, tuple(notes))
+
+
+def _and(words: list[str]) -> str:
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 def _memory(device: Accelerator, notes: list[str]) -> int:

@@ -7,13 +7,13 @@ from typing import Any
 
 from cs336kit.predict._serving.answer import Served, ServingAdvice, memory_fields, sequences_that_fit
 from cs336kit.predict._serving.bounds import token_bounds
+from cs336kit.predict._serving.memory import weights
 from cs336kit.predict._serving.question import ServingQuestion, chip_of, settled
 from cs336kit.predict.accounting import CACHE_TYPES
+from cs336kit.predict.hardware import accelerator
 from cs336kit.predict.layouts import divisors
-from cs336kit.predict.operations import ELEMENT_BYTES
-from cs336kit.predict.packed import PACKINGS
 
-#: Types that are tried, most bits first; others have as many bits as one of these, or nearly.
+#: Types that are tried, beside the published one; others have as many bits as one of these, or nearly.
 _WEIGHTS, _CACHES = ("bf16", "fp8", "int4"), ("bf16", "fp8")
 #: Tokens of the shortest pass that is advised: shorter ones read all weights for ever fewer tokens.
 _LEAST_CHUNK = 512
@@ -34,7 +34,7 @@ def _options(answer: Served) -> dict[str, list[Any]]:
     """Field of the question → its other values, the smallest change first."""
     q = answer.question
     return {
-        "weights": [name for name in _WEIGHTS if _bits(name) < _bits(q.weights)],
+        "weights": _fewer_bytes(answer),
         "cache": [name for name in _CACHES if CACHE_TYPES[name] < CACHE_TYPES[q.cache]],
         "count": [
             count for count in divisors(q.model.heads, q.model.heads) if count > q.count and _node(q, count) != 0
@@ -45,8 +45,15 @@ def _options(answer: Served) -> dict[str, list[Any]]:
     }
 
 
-def _bits(weights: str) -> float:
-    return PACKINGS[weights].bits_per_weight if weights in PACKINGS else 8 * ELEMENT_BYTES[weights]
+def _fewer_bytes(answer: Served) -> list[str]:
+    """Types of weights that take less than those asked for, the largest first: usual ones, the published one, and mxfp4 where
+    the chip has products in fp4.
+    """
+    q = answer.question
+    fp4 = q.accelerator is not None and "fp4" in accelerator(q.accelerator).precisions
+    names = dict.fromkeys((*_WEIGHTS, *(["mxfp4"] if fp4 else []), *([q.model.stored] if q.model.stored else [])))
+    sizes = {name: weights(replace(q, weights=name)).total for name in names}
+    return sorted((name for name in names if sizes[name] < answer.weights.total), key=lambda name: -sizes[name])
 
 
 def _halves(length: int) -> list[int]:

@@ -8,22 +8,26 @@ from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._planner.chip import Chip, allowance
 from cs336kit.predict._serving.bounds import Bounds
 from cs336kit.predict._serving.memory import cache_bytes, prompt_program, weights, working_bytes
-from cs336kit.predict._serving.question import ServingQuestion, length_of
+from cs336kit.predict._serving.question import ServingQuestion, length_of, packing_of
+from cs336kit.predict.accounting import active_parameters
 from cs336kit.predict.packed import PACKINGS
 
 #: Raised whenever a key of the JSON output changes its meaning or goes.
-SCHEMA = 2
+SCHEMA = 3
 #: Every key of `cs336kit serve --json` in order, with its meaning. A key that does not apply is null.
 KEYS = {
-    "schema": "2; raised when a key changes its meaning or goes",
+    "schema": "3; raised when a key changes its meaning or goes",
     "command": '"serve"',
     "model": "name as given",
     "parameters": "of the whole model",
+    "active_parameters": "those that take part in one token: of a mixture's experts, the ones it visits",
     "accelerator": 'name of the table, or "given"',
     "count": "accelerators that divide every layer among them (tensor parallel)",
     "peak_flops_per_second": "dense peak of the products",
     "bandwidth_bytes_per_second": "of the accelerator's memory",
+    "efficiency": "share of that peak and of that bandwidth at which all times are, 1 if not given",
     "weights": "type of the served weights",
+    "published_weights": "type in which the model is published, or null where it is not known",
     "bits_per_weight": "of a packed matrix with its scales, or null",
     "cache": "type of the cache's elements",
     "prompt": "tokens of a prompt",
@@ -39,14 +43,18 @@ KEYS = {
     "allowance_bytes": "bytes left free, by reason",
     "available_bytes": "memory of one accelerator",
     "largest_batch": "sequences whose cache fits, 0 if not even one",
-    "prefill_seconds": "{least, most, bound, sent_bytes} of one prompt: bounds, and which of memory and compute the lower one is",
+    "prefill_seconds": "{least, most, bound, sent_bytes} of one prompt: if all overlaps, if nothing does, and which of "
+    "memory, compute and links the first is",
     "tokens": "list of {batch, least, most, bound, sent_bytes, tokens_per_second_most, tokens_per_second_least, total_bytes, "
     "fits}",
     "latency": "seconds that a token may take, as given, or null",
     "batch_for_latency": "{at_best, if_nothing_overlaps}: largest batches within the latency, or null",
+    "sustained": "{batch, tokens_per_second_most, tokens_per_second_least, requests_per_second_most, requests_per_second_least}: "
+    "of output tokens where prompts arrive as answers end, over the whole answer; batch: the one asked for where it fits, else "
+    "the largest that meets the latency or fits; null where no batch can be",
     "cost_per_million_tokens": "{least, most, batch, decoding, prompts}: a million output tokens with their prompts, from the "
-    "price given, and the {least, most} of both parts, averaged over the answer, at best of prompts together; batch: the one "
-    "asked for where it fits, else the largest that meets the latency or fits; null without a price, or where no batch can be",
+    "price given, and the {least, most} of both parts, averaged over the answer, at best of prompts together; batch: that of "
+    "sustained; null without a price, or where no batch can be",
     "advice": "list of {change, changes, largest_batch}: where nothing fits, what was tried and makes a sequence fit, in words "
     "and as options with their values, and the sequences that fit then",
     "notes": "sentences about numbers that are not exact",
@@ -69,8 +77,11 @@ class ServingAdvice:
         return f"{self.change}: then {sequences}"
 
 
-class TokenCost(NamedTuple):
-    """Of a million output tokens, (at best, if nothing overlaps): steps of a batch, averaged over the answer, and prompts."""
+class PerToken(NamedTuple):
+    """Of output tokens, (at best, if nothing overlaps): steps of a batch, averaged over the answer, and their prompts.
+
+    In seconds of one token, or in what a million cost.
+    """
 
     batch: int
     decoding: tuple[float, float]
@@ -108,7 +119,7 @@ class Served:
     #: (at best, if nothing overlaps): the largest batch of which a token takes no more than the latency asked for
     batch_for_latency: tuple[int, int] | None
     notes: tuple[str, ...]
-    #: seconds of a token of the batch that has a price, averaged over the answer: at best, and if nothing overlaps
+    #: seconds of a token of `sustained_batch`, averaged over the answer: at best, and if nothing overlaps
     average: tuple[float, float] | None = None
     #: where not one sequence fits: changes that were tried, and that make it fit
     advice: tuple[ServingAdvice, ...] = ()
@@ -126,26 +137,38 @@ class Served:
         return fixed + batch * (self.cache_bytes + unfilled + self.logits_bytes)
 
     @property
-    def cost(self) -> TokenCost | None:
-        """What a million output tokens cost, from the price that was given; None without one, and where no batch can be.
+    def active_parameters(self) -> int:
+        """Parameters that take part in one token: of a mixture's experts, those it visits."""
+        return active_parameters(self.question.model).total
+
+    @property
+    def sustained(self) -> PerToken | None:
+        """Seconds of an output token where prompts arrive as answers end; None where no batch can be.
 
         Each token takes a step of its batch divided by the batch, of a cache that grows from the prompt to the end of the
         answer, and the pass of a prompt divided by the answer's tokens. At best so many prompts are computed together that
         reading the weights does not count; else one after another. No token is decoded meanwhile.
         """
-        q, batch = self.question, self.priced_batch
-        if self.average is None or q.price_per_hour is None:
+        q, batch = self.question, self.sustained_batch
+        if self.average is None:
             return None
         prompt, output = self.prefill, q.output or 1
-        together = max(prompt.compute, prompt.links, prompt.cache_bytes / (self.chip.bandwidth or inf))
-        rate = q.price_per_hour * q.count / 3600 * 1e6
+        together = max(prompt.compute, prompt.links, prompt.cache_bytes / ((self.chip.bandwidth or inf) * q.efficiency))
         least, most = self.average
-        return TokenCost(
-            batch, (rate * least / batch, rate * most / batch), (rate * together / output, rate * prompt.most / output)
-        )
+        return PerToken(batch, (least / batch, most / batch), (together / output, prompt.most / output))
 
     @property
-    def priced_batch(self) -> int:
+    def cost(self) -> PerToken | None:
+        """What a million output tokens cost, from the price that was given; None without one, and where no batch can be."""
+        q, seconds = self.question, self.sustained
+        if seconds is None or q.price_per_hour is None:
+            return None
+        rate = q.price_per_hour * q.count / 3600 * 1e6
+        (a, b), (c, d) = seconds.decoding, seconds.prompts
+        return PerToken(seconds.batch, (rate * a, rate * b), (rate * c, rate * d))
+
+    @property
+    def sustained_batch(self) -> int:
         """The batch asked for if it fits; else the largest that surely, or at best, meets the latency; else the largest."""
         asked = self.question.batch
         if asked is not None and asked <= self.largest_batch:
@@ -166,16 +189,19 @@ class Served:
         q = self.question
         average, worst = self.page_waste
         best = self.batch_for_latency
-        cost = self.cost
+        cost, sustained = self.cost, self.sustained
+        packing = packing_of(q.stored)
         values: dict[str, object] = {
             "schema": SCHEMA,
             "command": "serve",
             "model": q.name,
             "parameters": self.parameters,
+            "active_parameters": self.active_parameters,
             "accelerator": self.chip.name,
+            "published_weights": q.model.stored or None,
             "peak_flops_per_second": self.chip.peak,
             "bandwidth_bytes_per_second": self.chip.bandwidth,
-            "bits_per_weight": PACKINGS[q.weights].bits_per_weight if q.weights in PACKINGS else None,
+            "bits_per_weight": PACKINGS[packing].bits_per_weight if packing in PACKINGS else None,
             "chunk": q.pass_tokens,
             "weight_bytes": dict(self.weights.items()),
             "cache_bytes": self.cache_bytes,
@@ -197,6 +223,7 @@ class Served:
                 for batch, bounds in self.tokens
             ],
             "batch_for_latency": best and {"at_best": best[0], "if_nothing_overlaps": best[1]},
+            "sustained": sustained and _throughput(sustained, q.output or 1),
             "cost_per_million_tokens": cost and _cost(cost),
             "advice": [
                 {"change": one.change, "changes": dict(one.changes), "largest_batch": one.largest_batch} for one in self.advice
@@ -224,7 +251,15 @@ def sequences_that_fit(answer: Served) -> int:
     return max(0, (answer.chip.memory_bytes - fixed) // (answer.total(1) - fixed))
 
 
-def _cost(cost: TokenCost) -> dict[str, object]:
+def _throughput(each: PerToken, output: int) -> dict[str, object]:
+    least, most = each.total
+    return {
+        "batch": each.batch, "tokens_per_second_most": 1 / least, "tokens_per_second_least": 1 / most,
+        "requests_per_second_most": 1 / least / output, "requests_per_second_least": 1 / most / output,
+    }  # fmt: skip
+
+
+def _cost(cost: PerToken) -> dict[str, object]:
     return {
         "least": cost.total[0], "most": cost.total[1], "batch": cost.batch,
         "decoding": {"least": cost.decoding[0], "most": cost.decoding[1]},

@@ -4,10 +4,12 @@ from dataclasses import dataclass
 from math import ceil, floor
 from typing import NamedTuple
 
-from cs336kit.predict._links import at_best, bandwidth
+from cs336kit.predict._links import at_best
+from cs336kit.predict._links import bandwidth as link_bandwidth
 from cs336kit.predict._planner.chip import Chip, chip
 from cs336kit.predict._serving.memory import cache_bytes, is_packed, leaf_bytes, made_again, prompt_program
-from cs336kit.predict._serving.question import ServingQuestion, length_of, options_of
+from cs336kit.predict._serving.question import ServingQuestion, length_of, options_of, packing_of
+from cs336kit.predict._writing.collectives import OF_EXPERTS
 from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.operations import Op, Program, Storage, Tensor
 from cs336kit.predict.programs import program
@@ -18,12 +20,12 @@ _LENGTHS = 8
 
 @dataclass(frozen=True)
 class Bounds:
-    """Seconds of one pass: not less than `least` at these rates, and `most` if nothing overlaps."""
+    """Seconds of one pass at the rates of a datasheet: `least` if all overlaps, and `most` if nothing does."""
 
     least: float
     most: float
     flops: int
-    #: weights and cache once
+    #: weights and cache once; of a mixture, those of as many experts as tokens visit on average that choose by chance
     bytes: int
     #: "memory", "compute" or "links": what the lower bound is
     bound: str
@@ -66,12 +68,15 @@ def prompt_bounds(q: ServingQuestion, what: Chip) -> Bounds:
     """
     prompt, chunk = q.prompt or 1, q.pass_tokens
     further = (prompt - 1) // chunk
-    first, last = prompt_program(q, chunk), prompt_program(q, prompt - further * chunk)
-    work = _work(q, what, last, rows=prompt - further * chunk)
+    left = prompt - further * chunk
+    first, last = prompt_program(q, chunk), prompt_program(q, left)
+    work = _work(q, what, last, tokens=left, rows=left)
     if further:
         whole = prompt_program(q)
-        in_one = _work(q, what, whole, rows=prompt)
-        work = work.plus(_work(q, what, first, rows=0), further)._replace(flops=in_one.flops, packed=in_one.packed)
+        in_one = _work(q, what, whole, tokens=prompt, rows=prompt)
+        work = work.plus(_work(q, what, first, tokens=chunk, rows=0), further)._replace(
+            flops=in_one.flops, packed=in_one.packed
+        )
         work = work.plus(_of_the_past(q, whole, further))
     written = cache_bytes(q, last) + further * cache_bytes(q, first)
     return _bounds(q, what, work.plus(_Work(least=written, moved=written, cache=written)))
@@ -101,7 +106,7 @@ def token_bounds(q: ServingQuestion, what: Chip, batch: int, length: int | None 
     length = length_of(q) if length is None else length
     # A page is written where it lies, and a window's pages hold what the window sees: as in tensors allocated once.
     walked = program(q.model, batch=batch, sequence=length, phase="decode", cache="contiguous", **options_of(q))
-    return _bounds(q, what, _work(q, what, walked, rows=1))
+    return _bounds(q, what, _work(q, what, walked, tokens=batch, rows=1))
 
 
 def answer_seconds(q: ServingQuestion, what: Chip, batch: int) -> tuple[float, float]:
@@ -115,12 +120,26 @@ def answer_seconds(q: ServingQuestion, what: Chip, batch: int) -> tuple[float, f
     return sum(bounds.least for bounds in each) / parts, sum(bounds.most for bounds in each) / parts
 
 
-def _work(q: ServingQuestion, what: Chip, walked: Program, *, rows: int) -> _Work:
-    """One pass, where one of `rows` positions has logits; 0: none has."""
-    flops, packed, least, moved, sent, cache = 0, 0, 0, 0, 0, 0
+def visited_experts(experts: int, per_token: int, tokens: int) -> float:
+    """How many of a layer's experts some tokens visit on average, each of which chooses `per_token` different ones by chance.
+
+    One token leaves a given expert out with probability 1 − k/E, and N that choose independently all do with its N-th power; so
+    of E experts E · (1 − (1 − k/E)^N) are visited: an average of a sum is the sum of the averages, whatever depends on what.
+    """
+    return experts * (1 - (1 - per_token / experts) ** tokens)
+
+
+def _work(q: ServingQuestion, what: Chip, walked: Program, *, tokens: int, rows: int) -> _Work:
+    """One pass of so many tokens, where one of `rows` positions has logits; 0: none has.
+
+    The program shares them among experts as equally as can be, min(E, N · k) of which are visited then. What these read of
+    weights is made that of tokens that choose by chance.
+    """
+    flops, packed, least, moved, sent, cache, of_experts = 0, 0, 0, 0, 0, 0, 0
     rings, links = 0.0, 0.0
-    sizes = {leaf.tensor.storage: leaf_bytes(leaf, q.weights) for leaf in walked.leaves}
-    matrices = {leaf.tensor.storage for leaf in walked.leaves if is_packed(leaf)}
+    sizes = {leaf.tensor.storage: leaf_bytes(leaf, q.stored) for leaf in walked.leaves}
+    matrices = {leaf.tensor.storage for leaf in walked.leaves if is_packed(leaf, q.stored)}
+    experts = {leaf.tensor.storage for leaf in walked.leaves if q.model.experts and leaf.component in OF_EXPERTS}
     caches: set[Storage] = set()
     seen: set[Storage] = set()
     for op, count in walked.operations():
@@ -130,6 +149,7 @@ def _work(q: ServingQuestion, what: Chip, walked: Program, *, rows: int) -> _Wor
         flops += count * work
         packed += count * work if any(tensor.storage in matrices for tensor in op.inputs) else 0
         weights, cached, other = _op_bytes(op, sizes, caches, CACHE_TYPES[q.cache], rows)
+        of_experts += count * sum(size for storage, size in weights.items() if storage in experts)
         moved += count * (sum(weights.values()) + sum(cached.values()) + other)
         # Latents are keys and values, and the matrix behind them stands in two products: at best, each is read once.
         first = {storage: size for storage, size in cached.items() if storage not in seen}
@@ -140,27 +160,34 @@ def _work(q: ServingQuestion, what: Chip, walked: Program, *, rows: int) -> _Wor
         for wire in op.wires:
             sent += count * wire.bytes
             taken = (
-                count * wire.bytes / bandwidth(wire, what.as_accelerator(), q.per_node, q.between_nodes, walked.layout)
+                count
+                * wire.bytes
+                / link_bandwidth(wire, what.as_accelerator(), q.per_node, q.between_nodes, walked.layout)
             )
             rings, links = rings + taken, links + max(at_best(wire)) * taken
+    if of_experts:
+        c = q.model
+        visited = visited_experts(c.experts, c.experts_per_token, tokens) / min(c.experts, tokens * c.experts_per_token)
+        unread = round((1 - visited) * of_experts)
+        least, moved = least - unread, moved - unread
     return _Work(flops, packed, least, moved, cache, sent, rings, links)
 
 
 def _bounds(q: ServingQuestion, what: Chip, work: _Work) -> Bounds:
     assert what.peak and what.bandwidth
     flops, packed, least, moved, cache, sent, rings, links = work
-    compute, memory = packed / what.peak + (flops - packed) / _other_peak(q, what), least / what.bandwidth
+    compute = (packed / what.peak + (flops - packed) / _other_peak(q, what)) / q.efficiency
+    bandwidth = what.bandwidth * q.efficiency
+    memory = least / bandwidth
     times = {"compute": compute, "memory": memory, "links": links}
     bound = max(times, key=lambda name: times[name])
-    return Bounds(
-        times[bound], compute + moved / what.bandwidth + rings, flops, least, bound, sent, cache, compute, links
-    )
+    return Bounds(times[bound], compute + moved / bandwidth + rings, flops, least, bound, sent, cache, compute, links)
 
 
 def _other_peak(q: ServingQuestion, what: Chip) -> float:
     """FLOP/s of products without a packed matrix: attention, the head and a router compute in bf16 beside fp8 weights."""
     assert what.peak
-    if q.weights != "fp8" or q.peak_flops_per_second is not None or q.accelerator is None:
+    if packing_of(q.stored) != "fp8" or q.peak_flops_per_second is not None or q.accelerator is None:
         return what.peak
     return chip(q.accelerator, precision="bf16", memory_bytes=what.memory_bytes).peak or what.peak
 

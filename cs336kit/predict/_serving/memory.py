@@ -4,32 +4,40 @@ from functools import lru_cache
 from math import prod
 
 from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._serving.question import ServingQuestion, options_of
+from cs336kit.predict._serving.question import ServingQuestion, options_of, packing_of
 from cs336kit.predict._walking.walk import Walk
+from cs336kit.predict._writing.collectives import OF_EXPERTS
 from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Op, Program
-from cs336kit.predict.packed import PACKINGS, packed_bytes
+from cs336kit.predict.packed import EXPERTS, PACKINGS, packed_bytes
 from cs336kit.predict.programs import program
 
 
-def is_packed(leaf: Leaf) -> bool:
-    return leaf.place == "block" and len(leaf.tensor.shape) == 2 and leaf.component != "router"
+def is_packed(leaf: Leaf, weights: str) -> bool:
+    """Whether this type of weights means the parameter: a matrix of a block, or only one of an expert."""
+    if leaf.place != "block" or len(leaf.tensor.shape) != 2 or leaf.component == "router":
+        return False
+    return leaf.component in OF_EXPERTS or not weights.endswith(EXPERTS)
 
 
 def leaf_bytes(leaf: Leaf, weights: str) -> int:
     """Bytes of one parameter as it is served."""
-    if weights in PACKINGS:
-        if is_packed(leaf):
-            return packed_bytes(leaf.tensor.elements, weights)
+    packing = packing_of(weights)
+    if packing in PACKINGS:
+        if is_packed(leaf, weights):
+            return packed_bytes(leaf.tensor.elements, packing)
         return 2 * leaf.tensor.elements
     return ELEMENT_BYTES[weights] * leaf.tensor.elements
 
 
 def weights(q: ServingQuestion) -> Breakdown:
     parts: dict[str, int] = {}
+    of_experts = q.stored.endswith(EXPERTS)
+    packed = f"{'experts' if of_experts else 'matrices'} in {packing_of(q.stored)}"
+    rest = "all else, in bf16" if of_experts else "tables, head, norms"
     for leaf in program(q.model, batch=1, sequence=1, phase="forward", **options_of(q)).leaves:
-        name = f"matrices in {q.weights}" if is_packed(leaf) else "tables, head, norms"
-        parts[name] = parts.get(name, 0) + leaf.count * leaf_bytes(leaf, q.weights)
+        name = packed if is_packed(leaf, q.stored) else rest
+        parts[name] = parts.get(name, 0) + leaf.count * leaf_bytes(leaf, q.stored)
     return Breakdown(parts, unit="bytes")
 
 

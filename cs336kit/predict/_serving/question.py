@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cs336kit.predict._common.checks import at_most, given, known, positive_int, positive_number, shown
+from cs336kit.predict._common.checks import at_most, fraction, given, known, positive_int, positive_number, shown
 from cs336kit.predict._links import node_of
 from cs336kit.predict._planner.chip import Chip, chip
 from cs336kit.predict._settle import LARGEST
@@ -11,12 +11,13 @@ from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.devices import FLASH
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import Layout, check_layout
-from cs336kit.predict.packed import PACKINGS
+from cs336kit.predict.packed import EXPERTS, PACKINGS
 from cs336kit.predict.programs import check_sizes
 from cs336kit.predict.transformer import TransformerConfig, check_config
 
-#: Types of served weights: element types, and packings of the matrices in blocks (tables, head and norms stay in bf16).
-WEIGHT_TYPES = dict.fromkeys(("bf16", "fp16", "fp32", *PACKINGS))
+#: Types of served weights: element types, and packings of the matrices in blocks, or of those of experts alone (all else stays
+#: in bf16, as do tables, head, norms and routers with either).
+WEIGHT_TYPES = dict.fromkeys(("bf16", "fp16", "fp32", *PACKINGS, *(name + EXPERTS for name in PACKINGS)))
 #: Largest power of two in a table, and largest batch of a search that no memory ends.
 LARGEST_BATCH = 2**16
 
@@ -40,7 +41,8 @@ class ServingQuestion:
     output: int | None = None
     #: sequences that are decoded together; None: as many as the memory holds
     batch: int | None = None
-    weights: str = "bf16"
+    #: a name of WEIGHT_TYPES; None: as the model is published where that is known, else bf16
+    weights: str | None = None
     cache: str = "bf16"
     #: seconds that a token may take
     latency: float | None = None
@@ -56,12 +58,19 @@ class ServingQuestion:
     price_per_hour: float | None = None
     #: tokens of a prompt that one pass takes; None: CHUNK
     chunk: int | None = None
+    #: share of the memory's bandwidth and of the peak that is reached; links keep their rates
+    efficiency: float = 1.0
 
     @property
     def pass_tokens(self) -> int:
         """Tokens of a prompt's longest pass: a chunk, or all of it where attention writes scores of all pairs of a pass."""
         prompt = self.prompt or 1
         return min(self.chunk or CHUNK, prompt) if _attention(self.model) == "flash_attention" else prompt
+
+    @property
+    def stored(self) -> str:
+        """The type of the weights: as given, or as published, or else bf16."""
+        return self.weights or self.model.stored or "bf16"
 
     @property
     def per_node(self) -> int:
@@ -84,14 +93,20 @@ def check_question(question: object) -> None:
 def settled(q: ServingQuestion) -> ServingQuestion:
     """The question with every default filled in; ValueError for what cannot be."""
     check_config(q.model)
-    known("type of weights", q.weights, WEIGHT_TYPES)
+    known("type of weights", q.stored, WEIGHT_TYPES)
+    if q.stored.endswith(EXPERTS) and not q.model.experts:
+        raise ValueError(f"weights in {q.stored}, but this model has no experts: give {packing_of(q.stored)}")
     known("precision of a cache", q.cache, CACHE_TYPES)
     # What is checked is kept: an integer of numpy overflows, and JSON cannot write it.
-    checked: dict[str, Any] = {"page": at_most("page", positive_int("page", q.page), LARGEST["context"])}
+    checked: dict[str, Any] = {
+        "weights": q.stored,
+        "page": at_most("page", positive_int("page", q.page), LARGEST["context"]),
+    }
     checked |= given(
         q, positive_number, "latency", "memory_bytes", "peak_flops_per_second", "bandwidth", "price_per_hour", "between_nodes"
     )  # fmt: skip
     checked |= given(q, positive_int, "batch", "node", "chunk") | {"count": positive_int("count", q.count)}
+    checked["efficiency"] = fraction("efficiency", q.efficiency)
     check_layout(q.model, Layout(tp=checked["count"]))
     half = max(q.model.context // 2, 1)
     prompt = min(half, 2048) if q.prompt is None else positive_int("prompt", q.prompt)
@@ -99,8 +114,15 @@ def settled(q: ServingQuestion) -> ServingQuestion:
     try:
         check_sizes(q.model, batch=1, sequence=prompt + output)
     except ValueError:
+        otherwise = (
+            ""
+            if q.model.positions == "learned"
+            else ", or give a configuration with a longer one; to `cs336kit serve`, a "
+            "config.json with more max_position_embeddings in place of the name"
+        )
         raise ValueError(
-            f"a prompt of {prompt} and an answer of {output} tokens are longer than context={q.model.context}: shorten one"
+            f"a prompt of {prompt:,} and an answer of {output:,} tokens are longer than the context of {q.model.context:,}: "
+            f"shorten one{otherwise}"
         ) from None
     return replace(q, prompt=prompt, output=output, **checked)
 
@@ -110,16 +132,21 @@ def chip_of(q: ServingQuestion) -> Chip:
     numbers = {
         "memory_bytes": q.memory_bytes, "peak_flops_per_second": q.peak_flops_per_second, "bandwidth": q.bandwidth,
     }  # fmt: skip
-    products = "fp32" if q.weights == "fp32" else "bf16"
+    products = "fp32" if q.stored == "fp32" else "bf16"
     what = chip(q.accelerator, precision=products, **numbers)  # type: ignore[arg-type]
     if what.bandwidth is None:
         raise ValueError("a latency needs the bandwidth of the memory: give bandwidth, such as 3.35e12")
-    if q.weights == "fp8" and q.peak_flops_per_second is None and q.accelerator is not None:
+    if packing_of(q.stored) == "fp8" and q.peak_flops_per_second is None and q.accelerator is not None:
         try:
             return chip(q.accelerator, precision="fp8", **numbers)  # type: ignore[arg-type]
         except ValueError:
             return replace(what, notes=(*what.notes, f"{what.name} has no sourced fp8 peak: products in bf16"))
     return what
+
+
+def packing_of(weights: str) -> str:
+    """The packing of a type of weights, whichever matrices have it; an element type is itself."""
+    return weights.removesuffix(EXPERTS)
 
 
 def length_of(q: ServingQuestion) -> int:

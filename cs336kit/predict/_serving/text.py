@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from cs336kit.predict._common.grid import as_text
 from cs336kit.predict._planner.text import WIDTH, folded, row, size
+from cs336kit.predict._serving.question import packing_of
 from cs336kit.predict.packed import PACKINGS
 
 if TYPE_CHECKING:
@@ -16,15 +17,36 @@ def text(answer: "Served") -> str:
     return "\n".join([*_head(answer), *_memory(answer), *_latency(answer), *_end(answer)])
 
 
+def digits(value: float) -> str:
+    """A number with three digits, or all of those before the point."""
+    return f"{value:,.3g}" if value < 100 else f"{value:,.0f}"
+
+
 def milliseconds(seconds: float) -> str:
-    """A time with three digits."""
-    return f"{1e3 * seconds:,.3g}" if seconds < 0.1 else f"{1e3 * seconds:,.0f}"
+    return digits(1e3 * seconds)
+
+
+def _span(least: float, most: float) -> str:
+    """Two times in the unit of the longer one."""
+    return f"{digits(least)} to {digits(most)} s" if most >= 1 else f"{milliseconds(least)} to {milliseconds(most)} ms"
+
+
+def _rates(answer: "Served") -> str:
+    q = answer.question
+    given = q.accelerator is None or q.peak_flops_per_second is not None or q.bandwidth is not None
+    share = f"{100 * q.efficiency:g} % of " if q.efficiency != 1 else ""
+    return f"{share}the rates given" if given else f"{share}the datasheet's rates"
 
 
 def _head(answer: "Served") -> Iterator[str]:
     q, chip = answer.question, answer.chip
-    yield f"{q.name}: {answer.parameters:,} parameters in {q.weights}, cache in {q.cache}"
-    many = f"{q.count} × {chip.name}, each" if q.count > 1 else f"{chip.name},"
+    active = (
+        f", {answer.active_parameters:,} of them for a token" if answer.active_parameters < answer.parameters else ""
+    )
+    published = " as published" if q.stored == q.model.stored else ""
+    what = f"{answer.parameters:,} parameters{active}, weights in {q.stored}{published}, cache in {q.cache}"
+    yield from folded(f"{q.name}: {what}", indent="  ", first="")
+    many = f"{q.count} × {chip.name} (tensor parallel), each" if q.count > 1 else f"{chip.name},"
     yield f"on {many} {(chip.bandwidth or 0) / 1e12:.3g} TB/s and {(chip.peak or 0) / 1e12:,.4g} TFLOP/s"
     passes = f" in passes of {q.pass_tokens:,} tokens" * _has_chunks(answer)
     yield f"prompts of {q.prompt:,} tokens{passes}, answers of {q.output:,}"
@@ -37,10 +59,11 @@ def _has_chunks(answer: "Served") -> bool:
 def _memory(answer: "Served") -> Iterator[str]:
     q = answer.question
     average, worst = answer.page_waste
+    packing = packing_of(q.stored)
     yield "memory of one accelerator" if q.count > 1 else "memory"
     for name, part in answer.weights.items():
-        packed = q.weights in PACKINGS and name.startswith("matrices")
-        yield row(name, part, f"{PACKINGS[q.weights].bits_per_weight:.4g} bits a weight" if packed else "")
+        packed = packing in PACKINGS and name.endswith(f" in {packing}")
+        yield row(name, part, f"{PACKINGS[packing].bits_per_weight:.4g} bits a weight" if packed else "")
     yield row("one pass of a prompt" if _has_chunks(answer) else "one prompt's pass", answer.working_bytes)
     yield row("allowance", answer.allowance.total)
     yield from folded(answer.allowance_reason, indent="    ")
@@ -71,12 +94,10 @@ def _too_much(answer: "Served") -> Iterator[str]:
 
 def _latency(answer: "Served") -> Iterator[str]:
     q, prefill = answer.question, answer.prefill
-    yield (
-        f"the first token of a prompt takes {milliseconds(prefill.least)} to {milliseconds(prefill.most)} ms "
-        f"({prefill.bound} bound)"
-    )
     if_it_did = "" if answer.largest_batch else ", if it did fit"
-    yield f"one token more, with {(q.prompt or 0) + (q.output or 0):,} tokens in the cache{if_it_did}:"
+    yield f"at {_rates(answer)}, if all overlaps and if nothing does{if_it_did}:"
+    yield f"  time to first token (TTFT): {_span(prefill.least, prefill.most)} ({prefill.bound} bound)"
+    yield f"  time per output token (TPOT) with {(q.prompt or 0) + (q.output or 0):,} tokens in the cache:"
     rows = [("batch", "ms a token", "tokens per second", "GiB", "bound by", "")]
     for batch, bounds in answer.tokens:
         time = f"{milliseconds(bounds.least)} to {milliseconds(bounds.most)}"
@@ -87,23 +108,27 @@ def _latency(answer: "Served") -> Iterator[str]:
     yield from wide if max(map(len, wide)) <= WIDTH else narrow
     if q.latency is not None and answer.batch_for_latency is not None:
         best, sure = answer.batch_for_latency
-        many = f"{best:,} sequence{'s' * (best > 1)}" if best else "no sequence"
-        yield from folded(
-            f"within {milliseconds(q.latency)} ms a token: at best {many}, {sure:,} if nothing overlaps", indent="  "
-        )
+        within = f"{milliseconds(q.latency)} ms a token at {_rates(answer)}"
+        many, few = f"{best:,} sequence{'s' * (best > 1)}", f"{sure:,}" if sure else "none"
+        line = f"within {within}: {many} if all overlaps, {few} if nothing does" if best else f"no batch meets {within}"
+        yield from folded(line, indent="    ", first="  ")
+    if (each := answer.sustained) is not None:
+        rates = [f"{digits(1 / seconds / share)}" for share in (1, q.output or 1) for seconds in reversed(each.total)]
+        steady = "{} to {} tokens per second, {} to {} requests per second".format(*rates)
+        yield from folded(f"sustained, prompts included, at batch {each.batch:,}: {steady}", indent="    ", first="  ")
 
 
 def _end(answer: "Served") -> Iterator[str]:
     cost = answer.cost
     if cost is not None:
         together = f"a million output tokens, prompts included, cost {_range(cost.total)} at batch {cost.batch:,}"
-        yield from folded(together, indent="  ", first="")
+        yield from folded(together, indent="    ", first="  ")
         parts = f"decoding {_range(cost.decoding)}, averaged over the answer; prompts {_range(cost.prompts)}, at best together"
-        yield from folded(parts, indent="    ", first="  ")
+        yield from folded(parts, indent="      ", first="    ")
     elif answer.question.price_per_hour is not None:
         why = "no batch meets the latency" if answer.largest_batch else "not one sequence fits"
-        yield f"a million output tokens have no price: {why}"
-    for note in (*answer.notes, *_LEFT_OUT):
+        yield f"  a million output tokens have no price: {why}"
+    for note in (*answer.notes, _LEFT_OUT + _NO_FORECAST * (answer.question.efficiency == 1)):
         yield from folded(note, indent="  ", first="note: ")
 
 
@@ -111,8 +136,12 @@ def _range(bounds: tuple[float, float]) -> str:
     return f"{bounds[0]:,.3g} to {bounds[1]:,.3g}"
 
 
-#: What the bounds say and what they leave out.
+#: What the times say and what they leave out; and that they are no forecast, which an efficiency below 1 may be.
 _LEFT_OUT = (
-    "at best: a pass reads weights and cache once while the chip computes; at most: each operation reads, computes and "
-    "writes by itself, all at full rate. Launches, the latency of links, sampling and the scheduler are left out",
+    "if all overlaps, a pass reads weights and cache once while the chip computes; if nothing does, each operation reads, "
+    "computes and writes by itself. Launches, the latency of links, sampling and the scheduler are left out"
+)
+_NO_FORECAST = (
+    ", and no kernel reaches these rates: engines are slower than the first, and many than the second (--efficiency 70% takes "
+    "70 % of both rates)"
 )

@@ -7,6 +7,7 @@ from cs336kit import predict
 from cs336kit.predict._common.checks import positive_int
 from cs336kit.predict._serving.question import WEIGHT_TYPES
 from cs336kit.predict.accounting import CACHE_TYPES
+from cs336kit.predict.packed import EXPERTS
 from cs336kit.teach.explorers import drawing as draw
 from cs336kit.teach.explorers.explorer import Explorer
 from cs336kit.teach.explorers.roofline import GRID, duration
@@ -72,7 +73,8 @@ class DecodingExplorer(Explorer):
         devices = [device.name for device in predict.accelerators() if _can_decode(device)]
         menus = {"model": list(predict.MODELS), "accelerator": devices}
         sizes = {"batch": _BATCHES, "cached": _TOKENS}
-        types = {"weights": list(WEIGHT_TYPES), "cache": list(CACHE_TYPES)}
+        packed_whole = [name for name in WEIGHT_TYPES if not name.endswith(EXPERTS)]  # not every model has experts
+        types = {"weights": packed_whole, "cache": list(CACHE_TYPES)}
         labels = {"batch": "texts at once", "cached": "tokens of each"}
         return {name: (labels.get(name, name), options) for name, options in {**menus, **sizes, **types}.items()}
 

@@ -148,7 +148,7 @@ def test_memory_follows_the_rules_of_the_chosen_chip(monkeypatch):
 def test_a_token_takes_what_predict_says_and_reads_weights_and_caches(name, batch):
     config, device = predict.MODELS[name], predict.accelerator("h200-sxm")
     seen = explorers.decoding(name, accelerator="h200-sxm", batch=batch, cached=1000)
-    how = {"accelerator": "h200-sxm", "cached": 1000}
+    how = {"accelerator": "h200-sxm", "cached": 1000, "weights": "bf16"}
     assert seen.bounds == predict.decode_bounds(config, batch=batch, **how)
     assert seen.critical == predict.critical_batch(config, **how)
     needs, read = seen.needs(batch), seen.read(batch)
