@@ -29,8 +29,9 @@ def plan(question: Question) -> Plan:
 
     Time: the FLOPs of a run over count · peak · MFU, with the dense peak of the precision. The FLOPs of a configuration
     are exact (attention over all pairs, no recomputation, which MFU leaves out); of a number of parameters, 6PN.
-    Seconds of a step lie between two bounds, of which the lower one leaves out the pairs that the mask hides; `run_days` is what
-    the tokens take in such steps, with recomputation, the pipeline's bubble and sending beside the products at the MFU.
+    Seconds of a step lie between two bounds, which follow from `product_rate` and the links, whatever the MFU: matrix products,
+    recomputation, the pipeline's bubble and sending; the lower one leaves out the pairs that the mask hides. Left out there: all
+    that `predict.step_seconds` leaves out. `run_days` is what the tokens take in such steps.
     Memory per accelerator: what is alive at the peak of a step, by bucket; that and the allowance (context and libraries,
     fragmentation, communication buffers) have to fit. The optimizer's temporary tensors are those of torch's foreach
     implementation, its default on CUDA, unless the question says `fused`. Experts are taken to share the tokens equally,
@@ -61,7 +62,8 @@ def plan(question: Question) -> Plan:
         advice=advised, largest_model=_largest(q, room),
         flavour=of.flavour(q), notes=(*filter(None, [other]), *what.notes, *filter(None, asides)), wire=sent,
         seconds=seconds, causal=of.causal_seconds(q, what) if seconds else None, link_bytes=of.link_bytes(q),
-        accelerators_within_days=_enough(q, flops, what.peak),
+        accelerators_within_days=_enough(q, flops, what.peak), mfu_seconds=of.mfu_seconds(q, what),
+        asked=of.asked_of_products(q, what) if seconds else None,
     )  # fmt: skip
 
 
@@ -104,7 +106,7 @@ def _time(
 
 
 def _days(q: Question, flops: int, count: int, peak: float) -> float:
-    """Days of so many accelerators with everything in the MFU."""
+    """Days of so many accelerators at the MFU."""
     return flops / delivered_flops(count, peak_flops_per_second=peak, days=1, mfu=q.mfu)
 
 

@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 
 from cs336kit.predict._planner.chip import Chip, allowance
-from cs336kit.predict._planner.memory import extra_flops, memory, pass_flops, wire, writes_scores
+from cs336kit.predict._planner.memory import extra_flops, memory, mfu_seconds, wire, writes_scores
 from cs336kit.predict._planner.question import FUSED, Question, settled
 from cs336kit.predict.layouts import Layout, as_layout, divisors
 from cs336kit.predict.operations import ELEMENT_BYTES
@@ -26,7 +26,7 @@ class Advice:
     change: str
     #: fields of the question and their new values
     changes: dict[str, Any]
-    #: seconds more per second of computing, at most; None where nothing can be said
+    #: seconds more per second of a step, at most; None where nothing can be said
     slower: float | None
     #: what the change costs, in words
     costs: str
@@ -280,12 +280,11 @@ def _sharding(q: Question, P: int, chip: Chip) -> Advice:
 
 
 def _sent(q: Question, chip: Chip, changes: dict[str, Any]) -> tuple[int, float | None]:
-    """Bytes that a step of these changes sends beyond that of the question, and their seconds per second of computing."""
+    """Bytes that a step of these changes sends beyond that of the question, and their seconds per second of a step at the MFU."""
     (after, _, _), (before, _, _) = wire(replace(q, **changes), chip), wire(q, chip)
     more = (after.total if after else 0) - (before.total if before else 0)
-    if not (chip.link and chip.peak and q.batch):
-        return more, None
-    return more, more / chip.link / (pass_flops(q).total * q.batch * q.passes / (chip.peak * q.mfu))
+    step = mfu_seconds(q, chip)
+    return more, more / chip.link / step if chip.link and step else None
 
 
 def _on_the_wire(more: int, chip: Chip, slower: float | None) -> str:

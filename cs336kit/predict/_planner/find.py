@@ -51,7 +51,7 @@ def found(plan: Plan, *, global_batch: int | None = None, limit: int = 10) -> li
         raise ValueError("layouts are ordered by time, which needs a peak: give peak_flops_per_second (--peak)")
     layouts = find_layouts(
         q.model, count=q.count, accelerator=plan.chip.as_accelerator(), sequence=q.sequence, batch=q.batch,
-        global_batch=global_batch or q.step_sequences, between_nodes=q.between_nodes, node=q.per_node, mfu=q.mfu,
+        global_batch=global_batch or q.step_sequences, between_nodes=q.between_nodes, node=q.per_node, mfu=q.product_rate,
         memory_bytes=plan.chip.memory_bytes - plan.allowance.total, limit=limit, optimizer=q.optimizer, fused=q.fused,
         **of.step_program(q),
     )  # fmt: skip
@@ -97,4 +97,5 @@ def found_text(plan: Plan, layouts: list[FoundLayout]) -> str:
     for one in layouts:
         seconds = f"{one.seconds.lower:,.3g} to {one.seconds.upper:,.3g}"
         rows.append((str(one.layout), size(one.peak.total), seconds, f"{100 * one.seconds.bubble:.0f} %"))
-    return as_text(rows, "<>>>", gap=2)
+    how = f"seconds with matrix products at {q.product_rate:g} of the peak (--product-rate): all overlaps, nothing does"
+    return "\n".join([as_text(rows, "<>>>", gap=2), *folded(how)])

@@ -36,6 +36,11 @@ _USUAL_SEQUENCE = 4096
 #: Where adapters stand if nobody says; of latent attention, one matrix makes keys and values.
 _USUAL_TARGETS = ("query", "value")
 
+#: The share of the dense peak at which matrix products run, unless the question says otherwise: the quickest in bf16 on H100
+#: SXM, 794.5 of 989 TFLOP/s (A100 SXM: 0.87, B200 SXM: 0.78, MI300X: 0.51). Source: Bekman, "Machine Learning Engineering",
+#: stas00/ml-engineering@744d01e, compute/accelerator, "Maximum Achievable Matmul FLOPS comparison table".
+PRODUCT_RATE = 0.8
+
 #: More accelerators than anybody has; beyond it a typing error is likelier.
 LARGEST_COUNT = 10**8
 #: More sequences than anybody has at a time; what divides it is still found at once.
@@ -62,6 +67,7 @@ class Question:
     optimizer: str = "adamw"
     attention: str | None = None
     checkpointing: bool = False
+    #: FLOPs of the model over the peak × the time of the whole run, whatever that time goes into
     mfu: float = 0.4
     sharded: bool = True
     #: in place of the accelerator's own numbers
@@ -101,6 +107,8 @@ class Question:
     fused: bool = False
     #: days that the run may take; the answer says how many accelerators that asks for, and `count` stays
     within_days: float | None = None
+    #: the share of the peak at which matrix products run, from which bounds of a step follow
+    product_rate: float = PRODUCT_RATE
 
     @property
     def passes(self) -> int:
@@ -143,7 +151,7 @@ def settled(q: Question) -> Question:
     if q.attention is not None:
         known("attention", q.attention, EVERY_ATTENTION)
     checked |= {"frozen": several("frozen", q.frozen), "lora_targets": several("lora_targets", q.lora_targets)}
-    checked["mfu"] = fraction("mfu", q.mfu)
+    checked |= {name: fraction(name, getattr(q, name)) for name in ("mfu", "product_rate")}
     known("precision", q.precision, POLICIES)
     if isinstance(q.optimizer, str):
         checked["optimizer"] = q.optimizer.lower()
