@@ -119,9 +119,9 @@ def _enough(q: Question, flops: int | None, peak: float | None) -> int | None:
 
 
 def _largest(q: Question, room: int) -> int:
-    """Parameters that fit, if each needs what the napkin's optimizers keep; AdamW's for those that go by shape."""
+    """Parameters that fit in the optimizer's step, by what the napkin's optimizers need; AdamW's for those that go by shape."""
     optimizer = q.optimizer if q.optimizer in NAPKIN_OPTIMIZERS else "adamw"
-    each = bytes_per_parameter(optimizer, precision=q.precision).total
+    each = bytes_per_parameter(optimizer, precision=q.precision).total + of.step_bytes_per_parameter(q, optimizer)
     return largest_model(q.count, memory_bytes=room, bytes_per_parameter=each, sharded=q.sharded)
 
 

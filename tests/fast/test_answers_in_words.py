@@ -96,8 +96,8 @@ memory per accelerator at the peak, loss
 it fits, and 60.75 GiB are left
 note: a note
 note: bytes of a decoder
-largest model over all accelerators, without activations, gathered parameters
-  and temporary tensors: 5e+09 parameters"""
+largest model over all accelerators, without activations and gathered
+  parameters: 5e+09 parameters"""
     )
 
 
@@ -121,15 +121,16 @@ memory per accelerator, without activations
 it does not fit: 7.00 GiB too much; what helps, cheapest first:
   - less: nothing
   - half: half of it
-largest model on each accelerator, without activations and temporary tensors:
-  5e+09 parameters"""
+largest model on each accelerator, without activations: 5e+09 parameters"""
     )
     steps = dataclasses.replace(answer, question=dataclasses.replace(question, steps=5))
     assert str(steps) == str(answer), "steps of how many tokens nobody said"
     alone = dataclasses.replace(answer, advice=())
     assert "it does not fit: 7.00 GiB too much\n  a smaller model may fit: sharding over more" in str(alone)
     held = dataclasses.replace(alone, fits=True, memory=bytes_of(parameters=60 * GIB))
-    assert "\nit fits without activations: 3.00 GiB are left\n  for them and for temporary tensors" in str(held)
+    assert "\nit fits without activations: 3.00 GiB are left for them\n" in str(held)
+    held = dataclasses.replace(held, memory=bytes_of(parameters=50 * GIB, temporary_tensors=10 * GIB))
+    assert "13.00 GiB are left for them, and 3.00 GiB in the optimizer's step, which" in said(str(held))
 
 
 def test_nothing_is_said_to_help_that_was_not_tried():

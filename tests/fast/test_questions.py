@@ -271,7 +271,7 @@ def test_a_model_of_a_single_position_is_counted_too():
 def test_days_follow_from_flops_and_peak():
     days, size = days_and_bytes(Question(10**9, tokens=10**12, count=4, mfu=0.5, accelerator=None, memory_bytes=1e12,
                                          peak_flops_per_second=1e15))  # fmt: skip
-    assert days == pytest.approx(6e21 / (4 * 0.5e15 * 86400)) and size == 10**9 * 16 // 4
+    assert days == pytest.approx(6e21 / (4 * 0.5e15 * 86400)) and size == 10**9 * (16 + 4) // 4
     with pytest.raises(ValueError, match="take more FLOPs than can be divided into days: give fewer"):
         days_and_bytes(Question(10**200, tokens=10**200))
     notes = plan(Question(LITTLE, optimizer="muon")).notes

@@ -196,7 +196,7 @@ def _options(
     """Every single change that could help."""
     if isinstance(q.model, TransformerConfig):
         yield from _of_activations(q, chip, fits)
-        yield from _of_states(q, over)
+    yield from _of_states(q, over)
     if q.layout is None and not q.sharded and q.count > 1:
         yield _sharding(q, P, chip)
     found = _enough(q, over, {})

@@ -64,7 +64,7 @@ KEYS = {
     "available_bytes": "memory of one accelerator",
     "fits": "whether total and allowance are within what is available; a number of parameters has no activations",
     "advice": "list of {change, costs, slower}: cheapest first; slower is a fraction of time or null",
-    "largest_model": "parameters that fit by themselves with gradients and states",
+    "largest_model": "parameters that fit with gradients, states and temporary tensors of the optimizer's step",
     "accelerator_hours": "count × hours, or null",
     "cost": "accelerator hours × the price given, or null",
     "energy_kwh": "accelerator hours × the watts given, or null",

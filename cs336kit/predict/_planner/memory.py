@@ -7,8 +7,11 @@ from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict._planner.question import Question
 from cs336kit.predict.accounting import training_flops
+from cs336kit.predict.devices import DEVICES
 from cs336kit.predict.napkin import bytes_per_parameter
 from cs336kit.predict.operations import Leaf
+from cs336kit.predict.optimizers import optimizer_spec, optimizer_step_bytes
+from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.programs import program
 from cs336kit.predict.training import SHARDED, peak_moments, step_peak
 from cs336kit.predict.transformer import TransformerConfig
@@ -55,8 +58,17 @@ def memory(q: Question, P: int) -> Breakdown:
     """Bytes by bucket on one accelerator at the peak of a step."""
     if isinstance(q.model, TransformerConfig):
         return step_peak(**step_options(q))
-    each = bytes_per_parameter(q.optimizer, precision=q.precision)
-    return Breakdown({name: -(-P * each[name] // q.placed.shards) for name in SHARDED if each[name]}, unit="bytes")
+    each = dict(bytes_per_parameter(q.optimizer, precision=q.precision).items())
+    each["temporary tensors"] = step_bytes_per_parameter(q, q.optimizer)
+    buckets = {name: -(-P * each[name] // q.placed.shards) for name in (*SHARDED, "temporary tensors") if each[name]}
+    return Breakdown(buckets, unit="bytes")
+
+
+def step_bytes_per_parameter(q: Question, optimizer: str) -> int:
+    """Of the temporary tensors in an optimizer's step; 0 where they are of one tensor at a time, none, or not known."""
+    if q.fused or not DEVICES[q.device].foreach or optimizer_spec(optimizer).foreach is None:
+        return 0
+    return optimizer_step_bytes(optimizer, parameters=1, precision=POLICIES[q.precision].states)
 
 
 def moment(q: Question) -> str | None:

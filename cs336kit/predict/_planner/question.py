@@ -281,7 +281,7 @@ def _with_tokens(q: Question) -> Question:
 
 #: What a number of parameters has no answer for; the default of each asks nothing.
 _NEEDS_SHAPE = (
-    "batch", "sequence", "attention", "checkpointing", "fused", "global_batch", "accumulate", "chunks", "lora_rank", "base",
+    "batch", "sequence", "attention", "checkpointing", "global_batch", "accumulate", "chunks", "lora_rank", "base",
     "frozen", "layout",
 )  # fmt: skip
 
@@ -291,7 +291,6 @@ def _without_shape(q: Question) -> Question:
     for name in _NEEDS_SHAPE:
         if getattr(q, name) not in (getattr(Question, name), None):
             about = "the parts" if name in ("lora_rank", "base", "frozen") else "activations"
-            about = "temporary tensors" if name == "fused" else about
             raise ValueError(
                 f"{name} is about {about}, which need the shape of the model, not only its number of parameters: "
                 f"name a model or give a configuration, or leave {name} out"

@@ -261,8 +261,11 @@ def _verdict(plan: "Plan") -> Iterator[str]:
     q = plan.question
     left = plan.chip.memory_bytes - plan.allowance.total - plan.memory.total
     if plan.fits and plan.moment is None:
-        yield f"it fits without activations: {size(left)} GiB are left"
-        yield "  for them and for temporary tensors of the optimizer's step"
+        freed = plan.memory.get("temporary tensors", 0)
+        sentence = f"it fits without activations: {size(left + freed)} GiB are left for them"
+        if freed:
+            sentence += f", and {size(left)} GiB in the optimizer's step, which begins when they are gone"
+        yield from folded(sentence, indent="  ", first="")
     elif plan.fits:
         yield f"it fits, and {size(left)} GiB are left"
     else:
@@ -281,5 +284,5 @@ def _verdict(plan: "Plan") -> Iterator[str]:
         return
     shared = q.sharded and q.count > 1
     kind = "over all accelerators" if shared else "on each accelerator"
-    without = f"without activations{', gathered parameters' * shared} and temporary tensors"
+    without = f"without activations{' and gathered parameters' * shared}"
     yield from folded(f"largest model {kind}, {without}: {plan.largest_model:.3g} parameters", indent="  ", first="")
