@@ -13,14 +13,12 @@ from cs336kit.predict._planner.answer import Plan as Plan
 from cs336kit.predict._planner.chip import Chip, allowance, check_room, chip
 from cs336kit.predict._planner.question import Question as Question
 from cs336kit.predict._planner.question import settled
+from cs336kit.predict._planner.text import SEEN
 from cs336kit.predict.accounting import active_parameters, parameters
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS, bytes_per_parameter, delivered_flops, largest_model, six_nd
 from cs336kit.predict.optimizers import optimizer_spec
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.transformer import TransformerConfig
-
-#: The share of FLOPs that a convention has to change before an answer speaks of it.
-_SEEN = 0.05
 
 
 @finite_results()
@@ -35,7 +33,7 @@ def plan(question: Question) -> Plan:
     Memory per accelerator: what is alive at the peak of a step, by bucket; that and the allowance (context and libraries,
     fragmentation, communication buffers) have to fit. The optimizer's temporary tensors are those of torch's foreach
     implementation, its default on CUDA, unless the question says `fused`. Experts are taken to share the tokens equally,
-    and the answer also says what the least equal shares would need.
+    and the answer also says what the least equal shares would need, unless ranks of ep divide the experts.
     """
     q = settled(question)
     config, P = _size(q)
@@ -128,7 +126,7 @@ def _largest(q: Question, room: int) -> int:
 def _of_attention(q: Question, *, seen: bool, bounded: bool) -> Iterator[str]:
     """What the FLOPs count, where the answer has some (or a step that does not say it) and a causal mask makes a difference."""
     saving = of.causal_saving(q) if seen else 0.0
-    if saving >= _SEEN:
+    if saving >= SEEN:
         yield (
             "FLOPs count attention over all pairs of positions, as is usual for MFU; without the pairs that the mask "
             f"hides they are {100 * saving:.0f} % fewer" + (", as in the lower bound of a step" if bounded else "")
@@ -143,7 +141,7 @@ def _of_transformers(q: Question, ours: int) -> Iterator[str]:
         theirs = of.memory(replace(q, flavour="transformers"), 0).total
     except ValueError:  # not described, or not counted with adapters and the like
         return
-    if theirs > 1.05 * ours:
+    if theirs > (1 + SEEN) * ours:
         yield f"the modules of transformers need {theirs / 2**30:,.2f} GiB together, which --flavour transformers counts"
 
 

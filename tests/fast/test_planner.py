@@ -110,6 +110,23 @@ def test_experts_that_share_unequally_need_more():
     assert plan(Question(MODELS["gpt2"])).uneven is None
 
 
+def test_shares_of_experts_are_spoken_of_where_they_matter():
+    moe = Question(MODELS["mixtral-8x7b"], batch=2, sequence=4096, count=64, checkpointing=True)
+    same = "if all chose the same: "
+    assert f"{same}{plan(moe).uneven / 2**30:.2f} GiB" in " ".join(str(plan(moe)).split())
+    # With few tokens and many layers it is the same, within a twentieth.
+    few = plan(dataclasses.replace(moe, batch=1, sequence=16))
+    assert few.uneven < 1.05 * few.memory.total and same not in str(few)
+    for layout, who in (("ep=8,fsdp=8", "each of the 8 ranks of ep"), ("fsdp=32,cp=2", "each expert")):
+        answer = plan(dataclasses.replace(moe, count=1, layout=layout))
+        assert answer.uneven is None
+        said = (
+            f"({who} is taken to get an equal share of the tokens; one that gets more needs more, which is not counted)"
+        )
+        assert said in " ".join(str(answer).split())
+    assert "equal share" not in str(plan(Question(MODELS["gpt2"]))) + str(plan(Question(7e9)))
+
+
 @pytest.mark.parametrize(
     "question",
     [

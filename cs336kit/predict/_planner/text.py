@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from cs336kit.predict.wires import StepSeconds
 
 _GIB = 2**30
+#: The share by which a number has to change before an answer speaks of it.
+SEEN = 0.05
 #: Columns of a terminal.
 WIDTH = 80
 
@@ -252,7 +254,14 @@ def _memory(plan: "Plan") -> Iterator[str]:
     yield row("allowance", plan.allowance.total)
     yield from folded(plan.allowance_reason, indent="    ")
     yield row("available", plan.chip.memory_bytes)
-    if plan.uneven is not None:
+    if plan.uneven is None and getattr(plan.question.model, "experts", None):
+        ranks = plan.question.placed.ep
+        who = f"each of the {ranks} ranks of ep" if ranks > 1 else "each expert"
+        sentence = (
+            f"{who} is taken to get an equal share of the tokens; one that gets more needs more, which is not counted"
+        )
+        yield from folded(f"({sentence})", indent="   ", first="  ")
+    elif plan.uneven is not None and plan.uneven > (1 + SEEN) * plan.memory.total:
         sentence = f"experts share the tokens equally; if all chose the same: {size(plan.uneven)} GiB"
         yield from folded(f"({sentence})", indent="   ", first="  ")
 
