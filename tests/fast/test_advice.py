@@ -121,7 +121,7 @@ def test_ranks_of_a_layout_share_what_they_do_not_share_yet(monkeypatch):
         one, twice = advised(dataclasses.replace(question, layout=layout), 1000, CHIP, 23)
         assert one.changes == {"layout": Layout(fsdp=4)} and twice.changes["layout"] == Layout(fsdp=8)
         assert str(one) == (
-            "sharding over 4 accelerators (fsdp=4 in --layout): parameters are gathered for each pass, and as many bytes on the "
+            "sharding over 4 accelerators (--layout fsdp=4): parameters are gathered for each pass, and as many bytes on the "
             "wire"
         )
     (one,) = advised(dataclasses.replace(question, layout="fsdp=4"), 1000, CHIP, 3)
@@ -139,14 +139,12 @@ def test_what_costs_nothing_is_advised_first():
     tp = Question(MODELS["llama-3-8b"], layout="tp=8", sequence=8192, batch=4)
     first, *others = plan(tp).advice
     assert first.changes == {"layout": Layout(tp=8, sp=True)} and first.slower == 0
-    assert str(first) == "sequence parallelism (sp=true in --layout): no more FLOPs, and as many bytes on the wire"
+    assert str(first) == "sequence parallelism (--layout tp=8,sp=true): no more FLOPs, and as many bytes on the wire"
     assert any(one.changes == {"checkpointing": True} for one in others)
     dp = Question(MODELS["llama-3-8b"], layout="dp=8", sequence=2048, checkpointing=True)
     first, *_ = plan(dp).advice
     assert first.changes == {"layout": Layout(zero1=8)} and first.slower == 0
-    words = (
-        "sharing optimizer state over the replicas (zero1=8 in --layout): no more FLOPs, and as many bytes on the wire"
-    )
+    words = "sharing optimizer state over the replicas (--layout zero1=8): no more FLOPs, and as many bytes on the wire"
     assert str(first) == words
     before, after = plan(dp), plan(dataclasses.replace(dp, **first.changes))
     assert before.wire.total == after.wire.total and not before.fits and after.fits
@@ -155,9 +153,7 @@ def test_what_costs_nothing_is_advised_first():
     assert after.memory["optimizer state"] == pytest.approx(8.03e9, rel=1e-3)
     replicas = dataclasses.replace(dp, layout=None, count=8, sharded=False)
     first, second, *_ = plan(replicas).advice
-    assert (
-        first.changes == {"layout": Layout(zero1=8)} and "(--layout zero1=8 in place of --replicated)" in first.change
-    )
+    assert first.changes == {"layout": Layout(zero1=8)} and "(--layout zero1=8, without --replicated)" in first.change
     assert plan(dataclasses.replace(replicas, **first.changes)).memory == after.memory
     assert second.changes == {"sharded": True} and second.slower > 0
     # Meta's 405 billion on 16,384, which all but fit.
@@ -189,9 +185,8 @@ def test_changes_of_a_layout_are_merged():
     question = Question(MODELS["llama-3-70b"], layout="tp=8,dp=8", sequence=8192, between_nodes=50e9)
     (both,) = plan(question).advice
     assert both.changes == {"layout": Layout(fsdp=8, tp=8, sp=True)}
-    assert (
-        both.change
-        == "sequence parallelism (sp=true in --layout) and sharding over 64 accelerators (fsdp=8 in --layout)"
+    assert both.change == "sequence parallelism (--layout {0}) and sharding over 64 accelerators (--layout {0})".format(
+        "fsdp=8,tp=8,sp=true"
     )
     assert plan(dataclasses.replace(question, **both.changes)).fits
     replicas = Question(MODELS["llama-3-8b"], count=8, sharded=False, sequence=8192)

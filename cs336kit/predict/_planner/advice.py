@@ -94,7 +94,13 @@ def _together(q: Question, chosen: list[Advice], fits: Callable[..., bool]) -> A
     slower = sum(one.slower or 0 for one in chosen)
     costs = "together " * (len(chosen) > 1) + _computing_and_sending(chosen)
     costs += "".join(f"; {one.costs}" for one in chosen if one.slower is None)
-    return Advice(" and ".join(one.change for one in chosen), _merged(q, chosen), slower, costs)
+    changes = _merged(q, chosen)
+    return Advice(" and ".join(_of_all(one, changes) for one in chosen), changes, slower, costs)
+
+
+def _of_all(one: Advice, changes: dict[str, Any]) -> str:
+    """The words of a change beside others: the option says the layout of all of them."""
+    return one.change.replace(f"--layout {one.changes.get('layout')}", f"--layout {changes.get('layout')}")
 
 
 def _merged(q: Question, chosen: list[Advice]) -> dict[str, Any]:
@@ -130,7 +136,7 @@ def _more_accelerators(q: Question, over: Callable[..., float], chosen: list[Adv
             chosen, found = others, without
     option, changes = found
     words = [
-        _in_passes(changes["batch"], changes["accumulate"]) if "accumulate" in one.changes else one.change
+        _in_passes(changes["batch"], changes["accumulate"]) if "accumulate" in one.changes else _of_all(one, changes)
         for one in chosen
     ]
     costs = f"{_computing_and_sending(chosen)}, and more accelerators{_other_batch(q, changes)}"
@@ -247,17 +253,18 @@ def _of_layout(q: Question, chip: Chip, over: Callable[..., float]) -> Iterator[
     """Ranks may share more: the sequence, states, gradients, and parameters too."""
     placed = _asked(q)
     if placed.tp > 1 and not placed.sp:
-        yield _sharing(q, chip, "sequence parallelism (sp=true in --layout)", replace(placed, sp=True))
+        sequence = replace(placed, sp=True)
+        yield _sharing(q, chip, f"sequence parallelism (--layout {sequence})", sequence)
     ranks = placed.dp * placed.shards
     alone: dict[str, Any] = dict.fromkeys(_REPLICAS, 1)
     by = {name: replace(placed, **alone | {name: ranks}) for name in STAGES}
     name = "zero2" if over(layout=by["zero1"]) > max(0, over(layout=by["zero2"])) else "zero1"
     if by[name] != placed and placed.stage <= STAGES[name]:
         shared = "optimizer state" + " and gradients" * (name == "zero2")
-        where = f"--layout {by[name]} in place of --replicated" if q.layout is None else f"{name}={ranks} in --layout"
-        yield _sharing(q, chip, f"sharing {shared} over the replicas ({where})", by[name])
+        out = ", without --replicated" * (q.layout is None)
+        yield _sharing(q, chip, f"sharing {shared} over the replicas (--layout {by[name]}{out})", by[name])
     if q.layout is not None and by["fsdp"] != placed:
-        words = f"sharding over {q.count:,} accelerators (fsdp={ranks} in --layout)"
+        words = f"sharding over {q.count:,} accelerators (--layout {by['fsdp']})"
         yield _sharing(q, chip, words, by["fsdp"], "parameters are gathered for each pass, ")
 
 
@@ -285,8 +292,7 @@ def _of_activations(q: Question, chip: Chip, fits: Callable[..., bool]) -> Itera
         whole = divisors(q.batch, q.batch // 2)
         size = whole[max(0, largest(lambda n: fits(**_split(q, whole[n - 1])), len(whole)) - 1)]
         split = _split(q, size)
-        microbatches = f" and microbatches={split['accumulate']} in --layout" if "layout" in split else ""
-        change = _in_passes(size, split["accumulate"], microbatches)
+        change = _in_passes(size, split["accumulate"], f" --layout {split['layout']}" if "layout" in split else "")
         more, slower = _sent(q, chip, split)
         costs = "no more FLOPs; smaller products may run less well"
         costs += f"; {_on_the_wire(more, chip, slower)}" if more else ""
@@ -306,8 +312,8 @@ def _of_activations(q: Question, chip: Chip, fits: Callable[..., bool]) -> Itera
         yield Advice(f"a batch of {size} per accelerator (--batch {size}{without})", changes, None, costs)
 
 
-def _in_passes(size: int, passes: int, microbatches: str = "") -> str:
-    return f"the same batch in more passes (--batch {size} --accumulate {passes}{microbatches})"
+def _in_passes(size: int, passes: int, layout: str = "") -> str:
+    return f"the same batch in more passes (--batch {size} --accumulate {passes}{layout})"
 
 
 def _split(q: Question, size: int) -> dict[str, Any]:
