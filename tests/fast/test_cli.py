@@ -203,7 +203,7 @@ def test_a_precision_of_several_words_has_no_blanks(capsys):
 
 
 def test_a_model_with_experts_says_what_is_assumed_of_its_router(capsys):
-    assert main(["plan", "mixtral-8x7b"]) == 0
+    assert main(["plan", "mixtral-8x7b", "--count", "64", "--batch", "2", "--checkpointing"]) == 0
     assert "share the tokens equally" in capsys.readouterr().out
     assert main(["plan", "gpt2"]) == 0
     assert "equally" not in capsys.readouterr().out
@@ -373,6 +373,9 @@ def test_a_global_batch_that_cannot_be_is_refused(more, sentence, capsys):
         ("--layout pp=2,fsdp=2 --batch 8 --global-batch 16 --optimizer sgd", "--accumulate 1, without --global-batch)"),
         ("--count 3 --replicated --checkpointing --optimizer adamw8bit", "(--count 6, without --replicated)"),
         ("--count 3 --replicated --global-batch 3 --checkpointing --chunks 8", "without --replicated and --global-batch)"),
+        ("--layout tp=8 --batch 4 --sequence 8192", "sequence parallelism (--layout tp=8,sp=true)"),
+        ("--layout tp=2,dp=2 --sequence 8192", "over the replicas (--layout zero1=2,tp=2)"),
+        ("--count 8 --replicated --checkpointing", "over the replicas (--layout zero1=8, without --replicated)"),
         ("--layout fsdp=2,microbatches=4 --batch 8 --optimizer sgd", "--accumulate 32 --layout microbatches=32,fsdp=2)"),
     ],
 )  # fmt: skip
@@ -567,6 +570,14 @@ def test_models_are_listed_by_a_part_of_their_names(capsys):
     assert main(["models", "Qwen3 8B"]) == 0
     assert [row.split() for row in capsys.readouterr().out.splitlines()[1:]] == [
         ["qwen3-8b", "8,190,735,360", "40,960"]
+    ]
+    # As its authors have it: 46.7 billion, of which 12.9 are used for a token. Source: Mistral AI 2023, "Mixtral of experts".
+    assert main(["models", "mixtral-8x7b"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == [
+        "mixtral-8x7b",
+        "46,702,792,704",
+        "12,879,925,248",
+        "32,768",
     ]
     assert main(["models", "state-spaces/"]) == 0
     assert capsys.readouterr().out.splitlines()[1].split() == ["mamba-2.8b", "cannot", "be", "counted"]

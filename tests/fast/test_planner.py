@@ -110,6 +110,18 @@ def test_experts_that_share_unequally_need_more():
     assert plan(Question(MODELS["gpt2"])).uneven is None
 
 
+def test_parameters_that_are_active_for_a_token_are_said():
+    """DeepSeek-AI 2024, "DeepSeek-V3 Technical Report": 671 billion, of which 37 are activated for each token."""
+    answer = plan(Question(MODELS["deepseek-v3"], name="deepseek-v3", count=2048, checkpointing=True))
+    assert answer.as_dict()["active_parameters"] == 37_552_282_624
+    first = " ".join(str(answer).split("batch:")[0].split())
+    assert first == "deepseek-v3: 671,026,404,352 parameters, 37,552,282,624 of them active for a token"
+    tuned = " ".join(str(plan(Question(MODELS["mixtral-8x7b"], lora_rank=8))).split())
+    assert "12,879,925,248 of them active for a token, and 3,407,872 of adapters (rank 8) batch" in tuned
+    for dense in (plan(Question(MODELS["gpt2"])), plan(Question(7e9))):
+        assert dense.as_dict()["active_parameters"] == dense.parameters and "active" not in str(dense)
+
+
 def test_shares_of_experts_are_spoken_of_where_they_matter():
     moe = Question(MODELS["mixtral-8x7b"], batch=2, sequence=4096, count=64, checkpointing=True)
     same = "if all chose the same: "

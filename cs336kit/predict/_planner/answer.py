@@ -8,6 +8,8 @@ from cs336kit.predict._planner.advice import Advice
 from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict._planner.memory import Asked
 from cs336kit.predict._planner.question import Question
+from cs336kit.predict.accounting import active_parameters
+from cs336kit.predict.transformer import TransformerConfig
 from cs336kit.predict.wires import StepSeconds
 
 #: Raised whenever a key of the JSON output changes its meaning or goes.
@@ -18,6 +20,7 @@ KEYS = {
     "command": '"plan"',
     "model": "name as given",
     "parameters": "of the whole model",
+    "active_parameters": "those that take part for one token: fewer in a mixture of experts",
     "trainable_parameters": "those that get gradients; null for a number of parameters",
     "device": "whose rules for what an operation keeps: cuda or cpu",
     "flavour": "whose decoder and which device's rules the kept bytes follow",
@@ -118,6 +121,12 @@ class Plan:
     asked: Asked | None = None
 
     @property
+    def active_parameters(self) -> int:
+        """Those that take part in the computation for one token."""
+        model = self.question.model
+        return active_parameters(model).total if isinstance(model, TransformerConfig) else self.parameters
+
+    @property
     def accelerator_hours(self) -> float | None:
         return None if self.days is None else 24 * self.days * self.question.count
 
@@ -209,6 +218,7 @@ class Plan:
             "command": "plan",
             "model": q.name,
             "parameters": self.parameters,
+            "active_parameters": self.active_parameters,
             "trainable_parameters": self.trainable,
             "flavour": self.flavour,
             "accelerator": self.chip.name,

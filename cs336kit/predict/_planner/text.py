@@ -45,11 +45,12 @@ def row(name: str, value: int, remark: str = "") -> str:
 def _model(plan: "Plan") -> Iterator[str]:
     q = plan.question
     line = f"{q.name}: {plan.parameters:,} parameters"
+    if plan.active_parameters < plan.parameters:
+        line += f", {plan.active_parameters:,} of them active for a token"
     if plan.trainable is not None and plan.trainable != plan.parameters:
-        line += f", {plan.trainable:,} of them trained"
-        if q.lora_rank:
-            line = f"{q.name}: {plan.parameters:,} parameters, and {plan.trainable:,} of adapters (rank {q.lora_rank})"
-    yield line
+        adapters = f", and {plan.trainable:,} of adapters (rank {q.lora_rank})"
+        line += adapters if q.lora_rank else f", {plan.trainable:,} of them trained"
+    yield from folded(line, indent="  ", first="")
 
 
 def _time(plan: "Plan") -> Iterator[str]:
