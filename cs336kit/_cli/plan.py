@@ -111,7 +111,8 @@ def parser() -> argparse.ArgumentParser:
     show("--watts", type=number, metavar="W", help=watts)
     show("--explain", action="store_true", help="the formula of each line with its numbers")
     show("--sensitivity", action="store_true", help="which input moves days and bytes most")
-    show("--json", action="store_true", help="print JSON")
+    show("--json", action="store_true", help="print JSON; its key fits says whether the run fits")
+    show("--check", action="store_true", help="exit code 1 if it does not fit; without it 0 for every answer")
     show("--json-keys", action=Keys, keys=KEYS, schema=SCHEMA, help="what each key of --json means")
     return command
 
@@ -131,10 +132,10 @@ class Keys(argparse.Action):
 
 
 def run(arguments: list[str]) -> int:
-    """Answer and print."""
+    """Answer and print; with --check, 1 if it does not fit."""
     answer = answered(arguments)
     print(json.dumps(answer.values(), indent=2) if answer.asked["json"] else answer.text())
-    return 0
+    return int(answer.asked["check"] and not answer.plan.fits)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +150,17 @@ class Answered:
     def values(self) -> dict[str, object]:
         """What --json prints."""
         rows = None if self.layouts is None else as_rows(self.layouts)
-        return {**self.plan.as_dict(), "layouts": rows, "largest_batch": self.largest_batch}
+        values = {**self.plan.as_dict(), "layouts": rows, "largest_batch": self.largest_batch}
+        if self.asked["explain"]:
+            from cs336kit.predict._planner.explain import formulas
+
+            values["explain"] = formulas(self.plan)
+        if self.asked["sensitivity"]:
+            from cs336kit.predict._planner.sensitivity import sensitivity
+
+            changes = sensitivity(self.plan)
+            values["sensitivity"] = [{"change": one.what, "days": one.days, "bytes": one.bytes} for one in changes]
+        return values
 
     def text(self) -> str:
         """What the command prints without --json."""
@@ -186,7 +197,7 @@ def answered(arguments: list[str]) -> Answered:
 
 def _question(arguments: list[str]) -> tuple[Question, dict[str, bool]]:
     values = vars(parser().parse_args(arguments))
-    asked = {name: values.pop(name) for name in ("json", "find", "largest_batch", "explain", "sensitivity")}
+    asked = {name: values.pop(name) for name in ("json", "check", "find", "largest_batch", "explain", "sensitivity")}
     values.pop("json_keys")
     values["sharded"] = not values.pop("replicated")
     values["memory_bytes"], values["peak_flops_per_second"] = values.pop("memory"), values.pop("peak")

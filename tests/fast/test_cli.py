@@ -562,6 +562,28 @@ def test_a_file_that_cannot_be_written_is_known_before_the_run(tmp_path, monkeyp
         arguments.to_write(tmp_path / "run.json")
 
 
+def test_what_is_asked_for_beside_json_stands_in_it(capsys):
+    def values(*more):
+        assert main(["plan", "gpt2", "--tokens", "1B", "--json", *more]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    plain = values()
+    assert plain["explain"] is None is plain["sensitivity"]
+    both = values("--explain", "--sensitivity")
+    assert list(both) == list(plain) == list(KEYS)
+    assert both["explain"]["FLOPs"].endswith(f"= {plain['flops']:.6g}")
+    tokens = next(one for one in both["sensitivity"] if one["change"] == "tokens +10%")
+    assert tokens == {"change": "tokens +10%", "days": pytest.approx(1.1), "bytes": 1}
+
+
+def test_the_exit_code_says_whether_it_fits_where_that_is_asked(capsys):
+    for model, fits in (("gpt2", True), ("llama-3-70b", False)):
+        assert main(["plan", model]) == 0
+        assert main(["plan", model, "--check"]) == int(not fits)
+        assert main(["plan", model, "--check", "--json"]) == int(not fits)
+    capsys.readouterr()
+
+
 def test_models_are_listed_by_a_part_of_their_names(capsys):
     assert main(["models"]) == 0
     rows = capsys.readouterr().out.splitlines()

@@ -75,6 +75,8 @@ KEYS = {
     "run_energy_kwh": "{lower, upper}: what run_days take at the watts given, or null",
     "layouts": "with --find, list of {layout, total_bytes, step_seconds, fits}: quickest first; else null",
     "largest_batch": "with --largest-batch, sequences of one pass that fit, 0 if not even one; else null",
+    "explain": "with --explain, {quantity: its formula with numbers}; else null",
+    "sensitivity": "with --sensitivity, list of {change, days, bytes}: factors by one change, the most first; else null",
     "notes": "sentences about numbers that are not exact",
 }
 
@@ -255,7 +257,7 @@ class Plan:
             "link_bytes": self.link_bytes,
             "wire_bytes": None if self.wire is None else dict(self.wire.items()),
             "layouts": None,
-            "largest_batch": None,
+            **dict.fromkeys(("largest_batch", "explain", "sensitivity")),
             "notes": list(self.notes),
         }
         # What is left is the question's own.
