@@ -13,7 +13,7 @@ from cs336kit.predict._planner.explain import formulas
 from cs336kit.predict._planner.find import found_text
 from cs336kit.predict._planner.memory import Asked
 from cs336kit.predict._planner.sensitivity import Change
-from cs336kit.predict._planner.text import amount, duration, folded, row, size
+from cs336kit.predict._planner.text import amount, billions, duration, folded, row, size
 from cs336kit.predict._serving.answer import Served, ServingAdvice
 from cs336kit.predict._serving.bounds import Bounds
 from cs336kit.predict._serving.text import milliseconds
@@ -97,7 +97,7 @@ it fits, and 60.75 GiB are left
 note: a note
 note: bytes of a decoder
 largest model over all accelerators, without activations and gathered
-  parameters: 5e+09 parameters"""
+  parameters: 5B parameters"""
     )
 
 
@@ -121,7 +121,7 @@ memory per accelerator, without activations
 it does not fit: 7.00 GiB too much; what helps, cheapest first:
   - less: nothing
   - half: half of it
-largest model on each accelerator, without activations: 5e+09 parameters"""
+largest model on each accelerator, without activations: 5B parameters"""
     )
     steps = dataclasses.replace(answer, question=dataclasses.replace(question, steps=5))
     assert str(steps) == str(answer), "steps of how many tokens nobody said"
@@ -248,7 +248,7 @@ def test_rings_that_leave_a_node_do_so_over_the_links_of_all_their_ranks():
         # 10⁹ tokens in 1,000 steps are 1,953.1 sequences of 512 a step, and this one takes 24 of them.
         (
             {"steps": 1000}, {},
-            "1,000,000,000 tokens in 1,000 steps imply 1,000,000 tokens a step, 1,954 sequences of 512: another global batch",
+            "1,000,000,000 tokens in 1,000 steps imply 1,000,000 tokens a step, 1,954 sequences of 512: another global batch than this one (--global-batch 1952)",
             "steps for",
         ),
         ({"steps": 100, "tokens": 1228800}, {}, "imply 12,288 tokens a step, 24 sequences of 512 a step", "another"),
@@ -270,6 +270,13 @@ def test_sizes_and_durations_have_as_many_digits_as_they_need():
     }  # fmt: skip
     assert {days: duration(days) for days in durations} == durations
     assert [amount(value) for value in (0.012345, 9.994, 10, 1234.5)] == ["0.0123", "9.99", "10", "1,234"]
+    assert [billions(n) for n in (39_512_345_678, 5_060_000_000_000, 999_999, 1_000_000, 999_700_000)] == [
+        "39.5B",
+        "5.06T",
+        "999,999",
+        "1M",
+        "1,000M",
+    ]
     assert row("a name", GIB, "a remark") == "  a name                        1.00 GiB  a remark"
 
 

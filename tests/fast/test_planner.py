@@ -355,6 +355,9 @@ def test_global_batch_is_batch_times_passes_times_accelerators():
     other = plan(Question(config, count=8, batch=4, sequence=1024, tokens=10**9, steps=1000))
     text = " ".join(str(other).split())
     assert other.implied_batch == 10**6 and "imply 1,000,000 tokens a step, 977 sequences of 1,024: another" in text
+    # 8 accelerators with 4 sequences each make 31 times 32 of them at once, and that is taken.
+    assert "than this one (--global-batch 992)" in text
+    assert plan(dataclasses.replace(other.question, global_batch=992, accumulate=None)).question.accumulate == 31
     agreeing = plan(Question(config, batch=4, sequence=1024, tokens=4096 * 1000, steps=1000))
     assert "imply 4,096 tokens a step" in str(agreeing) and "another" not in str(agreeing)
     assert plan(Question(config, batch=4, sequence=1024, tokens=10**9)).steps == -(-(10**9) // 4096)
@@ -513,7 +516,11 @@ def test_how_many_accelerators_a_number_of_days_asks_for():
     # 6 · 70e9 · 15e12 FLOPs in 30 days at half of 989.4 TFLOP/s.
     assert answer.as_dict()["accelerators_within_days"] == 4914 == -(-6300 * 10**21 // int(989.4e12 * 0.5 * 86400 * 30))
     assert answer.question.count == 1 and answer.as_dict()["within_days"] == 30
-    assert "\n  within 30 days it takes 4,914 of them at this MFU\n" in str(answer)
+    assert (
+        "within 30 days it takes 4,914 of them at this MFU; all else here is for 1, and --count 4914 plans those"
+        in " ".join(str(answer).split())
+    )
+    assert "at this MFU\n" in str(plan(dataclasses.replace(question, count=4914)))
     assert "× 86,400 s × 30), rounded up: 4,914" in " ".join(explained(answer).split())
     # They are as many as the time says, also where it is met exactly.
     for count in (1, 2, 7, 4913):

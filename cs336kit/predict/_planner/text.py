@@ -8,6 +8,7 @@ from cs336kit.predict._links import PAIRWISE
 
 if TYPE_CHECKING:
     from cs336kit.predict._planner.answer import Plan
+    from cs336kit.predict._planner.question import Question
     from cs336kit.predict.wires import StepSeconds
 
 _GIB = 2**30
@@ -62,7 +63,11 @@ def _time(plan: "Plan") -> Iterator[str]:
         f"  on {q.count:,} × {plan.chip.name} at an MFU of {q.mfu:g}, of {plan.chip.peak:.4g} FLOP/s each"
     )
     if plan.accelerators_within_days is not None:
-        yield f"  within {q.within_days:g} days it takes {plan.accelerators_within_days:,} of them at this MFU"
+        many = plan.accelerators_within_days
+        sentence = f"within {q.within_days:g} days it takes {many:,} of them at this MFU"
+        if many != q.count:
+            sentence += f"; all else here is for {q.count:,}" + f", and --count {many} plans those" * (q.layout is None)
+        yield from folded(sentence, indent="    ", first="  ")
     if plan.recomputed:
         yield f"  and {100 * plan.recomputed:.1f} % more FLOPs that are computed again, which MFU leaves out"
     if plan.cost is not None:
@@ -87,6 +92,15 @@ def amount(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:,.3g}"
 
 
+def billions(value: int) -> str:
+    """A number of parameters as it is usually said: 39.5B."""
+    for size, letter in ((10**12, "T"), (10**9, "B"), (10**6, "M")):
+        if value >= size:
+            scaled = value / size
+            return f"{scaled:.3g}{letter}" if scaled < 999.5 else f"{scaled:,.0f}{letter}"
+    return f"{value:,}"
+
+
 def _between(least: str, most: str) -> str:
     """A range of two values as they are shown, with the unit once where it is one."""
     return most if least == most else f"{least.removesuffix(most.lstrip('0123456789.,e+-'))} to {most}"
@@ -107,10 +121,18 @@ def _batch(plan: "Plan") -> Iterator[str]:
         if q.sequence:
             per += f", {-(-plan.implied_batch // q.sequence):,} sequences of {q.sequence:,}"
         agrees = q.step_sequences is None or q.steps * q.step_sequences * (q.sequence or 0) == q.tokens
-        other = "" if agrees else ": another global batch than this one"
+        other = "" if agrees else f": another global batch than this one{_nearest(plan.implied_batch, q)}"
         yield from folded(
             f"{int(q.tokens or 0):,} tokens in {q.steps:,} steps imply {per}{other}", indent="    ", first="  "
         )
+
+
+def _nearest(tokens: int, q: "Question") -> str:
+    """The option for a global batch of about so many tokens, which the ranks make in whole micro-batches."""
+    if not q.batch or not q.sequence:
+        return ""
+    together = q.batch * q.placed.data_ranks
+    return f" (--global-batch {max(1, round(tokens / q.sequence / together)) * together})"
 
 
 def _step(plan: "Plan") -> Iterator[str]:
@@ -295,4 +317,6 @@ def _verdict(plan: "Plan") -> Iterator[str]:
     shared = q.sharded and q.count > 1
     kind = "over all accelerators" if shared else "on each accelerator"
     without = f"without activations{' and gathered parameters' * shared}"
-    yield from folded(f"largest model {kind}, {without}: {plan.largest_model:.3g} parameters", indent="  ", first="")
+    yield from folded(
+        f"largest model {kind}, {without}: {billions(plan.largest_model)} parameters", indent="  ", first=""
+    )
