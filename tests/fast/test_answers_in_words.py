@@ -248,7 +248,8 @@ def test_rings_that_leave_a_node_do_so_over_the_links_of_all_their_ranks():
         # 10⁹ tokens in 1,000 steps are 1,953.1 sequences of 512 a step, and this one takes 24 of them.
         (
             {"steps": 1000}, {},
-            "1,000,000,000 tokens in 1,000 steps imply 1,000,000 tokens a step, 1,954 sequences of 512: another global batch than this one (--global-batch 1952)",
+            "1,000,000,000 tokens in 1,000 steps imply 1,000,000 tokens a step, 1,954 sequences of 512: another global batch "
+            "than this one (--global-batch 1952)",
             "steps for",
         ),
         ({"steps": 100, "tokens": 1228800}, {}, "imply 12,288 tokens a step, 24 sequences of 512 a step", "another"),

@@ -26,7 +26,7 @@ from cs336kit.predict._planner.explain import explained
 from cs336kit.predict._planner.find import found
 from cs336kit.predict._planner.sensitivity import sensitivity
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
-from cs336kit.predict.planner import KEYS
+from cs336kit.predict.planner import KEYS, days_and_bytes
 
 
 def test_seventy_billion_on_fifteen_trillion_tokens_takes_144_days():
@@ -201,7 +201,7 @@ def test_text_and_dictionary_of_every_kind_of_question():
         ({"model": 0}, "parameters must be"),
         (
             {"model": "70B"},
-            r"model must be a configuration or a number of parameters, got '70B': give predict\.model\(name\)",
+            r"unknown model '70B'.*a number such as 70e9 is parameters",
         ),
         ({"count": 0}, "count must be"),
         ({"count": 10**9}, r"count must be at most 10\*\*8"),
@@ -508,6 +508,18 @@ def test_a_step_of_one_accelerator_has_seconds_and_tokens_and_sends_nothing():
         str(many).split()
     )
     assert plan(Question(70e9)).as_dict()["tokens_per_second"] is None
+
+
+def test_a_model_may_be_named():
+    named, given = (
+        plan(Question("Llama-3 8B", count=8)),
+        plan(Question(MODELS["llama-3-8b"], name="Llama-3 8B", count=8)),
+    )
+    assert named == given and named.question.model is MODELS["llama-3-8b"]
+    assert plan(Question("gpt2", name="mine")).question.name == "mine"
+    assert days_and_bytes(Question("gpt2", tokens=1e9)) == days_and_bytes(Question(MODELS["gpt2"], tokens=1e9))
+    with pytest.raises(ValueError, match="unknown model 'llama-3-9b'. Did you mean 'llama-3-8b'"):
+        plan(Question("llama-3-9b"))
 
 
 def test_how_many_accelerators_a_number_of_days_asks_for():

@@ -19,6 +19,7 @@ from cs336kit.predict._links import node_of
 from cs336kit.predict.devices import DEVICES
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import Layout, as_layout, check_layout
+from cs336kit.predict.models import MODELS, unknown
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
 from cs336kit.predict.optimizers import OPTIMIZERS
 from cs336kit.predict.packed import PACKINGS
@@ -49,13 +50,13 @@ LARGEST_BATCH = 10**12
 
 @dataclass(frozen=True)
 class Question:
-    """A training run: what, on what, how. `model` is a configuration, or a number of parameters.
+    """A training run: what, on what, how. `model` is a name of MODELS, a configuration, or a number of parameters.
 
     `batch` and `sequence` are what one accelerator works on at a time; a number of parameters has no activations, so
     it takes neither. `sharded` splits parameters, gradients and optimizer state over all accelerators.
     """
 
-    model: TransformerConfig | int | float
+    model: TransformerConfig | str | int | float
     name: str = "model"
     #: of the table, or its name; None where `memory_bytes` and `peak_flops_per_second` say what the chip is
     accelerator: str | Accelerator | None = "h100-sxm"
@@ -135,14 +136,15 @@ class Question:
 def settled(q: Question) -> Question:
     """The question with every default filled in; a ValueError says what is impossible or contradicts itself."""
     if not isinstance(q, Question):
-        raise ValueError(
-            f"question must be a Question, got {shown(q)}: give one, such as Question(predict.model('llama-3-8b'))"
-        )
+        raise ValueError(f"question must be a Question, got {shown(q)}: give one, such as Question('llama-3-8b')")
     if isinstance(q.model, str):
-        raise ValueError(
-            f"model must be a configuration or a number of parameters, got {shown(q.model)}: give predict.model(name), or a "
-            "number such as 70e9"
-        )
+        if q.model not in MODELS:
+            unknown(
+                "model",
+                q.model,
+                otherwise="predict.from_hf reads a config.json, and a number such as 70e9 is parameters",
+            )
+        q = replace(q, model=MODELS[q.model], name=q.model if q.name == Question.name else q.name)
     # What is checked is kept: an integer of numpy overflows, and JSON cannot write it.
     checked: dict[str, Any] = {"count": at_most("count", positive_int("count", q.count), LARGEST_COUNT)}
     for name in ("checkpointing", "fused", "sharded"):
