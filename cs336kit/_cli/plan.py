@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import json
+import re
 
 from cs336kit._cli.arguments import (
     Parser,
@@ -117,6 +118,26 @@ def parser() -> argparse.ArgumentParser:
     return command
 
 
+#: Field of a Question → its option, as far as the names differ by more than dashes.
+_RENAMED = {
+    "memory_bytes": "--memory", "peak_flops_per_second": "--peak", "within_days": "--days", "lora_rank": "--lora",
+    "lora_targets": "--targets", "frozen": "--freeze",
+}  # fmt: skip
+
+
+def in_options(sentence: str) -> str:
+    """What an error says about fields of a Question, in words of the command line."""
+    named = {field.name: f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(Question)} | _RENAMED
+    for field, option in named.items():
+        if field in ("model", "name", "base"):
+            continue
+        sentence = re.sub(rf"(?<![\w.]){field}=(?:'([^']*)'|([\w.+-]+))", rf"{option} \1\2", sentence)
+        sentence = re.sub(rf"(^|give |leave |\(or ){field}(?= must be| \(|\)| out|$)", rf"\1{option}", sentence)
+        if "_" in field:
+            sentence = re.sub(rf"(?<!-){field}\b", option, sentence)
+    return sentence.replace(" (int)", "")
+
+
 class Keys(argparse.Action):
     """Prints what the keys of the JSON output mean."""
 
@@ -181,8 +202,15 @@ class Answered:
 
 
 def answered(arguments: list[str]) -> Answered:
-    """What the command says to these words."""
+    """What the command says to these words. Errors: ValueError in words of the command line."""
     question, asked = _question(arguments)
+    try:
+        return _answered(question, asked)
+    except ValueError as error:
+        raise ValueError(in_options(str(error))) from None
+
+
+def _answered(question: Question, asked: dict[str, bool]) -> Answered:
     answer = plan(before_layouts(question) if asked["find"] else question)
     if isinstance(question.model, TransformerConfig):
         # Where layouts are looked for, no note asks to.

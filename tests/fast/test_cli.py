@@ -14,6 +14,7 @@ import pytest
 
 from cs336kit import __version__, cli
 from cs336kit._cli import arguments
+from cs336kit._cli.plan import in_options
 from cs336kit._cli.train import _parser
 from cs336kit.cli import main
 from cs336kit.predict.models import names
@@ -138,7 +139,7 @@ def test_a_bad_file_gets_a_sentence(tmp_path, capsys, content, sentence):
             "Any other chip: --memory 128GB --peak 28TFLOPs in place of --accelerator\n",
         ),
         (["gpt2", "--accelerator", "h100"], "with different numbers: name one of them.\n"),
-        (["70B", "--days", "30"], "give tokens (or steps)"),
+        (["70B", "--days", "30"], "give --tokens (or --steps)"),
         (["-5"], "parameters must be"),
         (["70e9", "--batch", "0"], "batch is about activations"),
         (["gpt2", "--batch", "0"], "batch must be"),
@@ -299,8 +300,11 @@ def test_the_command_line_never_imports_torch():
             "--layout says who shares what, and --replicated says it too: leave one",
         ),
         ("models llama-9", "no known model has 'llama-9' in its name or hub id: leave it out to see all"),
-        ("plan gpt2 --layout dp=8 --count 4", "the layout dp=8 has 8 ranks, and count is 4: leave count out"),
-        ("plan gpt2 --layout pp=2,microbatches=4 --accumulate 3", "accumulate=3 and microbatches=4 of the layout say"),
+        ("plan gpt2 --layout dp=8 --count 4", "the layout dp=8 has 8 ranks, and count is 4: leave --count out"),
+        (
+            "plan gpt2 --layout pp=2,microbatches=4 --accumulate 3",
+            "--accumulate 3 and microbatches=4 of the layout say",
+        ),
         ("plan gpt2 --memory 1.2.3GB", "argument --memory: '1.2.3GB' is no size: write 80GB (10^9 bytes)"),
         ("plan gpt2 --allowance much", "argument --allowance: 'much' is no allowance: write 2GiB or 8%"),
         ("plan gpt2 --allowance 100%", "argument --allowance: '100%' is no allowance: write 2GiB or 8%"),
@@ -560,6 +564,27 @@ def test_a_file_that_cannot_be_written_is_known_before_the_run(tmp_path, monkeyp
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(ValueError, match="nothing can be written into the folder"):
         arguments.to_write(tmp_path / "run.json")
+
+
+@pytest.mark.parametrize(
+    ("sentence", "said"),
+    [
+        ("lora_rank must be a positive whole number (int), got 0", "--lora must be a positive whole number, got 0"),
+        ("count=8 with flavour='transformers' is not counted", "--count 8 with --flavour transformers is not counted"),
+        ("sequence=2048 is longer than context=1024", "--sequence 2048 is longer than context=1024"),
+        ("give its memory_bytes and peak_flops_per_second", "give its --memory and --peak"),
+        (
+            "such as --between-nodes 400Gb/s, or between_nodes=50e9",
+            "such as --between-nodes 400Gb/s, or --between-nodes 50e9",
+        ),
+        # What is no field of a question stays, and so does a plain word.
+        ("tp=5 does not divide 12 heads", "tp=5 does not divide 12 heads"),
+        ("the batch of tokens and the count of ranks", "the batch of tokens and the count of ranks"),
+        ("microbatches=4 of the layout", "microbatches=4 of the layout"),
+    ],
+)
+def test_errors_are_in_words_of_the_command_line(sentence, said):
+    assert in_options(sentence) == said
 
 
 def test_what_is_asked_for_beside_json_stands_in_it(capsys):
