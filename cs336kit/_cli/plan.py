@@ -25,7 +25,7 @@ from cs336kit.predict._planner.find import as_rows, batch_note, before_layouts, 
 from cs336kit.predict._planner.question import SHAPED_OPTIMIZERS
 from cs336kit.predict.devices import DEVICES
 from cs336kit.predict.layout_search import FoundLayout
-from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
+from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS, bytes_per_parameter
 from cs336kit.predict.planner import Plan, Question, plan
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.programs import EVERY_ATTENTION
@@ -65,24 +65,39 @@ def parser() -> argparse.ArgumentParser:
     run("--tokens", type=tokens, metavar="N", help="tokens to train on, such as 15T; without it no time")
     run("--days", type=number, metavar="N", help="that the run may take: prints how many accelerators that asks for")
     run("--steps", type=count, metavar="N", help="optimizer steps; with --tokens, the batch that they imply is printed")
-    run("--batch", type=count, metavar="N", help="sequences that one accelerator works on at a time (1)")
-    run("--sequence", type=count, metavar="N", help="tokens of a sequence (the model's context, at most 4096)")
+    run("--batch", type=count, metavar="N", help="micro-batch: sequences that one accelerator works on at a time (1)")
+    run(
+        "--sequence",
+        type=count,
+        metavar="N",
+        help="tokens of a sequence (by default the model's context, 4096 at most)",
+    )
     run("--global-batch", type=count, metavar="N", help="sequences of one optimizer step over all accelerators")
-    run("--accumulate", type=count, metavar="N", help="passes of one optimizer step")
-    policies = f"{', '.join(POLICIES)}; for products in fp8 give their peak, such as --peak 1979TFLOPs"
+    run("--accumulate", type=count, metavar="N", help="micro-batches of one optimizer step (gradient accumulation; 1)")
+    each = ", ".join(f"{name} ({bytes_per_parameter('adamw', precision=name).total})" for name in POLICIES)
+    policies = (
+        f"{each}; behind each, bytes a parameter with adamw. Default: mixed, which is bf16 beside fp32 master weights"
+    )
+    policies += "; for matrix products in fp8 give their peak, such as --peak 1979TFLOPs"
     run("--precision", default=default["precision"], choices=list(POLICIES), metavar="NAME", help=policies)
     optimizers = [*NAPKIN_OPTIMIZERS, *SHAPED_OPTIMIZERS]
-    usual, listed = default["optimizer"], ", ".join(optimizers)
+    usual, listed = default["optimizer"], f"{', '.join(optimizers)}; {default['optimizer']} by default"
     run("--optimizer", type=str.lower, default=usual, choices=optimizers, metavar="NAME", help=listed)
     fused = "the optimizer is one kernel, without temporary tensors (torch's fused=True)"
     run("--fused", action="store_true", help=fused)
     kinds = "sdpa (torch's fused function, the default), eager, or flash_attention, whose kernel knows windows, caps and sinks"
     run("--attention", choices=list(EVERY_ATTENTION), help=kinds)
     run("--checkpointing", action="store_true", help="keep only the input of each block")
-    run("--chunks", type=count, default=1, metavar="N", help="compute the loss in so many parts, one after the other")
+    run(
+        "--chunks",
+        type=count,
+        default=1,
+        metavar="N",
+        help="compute the loss in so many parts, one after the other (1)",
+    )
     on = command.add_argument_group("the machine").add_argument
     on("--accelerator", metavar="NAME", help="such as h100-sxm (the default) or a100-sxm-80gb")
-    on("--count", type=count, default=1, metavar="N", help="number of accelerators")
+    on("--count", type=count, default=1, metavar="N", help="number of accelerators (1)")
     on("--memory", type=size, metavar="SIZE", help="of one accelerator, such as 80GB or 80GiB, in place of the table's")
     on("--peak", type=rate, metavar="RATE", help="dense peak of one accelerator, such as 989TFLOPs")
     free = "memory that is left free, 2GiB or 8%%; the default is printed"
@@ -98,7 +113,12 @@ def parser() -> argparse.ArgumentParser:
     on("--largest-batch", action="store_true", help="find the largest --batch that fits")
     on("--between-nodes", type=bandwidth, metavar="RATE", help="of one accelerator each way, such as 50GB/s or 400Gb/s")
     on("--node", type=count, metavar="N", help="accelerators of a node: 8, and 72 of gb200 and gb300")
-    on("--flavour", default="course", metavar="NAME", help="whose modules keep the bytes: course or transformers")
+    on(
+        "--flavour",
+        default="course",
+        metavar="NAME",
+        help="whose modules keep the activations: course (default) or transformers",
+    )
     on("--device", default="cuda", choices=list(DEVICES), help="whose rules say what operations keep, cuda by default")
     on("--replicated", action="store_true", help="a whole model on each accelerator, not sharded")
     tune = command.add_argument_group("fine-tuning").add_argument

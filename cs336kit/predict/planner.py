@@ -16,6 +16,7 @@ from cs336kit.predict._planner.question import settled
 from cs336kit.predict._planner.text import SEEN
 from cs336kit.predict.accounting import active_parameters, parameters
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS, bytes_per_parameter, delivered_flops, largest_model, six_nd
+from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.optimizers import optimizer_spec
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.transformer import TransformerConfig
@@ -162,5 +163,16 @@ def _notes(q: Question) -> tuple[str, ...]:
             "counted; --attention flash_attention counts a kernel that knows them"
         )
     if q.base and isinstance(q.model, TransformerConfig):
-        notes.append("packed are the matrices of linear layers in the blocks, not tables, head and norms")
+        element = ELEMENT_BYTES[POLICIES[q.precision].weights]
+        whole = sum(
+            leaf.count * leaf.tensor.elements
+            for leaf in of.leaves(q)
+            if not leaf.tensor.needs_gradient
+            and leaf.tensor.storage.bytes == ELEMENT_BYTES[leaf.tensor.dtype] * leaf.tensor.elements
+        )
+        kept = f", which peft's prepare_model_for_kbit_training keeps in fp32: {(4 - element) * whole / 2**30:,.2f} GiB more"
+        notes.append(
+            f"packed are the matrices of linear layers in the blocks, not embeddings, head and norms{kept * (element < 4)}"
+        )
+        notes.append("unpacking the frozen matrices for each product takes time that no number here has")
     return tuple(notes)

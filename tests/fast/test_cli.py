@@ -587,6 +587,17 @@ def test_errors_are_in_words_of_the_command_line(sentence, said):
     assert in_options(sentence) == said
 
 
+def test_help_says_defaults_and_bytes(capsys):
+    with pytest.raises(SystemExit):
+        main(["plan", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    said = said.replace("- ", "-")
+    # Of a parameter with AdamW: 4 · 4; 2 + 2 + 4 + 8; 2 + 4 + 4 + 8; 4 · 2.
+    assert "fp32 (16), autocast (16), bf16 (8)" in said and "mixed (16), mixed-fp32-gradients (18)" in said
+    assert "Default: mixed" in said and "lion8bit; adamw by default" in said
+    assert "default 0.4" in said and "default 0.8" in said and "course (default)" in said
+
+
 def test_what_is_asked_for_beside_json_stands_in_it(capsys):
     def values(*more):
         assert main(["plan", "gpt2", "--tokens", "1B", "--json", *more]) == 0

@@ -558,6 +558,12 @@ def test_adapters_have_states_and_the_base_has_none():
     packed = plan(dataclasses.replace(question, base="nf4"))
     matrices = 32 * (2 * 4096 * 4096 + 2 * 1024 * 4096 + 3 * 14336 * 4096)
     assert full.memory["parameters"] - packed.memory["parameters"] == matrices * (16 - (4 + 8 / 64 + 32 / 64 / 256)) / 8
+    # Two tables of 128,256 rows and 65 norms, of two bytes each here; peft makes them fp32 (its utils/other.py).
+    kept = (2 * 128256 * 4096 + 65 * 4096) * 2 / 2**30
+    assert any(f"keeps in fp32: {kept:.2f} GiB more" in note for note in packed.notes)
+    assert any(note.startswith("unpacking the frozen matrices") for note in packed.notes)
+    fp32 = plan(dataclasses.replace(question, base="nf4", precision="fp32"))
+    assert not any("keeps in fp32" in note for note in fp32.notes) and not any("packed" in note for note in full.notes)
     every = plan(dataclasses.replace(question, lora_targets=("all",)))
     assert every.trainable == trained + 32 * 16 * ((4096 + 1024) + (4096 + 4096) + 3 * (4096 + 14336))
     frozen = plan(dataclasses.replace(question, lora_rank=None, frozen=("token embedding",)))
