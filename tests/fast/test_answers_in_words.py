@@ -522,8 +522,8 @@ def test_layouts_that_were_found_as_a_table():
 layouts that fit, quickest first   GiB          s a step  waiting
 fsdp=4,tp=2                       1.00       0.5 to 0.75     20 %
 dp=8                              1.00  1.23e+03 to 0.75     60 %
-seconds with matrix products at 0.8 of the peak (--product-rate): all overlaps,
-nothing does"""
+seconds if all overlaps, and if nothing does, with matrix products at 0.8 of the
+peak (--product-rate), however small tp and cp make them"""
     )
     assert found_text(made(), []).startswith("no layout of 4 accelerators fits: --checkpointing and --chunks 8 need")
     assert str(one) == (
