@@ -2,7 +2,7 @@
 
 from cs336kit._cli.arguments import Parser
 from cs336kit.predict._common.grid import as_text
-from cs336kit.predict.accounting import parameters
+from cs336kit.predict.accounting import active_parameters, parameters
 from cs336kit.predict.models import MODELS, names
 
 PURPOSE = "the models that are known by name, with their parameters and contexts"
@@ -21,16 +21,17 @@ def run(arguments: list[str]) -> int:
     command = Parser.of("models", "[PART]", purpose=PURPOSE, examples=_EXAMPLES)
     command.add_argument("part", nargs="?", default="", metavar="PART", help="of a name or a hub id; none means all")
     part = command.parse_args(arguments).part
-    rows = [("name", "parameters", "context"), *map(_row, names(part))]
+    rows = [("name", "parameters", "active", "context"), *map(_row, names(part))]
     if len(rows) == 1:
         raise ValueError(f"no known model has {part!r} in its name or hub id: leave it out to see all")
-    print(as_text(rows, "<>>", gap=3))
+    print(as_text(rows, "<>>>", gap=3))
     return 0
 
 
-def _row(name: str) -> tuple[str, str, str]:
+def _row(name: str) -> tuple[str, str, str, str]:
     try:
         config = MODELS[name]
     except ValueError:  # what no configuration can say is known, too, and refused with the reason
-        return name, "cannot be counted", ""
-    return name, f"{parameters(config).total:,}", f"{config.context:,}"
+        return name, "cannot be counted", "", ""
+    active = f"{active_parameters(config).total:,}" if config.experts else ""
+    return name, f"{parameters(config).total:,}", active, f"{config.context:,}"

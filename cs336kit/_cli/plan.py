@@ -29,7 +29,7 @@ from cs336kit.predict._planner.find import as_rows, batch_note, before_layouts, 
 from cs336kit.predict._planner.question import SHAPED_OPTIMIZERS
 from cs336kit.predict.devices import DEVICES
 from cs336kit.predict.layout_search import FoundLayout
-from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
+from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS, bytes_per_parameter
 from cs336kit.predict.planner import Plan, Question, plan
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.programs import EVERY_ATTENTION
@@ -69,39 +69,58 @@ def parser() -> argparse.ArgumentParser:
     run("--tokens", type=tokens, metavar="N", help="tokens to train on, such as 15T; without it no time")
     run("--days", type=number, metavar="N", help="that the run may take: prints how many accelerators that asks for")
     run("--steps", type=count, metavar="N", help="optimizer steps; with --tokens, the batch that they imply is printed")
-    run("--batch", type=count, metavar="N", help="sequences that one accelerator works on at a time (1)")
-    tokens_of = "tokens of a sequence (the model's context, at most 4096); 4k is 4,000, and 4Ki 4,096"
+    run("--batch", type=count, metavar="N", help="micro-batch: sequences that one accelerator works on at a time (1)")
+    tokens_of = "tokens of a sequence (by default the model's context, 4096 at most); 4k is 4,000, and 4Ki 4,096"
     run("--sequence", type=length, metavar="N", help=tokens_of)
     of_step = "sequences of one optimizer step over all accelerators, or its tokens, such as 4Mitokens"
     run("--global-batch", type=step_batch, metavar="N", help=of_step)
-    run("--accumulate", type=count, metavar="N", help="passes of one optimizer step")
-    policies = f"{', '.join(POLICIES)}; for products in fp8 give their peak, such as --peak 1979TFLOPs"
+    run("--accumulate", type=count, metavar="N", help="micro-batches of one optimizer step (gradient accumulation; 1)")
+    each = ", ".join(f"{name} ({bytes_per_parameter('adamw', precision=name).total})" for name in POLICIES)
+    policies = (
+        f"{each}; behind each, bytes a parameter with adamw. Default: mixed, which is bf16 beside fp32 master weights"
+    )
+    policies += "; for matrix products in fp8 give their peak, such as --peak 1979TFLOPs"
     run("--precision", default=default["precision"], choices=list(POLICIES), metavar="NAME", help=policies)
     optimizers = [*NAPKIN_OPTIMIZERS, *SHAPED_OPTIMIZERS]
-    usual, listed = default["optimizer"], ", ".join(optimizers)
+    usual, listed = default["optimizer"], f"{', '.join(optimizers)}; {default['optimizer']} by default"
     run("--optimizer", type=str.lower, default=usual, choices=optimizers, metavar="NAME", help=listed)
     fused = "the optimizer is one kernel, without temporary tensors (torch's fused=True)"
     run("--fused", action="store_true", help=fused)
     kinds = "sdpa (torch's fused function, the default), eager, or flash_attention, whose kernel knows windows, caps and sinks"
     run("--attention", choices=list(EVERY_ATTENTION), help=kinds)
     run("--checkpointing", action="store_true", help="keep only the input of each block")
-    run("--chunks", type=count, default=1, metavar="N", help="compute the loss in so many parts, one after the other")
+    run(
+        "--chunks",
+        type=count,
+        default=1,
+        metavar="N",
+        help="compute the loss in so many parts, one after the other (1)",
+    )
     on = command.add_argument_group("the machine").add_argument
     on("--accelerator", metavar="NAME", help="such as h100-sxm (the default) or a100-sxm-80gb")
-    on("--count", type=count, default=1, metavar="N", help="number of accelerators")
+    on("--count", type=count, default=1, metavar="N", help="number of accelerators (1)")
     on("--memory", type=size, metavar="SIZE", help="of one accelerator, such as 80GB or nvidia-smi's 81559MiB")
     on("--peak", type=rate, metavar="RATE", help="dense peak of one accelerator, such as 989TFLOPs")
     free = "memory that is left free, 2GiB or 8%%; the default is printed"
     on("--allowance", type=allowance, metavar="SIZE", help=free)
-    mfu = "model FLOPs utilization (0.4, or 40%%): of the whole step in time and cost, of the products alone in a step's seconds"
+    mfu = "model FLOPs utilization of the whole run, as it is usually reported (0.4 or 40%%; default 0.4): gives time and cost"
     on("--mfu", type=share, default=default["mfu"], metavar="X", help=mfu)
+    products = (
+        "share of the peak at which matrix products run (default 0.8, the best of bf16 on H100): gives bounds of a step"
+    )
+    on("--product-rate", type=share, default=default["product_rate"], metavar="X", help=products)
     shared = "who shares what, such as fsdp=64,tp=8 or pp=4,dp=2,microbatches=16 (--layout help explains each word)"
     on("--layout", action=LayoutText, metavar="TEXT", help=shared)
     on("--find", action="store_true", help="list the layouts of --count accelerators that fit, quickest first")
     on("--largest-batch", action="store_true", help="find the largest --batch that fits")
     on("--between-nodes", type=bandwidth, metavar="RATE", help="of one accelerator each way, such as 50GB/s or 400Gb/s")
     on("--node", type=count, metavar="N", help="accelerators of a node: 8, and 72 of gb200 and gb300")
-    on("--flavour", default="course", metavar="NAME", help="whose modules keep the bytes: course or transformers")
+    on(
+        "--flavour",
+        default="course",
+        metavar="NAME",
+        help="whose modules keep the activations: course (default) or transformers",
+    )
     on("--device", default="cuda", choices=list(DEVICES), help="whose rules say what operations keep, cuda by default")
     on("--replicated", action="store_true", help="a whole model on each accelerator, not sharded")
     tune = command.add_argument_group("fine-tuning").add_argument
@@ -116,7 +135,8 @@ def parser() -> argparse.ArgumentParser:
     show("--watts", type=number, metavar="W", help=watts)
     show("--explain", action="store_true", help="the formula of each line with its numbers")
     show("--sensitivity", action="store_true", help="which input moves days and bytes most")
-    show("--json", action="store_true", help="print JSON")
+    show("--json", action="store_true", help="print JSON; its key fits says whether the run fits")
+    show("--check", action="store_true", help="exit code 1 if it does not fit; without it 0 for every answer")
     show("--json-keys", action=Keys, keys=KEYS, schema=SCHEMA, help="what each key of --json means")
     return command
 
@@ -136,10 +156,10 @@ class Keys(argparse.Action):
 
 
 def run(arguments: list[str]) -> int:
-    """Answer and print."""
+    """Answer and print; with --check, 1 if it does not fit."""
     answer = answered(arguments)
     print(json.dumps(answer.values(), indent=2) if answer.asked["json"] else answer.text())
-    return 0
+    return int(answer.asked["check"] and not answer.plan.fits)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,7 +174,17 @@ class Answered:
     def values(self) -> dict[str, object]:
         """What --json prints."""
         rows = None if self.layouts is None else as_rows(self.layouts)
-        return {**self.plan.as_dict(), "layouts": rows, "largest_batch": self.largest_batch}
+        values = {**self.plan.as_dict(), "layouts": rows, "largest_batch": self.largest_batch}
+        if self.asked["explain"]:
+            from cs336kit.predict._planner.explain import formulas
+
+            values["explain"] = formulas(self.plan)
+        if self.asked["sensitivity"]:
+            from cs336kit.predict._planner.sensitivity import sensitivity
+
+            changes = sensitivity(self.plan)
+            values["sensitivity"] = [{"change": one.what, "days": one.days, "bytes": one.bytes} for one in changes]
+        return values
 
     def text(self) -> str:
         """What the command prints without --json."""
@@ -191,7 +221,7 @@ def answered(arguments: list[str]) -> Answered:
 
 def _question(arguments: list[str]) -> tuple[Question, dict[str, bool]]:
     values = vars(parser().parse_args(arguments))
-    asked = {name: values.pop(name) for name in ("json", "find", "largest_batch", "explain", "sensitivity")}
+    asked = {name: values.pop(name) for name in ("json", "check", "find", "largest_batch", "explain", "sensitivity")}
     values.pop("json_keys")
     values["sharded"] = not values.pop("replicated")
     values["memory_bytes"], values["peak_flops_per_second"] = values.pop("memory"), values.pop("peak")

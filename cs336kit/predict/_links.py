@@ -121,8 +121,9 @@ def bandwidth(wire: Wire, device: Accelerator, node: int, between_nodes: float |
         return link
     if between_nodes is None:
         raise ValueError(
-            f"{layout} joins {wire.ranks} ranks {wire.stride} apart, more than a node of {node} holds, and no table has the "
-            "speed between nodes: give between_nodes in bytes per second each way and accelerator, such as 50e9 for 400 Gb/s"
+            f"the {wire.axis} {wire.kind} of {layout} spans several nodes of {node} accelerators, and no table has the speed "
+            "between nodes: give that of one accelerator each way, such as --between-nodes 400Gb/s, or between_nodes=50e9 "
+            "(bytes per second)"
         )
     own = float(positive_number("between_nodes", between_nodes))
     if link is None or wire.kind in PAIRWISE:

@@ -13,14 +13,13 @@ from cs336kit.predict._planner.answer import Plan as Plan
 from cs336kit.predict._planner.chip import Chip, allowance, check_room, chip
 from cs336kit.predict._planner.question import Question as Question
 from cs336kit.predict._planner.question import settled
+from cs336kit.predict._planner.text import SEEN
 from cs336kit.predict.accounting import active_parameters, parameters
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS, bytes_per_parameter, delivered_flops, largest_model, six_nd
+from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.optimizers import optimizer_spec
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.transformer import TransformerConfig
-
-#: The share of FLOPs that a convention has to change before an answer speaks of it.
-_SEEN = 0.05
 
 
 @finite_results()
@@ -29,12 +28,13 @@ def plan(question: Question) -> Plan:
 
     Time: the FLOPs of a run over count · peak · MFU, with the dense peak of the precision. The FLOPs of a configuration
     are exact (attention over all pairs, no recomputation, which MFU leaves out); of a number of parameters, 6PN.
-    Seconds of a step lie between two bounds, of which the lower one leaves out the pairs that the mask hides; `run_days` is what
-    the tokens take in such steps, with recomputation, the pipeline's bubble and sending beside the products at the MFU.
+    Seconds of a step lie between two bounds, which follow from `product_rate` and the links, whatever the MFU: matrix products,
+    recomputation, the pipeline's bubble and sending; the lower one leaves out the pairs that the mask hides. Left out there: all
+    that `predict.step_seconds` leaves out. `run_days` is what the tokens take in such steps.
     Memory per accelerator: what is alive at the peak of a step, by bucket; that and the allowance (context and libraries,
     fragmentation, communication buffers) have to fit. The optimizer's temporary tensors are those of torch's foreach
     implementation, its default on CUDA, unless the question says `fused`. Experts are taken to share the tokens equally,
-    and the answer also says what the least equal shares would need.
+    and the answer also says what the least equal shares would need, unless ranks of ep divide the experts.
     """
     q = settled(question)
     config, P = _size(q)
@@ -61,7 +61,8 @@ def plan(question: Question) -> Plan:
         advice=advised, largest_model=_largest(q, room),
         flavour=of.flavour(q), notes=(*filter(None, [other]), *what.notes, *filter(None, asides)), wire=sent,
         seconds=seconds, causal=of.causal_seconds(q, what) if seconds else None, link_bytes=of.link_bytes(q),
-        accelerators_within_days=_enough(q, flops, what.peak),
+        accelerators_within_days=_enough(q, flops, what.peak), mfu_seconds=of.mfu_seconds(q, what),
+        asked=of.asked_of_products(q, what) if seconds else None,
     )  # fmt: skip
 
 
@@ -104,7 +105,7 @@ def _time(
 
 
 def _days(q: Question, flops: int, count: int, peak: float) -> float:
-    """Days of so many accelerators with everything in the MFU."""
+    """Days of so many accelerators at the MFU."""
     return flops / delivered_flops(count, peak_flops_per_second=peak, days=1, mfu=q.mfu)
 
 
@@ -117,16 +118,16 @@ def _enough(q: Question, flops: int | None, peak: float | None) -> int | None:
 
 
 def _largest(q: Question, room: int) -> int:
-    """Parameters that fit, if each needs what the napkin's optimizers keep; AdamW's for those that go by shape."""
+    """Parameters that fit in the optimizer's step, by what the napkin's optimizers need; AdamW's for those that go by shape."""
     optimizer = q.optimizer if q.optimizer in NAPKIN_OPTIMIZERS else "adamw"
-    each = bytes_per_parameter(optimizer, precision=q.precision).total
+    each = bytes_per_parameter(optimizer, precision=q.precision).total + of.step_bytes_per_parameter(q, optimizer)
     return largest_model(q.count, memory_bytes=room, bytes_per_parameter=each, sharded=q.sharded)
 
 
 def _of_attention(q: Question, *, seen: bool, bounded: bool) -> Iterator[str]:
     """What the FLOPs count, where the answer has some (or a step that does not say it) and a causal mask makes a difference."""
     saving = of.causal_saving(q) if seen else 0.0
-    if saving >= _SEEN:
+    if saving >= SEEN:
         yield (
             "FLOPs count attention over all pairs of positions, as is usual for MFU; without the pairs that the mask "
             f"hides they are {100 * saving:.0f} % fewer" + (", as in the lower bound of a step" if bounded else "")
@@ -141,7 +142,7 @@ def _of_transformers(q: Question, ours: int) -> Iterator[str]:
         theirs = of.memory(replace(q, flavour="transformers"), 0).total
     except ValueError:  # not described, or not counted with adapters and the like
         return
-    if theirs > 1.05 * ours:
+    if theirs > (1 + SEEN) * ours:
         yield f"the modules of transformers need {theirs / 2**30:,.2f} GiB together, which --flavour transformers counts"
 
 
@@ -162,5 +163,16 @@ def _notes(q: Question) -> tuple[str, ...]:
             "counted; --attention flash_attention counts a kernel that knows them"
         )
     if q.base and isinstance(q.model, TransformerConfig):
-        notes.append("packed are the matrices of linear layers in the blocks, not tables, head and norms")
+        element = ELEMENT_BYTES[POLICIES[q.precision].weights]
+        whole = sum(
+            leaf.count * leaf.tensor.elements
+            for leaf in of.leaves(q)
+            if not leaf.tensor.needs_gradient
+            and leaf.tensor.storage.bytes == ELEMENT_BYTES[leaf.tensor.dtype] * leaf.tensor.elements
+        )
+        kept = f", which peft's prepare_model_for_kbit_training keeps in fp32: {(4 - element) * whole / 2**30:,.2f} GiB more"
+        notes.append(
+            f"packed are the matrices of linear layers in the blocks, not embeddings, head and norms{kept * (element < 4)}"
+        )
+        notes.append("unpacking the frozen matrices for each product takes time that no number here has")
     return tuple(notes)

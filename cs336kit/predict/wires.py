@@ -135,7 +135,8 @@ def step_seconds(
 ) -> StepSeconds:
     """Seconds of one training step, bounded from below (everything overlaps) and from above (nothing does).
 
-    `mfu`: the share of the dense peak that the products reach while they run. `between_nodes`: bytes per second each way
+    `mfu`: the share of the dense peak that matrix products reach while they run (`Question.product_rate`, not the MFU of a whole
+    run, in which recomputation, waiting and sending take time, too). `between_nodes`: bytes per second each way
     that one accelerator has to other nodes, such as 50e9 for 400 Gb/s; it is needed where a group leaves its node of
     `node` accelerators, and no table has it. Inside a node the accelerator's `link` counts (its `host_link` where it has none).
     A ring that leaves a node does so once in each node, and every rank that the group has there brings its own link: those of

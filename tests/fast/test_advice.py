@@ -118,18 +118,80 @@ def test_ranks_of_a_layout_share_what_they_do_not_share_yet(monkeypatch):
     monkeypatch.setattr(planner, "extra_flops", lambda q, **_: 0.0)
     question = Question(LITTLE, batch=1, sequence=16, attention="sdpa", chunks=2, checkpointing=True, count=4)
     for layout in ("dp=4", "zero1=4", "dp=2,zero2=2", "fsdp=2,dp=2"):
-        (one,) = advised(dataclasses.replace(question, layout=layout), 1000, CHIP, 23)
-        assert one.changes == {"layout": Layout(fsdp=4), "global_batch": None}
-        assert str(one) == "sharding over 4 accelerators (--layout fsdp=4): parameters are gathered for each pass"
+        one, twice = advised(dataclasses.replace(question, layout=layout), 1000, CHIP, 23)
+        assert one.changes == {"layout": Layout(fsdp=4)} and twice.changes["layout"] == Layout(fsdp=8)
+        assert str(one) == (
+            "sharding over 4 accelerators (--layout fsdp=4): parameters are gathered for each pass, and as many bytes on the "
+            "wire"
+        )
     (one,) = advised(dataclasses.replace(question, layout="fsdp=4"), 1000, CHIP, 3)
     assert one.changes == {"layout": Layout(fsdp=32), "count": 32, "global_batch": None}
     # Beside other changes, too.
     monkeypatch.setattr(planner, "memory", lambda q, _: Held(90 // q.placed.fsdp - 10 * q.checkpointing))
     placed = dataclasses.replace(question, layout="dp=4", checkpointing=False)
-    monkeypatch.setattr(planner, "_enough", lambda *rest, _enough=planner._enough: rest[2] and _enough(*rest))
-    (one,) = advised(placed, 1000, CHIP, 13)
-    assert one.changes == {"layout": Layout(fsdp=4), "global_batch": None, "checkpointing": True}
-    assert one.costs == "no more FLOPs, and parameters are gathered for each pass"
+    one, more = advised(placed, 1000, CHIP, 13)
+    assert one.changes == {"layout": Layout(fsdp=4), "checkpointing": True}
+    assert more.changes["layout"] == Layout(fsdp=8)
+
+
+def test_what_costs_nothing_is_advised_first():
+    """Sequence parallelism and shared states: as many bytes on the wire, and what each rank holds by hand."""
+    tp = Question(MODELS["llama-3-8b"], layout="tp=8", sequence=8192, batch=4)
+    first, *others = plan(tp).advice
+    assert first.changes == {"layout": Layout(tp=8, sp=True)} and first.slower == 0
+    assert str(first) == "sequence parallelism (--layout tp=8,sp=true): no more FLOPs, and as many bytes on the wire"
+    assert any(one.changes == {"checkpointing": True} for one in others)
+    dp = Question(MODELS["llama-3-8b"], layout="dp=8", sequence=2048, checkpointing=True)
+    first, *_ = plan(dp).advice
+    assert first.changes == {"layout": Layout(zero1=8)} and first.slower == 0
+    words = "sharing optimizer state over the replicas (--layout zero1=8): no more FLOPs, and as many bytes on the wire"
+    assert str(first) == words
+    before, after = plan(dp), plan(dataclasses.replace(dp, **first.changes))
+    assert before.wire.total == after.wire.total and not before.fits and after.fits
+    # 12 bytes of each parameter on one rank, or on eight; less of what is alive in the optimizer's step.
+    assert before.memory["optimizer state"] == pytest.approx(8 * 8.03e9, rel=1e-3)
+    assert after.memory["optimizer state"] == pytest.approx(8.03e9, rel=1e-3)
+    replicas = dataclasses.replace(dp, layout=None, count=8, sharded=False)
+    first, second, *_ = plan(replicas).advice
+    assert first.changes == {"layout": Layout(zero1=8)} and "(--layout zero1=8, without --replicated)" in first.change
+    assert plan(dataclasses.replace(replicas, **first.changes)).memory == after.memory
+    assert second.changes == {"sharded": True} and second.slower > 0
+    # Meta's 405 billion on 16,384, which all but fit.
+    large = Question(
+        MODELS["llama-3.1-405b"], layout="tp=8,pp=16,dp=128,microbatches=16", sequence=8192, between_nodes=50e9,
+        checkpointing=True,
+    )  # fmt: skip
+    shared, divided, *_ = plan(large).advice
+    assert (
+        shared.changes["layout"].zero1 == 128 and shared.slower == 0 < divided.slower and divided.changes["layout"].sp
+    )
+
+
+def test_gradients_are_shared_too_where_states_are_not_enough(monkeypatch):
+    monkeypatch.setattr(planner, "memory", lambda q, _: Held(90 - 20 * q.placed.stage))
+    monkeypatch.setattr(planner, "extra_flops", lambda q, **_: 0.0)
+    question = Question(LITTLE, batch=1, sequence=16, chunks=2, checkpointing=True, layout="dp=4", optimizer="sgd")
+    for room, first in ((70, Layout(zero1=4)), (69, Layout(zero2=4)), (50, Layout(zero2=4)), (49, Layout(fsdp=4))):
+        assert advised(question, 1000, CHIP, room)[0].changes == {"layout": first}
+    # What is there already is not advised, and what replicas are left share, too.
+    shared = dataclasses.replace(question, layout="zero1=4")
+    assert advised(shared, 1000, CHIP, 50)[0].changes == {"layout": Layout(zero2=4)}
+    for layout in ("dp=2,zero1=2", "dp=2,zero2=2"):
+        first = advised(dataclasses.replace(question, layout=layout), 1000, CHIP, 49)[0]
+        assert first.changes == {"layout": Layout(fsdp=4)}
+
+
+def test_changes_of_a_layout_are_merged():
+    question = Question(MODELS["llama-3-70b"], layout="tp=8,dp=8", sequence=8192, between_nodes=50e9)
+    (both,) = plan(question).advice
+    assert both.changes == {"layout": Layout(fsdp=8, tp=8, sp=True)}
+    assert both.change == "sequence parallelism (--layout {0}) and sharding over 64 accelerators (--layout {0})".format(
+        "fsdp=8,tp=8,sp=true"
+    )
+    assert plan(dataclasses.replace(question, **both.changes)).fits
+    replicas = Question(MODELS["llama-3-8b"], count=8, sharded=False, sequence=8192)
+    first, *_ = plan(replicas).advice
+    assert plan(dataclasses.replace(replicas, **first.changes)).fits and "layout" not in first.changes
 
 
 def test_more_ranks_than_a_tensor_has_rows_are_not_tried(monkeypatch):

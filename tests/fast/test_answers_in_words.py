@@ -11,8 +11,9 @@ from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict._planner.explain import _step as _steps
 from cs336kit.predict._planner.explain import formulas
 from cs336kit.predict._planner.find import found_text
+from cs336kit.predict._planner.memory import Asked
 from cs336kit.predict._planner.sensitivity import Change
-from cs336kit.predict._planner.text import amount, duration, folded, row, size
+from cs336kit.predict._planner.text import amount, billions, duration, folded, row, size
 from cs336kit.predict._serving.answer import Served, ServingAdvice
 from cs336kit.predict._serving.bounds import Bounds
 from cs336kit.predict._serving.text import milliseconds
@@ -38,7 +39,7 @@ def made(question=RUN, **changes):
         "question": question, "chip": CHIP, "parameters": 1_234_567, "trainable": 1_234_567, "flops": 15 * 10**14,
         "six_nd_flops": 125 * 10**13, "recomputed": 0.0, "days": 3.0, "memory": bytes_of(parameters=2 * GIB, gradients=GIB // 4),
         "moment": "loss", "uneven": None, "allowance": bytes_of(context=GIB), "allowance_reason": "as given", "fits": True,
-        "advice": (), "largest_model": 5_000_000_000, "flavour": "a decoder", "notes": (),
+        "advice": (), "largest_model": 5_000_000_000, "flavour": "a decoder", "notes": (), "mfu_seconds": 0.5,
     }  # fmt: skip
     return Plan(**{**numbers, **changes})
 
@@ -56,27 +57,32 @@ def test_the_whole_answer_to_a_run():
         causal=dataclasses.replace(SECONDS, lower=0.4375, compute=0.1875),
         uneven=3 * GIB,
         notes=("a note",),
+        asked=Asked(0.625, None, 0.75),
     )
     # 4 accelerators for 3 days are 288 hours; a step takes 4 · 2 · 3 sequences of 512 tokens, of which 10⁹ are 81,380.2.
+    # 0.5 s at an MFU of 0.5 are an MFU of 0.571 in 0.4375 s, and of 0.333 in 0.75 s.
     assert str(answer) == (
         """\
 ours: 1,234,567 parameters
 time: 3.0 days for 1.5e+15 FLOPs (6PN: 1.25e+15)
-  on 4 × one-chip at 0.5 of 1e+15 FLOP/s (MFU)
+  on 4 × one-chip at an MFU of 0.5, of 1e+15 FLOP/s each
   and 25.0 % more FLOPs that are computed again, which MFU leaves out
 cost: 720 for 288 accelerator hours at 2.5 each
 energy: 144 kWh at 500 W for each accelerator
 batch: 2 × 512 tokens on each of 4, 3 passes a step
   a step takes 24 sequences, 12,288 tokens (global batch)
   81,381 steps for 1,000,000,000 tokens
-a step takes 0.438 s if all overlaps, 0.75 s if nothing does
-  16,384 to 28,087 tokens per second, 4,096 to 7,022 on each accelerator
-  compute 0.188 s (causal attention) to 0.25 s, links inside a node 0.125 s,
+a step takes 0.5 s at an MFU of 0.5: 24,576 tokens per second, 6,144 on each
+  accelerator
+  with matrix products at 0.8 of the peak (--product-rate) and nothing else but
+    sending: 0.438 s if all overlaps (an MFU of 0.571), 0.75 s if nothing does
+    (0.333)
+    compute 0.188 s (causal attention) to 0.25 s, links inside a node 0.125 s,
     between nodes 0.0625 s, 20.0 % waiting in the pipeline
-  at these steps the run takes 9.89 to 16.95 hours, costs 99 to 170 and uses 20
-    to 34 kWh: here the products alone run at the MFU, and in the time, cost and
-    energy above it covers recomputation, waiting in the pipeline and sending as
-    well
+    in such steps the run takes 9.89 to 16.95 hours, costs 99 to 170 and uses 20
+    to 34 kWh
+  an MFU of 0.5 asks for matrix products at 0.625 of the peak if all overlaps,
+    at more than 1 if nothing does
   each accelerator sends in a step: gathered 2.5 GB
 memory per accelerator at the peak, loss
   (mixed, adamw, batch 2 × 512, eager attention, sharded)
@@ -90,8 +96,8 @@ memory per accelerator at the peak, loss
 it fits, and 60.75 GiB are left
 note: a note
 note: bytes of a decoder
-largest model over all accelerators, without activations, gathered parameters
-  and temporary tensors: 5e+09 parameters"""
+largest model over all accelerators, without activations and gathered
+  parameters: 5B parameters"""
     )
 
 
@@ -115,15 +121,16 @@ memory per accelerator, without activations
 it does not fit: 7.00 GiB too much; what helps, cheapest first:
   - less: nothing
   - half: half of it
-largest model on each accelerator, without activations and temporary tensors:
-  5e+09 parameters"""
+largest model on each accelerator, without activations: 5B parameters"""
     )
     steps = dataclasses.replace(answer, question=dataclasses.replace(question, steps=5))
     assert str(steps) == str(answer), "steps of how many tokens nobody said"
     alone = dataclasses.replace(answer, advice=())
     assert "it does not fit: 7.00 GiB too much\n  a smaller model may fit: sharding over more" in str(alone)
     held = dataclasses.replace(alone, fits=True, memory=bytes_of(parameters=60 * GIB))
-    assert "\nit fits without activations: 3.00 GiB are left\n  for them and for temporary tensors" in str(held)
+    assert "\nit fits without activations: 3.00 GiB are left for them\n" in str(held)
+    held = dataclasses.replace(held, memory=bytes_of(parameters=50 * GIB, temporary_tensors=10 * GIB))
+    assert "13.00 GiB are left for them, and 3.00 GiB in the optimizer's step, which" in said(str(held))
 
 
 def test_nothing_is_said_to_help_that_was_not_tried():
@@ -138,8 +145,7 @@ def test_a_run_of_long_steps_takes_longer_than_its_time():
     seconds = dataclasses.replace(SECONDS, lower=6.0, upper=9.0, bubble=0.0)
     answer = made(dataclasses.replace(RUN, price_per_hour=None, watts=None), wire=bytes_of(), seconds=seconds)
     # 81,381 steps of 6 and of 9 s are 5.65 and 8.48 days.
-    words = "the run takes 5.7 to 8.5 days: here the products alone run at the MFU, and in the time above it covers sending as"
-    assert words in said(str(answer))
+    assert "in such steps the run takes 5.7 to 8.5 days each" in said(str(answer))
     days = {"lower": 81381 * 6 / 86400, "upper": 81381 * 9 / 86400}
     assert answer.as_dict()["run_days"] == days and answer.as_dict()["step_seconds"]["lower"] == 6
     causal = dataclasses.replace(answer, causal=dataclasses.replace(seconds, lower=0.5, compute=0.125))
@@ -156,7 +162,7 @@ def test_a_run_of_long_steps_takes_longer_than_its_time():
     # Less than the rings take: then switches add and copy.
     adding = dataclasses.replace(answer, causal=dataclasses.replace(seconds, lower=0.1))
     assert (
-        "between nodes 0.0625 s (less at best: switches add and copy, a token goes once to several experts) at these steps"
+        "between nodes 0.0625 s (less at best: switches add and copy, a token goes once to several experts) in such steps"
         in said(str(adding))
     )
     (first, *_) = _steps(adding)
@@ -170,8 +176,16 @@ def test_a_run_of_long_steps_takes_longer_than_its_time():
     assert "computing 0.25 s / (1 − 0.2 waiting in the pipeline)" in piped["step, if all overlaps"]
     assert "what each microbatch has of both / (1 − 0.25)" in piped["step, if nothing does"]
     assert not list(_steps(made())) and made().as_dict()["run_days"] is None
-    # 500,000 FLOPs a token of the time's 3.0 days at 0.5 are as many as of 5.65 days at 0.265.
-    assert "out of reach with this layout and network: at most 0.265" in said(str(answer))
+    far = dataclasses.replace(answer, asked=Asked(None, None, 0.265))
+    words = (
+        "an MFU of 0.5 is out of reach with this layout and network: with matrix products at the peak and everything"
+    )
+    assert f"{words} overlapping it is 0.265 each" in said(str(far))
+    assert far.as_dict()["asked_product_rate"] == {"lower": None, "upper": None}
+    one = dataclasses.replace(answer, wire=None, asked=Asked(0.25, 0.5, 1.0))
+    assert "an MFU of 0.5 asks for matrix products at 0.25 to 0.5 of the peak memory" in said(str(one))
+    same = dataclasses.replace(one, asked=Asked(0.25, 0.25, 1.0))
+    assert "asks for matrix products at 0.25 of the peak memory" in said(str(same))
     alone = made(dataclasses.replace(RUN, tokens=None), days=None, wire=bytes_of(), seconds=SECONDS)
     assert "the run takes" not in str(alone) and alone.as_dict()["run_days"] is None
     assert "days at these steps" not in dict(_steps(alone))
@@ -234,10 +248,11 @@ def test_rings_that_leave_a_node_do_so_over_the_links_of_all_their_ranks():
         # 10⁹ tokens in 1,000 steps are 1,953.1 sequences of 512 a step, and this one takes 24 of them.
         (
             {"steps": 1000}, {},
-            "1,000,000,000 tokens in 1,000 steps imply 1,000,000 tokens a step, 1,954 sequences of 512: another global batch",
+            "1,000,000,000 tokens in 1,000 steps imply 1,000,000 tokens a step, 1,954 sequences of 512: another global batch "
+            "than this one (--global-batch 1952)",
             "steps for",
         ),
-        ({"steps": 100, "tokens": 1228800}, {}, "imply 12,288 tokens a step, 24 sequences of 512 memory", "another"),
+        ({"steps": 100, "tokens": 1228800}, {}, "imply 12,288 tokens a step, 24 sequences of 512 a step", "another"),
         ({"steps": 3, "batch": None, "sequence": None}, {}, "in 3 steps imply 333,333,334 tokens a step memory", "another"),
         ({"tokens": None}, {}, "a step takes 24 sequences", "steps for"),
     ],
@@ -256,6 +271,13 @@ def test_sizes_and_durations_have_as_many_digits_as_they_need():
     }  # fmt: skip
     assert {days: duration(days) for days in durations} == durations
     assert [amount(value) for value in (0.012345, 9.994, 10, 1234.5)] == ["0.0123", "9.99", "10", "1,234"]
+    assert [billions(n) for n in (39_512_345_678, 5_060_000_000_000, 999_999, 1_000_000, 999_700_000)] == [
+        "39.5B",
+        "5.06T",
+        "999,999",
+        "1M",
+        "1,000M",
+    ]
     assert row("a name", GIB, "a remark") == "  a name                        1.00 GiB  a remark"
 
 
@@ -524,7 +546,9 @@ def test_layouts_that_were_found_as_a_table():
         """\
 layouts that fit, quickest first   GiB          s a step  waiting
 fsdp=4,tp=2                       1.00       0.5 to 0.75     20 %
-dp=8                              1.00  1.23e+03 to 0.75     60 %"""
+dp=8                              1.00  1.23e+03 to 0.75     60 %
+seconds if all overlaps, and if nothing does, with matrix products at 0.8 of the
+peak (--product-rate), however small tp and cp make them"""
     )
     assert found_text(made(), []).startswith("no layout of 4 accelerators fits: --checkpointing and --chunks 8 need")
     assert str(one) == (

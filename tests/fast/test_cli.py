@@ -205,7 +205,7 @@ def test_a_precision_of_several_words_has_no_blanks(capsys):
 
 
 def test_a_model_with_experts_says_what_is_assumed_of_its_router(capsys):
-    assert main(["plan", "mixtral-8x7b"]) == 0
+    assert main(["plan", "mixtral-8x7b", "--count", "64", "--batch", "2", "--checkpointing"]) == 0
     assert "share the tokens equally" in capsys.readouterr().out
     assert main(["plan", "gpt2"]) == 0
     assert "equally" not in capsys.readouterr().out
@@ -300,7 +300,10 @@ def test_the_command_line_never_imports_torch():
         ),
         ("models llama-9", "no known model has 'llama-9' in its name or hub id: leave it out to see all"),
         ("plan gpt2 --layout dp=8 --count 4", "the layout dp=8 has 8 ranks, and count is 4: leave --count out"),
-        ("plan gpt2 --layout pp=2,microbatches=4 --accumulate 3", "accumulate=3 and microbatches=4 of the layout say"),
+        (
+            "plan gpt2 --layout pp=2,microbatches=4 --accumulate 3",
+            "--accumulate 3 and microbatches=4 of the layout say",
+        ),
         ("plan gpt2 --memory 1.2.3GB", "argument --memory: '1.2.3GB' is no size: write 80GB (10^9 bytes)"),
         ("plan gpt2 --allowance much", "argument --allowance: 'much' is no allowance: write 2GiB or 8%"),
         ("plan gpt2 --allowance 100%", "argument --allowance: '100%' is no allowance: write 2GiB or 8%"),
@@ -373,6 +376,9 @@ def test_a_global_batch_that_cannot_be_is_refused(more, sentence, capsys):
         ("--layout pp=2,fsdp=2 --batch 8 --global-batch 16 --optimizer sgd", "--accumulate 1, without --global-batch)"),
         ("--count 3 --replicated --checkpointing --optimizer adamw8bit", "(--count 6, without --replicated)"),
         ("--count 3 --replicated --global-batch 3 --checkpointing --chunks 8", "without --replicated and --global-batch)"),
+        ("--layout tp=8 --batch 4 --sequence 8192", "sequence parallelism (--layout tp=8,sp=true)"),
+        ("--layout tp=2,dp=2 --sequence 8192", "over the replicas (--layout zero1=2,tp=2)"),
+        ("--count 8 --replicated --checkpointing", "over the replicas (--layout zero1=8, without --replicated)"),
         ("--layout fsdp=2,microbatches=4 --batch 8 --optimizer sgd", "--accumulate 32 --layout microbatches=32,fsdp=2)"),
     ],
 )  # fmt: skip
@@ -559,6 +565,60 @@ def test_a_file_that_cannot_be_written_is_known_before_the_run(tmp_path, monkeyp
         arguments.to_write(tmp_path / "run.json")
 
 
+@pytest.mark.parametrize(
+    ("sentence", "said"),
+    [
+        ("lora_rank must be a positive whole number (int), got 0", "--lora must be a positive whole number, got 0"),
+        ("count=8 with flavour='transformers' is not counted", "--count 8 with --flavour transformers is not counted"),
+        ("sequence=2048 is longer than context=1024", "--sequence 2048 is longer than context=1024"),
+        ("give its memory_bytes and peak_flops_per_second", "give its --memory and --peak"),
+        (
+            "such as --between-nodes 400Gb/s, or between_nodes=50e9",
+            "such as --between-nodes 400Gb/s, or --between-nodes 50e9",
+        ),
+        # What is no field of a question stays, and so does a plain word.
+        ("tp=5 does not divide 12 heads", "tp=5 does not divide 12 heads"),
+        ("the batch of tokens and the count of ranks", "the batch of tokens and the count of ranks"),
+        ("microbatches=4 of the layout", "microbatches=4 of the layout"),
+    ],
+)
+def test_errors_are_in_words_of_the_command_line(sentence, said):
+    assert words.in_options(sentence) == said
+
+
+def test_help_says_defaults_and_bytes(capsys):
+    with pytest.raises(SystemExit):
+        main(["plan", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    said = said.replace("- ", "-")
+    # Of a parameter with AdamW: 4 · 4; 2 + 2 + 4 + 8; 2 + 4 + 4 + 8; 4 · 2.
+    assert "fp32 (16), autocast (16), bf16 (8)" in said and "mixed (16), mixed-fp32-gradients (18)" in said
+    assert "Default: mixed" in said and "lion8bit; adamw by default" in said
+    assert "default 0.4" in said and "default 0.8" in said and "course (default)" in said
+
+
+def test_what_is_asked_for_beside_json_stands_in_it(capsys):
+    def values(*more):
+        assert main(["plan", "gpt2", "--tokens", "1B", "--json", *more]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    plain = values()
+    assert plain["explain"] is None is plain["sensitivity"]
+    both = values("--explain", "--sensitivity")
+    assert list(both) == list(plain) == list(KEYS)
+    assert both["explain"]["FLOPs"].endswith(f"= {plain['flops']:.6g}")
+    tokens = next(one for one in both["sensitivity"] if one["change"] == "tokens +10%")
+    assert tokens == {"change": "tokens +10%", "days": pytest.approx(1.1), "bytes": 1}
+
+
+def test_the_exit_code_says_whether_it_fits_where_that_is_asked(capsys):
+    for model, fits in (("gpt2", True), ("llama-3-70b", False)):
+        assert main(["plan", model]) == 0
+        assert main(["plan", model, "--check"]) == int(not fits)
+        assert main(["plan", model, "--check", "--json"]) == int(not fits)
+    capsys.readouterr()
+
+
 def test_models_are_listed_by_a_part_of_their_names(capsys):
     assert main(["models"]) == 0
     rows = capsys.readouterr().out.splitlines()
@@ -567,6 +627,14 @@ def test_models_are_listed_by_a_part_of_their_names(capsys):
     assert main(["models", "Qwen3 8B"]) == 0
     assert [row.split() for row in capsys.readouterr().out.splitlines()[1:]] == [
         ["qwen3-8b", "8,190,735,360", "40,960"]
+    ]
+    # As its authors have it: 46.7 billion, of which 12.9 are used for a token. Source: Mistral AI 2023, "Mixtral of experts".
+    assert main(["models", "mixtral-8x7b"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == [
+        "mixtral-8x7b",
+        "46,702,792,704",
+        "12,879,925,248",
+        "32,768",
     ]
     assert main(["models", "state-spaces/"]) == 0
     assert capsys.readouterr().out.splitlines()[1].split() == ["mamba-2.8b", "cannot", "be", "counted"]

@@ -90,7 +90,7 @@ def test_what_is_left_open_follows(given, followed):
         ({"lora_rank": 1, "lora_targets": ("norms",)}, "unknown target of adapters 'norms'"),
         ({"lora_rank": 1, "lora_targets": ("query", "value"), "model": MODELS["deepseek-v3"]}, "unknown target .* 'value'"),
         ({"lora_rank": 0}, "lora_rank must be"),
-        ({"model": "llama-3-8b"}, r"got 'llama-3-8b': give predict\.model\(name\), or a number such as 70e9"),
+        ({"model": "llama-3-9b"}, "unknown model 'llama-3-9b'. Did you mean .*, and a number such as 70e9 is parameters"),
         ({"watts": 1.0}, r"a cost needs a time, .* give tokens \(or steps\)"),
         ({"node": 0}, "node must be"),
         ({"device": "tpu"}, "unknown device 'tpu'"),
@@ -109,7 +109,7 @@ def test_what_contradicts_itself_is_a_sentence(changes, sentence):
 
 def test_what_is_no_question_is_a_sentence():
     with pytest.raises(
-        ValueError, match=r"question must be a Question, got 'gpt2': give one, such as Question\(predict\.model"
+        ValueError, match=r"question must be a Question, got 'gpt2': give one, such as Question\('llama-3-8b'\)"
     ):
         plan("gpt2")
 
@@ -271,7 +271,7 @@ def test_a_model_of_a_single_position_is_counted_too():
 def test_days_follow_from_flops_and_peak():
     days, size = days_and_bytes(Question(10**9, tokens=10**12, count=4, mfu=0.5, accelerator=None, memory_bytes=1e12,
                                          peak_flops_per_second=1e15))  # fmt: skip
-    assert days == pytest.approx(6e21 / (4 * 0.5e15 * 86400)) and size == 10**9 * 16 // 4
+    assert days == pytest.approx(6e21 / (4 * 0.5e15 * 86400)) and size == 10**9 * (16 + 4) // 4
     with pytest.raises(ValueError, match="take more FLOPs than can be divided into days: give fewer"):
         days_and_bytes(Question(10**200, tokens=10**200))
     notes = plan(Question(LITTLE, optimizer="muon")).notes

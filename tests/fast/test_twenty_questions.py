@@ -60,7 +60,7 @@ def test_05_which_batch_do_tokens_and_steps_imply(ask):
 
 def test_06_how_large_a_model_do_eight_cards_hold(ask):
     got = ask("plan 1B --count 8 --allowance 10%")
-    assert got["largest_model"] == 8 * (H100 - H100 // 10) // 16
+    assert got["largest_model"] == 8 * (H100 - H100 // 10) // 20
 
 
 def test_07_what_do_states_take_when_sharded(ask):
@@ -106,7 +106,9 @@ def test_12_what_does_eight_bit_adam_save(ask):
 
 def test_13_does_a_chip_that_is_not_listed_hold_it(ask):
     got = ask("plan 7B --memory 128GB --peak 400TFLOPs --tokens 1T --allowance 0")
-    assert got["total_bytes"] == 16 * 7 * 10**9 and got["fits"]
+    assert got["total_bytes"] == 20 * 7 * 10**9 and not got["fits"]
+    fused = ask("plan 7B --memory 128GB --peak 400TFLOPs --tokens 1T --allowance 0 --fused")
+    assert fused["total_bytes"] == 16 * 7 * 10**9 and fused["fits"]
     assert not ask("plan 7B --memory 111GB --allowance 0")["fits"]
 
 

@@ -91,7 +91,9 @@ def test_the_planner_offers_every_option_of_the_command_with_its_flag_and_defaul
     json.dumps(offers)
     parsed = vars(plan.parser().parse_args(["gpt2"]))
     options = {option["name"]: option for option in offers["options"]}
-    assert sorted(parsed.keys() - {"model", "json", "json_keys"}) == sorted(one["name"] for one in offers["options"])
+    assert sorted(parsed.keys() - {"model", "json", "json_keys", "check"}) == sorted(
+        one["name"] for one in offers["options"]
+    )
     assert set(pyodide.FIRST) <= set(options) and offers["models"] == list(MODELS)
     assert options["accelerator"]["choices"] == [device.name for device in accelerators()]
     assert options["precision"]["choices"] and not options["tokens"]["choices"]

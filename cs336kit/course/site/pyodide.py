@@ -30,7 +30,7 @@ FIRST = (
     "layout", "find", "largest_batch", "between_nodes",
 )  # fmt: skip
 #: Options that say how the answer is printed, which the page decides.
-_PRINTING = ("help", "model", "json", "json_keys")
+_PRINTING = ("help", "model", "json", "json_keys", "check")
 _PLACE = re.compile(r'(<div class="cs336kit-explorer" data-explorer="(\w+)">)(</div>)')
 
 

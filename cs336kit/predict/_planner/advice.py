@@ -7,14 +7,18 @@ from math import inf
 from typing import Any
 
 from cs336kit.predict._planner.chip import Chip, allowance
-from cs336kit.predict._planner.memory import extra_flops, memory, pass_flops, wire, writes_scores
+from cs336kit.predict._planner.memory import extra_flops, memory, mfu_seconds, wire, writes_scores
 from cs336kit.predict._planner.question import FUSED, Question, settled
-from cs336kit.predict.layouts import Layout, as_layout, divisors
+from cs336kit.predict.layouts import AXES, STAGES, Layout, as_layout, divisors
 from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.training import largest
 from cs336kit.predict.transformer import TransformerConfig
 
+#: The axes of which each replica has a place.
+_REPLICAS = ("dp", *STAGES)
+#: Bytes of a step, and the share of it, that round to nothing in words.
+_LITTLE, _UNSEEN = 5e7, 5e-4
 #: Numbers of accelerators and of chunks that are tried are powers of two up to these.
 _DOUBLINGS, _CHUNKS = 20, 6
 
@@ -27,7 +31,7 @@ class Advice:
     change: str
     #: fields of the question and their new values
     changes: dict[str, Any]
-    #: seconds more per second of computing, at most; None where nothing can be said
+    #: seconds more per second of a step, at most; None where nothing can be said
     slower: float | None
     #: what the change costs, in words
     costs: str
@@ -62,9 +66,9 @@ def advice(q: Question, P: int, chip: Chip) -> tuple[Advice, ...]:
         if "count" in one.changes or one.changes.items() <= together.items():
             continue
         chosen.append(one)
-        together |= one.changes
+        together = _merged(q, chosen)
         if fits(**together):
-            return (_together(chosen, fits), *helps)
+            return (_together(q, chosen, fits), *helps)
     return tuple(helps) or tuple(_more_accelerators(q, over, [one for one in chosen if one.slower is not None]))
 
 
@@ -83,49 +87,69 @@ def elsewhere(q: Question, found: tuple[Advice, ...]) -> str:
     )
 
 
-def _together(chosen: list[Advice], fits: Callable[..., bool]) -> Advice:
+def _together(q: Question, chosen: list[Advice], fits: Callable[..., bool]) -> Advice:
     """Several changes at once, without those of them that it does not take; the dearest are looked at first."""
     for one in reversed(chosen[:-1]):
         others = [other for other in chosen if other is not one]
-        if fits(**_merged(others)):
+        if fits(**_merged(q, others)):
             chosen = others
     slower = sum(one.slower or 0 for one in chosen)
     costs = "together " * (len(chosen) > 1) + _computing_and_sending(chosen)
     costs += "".join(f"; {one.costs}" for one in chosen if one.slower is None)
-    return Advice(" and ".join(one.change for one in chosen), _merged(chosen), slower, costs)
+    changes = _merged(q, chosen)
+    return Advice(" and ".join(_of_all(one, changes) for one in chosen), changes, slower, costs)
 
 
-def _merged(chosen: list[Advice]) -> dict[str, Any]:
-    return {name: value for one in chosen for name, value in one.changes.items()}
+def _of_all(one: Advice, changes: dict[str, Any]) -> str:
+    """The words of a change beside others: the option says the layout of all of them."""
+    return one.change.replace(f"--layout {one.changes.get('layout')}", f"--layout {changes.get('layout')}")
+
+
+def _merged(q: Question, chosen: list[Advice]) -> dict[str, Any]:
+    """All changes at once; of layouts, what each changes about that of the question."""
+    merged = {name: value for one in chosen for name, value in one.changes.items()}
+    if "layout" not in merged:
+        return merged
+    asked = _asked(q)
+    for one in chosen:
+        layout = one.changes.get("layout", Layout(fsdp=q.count) if "sharded" in one.changes else asked)
+        # Who shares state is one choice of several axes.
+        for axes in (_REPLICAS, *((axis,) for axis in AXES if axis not in _REPLICAS)):
+            changed = {axis: getattr(layout, axis) for axis in axes}
+            if changed != {axis: getattr(asked, axis) for axis in axes}:
+                merged["layout"] = replace(merged["layout"], **changed)
+    return merged
+
+
+def _asked(q: Question) -> Layout:
+    """The layout as it was given, or that `count` and `sharded` mean."""
+    return q.placed if q.layout is None else as_layout(q.layout)
 
 
 def _more_accelerators(q: Question, over: Callable[..., float], chosen: list[Advice]) -> Iterator[Advice]:
     """As many accelerators as it takes beside the changes whose cost is known, and those of them that this number takes."""
-    found = _enough(q, over, _merged(chosen))
+    found = _enough(q, over, _merged(q, chosen))
     if found is None:
         return
     for one in sorted(chosen, key=lambda one: -(one.slower or 0)):
         others = [other for other in chosen if other is not one]
-        without = _enough(q, over, _merged(others))
-        if without and without[1].get("count", q.count) <= found[1].get("count", q.count):
+        without = _enough(q, over, _merged(q, others))
+        if without and without[1]["count"] <= found[1]["count"]:
             chosen, found = others, without
     option, changes = found
     words = [
-        _in_passes(changes["batch"], changes["accumulate"]) if "accumulate" in one.changes else one.change
+        _in_passes(changes["batch"], changes["accumulate"]) if "accumulate" in one.changes else _of_all(one, changes)
         for one in chosen
     ]
-    more = ", and more accelerators" if "count" in changes else ", and parameters are gathered for each pass"
-    costs = _computing_and_sending(chosen) + more + _other_batch(q, changes)
+    costs = f"{_computing_and_sending(chosen)}, and more accelerators{_other_batch(q, changes)}"
     yield Advice(", ".join([*words, option]), changes, sum(one.slower or 0 for one in chosen), costs)
 
 
 def _enough(q: Question, over: Callable[..., float], beside: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
     """Everything shared over as few times the accelerators as it takes beside other changes, in words and as changes."""
     last = None
-    for doublings in range(_DOUBLINGS + 1):
+    for doublings in range(1, _DOUBLINGS + 1):
         words, changes = _shared(q, 2**doublings, beside)
-        if not doublings and (q.layout is None or changes["layout"] == as_layout(q.layout)):
-            continue
         lacking = over(**changes)
         if lacking <= 0:
             return words, changes
@@ -139,12 +163,13 @@ def _enough(q: Question, over: Callable[..., float], beside: dict[str, Any]) -> 
 def _shared(q: Question, times: int, beside: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Parameters, gradients and states shared over so many times the data ranks."""
     count = q.count * times
-    changes: dict[str, Any] = {**beside, **({"count": count} if times > 1 else {})}
+    changes: dict[str, Any] = {**beside, "count": count}
     if q.layout is None:
         changes["sharded"] = True
+        changes.pop("layout", None)  # of fewer ranks
         option = f"--count {count}"
     else:
-        placed = as_layout(q.layout)
+        placed = as_layout(beside.get("layout", q.layout))
         changes["layout"] = replace(placed, dp=1, zero1=1, zero2=1, fsdp=placed.dp * placed.shards * times)
     words, same = _same_batch(q, changes)
     words = "" if "accumulate" in beside else words  # which the words of that change say
@@ -197,23 +222,64 @@ def _options(
 ) -> Iterator[Advice]:
     """Every single change that could help."""
     if isinstance(q.model, TransformerConfig):
+        yield from _of_kernels(q)
+        yield from _of_layout(q, chip, over)
+    if q.optimizer in FUSED and not q.fused and over(fused=True) < over():  # the optimizer's step is the peak
+        costs = "no more FLOPs, and one kernel for the whole step"
+        yield Advice("a fused optimizer (--fused)", {"fused": True}, 0.0, costs)
+    if isinstance(q.model, TransformerConfig):
         yield from _of_activations(q, chip, fits)
-        yield from _of_states(q, over)
+    yield from _of_states(q)
     if q.layout is None and not q.sharded and q.count > 1:
         yield _sharding(q, P, chip)
     found = _enough(q, over, {})
     if found:
         words, changes = found
-        times = changes.get("count", q.count) // q.count
-        costs = f"{times} times the accelerators" if times > 1 else "parameters are gathered for each pass"
-        yield Advice(f"sharding over {words}", changes, None, costs + _other_batch(q, changes))
+        times = changes["count"] // q.count
+        costs = f"{times} times the accelerators{_other_batch(q, changes)}"
+        yield Advice(f"sharding over {words}", changes, None, costs)
 
 
-def _of_states(q: Question, over: Callable[..., float]) -> Iterator[Advice]:
+def _of_kernels(q: Question) -> Iterator[Advice]:
+    """What keeps less and takes less time."""
+    if q.attention == "eager":
+        costs = "less time: scores never leave the chip, though the backward pass computes them again"
+        yield Advice("fused attention (--attention sdpa)", {"attention": "sdpa"}, 0.0, costs)
+    if writes_scores(q):
+        costs = "less time: scores never leave the chip"
+        change = "a kernel that knows windows, caps and sinks (--attention flash_attention)"
+        yield Advice(change, {"attention": "flash_attention"}, 0.0, costs)
+
+
+def _of_layout(q: Question, chip: Chip, over: Callable[..., float]) -> Iterator[Advice]:
+    """Ranks may share more: the sequence, states, gradients, and parameters too."""
+    placed = _asked(q)
+    if placed.tp > 1 and not placed.sp:
+        sequence = replace(placed, sp=True)
+        yield _sharing(q, chip, f"sequence parallelism (--layout {sequence})", sequence)
+    ranks = placed.dp * placed.shards
+    alone: dict[str, Any] = dict.fromkeys(_REPLICAS, 1)
+    by = {name: replace(placed, **alone | {name: ranks}) for name in STAGES}
+    name = "zero2" if over(layout=by["zero1"]) > max(0, over(layout=by["zero2"])) else "zero1"
+    if by[name] != placed and placed.stage <= STAGES[name]:
+        shared = "optimizer state" + " and gradients" * (name == "zero2")
+        out = ", without --replicated" * (q.layout is None)
+        yield _sharing(q, chip, f"sharing {shared} over the replicas (--layout {by[name]}{out})", by[name])
+    if q.layout is not None and by["fsdp"] != placed:
+        words = f"sharding over {q.count:,} accelerators (--layout {by['fsdp']})"
+        yield _sharing(q, chip, words, by["fsdp"], "parameters are gathered for each pass, ")
+
+
+def _sharing(q: Question, chip: Chip, change: str, layout: Layout, how: str = "no more FLOPs, ") -> Advice:
+    changes = {"layout": layout}
+    more, slower = _sent(q, chip, changes)
+    if (slower or 0) < _UNSEEN and more < _LITTLE:
+        return Advice(change, changes, 0.0, f"{how}and as many bytes on the wire")
+    return Advice(change, changes, slower, how + _on_the_wire(more, chip, slower))
+
+
+def _of_states(q: Question) -> Iterator[Advice]:
     """What keeps less of the parameters and their states."""
-    if q.optimizer in FUSED and not q.fused and over(fused=True) < over():  # the optimizer's step is the peak
-        costs = "no more FLOPs, and one kernel for the whole step"
-        yield Advice("a fused optimizer (--fused)", {"fused": True}, 0.0, costs)
     if q.lora_rank and q.base is None:
         change = f"a frozen base of 4 bits (--qlora {q.lora_rank} in place of --lora {q.lora_rank})"
         yield Advice(change, {"base": "nf4"}, None, "rounded weights, unpacked for every product")
@@ -224,13 +290,6 @@ def _of_states(q: Question, over: Callable[..., float]) -> Iterator[Advice]:
 
 def _of_activations(q: Question, chip: Chip, fits: Callable[..., bool]) -> Iterator[Advice]:
     assert q.batch
-    if q.attention == "eager":
-        costs = "less time: scores never leave the chip, though the backward pass computes them again"
-        yield Advice("fused attention (--attention sdpa)", {"attention": "sdpa"}, 0.0, costs)
-    if writes_scores(q):
-        costs = "less time: scores never leave the chip"
-        change = "a kernel that knows windows, caps and sinks (--attention flash_attention)"
-        yield Advice(change, {"attention": "flash_attention"}, 0.0, costs)
     if q.batch > 1:
         whole = divisors(q.batch, q.batch // 2)
         size = whole[max(0, largest(lambda n: fits(**_split(q, whole[n - 1])), len(whole)) - 1)]
@@ -282,12 +341,11 @@ def _sharding(q: Question, P: int, chip: Chip) -> Advice:
 
 
 def _sent(q: Question, chip: Chip, changes: dict[str, Any]) -> tuple[int, float | None]:
-    """Bytes that a step of these changes sends beyond that of the question, and their seconds per second of computing."""
+    """Bytes that a step of these changes sends beyond that of the question, and their seconds per second of a step at the MFU."""
     (after, _, _), (before, _, _) = wire(replace(q, **changes), chip), wire(q, chip)
     more = (after.total if after else 0) - (before.total if before else 0)
-    if not (chip.link and chip.peak and q.batch):
-        return more, None
-    return more, more / chip.link / (pass_flops(q).total * q.batch * q.passes / (chip.peak * q.mfu))
+    step = mfu_seconds(q, chip)
+    return more, more / chip.link / step if chip.link and step else None
 
 
 def _on_the_wire(more: int, chip: Chip, slower: float | None) -> str:
@@ -298,7 +356,7 @@ def _on_the_wire(more: int, chip: Chip, slower: float | None) -> str:
 
 def _computing_and_sending(chosen: list[Advice]) -> str:
     """What is slower about all of these: FLOPs, and what sharding and more passes send."""
-    sends = [one for one in chosen if one.changes.keys() & {"sharded", "accumulate"}]
+    sends = [one for one in chosen if one.changes.keys() & {"sharded", "accumulate", "layout"}]
     sending = sum(one.slower or 0 for one in sends)
     costs = _percent(sum(one.slower or 0 for one in chosen if one not in sends))
     return costs + (f", and sending for up to {100 * sending:,.1f} % of a step" if sending else "")

@@ -6,7 +6,10 @@ from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import finite_results
 from cs336kit.predict._planner.advice import Advice
 from cs336kit.predict._planner.chip import Chip
+from cs336kit.predict._planner.memory import Asked
 from cs336kit.predict._planner.question import Question
+from cs336kit.predict.accounting import active_parameters
+from cs336kit.predict.transformer import TransformerConfig
 from cs336kit.predict.wires import StepSeconds
 
 #: Raised whenever a key of the JSON output changes its meaning or goes.
@@ -17,6 +20,7 @@ KEYS = {
     "command": '"plan"',
     "model": "name as given",
     "parameters": "of the whole model",
+    "active_parameters": "those that take part for one token: fewer in a mixture of experts",
     "trainable_parameters": "those that get gradients; null for a number of parameters",
     "device": "whose rules for what an operation keeps: cuda or cpu",
     "flavour": "whose decoder and which device's rules the kept bytes follow",
@@ -39,15 +43,18 @@ KEYS = {
     "tokens": "to train on, or null",
     "steps": "optimizer steps, or null",
     "implied_global_batch": "tokens of a step that tokens and steps imply, or null",
-    "mfu": "model FLOPs utilization, as given",
+    "mfu": "model FLOPs utilization of the whole run, as given: what `days` and everything from them assume",
+    "product_rate": "share of the peak at which matrix products run: what `step_seconds` and everything from them assume",
+    "asked_product_rate": "{lower, upper}: product_rate of a run at `mfu`, if all overlaps and if nothing does; null: above 1",
     "peak_flops_per_second": "dense peak of the products, or null",
     "flops": "of the whole run without recomputation, or null",
     "six_nd_flops": "6PN of the whole run, or null",
     "recomputed_fraction": "what checkpointing and chunks compute again, per FLOP of the run",
-    "days": "of the whole run with everything in the MFU, or null",
+    "days": "of the whole run at the MFU, or null",
     "within_days": "days that the run may take, as given, or null",
     "accelerators_within_days": "the fewest accelerators whose `days` are no more than those, or null",
-    "step_seconds": "{lower, upper, compute, inside, between, bubble} of one optimizer step, or null",
+    "step_seconds": "{lower, upper, compute, inside, between, bubble} of one optimizer step at product_rate, or null",
+    "step_mfu": "{lower, upper}: MFU of a run in steps of step_seconds, or null",
     "tokens_per_second": "{lower, upper} of all accelerators: tokens of a step / step_seconds, or null",
     "run_days": "{lower, upper}: steps of the tokens × step_seconds, or null",
     "wire_bytes": "bytes that one accelerator sends in a step, by collective and whether its ranks share a node, or null",
@@ -60,7 +67,7 @@ KEYS = {
     "available_bytes": "memory of one accelerator",
     "fits": "whether total and allowance are within what is available; a number of parameters has no activations",
     "advice": "list of {change, costs, slower}: cheapest first; slower is a fraction of time or null",
-    "largest_model": "parameters that fit by themselves with gradients and states",
+    "largest_model": "parameters that fit with gradients, states and temporary tensors of the optimizer's step",
     "accelerator_hours": "count × hours, or null",
     "cost": "accelerator hours × the price given, or null",
     "energy_kwh": "accelerator hours × the watts given, or null",
@@ -68,6 +75,8 @@ KEYS = {
     "run_energy_kwh": "{lower, upper}: what run_days take at the watts given, or null",
     "layouts": "with --find, list of {layout, total_bytes, step_seconds, fits}: quickest first; else null",
     "largest_batch": "with --largest-batch, sequences of one pass that fit, 0 if not even one; else null",
+    "explain": "with --explain, {quantity: its formula with numbers}; else null",
+    "sensitivity": "with --sensitivity, list of {change, days, bytes}: factors by one change, the most first; else null",
     "notes": "sentences about numbers that are not exact",
 }
 
@@ -106,8 +115,18 @@ class Plan:
     causal: StepSeconds | None = None
     #: bytes that one accelerator sends over its link between nodes in a step
     link_bytes: int | None = None
-    #: the fewest accelerators that take no more than the question's `within_days`, with everything in the MFU
+    #: the fewest accelerators that take no more than the question's `within_days`, at the MFU
     accelerators_within_days: int | None = None
+    #: seconds of an optimizer step at the MFU; None for a number of parameters, and without a peak
+    mfu_seconds: float | None = None
+    #: what the MFU asks of matrix products; None where a step has no bounds
+    asked: Asked | None = None
+
+    @property
+    def active_parameters(self) -> int:
+        """Those that take part in the computation for one token."""
+        model = self.question.model
+        return active_parameters(model).total if isinstance(model, TransformerConfig) else self.parameters
 
     @property
     def accelerator_hours(self) -> float | None:
@@ -139,7 +158,7 @@ class Plan:
 
     @property
     def run_days(self) -> tuple[float, float] | None:
-        """Days that the tokens take in steps of `step_bounds`: recomputation, waiting and sending beside the MFU."""
+        """Days that the tokens take in steps of `step_bounds`, whatever the MFU."""
         if self.seconds is None or self.step_bounds is None or self.question.tokens is None:
             return None
         steps = -(-int(self.question.tokens) // self.seconds.tokens)
@@ -155,12 +174,12 @@ class Plan:
         return self.seconds.tokens / most, self.seconds.tokens / least
 
     @property
-    def highest_mfu(self) -> float | None:
-        """The MFU over the whole run if every step takes the lower bound; None without bounds or tokens."""
-        if self.days is None or self.tokens_per_second is None:
+    def step_mfu(self) -> tuple[float, float] | None:
+        """The MFU of a run whose steps take the longest, and the shortest, of `step_bounds`."""
+        if self.step_bounds is None or self.mfu_seconds is None:
             return None
-        q = self.question
-        return q.mfu * self.days * 86400 * self.tokens_per_second[1] / int(q.tokens or 0)
+        least, most = self.step_bounds
+        return self.question.mfu * self.mfu_seconds / most, self.question.mfu * self.mfu_seconds / least
 
     @property
     def run_cost(self) -> tuple[float, float] | None:
@@ -201,6 +220,7 @@ class Plan:
             "command": "plan",
             "model": q.name,
             "parameters": self.parameters,
+            "active_parameters": self.active_parameters,
             "trainable_parameters": self.trainable,
             "flavour": self.flavour,
             "accelerator": self.chip.name,
@@ -229,20 +249,22 @@ class Plan:
             "layout": str(q.placed) if q.batch else None,
             "step_seconds": seconds_as_dict(self.seconds, self.causal),
             "tokens_per_second": _bounds(self.tokens_per_second),
+            "step_mfu": _bounds(self.step_mfu),
+            "asked_product_rate": self.asked and _bounds((self.asked.lower, self.asked.upper)),
             "run_days": _bounds(self.run_days),
             "run_cost": _bounds(self.run_cost),
             "run_energy_kwh": _bounds(self.run_energy_kwh),
             "link_bytes": self.link_bytes,
             "wire_bytes": None if self.wire is None else dict(self.wire.items()),
             "layouts": None,
-            "largest_batch": None,
+            **dict.fromkeys(("largest_batch", "explain", "sensitivity")),
             "notes": list(self.notes),
         }
         # What is left is the question's own.
         return {key: values[key] if key in values else getattr(q, key) for key in KEYS}
 
 
-def _bounds(values: tuple[float, float] | None) -> dict[str, float] | None:
+def _bounds(values: tuple[float | None, float | None] | None) -> dict[str, float | None] | None:
     return values and dict(zip(("lower", "upper"), values, strict=True))
 
 

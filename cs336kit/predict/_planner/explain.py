@@ -138,6 +138,9 @@ def _buckets(plan: Plan) -> Iterator[tuple[str, str]]:
     gradients = f"{n:,} × {ELEMENT_BYTES[kind.gradients]} ({kind.gradients}){share}"
     if not isinstance(q.model, TransformerConfig):
         yield "gradients", gradients
+        if "temporary tensors" in plan.memory:
+            each = of.step_bytes_per_parameter(q, q.optimizer)
+            yield "temporary tensors", f"{n:,} × {each} (torch's foreach implementation of {q.optimizer}){share}"
         return
     at_peak = f"those that are there at the peak, {plan.moment}"
     yield "gradients", f"{size(plan.memory['gradients'])} GiB of {gradients}: {at_peak}"

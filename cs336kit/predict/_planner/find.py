@@ -12,6 +12,9 @@ from cs336kit.predict.training import largest
 from cs336kit.predict.transformer import TransformerConfig
 from cs336kit.predict.wires import StepSeconds
 
+#: As many times the rows are looked for, of which some are not worth one.
+_SPARE = 4
+
 
 def before_layouts(q: Question) -> Question:
     """The question that is answered above layouts: without a global batch that only some of them divide into passes."""
@@ -38,9 +41,9 @@ def batch_note(q: Question, global_batch: int | None) -> tuple[str, ...]:
 
 
 def found(plan: Plan, *, global_batch: int | None = None, limit: int = 10) -> list[FoundLayout]:
-    """The quickest layouts of as many accelerators whose peak and allowance fit. Errors: ValueError for what is missing.
+    """The quickest layouts of as many accelerators whose peak and allowance fit, without those that another outdoes in all.
 
-    `global_batch` is of the layouts; None: that of the plan.
+    `global_batch` is of the layouts; None: that of the plan. Errors: ValueError for what is missing.
     """
     q = plan.question
     if not isinstance(q.model, TransformerConfig) or not q.batch or not q.sequence:
@@ -51,11 +54,22 @@ def found(plan: Plan, *, global_batch: int | None = None, limit: int = 10) -> li
         raise ValueError("layouts are ordered by time, which needs a peak: give peak_flops_per_second (--peak)")
     layouts = find_layouts(
         q.model, count=q.count, accelerator=plan.chip.as_accelerator(), sequence=q.sequence, batch=q.batch,
-        global_batch=global_batch or q.step_sequences, between_nodes=q.between_nodes, node=q.per_node, mfu=q.mfu,
-        memory_bytes=plan.chip.memory_bytes - plan.allowance.total, limit=limit, optimizer=q.optimizer, fused=q.fused,
+        global_batch=global_batch or q.step_sequences, between_nodes=q.between_nodes, node=q.per_node, mfu=q.product_rate,
+        memory_bytes=plan.chip.memory_bytes - plan.allowance.total, limit=_SPARE * limit, optimizer=q.optimizer, fused=q.fused,
         **of.step_program(q),
     )  # fmt: skip
-    return [replace(one, seconds=_at_least(plan, one)) for one in layouts]
+    return [replace(one, seconds=_at_least(plan, one)) for one in _worth_a_row(layouts)[:limit]]
+
+
+def _worth_a_row(layouts: list[FoundLayout]) -> list[FoundLayout]:
+    """Without those that a quicker one outdoes, which holds no more; they come the quickest first, and of equals the smallest."""
+    kept: list[FoundLayout] = []
+    for one in layouts:
+        if not any(
+            better.peak.total <= one.peak.total and better.seconds.lower <= one.seconds.lower for better in kept
+        ):
+            kept.append(one)
+    return kept
 
 
 def _at_least(plan: Plan, one: FoundLayout) -> StepSeconds:
@@ -97,4 +111,8 @@ def found_text(plan: Plan, layouts: list[FoundLayout]) -> str:
     for one in layouts:
         seconds = f"{one.seconds.lower:,.3g} to {one.seconds.upper:,.3g}"
         rows.append((str(one.layout), size(one.peak.total), seconds, f"{100 * one.seconds.bubble:.0f} %"))
-    return as_text(rows, "<>>>", gap=2)
+    how = (
+        f"seconds if all overlaps, and if nothing does, with matrix products at {q.product_rate:g} of the peak "
+        "(--product-rate), however small tp and cp make them"
+    )
+    return "\n".join([as_text(rows, "<>>>", gap=2), *folded(how)])

@@ -1,13 +1,17 @@
 """Bytes and FLOPs of a settled question, from the list of operations."""
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict._planner.question import Question
 from cs336kit.predict.accounting import training_flops
+from cs336kit.predict.devices import DEVICES
 from cs336kit.predict.napkin import bytes_per_parameter
 from cs336kit.predict.operations import Leaf
+from cs336kit.predict.optimizers import optimizer_spec, optimizer_step_bytes
+from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.programs import program
 from cs336kit.predict.training import SHARDED, peak_moments, step_peak
 from cs336kit.predict.transformer import TransformerConfig
@@ -18,6 +22,17 @@ _RULES = {
     "cuda": "CUDA's rules (what backward kernels need for a moment is computed, not measured)",
     "cpu": "a CPU's rules",
 }
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The shares of the peak at which matrix products have to run for an MFU; None where the peak is not enough."""
+
+    #: if everything overlaps, and if nothing does
+    lower: float | None
+    upper: float | None
+    #: the MFU of a run whose products run at the peak while everything overlaps
+    highest_mfu: float
 
 
 def flavour(q: Question) -> str:
@@ -43,8 +58,17 @@ def memory(q: Question, P: int) -> Breakdown:
     """Bytes by bucket on one accelerator at the peak of a step."""
     if isinstance(q.model, TransformerConfig):
         return step_peak(**step_options(q))
-    each = bytes_per_parameter(q.optimizer, precision=q.precision)
-    return Breakdown({name: -(-P * each[name] // q.placed.shards) for name in SHARDED if each[name]}, unit="bytes")
+    each = dict(bytes_per_parameter(q.optimizer, precision=q.precision).items())
+    each["temporary tensors"] = step_bytes_per_parameter(q, q.optimizer)
+    buckets = {name: -(-P * each[name] // q.placed.shards) for name in (*SHARDED, "temporary tensors") if each[name]}
+    return Breakdown(buckets, unit="bytes")
+
+
+def step_bytes_per_parameter(q: Question, optimizer: str) -> int:
+    """Of the temporary tensors in an optimizer's step; 0 where they are of one tensor at a time, none, or not known."""
+    if q.fused or not DEVICES[q.device].foreach or optimizer_spec(optimizer).foreach is None:
+        return 0
+    return optimizer_step_bytes(optimizer, parameters=1, precision=POLICIES[q.precision].states)
 
 
 def moment(q: Question) -> str | None:
@@ -137,6 +161,30 @@ def wire(q: Question, chip: Chip) -> tuple[Breakdown | None, StepSeconds | None,
     return sent, seconds, ""
 
 
+def mfu_seconds(q: Question, chip: Chip) -> float | None:
+    """Seconds of a step at the MFU; None for a number of parameters, and without a peak."""
+    if not isinstance(q.model, TransformerConfig) or not q.step_sequences or chip.peak is None:
+        return None
+    return pass_flops(q).total * q.step_sequences / (q.count * chip.peak * q.mfu)
+
+
+def asked_of_products(q: Question, chip: Chip) -> Asked | None:
+    """What the MFU asks of matrix products under this layout, for a step that `wire` has seconds of."""
+    step = mfu_seconds(q, chip)
+    assert step is not None
+    at_peak = replace(q, product_rate=1.0)
+    slow = _seconds(at_peak, chip)
+    quick = causal_seconds(at_peak, chip) or slow
+    # At the peak a stage computes so long where nothing overlaps, the others as slow as it; the rest of the step is sending.
+    computing = slow.compute / (1 - q.placed.bubble)
+    left = step - (slow.upper - computing)
+    return Asked(
+        lower=quick.compute / (1 - quick.bubble) / step if quick.lower <= step else None,
+        upper=computing / left if left >= computing else None,
+        highest_mfu=q.mfu * step / quick.lower,
+    )
+
+
 def _can_be_causal(q: Question) -> bool:
     """Whether attention can leave pairs out: written out it does not, and transformers' modules are counted over all pairs."""
     return q.attention != "eager" and q.flavour == "course"
@@ -168,5 +216,9 @@ def _step_size(q: Question) -> dict[str, Any]:
 
 def _seconds(q: Question, chip: Chip, **changes: Any) -> StepSeconds:
     assert isinstance(q.model, TransformerConfig)
-    machine: dict[str, Any] = {"accelerator": chip.as_accelerator(), "mfu": q.mfu, "between_nodes": q.between_nodes}
+    machine: dict[str, Any] = {
+        "accelerator": chip.as_accelerator(),
+        "mfu": q.product_rate,
+        "between_nodes": q.between_nodes,
+    }
     return step_seconds(q.model, **machine, **_step_size(q), **changes)

@@ -19,6 +19,7 @@ from cs336kit.predict._links import node_of
 from cs336kit.predict.devices import DEVICES
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import Layout, as_layout, check_layout
+from cs336kit.predict.models import MODELS, unknown
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
 from cs336kit.predict.optimizers import OPTIMIZERS
 from cs336kit.predict.packed import PACKINGS
@@ -36,6 +37,11 @@ _USUAL_SEQUENCE = 4096
 #: Where adapters stand if nobody says; of latent attention, one matrix makes keys and values.
 _USUAL_TARGETS = ("query", "value")
 
+#: The share of the dense peak at which matrix products run, unless the question says otherwise: the quickest in bf16 on H100
+#: SXM, 794.5 of 989 TFLOP/s (A100 SXM: 0.87, B200 SXM: 0.78, MI300X: 0.51). Source: Bekman, "Machine Learning Engineering",
+#: stas00/ml-engineering@744d01e, compute/accelerator, "Maximum Achievable Matmul FLOPS comparison table".
+PRODUCT_RATE = 0.8
+
 #: More accelerators than anybody has; beyond it a typing error is likelier.
 LARGEST_COUNT = 10**8
 #: More sequences than anybody has at a time; what divides it is still found at once.
@@ -44,13 +50,13 @@ LARGEST_BATCH = 10**12
 
 @dataclass(frozen=True)
 class Question:
-    """A training run: what, on what, how. `model` is a configuration, or a number of parameters.
+    """A training run: what, on what, how. `model` is a name of MODELS, a configuration, or a number of parameters.
 
     `batch` and `sequence` are what one accelerator works on at a time; a number of parameters has no activations, so
     it takes neither. `sharded` splits parameters, gradients and optimizer state over all accelerators.
     """
 
-    model: TransformerConfig | int | float
+    model: TransformerConfig | str | int | float
     name: str = "model"
     #: of the table, or its name; None where `memory_bytes` and `peak_flops_per_second` say what the chip is
     accelerator: str | Accelerator | None = "h100-sxm"
@@ -62,6 +68,7 @@ class Question:
     optimizer: str = "adamw"
     attention: str | None = None
     checkpointing: bool = False
+    #: FLOPs of the model over the peak × the time of the whole run, whatever that time goes into
     mfu: float = 0.4
     sharded: bool = True
     #: in place of the accelerator's own numbers
@@ -101,6 +108,8 @@ class Question:
     fused: bool = False
     #: days that the run may take; the answer says how many accelerators that asks for, and `count` stays
     within_days: float | None = None
+    #: the share of the peak at which matrix products run, from which bounds of a step follow
+    product_rate: float = PRODUCT_RATE
 
     @property
     def passes(self) -> int:
@@ -127,14 +136,15 @@ class Question:
 def settled(q: Question) -> Question:
     """The question with every default filled in; a ValueError says what is impossible or contradicts itself."""
     if not isinstance(q, Question):
-        raise ValueError(
-            f"question must be a Question, got {shown(q)}: give one, such as Question(predict.model('llama-3-8b'))"
-        )
+        raise ValueError(f"question must be a Question, got {shown(q)}: give one, such as Question('llama-3-8b')")
     if isinstance(q.model, str):
-        raise ValueError(
-            f"model must be a configuration or a number of parameters, got {shown(q.model)}: give predict.model(name), or a "
-            "number such as 70e9"
-        )
+        if q.model not in MODELS:
+            unknown(
+                "model",
+                q.model,
+                otherwise="predict.from_hf reads a config.json, and a number such as 70e9 is parameters",
+            )
+        q = replace(q, model=MODELS[q.model], name=q.model if q.name == Question.name else q.name)
     # What is checked is kept: an integer of numpy overflows, and JSON cannot write it.
     checked: dict[str, Any] = {"count": at_most("count", positive_int("count", q.count), LARGEST_COUNT)}
     for name in ("checkpointing", "fused", "sharded"):
@@ -143,7 +153,7 @@ def settled(q: Question) -> Question:
     if q.attention is not None:
         known("attention", q.attention, EVERY_ATTENTION)
     checked |= {"frozen": several("frozen", q.frozen), "lora_targets": several("lora_targets", q.lora_targets)}
-    checked["mfu"] = fraction("mfu", q.mfu)
+    checked |= {name: fraction(name, getattr(q, name)) for name in ("mfu", "product_rate")}
     known("precision", q.precision, POLICIES)
     if isinstance(q.optimizer, str):
         checked["optimizer"] = q.optimizer.lower()
@@ -273,7 +283,7 @@ def _with_tokens(q: Question) -> Question:
 
 #: What a number of parameters has no answer for; the default of each asks nothing.
 _NEEDS_SHAPE = (
-    "batch", "sequence", "attention", "checkpointing", "fused", "global_batch", "accumulate", "chunks", "lora_rank", "base",
+    "batch", "sequence", "attention", "checkpointing", "global_batch", "accumulate", "chunks", "lora_rank", "base",
     "frozen", "layout",
 )  # fmt: skip
 
@@ -283,7 +293,6 @@ def _without_shape(q: Question) -> Question:
     for name in _NEEDS_SHAPE:
         if getattr(q, name) not in (getattr(Question, name), None):
             about = "the parts" if name in ("lora_rank", "base", "frozen") else "activations"
-            about = "temporary tensors" if name == "fused" else about
             raise ValueError(
                 f"{name} is about {about}, which need the shape of the model, not only its number of parameters: "
                 f"name a model or give a configuration, or leave {name} out"

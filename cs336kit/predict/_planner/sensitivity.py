@@ -57,7 +57,7 @@ def _changes(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
     yield _twice(q, same)
     if not isinstance(q.model, TransformerConfig):
         for sign in (1, -1):
-            yield f"parameters {sign * _STEP:+.0%}", {"model": int(q.model * (1 + sign * _STEP))}
+            yield f"parameters {sign * _STEP:+.0%}", {"model": int(plan.parameters * (1 + sign * _STEP))}
         return
     assert q.batch and q.sequence
     yield f"batch × 2 ({2 * q.batch})", {"batch": 2 * q.batch, **same}

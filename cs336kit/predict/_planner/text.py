@@ -8,9 +8,12 @@ from cs336kit.predict._links import PAIRWISE
 
 if TYPE_CHECKING:
     from cs336kit.predict._planner.answer import Plan
+    from cs336kit.predict._planner.question import Question
     from cs336kit.predict.wires import StepSeconds
 
 _GIB = 2**30
+#: The share by which a number has to change before an answer speaks of it.
+SEEN = 0.05
 #: Columns of a terminal.
 WIDTH = 80
 
@@ -43,11 +46,12 @@ def row(name: str, value: int, remark: str = "") -> str:
 def _model(plan: "Plan") -> Iterator[str]:
     q = plan.question
     line = f"{q.name}: {plan.parameters:,} parameters"
+    if plan.active_parameters < plan.parameters:
+        line += f", {plan.active_parameters:,} of them active for a token"
     if plan.trainable is not None and plan.trainable != plan.parameters:
-        line += f", {plan.trainable:,} of them trained"
-        if q.lora_rank:
-            line = f"{q.name}: {plan.parameters:,} parameters, and {plan.trainable:,} of adapters (rank {q.lora_rank})"
-    yield line
+        adapters = f", and {plan.trainable:,} of adapters (rank {q.lora_rank})"
+        line += adapters if q.lora_rank else f", {plan.trainable:,} of them trained"
+    yield from folded(line, indent="  ", first="")
 
 
 def _time(plan: "Plan") -> Iterator[str]:
@@ -56,10 +60,14 @@ def _time(plan: "Plan") -> Iterator[str]:
         return
     yield (
         f"time: {duration(plan.days)} for {plan.flops:.4g} FLOPs (6PN: {plan.six_nd_flops:.4g})\n"
-        f"  on {q.count:,} × {plan.chip.name} at {q.mfu:g} of {plan.chip.peak:.4g} FLOP/s (MFU)"
+        f"  on {q.count:,} × {plan.chip.name} at an MFU of {q.mfu:g}, of {plan.chip.peak:.4g} FLOP/s each"
     )
     if plan.accelerators_within_days is not None:
-        yield f"  within {q.within_days:g} days it takes {plan.accelerators_within_days:,} of them (everything in the MFU)"
+        many = plan.accelerators_within_days
+        sentence = f"within {q.within_days:g} days it takes {many:,} of them at this MFU"
+        if many != q.count:
+            sentence += f"; all else here is for {q.count:,}" + f", and --count {many} plans those" * (q.layout is None)
+        yield from folded(sentence, indent="    ", first="  ")
     if plan.recomputed:
         yield f"  and {100 * plan.recomputed:.1f} % more FLOPs that are computed again, which MFU leaves out"
     if plan.cost is not None:
@@ -84,6 +92,15 @@ def amount(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:,.3g}"
 
 
+def billions(value: int) -> str:
+    """A number of parameters as it is usually said: 39.5B."""
+    for size, letter in ((10**12, "T"), (10**9, "B"), (10**6, "M")):
+        if value >= size:
+            scaled = value / size
+            return f"{scaled:.3g}{letter}" if scaled < 999.5 else f"{scaled:,.0f}{letter}"
+    return f"{value:,}"
+
+
 def _between(least: str, most: str) -> str:
     """A range of two values as they are shown, with the unit once where it is one."""
     return most if least == most else f"{least.removesuffix(most.lstrip('0123456789.,e+-'))} to {most}"
@@ -104,10 +121,18 @@ def _batch(plan: "Plan") -> Iterator[str]:
         if q.sequence:
             per += f", {-(-plan.implied_batch // q.sequence):,} sequences of {q.sequence:,}"
         agrees = q.step_sequences is None or q.steps * q.step_sequences * (q.sequence or 0) == q.tokens
-        other = "" if agrees else ": another global batch than this one"
+        other = "" if agrees else f": another global batch than this one{_nearest(plan.implied_batch, q)}"
         yield from folded(
             f"{int(q.tokens or 0):,} tokens in {q.steps:,} steps imply {per}{other}", indent="    ", first="  "
         )
+
+
+def _nearest(tokens: int, q: "Question") -> str:
+    """The option for a global batch of about so many tokens, which the ranks make in whole micro-batches."""
+    if not q.batch or not q.sequence:
+        return ""
+    together = q.batch * q.placed.data_ranks
+    return f" (--global-batch {max(1, round(tokens / q.sequence / together)) * together})"
 
 
 def _step(plan: "Plan") -> Iterator[str]:
@@ -127,23 +152,28 @@ def _step(plan: "Plan") -> Iterator[str]:
 
 
 def _seconds(plan: "Plan") -> Iterator[str]:
-    """Between which bounds a step lies; on one accelerator they are attention without and with the pairs that a mask hides."""
-    if plan.seconds is None or plan.tokens_per_second is None:
+    """A step at the MFU, and its bounds; on one accelerator those are attention without and with the pairs that a mask hides."""
+    q = plan.question
+    if plan.mfu_seconds is not None and q.step_sequences and q.sequence:
+        rate = q.step_sequences * q.sequence / plan.mfu_seconds
+        each = f", {amount(rate / q.count)} on each accelerator" * (q.count > 1)
+        step = f"a step takes {plan.mfu_seconds:,.3g} s at an MFU of {q.mfu:g}"
+        yield from folded(f"{step}: {amount(rate)} tokens per second{each}", indent="  ", first="")
+    if plan.seconds is None or plan.step_mfu is None:
         return
     s, least = plan.seconds, plan.causal or plan.seconds
+    worst, best = (f"{mfu:.3g}" for mfu in plan.step_mfu)
+    counted = "and nothing else" + " but sending" * (plan.wire is not None)
+    how = f"with matrix products at {q.product_rate:g} of the peak (--product-rate) {counted}"
     if plan.wire is not None:
-        yield f"a step takes {least.lower:,.3g} s if all overlaps, {s.upper:,.3g} s if nothing does"
+        bounds = f"{least.lower:,.3g} s if all overlaps (an MFU of {best}), {s.upper:,.3g} s if nothing does ({worst})"
     elif least.lower < s.upper:
-        yield f"a step takes {least.lower:,.3g} s with causal attention, {s.upper:,.3g} s over all pairs"
+        bounds = (
+            f"{least.lower:,.3g} s with causal attention (an MFU of {best}), {s.upper:,.3g} s over all pairs ({worst})"
+        )
     else:
-        yield f"a step takes {s.upper:,.3g} s"
-    if plan.days is None:
-        yield f"  while products run at {plan.question.mfu:g} of {plan.chip.peak:.4g} FLOP/s (MFU)"
-    rate = _between(*map(amount, plan.tokens_per_second))
-    count = plan.question.count
-    each = _between(*(amount(tokens / count) for tokens in plan.tokens_per_second))
-    on_each = f", {each} on each accelerator" * (count > 1)
-    yield from folded(f"{rate} tokens per second{on_each}", indent="    ", first="  ")
+        bounds = f"{s.upper:,.3g} s (an MFU of {worst})"
+    yield from folded(f"{how}: {bounds}", indent="    ", first="  ")
     if plan.wire is not None:
         computes = f"compute {s.compute:,.3g} s"
         if least.compute < s.compute:
@@ -155,8 +185,9 @@ def _seconds(plan: "Plan") -> Iterator[str]:
         ]
         if least.bubble:
             parts.append(f"{100 * least.bubble:.1f} % waiting in the pipeline")
-        yield from folded(", ".join(parts), indent="    ", first="  ")
+        yield from folded(", ".join(parts), indent="    ", first="    ")
     yield from _run(plan)
+    yield from _asked(plan)
 
 
 def why_less(lower: float, s: "StepSeconds") -> str:
@@ -169,39 +200,36 @@ def why_less(lower: float, s: "StepSeconds") -> str:
 
 
 def _run(plan: "Plan") -> Iterator[str]:
-    """What the tokens take in such steps, and why that is not the time."""
-    if plan.run_days is None or plan.days is None:
-        return
-    bubble = plan.seconds is not None and plan.seconds.bubble > 0
-    sending = plan.wire is not None
-    beside = [*["recomputation"] * (plan.recomputed > 0), *["waiting in the pipeline"] * bubble, *["sending"] * sending]
-    if not beside:
+    """What the tokens take in steps of these bounds."""
+    if plan.run_days is None:
         return
     does = [f"takes {_between(*map(duration, plan.run_days))}"]
-    above = ["time"]
     if plan.run_cost is not None:
         does.append(f"costs {_between(*map(amount, plan.run_cost))}")
-        above.append("cost")
     if plan.run_energy_kwh is not None:
         does.append(f"uses {_between(*map(amount, plan.run_energy_kwh))} kWh")
-        above.append("energy")
-    sentence = (
-        f"at these steps the run {_listed(does)}: here the products alone run at the MFU, and in the {_listed(above)} "
-        f"above it covers {_listed(beside)} as well"
-    )
-    yield from folded(sentence, indent="    ", first="  ")
-    yield from _out_of_reach(plan)
+    yield from folded(f"in such steps the run {_listed(does)}", indent="    ", first="    ")
 
 
-def _out_of_reach(plan: "Plan") -> Iterator[str]:
-    """That the time is less than the steps take at best, and what keeps them from it."""
-    highest, mfu = plan.highest_mfu, plan.question.mfu
-    if plan.seconds is None or highest is None or highest > mfu or f"{highest:.3g}" == f"{mfu:.3g}":
+def _asked(plan: "Plan") -> Iterator[str]:
+    """The rate of matrix products that the MFU asks for; out of reach is what the peak is not enough for."""
+    asked, mfu = plan.asked, plan.question.mfu
+    if asked is None:
         return
-    least = plan.causal or plan.seconds
-    computes = least.lower <= 1.001 * least.compute / (1 - least.bubble)
-    why = "where the products alone run at it" if computes else "with this layout and network"
-    sentence = f"an MFU of {mfu:g} over the whole run is out of reach {why}: at most {highest:.3g}"
+    if asked.lower is None:
+        sentence = (
+            f"an MFU of {mfu:g} is out of reach with this layout and network: with matrix products at the peak and "
+            f"everything overlapping it is {asked.highest_mfu:.3g}"
+        )
+    elif plan.wire is None:
+        rates = _between(f"{asked.lower:.3g}", "more than 1" if asked.upper is None else f"{asked.upper:.3g}")
+        sentence = f"an MFU of {mfu:g} asks for matrix products at {rates} of the peak"
+    else:
+        upper = "more than 1" if asked.upper is None else f"{asked.upper:.3g}"
+        sentence = (
+            f"an MFU of {mfu:g} asks for matrix products at {asked.lower:.3g} of the peak if all overlaps, at {upper} if "
+            "nothing does"
+        )
     yield from folded(sentence, indent="    ", first="  ")
 
 
@@ -249,7 +277,14 @@ def _memory(plan: "Plan") -> Iterator[str]:
     yield row("allowance", plan.allowance.total)
     yield from folded(plan.allowance_reason, indent="    ")
     yield row("available", plan.chip.memory_bytes)
-    if plan.uneven is not None:
+    if plan.uneven is None and getattr(plan.question.model, "experts", None):
+        ranks = plan.question.placed.ep
+        who = f"each of the {ranks} ranks of ep" if ranks > 1 else "each expert"
+        sentence = (
+            f"{who} is taken to get an equal share of the tokens; one that gets more needs more, which is not counted"
+        )
+        yield from folded(f"({sentence})", indent="   ", first="  ")
+    elif plan.uneven is not None and plan.uneven > (1 + SEEN) * plan.memory.total:
         sentence = f"experts share the tokens equally; if all chose the same: {size(plan.uneven)} GiB"
         yield from folded(f"({sentence})", indent="   ", first="  ")
 
@@ -258,8 +293,11 @@ def _verdict(plan: "Plan") -> Iterator[str]:
     q = plan.question
     left = plan.chip.memory_bytes - plan.allowance.total - plan.memory.total
     if plan.fits and plan.moment is None:
-        yield f"it fits without activations: {size(left)} GiB are left"
-        yield "  for them and for temporary tensors of the optimizer's step"
+        freed = plan.memory.get("temporary tensors", 0)
+        sentence = f"it fits without activations: {size(left + freed)} GiB are left for them"
+        if freed:
+            sentence += f", and {size(left)} GiB in the optimizer's step, which begins when they are gone"
+        yield from folded(sentence, indent="  ", first="")
     elif plan.fits:
         yield f"it fits, and {size(left)} GiB are left"
     else:
@@ -278,5 +316,7 @@ def _verdict(plan: "Plan") -> Iterator[str]:
         return
     shared = q.sharded and q.count > 1
     kind = "over all accelerators" if shared else "on each accelerator"
-    without = f"without activations{', gathered parameters' * shared} and temporary tensors"
-    yield from folded(f"largest model {kind}, {without}: {plan.largest_model:.3g} parameters", indent="  ", first="")
+    without = f"without activations{' and gathered parameters' * shared}"
+    yield from folded(
+        f"largest model {kind}, {without}: {billions(plan.largest_model)} parameters", indent="  ", first=""
+    )
