@@ -115,15 +115,14 @@ def bandwidth(wire: Wire, device: Accelerator, node: int, between_nodes: float |
     if not crosses(wire, node, layout):
         if link is None:
             raise ValueError(
-                f"{device.title} has no sourced link to its neighbors: count every link as one between nodes (--node 1 "
-                "--between-nodes 25GB/s, or node=1 and between_nodes=25e9), or take another accelerator"
+                f"{device.title} has no sourced link to its neighbors: count every link as one between nodes (node=1 "
+                "and between_nodes=25e9), or take another accelerator"
             )
         return link
     if between_nodes is None:
         raise ValueError(
             f"the {wire.axis} {wire.kind} of {layout} spans several nodes of {node} accelerators, and no table has the speed "
-            "between nodes: give that of one accelerator each way, such as --between-nodes 400Gb/s, or between_nodes=50e9 "
-            "(bytes per second)"
+            "between nodes: give between_nodes, that of one accelerator each way, such as 50e9 bytes per second (400Gb/s)"
         )
     own = float(positive_number("between_nodes", between_nodes))
     if link is None or wire.kind in PAIRWISE:

@@ -568,14 +568,14 @@ def test_a_file_that_cannot_be_written_is_known_before_the_run(tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("sentence", "said"),
     [
-        ("lora_rank must be a positive whole number (int), got 0", "--lora must be a positive whole number, got 0"),
+        (
+            "lora_rank must be a positive whole number (int), got 0",
+            "--lora or --qlora must be a positive whole number, got 0",
+        ),
         ("count=8 with flavour='transformers' is not counted", "--count 8 with --flavour transformers is not counted"),
         ("sequence=2048 is longer than context=1024", "--sequence 2048 is longer than context=1024"),
         ("give its memory_bytes and peak_flops_per_second", "give its --memory and --peak"),
-        (
-            "such as --between-nodes 400Gb/s, or between_nodes=50e9",
-            "such as --between-nodes 400Gb/s, or --between-nodes 50e9",
-        ),
+        ("(node=1 and between_nodes=25e9)", "(--node 1 and --between-nodes 25e9)"),
         # What is no field of a question stays, and so does a plain word.
         ("tp=5 does not divide 12 heads", "tp=5 does not divide 12 heads"),
         ("the batch of tokens and the count of ranks", "the batch of tokens and the count of ranks"),
@@ -822,8 +822,7 @@ def test_a_batch_of_a_step_may_be_given_in_tokens(capsys):
             "plan 7B --price-per-hour 2",
             "a cost needs a time, and a time the tokens to train on: give --tokens (or --steps)",
         ),
-        ("plan 7B --fused", "--fused is about temporary tensors, "),
-        ("plan llama-3-8b --count 64 --find", "give --between-nodes in bytes per second"),
+        ("plan llama-3-8b --count 64 --find", "give --between-nodes, that of one accelerator each way, such as 50e9"),
         ("serve gpt2 --count 0", "--count must be a positive whole number, got 0."),
         ("plan gpt2 --memory 1MB --allowance 2GiB", "--memory counts bytes, such as 80e9"),
     ],

@@ -172,7 +172,7 @@ def test_what_cannot_be_is_a_sentence(text, says):
         (lambda: program(MOE, **STEP, layout="cp=2", expert_tokens=[256] * 8), "come from other ranks"),
         (
             lambda: step_seconds(GPT2, **STEP, layout="fsdp=16", accelerator="h100-sxm"),
-            "--between-nodes 400Gb/s, or between_nodes=50e9",
+            "give between_nodes, that of one accelerator each way, such as 50e9",
         ),
         (
             lambda: find_layouts(GPT2, count=8, accelerator="h100-sxm", sequence=1024, batch=2, global_batch=7),

@@ -201,7 +201,7 @@ def test_text_and_dictionary_of_every_kind_of_question():
         ({"model": 0}, "parameters must be"),
         (
             {"model": "70B"},
-            r"unknown model '70B'.*a number such as 70e9 is parameters",
+            r"no model is called '70B'.*a number such as 70e9 is parameters",
         ),
         ({"count": 0}, "count must be"),
         ({"count": 10**9}, r"count must be at most 10\*\*8"),
@@ -518,7 +518,7 @@ def test_a_model_may_be_named():
     assert named == given and named.question.model is MODELS["llama-3-8b"]
     assert plan(Question("gpt2", name="mine")).question.name == "mine"
     assert days_and_bytes(Question("gpt2", tokens=1e9)) == days_and_bytes(Question(MODELS["gpt2"], tokens=1e9))
-    with pytest.raises(ValueError, match="unknown model 'llama-3-9b'. Did you mean 'llama-3-8b'"):
+    with pytest.raises(ValueError, match="no model is called 'llama-3-9b'. Did you mean 'llama-3-8b'"):
         plan(Question("llama-3-9b"))
 
 

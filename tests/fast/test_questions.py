@@ -90,7 +90,7 @@ def test_what_is_left_open_follows(given, followed):
         ({"lora_rank": 1, "lora_targets": ("norms",)}, "unknown target of adapters 'norms'"),
         ({"lora_rank": 1, "lora_targets": ("query", "value"), "model": MODELS["deepseek-v3"]}, "unknown target .* 'value'"),
         ({"lora_rank": 0}, "lora_rank must be"),
-        ({"model": "llama-3-9b"}, "unknown model 'llama-3-9b'. Did you mean .*, and a number such as 70e9 is parameters"),
+        ({"model": "llama-3-9b"}, "no model is called 'llama-3-9b'. Did you mean .*, and a number such as 70e9 is parameters"),
         ({"watts": 1.0}, r"a cost needs a time, .* give tokens \(or steps\)"),
         ({"node": 0}, "node must be"),
         ({"device": "tpu"}, "unknown device 'tpu'"),

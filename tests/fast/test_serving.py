@@ -580,7 +580,7 @@ def test_every_listed_chip_answers(device):
         ({"model": "llama-3-8b"}, r"got 'llama-3-8b'; predict.model\('llama-3-8b'\) gives"),
         ({"model": 8e9}, "model must be a TransformerConfig, got 8000000000.0"),
         ({"count": 3}, "tp=3 does not divide 32 heads"),
-        ({"count": 16}, "--between-nodes 400Gb/s, or between_nodes=50e9"),
+        ({"count": 16}, "give between_nodes, that of one accelerator each way, such as 50e9"),
         ({"allowance": 2**40}, "leaves nothing"),
     ],
 )

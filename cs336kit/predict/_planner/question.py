@@ -139,11 +139,7 @@ def settled(q: Question) -> Question:
         raise ValueError(f"question must be a Question, got {shown(q)}: give one, such as Question('llama-3-8b')")
     if isinstance(q.model, str):
         if q.model not in MODELS:
-            unknown(
-                "model",
-                q.model,
-                otherwise="predict.from_hf reads a config.json, and a number such as 70e9 is parameters",
-            )
+            unknown(q.model, otherwise="predict.from_hf reads a config.json, and a number such as 70e9 is parameters")
         q = replace(q, model=MODELS[q.model], name=q.model if q.name == Question.name else q.name)
     # What is checked is kept: an integer of numpy overflows, and JSON cannot write it.
     checked: dict[str, Any] = {"count": at_most("count", positive_int("count", q.count), LARGEST_COUNT)}
