@@ -69,9 +69,9 @@ def program(
     `unrolled`: every block and expert stands in the list once for each time that it runs, with storages of its own.
     `flavour`: "course" for `lm`'s own modules, "transformers" for those of
     Hugging Face's library (the architecture follows from the configuration, and one that is not described is refused;
-    "transformers:opt" names it), in a training step or a pass without autograd; where a module has no fused attention, it
-    is eager. What is kept is exact there; the peak of a step is mostly within 1 % (BLOOM, whose GELU has a backward pass
-    of its own: up to 20 %).
+    "transformers:opt" names it), in a training step or a pass without autograd, whole or under dp, zero1, zero2 and fsdp;
+    where a module has no fused attention, it is eager. What is kept is exact there; the peak of a step is mostly within 1 %
+    (BLOOM, whose GELU has a backward pass of its own: up to 25 %; checkpointed Falcon: 10 %).
     Errors: ValueError for sizes and names that cannot be.
     """
     batch, sequence = check_sizes(config, batch=batch, sequence=sequence)
@@ -86,13 +86,19 @@ def program(
         others = {
             "causal": causal, "frozen": frozen, "lora_rank": lora_rank, "expert_tokens": expert_tokens,
             "chunks": positive_int("chunks", chunks) > 1, "base": base, "phase": phase not in ("train", "forward"),
-            "layout": as_layout(layout).count > 1, "stage": stage, "cache": cache != "growing", "unrolled": unrolled,
+            "stage": stage, "cache": cache != "growing", "unrolled": unrolled,
             "attention='flash_attention'": attention == "flash_attention",
         }  # fmt: skip
+        layout = as_layout(layout)
         _only_whole_steps(flavour, others)
+        if max(layout.tp, layout.pp, layout.ep, layout.cp) > 1 or (layout.stage == 3 and config.experts):
+            raise ValueError(
+                f"layout={layout} with flavour={shown(flavour)} is not counted: give dp, zero1, zero2 or, for a model without "
+                "experts, fsdp; or flavour='course'"
+            )
         return _as_transformers(
             config, writing(config, _architecture(flavour)), batch=batch, sequence=sequence, policy=policy(precision),
-            attention=attention, device=device_of(device), checkpointing=checkpointing, train=phase == "train",
+            attention=attention, device=device_of(device), checkpointing=checkpointing, train=phase == "train", layout=layout,
         )  # fmt: skip
     frozen, targets = several("frozen", frozen), several("lora_targets", lora_targets)
     if frozen:

@@ -188,10 +188,6 @@ def _with_shape(q: Question) -> Question:
 def _with_layout(q: Question) -> Question:
     """The layout says how many accelerators there are, and how many passes a step has."""
     if q.layout is None:
-        if q.count > 1 and q.flavour != "course":
-            raise ValueError(
-                f"count={q.count} with flavour={shown(q.flavour)} is not counted: give count=1, or flavour='course'"
-            )
         return q
     layout = as_layout(q.layout)
     if q.count not in (1, layout.count):

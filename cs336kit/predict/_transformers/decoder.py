@@ -10,6 +10,7 @@ from cs336kit.predict._transformers.modules import Modules
 from cs336kit.predict._transformers.writings import Writing
 from cs336kit.predict._writing.builder import Builder
 from cs336kit.predict.devices import Device
+from cs336kit.predict.layouts import Layout
 from cs336kit.predict.operations import Op, Program, Tensor
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.transformer import TransformerConfig
@@ -63,10 +64,11 @@ def decoder(
     device: Device,
     checkpointing: bool,
     train: bool,
+    layout: Layout,
 ) -> Program:
     """What `predict.program` returns for flavour="transformers": one forward pass without a cache, and its loss."""
     c, B, S = config, batch, sequence
-    b = Builder(policy, device=device, train=train)
+    b = Builder(policy, device=device, train=train, layout=layout)
     modules = Modules(b, c, how)
     attend, mlp = Attention(modules, B, S, attention), MLP(modules)
     tokens = b.data("tokens", (B, S))
@@ -92,18 +94,21 @@ def decoder(
     if attend.method == "eager":
         mask = attend.mask = b.op("mask", "mask", [], (B, 1, S, S), dtype=policy.weights, name="mask")
         mask.storage.shared = True
+    b.ranks.parameters(b.leaves)
     b.mark("embedding")
     b.section = "block"
     if checkpointing and how.keeps_mask and mask is not None and train:
         # An operation of no work stands for what checkpointing keeps beside a block's input.
         b.items.append(Op("checkpointed mask", "checkpoint", (), (), (), (mask.storage,), (), "attention"))
     for window, alike in groupby(c.window_of(layer) for layer in range(c.layers)):
-        with b.repeat("block", len(list(alike)), checkpoint=x if checkpointing else None):
+        count, before = len(list(alike)), len(b.leaves)
+        with b.repeat("block", count, checkpoint=x if checkpointing else None):
             y = _block(modules, attend, mlp, x, window)
+            b.ranks.parameters(b.leaves[before:], count, of=c)
             b.mark("block forward")
             b.free(x)
         x = y
-    b.section = "end"
+    b.section, before = "end", len(b.leaves)
     x.storage.name = "final norm"
     normed = modules.norm("final norm", x, name="head's input", component="final norm")
     b.free(x)
@@ -111,7 +116,9 @@ def decoder(
         b.free(mask)
     b.part = "head"
     head = table if c.tied_head else b.parameter("head", c.vocab, c.d_model)
-    logits = b.linear("head", normed, c.vocab, component="head", weight=head, bias=c.head_bias, copies="copy of head")
+    bias = b.parameter("head", c.vocab) if c.head_bias else False
+    b.ranks.parameters(b.leaves[before:])
+    logits = b.linear("head", normed, c.vocab, component="head", weight=head, bias=bias, copies="copy of head")
     b.free(normed)
     if c.logit_softcap is not None:
         logits = modules.softcapped("softcap", logits, "capped logits")

@@ -42,19 +42,24 @@ class MLP:
         return y
 
     def _gelu_new(self, place: str, x: Tensor, name: str) -> Tensor:
-        """½ x (1 + tanh(√(2/π) (x + 0.044715 x³))), operation by operation."""
+        """½ x (1 + tanh(√(2/π) (x + 0.044715 x³))), in Python's order: each result is freed once it is used."""
         b, kept = self.b, x.storage.name
+        half = b.op(f"{place}/half", "mul", [x], x.shape, name=kept)
         base = b.in_fp32("pow", place, x, name=kept)
         cube = b.op(f"{place}/cube", "pow", [base], x.shape, keeps=[base])
-        small = b.op(f"{place}/small", "mul", [cube], x.shape)
-        total = b.add(f"{place}/sum", x, small)
-        inner = b.op(f"{place}/inner", "mul", [total], x.shape)
-        tanh = b.op(f"{place}/tanh", "tanh", [inner], x.shape, keeps_output=True, name=kept)
-        one = b.op(f"{place}/1 + tanh", "add", [tanh], x.shape, passes=True, name=kept)
-        half = b.op(f"{place}/half", "mul", [x], x.shape, name=kept)
-        y = b.mul(f"{place}/product", half, one, name=name)
         b.free(base, unless=x)
-        b.free(cube, small, total, inner, tanh, one, half)
+        small = b.op(f"{place}/small", "mul", [cube], x.shape)
+        b.free(cube)
+        total = b.add(f"{place}/sum", x, small)
+        b.free(small)
+        inner = b.op(f"{place}/inner", "mul", [total], x.shape)
+        b.free(total)
+        tanh = b.op(f"{place}/tanh", "tanh", [inner], x.shape, keeps_output=True, name=kept)
+        b.free(inner)
+        one = b.op(f"{place}/1 + tanh", "add", [tanh], x.shape, passes=True, name=kept)
+        b.free(tanh)
+        y = b.mul(f"{place}/product", half, one, name=name)
+        b.free(half, one)
         return y
 
     def _mixture(self, x: Tensor) -> Tensor:

@@ -7,9 +7,12 @@ from unittest import mock
 import pytest
 import torch
 import transformers
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
 
 from benchmarks import kept
 from cs336kit import measure
+from cs336kit.measure.ranks import fake_ranks
 from cs336kit.predict import (
     DEVICES,
     MODELS,
@@ -214,7 +217,7 @@ def test_what_is_not_described_is_refused(fields, options, sentence):
 @pytest.mark.parametrize(
     ("usual", "other"),
     [
-        ({"chunks": 1}, {"chunks": 2}), ({"layout": "dp=1"}, {"layout": "dp=2"}), ({"phase": "forward"}, {"phase": "prefill"}),
+        ({"chunks": 1}, {"chunks": 2}), ({"layout": "fsdp=2"}, {"layout": "tp=2"}), ({"phase": "forward"}, {"phase": "prefill"}),
         ({"cache": "growing"}, {"cache": "contiguous"}), ({"causal": False}, {"causal": True}),
         ({"unrolled": False}, {"unrolled": True}), ({"frozen": ()}, {"frozen": ("query",)}),
     ],
@@ -222,8 +225,17 @@ def test_what_is_not_described_is_refused(fields, options, sentence):
 def test_other_passes_than_whole_ones_are_refused_by_name(usual, other):
     size = {"batch": 1, "sequence": 4, "flavour": "transformers"}
     assert program(MODELS["llama-3.2-1b"], **size, **usual).leaves
-    with pytest.raises(ValueError, match=f"{next(iter(other))} with flavour='transformers' is not counted"):
+    with pytest.raises(ValueError, match=f"{next(iter(other))}.* with flavour='transformers' is not counted"):
         program(MODELS["llama-3.2-1b"], **size, **other)
+
+
+def test_gathered_experts_of_another_flavour_are_refused():
+    size = {"batch": 1, "sequence": 4, "flavour": "transformers"}
+    assert program(MODELS["mixtral-8x7b"], **size, layout="zero2=2").leaves
+    with pytest.raises(
+        ValueError, match="^layout=fsdp=2 with .* give dp, zero1, zero2 or, for a model without experts, fsdp;"
+    ):
+        program(MODELS["mixtral-8x7b"], **size, layout="fsdp=2")
 
 
 @pytest.mark.parametrize("number, name", enumerate(kept.FAMILIES), ids=list(kept.FAMILIES))
@@ -349,3 +361,40 @@ def test_capped_logits_are_divided_bent_and_multiplied_one_after_the_other():
     moments = peak_moments(kept.config_of("gemma2", sizes, 0.0), **size, attention="eager", flavour="transformers")
     labels = 8 * sizes.batch * (sizes.sequence + 1) + tokens.nbytes  # padded, and shifted
     assert moments["forward"] + labels == real
+
+
+def step_peak_of(name, policy, sizes, shards):
+    """Bytes at the peak of a step of transformers' module whose parameters torch's fully_shard divides over so many ranks."""
+    with fake_ranks(shards):
+        model = kept.model_of(name, policy, sizes)
+        if shards > 1:
+            mesh = DeviceMesh.from_group(torch.distributed.group.WORLD, "cpu")
+            layers = max((each for each in model.modules() if isinstance(each, torch.nn.ModuleList)), key=len)
+            for each in (*layers, model):
+                fully_shard(each, mesh=mesh)
+        optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+        tokens = torch.zeros(sizes.batch, sizes.sequence, dtype=torch.int64)
+
+        def step():
+            model(input_ids=tokens, labels=tokens).loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        step()
+        return measure.peak_bytes(step, device="cpu")
+
+
+@pytest.mark.parametrize(("precision", "checkpointing"), [("fp32", False), ("bf16", True)])
+@pytest.mark.parametrize("name", ["llama", "gpt2", "qwen3", "phi", "gptj"])
+def test_fully_sharded_modules_need_what_is_predicted(name, precision, checkpointing):
+    sizes = kept.USUAL._replace(layers=3, d_ff=160, sequence=32, window=40)
+    policy, config = kept.Policy(precision, "sdpa", 0.0, checkpointing), kept.config_of(name, sizes, 0.0)
+    off = []
+    for shards in (1, 4):
+        said = peak_moments(
+            config, batch=sizes.batch, sequence=sizes.sequence, precision=precision, attention="sdpa", shards=shards,
+            checkpointing=checkpointing, flavour="transformers", foreach=False,
+        )  # fmt: skip
+        off.append(max(said.values()) - step_peak_of(name, policy, sizes, shards))
+    # Labels, and what transformers keeps of them: alike on one rank and on four, which is what this is about.
+    assert abs(off[0]) <= 1024 and off[1] == off[0]

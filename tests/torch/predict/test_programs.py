@@ -415,7 +415,7 @@ def test_what_is_scaled_is_kept_under_the_name_that_it_had():
     ("name", "given"),
     [
         ("causal", True), ("frozen", ("query",)), ("lora_rank", 2), ("expert_tokens", [1]), ("chunks", 2), ("base", "nf4"),
-        ("phase", "prefill"), ("phase", "decode"), ("layout", "tp=2"), ("stage", 1), ("cache", "contiguous"),
+        ("phase", "prefill"), ("phase", "decode"), ("stage", 1), ("cache", "contiguous"),
         ("unrolled", True),
     ],
 )  # fmt: skip
