@@ -110,7 +110,7 @@ def in_options(sentence: str) -> str:
     # A word of plain English is the field only where something is said of it, or where it is asked for.
     for pattern in (
         rf"(?<![\w/'\"-])()({long})(?![\w/]|\.\w)",
-        rf"^()({short})(?= must be| is about| needs? )",
+        rf"^()({short})(?= must be| is about| needs? | with )",
         rf"(\b(?:give|leave) |\(or )({short})(?=[,;)]| out\b| \(|$)",
     ):
         sentence = re.sub(pattern, lambda found: found[1] + option_of(found[2]), sentence)

@@ -12,7 +12,7 @@ from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.hardware import accelerator as device_of
 from cs336kit.predict.layouts import Layout, check_layout, divisors
 from cs336kit.predict.precision import PrecisionPolicy, policy
-from cs336kit.predict.programs import check_sizes
+from cs336kit.predict.programs import check_sizes, whole_blocks
 from cs336kit.predict.training import step_peak
 from cs336kit.predict.transformer import TransformerConfig
 from cs336kit.predict.wires import StepSeconds, seconds_of, speed_of, stage_programs
@@ -82,6 +82,10 @@ def find_layouts(
     rest = device, speed_of(device, kind, mfu), node, between_nodes, wanted, sequence
     timed = []
     for layouts in candidates(config, count=count, sequence=sequence, node=node, batch=batch, global_batch=wanted):
+        if options.get("flavour", "course") != "course":
+            layouts = [layout for layout in layouts if whole_blocks(config, layout)]
+            if not layouts:
+                continue
         # Layouts that differ in how state is shared run the same operations between their collectives.
         programs = stage_programs(config, layout=layouts[0], **step)
         for layout in layouts:

@@ -91,7 +91,7 @@ def program(
         }  # fmt: skip
         layout = as_layout(layout)
         _only_whole_steps(flavour, others)
-        if max(layout.tp, layout.pp, layout.ep, layout.cp) > 1 or (layout.stage == 3 and config.experts):
+        if not whole_blocks(config, layout):
             raise ValueError(
                 f"layout={layout} with flavour={shown(flavour)} is not counted: give dp, zero1, zero2 or, for a model without "
                 "experts, fsdp; or flavour='course'"
@@ -174,6 +174,11 @@ def _as_transformers(config: TransformerConfig, how: Writing, **options: Any) ->
             f"and it has {ours:,}: ask for flavour='course'"
         )
     return walked
+
+
+def whole_blocks(config: TransformerConfig, layout: Layout) -> bool:
+    """Whether each rank runs whole blocks on its own data and gathers no experts: all that is counted of other flavours."""
+    return max(layout.tp, layout.pp, layout.ep, layout.cp) == 1 and not (layout.stage == 3 and config.experts)
 
 
 def _architecture(flavour: str) -> str:

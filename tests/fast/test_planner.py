@@ -225,8 +225,8 @@ def test_text_and_dictionary_of_every_kind_of_question():
         ({"lora_rank": 8}, "lora_rank is about the parts"),
         ({"model": MODELS["gpt2"], "global_batch": 12, "batch": 5}, "multiple of 5, such as 10"),
         (
-            {"model": MODELS["gpt2"], "count": 8, "flavour": "transformers"},
-            "^count=8 with flavour='transformers' is not counted: give count=1, or flavour='course'",
+            {"model": MODELS["mixtral-8x7b"], "count": 8, "flavour": "transformers"},
+            "^layout=fsdp=8 with flavour='transformers' is not counted: give dp, zero1, zero2 or, for a model without experts",
         ),
         ({"model": MODELS["gpt2"], "global_batch": 12, "batch": 5, "accumulate": 2}, "are 10 sequences a step"),
         ({"model": MODELS["gpt2"], "chunks": 0}, "chunks must be"),
@@ -658,19 +658,36 @@ def test_other_modules_are_planned_with_attention_over_all_pairs(more):
         assert answer.step_bounds == (answer.seconds.lower, answer.seconds.upper)
 
 
-@pytest.mark.parametrize("name", ["llama-3-8b", "mixtral-8x7b"])
-def test_what_other_modules_are_not_counted_with_is_no_advice(name):
-    """Chunks, sharding and shares of experts are those of the course's decoder alone."""
-    answer = plan(Question(MODELS[name], flavour="transformers"))
+def test_what_other_modules_are_not_counted_with_is_no_advice():
+    """Chunks, sharded experts and uneven shares of experts are those of the course's decoder alone."""
+    answer = plan(Question(MODELS["mixtral-8x7b"], flavour="transformers"))
     assert not answer.fits and answer.uneven is None
-    assert "sharding is not counted for the modules of transformers" in " ".join(str(answer).split())
+    assert "sharded experts are not counted for the modules of transformers" in " ".join(str(answer).split())
+
+
+SHARDED = {"sharded": True, "global_batch": None}
+
+
+def test_other_modules_are_sharded_where_each_rank_runs_whole_blocks():
+    question = Question(MODELS["llama-3-8b"], flavour="transformers", sequence=2048)
+    (advice,) = plan(question).advice
+    assert advice.changes["count"] == 4
+    four = plan(dataclasses.replace(question, count=4))
+    assert four.fits and plan(dataclasses.replace(question, count=16, sequence=8192)).advice
+    assert "--find" not in str(plan(dataclasses.replace(question, count=2)))
+    for layout in found(four):
+        assert {layout.layout.tp, layout.layout.pp, layout.layout.cp} == {1}
+    with pytest.raises(
+        ValueError, match="^layout=tp=8 with flavour='transformers' is not counted: give dp, zero1, zero2 or"
+    ):
+        plan(dataclasses.replace(question, layout="tp=8"))
 
 
 @pytest.mark.parametrize(
     ("room", "advised"),
     [
-        (2.4e9, [{"optimizer": "adamw8bit", "fused": False}]),
-        (1.8e9, [{"checkpointing": True, "optimizer": "adamw8bit", "fused": False}]),
+        (2.4e9, [{"optimizer": "adamw8bit", "fused": False}, {"count": 2} | SHARDED]),
+        (1.8e9, [{"checkpointing": True, "optimizer": "adamw8bit", "fused": False}, {"count": 4} | SHARDED]),
     ],
 )
 def test_what_other_modules_are_counted_with_stays_advice(room, advised):

@@ -76,6 +76,8 @@ def elsewhere(q: Question, found: tuple[Advice, ...]) -> str:
     """What may help where nothing else does on the same accelerators: other ways to divide the model; or nothing."""
     if q.count == 1 or not isinstance(q.model, TransformerConfig) or any("count" not in one.changes for one in found):
         return ""
+    if q.flavour != "course":
+        return ""
     checkpointing = "" if q.checkpointing else "--checkpointing "
     instead = "--find" if q.layout is None else f"--count {q.count} --find in place of --layout"
     if q.count > q.per_node and q.between_nodes is None:

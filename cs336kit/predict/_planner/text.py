@@ -303,7 +303,9 @@ def _verdict(plan: "Plan") -> Iterator[str]:
             smaller = "a smaller model" if plan.moment is None else "a shorter sequence or a smaller model"
             more = "sharding over more accelerators is not enough"
             if plan.moment is not None and q.flavour != "course":
-                more = f"sharding is not counted for the modules of {q.flavour}, and --flavour course counts it"
+                more = (
+                    f"sharded experts are not counted for the modules of {q.flavour}, and --flavour course counts them"
+                )
             yield from folded(f"{smaller} may fit: {more}", indent="  ")
     for one in plan.advice:
         yield from folded(str(one), indent="    ", first="  - ")
