@@ -673,7 +673,7 @@ def test_other_modules_are_sharded_where_each_rank_runs_whole_blocks():
     (advice,) = plan(question).advice
     assert advice.changes["count"] == 4
     four = plan(dataclasses.replace(question, count=4))
-    assert four.fits and plan(dataclasses.replace(question, count=16, sequence=8192)).advice
+    assert four.fits
     assert "--find" not in str(plan(dataclasses.replace(question, count=2)))
     for layout in found(four):
         assert {layout.layout.tp, layout.layout.pp, layout.layout.cp} == {1}
