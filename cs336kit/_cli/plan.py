@@ -38,7 +38,7 @@ _EXAMPLES = """
         cs336kit plan llama-3-70b --tokens 15T --count 1024 --checkpointing
       how many accelerators for 15T tokens in 30 days?
         cs336kit plan llama-3-70b --tokens 15T --days 30
-      a step of 1,024 sequences on 64 accelerators, in as many passes as it takes
+      a step of 1,024 sequences on 64 accelerators, by gradient accumulation
         cs336kit plan llama-3-8b --count 64 --batch 4 --global-batch 1024
       tensor parallel inside each node; and: which layout is the quickest?
         cs336kit plan llama-3-70b --layout fsdp=8,tp=8 --between-nodes 400Gb/s
@@ -207,7 +207,7 @@ class Answered:
         """What the command prints without --json."""
         parts = [str(self.plan)]
         if self.largest_batch is not None:
-            parts[0] += f"\nlargest batch of one pass that fits: {self.largest_batch:,}"
+            parts[0] += f"\nlargest micro-batch that fits: {self.largest_batch:,}"
         if self.layouts is not None:
             parts.append(found_text(self.plan, self.layouts))
         if self.asked["explain"]:

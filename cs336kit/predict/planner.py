@@ -59,7 +59,7 @@ def plan(question: Question) -> Plan:
         six_nd_flops=napkin, recomputed=of.extra_flops(q) if config else 0.0, days=days, memory=memory,
         moment=of.moment(q), uneven=of.uneven(q), allowance=free, allowance_reason=reason, fits=fits,
         advice=advised, largest_model=_largest(q, room),
-        flavour=of.flavour(q), notes=(*filter(None, [other]), *what.notes, *filter(None, asides)), wire=sent,
+        flavour=of.flavour(q, what), notes=(*filter(None, [other]), *what.notes, *filter(None, asides)), wire=sent,
         seconds=seconds, causal=of.causal_seconds(q, what) if seconds else None, link_bytes=of.link_bytes(q),
         accelerators_within_days=_enough(q, flops, what.peak), mfu_seconds=of.mfu_seconds(q, what),
         asked=of.asked_of_products(q, what) if seconds else None,

@@ -53,11 +53,12 @@ def test_whatever_helps_by_itself_the_cheapest_first(monkeypatch):
     assert helped(monkeypatch, RUN, 340) == [
         FUSED,
         (
-            "the same batch in more passes (--batch 6 --accumulate 2): no more FLOPs; smaller products may run less well",
+            "the same batch in more micro-batches (--batch 6 --accumulate 2): no more FLOPs; smaller matrix products may run "
+            "less well",
             {"batch": 6, "accumulate": 2, "global_batch": None}, 0.0,
         ),
         (
-            "a batch of 6 per accelerator (--batch 6): another global batch, and smaller products may run less well",
+            "a batch of 6 per accelerator (--batch 6): another global batch, and smaller matrix products may run less well",
             {"batch": 6, "global_batch": None}, None,
         ),
     ]  # fmt: skip
@@ -121,8 +122,8 @@ def test_ranks_of_a_layout_share_what_they_do_not_share_yet(monkeypatch):
         one, twice = advised(dataclasses.replace(question, layout=layout), 1000, CHIP, 23)
         assert one.changes == {"layout": Layout(fsdp=4)} and twice.changes["layout"] == Layout(fsdp=8)
         assert str(one) == (
-            "sharding over 4 accelerators (--layout fsdp=4): parameters are gathered for each pass, and as many bytes on the "
-            "wire"
+            "sharding over 4 accelerators (--layout fsdp=4): parameters are gathered for each micro-batch, and as many bytes "
+            "on the wire"
         )
     (one,) = advised(dataclasses.replace(question, layout="fsdp=4"), 1000, CHIP, 3)
     assert one.changes == {"layout": Layout(fsdp=32), "count": 32, "global_batch": None}
@@ -311,11 +312,11 @@ def test_more_passes_of_sharded_parameters_send_more():
     computing = 2 * training_flops(question.model, batch=1, sequence=8192).total / (0.4 * answer.chip.peak)
     assert more == answer.wire.total and split.slower == pytest.approx(more / 450e9 / computing)
     sent = f"{more / 1e9:,.1f} GB more on the wire for each step and accelerator"
-    assert split.costs.startswith(f"no more FLOPs; smaller products may run less well; {sent}")
+    assert split.costs.startswith(f"no more FLOPs; smaller matrix products may run less well; {sent}")
     assert split.costs.endswith(f": up to {100 * split.slower:,.1f} % of a step")
     replicas = plan(Question(MODELS["llama-3.2-1b"], layout="zero1=8", batch=16))
     (split,) = (one for one in replicas.advice if one.changes.get("accumulate") == 4)
-    assert split.slower == 0 and split.costs == "no more FLOPs; smaller products may run less well"
+    assert split.slower == 0 and split.costs == "no more FLOPs; smaller matrix products may run less well"
 
 
 def test_together_where_nothing_helps_by_itself(monkeypatch):
@@ -342,7 +343,7 @@ def test_together_where_nothing_helps_by_itself(monkeypatch):
     assert said == f"{words}, {eight}: 12.5 % more FLOPs, and more accelerators" and slower == 0.125
     # Two sequences are taken one at a time, which is said once; and one that has none to share leaves sharding out.
     ((said, changes, _),) = helped(monkeypatch, dataclasses.replace(alone, batch=2, count=1, sharded=False), 18)
-    passes = "fused attention (--attention sdpa), the same batch in more passes (--batch 1 --accumulate 2)"
+    passes = "fused attention (--attention sdpa), the same batch in more micro-batches (--batch 1 --accumulate 2)"
     rest = f"activation checkpointing (--checkpointing), {eight.replace(')', ', without --replicated)')}: {more}"
     assert said == f"{passes}, the loss in 8 chunks (--chunks 8), {rest}" and changes["batch"] == 1
 
@@ -406,7 +407,8 @@ def test_each_change_of_a_run_is_one_input_by_itself():
         "MFU +10%": {"mfu": 0.55}, "MFU -10%": {"mfu": 0.45},
         "accelerators × 2 (4)": {"count": 4}, "replicated": {"sharded": False},
         "batch × 2 (4)": {"batch": 4}, "sequence × 2 (64)": {"sequence": 64}, "sequence / 2 (16)": {"sequence": 16},
-        "with checkpointing": {"checkpointing": True}, "loss in 8 chunks": {"chunks": 8}, "2 passes a step": {"accumulate": 2},
+        "with checkpointing": {"checkpointing": True}, "loss in 8 chunks": {"chunks": 8},
+        "2 micro-batches a step": {"accumulate": 2},
         "8-bit AdamW": {"optimizer": "adamw8bit", "fused": False},
     }  # fmt: skip
     for name, less, more, percent in (("layers", 18, 22, 10), ("d_ff", 54, 66, 10), ("vocab", 36, 44, 10)):
@@ -429,7 +431,7 @@ def test_two_passes_of_a_pipeline_are_both_kept_by_its_first_stage():
     # A third one would be kept, too, of four stages.
     question = Question(LITTLE, tokens=10**9, batch=64, sequence=32, layout="pp=4,microbatches=1", mfu=0.5)
     (_, one), (_, two) = (days_and_bytes(dataclasses.replace(question, accumulate=n)) for n in (1, 2))
-    assert moved(question)["2 passes a step"] == (1, two / one)
+    assert moved(question)["2 micro-batches a step"] == (1, two / one)
 
 
 @pytest.mark.parametrize(
@@ -465,8 +467,8 @@ def test_a_number_of_parameters_has_few_inputs():
         ({"tokens": None}, {"accelerators × 2 (2)"}, {"tokens +10%", "MFU +10%"}),
         ({"tokens": None, "steps": 5}, {"MFU +10%", "MFU -10%"}, {"tokens +10%", "tokens -10%"}),
         ({"checkpointing": True}, {"without checkpointing"}, {"with checkpointing"}),
-        ({"chunks": 2}, {"2 passes a step"}, {"loss in 8 chunks"}),
-        ({"accumulate": 2}, {"loss in 8 chunks"}, {"2 passes a step"}),
+        ({"chunks": 2}, {"2 micro-batches a step"}, {"loss in 8 chunks"}),
+        ({"accumulate": 2}, {"loss in 8 chunks"}, {"2 micro-batches a step"}),
         ({"optimizer": "sgd"}, {"with checkpointing"}, {"8-bit AdamW"}),
         ({"count": 2, "sharded": False}, {"sharded"}, {"replicated"}),
         ({}, {"8-bit AdamW"}, {"sharded", "replicated"}),

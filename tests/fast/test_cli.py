@@ -80,7 +80,7 @@ def test_the_largest_batch_fits_and_one_more_does_not(line, capsys):
     assert most > 1 and asked()["largest_batch"] is None
     assert asked("--batch", str(most))["fits"] and not asked("--batch", str(most + 1))["fits"]
     assert main(["plan", *line.split(), "--largest-batch"]) == 0
-    assert capsys.readouterr().out.endswith(f"largest batch of one pass that fits: {most:,}\n")
+    assert capsys.readouterr().out.endswith(f"largest micro-batch that fits: {most:,}\n")
 
 
 def test_the_largest_batch_may_be_none_and_needs_a_shape(capsys):
@@ -157,7 +157,7 @@ def test_a_bad_file_gets_a_sentence(tmp_path, capsys, content, sentence):
         (["gpt2", "--freeze", "heads"], "unknown component 'heads'"),
         (["gpt2", "--price-per-hour", "2"], "a cost needs a time"),
         (["gpt2", "--allowance", "200GiB"], "leaves nothing"),
-        (["gpt2", "--count", "8", "--global-batch", "12"], "not a whole number of passes"),
+        (["gpt2", "--count", "8", "--global-batch", "12"], "not a whole number of micro-batches"),
     ],
 )
 def test_impossible_input_gets_a_sentence_and_exit_code_2(capsys, arguments, sentence):
@@ -352,8 +352,8 @@ def test_layouts_are_found_for_a_global_batch_that_sharding_over_all_cannot_make
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        ("", "not a whole number of passes"),
-        ("--find --layout dp=3", "not a whole number of passes"),
+        ("", "not a whole number of micro-batches"),
+        ("--find --layout dp=3", "not a whole number of micro-batches"),
         ("--find --accumulate 1", "are 3 sequences a step"),
         ("--find --count 0", "count must be"),
     ],

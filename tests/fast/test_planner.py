@@ -114,10 +114,10 @@ def test_parameters_that_are_active_for_a_token_are_said():
     """DeepSeek-AI 2024, "DeepSeek-V3 Technical Report": 671 billion, of which 37 are activated for each token."""
     answer = plan(Question(MODELS["deepseek-v3"], name="deepseek-v3", count=2048, checkpointing=True))
     assert answer.as_dict()["active_parameters"] == 37_552_282_624
-    first = " ".join(str(answer).split("batch:")[0].split())
+    first = " ".join(str(answer).split("micro-batch:")[0].split())
     assert first == "deepseek-v3: 671,026,404,352 parameters, 37,552,282,624 of them active for a token"
     tuned = " ".join(str(plan(Question(MODELS["mixtral-8x7b"], lora_rank=8))).split())
-    assert "12,879,925,248 of them active for a token, and 3,407,872 of adapters (rank 8) batch" in tuned
+    assert "12,879,925,248 of them active for a token, and 3,407,872 of adapters (rank 8) micro-batch" in tuned
     for dense in (plan(Question(MODELS["gpt2"])), plan(Question(7e9))):
         assert dense.as_dict()["active_parameters"] == dense.parameters and "active" not in str(dense)
 
@@ -351,7 +351,7 @@ def test_global_batch_is_batch_times_passes_times_accelerators():
     answer = plan(Question(config, count=8, batch=4, global_batch=256, sequence=1024, steps=1000))
     assert answer.question.accumulate == 8 and answer.question.tokens == 1000 * 256 * 1024
     assert answer.steps == 1000 and answer.implied_batch == 256 * 1024
-    assert "8 passes a step" in str(answer) and "256 sequences, 262,144 tokens" in str(answer)
+    assert "8 a step (gradient accumulation)" in str(answer) and "256 sequences, 262,144 tokens" in str(answer)
     other = plan(Question(config, count=8, batch=4, sequence=1024, tokens=10**9, steps=1000))
     text = " ".join(str(other).split())
     assert other.implied_batch == 10**6 and "imply 1,000,000 tokens a step, 977 sequences of 1,024: another" in text
@@ -638,8 +638,13 @@ def test_the_answer_says_whose_modules_its_bytes_are_for():
         plan(dataclasses.replace(question, **changes))
         for changes in ({}, {"flavour": "transformers", "attention": "eager"}, {"device": "cpu"})
     )
-    assert "the course's decoder, on CUDA's rules" in str(course) and "on a CPU's rules" in str(cpu)
-    assert "the modules of transformers, on CUDA's rules" in str(other)
+    assert "activation bytes: this kit's PyTorch modules, not fused, by CUDA's rules" in " ".join(str(course).split())
+    assert "not fused, by a CPU's rules; --flavour names others" in " ".join(str(cpu).split())
+    assert "activation bytes: the modules of transformers, not fused, by CUDA's rules" in " ".join(str(other).split())
+    tpu = " ".join(str(plan(dataclasses.replace(question, accelerator="tpu-v5e"))).split())
+    assert "computed, not measured, and nothing of it on Google" in tpu and "nothing of it on" not in str(course)
+    # Gradients are not forgotten where the peak is before them.
+    assert course.moment == "loss" and "gradients                     0.00 GiB  (none at this moment)" in str(course)
     assert other.memory.total > course.memory.total
     with pytest.raises(ValueError, match="flavour"):
         plan(dataclasses.replace(question, flavour="jax"))

@@ -265,7 +265,7 @@ def _of_layout(q: Question, chip: Chip, over: Callable[..., float]) -> Iterator[
         yield _sharing(q, chip, f"sharing {shared} over the replicas (--layout {by[name]}{out})", by[name])
     if q.layout is not None and by["fsdp"] != placed:
         words = f"sharding over {q.count:,} accelerators (--layout {by['fsdp']})"
-        yield _sharing(q, chip, words, by["fsdp"], "parameters are gathered for each pass, ")
+        yield _sharing(q, chip, words, by["fsdp"], "parameters are gathered for each micro-batch, ")
 
 
 def _sharing(q: Question, chip: Chip, change: str, layout: Layout, how: str = "no more FLOPs, ") -> Advice:
@@ -294,7 +294,7 @@ def _of_activations(q: Question, chip: Chip, fits: Callable[..., bool]) -> Itera
         split = _split(q, size)
         change = _in_passes(size, split["accumulate"], f" --layout {split['layout']}" if "layout" in split else "")
         more, slower = _sent(q, chip, split)
-        costs = "no more FLOPs; smaller products may run less well"
+        costs = "no more FLOPs; smaller matrix products may run less well"
         costs += f"; {_on_the_wire(more, chip, slower)}" if more else ""
         yield Advice(change, split, slower or 0.0, costs)
     if q.chunks == 1:
@@ -307,13 +307,13 @@ def _of_activations(q: Question, chip: Chip, fits: Callable[..., bool]) -> Itera
     if q.batch > 1:
         size = largest(lambda n: fits(batch=n, global_batch=None), q.batch - 1) or 1
         changes = {"batch": size, "global_batch": None}
-        costs = "another global batch, and smaller products may run less well"
+        costs = "another global batch, and smaller matrix products may run less well"
         without = "" if q.global_batch is None else f"{_accumulate(q)}, without --global-batch"
         yield Advice(f"a batch of {size} per accelerator (--batch {size}{without})", changes, None, costs)
 
 
 def _in_passes(size: int, passes: int, layout: str = "") -> str:
-    return f"the same batch in more passes (--batch {size} --accumulate {passes}{layout})"
+    return f"the same batch in more micro-batches (--batch {size} --accumulate {passes}{layout})"
 
 
 def _split(q: Question, size: int) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def _time(plan: Plan) -> Iterator[tuple[str, str]]:
         parts = " + ".join(f"{name} {n:.4g}" for name, n in forward.items() if n)
         yield "FLOPs forward", f"{parts} (attention over all pairs of positions)"
         ratio = f"{both.total / forward.total:.3f} × forward {forward.total:.6g}"
-        why = "each product has one more for each input that needs a gradient"
+        why = "each matrix product has one more for each input that needs a gradient"
         yield "FLOPs of a sequence", f"{both.total:.6g} = {ratio} ({why})"
         yield "FLOPs", f"{both.total:.6g} × {int(q.tokens):,} tokens / {q.sequence:,} = {plan.flops:.6g}"
     else:
@@ -107,7 +107,7 @@ def _step(plan: Plan) -> Iterator[tuple[str, str]]:
     waits = f", what each microbatch has of both / (1 − {turns:.4g})" if turns else ""
     causal = f"{plan.causal.compute:,.4g} s (causal attention)" if plan.causal else f"{s.compute:,.4g} s"
     bubble = (plan.causal or s).bubble
-    filled = f" / (1 − {bubble:.4g} waiting in the pipeline)" if bubble else ""
+    filled = f" / (1 − {bubble:.4g} pipeline bubble)" if bubble else ""
     links = f"links inside a node {s.inside:,.4g} s, between nodes {s.between:,.4g} s{why_less(lower, s)}"
     yield "step, if all overlaps", f"the longest of computing {causal}{filled}, {links}: {lower:,.4g} s"
     both = f"computing {s.compute:,.4g} s (attention over all pairs) + sending {s.inside + s.between:,.4g} s"
@@ -146,7 +146,7 @@ def _buckets(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "gradients", f"{size(plan.memory['gradients'])} GiB of {gradients}: {at_peak}"
     if "gathered parameters" in plan.memory:
         gathered = (
-            "whole, as many as there are at the peak: tables, final norm and head, beside them two blocks while a block "
+            "whole, as many as there are at the peak: embeddings, final norm and head, beside them two blocks while a block "
             "runs, and no block in the loss; none in the optimizer's step"
         )
         yield "gathered parameters", gathered

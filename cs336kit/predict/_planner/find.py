@@ -107,7 +107,7 @@ def found_text(plan: Plan, layouts: list[FoundLayout]) -> str:
             "smaller --batch with the same --global-batch"
         )
         return "\n".join(folded(sentence))
-    rows = [("layouts that fit, quickest first", "GiB", "s a step", "waiting")]
+    rows = [("layouts that fit, quickest first", "GiB", "s a step", "bubble")]
     for one in layouts:
         seconds = f"{one.seconds.lower:,.3g} to {one.seconds.upper:,.3g}"
         rows.append((str(one.layout), size(one.peak.total), seconds, f"{100 * one.seconds.bubble:.0f} %"))

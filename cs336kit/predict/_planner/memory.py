@@ -17,12 +17,6 @@ from cs336kit.predict.training import SHARDED, peak_moments, step_peak
 from cs336kit.predict.transformer import TransformerConfig
 from cs336kit.predict.wires import StepSeconds, communication, leaving_bytes, step_seconds
 
-#: Device → whose rules these are, in words.
-_RULES = {
-    "cuda": "CUDA's rules (what backward kernels need for a moment is computed, not measured)",
-    "cpu": "a CPU's rules",
-}
-
 
 @dataclass(frozen=True)
 class Asked:
@@ -35,10 +29,15 @@ class Asked:
     highest_mfu: float
 
 
-def flavour(q: Question) -> str:
-    """What the bytes are for: whose decoder, and which device's rules for what an operation keeps."""
-    whose = "the course's decoder" if q.flavour == "course" else f"the modules of {q.flavour}"
-    return f"{whose}, on {_RULES[q.device]}"
+def flavour(q: Question, chip: Chip) -> str:
+    """What the bytes are for: whose modules, and which device's rules for what an operation keeps."""
+    whose = "this kit's PyTorch modules" if q.flavour == "course" else f"the modules of {q.flavour}"
+    rules = "a CPU's rules"
+    if q.device == "cuda":
+        rules = "CUDA's rules (what backward kernels need for a moment is computed, not measured"
+        rules += "" if chip.title.startswith("NVIDIA") else f", and nothing of it on {chip.title}"
+        rules += ")"
+    return f"{whose}, not fused, by {rules}"
 
 
 def trained(q: Question) -> dict[str, Any]:

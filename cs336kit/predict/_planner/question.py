@@ -256,19 +256,19 @@ def _with_passes(q: Question) -> Question:
         if rest or not passes:
             nearest = max(passes, 1) * together
             raise ValueError(
-                f"a global batch of {q.global_batch} sequences is not a whole number of passes of {q.batch} on each of "
+                f"a global batch of {q.global_batch} sequences is not a whole number of micro-batches of {q.batch} on each of "
                 f"{q.placed.data_ranks}: give a multiple of {together:,}, such as {nearest:,}, or another batch"
             )
         if q.layout is not None and (layout := as_layout(q.layout)).microbatches not in (1, layout.pp, passes):
             raise ValueError(
-                f"a global batch of {q.global_batch} sequences takes {passes} passes of {q.batch} on each of "
+                f"a global batch of {q.global_batch} sequences takes {passes} micro-batches of {q.batch} on each of "
                 f"{q.placed.data_ranks}, and the layout says microbatches={layout.microbatches}: leave one out"
             )
         return replace(q, accumulate=passes)
     if together * q.accumulate != q.global_batch:
         raise ValueError(
-            f"{q.batch} × {q.placed.data_ranks} accelerators × {q.accumulate} passes are {together * q.accumulate} sequences "
-            f"a step, not the global batch of {q.global_batch}: leave one of them out"
+            f"{q.batch} × {q.placed.data_ranks} accelerators × {q.accumulate} micro-batches are "
+            f"{together * q.accumulate} sequences a step, not the global batch of {q.global_batch}: leave one of them out"
         )
     return q
 

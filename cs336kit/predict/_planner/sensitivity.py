@@ -84,7 +84,7 @@ def _of_the_run(q: Question) -> Iterator[tuple[str, dict[str, Any]]]:
     if q.chunks == 1:
         yield "loss in 8 chunks", {"chunks": 8}
     if q.passes == 1:
-        yield "2 passes a step", {"accumulate": 2, "global_batch": None}
+        yield "2 micro-batches a step", {"accumulate": 2, "global_batch": None}
     if q.count > 1 and q.layout is None:
         yield "replicated" if q.sharded else "sharded", {"sharded": not q.sharded}
     if q.optimizer == "adamw":

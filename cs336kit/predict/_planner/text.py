@@ -59,7 +59,7 @@ def _time(plan: "Plan") -> Iterator[str]:
     if plan.days is None or plan.flops is None:
         return
     yield (
-        f"time: {duration(plan.days)} for {plan.flops:.4g} FLOPs (6PN: {plan.six_nd_flops:.4g})\n"
+        f"time: {duration(plan.days)} for {plan.flops:.4g} FLOPs (6ND: {plan.six_nd_flops:.4g})\n"
         f"  on {q.count:,} × {plan.chip.name} at an MFU of {q.mfu:g}, of {plan.chip.peak:.4g} FLOP/s each"
     )
     if plan.accelerators_within_days is not None:
@@ -111,7 +111,8 @@ def _batch(plan: "Plan") -> Iterator[str]:
     if q.batch and q.sequence and q.step_sequences:
         ranks = q.placed.data_ranks
         on = f" on each of {ranks:,}" if ranks > 1 else ""
-        yield f"batch: {q.batch} × {q.sequence:,} tokens{on}, {q.passes} pass{'es' * (q.passes > 1)} a step"
+        several = f", {q.passes:,} a step (gradient accumulation)" * (q.passes > 1)
+        yield from folded(f"micro-batch: {q.batch} × {q.sequence:,} tokens{on}{several}", indent="  ", first="")
         sequences = f"{q.step_sequences:,} sequence{'s' * (q.step_sequences > 1)}"
         yield f"  a step takes {sequences}, {q.step_sequences * q.sequence:,} tokens (global batch)"
         if plan.steps is not None and q.steps is None:
@@ -143,12 +144,8 @@ def _step(plan: "Plan") -> Iterator[str]:
     sent = ", ".join(f"{_ring(name)} {part / 1e9:,.3g} GB" for name, part in plan.wire.items() if part)
     yield from folded(f"each accelerator sends in a step: {sent or 'nothing'}", indent="    ", first="  ")
     if plan.link_bytes and plan.link_bytes < sum(part for name, part in plan.wire.items() if "between nodes" in name):
-        share = f"over its own link between nodes each sends {plan.link_bytes / 1e9:,.3g} GB of that"
-        rings = any("rings" in _ring(name) for name in plan.wire)
-        exchanged = any(name.endswith("all-to-all, between nodes") for name in plan.wire)
-        why = ["a ring leaves a node once, and its ranks there share that hop"] * rings
-        why += ["an all-to-all sends to ranks of its node, too"] * exchanged
-        yield from folded(f"{share}: {'; '.join(why)}", indent="    ", first="  ")
+        share = f"of that, {plan.link_bytes / 1e9:,.3g} GB crosses each accelerator's own link between nodes"
+        yield from folded(share, indent="    ", first="  ")
 
 
 def _seconds(plan: "Plan") -> Iterator[str]:
@@ -184,7 +181,7 @@ def _seconds(plan: "Plan") -> Iterator[str]:
             f"between nodes {s.between:,.3g} s{why_less(least.lower, s)}",
         ]
         if least.bubble:
-            parts.append(f"{100 * least.bubble:.1f} % waiting in the pipeline")
+            parts.append(f"{100 * least.bubble:.1f} % pipeline bubble")
         yield from folded(", ".join(parts), indent="    ", first="    ")
     yield from _run(plan)
     yield from _asked(plan)
@@ -272,7 +269,7 @@ def _memory(plan: "Plan") -> Iterator[str]:
     yield f"memory per accelerator{when}"
     yield from folded(f"({_how(plan)})", indent="   ", first="  ")
     for name, value in plan.memory.items():
-        yield row(name, value)
+        yield row(name, value, "(none at this moment)" if name == "gradients" and not value else "")
     yield row("together", plan.memory.total)
     yield row("allowance", plan.allowance.total)
     yield from folded(plan.allowance_reason, indent="    ")
@@ -310,7 +307,8 @@ def _verdict(plan: "Plan") -> Iterator[str]:
             yield from folded(f"{smaller} may fit: {more}", indent="  ")
     for one in plan.advice:
         yield from folded(str(one), indent="    ", first="  - ")
-    for note in (*plan.notes, f"bytes of {plan.flavour}" if plan.moment else ""):
+    whose = f"activation bytes: {plan.flavour}; --flavour names others" if plan.moment else ""
+    for note in (*plan.notes, whose):
         yield from folded(note, indent="  ", first="note: ") if note else ()
     if q.lora_rank or q.frozen or q.layout is not None:
         return

@@ -144,7 +144,7 @@ const compute = latest(async () => {
   refusal.textContent = answer.error ?? "";
   result.hidden = Boolean(answer.error);
   if (answer.error) return;
-  const said = answer.text.split("\n").filter((one) => /^(time|it fits|it does not fit|largest batch)/.test(one));
+  const said = answer.text.split("\n").filter((one) => /^(time|it fits|it does not fit|largest micro-batch)/.test(one));
   const { days, layouts, run_days: run } = answer.values;
   if (run && run.lower > days) said.push(`at these steps at least ${run.lower.toLocaleString("en", { maximumSignificantDigits: 3 })} days`);
   if (layouts) said.push(layouts.length ? `the quickest layout that fits: ${layouts[0].layout}` : "no layout fits");
