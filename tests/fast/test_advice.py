@@ -53,7 +53,8 @@ def test_whatever_helps_by_itself_the_cheapest_first(monkeypatch):
     assert helped(monkeypatch, RUN, 340) == [
         FUSED,
         (
-            "the same batch in more micro-batches (--batch 6 --accumulate 2): no more FLOPs; smaller matrix products may run less well",
+            "the same batch in more micro-batches (--batch 6 --accumulate 2): no more FLOPs; smaller matrix products may run "
+            "less well",
             {"batch": 6, "accumulate": 2, "global_batch": None}, 0.0,
         ),
         (
@@ -121,8 +122,8 @@ def test_ranks_of_a_layout_share_what_they_do_not_share_yet(monkeypatch):
         one, twice = advised(dataclasses.replace(question, layout=layout), 1000, CHIP, 23)
         assert one.changes == {"layout": Layout(fsdp=4)} and twice.changes["layout"] == Layout(fsdp=8)
         assert str(one) == (
-            "sharding over 4 accelerators (--layout fsdp=4): parameters are gathered for each micro-batch, and as many bytes on the "
-            "wire"
+            "sharding over 4 accelerators (--layout fsdp=4): parameters are gathered for each micro-batch, and as many bytes "
+            "on the wire"
         )
     (one,) = advised(dataclasses.replace(question, layout="fsdp=4"), 1000, CHIP, 3)
     assert one.changes == {"layout": Layout(fsdp=32), "count": 32, "global_batch": None}

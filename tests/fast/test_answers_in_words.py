@@ -228,7 +228,7 @@ def test_rings_that_leave_a_node_do_so_over_the_links_of_all_their_ranks():
         ({"count": 1}, {}, "largest model on each accelerator", "over all"),
         ({"count": 1}, {}, "eager attention)", "sharded"),
         ({"count": 1}, {}, "micro-batch: 2 × 512 tokens, 3 a step (gradient accumulation) a step", "each of"),
-        ({"count": 2, "batch": 1}, {}, "on each of 2, 3 a step (gradient accumulation) a step takes 6 sequences, 3,072", "replicated"),
+        ({"count": 2, "batch": 1}, {}, "2, 3 a step (gradient accumulation) a step takes 6 sequences, 3,072", "replicated"),
         ({"count": 1, "accumulate": 2}, {}, "batch: 2 × 512 tokens, 2 a step", "each of"),
         ({"count": 1, "batch": 1, "accumulate": 1}, {}, "batch: 1 × 512 tokens a step takes 1 sequence, 512 tokens", "accumul"),
         ({"checkpointing": True, "chunks": 2}, {}, "eager attention, checkpointing, loss in 2 chunks, sharded)", "again"),

@@ -259,8 +259,8 @@ def _with_passes(q: Question) -> Question:
         return replace(q, accumulate=passes)
     if together * q.accumulate != q.global_batch:
         raise ValueError(
-            f"{q.batch} × {q.placed.data_ranks} accelerators × {q.accumulate} micro-batches are {together * q.accumulate} "
-            f"sequences a step, not the global batch of {q.global_batch}: leave one of them out"
+            f"{q.batch} × {q.placed.data_ranks} accelerators × {q.accumulate} micro-batches are "
+            f"{together * q.accumulate} sequences a step, not the global batch of {q.global_batch}: leave one of them out"
         )
     return q
 
