@@ -303,7 +303,10 @@ def test_links_that_nobody_has_measured_have_a_way_out():
     assert "inside a node, which is not known of NVIDIA GeForce RTX 4090: --node 1 --between-nodes 25GB/s" in note
     assert plan(dataclasses.replace(question, node=1)).seconds is not None
     (note,) = [note for note in plan(Question(MODELS["llama-3-8b"], count=16)).notes if note.startswith("seconds")]
-    assert note == "seconds of a step need the speed between nodes, which no table has: give --between-nodes"
+    assert (
+        note
+        == "seconds of a step need the speed between nodes, which no table has: give --between-nodes 400Gb/s or what yours is"
+    )
     far = plan(Question(MODELS["llama-3-8b"], count=16, accelerator="rtx-4090"))
     assert any("give --between-nodes" in note for note in far.notes), "all of it is between nodes"
 

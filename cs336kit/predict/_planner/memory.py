@@ -156,7 +156,11 @@ def wire(q: Question, chip: Chip) -> tuple[Breakdown | None, StepSeconds | None,
                 "--node 1 --between-nodes 25GB/s counts every link as one between nodes, or take another accelerator"
             )
             return sent, None, unknown
-        return sent, None, "seconds of a step need the speed between nodes, which no table has: give --between-nodes"
+        return (
+            sent,
+            None,
+            "seconds of a step need the speed between nodes, which no table has: give --between-nodes 400Gb/s or what yours is",
+        )
     return sent, seconds, ""
 
 
