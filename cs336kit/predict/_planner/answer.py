@@ -13,7 +13,7 @@ from cs336kit.predict.transformer import TransformerConfig
 from cs336kit.predict.wires import StepSeconds
 
 #: Raised whenever a key of the JSON output changes its meaning or goes.
-SCHEMA = 2
+SCHEMA = 3
 #: Every key of `cs336kit plan --json` in order, with its meaning. A key that does not apply is null.
 KEYS = {
     "schema": "2; raised when a key changes its meaning or goes",
