@@ -55,7 +55,7 @@ def test_what_json_means_is_documented(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["plan", "--json-keys"])
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[1:]] == list(KEYS) and lines[0].startswith("schema 2")
+    assert [line.split()[0] for line in lines[1:]] == list(KEYS) and lines[0].startswith("schema 3")
 
 
 def test_help_shows_examples_that_work(capsys):

@@ -586,7 +586,7 @@ def test_adapters_have_states_and_the_base_has_none():
 def test_json_has_all_keys_in_every_answer(question):
     answer = plan(question)
     values = answer.as_dict()
-    assert list(values) == list(KEYS) and values["schema"] == 2
+    assert list(values) == list(KEYS) and values["schema"] == 3
     assert json.loads(json.dumps(values)) == values
     assert all(len(line) <= 80 for line in str(answer).splitlines())
     assert all(len(line) <= 80 for line in explained(answer).splitlines())

@@ -16,7 +16,7 @@ from cs336kit.predict.wires import StepSeconds
 SCHEMA = 3
 #: Every key of `cs336kit plan --json` in order, with its meaning. A key that does not apply is null.
 KEYS = {
-    "schema": "2; raised when a key changes its meaning or goes",
+    "schema": f"{SCHEMA}; raised when a key changes its meaning or goes",
     "command": '"plan"',
     "model": "name as given",
     "parameters": "of the whole model",
