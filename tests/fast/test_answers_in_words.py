@@ -65,7 +65,7 @@ def test_the_whole_answer_to_a_run():
         """\
 ours: 1,234,567 parameters
 time: 3.0 days for 1.5e+15 FLOPs (6ND: 1.25e+15)
-  on 4 × one-chip at an MFU of 0.5, of 1e+15 FLOP/s each
+  on 4 × one-chip (1e+15 FLOP/s each) at an MFU of 0.5
   and 25.0 % more FLOPs that are computed again, which MFU leaves out
 cost: 720 for 288 accelerator hours at 2.5 each
 energy: 144 kWh at 500 W for each accelerator

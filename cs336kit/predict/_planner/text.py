@@ -60,7 +60,7 @@ def _time(plan: "Plan") -> Iterator[str]:
         return
     yield (
         f"time: {duration(plan.days)} for {plan.flops:.4g} FLOPs (6ND: {plan.six_nd_flops:.4g})\n"
-        f"  on {q.count:,} × {plan.chip.name} at an MFU of {q.mfu:g}, of {plan.chip.peak:.4g} FLOP/s each"
+        f"  on {q.count:,} × {plan.chip.name} ({plan.chip.peak:.4g} FLOP/s each) at an MFU of {q.mfu:g}"
     )
     if plan.accelerators_within_days is not None:
         many = plan.accelerators_within_days
