@@ -211,7 +211,7 @@ def test_a_cache_of_an_interrupted_pass_is_refused(kind):
     with pytest.raises(KeyboardInterrupt):
         lm.generate(model, text, new_tokens=2, cache=cache)
     hook.remove()
-    with pytest.raises(ValueError, match="a pass with this cache was interrupted: make a new one"):
+    with pytest.raises(ValueError, match="a forward pass with this cache was interrupted: make a new cache"):
         lm.generate(model, text, new_tokens=2, cache=cache)
 
 

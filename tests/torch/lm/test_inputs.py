@@ -105,7 +105,7 @@ def test_a_misspelled_option_of_a_group_and_parameters_that_cannot_be_trained_ar
     with pytest.raises(ValueError, match="weight_decya is no option .* Did you mean 'weight_decay'"):
         optimizer([{"params": [weight], "weight_decya": 0.1}])
     assert optimizer([{"params": [weight], "name": "mine", "lr_scale": 2}]).param_groups[0]["lr_scale"] == 2
-    with pytest.raises(ValueError, match="stands in the group twice"):
+    with pytest.raises(ValueError, match="is in the group twice"):
         optimizer([weight, weight])
     with pytest.raises(ValueError, match=r"a parameter of torch.int64 can have no gradient"):
         optimizer([{"params": torch.ones(2, dtype=torch.int64)}])
