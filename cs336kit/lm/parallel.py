@@ -257,7 +257,7 @@ class Parallel(nn.Module):
         )  # fmt: skip
         return self.shards
 
-    # -- all ranks together -----------------------------------------------------------------------------------------------
+    # -- all ranks together ----------------------------------------------------------------------------------------------
 
     def clip(self, *, max_norm: float) -> Tensor:
         """Scale the gradients so that their norm over all ranks is at most `max_norm`; return the norm."""
