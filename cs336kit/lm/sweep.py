@@ -172,7 +172,7 @@ def recorded_sweep(path: Path = RECORD) -> Sweep:
         runs = tuple(Run(**{**run, "curve": tuple(map(tuple, run["curve"]))}) for run in data.pop("runs"))
         sweep = Sweep(**data, runs=runs)
     except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} is no record of a sweep ({error}): cs336kit sweep --out FILE writes one.") from None
+        raise ValueError(f"{path} is not a sweep record ({error}): cs336kit sweep --out FILE writes one.") from None
     check_sweep(sweep)
     return sweep
 

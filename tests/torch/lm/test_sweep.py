@@ -131,7 +131,7 @@ def broken(run, tmp_path, **change):
         ({"tokens": 17}, "and 17 tokens"),
         ({"curve": [[1, 2.0]]}, "must rise to them"),
         ({"curve": [[1, 3.0], [1, 2.0], [STEPS, 2.0]]}, "must rise to them"),
-        ({"mood": "good"}, "is no record of a sweep"),
+        ({"mood": "good"}, "is not a sweep record"),
     ],
 )
 def test_a_record_that_cannot_be_is_refused(run, tmp_path, change, sentence):
@@ -154,4 +154,4 @@ def test_what_cannot_be_swept_is_a_sentence(tmp_path, capsys):
     assert "was made with torch 1.0, and this is" in capsys.readouterr().err
     path.write_text("[]")
     assert main(["sweep", "--out", str(path), "--budget", "1e10"]) == 2
-    assert "is no record of a sweep" in capsys.readouterr().err
+    assert "is not a sweep record" in capsys.readouterr().err
