@@ -35,7 +35,7 @@ def parallelize(model: DecoderOnly, layout: Layout | str) -> "Parallel":
     predict covers and lm does not (cp; tp of experts; 1F1B with fewer micro-batches than stages).
     """
     if not isinstance(model, DecoderOnly):
-        raise ValueError(f"a DecoderOnly is divided here, got {type(model).__name__}.")
+        raise ValueError(f"only a DecoderOnly can be parallelized, got {type(model).__name__}.")
     return Parallel(model, as_layout(layout))
 
 
@@ -59,7 +59,7 @@ def check_runnable(model: DecoderOnly, layout: Layout, ranks: int) -> None:
     if layout.ep > 1 and (layout.stage or layout.pp > 1):
         raise ValueError("ep beside zero1, zero2, fsdp or pp is counted by predict, and lm runs it with dp alone.")
     if layout.tp > 1 and model.config.dropout:
-        raise ValueError("ranks of tp would need the same dropout on what they share: give a model without dropout.")
+        raise ValueError("ranks of tp would need the same dropout on shared activations: give a model without it.")
 
 
 class Parallel(nn.Module):
