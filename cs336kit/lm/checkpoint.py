@@ -100,7 +100,7 @@ def load_checkpoint(
     given = {name: part for name, part in parts.items() if part is not None}
     problems = [f"it holds no {part} state" for part in given if content[part] is None]
     if isinstance(content["step"], bool) or not isinstance(content["step"], int) or content["step"] < 0:
-        problems.append(f"its step is {content['step']!r}, no count")
+        problems.append(f"its step is {content['step']!r}, which is not a count")
     if model is not None and content["model"] is not None:
         problems += _model_differences(model.state_dict(), content["model"])
     if optimizer is not None and content["optimizer"] is not None:
@@ -183,7 +183,7 @@ def _read(file: BinaryIO, name: str) -> dict[str, Any]:
         if not zipfile.is_zipfile(file):
             if start.startswith(pickle.PROTO):
                 raise CheckpointError(f"{name} was refused: it is a bare pickle, which runs code when it is read.")
-            raise CheckpointError(f"{name} is truncated, or no checkpoint: it has no zip directory at its end.")
+            raise CheckpointError(f"{name} is truncated or not a checkpoint: it has no zip directory at its end.")
         _check_entries(file, name)
         file.seek(0)
         content = torch.load(file, map_location="cpu", weights_only=True)
@@ -217,7 +217,7 @@ def _check_entries(file: BinaryIO, name: str) -> None:
             # torch.save stores plain files; torch.load reads an entry that is marked as a folder as empty.
             plain = entry.compress_type == zipfile.ZIP_STORED and entry.file_size == entry.compress_size
             if not plain or entry.flag_bits & 0x1 or entry.external_attr & 0x10 or entry.is_dir():
-                raise CheckpointError(f"{name} is damaged: its part {entry.filename} is marked as no plain file.")
+                raise CheckpointError(f"{name} is damaged: its part {entry.filename} is not marked as a plain file.")
         broken = archive.testzip()
     if broken is not None:
         raise CheckpointError(f"{name} is damaged: the checksum of its part {broken} is wrong. Take an older one.")
@@ -236,7 +236,7 @@ def _model_differences(expected: dict[str, Any], found: Any) -> list[str]:
         if not isinstance(mine, torch.Tensor):
             continue
         if not isinstance(theirs, torch.Tensor):
-            problems.append(f"{name} is no tensor in the file")
+            problems.append(f"{name} is not a tensor in the file")
         elif mine.shape != theirs.shape:
             shapes = f"{tuple(theirs.shape)} in the file and {tuple(mine.shape)} in the model"
             problems.append(f"{name} has shape {shapes}")
