@@ -213,7 +213,7 @@ def _read_header(path: Path, *, unfinished: bool = False) -> tuple[int, int, int
         )
     if size > expected and not unfinished:
         raise TokenFileError(
-            f"{path} has {size - expected} bytes behind its {length} tokens: something was not finished. "
+            f"{path} has {size - expected} bytes after its {length} tokens: a write was not finished. "
             "TokenFile.append(path, []) cuts them off."
         )
     return vocab, length, checksum
