@@ -208,7 +208,7 @@ def test_what_one_rank_alone_would_say_is_a_sentence():
             (lambda: dist.all_reduce(outside), "belongs to no rank"),
             (lambda: dist.send(x, 1), "use measure.run_ranks"),
             (lambda: dist.gather(x, None, dst=1), "write dst=0"),
-            (lambda: ranks.each(lambda rank: rank), "wants a tensor"),
+            (lambda: ranks.each(lambda rank: rank), "needs a tensor"),
             (lambda: measure.local_ranks(2).__enter__(), "the other"),
         ):
             with pytest.raises((ValueError, RuntimeError), match=says):
@@ -608,8 +608,8 @@ def test_sent_bytes_of_a_kernel_that_does_not_tell(monkeypatch):
     monkeypatch.setattr(processes, "_BYTES_SENT", 10_000)
     first, second = socket.socketpair(socket.AF_UNIX)
     with socket.create_server(("127.0.0.1", 0)), first, second:
-        with pytest.raises(RuntimeError, match="this kernel does not tell"):
+        with pytest.raises(RuntimeError, match="this kernel does not report"):
             processes._connections()
         monkeypatch.setattr(os, "listdir", lambda path: (_ for _ in ()).throw(FileNotFoundError(path)))
-        with pytest.raises(RuntimeError, match="only Linux tells"):
+        with pytest.raises(RuntimeError, match="only Linux reports"):
             processes._connections()
