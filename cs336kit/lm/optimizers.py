@@ -99,7 +99,7 @@ class Optimizer(torch.optim.Optimizer):
         options = {*self.defaults, *self.left_out, "params"}
         for name in group.keys() - options:
             if close := get_close_matches(name, options, n=1, cutoff=0.8):
-                raise ValueError(f"{name} is no option of {type(self).__name__}. Did you mean {close[0]!r}?")
+                raise ValueError(f"{name} is not an option of {type(self).__name__}. Did you mean {close[0]!r}?")
 
     def _check_parameters(self, several: list[Any]) -> None:
         """Refuse what torch accepts: duplicate parameters, which would be updated twice, and integers, which have no gradient."""
