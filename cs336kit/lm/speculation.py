@@ -106,7 +106,7 @@ def _check_pair(target: DecoderOnly, draft: DecoderOnly, tokens: Tensor) -> None
             "both, so give models with one vocabulary."
         )
     if tokens.shape[0] != 1:
-        raise ValueError(f"{tokens.shape[0]} texts are given: each would keep another number of guesses; give one.")
+        raise ValueError(f"{tokens.shape[0]} texts are given: each would accept another number of guesses; give one.")
     for name, model in (("target", target), ("draft", draft)):
         if model.config.window is not None:
             raise ValueError(
