@@ -262,7 +262,7 @@ def test_what_does_not_fit_is_a_sentence(config, layout, says):
 def test_what_predict_alone_knows_the_cost_of_is_refused():
     for config, layout, says in (
         (LLAMA, "cp=2", "cp=2 is counted by predict, and lm does not run it: leave cp out"),
-        (dataclasses.replace(LLAMA, dropout=0.1), "tp=2", "the same dropout on shared activations: give a model without"),
+        (dataclasses.replace(LLAMA, dropout=0.1), "tp=2", "the same dropout on shared activations: give a model"),
         (MIXTURE, "fsdp=2,ep=2", "ep beside zero1, zero2, fsdp or pp is counted by predict, and lm runs it with dp"),
         (MIXTURE, "pp=2,ep=2", "ep beside zero1, zero2, fsdp or pp is counted by predict, and lm runs it with dp"),
         (
