@@ -117,7 +117,7 @@ class PagedCache(LayerCache):
     def __init__(self, *, page: int, window: int | None = None):
         if window is not None:
             raise ValueError(
-                f"a paged cache of a sliding window of {window} tokens is not built here: take kind='contiguous', a ring."
+                f"a paged cache with a sliding window of {window} tokens is not supported: use kind='contiguous', a ring."
             )
         super().__init__()
         self.page = positive_int("page", page)

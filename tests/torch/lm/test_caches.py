@@ -93,7 +93,7 @@ def test_pages_are_taken_in_turn_and_waste_less_than_one_each():
     assert cache.bytes - kv_cache_bytes(LLAMA, batch=2, sequence=9, precision="fp32") == 3 * kv_cache_bytes(
         LLAMA, batch=2, sequence=1, precision="fp32"
     )
-    with pytest.raises(ValueError, match="take kind='contiguous', a ring"):
+    with pytest.raises(ValueError, match="use kind='contiguous', a ring"):
         lm.KVCache(replace(LLAMA, window=5), kind="paged")
 
 
