@@ -48,16 +48,16 @@ def check_runnable(model: DecoderOnly, layout: Layout, ranks: int) -> None:
             f"--nproc-per-node {layout.count}), or give another layout."
         )
     if layout.cp > 1:
-        raise ValueError(f"cp={layout.cp} is counted by predict, and lm does not run it: leave cp out.")
+        raise ValueError(f"cp={layout.cp} is supported by predict, but not by lm: leave cp out.")
     if layout.tp > 1:
         check_divisible(model.config, layout.tp)
     if layout.schedule == "1f1b" and layout.microbatches < layout.pp:
         raise ValueError(
-            f"1F1B of fewer microbatches ({layout.microbatches}) than stages ({layout.pp}) is counted by predict, and torch "
-            f"does not run it: give microbatches={layout.pp} or more, or schedule=gpipe."
+            f"1F1B with fewer micro-batches ({layout.microbatches}) than stages ({layout.pp}) is supported by predict, but not "
+            f"by torch: give microbatches={layout.pp} or more, or schedule=gpipe."
         )
     if layout.ep > 1 and (layout.stage or layout.pp > 1):
-        raise ValueError("ep beside zero1, zero2, fsdp or pp is counted by predict, and lm runs it with dp alone.")
+        raise ValueError("ep with zero1, zero2, fsdp or pp is supported by predict, but lm runs it only with dp.")
     if layout.tp > 1 and model.config.dropout:
         raise ValueError("ranks of tp would need the same dropout on shared activations: give a model without it.")
 
@@ -150,7 +150,7 @@ class Parallel(nn.Module):
         if len(batch) % (count * self.layout.microbatches):
             raise ValueError(
                 f"a batch of {len(batch)} sequences does not divide over {count} data ranks and {self.layout.microbatches} "
-                f"microbatches of {self.layout}: give a multiple of {count * self.layout.microbatches}."
+                f"micro-batches of {self.layout}: give a multiple of {count * self.layout.microbatches}."
             )
         return batch.chunk(count)[place]
 

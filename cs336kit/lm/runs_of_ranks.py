@@ -49,7 +49,7 @@ def pretrain_ranks(
     given = check_run(config, **given)
     if precision not in PRECISIONS:
         raise ValueError(
-            f"ranks train in {', '.join(PRECISIONS)}, not in {precision!r}: leave layout and torchrun out, or change it."
+            f"ranks can train in {', '.join(PRECISIONS)}, not in {precision!r}: change it, or leave out layout and torchrun."
         )
     batch, sequence, steps, max_lr, seed = (given[name] for name in ("batch", "sequence", "steps", "max_lr", "seed"))
     learned, held_out = split(encode(course_text()) if data is None else data, config=config, sequence=sequence)

@@ -165,7 +165,7 @@ def check_divisible(config: TransformerConfig, tp: int) -> None:
     """Raise ValueError for models that predict covers under tp and this module does not run."""
     if tp > config.kv_heads:
         raise ValueError(
-            f"tp={tp} is more than the {config.kv_heads} key/value heads: predict counts that, and lm does not run it. "
+            f"tp={tp} is more than the {config.kv_heads} key/value heads, which predict supports, but lm does not. "
             f"Give tp={config.kv_heads} or a divisor of it."
         )
     for what, there in (
@@ -173,9 +173,7 @@ def check_divisible(config: TransformerConfig, tp: int) -> None:
         ("norms inside of attention or MLP", config.inner_norms),
     ):  # fmt: skip
         if there:
-            raise ValueError(
-                f"tp={tp} of a model with {what} is counted by predict, and lm does not run it: leave tp out."
-            )
+            raise ValueError(f"tp={tp} of a model with {what} is supported by predict, but not by lm: leave tp out.")
 
 
 def divide(model: DecoderOnly, ranks: Ranks) -> DecoderOnly:

@@ -261,20 +261,20 @@ def test_what_does_not_fit_is_a_sentence(config, layout, says):
 
 def test_what_predict_alone_knows_the_cost_of_is_refused():
     for config, layout, says in (
-        (LLAMA, "cp=2", "cp=2 is counted by predict, and lm does not run it: leave cp out"),
+        (LLAMA, "cp=2", "cp=2 is supported by predict, but not by lm: leave cp out"),
         (dataclasses.replace(LLAMA, dropout=0.1), "tp=2", "the same dropout on shared activations: give a model"),
-        (MIXTURE, "fsdp=2,ep=2", "ep beside zero1, zero2, fsdp or pp is counted by predict, and lm runs it with dp"),
-        (MIXTURE, "pp=2,ep=2", "ep beside zero1, zero2, fsdp or pp is counted by predict, and lm runs it with dp"),
+        (MIXTURE, "fsdp=2,ep=2", "ep with zero1, zero2, fsdp or pp is supported by predict, but lm runs it only"),
+        (MIXTURE, "pp=2,ep=2", "ep with zero1, zero2, fsdp or pp is supported by predict, but lm runs it only"),
         (
             GROUPED,
             "tp=4",
-            "tp=4 is more than the 2 key/value heads: predict counts that, and lm does not run it. Give tp=2",
+            "tp=4 is more than the 2 key/value heads, which predict supports, but lm does not. Give tp=2",
         ),
-        (MIXTURE, "tp=2", "tp=2 of a model with experts is counted by predict"),
+        (MIXTURE, "tp=2", "tp=2 of a model with experts is supported by predict"),
         (
             LLAMA,
             "pp=2,microbatches=1",
-            "1F1B of fewer microbatches (1) than stages (2) is counted by predict, and torch does not run it: give "
+            "1F1B with fewer micro-batches (1) than stages (2) is supported by predict, but not by torch: give "
             "microbatches=2 or more, or schedule=gpipe",
         ),
         (
@@ -438,7 +438,7 @@ def test_a_loss_that_is_no_number_ends_a_run_of_ranks(monkeypatch, bad):
 def test_what_ranks_cannot_train_is_a_sentence():
     data = torch.zeros(300, dtype=torch.long).numpy()
     with pytest.raises(
-        ValueError, match="ranks train in fp32, tf32, bf16, not in 'autocast': leave layout and torchrun"
+        ValueError, match="ranks can train in fp32, tf32, bf16, not in 'autocast': change it, or leave out layout"
     ):
         lm.pretrain(LLAMA, data=data, layout="dp=1", precision="autocast", **RUN)
     with pytest.raises(ValueError, match="a layout of 2 ranks, and 1 run"):
