@@ -53,7 +53,7 @@ def valley(parameters: Sequence[float], losses: Sequence[float]) -> tuple[float,
     """
     sizes, values = positive("parameters", parameters), positive("losses", losses)
     if len(set(sizes)) < 3:
-        raise ValueError(f"a parabola takes three sizes or more, got {len(set(sizes))}: train more models.")
+        raise ValueError(f"a parabola needs three sizes or more, got {len(set(sizes))}: train more models.")
     # Centered, so that the three columns of the fit are far from collinear.
     middle = float(np.mean(np.log(sizes)))
     places = np.log(sizes) - middle
@@ -77,7 +77,7 @@ def isoflop(runs: Sequence[R], *, resamples: int = 200, seed: int = 0, level: fl
     budgets = sorted({run.budget for run in checked})
     groups = [[run for run in checked if run.budget == budget] for budget in budgets]
     if len(groups) < 2:
-        raise ValueError(f"a line through the minima takes two budgets or more, got {len(groups)}: train more.")
+        raise ValueError(f"a line through the minima needs two budgets or more, got {len(groups)}: train more.")
 
     def minima(groups: Sequence[Sequence[R]]) -> tuple[Minimum, ...] | None:
         found = [_minimum(group) for group in groups]
@@ -104,7 +104,7 @@ def envelope(runs: Sequence[Any], *, resamples: int = 200, seed: int = 0, level:
     checked = _checked(runs)
     first, last = (pick(run.budget for run in checked) for pick in (min, max))
     if first == last:
-        raise ValueError("a line through the minima takes two budgets or more, got 1: train more.")
+        raise ValueError("a line through the minima needs two budgets or more, got 1: train more.")
     places = np.geomspace(first, last, positive_int("at", at))
 
     # The loss of each run at each number of FLOPs; a curve counts to 5 % beyond its end, since steps are whole.
@@ -137,7 +137,7 @@ def fit_loss(runs: Sequence[R], *, resamples: int = 50, seed: int = 0, level: fl
     """
     checked = _checked(runs)
     if (different := len({(run.parameters, run.tokens) for run in checked})) < 6:
-        raise ValueError(f"five numbers take six different runs or more, got {different}: train more.")
+        raise ValueError(f"five parameters need six different runs or more, got {different}: train more.")
     best = _polished(checked, _starts(checked))
 
     def again(groups: Sequence[Sequence[R]]) -> tuple[float, float, float, float, float] | None:
