@@ -189,4 +189,4 @@ def check_sweep(sweep: Sweep) -> None:
         if run.flops != run.steps * step or run.tokens != run.steps * sweep.batch * sweep.sequence:
             raise ValueError(f"a run of {run.steps} steps cannot have {run.flops} FLOPs and {run.tokens} tokens: {run}")
         if any(after <= before for (before, _), (after, _) in pairwise(run.curve)) or run.curve[-1][0] != run.steps:
-            raise ValueError(f"the curve of a run of {run.steps} steps must rise to them, step by step: {run}")
+            raise ValueError(f"the steps of a curve must increase and end at the run's {run.steps}: {run}")

@@ -129,8 +129,8 @@ def broken(run, tmp_path, **change):
         ({"loss": "good"}, "loss must be a finite number above 0"),
         ({"flops": 17}, "cannot have 17 FLOPs"),
         ({"tokens": 17}, "and 17 tokens"),
-        ({"curve": [[1, 2.0]]}, "must rise to them"),
-        ({"curve": [[1, 3.0], [1, 2.0], [STEPS, 2.0]]}, "must rise to them"),
+        ({"curve": [[1, 2.0]]}, "must increase and end at"),
+        ({"curve": [[1, 3.0], [1, 2.0], [STEPS, 2.0]]}, "must increase and end at"),
         ({"mood": "good"}, "is not a sweep record"),
     ],
 )
