@@ -101,7 +101,7 @@ def step_memory(model: nn.Module, loss: Callable[[], Tensor], optimizer: torch.o
     """
     if not hasattr(model, "blocks"):
         raise ValueError(
-            "model.blocks are the blocks whose borders are marked, and this model has none: use measure.memory_timeline."
+            "step_memory needs the blocks of the model as model.blocks, and there are none: use measure.memory_timeline."
         )
     no_gradients(model)
     timeline = _Timeline()
