@@ -39,9 +39,9 @@ def run_ranks(
     """
     count, limit = positive_int("ranks", ranks), positive_number("timeout", timeout)
     if not callable(function):
-        raise TypeError(f"run_ranks runs a function on every rank, and got {function!r}.")
+        raise TypeError(f"run_ranks runs a function on every rank, but got {function!r}.")
     if not hasattr(os, "fork"):
-        raise RuntimeError("run_ranks needs Linux or macOS: processes of Windows cannot be split from one another.")
+        raise RuntimeError("run_ranks needs Linux or macOS: Windows cannot fork processes.")
     call = {
         "function": _pickled(function, arguments), "ranks": count, "timeout": limit, "start": START,
         "path": sys.path, "device": _backend(device, count),
@@ -59,7 +59,7 @@ def run_ranks(
         if missing and not in_time:
             names = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {', '.join(missing)}"
             raise TimeoutError(
-                f"{names} of {count} did not come back within {limit} s, and all were ended: does every rank call the same "
+                f"{names} of {count} did not return within {limit} s, and all were ended: does every rank call the same "
                 "collectives in the same order? If the work takes longer, give timeout."
             )
         if missing:
