@@ -117,7 +117,7 @@ def check_mask(mask: Tensor | None) -> None:
     if mask is not None and not (isinstance(mask, Tensor) and (mask.dtype == torch.bool or mask.is_floating_point())):
         given = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
         raise ValueError(
-            f"mask must be a tensor of booleans (True = may look) or of floats that are added to the scores, got {given}: "
+            f"mask must be a tensor of booleans (True = may attend) or of floats that are added to the scores, got {given}: "
             "for zeros and ones give mask.bool()."
         )
 
