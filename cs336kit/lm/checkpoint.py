@@ -206,7 +206,7 @@ def _read(file: BinaryIO, name: str) -> dict[str, Any]:
     if found != FORMAT:
         raise CheckpointError(f"{name} is not a checkpoint of save_checkpoint: its format is not {FORMAT!r}.")
     if missing := PARTS - content.keys():
-        raise CheckpointError(f"{name} is not a whole checkpoint: it lacks {', '.join(sorted(missing))}.")
+        raise CheckpointError(f"{name} is not a complete checkpoint: it lacks {', '.join(sorted(missing))}.")
     return content
 
 
