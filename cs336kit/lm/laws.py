@@ -106,7 +106,7 @@ def fit_power(
     """Fit a line to ln y over ln x by least squares, and one to each of `resamples` resamples of the points."""
     points = list(zip(positive("x", x), positive("y", y), strict=True))
     if len(set(x)) < 2:
-        raise ValueError(f"a power law takes points at two different x or more, got {len(set(x))}: add points.")
+        raise ValueError(f"a power law needs points at two different x or more, got {len(set(x))}: add points.")
 
     def again(groups: Sequence[Sequence[tuple[float, float]]]) -> tuple[float, float] | None:
         return line(groups[0]) if len({x for x, _ in groups[0]}) > 1 else None
