@@ -170,7 +170,7 @@ def rope_tables(
     positive_int("positions", positions)
     positive_number("base", base)
     if positive_int("head_dim", head_dim) % 2:
-        raise ValueError(f"head_dim={head_dim} is odd: rotary positions turn pairs of dimensions, so make it even.")
+        raise ValueError(f"head_dim={head_dim} is odd: rotary positions rotate pairs of dimensions, so make it even.")
     frequencies = base ** (-torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim)
     steps = torch.arange(positions, dtype=torch.float32, device=device)
     angles = torch.outer(steps, frequencies).repeat(1, 2)
