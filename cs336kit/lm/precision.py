@@ -202,7 +202,7 @@ class FP8(Autocast):
     def prepare(self, model: nn.Module) -> nn.Module:
         if self.device.type == "cuda" and torch.cuda.get_device_capability(self.device) < (8, 9):
             name = torch.cuda.get_device_name(self.device)
-            raise RuntimeError(f"{name} has no fp8 units, which came with compute capability 8.9: take autocast.")
+            raise RuntimeError(f"{name} has no fp8 units, which came with compute capability 8.9: use autocast.")
         return use_float8(model) if self.engine == "torch" else use_transformer_engine(model)
 
     @contextmanager
