@@ -110,6 +110,6 @@ def _check_pair(target: DecoderOnly, draft: DecoderOnly, tokens: Tensor) -> None
     for name, model in (("target", target), ("draft", draft)):
         if model.config.window is not None:
             raise ValueError(
-                f"the {name} has a sliding window of {model.config.window}: its cache cannot forget refused guesses; give a "
+                f"the {name} has a sliding window of {model.config.window}: its cache cannot forget rejected guesses; give a "
                 "model without one."
             )
