@@ -46,7 +46,7 @@ class Stage(nn.Module):
         return f"blocks.{int(number) + self.offset}.{rest}"
 
     def forward(self, x: Tensor) -> Tensor:
-        """Token ids (first stage) or the output of the stage before → the same for the next, or logits (last stage)."""
+        """Token ids (first stage) or the output of the previous stage → the input of the next one, or logits (last stage)."""
         parts = self.ranks.count if self.ranks.sp else 1
         if self.first:
             # After the embedding, a rank of sp has only its part of the positions.
