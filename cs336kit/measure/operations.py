@@ -79,8 +79,8 @@ class Number:
 
     def __float__(self) -> float:
         raise TypeError(
-            "a number that counts is given to float() or to a function of math, which would count nothing: write x.exp() for "
-            "math.exp(x), and other functions in its operations."
+            "a counting number was passed to float() or to a function of math, which would count nothing: write x.exp() for "
+            "math.exp(x), and express other functions in its operations."
         )
 
     def __repr__(self) -> str:
