@@ -96,7 +96,7 @@ def _fp32_products(where: torch.device, way: str) -> Iterator[None]:
     try:
         yield
     finally:
-        place.fp32_precision = "none"  # as torch.backends.fp32_precision says, then as now
+        place.fp32_precision = "none"  # follow torch.backends.fp32_precision again
         if place.fp32_precision != before:
             place.fp32_precision = before
 
