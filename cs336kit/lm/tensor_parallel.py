@@ -170,7 +170,7 @@ def check_divisible(config: TransformerConfig, tp: int) -> None:
         )
     for what, there in (
         ("experts", config.experts), ("norms of queries and keys", config.qk_norm != "none"),
-        ("norms inside of attention or MLP", config.inner_norms),
+        ("norms inside attention or MLP", config.inner_norms),
     ):  # fmt: skip
         if there:
             raise ValueError(f"tp={tp} of a model with {what} is supported by predict, but not by lm: leave tp out.")

@@ -280,12 +280,12 @@ def test_what_predict_alone_knows_the_cost_of_is_refused():
         (
             dataclasses.replace(LLAMA, qk_norm="head"),
             "tp=2",
-            "tp=2 of a model with norms of queries and keys is counted",
+            "tp=2 of a model with norms of queries and keys is supported",
         ),
         (
             dataclasses.replace(LLAMA, inner_norms=True),
             "tp=2",
-            "a model with norms inside of attention or MLP is counted",
+            "a model with norms inside attention or MLP is supported",
         ),
     ):
         layout = as_layout(layout)
