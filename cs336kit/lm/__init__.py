@@ -1,4 +1,4 @@
-"""What is accounted for: models, optimizers, data, training, checkpoints, in plain PyTorch to be read."""
+"""Models, optimizers, data, training and checkpoints, which `predict` describes, in plain PyTorch that is easy to read."""
 
 from typing import TYPE_CHECKING
 
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from cs336kit.lm.parallel import Parallel, parallelize
 
 
-# torch's distributed parts take a second to import, so only those who divide a model wait for them.
+# torch.distributed takes a second to import, so it is imported only by callers that divide a model.
 def __getattr__(name: str) -> object:
     if name not in ("Parallel", "parallelize"):
         raise AttributeError(f"cs336kit.lm has no {name!r}")

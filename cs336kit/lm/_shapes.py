@@ -1,6 +1,6 @@
 """Shapes in annotations, such as Float[Tensor, "batch sequence d_model"]; plain tensors where jaxtyping is not installed.
 
-Nothing is computed from them, and a machine that only measures has torch and numpy.
+Nothing is computed from them, and a machine that only measures may have only torch and numpy.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Attention: every position takes a weighted mean of the values of the positions that it may see."""
+"""Attention: every position computes a weighted mean of the values at the positions that it may attend to."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -14,18 +14,18 @@ from cs336kit.lm.caches import LayerCache
 from cs336kit.lm.layers import PAIRS, Linear, RMSNorm, module_or_none, rope
 from cs336kit.predict._common.checks import fraction, known, positive_int, positive_number
 
-#: How attention is computed: step by step, or by torch's scaled_dot_product_attention.
+#: How attention is computed: step by step, or with torch's scaled_dot_product_attention.
 ATTENTION = ("eager", "sdpa")
 #: Which projections have a bias.
 BIASES = {"all": ("query", "key", "value", "output"), "qkv": ("query", "key", "value"), "none": ()}
-#: Norms of queries and keys: none, over each head, or over all heads together.
+#: Norms of queries and keys: none, over each head separately, or over all heads together.
 QK_NORMS = ("none", "head", "width")
 
 
 def softmax(x: Tensor, *, dim: int) -> Tensor:
     """eˣ / Σ eˣ along `dim`, after subtracting the maximum, so that no exponential overflows.
 
-    Equal to torch.softmax, which keeps only its output for backward. A row of −inf alone gives NaN, here and there.
+    Equal to torch.softmax, which saves only its output for backward. A row that is all −inf gives NaN in both.
     """
     shifted = x - x.amax(dim=dim, keepdim=True)
     exponentials = shifted.exp()
@@ -36,10 +36,10 @@ def causal_mask(
     queries: int, keys: int, *, window: int | None = None, dtype: torch.dtype = torch.float32,
     device: torch.device | str | None = None,
 ) -> Float[Tensor, "queries keys"]:  # fmt: skip
-    """What is added to the scores: 0 where a query may look, −inf where it may not.
+    """The mask that is added to the scores: 0 where a query may attend, −inf where it may not.
 
-    The queries are the last of the keys: query i stands at position keys − queries + i, and sees the positions up to
-    and including its own; with `window`, only the last `window` of them.
+    The queries are at the last positions of the keys: query i is at position keys − queries + i, and attends to the
+    positions up to and including its own; with `window`, only to the last `window` of them.
     """
     positive_int("queries", queries)
     positive_int("keys", keys)
@@ -58,14 +58,14 @@ def attention(
     """Softmax(q kᵀ / √h + mask) v: (…, A, Sq, h), (…, K, Skv, h) and (…, K, Skv, v) give (…, A, Sq, v).
 
     The axis before the sequence holds the heads: each of the K key/value heads serves A/K neighboring query heads, and
-    nothing is expanded for that. Any axes may stand before it, or none. Without a mask attention is causal; `mask`
-    (…, Sq, Skv) says instead who may look where: True = may look, or floats that are added to the scores. A query that
-    may look nowhere has no result: NaN step by step, zeros from torch's kernel.
-    `method="eager"` does it step by step and keeps the A·Sq·Skv weights for backward; `"sdpa"` calls torch's
+    the keys and values are not expanded for that. Any number of axes may come before it. Without a mask, attention is
+    causal; `mask` (…, Sq, Skv) replaces that: booleans (True = may attend), or floats that are added to the scores. A
+    query that may attend to nothing has no result: NaN step by step, zeros from torch's kernel.
+    `method="eager"` computes step by step and saves the A·Sq·Skv weights for backward; `"sdpa"` calls torch's
     scaled_dot_product_attention, which recomputes them where it has a fused kernel. Both give the same numbers up to
-    rounding. `softcap` turns scores x into softcap · tanh(x / softcap), step by step only. `dropout` drops weights (after
-    the softmax); give 0 outside training. FLOPs: 2·B·A·Sq·Skv·(h + v), the masked half included. Source: Vaswani et al.
-    2017, equation 1; Ainslie et al. 2023.
+    rounding. `softcap` turns scores x into softcap · tanh(x / softcap), always step by step. `dropout` applies to the
+    weights (after the softmax); give 0 outside training. FLOPs: 2·B·A·Sq·Skv·(h + v), the masked half included.
+    Source: Vaswani et al. 2017, equation 1; Ainslie et al. 2023.
     """
     known("attention method", method, dict.fromkeys(ATTENTION))
     if type(dropout) is not float or not 0 <= dropout <= 1:  # a boolean is no probability
@@ -90,18 +90,18 @@ def attention(
     if axes != key_axes or key.shape[:-1] != value.shape[:-1]:
         raise ValueError(
             f"query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)} do not fit: their leading "
-            "axes must be equal, and keys and values as many."
+            "axes must be equal, and there must be as many keys as values."
         )
     if mask is not None and window is not None:
         raise ValueError("mask and window are both given: put the window into the mask.")
     if method == "sdpa" and softcap is None:
         return _fused(query, key, value, mask=mask, window=window, dropout=dropout)
-    # One key head meets the queries of its A/K query heads as if they were more positions: no copy of the keys.
+    # Each key head treats the queries of its A/K query heads as additional positions, so the keys are not copied.
     scores = query.reshape(*axes, K, A // K * Sq, h) @ key.transpose(-2, -1) / math.sqrt(h)
     scores = scores.view(*axes, A, Sq, Skv)
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
-    # A sum keeps nothing for backward, whereas masked_fill would keep the mask; what was added is freed at once.
+    # An addition saves nothing for backward, whereas masked_fill would save the mask; the added tensor is freed at once.
     if mask is None:
         scores = scores + causal_mask(Sq, Skv, window=window, dtype=scores.dtype, device=scores.device)
     elif mask.dtype == torch.bool:
@@ -113,11 +113,11 @@ def attention(
 
 
 def check_mask(mask: Tensor | None) -> None:
-    """Refuse a mask of zeros and ones: added to the scores, they would hide nothing."""
+    """Raise ValueError for a mask of any other dtype: integer zeros and ones, added to the scores, would mask nothing."""
     if mask is not None and not (isinstance(mask, Tensor) and (mask.dtype == torch.bool or mask.is_floating_point())):
         given = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
         raise ValueError(
-            f"mask must be a tensor of booleans (True = may look) or of floats that are added to the scores, got {given}: "
+            f"mask must be a tensor of booleans (True = may attend) or of floats that are added to the scores, got {given}: "
             "for zeros and ones give mask.bool()."
         )
 
@@ -141,7 +141,7 @@ def _fused(
 
 
 def _turned(x: Tensor, angles: tuple[Tensor, Tensor], pairs: str) -> Tensor:
-    """Rotary positions on as much of each head as the tables are wide; the rest stays."""
+    """Apply rotary positions to the first dimensions of each head, as many as the tables have; leave the rest unchanged."""
     width = angles[0].shape[-1]
     if width == x.shape[-1]:
         return rope(x, *angles, pairs=pairs)
@@ -149,7 +149,7 @@ def _turned(x: Tensor, angles: tuple[Tensor, Tensor], pairs: str) -> Tensor:
 
 
 def bias_names(bias: str | Iterable[str]) -> tuple[str, ...]:
-    """The projections that have a bias, of a name in BIASES or as they are given; another name raises ValueError."""
+    """The projections that have a bias, from a name in BIASES or a list of names; an unknown name raises ValueError."""
     names = tuple(known("bias", bias, BIASES) if isinstance(bias, str) else bias)
     for name in names:
         known("projection with a bias", name, dict.fromkeys(BIASES["all"]))
@@ -157,7 +157,7 @@ def bias_names(bias: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def beside_heads(angles: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Angles of one row (S, h) as they are, and those of each row of a batch (…, S, h) as (…, 1, S, h): alike for all heads."""
+    """Add an axis that broadcasts over the heads: (…, S, h) becomes (…, 1, S, h). Angles (S, h) need none."""
     cosine, sine = (t.unsqueeze(-3) if t.dim() > 2 else t for t in angles)
     return cosine, sine
 
@@ -166,10 +166,10 @@ class MultiHeadAttention(nn.Module):
     """Causal self-attention with A query heads of width h, and K ≤ A heads for keys and values.
 
     Four matrices: query (D → A·h), key and value (D → K·h), output (A·h → D). Parameters: 2·D·h·(A + K), plus biases:
-    "all" four, "qkv" three, or "none". Dropout falls on the weights and on the output, in training only.
+    "all" four, "qkv" three, or "none". Dropout applies to the weights and to the output, in training only.
     K = A is multi-head, K = 1 multi-query (Shazeer 2019), anything between grouped-query (Ainslie et al. 2023).
-    `qk_norm` norms queries and keys, each "head" for itself or their whole "width", by the modules of `make_norm(width)`
-    (RMSNorm unless given); `inner_norm` is a norm of what goes into the last matrix.
+    `qk_norm` normalizes queries and keys, each "head" separately or over their whole "width", with the modules that
+    `make_norm(width)` returns (default: RMSNorm); `inner_norm` normalizes the input of the output matrix.
     """
 
     def __init__(
@@ -221,9 +221,9 @@ class MultiHeadAttention(nn.Module):
         angles: tuple[Float[Tensor, "... S h"], Float[Tensor, "... S h"]] | None = None,
         cache: LayerCache | None = None, mask: Tensor | None = None,
     ) -> Float[Tensor, "... S D"]:  # fmt: skip
-        """`angles`: the cosine and sine rows of these positions, for rotary positions. `cache`: what came before.
+        """`angles`: the rows of cosine and sine for these positions, with rotary positions. `cache`: the tokens before x.
 
-        `mask`: who may look where, instead of the causal past (see `attention`).
+        `mask`: which positions may attend to which, instead of the causal mask (see `attention`).
         """
         axes = x.shape[:-1]
         query = self._projected(self.query, x, self.heads, self.query_norm)

@@ -1,4 +1,4 @@
-"""Reverse-mode automatic differentiation on single numbers: all of autograd's ideas, none of its speed."""
+"""Reverse-mode automatic differentiation on single numbers: the ideas of autograd without its speed."""
 
 import itertools
 import math
@@ -9,8 +9,8 @@ _created = itertools.count()  # a result is always created after its parents: cr
 class Scalar:
     """A number that remembers which numbers it was computed from.
 
-    `parents` are those numbers and `slopes` the local derivatives, one per parent, taken while computing forward.
-    As in PyTorch, gradients of leaves add up over several calls of `backward`; set `grad = 0.0` in between.
+    `parents` are those numbers and `slopes` the local derivatives, one per parent, computed in the forward pass.
+    As in PyTorch, gradients of leaves accumulate over calls of `backward`; set `grad = 0.0` in between.
     Left out: tensors, infinities, second derivatives, freeing the graph. Source: Baydin et al. (2018), section 3.2.
     """
 

@@ -1,4 +1,4 @@
-"""The block of a decoder, with the norms, the attention and the MLP that a configuration names."""
+"""The decoder block, with the norms, the attention and the MLP that a configuration names."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from cs336kit.predict import TransformerConfig
 
 
 def make_norm(config: TransformerConfig, *, eps: float, width: int | None = None, **factory: Any) -> nn.Module:
-    """The norm that the configuration names, over D or another width."""
+    """The norm that the configuration names, over D or over `width`."""
     width = config.d_model if width is None else width
     if config.norm == "rmsnorm":
         return RMSNorm(width, scale=config.norm_scale, eps=eps, **factory)
@@ -29,7 +29,7 @@ def _qk_norm(config: TransformerConfig, width: int, *, eps: float, **factory: An
 def make_mlp(
     config: TransformerConfig, *, approximate: str, layer: int = 0, eps: float = 1e-5, **factory: Any
 ) -> nn.Module:  # fmt: skip
-    """The MLP that the configuration names, or a mixture of such experts (dropout then falls on each expert)."""
+    """The MLP that the configuration names, or a mixture of such experts (with dropout in each expert)."""
     kind = with_formula(config.mlp, approximate)
     biases = [name for name in ("gate", "up", "down") if config.has_bias(name)]
 
@@ -51,10 +51,10 @@ def make_mlp(
 
 
 class Block(nn.Module):
-    """z₁ = x + attention(norm₁(x)), then z₁ + mlp(norm₂(z₁)): both residuals start from their own input.
+    """z₁ = x + attention(norm₁(x)), then z₁ + mlp(norm₂(z₁)): each residual adds to its own input.
 
-    With one norm per block (Falcon 7B) attention and MLP stand side by side: x + attention(norm(x)) + mlp(norm(x)).
-    The options are those of DecoderOnly. A block alone needs no configuration: `Block.from_sizes`.
+    With one norm per block (Falcon 7B), attention and MLP run in parallel: x + attention(norm(x)) + mlp(norm(x)).
+    The options are those of DecoderOnly. `Block.from_sizes` makes a single block without a configuration.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Block(nn.Module):
         super().__init__()
         self.placement, self.scale = config.norm_placement, config.residual_scale
         self.side_by_side = config.side_by_side
-        # Angles that are given turn queries and keys, whatever the positions, except in layers that go without.
+        # Whatever config.positions is, angles passed to forward rotate queries and keys, except in layers without rope.
         self.turns = config.rope_layers is None or config.rope_layers[layer]
         self.norm1 = make_norm(config, eps=norm_eps, **factory)
         self.attention = self._attention(
@@ -105,7 +105,7 @@ class Block(nn.Module):
         """A block from its sizes alone: Block.from_sizes(64, 4, 256, norm="rmsnorm", mlp="swiglu", bias="none").
 
         `choices` are fields of a TransformerConfig (norm, mlp, bias, kv_heads, window, …) and options of a Block
-        (attention, norm_eps, device, …). For rotary positions give `angles` to its forward pass.
+        (attention, norm_eps, device, …). For rotary positions, pass `angles` to forward.
         """
         names = TransformerConfig.__dataclass_fields__.keys() & choices.keys()
         fields = {name: choices.pop(name) for name in names} | {"d_ff": d_ff}

@@ -1,6 +1,6 @@
-"""Caches for generation: what attention made of the tokens seen so far, kept in five ways.
+"""KV caches for generation, in five kinds.
 
-All of them hand attention the same tokens. They differ in what they hold, what they copy, and what they reserve.
+All give attention the keys and values of the same tokens. They differ in what they store, copy, and reserve.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ def _copy(x: Tensor) -> Tensor:
 
 
 def _refuse_gradients(keys: Tensor, values: Tensor) -> None:
-    """What is written into tensors that are there already, or rounded, has no gradient, and nobody would be told."""
+    """A write into existing tensors, or rounding, would silently drop the gradient."""
     if torch.is_grad_enabled() and (keys.requires_grad or values.requires_grad):
         raise ValueError(
             "keys and values have no gradient in a cache that writes them into its own tensors or rounds them: use "
@@ -30,8 +30,8 @@ def _refuse_gradients(keys: Tensor, values: Tensor) -> None:
 class LayerCache:
     """The keys and values of one layer for the tokens seen so far, (B, K, T, h) each: T grows with every call.
 
-    Each call makes new tensors of all tokens, and with a sliding window only the last `window` positions stay. Latent
-    attention keeps its latents (B, T, latent) and the turned part of its keys (B, 1, T, rotary) in their places.
+    Each call makes new tensors for all tokens; with a sliding window only the last `window` positions are kept. Latent
+    attention stores its latents (B, T, latent) as keys and the rotated part of its keys (B, 1, T, rotary) as values.
     """
 
     def __init__(self, *, window: int | None = None):
@@ -42,12 +42,12 @@ class LayerCache:
     def extend(
         self, keys: Shaped[Tensor, "... new h"], values: Shaped[Tensor, "... new w"]
     ) -> tuple[Shaped[Tensor, "... T h"], Shaped[Tensor, "... T w"]]:
-        """Append the new positions (of any type, codes too); return every position that their queries may look at."""
+        """Append the new positions (of any dtype, also codes); return every position that their queries may attend to."""
         if self.keys is not None and self.values is not None:
             keys = torch.cat([self.keys, keys], dim=-2)
             values = torch.cat([self.values, values], dim=-2)
         dropped = 0 if self.window is None else max(0, keys.shape[-2] - self.window)
-        # A copy of the last positions where some are dropped: a view would keep the storage of all.
+        # Where positions are dropped, copy the rest: a view would keep the storage of all of them alive.
         self.keys, self.values = (_copy(t[..., dropped:, :]) if dropped else t for t in (keys, values))
         return keys, values
 
@@ -58,16 +58,16 @@ class LayerCache:
     def shorten(self, tokens: int) -> None:
         """Keep the first `tokens` positions only."""
         if self.keys is not None and self.values is not None:
-            # Copies, as in extend: a view would keep the storage of all.
+            # Copies, as in extend: a view would keep the whole storage alive.
             self.keys, self.values = (_copy(t[..., :tokens, :]) for t in (self.keys, self.values))
 
 
 class ContiguousCache(LayerCache):
-    """The same in tensors that are allocated once, for `room` tokens: each call writes its own positions and no others.
+    """A cache whose tensors are allocated once, for `room` tokens: each call writes only the new positions.
 
-    With a sliding window it is a ring of as many positions as the window, in which a new token takes the place of the
-    oldest. One query looks at all of them, so that their order in the ring does not matter. With less room than the window it
-    is no ring: tokens beyond the room raise ValueError, as without a window. No gradient goes through it.
+    With a sliding window it is a ring buffer as long as the window, in which a new token overwrites the oldest. A single
+    query attends to all of them, so their order in the ring does not matter. With less room than the window it is not a
+    ring: tokens beyond the room raise ValueError, as without a window. Gradients do not flow through it.
     """
 
     def __init__(self, *, room: int, window: int | None = None):
@@ -90,7 +90,7 @@ class ContiguousCache(LayerCache):
         if seen + new <= self.room or new == 1:
             first, second = (self._written(held, x, seen) for held, x in pairs)
             return first, second
-        # Several tokens that do not fit beside the past: the ring in order, then they; the last of them stay.
+        # Several tokens that do not fit beside the past: return the ring in order, then the new ones; store the last.
         past = torch.arange(max(0, seen - self.room), seen, device=keys.device) % self.room
         first, second = (torch.cat([held[..., past, :], x], dim=-2) if seen else x for held, x in pairs)
         last = torch.arange(self.seen - min(new, self.room), self.seen, device=keys.device) % self.room
@@ -108,16 +108,16 @@ class ContiguousCache(LayerCache):
 
 
 class PagedCache(LayerCache):
-    """The same in pages of `page` tokens, which a sequence takes one by one: `table[sequence]` are the numbers of its pages.
+    """A cache in pages of `page` tokens, which a sequence takes one by one: `table[sequence]` lists the numbers of its pages.
 
-    Only the last page of a sequence has room that nobody uses. Attention here reads a gathered copy of the pages; a server
-    has a kernel that follows the table. No gradient goes through it. Source: Kwon et al. 2023, section 4.
+    Only the last page of a sequence has unused room. Attention here reads a gathered copy of the pages; a server uses a
+    kernel that follows the table. Gradients do not flow through it. Source: Kwon et al. 2023, section 4.
     """
 
     def __init__(self, *, page: int, window: int | None = None):
         if window is not None:
             raise ValueError(
-                f"a paged cache of a sliding window of {window} tokens is not built here: take kind='contiguous', a ring."
+                f"a paged cache with a sliding window of {window} tokens is not supported: use kind='contiguous', a ring."
             )
         super().__init__()
         self.page = positive_int("page", page)
@@ -165,9 +165,9 @@ class PagedCache(LayerCache):
 
 
 def to_codes(x: Float[Tensor, "... h"], *, bits: int) -> tuple[Tensor, Float[Tensor, "... 1"]]:
-    """Whole numbers of 8 or 4 bits and one scale for each row, so that codes · scale is about x.
+    """Quantize each row to integers of 8 or 4 bits and one scale, so that codes · scale ≈ x.
 
-    The scale maps a row's largest magnitude to 127 or 7. Codes of 4 bits stand in pairs, two in a byte.
+    The scale maps a row's largest magnitude to 127 or 7. Codes of 4 bits are packed, two in a byte.
     """
     largest = 2 ** (bits - 1) - 1
     scale = (x.abs().amax(dim=-1, keepdim=True) / largest).clamp(min=torch.finfo(x.dtype).tiny)
@@ -181,7 +181,7 @@ def to_codes(x: Float[Tensor, "... h"], *, bits: int) -> tuple[Tensor, Float[Ten
 
 
 def from_codes(codes: Tensor, scale: Tensor, *, bits: int, width: int) -> Tensor:
-    """What `to_codes` stands for: rows of `width` numbers in the type of the scales."""
+    """Undo `to_codes` up to rounding: rows of `width` numbers in the dtype of the scales."""
     if bits == 4:
         pairs = torch.stack([codes & 15, codes >> 4], dim=-1).flatten(-2)[..., :width]
         codes = pairs.to(torch.int8) - 8
@@ -189,10 +189,10 @@ def from_codes(codes: Tensor, scale: Tensor, *, bits: int, width: int) -> Tensor
 
 
 class QuantizedCache(LayerCache):
-    """The same in codes of `bits` bits with a scale for each head and token; attention reads what the codes stand for.
+    """A cache of `bits`-bit codes with a scale for each head and token; attention reads the dequantized values.
 
-    The new positions are read as codes too, so that one pass over a text with such a cache has the loss of quantized keys
-    and values. It grows as LayerCache does. Scales have the type of the keys. No gradient goes through it.
+    The new positions are quantized too, so one forward pass over a text with such a cache gives the loss with quantized
+    keys and values. It grows like LayerCache. Scales have the dtype of the keys. Gradients do not flow through it.
     """
 
     def __init__(self, *, bits: int, window: int | None = None):
@@ -217,7 +217,7 @@ class QuantizedCache(LayerCache):
             part.shorten(tokens)
 
 
-#: How a cache holds its tokens: from (window, room, page) to the cache of a layer.
+#: Kind of cache → the function that makes the cache of a layer from (window, room, page).
 KINDS: dict[str, Callable[[int | None, int, int], LayerCache]] = {
     "growing": lambda window, room, page: LayerCache(window=window),
     "contiguous": lambda window, room, page: ContiguousCache(room=room, window=window),
@@ -231,8 +231,8 @@ class KVCache:
     """Keys and values of every layer for the tokens seen so far: 2·L·B·K·T·h elements, T tokens long.
 
     `kind`: "growing" makes longer tensors with every call, "contiguous" writes into tensors for `tokens` tokens (None: the
-    model's context), "paged" takes pages of `page` tokens, "int8" and "int4" hold codes with a scale per head and token.
-    Their bytes: `predict.kv_cache_bytes`. Latent attention holds (kv_latent + rotary_dim) elements per token and layer.
+    model's context), "paged" takes pages of `page` tokens, "int8" and "int4" store codes with a scale per head and token.
+    Their bytes: `predict.kv_cache_bytes`. Latent attention stores (kv_latent + rotary_dim) elements per token and layer.
     """
 
     def __init__(
@@ -244,9 +244,9 @@ class KVCache:
         self.layers = [
             make(config.window_of(layer), room, positive_int("page", page)) for layer in range(config.layers)
         ]
-        #: how many tokens the model has seen; the next one stands at this position
+        #: how many tokens the model has seen, which is the position of the next one
         self.tokens = 0
-        #: whether a pass was interrupted, after which some layers have seen its tokens and others have not
+        #: whether a forward pass was interrupted, so that only some layers have seen its tokens
         self.broken = False
 
     def tensors(self) -> list[Tensor]:
@@ -255,11 +255,11 @@ class KVCache:
 
     @property
     def bytes(self) -> int:
-        """Bytes that are set aside for the tokens so far: room and pages count whole."""
+        """Bytes allocated for the tokens so far, including unused room and the unused part of pages."""
         return sum(tensor.nbytes for tensor in self.tensors())
 
     def shorten(self, tokens: int) -> None:
-        """Forget all but the first `tokens` tokens; a sliding window that has dropped some cannot."""
+        """Forget all but the first `tokens` tokens; ValueError if a sliding window has dropped some of them."""
         positive_int("tokens", tokens)
         windows = [layer.window for layer in self.layers if layer.window is not None]
         if windows and self.tokens > min(windows):

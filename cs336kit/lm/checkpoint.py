@@ -1,4 +1,4 @@
-"""Checkpoints that continue a run to the last bit, survive a kill in mid-write, and run no code when they are read."""
+"""Checkpoints that resume a run bit for bit, survive a kill during the write, and run no code when loaded."""
 
 import contextlib
 import copy
@@ -25,8 +25,8 @@ PARTS = {"step", "model", "optimizer", "optimizer_class", "data", "policy", "ext
 PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.Size)
 
 
-#: State of an optimizer that has the shape of its parameter, or stretches to it, as one number per row or column does: names
-#: in torch and here. Other state has a shape of its own: LBFGS keeps vectors of all parameters together.
+#: Optimizer state that has the shape of its parameter, or broadcasts to it (one number per row or column), by its names in
+#: torch and here. Other state has a shape of its own: LBFGS keeps vectors over all parameters together.
 SHAPED = {
     "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "sum", "square_avg", "grad_avg", "acc_delta", "ax",
     "prev", "step_size", "row_var", "col_var", "variance",
@@ -34,23 +34,23 @@ SHAPED = {
 
 
 class CheckpointError(ValueError):
-    """The file is no checkpoint, is damaged, or does not fit the objects that it should fill."""
+    """The file is not a checkpoint, is damaged, or does not fit the objects to be loaded."""
 
 
 def save_checkpoint(
     path: str | os.PathLike[str] | BinaryIO, *, model: nn.Module, optimizer: torch.optim.Optimizer | None = None,
     step: int = 0, data: Any = None, policy: Any = None, extra: dict[str, Any] | None = None, keep: int = 1,
 ) -> Path | None:  # fmt: skip
-    """Write everything a run needs to go on: model, optimizer, steps done, data position, loss scale, every global RNG.
+    """Save everything a run needs to resume: model, optimizer, steps done, data position, loss scale, every global RNG.
 
-    `data` and `policy` are anything with state_dict and load_state_dict, such as `Batches` and a precision policy;
-    `extra` holds plain numbers, strings and tensors of your own. With `keep=k` the k - 1 checkpoints before this one
-    stay as path.1 (the newest of them) … path.(k-1).
-    The file is written beside, flushed to the disk with its folder, and renamed: at every moment `path` is a whole
-    checkpoint, the old one or the new one. One process at a time may save to a path. A disk that is full raises
-    OSError with what to do, and leaves the checkpoints as they were. A file that is open for writing may be given in
-    place of a path: it gets the same bytes, and keeping it whole is then yours. The learning-rate schedule is a function
-    of the step and needs no saving. Generators of your own are not saved, except those inside `data`.
+    `data` and `policy` are any objects with state_dict and load_state_dict, such as `Batches` and a precision policy;
+    `extra` holds plain numbers, strings and tensors of your own. With `keep=k`, the k - 1 checkpoints before this one
+    are kept as path.1 (the newest of them) … path.(k-1).
+    The file is written under another name, flushed to the disk with its folder, and renamed: `path` is a complete
+    checkpoint at every moment, either the old one or the new one. One process at a time may save to a path. A full disk
+    raises OSError with what to do, and leaves the checkpoints as they were. Instead of a path you can give a file that
+    is open for writing: it gets the same bytes, but without this protection. The learning-rate schedule is a function
+    of the step and is not saved, nor are generators of your own, except those inside `data`.
     """
     positive_int("keep", keep)
     content = {
@@ -82,25 +82,25 @@ def load_checkpoint(
     path: str | os.PathLike[str] | BinaryIO, *, model: nn.Module | None = None,
     optimizer: torch.optim.Optimizer | None = None, data: Any = None, policy: Any = None, restore_rng: bool = True,
 ) -> dict[str, Any]:  # fmt: skip
-    """Fill the objects given from a checkpoint, a path or an open file, and return {"step", "extra"}: all or nothing.
+    """Load a checkpoint (a path or an open file) into the given objects and return {"step", "extra"}: all or nothing.
 
-    Reading runs no code: only tensors and plain values are unpickled, anything else is refused. The checksums of the
-    file come first, then all keys, shapes and element types are compared; the CheckpointError lists what differs. A part
-    that refuses its state (a generator, an optimizer's hyper-parameters, a module's extra state, for which the model's
-    tensors are kept twice) leaves every other part as it was too.
+    Loading runs no code: only tensors and plain values are unpickled, and anything else is refused. The checksums of the
+    file are checked first, then all keys, shapes and dtypes; the CheckpointError lists what differs. If one part refuses
+    its state (a generator, an optimizer's hyper-parameters, or a module's extra state, for which the model's tensors are
+    held twice), every other part is left as it was, too.
     `restore_rng=False` leaves Python's, NumPy's and torch's global generators alone, as evaluation should. Tensors
-    are read to the CPU and copied to where the objects live.
+    are read to the CPU and copied to the devices of the objects.
     """
     boolean("restore_rng", restore_rng)
     name = str(path) if isinstance(path, str | os.PathLike) else "the file"
     with open(path, "rb") if isinstance(path, str | os.PathLike) else io.BytesIO(path.read()) as file:
         content = _read(file, name)
-    # The model comes last: only where a module has a state of its own may it refuse, and is it kept twice.
+    # The model comes last: it can refuse only if a module has extra state, and only then are its tensors held twice.
     parts = {"data": data, "policy": policy, "optimizer": optimizer, "model": model}
     given = {name: part for name, part in parts.items() if part is not None}
     problems = [f"it holds no {part} state" for part in given if content[part] is None]
     if isinstance(content["step"], bool) or not isinstance(content["step"], int) or content["step"] < 0:
-        problems.append(f"its step is {content['step']!r}, no count")
+        problems.append(f"its step is {content['step']!r}, which is not a count")
     if model is not None and content["model"] is not None:
         problems += _model_differences(model.state_dict(), content["model"])
     if optimizer is not None and content["optimizer"] is not None:
@@ -125,30 +125,30 @@ def load_checkpoint(
 
 
 def _undo(kind: str, part: Any) -> Callable[[], object]:
-    """What gives a part back the state that it has now."""
+    """A function that restores the present state of a part."""
     state = part.state_dict()
-    if kind == "optimizer":  # whose tensors are replaced, and not overwritten
+    if kind == "optimizer":  # loading replaces its tensors and does not overwrite them
         return lambda: part.load_state_dict(state)
     if kind != "model":
         small = copy.deepcopy(state)
         return lambda: part.load_state_dict(small)
     extra = {name: copy.deepcopy(value) for name, value in state.items() if name.rpartition(".")[2] == "_extra_state"}
-    if not extra:  # tensors that were compared in full, and are too large to be kept twice
+    if not extra:  # only tensors, whose shapes and dtypes were compared, and which are too large to be held twice
         return lambda: None
     tensors = {name: value.to("cpu", copy=True) for name, value in state.items() if name not in extra}
 
     def put_back() -> None:
         part.load_state_dict(tensors, strict=False)
-        with contextlib.suppress(Exception):  # from a module that takes no state at all
+        with contextlib.suppress(Exception):  # raised by a module that accepts no state at all
             part.load_state_dict(extra, strict=False)
 
     return put_back
 
 
 def checkpoint_bytes(path: str | os.PathLike[str]) -> Breakdown:
-    """The bytes of a checkpoint file by what they hold: tensor data, pickle, zip records and padding.
+    """The bytes of a checkpoint file by content: tensor data, pickle, zip records and padding.
 
-    The first is what a formula predicts; the other two are the container's: the pickle names keys, shapes and plain
+    A formula predicts the first; the other two are overhead of the container: the pickle holds keys, shapes and plain
     values, and every tensor is one zip entry with two headers, aligned to 64 bytes.
     """
     with zipfile.ZipFile(path) as archive:
@@ -160,7 +160,7 @@ def checkpoint_bytes(path: str | os.PathLike[str]) -> Breakdown:
 
 
 def _refuse_unreadable(value: Any, where: str) -> None:
-    """Refuse, before writing, what reading would refuse: a subclass of float, say, as NumPy's numbers are."""
+    """Refuse before writing what loading would refuse, such as NumPy's numbers, which are a subclass of float."""
     if type(value) in (dict, OrderedDict):
         for key, part in value.items():
             _refuse_unreadable(key, where)
@@ -171,7 +171,7 @@ def _refuse_unreadable(value: Any, where: str) -> None:
     elif type(value) not in (*PLAIN, torch.Tensor, nn.Parameter):
         raise CheckpointError(
             f"{where} is a {type(value).__module__}.{type(value).__qualname__}, which could not be read back: a "
-            "checkpoint holds tensors, numbers, strings, lists and dicts. Convert it first, with float() say."
+            "checkpoint holds tensors, numbers, strings, lists and dicts. Convert it first, for example with float()."
         )
     elif isinstance(value, torch.Tensor) and value.is_meta:
         raise CheckpointError(f"{where} is on the meta device, which holds no values that could be saved.")
@@ -183,7 +183,7 @@ def _read(file: BinaryIO, name: str) -> dict[str, Any]:
         if not zipfile.is_zipfile(file):
             if start.startswith(pickle.PROTO):
                 raise CheckpointError(f"{name} was refused: it is a bare pickle, which runs code when it is read.")
-            raise CheckpointError(f"{name} is truncated, or no checkpoint: it has no zip directory at its end.")
+            raise CheckpointError(f"{name} is truncated or not a checkpoint: it has no zip directory at its end.")
         _check_entries(file, name)
         file.seek(0)
         content = torch.load(file, map_location="cpu", weights_only=True)
@@ -194,7 +194,7 @@ def _read(file: BinaryIO, name: str) -> dict[str, Any]:
             f"{name} was refused: it holds something other than tensors and plain values, which could run code when "
             "it is read. Get the checkpoint from its source again, or load nothing from there."
         ) from error
-    except Exception as error:  # zip and torch raise a dozen kinds for a directory that makes no sense
+    except Exception as error:  # zipfile and torch raise a dozen kinds of errors for a malformed directory
         raise CheckpointError(f"{name} is damaged: {str(error).partition(chr(10))[0]}") from error
     found = content.get("format") if isinstance(content, dict) else None
     family, _, number = FORMAT.rpartition(" ")
@@ -206,18 +206,18 @@ def _read(file: BinaryIO, name: str) -> dict[str, Any]:
     if found != FORMAT:
         raise CheckpointError(f"{name} is not a checkpoint of save_checkpoint: its format is not {FORMAT!r}.")
     if missing := PARTS - content.keys():
-        raise CheckpointError(f"{name} is not a whole checkpoint: it lacks {', '.join(sorted(missing))}.")
+        raise CheckpointError(f"{name} is not a complete checkpoint: it lacks {', '.join(sorted(missing))}.")
     return content
 
 
 def _check_entries(file: BinaryIO, name: str) -> None:
-    """Compare every checksum, which torch.load does not, and refuse entries that torch would read otherwise than zip."""
+    """Check every checksum, which torch.load does not, and refuse entries that torch would read differently than zipfile."""
     with zipfile.ZipFile(file) as archive:
         for entry in archive.infolist():
-            # torch.save stores plain files; torch.load takes an entry marked as a folder for an empty one.
+            # torch.save stores plain files; torch.load reads an entry that is marked as a folder as empty.
             plain = entry.compress_type == zipfile.ZIP_STORED and entry.file_size == entry.compress_size
             if not plain or entry.flag_bits & 0x1 or entry.external_attr & 0x10 or entry.is_dir():
-                raise CheckpointError(f"{name} is damaged: its part {entry.filename} is marked as no plain file.")
+                raise CheckpointError(f"{name} is damaged: its part {entry.filename} is not marked as a plain file.")
         broken = archive.testzip()
     if broken is not None:
         raise CheckpointError(f"{name} is damaged: the checksum of its part {broken} is wrong. Take an older one.")
@@ -230,19 +230,19 @@ def _model_differences(expected: dict[str, Any], found: Any) -> list[str]:
     problems += [f"{name} is in the file and not in the model" for name in found if name not in expected]
     if any(isinstance(mine, torch.Tensor) and mine.is_meta for mine in expected.values()):
         problems.append("the model is on the meta device, which holds no values: call its to_empty(device=…) first")
-    first: dict[tuple[Any, ...], str] = {}  # of the names of one tensor, as a tied head's
+    first: dict[tuple[Any, ...], str] = {}  # the first name of each tensor; a tied head has two
     for name in sorted(expected.keys() & found.keys()):
         mine, theirs = expected[name], found[name]
         if not isinstance(mine, torch.Tensor):
             continue
         if not isinstance(theirs, torch.Tensor):
-            problems.append(f"{name} is no tensor in the file")
+            problems.append(f"{name} is not a tensor in the file")
         elif mine.shape != theirs.shape:
             shapes = f"{tuple(theirs.shape)} in the file and {tuple(mine.shape)} in the model"
             problems.append(f"{name} has shape {shapes}")
         elif mine.dtype != theirs.dtype:
             problems.append(f"{name} is {theirs.dtype} in the file and {mine.dtype} in the model")
-        elif theirs.is_meta or theirs.layout != mine.layout:  # found out by copying, it would leave half a model
+        elif theirs.is_meta or theirs.layout != mine.layout:  # a failed copy would leave half a model
             problems.append(
                 f"{name} is {theirs.layout} on {theirs.device} in the file, and cannot be copied into the model"
             )

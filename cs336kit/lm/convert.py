@@ -1,4 +1,4 @@
-"""Weights between this course's decoder and the models of Hugging Face's transformers, both ways."""
+"""Convert weights between this course's decoder and the models of Hugging Face's transformers, both ways."""
 
 import functools
 import math
@@ -21,7 +21,7 @@ from cs336kit.predict.transformer import OPTIONS
 
 @dataclass(frozen=True)
 class Family:
-    """How one architecture of transformers says what our decoder says: one table of families.toml, which explains it."""
+    """How one architecture of transformers maps to our decoder: one table of families.toml, where the fields are explained."""
 
     names: Mapping[str, str]
     fixed: Mapping[str, Any]
@@ -42,7 +42,7 @@ _IDLE = re.compile(
     r"|^(architectures|chunk_size_feed_forward|dtype|torch_dtype|id2label|label2id|return_dict|auto_map|n_ctx"
     r"|transformers_version|problem_type|attn_implementation|output_\w+|qk_head_dim)$"
 )
-#: Fields that are read here, not by predict: biases by the weights.
+#: Fields that are read here and not by predict; biases are read from the weights.
 _READ = re.compile(r"bias$|^(model_type|rope_\w+|partial_rotary_factor|rotary_\w+|original_max_position_embeddings)$")
 #: Our name of an MLP, and how its gelu is computed: DecoderOnly takes it as an option.
 _GELU = {"gelu_new": "tanh", "gelu_tanh": "tanh"}
@@ -51,12 +51,12 @@ _GELU = {"gelu_new": "tanh", "gelu_tanh": "tanh"}
 def from_transformers(
     model: nn.Module | Mapping[str, Tensor], config: Any = None, *, attention: str = "sdpa", **options: Any
 ) -> DecoderOnly:
-    """Our decoder with the weights of a transformers model, in eval mode: a Llama where it is one, else a DecoderOnly.
+    """Our decoder with the weights of a transformers model, in eval mode: a Llama if it is one, else a DecoderOnly.
 
-    `model` is the model, or its state dict with `config`, its configuration (the object, or its dict). Weights alone do
-    not tell a Gemma from a Llama, so there is no conversion without the configuration. A model_type, a field that
-    matters, or a weight that our decoder does not have raises ValueError with its name. Logits are theirs up to
-    rounding. Dropout is left at 0. `options` are those of DecoderOnly, such as device and dtype (default: the weights').
+    `model` is the model, or its state dict together with `config`, its configuration (the object, or its dict). Weights
+    alone do not tell a Gemma from a Llama, so the configuration is required. A model_type, a field that matters, or a
+    weight that our decoder lacks raises ValueError with its name. The logits equal those of the model up to rounding.
+    Dropout is left at 0. `options` are those of DecoderOnly, such as device and dtype (default: those of the weights).
     """
     state = model.state_dict() if isinstance(model, nn.Module) else model
     config = getattr(model, "config", None) if config is None else config
@@ -103,8 +103,8 @@ def to_transformers(
 ) -> dict[str, Tensor]:
     """Our `state_dict` (or gradients by name) under the names and layouts of transformers.
 
-    `family` is a model_type of transformers; left out, learned positions mean GPT-2, rotary ones Llama, with experts
-    Mixtral, and another architecture raises ValueError. Values are copied where the layout differs.
+    `family` is a model_type of transformers. By default, learned positions mean GPT-2, and rotary ones Llama, or Mixtral
+    with experts; any other architecture raises ValueError. Values are copied only where the layout differs.
     """
     plain = all(getattr(config, name) == TransformerConfig.__dataclass_fields__[name].default for name in OPTIONS)
     if family is None and plain:
@@ -149,7 +149,7 @@ def _merged(model_type: str) -> dict[str, Any]:
 
 
 def _choices(fields: Mapping[str, Any]) -> tuple[Family, TransformerConfig, dict[str, Any]]:
-    """Its family, our configuration, options of our decoder; what would change the logits and is not read is refused."""
+    """The family, our configuration, and options of our decoder; an unread field that would change the logits is refused."""
     model_type = fields["model_type"]
 
     def refused(name: str, built: str, value: Any = None) -> ValueError:
@@ -162,7 +162,7 @@ def _choices(fields: Mapping[str, Any]) -> tuple[Family, TransformerConfig, dict
     fixed = _merged(model_type)["fixed"] if model_type in _table() else {}
     config, read = read_hf({**fields, **fixed})
     if config.attention_scale is not None and math.isclose(config.attention_scale, config.head_dim**-0.5):
-        config = replace(config, attention_scale=None)  # said, and what we have anyway
+        config = replace(config, attention_scale=None)  # given, and equal to our default
     try:
         check_buildable(config)
     except ValueError as error:
@@ -186,7 +186,7 @@ def _choices(fields: Mapping[str, Any]) -> tuple[Family, TransformerConfig, dict
 
 
 def _rope_base(fields: Mapping[str, Any], refused: Callable[[str, str, Any], ValueError]) -> float:
-    """The base of plain rotary positions; others are refused."""
+    """The base of plain rotary positions; other kinds are refused."""
     parameters = fields.get("rope_parameters") or {}
     each = [value for value in parameters.values() if isinstance(value, Mapping)]  # by kind of layer
     if each and all(value == each[0] for value in each):
@@ -202,11 +202,11 @@ def _rope_base(fields: Mapping[str, Any], refused: Callable[[str, str, Any], Val
 
 
 def _biases(ours: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Which biases there are, by the weights themselves."""
+    """Which biases there are, according to the weights themselves."""
     biased = {re.sub(r"\d+", "#", name)[: -len(".bias")] for name in ours if name.endswith(".bias")}
     norms = {name for name in biased if "norm" in name}
     linear = {name.rpartition(".")[2].replace("query_latent", "latent") for name in biased - norms}
-    linear = {"key" if name == "latent" else name for name in linear}  # so a configuration calls both latents
+    linear = {"key" if name == "latent" else name for name in linear}  # a configuration uses this name for both latents
     others = {f"{name}_bias": name in linear for name in ("head", "router")}
     return {"bias": tuple(linear - {"head", "router"}), "norm_bias": bool(norms), **others}
 
@@ -216,7 +216,7 @@ def _is_transposed(name: str, kind: Family) -> bool:
 
 
 def _taken_apart(state: Mapping[str, Tensor], kind: Family, config: TransformerConfig) -> Iterator[tuple[str, Tensor]]:
-    """Their weights under our names, fused matrices taken apart; a weight that has no name here is refused."""
+    """Their weights under our names, with fused matrices split; a weight that has no name here is refused."""
     A, K, h = config.heads, config.kv_heads, config.head_dim
 
     def parts(last: str, tensor: Tensor) -> dict[str, Tensor]:
@@ -264,7 +264,7 @@ def _taken_apart(state: Mapping[str, Tensor], kind: Family, config: TransformerC
 
 
 def _put_together(state: Mapping[str, Tensor], config: TransformerConfig, kind: Family) -> Iterator[tuple[str, Tensor]]:
-    """Our weights, with those put together that their layout keeps in one tensor: the inverse of the taking apart."""
+    """Our weights, with those fused that their layout stores in one tensor: the inverse of `_taken_apart`."""
     left, K = dict(state), config.kv_heads or config.heads
 
     def take(stem: str, *names: str) -> list[Tensor]:

@@ -20,20 +20,20 @@ Batch = tuple[Tensor, Tensor]
 def course_text() -> str:
     """Return the text that ships with the course: the Python language reference by topic, frozen, 466 kB.
 
-    Where it comes from and under which license stands beside it, in cs336kit/lm/corpus.
+    Its provenance and its license are beside it, in cs336kit/lm/corpus.
     """
     return (files("cs336kit.lm") / "corpus" / "python_reference.txt").read_bytes().decode("utf-8")
 
 
 def encode(text: str) -> np.ndarray:
-    """Return the UTF-8 bytes of `text` as tokens (uint8, vocabulary 256): 1 to 4 a character."""
+    """Return the UTF-8 bytes of `text` as tokens (uint8, vocabulary 256): 1 to 4 per character."""
     if not isinstance(text, str):
         raise TypeError(f"encode takes a str, got {type(text).__name__}. Bytes are tokens already: numpy.frombuffer.")
     return np.frombuffer(text.encode("utf-8"), dtype=np.uint8)
 
 
 def decode(tokens: Any) -> str:
-    """Return the text of byte-level `tokens`; what is no UTF-8, such as half a character, becomes U+FFFD."""
+    """Return the text of byte-level `tokens`; invalid UTF-8, such as half a character, becomes U+FFFD."""
     tokens = np.asarray(tokens)
     if tokens.size and (tokens.dtype.kind not in "iu" or tokens.min() < 0 or tokens.max() >= BYTE_VOCAB):
         raise ValueError(
@@ -48,9 +48,9 @@ def get_batch(
     """Draw `batch` sequences at random starts and return (x, y), each (B, S) of int64, with y one token ahead of x.
 
     A sequence takes S + 1 tokens, so the starts run from 0 to len(tokens) - S - 1, both included, and none runs past
-    the end. Only `generator` (on the CPU) is drawn from, never the global stream. For a GPU the batch is put in
-    pinned memory and copied with `non_blocking=True`: the call returns before the copy has ended, and kernels queued
-    later wait for it. Raises ValueError when the data are shorter than one sequence and its target.
+    the end. Only `generator` (on the CPU) is used, never the global one. For a GPU the batch is put in pinned memory and
+    copied with `non_blocking=True`: the call returns before the copy has ended, and kernels queued later wait for it.
+    Raises ValueError if the data are shorter than one sequence and its target.
     """
     positive_int("batch", batch)
     positive_int("sequence", sequence)
@@ -58,11 +58,11 @@ def get_batch(
         raise ValueError(
             f"generator must be a torch.Generator, such as torch.Generator().manual_seed(0); got {generator!r}."
         )
-    data = np.ascontiguousarray(_row(tokens, sequence))  # no copy, unless the tokens do not lie side by side
+    data = np.ascontiguousarray(_row(tokens, sequence))  # a copy only if the tokens are not contiguous
     starts_available = len(data) - sequence
     starts = torch.randint(starts_available, (batch,), generator=generator, device="cpu").numpy()
     # Every window of S + 1 tokens, as a view: row i starts at token i. Picking rows copies B·(S + 1) tokens and reads
-    # nothing else. NumPy's plain constructor takes a tenth of the time of as_strided, which matters for small batches.
+    # nothing else. The ndarray constructor takes a tenth of the time of as_strided, which matters for small batches.
     step = data.itemsize
     windows = np.ndarray((starts_available, sequence + 1), data.dtype, buffer=data, strides=(step, step))
     picked = windows[starts]
@@ -90,8 +90,8 @@ def _row(tokens: Tokens, sequence: int) -> np.ndarray:
 class Batches(Iterator[Batch]):
     """An endless iterator of `get_batch`, whose position can be saved and restored.
 
-    `state_dict()` holds the generator's state and the number of batches drawn: what a checkpoint needs to go on with
-    the very batch that would have come next.
+    `state_dict()` holds the generator's state and the number of batches drawn, which is all that a checkpoint needs to
+    continue with the batch that would have come next.
     """
 
     def __init__(self, tokens: Tokens, *, batch: int, sequence: int, seed: int, device: torch.device | str = "cpu"):
@@ -117,9 +117,9 @@ class Batches(Iterator[Batch]):
 def prefetch(batches: Iterable[Batch], *, device: torch.device | str) -> Iterator[Batch]:
     """Yield the batches on `device`, having started the copy of the next one before handing over the current one.
 
-    On a GPU the copy runs on a stream of its own, beside the work on the current batch, if the batch lies in pinned
-    memory. Every batch comes once and in order. The source is one batch ahead of what was yielded: save its position
-    accordingly.
+    On a GPU the copy runs on a stream of its own, in parallel with the work on the current batch, if the batch is in
+    pinned memory. Every batch is yielded once and in order. The source is one batch ahead of what was yielded: keep this
+    in mind when you save its position.
     """
     device = torch.device(device)
     stream = torch.cuda.Stream(device) if device.type == "cuda" else None

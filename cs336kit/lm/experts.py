@@ -1,4 +1,4 @@
-"""Experts that are divided over ranks: tokens go to them and come back (Lepikhin et al. 2020, section 3)."""
+"""Expert parallelism: tokens are sent to the ranks of their experts and back (Lepikhin et al. 2020, section 3)."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from cs336kit.lm.layers import MixtureOfExperts
 
 
 class Exchange(torch.autograd.Function):
-    """Rows to the other ranks and from them; their gradients go the same ways back."""
+    """All-to-all: send rows to the other ranks and receive theirs; in backward, the gradients take the reverse way."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, given: list[int], taken: list[int], group: Any) -> Tensor:
@@ -26,7 +26,7 @@ class Exchange(torch.autograd.Function):
 
 
 class DividedExperts(nn.Module):
-    """The experts of this rank, and the router of all: every token visits the ranks that have its experts."""
+    """The experts of this rank, and the router over all of them: every token is sent to the ranks that have its experts."""
 
     def __init__(self, mixture: MixtureOfExperts, group: Any, ranks: int, rank: int):
         super().__init__()
@@ -40,14 +40,14 @@ class DividedExperts(nn.Module):
         tokens = x.reshape(-1, x.shape[-1])
         scores, chosen = self.router(tokens).topk(self.experts_per_token, dim=-1)
         weights = torch.softmax(scores.to(torch.promote_types(scores.dtype, torch.float32)), dim=-1).to(x.dtype)
-        # Rows in the order of their experts, so that those for one rank stand together.
+        # Sort rows by expert, so that those for one rank are contiguous.
         order = chosen.flatten().argsort(stable=True)
         experts = chosen.flatten()[order]
         visits = order // self.experts_per_token
         given = torch.bincount(experts, minlength=self.each * self.ranks)
         taken = torch.empty_like(given)
         dist.all_to_all_single(taken, given, group=self.group)
-        # What arrives comes rank by rank, and from each in the order of the experts.
+        # Rows arrive rank by rank, and from each rank in the order of the experts.
         arrived = torch.arange(self.each, device=x.device).repeat(self.ranks).repeat_interleave(taken) + self.first
         sizes = [each.view(self.ranks, -1).sum(-1).tolist() for each in (given, taken)]
         rows = Exchange.apply(tokens[visits], *sizes, self.group)

@@ -13,21 +13,21 @@ from cs336kit.lm.layers import Linear
 #: The two formats as torch's element types.
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 
-#: Output layers stay in bf16: their error goes straight into the loss. Matched against the last part of a
+#: Output layers stay in bf16, since their error goes straight into the loss. Matched against the last part of a
 #: module's name.
 KEPT = ("head", "lm_head", "final")
 
 
 def quantize(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return `x` in an fp8 dtype and the fp32 scale that brings it back: x ≈ q · scale.
+    """Return `x` in an fp8 dtype and the fp32 scale that undoes it: x ≈ q · scale.
 
-    The scale puts the largest magnitude of this tensor on the largest number of the format ("current scaling"). A
-    tensor of zeros gets scale 1, and none a scale below fp32's smallest normal number. An infinity or NaN in x makes the
-    scale, and so the product, infinite or NaN.
+    The scale maps the largest magnitude of this tensor to the largest number of the format ("current scaling"). A tensor
+    of zeros gets scale 1, and no scale is below fp32's smallest normal number. An infinity or NaN in x makes the scale,
+    and so the product, infinite or NaN.
     """
     largest = torch.finfo(dtype).max
     amax = x.abs().amax().float()
-    # Of NaN, neither comparison is true: it stays.
+    # A NaN passes through: for it, no comparison is true.
     scale = torch.where(amax == 0, 1.0, (amax / largest).clamp(min=torch.finfo(torch.float32).tiny))
     return (x.float() / scale).clamp(-largest, largest).to(dtype), scale
 
@@ -35,16 +35,16 @@ def quantize(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 def scaled_matmul(a: Tensor, b: Tensor, *, scale_a: Tensor, scale_b: Tensor, dtype: torch.dtype) -> Tensor:
     """(M, K) @ (K, N) of two fp8 tensors, accumulated in fp32 and multiplied by both scales, in `dtype`.
 
-    The hardware reads both operands along K, so a is laid out by rows and b by columns; both are copied if need be.
+    The hardware reads both operands along K, so a must be row-major and b column-major; both are copied if needed.
     """
     return torch._scaled_mm(a.contiguous(), b.t().contiguous().t(), scale_a=scale_a, scale_b=scale_b, out_dtype=dtype)
 
 
 class Float8Matmul(torch.autograd.Function):
-    """x (M, K) by weight (N, K): x·Wᵀ forward, and both gradients, each one fp8 product.
+    """x (M, K) times weight (N, K) transposed: x·Wᵀ forward, and both gradients, each one fp8 product.
 
-    Values and weights take E4M3, whose extra fraction bit is worth more there; gradients take E5M2 for its range.
-    Kept for backward: x and W in one byte per element.
+    Values and weights use E4M3, whose extra fraction bit is worth more there; gradients use E5M2 for its range.
+    Saved for backward: x and W in one byte per element.
     """
 
     @staticmethod
@@ -69,7 +69,7 @@ class Float8Matmul(torch.autograd.Function):
 class Float8Linear(nn.Module):
     """A linear layer with the parameters of `linear` themselves (fp32 masters) and fp8 products; output in bf16.
 
-    A GPU's products need K, N and the number of rows M to be multiples of 16: zeros fill the rows up, and change no sum.
+    A GPU's products need K, N and the number of rows M to be multiples of 16: rows are padded with zeros, which change no sum.
     """
 
     def __init__(self, linear: Any):
@@ -78,30 +78,30 @@ class Float8Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
-        if not len(rows):  # an expert without a token has no largest magnitude
+        if not len(rows):  # an expert without tokens has no largest magnitude
             bias = None if self.bias is None else self.bias.bfloat16()
             return F.linear(x.bfloat16(), self.weight.bfloat16(), bias)
         count = len(rows)
-        if lacking := -count % 16:  # as an expert's rows may, whose number the router says
+        if lacking := -count % 16:  # as for an expert, whose number of rows the router decides
             rows = F.pad(rows, (0, 0, 0, lacking))
         out = Float8Matmul.apply(rows, self.weight)[:count].reshape(*x.shape[:-1], -1)
         return out if self.bias is None else out + self.bias.to(out.dtype)
 
 
 def fits_float8(name: str, module: nn.Module) -> bool:
-    """Whether a module is a linear layer that may run in fp8: both sides multiples of 16, and not an output layer."""
+    """Whether a module is a linear layer that may run in fp8: both dimensions multiples of 16, and not an output layer."""
     if not isinstance(module, nn.Linear | Linear) or name.rpartition(".")[2] in KEPT:
         return False
     return all(side % 16 == 0 for side in module.weight.shape)
 
 
 def use_float8(model: nn.Module) -> nn.Module:
-    """Replace the linear layers of `model` that fit by `Float8Linear`, in place; names and parameters stay."""
+    """Replace the linear layers of `model` that fit with `Float8Linear`, in place; names and parameters stay."""
     return _replace(model, Float8Linear)
 
 
 def use_transformer_engine(model: nn.Module) -> nn.Module:
-    """Replace the same layers by Transformer Engine's, with copies of their weights."""
+    """Replace the same layers with Transformer Engine's, which get copies of the weights."""
     engine = transformer_engine()
 
     def layer(linear: Any) -> nn.Module:
@@ -114,7 +114,7 @@ def use_transformer_engine(model: nn.Module) -> nn.Module:
 
 
 def transformer_engine() -> Any:
-    """Return the module transformer_engine.pytorch; where it is absent, ImportError says how to install it."""
+    """Return the module transformer_engine.pytorch; if it is not installed, ImportError says how to install it."""
     try:
         return importlib.import_module("transformer_engine.pytorch")
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Text from a decoder: how a token is chosen, and the loop that continues a text with or without a cache."""
+"""Generate text from a decoder: how a token is chosen, and the loop that continues a text with or without a cache."""
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from cs336kit.predict._common.checks import fraction, positive_int, positive_num
 
 
 def check_choices(temperature: float, top_k: int | None, top_p: float | None) -> None:
-    """Raise ValueError for choices of a token that cannot be."""
+    """Raise ValueError for an invalid temperature, top_k or top_p."""
     if temperature != 0:
         try:
             positive_number("temperature", temperature)
@@ -28,10 +28,10 @@ def check_choices(temperature: float, top_k: int | None, top_p: float | None) ->
 def probabilities(
     logits: Float[Tensor, "... V"], *, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None
 ) -> Float[Tensor, "... V"]:
-    """The distribution that `sample` draws from: softmax(logits / temperature), at temperature 0 all on the likeliest token.
+    """The distribution that `sample` draws from: softmax(logits / temperature), or all on the likeliest token at temperature 0.
 
-    `top_k` keeps the k likeliest tokens, `top_p` then the fewest of the likeliest whose probabilities reach p together
-    (Holtzman et al. 2020, section 3.1); what is kept is divided by its sum.
+    `top_k` keeps the k likeliest tokens; `top_p` then keeps the smallest set of likeliest tokens whose probabilities
+    reach p together (Holtzman et al. 2020, section 3.1). The kept probabilities are renormalized.
     """
     check_choices(temperature, top_k, top_p)
     if temperature == 0:
@@ -46,7 +46,7 @@ def probabilities(
     if top_p is None or top_p == 1:
         return result
     ordered = result.sort(dim=-1, descending=True)
-    # The sum before a token says whether those before it reach p already; before the first one it is 0.
+    # A token is dropped if those before it already reach p together; before the first, that sum is 0.
     before = ordered.values.cumsum(dim=-1) - ordered.values
     kept_values = ordered.values.masked_fill(before >= top_p, 0)
     kept_values = kept_values / kept_values.sum(dim=-1, keepdim=True)
@@ -59,7 +59,7 @@ def sample(
 ) -> Int[Tensor, "B 1"]:  # fmt: skip
     """One token per row: the likeliest at temperature 0, else drawn from `probabilities`.
 
-    `top_k` draws from the k likeliest only, `top_p` from the fewest whose probabilities reach p together.
+    `top_k` draws only from the k likeliest, `top_p` only from the fewest whose probabilities reach p together.
     Left out: beams, repetition penalties.
     """
     check_choices(temperature, top_k, top_p)
@@ -70,7 +70,7 @@ def sample(
 
 
 def check_prompt(model: DecoderOnly, tokens: Tensor, new_tokens: int) -> None:
-    """Raise ValueError unless these are tokens, and the model's context has room for them and so many new ones."""
+    """Raise ValueError unless these are tokens, and the model's context has room for them and for `new_tokens` more."""
     check_tokens(tokens)
     positive_int("new_tokens", new_tokens)
     given, context = tokens.shape[1], model.config.context
@@ -88,7 +88,7 @@ def check_prompt(model: DecoderOnly, tokens: Tensor, new_tokens: int) -> None:
 
 
 def _cache_of(model: DecoderOnly, cache: bool | str | KVCache, tokens: int) -> KVCache | None:
-    """The cache that was asked for, empty and for so many tokens."""
+    """The requested cache, empty and with room for `tokens` tokens."""
     if isinstance(cache, KVCache):
         if cache.tokens:
             raise ValueError(f"the cache holds {cache.tokens} tokens of another text: give a new KVCache.")
@@ -104,11 +104,11 @@ def generate(
     temperature: float = 0.0, top_k: int | None = None, top_p: float | None = None,
     generator: torch.Generator | None = None,
 ) -> Int[Tensor, "B S+{new_tokens}"]:  # fmt: skip
-    """The tokens with `new_tokens` more. With a KV cache each step reads one token, without one the whole text again.
+    """Append `new_tokens` tokens. With a KV cache each step reads one token; without, it reads the whole text again.
 
-    Both give the same tokens, up to rounding between two logits that tie. `cache`: True, False, a kind of KVCache, or an
-    empty KVCache, which then holds the text. `temperature`, `top_k` and `top_p` choose a token as in `sample`. The model
-    is put into eval mode meanwhile. A text that would outgrow the model's context raises ValueError before the first step.
+    Both give the same tokens, unless rounding decides between two equal logits. `cache`: True, False, a kind of KVCache,
+    or an empty KVCache, which then holds the text. `temperature`, `top_k` and `top_p` choose a token as in `sample`. The
+    model runs in eval mode. A text that would outgrow the model's context raises ValueError before the first step.
     """
     check_prompt(model, tokens, new_tokens)
     check_choices(temperature, top_k, top_p)

@@ -1,7 +1,7 @@
 """Initializers: fill a weight in place with random values of the right size.
 
-Weights have torch's layout (fan_out, fan_in, …), as in `x @ weight.T`. For `x @ w` hand over `w.T`.
-With the same generator each function that torch.nn.init has too gives the same values, to the last bit.
+Weights have torch's layout (fan_out, fan_in, …), as in `x @ weight.T`. For `x @ w`, pass `w.T`.
+With the same generator, each function that torch.nn.init also has gives the same values, to the last bit.
 """
 
 import math
@@ -17,7 +17,7 @@ Random: TypeAlias = torch.Generator | None
 
 
 def gain(nonlinearity: str, *, slope: float = 0.01) -> float:
-    """The factor on the weights' std that makes up for the activation that follows: √2 for ReLU, which halves E[x²].
+    """The factor on the weights' std that compensates for the activation that follows: √2 for ReLU, which halves E[x²].
 
     tanh's 5/3 is a rule of thumb, not a derivation. `slope` is leaky ReLU's. Errors: ValueError for unknown names.
     """
@@ -33,7 +33,7 @@ def gain(nonlinearity: str, *, slope: float = 0.01) -> float:
 
 
 def fans(weight: Tensor) -> tuple[int, int]:
-    """(fan_in, fan_out) of a weight (fan_out, fan_in, …): inputs that feed one output, outputs that one input feeds.
+    """(fan_in, fan_out) of a weight (fan_out, fan_in, …): inputs per output, outputs per input.
 
     Further dimensions (a convolution's kernel) multiply both. Errors: ValueError below two dimensions.
     """
@@ -63,7 +63,7 @@ def lecun_normal_(weight: Tensor, *, generator: Random = None) -> Tensor:
 
 
 def xavier_normal_(weight: Tensor, *, gain: float = 1.0, generator: Random = None) -> Tensor:
-    """Normal with variance 2/(fan_in + fan_out): a compromise between E[x²] and the gradient's.
+    """Normal with variance 2/(fan_in + fan_out): a compromise between keeping E[x²] and keeping that of the gradient.
 
     Source: Glorot and Bengio 2010, "Understanding the difficulty of training deep feedforward networks", equation 12.
     """
@@ -82,7 +82,7 @@ def kaiming_normal_(
 ) -> Tensor:  # fmt: skip
     """Normal with variance gain²/fan: 2/fan_in for ReLU keeps E[x²] from layer to layer.
 
-    `mode="fan_out"` keeps the gradient's instead; `a` is leaky ReLU's slope, 0 for ReLU.
+    `mode="fan_out"` keeps that of the gradient instead; `a` is leaky ReLU's slope, 0 for ReLU.
     Source: He et al. 2015, "Delving Deep into Rectifiers", equations 10 and 14.
     """
     return normal_(weight, std=_kaiming_std(weight, a, mode, nonlinearity), generator=generator)
@@ -101,12 +101,12 @@ def kaiming_uniform_(
 def trunc_normal_(
     weight: Tensor, *, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator: Random = None,
 ) -> Tensor:  # fmt: skip
-    """Normal values, drawn again wherever they fall outside [a, b]: cut, not clipped to the edge.
+    """Normal values, redrawn wherever they fall outside [a, b]: truncated, not clipped to the edge.
 
-    a and b are values, *not* multiples of std: for ±3 standard deviations write a=-3 * std, b=3 * std. The cut makes
+    a and b are values, *not* multiples of std: for ±3 standard deviations write a=-3 * std, b=3 * std. Truncation makes
     the standard deviation smaller, see `predict.truncated_std`. Equal to torch.nn.init.trunc_normal_ since torch 2.12;
     earlier versions inverted the distribution function instead, whose rounding put some values on the edge.
-    Errors: ValueError if more than 70 % would be cut: then move the bounds.
+    Errors: ValueError if more than 70 % would be cut off.
     """
     cut = fraction_cut(std=_std(std), a=a, b=b, mean=mean)
     if cut > 0.7:
@@ -124,7 +124,7 @@ def trunc_normal_(
 def residual_normal_(weight: Tensor, *, layers: int, std: float = 0.02, generator: Random = None) -> Tensor:
     """Normal with std/√(2·layers), for the two matrices of each block that write into the residual stream.
 
-    2·layers independent additions then add up to the variance of a single one without the factor.
+    2·layers independent additions then have together the variance of a single one without the factor.
     Source: Radford et al. 2019 (GPT-2), section 2.3.
     """
     return normal_(weight, std=_std(std) / math.sqrt(2 * positive_int("layers", layers)), generator=generator)

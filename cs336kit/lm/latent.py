@@ -1,4 +1,4 @@
-"""Latent attention (MLA): keys and values of all heads are made from one narrow vector per token."""
+"""Latent attention (MLA): the keys and values of all heads are computed from one narrow vector per token."""
 
 import math
 from collections.abc import Iterable
@@ -18,14 +18,14 @@ from cs336kit.predict._common.checks import at_most, fraction, known, non_negati
 class LatentAttention(nn.Module):
     """Causal self-attention whose cache holds kv_latent + rotary_dim numbers per token, for all heads together.
 
-    `latent` makes them from x: a latent, which is normed, and the part of every key that rotary positions turn, one for
-    all heads. `key_and_value` makes the rest of each head's key (head_dim − rotary_dim wide) and its value (value_dim wide)
-    from the latent. With `query_latent`, queries come from a latent of their own. Parameters: D·(c + r) + c +
+    `latent` computes them from x: a latent, which is normalized, and the rotary part of the keys, which all heads share.
+    From the latent, `key_and_value` computes the rest of each head's key (head_dim − rotary_dim wide) and its value
+    (value_dim wide). With `query_latent`, queries come from a latent of their own. Parameters: D·(c + r) + c +
     c·A·(h − r + v) + D·A·h + A·v·D, with c = kv_latent, r = rotary_dim, v = value_dim; with a query latent q, D·q + q + q·A·h
-    in place of D·A·h. `bias` may name "key" (both latents) and "output"; `inner_norm` is a norm of what goes into the last
+    in place of D·A·h. `bias` may name "key" (both latents) and "output"; `inner_norm` normalizes the input of the output
     matrix.
-    Tokens beside a cache work on the latents themselves: `key_and_value` is applied to their queries and to their results, so
-    that the keys and values of the past are never made again. Source: DeepSeek-AI 2024, arXiv:2405.04434, section 2.1.
+    With a cache, attention works on the latents themselves: `key_and_value` is applied to the queries and to the results, so
+    the keys and values of earlier tokens are never computed again. Source: DeepSeek-AI 2024, arXiv:2405.04434, section 2.1.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class LatentAttention(nn.Module):
         angles: tuple[Float[Tensor, "... S r"], Float[Tensor, "... S r"]] | None = None,
         cache: LayerCache | None = None, mask: Tensor | None = None,
     ) -> Float[Tensor, "... S D"]:  # fmt: skip
-        """`angles`: the cosine and sine rows of these positions. `cache`: what came before. `mask`: as in `attention`."""
+        """`angles`: the rows of cosine and sine for these positions. `cache`: the tokens before x. `mask`: as in `attention`."""
         check_mask(mask)
         given, angles = x, None if angles is None else beside_heads(angles)
         if self.query_latent is not None and self.query_latent_norm is not None:
@@ -70,7 +70,7 @@ class LatentAttention(nn.Module):
         down = self.latent(x)
         latent, part = self.latent_norm(down[..., : self.kv_latent]), down[..., self.kv_latent :].unsqueeze(-3)
         del down
-        # A copy where nothing turns it: a cache would hold the latent beside it, too.
+        # Without rotation this is a view: copy it, or a cache would keep the whole of `down` alive.
         turned = part.clone() if angles is None else rope(part, *angles, pairs=self.rope_pairs)
         del part
         if cache is not None:
@@ -86,14 +86,14 @@ class LatentAttention(nn.Module):
         return z.view(*z.shape[:-1], self.heads, width).transpose(-3, -2)
 
     def _turned(self, x: Tensor, angles: tuple[Tensor, Tensor] | None) -> Tensor:
-        """Rotary positions on the last rotary_dim numbers of each head."""
+        """Apply rotary positions to the last rotary_dim dimensions of each head."""
         if angles is None:
             return x
         turned = rope(x[..., self.plain :], *angles, pairs=self.rope_pairs)
         return torch.cat([x[..., : self.plain], turned], dim=-1) if self.plain else turned
 
     def _expanded(self, query: Tensor, latent: Tensor, turned: Tensor, mask: Tensor | None) -> Tensor:
-        """Keys and values of every head, then attention as usual."""
+        """Compute keys and values of every head, then ordinary attention."""
         both = self._heads(self.key_and_value(latent), self.plain + self.value_dim)
         plain, value = both[..., : self.plain], both[..., self.plain :]
         key = torch.cat([plain, turned.expand(*plain.shape[:-1], self.rotary_dim)], dim=-1)
@@ -101,7 +101,7 @@ class LatentAttention(nn.Module):
         return _merged(attention(query, key, value, mask=mask, method=self.method, dropout=dropout))
 
     def _on_latents(self, query: Tensor, latent: Tensor, turned: Tensor, mask: Tensor | None) -> Tensor:
-        """q · (W_k c) = (W_kᵀ q) · c, so that scores are products with the latents c, and W_v is applied to their mean."""
+        """q · (W_k c) = (W_kᵀ q) · c: scores are products with the latents c, and W_v is applied to their weighted mean."""
         *axes, A, S, _ = query.shape
         matrix = self.key_and_value.weight.view(A, self.plain + self.value_dim, self.kv_latent)
         scores = self._scores(query, latent, turned, matrix[:, : self.plain])
@@ -117,7 +117,7 @@ class LatentAttention(nn.Module):
         return _by_head(mixed, matrix[:, self.plain :].transpose(-2, -1))
 
     def _scores(self, query: Tensor, latent: Tensor, turned: Tensor, matrix: Tensor) -> Tensor:
-        """The scores of all heads as rows of one product with the latents, and one with the turned parts of the keys."""
+        """The scores of all heads, as rows of one product with the latents and one with the rotated parts of the keys."""
         own = _by_head(query[..., : self.plain], matrix).flatten(-3, -2)
         other = query[..., self.plain :].flatten(-3, -2) @ turned.squeeze(-3).transpose(-2, -1)
         return own @ latent.transpose(-2, -1) + other
@@ -128,8 +128,8 @@ def _merged(z: Float[Tensor, "... A S v"]) -> Float[Tensor, "... S A*v"]:
 
 
 def _by_head(x: Float[Tensor, "... A S n"], matrices: Float[Tensor, "A n m"]) -> Float[Tensor, "... A S m"]:
-    """x @ matrices, each head with its own, as one product of A matrices: the batch joins the rows and copies no matrix."""
-    # Every size by its number: n is 0 where rotary positions turn the whole head, and then -1 could be anything.
+    """x @ matrices, one per head, as one batched product of A matrices: the batch is folded into the rows, so none is copied."""
+    # All sizes are explicit: n is 0 where rotary positions take the whole head, and then -1 would be ambiguous.
     *axes, A, S, n = x.shape
     B, m = math.prod(axes), matrices.shape[-1]
     rows = x.reshape(B, A, S, n).transpose(0, 1).reshape(A, B * S, n)

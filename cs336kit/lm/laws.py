@@ -1,4 +1,4 @@
-"""Laws fitted to runs: power laws and the law of the loss, each with the interval in which its resamples lie."""
+"""Scaling laws fitted to runs: power laws and the loss law, each with an interval from bootstrap resamples."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import numpy as np
 from cs336kit.predict._common.checks import fraction, positive_int, positive_number
 from cs336kit.predict.scaling import balance
 
-#: Beyond so many resamples without a valley for each that has one, there is nothing to resample.
+#: Give up after this many resamples that cannot be fitted, per resample that is wanted.
 PATIENCE = 10
 
 S = TypeVar("S")
@@ -18,26 +18,26 @@ S = TypeVar("S")
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """y = coefficient · x ** exponent, and the same fitted to each resample of the data."""
+    """y = coefficient · x ** exponent, with the fits to resamples of the data."""
 
     coefficient: float
     exponent: float
-    #: (ln of the coefficient, exponent) of each resample; the coefficient of a steep one is beyond all floats
+    #: (ln of the coefficient, exponent) of each resample; the coefficient of a steep fit overflows a float
     samples: tuple[tuple[float, float], ...]
     #: share of the resamples inside the intervals
     level: float = 0.8
 
     def at(self, x: float) -> float:
-        """y at x; as far from the data as x is."""
+        """y at x; an extrapolation if x lies outside the data."""
         return exp(log(self.coefficient) + self.exponent * log(x))
 
     def interval(self, x: float) -> tuple[float, float]:
-        """The y between which the resamples lie at x, a tenth below and a tenth above at a level of 0.8."""
+        """The interval of y at x: at a level of 0.8, a tenth of the resamples lie below it and a tenth above."""
         return _between_exp([start + e * log(x) for start, e in self.samples], self.level)
 
     @property
     def exponents(self) -> tuple[float, float]:
-        """The exponents between which the resamples lie."""
+        """The interval of the exponent over the resamples."""
         return _between([exponent for _, exponent in self.samples], self.level)
 
     def __repr__(self) -> str:
@@ -50,7 +50,7 @@ class PowerLaw:
 
 @dataclass(frozen=True)
 class Minimum:
-    """The bottom of a valley: the best size for a budget, and the loss there."""
+    """The minimum of a valley: the best model size for a budget, and the loss there."""
 
     flops: float
     parameters: float
@@ -60,7 +60,7 @@ class Minimum:
 
 @dataclass(frozen=True)
 class LossLaw:
-    """L = E + A / N**alpha + B / D**beta, and the same fitted to each resample."""
+    """L = E + A / N**alpha + B / D**beta, with the fits to resamples of the runs."""
 
     E: float
     A: float
@@ -75,7 +75,7 @@ class LossLaw:
         return self.E + self.A / parameters**self.alpha + self.B / tokens**self.beta
 
     def optimum(self, flops: float) -> Minimum:
-        """The least loss with 6·N·D = C. Source: Hoffmann et al. 2022, equation 4."""
+        """The lowest loss with 6·N·D = C. Source: Hoffmann et al. 2022, equation 4."""
         product_of_both = positive_number("flops", flops) / 6
         parameters = exp(balance(self.A, self.B, self.alpha, self.beta) + self.exponent * log(product_of_both))
         tokens = product_of_both / parameters
@@ -83,16 +83,16 @@ class LossLaw:
 
     @property
     def exponent(self) -> float:
-        """Of N in C: β / (α + β)."""
+        """The exponent of the optimal N as a power of C: β / (α + β)."""
         return self.beta / (self.alpha + self.beta)
 
     @property
     def exponents(self) -> tuple[float, float]:
-        """The exponents of N in C between which the resamples lie."""
+        """The interval of `exponent` over the resamples."""
         return _between([s[4] / (s[3] + s[4]) for s in self.samples], self.level)
 
     def interval(self, flops: float) -> tuple[float, float]:
-        """The best N between which the resamples lie."""
+        """The interval of the optimal N over the resamples."""
         laws = [LossLaw(*sample) for sample in self.samples]
         product_of_both = log(positive_number("flops", flops) / 6)
         return _between_exp(
@@ -103,10 +103,10 @@ class LossLaw:
 def fit_power(
     x: Sequence[float], y: Sequence[float], *, resamples: int = 200, seed: int = 0, level: float = 0.8
 ) -> PowerLaw:
-    """The straight line through ln y over ln x by least squares, and through `resamples` resamples of its points."""
+    """Fit a line to ln y over ln x by least squares, and one to each of `resamples` resamples of the points."""
     points = list(zip(positive("x", x), positive("y", y), strict=True))
     if len(set(x)) < 2:
-        raise ValueError(f"a power law takes points at two different x or more, got {len(set(x))}: add points.")
+        raise ValueError(f"a power law needs points at two different x or more, got {len(set(x))}: add points.")
 
     def again(groups: Sequence[Sequence[tuple[float, float]]]) -> tuple[float, float] | None:
         return line(groups[0]) if len({x for x, _ in groups[0]}) > 1 else None
@@ -116,7 +116,7 @@ def fit_power(
 
 
 def line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """(ln of the coefficient, exponent) of the straight line through ln y over ln x by least squares."""
+    """(ln of the coefficient, exponent) of the least-squares line through ln y over ln x."""
     logs = np.log(points)
     slope, start = np.polyfit(logs[:, 0], logs[:, 1], 1)
     return float(start), float(slope)
@@ -125,7 +125,7 @@ def line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
 def resampled(
     groups: Sequence[Sequence[Any]], fit: Callable[[Any], S | None], resamples: int, seed: int
 ) -> tuple[S, ...]:
-    """`fit` of resamples with replacement within each group; those that cannot be fitted are drawn anew."""
+    """`fit` of resamples, drawn with replacement within each group; those that cannot be fitted are redrawn."""
     draw, failed = np.random.default_rng(seed), 0
     found: list[S] = []
     while len(found) < positive_int("resamples", resamples):
@@ -138,7 +138,7 @@ def resampled(
 
 
 def positive(name: str, values: Sequence[float]) -> list[float]:
-    """The values as floats; ValueError for one that is not positive."""
+    """The values as floats; ValueError if one is not positive."""
     return [float(positive_number(f"every one of {name}", float(value))) for value in values]
 
 
@@ -148,7 +148,7 @@ def _between(values: Sequence[float], level: float) -> tuple[float, float]:
 
 
 def _between_exp(logs: Sequence[float], level: float) -> tuple[float, float]:
-    """The numbers between which those with these logarithms lie; infinity beyond what a float holds."""
+    """The interval of numbers given by their logarithms; infinity where a float overflows."""
     with np.errstate(over="ignore"):
         low, high = np.exp(_between(logs, level))
     return float(low), float(high)

@@ -1,6 +1,6 @@
-"""The layers of a block, one after the other: linear map, embedding, norms, rotary positions, MLPs.
+"""The layers of a decoder: linear, embedding, norms, rotary positions, MLPs.
 
-Every layer takes `device` and `dtype` for its parameters, as torch's own do.
+Every layer takes `device` and `dtype` for its parameters, as torch's own layers do.
 """
 
 import math
@@ -24,16 +24,16 @@ from cs336kit.predict._common.checks import (
 )
 from cs336kit.predict.transformer import GATED
 
-#: Which dimensions of a head rotary positions turn together: i with i + h/2, or 2i with 2i + 1.
+#: Which dimensions of a head rotary positions rotate as a pair: i with i + h/2, or 2i with 2i + 1.
 PAIRS = ("halves", "neighbours")
 
 
 class Linear(nn.Module):
     """y = x Wᵀ + b over the last axis; the weight is stored (outputs, inputs), as in torch.nn.Linear.
 
-    Weights start normal with deviation 1/√inputs, cut off at three deviations, so that the variance of a unit input
-    survives; biases start at 0. `bias=False` leaves the bias out. Parameters: inputs · outputs (+ outputs).
-    Kept for backward: the input (and the weight, which is a parameter).
+    Weights start normal with standard deviation 1/√inputs, truncated at three of them, so that an input of unit variance
+    keeps its variance; biases start at 0. `bias=False` leaves the bias out. Parameters: inputs · outputs (+ outputs).
+    Saved for backward: the input (and the weight, which is a parameter).
     """
 
     def __init__(self, inputs: int, outputs: int, *, bias: bool = True, device: Any = None, dtype: Any = None):
@@ -45,8 +45,8 @@ class Linear(nn.Module):
         self.initialize(deviation=1 / math.sqrt(inputs))
 
     def initialize(self, *, deviation: float, cut: float = 3) -> None:
-        """Draw the weight again from a normal of this standard deviation, cut off at `cut` of them; on meta, do nothing."""
-        # By the inverse distribution function: torch's trunc_normal_ looks at the values it has drawn, and fake tensors
+        """Redraw the weight from a normal of this standard deviation, truncated at `cut` of them; on meta, do nothing."""
+        # With the inverse distribution function: torch's trunc_normal_ inspects the values that it has drawn, and fake tensors
         # (a 70B model on a laptop) have none.
         if self.weight.is_meta:
             return
@@ -55,7 +55,7 @@ class Linear(nn.Module):
             return
         edge = math.erf(cut / math.sqrt(2))
         with torch.no_grad():
-            # In fp32 at the least: of bf16's few numbers from −edge to edge, the last is near −1, and there are fewer of them
+            # At least in fp32: of bf16's few numbers from −edge to edge, the last is near −1, and there are fewer of them
             # on one side of 0 than on the other.
             dtype = torch.promote_types(self.weight.dtype, torch.float32)
             wide = self.weight if self.weight.dtype == dtype else torch.empty_like(self.weight, dtype=dtype)
@@ -73,9 +73,9 @@ class Linear(nn.Module):
 
 
 class Embedding(nn.Module):
-    """A table of one vector per token: row `token` of a (tokens, width) matrix. A lookup, no FLOPs.
+    """A table with one vector per token: row `token` of a (tokens, width) matrix. A lookup, no FLOPs.
 
-    Rows start normal with deviation 0.02 (Radford et al. 2018, section 4.1). Parameters: tokens · width.
+    Rows start normal with standard deviation 0.02 (Radford et al. 2018, section 4.1). Parameters: tokens · width.
     A token outside the table raises IndexError (on a GPU, torch's own assertion).
     """
 
@@ -86,7 +86,7 @@ class Embedding(nn.Module):
         nn.init.normal_(self.weight, std=0.02)
 
     def forward(self, tokens: Int[Tensor, "..."]) -> Float[Tensor, "... width"]:
-        # The same as self.weight[tokens], whose backward is much slower.
+        # Equal to self.weight[tokens], whose backward is much slower.
         try:
             return F.embedding(tokens, self.weight)
         except IndexError:
@@ -107,7 +107,7 @@ def layer_norm(
 
     Never over the sequence or the batch. The variance is the biased one (divided by D, not D − 1). Computed in fp32 whatever
     the input's dtype, since squares overflow fp16 at 256; the result has the input's dtype. Equal to
-    torch.nn.functional.layer_norm, which keeps less for backward: the input and two numbers per token.
+    torch.nn.functional.layer_norm, which saves less for backward: the input and two numbers per token.
     Source: Ba et al. 2016, equation 4.
     """
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
@@ -120,7 +120,7 @@ def layer_norm(
 class LayerNorm(nn.Module):
     """`layer_norm` with its parameters: a scale unless scale=False, and a shift unless bias=False. Parameters: 2D (D, 0).
 
-    Computed by torch's fused kernel. Kept for backward: the input, and mean and 1/deviation of every token.
+    Computed by torch's fused kernel. Saved for backward: the input, and mean and 1/standard deviation of every token.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class RMSNorm(nn.Module):
     """x / √(mean(x²) + eps) · scale: LayerNorm without the mean and the shift. Parameters: D.
 
     Computed in fp32 whatever the input's dtype, since x² overflows fp16 at 256; the result has the input's dtype.
-    Kept for backward, in fp32: x, the normalized x, and one number per token. Equal to torch.nn.functional.rms_norm.
+    Saved for backward, in fp32: x, the normalized x, and one number per token. Equal to torch.nn.functional.rms_norm.
     Source: Zhang and Sennrich 2019, equation 4.
     """
 
@@ -162,15 +162,15 @@ class RMSNorm(nn.Module):
 def rope_tables(
     positions: int, head_dim: int, *, base: float = 10_000.0, device: Any = None, dtype: Any = None
 ) -> tuple[Float[Tensor, "positions h"], Float[Tensor, "positions h"]]:
-    """Cosine and sine of every angle, each (positions, head_dim): position s turns pair i by s · base^(−2i/h).
+    """Cosine and sine of every angle, each (positions, head_dim): position s rotates pair i by s · base^(−2i/h).
 
-    Both halves of a row are the same. The angles are taken in fp32, then rounded to `dtype`. Left out: the rescaling
-    that stretches a trained model to longer sequences. Source: Su et al. 2021, equation 15.
+    Both halves of a row are equal. The angles are computed in fp32, then rounded to `dtype`. Left out: the rescaling
+    that extends a trained model to longer sequences. Source: Su et al. 2021, equation 15.
     """
     positive_int("positions", positions)
     positive_number("base", base)
     if positive_int("head_dim", head_dim) % 2:
-        raise ValueError(f"head_dim={head_dim} is odd: rotary positions turn pairs of dimensions, so make it even.")
+        raise ValueError(f"head_dim={head_dim} is odd: rotary positions rotate pairs of dimensions, so make it even.")
     frequencies = base ** (-torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim)
     steps = torch.arange(positions, dtype=torch.float32, device=device)
     angles = torch.outer(steps, frequencies).repeat(1, 2)
@@ -181,12 +181,12 @@ def rope(
     x: Float[Tensor, "... S h"], cosine: Float[Tensor, "... S h"], sine: Float[Tensor, "... S h"], *,
     pairs: str = "halves",
 ) -> Float[Tensor, "... S h"]:  # fmt: skip
-    """Turn every pair of dimensions by its angle; lengths stay, and q·k then depends on the distance of positions only.
+    """Rotate every pair of dimensions by its angle; norms stay, and q·k then depends only on the distance of positions.
 
     The tables are the rows of `rope_tables` for the positions of x, one for each: `cosine[positions]`. The result has
-    x's dtype. No parameters; nothing but the tables is kept for backward. `pairs="halves"` turns (x[i], x[i + h/2]), as
-    the weights that Hugging Face publishes want it, "neighbours" (x[2i], x[2i + 1]), as in the paper and Meta's own:
-    the same up to an order of the rows of the query and key matrices (`reorder_pairs`).
+    x's dtype. No parameters; only the tables are saved for backward. `pairs="halves"` rotates (x[i], x[i + h/2]), as
+    weights on Hugging Face expect, and "neighbours" (x[2i], x[2i + 1]), as in the paper and in Meta's own weights. Both
+    are equivalent up to the order of the rows of the query and key matrices (`reorder_pairs`).
     """
     if cosine.shape[-2:] != x.shape[-2:]:
         raise ValueError(
@@ -203,7 +203,7 @@ def rope(
 
 
 def reorder_pairs(weight: Float[Tensor, "rows ..."], *, head_dim: int, to: str) -> Float[Tensor, "rows ..."]:
-    """The rows of a query or key matrix (or its bias) for rotary positions that pair "halves" or "neighbours".
+    """Reorder the rows of a query or key matrix (or bias) for rotary positions that pair "halves" or "neighbours".
 
     The model then computes what it computed under the other pairing. `head_dim` rows belong to one head.
     """
@@ -214,7 +214,7 @@ def reorder_pairs(weight: Float[Tensor, "rows ..."], *, head_dim: int, to: str) 
 
 
 def gelu(x: Tensor) -> Tensor:
-    """x · Φ(x), where Φ is the distribution function of the standard normal. Equal to torch's gelu, without its tanh.
+    """x · Φ(x), where Φ is the distribution function of the standard normal. Equal to torch's gelu without approximation.
 
     Source: Hendrycks and Gimpel 2016, section 2.
     """
@@ -230,7 +230,7 @@ def _relu2(x: Tensor) -> Tensor:
     return F.relu(x).square()
 
 
-#: Activations of an MLP by the name that a configuration gives it.
+#: Name of an MLP in a configuration → its activation.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu, "gelu_tanh": partial(F.gelu, approximate="tanh"), "gelu_new": partial(F.gelu, approximate="tanh"),
     "relu": F.relu, "relu2": _relu2, "silu": F.silu, "swiglu": F.silu, "geglu": F.gelu,
@@ -239,16 +239,16 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def module_or_none(name: str, module: nn.Module | None) -> nn.Module | None:
-    """The module as it was given; raises ValueError for what is neither a module nor None."""
+    """Return the given module; ValueError if it is neither a module nor None."""
     if module is not None and not isinstance(module, nn.Module):
         raise ValueError(f"{name} is {shown(module)}: give a module, such as RMSNorm(width), or None for none")
     return module
 
 
 class MLP(nn.Module):
-    """The MLP of any name in ACTIVATIONS: down(act(up(x))), or down(act(gate(x)) · up(x)) of those with a gate.
+    """The MLP of any name in ACTIVATIONS: down(act(up(x))), or down(act(gate(x)) · up(x)) for those with a gate.
 
-    `biases` are the names of the matrices that have one, `inner_norm` a norm of what goes into the last matrix.
+    `biases` are the names of the matrices that have one; `inner_norm` normalizes the input of the down matrix.
     """
 
     def __init__(
@@ -270,7 +270,7 @@ class MLP(nn.Module):
 
 
 def with_formula(kind: str, approximate: str) -> str:
-    """The MLP of that name with a formula of the gelu, "none" or "tanh"; another formula raises ValueError."""
+    """The name of that MLP with this formula for the gelu, "none" or "tanh"; another formula raises ValueError."""
     tanh = {"gelu": "gelu_tanh", "geglu": "geglu_tanh"}
     return known("formula of the gelu", approximate, {"none": {}, "tanh": tanh}).get(kind, kind)
 
@@ -278,8 +278,8 @@ def with_formula(kind: str, approximate: str) -> str:
 class GELUMLP(MLP):
     """down(gelu(up(x))), with F = d_ff, usually 4D. Parameters: 2DF, plus F + D with biases. FLOPs per token: 4DF.
 
-    `approximate="tanh"` uses GPT-2's formula for the gelu. Dropout falls on the result, in training only.
-    Kept for backward: x, the input of the gelu, its output (and the dropout mask).
+    `approximate="tanh"` uses GPT-2's formula for the gelu. Dropout applies to the result, in training only.
+    Saved for backward: x, the input of the gelu, its output (and the dropout mask).
     """
 
     def __init__(
@@ -293,8 +293,8 @@ class GELUMLP(MLP):
 class SwiGLU(MLP):
     """down(silu(gate(x)) · up(x)): three matrices. Parameters: 3DF, plus 2F + D with biases. FLOPs per token: 6DF.
 
-    With F = 8D/3 it is as large as a GELU MLP with F = 4D. Kept for backward: x, gate(x), up(x), silu and the product.
-    Dropout falls on the result, in training only. Source: Shazeer 2020, equation 6.
+    With F = 8D/3 it is as large as a GELU MLP with F = 4D. Saved for backward: x, gate(x), up(x), silu and the product.
+    Dropout applies to the result, in training only. Source: Shazeer 2020, equation 6.
     """
 
     def __init__(self, d_model: int, d_ff: int, *, bias: bool = False, dropout: float = 0.0, **factory: Any):
@@ -303,7 +303,7 @@ class SwiGLU(MLP):
 
 
 class SharedExpert(nn.Module):
-    """A mixture beside an expert that every token visits, whose result may be weighted by a gate of its own.
+    """A mixture plus a shared expert that every token visits, whose result may be weighted by a gate of its own.
 
     Source: Dai et al. 2024, section 3.2 (shared experts); the gate is Qwen1.5-MoE's.
     """
@@ -324,8 +324,8 @@ class MixtureOfExperts(nn.Module):
 
     The weights are a softmax over the chosen experts' scores, so they sum to 1. Parameters: the experts' and D·experts
     of the router, which has a bias only on request. FLOPs per token: experts_per_token MLPs + 2·D·experts. Left out: the
-    loss that balances the experts, and a capacity (no token is dropped). Which expert sees how many tokens depends on the
-    data, so this module runs on real tensors only. Source: Shazeer et al. 2017, section 2; Jiang et al. 2024, section 2.1.
+    load-balancing loss, and a capacity (no token is dropped). How many tokens an expert gets depends on the data, so this
+    module runs on real tensors only. Source: Shazeer et al. 2017, section 2; Jiang et al. 2024, section 2.1.
     """
 
     def __init__(

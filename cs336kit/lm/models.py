@@ -1,4 +1,4 @@
-"""The models: the lecture's deep linear one, and the decoder of any configuration (GPT-2's, Llama's, DeepSeek's)."""
+"""The models: the lecture's deep linear one, and a decoder for any configuration (GPT-2's, Llama's, DeepSeek's)."""
 
 import math
 from typing import Any
@@ -17,17 +17,17 @@ from cs336kit.predict._common.checks import boolean, known, positive_int
 
 #: What makes a configuration a Llama: field of TransformerConfig → the value that it must have.
 LLAMA = {"norm": "rmsnorm", "positions": "rope", "mlp": "swiglu"}
-#: How wide the weights start: see DecoderOnly.
+#: Initializations of the weights: see DecoderOnly.
 INITIAL = ("fan_in", "gpt2")
 
 
-#: What a configuration can say and these modules do not build, with what they build instead.
+#: Field of a configuration → the values that these modules can build; predict knows more of them.
 _LACKING: dict[str, tuple[Any, ...]] = {
     "mlp": tuple(ACTIVATIONS), "positions": ("learned", "rope", "none"), "qk_norm": QK_NORMS, "window_kind": ("sliding",),
     "norm_unit_offset": (False,), "value_dim": (None,), "embedding_dim": (None,), "sinks": (False,),
     "attention_scale": (None,),
 }  # fmt: skip
-#: The same beside latent attention, whose values may have a width of their own.
+#: The same for latent attention, whose values may have a width of their own.
 _LACKING_LATENT: dict[str, tuple[Any, ...]] = {
     **{name: built for name, built in _LACKING.items() if name != "value_dim"},
     "qk_norm": ("none",), "window": (None,), "attention_softcap": (None,),
@@ -35,7 +35,7 @@ _LACKING_LATENT: dict[str, tuple[Any, ...]] = {
 
 
 def check_buildable(config: TransformerConfig) -> None:
-    """Raise ValueError for a field of the configuration that these modules do not have."""
+    """Raise ValueError for a field of the configuration that these modules cannot build."""
     beside = " beside kv_latent" if config.kv_latent else ""
     for name, built in (_LACKING_LATENT if config.kv_latent else _LACKING).items():
         if (value := getattr(config, name)) not in built:
@@ -50,8 +50,8 @@ class Cruncher(nn.Module):
 
     Shapes: (B, D) → (B,), or (B, 1) with `squeeze=False`.
     Parameters: L·D² + D, and with `bias=True` another L·D + 1.
-    Weights start as N(0, 1/D), so that the size of the signal survives each layer; biases start at 0.
-    There is no non-linearity: the model can only express a linear map, and all its FLOPs are matmuls.
+    Weights start as N(0, 1/D), so that each layer preserves the scale of the signal; biases start at 0.
+    There is no nonlinearity: the model can only express a linear map, and all its FLOPs are matmuls.
     """
 
     def __init__(self, d_model: int, layers: int, *, bias: bool = False, squeeze: bool = True, **factory: Any):
@@ -82,12 +82,12 @@ class DecoderOnly(nn.Module):
     dropout on the attention weights and on both outputs of a block (none on the embeddings). Every choice comes from
     the configuration, so a configuration like Llama's gives Llama.
 
-    `attention` is "eager" or "sdpa"; `checkpointing=True` keeps only the input of each block for backward and
-    computes the block again there. `approximate="tanh"` takes GPT-2's formula of the gelu, `rope_pairs`
-    the pairing of rotary positions ("halves", "neighbours"). The head shares the embedding's matrix when
-    `config.tied_head` says so. `initial="fan_in"` starts every matrix with deviation 1/√inputs, cut off at three
-    deviations, "gpt2" with 0.02, not cut off; in both, the matrices that write into the residual stream start smaller by
-    √(2L). `device` and `dtype` are those of all parameters and tables. Source: Radford et al. 2019, section 2.3.
+    `attention` is "eager" or "sdpa"; `checkpointing=True` saves only the input of each block for backward and
+    recomputes the block there. `approximate="tanh"` uses GPT-2's formula for the gelu; `rope_pairs` is the pairing of
+    rotary positions ("halves", "neighbours"). The head shares the embedding's matrix if `config.tied_head` is true.
+    `initial="fan_in"` draws every matrix with standard deviation 1/√inputs, truncated at three of them, and "gpt2" with
+    0.02, not truncated; in both, the matrices that write into the residual stream start smaller by a factor √(2L).
+    `device` and `dtype` are those of all parameters and tables. Source: Radford et al. 2019, section 2.3.
     """
 
     def __init__(
@@ -109,14 +109,14 @@ class DecoderOnly(nn.Module):
         self.cosine: Tensor
         self.sine: Tensor
         if config.positions == "rope":
-            # Buffers, so that they move with the model; not stored in a checkpoint, since they follow from the config.
+            # Buffers, so that they move with the model; not saved in a checkpoint, since they follow from the config.
             cosine, sine = rope_tables(config.context, config.rotary_width, base=rope_base, **factory)
             self.register_buffer("cosine", cosine, persistent=False)
             self.register_buffer("sine", sine, persistent=False)
         block: dict[str, Any] = {
             "attention": attention, "norm_eps": norm_eps, "approximate": approximate, "rope_pairs": rope_pairs,
         }  # fmt: skip
-        #: with which a decoder computes the same, beside its configuration
+        #: the options that, with the configuration, determine what the decoder computes
         self.options = {**block, "rope_base": rope_base}
         self.blocks = nn.ModuleList(Block(config, layer=layer, **block, **factory) for layer in range(config.layers))
         self.final_norm = make_norm(config, eps=norm_eps, **factory) if config.final_norm else None
@@ -126,9 +126,9 @@ class DecoderOnly(nn.Module):
         self._initialize(known("initial spread", initial, dict.fromkeys(INITIAL, initial)))
 
     def to_empty(self, **options: Any) -> "DecoderOnly":
-        """torch's, for a model that was made on meta: weights without values, to be loaded; the tables of angles are filled.
+        """torch's to_empty for a model made on meta: weights are uninitialized, to be loaded; the rotary tables are filled.
 
-        `options` are those of torch (device, recurse). A head that shares the embedding's matrix shares it still.
+        `options` are those of torch (device, recurse). A head that shares the embedding's matrix still does.
         """
         super().to_empty(**options)
         if self.config.tied_head:
@@ -141,7 +141,7 @@ class DecoderOnly(nn.Module):
         return self
 
     def _initialize(self, initial: str) -> None:
-        """Draw the residual outputs again, smaller; for "gpt2" every other matrix too (embeddings have 0.02 already)."""
+        """Redraw the residual outputs, smaller; for "gpt2" also every other matrix (embeddings already have 0.02)."""
         for name, module in self.named_modules():
             residual = name.startswith("blocks") and name.endswith((".output", ".down"))
             if isinstance(module, Linear) and (residual or initial == "gpt2"):
@@ -152,7 +152,7 @@ class DecoderOnly(nn.Module):
                     module.initialize(deviation=1 / math.sqrt(module.weight.shape[1] * additions))
 
     def forward(self, tokens: Int[Tensor, "B S"], *, cache: KVCache | None = None) -> Float[Tensor, "B S V"]:
-        """Logits of the token after each position. With a cache, `tokens` continue those that it has seen.
+        """Logits for the token after each position. With a cache, `tokens` continue those that it has seen.
 
         More positions than `config.context` raise ValueError.
         """
@@ -174,9 +174,9 @@ class DecoderOnly(nn.Module):
         return logits_of(self, x)
 
     def _checked(self, cache: KVCache) -> KVCache:
-        """The cache, if it is whole and holds what these blocks look at."""
+        """The cache, if it was made for these layers and no forward pass with it was interrupted; else ValueError."""
         if cache.broken:
-            raise ValueError("a pass with this cache was interrupted: make a new one.")
+            raise ValueError("a forward pass with this cache was interrupted: make a new cache.")
         wanted = [self.config.window_of(layer) for layer in range(self.config.layers)]
         windows = [layer.window for layer in cache.layers]
         if windows != wanted:
@@ -188,7 +188,7 @@ class DecoderOnly(nn.Module):
 
 
 def check_tokens(tokens: Tensor) -> None:
-    """Raise ValueError for what is no batch of token ids."""
+    """Raise ValueError unless this is a batch of token ids."""
     if not isinstance(tokens, Tensor) or tokens.dim() != 2 or tokens.dtype not in (torch.int64, torch.int32):
         tensor = isinstance(tokens, Tensor)
         given = f"{tokens.dtype} of shape {tuple(tokens.shape)}" if tensor else type(tokens).__name__
@@ -202,7 +202,7 @@ def check_positions(config: TransformerConfig, positions: int) -> None:
 
 
 def embedded(model: Any, tokens: Tensor, *, start: int) -> Tensor:
-    """What the blocks of a decoder, or of its first stage, are given: `start` is the position of the first token."""
+    """The input of the first block of a decoder or of its first stage; `start` is the position of the first token."""
     x = model.embedding(tokens)
     if model.config.embedding_scale != 1:
         x = x * model.config.embedding_scale
@@ -213,7 +213,7 @@ def embedded(model: Any, tokens: Tensor, *, start: int) -> Tensor:
 
 
 def logits_of(model: Any, x: Tensor) -> Tensor:
-    """What stands behind the blocks of a decoder, or of its last stage."""
+    """Final norm, head, scale and softcap: what follows the blocks of a decoder or of its last stage."""
     logits = model.head(x if model.final_norm is None else model.final_norm(x))
     if model.config.logit_scale != 1:
         logits = logits * model.config.logit_scale

@@ -1,6 +1,6 @@
 """Six optimizers, each one update rule, equal to torch.optim's to the last bit.
 
-"Equal" means the for-loop of torch, `foreach=False`: its default on a GPU, foreach, rounds otherwise in bf16.
+"Equal" refers to torch's for-loop, `foreach=False`: foreach, the default on a GPU, rounds differently in bf16.
 """
 
 import math
@@ -22,15 +22,15 @@ class Optimizer(torch.optim.Optimizer):
     """A torch optimizer whose whole arithmetic is `update`, called once per parameter that has a gradient.
 
     Parameter groups, `zero_grad`, hooks, schedulers and `state_dict` come from torch.optim.Optimizer, and the
-    state and group names are torch's, so that a `state_dict` can be exchanged with torch's optimizer of that name.
+    state and group names are torch's, so a `state_dict` can be exchanged with torch's optimizer of the same name.
     Hyper-parameters are checked when a group is added and again at every step, since schedulers change them.
     Errors: ValueError for hyper-parameters, RuntimeError for sparse or complex gradients.
     """
 
-    # Options of torch's optimizer of the same name that this class leaves out, with the only value it can honor. They
-    # stand in the groups, where a state_dict needs them, and not in the defaults, where schedulers look for a momentum.
+    # Options of torch's optimizer of the same name that this class leaves out, with the only value that it supports. They
+    # are in the groups, where a state_dict needs them, and not in the defaults, where schedulers look for a momentum.
     left_out: dict[str, Any] = {}  # noqa: RUF012
-    #: The hyper-parameters that are numbers of at least 0, and those that must be below 1 too.
+    #: The hyper-parameters that must be at least 0, and those that must also be below 1.
     numbers: tuple[str, ...] = ("lr", "weight_decay")
     shares: tuple[str, ...] = ()
 
@@ -42,7 +42,7 @@ class Optimizer(torch.optim.Optimizer):
         raise TypeError(f"{type(self).__name__} has no update rule: write update(parameter, gradient, group).")
 
     def check(self, group: Group) -> None:
-        """Refuse hyper-parameters that have no meaning, and turn NumPy's numbers into Python's; families extend this."""
+        """Refuse invalid hyper-parameters, and convert NumPy's numbers to Python's; subclasses extend this."""
         for name in self.numbers:
             group[name] = at_least_zero(name, group[name])
         for name in self.shares:
@@ -53,7 +53,7 @@ class Optimizer(torch.optim.Optimizer):
         for name, value in self.left_out.items():
             if group.setdefault(name, value) != value:
                 raise ValueError(
-                    f"{name} is {shown(group[name])}; {type(self).__name__} is written for {name}={value!r} alone: "
+                    f"{name} is {shown(group[name])}; {type(self).__name__} supports only {name}={value!r}: "
                     "leave it out, or use the torch.optim optimizer that has this option."
                 )
 
@@ -75,7 +75,7 @@ class Optimizer(torch.optim.Optimizer):
         return loss
 
     def refuse_gradients(self) -> None:
-        """Look at all gradients before the first update, so that a refusal leaves every parameter untouched."""
+        """Check all gradients before the first update, so that a refusal leaves every parameter untouched."""
         for group in self.param_groups:
             for gradient in (p.grad for p in group["params"] if p.grad is not None):
                 if gradient.layout != torch.strided or gradient.is_complex():
@@ -86,7 +86,7 @@ class Optimizer(torch.optim.Optimizer):
                     )
 
     def add_param_group(self, param_group: Group) -> None:
-        self.check({**self.defaults, **param_group})  # before it is added, and then in place, for NumPy's numbers
+        self.check({**self.defaults, **param_group})  # before it is added; then in place, to convert NumPy's numbers
         self._check_names(param_group)
         if not isinstance(several := param_group["params"], set):  # torch refuses a set
             param_group["params"] = [several] if isinstance(several, Tensor) else list(several)
@@ -95,17 +95,17 @@ class Optimizer(torch.optim.Optimizer):
         self.check(self.param_groups[-1])
 
     def _check_names(self, group: Group) -> None:
-        """Refuse a misspelled option, which would change nothing; names of the caller's own stay, as in torch."""
+        """Refuse a misspelled option, which would have no effect; other unknown names are kept, as in torch."""
         options = {*self.defaults, *self.left_out, "params"}
         for name in group.keys() - options:
             if close := get_close_matches(name, options, n=1, cutoff=0.8):
-                raise ValueError(f"{name} is no option of {type(self).__name__}. Did you mean {close[0]!r}?")
+                raise ValueError(f"{name} is not an option of {type(self).__name__}. Did you mean {close[0]!r}?")
 
     def _check_parameters(self, several: list[Any]) -> None:
-        """Refuse what torch takes: parameters that come twice would be changed twice, whole numbers have no gradient."""
+        """Refuse what torch accepts: duplicate parameters, which would be updated twice, and integers, which have no gradient."""
         tensors = [each[1] if isinstance(each, tuple) else each for each in several]  # or pairs of names and parameters
         if len({id(tensor) for tensor in tensors}) < len(tensors):
-            raise ValueError("a parameter stands in the group twice, and would be changed twice: give it once.")
+            raise ValueError("a parameter is in the group twice and would be updated twice: give it once.")
         for tensor in tensors:
             if isinstance(tensor, Tensor) and not (tensor.is_floating_point() or tensor.is_complex()):
                 raise ValueError(f"a parameter of {tensor.dtype} can have no gradient: leave it out.")
@@ -132,7 +132,7 @@ def decay_rate(name: str, value: Any) -> int | float:
 
 
 def counter() -> Tensor:
-    """A step counter as torch keeps it: a 0-d float tensor on the CPU, 4 bytes for each parameter tensor."""
+    """A step counter like torch's: a 0-d float tensor on the CPU, 4 bytes for each parameter tensor."""
     dtype = torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32
     return torch.tensor(0.0, dtype=dtype, device="cpu")
 
@@ -141,7 +141,7 @@ class SGD(Optimizer):
     """p ← p − lr·g; keeps no state.
 
     `weight_decay` λ adds λp to the gradient (the L2 penalty λ‖p‖²/2). Equal to torch.optim.SGD(foreach=False) to the
-    last bit: one `add` with `alpha` (a scaled addition rounds once) for each of the two lines.
+    last bit, because each of the two lines is one `add` with `alpha` (a scaled addition rounds once).
     """
 
     left_out = {"momentum": 0, "dampening": 0, "nesterov": False}  # noqa: RUF012
@@ -158,7 +158,7 @@ class SGD(Optimizer):
 class Momentum(Optimizer):
     """v ← μv + (1 − τ)g, p ← p − lr·v, with dampening τ; the first step sets v = g. One tensor of state.
 
-    With τ = 0, torch's default, v is a decayed *sum* that grows towards g/(1 − μ), not an average.
+    With τ = 0, torch's default, v is a decayed *sum* that grows toward g/(1 − μ), not an average.
     `nesterov` steps along g + μv instead. Equal to torch.optim.SGD(momentum=μ, foreach=False) to the last
     bit.
     Source: Polyak 1964; Sutskever et al. 2013, "On the importance of initialization and momentum", section 2.
@@ -198,8 +198,8 @@ class Momentum(Optimizer):
 class AdaGrad(Optimizer):
     """s ← s + g², p ← p − lr·g/(√s + ε); a running sum that never decays. One tensor and a counter of state.
 
-    At step t the rate is lr/(1 + (t − 1)·lr_decay). Equal to torch.optim.Adagrad(foreach=False) to the last bit; that needs ε
-    *outside* the root and the quotient inside one `addcdiv`. State is made at once, not at the first step.
+    At step t the rate is lr/(1 + (t − 1)·lr_decay). Equal to torch.optim.Adagrad(foreach=False) to the last bit, which needs ε
+    *outside* the root and the quotient inside one `addcdiv`. State is created at once, not at the first step.
     Source: Duchi, Hazan, Singer 2011, "Adaptive Subgradient Methods", figure 1.
     """
 
@@ -225,7 +225,7 @@ class AdaGrad(Optimizer):
         self.state[parameter] = {"step": counter(), "sum": start}
 
     def update(self, parameter, gradient, group):
-        if not self.state[parameter]:  # a loaded state_dict may know nothing of this parameter
+        if not self.state[parameter]:  # a loaded state_dict may lack this parameter
             self.start(parameter, group)
         state = self.state[parameter]
         state["step"] += 1
@@ -239,8 +239,8 @@ class AdaGrad(Optimizer):
 class RMSProp(Optimizer):
     """s ← αs + (1 − α)g², p ← p − lr·g/(√s + ε). One tensor and a counter of state.
 
-    `centered` subtracts the squared running mean of the gradient (one more tensor): the root is then of its variance.
-    `momentum` collects the quotients in a buffer (one more tensor). There is no bias correction: early steps are
+    `centered` subtracts the squared running mean of the gradient (one more tensor): the root is then that of its variance.
+    `momentum` accumulates the quotients in a buffer (one more tensor). There is no bias correction: early steps are
     longer by 1/√(1 − αᵗ). Equal to torch.optim.RMSprop(foreach=False) to the last bit; the mean is then a `lerp`,
     m + (1 − α)(g − m), which rounds differently from αm + (1 − α)g.
     Source: Tieleman and Hinton 2012, lecture 6.5; centered: Graves 2013, "Generating Sequences", equations 38–45.
@@ -285,8 +285,8 @@ class RMSProp(Optimizer):
 class Adam(Optimizer):
     """m ← β₁m + (1 − β₁)g, v ← β₂v + (1 − β₂)g², p ← p − lr·m̂/(√v̂ + ε), with m̂ = m/(1 − β₁ᵗ), v̂ = v/(1 − β₂ᵗ).
 
-    Two tensors and a counter of state. `weight_decay` λ adds λp to the gradient, so it too is divided by √v̂.
-    Equal to torch.optim.Adam(foreach=False) to the last bit. That needs this order: m by `lerp`; v by multiply, then `addcmul`;
+    Two tensors and a counter of state. `weight_decay` λ adds λp to the gradient, so it, too, is divided by √v̂.
+    Equal to torch.optim.Adam(foreach=False) to the last bit, which needs this order: m by `lerp`; v by multiply, then `addcmul`;
     the root of v first, then its correction by √(1 − β₂ᵗ), then ε; m's correction inside the step size.
     Left out: amsgrad. Source: Kingma and Ba 2015, algorithm 1 (ε as there, not as in the end of its section 2).
     """
@@ -307,7 +307,7 @@ class Adam(Optimizer):
         group["betas"] = tuple(decay_rate(f"betas[{index}]", beta) for index, beta in enumerate(group["betas"]))
 
     def decay(self, parameter, gradient, group):
-        """Return the gradient with the L2 penalty's part added: the penalty goes through m and v."""
+        """Return the gradient plus that of the L2 penalty, which so goes through m and v."""
         return gradient.add(parameter, alpha=group["weight_decay"])
 
     def update(self, parameter, gradient, group):

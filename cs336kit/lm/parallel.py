@@ -1,4 +1,4 @@
-"""The decoder under a layout: each rank's part of it, its part of a batch, and what the ranks say to each other."""
+"""The decoder under a layout: each rank's part of the model and of the batch, and the communication between ranks."""
 
 from collections.abc import Callable, Iterable
 from math import prod
@@ -21,26 +21,26 @@ from cs336kit.predict._common.checks import boolean, positive_number
 from cs336kit.predict.layouts import ALONE, as_layout, check_layout
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
-#: The axes of a layout from the outside to the inside, as `Layout` orders its ranks.
+#: The axes of a layout from the outermost to the innermost, as `Layout` orders its ranks.
 AXES = ("pp", "dp", "shards", "ep", "tp")
 
 
 def parallelize(model: DecoderOnly, layout: Layout | str) -> "Parallel":
     """This rank's part of a decoder under a layout; every rank of the process group calls it with the same model.
 
-    dp adds the gradients up, zero1 and zero2 share the optimizer's state (and the gradients) by rows, fsdp is torch's
+    dp averages the gradients, zero1 and zero2 shard the optimizer's state (and the gradients) by rows, fsdp is torch's
     fully_shard, tp and sp divide heads, MLP and vocabulary, pp the blocks (torch's pipelining), ep the experts.
-    Losses and gradients are those of the one model on the whole batch, up to rounding.
-    Errors: ValueError for a layout that does not divide the model, that this process group does not fill, or of which
-    predict alone knows the cost (cp; tp of experts; 1F1B of fewer microbatches than stages).
+    Losses and gradients equal those of the undivided model on the whole batch, up to rounding.
+    Errors: ValueError for a layout that does not divide the model, that does not match this process group, or that
+    predict covers and lm does not (cp; tp of experts; 1F1B with fewer micro-batches than stages).
     """
     if not isinstance(model, DecoderOnly):
-        raise ValueError(f"a DecoderOnly is divided here, got {type(model).__name__}.")
+        raise ValueError(f"only a DecoderOnly can be parallelized, got {type(model).__name__}.")
     return Parallel(model, as_layout(layout))
 
 
 def check_runnable(model: DecoderOnly, layout: Layout, ranks: int) -> None:
-    """Raise ValueError, in a sentence that says what fits, unless so many ranks can run this layout of this model."""
+    """Raise ValueError, with what would fit, unless this many ranks can run this model under this layout."""
     check_layout(model.config, layout)
     if layout.count != ranks:
         raise ValueError(
@@ -48,18 +48,18 @@ def check_runnable(model: DecoderOnly, layout: Layout, ranks: int) -> None:
             f"--nproc-per-node {layout.count}), or give another layout."
         )
     if layout.cp > 1:
-        raise ValueError(f"cp={layout.cp} is counted by predict, and lm does not run it: leave cp out.")
+        raise ValueError(f"cp={layout.cp} is supported by predict, but not by lm: leave cp out.")
     if layout.tp > 1:
         check_divisible(model.config, layout.tp)
     if layout.schedule == "1f1b" and layout.microbatches < layout.pp:
         raise ValueError(
-            f"1F1B of fewer microbatches ({layout.microbatches}) than stages ({layout.pp}) is counted by predict, and torch "
-            f"does not run it: give microbatches={layout.pp} or more, or schedule=gpipe."
+            f"1F1B with fewer micro-batches ({layout.microbatches}) than stages ({layout.pp}) is supported by predict, but not "
+            f"by torch: give microbatches={layout.pp} or more, or schedule=gpipe."
         )
     if layout.ep > 1 and (layout.stage or layout.pp > 1):
-        raise ValueError("ep beside zero1, zero2, fsdp or pp is counted by predict, and lm runs it with dp alone.")
+        raise ValueError("ep with zero1, zero2, fsdp or pp is supported by predict, but lm runs it only with dp.")
     if layout.tp > 1 and model.config.dropout:
-        raise ValueError("ranks of tp would need the same dropout on what they share: give a model without dropout.")
+        raise ValueError("ranks of tp would need the same dropout on shared activations: give a model without it.")
 
 
 class Parallel(nn.Module):
@@ -83,7 +83,7 @@ class Parallel(nn.Module):
         if layout.tp > 1:
             model = divide(model, self.tensor)
         if layout.ep > 1:
-            # By their names: beside a shared expert, a mixture stands inside of the block's MLP.
+            # Looked up by name: with a shared expert, the mixture is inside the block's MLP.
             for name, module in list(model.named_modules()):
                 if isinstance(module, MixtureOfExperts):
                     model.set_submodule(name, DividedExperts(module, self.group("ep"), layout.ep, self.at["ep"]))
@@ -95,10 +95,10 @@ class Parallel(nn.Module):
             schedule_of(self.module, layout, self.group("pp"), self._loss, self.where) if layout.pp > 1 else None
         )
 
-    # -- who is with whom ------------------------------------------------------------------------------------------------
+    # -- process groups ---------------------------------------------------------------------------------------------------
 
     def group(self, *axes: str) -> Any:
-        """The ranks that stand at the same place as this one on all other axes; None where it is alone."""
+        """The group of ranks that differ from this one only on these axes; None if it is alone."""
         if axes not in self.groups:
             self.groups[axes] = None
             ranks = torch.arange(self.layout.count).view(*self.sizes.values())
@@ -112,7 +112,7 @@ class Parallel(nn.Module):
         return self.groups[axes]
 
     def _ends(self) -> Any:
-        """The first and the last stage of this rank's pipeline."""
+        """The group of the first and the last stage of this rank's pipeline."""
         ranks = torch.arange(self.layout.count).view(*self.sizes.values())
         mine = None
         for first, last in zip(ranks[0].flatten().tolist(), ranks[-1].flatten().tolist(), strict=True):
@@ -122,7 +122,7 @@ class Parallel(nn.Module):
         return mine
 
     def _shard(self) -> None:
-        """torch's fully_shard: each block, and then what is outside of the blocks."""
+        """torch's fully_shard: first each block, then what is outside the blocks."""
         kind = self.where.type
         if self.layout.dp > 1:
             ranks = torch.arange(self.layout.count).view(*self.sizes.values())
@@ -134,7 +134,7 @@ class Parallel(nn.Module):
         for block in self.module.blocks:
             fully_shard(block, mesh=mesh)
         fully_shard(self.module, mesh=mesh)
-        # Torch takes the next block from the order of the forward passes, of which a pipeline makes several before a backward.
+        # Torch would prefetch in the order of the forward passes, of which a pipeline runs several before a backward.
         order: list[Any] = [self.module, *self.module.blocks]
         for i, module in enumerate(order):
             module.set_modules_to_backward_prefetch([order[i - 1]])
@@ -142,7 +142,7 @@ class Parallel(nn.Module):
     # -- a step ----------------------------------------------------------------------------------------------------------
 
     def mine(self, batch: Tensor) -> Tensor:
-        """This rank's sequences of a whole batch."""
+        """This rank's sequences of the whole batch."""
         data = ("dp", "shards", "ep")
         count, place = self.layout.data_ranks, 0
         for axis in data:
@@ -150,7 +150,7 @@ class Parallel(nn.Module):
         if len(batch) % (count * self.layout.microbatches):
             raise ValueError(
                 f"a batch of {len(batch)} sequences does not divide over {count} data ranks and {self.layout.microbatches} "
-                f"microbatches of {self.layout}: give a multiple of {count * self.layout.microbatches}."
+                f"micro-batches of {self.layout}: give a multiple of {count * self.layout.microbatches}."
             )
         return batch.chunk(count)[place]
 
@@ -159,29 +159,29 @@ class Parallel(nn.Module):
         return self.module(tokens)
 
     def _loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        logits = logits.flatten(0, 1).float()  # in place of narrower ones, which nothing needs any longer
+        logits = logits.flatten(0, 1).float()  # replaces narrower logits, which are no longer needed
         if self.layout.tp == 1:
             return nn.functional.cross_entropy(logits, targets.flatten())
         return VocabularyLoss.apply(logits, targets.flatten(), self.tensor, self.config.vocab)
 
     def backward(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        """Loss of a whole batch (every rank gives the same one), with this rank's gradients of it; no step is made.
+        """Return the loss of the whole batch (the same on every rank) and compute this rank's gradients; takes no step.
 
-        Gradients that are there already raise ValueError: ranks would add up once more what they have added up before.
+        Raises ValueError if there are gradients already: they have been reduced, and would be reduced a second time.
         """
         check_positions(self.config, tokens.shape[1])
         x, y = self.mine(tokens), self.mine(targets)
         if self._own_gradients() or (self.shards is not None and self.shards.gradients()):
             raise ValueError(
-                "the gradients of the step before are still there: call optimizer.zero_grad(), which lets them go, first; for "
-                "more sequences per step give a larger batch or microbatches."
+                "the gradients of the last step are still there: call optimizer.zero_grad() first; for more sequences per step, "
+                "give a larger batch or microbatches."
             )
         loss: Tensor | None
         microbatches = self.layout.microbatches
         if self.schedule is not None:
             losses: list[Tensor] = []
             first, last = self.module.first, self.module.last
-            # Of a slice, such as ids[:, :-1], the strides are other ones than torch 2.11 expects of what a stage gets.
+            # The strides of a slice, such as ids[:, :-1], are not those that torch 2.11 expects for the input of a stage.
             x = x.contiguous()
             last_has = {"target": y, "losses": losses} if last else {}
             self.schedule.step(*((x,) if first else ()), **last_has, return_outputs=False)
@@ -189,41 +189,41 @@ class Parallel(nn.Module):
         else:
             loss = None
             for i, (part, wanted) in enumerate(zip(x.chunk(microbatches), y.chunk(microbatches), strict=True)):
-                if isinstance(self.module, FSDPModule):  # replicas of shards add up once in a step
+                if isinstance(self.module, FSDPModule):  # all-reduce over replicas only once per step
                     self.module.set_requires_all_reduce(i == microbatches - 1)
                 value = self._loss(self.module(part), wanted)
                 value.backward(torch.full_like(value, 1 / microbatches))
                 loss = value.detach() if loss is None else loss.add_(value.detach())
-                del value  # the next microbatch meets the sum alone
+                del value  # free it before the next micro-batch
             assert loss is not None
             loss /= microbatches
         self._add_up()
         return self._mean(loss)
 
     def _mean(self, loss: Tensor) -> Tensor:
-        """Over the data ranks; of a pipeline only the last stage has one."""
+        """The mean of the loss over the data ranks; in a pipeline only the last stage has a loss."""
         if self.layout.count > 1:
             dist.all_reduce(loss)
             loss /= self.layout.data_ranks * self.layout.tp
         return loss
 
     def _gradient(self, parameter: nn.Parameter) -> Tensor | None:
-        """Where this rank adds up the gradient of a parameter: the whole, or with zero2 its rows."""
+        """Where this rank accumulates the gradient of a parameter: all of it, or with zero2 its own rows."""
         if self.shards is not None and self.layout.stage == 2:
             return self.shards.own[parameter].grad
         return None if parameter.grad is None else local(parameter.grad)
 
     def _add_up(self) -> None:
-        """What is said of the gradients once in a step."""
+        """Reduce the gradients, once per step."""
         said = [] if self.tied is None else [(self.tied, self.module.ends)]
-        # Of what each rank of tp has whole: with sp it has seen its positions only, and of latents its heads.
+        # Parameters that every rank of tp has in full: with sp it has seen only its positions, and for latents only its heads.
         if self.layout.tp > 1:
             for name, parameter in self.module.named_parameters():
                 if cut_of(name) is None and (self.layout.sp or "latent" in name):
                     said.append((parameter, self.group("tp")))
         for parameter, group in said:
             gradient = self._gradient(parameter)
-            if gradient is not None:  # a parameter that is not trained has none, on any rank
+            if gradient is not None:  # a frozen parameter has none, on any rank
                 dist.all_reduce(gradient, group=group)
         if self.shards is not None:
             self.shards.add_up()
@@ -231,7 +231,7 @@ class Parallel(nn.Module):
             self._average()
 
     def _average(self) -> None:
-        """Data parallel: every replica gets the mean of all gradients."""
+        """Data parallelism: every replica gets the mean of the gradients."""
         for name, parameter in self.module.named_parameters():
             if parameter.grad is None:
                 continue
@@ -242,7 +242,7 @@ class Parallel(nn.Module):
             parameter.grad /= self.layout.data_ranks
 
     def optimizer(self, make: MakeOptimizer) -> torch.optim.Optimizer | ShardedOptimizer:
-        """An optimizer of this rank's part, by `make(parameters)`; with zero1 and zero2 of this rank's rows alone."""
+        """An optimizer for this rank's part, made by `make(parameters)`; with zero1 and zero2, for this rank's rows only."""
         if self.layout.stage not in (1, 2):
             return make(self.module.parameters())
         if self.shards is not None:
@@ -252,12 +252,12 @@ class Parallel(nn.Module):
             self.module, make, group=self.group("shards", "ep"), count=self.layout.shards * self.layout.ep,
             rank=self.at["shards"] * self.layout.ep + self.at["ep"], replicas=self.group("dp"),
             stage=self.layout.stage,
-            # The pipeline divides what parameters hold by its microbatches, and with zero2 they hold nothing by then.
+            # torch's pipeline divides parameter.grad by the number of micro-batches, but with zero2 it is None by then.
             mean_over=self.layout.data_ranks * (self.layout.microbatches if both else 1),
         )  # fmt: skip
         return self.shards
 
-    # -- the whole again -------------------------------------------------------------------------------------------------
+    # -- all ranks together ----------------------------------------------------------------------------------------------
 
     def clip(self, *, max_norm: float) -> Tensor:
         """Scale the gradients so that their norm over all ranks is at most `max_norm`; return the norm."""
@@ -269,7 +269,7 @@ class Parallel(nn.Module):
             parts *= self.layout.shards
             parts *= self.layout.ep if ".experts." in name else 1
             copies = self.layout.count // self.layout.pp // parts
-            # Both ends of a pipeline hold a tied table.
+            # The first and the last stage both hold a tied table.
             if self.tied is not None and name in ("embedding.weight", "head.weight"):
                 copies *= 2
             total += gradient.float().square().sum() / copies
@@ -286,7 +286,7 @@ class Parallel(nn.Module):
 
     @torch.no_grad()
     def gathered(self, *, gradients: bool = False) -> dict[str, Tensor]:
-        """Parameters (or gradients) of the one model by their names there, on every rank: for small models."""
+        """Gather parameters (or gradients) of the undivided model, by name, on every rank: for small models."""
         boolean("gradients", gradients)
         own: dict[str, Any] = {}
         for name, parameter in self.module.named_parameters():
@@ -315,7 +315,7 @@ class Parallel(nn.Module):
 
 
 def _packed(own: dict[str, Any]) -> dict[str, Any]:
-    """With arrays, which pickle in a tenth of the time of tensors; they hold bytes, as NumPy knows no bfloat16."""
+    """Tensors as arrays, which pickle in a tenth of the time; they hold bytes, because NumPy has no bfloat16."""
     return {name: (*at, of.dtype, of.contiguous().view(torch.uint8).numpy()) for name, (*at, of) in own.items()}
 
 

@@ -1,4 +1,4 @@
-"""Precision policies: what a training step does differently in fp32, tf32, bf16, fp16 and fp8."""
+"""Precision policies: how a training step differs in fp32, tf32, bf16, fp16 and fp8."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -16,13 +16,13 @@ _TORCH = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class LossScaler:
-    """Multiply the loss by a power of two before backward, divide the gradients before the step, adapt the factor.
+    """Multiply the loss by a scale before backward, divide the gradients by it before the step, and adapt the scale.
 
-    A step whose gradients hold an infinity or NaN is skipped and halves the scale; after `growth_interval` clean steps
-    in a row the scale doubles. The numbers, and the scale after every step, are those of torch.amp.GradScaler.
-    The order in a step: `scale(loss).backward()`, `unscale(optimizer)`, clip, `step(optimizer)`. One optimizer: a second one in
-    the same step, whose gradients have the scale of before, raises RuntimeError.
-    Asking whether a gradient overflowed waits for the GPU once per step. Source: Micikevicius et al. 2018, section 3.2.
+    A step whose gradients contain an infinity or NaN is skipped and halves the scale; after `growth_interval` finite steps
+    in a row the scale doubles. The defaults, and the scale after every step, are those of torch.amp.GradScaler.
+    The order in a step: `scale(loss).backward()`, `unscale(optimizer)`, clip, `step(optimizer)`. It serves one optimizer: a
+    second one in the same step, whose gradients still have the old scale, raises RuntimeError.
+    Checking whether a gradient overflowed synchronizes with the GPU once per step. Source: Micikevicius et al. 2018, section 3.2.
     """
 
     def __init__(
@@ -38,18 +38,18 @@ class LossScaler:
         self.of: int | None = None  # id of the optimizer of this step; None until one is given
 
     def scale(self, loss: Tensor) -> Tensor:
-        """Return the loss, in fp32 at the least, times the factor: every gradient of it is larger by that factor.
+        """Return the loss, at least in fp32, times the factor, by which every gradient becomes larger.
 
-        A step begins here, whatever has become of the one before.
+        A new step begins here, whether or not the last one was finished.
         """
         self.finite = self.of = None
         return loss.to(torch.promote_types(loss.dtype, torch.float32)) * self.factor
 
     @torch.no_grad()
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        """Divide the gradients in place by the factor and note whether all are finite.
+        """Divide the gradients by the factor, in place, and record whether all are finite.
 
-        Gradients in fp16 raise ValueError: divided, the small ones would be lost again. The parameters must be fp32.
+        Gradients in fp16 raise ValueError: divided, the small ones would underflow again. Keep the parameters in fp32.
         """
         self._only(optimizer)
         if self.finite is not None:
@@ -62,7 +62,7 @@ class LossScaler:
         self.finite = all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
 
     def step(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Step if the gradients are finite, adapt the factor, and return whether the step was made."""
+        """Step if the gradients are finite, adapt the factor, and return whether the step was taken."""
         self._only(optimizer)
         if self.finite is None:
             self.unscale(optimizer)
@@ -81,8 +81,8 @@ class LossScaler:
     def _only(self, optimizer: torch.optim.Optimizer) -> None:
         if self.of not in (None, id(optimizer)):
             raise RuntimeError(
-                "another optimizer has this scaler in this step: its factor may have changed since; give each a LossScaler of "
-                "its own, or one optimizer all parameters."
+                "another optimizer uses this scaler in this step, and its factor may have changed since: give each a LossScaler "
+                "of its own, or use one optimizer for all parameters."
             )
         self.of = id(optimizer)
 
@@ -95,11 +95,11 @@ class LossScaler:
 
 
 class Policy:
-    """fp32 for everything, and the places where another precision may differ.
+    """fp32 for everything, with the methods that other precisions override.
 
-    `types` are its element types, by which `predict` counts bytes. `prepare` changes the model before the optimizer is
-    made; `forward` is the context of model and loss; `backward`, `unscale` and `step` do what their names say, in this
-    order, with clipping between the last two.
+    `types` are its dtypes, from which `predict` counts bytes. `prepare` changes the model before the optimizer is made;
+    `forward` is the context for model and loss; call `backward`, `unscale` and `step` in this order, with clipping
+    between the last two.
     """
 
     types: PrecisionPolicy = TYPES["fp32"]
@@ -124,12 +124,12 @@ class Policy:
             (loss if self.scaler is None else self.scaler.scale(loss)).backward()
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        """Bring the gradients to their true size; nothing to do unless the loss was scaled."""
+        """Restore the true scale of the gradients; does nothing unless the loss was scaled."""
         if self.scaler is not None:
             self.scaler.unscale(optimizer)
 
     def step(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Update the parameters; False says that the step was skipped because a gradient overflowed."""
+        """Update the parameters; return False if the step was skipped because a gradient overflowed."""
         if self.scaler is not None:
             return self.scaler.step(optimizer)
         optimizer.step()
@@ -139,7 +139,7 @@ class Policy:
         return {} if self.scaler is None else self.scaler.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up a saved state; most policies have none."""
+        """Restore a saved state; most policies have none."""
         if self.scaler is not None:
             self.scaler.load_state_dict(state)
 
@@ -150,16 +150,16 @@ class Policy:
 class TF32(Policy):
     """fp32 tensors, whose matmuls may round their inputs to 10 fraction bits on a GPU's tensor cores.
 
-    Only GPUs have TF32: on a CPU the results are those of fp32.
+    Only GPUs have TF32: on a CPU the results equal fp32.
     """
 
     name, matmul = "tf32", "tf32"
 
 
 class BF16(Policy):
-    """Everything in bf16: parameters, gradients, optimizer state. Half the memory, and small updates get lost.
+    """Everything in bf16: parameters, gradients, optimizer state. Half the memory, but small updates are rounded away.
 
-    A model with floating-point inputs must be given them in bf16.
+    Floating-point inputs of the model must be bf16, too.
     """
 
     types = TYPES["bf16"]
@@ -167,14 +167,14 @@ class BF16(Policy):
 
 
 class Autocast(Policy):
-    """fp32 parameters, gradients and optimizer state; autocast runs matmuls in bf16, delicate ops in fp32."""
+    """fp32 parameters, gradients and optimizer state; autocast runs matmuls in bf16 and sensitive operations in fp32."""
 
     types = TYPES["autocast"]
     name = types.name
 
 
 class AutocastFP16(Policy):
-    """Autocast to fp16 over fp32 masters. Its smallest number is 6e-8, so the loss is scaled up before backward."""
+    """Autocast to fp16 with fp32 masters. fp16's smallest number is 6e-8, so the loss is scaled up before backward."""
 
     types = TYPES["autocast-fp16"]
     name = types.name
@@ -197,12 +197,12 @@ class FP8(Autocast):
         super().__init__(device)
         self.engine = known("fp8 engine", engine, {"torch": "torch", "transformer_engine": "transformer_engine"})
         if engine == "transformer_engine":
-            transformer_engine()  # say now that it is missing, not in the middle of a run
+            transformer_engine()  # if it is missing, fail now and not in the middle of a run
 
     def prepare(self, model: nn.Module) -> nn.Module:
         if self.device.type == "cuda" and torch.cuda.get_device_capability(self.device) < (8, 9):
             name = torch.cuda.get_device_name(self.device)
-            raise RuntimeError(f"{name} has no fp8 units, which came with compute capability 8.9: take autocast.")
+            raise RuntimeError(f"{name} has no fp8 units, which came with compute capability 8.9: use autocast.")
         return use_float8(model) if self.engine == "torch" else use_transformer_engine(model)
 
     @contextmanager
@@ -210,22 +210,22 @@ class FP8(Autocast):
         inner: AbstractContextManager[Any] = nullcontext()
         if self.engine == "transformer_engine":
             engine = transformer_engine()
-            make = engine.autocast if hasattr(engine, "autocast") else engine.fp8_autocast  # its name before 2.8
+            make = engine.autocast if hasattr(engine, "autocast") else engine.fp8_autocast  # the name before 2.8
             inner = make(enabled=True)
         with super().forward(), inner:
             yield
 
 
-#: Name → the policy, a class.
+#: Name → class of the policy.
 POLICIES: dict[str, type[Policy]] = {
     policy.name: policy for policy in (Policy, TF32, BF16, Autocast, AutocastFP16, FP8)
 }
 
 
 def precision(name: str, *, device: torch.device | str = "cpu", **options: Any) -> Policy:
-    """Return the policy of a name: fp32, tf32, bf16, autocast, autocast-fp16 or fp8; another name raises ValueError.
+    """Return the policy of this name: fp32, tf32, bf16, autocast, autocast-fp16 or fp8; another name raises ValueError.
 
-    A name that `predict.POLICIES` has too means the same there. `options` go to the policy: `scaler=` for autocast-fp16,
+    A name that `predict.POLICIES` also has means the same there. `options` are passed to the policy: `scaler=` for autocast-fp16,
     `engine=` for fp8.
     """
     return known("precision policy", name, POLICIES)(device, **options)
@@ -233,9 +233,9 @@ def precision(name: str, *, device: torch.device | str = "cpu", **options: Any) 
 
 @contextmanager
 def _fp32_matmul(rounding: str) -> Iterator[None]:
-    """Let a GPU's fp32 matmuls use TF32 ("tf32") or not ("ieee"), and put back what was set before."""
+    """Let a GPU's fp32 matmuls use TF32 ("tf32") or not ("ieee"), and restore the setting afterward."""
     before = torch.backends.cuda.matmul.fp32_precision
-    # Where matmuls have no setting of their own, what is read is that of all: "none" leaves it to that again.
+    # If matmuls have no setting of their own, the global one is read: "none" lets them follow it again.
     if before == torch.backends.fp32_precision:
         before = "none"
     torch.backends.cuda.matmul.fp32_precision = rounding

@@ -1,4 +1,4 @@
-"""One whole run: a decoder from its seed to its held-out loss, with its exact FLOPs; `cs336kit train` calls it."""
+"""One complete run: a decoder from its seed to its held-out loss, with its exact FLOPs; `cs336kit train` calls it."""
 
 import os
 import time
@@ -17,9 +17,9 @@ from cs336kit.predict.transformer import TransformerConfig
 
 
 def small_llama(*, layers: int, d_model: int, heads: int, context: int, d_ff: int | None = None) -> TransformerConfig:
-    """The models that `cs336kit train` and the sweep train: a Llama over bytes, with a head of its own.
+    """The models that `cs336kit train` and the sweep train: a Llama over bytes, with an untied head.
 
-    `d_ff`: by default 8/3 of the width, rounded up to a multiple of eight, with which a gated MLP has the parameters of 4·D.
+    `d_ff`: by default 8/3 of the width, rounded up to a multiple of eight: a gated MLP as large as an ungated one with 4·D.
     """
     width = -(-8 * positive_int("d_model", d_model) // 3 // 8) * 8
     return TransformerConfig(
@@ -35,13 +35,13 @@ def pretrain(
 ) -> Pretraining:  # fmt: skip
     """Train a `DecoderOnly` of this shape from `seed` on, and return its losses, its held-out loss, tokens and FLOPs.
 
-    `data` are tokens, the course's own text byte by byte without them; the last tenth is held out. AdamW (0.9, 0.95,
-    decay 0.1), gradients cut to length 1, and a cosine over the whole run after a warm-up of a tenth of it. `precision`
-    is a name of lm.POLICIES. One seed, machine, torch and number of threads give the same run to the last bit.
-    FLOPs are those of `predict.training_flops`, times the steps.
+    `data` are tokens (default: the course's own text, byte by byte), of which the last tenth is held out. AdamW (0.9, 0.95,
+    decay 0.1), gradients clipped to norm 1, and a cosine schedule with a warm-up of a tenth of the run. `precision` is a
+    name in lm.POLICIES. The same seed, machine, torch and number of threads give the same run to the last bit. FLOPs are
+    those of `predict.training_flops`, times the steps.
 
-    Started by torchrun, its processes are the ranks of `layout`, or replicas without one: `batch` is that of all of them,
-    so losses are those of one process up to rounding. The whole model is gathered on each for the held-out loss.
+    Under torchrun, the processes are the ranks of `layout`, or replicas without one. `batch` is the global batch, so the
+    losses are those of one process up to rounding. For the held-out loss, every rank gathers the whole model.
     """
     boolean("progress", progress)
     if layout is not None or "WORLD_SIZE" in os.environ:

@@ -1,4 +1,4 @@
-"""What every run of `lm.pretrain` is made of, on one process or on ranks: its checks, its parts, and what it returns."""
+"""The parts of every run of `lm.pretrain`, on one process or on several ranks: checks, optimizer, data split, result."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -16,13 +16,13 @@ from cs336kit.predict._common.checks import non_negative_int, positive_int, posi
 from cs336kit.predict.accounting import parameters, training_flops
 from cs336kit.predict.transformer import TransformerConfig
 
-#: Gradients that are longer are cut to this length.
+#: Gradients with a larger norm are clipped to this one.
 LONGEST = 1.0
 
 
 @dataclass(frozen=True)
 class Pretraining:
-    """What a run was given, and what came of it. `losses` has one entry per step, in nats per token."""
+    """The settings and the results of a run. `losses` has one entry per step, in nats per token."""
 
     config: TransformerConfig
     batch: int
@@ -33,16 +33,16 @@ class Pretraining:
     precision: str
     #: of the whole model, embeddings included
     parameters: int
-    #: trained on, repeated ones counted each time
+    #: trained on, counted each time they are repeated
     tokens: int
-    #: of the training part of the text; `tokens` / `text_tokens` is how often it was read
+    #: in the training part of the text; `tokens` / `text_tokens` is the number of epochs
     text_tokens: int
-    #: of all steps, all pairs of positions counted; the evaluation is left out
+    #: of all steps, with the masked half of attention, without the evaluation
     flops: int
     losses: tuple[float, ...]
-    #: mean over the whole held-out part when the run has ended
+    #: mean over the whole held-out part at the end of the run
     validation_loss: float
-    #: of the steps on this machine: of the processor (all threads) on a CPU, of the wall on a GPU
+    #: of the steps on this machine: processor time (all threads) on a CPU, wall-clock time on a GPU
     seconds: float
     torch: str
 
@@ -71,7 +71,7 @@ def summed_up(
     config: TransformerConfig, given: dict[str, Any], learned: np.ndarray, held_out: np.ndarray, model: nn.Module,
     policy: Policy, losses: list[float], seconds: float,
 ) -> Pretraining:  # fmt: skip
-    """What a run that has ended returns."""
+    """The result of a finished run, with its held-out loss."""
     batch, sequence, steps = given["batch"], given["sequence"], given["steps"]
     return Pretraining(
         config=config, **given, precision=policy.name, parameters=parameters(config).total,
@@ -84,7 +84,7 @@ def summed_up(
 def check_run(
     config: TransformerConfig, *, batch: int, sequence: int, steps: int, max_lr: float, seed: int
 ) -> dict[str, Any]:  # fmt: skip
-    """What a run is given, by name, in Python's own numbers; ValueError, with what is allowed, unless one can be made of it."""
+    """The settings of a run, by name, as Python numbers; ValueError, with what is allowed, if one of them is invalid."""
     if not isinstance(config, TransformerConfig):
         raise ValueError(f"config must be a TransformerConfig, got {config!r}; predict.MODELS holds well-known ones.")
     given: dict[str, Any] = {
@@ -103,7 +103,7 @@ def check_run(
 
 
 def split(data: Tokens, *, config: TransformerConfig, sequence: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nine tenths of the tokens to learn from, and the last tenth held out; each must hold one sequence and its target."""
+    """Nine tenths of the tokens to train on and the last tenth held out; each must have room for a sequence and its target."""
     tokens = np.asarray(data.tokens if isinstance(data, TokenFile) else data)
     held = len(tokens) // 10
     if held < sequence + 1:
@@ -113,7 +113,7 @@ def split(data: Tokens, *, config: TransformerConfig, sequence: int) -> tuple[np
         )
     if (largest := int(tokens.max())) >= config.vocab:
         raise ValueError(
-            f"the data hold token {largest}, and a vocabulary of {config.vocab} ends at {config.vocab - 1}: give the "
+            f"the data contain token {largest}, but a vocabulary of {config.vocab} ends at {config.vocab - 1}: give the "
             "model a larger one (256 for bytes)."
         )
     return tokens[: len(tokens) - held], tokens[len(tokens) - held :]
@@ -123,7 +123,7 @@ def held_out_loss(model: nn.Module, tokens: np.ndarray, *, sequence: int, policy
     """Mean loss over all whole sequences of `tokens`, one after the other, each target once."""
     windows = (len(tokens) - 1) // sequence
     rows = np.lib.stride_tricks.sliding_window_view(tokens, sequence + 1)[::sequence][:windows]
-    # Batches of one size, so that the mean of their means is the mean of all: the largest divisor up to 32.
+    # Batches of equal size, so that the mean of their means is the overall mean: the largest divisor up to 32.
     size = max(size for size in range(1, 33) if windows % size == 0)
 
     def batches() -> Iterator[Batch]:

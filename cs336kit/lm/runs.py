@@ -1,4 +1,4 @@
-"""What a run needs around its arithmetic: seeds, the states of the random streams, eval mode, a progress bar."""
+"""What a run needs besides its arithmetic: seeds, the states of the random generators, eval mode, a progress bar."""
 
 import random
 import sys
@@ -17,11 +17,11 @@ def seed_everything(seed: int) -> None:
     """Seed Python's, NumPy's and torch's global generators, the last one on the CPU and on every GPU.
 
     What it does not fix:
-    - streams of your own (`torch.Generator`, `numpy.random.default_rng`): seed each where you make it;
+    - generators of your own (`torch.Generator`, `numpy.random.default_rng`): seed each where you make it;
     - `DataLoader` workers, whose NumPy seeds are set by `worker_init_fn` and `generator`;
-    - the order of additions: another number of threads, another device or another version of torch may round otherwise,
+    - the order of additions: another number of threads, another device or another version of torch may round differently,
       and some CUDA kernels add in no fixed order unless `torch.use_deterministic_algorithms(True)` is on;
-    - hashes of strings, which Python fixes at its start (`PYTHONHASHSEED`).
+    - hashes of strings, which Python fixes when it starts (`PYTHONHASHSEED`).
 
     A seed outside 0 … 2**32 - 1 (NumPy's range) raises ValueError.
     """
@@ -34,7 +34,7 @@ def seed_everything(seed: int) -> None:
 
 
 def rng_state() -> dict[str, Any]:
-    """Return the states of Python's, NumPy's and torch's global generators, those of all GPUs included."""
+    """Return the states of Python's, NumPy's and torch's global generators, including those of all GPUs."""
     version, internal, gauss = random.getstate()
     kind, keys, position, has_gauss, cached = np.random.get_state()
     return {
@@ -46,14 +46,14 @@ def rng_state() -> dict[str, Any]:
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
-    """Put back what `rng_state` returned. States of GPUs that this machine lacks are left out.
+    """Restore what `rng_state` returned. States of GPUs that this machine lacks are ignored.
 
-    Raises ValueError, among others, for what is no state; some of the streams may then be changed already.
+    An invalid state raises ValueError or another error; some of the generators may then be changed already.
     """
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal.tolist()), gauss))
     kind, keys, position, has_gauss, cached = state["numpy"]
-    if not 0 <= position <= len(keys):  # NumPy would read there, outside of its state, and Python could end
+    if not 0 <= position <= len(keys):  # NumPy would read outside its state and could crash Python
         raise ValueError(f"NumPy's position is {position!r}, and a state has {len(keys)} numbers.")
     np.random.set_state((kind, np.array(keys.tolist(), dtype=np.uint32), position, has_gauss, cached))
     torch.set_rng_state(state["torch"])
@@ -62,7 +62,7 @@ def set_rng_state(state: dict[str, Any]) -> None:
 
 @contextmanager
 def evaluating(*models: nn.Module) -> Iterator[None]:
-    """Eval mode for all modules of the models; afterwards each is in the mode that it was in, whatever has happened."""
+    """Put all modules of the models into eval mode; afterward each is in its former mode, also after an error."""
     modes = [(module, module.training) for model in models for module in model.modules()]
     for model in models:
         model.eval()
@@ -76,23 +76,23 @@ def evaluating(*models: nn.Module) -> Iterator[None]:
 class ProgressBar:
     """Count `total` units of work; on a terminal as one moving line, elsewhere as one line per tenth of the work.
 
-    A bar redraws its line with carriage returns, which a log keeps as one endless line; so a stream that is no terminal
-    gets lines that end, at 10 %, 20 %, … Those depend on the count alone, never on the clock.
-    `update(n, loss=…)` adds `n` and shows the facts given; with `shown=False` nothing is. Use it in a `with`, or call
-    `close()`.
+    A bar redraws its line with carriage returns, which a log would keep as one endless line; so a stream that is not a
+    terminal gets separate lines at 10 %, 20 %, … They depend only on the count, never on the clock.
+    `update(n, loss=…)` adds `n` and shows the given values; with `shown=False` nothing is printed. Use it in a `with`
+    statement, or call `close()`.
     """
 
     def __init__(self, total: int, *, unit: str, label: str = "", file: TextIO | None = None, shown: bool = True):
         self.total, self.unit, self.label, self.shown = total, unit, label, boolean("shown", shown)
         self.file, self.done, self.bar = sys.stderr if file is None else file, 0, None
         if shown and self.file.isatty():
-            # Only where there is somebody to look at it: a machine that measures does without.
+            # Only where somebody is watching: a machine that only measures may lack tqdm.
             from tqdm import tqdm
 
             self.bar = tqdm(total=total, unit=f" {unit}", desc=label, file=self.file, dynamic_ncols=True)
 
     def update(self, n: int = 1, **facts: float) -> None:
-        """Add `n` units done; `facts` (name=number) stand behind the count."""
+        """Add `n` finished units; `facts` (name=number) are shown after the count."""
         before, self.done = self.done, self.done + n
         shown = " · ".join(f"{name} {value:.4g}" for name, value in facts.items())
         if self.bar is not None:

@@ -1,4 +1,4 @@
-"""`lm.pretrain` on the ranks that torchrun has started: one process, one machine or many, by the same call."""
+"""`lm.pretrain` on the ranks that torchrun has started: one process, one machine or many, with the same call."""
 
 import math
 import os
@@ -19,13 +19,13 @@ from cs336kit.lm.runs import ProgressBar, seed_everything
 from cs336kit.predict import Layout, TransformerConfig
 from cs336kit.predict.layouts import as_layout
 
-#: Policies that change nothing but the type of the weights; the others would have to scale the loss on every rank.
+#: Policies that need neither autocast nor loss scaling, which are not implemented across ranks.
 PRECISIONS = ("fp32", "tf32", "bf16")
 
 
 @contextmanager
 def joined(device: torch.device | str) -> Iterator[torch.device]:
-    """Join the ranks that torchrun has started, if any: the device of this one, by gloo on a CPU and NCCL on CUDA."""
+    """Join the ranks that torchrun has started, if any, with gloo on a CPU and NCCL on CUDA; yields this rank's device."""
     where = torch.device(device)
     own = "WORLD_SIZE" in os.environ and not dist.is_initialized()
     if where.type == "cuda" and "LOCAL_RANK" in os.environ:
@@ -45,11 +45,11 @@ def pretrain_ranks(
     config: TransformerConfig, layout: Layout | str | None, *, precision: str, data: Any, device: torch.device | str,
     attention: str, progress: bool, **given: Any,
 ) -> Pretraining:  # fmt: skip
-    """What `lm.pretrain` does, divided over the ranks; every one of them returns the same."""
+    """`lm.pretrain`, divided over the ranks; every rank returns the same result."""
     given = check_run(config, **given)
     if precision not in PRECISIONS:
         raise ValueError(
-            f"ranks train in {', '.join(PRECISIONS)}, not in {precision!r}: leave layout and torchrun out, or change it."
+            f"ranks can train in {', '.join(PRECISIONS)}, not in {precision!r}: change it, or leave out layout and torchrun."
         )
     batch, sequence, steps, max_lr, seed = (given[name] for name in ("batch", "sequence", "steps", "max_lr", "seed"))
     learned, held_out = split(encode(course_text()) if data is None else data, config=config, sequence=sequence)

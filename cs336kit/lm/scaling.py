@@ -1,4 +1,4 @@
-"""Scaling laws fitted to runs by the three approaches of Hoffmann et al. 2022."""
+"""Scaling laws fitted to runs with the three approaches of Hoffmann et al. 2022."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ import numpy as np
 from cs336kit.lm.laws import LossLaw, Minimum, PowerLaw, line, positive, resampled
 from cs336kit.predict._common.checks import fraction, positive_int, positive_number
 
-#: Where Huber's loss turns from squares to distances, in ln of the loss; Hoffmann et al. 2022, section D.2.
+#: Where the Huber loss turns from quadratic to linear, in ln of the loss; Hoffmann et al. 2022, section D.2.
 DELTA = 1e-3
-#: In ln N. No model has 10^43 parameters, or one for so many: the bottom of a parabola out there is that of a straight line.
+#: In ln N. No model has 10^43 parameters or 10^−43: a parabola with its minimum out there is a straight line.
 FARTHEST = 100
 
 
 @runtime_checkable
 class Finished(Protocol):
-    """A run that has ended, such as those of `recorded_sweep`."""
+    """A finished run, such as those of `recorded_sweep`."""
 
     @property
     def parameters(self) -> int: ...
@@ -47,18 +47,18 @@ class Optima:
 
 
 def valley(parameters: Sequence[float], losses: Sequence[float]) -> tuple[float, float] | None:
-    """The bottom (N, loss) of the parabola through the losses over ln N; None where it is straight or opens downwards.
+    """The minimum (N, loss) of the parabola through the losses over ln N; None if it is straight or opens downward.
 
-    Three sizes or more are needed.
+    Needs three sizes or more.
     """
     sizes, values = positive("parameters", parameters), positive("losses", losses)
     if len(set(sizes)) < 3:
-        raise ValueError(f"a parabola takes three sizes or more, got {len(set(sizes))}: train more models.")
-    # Around the middle, so that the three columns of the fit are far from parallel.
+        raise ValueError(f"a parabola needs three sizes or more, got {len(set(sizes))}: train more models.")
+    # Centered, so that the three columns of the fit are far from collinear.
     middle = float(np.mean(np.log(sizes)))
     places = np.log(sizes) - middle
     bend, slope, height = np.polyfit(places, values, 2)
-    # What rounding leaves of a straight line bends a little, one way or the other.
+    # Rounding makes a straight line bend a little, one way or the other.
     if bend * np.ptp(places) ** 2 <= 1e-9 * max(values):
         return None
     at = -slope / (2 * bend)
@@ -68,16 +68,16 @@ def valley(parameters: Sequence[float], losses: Sequence[float]) -> tuple[float,
 
 
 def isoflop(runs: Sequence[R], *, resamples: int = 200, seed: int = 0, level: float = 0.8) -> Optima:
-    """Approach 2: in each budget the bottom of a parabola through the losses over ln N, and lines through the bottoms.
+    """Approach 2: for each budget, the minimum of a parabola through the losses over ln N; then lines through the minima.
 
-    Tokens at the bottom are read from the runs beside it, so that FLOPs are counted and not 6·N·D. Resampled are the
-    runs within each budget; a resample may have its bottom beyond them. Source: Hoffmann et al. 2022, section 3.2.
+    Tokens at a minimum are interpolated between the nearest runs, so FLOPs are counted and not taken as 6·N·D. Runs are
+    resampled within each budget, and the minimum of a resample may lie outside them. Source: Hoffmann et al. 2022, section 3.2.
     """
     checked = _checked(runs)
     budgets = sorted({run.budget for run in checked})
     groups = [[run for run in checked if run.budget == budget] for budget in budgets]
     if len(groups) < 2:
-        raise ValueError(f"a line through the minima takes two budgets or more, got {len(groups)}: train more.")
+        raise ValueError(f"a line through the minima needs two budgets or more, got {len(groups)}: train more.")
 
     def minima(groups: Sequence[Sequence[R]]) -> tuple[Minimum, ...] | None:
         found = [_minimum(group) for group in groups]
@@ -85,8 +85,8 @@ def isoflop(runs: Sequence[R], *, resamples: int = 200, seed: int = 0, level: fl
 
     for group in groups:
         bottom, sizes = _minimum(group), [run.parameters for run in group]
-        # Beyond the runs it is the valley of a parabola alone. In resamples it may be: the law is that of the data, and
-        # where these leave one side of a valley open, an interval without such resamples holds the truth too seldom.
+        # A minimum outside the runs would be an extrapolation. Resamples may have one: the law itself comes from the data,
+        # and if one side of a valley is open, an interval without such resamples covers the truth too rarely.
         if bottom is None or not min(sizes) <= bottom.parameters <= max(sizes):
             raise ValueError(
                 f"the losses with {group[0].budget:.3g} FLOPs have no valley: train smaller or larger models, so that "
@@ -96,18 +96,18 @@ def isoflop(runs: Sequence[R], *, resamples: int = 200, seed: int = 0, level: fl
 
 
 def envelope(runs: Sequence[Any], *, resamples: int = 200, seed: int = 0, level: float = 0.8, at: int = 24) -> Optima:
-    """Approach 1: at each of `at` numbers of FLOPs the run whose training loss is the lowest, and lines through these.
+    """Approach 1: at each of `at` numbers of FLOPs, the run with the lowest training loss; then lines through these.
 
-    Runs have a `curve` of (steps, training loss). Looked at are the FLOPs between the ends of the smallest and the
-    largest budget. Resampled are the runs. Source: Hoffmann et al. 2022, section 3.1.
+    Runs have a `curve` of (steps, training loss). The numbers of FLOPs range from the smallest to the largest budget. The
+    runs are resampled. Source: Hoffmann et al. 2022, section 3.1.
     """
     checked = _checked(runs)
     first, last = (pick(run.budget for run in checked) for pick in (min, max))
     if first == last:
-        raise ValueError("a line through the minima takes two budgets or more, got 1: train more.")
+        raise ValueError("a line through the minima needs two budgets or more, got 1: train more.")
     places = np.geomspace(first, last, positive_int("at", at))
 
-    # The loss of each run at each place; a curve counts up to its end, the last one to half a step beyond.
+    # The loss of each run at each number of FLOPs; a curve counts to 5 % beyond its end, since steps are whole.
     table = []
     for run in checked:
         steps, losses = np.array(run.curve, dtype=float).T
@@ -129,15 +129,15 @@ def envelope(runs: Sequence[Any], *, resamples: int = 200, seed: int = 0, level:
 
 
 def fit_loss(runs: Sequence[R], *, resamples: int = 50, seed: int = 0, level: float = 0.8) -> LossLaw:
-    """Approach 3: L = E + A / N**α + B / D**β, by Huber's loss of the difference of logarithms.
+    """Approach 3: fit L = E + A / N**α + B / D**β with the Huber loss of the difference of logarithms.
 
-    Started from a grid of 2,000 places and polished from the best of them; resampled are the runs. Five numbers take
-    six runs of different size and length at the least, and many more to be worth a word.
+    Starts from the best points of a grid of 2,000; the runs are resampled. Five parameters take at least six runs of
+    different size and length, and many more to mean anything.
     Source: Hoffmann et al. 2022, section 3.3 and appendix D.2; pitfalls in Besiroglu et al. 2024.
     """
     checked = _checked(runs)
     if (different := len({(run.parameters, run.tokens) for run in checked})) < 6:
-        raise ValueError(f"five numbers take six different runs or more, got {different}: train more.")
+        raise ValueError(f"five parameters need six different runs or more, got {different}: train more.")
     best = _polished(checked, _starts(checked))
 
     def again(groups: Sequence[Sequence[R]]) -> tuple[float, float, float, float, float] | None:
@@ -163,7 +163,7 @@ def _minimum(group: Sequence[R]) -> Minimum | None:
     sizes = {
         run.parameters: {log(other.tokens) for other in group if other.parameters == run.parameters} for run in group
     }
-    # Of runs of one size with different tokens, the middle on a scale of logarithms.
+    # For runs of one size with different tokens, the geometric mean.
     pairs = sorted((log(size), sum(tokens) / len(tokens)) for size, tokens in sizes.items())
     (x0, y0), (x1, y1) = min(pairwise(pairs), key=lambda p: max(p[0][0] - log(size), log(size) - p[1][0]))
     tokens = exp(y0 + (log(size) - x0) * (y1 - y0) / (x1 - x0))
@@ -174,7 +174,7 @@ def _optima(
     groups: Sequence[Sequence[S]], minima: Callable[[Sequence[Sequence[S]]], tuple[Minimum, ...] | None],
     resamples: int, seed: int, level: float,
 ) -> Optima:  # fmt: skip
-    """Lines through the minima of the data, and of each resample."""
+    """Lines through the minima of the data and of each resample."""
     best = minima(groups)
     if best is None:
         raise ValueError("one size is the best for every budget: train more models and more budgets.")
@@ -189,7 +189,7 @@ def _optima(
 
 
 def _starts(runs: Sequence[R]) -> list[np.ndarray]:
-    """The five places of the grid of (ln A, ln B, ln E, α, β) that fit best."""
+    """The five points (ln A, ln B, ln E, α, β) of the grid that fit best."""
     lowest = log(min(run.loss for run in runs))
     grid = product(
         range(0, 21, 5), range(0, 21, 5), lowest + np.log([0.2, 0.4, 0.6, 0.8, 0.95]), *[(0.25, 0.5, 1, 1.5)] * 2
@@ -200,10 +200,10 @@ def _starts(runs: Sequence[R]) -> list[np.ndarray]:
 
 
 def _objective(runs: Sequence[R]) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
-    """Huber's loss of a place (ln A, ln B, ln E, α, β), in units of DELTA, and its gradient."""
+    """The Huber loss at a point (ln A, ln B, ln E, α, β), in units of DELTA, and its gradient."""
     N, D, L = (np.log([getattr(run, name) for run in runs]) for name in ("parameters", "tokens", "loss"))
     one, none = np.ones_like(L), np.zeros_like(L)
-    # What each of the three terms takes of the five numbers: rows of (terms, runs, numbers).
+    # The coefficients of the five numbers in each of the three terms: (terms, runs, numbers).
     takes = np.array(
         [
             np.stack([one, none, none, -N, none], axis=1),
@@ -229,19 +229,19 @@ def _objective(runs: Sequence[R]) -> Callable[[np.ndarray], tuple[float, np.ndar
 def _polished(runs: Sequence[R], starts: Sequence[np.ndarray]) -> np.ndarray:
     from scipy.optimize import minimize
 
-    # The bottom is flat: with scipy's own tolerances it is the last digits that say where on it the search ends.
+    # The minimum is flat: with scipy's default tolerances, the last digits would decide where the search ends.
     to_the_end = {"ftol": 1e-15, "gtol": 1e-10}
     found = [minimize(_objective(runs), start, jac=True, method="L-BFGS-B", options=to_the_end) for start in starts]
     return np.asarray(min(found, key=lambda each: each.fun).x)
 
 
 def _numbers(runs: Sequence[R], place: np.ndarray) -> tuple[float, float, float, float, float] | None:
-    """(E, A, B, α, β); None where the loss does not fall with both N and D, so that no split of a budget is the best."""
+    """(E, A, B, α, β); None if the loss does not fall with both N and D, so that no split of a budget is best."""
     a, b, e, alpha, beta = map(float, place)
-    # Where the fit found no use for a term, it left it where no run could see it.
+    # A term that the fit does not need is left so small that no run could reveal it.
     sizes, texts, losses = ([getattr(run, name) for run in runs] for name in ("parameters", "tokens", "loss"))
     seen = min(a - alpha * log(min(sizes)), b - beta * log(min(texts))) > log(DELTA * min(losses))
-    # Beyond 700 a float holds no A or B.
+    # Beyond 700, A or B would overflow a float.
     return (exp(e), exp(a), exp(b), alpha, beta) if seen and min(alpha, beta) > 0 and max(a, b) < 700 else None
 
 

@@ -1,4 +1,4 @@
-"""Speculative decoding: a small model guesses several tokens, and one pass of the large model judges them all."""
+"""Speculative decoding: a small model drafts several tokens, and one forward pass of the large model verifies them all."""
 
 from typing import NamedTuple
 
@@ -14,19 +14,19 @@ from cs336kit.predict._common.checks import positive_int
 
 
 class Speculated(NamedTuple):
-    """A text, and how it came about."""
+    """A text, with the statistics of its generation."""
 
     tokens: Tensor
-    #: passes of the target, each of which adds the guesses that it accepts and one token of its own
+    #: forward passes of the target, each of which adds the guesses that it accepts and one token of its own
     passes: int
-    #: guesses of the draft; those behind the first one that is refused are never judged
+    #: guesses of the draft; those after the first rejected one are never judged
     guessed: int
     judged: int
     accepted: int
 
     @property
     def acceptance(self) -> float:
-        """Accepted guesses per judged one, which `predict.speculative_speedup` takes; 0 where none was judged."""
+        """The share of judged guesses that were accepted, for `predict.speculative_speedup`; 0 if none was judged."""
         return self.accepted / self.judged if self.judged else 0.0
 
 
@@ -34,11 +34,11 @@ def accept(
     target: Float[Tensor, "B _ V"], draft: Float[Tensor, "B k V"], guesses: Int[Tensor, "B k"], *,
     generator: torch.Generator | None = None,
 ) -> tuple[Int[Tensor, " B"], Int[Tensor, "B 1"]]:  # fmt: skip
-    """How many guesses stay in each row, and the token after them. `target`, `draft`: the distributions of both models.
+    """How many guesses are accepted in each row, and the token after them. `target`, `draft`: the models' distributions.
 
-    A guess stays with probability min(1, target / draft). Behind the first that does not, a token is drawn from what the
-    target has more than the draft; behind the last one, from the target. Together that is a draw from the target, whatever
-    the draft is. Source: Leviathan et al. 2023, algorithm 1 and appendix A.1.
+    A guess is accepted with probability min(1, target / draft). After the first rejected one, a token is drawn from the
+    normalized excess max(0, target − draft); if all are accepted, from the target. The result is distributed like draws from
+    the target, whatever the draft is. Source: Leviathan et al. 2023, algorithm 1 and appendix A.1.
     """
     rows, width = guesses.shape
     chosen = guesses.unsqueeze(-1)
@@ -47,11 +47,11 @@ def accept(
     accepted = (drawn < ratio.squeeze(-1)).long().cumprod(dim=-1).sum(dim=-1)
     place = accepted[:, None, None].expand(-1, 1, target.shape[-1])
     wanted = target.gather(1, place).squeeze(1)
-    # Behind the last guess there is no draft to take off.
+    # After the last guess there is no draft to subtract.
     beyond = torch.nn.functional.pad(draft, (0, 0, 0, 1))
     had = beyond.gather(1, place).squeeze(1)
     more = (wanted - had).clamp(min=0)
-    # Nothing is left over only where both are equal up to rounding.
+    # The excess is all zero only if both are equal up to rounding.
     more = torch.where(more.sum(dim=-1, keepdim=True) > 0, more, wanted)
     return accepted, torch.multinomial(more, 1, generator=generator)
 
@@ -62,11 +62,11 @@ def speculative(
     temperature: float = 0.0, top_k: int | None = None, top_p: float | None = None,
     generator: torch.Generator | None = None,
 ) -> Speculated:  # fmt: skip
-    """The tokens with `new_tokens` more, as the target alone would choose them, in fewer passes of it.
+    """Append `new_tokens` tokens, as the target alone would choose them, in fewer of its forward passes.
 
-    The draft guesses `guesses` tokens one by one; the target reads them in one pass, which ends with a token of its own.
-    At temperature 0 the text is the target's own, up to rounding between two logits that tie; above, it has the target's
-    distribution. One text at a time, without a sliding window, whose cache cannot forget what it has guessed.
+    The draft guesses `guesses` tokens one by one; the target reads them in one forward pass, which adds a token of its own.
+    At temperature 0 the text is the target's own, unless rounding decides between two equal logits; above, it has the
+    target's distribution. One text at a time, and no sliding window, whose cache cannot forget rejected guesses.
     """
     check_prompt(target, tokens, new_tokens)
     check_prompt(draft, tokens, new_tokens)
@@ -106,10 +106,10 @@ def _check_pair(target: DecoderOnly, draft: DecoderOnly, tokens: Tensor) -> None
             "both, so give models with one vocabulary."
         )
     if tokens.shape[0] != 1:
-        raise ValueError(f"{tokens.shape[0]} texts are given: each would keep another number of guesses; give one.")
+        raise ValueError(f"{tokens.shape[0]} texts are given: each would accept another number of guesses; give one.")
     for name, model in (("target", target), ("draft", draft)):
         if model.config.window is not None:
             raise ValueError(
-                f"the {name} has a sliding window of {model.config.window}: its cache cannot forget refused guesses; give a "
+                f"the {name} has a sliding window of {model.config.window}: its cache cannot forget rejected guesses; give a "
                 "model without one."
             )

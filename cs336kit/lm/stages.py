@@ -1,4 +1,4 @@
-"""A stage of a pipeline: some blocks of the decoder, with what stands before the first and behind the last."""
+"""A pipeline stage: some blocks of the decoder, with the embedding in the first stage and the head in the last."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,9 +16,9 @@ from cs336kit.predict._layers import stage_blocks
 
 
 class Stage(nn.Module):
-    """One of `layout.pp` parts of a decoder's blocks; the first also has the tables, the last final norm and head.
+    """One of `layout.pp` parts of a decoder's blocks; the first also has the embeddings, the last the final norm and head.
 
-    Names of parameters are those of the decoder, but for the numbers of the blocks: `name_of` gives them back.
+    Parameters have the same names as in the decoder, except for the numbers of the blocks, which `name_of` restores.
     """
 
     def __init__(self, model: DecoderOnly, layout: Layout, stage: int, ranks: Ranks):
@@ -38,7 +38,7 @@ class Stage(nn.Module):
             self.register_buffer("sine", model.sine, persistent=False)
 
     def name_of(self, name: str) -> str:
-        """What the whole decoder calls a parameter of this stage."""
+        """The name in the whole decoder of a parameter of this stage."""
         head, _, rest = name.partition(".")
         if head != "blocks":
             return name
@@ -46,10 +46,10 @@ class Stage(nn.Module):
         return f"blocks.{int(number) + self.offset}.{rest}"
 
     def forward(self, x: Tensor) -> Tensor:
-        """Token ids (first stage) or the output of the stage before → the same for the next, or logits (last stage)."""
+        """Token ids (first stage) or the output of the previous stage → the input of the next one, or logits (last stage)."""
         parts = self.ranks.count if self.ranks.sp else 1
         if self.first:
-            # Behind the table a rank of sp has its part of the positions alone.
+            # After the embedding, a rank of sp has only its part of the positions.
             x = embedded(self, x, start=self.ranks.rank * x.shape[1] // parts if self.ranks.sp else 0)
         length = x.shape[1] * parts
         angles = (self.cosine[:length], self.sine[:length]) if self.config.positions == "rope" else None
@@ -62,7 +62,7 @@ class Stage(nn.Module):
 
 
 def tie(stage: Stage, config: TransformerConfig, layout: Layout, ends: Callable[[], Any]) -> nn.Parameter | None:
-    """The table that the first and the last stage both hold, if they share one; in one stage it is one parameter."""
+    """This stage's copy of a tied table, which the first and the last of several stages both hold; else None."""
     if layout.pp == 1 or not config.tied_head:
         return None
     stage.ends = ends()
@@ -74,9 +74,9 @@ def tie(stage: Stage, config: TransformerConfig, layout: Layout, ends: Callable[
 
 
 class _Piped(PipelineStage):
-    """A stage whose fully_shard lets go of parameters and reduces gradients in every microbatch, as `predict` counts it.
+    """A stage whose fully_shard reshards parameters and reduces gradients in every micro-batch, as `predict` counts it.
 
-    Where torch sees fully_shard's own class, it keeps both whole until the last microbatch: so it gets a module around it.
+    If torch sees fully_shard's own class, it keeps both unsharded until the last micro-batch, so that class is wrapped here.
     """
 
     def __init__(self, stage: Stage, *rest: Any, **options: Any):
@@ -86,7 +86,7 @@ class _Piped(PipelineStage):
     def backward_maybe_with_nosync(
         self, backward_type: str, bwd_kwargs: dict[str, Any], last_backward: bool = False
     ) -> Any:
-        if isinstance(self.stage, FSDPModule):  # replicas of shards add up once in a step
+        if isinstance(self.stage, FSDPModule):  # all-reduce over replicas only once per step
             self.stage.set_requires_all_reduce(last_backward)
         return super().backward_maybe_with_nosync(backward_type, bwd_kwargs, last_backward)
 
@@ -94,11 +94,11 @@ class _Piped(PipelineStage):
 def schedule_of(
     stage: Stage, layout: Layout, group: Any, loss: Callable[[Tensor, Tensor], Tensor], device: torch.device
 ) -> Any:
-    """Torch's schedule of this layout for this stage; gradients are means over the microbatches."""
+    """torch's schedule for this layout and stage; gradients are means over the micro-batches."""
 
     def last(logits: Tensor, targets: Tensor) -> Tensor:
         value = loss(logits, targets)
-        # Torch holds them until the backward pass has ended, which does not read them: as in Megatron, they become empty.
+        # Torch holds the logits until the backward pass, which does not read them, has ended: free them, as Megatron does.
         logits.data = logits.new_empty(0)
         return value
 

@@ -1,4 +1,4 @@
-"""A sweep: tiny decoders of many sizes, each trained for several budgets of FLOPs, and the record of one."""
+"""A sweep: tiny decoders of many sizes, each trained with several FLOP budgets, and its record."""
 
 import json
 import platform
@@ -21,26 +21,26 @@ from cs336kit.predict.transformer import TransformerConfig
 RECORD = Path(__file__).with_name("sweep.json")
 #: Layers and width of each model, from the smallest to the largest.
 LADDER = ((1, 8), (1, 16), (1, 24), (1, 32), (2, 32), (2, 48), (2, 64), (3, 80), (4, 96))
-#: Budget in FLOPs → the first and the last model of the ladder that is trained with it (for 100 steps or more, and for
-#: ten times the text or less), and how many seeds.
+#: Budget in FLOPs → the first and the last model of the ladder that are trained with it (for at least 100 steps and at
+#: most ten epochs), and the number of seeds.
 GRID = {1e10: (0, 3, 2), 3e10: (0, 5, 2), 1e11: (1, 7, 1), 3e11: (2, 8, 1)}
 BATCH, SEQUENCE = 8, 64
-#: A curve has so many points, from a sixteenth of the run to its end.
+#: Points of a curve, from a sixteenth of the run to its end.
 CURVE_POINTS = 12
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a sweep: what was trained with which budget, and what came of it."""
+    """One run of a sweep: its model, its budget, and its results."""
 
     layers: int
     d_model: int
     seed: int
-    #: asked for; `flops` are those of the whole steps that come nearest
+    #: requested; `flops` are those of the nearest whole number of steps
     budget: float
     steps: int
     max_lr: float
-    #: all of them, the embedding table and the head included
+    #: all of them, including the embedding table and the head
     parameters: int
     #: without the embedding table and without the head, as Kaplan et al. count
     inner_parameters: int
@@ -50,7 +50,7 @@ class Run:
     loss: float
     #: [steps done, mean training loss of the last tenth of them]
     curve: tuple[tuple[int, float], ...]
-    #: of the processor
+    #: of processor time
     seconds: float
 
     @property
@@ -60,7 +60,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Runs, with what made them."""
+    """Runs, with the torch, machine, batch and text that they share."""
 
     torch: str
     machine: str
@@ -71,7 +71,7 @@ class Sweep:
 
     @property
     def seconds(self) -> float:
-        """Of the processor, all runs together."""
+        """Processor time of all runs together."""
         return sum(run.seconds for run in self.runs)
 
     def slices(self) -> dict[float, list[Run]]:
@@ -81,19 +81,19 @@ class Sweep:
 
 
 def tiny(layers: int, d_model: int) -> TransformerConfig:
-    """A model of the sweep from its layers and its width: heads 8 or 16 wide, an MLP of 8/3 of the width."""
+    """A model of the sweep from its layers and width: heads are 8 or 16 wide, and the MLP 8/3 of the width."""
     positive_int("d_model", d_model)
     head_dim = 8 if d_model < 32 else 16
     return small_llama(layers=layers, d_model=d_model, heads=max(1, d_model // head_dim), context=SEQUENCE)
 
 
 def learning_rate(d_model: int) -> float:
-    """The highest rate of a run: 0.03, and 0.4 / width for wide models."""
+    """The highest learning rate of a run: 0.03, or 0.4 / width for wide models."""
     return min(0.03, 0.4 / d_model)
 
 
 def steps_of(config: TransformerConfig, budget: float) -> int:
-    """How many steps come nearest to a budget of training FLOPs; a budget below one step raises ValueError."""
+    """The number of steps nearest to a budget of training FLOPs; a budget below half a step raises ValueError."""
     step = training_flops(config, batch=BATCH, sequence=SEQUENCE).total
     steps = round(positive_number("budget", budget) / step)
     if steps < 1:
@@ -102,7 +102,7 @@ def steps_of(config: TransformerConfig, budget: float) -> int:
 
 
 def train_one(layers: int, d_model: int, *, budget: float, seed: int = 0) -> Run:
-    """One run of the sweep. One seed, machine, torch and number of threads give the same losses again."""
+    """One run of the sweep. The same seed, machine, torch and number of threads give the same losses."""
     config = tiny(layers, d_model)
     done = pretrain(
         config, batch=BATCH, sequence=SEQUENCE, steps=steps_of(config, budget), max_lr=learning_rate(d_model), seed=seed
@@ -115,7 +115,7 @@ def train_one(layers: int, d_model: int, *, budget: float, seed: int = 0) -> Run
 
 
 def curve(run: Pretraining) -> tuple[tuple[int, float], ...]:
-    """The training loss at logarithmic distances: [steps done, mean of the last tenth of them]."""
+    """The training loss at logarithmically spaced steps: [steps done, mean of the last tenth of them]."""
     first = max(1, run.steps // 16)
     ratio = (run.steps / first) ** (1 / (CURVE_POINTS - 1))
     at = sorted({round(first * ratio**i) for i in range(CURVE_POINTS - 1)} | {run.steps})
@@ -124,7 +124,7 @@ def curve(run: Pretraining) -> tuple[tuple[int, float], ...]:
 
 
 def grid() -> list[dict[str, Any]]:
-    """What `train_one` is called with for the course's sweep, the cheapest budget first."""
+    """The arguments of `train_one` for the course's sweep, the cheapest budget first."""
     return [
         {"layers": layers, "d_model": d_model, "budget": budget, "seed": seed}
         for budget, (first, last, seeds) in GRID.items()
@@ -136,7 +136,7 @@ def grid() -> list[dict[str, Any]]:
 def run_sweep(
     cells: Iterable[dict[str, Any]], *, known: Sequence[Run] = (), after: Callable[["Sweep"], None] | None = None
 ) -> Sweep:
-    """Train every cell that is not among the `known` runs; `after` is called with what there is after each run."""
+    """Train every cell that is not among the `known` runs; after each, call `after` with the sweep so far."""
     runs = list(known)
     have = {(run.layers, run.d_model, run.budget, run.seed) for run in runs}
     for cell in cells:
@@ -158,7 +158,7 @@ def _sweep(runs: Sequence[Run]) -> Sweep:
 
 
 def write_sweep(sweep: Sweep, path: Path | str) -> None:
-    """Write the record, one run a line, whole or not at all."""
+    """Write the record, one run per line, whole or not at all."""
     head = asdict(sweep)
     runs = ",\n  ".join(json.dumps(run) for run in head.pop("runs"))
     lines = [f" {json.dumps(name)}: {json.dumps(value)}," for name, value in head.items()]
@@ -166,19 +166,19 @@ def write_sweep(sweep: Sweep, path: Path | str) -> None:
 
 
 def recorded_sweep(path: Path = RECORD) -> Sweep:
-    """The sweep of the course, or one of your own. A file that is none raises ValueError with what is wrong."""
+    """The recorded sweep of the course, or one of your own; an invalid file raises ValueError with what is wrong."""
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
         runs = tuple(Run(**{**run, "curve": tuple(map(tuple, run["curve"]))}) for run in data.pop("runs"))
         sweep = Sweep(**data, runs=runs)
     except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} is no record of a sweep ({error}): cs336kit sweep --out FILE writes one.") from None
+        raise ValueError(f"{path} is not a sweep record ({error}): cs336kit sweep --out FILE writes one.") from None
     check_sweep(sweep)
     return sweep
 
 
 def check_sweep(sweep: Sweep) -> None:
-    """Raise ValueError where a sweep is empty, or a run cannot have been: numbers that are none, or do not fit together."""
+    """Raise ValueError if a sweep is empty, or if the numbers of a run are invalid or inconsistent."""
     if not sweep.runs:
         raise ValueError("the sweep is empty: it holds no run.")
     for run in sweep.runs:
@@ -189,4 +189,4 @@ def check_sweep(sweep: Sweep) -> None:
         if run.flops != run.steps * step or run.tokens != run.steps * sweep.batch * sweep.sequence:
             raise ValueError(f"a run of {run.steps} steps cannot have {run.flops} FLOPs and {run.tokens} tokens: {run}")
         if any(after <= before for (before, _), (after, _) in pairwise(run.curve)) or run.curve[-1][0] != run.steps:
-            raise ValueError(f"the curve of a run of {run.steps} steps must rise to them, step by step: {run}")
+            raise ValueError(f"the steps of a curve must increase and end at the run's {run.steps}: {run}")

@@ -1,4 +1,4 @@
-"""Matrices divided over ranks: what stands before and behind them, and the vocabulary's table and loss.
+"""Tensor parallelism: matrices divided over ranks, the collectives around them, and the vocabulary's table and loss.
 
 Source: Shoeybi et al. 2019, section 3 (columns, then rows, and one sum behind); Korthikanti et al. 2022, section 4 (with the
 positions divided in between, the sum is a reduce-scatter, and its partner an all-gather).
@@ -20,7 +20,7 @@ from cs336kit.predict.layouts import local_config
 
 @dataclass(frozen=True)
 class Ranks:
-    """The ranks that divide every layer: their group, how many they are, which of them this is, and whether they divide
+    """The ranks that divide every layer: their group, their number, which of them this is, and whether they also divide
     the positions between the layers (sp)."""
 
     group: Any
@@ -35,20 +35,20 @@ class Ranks:
         return torch.cat(every.chunk(self.count), dim=1)
 
     def scattered(self, x: Tensor) -> Tensor:
-        """(B, S, D) on all → (B, S/n, D), the sum over the ranks at the positions of this one."""
+        """(B, S, D) on all → (B, S/n, D): the sum over the ranks, at the positions of this rank."""
         parts = torch.cat(x.chunk(self.count, dim=1))
         mine = x.new_empty(x.shape[0], x.shape[1] // self.count, x.shape[2])
         dist.reduce_scatter_tensor(mine, parts, group=self.group)
         return mine
 
     def summed(self, x: Tensor) -> Tensor:
-        """The sum over the ranks, in place of x."""
+        """The sum over the ranks, in place."""
         dist.all_reduce(x, group=self.group)
         return x
 
 
 class Enter(torch.autograd.Function):
-    """Before matrices divided by columns. Forward: every rank takes the whole; backward: the ranks' gradients add up."""
+    """Before column-parallel matrices. Forward: every rank uses the whole input; backward: sum the gradients of the ranks."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, ranks: Ranks) -> Tensor:
@@ -62,7 +62,7 @@ class Enter(torch.autograd.Function):
 
 
 class Leave(torch.autograd.Function):
-    """Behind matrices divided by rows. Forward: the ranks' results add up; backward: every rank takes the whole."""
+    """After row-parallel matrices. Forward: sum the results of the ranks; backward: every rank uses the whole gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, ranks: Ranks) -> Tensor:
@@ -76,7 +76,7 @@ class Leave(torch.autograd.Function):
 
 
 class RowLinear(nn.Module):
-    """A linear layer whose inputs are divided: the sum over the ranks, and then, once, the bias."""
+    """A row-parallel linear layer, whose inputs are divided: sums over the ranks, then adds the bias once."""
 
     def __init__(self, linear: Linear, ranks: Ranks):
         super().__init__()
@@ -88,7 +88,7 @@ class RowLinear(nn.Module):
 
 
 class _Lookup(torch.autograd.Function):
-    """Rows of the part of a table that starts with token `first`; tokens of other parts give zeros and no gradient."""
+    """Look up rows in the part of a table that starts at token `first`; other tokens give zeros and no gradient."""
 
     @staticmethod
     def forward(ctx: Any, table: Tensor, tokens: Tensor, first: int) -> Tensor:
@@ -105,13 +105,13 @@ class _Lookup(torch.autograd.Function):
 
 
 def _own(tokens: Tensor, first: int, count: int) -> Tensor:
-    """Numbers of the tokens in this rank's part of the vocabulary; −1 where they are in another."""
+    """Indices of the tokens in this rank's part of the vocabulary; −1 for tokens of other parts."""
     own = tokens - first
     return own.masked_fill_((own < 0) | (own >= count), -1)
 
 
 class VocabularyEmbedding(nn.Module):
-    """A table of which each rank holds some rows."""
+    """An embedding table whose rows are divided over the ranks."""
 
     def __init__(self, weight: nn.Parameter, ranks: Ranks):
         super().__init__()
@@ -122,13 +122,13 @@ class VocabularyEmbedding(nn.Module):
 
 
 class VocabularyLoss(torch.autograd.Function):
-    """Cross-entropy of logits (N, V/n) of which each rank has some columns: three sums of a number for each token."""
+    """Cross-entropy of logits whose columns are divided over ranks, (N, V/n) each: three all-reduces of a number per token."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor, ranks: Ranks, vocab: int) -> Tensor:
         columns = logits.shape[1]
         ctx.first = ranks.rank * columns
-        real = max(0, min(columns, vocab - ctx.first))  # the others pad the vocabulary
+        real = max(0, min(columns, vocab - ctx.first))  # the rest is padding
         greatest = logits[:, :real].amax(-1) if real else logits.new_full((len(logits),), -torch.inf)
         dist.all_reduce(greatest, op=dist.ReduceOp.MAX, group=ranks.group)
         logs = logits - greatest[:, None]
@@ -150,36 +150,34 @@ class VocabularyLoss(torch.autograd.Function):
         return gradient.mul_(gradients[0] / count), None, None, None
 
 
-#: Ends of the names of parameters → along which axis the ranks divide them; all others they have whole.
+#: How the names of divided parameters end: by rows (axis 0) or columns (axis 1). Every rank has all others in full.
 PROJECTIONS = ("query", "key", "value", "gate", "up")
 ROWS = ("embedding.weight", *(f"{name}.{part}" for name in ("head", *PROJECTIONS) for part in ("weight", "bias")))
 COLUMNS = ("attention.output.weight", "mlp.down.weight")
 
 
 def cut_of(name: str) -> int | None:
-    """Along which axis the ranks of tp divide a parameter; None: each has it whole."""
+    """The axis along which the ranks of tp divide a parameter; None if each has it in full."""
     return 0 if name.endswith(ROWS) else 1 if name.endswith(COLUMNS) else None
 
 
 def check_divisible(config: TransformerConfig, tp: int) -> None:
-    """Raise ValueError for what predict counts under tp and this module does not run."""
+    """Raise ValueError for models that predict covers under tp and this module does not run."""
     if tp > config.kv_heads:
         raise ValueError(
-            f"tp={tp} is more than the {config.kv_heads} key/value heads: predict counts that, and lm does not run it. "
+            f"tp={tp} is more than the {config.kv_heads} key/value heads, which predict supports, but lm does not. "
             f"Give tp={config.kv_heads} or a divisor of it."
         )
     for what, there in (
         ("experts", config.experts), ("norms of queries and keys", config.qk_norm != "none"),
-        ("norms inside of attention or MLP", config.inner_norms),
+        ("norms inside attention or MLP", config.inner_norms),
     ):  # fmt: skip
         if there:
-            raise ValueError(
-                f"tp={tp} of a model with {what} is counted by predict, and lm does not run it: leave tp out."
-            )
+            raise ValueError(f"tp={tp} of a model with {what} is supported by predict, but not by lm: leave tp out.")
 
 
 def divide(model: DecoderOnly, ranks: Ranks) -> DecoderOnly:
-    """This rank's part of a decoder: its heads, its part of every MLP, its rows of the tables, with what is said between."""
+    """This rank's part of a decoder: its heads, its part of every MLP, its rows of the tables, and the collectives between."""
     config, table = local_config(model.config, ranks.count), model.embedding.weight
     part = DecoderOnly(
         config, checkpointing=model.checkpointing, device=table.device, dtype=table.dtype, **model.options

@@ -18,12 +18,12 @@ MAGIC = b"CS336TOK"
 VERSION = 1
 #: magic, version, bytes per token, vocabulary, number of tokens, Adler-32 of the tokens; then Adler-32 of all these.
 FIELDS = struct.Struct("<8sIIQQI")
-HEADER_BYTES = 64  # one size for ever, and a multiple of every token's size, so that the mapped tokens are aligned
+HEADER_BYTES = 64  # fixed, and a multiple of every token size, so that the mapped tokens are aligned
 CHUNK = 1 << 20
 
 
 class TokenFileError(ValueError):
-    """The file is not a whole, unharmed token file."""
+    """The file is not a complete, undamaged token file."""
 
 
 def token_dtype(vocab: int) -> np.dtype:
@@ -40,9 +40,9 @@ class TokenFile:
 
     Layout: a header of 64 bytes (magic, version, bytes per token, vocabulary, length, checksum of the tokens,
     checksum of the header), then the tokens, little-endian, in the smallest dtype that holds the vocabulary.
-    Opening checks the header and the file's size, which costs the same for 1 kB and 10 TB; a flipped bit among the
-    tokens is found by `verify()` alone, because that must read them all. Raises TokenFileError (a ValueError) for a
-    foreign, truncated or damaged file.
+    Opening checks only the header and the file's size, which costs the same for 1 kB and 10 TB; `verify()` reads all
+    tokens and also finds a flipped bit among them. Raises TokenFileError (a ValueError) for a file that is truncated,
+    damaged, or not a token file.
     """
 
     def __init__(self, path: str | os.PathLike[str]):
@@ -54,7 +54,7 @@ class TokenFile:
             self.tokens = np.memmap(self.path, dtype=self.dtype, mode="r", offset=HEADER_BYTES, shape=(self.length,))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled, as for a worker of a DataLoader, it is its path: a memory map would be copied whole."""
+        """Pickle only the path, for example for a DataLoader worker: a memory map would be copied whole."""
         return TokenFile, (self.path.absolute(),)
 
     def __len__(self) -> int:
@@ -72,9 +72,9 @@ class TokenFile:
         return HEADER_BYTES + self.length * self.dtype.itemsize
 
     def verify(self) -> None:
-        """Read every token once and compare checksum and vocabulary; TokenFileError says what does not fit."""
+        """Read every token once and check checksum and vocabulary; TokenFileError says what is wrong."""
         checksum, largest = zlib.adler32(b""), 0
-        with open(self.path, "rb") as file:  # plain reads: a pass over the map would count as this process's memory
+        with open(self.path, "rb") as file:  # plain reads: pages of a memory map would count as this process's memory
             file.seek(HEADER_BYTES)
             while chunk := file.read(CHUNK):
                 checksum = zlib.adler32(chunk, checksum)
@@ -93,8 +93,8 @@ class TokenFile:
     def write(cls, path: str | os.PathLike[str], tokens: Any, *, vocab: int, progress: bool = False) -> "TokenFile":
         """Write `tokens` (one array, or an iterable of arrays) and open the file.
 
-        The file is written beside, under a name of its own, then renamed: a failure leaves what was at `path` as it
-        was, and of several that write at once the last one's file stays. A kill may leave path.writing-… behind.
+        The file is written under another name, then renamed: a failure leaves `path` as it was, and if several processes
+        write at once, the last one wins. A kill may leave path.writing-… behind.
         A token outside 0 … vocab - 1 raises ValueError and names its position.
         """
         path = Path(path)
@@ -108,9 +108,9 @@ class TokenFile:
     def append(cls, path: str | os.PathLike[str], tokens: Any, *, progress: bool = False) -> "TokenFile":
         """Add `tokens` (one array, or an iterable of arrays, which is never held whole) and open the longer file.
 
-        The tokens are flushed to disk before the header counts them, so an append that dies leaves the file as long
-        as its header says and some bytes behind it, which opening reports and the next append cuts off. One process at a
-        time may append to a file.
+        The tokens are flushed to disk before the header counts them, so an append that dies leaves a valid header and
+        extra bytes at the end, which opening reports and the next append cuts off. One process at a time may append to a
+        file.
         """
         path = Path(path)
         boolean("progress", progress)
@@ -139,12 +139,12 @@ class TokenFile:
 
     @classmethod
     def zeros(cls, path: str | os.PathLike[str], *, vocab: int, length: int) -> "TokenFile":
-        """Make a file of `length` zero tokens without writing them: a sparse file, which takes almost no disk.
+        """Make a file of `length` zero tokens without writing them: a sparse file, which takes almost no disk space.
 
-        Written beside, like any other.
+        Written under another name and renamed, like any other.
         """
         size = at_most("length", non_negative_int("length", length), 2**60) * token_dtype(vocab).itemsize
-        checksum = size % 65521 << 16 | 1  # Adler-32 of zeros: the sum of the bytes stays 1, the sum of sums counts
+        checksum = size % 65521 << 16 | 1  # Adler-32 of zeros: low half 1, high half the number of bytes
         with replacing(Path(path), _unique()) as beside:
             _write_header(beside, vocab=vocab, length=length, checksum=checksum, create=True)
             os.truncate(beside, HEADER_BYTES + size)
@@ -152,7 +152,7 @@ class TokenFile:
 
 
 def _unique() -> str:
-    """The ending of a file that is written beside: several may write to one path."""
+    """The ending of a temporary file: several processes may write to one path."""
     return f".writing-{secrets.token_hex(4)}"
 
 
@@ -213,7 +213,7 @@ def _read_header(path: Path, *, unfinished: bool = False) -> tuple[int, int, int
         )
     if size > expected and not unfinished:
         raise TokenFileError(
-            f"{path} has {size - expected} bytes behind its {length} tokens: something was not finished. "
+            f"{path} has {size - expected} bytes after its {length} tokens: a write was not finished. "
             "TokenFile.append(path, []) cuts them off."
         )
     return vocab, length, checksum

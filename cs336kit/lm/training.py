@@ -1,4 +1,4 @@
-"""The training loop and its parts: loss, learning-rate schedule, gradient clipping; for any model and any batches."""
+"""The training loop and its parts: loss, learning-rate schedule, gradient clipping. For any model and any batches."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -19,9 +19,9 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 def cross_entropy(logits: Float[Tensor, "... V"], targets: Int[Tensor, "..."]) -> Float[Tensor, ""]:
     """Mean over all positions of −ln softmax(logits)[target], in nats; exp of it is the perplexity.
 
-    log softmax(x) = x − ln Σ eˣ, taken in fp32 from the logits minus their maximum, so that nothing overflows. A model
-    that knows nothing has ln V. Kept for backward: the V log-probabilities of every position, 4·B·S·V bytes.
-    Equal to torch.nn.functional.cross_entropy. Shapes that do not fit raise ValueError.
+    log softmax(x) = x − ln Σ eˣ, computed in fp32 from the logits minus their maximum, so that nothing overflows. A model
+    that knows nothing has ln V. Saved for backward: the V log-probabilities of every position, 4·B·S·V bytes.
+    Equal to torch.nn.functional.cross_entropy. Mismatched shapes raise ValueError.
     """
     if targets.shape != logits.shape[:-1]:
         raise ValueError(
@@ -36,7 +36,7 @@ def cosine_schedule(step: int, *, max_lr: float, warmup_steps: int, total_steps:
     """Learning rate of `step`, counted from 0: up to max_lr over the warm-up, down to min_lr at total_steps.
 
     Warm-up: max_lr · step / warmup_steps, so step 0 has rate 0. Then min_lr + ½(1 + cos πt)(max_lr − min_lr), where t
-    runs from 0 at the end of the warm-up to 1 at total_steps; afterwards the rate stays at min_lr.
+    runs from 0 at the end of the warm-up to 1 at total_steps; after that the rate stays at min_lr.
     Source: Loshchilov and Hutter 2017, equation 5 (without restarts); warm-up as in Touvron et al. 2023, section 2.3.
     """
     non_negative_int("step", step)
@@ -57,9 +57,9 @@ def cosine_schedule(step: int, *, max_lr: float, warmup_steps: int, total_steps:
 def clip_gradients(parameters: Tensor | Iterable[nn.Parameter], *, max_norm: float) -> Tensor:
     """Scale all gradients in place so that their joint L2 norm is at most `max_norm`; return the norm they had.
 
-    The direction of the update stays: every gradient is multiplied by the same max_norm / (norm + 1e-6), where that
-    is below 1. Parameters without a gradient are skipped. The returned 0-d tensor stays on the gradients' device, so
-    clipping itself never waits for a GPU. A norm that is NaN or infinite is returned as it is: look at it.
+    The direction of the gradient stays: all of it is multiplied by max_norm / (norm + 1e-6) if that is below 1.
+    Parameters without a gradient are skipped. The returned 0-d tensor stays on the gradients' device, so clipping itself
+    never synchronizes with a GPU. A norm that is NaN or infinite is returned as it is, so check it.
     Equal to torch.nn.utils.clip_grad_norm_. Source: Pascanu et al. 2013, section 3.2.
     """
     positive_number("max_norm", max_norm)
@@ -78,7 +78,7 @@ def clip_gradients(parameters: Tensor | Iterable[nn.Parameter], *, max_norm: flo
 
 @dataclass
 class History:
-    """What a run left behind, one entry per step: losses, learning rates, gradient norms (if clipped)."""
+    """The history of a run, one entry per step: losses, learning rates, gradient norms (if clipped)."""
 
     first_step: int = 0
     losses: list[float] = field(default_factory=list)
@@ -97,13 +97,13 @@ def train(
 ) -> History:  # fmt: skip
     """Take `steps` optimizer steps and return their history.
 
-    A step draws `accumulate` batches (x, y) and follows the gradient of the mean of their losses, `loss(model(x), y)`;
-    for batches of one size that is the gradient of the one large batch.
+    A step draws `accumulate` batches (x, y) and uses the gradient of the mean of their losses, `loss(model(x), y)`;
+    for batches of equal size that is the gradient of the one large batch.
     `schedule(step)` is the learning rate of a step, counted from 0; `clip(parameters)` clips the gradients, after
     unscaling, and returns their norm; `evaluate()` runs in eval mode without gradients every `evaluate_every` steps and
     after the last one; `after_step(steps_done)` is the place to save a checkpoint; `first_step` continues a count.
-    Reading the loss waits for the GPU once per step. A loss or a norm that is NaN or infinite raises FloatingPointError
-    before the step is made (a norm under loss scaling: the step is skipped); batches that end early raise ValueError.
+    Reading the loss synchronizes with the GPU once per step. A loss or norm that is NaN or infinite raises FloatingPointError
+    before the step is taken (with loss scaling, such a norm skips the step); batches that end early raise ValueError.
     """
     positive_int("steps", steps)
     positive_int("accumulate", accumulate)
@@ -160,7 +160,7 @@ def train(
 def _accumulate_gradients(
     model: nn.Module, batches: Iterator[tuple[Tensor, Tensor]], *, loss: Loss, count: int, policy: Policy, step: int
 ) -> float:
-    """Add up the gradients of `count` batches, each divided by `count`, and return the mean loss."""
+    """Accumulate the gradients of `count` batches, each divided by `count`, and return the mean loss."""
     total: Tensor | float = 0.0
     for _ in range(count):
         try:
@@ -178,7 +178,7 @@ def mean_loss(
     model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], *, count: int, loss: Loss = cross_entropy,
     policy: Policy | None = None,
 ) -> float:  # fmt: skip
-    """Mean loss of the model over `count` batches, without gradients and in eval mode; the modes are put back afterwards.
+    """Mean loss of the model over `count` batches, without gradients and in eval mode, which is undone afterward.
 
     Batches that end early raise ValueError.
     """

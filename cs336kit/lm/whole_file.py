@@ -1,4 +1,4 @@
-"""Write a file so that a reader finds the old one or the new one, never half of one."""
+"""Write a file so that a reader finds either the old one or the new one, never part of one."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ import torch
 
 @contextmanager
 def replacing(path: Path, ending: str = ".saving") -> Iterator[Path]:
-    """A name beside `path` for a file that takes its place at the end, and is removed where something fails."""
+    """A temporary path beside `path` for a file that replaces it at the end, and is removed if something fails."""
     beside = path.with_name(path.name + ending)
     try:
         yield beside
@@ -23,15 +23,15 @@ def replacing(path: Path, ending: str = ".saving") -> Iterator[Path]:
 
 
 def save_beside(content: Any, beside: Path, path: Path) -> None:
-    """Write `content` with torch.save to `beside`, which will be `path`, and flush it to the disk.
+    """Write `content` with torch.save to `beside`, which will become `path`, and flush it to the disk.
 
-    A disk that is full, or any other failure to write, raises OSError with what to do.
+    A full disk, or any other failure to write, raises OSError with what to do.
     """
     with open(beside, "wb", buffering=0) as raw:
         writer: Any = _Writer(raw)
         try:
             torch.save(content, writer)
-            writer.sync()  # some file systems find out only now that they are full
+            writer.sync()  # some file systems notice only now that they are full
         except (OSError, RuntimeError):
             if writer.error is None:
                 raise
@@ -46,7 +46,7 @@ def save_beside(content: Any, beside: Path, path: Path) -> None:
 
 
 def write_whole(text: str, path: Path) -> None:
-    """Put `text` at `path` in place of what is there, whole or not at all, even if the power fails in between."""
+    """Replace the file at `path` with `text`, whole or not at all, even if the power fails in between."""
     with replacing(path) as beside, open(beside, "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
@@ -57,8 +57,7 @@ def write_whole(text: str, path: Path) -> None:
 def keep_older(path: Path, *, keep: int) -> None:
     """Give the files at path, path.1, … path.(keep-2) the names path.1, … path.(keep-1); `path` itself stays as well.
 
-    A second name for the same file (a hard link) costs no copy, and at no moment is there no file at `path`. On a file system
-    without hard links it is a copy.
+    A hard link costs no copy, and `path` exists at every moment. On a file system without hard links, the file is copied.
     """
     for age in range(keep - 1, 0, -1):
         newer = path if age == 1 else path.with_name(f"{path.name}.{age - 1}")
@@ -74,9 +73,9 @@ def keep_older(path: Path, *, keep: int) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Flush the names in a folder to the disk: without it, a power cut after a rename may bring the old name back.
+    """Flush the entries of a folder to the disk; without it, a power cut after a rename may bring the old name back.
 
-    Windows opens no folders: there, that is left to the system.
+    Windows cannot open folders: there, this is left to the system.
     """
     if os.name == "nt":
         return
@@ -88,7 +87,7 @@ def flush_folder(folder: Path) -> None:
 
 
 class _Writer:
-    """A file that writes all it is given, and remembers why it could not: torch reports only that a write failed."""
+    """A file that remembers why a write failed: torch reports only that it did."""
 
     def __init__(self, raw: Any):
         self.raw, self.written = raw, 0

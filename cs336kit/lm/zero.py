@@ -1,4 +1,4 @@
-"""An optimizer of which each rank has the state of some rows: stages 1 and 2 of ZeRO (Rajbhandari et al. 2020)."""
+"""An optimizer whose state is sharded by rows over the ranks: stages 1 and 2 of ZeRO (Rajbhandari et al. 2020)."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,15 +9,15 @@ from torch import Tensor, nn
 
 
 def local(tensor: Any) -> Tensor:
-    """What this rank holds of a tensor that may be divided."""
+    """This rank's part of a tensor that may be a DTensor."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 class ShardedOptimizer:
-    """Steps the rows of this rank and gathers those of the others.
+    """Updates this rank's rows of every parameter and gathers the rows of the other ranks.
 
     Every parameter is divided along its first axis, rounded up, so that the last ranks may have fewer rows or none. With
-    stage 2 the gradient of a parameter is reduced as soon as it is there, and its other rows are let go.
+    stage 2 a gradient is reduced as soon as it is computed, and only this rank's rows of it are kept.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class ShardedOptimizer:
     ):  # fmt: skip
         self.group, self.count, self.rank, self.replicas, self.mean_over = group, count, rank, replicas, mean_over
         self.stage, self.names = stage, {parameter: name for name, parameter in module.named_parameters()}
-        #: parameter → its rows of this rank, in the same storage
+        #: parameter → this rank's rows of it, in the same storage
         self.own: dict[nn.Parameter, nn.Parameter] = {}
         self.hooks = []
         for parameter in self.names:
@@ -38,7 +38,7 @@ class ShardedOptimizer:
         self.inner = make(list(self.own.values()))
 
     def let_go(self) -> None:
-        """Reduce no gradient any more: another optimizer of the same parameters takes over."""
+        """Stop reducing gradients, because another optimizer of the same parameters takes over."""
         for hook in self.hooks:
             hook.remove()
 
@@ -52,7 +52,7 @@ class ShardedOptimizer:
 
     @torch.no_grad()
     def _reduce(self, parameter: Tensor) -> None:
-        """The ranks' gradients add up; this rank keeps its rows of the sum."""
+        """Sum the gradients of the ranks; this rank keeps its rows of the sum."""
         own, gradient = self.own[parameter], parameter.grad
         assert gradient is not None
         rows = -(-len(parameter) // self.count)
@@ -64,7 +64,7 @@ class ShardedOptimizer:
 
     @torch.no_grad()
     def add_up(self) -> None:
-        """What is left to be said of the gradients when all microbatches are done."""
+        """Finish reducing the gradients after all micro-batches."""
         for parameter, own in self.own.items():
             if self.stage == 1 and parameter.grad is not None:
                 self._reduce(parameter)
@@ -74,7 +74,7 @@ class ShardedOptimizer:
                 own.grad /= self.mean_over
 
     def gradients(self) -> list[tuple[str, Tensor]]:
-        """Name and gradient of this rank's rows."""
+        """Names and gradients of this rank's rows."""
         return [(self.names[parameter], own.grad) for parameter, own in self.own.items() if own.grad is not None]
 
     @torch.no_grad()
@@ -91,7 +91,7 @@ class ShardedOptimizer:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Step this rank's rows, and take the others' from them; what has no gradient stays."""
+        """Update this rank's rows and gather the others; parameters without a gradient stay."""
         self.inner.step()
         for parameter, own in self.own.items():
             if own.grad is not None:

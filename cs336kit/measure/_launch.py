@@ -1,7 +1,7 @@
-"""Starts the ranks of `measure.run_ranks`: a process of its own, which imports torch once and then splits into them.
+"""Starts the ranks of `measure.run_ranks`: a separate process that imports torch once and then forks into the ranks.
 
-It is run by its path, so that it imports no room of the kit: FOLDER holds what is to run (`call`), and gets from each rank
-its result (`result-0`), its error (`error-0`) and what it printed (`out-0`). When its standard input ends, it ends.
+It is run by its path, so that it imports no package of the kit: FOLDER holds the function to run (`call`), and each rank
+writes there its result (`result-0`), its error (`error-0`) and its output (`out-0`). It ends when its standard input ends.
 """
 
 import gc
@@ -19,16 +19,16 @@ from types import CodeType, ModuleType
 
 
 def _rank(rank: int, folder: Path, call: dict, listener: socket.socket, loaded: tuple | None) -> None:
-    """One rank: joins the others, runs the function, and leaves its result or its error in the folder."""
+    """One rank: joins the others, runs the function, and writes its result or its error into the folder."""
     import torch
     import torch.distributed as dist
 
-    # Both what Python prints and what others write to the first stream.
+    # Capture both what Python prints and what other libraries write to file descriptor 1.
     sys.stdout = open(folder / f"out-{rank}", "a", buffering=1, encoding="utf-8")  # noqa: SIM115
     os.dup2(sys.stdout.fileno(), 1)
     try:
         port = listener.getsockname()[1]
-        # What torchrun gives its processes, so that a function finds the same here and there.
+        # The variables that torchrun sets, so that a function finds the same environment here.
         names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": call["ranks"], "LOCAL_WORLD_SIZE": call["ranks"]}
         os.environ |= {name: str(value) for name, value in names.items()}
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
@@ -61,7 +61,7 @@ def _rank(rank: int, folder: Path, call: dict, listener: socket.socket, loaded: 
 
 
 def _leave(store, rank: int, count: int) -> None:
-    """Wait until all are done, since a rank that leaves breaks its connections; rank 0 keeps the store until the end."""
+    """Wait until all are done, since a rank that exits breaks its connections; rank 0 keeps the store until the end."""
     import torch.distributed as dist
 
     store.set(f"done-{rank}", "")
@@ -77,12 +77,12 @@ def _load(call: dict) -> tuple:
 
 
 def _look_up(function: object) -> None:
-    """See what a function names of modules: what one of them imports at first sight is imported once, not in each rank."""
+    """Look up the module attributes that a function names, so that lazy imports happen once and not in each rank."""
     code, known = getattr(function, "__code__", None), getattr(function, "__globals__", {})
     names = code.co_names if isinstance(code, CodeType) else ()
     for module in (known[name] for name in names if isinstance(known.get(name), ModuleType)):
         for name in names:
-            # What fails fails again in a rank, which says so.
+            # An error here occurs again in a rank, which reports it.
             with suppress(Exception):
                 getattr(module, name)
 
@@ -100,7 +100,7 @@ def _dump(result: object) -> bytes:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """At once, so that nobody reads a part."""
+    """Write atomically, so that nobody reads an incomplete file."""
     unfinished = path.with_name(f"unfinished-{path.name}")
     unfinished.write_bytes(content)
     unfinished.rename(path)
@@ -109,13 +109,13 @@ def _write(path: Path, content: bytes) -> None:
 def main(folder: Path) -> None:
     call = pickle.loads((folder / "call").read_bytes())
     sys.path[:] = call["path"]
-    # What is imported stays: to search it for garbage takes a sixth of the time, and a copy of its pages in each rank.
+    # Imported objects stay: collecting garbage among them takes a sixth of the time, and copies their pages in each rank.
     gc.disable()
     import torch.multiprocessing
 
     gc.freeze()
     gc.enable()
-    # Once for all ranks; on a GPU each loads for itself, since CUDA does not survive the split.
+    # Once for all ranks; with a GPU each rank loads for itself, since CUDA does not survive a fork.
     loaded = _load(call) if call["device"] == "cpu" else None
     if loaded:
         _look_up(loaded[0])
@@ -132,15 +132,15 @@ def main(folder: Path) -> None:
         ready, _, _ = select.select([sys.stdin, *(rank.sentinel for rank in running)], [], [])
         for rank in running:
             if rank.sentinel in ready:
-                # A process closes its files a moment before it has an exit code.
+                # A process closes its files shortly before it has an exit code.
                 rank.join()
         running = [rank for rank in running if rank.sentinel not in ready]
         if sys.stdin in ready or any(rank.exitcode not in (None, 0) for rank in ranks):
-            # Others may be failing with it: a moment, in which the first error is written.
+            # Others may be failing, too: wait a moment for the first error to be written.
             for rank in ranks:
                 rank.join(0.2)
             break
-    # Before the others are ended: one that the system has ended by SIGKILL, for want of memory, is told from them.
+    # Before the others are killed: a rank that the system has killed, for lack of memory, must be told from them.
     for number, rank in enumerate(ranks):
         if rank.exitcode and not (folder / f"error-{number}").exists():
             _write(folder / f"exit-{number}", str(rank.exitcode).encode())

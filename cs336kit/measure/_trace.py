@@ -1,4 +1,4 @@
-"""What the instruments watch with: which module and function runs, what autograd saves, which storages are alive."""
+"""How the instruments observe: which module and function runs, what autograd saves, which storages are alive."""
 
 import itertools
 import sys
@@ -25,9 +25,9 @@ class Frame:
     #: the number of the first autograd node that the call may create, and the thread that counts it
     first: int = 0
     thread: int = 0
-    #: a call inside the backward pass: checkpointing repeats it
+    #: a call inside the backward pass: checkpointing recomputes it
     again: bool = False
-    #: calls begin in this order
+    #: the order in which calls begin
     serial: int = field(default_factory=itertools.count().__next__)
 
     @property
@@ -41,7 +41,7 @@ OUTSIDE = Frame("outside modules")
 
 @dataclass(frozen=True)
 class SavedTensor:
-    """One storage that the graph holds: what saved it first, in which module, its shape there, and its bytes."""
+    """One storage that the graph holds: which operation saved it first, in which module, its shape there, its bytes."""
 
     operation: str
     module: str
@@ -55,7 +55,7 @@ class SavedTensor:
 
 
 class _Handle:
-    """What the graph keeps in place of a saved tensor. While it is alive, so are the tensor's bytes."""
+    """Takes the place of a saved tensor in the graph: as long as it is alive, so are the tensor's bytes."""
 
     __slots__ = ("__weakref__", "frame", "tensor")
 
@@ -64,10 +64,10 @@ class _Handle:
 
 
 class Trace(TorchFunctionMode):
-    """Knows the module and the torch function that run, in the backward pass too, and what autograd saves in them.
+    """Tracks the module and the torch function that run, also in the backward pass, and what autograd saves in them.
 
     Autograd numbers its nodes in the order in which the forward pass creates them, so a node belongs to the innermost
-    call that was running when its number was given.
+    call that was running when it got its number.
     """
 
     def __init__(self, leaving: Callable[[Frame], None] = lambda frame: None):
@@ -78,12 +78,12 @@ class Trace(TorchFunctionMode):
         self._owner: dict[int | None, Frame] = {}
         self._thread = threading.get_ident()
         self._saved: list[weakref.ref] = []
-        # The storage is held: a module may convert its parameters while it is watched, and free the old ones.
+        # The storage is held, because a module may convert its parameters meanwhile and free the old ones.
         self._roles: dict[int, tuple[str, torch.UntypedStorage]] = {}
 
     @contextmanager
     def watching(self, *, saved: bool = False) -> Iterator[None]:
-        """Watch what runs inside; with `saved` also what autograd keeps."""
+        """Watch what runs inside; with `saved`, also what autograd saves."""
         hooks = _torch.module_hooks(self._enter_module, self._leave_module)
         pack = torch.autograd.graph.saved_tensors_hooks(self._pack, lambda handle: handle.tensor)
         try:
@@ -98,19 +98,19 @@ class Trace(TorchFunctionMode):
                 hook.remove()
 
     def frame(self) -> Frame:
-        """The call that runs now; in the backward pass the one whose node runs, unless checkpointing repeats a call."""
+        """The call that runs now; in the backward pass, the one whose node runs, unless checkpointing recomputes a call."""
         top = self._stack[-1] if self._stack else OUTSIDE
         if not _torch.in_backward() or (top.again and top.module != OUTSIDE.module):
             return top
         return self._owner.get(_torch.running_node(), OUTSIDE)
 
     def own(self, tensors: Iterable[Tensor], role: str):
-        """The storages of these tensors exist anyway: they are listed under this role."""
+        """List the storages of these tensors, which exist anyway, under this role."""
         storages = (_torch.local(tensor).untyped_storage() for tensor in _torch.tensors(list(tensors)))
         self._roles.update({_torch.key_of(storage): (role, storage) for storage in storages})
 
     def saved(self) -> list[tuple[Frame, SavedTensor]]:
-        """Every storage that the graph still holds, once, at the first call that saved it."""
+        """Every storage that the graph still holds, once, with the first call that saved it."""
         by_storage: dict[int, list[tuple[Frame, Tensor]]] = {}
         for handle in (reference() for reference in self._saved):
             if handle is not None:
@@ -144,14 +144,14 @@ class Trace(TorchFunctionMode):
 
     def _leave(self):
         frame = self._stack.pop()
-        # A GPU repeats calls on a thread of its own, with numbers of its own.
+        # On a GPU, checkpointing recomputes calls on another thread, which numbers its own nodes.
         if frame.thread == self._thread:
             for number in range(frame.first, _torch.next_node()):
                 self._owner.setdefault(number, frame)
         self._leaving(frame)
 
     def _elsewhere(self) -> bool:
-        """Torch calls its hooks for the modules of every thread; a GPU repeats calls on one of its own."""
+        """Whether an unrelated thread called this hook, as torch does; on a GPU, backward recomputes on a thread of its own."""
         return threading.get_ident() != self._thread and not _torch.in_backward()
 
     def _enter_module(self, module: nn.Module, inputs):
@@ -174,7 +174,7 @@ class Trace(TorchFunctionMode):
         frame = self._stack[-1] if self._stack else OUTSIDE
         if not frame.operation:
             frame = Frame(frame.module, _function_outside_torch())
-        # Detached: an operation's own output would lead back to the graph that holds the handle, and never be freed.
+        # Detached: an operation's own output would refer to the graph that holds the handle, and never be freed.
         handle = _Handle(tensor.detach(), frame)
         self._saved.append(weakref.ref(handle))
         return handle
@@ -191,9 +191,9 @@ def _function_outside_torch() -> str:
 
 
 class LiveStorages(_torch.TorchDispatchMode):
-    """Adds a storage's bytes when an operator first returns it, and takes them off when it is freed.
+    """Adds a storage's bytes when an operator first returns it, and subtracts them when it is freed.
 
-    `starting()` is called before an operator and `ran(operator, keys of the storages that it made)` after it.
+    `starting()` is called before an operator, and `ran(operator, keys of the storages that it made)` after it.
     """
 
     def __init__(
@@ -206,17 +206,17 @@ class LiveStorages(_torch.TorchDispatchMode):
         super().__init__()
         self._round_to, self._starting, self._ran = round_to, starting, ran
         self.live = 0
-        # By a storage's key: its bytes, or None if it was there before.
+        # Key of a storage → its bytes, or None if it existed before.
         self.sizes: dict[int, int | None] = {}
         self._references: dict[int, weakref.ref] = {}
-        #: of storages that were there before and have been resized since: the bytes that they had
+        #: the former bytes of storages that existed before and have been resized since
         self._before: dict[int, int] = {}
         self._resizes = ExitStack()
-        #: an operator on real DTensors has begun, and none on a rank's own tensors since
+        #: whether an operator on real DTensors has begun, and none on a rank's own tensors since
         self._lays_out = False
 
     def __enter__(self):
-        # fully_shard frees and fills storages without an operator.
+        # fully_shard frees and allocates storages without an operator.
         self._resizes.enter_context(_torch.storage_resizes(self._resized))
         return super().__enter__()
 
@@ -225,7 +225,7 @@ class LiveStorages(_torch.TorchDispatchMode):
         return super().__exit__(*error)
 
     def _resized(self, storage: torch.UntypedStorage, before: int):
-        """A storage has another size than before; of one that was there already, what it has grown by counts."""
+        """Count a resized storage; of one that existed before, only the growth counts."""
         key = _torch.key_of(storage)
         if key not in self.sizes:
             self._references[key] = weakref.ref(storage, lambda _: self._freed(key))
@@ -238,7 +238,7 @@ class LiveStorages(_torch.TorchDispatchMode):
         if (counted := self.sizes[key]) is not None:
             size = max(0, storage.nbytes() - self._before.get(key, 0))
             size = -(-size // self._round_to) * self._round_to
-            self.live += size - counted  # also when resize_ changed it
+            self.live += size - counted  # also after resize_
             self.sizes[key] = size
 
     def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
@@ -246,13 +246,13 @@ class LiveStorages(_torch.TorchDispatchMode):
         if _torch.has_ranks(types):
             self._lays_out = not _torch.on_fakes()
             return NotImplemented
-        # Torch finds the layout of a DTensor's result by fakes of the whole, the first time: they are in no memory.
+        # The first time, torch finds the layout of a DTensor's result with fake tensors of the whole, which use no memory.
         if self._lays_out and _torch.on_fakes():
             return operator(*args, **kwargs)
         self._lays_out = False
         if torch.is_inference_mode_enabled() and (result := self._parts(operator, args, kwargs)) is not NotImplemented:
             return result
-        # torch.tensor([1.0]) makes its storage without an operator and announces it by lift_fresh.
+        # torch.tensor([1.0]) makes its storage without an operator and announces it with lift_fresh.
         if operator is not torch.ops.aten.lift_fresh.default:
             for tensor in _torch.tensors((*args, *kwargs.values())):
                 self._see(tensor, before=True)
@@ -263,8 +263,8 @@ class LiveStorages(_torch.TorchDispatchMode):
         return result
 
     def _parts(self, operator, args, kwargs):
-        """Watch the operators that an operator is made of: inference mode hands it over whole, as no other mode does."""
-        # The hook for resized storages stays as it is.
+        """Watch the parts of a composite operator, which only inference mode passes to us undecomposed."""
+        # Only the mode is entered again; the hook for resized storages stays.
         super().__enter__()
         try:
             return operator.decompose(*args, **kwargs)
@@ -272,7 +272,7 @@ class LiveStorages(_torch.TorchDispatchMode):
             super().__exit__(None, None, None)
 
     def _see(self, tensor: Tensor, *, before: bool) -> int | None:
-        """Count the tensor's storage; its key if it is new."""
+        """Count the tensor's storage; return its key if it is new."""
         storage, key = tensor.untyped_storage(), _torch.storage_key(tensor)
         new = key not in self.sizes
         if new:

@@ -1,4 +1,4 @@
-"""The bytes that a forward pass keeps for its backward pass, tensor by tensor."""
+"""The bytes that a forward pass saves for its backward pass, tensor by tensor."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,7 +12,7 @@ from cs336kit.predict._common.grid import as_html, as_text
 
 
 class SavedActivations(Breakdown):
-    """Bytes kept for the backward pass by the operation that saved them; `.tensors` lists every storage."""
+    """Bytes saved for the backward pass, by the operation that saved them; `.tensors` lists every storage."""
 
     __slots__ = ("tensors",)
     tensors: tuple[SavedTensor, ...]
@@ -29,7 +29,7 @@ class SavedActivations(Breakdown):
         return SavedActivations, (self.tensors,)
 
     def table(self, *, counted_only: bool = True) -> "SavedTable":
-        """Every storage in the order of saving; with `counted_only=False` also parameters, buffers and token ids."""
+        """Every storage in the order of saving; with `counted_only=False`, also parameters, buffers and token ids."""
         return SavedTable([t for t in self.tensors if t.role == "activation" or not counted_only])
 
 
@@ -55,12 +55,12 @@ class SavedTable:
 
 
 def saved_activation_bytes(function: Callable[[], torch.Tensor], *, without=()) -> SavedActivations:
-    """Run `function`, which returns a loss or an output, and count the bytes kept for its backward pass.
+    """Run `function`, which returns a loss or an output, and count the bytes saved for its backward pass.
 
-    Counted once per storage, whole, however many operations saved it or views of it, and only if it is still held when
-    `function` returns. Not counted: parameters and buffers of the modules that run, integer tensors (token ids,
-    targets, routing), and the tensors or modules given in `without`. Works on real, fake and meta tensors; the fake
-    ones of FakeTensorMode give the real numbers for models that no machine holds.
+    Each storage counts once and in full, however many operations saved it or views of it, and only if it is still held
+    when `function` returns. Not counted: parameters and buffers of the modules that run, integer tensors (token ids,
+    targets, routing), and the tensors or modules given in `without`. Works on real, fake and meta tensors; FakeTensorMode
+    gives the real numbers for models that fit on no machine.
     Left out: what the C++ kernels hold outside autograd, the output itself, allocator rounding.
     Errors: TypeError if `function` cannot be called without arguments, ValueError if its result does not require a gradient.
     """
@@ -73,7 +73,7 @@ def saved_activation_bytes(function: Callable[[], torch.Tensor], *, without=()) 
             "the function returned nothing that requires a gradient, so nothing is kept: return the loss, "
             "and call neither backward() nor no_grad() inside"
         )
-    alone = isinstance(without, (torch.Tensor, torch.nn.Module))  # of which some can be iterated over
+    alone = isinstance(without, (torch.Tensor, torch.nn.Module))  # some of these are iterable
     for owner in (without,) if alone else several("without", without, "tensors and modules"):
         trace.own([owner] if isinstance(owner, torch.Tensor) else [*owner.parameters(), *owner.buffers()], "left out")
     return SavedActivations([tensor for _, tensor in trace.saved()])

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 import numpy
 import torch
 
-# Exponent and fraction bits of the dtypes whose names do not tell; the small ones carry theirs (float8_e4m3fn).
+# Exponent and fraction bits of the dtypes whose names do not give them, as those of small ones do (float8_e4m3fn).
 _FIELDS = {"float64": (11, 52), "float32": (8, 23), "float16": (5, 10), "bfloat16": (8, 7)}
 
 
 @dataclass(frozen=True)
 class Bits:
-    """The bits of one number, read from memory and cut into fields."""
+    """The bits of one number, read from memory and split into fields."""
 
     #: Name of the dtype, without "torch.".
     dtype: str
-    #: The sign bit; empty in a format without sign.
+    #: The sign bit; empty in an unsigned format.
     sign: str
     #: The exponent field.
     exponent: str
@@ -39,8 +39,8 @@ def bits(value, dtype=None):
     """Sign, exponent and fraction of a number in memory: `Bits` for one number, a list of `Bits` for a longer tensor.
 
     value: a tensor, or a float that is first stored as dtype.
-    dtype: a torch dtype, or one of ml_dtypes or numpy (`ml_dtypes.float4_e2m1fn`); a tensor's own when not given,
-    torch's default for a float. ml_dtypes keeps a 4-bit or 6-bit number in the low bits of a byte.
+    dtype: a torch dtype, or one of ml_dtypes or numpy (`ml_dtypes.float4_e2m1fn`); by default the tensor's own, or
+    torch's default for a float. ml_dtypes stores a 4-bit or 6-bit number in the low bits of a byte.
     """
     if dtype is not None and not isinstance(dtype, torch.dtype):
         if isinstance(value, torch.Tensor):
@@ -65,7 +65,7 @@ def bits(value, dtype=None):
 def all_values(dtype):
     """The value of every code of a dtype of at most 16 bits, in the order of the codes, as a float64 array.
 
-    dtype: a torch dtype, or one of ml_dtypes. The library decodes, not `predict`.
+    dtype: a torch dtype, or one of ml_dtypes. The library decodes the codes, not `predict`.
     """
     kind = dtype if isinstance(dtype, torch.dtype) else numpy.dtype(dtype)
     name = str(dtype).removeprefix("torch.") if isinstance(dtype, torch.dtype) else kind.name
@@ -86,6 +86,6 @@ def _layout(name):
     if found := re.fullmatch(r"float\d+_e(\d+)m(\d+)(?:b\d+)?(fn|fnuz|fnu)?", name):
         return int(found[1]), int(found[2]), 0 if found[3] == "fnu" else 1
     raise ValueError(
-        f"{name} is no floating-point dtype whose fields are known: use {', '.join(_FIELDS)}, a torch.float8 dtype "
+        f"{name} is not a floating-point dtype whose fields are known: use {', '.join(_FIELDS)}, a torch.float8 dtype "
         "or a type of ml_dtypes."
     )

@@ -1,4 +1,4 @@
-"""What every instrument asks first: which device, and is this a function that can be run?"""
+"""What every instrument checks first: the device, and whether the function can be run."""
 
 import inspect
 from collections.abc import Callable
@@ -7,7 +7,7 @@ import torch
 
 
 def device(name: str | torch.device | None = None) -> torch.device:
-    """The device to use: the current CUDA GPU if there is one, else the CPU; with a name, exactly that one or an error.
+    """The device to use: the current CUDA GPU if there is one, else the CPU; given a name, exactly that device or an error.
 
     `name`: "cpu", "cuda" (the current one), "cuda:1", "meta" or a torch.device. Nothing is moved and nothing is initialized.
     Raises ValueError for a name that torch does not know and RuntimeError for a device that this machine lacks.
@@ -33,7 +33,7 @@ def device(name: str | torch.device | None = None) -> torch.device:
 
 
 def _current() -> int:
-    """The number of the current GPU, without initializing any: before that, it is the first one."""
+    """The number of the current GPU, without initializing any; before initialization it is the first one."""
     return torch.cuda.current_device() if torch.cuda.is_initialized() else 0
 
 
@@ -51,7 +51,7 @@ def runnable(instrument: str, function: object) -> Callable[[], object]:
             f"{instrument} runs a function, such as lambda: x @ w, but got a {kind}: put 'lambda:' before it."
         )
     try:
-        # A module's own signature takes anything; its forward says what it needs.
+        # The signature of a module accepts anything; that of its forward says what it needs.
         signature = inspect.signature(getattr(function, "forward", function))
     except (TypeError, ValueError):  # some built-in functions have none
         return function

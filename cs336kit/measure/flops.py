@@ -1,4 +1,4 @@
-"""Count the FLOPs of a function while it runs, by operator, by module or by pass."""
+"""Count the FLOPs of a function while it runs, by operator, by module, or by forward and backward pass."""
 
 from collections.abc import Callable
 
@@ -12,15 +12,15 @@ GROUPINGS = ("operator", "module", "pass")
 
 
 def flops(function: Callable[[], object], *, by: str = "operator", depth: int | None = None) -> Breakdown:
-    """Run `function()` once and return the FLOPs of its matrix products, a Breakdown by operator, module or pass.
+    """Run `function()` once and return the FLOPs of its matrix products as a Breakdown by operator, module or pass.
 
-    Convention: a multiply and an add are two FLOPs; attention is counted in full, also where a causal mask hides half.
+    Convention: a multiply and an add are two FLOPs; attention is counted in full, even if a causal mask hides half.
     Counted on CPU and GPU alike, forward and backward: products of matrices and vectors, convolutions, grouped and
     scaled matrix products, recurrent layers, fused attention (2 products forward; 5 backward, eager needs 4).
     Left out, as in torch: element-wise operations, outer products, reductions, softmax, norms, embeddings, bilinear
-    layers, factorizations, and what a compiled graph runs. Nothing counted is a Breakdown with total 0.
-    `by="module"` gives each module what its own code ran (the backward pass too), names cut to `depth` parts;
-    `by="pass"` splits forward from backward.
+    layers, factorizations, and what a compiled graph runs. If nothing is counted, the Breakdown has total 0.
+    `by="module"` attributes to each module what its own code ran (also in backward), with names cut to `depth` parts;
+    `by="pass"` separates forward from backward.
     Source: torch.utils.flop_counter, with formulas for the operators that it lacks and for the gradients of grouped
     convolutions.
     """
@@ -39,7 +39,7 @@ def flops(function: Callable[[], object], *, by: str = "operator", depth: int | 
             name = operator if by == "operator" else ".".join(trace.frame().module.split(".")[:depth])
         counts[name] = counts.get(name, 0) + amount
 
-    # A function mode is in force here, and so torch runs no encoder layer as one operator, whose insides no counter sees.
+    # A function mode is active here, so torch does not run an encoder layer as one fused operator, which no counter sees into.
     with trace.watching(), flop_counter(record):
         function()
     return Breakdown({name: amount for name, amount in counts.items() if amount}, unit="FLOPs")

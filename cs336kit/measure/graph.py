@@ -1,4 +1,4 @@
-"""Read the graph behind a result: which operations it came from, and which bytes each of them keeps for backward."""
+"""Read the graph of a result: which operations computed it, and which bytes each of them saves for backward."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -10,20 +10,20 @@ from cs336kit.measure import _torch
 
 @dataclass(frozen=True)
 class Saved:
-    """One thing that a node keeps for backward."""
+    """One tensor or number that a node saves for backward."""
 
     #: the operand's name in the operation: "self", "mat2", "result"
     name: str
-    #: the tensor's own name, where `names` gave one
+    #: the tensor's own name, if `names` has one
     tensor: str
     shape: tuple[int, ...]
-    #: size of the whole storage behind it
+    #: size of its whole storage
     bytes: int
     #: number of the storage in this graph: equal numbers share memory
     storage: int
     #: "parameter" (an nn.Parameter), "leaf" (another tensor that collects a gradient) or "tensor"
     kind: str
-    #: of a scalar only: the local derivative
+    #: for a scalar only: the local derivative
     value: float | None = None
 
 
@@ -34,39 +34,39 @@ class Node:
     index: int
     #: torch's own name ("MulBackward0"), or the operation of a scalar
     name: str
-    #: the tensor's own name, where it has one
+    #: the tensor's own name, if it has one
     tensor: str
     #: "parameter", "leaf", "constant" or "compute"
     kind: str
     shape: tuple[int, ...]
     saved: tuple[Saved, ...] = ()
-    #: whether backward has already released what was saved
+    #: whether backward has already freed what was saved
     freed: bool = False
-    #: of a scalar only
+    #: for a scalar only
     value: float | None = None
     grad: float | None = None
 
     @property
     def bytes(self) -> int:
-        """Bytes of the different storages that this node keeps, parameters included."""
+        """Bytes of the distinct storages that this node saves, including parameters."""
         return sum({saved.storage: saved.bytes for saved in self.saved}.values())
 
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes in an order in which they can be computed, and edges (from, to) in the direction of forward."""
+    """Nodes in an order in which they can be computed, and edges (from, to) in the forward direction."""
 
     nodes: tuple[Node, ...]
     edges: tuple[tuple[int, int], ...]
 
     @property
     def saved_bytes(self) -> int:
-        """Bytes kept for backward, each storage once; parameters and other leaves, which exist anyway, left out."""
+        """Bytes saved for backward, each storage once, without parameters and other leaves, which exist anyway."""
         return sum(bytes for bytes, kind in self._storages() if kind == "tensor")
 
     @property
     def leaf_bytes(self) -> int:
-        """Bytes of the parameters and other leaves that some node refers to, each storage once."""
+        """Bytes of the parameters and other leaves that nodes refer to, each storage once."""
         return sum(bytes for bytes, kind in self._storages() if kind != "tensor")
 
     def node(self, tensor: str) -> Node:
@@ -85,8 +85,8 @@ def graph(result, *, names: Mapping[str, torch.Tensor] | None = None) -> Graph:
     """The computation graph that ends in `result`: a torch tensor, or a scalar with value, grad and parents.
 
     names: tensors to recognize, for example {"x": x, **dict(model.named_parameters())}: leaves, computed tensors, and
-    saved tensors, which are looked up by their storage. A scalar keeps one slope of 8 bytes per parent.
-    An input that needs no gradient has no node in torch. Under activation checkpointing, reading recomputes.
+    saved tensors, which are looked up by their storage. A scalar saves one slope of 8 bytes per parent.
+    An input that needs no gradient has no node in torch. With activation checkpointing, reading the graph recomputes.
     Errors: TypeError for anything else; ValueError for a tensor without a graph.
     """
     if isinstance(result, torch.Tensor):
@@ -102,7 +102,7 @@ def graph(result, *, names: Mapping[str, torch.Tensor] | None = None) -> Graph:
 
 
 class _Reader:
-    """Walks torch's backward nodes; holds every storage while it counts, because addresses are reused."""
+    """Walks torch's backward nodes and holds every storage meanwhile, because addresses are reused."""
 
     def __init__(self, names: dict[str, torch.Tensor]):
         self.held: list = [*names.values(), *(tensor.grad_fn for tensor in names.values())]
@@ -126,7 +126,7 @@ class _Reader:
         name = node.name().removeprefix("torch::autograd::")
         if hasattr(node, "variable"):
             leaf = node.variable
-            # Two parameters may lie in one buffer.
+            # Two parameters may share one buffer.
             known = self.by_leaf.get(id(leaf)) or self.by_storage.get(_torch.storage_key(leaf), "")
             return Node(index, name, known, _leaf_kind(leaf), tuple(leaf.shape))
         try:
@@ -173,7 +173,7 @@ def _scalar_graph(root) -> Graph:
 
 
 def _forward_order(root, parents: Callable) -> list:
-    """Every node once, after all that it was computed from (depth first, without recursion)."""
+    """Every node once, after all nodes that it was computed from (depth first, without recursion)."""
     order, seen, path = [], {id(root)}, [(root, iter(parents(root)))]
     held = [root]  # an id is only an identity while its object lives
     while path:

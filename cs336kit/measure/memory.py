@@ -1,4 +1,4 @@
-"""Bytes that are alive while a function runs, in the course of a training step, in this process, in an optimizer."""
+"""Bytes that are alive while a function or a training step runs, in this process, and in an optimizer."""
 
 import os
 from collections.abc import Callable
@@ -18,14 +18,14 @@ from cs336kit.predict._common.checks import positive_int
 
 @dataclass(frozen=True)
 class MemoryPoint:
-    """After `operator` returned, `live_bytes` of the tensors made since the start were alive."""
+    """The bytes of tensors made since the start that are alive after `operator` returned."""
 
     operator: str
     live_bytes: int
 
 
 class _Timeline(LiveStorages):
-    """Notes the live bytes after every operator."""
+    """Records the live bytes after every operator."""
 
     def __init__(self, round_to: int = 1):
         super().__init__(round_to, ran=lambda operator, made: self.note(str(operator)))
@@ -38,10 +38,10 @@ class _Timeline(LiveStorages):
 def memory_timeline(function: Callable[[], object], *, round_to: int = 1) -> list[MemoryPoint]:
     """Run `function()` and list the live bytes after every operator and at the end, on any device, also meta and fake.
 
-    Counted are the storages that the function makes, each once however many views it has, from the operator that
-    makes it until its last reference goes. `round_to=512` rounds each storage up as the CUDA allocator does.
-    Of a DTensor the part of this rank counts. Left out: what was there before, and scratch memory inside a kernel.
-    Errors: TypeError for what cannot be called.
+    Counts the storages that the function makes, each once however many views it has, from the operator that makes it
+    until its last reference is gone. `round_to=512` rounds each storage up as the CUDA allocator does. For a DTensor,
+    only this rank's part counts. Left out: what existed before, and scratch memory inside a kernel.
+    Errors: TypeError if `function` cannot be called.
     """
     runnable("measure.memory_timeline", function)
     timeline = _Timeline(positive_int("round_to", round_to))
@@ -52,12 +52,12 @@ def memory_timeline(function: Callable[[], object], *, round_to: int = 1) -> lis
 
 
 def peak_bytes(function: Callable[[], object], *, device: torch.device | str | None = None, round_to: int = 1) -> int:
-    """The most bytes that `function()` has alive at once, beyond those that were there before it.
+    """The peak of the bytes that `function()` has alive at once, beyond those that existed before.
 
-    It is the peak of `memory_timeline`: exact bytes of storages, on every device that the function uses. Only for
+    This is the peak of `memory_timeline`: exact bytes of storages, on every device that the function uses. Only with
     `device="cuda"` it is `max_memory_allocated` less what was allocated before: every tensor on that GPU rounded up to
-    512 bytes, kernels' scratch memory included. Errors: TypeError for what cannot be called; ValueError for `round_to`
-    with CUDA, whose allocator rounds by itself.
+    512 bytes, including scratch memory of kernels. Errors: TypeError if `function` cannot be called; ValueError for
+    `round_to` with CUDA, whose allocator rounds by itself.
     """
     runnable("measure.peak_bytes", function)
     where = None if device is None else _device(device)
@@ -75,33 +75,33 @@ def peak_bytes(function: Callable[[], object], *, device: torch.device | str | N
 
 @dataclass(frozen=True)
 class StepMemory:
-    """`points`: live bytes after every operator; `stages`: (stage, live bytes, index of the point) at the borders."""
+    """`points`: live bytes after every operator; `stages`: (stage, live bytes, index of the point) at the end of each stage."""
 
     points: tuple[MemoryPoint, ...]
     stages: tuple[tuple[str, int, int], ...]
 
     @property
     def peak_bytes(self) -> int:
-        """The most bytes that were alive at once."""
+        """The most bytes alive at once."""
         return max(point.live_bytes for point in self.points)
 
     @property
     def peak_operator(self) -> str:
-        """The operator after which they were."""
+        """The operator at the peak."""
         return max(self.points, key=lambda point: point.live_bytes).operator
 
 
 def step_memory(model: nn.Module, loss: Callable[[], Tensor], optimizer: torch.optim.Optimizer) -> StepMemory:
-    """Run one step (loss, backward, optimizer, gradients freed) and follow the live bytes of everything it makes.
+    """Run one step (loss, backward, optimizer, gradients freed) and track the live bytes of everything it makes.
 
-    `model.blocks` are its blocks; stages are named as in `predict.step_timeline`. A block's borders are the first tensor
-    that it is given and the first that it returns. Parameters and optimizer state that are there before do not count, so
-    run one step first, and start with no gradients. Works on any device, also fake. Left out: scratch memory inside
-    kernels, rounding. Errors: ValueError for gradients left over from before, and for a model without blocks.
+    `model.blocks` are its blocks; stages are named as in `predict.step_timeline`. A block begins at its first input tensor
+    and ends at its first output tensor. Parameters and optimizer state that exist before do not count, so run one step
+    first, and start without gradients. Works on any device, also fake. Left out: scratch memory inside kernels, rounding.
+    Errors: ValueError for gradients left over from before, and for a model without blocks.
     """
     if not hasattr(model, "blocks"):
         raise ValueError(
-            "model.blocks are the blocks whose borders are marked, and this model has none: use measure.memory_timeline."
+            "step_memory needs the blocks of the model as model.blocks, and there are none: use measure.memory_timeline."
         )
     no_gradients(model)
     timeline = _Timeline()
@@ -112,7 +112,7 @@ def step_memory(model: nn.Module, loss: Callable[[], Tensor], optimizer: torch.o
         stages.setdefault(stage, (timeline.live, len(timeline.points) - 1))
 
     def mark_gradient(values: object, stage: str):
-        # Not when checkpointing runs the block again, after the loss.
+        # Not when checkpointing recomputes the block, after the loss.
         first = next(iter(_torch.tensors(values)), None)
         if first is not None and first.requires_grad and "loss" not in stages:
             first.register_hook(lambda _: mark(stage))
@@ -149,15 +149,15 @@ def step_memory(model: nn.Module, loss: Callable[[], Tensor], optimizer: torch.o
 
 
 def no_gradients(model: nn.Module):
-    """Refuse a model that has gradients from before, which a measured step would free."""
+    """Refuse a model with old gradients, which a measured step would free."""
     if any(parameter.grad is not None for parameter in model.parameters()):
         raise ValueError("the model has gradients from before, which the step would free: call model.zero_grad() first")
 
 
 def resident_bytes() -> int:
-    """Bytes of this process that lie in memory: its resident set, memory-mapped pages that it has touched included.
+    """The resident set of this process in bytes, including memory-mapped pages that it has touched.
 
-    Read from Linux's /proc, elsewhere from psutil. Where neither is there, RuntimeError says so.
+    Read from Linux's /proc, elsewhere from psutil; RuntimeError if there is neither.
     """
     statm = Path("/proc/self/statm")
     if statm.exists():
@@ -173,8 +173,8 @@ def resident_bytes() -> int:
 def state_bytes(optimizer: torch.optim.Optimizer) -> Breakdown:
     """Bytes of the tensors in `optimizer.state`, summed over the parameters, by torch's name of the state.
 
-    Call it after a step: before the first one most optimizers keep nothing. Tensors inside lists (LBFGS), tuples and
-    dicts count too, of a DTensor the part of this rank; Python numbers count nothing. Convention: elements × element
+    Call it after a step: before the first one, most optimizers have no state. Tensors inside lists (LBFGS), tuples and
+    dicts count, too, and this rank's part of a DTensor; Python numbers do not count. Convention: elements × element
     size; a storage that two entries share is counted twice. Errors: ValueError for anything but a torch optimizer.
     """
     if not isinstance(optimizer, torch.optim.Optimizer):

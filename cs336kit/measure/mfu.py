@@ -1,4 +1,4 @@
-"""Model FLOPs utilization: the FLOP/s achieved, over a peak that a datasheet promises or that was measured."""
+"""Model FLOPs utilization: the FLOP/s achieved, divided by a peak from a datasheet or a measurement."""
 
 import contextlib
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from cs336kit.predict import Accelerator, Breakdown, accelerator
 from cs336kit.predict._common.checks import positive_number
 from cs336kit.predict.hardware import PRECISIONS
 
-#: The precision of a peak, by dtype. fp32 products run in tf32 where torch is told that they may.
+#: dtype → the precision of its peak. fp32 products run in tf32 if torch is allowed to.
 PRECISION_OF = {
     torch.float64: "fp64",
     torch.float32: "fp32",
@@ -25,9 +25,9 @@ PRECISION_OF = {
 
 @dataclass(frozen=True)
 class Utilization:
-    """`flops_per_second` achieved, and its fractions of the `dense`, `sparse` and `best_measured` peak (None: not known).
+    """`flops_per_second` achieved, and its fractions of the `dense`, `sparse` and `best_measured` peak (None: unknown).
 
-    As a float it is the MFU: the fraction of the dense peak.
+    As a float, it is the MFU: the fraction of the dense peak.
     """
 
     flops_per_second: float
@@ -71,12 +71,12 @@ def mfu(
     accelerator_name: str | Accelerator | None = None,
     best_measured: float | None = None,
 ) -> Utilization:
-    """MFU = FLOPs ÷ seconds ÷ peak FLOP/s, against the dense peak and, where known, the sparse and the best measured one.
+    """MFU = FLOPs ÷ seconds ÷ peak FLOP/s, for the dense peak and, where known, the sparse and the best measured one.
 
     `flops` are those that the model needs (`measure.flops(...).total`, without recomputation), `seconds` a number or
-    `measure.seconds(...)`. `dtype` is a torch dtype or a precision such as "tf32". The peak comes from the accelerator
-    in this machine, from one named, or from `peak_flops_per_second`; `best_measured` is what a matmul sweep reached.
-    Errors: LookupError where the device has no known peak, which says how to pass it; ValueError for numbers below 0.
+    `measure.seconds(...)`. `dtype` is a torch dtype or a precision such as "tf32". The peak is that of the accelerator in
+    this machine, of the one named, or `peak_flops_per_second`; `best_measured` is the highest FLOP/s of a matmul sweep.
+    Errors: LookupError, with what to pass, if the peak of the device is unknown; ValueError for numbers that are not positive.
     Source: Chowdhery et al. 2022, "PaLM", appendix B.
     """
     seconds = seconds.median if isinstance(seconds, Timing) else seconds
@@ -93,7 +93,7 @@ def mfu(
             peaks["dense"] = chip.peak(precision)
         except LookupError as error:
             raise LookupError(f"{error} To use another number, pass peak_flops_per_second=….") from None
-        with contextlib.suppress(LookupError):  # without a sourced sparse peak that fraction is None
+        with contextlib.suppress(LookupError):  # without a sourced sparse peak, this fraction is None
             peaks["sparse"] = chip.peak(precision, sparse=True)
     if best_measured is not None:
         peaks["best measured"] = positive_number("best_measured", best_measured)
@@ -101,7 +101,7 @@ def mfu(
 
 
 def this_accelerator() -> Accelerator | None:
-    """The entry of `predict.accelerator` for the GPU in this machine, or None where it is a CPU or not in the table."""
+    """The entry of `predict.accelerator` for the GPU in this machine; None without a GPU or if it is not in the table."""
     try:
         return accelerator(device_name(device()))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Count the operations of a plain Python loop, by feeding it numbers that count."""
+"""Count the operations of plain Python code by running it on numbers that record what is done to them."""
 
 import math
 import operator
@@ -9,11 +9,11 @@ from cs336kit.predict import Breakdown
 
 
 def operations(function: Callable[..., object], *values) -> Breakdown:
-    """Run `function(*values)` with every number replaced by one that counts, and return how often each operation ran.
+    """Run `function(*values)` with every number replaced by a counting one, and return how often each operation ran.
 
     Nested lists stay lists. Counted: add, subtract, multiply, divide, compare and exp (as `x.exp()`), one FLOP each; -x is
-    a subtract, `if x:` a compare. Left out: what happens to whole numbers that index and loop. Errors: TypeError for what
-    cannot be called, and for what would make a plain float of a number that counts, such as math.exp.
+    a subtract, `if x:` a compare. Left out: integers for indices and loops. Errors: TypeError if `function` cannot be
+    called, and for anything that would turn a counting number into a plain float, such as math.exp.
     """
     if not callable(function):
         raise TypeError(f"measure.operations runs a function on the values, but got {type(function).__name__} first.")
@@ -46,7 +46,7 @@ def _counted(operation: str, function: Callable[[float, float], float | bool], *
 
 
 class Number:
-    """A float that notes each operation done to it."""
+    """A float that counts each operation on it."""
 
     def __init__(self, value: float, counts: Counter):
         self.value, self.counts = value, counts
@@ -79,8 +79,8 @@ class Number:
 
     def __float__(self) -> float:
         raise TypeError(
-            "a number that counts is given to float() or to a function of math, which would count nothing: write x.exp() for "
-            "math.exp(x), and other functions in its operations."
+            "a counting number was passed to float() or to a function of math, which would count nothing: write x.exp() for "
+            "math.exp(x), and express other functions in its operations."
         )
 
     def __repr__(self) -> str:

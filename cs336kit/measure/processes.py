@@ -1,4 +1,4 @@
-"""Real ranks: one process each, which meet on this machine, and the bytes that they send."""
+"""Real ranks, one process each on this machine, and the bytes that they send."""
 
 import os
 import pickle
@@ -22,26 +22,26 @@ from cs336kit.measure.device import device as _device
 from cs336kit.predict._common.checks import positive_int, positive_number
 
 LAUNCHER = Path(__file__).with_name("_launch.py")
-#: Seconds until all ranks have met: torch is imported meanwhile, and the machine may be busy.
+#: Seconds within which all ranks must have joined: they import torch meanwhile, and the machine may be busy.
 START = 180
 
 
 def run_ranks(
     function: Callable[..., Any], *arguments: Any, ranks: int = 2, timeout: float = 300, device: str | None = None
 ) -> list[Any]:
-    """Run `function(*arguments)` on so many real ranks, a process each, and return their results by rank.
+    """Run `function(*arguments)` on `ranks` real ranks, one process each, and return their results by rank.
 
-    Each has joined the others by torch.distributed (gloo on a CPU; NCCL on CUDA, one GPU for each rank) and computes with
-    one thread; the environment is that of torchrun. The function may come from a notebook cell. What ranks print is
-    printed in their order at the end. `device`: "cpu", "cuda", or None for CUDA where there are GPUs enough.
-    Errors: a rank that fails ends all, and RuntimeError has its own traceback; ranks that are not back `timeout`
-    seconds after they have met are ended, and TimeoutError names them; ValueError for a count or a device that cannot be.
+    They have joined a process group of torch.distributed (gloo on a CPU; NCCL on CUDA, one GPU per rank), and each computes
+    with one thread; the environment is that of torchrun. The function may come from a notebook cell. The output of the
+    ranks is printed at the end, in their order. `device`: "cpu", "cuda", or None for CUDA if there are enough GPUs.
+    Errors: if a rank fails, all are ended, and RuntimeError has its traceback; ranks that have not returned `timeout`
+    seconds after all have joined are ended, and TimeoutError names them; ValueError for an invalid count or device.
     """
     count, limit = positive_int("ranks", ranks), positive_number("timeout", timeout)
     if not callable(function):
-        raise TypeError(f"run_ranks runs a function on every rank, and got {function!r}.")
+        raise TypeError(f"run_ranks runs a function on every rank, but got {function!r}.")
     if not hasattr(os, "fork"):
-        raise RuntimeError("run_ranks needs Linux or macOS: processes of Windows cannot be split from one another.")
+        raise RuntimeError("run_ranks needs Linux or macOS: Windows cannot fork processes.")
     call = {
         "function": _pickled(function, arguments), "ranks": count, "timeout": limit, "start": START,
         "path": sys.path, "device": _backend(device, count),
@@ -59,7 +59,7 @@ def run_ranks(
         if missing and not in_time:
             names = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {', '.join(missing)}"
             raise TimeoutError(
-                f"{names} of {count} did not come back within {limit} s, and all were ended: does every rank call the same "
+                f"{names} of {count} did not return within {limit} s, and all were ended: does every rank call the same "
                 "collectives in the same order? If the work takes longer, give timeout."
             )
         if missing:
@@ -69,15 +69,15 @@ def run_ranks(
 
 
 def _pickled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
-    """With its source where a rank cannot import it: from a notebook, or from a file that is no module."""
+    """Pickle by value what a rank cannot import: a function from a notebook, or from a file that is not a module."""
     name = getattr(function, "__name__", "the function")
     try:
         import cloudpickle
     except ImportError:
-        # Without it a rank has to import the function.
+        # Without cloudpickle, a rank has to import the function.
         if getattr(function, "__module__", "__main__") == "__main__":
             raise RuntimeError(
-                f"{name} stands in a notebook or a script, and only cloudpickle can send it to other processes: pip install "
+                f"{name} is defined in a notebook or a script, and only cloudpickle can send it to other processes: pip install "
                 "cloudpickle, or put the function into a module."
             ) from None
         return pickle.dumps((function, arguments))
@@ -89,7 +89,7 @@ def _pickled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
         return cloudpickle.dumps((function, arguments))
     except (TypeError, pickle.PicklingError) as error:
         raise TypeError(
-            f"{name} cannot be sent to other processes with what it uses: {error}. Open files and locks inside of it."
+            f"{name} cannot be sent to other processes with what it uses: {error}. Open files and locks inside it."
         ) from None
     finally:
         if own:
@@ -97,7 +97,7 @@ def _pickled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
 
 
 def _importable(module: Any) -> bool:
-    """Whether a rank finds this module on its path, which is the same; what is loaded here proves nothing."""
+    """Whether a rank finds this module on its path, which equals ours; that it is loaded here proves nothing."""
     folders, origin = None, None
     for name in accumulate(module.__name__.split("."), "{}.{}".format):
         if (found := PathFinder.find_spec(name, folders)) is None:
@@ -120,7 +120,7 @@ def _backend(device: str | None, count: int) -> str:
 
 
 def _launch(folder: Path, limit: float) -> bool:
-    """Run the launcher and its ranks; False if they had to be ended because of the time."""
+    """Run the launcher and its ranks; return False if they had to be ended because time was up."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     if sys.platform == "linux":
         environment["GLOO_SOCKET_IFNAME"] = "lo"
@@ -140,7 +140,7 @@ def _launch(folder: Path, limit: float) -> bool:
                 return True
         return False
     finally:
-        # The launcher leads a group of its own, in which every rank is.
+        # The launcher leads a process group of its own, which contains every rank.
         with suppress(ProcessLookupError):
             os.killpg(launcher.pid, signal.SIGKILL)
         if launcher.stdin is not None:
@@ -149,7 +149,7 @@ def _launch(folder: Path, limit: float) -> bool:
 
 
 def _raise_first(folder: Path, count: int) -> None:
-    """Raise what ended the ranks: a rank that was killed, or the first error; the others' errors only follow from it."""
+    """Raise what ended the ranks: a rank that was killed, or the first error, from which later ones only follow."""
     for path in sorted(folder.glob("exit-*")):
         code = int(path.read_text())
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
@@ -164,17 +164,17 @@ def _raise_first(folder: Path, count: int) -> None:
 
 # --- bytes that a rank really sends --------------------------------------------------------------------------------------
 
-#: Where the kernel keeps the bytes that a connection has sent, and how many of them again: tcpi_bytes_sent and
+#: Offset of the bytes that a connection has sent, followed by those that were retransmitted: tcpi_bytes_sent and
 #: tcpi_bytes_retrans of struct tcp_info (Linux 4.19 and later).
 _BYTES_SENT = 200
 
 
 def sent_bytes(function: Callable[[], object]) -> int:
-    """Run a function and count the bytes that this rank sends meanwhile over its TCP connections, as the kernel counts.
+    """Run a function and return the bytes that this rank sends meanwhile over its TCP connections, as the kernel counts them.
 
-    For real ranks that talk by gloo: its messages have headers of 48 bytes each, which are counted, too. NCCL uses other
-    ways. Every rank waits for the others before and after. Errors: RuntimeError where the kernel does not tell (it does
-    on Linux).
+    For real ranks with gloo, whose messages have headers of 48 bytes each, which are counted, too. NCCL uses other
+    transports. There is a barrier before and after. Errors: RuntimeError if the kernel does not report these bytes
+    (Linux does).
     """
     torch.distributed.barrier()
     _settle()
@@ -187,7 +187,7 @@ def sent_bytes(function: Callable[[], object]) -> int:
 
 
 def _settle() -> None:
-    """Wait until nothing more is on its way: gloo sends in a thread of its own."""
+    """Wait until nothing more is being sent: gloo sends in a thread of its own."""
     last, now = None, _connections()
     while now != last:
         time.sleep(0.02)
@@ -195,12 +195,12 @@ def _settle() -> None:
 
 
 def _connections() -> dict[str, int]:
-    """Connection of this process → bytes that it has sent."""
+    """Bytes sent by each connection of this process."""
     found = {}
     try:
         names = os.listdir("/proc/self/fd")
     except FileNotFoundError:
-        raise RuntimeError("only Linux tells how many bytes a connection has sent.") from None
+        raise RuntimeError("only Linux reports how many bytes a connection has sent.") from None
     for name in names:
         try:
             link = os.readlink(f"/proc/self/fd/{name}")
@@ -213,7 +213,7 @@ def _connections() -> dict[str, int]:
                     found[link] = sent - again
         except struct.error:
             raise RuntimeError(
-                "this kernel does not tell how many bytes a connection has sent (Linux 4.19 does)."
+                "this kernel does not report how many bytes a connection has sent (Linux 4.19 does)."
             ) from None
         except OSError:  # closed meanwhile
             continue

@@ -1,4 +1,4 @@
-"""Matrix products timed over sizes and dtypes: the best of them is the peak that this machine really has."""
+"""Time matrix products over sizes and dtypes: the fastest gives the peak that this machine really reaches."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from cs336kit.measure.seconds import Timing, seconds
 from cs336kit.predict import Cost, matmul_flops
 from cs336kit.predict._common.checks import known, positive_int
 
-#: What a precision means for the operands: their dtype, and whether fp32 products may run in tf32.
+#: Precision → the dtype of the operands, and whether fp32 products may run in tf32.
 PRECISIONS = {
     "fp32": (torch.float32, False),
     "tf32": (torch.float32, True),
@@ -25,7 +25,7 @@ LECTURE_PRODUCT = (16384, 32768, 8192)
 
 
 def precisions(device: torch.device | str | None = None) -> tuple[str, ...]:
-    """The precisions whose products this device has units for: fp32 and bf16 on a CPU, more on a CUDA GPU by its age."""
+    """The precisions in which this device multiplies: fp32 and bf16 on a CPU, more on a CUDA GPU, by its generation."""
     where = _device(device)
     if where.type != "cuda":
         return ("fp32", "bf16")
@@ -52,7 +52,7 @@ class Product:
 
     @property
     def cost(self) -> Cost:
-        """FLOPs, and bytes with both factors read once and the product written once (fp8 writes bf16)."""
+        """FLOPs, and bytes if both factors are read once and the product is written once (fp8 writes bf16)."""
         rows, inner, columns = self.shape
         size = PRECISIONS[self.precision][0].itemsize
         out = 2 if self.precision == "fp8" else size
@@ -64,8 +64,8 @@ def product(
 ) -> Product:
     """Time one matrix product of random numbers; further arguments go to `measure.seconds`.
 
-    fp8 runs through torch's scaled product with a scale of 1 and writes bf16. Errors: ValueError for an unknown
-    precision, RuntimeError where the device lacks it (tf32 needs CUDA).
+    fp8 uses torch's scaled product with a scale of 1 and writes bf16. Errors: ValueError for an unknown precision,
+    RuntimeError if the device lacks it (tf32 needs CUDA).
     """
     sizes = {"rows": rows, "inner": inner, "columns": columns}
     rows, inner, columns = (positive_int(name, size) for name, size in sizes.items())
@@ -89,20 +89,20 @@ def product(
 
 @contextmanager
 def _fp32_products(where: torch.device, way: str) -> Iterator[None]:
-    """How a device multiplies fp32 numbers, for the time of a block; torch's older function cannot be mixed with this."""
+    """Set how a device multiplies fp32 numbers inside the block; torch's older function cannot be mixed with this."""
     place = torch.backends.cuda.matmul if where.type == "cuda" else torch.backends.mkldnn.matmul
     before = place.fp32_precision
     place.fp32_precision = way
     try:
         yield
     finally:
-        place.fp32_precision = "none"  # as torch.backends.fp32_precision says, then as now
+        place.fp32_precision = "none"  # follow torch.backends.fp32_precision again
         if place.fp32_precision != before:
             place.fp32_precision = before
 
 
 def best_matmul(products: Sequence[Product], *, precision: str) -> float:
-    """The highest FLOP/s among the products of a precision: the best measured peak. Errors: ValueError if none is there."""
+    """The highest FLOP/s among the products in a precision: the best measured peak. Errors: ValueError if there are none."""
     rates = [one.flops_per_second for one in products if one.precision == precision]
     if not rates:
         there = ", ".join(dict.fromkeys(one.precision for one in products)) or "none"

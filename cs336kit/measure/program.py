@@ -1,4 +1,4 @@
-"""One forward pass as torch ran it: a list of operations, to be laid beside the list that `predict` gives."""
+"""One forward pass as torch ran it: a list of operations, to compare with the list that `predict` gives."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from cs336kit.predict import Breakdown
 from cs336kit.predict._common.checks import boolean, known, positive_int
 from cs336kit.predict._common.grid import as_html, as_text
 
-#: What `TracedProgram.by_module` can add up, with its unit.
+#: What `TracedProgram.by_module` can sum, with its unit.
 QUANTITIES = {
     "flops": "FLOPs", "backward_flops": "FLOPs", "saved_bytes": "bytes", "output_bytes": "bytes", "backward_bytes": "bytes",
 }  # fmt: skip
@@ -25,20 +25,20 @@ _FIELDS = [quantity for quantity in QUANTITIES if quantity != "saved_bytes"]
 
 @dataclass(frozen=True)
 class TracedOp:
-    """One call of a torch function in the forward pass, and what its part of the backward pass did."""
+    """One call of a torch function in the forward pass, with its part of the backward pass."""
 
     #: path of the module whose code calls it, below the model: "blocks.0.attention.query"; "" in the model itself
     place: str
     #: the function: "linear", "layer_norm", "add"
     name: str
     flops: int
-    #: the storages that autograd keeps because of it, each at the first operation that saves it
+    #: the storages that autograd saves for it, each listed only at the first operation that saves it
     saved: tuple[SavedTensor, ...]
-    #: bytes that it makes and that are still alive when it returns: its result, and what it saves
+    #: bytes that it allocates and that are still alive when it returns: its result, and what it saves
     output_bytes: int
-    #: FLOPs of its gradients, and of running it again under checkpointing
+    #: FLOPs of its gradients, and of its recomputation under checkpointing
     backward_flops: int = 0
-    #: bytes that its backward makes and that are alive when the next one starts: the gradients it hands on
+    #: bytes that its backward allocates and that are alive when the next one starts: the gradients that it passes on
     backward_bytes: int = 0
 
     @property
@@ -49,11 +49,11 @@ class TracedOp:
 
 @dataclass(frozen=True)
 class TracedProgram:
-    """The operations of a forward pass in their order; `peak_bytes` is the most that was alive in all that ran."""
+    """The operations of a forward pass in order; `peak_bytes` is the most that was alive in everything that ran."""
 
     operations: tuple[TracedOp, ...]
     peak_bytes: int
-    #: where that was: the place and name of an operation, "(backward)" after it in its backward
+    #: where the peak was: place and name of an operation, followed by "(backward)" if it was in its backward
     peak_at: str
 
     @property
@@ -63,12 +63,12 @@ class TracedProgram:
 
     @property
     def backward_flops(self) -> int:
-        """FLOPs of the backward pass, what checkpointing repeats included; 0 if it did not run."""
+        """FLOPs of the backward pass, including recomputation under checkpointing; 0 if it did not run."""
         return sum(op.backward_flops for op in self.operations)
 
     @property
     def saved_bytes(self) -> int:
-        """Bytes kept for the backward pass, as `measure.saved_activation_bytes` counts them."""
+        """Bytes saved for the backward pass, as `measure.saved_activation_bytes` counts them."""
         return sum(op.saved_bytes for op in self.operations)
 
     def by_module(self, depth: int | None = None, *, quantity: str = "flops") -> Breakdown:
@@ -103,12 +103,12 @@ def program(
 ) -> TracedProgram:
     """Run `loss()`, which calls `model`, and list the operations that torch ran, in forward order.
 
-    Listed is every call of a torch function that makes a storage, multiplies, writes in place or is saved; views are
-    not. A function that a function calls belongs to the outer one (`F.cross_entropy` is one operation). `backward=True`
-    also runs the backward pass, gives each operation its part of it, and leaves the gradients; with an `optimizer` the
-    peak is that of a whole step: backward, step, and gradients freed. Conventions as in `measure.flops`,
-    `saved_activation_bytes` and `memory_timeline`: beyond what was there before, without scratch memory.
-    Errors: TypeError for what cannot be called, ValueError for old gradients or a result that is no scalar to derive.
+    The list has every call of a torch function that allocates a storage, multiplies matrices, writes in place or saves a
+    tensor, but no views. Nested calls belong to the outer function (`F.cross_entropy` is one operation). `backward=True`
+    also runs the backward pass, attributes it to the operations, and leaves the gradients; with an `optimizer`, the peak
+    is that of a whole step: backward, step, and gradients freed. Conventions as in `measure.flops`,
+    `saved_activation_bytes` and `memory_timeline`: beyond what existed before, without scratch memory.
+    Errors: TypeError if `loss` cannot be called, ValueError for old gradients or a result that is not a scalar with a graph.
     """
     runnable("measure.program", loss)
     if boolean("backward", backward) or optimizer is not None:
@@ -118,7 +118,7 @@ def program(
     try:
         trace.own(model.buffers(), "buffer")
         trace.own(model.parameters(), "parameter")
-        # The counter takes some operators apart, so it comes behind the tracker, which sees them as they run without it.
+        # The counter decomposes some operators, so it is outside the tracker, which sees them as they would run without it.
         with trace.watching(saved=True), flop_counter(recorder.count), recorder.storages:
             output = loss()
         saved = trace.saved()
@@ -139,19 +139,19 @@ def program(
                 optimizer.zero_grad()
         return TracedProgram(recorder.operations(saved), recorder.peak, recorder.peak_at)
     finally:
-        # Both know the recorder: the model would stay until the garbage collector comes.
+        # Both refer back to the recorder: the cycle would keep the model alive until garbage collection.
         del recorder.trace, recorder.storages
 
 
 class _Recorder:
-    """Gathers what each call does: FLOPs and bytes, forward and backward, by the names of TracedOp's fields."""
+    """Collects FLOPs and bytes of each call, forward and backward, by the names of TracedOp's fields."""
 
     def __init__(self):
         self.trace = Trace(leaving=self._left)
         self.storages = LiveStorages(starting=self._starting, ran=self._ran)
         self.peak, self.peak_at, self.optimizing = 0, "", False
         self._done: dict[Frame, Counter[str]] = {}
-        #: the call that runs and whether backward does, and the storages that it made
+        #: the running call, whether it is in backward, and the storages that it made
         self._here = self.trace.frame(), _torch.in_backward()
         self._made: set[int] = set()
 
@@ -160,16 +160,16 @@ class _Recorder:
         self._amounts(frame)["backward_flops" if backward else "flops"] += amount
 
     def settle(self):
-        """The running call ends: what it made and is still alive is its result."""
+        """End the running call: what it made and is still alive is its result."""
         frame, backward = self._here
         alive = sum(self.storages.sizes.get(key) or 0 for key in self._made)
         if alive:
-            # Outside every call only autograd makes something: the first gradient.
+            # Outside all calls, only autograd allocates something: the first gradient.
             self._amounts(frame)["backward_bytes" if backward or frame is OUTSIDE else "output_bytes"] += alive
         self._made.clear()
 
     def operations(self, saved: list[tuple[Frame, SavedTensor]]) -> tuple[TracedOp, ...]:
-        """Every call that did something, in the order in which they began; a repeated one adds to the first."""
+        """Every call that did something, in the order in which they began; a recomputed call adds to the first one."""
         kept: dict[Frame, list[SavedTensor]] = {}
         for frame, tensor in saved:
             if tensor.role == "activation":
@@ -216,5 +216,5 @@ class _Recorder:
 
 
 def _name(frame: Frame) -> str:
-    # Autograd itself makes the first gradient; other nodes than those of a torch function belong to an autograd.Function.
+    # Autograd itself makes the first gradient; nodes outside torch functions belong to an autograd.Function.
     return "autograd" if frame is OUTSIDE else frame.operation or "autograd.Function"

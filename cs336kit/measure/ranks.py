@@ -1,4 +1,4 @@
-"""Several ranks: inside this process, where every line runs for each of them, or as processes of their own."""
+"""Several ranks inside this process, where every line runs for each of them, and the collectives that ranks run."""
 
 import warnings
 from collections import Counter
@@ -20,23 +20,23 @@ class Collective:
     """One collective that ran."""
 
     kind: str
-    #: bytes of the whole: what each rank holds after an all-gather, before a reduce-scatter, on both sides of an all-reduce
+    #: bytes of the whole: what each rank holds after an all-gather, before a reduce-scatter, before and after an all-reduce
     size: int
     #: of the group that took part
     ranks: int
 
     @property
     def bytes(self) -> int:
-        """Bytes that each rank sends if the collective is a ring (the busiest rank, where they differ)."""
+        """Bytes that each rank sends if the collective is a ring (for the busiest rank, if they differ)."""
         return ring_bytes(self.kind, self.size, self.ranks)
 
 
 class Sent(list[Collective]):
-    """The collectives that ran, in their order."""
+    """The collectives that ran, in order."""
 
     @property
     def by_kind(self) -> Breakdown:
-        """Bytes that each rank sends by a ring, for each kind of collective."""
+        """Bytes that each rank sends in rings, for each kind of collective."""
         parts: Counter[str] = Counter()
         for each in self:
             parts[each.kind] += each.bytes
@@ -44,7 +44,7 @@ class Sent(list[Collective]):
 
     @property
     def total(self) -> int:
-        """Bytes that each rank sends by a ring."""
+        """Bytes that each rank sends in rings."""
         return self.by_kind.total
 
     _HEAD = "collective", "ranks", "bytes of the whole", "bytes each rank sends"
@@ -62,7 +62,7 @@ class Sent(list[Collective]):
 
 @contextmanager
 def collectives() -> Iterator[Sent]:
-    """List the collectives that run inside of `with measure.collectives() as sent`, on real ranks or on local ones."""
+    """List the collectives that run inside `with measure.collectives() as sent`, on real or local ranks."""
     sent = Sent()
     with Collectives(lambda kind, size, ranks: sent.append(Collective(kind, size, ranks))):
         yield sent
@@ -76,16 +76,16 @@ class LocalRanks:
         self._mesh = None
 
     def each(self, function: Callable[[int], Tensor]) -> Tensor:
-        """One tensor of which every rank holds its own value, `function(rank)`. Shapes must be the same."""
+        """One tensor of which every rank holds its own value, `function(rank)`. All values must have the same shape."""
         with self._mode.disable():
             values = [function(rank) for rank in range(self.count)]
         for rank, value in enumerate(values):
             if not isinstance(value, Tensor):
-                raise ValueError(f"ranks.each wants a tensor of every rank, and rank {rank} got {value!r}.")
+                raise ValueError(f"ranks.each needs a tensor for every rank, but rank {rank} got {value!r}.")
         return self._mode.rank_map(lambda rank: values[rank].detach())
 
     def values(self, tensor: Tensor) -> list[Tensor]:
-        """What each rank holds of a tensor, as plain tensors; of one made outside of the ranks, all hold the same."""
+        """The value that each rank holds, as plain tensors; all hold the same of a tensor made outside the ranks."""
         return [value.detach() for value in rank_values(tensor, self.count)]
 
     @property
@@ -95,7 +95,7 @@ class LocalRanks:
 
     @property
     def mesh(self):
-        """All ranks in a row, as DTensor wants them."""
+        """A one-dimensional device mesh of all ranks, for DTensor."""
         if self._mesh is None:
             from torch.distributed.device_mesh import init_device_mesh
 
@@ -108,13 +108,13 @@ class LocalRanks:
 
 @contextmanager
 def local_ranks(count: int) -> Iterator[LocalRanks]:
-    """`count` ranks inside this process: every line of plain torch runs once for each, and collectives join them.
+    """`count` ranks inside this process: every line of plain torch runs once for each, and collectives combine them.
 
     `with measure.local_ranks(4) as ranks: x = ranks.each(lambda rank: torch.full((4,), float(rank))); dist.all_reduce(x)`.
-    Tensors made inside belong to every rank, forward and backward; `ranks.values(x)` takes them apart, `ranks.sent` lists
-    what was sent. Nothing is sent really, and `dist.get_rank()` is 0: what a rank does alone (send, recv, `if rank == 0`)
-    needs `measure.run_ranks`, and so do DDP and fully_shard. gather and scatter take rank 0 as the root.
-    Errors: ValueError for a count below 1, RuntimeError where a process group is there already.
+    Tensors made inside have a value for every rank, forward and backward; `ranks.values(x)` lists them, `ranks.sent` the
+    collectives. Nothing is really sent, and `dist.get_rank()` is 0: what a rank does alone (send, recv, `if rank == 0`)
+    needs `measure.run_ranks`, and so do DDP and fully_shard. gather and scatter use rank 0 as the root.
+    Errors: ValueError for a count below 1, RuntimeError if there is a process group already.
     """
     count = positive_int("count", count)
     if not torch.distributed.is_available():
@@ -136,9 +136,9 @@ def local_ranks(count: int) -> Iterator[LocalRanks]:
 
 @contextmanager
 def fake_ranks(count: int, *, rank: int = 0) -> Iterator[None]:
-    """A process group of `count` ranks that answers at once and sends nothing, of which this process is `rank`.
+    """A fake process group of `count` ranks that sends nothing and returns at once; this process is `rank`.
 
-    Values that should come from others mean nothing, and the sizes of all tensors are true.
+    Values that should come from other ranks are meaningless, but the sizes of all tensors are right.
     """
     positive_int("count", count)
     with quiet_torch():
@@ -151,7 +151,7 @@ def fake_ranks(count: int, *, rank: int = 0) -> Iterator[None]:
 
 @contextmanager
 def quiet_torch() -> Iterator[None]:
-    """Without torch's advice to use the newer names of collectives, which the oldest supported torch does not know."""
+    """Suppress torch's advice to use newer names of collectives, which the oldest supported torch does not have."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="`torch.distributed", category=FutureWarning)
         yield

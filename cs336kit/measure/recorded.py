@@ -1,18 +1,18 @@
-"""What GPUs did: records written by `make gpu` alone, checked against a schema, shown where there is no GPU."""
+"""Measurements on GPUs: records that only `make gpu` writes, checked against a schema, shown where there is no GPU."""
 
 import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Beside the package in a clone of the course; an installed kit has none.
+#: Beside the package in a clone of the course; an installed kit has no records.
 RECORDS = Path(__file__).parents[2] / "benchmarks" / "records"
 SCHEMA = Path(__file__).with_name("schema.json")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One measured number: `measured` in `unit`, the `predicted` one or None, and the raw `repeats` behind it."""
+    """One measured number: `measured` in `unit`, the `predicted` one or None, and the raw `repeats`."""
 
     label: str
     setting: dict[str, str | float | bool]
@@ -24,7 +24,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of a record: its rows, what it skipped and why, on which device and when."""
+    """One stage of a record: its rows, what was skipped and why, on which device and when."""
 
     name: str
     gpu: str
@@ -34,7 +34,7 @@ class Stage:
     rows: tuple[Row, ...]
 
     def named(self, label: str, **setting) -> tuple[Row, ...]:
-        """The rows with this label whose setting holds these values."""
+        """The rows with this label whose setting has these values."""
         return tuple(r for r in self.rows if r.label == label and setting.items() <= r.setting.items())
 
     def __repr__(self) -> str:
@@ -48,7 +48,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class NoRecord:
-    """Stands where a record would: false, empty, and it says so when shown."""
+    """Takes the place of a missing record: false, empty, and says so when shown."""
 
     name: str
     rows: tuple[Row, ...] = ()
@@ -64,7 +64,7 @@ class NoRecord:
 
 
 def records(folder: Path | None = None) -> dict[str, dict]:
-    """Every record that lies in the folder, by the name of its GPU, each checked against the schema."""
+    """Every record in the folder, by the name of its GPU, each checked against the schema."""
     found = {}
     for path in sorted((folder or RECORDS).glob("*.json")):
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -76,7 +76,7 @@ def records(folder: Path | None = None) -> dict[str, dict]:
 def recorded(stage: str, *, gpu: str | None = None, folder: Path | None = None) -> Stage | NoRecord:
     """The newest record of a stage ("products", "bandwidths", …), of one GPU if named; without one, a NoRecord."""
     if not isinstance(stage, str):
-        raise ValueError(f"the name of a stage is a text such as 'products', got {stage!r}.")
+        raise ValueError(f"the name of a stage must be a string such as 'products', got {stage!r}.")
     candidates = [
         (data["stages"][stage]["date"], name, data)
         for name, data in records(folder).items()
@@ -91,10 +91,10 @@ def recorded(stage: str, *, gpu: str | None = None, folder: Path | None = None) 
 
 
 def check_record(data: object) -> None:
-    """Raise ValueError, naming the place, if `data` does not fit schema.json or holds a number that is none.
+    """Raise ValueError, naming the place, if `data` does not fit schema.json or contains NaN or infinity.
 
-    A machine that only measures may lack jsonschema: there the numbers alone are looked at, and the record is held against
-    the schema wherever it is read with jsonschema.
+    A machine that only measures may lack jsonschema: there only the numbers are checked, and the schema is checked
+    wherever the record is read with jsonschema.
     """
     _finite(data, "record")
     # Only where there is a record to read or to write.

@@ -1,20 +1,20 @@
-"""Rounding whole arrays to a format: the fast twin of `NumberFormat.round`, written another way."""
+"""Round whole arrays to a format: a fast, independent implementation of `NumberFormat.round`."""
 
 import numpy
 
 
 def rounded(values, number_format, *, mode="nearest_even", overflow="saturate", seed=None):
-    """A float64 array of the values that an array rounds to in a `predict.NumberFormat`.
+    """Round an array to the values of a `predict.NumberFormat`; returns a float64 array.
 
-    Every value is divided by the spacing around it, rounded to a whole number, and multiplied back; float64 does this
-    without error for formats of at most 32 bits.
-    mode: nearest_even, toward_zero or stochastic (needs a seed). overflow: nan, inf, or saturate, which it does unless told,
-    other than `NumberFormat.round`; toward_zero saturates finite values in any case.
+    Every value is divided by the spacing around it, rounded to an integer, and multiplied back; float64 does this without
+    error for formats of at most 32 bits.
+    mode: nearest_even, toward_zero or stochastic (needs a seed). overflow: nan, inf, or saturate, the default here, unlike
+    in `NumberFormat.round`; toward_zero always saturates finite values.
     Raises ValueError for other modes, and for a NaN or infinity that the format lacks. Left out: formats without zero or
     sign.
     """
     if number_format.bits > 32 or not number_format.signed or not number_format.subnormals:
-        raise ValueError(f"{number_format.name} is not rounded here: use its own round() for single numbers.")
+        raise ValueError(f"{number_format.name} is not supported here: use its own round() for single numbers.")
     if mode == "stochastic" and seed is None:
         raise ValueError("mode='stochastic' draws random numbers: give it seed=0.")
     if overflow not in ("saturate", "nan", "inf"):
@@ -25,7 +25,7 @@ def rounded(values, number_format, *, mode="nearest_even", overflow="saturate", 
         raise ValueError(f"{number_format.name} has no NaN: use overflow='saturate'.")
     x = numpy.asarray(values, dtype=numpy.float64)
     if number_format.nan == "none" and numpy.isnan(x).any():
-        raise ValueError(f"{number_format.name} has no NaN, and the array holds one: take it out.")
+        raise ValueError(f"{number_format.name} has no NaN, but the array contains one: remove it.")
     _, exponent = numpy.frexp(x)
     places = number_format.fraction_bits - numpy.maximum(exponent - 1, number_format.min_exponent)
     with numpy.errstate(over="ignore", invalid="ignore"):

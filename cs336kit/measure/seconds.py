@@ -1,4 +1,4 @@
-"""How long a function takes: warm up, synchronize, repeat until the spread is small, report median and quartiles."""
+"""Time a function: warm up, synchronize, repeat until the spread is small, report median and quartiles."""
 
 import inspect
 import statistics
@@ -13,11 +13,11 @@ from cs336kit.measure.device import device as _device
 from cs336kit.measure.device import runnable
 from cs336kit.predict._common.checks import positive_int, positive_number
 
-#: A clock cannot resolve a shorter batch of calls than this; calls are grouped until a batch takes as long.
+#: A clock cannot resolve shorter batches of calls; calls are grouped until a batch takes this long.
 SHORTEST_BATCH_SECONDS = 1e-4
-#: Repeats go on until their quartiles lie this close together, as a part of the median.
+#: Repeats continue until their quartiles are this close together, as a fraction of the median.
 DEFAULT_SPREAD = 0.05
-#: So long a GPU is kept busy before it is timed: one that had nothing to do raises its clocks only after a while.
+#: How long a GPU is kept busy before it is timed: an idle one raises its clocks only after a while.
 GPU_WARMUP_SECONDS = 0.1
 #: A call that takes longer than this is certainly not empty.
 LONGEST_EMPTY_CALL_SECONDS = 1e-5
@@ -27,7 +27,7 @@ LONGEST_EMPTY_CALL_SECONDS = 1e-5
 class Timing:
     """Seconds per call: `median`, `first_quartile`, `third_quartile`, the raw `repeats` and `calls` in each repeat.
 
-    `spread` is the distance of the quartiles over the median; `settled` says whether it fell below what was asked for.
+    `spread` is the distance of the quartiles over the median; `settled` says whether it became as small as requested.
     """
 
     repeats: tuple[float, ...]
@@ -52,8 +52,8 @@ class Timing:
         return (self.third_quartile - self.first_quartile) / self.median
 
     def agrees_with(self, other: "Timing", *, within: float = DEFAULT_SPREAD) -> bool:
-        """Whether nothing tells the two apart: their medians differ by no more than the spread that `measure.seconds`
-        settles for (`within`, of the larger one), or the middle halves of their repeats overlap."""
+        """Whether the two cannot be told apart: their medians differ by at most `within` (a fraction of the larger one; by
+        default the spread at which `measure.seconds` stops), or the middle halves of their repeats overlap."""
         apart = abs(self.median - other.median) > positive_number("within", within) * max(self.median, other.median)
         overlap = self.first_quartile <= other.third_quartile and other.first_quartile <= self.third_quartile
         return overlap or not apart
@@ -82,13 +82,13 @@ def seconds(
 ) -> Timing:
     """Time `function()`: seconds per call, as the median of repeats.
 
-    `warmup` calls are thrown away: they pay for compilation, caches and clocks. Then repeats go on until all of them lie
-    within `spread` of the median, or their quartiles do after each of `at_least` repeats: after one, those of few and noisy
-    repeats may do so by luck. With `at_most` repeats or after `budget_seconds` it ends, and `.settled` says how.
-    A GPU works behind Python's back, so there each repeat lies between two CUDA events behind a call that is not timed,
-    and the last one is waited for; a CPU is timed by `timeit` with `time.perf_counter`. Very short functions are called
-    several times within a repeat, and the shortest some thousand times more, to tell them from an empty one.
-    Errors: TypeError for what cannot be called, RuntimeError where the function leaves nothing to time.
+    `warmup` calls are discarded: they pay for compilation, caches and clocks. Then repeats continue until all of them lie
+    within `spread` of the median, or their quartiles do after each of `at_least` consecutive repeats, since those of few
+    and noisy repeats may do so once by luck. It ends at `at_most` repeats or after `budget_seconds`; see `.settled`.
+    A GPU runs asynchronously, so there each repeat is timed by two CUDA events, after a call that is not timed, and the
+    last event is waited for; a CPU is timed by `timeit` with `time.perf_counter`. Very short functions are called several
+    times per repeat, and the shortest some thousand times more, to tell them from an empty function.
+    Errors: TypeError if `function` cannot be called, RuntimeError if there is nothing to time.
     """
     runnable("measure.seconds", function)
     at_least, at_most = positive_int("at_least", at_least), positive_int("at_most", at_most)
@@ -121,14 +121,14 @@ def seconds(
             together = max(repeats) - min(repeats) <= spread * so_far.median
             if together or time.perf_counter() - start > budget:
                 break
-    # Asked of the fastest repeat: an interrupted one looks like work.
+    # Check the fastest repeat: an interrupted one looks like work.
     if min(repeats) < LONGEST_EMPTY_CALL_SECONDS:
         _refuse_nothing(function, where)
     return Timing(tuple(repeats), calls, where.type, so_far.spread <= spread)
 
 
 def _cpu_repeat(function, calls: int, where: torch.device) -> float:
-    # timeit stops the collection of garbage, which in one repeat would look like a slow function.
+    # timeit disables garbage collection, which in one repeat would look like a slow function.
     return timeit.timeit(function, timer=time.perf_counter, number=calls)
 
 
@@ -136,7 +136,7 @@ def _cuda_repeat(function, calls: int, where: torch.device) -> float:
     first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     stream = torch.cuda.current_stream(where)
     torch.cuda.synchronize(where)
-    # An event on an idle GPU has passed before the first kernel arrives, and its way there is none of the function's time.
+    # On an idle GPU the first event would pass before the first kernel is launched, and the launch would be timed, too.
     function()
     first.record(stream)
     timeit.timeit(function, number=calls)
@@ -146,7 +146,7 @@ def _cuda_repeat(function, calls: int, where: torch.device) -> float:
 
 
 def _refuse_nothing(function, where: torch.device):
-    """Raise RuntimeError if a call costs no more than calling an empty function, by the fastest of short bursts."""
+    """Raise RuntimeError if a call takes no longer than calling an empty function, by the fastest of short bursts."""
     bursts = [(_cpu_repeat(function, 1000, where), _cpu_repeat(_nothing, 1000, where)) for _ in range(7)]
     mine, empty = (min(times) for times in zip(*bursts, strict=True))
     if mine < 2 * empty:

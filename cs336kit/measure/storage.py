@@ -18,10 +18,10 @@ def _storage(name: str, tensor: object) -> torch.UntypedStorage:
 
 
 def same_storage(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors use the same storage, so that a write to one can be seen in the other.
+    """Whether two tensors use the same storage, so that a write to one may show in the other.
 
     Also true for two storages that start at the same address (`torch.from_numpy` twice on one array).
-    Errors: ValueError for what is not a strided tensor.
+    Errors: ValueError for anything but strided tensors.
     """
     first, second = _storage("the first argument", a), _storage("the second argument", b)
     if _torch.key_of(first) == _torch.key_of(second):
@@ -42,11 +42,11 @@ def _tensors(values: Iterable) -> Iterator[object]:
 def storage_bytes(*tensors: torch.Tensor | Iterable[torch.Tensor]) -> int:
     """Bytes of the storages behind the tensors, each storage counted once: what they keep alive together.
 
-    Takes tensors and iterables of tensors (`model.parameters()`). A view counts the whole storage that it keeps alive, a
-    DTensor the part of this rank.
-    Left out: metadata, the allocator's rounding. Errors: ValueError for what is not a strided tensor.
+    Takes tensors and iterables of tensors (`model.parameters()`). For a view, the whole storage that it keeps alive counts;
+    for a DTensor, this rank's part.
+    Left out: metadata, the allocator's rounding. Errors: ValueError for anything but strided tensors.
     """
-    # Holding the storages while counting: an address may be used again once its storage is gone.
+    # Hold the storages while counting: an address may be reused once its storage is freed.
     storages = {}
     for number, tensor in enumerate(_tensors(tensors)):
         storage = _storage(f"tensor {number}", tensor)
@@ -64,7 +64,7 @@ class Layout:
     contiguous: bool
     dtype: torch.dtype
     view_bytes: int  #: elements of the tensor × bytes per element
-    storage_bytes: int  #: of the whole storage behind it
+    storage_bytes: int  #: of its whole storage
 
     def _rows(self) -> list[tuple[str, str]]:
         return [
@@ -85,7 +85,7 @@ class Layout:
 
 
 def layout(tensor: torch.Tensor) -> Layout:
-    """Shape, strides, offset and contiguity of a tensor (of a DTensor's part here), and its bytes against its storage's."""
+    """Shape, strides, offset and contiguity of a tensor (for a DTensor, this rank's part), and its bytes and its storage's."""
     storage = _storage("the argument of layout", tensor)
     tensor = _torch.local(tensor)
     return Layout(

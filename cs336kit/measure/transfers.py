@@ -1,4 +1,4 @@
-"""Copies between host and device, and the computation that hides them."""
+"""Copies between host and device, and their overlap with computation."""
 
 from dataclasses import dataclass
 
@@ -13,8 +13,8 @@ DIRECTIONS = ("host to device", "device to host", "device to device", "host to h
 
 @dataclass(frozen=True)
 class Transfer:
-    """One kind of copy: `size_bytes` moved in `timing`; `bytes_per_second` counts them once, also where a chip both
-    reads and writes them."""
+    """One kind of copy: `size_bytes` moved in `timing`; `bytes_per_second` counts them once, even if a chip both reads and
+    writes them."""
 
     direction: str
     pinned: bool
@@ -30,7 +30,7 @@ def transfer(size_bytes: int, *, direction: str = "host to device", pinned: bool
     """Time a copy of `size_bytes` in one direction, from pinned or pageable host memory.
 
     "host to host" runs anywhere; the others need a CUDA device. Further arguments go to `measure.seconds`.
-    Errors: ValueError for a direction that does not exist, RuntimeError where there is no CUDA device.
+    Errors: ValueError for an unknown direction, RuntimeError without a CUDA device.
     """
     size = positive_int("size_bytes", size_bytes)
     if direction not in DIRECTIONS:
@@ -55,8 +55,8 @@ def overlap_timeline(
 ) -> list[tuple[str, int, float, float]]:
     """Copy batches to the GPU on one stream while another multiplies: spans (lane, batch, start, end) in seconds.
 
-    The form is that of `predict.pipeline_timeline`. `pinned=False` copies from pageable memory, which makes the host
-    wait for each copy. Errors: RuntimeError where there is no CUDA device.
+    The format is that of `predict.pipeline_timeline`. `pinned=False` copies from pageable memory, which makes the host
+    wait for each copy. Errors: RuntimeError without a CUDA device.
     """
     boolean("pinned", pinned)
     where = _device("cuda")

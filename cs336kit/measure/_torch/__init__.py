@@ -1,6 +1,6 @@
-"""What the instruments use of torch without a promise that it stays: private names stand in this folder and nowhere else.
+"""The unstable parts of torch that the instruments use: private names occur in this folder and nowhere else.
 
-`tests/torch/measure/test_torch.py` has one test for each, which says what broke when an upgrade of torch changes it.
+`tests/torch/measure/test_torch.py` has a test for each, which tells what broke if an upgrade of torch changes it.
 """
 
 import sys
@@ -15,9 +15,9 @@ from torch.utils import _python_dispatch
 
 
 def without_compiler(mode: type[_python_dispatch.TorchDispatchMode]) -> None:
-    """Let a mode see operators without torch's compiler where nobody has imported it.
+    """Let a mode run without importing torch's compiler unless somebody else has.
 
-    Torch keeps its compiler from compiling what a mode does, and imports it for that at the first operator: two seconds.
+    Torch disables its compiler inside a mode, and imports it for that at the first operator, which takes two seconds.
     """
     kept_from_it = mode.__torch_dispatch__
     own = getattr(kept_from_it, "__wrapped__", None)
@@ -34,7 +34,7 @@ def without_compiler(mode: type[_python_dispatch.TorchDispatchMode]) -> None:
 
 
 class TorchDispatchMode(_python_dispatch.TorchDispatchMode):
-    """Torch's, of which a subclass runs at once."""
+    """torch's TorchDispatchMode, without the import of its compiler."""
 
     def __init_subclass__(cls, **named):
         super().__init_subclass__(**named)
@@ -43,9 +43,9 @@ class TorchDispatchMode(_python_dispatch.TorchDispatchMode):
 
 
 def tensors(tree: object) -> list[Tensor]:
-    """Every tensor in nested lists, tuples and dicts, in place of a sparse one those that it is made of.
+    """Every tensor in nested lists, tuples and dicts; a sparse tensor is replaced by its parts.
 
-    A trace asks for each operator, where torch's own pytree is slow.
+    A trace calls this for each operator, for which torch's own pytree is too slow.
     """
     found: list[Tensor] = []
     _collect(tree if isinstance(tree, (list, tuple)) else (tree,), found)
@@ -76,12 +76,12 @@ def _sparse_parts(tensor: Tensor) -> tuple[Tensor, ...]:
 
 
 def storage_key(tensor: Tensor) -> int:
-    """What tells storages apart while they live: addresses are 0 on meta and fake tensors, these are not."""
+    """Identifies a storage as long as it is alive, also on meta and fake tensors, whose addresses are 0."""
     return tensor.untyped_storage()._cdata
 
 
 def key_of(storage: torch.UntypedStorage) -> int:
-    """`storage_key` of the tensors that lie in it."""
+    """`storage_key` of the tensors in this storage."""
     return storage._cdata
 
 
@@ -95,7 +95,7 @@ def storage_resizes(resized: Callable[[torch.UntypedStorage, int], None]) -> Ite
     try:
         yield
     finally:
-        # Not in the order in which they came, where several threads listen.
+        # With several threads, listeners may leave in another order than they came.
         with _listening:
             _listeners.remove(resized)
             if not _listeners:
@@ -121,34 +121,34 @@ def writes(operator) -> bool:
 
 
 def next_node() -> int:
-    """The number that autograd gives the next node of the graph: it counts up, in each thread for itself."""
+    """The number that autograd gives the next node of the graph; it counts up separately in each thread."""
     return torch.autograd._get_sequence_nr()
 
 
 def in_backward() -> bool:
-    """Whether the engine runs a backward pass now."""
+    """Whether the engine is running a backward pass."""
     return torch._C._current_graph_task_id() != -1
 
 
 def running_node() -> int | None:
-    """The number of the node whose backward runs now."""
+    """The number of the node whose backward is running."""
     node = torch._C._current_autograd_node()
     return None if node is None else node._sequence_nr()
 
 
 def run_backward(output: Tensor, seed: Tensor):
-    """`output.backward(seed)` that leaves a function mode in force, which sees what checkpointing repeats."""
+    """`output.backward(seed)` that keeps a function mode active, which then sees what checkpointing recomputes."""
     torch.autograd.graph._engine_run_backward((output,), (seed,), False, False, (), accumulate_grad=True)
 
 
 def node_shape(node) -> tuple[int, ...]:
-    """The shape of a node's (first) result, () where it tells none."""
+    """The shape of a node's (first) result, or () if it has none."""
     metadata = getattr(node, "_input_metadata", ())
     return tuple(metadata[0].shape) if metadata else ()
 
 
 def node_saved(node) -> list[tuple[str, Tensor]]:
-    """What a node keeps: attributes _saved_* of built-in nodes, saved_tensors of a torch.autograd.Function."""
+    """What a node saves: attributes _saved_* of built-in nodes, saved_tensors of a torch.autograd.Function."""
     values = [(name.removeprefix("_saved_"), getattr(node, name)) for name in dir(node) if name.startswith("_saved_")]
     values.append(("saved", getattr(node, "saved_tensors", ())))
     return [(name, tensor) for name, value in values for tensor in tensors(value)]
@@ -157,35 +157,35 @@ def node_saved(node) -> list[tuple[str, Tensor]]:
 def scaled_product(a: Tensor, b: Tensor, scale: Tensor) -> Tensor:
     """The fp8 product that writes bf16, both factors with the same scale.
 
-    Sums stay in the tensor cores to the end, as in the peak that a datasheet names; Hopper is slower where it is to add them up
-    in fp32 on the way (CUBLASLT_MATMUL_DESC_FAST_ACCUM).
+    Sums stay in the tensor cores until the end, as for the peak in a datasheet; Hopper is slower if it accumulates them in
+    fp32 along the way (CUBLASLT_MATMUL_DESC_FAST_ACCUM).
     """
     return torch._scaled_mm(a, b, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16, use_fast_accum=True)
 
 
 def module_hooks(before: Callable, after: Callable) -> list:
-    """Call `before(module, inputs)` and `after(module, inputs, output)` around every module; returns what to remove."""
+    """Call `before(module, inputs)` and `after(module, inputs, output)` around every module; returns handles to remove."""
     return [register_module_forward_pre_hook(before), register_module_forward_hook(after, always_call=True)]
 
 
 def has_ranks(types: Iterable[type]) -> bool:
-    """Whether an operator is called on DTensors: it comes again with the tensors of the ranks."""
+    """Whether an operator is called on DTensors; it is called again on the tensors of the ranks."""
     return any(map(_is_dtensor, types))
 
 
 def on_fakes() -> bool:
-    """Whether operators run on fake tensors now."""
+    """Whether operators are running on fake tensors."""
     return torch._guards.active_fake_mode() is not None
 
 
 def _is_dtensor(kind: type) -> bool:
-    """Without importing what takes a second: where nobody has, there are none."""
+    """Without importing torch.distributed.tensor, which takes a second: unless it is imported, there are no DTensors."""
     known = sys.modules.get("torch.distributed.tensor")
     return known is not None and issubclass(kind, known.DTensor)
 
 
 def local(tensor: Tensor) -> Tensor:
-    """The tensor that one rank holds: the first of several in this process, a DTensor's part, arrived or on its way."""
+    """The tensor of one rank: the first of several in this process, or a DTensor's part, even if still in flight."""
     tensor = getattr(tensor, "_local_tensor", tensor)
     tensor = getattr(tensor, "elem", tensor)
     several = getattr(tensor, "_local_tensors", None)

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from cs336kit.measure import _torch
 
-#: Operator of torch.distributed → its collective, and which argument of the call is the whole of what is sent:
-#: the number of an argument, or the share of one rank that is to be multiplied.
+#: Operator of torch.distributed → its collective, the number of the argument that gives the bytes of the whole, and
+#: whether that is only one rank's share, to be multiplied by the ranks.
 COLLECTIVES = {
     "allreduce_": ("all-reduce", 0, False), "allreduce_coalesced_": ("all-reduce", 0, False),
     "all_reduce": ("all-reduce", 0, False), "all_reduce_": ("all-reduce", 0, False),
@@ -50,7 +50,7 @@ class Collectives(_torch.TorchDispatchMode):
 
 
 def group_size(args) -> int:
-    """The ranks of the process group among the arguments of a collective."""
+    """The size of the process group among the arguments of a collective."""
     import torch.distributed as dist
     from torch.distributed.distributed_c10d import _resolve_process_group
 
@@ -65,7 +65,7 @@ def group_size(args) -> int:
 
 
 def rank_values(tensor: Tensor, count: int) -> list[Tensor]:
-    """What each of `count` ranks in this process holds: a plain tensor is the same for all."""
+    """The value of each of `count` ranks in this process; all share a plain tensor."""
     tensor = getattr(tensor, "_local_tensor", tensor)
     tensor = getattr(tensor, "elem", tensor)
     several = getattr(tensor, "_local_tensors", None)
@@ -73,27 +73,27 @@ def rank_values(tensor: Tensor, count: int) -> list[Tensor]:
 
 
 class LocalCollectives(Collectives):
-    """The same for ranks in this process, with the collectives that torch has only between processes."""
+    """Collectives for ranks in this process, including those that torch has only between processes."""
 
     def run(self, func, name, args, kwargs):
         for tensor in _torch.tensors(args):
             if not hasattr(tensor, "_local_tensors"):
                 raise ValueError(
-                    f"a plain tensor of shape {tuple(tensor.shape)} belongs to no rank: make it inside of "
-                    "`with measure.local_ranks(n) as ranks`, or by ranks.each(function)."
+                    f"a plain tensor of shape {tuple(tensor.shape)} belongs to no rank: make it inside "
+                    "`with measure.local_ranks(n) as ranks`, or with ranks.each(function)."
                 )
         if name in ("gather_", "reduce_"):
             import torch.distributed as dist
 
             if (count := group_size(args)) != dist.get_world_size():
                 raise ValueError(
-                    f"ranks in one process {name.strip('_')} over all of them only, and this group has {count}."
+                    f"ranks in one process can {name.strip('_')} only over all of them, and this group has {count}."
                 )
             with torch.no_grad():
                 return self._gather(*args) if name == "gather_" else self._reduce(*args)
         if name in ("send", "recv_", "recv_any_source_"):
             raise ValueError(
-                f"{name.strip('_')} is said by one rank alone, and these ranks run every line together: use "
+                f"{name.strip('_')} is called by a single rank, but these ranks run every line together: use "
                 "measure.run_ranks, whose ranks are processes, or a collective such as broadcast."
             )
         return func(*args, **kwargs)
@@ -121,7 +121,7 @@ def _done():
 
 
 def start_local_ranks(count: int, record: Callable[[str, int, int], None]):
-    """Start `count` ranks inside this process: (the mode that runs every line for each, what watches collectives)."""
+    """Start `count` ranks inside this process: (the mode that runs every line for each, the mode that watches collectives)."""
     from torch.distributed._local_tensor import LocalTensorMode
 
     start_fake_ranks(count, 0)
@@ -129,7 +129,7 @@ def start_local_ranks(count: int, record: Callable[[str, int, int], None]):
 
 
 def start_fake_ranks(count: int, rank: int) -> None:
-    """A process group that answers at once and sends nothing."""
+    """Start a fake process group, which sends nothing and returns at once."""
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
 

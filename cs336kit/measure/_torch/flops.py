@@ -1,4 +1,4 @@
-"""FLOPs of operators: torch's counter, and the formulas that its registry lacks or has otherwise."""
+"""FLOPs of operators: torch's counter, and formulas that its registry lacks or that we count differently."""
 
 import math
 from collections.abc import Callable
@@ -12,16 +12,16 @@ aten = torch.ops.aten
 
 
 class _Counter(_FlopCounterMode):
-    """Torch's counter, at once."""
+    """torch's counter, without the import of its compiler."""
 
 
 _torch.without_compiler(_Counter)
 
 
 def flop_counter(record: Callable[[str, int], None]) -> _FlopCounterMode:
-    """Torch's counter as a context manager that also calls `record(operator, FLOPs)` for every product that runs."""
+    """torch's counter as a context manager that also calls `record(operator, FLOPs)` for every product that runs."""
     formulas = {op: _recording(op, formula, record) for op, formula in {**flop_registry, **FORMULAS}.items()}
-    # The mode alone: the counter around it follows modules by hooks that keep recomputed tensors alive.
+    # Only the mode: the counter around it tracks modules with hooks that keep recomputed tensors alive.
     return _Counter(FlopCounterMode(custom_mapping=formulas))
 
 
@@ -33,7 +33,7 @@ def _recording(operator, formula, record):
         record(name, int(amount))
         return amount
 
-    counted._get_raw = True  # hand over the tensors themselves, not only their shapes
+    counted._get_raw = True  # pass the tensors themselves, not only their shapes
     return counted
 
 
@@ -48,7 +48,7 @@ def _label(operator) -> str:
     return name.removesuffix("_v2")
 
 
-# --- FLOPs of the operators that torch's registry lacks, or counts otherwise ------------------------------------------
+# --- FLOPs of the operators that torch's registry lacks or counts differently -----------------------------------------
 
 
 def _matmul(a, b, *args, **kwargs) -> int:
@@ -65,7 +65,7 @@ def _attention(query, key, value, *args, **kwargs) -> int:
 
 
 def _attention_backward(grad, query, key, value, *args, **kwargs) -> int:
-    # Scores again, then the gradients of weights and values (value width), of queries and keys (key width).
+    # The scores again, then gradients of weights and values (value width) and of queries and keys (key width).
     batch, heads, rows, width = query.shape
     return 2 * batch * heads * rows * key.shape[-2] * (3 * width + 2 * value.shape[-1])
 
@@ -73,13 +73,13 @@ def _attention_backward(grad, query, key, value, *args, **kwargs) -> int:
 def _convolution_backward(
     grad, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups, output_mask, **kwargs
 ) -> int:
-    # Torch's formula counts the weight's gradient as if one group had all channels.
+    # torch's formula counts the weight's gradient as if one group had all channels.
     one = 2 * math.prod(weight.shape) * grad.shape[0] * math.prod((x if transposed else grad).shape[2:])
     return one * sum(output_mask[:2])
 
 
 def _grouped(a, b, *args, **kwargs) -> int:
-    # As if the groups covered every row: their ends are data, and reading them would stop a GPU.
+    # As if the groups covered every row: their ends are data, and reading them would synchronize with the GPU.
     groups = a.shape[0] if a.dim() == b.dim() == 3 else 1
     return 2 * groups * a.shape[-2] * a.shape[-1] * b.shape[-1]
 
@@ -118,5 +118,5 @@ FORMULAS = {
         "_cudnn_rnn": _cudnn_recurrent,
         "_cudnn_rnn_backward": _twice(_cudnn_recurrent),
     }.items()
-    if hasattr(aten, name)  # some are younger than the oldest torch that the course supports
+    if hasattr(aten, name)  # some are newer than the oldest torch that the course supports
 }

@@ -110,9 +110,9 @@ def test_refuses():
     with pytest.raises(ValueError, match="window must be"):
         lm.causal_mask(3, 3, window=0)
     query, key, value = qkv()
-    with pytest.raises(ValueError, match="their leading axes must be equal, and keys and values as many"):
+    with pytest.raises(ValueError, match="their leading axes must be equal, and there must be as many keys as values"):
         lm.attention(query, key[:1], value[:1])
-    with pytest.raises(ValueError, match="their leading axes must be equal, and keys and values as many"):
+    with pytest.raises(ValueError, match="their leading axes must be equal, and there must be as many keys as values"):
         lm.attention(query, key, value[:, :, :4])
     with pytest.raises(ValueError, match="mask and window are both given"):
         lm.attention(query, key, value, mask=torch.ones(5, 5, dtype=torch.bool), window=2)

@@ -93,7 +93,7 @@ def test_pages_are_taken_in_turn_and_waste_less_than_one_each():
     assert cache.bytes - kv_cache_bytes(LLAMA, batch=2, sequence=9, precision="fp32") == 3 * kv_cache_bytes(
         LLAMA, batch=2, sequence=1, precision="fp32"
     )
-    with pytest.raises(ValueError, match="take kind='contiguous', a ring"):
+    with pytest.raises(ValueError, match="use kind='contiguous', a ring"):
         lm.KVCache(replace(LLAMA, window=5), kind="paged")
 
 
@@ -211,7 +211,7 @@ def test_a_cache_of_an_interrupted_pass_is_refused(kind):
     with pytest.raises(KeyboardInterrupt):
         lm.generate(model, text, new_tokens=2, cache=cache)
     hook.remove()
-    with pytest.raises(ValueError, match="a pass with this cache was interrupted: make a new one"):
+    with pytest.raises(ValueError, match="a forward pass with this cache was interrupted: make a new cache"):
         lm.generate(model, text, new_tokens=2, cache=cache)
 
 

@@ -239,7 +239,7 @@ def test_a_file_of_the_right_format_with_other_content(tmp_path):
     with pytest.raises(CheckpointError, match="it lacks model, rng"):
         load_checkpoint(path, model=model)
     torch.save({**content, "model": {"weight": 1, "bias": content["model"]["bias"]}}, path)
-    with pytest.raises(CheckpointError, match="weight is no tensor in the file"):
+    with pytest.raises(CheckpointError, match="weight is not a tensor in the file"):
         load_checkpoint(path, model=model)
 
 
@@ -349,7 +349,7 @@ def test_an_entry_that_is_marked_as_a_folder_is_refused(tmp_path):
     entry = damaged.rindex(b"PK\x01\x02", 0, damaged.rindex(b"/data/0"))
     for place, bit in ((38, 0x10), (8, 0x1)):  # or as encrypted
         damaged[entry + place] ^= bit
-        with pytest.raises(CheckpointError, match="marked as no plain file"):
+        with pytest.raises(CheckpointError, match="not marked as a plain file"):
             load_checkpoint(io.BytesIO(damaged))
         damaged[entry + place] ^= bit
 
@@ -362,8 +362,8 @@ def test_an_entry_that_is_marked_as_a_folder_is_refused(tmp_path):
         ("rng", lambda rng: None, "its rng state was refused"),
         ("rng", lambda rng: {**rng, "numpy": [*rng["numpy"][:2], 10**9, 0, 0.0]}, "its rng state was refused: NumPy's"),
         ("rng", lambda rng: {**rng, "numpy": [*rng["numpy"][:2], -1, 0, 0.0]}, "its rng state was refused: NumPy's"),
-        ("step", lambda step: -1, "its step is -1, no count"),
-        ("step", lambda step: "seven", "its step is 'seven', no count"),
+        ("step", lambda step: -1, "its step is -1, which is not a count"),
+        ("step", lambda step: "seven", "its step is 'seven', which is not a count"),
         ("model", lambda model: [1, 2], "its model state is a list, not a dict"),
         (
             "model",
@@ -449,7 +449,7 @@ def test_open_files_are_written_and_read(tmp_path):
     with open(tmp_path / "c.pt", "wb") as file:
         save_checkpoint(file, step=3, **run)
     assert load_checkpoint(tmp_path / "c.pt", **other)["step"] == 3
-    with pytest.raises(CheckpointError, match="the file is truncated, or no checkpoint"):
+    with pytest.raises(CheckpointError, match="the file is truncated or not a checkpoint"):
         load_checkpoint(io.BytesIO(b"PK"))
 
 

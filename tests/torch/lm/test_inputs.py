@@ -102,10 +102,10 @@ def test_batches_that_cannot_be_drawn_are_refused_before_the_first(changed, sent
 @pytest.mark.parametrize("optimizer", [lm.SGD, lm.Momentum, lm.AdaGrad, lm.RMSProp, lm.Adam, lm.AdamW])
 def test_a_misspelled_option_of_a_group_and_parameters_that_cannot_be_trained_are_refused(optimizer):
     weight = nn.Parameter(torch.ones(2))
-    with pytest.raises(ValueError, match="weight_decya is no option .* Did you mean 'weight_decay'"):
+    with pytest.raises(ValueError, match="weight_decya is not an option .* Did you mean 'weight_decay'"):
         optimizer([{"params": [weight], "weight_decya": 0.1}])
     assert optimizer([{"params": [weight], "name": "mine", "lr_scale": 2}]).param_groups[0]["lr_scale"] == 2
-    with pytest.raises(ValueError, match="stands in the group twice"):
+    with pytest.raises(ValueError, match="is in the group twice"):
         optimizer([weight, weight])
     with pytest.raises(ValueError, match=r"a parameter of torch.int64 can have no gradient"):
         optimizer([{"params": torch.ones(2, dtype=torch.int64)}])

@@ -84,7 +84,7 @@ def test_a_second_optimizer_in_a_step_is_refused():
     scaler = LossScaler()
     scaler.step(first)
     for ask in (scaler.unscale, scaler.step):
-        with pytest.raises(RuntimeError, match=r"its factor may have changed since; give each a LossScaler of its own"):
+        with pytest.raises(RuntimeError, match=r"its factor may have changed since: give each a LossScaler of its own"):
             ask(second)
     scaler.scale(torch.ones(()))
     assert scaler.step(second)

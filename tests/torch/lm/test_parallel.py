@@ -217,7 +217,7 @@ def test_what_is_frozen_stays_and_a_second_optimizer_takes_over(layout):
         ranks.optimizer(sgd)
         optimizer = ranks.optimizer(sgd)
         ranks.backward(x, y)
-        with pytest.raises(ValueError, match=r"still there: call optimizer.zero_grad\(\), which lets them go, first"):
+        with pytest.raises(ValueError, match=r"still there: call optimizer.zero_grad\(\) first"):
             ranks.backward(x, y)
         gradients = ranks.gathered(gradients=True)
         optimizer.step()
@@ -261,31 +261,31 @@ def test_what_does_not_fit_is_a_sentence(config, layout, says):
 
 def test_what_predict_alone_knows_the_cost_of_is_refused():
     for config, layout, says in (
-        (LLAMA, "cp=2", "cp=2 is counted by predict, and lm does not run it: leave cp out"),
-        (dataclasses.replace(LLAMA, dropout=0.1), "tp=2", "the same dropout on what they share: give a model without"),
-        (MIXTURE, "fsdp=2,ep=2", "ep beside zero1, zero2, fsdp or pp is counted by predict, and lm runs it with dp"),
-        (MIXTURE, "pp=2,ep=2", "ep beside zero1, zero2, fsdp or pp is counted by predict, and lm runs it with dp"),
+        (LLAMA, "cp=2", "cp=2 is supported by predict, but not by lm: leave cp out"),
+        (dataclasses.replace(LLAMA, dropout=0.1), "tp=2", "the same dropout on shared activations: give a model"),
+        (MIXTURE, "fsdp=2,ep=2", "ep with zero1, zero2, fsdp or pp is supported by predict, but lm runs it only"),
+        (MIXTURE, "pp=2,ep=2", "ep with zero1, zero2, fsdp or pp is supported by predict, but lm runs it only"),
         (
             GROUPED,
             "tp=4",
-            "tp=4 is more than the 2 key/value heads: predict counts that, and lm does not run it. Give tp=2",
+            "tp=4 is more than the 2 key/value heads, which predict supports, but lm does not. Give tp=2",
         ),
-        (MIXTURE, "tp=2", "tp=2 of a model with experts is counted by predict"),
+        (MIXTURE, "tp=2", "tp=2 of a model with experts is supported by predict"),
         (
             LLAMA,
             "pp=2,microbatches=1",
-            "1F1B of fewer microbatches (1) than stages (2) is counted by predict, and torch does not run it: give "
+            "1F1B with fewer micro-batches (1) than stages (2) is supported by predict, but not by torch: give "
             "microbatches=2 or more, or schedule=gpipe",
         ),
         (
             dataclasses.replace(LLAMA, qk_norm="head"),
             "tp=2",
-            "tp=2 of a model with norms of queries and keys is counted",
+            "tp=2 of a model with norms of queries and keys is supported",
         ),
         (
             dataclasses.replace(LLAMA, inner_norms=True),
             "tp=2",
-            "a model with norms inside of attention or MLP is counted",
+            "a model with norms inside attention or MLP is supported",
         ),
     ):
         layout = as_layout(layout)
@@ -298,7 +298,7 @@ def test_what_predict_alone_knows_the_cost_of_is_refused():
         (LLAMA, "pp=2,microbatches=1,schedule=gpipe"),
     ):
         check_runnable(lm.DecoderOnly(config), as_layout(layout), as_layout(layout).count)
-    with pytest.raises(ValueError, match="a DecoderOnly is divided here, got Linear"):
+    with pytest.raises(ValueError, match="only a DecoderOnly can be parallelized, got Linear"):
         lm.parallelize(torch.nn.Linear(1, 1), "dp=1")
 
 
@@ -438,7 +438,7 @@ def test_a_loss_that_is_no_number_ends_a_run_of_ranks(monkeypatch, bad):
 def test_what_ranks_cannot_train_is_a_sentence():
     data = torch.zeros(300, dtype=torch.long).numpy()
     with pytest.raises(
-        ValueError, match="ranks train in fp32, tf32, bf16, not in 'autocast': leave layout and torchrun"
+        ValueError, match="ranks can train in fp32, tf32, bf16, not in 'autocast': change it, or leave out layout"
     ):
         lm.pretrain(LLAMA, data=data, layout="dp=1", precision="autocast", **RUN)
     with pytest.raises(ValueError, match="a layout of 2 ranks, and 1 run"):

@@ -107,7 +107,7 @@ def test_the_last_tenth_is_held_out():
         ({"seed": 2**32}, "seed must be below"),
         ({"precision": "fp7"}, "unknown precision policy"),
         ({"data": np.arange(100)}, "the held-out tenth of 100 tokens has 10"),
-        ({"data": np.full(1000, 256)}, "the data hold token 256, and a vocabulary of 256 ends at 255"),
+        ({"data": np.full(1000, 256)}, "the data contain token 256, but a vocabulary of 256 ends at 255"),
     ],
 )
 def test_what_cannot_be_is_a_sentence(change, sentence):

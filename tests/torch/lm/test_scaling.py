@@ -134,7 +134,7 @@ def one(**change):
         (lambda: lm.fit_loss([one(), one(tokens=3)]), "six different runs or more, got 2"),
         (lambda: lm.valley([1, 2], [3, 2]), "three sizes or more, got 2"),
         (lambda: lm.valley([1, 2, 4], [3, -2, 3]), "every one of losses must be a finite number above 0"),
-        (lambda: lm.envelope([one(curve=[])]), "a line through the minima takes two budgets or more, got 1"),
+        (lambda: lm.envelope([one(curve=[])]), "a line through the minima needs two budgets or more, got 1"),
         (lambda: lm.fit_power([1, 1], [2, 3]), "two different x or more, got 1"),
         (lambda: lm.fit_power([1, 2], [2, 0]), "every one of y must be a finite number above 0"),
         (lambda: lm.fit_power([1, 2, 3], [2, 3]), "argument 2 is shorter"),
@@ -292,7 +292,7 @@ def test_after_ten_failures_for_each_resample_there_is_a_sentence():
 def test_a_law_of_losses_takes_six_different_runs_and_resamples_that_have_as_many():
     law = lm.LossLaw(1.7, 400, 400, 0.35, 0.35)
     six = runs(law, budgets=(1e18, 1e20), sizes=3)
-    with pytest.raises(ValueError, match="five numbers take six different runs or more, got 5"):
+    with pytest.raises(ValueError, match="five parameters need six different runs or more, got 5"):
         lm.fit_loss([*six[:5], six[0]])
     # Of six runs one resample in 65 has all.
     with pytest.raises(ValueError, match="hardly any resample of these points can be fitted"):

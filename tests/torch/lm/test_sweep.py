@@ -129,9 +129,9 @@ def broken(run, tmp_path, **change):
         ({"loss": "good"}, "loss must be a finite number above 0"),
         ({"flops": 17}, "cannot have 17 FLOPs"),
         ({"tokens": 17}, "and 17 tokens"),
-        ({"curve": [[1, 2.0]]}, "must rise to them"),
-        ({"curve": [[1, 3.0], [1, 2.0], [STEPS, 2.0]]}, "must rise to them"),
-        ({"mood": "good"}, "is no record of a sweep"),
+        ({"curve": [[1, 2.0]]}, "must increase and end at"),
+        ({"curve": [[1, 3.0], [1, 2.0], [STEPS, 2.0]]}, "must increase and end at"),
+        ({"mood": "good"}, "is not a sweep record"),
     ],
 )
 def test_a_record_that_cannot_be_is_refused(run, tmp_path, change, sentence):
@@ -154,4 +154,4 @@ def test_what_cannot_be_swept_is_a_sentence(tmp_path, capsys):
     assert "was made with torch 1.0, and this is" in capsys.readouterr().err
     path.write_text("[]")
     assert main(["sweep", "--out", str(path), "--budget", "1e10"]) == 2
-    assert "is no record of a sweep" in capsys.readouterr().err
+    assert "is not a sweep record" in capsys.readouterr().err

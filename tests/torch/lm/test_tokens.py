@@ -138,7 +138,7 @@ def test_an_append_that_died_is_reported_and_cut_off(path):
     TokenFile.write(path, [1, 2], vocab=1000)
     with open(path, "ab") as file:
         file.write(b"\3\0\4")
-    with pytest.raises(TokenFileError, match="3 bytes behind its 2 tokens"):
+    with pytest.raises(TokenFileError, match="3 bytes after its 2 tokens"):
         TokenFile(path)
     assert TokenFile.append(path, [])[:].tolist() == [1, 2]
     with pytest.raises(ValueError, match="position 3"):

@@ -76,7 +76,7 @@ def test_so_many_of_all_values_are_finite(dtype, count):
 
 def test_what_has_no_known_fields_is_refused():
     for dtype in (torch.int32, torch.complex64):
-        with pytest.raises(ValueError, match="no floating-point dtype"):
+        with pytest.raises(ValueError, match="not a floating-point dtype"):
             measure.bits(1, dtype)
     with pytest.raises(ValueError, match=r"2\^32 codes"):
         measure.all_values(torch.float32)

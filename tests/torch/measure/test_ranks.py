@@ -208,7 +208,7 @@ def test_what_one_rank_alone_would_say_is_a_sentence():
             (lambda: dist.all_reduce(outside), "belongs to no rank"),
             (lambda: dist.send(x, 1), "use measure.run_ranks"),
             (lambda: dist.gather(x, None, dst=1), "write dst=0"),
-            (lambda: ranks.each(lambda rank: rank), "wants a tensor"),
+            (lambda: ranks.each(lambda rank: rank), "needs a tensor"),
             (lambda: measure.local_ranks(2).__enter__(), "the other"),
         ):
             with pytest.raises((ValueError, RuntimeError), match=says):
@@ -238,7 +238,7 @@ def waits_for_nobody():
     [
         (fails_on_one, 2, 60, RuntimeError,
          r"(?s)^rank 1 of 2 failed.*in fails_on_one.*KeyError: 'rank 1 broke here'", ""),
-        (waits_for_nobody, 2, 1.5, TimeoutError, "^rank 0 of 2 did not come back within 1.5 s",
+        (waits_for_nobody, 2, 1.5, TimeoutError, "^rank 0 of 2 did not return within 1.5 s",
          "rank 0 of 2\nand what another language says\nrank 1 of 2\nand what another language says\n"),
     ],
 )  # fmt: skip
@@ -333,8 +333,8 @@ def test_the_rank_that_keeps_the_store_is_the_last_to_leave(rank, monkeypatch):
     [
         ({"stderr": "no module named torch"}, True, RuntimeError,
          "^ranks 0, 1, 2 of 3 ended without a result. no module named torch$"),
-        ({"result-1": 7}, False, TimeoutError, "^ranks 0, 2 of 3 did not come back within 9 s"),
-        ({"result-0": 7, "result-2": 7}, False, TimeoutError, "^rank 1 of 3 did not come back within 9 s"),
+        ({"result-1": 7}, False, TimeoutError, "^ranks 0, 2 of 3 did not return within 9 s"),
+        ({"result-0": 7, "result-2": 7}, False, TimeoutError, "^rank 1 of 3 did not return within 9 s"),
         ({"error-0": (5.0, "second"), "error-2": (4.0, "first")}, True, RuntimeError, "(?s)^rank 2 of 3 failed.*first$"),
         ({"exit-2": -11}, True, RuntimeError, "^rank 2 of 3 was ended by SIGSEGV: it left no traceback"),
         # The system ends what takes too much memory; the others fail because of that.
@@ -608,8 +608,8 @@ def test_sent_bytes_of_a_kernel_that_does_not_tell(monkeypatch):
     monkeypatch.setattr(processes, "_BYTES_SENT", 10_000)
     first, second = socket.socketpair(socket.AF_UNIX)
     with socket.create_server(("127.0.0.1", 0)), first, second:
-        with pytest.raises(RuntimeError, match="this kernel does not tell"):
+        with pytest.raises(RuntimeError, match="this kernel does not report"):
             processes._connections()
         monkeypatch.setattr(os, "listdir", lambda path: (_ for _ in ()).throw(FileNotFoundError(path)))
-        with pytest.raises(RuntimeError, match="only Linux tells"):
+        with pytest.raises(RuntimeError, match="only Linux reports"):
             processes._connections()

@@ -106,7 +106,7 @@ def test_blocks_may_be_called_by_keyword_and_return_several_values():
 
 def test_a_model_without_blocks_is_refused():
     model = nn.Linear(2, 1)
-    with pytest.raises(ValueError, match=r"this model has none: use measure.memory_timeline"):
+    with pytest.raises(ValueError, match=r"there are none: use measure.memory_timeline"):
         step_memory(model, lambda: model(torch.ones(1, 2)).sum(), torch.optim.SGD(model.parameters()))
 
 

@@ -96,7 +96,7 @@ def test_groups_are_checked_too_and_a_refused_group_is_not_added():
     [
         (lm.SGD, torch.optim.SGD, {"momentum": 0.9}, "momentum is 0.9"),
         (lm.Momentum, torch.optim.SGD, {}, "momentum is 0"),
-        (lm.Adam, torch.optim.Adam, {"amsgrad": True}, "amsgrad is True; Adam is written for amsgrad=False alone"),
+        (lm.Adam, torch.optim.Adam, {"amsgrad": True}, "amsgrad is True; Adam supports only amsgrad=False"),
         (lm.Adam, torch.optim.AdamW, {}, "decoupled_weight_decay is True"),
     ],
 )
@@ -168,7 +168,7 @@ def test_sgd_refuses_the_momentum_that_a_schedule_would_cycle():
         torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.2, total_steps=20)
     optimizer.param_groups[0]["momentum"] = 0.95
     parameter.grad = torch.ones(1)
-    with pytest.raises(ValueError, match=r"momentum is 0.95; SGD is written for momentum=0 alone"):
+    with pytest.raises(ValueError, match=r"momentum is 0.95; SGD supports only momentum=0"):
         optimizer.step()
     assert parameter.item() == 0
 
