@@ -556,7 +556,7 @@ print(exercises.check("14.4", refused))
         check=True,
     )
     *printed, right, wrong, guarded = done.stdout.splitlines()
-    assert printed == ["once"] * 3 and right.startswith("14.4 passed: ") and "what survives has to be divided" in wrong
+    assert printed == ["once"] * 3 and right.startswith("14.4 passed: ") and "divide what survives" in wrong
     assert "PermissionError" in guarded and not (tmp_path / "left").exists()
 
 
