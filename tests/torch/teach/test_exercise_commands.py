@@ -106,7 +106,7 @@ def test_a_reference_that_does_not_pass_where_answers_are_tried_is_told_and_not_
     found = exercises.Exercise(
         "99.2", lambda w, h: w * h if os.getpid() == here else 0, {}, ("a", "b"), "some.", [(1, 2)]
     )
-    told = r"^99\.2: the reference does not pass where answers are tried: .*you returned 0, and 2 is right"
+    told = r"^99\.2: the reference does not pass where answers are tried: .*you returned 0, but 2 is right"
     with pytest.raises(RuntimeError, match=told):
         maintain.unnoticed(found, [("none", lambda w, h: 0)])
 

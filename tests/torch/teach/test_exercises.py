@@ -74,7 +74,7 @@ def test_the_reference_passes_and_each_mistake_gets_its_own_words(id, here):
             parts = zip(found.reference(), answer(), strict=True) if isinstance(answer(), tuple) else ()
             answer = tuple(right if wrong is ... else wrong for right, wrong in parts) or answer()
         message = exercises.check(id, answer).message
-        assert message.startswith(("For ", "You decided for ")) and message.endswith(f": {sentence}"), (
+        assert message.startswith(("For ", "You answered ")) and message.endswith(f": {sentence}"), (
             sentence,
             message,
         )
