@@ -71,7 +71,7 @@ def _softmax(seed, *shape, same=False):
         "result * (grad - grad.sum(-1, keepdim=True))": "weight the gradients of a row with the results, then sum.",
     },
     hints=(
-        "The gradient with respect to one x is a sum over all y of its row. Which terms of the slopes do all the x of a row have in common?",
+        "The gradient with respect to one x is a sum over all y of its row. Which terms of the slopes do all x of a row share?",
         "Write the sum over i for one j, and take the factor with j out. What remains inside is one number per row, the same "
         "for every j.",
     ),
