@@ -38,7 +38,7 @@ def ranges(formats: Mapping[str, tuple[int, int, int, int]]):
 
 @described
 def spacings(magnitudes: Sequence[float], formats: Series):
-    """The distance between neighbouring values against magnitude, both axes logarithmic.
+    """The distance between neighboring values against magnitude, both axes logarithmic.
 
     formats: name → spacing at each magnitude (NaN where the format has no values).
     """
