@@ -120,7 +120,9 @@ def test_the_command_ends_with_1_and_the_remedy(environment, monkeypatch, tmp_pa
     assert main(["lessons", "doctor"]) == 2
     assert "there is no constraints.txt here" in capsys.readouterr().err
     (tmp_path / "constraints.txt").write_text("numpy==2.4.6\ntorch==2.13.0\n")
-    assert main(["lessons", "doctor"]) == 0 and "Everything that the lessons need is installed" in capsys.readouterr().out
+    assert (
+        main(["lessons", "doctor"]) == 0 and "Everything that the lessons need is installed" in capsys.readouterr().out
+    )
     del environment["torch"]
     assert main(["lessons", "doctor"]) == 1
     said = capsys.readouterr().out

@@ -214,7 +214,10 @@ LIES = {
         lambda n: code(n, "prediction").update(source="x = 1\nguess = ..."),
         "should be one line: guess = ...",
     ),
-    "a prediction that is made": (lambda n: code(n, "prediction").update(source="guess = 12"), "should be one line: guess"),
+    "a prediction that is made": (
+        lambda n: code(n, "prediction").update(source="guess = 12"),
+        "should be one line: guess",
+    ),
     "a prediction without its answer": (
         lambda n: code(n, "answer").metadata.update(tags=[]),
         "the next code cell should be its answer",

@@ -244,7 +244,9 @@ def test_a_cell_has_one_number_wherever_it_is_named(report):
 
 def test_a_leaked_path_is_seen_in_prose_too(tmp_path):
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("See /home/somebody/notes for more.")])
-    assert any("path of somebody's machine: /home/somebody" in problem for problem in problems(notebook, Path("98_x.ipynb")))
+    assert any(
+        "path of somebody's machine: /home/somebody" in problem for problem in problems(notebook, Path("98_x.ipynb"))
+    )
 
 
 def test_where_there_is_cuda_a_gpu_cell_runs_and_is_not_compared(notebook, tmp_path):
