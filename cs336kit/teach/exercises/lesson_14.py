@@ -132,7 +132,7 @@ def dropout(x, noise, p):
         "('A', ...)": "by the rules of a CPU 81 GiB would be left, because autocast also copies weights and inputs there. On "
         "CUDA it keeps the softmax's weights in 6 bytes each, and that makes 128 GiB.",
         "('C', ...)": "momentum is one number for each parameter instead of two. That saves 4 bytes for each of 1.56 billion.",
-        "('B', 23)": "the softmax's weights are not all of the activations. What share of them are they at 1,024 tokens?",
+        "('B', 23)": "the softmax's weights are not all of the activations. What is their share at 1,024 tokens?",
         "('B', 48)": "these are the activations alone. All four buckets have to fit.",
     },
     hints=(
