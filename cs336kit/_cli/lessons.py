@@ -26,9 +26,9 @@ ACTIONS = {
     "list": Action("lessons", "listing", "list the lessons and your progress (this is the default)", ("numbers",)),
     "copy": Action("copies", "copy", "make your own copies to work in, in my/", ("numbers",)),
     "reset": Action("reader", "reset", "forget your guesses and solved exercises", ("yes",)),
-    "doctor": Action("doctor", "report", "check that everything they need is installed"),
+    "doctor": Action("doctor", "report", "check that everything the lessons need is installed"),
     "student": Action(
-        "student", "write", "write them without solutions and outputs, in build/student", ("numbers", "into")
+        "student", "write", "write lessons without solutions and outputs, in build/student", ("numbers", "into")
     ),
     "assignment": Action(
         "assignment", "write", "write the same with points, for nbgrader, in my/course", ("numbers", "into")
@@ -36,8 +36,10 @@ ACTIONS = {
     "instructor": Action("instructor", "write", "write plans, usual mistakes and an exam, in build/instructor"),
     "slides": Action("slides", "write", "write slides to project, in build/slides", ("numbers", "into")),
     "site": Action("site", "build", "build web pages of everything, in build/site", ("into",)),
-    "verify": Action("verify", "verify", "run them, and compare the outputs with the stored ones", ("numbers",)),
-    "refresh": Action("refresh", "store", "run them, and store their outputs", ("numbers", "fresh")),
+    "verify": Action(
+        "verify", "verify", "run the lessons, and compare their outputs with the stored ones", ("numbers",)
+    ),
+    "refresh": Action("refresh", "store", "run the lessons, and store their outputs", ("numbers", "fresh")),
     "readme": Action("lessons", "write_readme", "write the table of lessons in README.md"),
     "claims": Action("claims_page", "write", "compute and store the values that settle the claims"),
 }

@@ -103,8 +103,8 @@ def _without_relu(x, matrices, g, input_masks):
         "(4**25, ..., ...)": "25 layers multiply by 4. What do the other 25 do?",
         "(0.25**25, ..., ...)": "the 2 makes up for the ReLU on the way down, too; and if 25 layers shrink the gradient, what do "
         "the others do?",
-        "(1, 1, 'A')": "your own numbers say that A keeps the gradient, too, so nothing speaks against A.",
-        "(1, 1, 'B')": "your own numbers say that B keeps the activations, too, so nothing speaks against B.",
+        "(1, 1, 'A')": "your own numbers say that A keeps the gradient, too, so there is no reason to avoid A.",
+        "(1, 1, 'B')": "your own numbers say that B keeps the activations, too, so there is no reason to avoid B.",
     },
     hints=(
         "Write down the factor of the gradient for one layer 256 → 1,024, and for one 1,024 → 256.",
