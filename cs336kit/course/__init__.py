@@ -1,1 +1,1 @@
-"""The stored lessons as data: what their cells are, whether their outputs are still true, how to store them anew."""
+"""The stored lessons as data: what is in their cells, whether their outputs are still right, and how to store new ones."""

@@ -1,4 +1,4 @@
-"""What a cell is: its tags, its identity, and whether this machine can run it."""
+"""The cells of a lesson: their tags, their ids, and whether this machine can run them."""
 
 import hashlib
 import json
@@ -10,9 +10,9 @@ from typing import Any
 #: A cell as JSON or as nbformat's node, which is a dict too.
 Cell = dict[str, Any]
 
-#: A cell that takes longer hangs (seconds): a busy machine is slow, and how fast a lesson is, is another question.
+#: Seconds after which a cell counts as hanging: many, because a busy machine is slow.
 HANGING = 600
-#: Where the metadata of a measured cell holds the digest of its run.
+#: The name in a measured cell's metadata under which the digest of its run is stored.
 RUN = "run"
 #: Tags with a fixed spelling, and tags that carry a value after a colon.
 PLAIN_TAGS = ("prediction", "answer", "exercise", "solution", "check", "verdict", "gpu", "page")
@@ -21,7 +21,7 @@ VALUE_TAGS = {
     "approx": r"\d+(\.\d+)?(e-?\d+)?",
     "needs": r"[A-Za-z0-9_-]+(>=|<)\d+(\.\d+)*",
 }
-#: The widest tolerance of ``approx``: another processor changes no more than that, and a wrong digit may.
+#: The widest tolerance of ``approx``: a different processor changes no more than this, but a wrong digit may.
 WIDEST = 1e-2
 _KNOWN = re.compile("|".join([*PLAIN_TAGS, *(f"{name}:(?:{value})" for name, value in VALUE_TAGS.items())]))
 
@@ -37,7 +37,7 @@ def valued(cell: Cell, name: str) -> list[str]:
 
 
 def unknown_tags(cell: Cell) -> list[str]:
-    """Tags that the course does not define; every one of nbval's own markers is among them."""
+    """Tags that the course does not define, including all of nbval's own markers."""
     return [tag for tag in tags(cell) if not _KNOWN.fullmatch(tag)]
 
 
@@ -47,7 +47,7 @@ def tag_problem(cell: Cell) -> str | None:
         known = ", ".join([*PLAIN_TAGS, *(f"{name}:" for name in VALUE_TAGS)])
         return f"has the tag {unknown[0]!r}, which the course does not know; it knows {known}"
     if (width := tolerance(cell) or 0) > WIDEST:
-        return f"has a tolerance of {width:g}; {WIDEST:g} is the most, and what varies more is measured:<reason>"
+        return f"has a tolerance of {width:g}; {WIDEST:g} is the most, and what varies more should be measured:<reason>"
     return None
 
 
@@ -57,7 +57,7 @@ def source(cell: Cell) -> str:
 
 
 def where(cell: Cell) -> str:
-    """Which cell this is, for a sentence about it: the number that JupyterLab shows, and how it begins."""
+    """The name of a cell for a sentence about it: the number that JupyterLab shows, and its first words."""
     first = next(iter(source(cell).strip().splitlines()), "")
     return f"cell {cell.get('execution_count') or ('of code' if is_code(cell) else 'of text')} ({first[:50]!r})"
 
@@ -85,12 +85,12 @@ def cuda() -> bool:
 
 
 def live(cell: Cell) -> bool:
-    """Whether the cell shows something else here than what is stored, which is what a machine without a GPU says."""
+    """Whether the cell shows something different here, because what is stored comes from a machine without a GPU."""
     return "gpu" in tags(cell) and cuda()
 
 
 def unmet_need(cell: Cell, version: Callable[[str], str] | None = None) -> str | None:
-    """Which version of a library the cell asks for and does not get, or None; a pre-release counts as its release.
+    """The requirement of the cell that is not met here, or None; a pre-release counts as its release.
 
     version: of a library by its name; by default the one that is installed here.
     """
@@ -100,12 +100,12 @@ def unmet_need(cell: Cell, version: Callable[[str], str] | None = None) -> str |
     for need in map(Requirement, valued(cell, "needs")):
         have = (version or metadata.version)(need.name)
         if Version(have).base_version not in need.specifier:
-            return f"needs {need}, and this is {need.name} {have}"
+            return f"needs {need}, but this is {need.name} {have}"
     return None
 
 
 def joined(value: Any) -> Any:
-    """The same whether a text is stored whole or in lines."""
+    """The value with texts that are stored in lines joined, so that it does not matter how they are stored."""
     if isinstance(value, dict):
         return {key: joined(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -117,7 +117,7 @@ def joined(value: Any) -> Any:
 def run_digest(cell: Cell) -> str:
     """A digest of a cell's text with its outputs; `refresh` stores it with what a run has measured.
 
-    It is keyed, so that an output that was changed by hand is seen. It is no secret, and proves nothing against intent.
+    It is keyed, so that an output that was changed by hand is noticed. The key is not secret, so this does not stop fraud.
     """
     outputs = [{key: part for key, part in out.items() if key != "execution_count"} for out in cell["outputs"]]
     told = json.dumps([source(cell), joined(outputs)], sort_keys=True)
@@ -125,14 +125,14 @@ def run_digest(cell: Cell) -> str:
 
 
 def from_a_run(cell: Cell) -> bool:
-    """Whether the stored outputs are the ones that a run has left."""
+    """Whether the stored outputs are those of a run."""
     return bool(cell.get("metadata", {}).get(RUN) == run_digest(cell))
 
 
 def source_ids(cells: Iterable[Cell]) -> list[str]:
-    """An id for each cell from its own text: when the text changes, so does the id, and outputs stored under it are stale.
+    """An id for each cell from its own text: when the text changes, so does the id, and its stored outputs are stale.
 
-    A text that stands twice is numbered.
+    Cells with the same text are numbered.
     """
     seen: dict[str, int] = {}
     ids = []

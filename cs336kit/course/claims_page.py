@@ -1,6 +1,6 @@
-"""The values that settle the claims, written down for a reader: run the tests' functions, store texts, compare them.
+"""Compute the values that settle the claims with the functions of the tests, and store them as texts for readers.
 
-The tests (`tests/claims`) are handed in or found in a clone, since this package does not import its tests.
+The tests (`tests/claims`) are passed in or found in a clone, because this package does not import its tests.
 """
 
 import importlib
@@ -14,27 +14,27 @@ from typing import Any, Protocol
 from cs336kit.course.lessons import write_whole
 from cs336kit.teach.claims import SETTLED, Claim
 
-#: Characters of a value at most: what is longer tells a reader nothing, and is counted.
+#: The most characters of a value: a longer one tells a reader nothing, and is only counted.
 WIDTH = 56
 #: Where the values are stored in a clone, and where their tests are.
 FILE, TESTS = Path("cs336kit/teach/claims") / SETTLED, Path("tests")
-#: How far a number may lie from the stored one: another version of torch draws or rounds otherwise in its last digits.
+#: How far a number may be from the stored one: other versions of torch draw or round differently in the last digits.
 RELATIVE = 0.01
 _SAME, _OTHER = "as said", "not as said"
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
 
 
 class Settlement(Protocol):
-    """A test of a claim: the claim, and the function that returns what is said and what is so."""
+    """A test of a claim: the claim, and the function that returns what is claimed and what is true."""
 
     claim: Claim
     settle: Callable[[], Any]
 
 
 def entry(outcome: Any) -> dict[str, Any]:
-    """What a test of a claim returned, as it is stored: texts of what is said and of what is so, or the source.
+    """What a test of a claim returned, as it is stored: texts of what is claimed and what is true, or the source.
 
-    A bare True or False and a value too long to read are replaced by a phrase: whether it is as said.
+    A bare True or False, or a value too long to read, is replaced with a phrase: whether it is as said.
     """
     if not isinstance(outcome, tuple):
         return {"said": "", "so": [], "source": f"{outcome.source}: {outcome.says}"}
@@ -83,16 +83,16 @@ def same(stored: Mapping[str, Any], fresh: Mapping[str, Any]) -> bool:
 def write(tests: Iterable[Settlement] | None = None) -> str:
     """Run every test's function and write the file; returns what changed, in words.
 
-    tests: those of the clone, unless given. Errors: ValueError outside of a clone.
+    tests: those of the clone, unless given. Errors: ValueError outside a clone.
     """
     old = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
     new = {test.claim.id: entry(test.settle()) for test in (_of_the_clone() if tests is None else tests)}
-    # What differs in its last digits only stays, so that another machine rewrites nothing.
+    # A value that differs only in its last digits stays, so that a different machine rewrites nothing.
     kept = {id: old[id] if id in old and same(old[id], one) else one for id, one in new.items()}
     lines = [f"{json.dumps(id)}: {json.dumps(one, ensure_ascii=False)}" for id, one in kept.items()]
     write_whole(FILE, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
     changed = [id for id in kept if old.get(id) != kept[id]] + [id for id in old if id not in kept]
-    return f"{FILE}: " + (f"new or changed are {', '.join(changed)}" if changed else "unchanged")
+    return f"{FILE}: " + (f"new or changed: {', '.join(changed)}" if changed else "unchanged")
 
 
 def _of_the_clone() -> Iterable[Settlement]:

@@ -1,9 +1,9 @@
-"""Two texts beside each other, for a terminal: what differs, and a line around it."""
+"""Show two texts side by side at a terminal: the lines that differ, and a line of context."""
 
 from difflib import SequenceMatcher
 from itertools import zip_longest
 
-#: Of one column; both, and what stands between them, fit into 100.
+#: The width of one column; both, and what is between them, fit into 100.
 WIDTH = 48
 #: How much of a long line is shown before the place where it differs.
 _LEAD = 20
@@ -12,8 +12,7 @@ _LEAD = 20
 def side_by_side(stored: str, new: str, most: int = 40) -> str:
     """Both texts in two columns, ``|`` between lines that differ; equal lines far from a difference are left out.
 
-    Of a line that is longer than its column, the part is shown in which it differs. most: rows, after which their number
-    is told.
+    A line that is longer than its column is cut to the part that differs. most: rows to show; the others are counted.
     """
     old, now = stored.splitlines(), new.splitlines()
     rows: list[str] = []
@@ -37,6 +36,6 @@ def _row(left: str, right: str, mark: str) -> str:
 
 
 def _cut(line: str, start: int) -> str:
-    """The part of a line that fits into a column, with dots where something is left out."""
+    """The part of a line that fits into a column, with ... where something is left out."""
     shown = "..." + line[start + 3 :] if start else line
     return shown if len(shown) <= WIDTH else shown[: WIDTH - 3] + "..."

@@ -1,7 +1,7 @@
 """The reader's own copies of the lessons, in a folder that git ignores: ``cs336kit lessons copy``.
 
-Opening a notebook changes its file (JupyterLab writes the kernel's name and saves by itself), so the lessons that git tracks
-are not the ones that a reader opens. A copy is made once. It follows the lesson as long as the reader has not worked in it.
+Opening a notebook changes its file (JupyterLab writes the kernel's name and saves automatically), so readers open copies
+and not the lessons that git tracks. A copy is made once, and is updated until the reader has worked in it.
 """
 
 import hashlib
@@ -15,15 +15,15 @@ from cs336kit.course import cells as kind
 from cs336kit.course import lessons
 
 COPIES = Path("my")
-#: Inside the copies' folder: the content of each lesson when it was copied. JupyterLab does not list hidden files.
+#: In the copies' folder: digests of the lessons when they were copied. JupyterLab does not list hidden files.
 MANIFEST = ".copies.json"
 
 
 def content(path: Path) -> str:
     """A digest of what a reader can change in a notebook: text, kinds, counts and outputs of its cells.
 
-    Metadata (kernel, trust, folded cells) and the layout of the JSON are left out, because JupyterLab writes them when it
-    merely opens a file. What is no notebook is taken byte by byte.
+    Metadata (kernel, trust, folded cells) and the layout of the JSON are left out, because JupyterLab changes them by
+    merely opening a file. For a file that is not a notebook, all bytes count.
     """
     data = path.read_bytes()
     try:
@@ -33,7 +33,7 @@ def content(path: Path) -> str:
 
 
 def digest(cells: Iterable[kind.Cell]) -> str:
-    """The same of cells: their texts, kinds, counts and outputs."""
+    """The same for cells: a digest of their texts, kinds, counts and outputs."""
     return hashlib.sha256(json.dumps([_told(cell) for cell in cells], sort_keys=True).encode()).hexdigest()
 
 
@@ -45,11 +45,11 @@ def _told(cell: kind.Cell) -> list[Any]:
 
 
 def copy(names: list[str], folder: Path = lessons.NOTEBOOKS, into: Path = COPIES) -> list[str]:
-    """Bring the copies of these lessons (all for none) up to date; returns what the reader should know, a sentence each.
+    """Update the copies of these lessons (all for none); returns what the reader should know, a sentence each.
 
     A missing copy is made. One that nobody has worked in follows its lesson. One with the reader's work stays as it is,
-    and so does the copy of a lesson that is gone. Raises ValueError for an unknown lesson and for a
-    damaged one, before anything is written; OSError where nothing can be.
+    and so does the copy of a lesson that no longer exists. Raises ValueError for an unknown or damaged lesson, before
+    anything is written; OSError if the folder cannot be written.
     """
     chosen = {lesson: digest(lessons.read(lesson)) for lesson in lessons.find(names, folder)}
     into.mkdir(exist_ok=True)
@@ -83,11 +83,11 @@ def _report(
     many = f"{made[0]} to {made[-1]}" if len(made) > 2 else ", ".join(made)
     sentences = [
         (made, f"Copied into {into}/: {many}. These copies are yours: git ignores them."),
-        (renewed, f"Renewed in {into}/, where you had not worked in them yet: {', '.join(renewed)}."),
+        (renewed, f"Updated in {into}/, because you had not worked in them yet: {', '.join(renewed)}."),
         (
             kept,
-            f"Changed in {folder}/, and kept in {into}/ as you left them: {', '.join(kept)}. "
-            "For a new copy beside your own, rename yours and run this again.",
+            f"Changed in {folder}/, but kept in {into}/ as you left them: {', '.join(kept)}. "
+            "If you want a new copy, too, rename yours and run this again.",
         ),
         (stays, f"No longer in the course under these names: {', '.join(stays)}. Your copies stay in {into}/."),
     ]
@@ -95,7 +95,7 @@ def _report(
 
 
 def _manifest(into: Path) -> dict[str, str]:
-    """What was copied; nothing when that was never written or cannot be read: then every copy that differs is the reader's."""
+    """What was copied; empty if that was never written or cannot be read, and then every copy that differs is the reader's."""
     try:
         known = json.loads((into / MANIFEST).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
@@ -104,7 +104,7 @@ def _manifest(into: Path) -> dict[str, str]:
 
 
 def _trust(copies: Iterable[Path]) -> list[str]:
-    """Sign what came with the course, because JupyterLab shows stored figures of trusted notebooks only."""
+    """Sign what came with the course, because JupyterLab shows stored figures only in trusted notebooks."""
     import nbformat
     from nbformat.sign import NotebookNotary
 
@@ -117,6 +117,6 @@ def _trust(copies: Iterable[Path]) -> list[str]:
     except (OSError, DatabaseError) as error:
         return [
             f"The copies could not be marked as trusted ({error}). "
-            "Where a figure does not show, choose Trust Notebook in JupyterLab's command palette."
+            "If a figure is not shown, choose Trust Notebook in JupyterLab's command palette."
         ]
     return []

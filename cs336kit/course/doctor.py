@@ -1,6 +1,6 @@
-"""Is everything installed that the lessons need, in the pinned versions, whole? ``cs336kit lessons doctor``.
+"""``cs336kit lessons doctor``: check that what the lessons need is installed completely, in the pinned versions.
 
-Set-up asks this, so that a wrong environment is named there and not by a cell that fails.
+Set-up runs this, so that a wrong environment is reported there and not by a cell that fails.
 """
 
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 
 PINS = Path("constraints.txt")
 _REMEDY = 'To repair it: make clean, then make again (without make: pip install -c constraints.txt -e ".[lab]").'
-#: Run in a process of its own, because a torch that does not fit the machine may end its process.
+#: Run in a process of its own, because a torch that does not fit the machine may crash.
 _TORCH = "import torch; torch.ones(2, 2) @ torch.ones(2, 2); print(torch.version.cuda or '')"
 
 
@@ -22,7 +22,7 @@ def report() -> int:
     found = problems(pins())
     for sentence in found:
         print(sentence)
-    print(_REMEDY if found else f"All that the lessons need is here, in the versions of {PINS}.")
+    print(_REMEDY if found else f"Everything that the lessons need is installed, in the versions of {PINS}.")
     return int(bool(found))
 
 
@@ -37,22 +37,22 @@ def pins(path: Path = PINS) -> dict[str, str]:
 
 
 def problems(pinned: dict[str, str]) -> list[str]:
-    """What the lessons lack here, a sentence each: packages, their versions, files of theirs, a torch that runs."""
+    """What the lessons lack here, a sentence each: packages, versions, files of packages, a torch that runs."""
     missing, installed, refused = _walk()
-    found = [f"{name} is not installed, and {needed_by} needs it." for name, needed_by in missing.items()] + refused
+    found = [f"{name} is not installed, but {needed_by} needs it." for name, needed_by in missing.items()] + refused
     for name, here in installed.items():
         public = here.version.split("+")[0]
         if public != pinned.get(name, public):
-            found.append(f"{name} {here.version} is installed, and {PINS} says {pinned[name]}: outputs may differ.")
+            found.append(f"{name} {here.version} is installed, but {PINS} says {pinned[name]}: outputs may differ.")
         if lost := _lost(here):
-            found.append(f"{name} {here.version} is installed in part: {lost} is missing.")
+            found.append(f"{name} {here.version} is not installed completely: {lost} is missing.")
     return found + ([] if "torch" in missing else list(_torch()))
 
 
 def _walk() -> tuple[dict[str, str], dict[str, metadata.Distribution], list[str]]:
-    """What the kit with its lessons needs, and what that needs, and so on.
+    """What the kit with its lessons needs, directly and indirectly.
 
-    Returns (who needs it of each missing package, what is installed, a sentence for each version that a package refuses).
+    Returns (missing package → who needs it, what is installed, a sentence for each version that some package rules out).
     """
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
@@ -70,10 +70,10 @@ def _walk() -> tuple[dict[str, str], dict[str, metadata.Distribution], list[str]
             missing.setdefault(name, needed_by)
             continue
         if here.version is None:
-            refused.append(f"{name} is installed in part: what says its version is missing.")
+            refused.append(f"{name} is not installed completely: its version is missing.")
             continue
         if not need.specifier.contains(here.version, prereleases=True):
-            refused.append(f"{name} {here.version} is installed, and {needed_by} needs {name}{need.specifier}.")
+            refused.append(f"{name} {here.version} is installed, but {needed_by} needs {name}{need.specifier}.")
         installed[name] = here
         if (name, *sorted(need.extras)) in seen:
             continue
@@ -85,10 +85,10 @@ def _walk() -> tuple[dict[str, str], dict[str, metadata.Distribution], list[str]
 
 
 def _lost(here: metadata.Distribution) -> str | None:
-    """A file that the package should have and has not: a sign that its installation was stopped."""
+    """A file that the package should have but lacks, a sign of an interrupted installation."""
     if here.files is None:
         return "the list of its files"
-    # Compiled files come and go.
+    # Compiled files are made and deleted at any time.
     return next((str(f) for f in here.files if f.suffix != ".pyc" and not os.path.exists(str(f.locate()))), None)
 
 
@@ -96,6 +96,6 @@ def _torch() -> Iterator[str]:
     done = subprocess.run([sys.executable, "-c", _TORCH], capture_output=True, text=True, check=False)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"it ended with code {done.returncode}"])[-1]
-        yield f"torch is installed and does not run: {last}"
+        yield f"torch is installed but does not run: {last}"
     elif done.stdout.strip() and sys.platform == "linux" and find_spec("triton") is None:
-        yield f"torch is a build for CUDA {done.stdout.strip()}, and triton, which that build needs, is not installed."
+        yield f"torch is a build for CUDA {done.stdout.strip()}, which needs triton, but triton is not installed."

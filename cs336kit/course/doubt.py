@@ -1,4 +1,4 @@
-"""Which sentences of a lesson to read again when a cell shows something else than it did."""
+"""Find the sentences of a lesson to reread when the output of a cell has changed."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -7,17 +7,17 @@ from typing import Any
 from cs336kit.course.cells import Cell
 from cs336kit.course.prose import Prose
 
-#: More than that nobody reads in a report.
+#: The most sentences in a report: nobody reads more.
 MOST = 4
 #: Where a sentence, a list item, a row or a paragraph ends.
 _END = re.compile(r"(?<=[.?!])[*_)]*\s+(?=[A-Z0-9*`$])|\n\s*\n|\n(?=\s*(?:[-|#]|\d+\. ))|$")
 
 
 def sentences(cells: Sequence[Cell], changed: Cell, outputs: Sequence[dict[str, Any]]) -> list[str]:
-    """What the prose says that these new outputs of a cell may have made untrue: MOST sentences at most, in their order.
+    """The sentences of the prose that new outputs of a cell may have made untrue: at most MOST, in order.
 
-    Those with a number that was tied to something (`prose.Prose`) and no longer is; where there is none, the sentence
-    before the cell and the one after it.
+    These are the sentences with a number that was tied to something (`prose.Prose`) and no longer is. If there are none,
+    they are the sentence before the cell and the one after it.
     """
     place = next(i for i, cell in enumerate(cells) if cell is changed)
     before = Prose(cells)
@@ -35,7 +35,7 @@ def _beside(texts: Sequence[str], place: int) -> Iterator[str]:
 
 
 def _plain(sentence: str) -> str:
-    """In one line, without the mark of a list or a quotation."""
+    """The sentence in one line, without list or quotation marks."""
     return " ".join(sentence.split()).lstrip("->| ")
 
 

@@ -1,4 +1,4 @@
-"""The exam: for each lesson a question with numbers of its own, and an answer whose numbers are computed, not typed."""
+"""The exam: a question for each lesson, with numbers of its own, and an answer whose numbers are computed, not typed."""
 
 import math
 import re
@@ -16,7 +16,7 @@ _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked, the answer as it was written, with places for numbers, and these numbers by name."""
+    """A question, the template of its answer, with placeholders for numbers, and these numbers by name."""
 
     asked: str
     template: str
@@ -24,7 +24,7 @@ class Question:
 
     @property
     def answer(self) -> str:
-        """The answer with its numbers, set as in the lessons."""
+        """The answer with its numbers, formatted as in the lessons."""
         text = _POWER.sub(_as_power, self.template.format(**self.values))
         return re.sub(r"(\d)%", r"\1 %", re.sub(r"(?<![\w-])-(?=\d)", "−", text))
 

@@ -1,4 +1,4 @@
-"""What frees a cell from comparison (``measured:``, ``gpu``, ``needs:``), and what it must show for that."""
+"""What exempts a cell from comparison (``measured:``, ``gpu``, ``needs:``), and what it must do in return."""
 
 import ast
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from cs336kit.course.doctor import PINS, pins
 
 
 def problems(cells: list[Cell], folder: Path) -> Iterator[str]:
-    """What is wrong with the cells that are not compared everywhere, a sentence each; `folder`: the clone's."""
+    """What is wrong with the cells that are not compared everywhere, a sentence each; `folder`: that of the clone."""
     versions = pins(folder / PINS) if (folder / PINS).exists() else None
     for cell in filter(kind.is_code, cells):
         if "gpu" in kind.tags(cell):
@@ -29,8 +29,8 @@ def problems(cells: list[Cell], folder: Path) -> Iterator[str]:
 def measured_problem(cells: list[Cell], cell: Cell) -> str | None:
     """What is wrong with a measured cell, which nothing compares, or None.
 
-    The next code cell must be its verdict: tagged so, compared, about a value of the measured cell, and saying something.
-    What the measured cell shows must come from a run, and what it calls a time must come from a clock.
+    The next code cell must be its verdict: tagged as such, compared, about a value of the measured cell, and with output.
+    The measured cell's outputs must come from a run, and what it calls a time must come from a clock.
     """
     if not kind.measured(cell):
         return None
@@ -42,16 +42,16 @@ def measured_problem(cells: list[Cell], cell: Cell) -> str | None:
         return f"{exempt}, so the next code cell must be its verdict, compared, with output"
     before = [kind.source(c) for c in cells[: cells.index(cell)] if kind.is_code(c)]
     if not flow.depends(kind.source(later[0]), kind.source(cell), before):
-        return f"{exempt}, and its verdict uses nothing that it sets"
+        return f"{exempt}, but its verdict uses nothing that it sets"
     if kind.valued(cell, "measured") == ["time"] and not flow.reads_a_clock(kind.source(cell), before):
-        return f"{exempt} as measured:time and reads no clock: if it depends on none, drop the tag"
+        return f"{exempt} as measured:time, but reads no clock: if it depends on none, drop the tag"
     if not kind.from_a_run(cell):
-        return f"{exempt}, and what it shows was not left by a run: run `make refresh`, which measures it anew"
+        return f"{exempt}, but what it shows was not left by a run: run `make refresh`, which measures it again"
     return None
 
 
 def _on_gpu_alone(source: str) -> bool:
-    """Whether a cell does nothing on a CPU but say so, and shows something on a GPU."""
+    """Whether a cell only says on a CPU that it is skipped, and shows something on a GPU."""
     block, *more = flow.parse(source).body
     if more or not isinstance(block, ast.If) or block.orelse or ast.unparse(block.test) != "teach.on_gpu()":
         return False

@@ -1,4 +1,4 @@
-"""``cs336kit exercise new 07.3`` writes a new exercise, ``cs336kit exercise try 07.3`` says what its cases tell apart."""
+"""``cs336kit exercise new 07.3`` writes a new exercise; ``cs336kit exercise try 07.3`` shows what its cases tell apart."""
 
 import ast
 import copy
@@ -39,7 +39,7 @@ _SWAPS: dict[type[ast.AST], Any] = {
 
 
 def matrix(exercise: Exercise) -> tuple[list[str], list[list[int]]]:
-    """The labels of the cases, and for each mistake and case a number: 0 where it is right, alike where mistakes agree."""
+    """The labels of the cases, and for each mistake and case a number: 0 if it is right, and equal where mistakes agree."""
     calls = exercise.calls(exercise.reference.__name__)
     rows: list[list[int]] = [[] for _ in exercise.mistakes]
     for _, args in calls:
@@ -52,15 +52,15 @@ def matrix(exercise: Exercise) -> tuple[list[str], list[list[int]]]:
 
 
 def broken(exercise: Exercise) -> list[str]:
-    """What keeps an exercise from being tried, one sentence each: what a stub lacks, and cases or answers that do not run."""
+    """What prevents trying an exercise, one sentence each: what a stub lacks, and cases or answers that do not run."""
     cases = exercise.cases() if callable(exercise.cases) else exercise.cases
     given = cases if isinstance(cases, Mapping) else {i + 1: args for i, args in enumerate(cases)}
     if exercise.decision and not given:
         return ["A decision has no cases: leave cases out."]
     if not given or not exercise.mistakes:
         return [
-            "It has no cases or no mistakes yet: nothing is told apart. How both are written is said at the top of "
-            "cs336kit/teach/exercises/core.py."
+            "It has no cases or no mistakes yet, so there is nothing to tell apart. How to write both is explained at the top "
+            "of cs336kit/teach/exercises/core.py."
         ]
     if loose := [
         f"case {label}: write its arguments as a tuple" for label, args in given.items() if type(args) is not tuple
@@ -78,7 +78,7 @@ def broken(exercise: Exercise) -> list[str]:
         return [*found, f"a mistake is neither a function nor an expression of Python: {(error.text or '').strip()}"]
     for mistake, answer in [] if found else answers.items():
         raised = [one for args in given.values() if (one := _error(answer, args))]
-        # A slip in its name or its number of arguments would else pass as an answer that differs from every other.
+        # Otherwise a misspelled name or a wrong number of arguments would pass for an answer that differs from all others.
         if len(raised) == len(given):
             name = mistake if isinstance(mistake, str) else f"{mistake.__name__}()"
             found.append(f"the mistake {name} raises in every case, so it recognizes no answer: {_said(raised[0])}")
@@ -108,7 +108,7 @@ def confused(exercise: Exercise) -> list[str]:
 
 
 def changed(function: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """The function with one small change each: another operator or comparison, or a number that is one more or less."""
+    """Variants of the function with one small change: a different operator or comparison, or a number that is off by one."""
     tree = _tree(textwrap.dedent(inspect.getsource(function)))
     for node, step in product([*ast.walk(tree)], (1, -1)):
         place: str
@@ -136,15 +136,15 @@ def _tree(source: str) -> ast.Module:
 
 
 def unnoticed(exercise: Exercise, answers: Iterable[tuple[str, Callable[..., Any]]]) -> list[str]:
-    """The names of those answers that pass; each is given a second of the processor, and all run in one process of their own.
+    """The names of the answers that pass; each gets a second of processor time, and all run in one process of their own.
 
-    Errors: RuntimeError with the verdict where the reference does not pass there, so that no answer would.
+    Errors: RuntimeError, with the verdict, if the reference does not pass there, because then no answer would.
     """
     trials = checking.trials(exercise, "")
 
     def work(say: running.Say) -> None:
         passed = []
-        # What is imported and compiled at a first call is not an answer's own time.
+        # Imports and compilation at a first call do not count as an answer's time.
         right: list[tuple[str, str]] = []
         checking.judge(exercise, trials, exercise.reference, lambda *said: right.append(said))
         if right[-1][0] != "passed":
@@ -163,7 +163,7 @@ def unnoticed(exercise: Exercise, answers: Iterable[tuple[str, Callable[..., Any
 
 
 def show(exercise: Exercise) -> str:
-    """A table of mistakes and of the cases that tell something new, and below it what no case tells apart; or what is broken."""
+    """A table of mistakes and of the cases that add something, and below it what no case tells apart; or what is broken."""
     if found := broken(exercise):
         return "\n".join(found)
     labels, rows = matrix(exercise)
@@ -179,7 +179,7 @@ def show(exercise: Exercise) -> str:
         many = "1 more case tells" if len(rest) == 1 else f"{len(rest)} more cases tell"
         cases.append(textwrap.shorten(f"{many} nothing new: {', '.join(rest)}", 120, placeholder=" …"))
     below = confused(exercise) or ["Every mistake is told apart."]
-    if not exercise.decision:  # whose answer is a value: how the reference computes it is nobody's answer
+    if not exercise.decision:  # the answer to a decision is a value, however the reference computes it
         passing = unnoticed(exercise, changed(exercise.reference))
         below += [f"a changed answer passes (is it right, too?): {it}" for it in passing]
     return "\n".join([as_text(lines, "<<" + ">" * len(told)), "", *cases, "", *below])
@@ -201,15 +201,15 @@ def {signature}:
 def new(id: str, signature: str, title: str, notebooks: Path = NOTEBOOKS, folder: Path = _FOLDER) -> list[Path]:
     """Write the stub of an exercise and its three cells (task, stub, folded solution); returns the files written.
 
-    A signature without arguments is that of a decision, whose answer is a value. Raises ValueError when the id is not the
-    next one of its lesson or the signature is none, OSError where a file cannot be written.
+    A signature without arguments makes a decision, whose answer is a value. Raises ValueError when the id is not the next
+    one of its lesson or the signature is not valid, OSError when a file cannot be written.
     """
     import nbformat
     from nbformat.v4 import new_code_cell, new_markdown_cell
 
     if not re.fullmatch(r"\d\d\.\d", id) or not _is_signature(signature):
         raise ValueError(
-            f"{id!r} {signature!r}: write a lesson and a number, as in 07.3, and a signature, as in 'area(w, h)' or, for a "
+            f"{id!r} {signature!r}: give a lesson and a number, such as 07.3, and a signature, such as 'area(w, h)' or, for a "
             "decision, 'what_to_buy()'"
         )
     [path] = find([id[:2]], notebooks)
@@ -233,7 +233,7 @@ def new(id: str, signature: str, title: str, notebooks: Path = NOTEBOOKS, folder
     else:
         asked = f"Write `{signature}`: …"
         stub = f'def {signature}:\n    return ...\n\n\nteach.exercises.check("{id}", {name})'
-        # The solution's one name is its own, so that running it leaves the reader's function alone.
+        # The solution has a name of its own, so that running it does not overwrite the reader's function.
         solution = (
             f"{head}def solution({arguments}:\n    {begin}    return ...\n    {end}\n\n"
             f'teach.exercises.check_solution("{id}", solution)'
@@ -249,9 +249,9 @@ def new(id: str, signature: str, title: str, notebooks: Path = NOTEBOOKS, folder
     ]
     place = solved[-1] + 1 if solved else last[0] if last else len(notebook.cells)
     notebook.cells[place:place] = cells
-    # Outputs and their signatures stay, so that refresh sees which cells are new.
+    # Outputs and their signatures stay, so that refresh notices which cells are new.
     identify(notebook.cells)
-    # The package may be where nobody may write: then the notebook stays as it was.
+    # If the package is not writable, this fails before the notebook is changed.
     write_whole(
         module, (text + _STUB.format(id=id, signature=signature, cases="" if decision else "\n    cases=[],")).encode()
     )
@@ -260,7 +260,7 @@ def new(id: str, signature: str, title: str, notebooks: Path = NOTEBOOKS, folder
 
 
 def _is_signature(text: str) -> bool:
-    """Whether Python reads this behind ``def``, and it has no brackets in its brackets."""
+    """Whether this is valid Python after ``def``, without parentheses in its parentheses."""
     with suppress(SyntaxError):
         return bool(re.fullmatch(r"[a-z]\w*\([^()]*\)", text) and ast.parse(f"def {text}: ..."))
     return False
@@ -270,27 +270,29 @@ _HEAD = '"""Exercises of lesson {}."""\n\nfrom cs336kit.teach.exercises.core imp
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run ``exercise new`` or ``exercise try``; 1 when mistakes are not told apart, 2 with a sentence for what cannot be."""
+    """Run ``exercise new`` or ``exercise try``; 1 when mistakes are not told apart, 2, with a sentence, for bad input."""
     parser = Parser(prog="cs336kit exercise", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    add = commands.add_parser("new", help="write the stub of an exercise, and its cells in the notebook")
-    add.add_argument("id", help="the next of its lesson, such as 07.3")
+    add = commands.add_parser("new", help="write a stub for an exercise, and its cells in the notebook")
+    add.add_argument("id", help="the next number of its lesson, such as 07.3")
     add.add_argument(
         "signature",
         nargs="?",
         default="answer(x)",
-        help="such as 'area(width, height)'; 'what_to_buy()' for a decision",
+        help="such as 'area(width, height)', or 'what_to_buy()' for a decision",
     )
     add.add_argument("--title", default="Title", help="such as 'build it: a stopwatch'")
-    commands.add_parser("try", help="which case tells which mistakes apart").add_argument(
-        "ids", nargs="*", help="all for none"
+    commands.add_parser("try", help="show which case tells which mistakes apart").add_argument(
+        "ids", nargs="*", help="such as 07.3; none means all"
     )
     options = parser.parse_args(arguments)
     try:
         if options.command == "new":
             for path in new(options.id, options.signature, options.title):
                 print(path)
-            print(f"Fill both in, then: cs336kit exercise try {options.id}; make refresh readme NB={options.id[:2]}")
+            print(
+                f"Fill in both, then run: cs336kit exercise try {options.id}; make refresh readme NB={options.id[:2]}"
+            )
             return 0
         found = [load(id) for id in options.ids or known_ids()]
     except ValueError as error:

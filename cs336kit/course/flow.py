@@ -1,15 +1,15 @@
-"""What a cell's code sets and uses, read from its text: whether a verdict is about a measurement, and a time from a clock."""
+"""Read from code what it sets and uses: whether a verdict is about a measurement, and a time comes from a clock."""
 
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 
-#: What reads a clock, as the last part of a name: Python's own, and the kit's instruments.
+#: What reads a clock, by the last part of its name: Python's functions, and the kit's instruments.
 CLOCKS = {"time", "perf_counter", "perf_counter_ns", "monotonic", "process_time", "timeit", "Timer"}
 CLOCKS |= {"seconds", "transfer", "bandwidth", "elapsed_time", "overlap_timeline"}
 
 
 def parse(source: str) -> ast.Module:
-    """The code of a cell; commands that only a notebook knows (``!ls``, ``%%time``) as the calls that they are."""
+    """The code of a cell; commands that only notebooks have (``!ls``, ``%%time``) become the calls that they stand for."""
     try:
         return ast.parse(source)
     except SyntaxError:
@@ -25,7 +25,7 @@ def used(tree: ast.AST) -> set[str]:
 
 
 def changed(tree: ast.AST) -> set[str]:
-    """Every name that the code binds, or whose value it changes: by an item, an attribute or a method."""
+    """Every name that the code binds, or whose value it changes through an item, an attribute or a method."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -42,7 +42,7 @@ def changed(tree: ast.AST) -> set[str]:
 
 
 def _base(node: ast.expr) -> str:
-    """The name at the front of ``name.part[item]``; nothing for what has none."""
+    """The name at the front of ``name.part[item]``; "" if there is none."""
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
@@ -63,7 +63,7 @@ def depends(verdict: str, cell: str, before: Sequence[str]) -> bool:
 
 
 def reads_a_clock(cell: str, before: Sequence[str]) -> bool:
-    """Whether the cell reads a clock, or what the cells before have read from one."""
+    """Whether the cell reads a clock, or uses what earlier cells read from one."""
     timed = set(CLOCKS)
     for statement in _statements(before):
         if not isinstance(statement, ast.Import | ast.ImportFrom) and used(statement) & timed:
@@ -72,7 +72,7 @@ def reads_a_clock(cell: str, before: Sequence[str]) -> bool:
 
 
 def reaches(cell: str, module: str, allowed: Sequence[str]) -> str | None:
-    """What a cell takes from a module (by an attribute or an import) beside what is allowed, or None."""
+    """What a cell takes from a module (by an attribute or an import) that is not allowed, or None."""
     tree = parse(cell)
     inner = {id(node.value): node for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     for node in ast.walk(tree):

@@ -1,4 +1,4 @@
-"""How the course speaks to the kernels in which it runs lessons."""
+"""Settings for the kernels in which the course runs lessons."""
 
 import os
 import tempfile
@@ -6,22 +6,22 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-# A socket's file has at most 104 bytes of name on macOS and 108 on Linux; Jupyter writes a number behind it.
+# The path of a socket has at most 104 bytes on macOS and 108 on Linux, and Jupyter appends a number.
 _LONGEST = 100
-#: Where this kit lies.
+#: The folder that contains this kit.
 _ROOT = Path(__file__).parents[2]
 
 
 def environment() -> dict[str, str]:
-    """What a kernel finds in its environment: what is here, and this kit before one that is installed, if any is."""
+    """The environment of a kernel: the current one, with this kit before any that is installed."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))}
 
 
 def address() -> dict[str, Any]:
-    """Settings of a Jupyter `KernelManager`: sockets that are files of its own, where the system has such.
+    """Settings of a Jupyter `KernelManager`: sockets that are files, where the system has such sockets.
 
-    By default Jupyter looks for ports that are free, and lets them go so that the kernel can take them: where another
-    kernel or connection on this machine takes one meanwhile, the kernel dies at its start.
+    By default, Jupyter looks for free ports and releases them for the kernel. If another kernel or connection on this
+    machine takes one in between, the kernel dies when it starts.
     """
     name = Path(tempfile.gettempdir(), f"lesson-{uuid4().hex}")
     possible = os.name == "posix" and len(os.fsencode(name)) < _LONGEST

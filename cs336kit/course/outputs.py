@@ -1,4 +1,4 @@
-"""Are a stored output and a new one the same? One answer for verification and for storing anew."""
+"""Decide whether a stored output and a new one are the same, for verification and for refresh alike."""
 
 import json
 import math
@@ -13,22 +13,22 @@ from urllib.parse import unquote
 from cs336kit.course.columns import side_by_side
 
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
-#: Where an object lies, as Python says it: any other hexadecimal number is compared.
+#: The address of an object, as Python writes it; any other hexadecimal number is compared.
 _ADDRESS = re.compile(r" at 0x[0-9a-f]{6,}(?=>)")
 _KERNEL_FILE = re.compile(r"/tmp/ipykernel_\d+/\d+\.py")
 #: matplotlib names clip paths and markers by a digest of their exact coordinates, which the last bit of a float changes.
 _DIGEST = re.compile(r"\b[mp][0-9a-f]{10}\b")
-#: A widget has a new random id in every run, and its static twin is compared instead. Stored, it would point to nothing.
+#: A widget has a new random id in every run, so its still picture is compared instead. A stored one would be dead.
 WIDGET = "application/vnd.jupyter.widget-view+json"
 _NOTHING: dict[str, str] = {}
-#: How far (in points) a coordinate of a figure may move: other processors round differently, readers cannot see it.
+#: How far (in points) a coordinate of a figure may move: processors round differently, and readers cannot see it.
 FIGURE_TOLERANCE = 0.05
-#: The attributes of SVG that hold coordinates. A factor of `scale` is none, and neither is text, a title or a comment.
+#: The SVG attributes that hold coordinates. A factor of `scale` is not one, nor is text, a title or a comment.
 _COORDINATES = re.compile(
     r"""(?<![\w-])(?:d|points|viewBox|[xy][12]?|c[xy]|r[xy]?|d[xy]|width|height|stroke-dashoffset)="[^"]*\""""
     r"""|\b(?:translate|matrix|rotate)\([^()]*\)"""
 )
-#: Ends the kind of an output that is a figure, or HTML with a figure in it.
+#: Marks the kind of an output as a figure, or as HTML with a figure in it.
 _FIGURE = " (figure)"
 
 
@@ -37,7 +37,7 @@ def difference(
 ) -> str | None:
     """None when two lists of notebook outputs are the same, else what differs, stored and new side by side in 100 columns.
 
-    Text, HTML, errors, images and what an output says about itself must be equal; addresses of objects and names of kernel
+    Text, HTML, errors, images and the metadata of an output must be equal; addresses of objects and names of kernel
     files are masked; figures (SVG, also in HTML) may differ by FIGURE_TOLERANCE in a coordinate, and in nothing else.
     tolerance: relative, for the numbers in text and HTML of cells tagged ``approx``.
     """
@@ -45,7 +45,7 @@ def difference(
         if not now:
             return f"an output is missing: {', '.join(old)}\n" + _beside(old, now)
         if not old:
-            return f"there is one output more: {', '.join(now)}\n" + _beside(old, now)
+            return f"there is one more output: {', '.join(now)}\n" + _beside(old, now)
         if list(old) != list(now):
             return f"the kind of output changed from {', '.join(old)} to {', '.join(now)}\n" + _beside(old, now)
         differing = [kind for kind in old if not _same(kind, old[kind], now[kind], tolerance)]
@@ -82,22 +82,22 @@ def _kind(mime: str, text: str) -> tuple[str, str]:
 
 
 def _rank(kind: str) -> int:
-    """Which of several kinds says most to someone at a terminal: plain text, then what can be read at all, then drawings."""
+    """Which of several kinds is most readable at a terminal: plain text, then HTML, then drawings."""
     return 2 if kind.endswith(_FIGURE) else 1 if "html" in kind else 0
 
 
 def _beside(old: dict[str, str], new: dict[str, str]) -> str:
     before, after = (data[min(data, key=_rank)] if data else "" for data in (old, new))
-    # Styles and tags are left out, unless they are all that differs.
+    # Styles and tags are left out, unless nothing else differs.
     said, says = (
         unstyled(text) if text.startswith("<") and not text.startswith("<svg") else text for text in (before, after)
     )
     return side_by_side(said, says) if said != says else side_by_side(before, after)
 
 
-@lru_cache(maxsize=64)  # the sizes of a slide are asked for several times
+@lru_cache(maxsize=64)  # the sizes of a slide are needed several times
 def unstyled(html: str) -> str:
-    """What a page says: one line for each row or block, cells apart, no tags."""
+    """The text of a page: one line for each row or block, with cells apart and without tags."""
     html = re.sub(r"<(style|script)\b.*?</\1>", "", html, flags=re.S)
     html = re.sub(r"\s*(</(tr|p|div|li|h\d|caption)>|<br ?/?>)\s*", "\n", html)
     text = re.sub(r"<[^>\n]*>", "", unescape(re.sub(r"</t[dh]>", "  ", html)))
@@ -116,7 +116,7 @@ def text_of(value: Any) -> str:
 
 @lru_cache(maxsize=8)  # mostly what is stored and what is new are the same
 def _numbered(svg: str) -> str:
-    """The figure with its digests replaced by their order of appearance, so that what refers to what is still compared."""
+    """The figure with its digests numbered in order of appearance, so that references are still compared."""
     places: dict[str, str] = {}
     return _DIGEST.sub(lambda found: places.setdefault(found[0], f"id-{len(places)}"), unquote(svg))
 
@@ -138,7 +138,7 @@ def _same(kind: str, old: str, new: str, tolerance: float | None) -> bool:
 
 
 def _close(old: str, new: str, absolute: float = 0, relative: float = 0) -> bool:
-    """Whether two texts differ in numbers alone, and in those by no more than this."""
+    """Whether two texts differ only in numbers, and in those by no more than this."""
     if _NUMBER.sub("#", old) != _NUMBER.sub("#", new):
         return False
     pairs = zip(_NUMBER.findall(old), _NUMBER.findall(new), strict=True)

@@ -1,6 +1,6 @@
-"""What a lesson's page says about the course, computed: its times, its neighbors, the map of all lessons, its slides.
+"""The generated parts of a lesson's page: its times, the links to its neighbors, the map of all lessons, its slide roles.
 
-`make refresh` writes all of it, and the tests hold that it is so.
+`make refresh` writes all of them, and the tests check that they are up to date.
 """
 
 import re
@@ -30,13 +30,13 @@ _MAP = "## Map of the course"
 
 
 def minutes(cells: Sequence[Cell]) -> tuple[int, int]:
-    """Minutes of reading and predicting, and minutes of exercises; what stands under Further is not in them."""
+    """Minutes of reading and predicting, and minutes of exercises; what is under Further does not count."""
     seconds, exercises, answering = 0.0, 0, False
     for cell in core(cells):
         text, tags = kind.source(cell), kind.tags(cell)
         if found := EXERCISE.match(text):
             exercises += int(found[3])
-        # A task, its stub and its solution belong to the exercise's own minutes.
+        # A task, its stub and its solution are part of the exercise's minutes.
         answering = bool(found) or (answering and bool({"exercise", "solution"} & {*tags}))
         if answering or "page" in tags:
             continue
@@ -66,7 +66,7 @@ def core(cells: Sequence[Cell]) -> Iterator[Cell]:
 
 
 def words(text: str) -> int:
-    """The words of a cell of prose; formulas, links, marks and the line of times are not words."""
+    """The number of words in a cell of prose; formulas, links, markup and the line of times do not count."""
     text = HEADER.sub("", text)
     return len(re.sub(r"\$\$.*?\$\$|\$[^$]*\$|\]\([^)]*\)|[|`#>*·-]", " ", text, flags=re.S).split())
 
@@ -95,7 +95,7 @@ def header(cells: Sequence[Cell], path: Path, every: Sequence[Path]) -> str:
 
 
 def footer(path: Path, every: Sequence[Path]) -> str:
-    """Where a lesson ends, before what it folds away: the lessons before and after, and the map."""
+    """The last line of a lesson, above its folded part: links to the lessons before and after, and to the map."""
     place = list(every).index(path)
     parts = [link(every[place - 1], "← {}")] if place else []
     parts += [f"[Map of the course]({every[0].name}#Map-of-the-course)"] if place else []
@@ -116,7 +116,7 @@ def promise(cells: Sequence[Cell]) -> str:
 
 
 def course_map(lessons: Sequence[tuple[Path, Sequence[Cell]]], folder: str = "") -> str:
-    """All lessons by part, with their question and their minutes, as Markdown; folder: what precedes a link."""
+    """All lessons by part, with their questions and minutes, as Markdown; folder: what precedes a link."""
     lines = []
     for name, first, last in PARTS:
         rows = [(path, cells) for path, cells in lessons if first <= int(path.name[:2]) <= last]
@@ -152,7 +152,7 @@ def write(notebook: Any, path: Path, lessons: Sequence[tuple[Path, Sequence[Cell
     notebook.cells = [cell for cell in notebook.cells if "page" not in kind.tags(cell)]
     here = [(other, notebook.cells if other == path else cells) for other, cells in lessons]
     notebook.cells[0].source, texts = generated(here, path)
-    # Below Further the links would be folded away with it, and a reader who is through would not see where to go on.
+    # Below Further the links would be folded away with it, and a reader at the end would not see where to go on.
     places = [len(notebook.cells) if text.startswith(_MAP) else len([*core(notebook.cells)]) for text in texts]
     for place, text in reversed([*zip(places, texts, strict=True)]):
         notebook.cells.insert(place, new_markdown_cell(text, metadata={"tags": ["page"]}))
@@ -168,7 +168,7 @@ def metadata(cells: Sequence[Cell]) -> list[dict[str, Any]]:
     for cell, role in zip(cells, roles(cells), strict=True):
         tags = kind.tags(cell)
         data: dict[str, Any] = {"slideshow": {"slide_type": role}} | ({"tags": tags} if tags else {})
-        # The verdict on an answer would give it away.
+        # The verdict on an answer would give the answer away.
         if "solution" in tags or ("verdict" in tags and answered):
             data["jupyter"] = {"outputs_hidden": True, "source_hidden": True}
         if "answer" in tags:
@@ -176,7 +176,7 @@ def metadata(cells: Sequence[Cell]) -> list[dict[str, Any]]:
         if kind.source(cell).startswith(FURTHER):
             data["jp-MarkdownHeadingCollapsed"] = True
         answered = "answer" in tags
-        # Written where the cell has run; everything else here follows from the text.
+        # Written when the cell was run; everything else here follows from the text.
         if kind.measured(cell) and kind.RUN in cell["metadata"]:
             data[kind.RUN] = cell["metadata"][kind.RUN]
         found.append(data)

@@ -1,27 +1,27 @@
-"""Plans of the course, computed from the minutes of its lessons: ten weeks with two sittings, and three full days."""
+"""Plans of the course, computed from the minutes of its lessons: ten weeks with two sittings each, and three full days."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-#: Two sittings a week, of so many minutes; exercises are done at home.
+#: Weeks with two sittings, and the minutes of a sitting; exercises are done at home.
 WEEKS, SITTING = 10, 50
-#: Full days, of so many minutes without the breaks; exercises are done in the room.
+#: Full days, and the minutes of a day without the breaks; exercises are done in the room.
 DAYS, DAY = 3, 360
-#: What three days leave out, in this order and as far as they have to, and why.
+#: What three days leave out and why, in this order, and only as far as necessary.
 LEFT_OUT = {
-    "21": "read it on the way home: its stories are about all other lessons",
+    "21": "read it on the way home: its stories are about all the other lessons",
     "05": "it is about writing products down, and the other lessons write theirs in plain torch",
     "03": "no other lesson of these days counts strides",
-    "04": "what matters here of a device, its memory and its bandwidth, comes again in 07 and 15",
-    "10": "it is about learning at all, and not about what that costs",
-    "13": "it is about surviving a crash, and adds nothing to the accounts",
-    "12": "whoever takes three days for this subject has seen a Transformer; 17 lists its parts",
-    "02": "it prepares 16",
-    "01": "it prepares 02 and 16; that bf16 has two bytes is enough for these days",
+    "04": "what matters here, a device's memory and bandwidth, comes up again in 07 and 15",
+    "10": "it is about whether a model learns, and not about what that costs",
+    "13": "it is about surviving a crash, and adds nothing to the accounting",
+    "12": "people who spend three days on this subject have seen a Transformer; 17 lists its parts",
+    "02": "it prepares for 16",
+    "01": "it prepares for 02 and 16; for these days it is enough that bf16 takes two bytes",
     "16": "it builds on 01 and 02",
-    "08": "14 says again what an operation keeps",
-    "20": "it plans the model, and the other lessons plan the machine",
+    "08": "14 repeats what an operation keeps",
+    "20": "it plans the model, while the other lessons plan the machine",
 }
 
 
@@ -41,7 +41,7 @@ class Lesson:
 
 @dataclass(frozen=True)
 class Week:
-    """What a week has: a lesson for each sitting, and what is read at home; all exercises are done at home."""
+    """A week: a lesson for each sitting, and what is read at home; all exercises are done at home."""
 
     sittings: tuple[Lesson, ...]
     read_at_home: tuple[Lesson, ...]
@@ -54,14 +54,14 @@ class Week:
 
 
 def weeks(lessons: Sequence[Lesson]) -> list[Week]:
-    """The lessons in order, one in each sitting, in no more than WEEKS weeks that have about as many of them.
+    """The lessons in order, one in each sitting, spread evenly over at most WEEKS weeks.
 
-    What a week has beyond its two sittings is read at home: its shortest, and in all as little as can be. Raises ValueError
-    for a lesson that is longer than a sitting.
+    A week with more than two lessons leaves its shortest ones to be read at home, in all as few minutes as possible. Raises
+    ValueError for a lesson that is longer than a sitting.
     """
     for lesson in lessons:
         if lesson.reading > SITTING:
-            raise ValueError(f"lesson {lesson.number} takes {lesson.reading} minutes, and a sitting has {SITTING}")
+            raise ValueError(f"lesson {lesson.number} takes {lesson.reading} minutes, but a sitting has only {SITTING}")
     if not lessons:
         return []
     count = min(WEEKS, -(-len(lessons) // 2))
@@ -69,7 +69,7 @@ def weeks(lessons: Sequence[Lesson]) -> list[Week]:
 
     @cache
     def best(start: int, weeks: int) -> tuple[int, list[Week]] | None:
-        """The fewest minutes read at home for what begins here, and such weeks; None where it takes more of them."""
+        """The fewest minutes read at home from this lesson on, and the weeks for it; None if so many do not work."""
         if weeks == 0:
             return (0, []) if start == len(lessons) else None
         found = []
@@ -94,9 +94,9 @@ def _week(lessons: Sequence[Lesson]) -> Week:
 def days(
     lessons: Sequence[Lesson], left_out: Mapping[str, str] = LEFT_OUT
 ) -> tuple[list[list[Lesson]], dict[str, str]]:
-    """The lessons of each of three days, exercises included, and which were left out and why.
+    """The lessons of each of three days, exercises included, and which ones were left out and why.
 
-    Raises ValueError where leaving out all that may be left out is not enough.
+    Raises ValueError if leaving out everything that may be left out is not enough.
     """
     order = list(left_out)
     for count in range(len(order) + 1):
@@ -112,7 +112,7 @@ def days(
 
 
 def _packed(lessons: Sequence[Lesson]) -> list[list[Lesson]] | None:
-    """The lessons in order, each day as full as it gets; None if that takes too many days."""
+    """The lessons in order, each day as full as possible; None if that takes too many days."""
     found: list[list[Lesson]] = []
     for lesson in lessons:
         if found and sum(each.both for each in found[-1]) + lesson.both <= DAY:

@@ -1,8 +1,8 @@
-"""Numbers in a lesson's prose, each tied to what says the same: an output, the code, an equation, or the prose elsewhere.
+"""Tie each number in a lesson's prose to the same number in an output, the code, an equation, or elsewhere in the prose.
 
-A number is tied when it equals one of those after rounding to its own digits. Of three digits and more, anything in the
-lesson will do, because a wrong one seldom meets something by accident. A shorter one needs the cells beside it and, where
-it has a unit, that unit. What is tied to nothing is wrong, or has to be listed with its source.
+A number is tied when it equals one of those after rounding to its own digits. With three or more digits, that can be
+anywhere in the lesson, because a wrong number rarely matches by accident. A shorter one must be in the cells near it, with
+the same unit if it has one. A number that is tied to nothing is wrong, or has to be listed with its source.
 """
 
 import ast
@@ -17,23 +17,23 @@ from cs336kit.course import cells as kind
 from cs336kit.course import flow
 from cs336kit.course.cells import Cell
 
-#: How many code cells before and after it a short number may be tied to.
+#: To how many code cells before and after it a short number may be tied.
 BEFORE, AFTER = 4, 2
 _NUM = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
-#: A number with its power of ten and the word behind it; one that is part of a name (H100, GPT-3, 04.1) is none.
+#: A number with its power of ten and the word after it; digits that are part of a name (H100, GPT-3, 04.1) do not count.
 _NUMBER = re.compile(
     rf"(?<![\w,/^_#-])(?<!\d\.)(?P<digits>{_NUM})(?![\d_⁰¹²³⁴⁵⁶⁷⁸⁹⁻])(?:[eE](?P<e>[-+]?\d+)|\s?[·×]\s?10(?P<power>[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+))?"
     r"(?:\s?(?P<word>%|[A-Za-zµ]+))?"
 )
-#: `6 · 64 · 4 bytes = 1.5 KiB`, also with a word for the sign of equality.
+#: `6 · 64 · 4 bytes = 1.5 KiB`, also with a word instead of the equals sign.
 _TERM = rf"{_NUM}[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]*(?:\s?(?:%|[A-Za-zµ]+(?:/s)?))?"
 _IS = r",?\s?(?:=|is|are|makes?|comes? to|which is)\s(?:about\s)?"
 _EQUATION = re.compile(
     rf"(?<![\w,/^_#.·×+−-])(?<![·×/÷+−]\s)({_TERM}(?:\s?[·×/÷+−]\s?{_TERM})+){_IS}"
     rf"({_TERM}(?:\s?[·×]\s?10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?)"
 )
-#: What is not the lesson's own statement: code, formulas, links, headings, references, and the line of times.
+#: What the lesson does not itself state: code, formulas, links, headings, references, and the line of times.
 _APART = re.compile(
     r"```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$]*\$|\]\([^)]*\)|^#+ .*?$|<[^>]*>|^\d+ minutes, \d+ more for .*?$|\b(?:19|20)\d\d\b"
     r"|\*\*(?:Discuss|Read on)\*\*.*|^\d+\. ",
@@ -43,7 +43,7 @@ _REFERENCE = re.compile(
     r"\b(?:[Ll]essons?|[Ss]ections?|[Ee]xercises?|[Tt]able|[Ss]tage|IEEE|RTX|CUDA|[Tt]orch|PyTorch|before|from|PCIe|NVLink|Llama)"
     r"(?: [\d.]+(?:, | and | to ))* [\d.]+"
 )
-#: What a word behind a number multiplies it by.
+#: The factor that a word after a number stands for.
 FACTORS = {
     "%": 0.01, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12, "B": 1e9, "M": 1e6, "T": 1e12,
     "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
@@ -53,7 +53,7 @@ FACTORS = {
 
 
 class Number(NamedTuple):
-    """A number with the word behind it, and by how much its value may be off: half of its last digit."""
+    """A number with the word after it, and by how much its value may be off: half of its last digit."""
 
     digits: str
     word: str
@@ -62,27 +62,27 @@ class Number(NamedTuple):
 
     @property
     def value(self) -> float:
-        """What it says, without its unit."""
+        """Its value, without its unit."""
         return float(self.digits.replace(",", "")) * self.scale
 
     @property
     def half(self) -> float:
-        """Half of what its last digit stands for."""
+        """Half of the value of its last digit."""
         return 0.5 * self.scale * 10.0 ** -len(self.digits.partition(".")[2])
 
     @property
     def short(self) -> bool:
-        """Whether another number says the same by accident: it has one or two digits."""
+        """Whether it has only one or two digits, so that it may match a different number by accident."""
         return len(self.digits.replace(",", "").replace(".", "").lstrip("0")) < 3
 
     @property
     def telling(self) -> bool:
-        """Whether it is looked at: three digits, or two with a point or a unit, or a percentage."""
+        """Whether it is checked: three digits, or two with a decimal point or a unit, or a percentage."""
         two = len(self.digits.replace(".", "").lstrip("0")) > 1 and (self.word in FACTORS or "." in self.digits)
         return not self.short or two or self.word == "%"
 
     def slips(self) -> Iterator["Number"]:
-        """The same with one digit wrong, in every way."""
+        """The same number with one wrong digit, in all possible ways."""
         for place, digit in enumerate(self.digits):
             for wrong in "0123456789" if digit.isdigit() else "":
                 slip = self.digits[:place] + wrong + self.digits[place + 1 :]
@@ -98,7 +98,7 @@ def numbers(text: str) -> Iterator[Number]:
 
 
 def stated(text: str) -> list[Number]:
-    """The numbers that a cell of prose states: without code, formulas, links, references and questions to discuss."""
+    """The numbers that a cell of prose states, apart from code, formulas, links, references and questions to discuss."""
     blank = _REFERENCE.sub(_blank, _APART.sub(_blank, text))
     return [number for number in numbers(blank) if number.telling]
 
@@ -107,12 +107,12 @@ def _blank(found: re.Match[str]) -> str:
     return "¤" * len(found[0])
 
 
-#: Values, each with the word behind it.
+#: Values, each with the word after it.
 Values = Iterable[tuple[float, str]]
 
 
 class Pool:
-    """Values with the word behind each, and whether a number of the prose is one of them."""
+    """Values with the word after each; `number in pool` asks whether a number of the prose is one of them."""
 
     def __init__(self, values: Values) -> None:
         groups: dict[float | None, set[float]] = {}
@@ -121,9 +121,9 @@ class Pool:
         self._sorted = {factor: sorted(group) for factor, group in groups.items()}
 
     def __contains__(self, number: Number) -> bool:
-        """Whether a value, rounded to the digits of the number, is that number; also where one of them has its unit apart.
+        """Whether a value, rounded to the digits of the number, is that number, even if only one of them has a unit.
 
-        A short number with a unit is not any bare number with these digits.
+        A short number with a unit does not match every bare number with the same digits.
         """
         ours = FACTORS.get(number.word)
         for factor, group in self._sorted.items():
@@ -142,7 +142,7 @@ class Pool:
 
 
 def _pool(cell: Cell) -> list[tuple[float, str]]:
-    """All values that a code cell holds or shows, each with the word behind it."""
+    """All values that a code cell contains or shows, each with the word after it."""
     found = list(_literals(flow.parse(kind.source(cell))))
     for output in cell.get("outputs", []):
         about = output.get("metadata", {}).get("image/svg+xml", {}).get("alt", "")
@@ -152,7 +152,7 @@ def _pool(cell: Cell) -> list[tuple[float, str]]:
 
 
 def _values(text: str) -> Iterator[tuple[float, str]]:
-    """The numbers of an output, each with the unit behind it; a number without one may have any that the output names."""
+    """The numbers of an output, each with the unit after it; a number without one may have any that the output names."""
     units = {word for word in re.findall(r"%|[A-Za-zµ]+", text) if word in FACTORS}
     for number in numbers(text):
         yield number.value, number.word
@@ -161,7 +161,7 @@ def _values(text: str) -> Iterator[tuple[float, str]]:
 
 
 def _literals(tree: ast.AST) -> Iterator[tuple[float, str]]:
-    """The numbers in code, in its texts too, and what it computes from literals alone."""
+    """The numbers in code, including those in its strings, and what it computes from literals alone."""
     for node in ast.walk(tree):
         if isinstance(node, ast.expr) and (value := _folded(node)) is not None:
             yield value, ""
@@ -179,7 +179,7 @@ def _folded(node: ast.expr) -> float | None:
         value = _folded(node.operand)
         return None if value is None else -value
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
-        # What is no number has no value, and a root of a negative number is complex.
+        # An operand may not be a number, and the root of a negative number is complex.
         with suppress(ArithmeticError, TypeError):
             return float(_OPERATIONS[type(node.op)](_folded(node.left), _folded(node.right)))
     return None
@@ -198,7 +198,7 @@ _SIGNS = str.maketrans({"·": "*", "×": "*", "÷": "/", "−": "-", ",": None})
 
 
 def equations(text: str) -> Iterator[tuple[int, int]]:
-    """Where in a text an equation stands that is true, as the first place and the one behind it."""
+    """Where a text has a true equation, as the place of its first character and the one after its last."""
     for found in _EQUATION.finditer(text):
         expression = re.sub(r"[A-Za-zµ%]+(?:/s)?", "", found[1])
         expression = re.sub(r"[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda power: f"**{power[0].translate(_RAISED)}", expression).translate(
@@ -206,7 +206,7 @@ def equations(text: str) -> Iterator[tuple[int, int]]:
         )
         try:
             value = _folded(ast.parse(expression.strip(), mode="eval").body)
-        except SyntaxError:  # 007 is no number
+        except SyntaxError:  # 007 is not a number
             continue
         result = next(numbers(found[2]))
         if value is not None and (result in Pool([(value, "")]) or result._replace(word="") in Pool([(value, "")])):
@@ -214,7 +214,7 @@ def equations(text: str) -> Iterator[tuple[int, int]]:
 
 
 class Prose:
-    """The prose of a lesson's cells, beside what its numbers may be tied to."""
+    """The prose of a lesson's cells, and what its numbers may be tied to."""
 
     def __init__(self, cells: Sequence[Cell]) -> None:
         self.texts = [
@@ -231,7 +231,7 @@ class Prose:
         self._all = Pool(value for pool in pools for value in pool)
 
     def tied(self, place: int, number: Number) -> bool:
-        """Whether the number in the cell at this place equals something that the lesson computes, is given, or says again."""
+        """Whether the number in the cell at this place equals something that the lesson computes, is given, or says elsewhere."""
         if (number.word in FACTORS or not number.short) and self._said[number.digits, number.word] > 1:
             return True
         return number in (self._near[place] if number.short else self._all)

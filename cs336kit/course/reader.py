@@ -1,4 +1,4 @@
-"""How far the reader is: a mark for each lesson of the listing, what is next, and the journal forgotten on request."""
+"""The reader's progress: a line for each lesson of the listing, what is next, and a reset of the journal."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ def mark(path: Path, cells: Sequence[Cell], journal: _journal.Journal) -> str:
     """What the reader has done in a lesson, as "3 of 5 exercises, 6 guesses, within a factor of 1.4 in the middle"; or ""."""
     ids = [found[1] for found in pages.exercises(cells)]
     solved = len({*ids} & {*journal.solved})
-    # A guess made outside of JupyterLab does not say in which lesson.
+    # A guess made outside JupyterLab does not record its lesson.
     guesses = {key: entry for key, entry in journal.guesses.items() if key.startswith(path.name[:2] + " ")}
     parts = [f"{solved} of {len(ids)} exercises"] if solved or guesses else []
     parts += [many(len(guesses), "guess", "es")] if guesses else []
@@ -24,7 +24,7 @@ def mark(path: Path, cells: Sequence[Cell], journal: _journal.Journal) -> str:
 
 
 def following(lessons: Sequence[_Lesson], journal: _journal.Journal) -> str:
-    """What is next, as a sentence: the first exercise that is not solved, from the last lesson on that was worked in."""
+    """What is next, as a sentence: the first unsolved exercise, starting from the last lesson that was worked in."""
     begun = [place for place, (path, cells) in enumerate(lessons) if mark(path, cells, journal)]
     start = begun[-1] if begun else 0
     for path, cells in [*lessons[start:], *lessons[:start]]:
@@ -38,7 +38,7 @@ def following(lessons: Sequence[_Lesson], journal: _journal.Journal) -> str:
 def reset(agreed: bool) -> str:
     """Forget all guesses and solved exercises; returns what was forgotten, in words.
 
-    agreed: without it, the terminal is asked. Raises ValueError where there is nothing to forget, or the answer is not yes.
+    agreed: if false, ask at the terminal. Raises ValueError if there is nothing to forget, or the answer is not yes.
     """
     file, journal = _journal.path(), _journal.read()
     if journal == _journal.Journal():
@@ -46,7 +46,7 @@ def reset(agreed: bool) -> str:
     held = f"{many(len(journal.guesses), 'guess', 'es')} and {many(len(journal.solved), 'solved exercise')}"
     if not agreed:
         try:
-            answer = input(f"Forget {held}, in {file}? There is no way back. (yes or no) ")
+            answer = input(f"Forget {held}, in {file}? This cannot be undone. (yes or no) ")
         except EOFError:
             answer = ""
         if not re.fullmatch("y|yes", answer.strip().lower()):
@@ -56,5 +56,5 @@ def reset(agreed: bool) -> str:
 
 
 def many(number: int, what: str, ending: str = "s") -> str:
-    """A number of things in words, such as "1 guess" or "2 guesses" for the ending "es"."""
+    """A number of things in words, such as "1 guess" or, with the ending "es", "2 guesses"."""
     return f"{number} {what}{ending * (number != 1)}"

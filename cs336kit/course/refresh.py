@@ -1,7 +1,7 @@
 """Execute lessons and store their outputs: ``cs336kit lessons refresh 02 [--fresh]``.
 
 A cell whose new outputs equal the stored ones keeps the stored bytes, so a second refresh changes nothing. A ``measured``
-cell keeps what a run has left in it as long as its text is the one that was measured; ``--fresh`` measures it again.
+cell keeps the outputs of its last run as long as its text has not changed; ``--fresh`` measures it again.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _SKIP = "skip-on-this-machine"
 def refresh(path: Path, fresh: bool = False) -> bool:
     """Execute one notebook and store it; returns whether the file changed.
 
-    Raises nbclient's CellExecutionError, and ValueError for a file that is no notebook, or that somebody has saved meanwhile.
+    Raises nbclient's CellExecutionError, and ValueError for a file that is not a notebook or was saved in the meantime.
     """
     before, stored = _read(path)
     new = normalize(copy.deepcopy(stored))
@@ -33,7 +33,7 @@ def refresh(path: Path, fresh: bool = False) -> bool:
     for old, cell in zip(_filled(stored), new.cells, strict=True):
         if cell.cell_type != "code":
             continue
-        # What a GPU shows is live only: the stored notebook is the one of a machine without.
+        # A GPU's outputs are only shown live: the stored notebook is from a machine without one.
         keep = kind.unmet_need(cell) or kind.live(cell)
         if not keep and old.get("id") == cell.id and old.execution_count:
             if kind.measured(cell):
@@ -56,12 +56,12 @@ def refresh(path: Path, fresh: bool = False) -> bool:
 
 
 def _filled(notebook: Any) -> list[Any]:
-    """The cells that hold anything: JupyterLab leaves an empty one at the end."""
+    """The cells that are not empty: JupyterLab leaves an empty one at the end."""
     return [cell for cell in notebook.cells if cell.source.strip()]
 
 
 def normalize(notebook: Any) -> Any:
-    """Metadata that does not depend on who wrote the notebook and where: kernel, ids, tags."""
+    """Make the metadata independent of who wrote the notebook and where: kernel, ids, tags."""
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     notebook.metadata = copy.deepcopy(METADATA)
     notebook.cells = _filled(notebook)
@@ -76,30 +76,30 @@ def _execute(notebook: Any, folder: Path) -> None:
     from traitlets.config import Config
 
     # One thread: sums over many elements depend on how many threads share them.
-    # No journal: what is stored is what a reader sees who has made no guess.
+    # No journal: the stored outputs are those for a reader who has made no guess.
     alone = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", _journal.VARIABLE: _journal.OFF}
     environment = {**kernel.environment(), **alone, "PYTHONHASHSEED": "0", "PYTHONIOENCODING": "utf-8"}
-    # Progress is shown where JupyterLab says that somebody looks on, and is never stored.
+    # Progress is shown where JupyterLab says that somebody is watching, and is never stored.
     environment.pop("JPY_SESSION_NAME", None)
     for cell in notebook.cells:
         if cell.cell_type == "code" and kind.unmet_need(cell):
             cell.metadata.setdefault("tags", []).append(_SKIP)
     settings: dict[str, Any] = {"record_timing": False, "store_widget_state": False, "coalesce_streams": True}
-    # The kernel talks to this process alone, and would warn that others on this machine could listen.
+    # The kernel talks only to this process, but would warn that others on this machine could listen.
     settings["extra_arguments"] = ["--log-level=ERROR"]
     settings |= {"kernel_name": "python3", "timeout": kind.HANGING, "skip_cells_with_tag": _SKIP}
     settings["config"] = Config(KernelManager=kernel.address())
-    # All outputs are here by then: nobody waits for what a kernel still does at its end, which with torch takes a second.
+    # All outputs are here by then, so do not wait for the kernel's own shutdown, which takes a second with torch.
     settings["shutdown_kernel"] = "immediate"
     stopped: list[int] = []
 
     class Stoppable(NotebookClient):
-        """Let Ctrl-C end all of it: nbclient takes it for the end of this kernel alone, and the next lesson would begin."""
+        """Let Ctrl-C stop everything: nbclient would only stop this kernel, and the next lesson would begin."""
 
         async def async_start_new_kernel(self, **kwargs: Any) -> None:  # nbclient has just set its own handler
             task: Any = asyncio.current_task()
 
-            with suppress(RuntimeError):  # not in the main thread, or on Windows, where it does so anyway
+            with suppress(RuntimeError):  # not in the main thread, or on Windows, where Ctrl-C stops everything anyway
                 task.get_loop().add_signal_handler(signal.SIGINT, lambda: stopped.append(task.cancel()))
             await super().async_start_new_kernel(**kwargs)
 
@@ -115,13 +115,13 @@ def _execute(notebook: Any, folder: Path) -> None:
         if _SKIP in kind.tags(cell):
             cell.metadata["tags"].remove(_SKIP)
         for output in cell.get("outputs", []):
-            # A stored widget would point to a model that is gone; its static twin stays.
+            # A stored widget would refer to a model that is gone; its still picture stays.
             output.get("data", {}).pop(WIDGET, None)
             output.pop("transient", None)
 
 
 def store(names: list[str], fresh: bool = False) -> int:
-    """Refresh the lessons of these numbers (all for none) and say what happened to each; 1 when one is not stored, else 0."""
+    """Refresh the lessons with these numbers (all for none) and print what happened; returns 1 if one is not stored, else 0."""
     import nbformat
     from nbclient.exceptions import CellExecutionError
 
@@ -142,7 +142,7 @@ def store(names: list[str], fresh: bool = False) -> int:
             print(f"  {problem}")
     for path, _ in every():
         if path not in failed and rewrite(path):
-            print(f"{path.name}: times and links are new")
+            print(f"{path.name}: times and links were updated")
     return int(bool(failed))
 
 
@@ -163,12 +163,12 @@ def _read(path: Path) -> tuple[bytes, Any]:
 
 
 def _replace(path: Path, notebook: Any, before: bytes) -> bool:
-    """Store a notebook; whether the file changed. ValueError where it is no longer as it was `before`."""
+    """Store a notebook; returns whether the file changed. ValueError if it is no longer as it was `before`."""
     import nbformat
 
     data: bytes = (nbformat.writes(notebook).rstrip("\n") + "\n").encode()
     if path.read_bytes() != before:
-        raise ValueError(f"{path} was saved by somebody else meanwhile, and is as they left it: run this again")
+        raise ValueError(f"{path} was saved by somebody else in the meantime, and was left as it is: run this again")
     if data != before:
         write_whole(path, data)
     return data != before

@@ -1,7 +1,7 @@
-"""What stands on a slide: how tall a cell is when it is projected, and which slide it goes on.
+"""Assign cells to slides: how tall a cell is when it is projected, and which slide it goes on.
 
-All lengths are CSS pixels of a slide of WIDTH × HEIGHT; the slides' style sheet gets them from here, and a browser test
-holds that nothing runs over.
+All lengths are CSS pixels of a slide of WIDTH × HEIGHT. The slides' style sheet gets them from here, and a browser test
+checks that nothing overflows.
 """
 
 import math
@@ -15,35 +15,35 @@ from cs336kit.course.cells import Cell
 from cs336kit.course.outputs import text_of, unstyled
 
 FURTHER = "## Further"
-#: Lines of code that a room can read at once.
+#: The most lines of code that an audience can read at once.
 SLIDE_LINES = 15
 WIDTH, HEIGHT = 1280, 720
-#: Margins of a slide; the one below holds the line that says where one is.
+#: Margins of a slide; the bottom one has the line with the name of the section.
 SIDE, TOP, BOTTOM = 56, 28, 44
 ROOM, ACROSS = HEIGHT - TOP - BOTTOM, WIDTH - 2 * SIDE
 #: Font sizes: prose, code, what code prints, tables, tables of many rows, headings by their number of #.
 TEXT, CODE, PRINTED, TABLE, DENSE, HEADINGS = 26, 21, 20, 22, 18, (52, 38, 32)
 #: Height of a line as a multiple of its font size, and the space around every block.
 LINE, GAP = 1.35, 10
-#: Letters are about so wide, as a share of the font size: prose, and a typewriter's.
+#: Average width of a letter, as a share of the font size: in prose, and in a fixed-width font.
 LETTER, FIXED = 0.58, 0.605
-#: Padding of a table's row, above and below together, and of code, above and at its side.
+#: Padding of a table row, above and below together, and of code, above and at the side.
 ROW, BOX, INSET = 7, 10, 14
 #: How much larger than in a notebook a figure is drawn, and the text of a slide with little on it, where that fits.
 ENLARGED, LARGER = 1.25, (1.3, 1.15)
 #: Points in a pixel.
 POINTS = 0.75
 
-#: What begins a slide of its own below a heading.
+#: Text that begins a slide of its own below a heading.
 _OWN_SLIDE = ("### ", "**Your prediction.**", "**The card**", "**Discuss**", "**Read on**")
-#: What a reader acts on stands beside its question; what comes with a fragment waits for the next key.
+#: What a reader works on appears with its question; a fragment waits for the next key.
 _WITH_IT = {"prediction", "exercise"}
-#: What draws the reader's own guesses: in a deck there are none.
+#: Cells that draw the reader's own guesses, of which slides have none.
 _READERS_OWN = ("teach.calibration()",)
 
 
 def roles(cells: Sequence[Cell]) -> list[str]:
-    """The slide role of every cell: a question stands on one slide and its answer on the next, and nothing runs over.
+    """The slide role of every cell: a question is on one slide and its answer on the next, and nothing overflows.
 
     Bold sentences, lists and formulas are on the slide, other prose is for the speaker.
     """
@@ -54,7 +54,7 @@ def roles(cells: Sequence[Cell]) -> list[str]:
         further = further or text.startswith(FURTHER)
         code = kind.is_code(cell)
         length, takes = _size([cell])
-        # What ends with a colon moves on together with the code that it announces, if one slide holds both.
+        # Text that ends with a colon stays with the code that it introduces, if both fit on one slide.
         both = _size(cells[place : place + 2])
         more, below = both if not code and text.endswith(":") and _fits(*both) else (length, takes)
         over = not _fits(lines + more, height + below)
@@ -65,7 +65,7 @@ def roles(cells: Sequence[Cell]) -> list[str]:
         elif not (code or on_slide(text)):
             role = "notes"
         else:
-            # The title and the question of the lesson stand alone.
+            # The title and the question of the lesson are alone on a slide.
             alone = "answer" in tags or text.startswith(_OWN_SLIDE) or (code and titled)
             plain = tags & _WITH_IT or not shown
             role = "subslide" if (alone or over) and height else "-" if plain else "fragment"
@@ -88,12 +88,12 @@ def _fits(lines: int, height: float) -> bool:
 
 
 def on_slide(text: str) -> bool:
-    """Whether a paragraph of prose is to be projected, and not for the speaker alone."""
+    """Whether a paragraph of prose is projected, instead of being only for the speaker."""
     return text.startswith(("> ", "**", "- ", "$$", "#", "|", "1. "))
 
 
 def tall(cell: Cell) -> float:
-    """About how many pixels a cell takes on a slide, with its outputs."""
+    """The approximate height in pixels of a cell on a slide, with its outputs."""
     if not kind.is_code(cell):
         return sum(map(_paragraph, re.split(r"\n\s*\n|\n(?=- |\d\. |#)", kind.source(cell).strip())))
     by = ACROSS if alone(cell) else ENLARGED
@@ -109,13 +109,13 @@ def magnified(cells: Sequence[Cell]) -> float:
     code = [line for cell in cells if kind.is_code(cell) for line in code_of(cell).splitlines()]
     rows = [line for output in outputs for line in table_lines(output)]
     across = [len(line) * CODE * FIXED + 2 * INSET for line in code] + [len(line) * TABLE * LETTER for line in rows]
-    # Letters that are larger take more lines, too.
+    # Larger letters also take more lines.
     limit = min(math.sqrt(ROOM / sum(map(tall, cells))), ACROSS / max(across, default=1))
     return 1 if any(map(figure_size, outputs)) else next((by for by in LARGER if by <= limit), 1)
 
 
 def code_of(cell: Cell) -> str:
-    """The code of a cell that is projected: nothing where its outputs stand on a slide of their own."""
+    """The code of a cell that is projected: "" if its outputs are on a slide of their own."""
     return "" if cell["metadata"].get("transient", {}).get("remove_source") else kind.source(cell)
 
 
@@ -126,36 +126,36 @@ def code_height(cell: Cell) -> float:
 
 
 def shown(cell: Cell) -> list[Cell]:
-    """The outputs that are projected: an exercise that nobody has tried yet has none."""
+    """The outputs that are projected; an exercise has none, because nobody has tried it yet."""
     return [] if "exercise" in kind.tags(cell) else list(cell.get("outputs", []))
 
 
 def alone(cell: Cell) -> bool:
-    """Whether this is one output on a slide of its own."""
+    """Whether this is a single output on a slide of its own."""
     return kind.is_code(cell) and not code_of(cell) and len(shown(cell)) == 1
 
 
 def output_height(output: Cell, by: float = ENLARGED) -> float:
-    """The pixels that an output takes: a figure (how much larger it is drawn), tables and what stands around them, or text."""
+    """The height of an output in pixels: of a figure, drawn larger `by` this factor, tables and what is around them, or text."""
     size = figure_size(output)
     drawn = enlarged(size, by)[1] + GAP if size else 0.0
     return drawn + _table_height(output, table_size(output)) + _printed_height(output)
 
 
 def table_size(output: Cell) -> int:
-    """The size of the letters of a table: smaller where it is long."""
+    """The font size of a table: smaller if it is long."""
     size = figure_size(output)
     beside = enlarged(size)[1] + GAP if size else 0
     return DENSE if _table_height(output, TABLE) > ROOM - beside else TABLE
 
 
 def figure_size(output: Cell) -> tuple[float, float] | None:
-    """Width and height of a figure in a notebook, in pixels; None for what is no figure."""
+    """Width and height of a figure in a notebook, in pixels; None if there is none."""
     data = output.get("data", {})
     return _drawn_size(text_of(data.get("image/svg+xml", "") or data.get("text/html", "")))
 
 
-@lru_cache(maxsize=64)  # asked for several times, of texts that are long
+@lru_cache(maxsize=64)  # needed several times, for long texts
 def _drawn_size(text: str) -> tuple[float, float] | None:
     found = re.search(r'<svg [^>]*?width="([\d.]+)(pt)?" height="([\d.]+)', unquote(text))
     unit = POINTS if found and found[2] else 1
@@ -163,14 +163,14 @@ def _drawn_size(text: str) -> tuple[float, float] | None:
 
 
 def table_lines(output: Cell) -> list[str]:
-    """What an output of HTML says, a line for each row of a table or block; nothing for a mere figure."""
+    """The text of an HTML output, a line for each row of a table or block; empty for a figure."""
     data = output.get("data", {})
     return [] if "image/svg+xml" in data else unstyled(text_of(data.get("text/html", ""))).splitlines()
 
 
 def _table_height(output: Cell, size: int) -> float:
     lines = table_lines(output)
-    # The columns of a table that has to break its lines are never filled evenly.
+    # In a table that has to wrap its lines, the columns are never filled evenly.
     wide = (len(line) * size * LETTER / ACROSS for line in lines)
     wrapped = sum(math.ceil(width / 0.6) if width > 0.9 else 1 for width in wide)
     return len(lines) * (ROW + 1) + wrapped * size * LINE + GAP if lines else 0.0
@@ -183,7 +183,7 @@ def _printed_height(output: Cell) -> float:
 
 
 def enlarged(size: tuple[float, float], by: float = ENLARGED, room: float = ROOM) -> tuple[float, float]:
-    """Width and height of a figure on a slide: larger by this factor, or as large as its place."""
+    """Width and height of a figure on a slide: larger by this factor, or as large as fits."""
     width, height = size
     by = min(by, ACROSS / width, (room - GAP) / height)
     return width * by, height * by
@@ -200,11 +200,11 @@ def _paragraph(text: str) -> float:
         return 2.5 * TEXT * LINE + 2 * GAP
     if text.startswith("|"):
         return (len(text.splitlines()) - 1) * (TABLE * LINE + ROW + 1) + GAP
-    # The address of a link is not seen, and a formula is shorter than its source.
+    # The address of a link is not shown, and a formula is shorter than its source.
     text = re.sub(r"\]\([^)]*\)|[*`#$]|\\[a-z]+", "", text)
     return sum(_wrapped(line, size * LETTER) for line in _joined(text)) * size * LINE + GAP
 
 
 def _joined(text: str) -> Iterator[str]:
-    """Lines as a page breaks them: only a trailing pair of blanks ends one."""
+    """Lines as a page shows them: only two trailing blanks end one."""
     return iter(re.sub(r"(?<!  )\n", " ", text).splitlines())

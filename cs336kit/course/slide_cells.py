@@ -1,4 +1,4 @@
-"""The cells of a lesson as its slides want them: in pieces that fit, with figures enlarged, and with the speaker's notes."""
+"""Prepare the cells of a lesson for slides: in pieces that fit, with enlarged figures, and with the speaker's notes."""
 
 import math
 import re
@@ -14,14 +14,14 @@ from cs336kit.course.cells import Cell
 
 _IMAGE = re.compile(r'(<img [^>]*?style=")[^"]*')
 _TABLE = re.compile(r"(.*<tbody>)(.*)(</tbody>.*)", re.S)
-#: Parts of a table get some room to spare, because its rows differ.
+#: Parts of a table get some spare room, because its rows differ.
 _UNEVEN = 1.15
-#: A link to another lesson leads to its slides.
+#: A link to a lesson, which on slides leads to its slides.
 _LESSON = re.compile(r"\((\d\d_\w+)\.ipynb(#[^)]*)?\)")
 
 
 def notebook(path: Path) -> Any:
-    """A lesson as nbconvert wants it: cells that fit on slides, with their roles and the speaker's notes."""
+    """A lesson for nbconvert: cells that fit on slides, with their roles and the speaker's notes."""
     import nbformat
 
     lesson = nbformat.read(path, as_version=4).cells
@@ -33,9 +33,9 @@ def notebook(path: Path) -> Any:
 
 
 def parts(cell: Cell) -> Iterator[Cell]:
-    """A cell in the pieces that may stand on slides of their own.
+    """A cell in pieces that may be on slides of their own.
 
-    Below a title or a heading, prose is for the speaker. Outputs that do not fit below their code leave it.
+    Below a title or a heading, prose is for the speaker. Outputs that do not fit below their code are separated from it.
     """
     text, outputs = kind.source(cell), slide.shown(cell)
     if not kind.is_code(cell):
@@ -57,7 +57,7 @@ def parts(cell: Cell) -> Iterator[Cell]:
 
 
 def _rows_apart(output: Cell) -> Iterator[Cell]:
-    """A table that is too long for a slide, in parts that each have its head; anything else as it is."""
+    """A table that is too long for a slide, in parts with the same header; any other output as it is."""
     count = math.ceil(slide.output_height(output) * _UNEVEN / slide.ROOM)
     found = _TABLE.fullmatch("".join(output.get("data", {}).get("text/html", "")))
     if count < 2 or not found or slide.output_height(output) <= slide.ROOM:
@@ -71,7 +71,7 @@ def _rows_apart(output: Cell) -> Iterator[Cell]:
 
 
 def _sized(cell: Cell) -> Cell:
-    """The cell with its figures as large as its slide allows, and marked where its tables are set smaller."""
+    """The cell with its figures as large as its slide allows, and with a tag if its tables are set smaller."""
     tags, drawn = kind.tags(cell), []
     alone, room = slide.alone(cell), slide.ROOM - slide.code_height(cell)
     for output in cell["outputs"]:
@@ -87,7 +87,7 @@ def _sized(cell: Cell) -> Cell:
 
 
 def _told(cells: Sequence[Cell], lesson: Sequence[Cell], title: str) -> Iterator[Cell]:
-    """What is on the slides, with one cell of notes after the first one of each: what to say, and when."""
+    """The cells on the slides, with a cell of notes after the first one of each slide: what to say, and when."""
     from nbformat.v4 import new_markdown_cell
 
     found, place = slide.roles(cells), title
@@ -115,7 +115,7 @@ def _told(cells: Sequence[Cell], lesson: Sequence[Cell], title: str) -> Iterator
 
 
 def _minutes(lesson: Sequence[Cell], heading: str = "") -> str:
-    """How far one should be where this heading stands, in a sentence for the speaker; without one: at the beginning."""
+    """How far the speaker should be at this heading, in a sentence; without a heading: at the beginning."""
     before = [] if not heading else list(takewhile(lambda cell: not kind.source(cell).startswith(heading), lesson))
     (now, tried), (whole, trying) = pages.minutes(before), pages.minutes(lesson)
     return f"**Minute {now} of {whole}**, and {tried} of {trying} minutes of exercises."

@@ -12,7 +12,7 @@ from cs336kit.course.slide_cells import notebook
 
 BUILD = Path("build/slides")
 MODULES = Path("node_modules")
-#: What the slides ship with, and where npm puts it.
+#: The files that come with the slides, by npm package.
 SHIPPED = {
     "reveal.js": ("dist/reset.css", "dist/reveal.css", "dist/reveal.js", "plugin/notes/notes.js", "LICENSE"),
     "mathjax": ("es5/tex-svg.js", "LICENSE"),
@@ -23,20 +23,20 @@ _OURS = Path(__file__).with_name("deck")
 
 
 def write(names: list[str], into: Path = BUILD) -> str:
-    """Write the slides of these lessons (all for none) and the page that lists all that are there; returns where, in words.
+    """Write the slides of these lessons (all for none) and the page that lists all existing ones; returns where, in words.
 
-    Errors: ValueError for an unknown lesson, a missing package, or a folder with another index.html; OSError where nothing
-    can be written.
+    Errors: ValueError for an unknown lesson, a missing package, or a folder with a different index.html; OSError if
+    nothing can be written.
     """
     chosen = lessons.find(names)
     every = lessons.every()
     absent = [name for name in SHIPPED if not (MODULES / name / "package.json").exists()]
     if absent:
         raise ValueError(
-            f"The slides ship with {' and '.join(absent)}, which are not in {MODULES}/: make slides installs them."
+            f"The slides come with {' and '.join(absent)}, missing from {MODULES}/: make slides installs what is missing."
         )
     if (into / "index.html").exists() and not (into / "slides.css").exists():
-        raise ValueError(f"{into} has an index.html that is not of slides and would be lost: name another folder.")
+        raise ValueError(f"{into} has an index.html that is not of slides and would be lost: name a different folder.")
     try:
         exporter = _exporter()
     except ModuleNotFoundError as error:
@@ -76,7 +76,7 @@ def _ship(into: Path) -> None:
 
 
 def _lengths() -> str:
-    """The lengths that the slide roles count with, and the colors of code, as CSS."""
+    """The lengths that the slide roles use, and the colors of code, as CSS."""
     from pygments.formatters import HtmlFormatter
 
     pixels = {

@@ -1,4 +1,4 @@
-"""The anatomy of a lesson, checked: what a reader may rely on in every notebook."""
+"""The rules that every lesson follows, checked: what a reader can rely on in every notebook."""
 
 import ast
 import json
@@ -15,17 +15,17 @@ from cs336kit.course.lessons import METADATA, every
 from cs336kit.course.roles import SLIDE_LINES, roles
 from cs336kit.course.student import leaks, without_answers
 
-#: What a lesson has at most. None of these is a number to reach: a shorter lesson is a better one.
+#: The most that a lesson has. None of these is a goal: a shorter lesson is a better one.
 MINUTES, CODE_CELLS, CODE_LINES, COLUMNS, PROSE_WORDS = 45, 26, 20, 88, 150
 TRAPS, FIGURES = 4, 5
 PREDICTIONS, EXERCISES = range(4, 8), range(4, 7)
-#: Most of a lesson is compared; at most this share of its outputs depends on the machine.
+#: At most this share of a lesson's outputs depends on the machine; the rest is compared.
 EXEMPT_SHARE = 0.10
 
-#: What is not said to a reader, and why.
+#: What a lesson does not say, and why.
 _WORDS = {
     r"\b(?:the|these|our|lecture) notes\b": "a reader has seen no notes",
-    r"\berrat(?:a|um)\b": "a slip of somebody else is a claim, not a lesson",
+    r"\berrat(?:a|um)\b": "somebody else's slip is a claim, not a lesson",
     r"\b(?:obviously|trivially|needless to say)\b": "what is obvious need not be said",
     r"\w!(?=\s|$)": "no exclamation marks",
 }
@@ -35,7 +35,7 @@ _SYMBOL_RULES = {
     r"\bKB\b": "write kB (1,000 bytes) or KiB (1,024 bytes)",
     r"\b[KMGT]ib\b|\bgb\b|\bGbs\b": "write GB (10**9 bytes) or GiB (2**30 bytes)",
 }
-#: What a lesson calls of teach.exercises.
+#: What a lesson may call from teach.exercises.
 _FOR_READERS = ("check", "check_solution", "hint")
 #: A notebook as JSON or as nbformat's node, which is a dict too.
 Notebook = dict[str, Any]
@@ -43,7 +43,7 @@ _MACHINE_PATH = re.compile(r"/(?:root|home|Users|work|tmp|var/folders)/[\w.-]+|[
 
 
 def problems(notebook: Notebook, path: Path) -> list[str]:
-    """Everything in the notebook at `path` that breaks the course's rules, one sentence each; empty when all is well."""
+    """Everything in the notebook at `path` that breaks the rules of the course, one sentence each; empty if nothing does."""
     whole = (_execution, _page, _counts, _slides, _predictions)
     found = [problem for rule in whole for problem in rule(notebook)]
     rules = (_magic, _tags, _notation, _path, _figure, _width, _words, _size)
@@ -64,7 +64,7 @@ def _prose(notebook: Notebook) -> list[str]:
 def _page(notebook: Notebook) -> Iterator[str]:
     first, texts = notebook["cells"][0]["source"], _prose(notebook)
     if not re.match(r"# \d\d · \S", first) or not pages.question(notebook["cells"]):
-        yield "the first cell begins with '# NN · Title' and asks the lesson's question below, in bold"
+        yield "the first cell begins with '# NN · Title', and below it has the lesson's question in bold"
     code = _code(notebook)
     if code and not all(isinstance(node, (ast.Import, ast.ImportFrom)) for node in flow.parse(code[0]["source"]).body):
         yield "the first code cell does more than import"
@@ -93,13 +93,13 @@ def _counts(notebook: Notebook) -> Iterator[str]:
     titles = [found[4] for found in pages.exercises(notebook["cells"])]
     for word in ("build it", "decide"):
         if not any(title.startswith(word) for title in titles):
-            yield f"no exercise's heading says '· {word}': one thing is built in every lesson, and one decision made"
+            yield f"no exercise's heading says '· {word}': in every lesson the reader builds something and makes a decision"
     homes, section = set(), ""
     for text in _prose(notebook):
         section = text if text.startswith("## ") else section
         homes |= {section} if text.startswith("### Exercise") else set()
     if len(homes) == 1:
-        yield "all exercises stand in one section; each belongs where its idea is fresh"
+        yield "all exercises are in one section; each belongs where its idea is fresh"
 
 
 def _slides(notebook: Notebook) -> Iterator[str]:
@@ -118,13 +118,13 @@ def _predictions(notebook: Notebook) -> Iterator[str]:
     for cell, following in zip_longest(code, code[1:]):
         if "prediction" in kind.tags(cell):
             if not re.match(r"guess = (\.\.\.|\.\.\.(, \.\.\.)+)( +#.*)?$", cell["source"]):
-                yield f"{kind.where(cell)} is one line: guess = ...  # the unit"
+                yield f"{kind.where(cell)} should be one line: guess = ...  # the unit"
             if following is None or "answer" not in kind.tags(following):
-                yield f"{kind.where(cell)} is a prediction, and the next code cell should be its answer"
+                yield f"{kind.where(cell)} is a prediction, so the next code cell should be its answer"
         if "answer" in kind.tags(cell) and "teach.reveal(guess" not in cell["source"]:
-            yield f"{kind.where(cell)} is an answer and does not call teach.reveal(guess, ...)"
+            yield f"{kind.where(cell)} is an answer but does not call teach.reveal(guess, ...)"
         if "answer" in kind.tags(cell) and len(cell["outputs"]) > 1:
-            yield f"{kind.where(cell)} shows more than its answer: the first line of an output can be read while it is folded"
+            yield f"{kind.where(cell)} shows more than its answer: a folded output still shows its first line"
     asked, answered = (sum(tag in kind.tags(cell) for cell in code) for tag in ("prediction", "answer"))
     if asked != answered:
         yield f"there are {asked} predictions and {answered} answers"
@@ -140,14 +140,14 @@ def _generated(notebook: Notebook, path: Path) -> Iterator[str]:
     if path not in dict(lessons):
         return
     if not any(first <= int(path.name[:2]) <= last for _, first, last in pages.PARTS):
-        yield "it is in no part of the course, so no map and no list names it: give it one in PARTS (cs336kit/course/pages.py)"
+        yield "it is in no part of the course, so no map and no list has it: add it to PARTS (cs336kit/course/pages.py)"
     first, texts = pages.generated(lessons, path)
     shown = [cell["source"] for cell in notebook["cells"] if "page" in kind.tags(cell)]
     if notebook["cells"][0]["source"] != first or shown != texts:
         yield "its line of times, its links or its map are out of date: run `make refresh`"
     for cell, data in zip(notebook["cells"], pages.metadata(notebook["cells"]), strict=True):
         if cell["metadata"] != data:
-            yield f"{kind.where(cell)} has another slide role or fold than it should: run `make refresh`"
+            yield f"{kind.where(cell)} has the wrong slide role or fold: run `make refresh`"
 
 
 def _words(cell: Cell) -> Iterator[str]:
@@ -161,7 +161,7 @@ def _words(cell: Cell) -> Iterator[str]:
 def _size(cell: Cell) -> Iterator[str]:
     if cell["cell_type"] == "markdown":
         if "page" not in kind.tags(cell) and (size := pages.words(cell["source"])) > PROSE_WORDS:
-            yield f"has {size} words; {PROSE_WORDS} is the most, begin another cell"
+            yield f"has {size} words; {PROSE_WORDS} is the most: begin a new cell"
         return
     lines = cell["source"].splitlines()
     if len(lines) > CODE_LINES and "solution" not in kind.tags(cell):
@@ -175,14 +175,14 @@ def _width(cell: Cell) -> Iterator[str]:
 
 
 def _magic(cell: Cell) -> Iterator[str]:
-    # Converters that write a script comment such lines out, and the cell then does nothing without failing.
+    # Converters to scripts comment such lines out, and then the cell does nothing, without failing.
     if kind.is_code(cell) and (match := re.search(r"^# ?[!%][\w{\"'].*$", cell["source"], flags=re.M)):
         yield f"has a command that was commented out: {match[0]}"
 
 
 def _execution(notebook: Notebook) -> Iterator[str]:
     if notebook["metadata"] != METADATA:
-        yield "its metadata is not the course's own, which is the same whoever stores it: run `make refresh`"
+        yield "its metadata is not the course's own, which does not depend on who stores it: run `make refresh`"
     counts = [cell.get("execution_count") for cell in _code(notebook)]
     if counts != list(range(1, len(counts) + 1)):
         yield f"the execution counts are not 1 to {len(counts)} in order: run `make refresh`"
@@ -214,13 +214,13 @@ def _exercises(notebook: Notebook, number: str) -> Iterator[str]:
     headings = re.findall(r"^### Exercise .*", "\n".join(_prose(notebook)), flags=re.M)
     for cell in _code(notebook):
         if foreign := flow.reaches(cell["source"], "exercises", _FOR_READERS):
-            yield f"{kind.where(cell)} reaches {foreign}: a lesson calls {', '.join(_FOR_READERS)}, and never a right answer"
+            yield f"{kind.where(cell)} reaches {foreign}: a lesson may call {', '.join(_FOR_READERS)}, but never a right answer"
     for i, (stub, solution) in enumerate(zip(stubs, solutions, strict=False), start=1):
         id = f"{number}.{i}"
         if i > len(headings) or not headings[i - 1].startswith(f"### Exercise {id} "):
             yield f"exercise {i} has no heading '### Exercise {id} …'"
         elif pages.question(notebook["cells"]) and not pages.EXERCISE.match(headings[i - 1]):
-            yield f"the heading of {id} is not like '### Exercise {id} ★★ 10 min · build it: what'"
+            yield f"the heading of {id} is not of the form '### Exercise {id} ★★ 10 min · build it: what'"
         if f'check("{id}"' not in stub["source"] or f"{id} waiting" not in _output_text(stub):
             yield f"{kind.where(stub)} should check exercise {id} and show that it is waiting"
         last = ast.unparse(flow.parse(solution["source"]).body[-1])
@@ -229,7 +229,7 @@ def _exercises(notebook: Notebook, number: str) -> Iterator[str]:
         ):
             yield f"{kind.where(solution)} should end with teach.exercises.check_solution({id!r}, solution), and pass"
         if names := _bound(solution["source"]) - {"solution"}:
-            yield f"{kind.where(solution)} touches names of the reader: {', '.join(sorted(names))}; only `solution` is its own"
+            yield f"{kind.where(solution)} overwrites names of the reader: {', '.join(sorted(names))}; it may only set `solution`"
         if not all(mark in solution["source"] for mark in ("### BEGIN SOLUTION", "### END SOLUTION")):
             yield f"{kind.where(solution)} lacks its ### BEGIN SOLUTION or ### END SOLUTION"
 
@@ -257,7 +257,7 @@ def _notation(cell: Cell) -> Iterator[str]:
 
 def _path(cell: Cell) -> Iterator[str]:
     if match := _MACHINE_PATH.search(json.dumps([cell["source"], cell.get("outputs", [])])):
-        yield f"contains the path of a machine: {match[0]}"
+        yield f"contains a path of somebody's machine: {match[0]}"
 
 
 def _figure(cell: Cell) -> Iterator[str]:

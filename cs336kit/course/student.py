@@ -1,11 +1,11 @@
 """The lessons to hand out, without solutions and without stored answers: ``make student``, ``cs336kit lessons student``.
 
-What goes: the folded solutions, every output with its alt text, the counts, attachments, and metadata of any other kind than
-tags, slides and folds. No output is kept, not even a figure, because a student runs the cells anyway and many a figure answers
-the question above it. What stays: tasks, hints, checks, the lines for a guess, and the cells and the prose that answer a
-prediction. These are the argument of the lesson, not the solution of an exercise; they say nothing about a reader's own answer.
+Removed are the folded solutions, every output with its alt text, the counts, attachments, and all metadata except tags,
+slides and folds. No output is kept, not even a figure, because students run the cells anyway and many figures answer the
+question above them. Tasks, hints, checks, the lines for a guess, and the cells and the prose that answer a prediction stay:
+they are the argument of the lesson, not the solution of an exercise, and say nothing about a reader's own answer.
 
-The check compares with the right answers, and these are in the installed package, where whoever looks for them can read them.
+The check compares with the right answers, which are in the installed package, where anybody who looks for them can read them.
 """
 
 import html
@@ -25,25 +25,25 @@ from cs336kit.course.reader import many
 FOLDER = Path("build/student")
 #: The end of a stub: the exercise and the name of the answer.
 CHECK = re.compile(r'teach\.exercises\.check\("(\d\d\.\d)", (\w+)\)')
-#: What a cell's metadata may hold; nbgrader's is written by `assignment`.
+#: What a cell's metadata may contain; that for nbgrader is written by `assignment`.
 KEPT = ("tags", "slideshow", "jupyter", "jp-MarkdownHeadingCollapsed", "nbgrader")
-#: Where the notebook's metadata holds what was written, so that somebody's work in it is seen.
+#: The name in the notebook's metadata of a digest of what was written, which shows whether somebody has worked in it.
 MADE = "cs336kit"
-#: Shorter lines of a solution are everybody's, such as `for w in weights:`. The solution as a whole is looked for anyway.
+#: Shorter lines of a solution could be anybody's, such as `for w in weights:`. The whole solution is looked for anyway.
 LINE = 15
 _TO_DO = "# {id}, to do: put your answer in place of the ... and run this cell, which checks it.\n# For help: {help}\n"
 _IMAGE = re.compile(r"!\[[^\]]*\]\((?!\w+:|#)([^)\s]+)\)")
 
 
 class Solution(NamedTuple):
-    """What must not be found: the id of an exercise, and the solution's own lines."""
+    """What must not be found: the solution's own lines, with the id of its exercise."""
 
     id: str
     lines: list[str]
 
 
 def without_answers(cells: Sequence[Cell], beside: Collection[str]) -> list[Cell]:
-    """The cells of a lesson for students; a link to a lesson whose file is not among those `beside` it becomes its text."""
+    """The cells of a lesson for students; a link to a lesson whose file is not among those `beside` it becomes plain text."""
     found = []
     for cell in cells:
         if "solution" in kind.tags(cell):
@@ -66,16 +66,16 @@ def leaks(cells: Sequence[Cell], lesson: Sequence[Cell]) -> list[str]:
     """Where the `cells` for students give an answer of the `lesson` away, a sentence each; empty when all is well."""
     solutions = [_solution(lesson, place) for place, cell in enumerate(lesson) if "solution" in kind.tags(cell)]
     found = [
-        f"all of the solution of {one.id} is shown above its exercise or said in its task: ask for something else as well, "
+        f"all of the solution of {one.id} is shown above its exercise or said in its task: also ask for something else, "
         "such as a number"
         for one in solutions
         if not one.lines
     ]
     for cell in cells:
         if cell.get("outputs") or cell.get("execution_count"):
-            found.append(f"{kind.where(cell)} stores what a run has left")
+            found.append(f"{kind.where(cell)} stores the outputs of a run")
         if cell.get("attachments") or "](attachment:" in kind.source(cell):
-            found.append(f"{kind.where(cell)} has an attachment, which nobody can look into: put it in a file beside")
+            found.append(f"{kind.where(cell)} has an attachment, which cannot be checked: put it into a file")
         if other := {*cell["metadata"]} - {*KEPT}:
             found.append(f"{kind.where(cell)} has the metadata {', '.join(sorted(other))}, which no student needs")
         told = "\n".join(_squeezed(text) for text in _texts(cell))
@@ -89,7 +89,7 @@ def _solution(lesson: Sequence[Cell], place: int) -> Solution:
     """The solution in the cell at that place, without what the lesson itself runs above it or says in the task."""
     text = kind.source(lesson[place])
     region = re.search(r"### BEGIN SOLUTION\n(.*?)### END SOLUTION", text, flags=re.S)
-    # Of a decision, what counts is the value, whatever name it gets.
+    # In a decision, only the value counts, whatever its name.
     body = re.sub(r"^solution = ", "", region[1] if region else text, flags=re.M)
     known = [cell for cell in lesson[:place] if not {"exercise", "solution"} & {*kind.tags(cell)}]
     run = {_squeezed(line) for cell in known if kind.is_code(cell) for line in kind.source(cell).splitlines()}
@@ -101,12 +101,12 @@ def _solution(lesson: Sequence[Cell], place: int) -> Solution:
 
 
 def _squeezed(text: str) -> str:
-    """Without what differs when a line is quoted, indented or put into HTML or JSON."""
+    """The text without what changes when a line is quoted, indented or put into HTML or JSON."""
     return re.sub(r"[\s\"'\\]", "", html.unescape(text))
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text in a cell, its keys among them; lines that are stored apart are joined."""
+    """Every text in a cell, including its keys; lines that are stored separately are joined."""
     value = kind.joined(value)
     if isinstance(value, str):
         yield value
@@ -126,7 +126,7 @@ def notebook(cells: Sequence[Cell]) -> bytes:
 
 
 def refuse_work(path: Path) -> None:
-    """Raise ValueError when a file is not as :func:`notebook` has made it, and so is somebody's work."""
+    """Raise ValueError when a file is not as :func:`notebook` wrote it, because then somebody has worked in it."""
     if not path.exists():
         return
     try:
@@ -136,7 +136,7 @@ def refuse_work(path: Path) -> None:
         untouched = False
     if not untouched:
         raise ValueError(
-            f"{path} is somebody's work: it is not as this command wrote it. Move it away, or choose another folder with --into."
+            f"{path} has somebody's work: it is not as this command wrote it. Move it away, or name another folder with --into."
         )
 
 
@@ -157,10 +157,10 @@ def checked(path: Path, beside: Collection[str]) -> list[Cell]:
 
 
 def write(names: list[str], folder: Path = NOTEBOOKS, into: Path = FOLDER) -> Iterator[str]:
-    """Write the lessons of these numbers (all for none) for students; yields a line for each, and a sentence at the end.
+    """Write the lessons with these numbers (all for none) for students; yields a line for each, and a sentence at the end.
 
-    Raises ValueError before anything is written: for an unknown lesson, for one that shows an answer, and where a file that
-    would be replaced has somebody's work in it. Raises OSError where the folder cannot be written.
+    Raises ValueError before anything is written: for an unknown lesson, for one that shows an answer, and if a file that would
+    be replaced has somebody's work in it. Raises OSError if the folder cannot be written.
     """
     chosen = find(names, folder)
     there = {path.name for path in chosen} | {path.name for path in into.glob("*.ipynb")}
@@ -176,4 +176,4 @@ def write(names: list[str], folder: Path = NOTEBOOKS, into: Path = FOLDER) -> It
         count += here
         yield f"{path.name}: {many(here, 'exercise')}"
     what = f"{many(len(made), 'lesson')} with {many(count, 'exercise')}"
-    yield f"Written into {into}/: {what}, without solutions and without stored outputs."
+    yield f"Written to {into}/: {what}, without solutions and without stored outputs."

@@ -1,4 +1,4 @@
-"""What a student has handed in, made ready for nbgrader, which stumbles over cells that were cut out, copied or show nothing."""
+"""Prepare what students submit for nbgrader, which cannot handle cells that were deleted or copied, or that show nothing."""
 
 from codecs import BOM_UTF8
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from cs336kit.course.lessons import write_whole
 
 
 def unmarked(notebooks: Iterable[str], **_: object) -> None:
-    """Write these files without the byte order mark of some editors, which nbgrader takes for a broken notebook."""
+    """Remove the byte order mark that some editors write, with which nbgrader considers a notebook broken."""
     for path in map(Path, notebooks):
         if (data := path.read_bytes()).startswith(BOM_UTF8):
             write_whole(path, data.removeprefix(BOM_UTF8))
@@ -24,17 +24,17 @@ def unmarked(notebooks: Iterable[str], **_: object) -> None:
 class Mended(NbGraderPreprocessor):  # type: ignore[misc]
     """A step of autograding, before OverwriteCells (`nbgrader_config.py`); without it the whole notebook would count as 0.
 
-    A cell that gives points and is gone comes back, empty, at the end, where OverwriteCells fills it (its own setting for
-    that, `add_missing_cells`, fails where the task is gone, too). A copied cell becomes the student's own. The state of
-    widgets is forgotten, because nbconvert cannot read what Colab leaves of it.
+    A missing cell that gives points is added, empty, at the end, where OverwriteCells fills it (its own setting for that,
+    `add_missing_cells`, fails if the task is missing, too). A copied cell becomes the student's own. The state of widgets
+    is dropped, because nbconvert cannot read what Colab leaves of it.
     """
 
     def preprocess(self, nb: Any, resources: Any) -> tuple[Any, Any]:
-        """The notebook, mended in place, and the resources as they were."""
+        """The notebook, repaired in place, and the unchanged resources."""
         nb.metadata.pop("widgets", None)
         told, there = resources["nbgrader"], set()
         for cell in nb.cells:
-            # DeduplicateIds leaves a copy without a name, which is then taken for a cell of an old nbgrader.
+            # DeduplicateIds leaves a copy without a name, which then passes for a cell of an old nbgrader.
             if name := cell.metadata.get("nbgrader", {}).get("grade_id"):
                 there.add(name)
             else:
@@ -51,12 +51,12 @@ class Mended(NbGraderPreprocessor):  # type: ignore[misc]
 class Scored(NbGraderPreprocessor):  # type: ignore[misc]
     """A step of autograding, after Execute (`nbgrader_config.py`): a cell that shows no points gives none.
 
-    nbgrader gives all of them where a cell shows nothing, no number, or one below 0. It gives none where anything is on
-    stderr, whoever has written it: that becomes a part of what the cell prints.
+    nbgrader gives all of them if a cell shows nothing, no number, or one below 0. It gives none if anything, from
+    whatever source, is on stderr, so that becomes a part of what the cell prints.
     """
 
     def preprocess_cell(self, cell: Any, resources: Any, index: int) -> tuple[Any, Any]:
-        """The cell, with an error before its outputs unless it shows one number from 0 to its points, once."""
+        """The cell, with an error before its outputs unless it shows exactly one number from 0 to its points."""
         told = cell.metadata.get("nbgrader", {})
         if not told.get("grade_id", "").startswith(POINTS):
             return cell, resources

@@ -1,8 +1,8 @@
-"""Strict verification of the lessons: nbval runs their cells, and this closes what nbval lets pass.
+"""Strict verification of the lessons: nbval runs their cells, and this module fails what nbval would accept.
 
-A cell that was never run, or out of order, fails; figures are compared; only ``measured:<reason>`` cells are exempt, and only
-with a verdict after them, and with the outputs that a run has left; ``gpu`` cells are compared where there is no GPU, and
-``needs:`` cells are skipped with the reason where they cannot run.
+A cell that was never run, or was run out of order, fails. Figures are compared. Only ``measured:<reason>`` cells are exempt,
+if a verdict follows them and their outputs come from a run. ``gpu`` cells are compared where there is no GPU, and
+``needs:`` cells are skipped, with the reason, where they cannot run.
 """
 
 import re
@@ -26,7 +26,7 @@ _COLOR, _COUNT = re.compile(r"\x1b\[[\d;]*m"), re.compile(r"(?<=Cell) In\[\d+\]"
 
 
 class _Manager(nbval_kernel.KernelManager):  # type: ignore[misc]
-    """Starts kernels as the course wants them, for which nbval has no setting."""
+    """Starts kernels the way the course needs, for which nbval has no setting."""
 
     def __init__(self, **settings: Any):
         super().__init__(**kernel.address(), **settings)
@@ -39,10 +39,10 @@ nbval_kernel.KernelManager = _Manager
 
 
 class LessonCell(IPyNbCell):  # type: ignore[misc]
-    """One code cell of a lesson, compared by the course's own rules."""
+    """A code cell of a lesson, compared by the rules of the course."""
 
     expected_count: int
-    #: What the cell shows now, where that is something else than what is stored.
+    #: What the cell shows now, if that differs from what is stored.
     shown: Sequence[dict[str, Any]] = ()
 
     def runtest(self) -> None:
@@ -51,7 +51,7 @@ class LessonCell(IPyNbCell):  # type: ignore[misc]
             pytest.skip(f"{self.path.name}, {self.name} {reason}")
         if problem := self._standing():
             self.raise_cell_error(problem)
-        # What a GPU shows is live only: where there is CUDA the cell has to run, and that is all.
+        # A GPU's outputs are only shown live: where there is CUDA, the cell has to run, and that is all.
         self.options["check"] = not (kind.measured(self.cell) or kind.live(self.cell))
         self.options["skip"] = self.options["check_exception"] = False
         self.config.option.nbval_cell_timeout = kind.HANGING
@@ -72,32 +72,32 @@ class LessonCell(IPyNbCell):  # type: ignore[misc]
         return f"if the new output is right, store it with: make refresh NB={self.path.name[:2]}"
 
     def compare_outputs(self, test: list[kind.Cell], ref: list[kind.Cell], skip_compare: Any = None) -> bool:
-        """Whether the new outputs equal the stored ones; what differs is kept for the report."""
+        """Whether the new outputs equal the stored ones; the difference is kept for the report."""
         found = difference(ref, test, kind.tolerance(self.cell))
         self.comparison_traceback = [found, self._remedy] if found else []
         self.shown = test
         return found is None
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """What a failure is reported as: the cell by the number that JupyterLab shows, its text, what differs, what to read."""
+        """The report of a failure: the cell, by the number that JupyterLab shows, its text, the difference, what to reread."""
         error = excinfo.value
         if not isinstance(error, NbCellError):
             return super(IPyNbCell, self).repr_failure(excinfo)
         text = textwrap.indent(error.source.rstrip(), "    ")
-        # The kernel of a verification counts otherwise than JupyterLab, and colors nothing for a log.
+        # The kernel of a verification counts differently from JupyterLab, and a log needs no colors.
         why = _COUNT.sub("", _COLOR.sub("", error.inner_traceback or ""))
         said = doubt.sentences(self.parent.nb.cells, self.cell, self.shown)
         lines = [textwrap.fill(f"> {sentence}", 100, subsequent_indent="  ") for sentence in said]
-        read = "\n".join(["Is this still true, what the lesson says about it?", *lines, ""] if said else [])
+        read = "\n".join(["Is what the lesson says about this still true?", *lines, ""] if said else [])
         return f"{self.path.name}, {self.name}: {error}\n\n{text}\n\n{why.strip()}\n{read}"
 
     def reportinfo(self) -> tuple[Any, int, str]:
-        """Where the cell stands, for the headings of a report."""
+        """Where the cell is, for the headings of a report."""
         return self.path, 0, self.nodeid
 
 
 def adopt(cells: list[Any]) -> list[LessonCell]:
-    """nbval's cells of one notebook as lesson cells, each named by its place in the order of execution, as [3]."""
+    """nbval's cells of one notebook as lesson cells, each named by its place in the order of execution, such as [3]."""
     adopted: list[LessonCell] = []
     place = 0
     for found in cells:
@@ -110,9 +110,9 @@ def adopt(cells: list[Any]) -> list[LessonCell]:
 
 
 def verify(names: list[str]) -> int:
-    """Run the lessons of these numbers (all for none) and compare their outputs; returns pytest's exit code.
+    """Run the lessons with these numbers (all for none) and compare their outputs; returns pytest's exit code.
 
-    Raises ValueError for an unknown lesson and for a damaged one, before any runs.
+    Raises ValueError for an unknown lesson and for a damaged one, before any is run.
     """
     options, chosen = ["-q", "--nbval", "--nbval-current-env"], find(names)
     for path in chosen:

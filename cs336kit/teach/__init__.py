@@ -1,4 +1,4 @@
-"""The lesson desk: comparison tables, figures, explorers, exercises, the claims ledger."""
+"""What the lessons call: comparison tables, figures, explorers, exercises, and the ledger of claims."""
 
 from cs336kit import _needs_torch as _needs_torch
 from cs336kit.teach import exercises, explorers, figures

@@ -1,4 +1,4 @@
-"""Predict, measure, compare: the one table of the course, and the ledger that a lesson fills with it."""
+"""Predict, measure, compare: the comparison table of the course, and the ledger that collects a lesson's rows."""
 
 import math
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ from cs336kit.predict._common.checks import boolean
 from cs336kit.teach.numbers import UNITS, as_python, check_unit, text
 from cs336kit.teach.tables import Table
 
-#: Where the second number comes from: torch's count of what ran or of its shapes, an instrument (a clock, an allocator,
-#: bytes read back), another formula, or a manufacturer.
+#: Where the second number comes from: an instrument (a clock, an allocator, bytes read back), torch's count of what ran
+#: or of its shapes, a different formula, or a manufacturer.
 SOURCES = ("measured", "counted", "computed", "datasheet")
 _ABSENT = "–"
 _ledger: dict[tuple[str, str, str], tuple] = {}
@@ -31,16 +31,16 @@ class Comparison(Table):
 
 
 def compare(*rows, how: str = "measured", total: str = "total", keep: bool = True, caption: str = "") -> Comparison:
-    """Set predictions beside measurements.
+    """Compare predictions with measurements.
 
     rows: ``(quantity, predicted, measured)`` or ``(quantity, predicted, measured, unit)``; or two Breakdowns, predicted
     and measured, which are compared component by component and in total. Equal values are ``exact``; otherwise the last
-    column is measured ÷ predicted (``differs`` where there is no such number, as where one side lacks a component).
+    column is measured ÷ predicted (``differs`` if there is no such number, as when one side lacks a component).
     how: one of SOURCES, the heading of the second number. total: what the last row of two Breakdowns is called.
-    keep: also enter the rows (of two Breakdowns the total) in the lesson's ledger; False for values that differ from
+    keep: also enter the rows (for two Breakdowns, the total) in the lesson's ledger; False for values that differ from
     machine to machine. caption: a line above the table.
 
-    Raises ValueError for a row of another length, an unknown unit, GB beside GiB in one table, or Breakdowns of two units.
+    Raises ValueError for a row of a different length, an unknown unit, GB and GiB in one table, or Breakdowns of two units.
     """
     if how not in SOURCES:
         raise ValueError(f"how={how!r} is not known: where does the second number come from? {', '.join(SOURCES)}")
@@ -57,7 +57,7 @@ def compare(*rows, how: str = "measured", total: str = "total", keep: bool = Tru
 
 
 def ledger() -> Comparison:
-    """Every row that this lesson has compared so far, in order; running a cell again does not repeat its rows."""
+    """All rows that this lesson has compared so far, in order; running a cell again does not repeat its rows."""
     if not _ledger:
         raise ValueError("the ledger is empty: run the cells above that call teach.compare first")
     return _render(list(_ledger.values()), mixed=True)
@@ -73,7 +73,7 @@ def _complete(row) -> tuple:
 def _components(pair: Sequence, total: str) -> list[tuple]:
     if len(pair) != 2 or not all(isinstance(side, Breakdown) for side in pair):
         given = ", ".join(type(side).__name__ for side in pair)
-        raise ValueError(f"a Breakdown is compared with one other Breakdown, not in ({given}); give both, or rows")
+        raise ValueError(f"a Breakdown is compared with one other Breakdown, but you gave ({given}); give two, or rows")
     predicted, measured = pair
     if predicted.unit != measured.unit:
         raise ValueError(f"{predicted.unit} cannot be compared with {measured.unit}: count both in one unit")
@@ -103,7 +103,7 @@ def _ratio(predicted, measured) -> str:
         return "exact"
     if not (is_number(predicted) and is_number(measured)) or predicted == 0:
         return "differs"
-    # 1.0000 would read as equal, and these two are not: as many digits as show a difference.
+    # 1.0000 would read as equal, which these two are not: write as many digits as show a difference.
     written = (f"{measured / predicted:.{digits}f}" for digits in range(4, 17))
     return next((ratio for ratio in written if float(ratio) != 1), "differs")
 
@@ -119,6 +119,6 @@ def _equal(predicted, measured) -> bool:
         return bool(predicted == measured)
     except Exception:
         raise ValueError(
-            f"these two have no single answer to 'are they equal': {type(predicted).__name__} and "
+            f"whether these two are equal has no single answer: {type(predicted).__name__} and "
             f"{type(measured).__name__}. Compare numbers, strings or tuples (a tensor: torch.equal(a, b))"
         ) from None

@@ -1,10 +1,10 @@
-"""Cells that only a GPU can run, in lessons that everybody runs from top to bottom."""
+"""Let everybody run a lesson from top to bottom, including the cells that need a GPU."""
 
 
 def on_gpu() -> bool:
     """True where there is a CUDA device; elsewhere it prints that the cell is skipped and returns False.
 
-    Every cell tagged ``gpu`` begins with ``if teach.on_gpu():``, so that "Run All" comes through on a CPU.
+    Every cell tagged ``gpu`` begins with ``if teach.on_gpu():``, so that "Run All" works on a CPU.
     """
     import torch
 

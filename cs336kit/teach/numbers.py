@@ -1,4 +1,4 @@
-"""How the course writes a number and its unit: one place, so that every table and figure agrees."""
+"""How the course writes a number and its unit, in one place, so that all tables and figures agree."""
 
 import math
 import numbers
@@ -80,5 +80,5 @@ def si(value: float, unit: str) -> str:
 
 def _finite(value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
-        raise ValueError(f"a finite number is needed here, not {value!r}")
+        raise ValueError(f"this needs a finite number, not {value!r}")
     return value

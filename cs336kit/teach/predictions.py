@@ -1,4 +1,4 @@
-"""The reader's own predictions: `reveal` sets a guess beside the answer, `calibration` draws all guesses made so far.
+"""The reader's own predictions: `reveal` compares a guess with the answer, and `calibration` draws all guesses so far.
 
 Guesses are kept in one local file (:mod:`cs336kit._journal`), and the first guess at a question is the one that counts.
 """
@@ -21,13 +21,13 @@ from cs336kit.teach.figures.style import Figure
 from cs336kit.teach.numbers import as_python, text
 from cs336kit.teach.tables import Table, table
 
-#: The number of a notebook's cell that made a guess → the question that the guess was compared with.
+#: Number of the notebook cell that made a guess → the question that the guess was compared with.
 _asked: dict[int, str] = {}
 
 
 @dataclass(frozen=True, repr=False)
 class Revealed(Table):
-    """An answer with where it comes from and, if a guess was made, how far off the guess was."""
+    """An answer with its source and, if a guess was made, how far off the guess was."""
 
     note: str = ""
 
@@ -43,11 +43,11 @@ def reveal(guess, *, of: str, unit: str = "", **answer) -> Revealed:
     """Show the answer to a question and, where the reader has made a guess, by what factor it was off.
 
     guess: ``...`` for none; else a number or a word, or a tuple with one for each part of the answer.
-    of: what is asked for, in a few words; unit: written behind numbers, freely chosen.
-    answer: one of ``counted= measured= computed= datasheet=``, by where it comes from: a number, a word, or a dict of
+    of: what is asked for, in a few words; unit: any text, written after numbers.
+    answer: one of ``counted= measured= computed= datasheet=``, depending on its source: a number, a word, or a dict of
     part → number or word.
 
-    A guess of another kind than the answer, or at another question, is not compared, and the note says so. Raises
+    A guess of a different kind, or at a different question, is not compared, and the note says so. Raises
     ValueError when not exactly one answer is given.
     """
     if len(answer) != 1 or (how := next(iter(answer))) not in SOURCES:
@@ -57,7 +57,7 @@ def reveal(guess, *, of: str, unit: str = "", **answer) -> Revealed:
     guesses, note = _guesses(guess, parts)
     if guesses and (asked := _made_at(of)) != of:
         said = " and ".join(map(text, guesses.values()))
-        guesses, note = {}, f"{said} was your guess at “{asked}”: run the cell of this one first."
+        guesses, note = {}, f"{said} was your guess at “{asked}”: first run the cell with your guess at this question."
     first = ""
     if guesses:
         entries = {_key(of, name, parts): _entry(g, parts[name], unit) for name, g in guesses.items()}
@@ -76,9 +76,9 @@ def reveal(guess, *, of: str, unit: str = "", **answer) -> Revealed:
 
 
 def calibration(*, reset: bool = False) -> Figure | str:
-    """Draw the reader's first guesses against the answers, as factors; a sentence while there are none.
+    """Draw the reader's first guesses against the answers, as factors; while there are none, returns a sentence.
 
-    reset: forget all guesses, and say how many there were; solved exercises stay. Raises ValueError, with the name of the
+    reset: forget all guesses, and return how many there were; solved exercises stay. Raises ValueError, which names the
     file, when it cannot be read.
     """
     boolean("reset", reset)
@@ -93,13 +93,13 @@ def calibration(*, reset: bool = False) -> Figure | str:
 
 
 def _guesses(guess, parts: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """The guess for each part, and a note where what was given cannot be compared."""
+    """The guess for each part, and a note if it cannot be compared."""
     given = list(guess) if isinstance(guess, (tuple, list)) else [guess]
     if any(part is ... for part in given):
         return {}, "" if all(part is ... for part in given) else "One part of the guess is still missing."
     if len(given) != len(parts):
         has = f"Your guess has {len(given)} part{'s' * (len(given) != 1)}"
-        return {}, f"{has}, and the answer has {len(parts)}: {', '.join(parts)}."
+        return {}, f"{has}, but the answer has {len(parts)}: {', '.join(parts)}."
     guesses = dict(zip(parts, map(as_python, given), strict=True))
     for name, value in guesses.items():
         if isinstance(value, int) and not isinstance(value, bool) and not is_number(value):
@@ -111,7 +111,7 @@ def _guesses(guess, parts: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
 
 
 def _made_at(of: str) -> str:
-    """The question that the notebook's last guess was compared with; `of` where it was with none so far."""
+    """The question that the notebook's last guess was compared with; `of` if there was none yet."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     cells = shell.user_ns.get("In", ()) if shell else ()
     made = [number for number, cell in enumerate(cells) if re.search(r"^guess *=", cell, re.MULTILINE)]
@@ -129,7 +129,7 @@ def _off(guess, answer) -> str:
     if _same(guess, answer):
         return "nothing"
     if isinstance(answer, (str, bool)):
-        return "it is another"
+        return "a different answer"
     if guess * answer <= 0:
         return text(guess - answer)
     factor = max(guess / answer, answer / guess)

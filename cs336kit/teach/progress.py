@@ -1,4 +1,4 @@
-"""A sign of life for cells that take long: shown to a reader in JupyterLab or at a terminal, never stored with a lesson."""
+"""Progress of cells that take long: shown to a reader in JupyterLab or at a terminal, and never stored with a lesson."""
 
 import html
 import os
@@ -8,20 +8,20 @@ from collections.abc import Iterable, Iterator, Sized
 from typing import TypeVar
 
 T = TypeVar("T")
-#: Seconds between two drawings: often enough to look alive, seldom enough to cost nothing.
+#: Seconds between two updates: often enough to look alive, and rarely enough to cost nothing.
 _PAUSE = 0.2
 
 
 def progress(iterable: Iterable[T], label: str, *, total: int | None = None) -> Iterator[T]:
-    """Go through `iterable` and show how far it is while someone looks on; the display goes away at the end.
+    """Iterate over `iterable`, and show how far it is while somebody is watching; the display disappears at the end.
 
-    label: what is counted, such as "steps". total: how many will be taken, where `iterable` has no length or more.
-    Nothing is shown, and so nothing stored, where a lesson is verified or stored anew, or where output goes into a file.
+    label: what is counted, such as "steps". total: how many items will be taken, if `iterable` has no length or has more.
+    Nothing is shown, and so nothing is stored, when a lesson is verified or refreshed, or when output goes to a file.
     """
     if total is None and isinstance(iterable, Sized):
         total = len(iterable)
     if "JPY_SESSION_NAME" in os.environ:
-        # A Jupyter server tells its kernels the path of their notebook by this name; nbclient and nbval do not.
+        # A Jupyter server gives its kernels the path of their notebook in this variable; nbclient and nbval do not.
         yield from _in_a_notebook(iterable, label, total)
     elif sys.stderr.isatty():
         from tqdm import tqdm
@@ -32,7 +32,7 @@ def progress(iterable: Iterable[T], label: str, *, total: int | None = None) -> 
 
 
 def _in_a_notebook(iterable: Iterable[T], label: str, total: int | None) -> Iterator[T]:
-    """A bar that is updated in place. tqdm's own for notebooks is a widget, of which a saved copy would keep a dead one."""
+    """A bar that is updated in place. tqdm's own bar for notebooks is a widget, and a saved copy would keep a dead one."""
     from IPython.display import display
 
     shown = display(_bar(label, 0, total), raw=True, display_id=True)
@@ -44,7 +44,7 @@ def _in_a_notebook(iterable: Iterable[T], label: str, total: int | None) -> Iter
                 shown.update(_bar(label, done, total), raw=True)
                 drawn = time.monotonic()
     finally:
-        # Here, too, when whoever takes the items stops early.
+        # Also when the caller stops early.
         if shown is not None:
             shown.update({"text/plain": ""}, raw=True)
 

@@ -1,4 +1,4 @@
-"""The list of operations that `predict` wrote beside the one that torch ran, row by row."""
+"""Compare the operations that `predict` lists with those that torch ran, row by row."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from cs336kit.predict._common.checks import known
 from cs336kit.predict.operations import Item, Repeat
 from cs336kit.teach.comparison import Comparison, compare
 
-#: What the two lists are compared by, with its unit.
+#: The quantities that can be compared, with their units.
 _QUANTITIES = {"flops": "FLOPs", "saved_bytes": "bytes"}
 #: Kind of an operation → name of the function that runs it, where they differ.
 _FUNCTIONS = {"nll_loss": "cross_entropy", "log_softmax": "cross_entropy", "index": "getitem"}
@@ -18,8 +18,8 @@ _MODULES = {"attention norm": "norm1", "mlp norm": "norm2", "final norm": "final
 def side_by_side(said: Program, ran: TracedProgram, quantity: str = "flops", *, keep: bool = False) -> Comparison:
     """Compare a program of `predict` with what `measure.program` traced of `lm.DecoderOnly`, operation by operation.
 
-    `quantity`: "flops" of the forward pass, or "saved_bytes" that are kept for the backward pass. A row is a module and a
-    function of torch; the calls that share both are added up, and rows with nothing on either side are left out.
+    `quantity`: "flops" of the forward pass, or "saved_bytes", those kept for the backward pass. A row is a module and a
+    torch function; calls that share both are added up, and rows that are zero on both sides are left out.
     """
     unit = known("quantity", quantity, _QUANTITIES)
     counted: dict[str, int] = {}
@@ -37,7 +37,7 @@ def _add(parts: dict[str, int], name: str, amount: int) -> None:
 
 
 def _one_by_one(items: tuple[Item, ...], places: dict[str, int], seen: set) -> Iterator[tuple[str, Op, int]]:
-    """Every run of every operation: its name, itself, and the bytes that it is the first to keep."""
+    """Every run of every operation: its name, the operation, and the bytes that it is the first to keep."""
     for item in items:
         if isinstance(item, Repeat):
             for _ in range(item.count):

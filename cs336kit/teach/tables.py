@@ -1,4 +1,4 @@
-"""Plain tables that read well as text, in a notebook and on a projector."""
+"""Plain tables that are readable as text, in a notebook and on a projector."""
 
 from dataclasses import dataclass
 
@@ -28,16 +28,16 @@ class Table:
 
 
 def table(headers, rows, align: str | None = None, *, caption: str = "") -> Table:
-    """Make a table of any values; numbers stand to the right, everything else to the left.
+    """Make a table of any values; numbers are aligned to the right, everything else to the left.
 
-    align: a string of ``<`` and ``>``, one per column, to decide otherwise. caption: a line above the table. Raises
+    align: a string of ``<`` and ``>``, one per column, to choose otherwise. caption: a line above the table. Raises
     ValueError when a row does not have one cell for each header.
     """
     headers = tuple(str(header) for header in headers)
     rows = [tuple(row) for row in rows]
     for row in rows:
         if len(row) != len(headers):
-            raise ValueError(f"the row {row!r} has {len(row)} cells and the table {len(headers)} columns: {headers}")
+            raise ValueError(f"the row {row!r} has {len(row)} cells, but the table {len(headers)} columns: {headers}")
     if align is None:
         align = "".join(">" if rows and all(_is_number(row[i]) for row in rows) else "<" for i in range(len(headers)))
     if len(align) != len(headers) or set(align) - {"<", ">"}:

@@ -1,4 +1,4 @@
-"""Show a mistake without breaking the lesson: run it, print what Python says, go on."""
+"""Show a mistake without stopping the lesson: run it, print what Python says, and go on."""
 
 import textwrap
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 def expect(exception: type[Exception], lines: int = 1):
     """Run a block that must fail, and print ``Type: message`` (the first `lines` lines of it).
 
-    Raises AssertionError when the block does not fail, so that a trap that no longer snaps is noticed.
+    Raises AssertionError when the block does not fail, so that a trap that no longer works is noticed.
     """
     try:
         yield
@@ -18,4 +18,4 @@ def expect(exception: type[Exception], lines: int = 1):
             # JupyterLab breaks long lines in the middle of a word: with its file browser open, 1,280 pixels show 107.
             print(textwrap.fill(line, 100, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False))
     else:
-        raise AssertionError(f"this block was expected to raise {exception.__name__}, and it did not")
+        raise AssertionError(f"this block was expected to raise {exception.__name__}, but it did not")

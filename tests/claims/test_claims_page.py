@@ -118,11 +118,11 @@ def test_writing_again_keeps_what_differs_in_its_last_digits(tmp_path, monkeypat
     tests = [Test("init-18.9", (18.9, 128.0))]
     monkeypatch.chdir(tmp_path)
     (tmp_path / claims_page.FILE).parent.mkdir(parents=True)
-    assert "changed are init-18.9" in claims_page.write(tests)
+    assert "changed: init-18.9" in claims_page.write(tests)
     tests = [Test("init-18.9", (18.9, 128.4))]
     assert claims_page.write(tests).endswith("unchanged") and '"so": ["128"]' in claims_page.FILE.read_text()
     assert "init-18.9" in claims_page.write([Test("init-18.9", (18.9, 140.0))])
     claims_page.write([Test("init-18.9", ("2 µs", "2 µs"))])
     assert "2 µs" in claims_page.FILE.read_text(encoding="utf-8"), "as a reader writes it"
     # What is no longer there is named, too.
-    assert claims_page.write([]).endswith("new or changed are init-18.9")
+    assert claims_page.write([]).endswith("new or changed: init-18.9")

@@ -186,7 +186,7 @@ def test_impossible_input_gets_a_sentence_and_exit_code_2(capsys, arguments, sen
         (["plan", "gpt2", "--xyz", "red"], "there is no option --xyz: --help lists all"),
         (["plot", "gpt2"], "invalid choice: 'plot'"),
         (["lessons", "burn"], "invalid choice: 'burn'"),
-        (["lessons", "readme", "2"], "readme is about all lessons"),
+        (["lessons", "readme", "2"], "readme is for all lessons"),
     ],
 )
 def test_arguments_that_argparse_refuses_are_one_sentence_too(capsys, arguments, sentence):

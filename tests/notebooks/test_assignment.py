@@ -187,7 +187,7 @@ def test_a_lecturer_s_changes_are_never_overwritten(clone, capsys):
     source = FOLDER / "source" / clone[0] / f"{clone[0]}.ipynb"
     source.write_text(source.read_text().replace("Napkin math", "My napkins"))
     before = source.read_bytes()
-    assert "is somebody's work" in refused(capsys, "0") and source.read_bytes() == before
+    assert "has somebody's work" in refused(capsys, "0") and source.read_bytes() == before
 
 
 def test_bad_inputs_are_a_sentence_and_nothing_is_written(clone, capsys):

@@ -25,7 +25,7 @@ def test_unknown_tags(tag):
 
 def test_needs_are_compared_as_versions(monkeypatch):
     monkeypatch.setattr(cells.metadata, "version", lambda package: "2.9.1+cpu")
-    assert "and this is torch 2.9.1+cpu" in cells.unmet_need(cell("needs:torch>=2.13"))
+    assert "but this is torch 2.9.1+cpu" in cells.unmet_need(cell("needs:torch>=2.13"))
     assert cells.unmet_need(cell("needs:torch>=2.9")) is None
     assert cells.unmet_need(cell("needs:torch<2.10")) is None
     assert cells.unmet_need(cell("needs:torch<2.9"))

@@ -132,7 +132,7 @@ def test_an_untouched_copy_follows_its_lesson(clone, said):
     said()
     as_jupyterlab_saves(COPIES / "01_second.ipynb")
     new = lesson("01_second", "a new cell")
-    assert said() == "Renewed in my/, where you had not worked in them yet: 01_second.ipynb.\n"
+    assert said() == "Updated in my/, because you had not worked in them yet: 01_second.ipynb.\n"
     assert (COPIES / new.name).read_bytes() == new.read_bytes()
 
 
@@ -215,7 +215,7 @@ def test_an_unknown_lesson_is_copied_nowhere(clone, capsys):
 def test_the_table_of_the_readme_is_written_once_and_needs_its_marks(clone, capsys):
     readme = Path("README.md")
     readme.write_text(f"# A course\n{BEGIN}\nold\n{END}\nthe end\n", encoding="utf-8")
-    for word in ("the table of lessons is new", "unchanged"):
+    for word in ("the table of lessons was updated", "unchanged"):
         assert main(["lessons", "readme"]) == 0 and word in capsys.readouterr().out
     assert "01_second.ipynb" in readme.read_text() and readme.read_text().endswith(f"{END}\nthe end\n")
     readme.write_text("# A course\n", encoding="utf-8")

@@ -50,20 +50,20 @@ def test_nothing_is_wrong_with_what_is_pinned_and_whole(environment):
 
 def test_a_missing_package_is_named_with_who_needs_it(environment):
     del environment["numpy"]
-    assert problems() == ["numpy is not installed, and cs336kit needs it."]
+    assert problems() == ["numpy is not installed, but cs336kit needs it."]
 
 
 def test_another_version_than_the_pinned_one_is_named(environment):
     environment["numpy"] = package("2.3.0")
-    assert problems() == ["numpy 2.3.0 is installed, and constraints.txt says 2.4.6: outputs may differ."]
+    assert problems() == ["numpy 2.3.0 is installed, but constraints.txt says 2.4.6: outputs may differ."]
 
 
 def test_a_version_that_another_package_refuses_is_named(environment):
     environment["torch"] = package("1.9.0")
-    assert "torch 1.9.0 is installed, and cs336kit needs torch>=2." in problems()
+    assert "torch 1.9.0 is installed, but cs336kit needs torch>=2." in problems()
     # What is not released yet is as good as its release.
     environment["torch"] = package("2.13.0rc1")
-    assert problems() == ["torch 2.13.0rc1 is installed, and constraints.txt says 2.13.0: outputs may differ."]
+    assert problems() == ["torch 2.13.0rc1 is installed, but constraints.txt says 2.13.0: outputs may differ."]
 
 
 @pytest.mark.parametrize("files", [None, ["numpy/gone.py"]])
@@ -72,13 +72,13 @@ def test_a_package_of_which_a_part_is_missing_is_named(environment, files):
     if files is None:
         environment["numpy"].files = None
     (said,) = problems()
-    assert said.startswith("numpy 2.4.6 is installed in part: ") and said.endswith("is missing.")
+    assert said.startswith("numpy 2.4.6 is not installed completely: ") and said.endswith("is missing.")
 
 
 def test_a_package_whose_installation_was_stopped_is_named_once(environment):
     environment["numpy"] = package(None, files=[__file__])
     environment["torch"].requires.append("numpy>=2")
-    assert problems() == ["numpy is installed in part: what says its version is missing."]
+    assert problems() == ["numpy is not installed completely: its version is missing."]
 
 
 def test_compiled_files_may_be_gone(environment):
@@ -90,7 +90,7 @@ def test_a_cuda_build_without_triton_is_named(environment, monkeypatch):
     monkeypatch.setattr(doctor, "_TORCH", "print('12.6')")
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(doctor, "find_spec", lambda name: None)
-    assert problems() == ["torch is a build for CUDA 12.6, and triton, which that build needs, is not installed."]
+    assert problems() == ["torch is a build for CUDA 12.6, which needs triton, but triton is not installed."]
     monkeypatch.setattr(sys, "platform", "darwin")
     assert problems() == [], "there it has another name"
     monkeypatch.setattr(sys, "platform", "linux")
@@ -107,12 +107,12 @@ def test_a_cuda_build_without_triton_is_named(environment, monkeypatch):
 )
 def test_a_torch_that_does_not_run_is_named_with_its_own_words(environment, monkeypatch, code, end):
     monkeypatch.setattr(doctor, "_TORCH", code)
-    assert problems() == [f"torch is installed and does not run: {end}"]
+    assert problems() == [f"torch is installed but does not run: {end}"]
 
 
 def test_what_is_needed_twice_is_looked_at_once(environment):
     environment["numpy"] = package("2.4.6", "torch", files=["numpy/gone.py"])
-    assert problems() == ["numpy 2.4.6 is installed in part: numpy/gone.py is missing."]
+    assert problems() == ["numpy 2.4.6 is not installed completely: numpy/gone.py is missing."]
 
 
 def test_the_command_ends_with_1_and_the_remedy(environment, monkeypatch, tmp_path, capsys):
@@ -120,7 +120,9 @@ def test_the_command_ends_with_1_and_the_remedy(environment, monkeypatch, tmp_pa
     assert main(["lessons", "doctor"]) == 2
     assert "there is no constraints.txt here" in capsys.readouterr().err
     (tmp_path / "constraints.txt").write_text("numpy==2.4.6\ntorch==2.13.0\n")
-    assert main(["lessons", "doctor"]) == 0 and "All that the lessons need is here" in capsys.readouterr().out
+    assert (
+        main(["lessons", "doctor"]) == 0 and "Everything that the lessons need is installed" in capsys.readouterr().out
+    )
     del environment["torch"]
     assert main(["lessons", "doctor"]) == 1
     said = capsys.readouterr().out

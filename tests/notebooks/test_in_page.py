@@ -83,7 +83,7 @@ def test_bits_are_typed_flipped_and_stepped():
     assert value({"neighbour": 1})[0] == str(-1 + 2**-11)
     assert value({"format": "bf16"})[0] == str(-1 + 2**-11)  # as it was before any rounding
     assert value({"bits": "0.01111111.1000000"})[0] == "1.5"
-    assert "is no number" in in_page.explore("bits", {"value": "three"})["error"]
+    assert "is not a number" in in_page.explore("bits", {"value": "three"})["error"]
 
 
 def test_the_planner_offers_every_option_of_the_command_with_its_flag_and_default():

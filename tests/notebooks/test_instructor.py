@@ -101,7 +101,7 @@ def test_other_lessons_make_another_plan_and_one_that_is_too_long_is_named():
     assert plans.weeks(many)[-1].read_at_home == (many[20],)
     even = [Lesson(f"{i:02}", 30, 0) for i in range(22)]
     assert [len(week.read_at_home) for week in plans.weeks(even)] == [1, 1, *[0] * 8]
-    with pytest.raises(ValueError, match="lesson 03 takes 51 minutes, and a sitting has 50"):
+    with pytest.raises(ValueError, match="lesson 03 takes 51 minutes, but a sitting has only 50"):
         plans.weeks([Lesson("03", 51, 0)])
 
 

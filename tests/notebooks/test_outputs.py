@@ -55,7 +55,7 @@ def test_the_same(stored, new):
     ("stored", "new", "part"),
     [
         ([stream("a")], [], "an output is missing: stdout"),
-        ([], [stream("a")], "there is one output more: stdout"),
+        ([], [stream("a")], "there is one more output: stdout"),
         ([stream("a")], [stream("a", "stderr")], "changed from stdout to stderr"),
         ([stream("0.123")], [stream("0.124")], "stdout differs"),
         ([stream("bits 0x3f800000")], [stream("bits 0x3f000000")], "stdout differs"),

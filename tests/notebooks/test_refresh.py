@@ -116,7 +116,7 @@ def test_a_cell_that_needs_a_newer_torch_is_not_run_and_keeps_its_tag(clone):
     assert main(["lessons", "refresh", "3"]) == 0
     (cell,) = (c for c in nbformat.read(path, as_version=4).cells if c.source == "1 / 0")
     assert cell.metadata.tags == ["needs:torch>=99"] and cell.outputs == []
-    said = r"^03_sound\.ipynb, cell \[2\] needs torch>=99, and this is torch 2"
+    said = r"^03_sound\.ipynb, cell \[2\] needs torch>=99, but this is torch 2"
     with pytest.raises(pytest.skip.Exception, match=said):
         LessonCell.runtest(SimpleNamespace(cell=cell, path=path, name="cell [2]"))
 
@@ -166,7 +166,7 @@ def test_what_was_saved_while_links_were_written_is_not_lost(clone, capsys, monk
     monkeypatch.setattr(pages, "write", meanwhile)
     assert main(["lessons", "refresh", "3"]) == 2
     assert path.read_bytes() == before + b"\n\n"
-    assert capsys.readouterr().err.startswith("notebooks/02_broken.ipynb was saved by somebody else meanwhile")
+    assert capsys.readouterr().err.startswith("notebooks/02_broken.ipynb was saved by somebody else in the meantime")
 
 
 @pytest.mark.parametrize(
@@ -189,9 +189,9 @@ def test_a_damaged_lesson_is_named_and_no_copy_is_made_of_it(clone, capsys, monk
     path.write_text(text)
     for action in ("list", "copy", "student", "assignment", "instructor", "verify"):
         assert main(["lessons", action]) == 2
-        assert capsys.readouterr().err.startswith("notebooks/03_sound.ipynb is no notebook with cells")
+        assert capsys.readouterr().err.startswith("notebooks/03_sound.ipynb is not a notebook with cells")
     assert main(["lessons", "refresh", "3"]) == 2
-    assert "03_sound.ipynb: not stored: notebooks/03_sound.ipynb is no notebook" in capsys.readouterr().out
+    assert "03_sound.ipynb: not stored: notebooks/03_sound.ipynb is not a notebook" in capsys.readouterr().out
     assert path.read_text() == text and not (tmp_path / "my").exists()
 
 

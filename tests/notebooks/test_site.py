@@ -213,7 +213,7 @@ def test_home_begins_with_the_first_lesson_and_lists_what_there_is():
         ["The", "kit", *(f"api/{room}" for room in names.ROOMS)],
         ["About", "TEACHING"],
     ]
-    assert "- {doc}`planner`: say which model" in page and "- {doc}`other`\n" in page
+    assert "- {doc}`planner`: name a model" in page and "- {doc}`other`\n" in page
     assert all(f"- {{doc}}`{name}`: {about}\n" in page for name, about in names.rooms().items())
 
 
@@ -247,14 +247,14 @@ def test_a_site_replaces_a_site_or_nothing_and_its_pages_are_counted(clone, tmp_
     monkeypatch.setattr(site, "write_source", lambda source, root: None)
     monkeypatch.setattr(site, "run_sphinx", run)
     into = tmp_path / "a" / "new" / "my site"
-    said = f"{into}: 2 pages, 3 MB. To look at it: python -m http.server -b 127.0.0.1 -d '{into}'"
+    said = f"{into}: 2 pages, 3 MB. To view it: python -m http.server -b 127.0.0.1 -d '{into}'"
     assert site.build(into, clone) == site.build(into, clone) == said
     empty = tmp_path / "empty"
     empty.mkdir()
     assert site.build(empty, clone).startswith(f"{empty}: 2 pages")
     (tmp_path / "file").touch()
     for other in (tmp_path / "file", tmp_path):
-        with pytest.raises(ValueError, match="holds something else than a site"):
+        with pytest.raises(ValueError, match="contains something other than a site"):
             site.build(other, clone)
 
 
@@ -313,9 +313,9 @@ def test_a_warning_of_sphinx_is_an_error_and_the_old_site_stays(built, clone, mo
 
 def test_what_cannot_be_is_said(tmp_path, clone, monkeypatch, capsys):
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(ValueError, match="holds something else than a site"):
+    with pytest.raises(ValueError, match="contains something other than a site"):
         site.build(tmp_path, clone)
-    with pytest.raises(ValueError, match=r"tex-svg-full\.js is missing.*make site"):
+    with pytest.raises(ValueError, match=r"tex-svg-full\.js, which shows the formulas, is missing.*make site"):
         site.build(tmp_path / "new", tmp_path)
     monkeypatch.setattr(site, "find_spec", lambda name: None)
     assert main(["lessons", "site", "--into", str(tmp_path / "new")]) == 2

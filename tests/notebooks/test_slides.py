@@ -349,7 +349,7 @@ def test_what_cannot_be_is_said_in_a_sentence(course, capsys, monkeypatch):
         without.setitem(sys.modules, "nbconvert", None)
         assert said() == 'The slides need nbconvert: pip install -c constraints.txt -e ".[site]"\n'
     (course / "node_modules/mathjax/package.json").unlink()
-    assert said() == "The slides ship with mathjax, which are not in node_modules/: make slides installs them.\n"
+    assert said() == "The slides come with mathjax, missing from node_modules/: make slides installs what is missing.\n"
 
 
 def test_what_fits_exactly_fits(monkeypatch):

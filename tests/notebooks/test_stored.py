@@ -107,7 +107,7 @@ def test_a_store_says_what_became_of_each_lesson(monkeypatch, tmp_path, capsys):
     )
     assert any(line.startswith("03_toy.ipynb: unchanged (") for line in told)
     # Every lesson's links are written anew, also of those that were not asked for.
-    assert told[-3:] == [f"0{number}_toy.ipynb: times and links are new" for number in (1, 2, 3)]
+    assert told[-3:] == [f"0{number}_toy.ipynb: times and links were updated" for number in (1, 2, 3)]
     assert refresh.store(["2"], fresh=True) == 1
     assert capsys.readouterr().out == "02_toy.ipynb: not stored, because a cell failed\nwhat it said\n"
 
@@ -284,7 +284,7 @@ def test_a_failure_shows_the_cell_what_differs_and_which_sentences_to_read():
         error = NbCellError(1, "it differs", "print(448)\n", traceback)
         told = verify.LessonCell.repr_failure(cell, SimpleNamespace(value=error)).splitlines()
         assert told[:4] == ["09_toy.ipynb, cell [1]: it differs", "", "    print(448)", ""] and told[4] == why
-        assert told[5] == "Is this still true, what the lesson says about it?"
+        assert told[5] == "Is what the lesson says about this still true?"
         read = [line.removeprefix("> ").strip() for line in told[6:]]
         # 21 letters, and 39 times two: the next word would end behind column 100.
         assert " ".join(read) == f"{said}." and len(told[6]) == 99

@@ -171,7 +171,7 @@ LIES = {
         "without alt text of 40",
     ),
     "a symbol": (lambda n: n.cells[2].update(source="5 GFLOPS"), "write FLOPs"),
-    "a path": (lambda n: n.cells[2].update(source="See /home/me/x."), "path of a machine"),
+    "a path": (lambda n: n.cells[2].update(source="See /home/me/x."), "path of somebody's machine"),
     "an exercise that does not wait": (lambda n: code(n, "exercise").update(outputs=[]), "show that it is waiting"),
     "nbval's markers": (
         lambda n: plain(n)[0].update(source="# NBVAL_IGNORE_OUTPUT\n1 + 1"),
@@ -208,13 +208,16 @@ LIES = {
     ),
     "exercises in one section": (
         lambda n: [c.update(source=c.source.replace("## ", "### ", 1)) for c in n.cells if c.source.startswith("## ")],
-        "all exercises stand in one section",
+        "all exercises are in one section",
     ),
     "a prediction of more lines": (
         lambda n: code(n, "prediction").update(source="x = 1\nguess = ..."),
-        "is one line: guess = ...",
+        "should be one line: guess = ...",
     ),
-    "a prediction that is made": (lambda n: code(n, "prediction").update(source="guess = 12"), "is one line: guess"),
+    "a prediction that is made": (
+        lambda n: code(n, "prediction").update(source="guess = 12"),
+        "should be one line: guess",
+    ),
     "a prediction without its answer": (
         lambda n: code(n, "answer").metadata.update(tags=[]),
         "the next code cell should be its answer",
@@ -241,7 +244,7 @@ LIES = {
     ),
     "a heading without its minutes": (
         lambda n: prose(n, "### Exercise 04.1 ").update(source="### Exercise 04.1 build it: a thing"),
-        "the heading of 04.1 is not like '### Exercise 04.1 ★★ 10 min · build it: what'",
+        "the heading of 04.1 is not of the form '### Exercise 04.1 ★★ 10 min · build it: what'",
     ),
     "another exercise's check": (
         lambda n: code(n, "exercise").update(source='teach.exercises.check("04.2", answer)'),
@@ -249,7 +252,7 @@ LIES = {
     ),
     "a solution that takes a name": (
         solution(f"import math as other\nfrom os import path\nx: int = 1\n\n\nclass Box: ...\n\n\n{CHECKED}"),
-        "touches names of the reader: Box, other, path, x; only `solution` is its own",
+        "overwrites names of the reader: Box, other, path, x; it may only set `solution`",
     ),
 }
 
@@ -274,8 +277,8 @@ def test_a_lie_is_seen(lesson, lie):
             "its line of times, its links or its map are out of date",
         ),
         (lambda n: n.cells[0].update(source=n.cells[0].source.replace(" minutes", "9 minutes")), "its line of times"),
-        (lambda n: n.cells[2].metadata.slideshow.update(slide_type="skip"), "has another slide role or fold"),
-        (lambda n: code(n, "solution").metadata.pop("jupyter"), "has another slide role or fold than it should"),
+        (lambda n: n.cells[2].metadata.slideshow.update(slide_type="skip"), "has the wrong slide role or fold"),
+        (lambda n: code(n, "solution").metadata.pop("jupyter"), "has the wrong slide role or fold: run"),
     ],
 )
 def test_what_is_generated_is_up_to_date(lesson, change, said):
@@ -301,7 +304,7 @@ def texts_of(source):
 LIMITS = {
     "lines": (lambda n: cells_of("\n".join(["x"] * n))(1), 0, 20, "has {n} lines; 20 is the most"),
     "columns": (lambda n: cells_of("x" * n)(1), 0, 88, "has a line of {n} columns; 88 is the most"),
-    "words": (lambda n: texts_of("word " * n)(1), 0, 150, "has {n} words; 150 is the most, begin another cell"),
+    "words": (lambda n: texts_of("word " * n)(1), 0, 150, "has {n} words; 150 is the most: begin a new cell"),
     "minutes": (texts_of("word " * 180), 0, 45, "reading takes {n} minutes; 45 is the most"),
     "cells": (cells_of("1"), 0, 26, "there are {n} code cells apart from exercises and guesses; 0 to 26 are allowed"),
     "cells beside others": (
@@ -450,7 +453,7 @@ def test_commands_that_only_a_notebook_knows_are_no_imports_and_no_names():
     cells = [*texts_of("# 04 · A toy")(1), *cells_of("%matplotlib inline\nimport torch")(1)]
     cells += [*cells_of("x", "exercise")(1), *cells_of("!ls\nmine = 1", "solution")(1)]
     found = "\n".join(problems(nbformat.v4.new_notebook(cells=cells), PATH))
-    assert "the first code cell does more than import" in found and "touches names of the reader: mine" in found
+    assert "the first code cell does more than import" in found and "overwrites names of the reader: mine" in found
 
 
 def test_a_lesson_behind_the_last_part_of_the_course_is_told_so(tmp_path):

@@ -148,8 +148,8 @@ def test_a_line_of_a_solution_in_another_cell_is_found(how):
         ("stub", {"metadata": {"jupyter": {"note": [LINE[:20], LINE[20:]]}}}, "part of the solution of 01.1"),
         ("stub", {"metadata": {"run": "0"}}, "has the metadata run"),
         ("code", {"outputs": [{"output_type": "stream", "name": "stdout", "text": [LINE]}]}, "of the solution of 01.1"),
-        ("code", {"outputs": [{"output_type": "stream", "name": "stdout", "text": "12"}]}, "stores what a run has left"),
-        ("code", {"execution_count": 3}, "stores what a run has left"),
+        ("code", {"outputs": [{"output_type": "stream", "name": "stdout", "text": "12"}]}, "stores the outputs of a run"),
+        ("code", {"execution_count": 3}, "stores the outputs of a run"),
         ("text", {"attachments": {"a.png": {"image/png": "aGVsbG8="}}}, "has an attachment"),
         ("text", {"source": "![it](attachment:a.png)"}, "has an attachment"),
     ],
@@ -175,7 +175,7 @@ def test_a_lesson_that_runs_its_own_solution_above_the_exercise_is_found():
     lesson["code"]["source"] = f"# both at once: width < height, {{}}\ndef area(width, height):\n{LINE}"
     student = without_answers([*lesson.values()], [])
     [found] = leaks(student, [*lesson.values()])
-    assert found.startswith("all of the solution of 01.1 is shown above its exercise or said in its task: ask for")
+    assert found.startswith("all of the solution of 01.1 is shown above its exercise or said in its task: also ask for")
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def test_the_command_says_what_it_has_written_and_can_be_repeated(clone, capsys)
         assert capsys.readouterr().out.splitlines() == [
             "98_toy.ipynb: 1 exercise",
             "99_another.ipynb: 0 exercises",
-            "Written into build/student/: 2 lessons with 1 exercise, without solutions and without stored outputs.",
+            "Written to build/student/: 2 lessons with 1 exercise, without solutions and without stored outputs.",
         ]
     made = json.loads((FOLDER / "98_toy.ipynb").read_text())
     assert (made["nbformat"], made["nbformat_minor"]) == (4, 5)
@@ -240,7 +240,7 @@ def test_somebody_s_work_is_never_overwritten(clone, capsys, work):
     notebook["cells"][1].update({"edited": {"source": "1 + 1"}, "ran": {"execution_count": 1}}.get(work, {}))
     path.write_text("half a {" if work == "not a notebook" else json.dumps(notebook))
     before = path.read_bytes()
-    assert "build/student/98_toy.ipynb is somebody's work" in refused(capsys) and path.read_bytes() == before
+    assert "build/student/98_toy.ipynb has somebody's work" in refused(capsys) and path.read_bytes() == before
 
 
 def test_bad_inputs_are_a_sentence(clone, capsys):
@@ -254,7 +254,7 @@ def test_bad_inputs_are_a_sentence(clone, capsys):
 def test_into_belongs_to_what_writes_there(clone, capsys):
     with pytest.raises(SystemExit):
         main(["lessons", "verify", "--into", "x"])
-    assert "--into goes with student, assignment, slides, site" in capsys.readouterr().err
+    assert "--into is for student, assignment, slides, site" in capsys.readouterr().err
 
 
 def test_what_the_task_says_is_no_leak_and_a_long_line_is_told_in_part():

@@ -219,7 +219,7 @@ def test_a_failure_tells_what_a_maintainer_needs(report):
     part = failure(report, "number", "last digit")
     assert re.search(r"^0\.3333333333333334 +\| 0\.3333333333333333$", part, flags=re.M)
     assert "    1 / 3\n" in part and "make refresh NB=98" in part
-    assert part.endswith("what the lesson says about it?\n> One cell of every kind.\n")
+    assert part.endswith("what the lesson says about this still true?\n> One cell of every kind.\n")
 
 
 def test_a_failure_fits_the_terminal_and_shows_no_markup(report):
@@ -244,7 +244,9 @@ def test_a_cell_has_one_number_wherever_it_is_named(report):
 
 def test_a_leaked_path_is_seen_in_prose_too(tmp_path):
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("See /home/somebody/notes for more.")])
-    assert any("path of a machine: /home/somebody" in problem for problem in problems(notebook, Path("98_x.ipynb")))
+    assert any(
+        "path of somebody's machine: /home/somebody" in problem for problem in problems(notebook, Path("98_x.ipynb"))
+    )
 
 
 def test_where_there_is_cuda_a_gpu_cell_runs_and_is_not_compared(notebook, tmp_path):

@@ -161,7 +161,9 @@ def test_the_right_answers_get_all_points(points):
 def test_half_right_answers_get_a_part_and_the_feedback_names_the_mistake(course, points):
     assert 0 < points("torn")[0] < 5 and points("harms")[2] == round(8 * 2 / 3, 2)
     assert "this is the fastest call; the task asks for the median." in feedback(course, "torn")
-    assert "fewer bytes do shorten it: what limits this layer is reading its weights." in feedback(course, "harms")
+    assert "fewer bytes do shorten the time, because this layer is limited by reading its weights." in feedback(
+        course, "harms"
+    )
 
 
 def test_a_stub_gets_nothing(course, points):

@@ -1,6 +1,6 @@
-"""The course as a static site: every lesson with its stored outputs, the cards, the claims, the kit's names.
+"""The course as a static site: every lesson with its stored outputs, the cards, the claims, and the kit's public names.
 
-`make site` builds it. Nothing is executed, and no page asks another host for anything.
+`make site` builds it. Nothing is executed, and no page loads anything from another host.
 """
 
 import shlex
@@ -16,26 +16,26 @@ from cs336kit.course.site.lesson import prepared
 
 #: Pages and files that are written by hand; every Markdown or HTML file in the first one becomes a page.
 PAGES, STATIC = Path(__file__).parent / "pages", Path(__file__).parent / "static"
-#: What `make site` asks for, and where a site is built unless another place is named.
+#: Where a site is built unless a different folder is named.
 INTO = Path("build/site")
-#: Where npm puts MathJax in a clone: the whole of it in one file, so that it fetches nothing later.
+#: Where npm puts MathJax in a clone, all in one file, so that it loads nothing later.
 MATHJAX = Path("node_modules/mathjax/es5/tex-svg-full.js")
 _NEEDED = ("sphinx", "myst_nb", "sphinx_book_theme")
 
 
 def build(into: Path = INTO, root: Path = Path()) -> str:
-    """Build the site of the clone `root` into a folder, whose old site it replaces; returns what was built, in a sentence.
+    """Build the site of the clone `root` in a folder, replacing an old site; returns what was built, in a sentence.
 
-    Errors: ValueError where something is missing, where the folder holds anything but a site, and for each of Sphinx's
-    warnings; OSError where nothing can be written. The old site is then still there.
+    Errors: ValueError if something is missing, if the folder contains anything but a site, and for warnings of Sphinx;
+    OSError if nothing can be written. The old site then remains.
     """
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
         raise ValueError(f'The site needs {", ".join(missing)}: pip install "cs336kit[lab,site]"')
     if not (root / MATHJAX).is_file():
-        raise ValueError(f"{root / MATHJAX} is missing, which shows the formulas: run `make site`, which installs it.")
+        raise ValueError(f"{root / MATHJAX}, which shows the formulas, is missing: run `make site`, which installs it.")
     if into.exists() and not (into / ".buildinfo").is_file() and (not into.is_dir() or any(into.iterdir())):
         raise ValueError(
-            f"{into} holds something else than a site, which would be lost: name a new or an empty folder."
+            f"{into} contains something other than a site, which would be lost: name a new or an empty folder."
         )
     into.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".site-", dir=into.parent) as folder:
@@ -47,11 +47,11 @@ def build(into: Path = INTO, root: Path = Path()) -> str:
     pages = sum("_static" not in file.parts for file in into.rglob("*.html"))
     size = sum(file.stat().st_size for file in into.rglob("*") if file.is_file())
     look = f"python -m http.server -b 127.0.0.1 -d {shlex.quote(str(into))}"
-    return f"{into}: {pages} pages, {size / 1e6:.0f} MB. To look at it: {look}"
+    return f"{into}: {pages} pages, {size / 1e6:.0f} MB. To view it: {look}"
 
 
 def write_source(source: Path, root: Path) -> None:
-    """Write what Sphinx reads: in the same places as in the clone `root`, so that links from page to page hold."""
+    """Write what Sphinx reads, in the same places as in the clone `root`, so that links between pages work."""
     every = lessons.every(root / lessons.NOTEBOOKS)
     for path, _ in every:
         _write(source / lessons.NOTEBOOKS / path.name, prepared(path))
@@ -70,13 +70,13 @@ def write_source(source: Path, root: Path) -> None:
 
 
 def run_sphinx(source: Path, into: Path) -> None:
-    """Sphinx from a folder of sources into a folder of pages; ValueError with all of its warnings, if there are any."""
+    """Run Sphinx from a folder of sources to a folder of pages; ValueError with all of its warnings, if there are any."""
     from sphinx.application import Sphinx
     from sphinx.util.console import strip_colors
     from sphinx.util.docutils import docutils_namespace, patch_docutils
 
     said = StringIO()
-    # What Sphinx registers with docutils goes again: a second site of this process would be told of all of it.
+    # Undo what Sphinx registers with docutils: a second site in this process would get warnings about all of it.
     with patch_docutils(), docutils_namespace():
         app = Sphinx(
             source, None, into, source.parent / "doctrees", "html", settings.SETTINGS,

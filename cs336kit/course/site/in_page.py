@@ -1,4 +1,4 @@
-"""What the pages of the site ask Python for, in their browser; it needs the standard library alone."""
+"""The functions that the pages of the site call in the browser; they need only the standard library."""
 
 import contextlib
 import io
@@ -19,7 +19,7 @@ from cs336kit.teach.explorers.strides import strides
 EXPLORERS: Mapping[str, Callable[[], Explorer]] = {
     "bits": bits, "strides": strides, "roofline": roofline, "memory": memory, "decoding": decoding,
 }  # fmt: skip
-#: What the reader's own configuration is called, in the page's Python and in the command that it shows.
+#: The name of the reader's own configuration, in the page's Python and in the command that it shows.
 CONFIG = Path("config.json")
 _seen: dict[str, Explorer] = {}
 
@@ -31,9 +31,9 @@ def call(name: str, arguments: str) -> str:
 
 
 def plan(line: list[str], config: str = "") -> dict[str, object]:
-    """What `cs336kit plan` answers to the words of `line`: `values` as --json has them and `text`, or `error`, its sentence.
+    """What `cs336kit plan` answers to the words of `line`: `values` as with --json and `text`, or the sentence `error`.
 
-    config: the text of CONFIG, where the line names that file.
+    config: the text of CONFIG, if the line names that file.
     """
     if config:
         CONFIG.write_text(config, encoding="utf-8")
@@ -44,12 +44,12 @@ def plan(line: list[str], config: str = "") -> dict[str, object]:
         return {"values": answer.values(), "text": answer.text()}
     except ValueError as error:
         return {"error": in_options(str(error))}
-    except SystemExit:  # words that the command's parser refuses
+    except SystemExit:  # the command's parser refuses the words
         return {"error": said.getvalue().strip()}
 
 
 def explore(name: str, choices: Mapping[str, Any]) -> dict[str, object]:
-    """Change some choices of an explorer, which begins where its lesson does: its picture, its controls, and why not."""
+    """Change some choices of an explorer, which begins as in its lesson; returns its picture, its controls, and an error."""
     seen = _seen.setdefault(name, EXPLORERS[name]())
     error = ""
     try:

@@ -1,4 +1,4 @@
-"""A lesson as the site shows it: answers and solutions folded, and explorers in a place where a page can find them."""
+"""Prepare a lesson for the site: answers and solutions folded, and explorers in elements that a page can find."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 from cs336kit.course import cells as kind
 from cs336kit.course.site.in_page import EXPLORERS
 
-#: What stays visible of a folded cell.
+#: The visible label of a folded cell.
 FOLDS = {"answer": "The answer", "solution": "The solution", "verdict": "The verdict"}
 _EXPLORER = re.compile(r"explorers\.(\w+)\(")
 _STILL = '<div class="cs336kit-still">'
@@ -17,7 +17,7 @@ _MOVING = '<p><a href="../explorers.html">Choose other values on the page of exp
 def prepared(path: Path) -> str:
     """A notebook as JSON for myst-nb, which folds by tags of its own where JupyterLab folds by metadata."""
     notebook = json.loads(path.read_text(encoding="utf-8"))
-    # What colors the code: IPython's lexer knows lines that begin with an exclamation mark.
+    # The lexer that colors the code: IPython's knows lines that begin with an exclamation mark.
     notebook["metadata"]["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
     for cell in notebook["cells"]:
         if tag := fold(cell):
@@ -29,7 +29,7 @@ def prepared(path: Path) -> str:
 
 
 def fold(cell: kind.Cell) -> str | None:
-    """Which of myst-nb's tags folds what JupyterLab folds of this cell, or None."""
+    """The myst-nb tag that folds what JupyterLab folds in this cell, or None."""
     hidden = cell["metadata"].get("jupyter", {})
     if hidden.get("source_hidden"):
         return "hide-cell"
@@ -37,7 +37,7 @@ def fold(cell: kind.Cell) -> str | None:
 
 
 def _name_explorer(cell: kind.Cell, name: str) -> None:
-    """Put the still pictures of an explorer into an element that says which one it is, and below them where it moves."""
+    """Put the still pictures of an explorer into an element with its name, above a link to the live one."""
     moving = _MOVING if name in EXPLORERS else ""
     for output in cell.get("outputs", []):
         html = kind.joined(output.get("data", {}).get("text/html", ""))

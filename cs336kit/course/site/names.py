@@ -1,4 +1,4 @@
-"""The pages of the kit's public names, from its docstrings: one for each room, by module."""
+"""The pages of the kit's public names, from its docstrings: a page for each room, ordered by module."""
 
 import ast
 import inspect
@@ -13,7 +13,7 @@ ROOMS = ("predict", "lm", "measure", "teach", "teach.figures", "teach.explorers"
 
 
 def rooms() -> dict[str, str]:
-    """The page of each room, and what the room holds, in a line."""
+    """The page of each room, and what the room is for, in a line."""
     return {f"api/{name}": (inspect.getdoc(_room(name)) or "").split("\n")[0] for name in ROOMS}
 
 
@@ -27,7 +27,7 @@ def _room(name: str) -> ModuleType:
 
 
 def page(room: ModuleType) -> str:
-    """The page of a room: what it is, and under the name of each module its public names."""
+    """The page of a room: what it is for, and the public names of each of its modules."""
     title = room.__name__.removeprefix("cs336kit.")
     parts = [_heading(title, "="), as_rst(inspect.getdoc(room) or "")]
     for module, names in by_module(room).items():
@@ -41,7 +41,7 @@ def page(room: ModuleType) -> str:
 
 
 def by_module(room: ModuleType) -> dict[str, list[str]]:
-    """Module → the room's public names that it defines, in their order there; those of private modules are the room's own."""
+    """Module → the room's public names that it defines, in order; those of private modules count as the room's own."""
     public = {name for name in getattr(room, "__all__", dir(room)) if not name.startswith("_")}
     found: dict[str, list[str]] = {room.__name__: []}
     for module, file in _modules(room):
@@ -53,7 +53,7 @@ def by_module(room: ModuleType) -> dict[str, list[str]]:
 
 
 def _modules(room: ModuleType) -> Iterator[tuple[str, Path]]:
-    """The modules of a room with their files; a room inside of it has a page of its own."""
+    """The modules of a room with their files; a room inside it has a page of its own."""
     folder = Path(inspect.getfile(room)).parent
     inner = {name.rpartition(".")[2] for name in ROOMS if f"cs336kit.{name}".startswith(f"{room.__name__}.")}
     for file in sorted(folder.rglob("*.py")):
@@ -73,7 +73,7 @@ def _defined(file: Path) -> Iterator[str]:
 
 
 def _lives(value: object, module: str) -> bool:
-    """Whether a value is that module's own; a constant does not know its module."""
+    """Whether a value is defined in that module; a constant does not know its module."""
     if inspect.isclass(value) or inspect.isfunction(value):
         return value.__module__ == module
     return not inspect.ismodule(value)
@@ -85,7 +85,7 @@ def _entry(room: ModuleType, module: str, name: str) -> str:
         return f".. autoclass:: {room.__name__}.{name}\n   :members:"
     if inspect.isfunction(value):
         return f".. autofunction:: {room.__name__}.{name}"
-    # The comment that documents a constant stands where it is defined.
+    # The comment that documents a constant is where it is defined.
     return f".. autodata:: {module}.{name}\n   :no-value:"
 
 

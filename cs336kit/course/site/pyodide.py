@@ -1,4 +1,4 @@
-"""Python in the page: what the planner and the explorers of the site load, all of it from the site itself."""
+"""Python in the page: everything that the planner and the explorers load, from the site itself."""
 
 import argparse
 import inspect
@@ -15,11 +15,11 @@ from cs336kit.course.site.in_page import EXPLORERS
 from cs336kit.predict import MODELS, accelerators
 from cs336kit.teach.explorers.explorer import STILL
 
-#: Where npm puts Pyodide in a clone, and what of it a browser asks for.
+#: Where npm puts Pyodide in a clone, and which of its files a browser loads.
 PYODIDE = Path("node_modules/pyodide")
 LOADED = ("pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
 SHIPPED = (*LOADED, "pyodide.mjs", "pyodide.asm.mjs")
-#: Files of the kit that run on the standard library alone. Folders whose `__init__` imports torch or matplotlib go without.
+#: Files of the kit that need only the standard library, without an `__init__` that imports torch or matplotlib.
 PACKED = (
     "__init__.py", "cli.py", "_cli/*.py", "predict/**/*.*", "teach/explorers/*.py", "teach/claims/__init__.py",
     "teach/figures/style.py", "teach/figures/primitives.py", "teach/numbers.py", "course/site/in_page.py",
@@ -37,11 +37,11 @@ _PLACE = re.compile(r'(<div class="cs336kit-explorer" data-explorer="(\w+)">)(</
 def ship(into: Path, root: Path = Path()) -> None:
     """Write what the pages need into a folder of pages, and the still pictures into its page of explorers, if it has one.
 
-    root: the clone, where npm has installed Pyodide. Errors: ValueError where it has not, OSError where nothing can be
+    root: the clone, where npm has installed Pyodide. Errors: ValueError if it has not, OSError if nothing can be
     written.
     """
     if missing := [name for name in SHIPPED if not (root / PYODIDE / name).is_file()]:
-        raise ValueError(f"{root / PYODIDE / missing[0]} is missing, which runs Python in a page: run `make site`.")
+        raise ValueError(f"{root / PYODIDE / missing[0]} is missing, but Python in a page needs it: run `make site`.")
     folder = into / "_static" / "pyodide"
     folder.mkdir(parents=True, exist_ok=True)
     for name in SHIPPED:
@@ -59,14 +59,14 @@ def pack(path: Path) -> None:
     kit = Path(inspect.getfile(cs336kit)).parent
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
         for file in sorted(file for pattern in PACKED for file in kit.glob(pattern)):
-            # Without a time, so that files of the same content are the same file, whenever they were packed.
+            # Without a time, so that the same content gives the same file, whenever it is packed.
             entry = zipfile.ZipInfo(f"{kit.name}/{file.relative_to(kit).as_posix()}")
             entry.compress_type = zipfile.ZIP_DEFLATED
             packed.writestr(entry, file.read_bytes())
 
 
 def offers() -> dict[str, object]:
-    """What the planner's page lets a reader choose: names, and every option of `cs336kit plan` as the command has it."""
+    """What a reader can choose on the planner's page: the models, and every option of `cs336kit plan`."""
     return {
         "models": list(MODELS),
         "options": list(_options(plan.parser())),
@@ -74,7 +74,7 @@ def offers() -> dict[str, object]:
 
 
 def _options(parser: argparse.ArgumentParser) -> Iterator[dict[str, object]]:
-    # The command takes other spellings, too; a page has a menu.
+    # The command accepts other spellings, too, but a page has a menu.
     menus = {"accelerator": [device.name for device in accelerators()]}
     for group in parser._action_groups:
         for action in group._group_actions:
@@ -88,10 +88,10 @@ def _options(parser: argparse.ArgumentParser) -> Iterator[dict[str, object]]:
 
 
 def with_stills(page: str) -> str:
-    """A page whose places for explorers hold the pictures that are seen before anything runs."""
+    """The page with the still pictures of explorers in their places, to be seen before anything runs."""
 
     def filled(place: re.Match[str]) -> str:
-        # On a phone the picture scrolls in its box, which the keyboard has to reach.
+        # On a phone the picture scrolls in its box, which must be reachable by keyboard.
         box = f'<div class="{STILL}" tabindex="0" role="group" aria-label="{place[2]}">'
         return f"{place[1]}{box}{EXPLORERS[place[2]]()._repr_html_()}</div>{place[3]}"
 

@@ -1,4 +1,4 @@
-"""What Sphinx is told, and the few places where the course wants something else of it."""
+"""The settings of Sphinx, and the few places where the course changes what it does."""
 
 import inspect
 import re
@@ -9,7 +9,7 @@ from cs336kit import __version__
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
-#: The folder of the sources whose files are copied as they are.
+#: The folder of source files that are copied unchanged.
 EXTRA = "_extra"
 #: Processes that read and write pages.
 PROCESSES = 2
@@ -19,15 +19,15 @@ SETTINGS: dict[str, Any] = {
     "extensions": ["myst_nb", "sphinx.ext.autodoc"],
     "exclude_patterns": [EXTRA],
     "nb_execution_mode": "off",
-    # Stored outputs hold no widgets, and their JavaScript would come from another host.
+    # Stored outputs contain no widgets, and their JavaScript would come from another host.
     "nb_ipywidgets_js": {},
     "myst_enable_extensions": ["dollarmath"],
     "myst_heading_anchors": 3,
     "myst_heading_slug_func": "cs336kit.course.site.settings.slug",
-    # A lesson's exercises are headings of the third level wherever they stand.
+    # A lesson's exercises are third-level headings wherever they are.
     "suppress_warnings": ["myst.header"],
     "mathjax_path": "tex-svg-full.js",
-    # The menu would fetch more of MathJax.
+    # The menu would load more of MathJax.
     "mathjax3_config": {"options": {"enableMenu": False}},
     "add_module_names": False,
     "autodoc_member_order": "bysource",
@@ -43,7 +43,7 @@ SETTINGS: dict[str, Any] = {
     "html_copy_source": False,
     "html_last_updated_fmt": None,
     "html_favicon": "_static/favicon.svg",
-    # Until the reader chooses, light and dark are as in the rest of the reader's machine.
+    # Until the reader chooses, light or dark follows the settings of the reader's machine.
     "html_context": {"default_mode": "auto"},
     "html_sidebars": {"**": ["navbar-logo.html", "search-field.html", "sbt-sidebar-nav.html"]},
     "html_theme_options": {
@@ -52,7 +52,7 @@ SETTINGS: dict[str, Any] = {
         "show_toc_level": 2,
         "max_navbar_depth": 1,
         "search_bar_text": "Search",
-        # The sidebar has all of it.
+        # All of this is in the sidebar.
         **{f"navbar_{place}": [] for place in ("start", "center", "end", "persistent")},
         **{f"footer_{place}": [] for place in ("start", "center", "end", "content_items")},
     },
@@ -61,12 +61,12 @@ _CODE = re.compile(r"``.+?``|`[^`\n]+`")
 
 
 def slug(heading: str) -> str:
-    """The anchor of a heading as JupyterLab writes it, so that the links between lessons hold in both."""
+    """The anchor of a heading as JupyterLab writes it, so that links between lessons work in both."""
     return heading.strip().replace(" ", "-")
 
 
 def adjust(app: "Sphinx") -> None:
-    """Folds that say what is in them, and docstrings as they are written here."""
+    """Label the folds, and adapt docstrings as they are written here."""
     from myst_nb.sphinx_ import HideCodeCellNode
 
     app.add_node(HideCodeCellNode, override=True, html=(_fold, lambda page, node: page.body.append("</details>\n")))
@@ -87,21 +87,21 @@ def _readable(
 
 def _rewrite(app: "Sphinx", kind: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
     said = "\n".join(lines).strip()
-    # A constant without a comment has the docstring of its class, which says nothing about it.
+    # A constant without a comment has the docstring of its class, which is not about it.
     own = kind != "data" or said != (inspect.getdoc(type(value)) or "").strip()
     lines[:] = as_rst(said).split("\n") if own else []
 
 
 def as_rst(docstring: str) -> str:
-    """A docstring of the kit as reStructuredText: what stands in backticks is code, and no other character means anything."""
+    """A docstring of the kit as reStructuredText: what is in backticks is code, and no other character is markup."""
     parts, end = [], 0
     for code in _CODE.finditer(docstring):
         parts += [_plain(docstring[end : code.start()]), f"``{code[0].strip('`')}``"]
         end = code.end()
-        # reStructuredText sees the end of code only before a space or a stop.
+        # reStructuredText recognizes the end of code only before a space or punctuation.
         if docstring[end : end + 1].isalnum():
             parts.append("\\ ")
-    # A list needs an empty line above it.
+    # A list needs an empty line before it.
     return "".join([*parts, _plain(docstring[end:])]).replace("\n- ", "\n\n- ")
 
 

@@ -1,4 +1,4 @@
-"""The pages that follow from the lessons and the ledger: home, the cards, the claims."""
+"""The pages that are generated from the lessons and the ledger: home, the cards, the claims."""
 
 import re
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from cs336kit.teach.claims import VERDICTS, claims
 from cs336kit.teach.explorers import every_claim
 
 Lessons = Sequence[tuple[Path, Sequence[kind.Cell]]]
-#: Papers of the clone that are pages of the site, where they exist.
+#: Documents of the clone that are pages of the site, if they exist.
 PAPERS = ("TEACHING.md", "CONTRIBUTING.md", "CHANGELOG.md")
-#: Pages beside the lessons, in their order, and what home says of them; a page that does not exist is left out.
+#: Pages besides the lessons, in order, and what home says about them; a page that does not exist is left out.
 TOOLS = {
-    "planner": ": say which model and on what, and read what fits and how long it takes",
+    "planner": ": name a model and its hardware, and see what fits and how long it takes",
     "explorers": ": change one choice and see what follows",
     "cards": ": what to remember of each lesson, in five or six lines",
-    "claims": ": what is said about this subject, and what a machine computed",
+    "claims": ": what people say about this subject, and what a machine computed",
 }
 CARD = re.compile(r"^(\*\*The card\*\*.*?)(?=^\*\*|\Z)", flags=re.M | re.S)
 
@@ -73,13 +73,13 @@ def cards(lessons: Lessons) -> str:
 
 
 def ledger(lessons: Lessons) -> str:
-    """Every claim of the ledger, with controls that choose among them where a script runs."""
-    tells = [f" Lesson {_link(path)} tells how." for path, _ in lessons if path.stem.endswith("_claims")]
+    """Every claim of the ledger, with controls to choose among them if scripts are enabled."""
+    tells = [f" Lesson {_link(path)} explains how." for path, _ in lessons if path.stem.endswith("_claims")]
     verdicts = "".join(f"<option>{verdict}</option>" for verdict in VERDICTS)
     return f"""# Claims
 
-{len(claims())} statements about this subject that circulate.
-Each is set beside what a machine computed, and the verdict follows from the two.{"".join(tells)}
+Here are {len(claims())} statements that circulate about this subject.
+Each is compared with what a machine computed, and the verdict follows from the two.{"".join(tells)}
 
 ```{{raw}} html
 <form id="claims-filter" hidden>

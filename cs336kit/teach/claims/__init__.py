@@ -1,4 +1,4 @@
-"""The ledger of claims about this subject that circulate: what they say, what was computed, and what is true."""
+"""The ledger of claims that circulate about this subject: what they say, what was computed, and what is true."""
 
 import json
 import re
@@ -9,9 +9,9 @@ from importlib import resources
 from typing import Any
 
 VERDICTS = ("holds", "holds-with-condition", "imprecise", "typo", "wrong", "outdated")
-#: What each claim says and what was computed for it, beside the ledger; `cs336kit lessons claims` writes it.
+#: The file with what each claim says and what was computed for it; `cs336kit lessons claims` writes it.
 SETTLED = "settled.json"
-#: Who else says so, or how others put it: of use to whoever keeps the ledger, and nothing to a reader.
+#: Who else says so, or in which words: useful to maintainers of the ledger, but not to readers.
 _SOURCES = re.compile(r"\s*\([^()]*\b(?:long|short|timestamped|fit-first|decoder)-notes\b[^()]*\)")
 #: The number of an equation that a reader does not have.
 _EQUATION = re.compile(r"^\([A-Z\d]+\.\d+\)\s*|\s*\(equation [A-Z\d]\.\d+\)")
@@ -30,7 +30,7 @@ class Claim:
 
     @property
     def statement(self) -> str:
-        """What is said, without the names of those who say so and without numbers of their equations."""
+        """The claim without the names of those who make it and without numbers of their equations."""
         return without_sources(self.claim)
 
 
@@ -38,8 +38,8 @@ class Claim:
 class Settled:
     """A claim beside the values that settled it, as texts: `said`, and in `so` what was computed.
 
-    A second value in `so` is what holds without the condition of the claim. Where no machine decides, both are empty and
-    `source` says who does.
+    A second value in `so` holds when the condition of the claim is not met. Where no computation can decide, both are
+    empty and `source` names what does.
     """
 
     claim: Claim
@@ -49,12 +49,12 @@ class Settled:
 
     @property
     def computed(self) -> str:
-        """What is so, in one line."""
+        """What was computed, in one line."""
         return " · otherwise ".join(self.so) or f"cited: {self.source}"
 
     @property
     def truth(self) -> str:
-        """What is true, as a sentence, where the ledger says more than that the claim is."""
+        """What is true, as a sentence; empty if the ledger only says that the claim is."""
         said = without_sources(self.claim.truth)
         if said.rstrip(".").lower() == "as stated":
             return ""
@@ -90,7 +90,7 @@ def claims(topic: str | None = None) -> tuple[Claim, ...]:
 def settled(topic: str | None = None) -> tuple[Settled, ...]:
     """The same claims with what settled them, from the file that `cs336kit lessons claims` writes.
 
-    Raises ValueError for an unknown topic, and where the file lacks a claim of the ledger.
+    Raises ValueError for an unknown topic, and if the file lacks a claim of the ledger.
     """
     values = stored()
     if missing := [claim.id for claim in claims(topic) if claim.id not in values]:
@@ -103,11 +103,11 @@ def settled(topic: str | None = None) -> tuple[Settled, ...]:
 
 @cache
 def stored() -> Mapping[str, Mapping[str, Any]]:
-    """What the file holds, by id: `said`, a list `so`, and a `source` where no machine decides."""
+    """The content of the file, by id: `said`, a list `so`, and a `source` where no computation can decide."""
     entries: dict[str, dict[str, Any]] = json.loads(resources.files(__name__).joinpath(SETTLED).read_text("utf-8"))
     return entries
 
 
 def without_sources(sentence: str) -> str:
-    """A sentence of the ledger without the names of those who say so, and without numbers of their equations."""
+    """A sentence of the ledger without the names of those who say it, and without numbers of their equations."""
     return _EQUATION.sub("", _SOURCES.sub("", sentence)).strip()

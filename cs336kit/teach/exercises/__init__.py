@@ -1,7 +1,7 @@
-"""Exercises: ``check(id, answer)`` tries an answer and says what is wrong with it, ``hint(id)`` helps step by step.
+"""Exercises: ``check(id, answer)`` tries an answer and says what is wrong with it, and ``hint(id)`` helps step by step.
 
-``check_solution(id, solution)`` stands in the folded solutions, which call their function ``solution``, so that no name of
-the reader's is touched.
+``check_solution(id, solution)`` is for the folded solutions, which name their answer ``solution``, so that they do not
+overwrite the reader's names.
 """
 
 from cs336kit.teach.exercises.checking import Result, check, check_solution

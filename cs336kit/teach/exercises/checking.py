@@ -1,4 +1,4 @@
-"""Check an answer against a reference, stop at the first counterexample, and name the mistake behind it."""
+"""Check an answer against the reference: stop at the first case that it fails, and name the mistake behind it."""
 
 import copy
 import dis
@@ -16,7 +16,7 @@ from cs336kit.teach.exercises.running import Failed, Say, attempt, run
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """What a check found about whose answer; true when the answer passed."""
+    """The verdict of a check on somebody's answer; true when the answer passed."""
 
     id: str
     state: str
@@ -25,7 +25,7 @@ class Result:
 
     @property
     def passed(self) -> bool:
-        """Whether every case came out right."""
+        """Whether every case was right."""
         return self.state == "passed"
 
     def __bool__(self) -> bool:
@@ -40,16 +40,16 @@ class Result:
         return f"{self.id}{whose} {self.state}"
 
     def _repr_html_(self) -> str:
-        # Green is for the reader's own success alone.
+        # Only the reader's own success is green.
         color = {"passed": "#008866" if self.whose == Result.whose else "#777777", "waiting": "#777777"}
         return paragraph(self._verdict, self.message, color.get(self.state, "#D55E00"))
 
 
 def check(id: str, answer) -> Result:
-    """Try `answer` on every case of the exercise and say what was found; never raises for a wrong answer.
+    """Try `answer` on every case of the exercise and report what was found; never raises for a wrong answer.
 
-    The answer runs in a process of its own, where that is possible: see :mod:`cs336kit.teach.exercises.running`. That it
-    passed is noted in the reader's journal.
+    Where possible, the answer runs in a process of its own: see :mod:`cs336kit.teach.exercises.running`. If it passes, the
+    reader's journal notes that.
     """
     result = _tried(id, answer)
     problem = _journal.note("That you solved it", solved=id)[1] if result else ""
@@ -57,7 +57,7 @@ def check(id: str, answer) -> Result:
 
 
 def check_solution(id: str, solution) -> Result:
-    """Try the course's own answer, as a folded solution shows it: the verdict says that it is not the reader's."""
+    """Try the course's own answer, for a folded solution: the verdict says whose answer it is."""
     return replace(_tried(id, solution), whose="the course's answer")
 
 
@@ -69,7 +69,7 @@ def _tried(id: str, answer) -> Result:
 
 
 def tried(found: Exercise, answer, work: Callable[[Exercise, list, Callable, Say], None]) -> tuple[str, str]:
-    """What ``work(found, trials, answer, say)`` says last; it runs beside the answer, if that is a function and allowed."""
+    """The last that ``work(found, trials, answer, say)`` says; it is called only if the answer is a function and allowed."""
     if answer is ...:
         return "waiting", _waiting(found)
     if not callable(answer):
@@ -94,12 +94,12 @@ def decide(found: Exercise, answer) -> tuple[str, str]:
         return "passed", found.checked
     for wrong, sentence in zip(found.wrong(()), found.mistakes.values(), strict=True):
         if _meant(given, lower(wrong), found.tolerance):
-            return "not yet", f"You decided for {shorten(answer)}: {sentence}"
+            return "not yet", f"You answered {shorten(answer)}: {sentence}"
     return "not yet", _undecided(answer, found.reference(), found.tolerance)
 
 
 def lower(answer):
-    """The same with its words in small letters: "c" is as good a choice as "C"."""
+    """The answer with its words in lower case: "c" is as good a choice as "C"."""
     if isinstance(answer, (tuple, list)):
         return tuple(map(lower, answer))
     return answer.strip().lower() if isinstance(answer, str) else answer
@@ -110,7 +110,7 @@ def _undecided(answer, right, tolerance: float) -> str:
     if not isinstance(right, tuple):
         answer, right = (answer,), (right,)
     if not isinstance(answer, (tuple, list)) or len(answer) != len(right):
-        return f"{len(right)} values are asked for, in one tuple; you gave {shorten(answer)}."
+        return f"the answer is one tuple of {len(right)} values; you gave {shorten(answer)}."
     for place, (given, wanted) in enumerate(zip(answer, right, strict=True), start=1):
         if difference(lower(given), lower(wanted), tolerance) is None:
             continue
@@ -119,7 +119,7 @@ def _undecided(answer, right, tolerance: float) -> str:
             f"part {place} of your answer, {shorten(given)}," if len(right) > 1 else f"your answer, {shorten(given)},"
         )
         if isinstance(wanted, str) and isinstance(given, str):
-            return f"{part} is not the one to choose."
+            return f"{part} is not the right choice."
         if all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in (number, wanted)):
             return f"{part} is too {'high' if number > wanted else 'low'}."
         return f"{part} is not {'a word' if isinstance(wanted, str) else 'a number'}."
@@ -136,9 +136,9 @@ def _meant(answer, wrong, tolerance: float) -> bool:
 
 
 def trials(found: Exercise, name: str) -> list[tuple[str, tuple, Any, list]]:
-    """For each case its label, arguments to give away, and what the reference and the mistakes return.
+    """For each case its label, a copy of its arguments, and what the reference and the mistakes return.
 
-    All that an answer is compared with is computed here, before the answer runs.
+    Everything that an answer is compared with is computed here, before the answer runs.
     """
     calls = found.calls(name)
     return [(label, copy.deepcopy(args), found.right(args), found.wrong(args)) for label, args in calls]
@@ -152,7 +152,7 @@ def _waiting(found: Exercise) -> str:
 
 
 def _names(function: FunctionType) -> set[str]:
-    """All names that a function uses, in functions inside it too, and in those of its notebook that it calls."""
+    """All names that a function uses, also in the functions inside it and in those of its notebook that it calls."""
     names: set[str] = set()
     place, codes, seen = function.__globals__, [function.__code__], set()
     while codes:
@@ -160,7 +160,7 @@ def _names(function: FunctionType) -> set[str]:
             continue
         seen.add(code)
         called = [place.get(step.argval) for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL"]
-        # What has been imported or set under another name is known by its own.
+        # What was imported or set under a different name is also found by its own.
         names |= {*code.co_names, *(getattr(value, "__name__", "") for value in called)}
         codes += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
         codes += [value.__code__ for value in called if type(value) is FunctionType and value.__globals__ is place]
@@ -168,9 +168,9 @@ def _names(function: FunctionType) -> set[str]:
 
 
 def judge(found: Exercise, trials: list, answer: Callable, say: Say) -> None:
-    """Run the answer on one case after the other and say what is found; the last thing said is the verdict."""
+    """Run the answer on one case after another and report what is found; the last report is the verdict."""
     given: list = []
-    # What is called after the answer is held in locals, out of its reach; restore() puts back the rest.
+    # What is called after the answer has run is in locals, where it cannot reach it; restore() puts back the rest.
     differ, show, tolerance, restore = difference, shorten, found.tolerance, keeper()
     for trial in trials:
         label, args, expected, wrong = trial
@@ -191,14 +191,14 @@ def judge(found: Exercise, trials: list, answer: Callable, say: Say) -> None:
     else:
         return say("passed", found.checked)
     unknown, named = f"for {label} {text}.", f"For {label} you returned {show(result)}: "
-    if result is None and found.observe:  # it is judged by what it has done
+    if result is None and found.observe:  # it is judged by what it did
         unknown, named = unknown.replace("you returned", "you left", 1), f"For {label}: "
     sentences = dict(enumerate(found.mistakes.values()))
     alike = [i for i in sentences if differ(given[-1], wrong[i], tolerance) is None]
     say("not yet", named + sentences[alike[0]] if alike else unknown)
     if not alike:
         return None
-    # Several mistakes may come to the same here, or one by accident: the one meant agrees in most other cases too.
+    # Several mistakes may return the same here, and one by accident: the real one agrees in most other cases, too.
     for _, args, *_ in trials[len(given) :]:
         try:
             given.append(attempt(lambda *args: found.observed(answer(*args), args), args, restore))

@@ -19,9 +19,9 @@ The exercises of a lesson stand in ``exercises/lesson_NN.py``, each above its ri
 A decision has a reference without parameters, and the answer is a value: a word, a number, or a tuple of them. Its mistakes
 are values, too, and an ``...`` in a tuple stands for anything: ``"('A', ...)": "A's gradient still travels all the way."``
 
-A mistake is recognized by behavior: the answer returned what that wrong answer returns. It is an expression of the
-arguments by name, of `right` (what the reference returns) and of `right_if(name=value)` (what it would return for other
-arguments), or a function. A message begins "For <case> you returned <value>: ", and the sentence goes on from there.
+A mistake is recognized by what it returns. It is a function, or an expression of the arguments by name, of `right` (what
+the reference returns) and of `right_if(name=value)` (what the reference would return for different arguments). The message
+begins with "For <case> you returned <value>: ", and the sentence continues from there.
 """
 
 import copy
@@ -41,17 +41,17 @@ from cs336kit.teach.exercises.judging import shorten
 #: Arguments by label, or without labels: then the call itself is the label.
 Cases = Mapping[str, tuple] | Iterable[tuple]
 
-#: Stands for what a wrong answer returns where it returns nothing.
+#: Stands for the result of a wrong answer that raises.
 NOTHING = object()
 
 
 @dataclass(frozen=True)
 class Exercise:
-    """What is asked, what is right, and how people go wrong.
+    """An exercise: its right answer, its cases, and the mistakes that readers make.
 
-    observe: what of a call is compared, ``observe(result, args)``; the result itself by default. tolerance: relative, for
-    floats and tensors; 0 asks for equality. avoid: names that the answer and the reader's own
-    functions that it calls must not use; it has to be a function that is written with ``def``, then.
+    observe: ``observe(result, args)`` is compared, instead of the result itself. tolerance: relative, for floats and
+    tensors; 0 asks for equality. avoid: names that the answer, and the reader's own functions that it calls, must not
+    use; the answer must then be a function written with ``def``.
     """
 
     id: str
@@ -77,7 +77,7 @@ class Exercise:
         return not inspect.signature(self.reference).parameters
 
     def observed(self, result, args: tuple):
-        """What of a call is compared."""
+        """The part of a call's result that is compared."""
         return result if self.observe is None else self.observe(result, args)
 
     def right(self, args: tuple):
@@ -86,7 +86,7 @@ class Exercise:
         return self.observed(self.reference(*args), args)
 
     def wrong(self, args: tuple) -> list:
-        """What each mistake returns, in order, as it is compared; a mark that equals nothing where it raises."""
+        """What each mistake returns, in order, as it is compared; NOTHING for one that raises."""
         return [self._value(answer, copy.deepcopy(args)) for answer in self.wrong_answers.values()]
 
     @cached_property
@@ -127,7 +127,7 @@ def exercise(id: str, **parts) -> Callable[[Callable], Callable]:
         mistakes = " ".join(mistake for mistake in parts.get("mistakes", ()) if isinstance(mistake, str))
         for name in {"right", "right_if"} & {*inspect.signature(reference).parameters}:
             if re.search(rf"\b{name}\b", mistakes):
-                raise ValueError(f"{id}: in a mistake, {name} is not the argument; give the argument another name")
+                raise ValueError(f"{id}: in a mistake, {name} has another meaning; rename the argument")
         _known[id] = Exercise(id, reference, **parts)
         return reference
 
@@ -167,7 +167,7 @@ def _modules() -> list[str]:
 
 @dataclass(frozen=True, repr=False)
 class Hint:
-    """One step of an exercise's ladder."""
+    """One of the hints of an exercise."""
 
     id: str
     level: int
@@ -202,5 +202,5 @@ def hint(id: str, level: int | None = None) -> Hint:
     if level is None:
         level = _asked[id] = min(_asked.get(id, 0) + 1, len(hints))
     if isinstance(level, bool) or not isinstance(level, int) or not 1 <= level <= len(hints):
-        raise ValueError(f"level={level!r}: there are hints 1 (a nudge) to {len(hints)} (the last help)")
+        raise ValueError(f"level={level!r}: there are hints 1 (a nudge) to {len(hints)} (the most help)")
     return Hint(id, level, len(hints), hints[level - 1])

@@ -1,7 +1,7 @@
 """Points for an answer: ``grade("07.1", timed, of=5)`` stands in the locked cells of a notebook that nbgrader grades.
 
-An answer that passes gets all points. One that does not gets a share of them: a function for the cases that it meets, a
-decision for its parts that are right. A function without a body gets nothing, although it may meet a case by accident.
+An answer that passes gets all points. Otherwise, a function gets a share for the cases that it passes, and a decision for
+the parts that are right. A function without a body gets nothing, although it may pass a case by accident.
 """
 
 import contextlib
@@ -18,12 +18,12 @@ from cs336kit.teach.exercises.running import Failed, Say, attempt
 
 
 def grade(id: str, answer, of: float, *, name: str = "") -> float:
-    """Print what the check finds about `answer` and return its points, from 0 to `of`, which nbgrader reads.
+    """Print what the check finds about `answer`, and return its points, from 0 to `of`, for nbgrader.
 
-    `name`: what the notebook calls the answer; None is then an answer that is not there. Never raises for a wrong answer;
-    raises ValueError for an unknown exercise.
+    `name`: what the notebook calls the answer; with it, an answer of None counts as missing. Never raises for a wrong
+    answer; raises ValueError for an unknown exercise.
     """
-    # nbgrader takes anything on stderr for a failure.
+    # nbgrader treats anything on stderr as a failure.
     with contextlib.redirect_stderr(sys.stdout):
         found = load(id)
         if answer is None and name:
@@ -36,8 +36,8 @@ def grade(id: str, answer, of: float, *, name: str = "") -> float:
             result, share, what = Result(id, *decide(found, answer)), _parts(found, answer), "Right parts"
         else:
             state, message = tried(found, answer, _count)
-            # A share is said in place of a state by what has counted the cases.
-            share, what = state if "/" in state else f"{int(state == 'passed')}/1", "Cases met"
+            # Where _count has counted cases, the state is a share such as 2/3.
+            share, what = state if "/" in state else f"{int(state == 'passed')}/1", "Cases passed"
             result = Result(id, "not yet" if "/" in state else state, message)
         print(result)
         if not result and Fraction(share):
@@ -46,7 +46,7 @@ def grade(id: str, answer, of: float, *, name: str = "") -> float:
 
 
 def _parts(found: Exercise, answer) -> str:
-    """How many parts of a decision are right, as in 2/3; a part that is still ... is not."""
+    """How many parts of a decision are right, such as 2/3; a part that is still ... is not."""
     right = found.reference()
     if not isinstance(right, tuple):
         answer, right = (answer,), (right,)
@@ -57,7 +57,7 @@ def _parts(found: Exercise, answer) -> str:
 
 
 def _count(found: Exercise, trials: list, answer: Callable, say: Say) -> None:
-    """Judge an answer and then, if it is wrong, say after each case how many are met so far: an endless loop ends it there."""
+    """Judge an answer. If it is wrong, report after each case how many it has passed so far: an endless loop may end it."""
     differ, restore, heard = difference, keeper(), ("", "")
 
     def observed(function: Callable, args: tuple):
@@ -84,7 +84,7 @@ def _count(found: Exercise, trials: list, answer: Callable, say: Say) -> None:
 
 
 def _idle(found: Exercise, observed: Callable, args: tuple, right) -> bool:
-    """Whether a function that does nothing meets a case."""
+    """Whether a function that does nothing passes a case."""
     with contextlib.suppress(Failed):
         return difference(observed(lambda *args: None, args), right, found.tolerance) is None
     return False

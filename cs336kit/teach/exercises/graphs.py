@@ -1,4 +1,4 @@
-"""What an answer's result keeps for its backward pass: exercises ask it of graphs that readers build."""
+"""Find what the result of an answer keeps for its backward pass."""
 
 from torch import Tensor
 
@@ -6,7 +6,7 @@ from cs336kit.measure._torch import node_saved
 
 
 def graph_saved(result: Tensor) -> list[Tensor]:
-    """What all nodes behind a result keep."""
+    """The tensors that all nodes behind a result keep."""
     found: list[Tensor] = []
     waiting, seen = [result.grad_fn], {None}
     while waiting:

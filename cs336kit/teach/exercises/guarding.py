@@ -1,21 +1,21 @@
-"""What the answer to an exercise may not do: outlive its process, or change what judges it."""
+"""Keep the answer to an exercise from leaving anything behind, and from changing what judges it."""
 
 import operator
 import os
 import sys
 from collections.abc import Callable
 
-#: Bytes of memory that an answer may take on top of what is there.
+#: Bytes of memory that an answer may allocate on top of what is in use.
 MEMORY = 2 << 30
-#: Modules that the judge calls, besides the kit's own.
+#: Modules that the judge uses, besides the kit's own.
 _USED = {"builtins", "copy", "inspect", "math", "operator", "os", "re", "reprlib", "torch"}
 
 
 def keeper() -> Callable[[], None]:
-    """A function that puts back what the judge uses, however an answer may have changed it since."""
+    """A function that restores what the judge uses, whatever an answer may have changed in it since."""
     used = [m for name, m in sys.modules.items() if name.startswith("cs336kit.") or name in _USED]
     tensor = sys.modules["torch"].Tensor if "torch" in sys.modules else None
-    # What is added to the judge's own modules or to tensors goes; other modules gain names by lazy imports.
+    # What was added to the judge's own modules or to tensors is removed; other modules gain names by lazy imports.
     places = [(vars(m), dict(vars(m)), m.__name__.startswith(__package__)) for m in used]
     methods, missing, get, put, drop = (
         dict(vars(tensor)) if tensor else {},
@@ -27,14 +27,14 @@ def keeper() -> Callable[[], None]:
     put_on_class, drop_from_class = type.__setattr__, type.__delattr__
     size, every, pairs, same = len, all, map, operator.is_
 
-    # Every name in here is a local or a method of a plain dict: the answer may have replaced all others.
+    # Every name used below is a local or a method of a plain dict: the answer may have replaced any other.
     def untouched(now, before):
         names = size(now) == size(before) and every(pairs(same, now, before))
         return names and every(pairs(same, now.values(), before.values()))
 
     def restore():
         for now, before, own in places:
-            if untouched(now, before):  # without a loop in Python: thousands of names, after each call
+            if untouched(now, before):  # without a Python loop: there are thousands of names, after each call
                 continue
             for name, value in before.items():
                 if get(now, name, missing) is not value:
@@ -56,14 +56,14 @@ def keeper() -> Callable[[], None]:
 
 
 def guard() -> None:
-    """Have this process take no more than `MEMORY`, and change no file and no other process from here on.
+    """Limit this process to `MEMORY`, and keep it from changing files and other processes from here on.
 
-    An audit hook refuses what Python does, and Landlock (Linux 5.13 or later, where it is switched on) what C and C++ do.
+    An audit hook stops Python from doing so, and Landlock (Linux 5.13 or later, where it is enabled) C and C++.
     """
     import resource
     import tempfile
 
-    tempfile.gettempdir()  # found by writing into it, which torch asks for when a first mode counts operators
+    tempfile.gettempdir()  # finds it by writing into it; torch asks for it when a first mode counts operators
     if torch := sys.modules.get("torch"):
         torch.save = _to_files_only(torch.save)  # type: ignore[attr-defined] # of a module found by name
     with open("/proc/self/statm") as sizes:
@@ -71,7 +71,7 @@ def guard() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     room = now + MEMORY if most == resource.RLIM_INFINITY else min(now + MEMORY, most)
     resource.setrlimit(resource.RLIMIT_AS, (room, room))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # for what C++ writes, which the hook does not see
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # for what C++ writes, unseen by the hook
     _share_nothing()
     _lock_files()
     sys.dont_write_bytecode = True
@@ -79,7 +79,7 @@ def guard() -> None:
 
 
 def _share_nothing() -> None:
-    """Make private what this process can write and others see: maps of files, which outlive their open file, and memory."""
+    """Make private what this process shares with others and can write: mapped files, which outlive their handle, and memory."""
     import ctypes
 
     libc = ctypes.CDLL(None)
@@ -103,7 +103,7 @@ def _share_nothing() -> None:
 
 
 def _lock_files() -> None:
-    """Have Linux refuse to change files, start programs and signal others, where it has Landlock: C++ asks no audit hook."""
+    """With Landlock, where Linux has it, forbid changing files, starting programs and signaling: C++ calls no audit hook."""
     import ctypes
     import struct
 
@@ -115,12 +115,12 @@ def _lock_files() -> None:
     # Three system calls, whose numbers are the same on every machine: make a set of rules, add one, and be bound by them.
     if (version := call(444, 0, 0, 1)) < 1:
         return
-    rights = (1 << 12 + min(version, 3)) - 1 & ~0b1100  # all of this version, but to read files and folders
+    rights = (1 << 12 + min(version, 3)) - 1 & ~0b1100  # all rights of this version, except reading files and folders
     if (rules := call(444, struct.pack("=QQQ", rights, 0, 2 if version >= 6 else 0), 24, 0)) < 0:
         return
     null = os.open(os.devnull, os.O_PATH)
     call(445, rules, 1, struct.pack("=Qi", rights & (1 << 1 | 1 << 14), null), 0)
-    libc.prctl(38, *map(ctypes.c_long, (1, 0, 0, 0)))  # without new privileges, which is what it takes
+    libc.prctl(38, *map(ctypes.c_long, (1, 0, 0, 0)))  # give up new privileges, which Landlock requires
     call(446, rules, 0)
     os.close(null)
     os.close(rules)
@@ -129,14 +129,14 @@ def _lock_files() -> None:
 def _to_files_only(save):
     def save_to(value, file, *args, **kwargs):
         if not hasattr(file, "write"):
-            open(file, "wb")  # noqa: SIM115 - it opens paths in C++, which the hook does not see, and this is refused
+            open(file, "wb")  # noqa: SIM115 - torch opens paths in C++, unseen by the hook, and this is refused
         return save(value, file, *args, **kwargs)
 
     return save_to
 
 
 def _hook():
-    """An audit hook that refuses what would outlive the process; nothing can remove it."""
+    """An audit hook that refuses whatever would outlive the process; it cannot be removed."""
     refused = (
         "remove rmdir rename truncate mkdir link symlink chmod chown utime setxattr removexattr system exec posix_spawn spawn "
         "fork forkpty"

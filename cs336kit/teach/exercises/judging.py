@@ -1,4 +1,4 @@
-"""Are two answers the same, and if not, what is the difference in words?"""
+"""Compare two answers, and say in words how they differ."""
 
 import math
 import re
@@ -32,8 +32,8 @@ def difference(given, expected, tolerance: float) -> str | None:
 
     Numbers are compared with a relative tolerance, floating-point tensors with one relative to their largest element,
     tensors by shape and dtype too, sequences and mappings element by element. Values of classes that the answer made
-    itself are read without their own methods, so that they cannot claim to be equal; only lists, tuples and mappings are
-    walked, so an endless iterator cannot hang the check.
+    itself are read without their own methods, so they cannot claim to be equal. Only lists, tuples and mappings are
+    iterated over, so an endless iterator cannot hang the check.
     """
     try:
         return _difference(given, expected, tolerance)
@@ -49,13 +49,13 @@ def _difference(given, expected, tolerance):
         if not isinstance(given, (tuple, list)):
             return _wrong_type(given, expected)
         if len(given) != len(expected):
-            return f"you returned {len(given)} values, {shorten(given)}, and {len(expected)} are right: {shorten(expected)}"
+            return f"you returned {len(given)} values, {shorten(given)}, but {len(expected)} are right: {shorten(expected)}"
         same = all(_difference(g, e, tolerance) is None for g, e in zip(given, expected, strict=True))
     elif isinstance(expected, dict):
         if not isinstance(given, dict):
             return _wrong_type(given, expected)
         if set(given) != set(expected):
-            return f"the keys are {shorten(sorted(given, key=str))}, and should be {shorten(sorted(expected, key=str))}"
+            return f"the keys are {shorten(sorted(given, key=str))}, but should be {shorten(sorted(expected, key=str))}"
         same = all(_difference(given[key], expected[key], tolerance) is None for key in expected)
     elif type(expected) in (int, float):
         if type(given) not in (int, float, Fraction):
@@ -65,11 +65,11 @@ def _difference(given, expected, tolerance):
         if type(given) is not type(expected):
             return _wrong_type(given, expected)
         same = bool(given == expected)
-    return None if same else f"you returned {shorten(given)}, and {shorten(expected)} is right"
+    return None if same else f"you returned {shorten(given)}, but {shorten(expected)} is right"
 
 
 def plain(value):
-    """The value as Python's own int, float, bool, tuple, list or dict where it is one of them, NumPy's, or a tensor scalar."""
+    """The value as a plain int, float, bool, tuple, list or dict, if it is a subclass of one, NumPy's, or a scalar tensor."""
     if (_is_tensor(value) and value.ndim == 0) or type(value).__module__ == "numpy":
         return value.tolist()
     for kind, read in ((int, int.__index__), (float, float.__float__), (tuple, tuple.__iter__), (list, list.__iter__)):
@@ -84,9 +84,9 @@ def _tensor_difference(given, expected, tolerance):
     if not _is_tensor(given):
         return _wrong_type(given, expected)
     if tuple(given.shape) != tuple(expected.shape):
-        return f"you returned a tensor of shape {tuple(given.shape)}, and {tuple(expected.shape)} is right"
+        return f"you returned a tensor of shape {tuple(given.shape)}, but {tuple(expected.shape)} is right"
     if given.dtype != expected.dtype:
-        return f"you returned a tensor of {given.dtype}, and {expected.dtype} is right"
+        return f"you returned a tensor of {given.dtype}, but {expected.dtype} is right"
     if torch.equal(given, expected):
         return None
     differs = given != expected
@@ -98,14 +98,14 @@ def _tensor_difference(given, expected, tolerance):
             return None
     where = differs.nonzero()[0].tolist()
     got, want = given[tuple(where)].item(), expected[tuple(where)].item()
-    return f"the first different element is at {where}: you have {got!r}, and {want!r} is right"
+    return f"the first different element is at {where}: you have {got!r}, but {want!r} is right"
 
 
 def _wrong_type(given, expected) -> str:
     if given is None:
         return "your function returned nothing (is there a return?)"
     given_type, wanted_type = ("nothing" if v is None else _article(type(v).__name__) for v in (given, expected))
-    return f"you returned {shorten(given)}, {given_type}; {wanted_type} is wanted"
+    return f"you returned {shorten(given)}, {given_type}; {wanted_type} is expected"
 
 
 def _article(name: str) -> str:
@@ -117,10 +117,10 @@ def _close(given, expected, tolerance) -> bool:
         return math.isnan(given)
     if isinstance(given, int) and isinstance(expected, int):
         return given == expected
-    # math.isclose turns whole numbers into floats, and so takes 2**53 + 1 for 2.0**53.
+    # math.isclose turns whole numbers into floats, so 2**53 + 1 would equal 2.0**53.
     return given == expected or (tolerance > 0 and math.isclose(given, expected, rel_tol=tolerance))
 
 
 def _is_tensor(value) -> bool:
-    """Whether this is a tensor or a parameter: a subclass may answer as it likes when it is compared."""
+    """Whether this is a tensor or a parameter, and not a subclass, which could answer a comparison as it likes."""
     return (type(value).__module__, type(value).__name__) in (("torch", "Tensor"), ("torch.nn.parameter", "Parameter"))

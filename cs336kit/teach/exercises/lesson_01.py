@@ -16,12 +16,12 @@ from cs336kit.teach.exercises.core import exercise
         "fp64 (fraction_bits=52)": (52,),
     },
     mistakes={
-        "2**fraction_bits + 1": "it is there: the implied leading 1 is one more bit of the whole number.",
-        "right - 1": "that is a power of two, so it is there; the next whole number is not.",
-        "right - 2": "its bits are all ones and just fit: go on counting.",
-        "2 ** (fraction_bits + 2) + 1": "up there the steps are already 4, one power of two too far.",
-        "2**fraction_bits": "that is a power of two, so it is there, and the steps from there on are still 1.",
-        "2.0 ** (fraction_bits + 1) + 1": "Python's floats are fp64, which misses this number itself. Take 2 and not 2.0.",
+        "2**fraction_bits + 1": "the format has that number: the implied leading 1 adds one more bit to the whole number.",
+        "right - 1": "that is a power of two, so the format has it. The next whole number is missing.",
+        "right - 2": "all of its bits are ones, and they just fit. Keep counting.",
+        "2 ** (fraction_bits + 2) + 1": "that is one power of two too far: up there the steps are already 4.",
+        "2**fraction_bits": "that is a power of two, so the format has it, and the steps just above it are still 1.",
+        "2.0 ** (fraction_bits + 1) + 1": "Python's floats are fp64, which lacks this number, too. Take 2 and not 2.0.",
     },
     hints=(
         "From which power of two on is the step between neighbors larger than 1?",
@@ -57,13 +57,13 @@ def _codes():
     "01.2",
     cases=_codes,
     mistakes={
-        "abs(right)": "the sign bit is 1, so it is negative.",
-        "decode(code, exponent_bits, fraction_bits, low=0)": "half of what is right: subnormals keep the power of two "
-        "of exponent 1.",
-        "decode(code, exponent_bits, fraction_bits, low_one=1)": "exponent 0 means a subnormal, which begins with 0.",
-        "decode(code, exponent_bits, fraction_bits, biased=0)": "the exponent is stored with the bias added: take it off.",
-        "decode(code, exponent_bits, fraction_bits, reserved=False)": "the top exponent is not for numbers.",
-        "math.nan if math.isinf(right) else right": "with the top exponent and the fraction 0 it is infinity, not NaN.",
+        "abs(right)": "the sign bit is 1, so the number is negative.",
+        "decode(code, exponent_bits, fraction_bits, low=0)": "that is half of it: subnormals keep the power of two of exponent "
+        "1.",
+        "decode(code, exponent_bits, fraction_bits, low_one=1)": "exponent 0 means a subnormal, whose leading digit is 0.",
+        "decode(code, exponent_bits, fraction_bits, biased=0)": "the exponent is stored with the bias added. Subtract it.",
+        "decode(code, exponent_bits, fraction_bits, reserved=False)": "the top exponent is reserved and has no numbers.",
+        "math.nan if math.isinf(right) else right": "with the top exponent and a fraction of 0, the value is infinity, not NaN.",
     },
     hints=(
         "First take the code apart: division and remainder by powers of two give you the three fields.",
@@ -94,16 +94,16 @@ def _formats():
     "01.3",
     cases=lambda: {f"{e} exponent and {f} fraction bits (ieee={ieee})": (e, f, ieee) for e, f, ieee in _formats()},
     mistakes={
-        "largest(exponent_bits, fraction_bits, ieee, taken=0)": "that code is NaN here: the largest number has the code below.",
+        "largest(exponent_bits, fraction_bits, ieee, taken=0)": "that code is NaN here. The largest number is just below it.",
         "right_if(ieee=True)": "you reserved the whole top exponent, as IEEE does. Only one code is reserved here.",
-        "right_if(fraction_bits=60)": "a power of two: the fraction cannot reach 1, it stops one step before.",
-        "2 * right": "with ieee=True the top exponent belongs to infinity and NaN, so go one exponent down.",
+        "right_if(fraction_bits=60)": "that is a power of two. The fraction cannot reach 1; it stops one step before.",
+        "2 * right": "with ieee=True the top exponent belongs to infinity and NaN, so go down one exponent.",
         "largest(exponent_bits, fraction_bits, ieee, one=0)": "the implied leading 1 is missing in front of the fraction.",
-        "right / 2": "half of what is right: the bias is 2**(exponent_bits - 1) - 1, one less than you took.",
+        "right / 2": "that is half of the right value: the bias is 2**(exponent_bits - 1) - 1, one less than you took.",
     },
     hints=(
-        "Which is the largest exponent that still has numbers in it, and which is the largest fraction beside it?",
-        "The two rules differ in both: one gives up a whole exponent, the other a single fraction of the top one.",
+        "What is the largest exponent that still has numbers, and what is the largest fraction with it?",
+        "The two rules differ here: one gives up a whole exponent, the other a single fraction of the top one.",
     ),
     checked="fp16, bf16, E5M2 (IEEE) and E4M3, one with 2 and 1 bits (not IEEE), and 20 random formats.",
 )
@@ -116,16 +116,17 @@ def largest(exponent_bits, fraction_bits, ieee, *, one=1, taken=1):
 @exercise(
     "01.4",
     mistakes={
-        "('e5m2', ..., ..., ...)": "1 has the range, not the digits: a step of E5M2 is a quarter, so the error can exceed 10 %.",
-        "(..., 'e4m3', ..., ...)": "2 ends at 2,000, and E4M3 at 448.",
-        "(..., 'fp16', ..., ...)": "fp16 does hold 2, but one of the smaller formats does, too.",
-        "(..., ..., 'fp16', ...)": "3 ends at 90,000, and fp16 makes infinity of that.",
+        "('e5m2', ..., ..., ...)": "for 1, E5M2 has the range, not the digits: its step is a quarter, so the error can exceed 10 "
+        "%.",
+        "(..., 'e4m3', ..., ...)": "2 goes up to 2,000, but E4M3 ends at 448.",
+        "(..., 'fp16', ..., ...)": "fp16 does hold 2, but so does one of the smaller formats.",
+        "(..., ..., 'fp16', ...)": "3 goes up to 90,000, and fp16 turns that into infinity.",
         "(..., ..., ..., 'fp16')": "in 4, fp16 holds whole numbers only up to 2,048; after that it leaves out every second one.",
         "(..., ..., ..., 'bf16')": "in 4, bf16 holds whole numbers only up to 256.",
     },
     hints=(
-        "Look at both ends for the range, and at the step just above a power of two for the error: it is worst there.",
-        "For the whole numbers ask exercise 01.1.",
+        "For the range, look at both ends. For the error, look just above a power of two, where it is largest.",
+        "For the whole numbers, use what you found in exercise 01.1.",
     ),
     checked="E4M3 has the digits, E5M2 the range, bf16 more range with fewer digits than fp16, and fp32 both.",
 )

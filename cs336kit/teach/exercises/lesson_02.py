@@ -19,17 +19,17 @@ from cs336kit.teach.exercises.core import exercise
         "a quarter in fp16 (step=0.25, fraction_bits=10)": (0.25, 10),
     },
     mistakes={
-        "right_if(step=step / 2)": "there the step is still more than half of the gap, and rounds up to a whole gap.",
-        "right_if(step=step * 1.01) if step == 2.0 ** round(math.log2(step)) else right": "there the step is half of the "
-        "gap, a tie, and a power of two is the even neighbor: the sum falls back.",
-        "right_if(fraction_bits=fraction_bits + 1)": "the leading 1 is not one of the fraction bits: one bit too many.",
-        "step * 2 ** (fraction_bits + 1)": "the step is half a gap there, but gaps change only at powers of two.",
-        "max(right, 1.0)": "a small step stops below 1: powers of two go on downward.",
+        "right_if(step=step / 2)": "at that sum the step is still more than half a gap, so the sum rounds up by a whole gap.",
+        "right_if(step=step * 1.01) if step == 2.0 ** round(math.log2(step)) else right": "the sum stops one power of two "
+        "earlier: the step is exactly half a gap there, and a tie goes to the even neighbor, which is the power of two.",
+        "right_if(fraction_bits=fraction_bits + 1)": "one bit too many: the leading 1 is not one of the fraction bits.",
+        "step * 2 ** (fraction_bits + 1)": "you let the gap grow with every sum, but gaps change only at powers of two.",
+        "max(right, 1.0)": "a small step stops below 1. Powers of two go on downward from there.",
         "2.0 ** (fraction_bits + 1)": "that is where a step of 1 stops. Smaller steps stop earlier.",
     },
     hints=(
-        "Compare the step with half of the gap. What is half a gap at 1, at 2, at 4?",
-        "Go from one power of two to the next, up or down, until half of the gap there has just reached the step.",
+        "Compare the step with half a gap. How large is half a gap at 1, at 2, and at 4?",
+        "Go from one power of two to the next, up or down, until half a gap there has just reached the step.",
     ),
     checked="cents, a half, a quarter and three in formats from 3 to 40 fraction bits, ties and a stop below 1 among them.",
     avoid=("torch", "numpy"),
@@ -75,11 +75,12 @@ def _only_when_lost(account, owed, cent):
     observe=_amounts,
     mistakes={
         "(account + cent, owed)": "this account swallows the cent without a note. Find out what has arrived.",
-        "(account + cent, cent - (account + cent - account))": "what was owed before is forgotten.",
-        _one_after_the_other: "the debt and the cent went in one after the other, and each was lost alone. Let them meet first.",
-        "(right[0], -right[1])": "the sign: what has not arrived is owed to you, a positive amount.",
-        "(right[0], owed + cent)": "part of that has arrived in the account and is no longer owed.",
-        _only_when_lost: "rounding takes or gives a part of the payment, too, when the account does change.",
+        "(account + cent, cent - (account + cent - account))": "you forgot what was owed before.",
+        _one_after_the_other: "you paid in the cent and the debt one after the other, and each alone was lost. Let the two meet "
+        "first.",
+        "(right[0], -right[1])": "your sign is wrong: what has not arrived is owed to you, so it is positive.",
+        "(right[0], owed + cent)": "part of that has arrived in the account, so it is no longer owed.",
+        _only_when_lost: "even when the account does change, rounding may add to the payment or take from it.",
     },
     hints=(
         "What is due today is more than the cent. How much of it has arrived, when you compare the account before and after?",
@@ -110,14 +111,14 @@ def deposit(account, owed, cent):
     mistakes={
         "chance(weight, update, fraction_bits, below=0)": "the weight is a power of two, and the gap below it is half as wide.",
         "chance(weight, update, fraction_bits, most=math.inf)": "a probability is at most 1: such an update always gets through.",
-        "right if update > 0 else -right": "a push down is as probable as its size says: take the size of the update.",
+        "right if update > 0 else -right": "a probability is not negative. Take the size of the update.",
         "min(1.0, abs(update) * 2**fraction_bits)": "you took the gap at 1 for every weight; gaps grow with the weight.",
-        "min(1.0, 2 * right)": "half a gap is the limit of rounding to nearest. A coin needs the share of a whole gap.",
+        "min(1.0, 2 * right)": "half a gap is where rounding to nearest turns. Here the probability is a share of the whole gap.",
         "float(right > 0.5)": "that is rounding to nearest, where an update is lost for certain or not at all.",
     },
     hints=(
         "How far does the weight have to move to reach the next number that exists, in the direction of the update?",
-        "The probability is a share of that distance. Which weights have another distance downward than upward?",
+        "The probability is a share of that distance. For which weights is the distance downward not the one upward?",
     ),
     checked="updates up and down, on powers of two and between them, in three formats, and some larger than a gap.",
 )
@@ -140,13 +141,12 @@ def chance(weight, update, fraction_bits, *, below=1, most=1.0):
         ([100.0, -390.0],),
     ],
     mistakes={
-        "2.0 ** (math.floor(math.log2(max(map(abs, values)))) - 2)": "that is MX's own rule, and the largest saturates.",
+        "2.0 ** (math.floor(math.log2(max(map(abs, values)))) - 2)": "that is MX's own rule. The largest saturates.",
         "right_if(values=[max(values)])": "a negative number can be the largest in size.",
-        "max(map(abs, values)) / 6": "nothing saturates, but this is no power of two.",
+        "max(map(abs, values)) / 6": "nothing saturates with this scale, but it is not a power of two.",
         "2 * right": "a scale half as large still keeps everything in reach, with a finer grid.",
-        "2.0 ** round(math.log2(max(map(abs, values)) / 6))": "the nearest power of two may be too small: never below.",
-        "right_if(values=[1.5 * max(map(abs, values))])": "fp4 goes on to 6, beyond 4: some blocks get a coarser grid than "
-        "they need.",
+        "2.0 ** round(math.log2(max(map(abs, values)) / 6))": "the nearest power of two may be too small. Never round down.",
+        "right_if(values=[1.5 * max(map(abs, values))])": "fp4 reaches 6, not just 4: some grids are coarser than needed.",
     },
     hints=(
         "Only one number of the block matters. What has to hold for it after the division?",
@@ -162,15 +162,15 @@ def safe_scale(values):
 @exercise(
     "02.5",
     mistakes={
-        "('A', ...)": "it fits. But near 0.05 half a gap of bf16 is 0.00012, four times the update: its weights stand still.",
-        "('B', ...)": "it learns. Now count its bytes for each weight, the gradient and the optimizer's numbers included.",
-        "('C', 14)": "right, and those are the weights alone. Three more numbers stand beside each.",
-        "('C', 28)": "right, and there are four numbers for each weight.",
-        "('C', 112)": "right, and that is what plan B takes. What does C keep in 2 bytes?",
-        "('C', 52.15)": "right, and those are GiB. The memory is given in GB.",
+        "('A', ...)": "A fits. But near 0.05, half a gap of bf16 is 0.00012, four times the update, so its weights stand still.",
+        "('B', ...)": "B learns. Now count its bytes for each weight, including the gradient and the optimizer's numbers.",
+        "('C', 14)": "C is right, but that is the weights alone. Each weight has three more numbers beside it.",
+        "('C', 28)": "C is right, but there are four numbers for each weight.",
+        "('C', 112)": "C is right, but that is what plan B takes. What does C keep in 2 bytes?",
+        "('C', 52.15)": "C is right, but that is in GiB. The memory is given in GB.",
     },
     hints=(
-        "Two questions for each plan: what is half a gap of the number that takes the update, and how many bytes has a weight?",
+        "Two questions for each plan: what is half a gap of the number that is updated, and how many bytes does a weight take?",
         "0.05 lies between 1/32 and 1/16, so you know its exponent; and plan B keeps three of its five numbers in 4 bytes.",
     ),
     checked="C fits with 56 GB and keeps the updates on average. A would stand still, and B would take 112 GB.",

@@ -13,12 +13,12 @@ from cs336kit.teach.exercises.core import exercise
         "no latency": (0.0, 3e9, 0.9),
     },
     mistakes={
-        "latency * bandwidth": "this size gets half of the bandwidth, whatever share you are asked for.",
-        "latency * bandwidth * share": "the latency comes on top of the time for the bytes. You let it take all of the time.",
-        "latency * bandwidth / (1 - share)": "the bytes that could have moved in the whole time. In the latency none move.",
-        "latency * bandwidth * (1 - share) / share": "latency and moving have changed places: a larger share needs more bytes.",
-        "latency * bandwidth / share": "this grows as the share falls. A copy that may be slow may be small.",
-        "latency * share / (1 - share)": "these are the seconds that the bytes take. The answer is in bytes.",
+        "latency * bandwidth": "this size always gets half of the bandwidth, whatever share you are asked for.",
+        "latency * bandwidth * share": "you took the latency for the whole time, but moving the bytes takes time on top.",
+        "latency * bandwidth / (1 - share)": "these bytes could move in the whole time, but none move during the latency.",
+        "latency * bandwidth * (1 - share) / share": "you swapped the latency and the moving: a larger share needs more bytes.",
+        "latency * bandwidth / share": "your size grows as the share falls, but a smaller share needs only a smaller copy.",
+        "latency * share / (1 - share)": "these are the seconds that it takes to move the bytes. The answer is in bytes.",
     },
     hints=(
         "Which part of the whole time is spent on moving bytes, if the copy reaches that share of the bandwidth?",
@@ -75,15 +75,15 @@ def _never_waits(copies, computes):
         "many different ones": ([3, 9, 2, 2, 8, 1, 1, 12, 3, 2], [5, 2, 9, 4, 1, 7, 3, 2, 8, 6]),
     },
     mistakes={
-        "min(2, len(copies))": "two are enough where all batches are alike. These are not.",
-        _fullest: "so many fill up when nothing holds the copies back. Fewer may do as well.",
-        "len(copies)": "that is no limit at all, which is as early as it gets, and often more than is needed.",
-        _freed_at_begin: "you freed a buffer when its computation begins. It is read until the computation ends.",
+        "min(2, len(copies))": "two are enough where all batches are alike, but these are not.",
+        _fullest: "that many fill up when nothing holds the copies back, but fewer may be enough.",
+        "len(copies)": "with that many there is no limit at all. It ends as early as possible, but fewer are often enough.",
+        _freed_at_begin: "you freed a buffer when its computation begins, but it is read until the computation ends.",
         _never_waits: "you asked that the GPU never wait. With slow copies it waits with any number of buffers.",
-        "right + 1": "one more than needed: the batch that is computed occupies one of the buffers that you count.",
+        "right + 1": "that is one more than needed: the batch that is being computed sits in one of the buffers that you count.",
     },
     hints=(
-        "When is the last batch done, with a given number of buffers? The timetable above says it for equal times.",
+        "When is the last batch done with a given number of buffers? The timetable above shows it for equal times.",
         "First find the end without a limit. Then try one buffer, two, three, until the end is the same.",
     ),
     checked="equal batches, slow copies, a late batch, a long one, a single one, and many different ones.",
@@ -157,18 +157,17 @@ def _events(text):
     },
     mistakes={
         "_reserved(events, joins=False)": "free blocks that touch each other were not joined.",
-        "_reserved(events, choose=lambda blocks, key: blocks[0])": "you took the first free block that fits. A smaller one "
-        "fitted, too, and the large one was needed later.",
-        "_reserved(events, choose=max)": "you took the largest free block. The smallest that fits keeps the large ones for large "
+        "_reserved(events, choose=lambda blocks, key: blocks[0])": "you took the first free block that fits. A smaller one fit "
+        "as well, and the large one was needed later.",
+        "_reserved(events, choose=max)": "you took the largest free block. The smallest that fits saves the large ones for large "
         "requests.",
         "_reserved(events, reuses=False)": "freed blocks were not used again.",
-        "_reserved(events, across=True)": "you joined blocks of two segments. A tensor cannot reach from one segment "
-        "into another.",
-        "_reserved(events, by_sum=True)": "you compared with all free bytes together. A tensor needs one piece.",
+        "_reserved(events, across=True)": "you joined blocks of two segments, but no tensor crosses that border.",
+        "_reserved(events, by_sum=True)": "you added up all free bytes, but a tensor needs one piece.",
     },
     hints=(
         "Keep a list of blocks for each segment, in the order in which they lie there, with an owner or none.",
-        "A request replaces one free block by two, the taken one and the rest. Look at both neighbors of a block that is freed.",
+        "A request replaces one free block with two, the taken one and the rest. When a block is freed, look at both neighbors.",
     ),
     checked="blocks shared, freed and taken again, joined from both sides, the smallest that fits, and the borders of segments.",
 )
@@ -179,17 +178,17 @@ def reserved(events):
 @exercise(
     "04.4",
     mistakes={
-        "('A', ...)": "what does not fit crosses the link for every token: nearly 60 GB at 63 GB/s take about a second.",
+        "('A', ...)": "what does not fit crosses the link for every token: nearly 60 GB at 63 GB/s takes about a second.",
         "('B', ...)": "a token passes the two halves one after the other, so both together read at the speed of one A100. "
         "Is there a machine that reads faster and holds it all? Print the memory_bytes of the H200.",
-        "('C', 1000 * 141.1e9 / 4.8e12)": "these are the milliseconds for one token. Asked are tokens per second.",
-        "('C', 141e9 / 4.8e12)": "these are the seconds for one token. Asked are tokens per second.",
+        "('C', 1000 * 141.1e9 / 4.8e12)": "these are the milliseconds for one token. The task asks for tokens per second.",
+        "('C', 141e9 / 4.8e12)": "these are the seconds for one token. The task asks for tokens per second.",
         "('C', 4.8e12 / 70.55e9)": "you read one byte for each parameter. In bf16 it has two.",
-        "('C', 3.35e12 / 141.1e9)": "this is what an H100 could read. An H200 has another bandwidth.",
+        "('C', 3.35e12 / 141.1e9)": "this is what an H100 could read, but an H200 has a different bandwidth.",
     },
     hints=(
-        "Which machines hold 141.1 GB and 3 GB more? A label is not what the driver reports.",
-        "For each offer: which bytes are read from where for one token, one after the other or at the same time?",
+        "Which machines hold 141.1 GB and 3 GB more? Look at what the driver reports, not at the label.",
+        "For each offer, which bytes are read from where for one token, and is that one after the other or at the same time?",
     ),
     checked="an H200 holds it all, and reads all of it for each token.",
     tolerance=0.03,

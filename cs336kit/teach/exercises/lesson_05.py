@@ -30,9 +30,9 @@ def _numbers(*shape):
         "they should go along the first row of patches, then along the second.",
         "rearrange(images, 'b (i p) (j q) c -> b (i j) (q p c)', p=p, q=p)": "within a patch you go down first; the "
         "pixels of its first line should come first.",
-        "rearrange(images, 'b (i p) (j q) c -> b (i j) (c p q)', p=p, q=p)": "you took one color of the whole patch after "
-        "the other; the colors of a pixel should stay together.",
-        "right.transpose(1, 2)": "each column is a patch; there should be one row for each patch.",
+        "rearrange(images, 'b (i p) (j q) c -> b (i j) (c p q)', p=p, q=p)": "you put one color of the whole patch after the "
+        "other, but the colors of a pixel should stay together.",
+        "right.transpose(1, 2)": "in your result each column is a patch, but each row should be one.",
     },
     hints=(
         "An image of 4 × 6 pixels and p = 2 has 2 × 3 patches. Two axes of the input are cut. Into which parts?",
@@ -75,14 +75,13 @@ _PATTERNS = {
         for label, (left, right, output, shape, other) in _PATTERNS.items()
     },
     mistakes={
-        "multiply(first, second, output, x, y, add=False)": "the last product of each cell is all that is left. Products that "
-        "fall into the same cell are added.",
-        _lone_axes_forgotten: "a name that only one operand has, and the result lacks, is looped over as well.",
-        "right_if(output=tuple(name for name in dict.fromkeys(first + second) if name in output))": "the axes of your result "
-        "stand in the order in which the names appear; `output` gives the order.",
-        _averaged: "these are averages, and an einsum adds.",
-        "right_if(y=torch.ones_like(y)) + right_if(x=torch.ones_like(x))": "you added the two operands; they are "
-        "multiplied, and the products are added.",
+        "multiply(first, second, output, x, y, add=False)": "each cell keeps only its last product. Add up its products.",
+        _lone_axes_forgotten: "you loop over a name only if the result or both operands have it. Loop over every name.",
+        "right_if(output=tuple(name for name in dict.fromkeys(first + second) if name in output))": "the axes of your result are "
+        "in the order in which the names appear, but `output` gives the order.",
+        _averaged: "you averaged the products, but an einsum adds them.",
+        "right_if(y=torch.ones_like(y)) + right_if(x=torch.ones_like(x))": "you added the two operands, but they are multiplied, "
+        "and then the products are added.",
     },
     hints=(
         "First find out how large each name is. Which names does your loop run over, and what is the shape of the result?",
@@ -130,18 +129,17 @@ def _grouped():
     mistakes={
         "q @ k.repeat(1, q.shape[1] // k.shape[1], 1, 1).mT": "your heads take turns (0 1 0 1), and neighbors should share "
         "a key head (0 0 1 1).",
-        "right.mT": "scores have a row for each query and a column for each key, and yours have changed places.",
-        "einsum(q, k, 'b a s h, b k t h -> b a s t')": "the key heads were added up, because their name is missing on the "
-        "right.",
-        "rearrange(right, 'b (k r) s t -> b k r s t', k=k.shape[1])": "groups and their members are still two axes.",
-        "q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT": "the numbers are right, but k was copied. Could the axis "
-        "of q be cut instead?",
-        "right / q.shape[-1] ** 0.5": "you divided by the square root of h, and the plain dot products were asked for.",
+        "right.mT": "scores have a row for each query and a column for each key, but yours have it the other way round.",
+        "einsum(q, k, 'b a s h, b k t h -> b a s t')": "you added up the key heads, because their name is missing on the right.",
+        "rearrange(right, 'b (k r) s t -> b k r s t', k=k.shape[1])": "groups and their members are still two axes. Join them.",
+        "q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT": "the numbers are right, but you copied k. Could q be split "
+        "instead?",
+        "right / q.shape[-1] ** 0.5": "you divided by the square root of h, but the task asks for the plain dot products.",
     },
     hints=(
         "Query heads 0 … r − 1 use key head 0, and the next r use key head 1. So a query head has two numbers: its group "
         "and its place in the group. Which of them runs fastest?",
-        "Three steps: give q one axis more, take the products with an einsum in which the group stands in both operands, "
+        "Take three steps: give q one more axis, take the products with an einsum in which the group appears in both operands, "
         "and join the two axes again.",
     ),
     checked="two, three and one key head, as many key heads as query heads, other numbers of keys than queries, and that "
@@ -159,15 +157,15 @@ def scores(q, k):
     mistakes={
         "('B', ..., ...)": "plan B makes the wide product of the two thin matrices, and then sends every token through two "
         "wide matrices. Even 16 tokens notice.",
-        "(..., 'B', ...)": "plan B sends every token through two wide matrices, and plan C through one.",
+        "(..., 'B', ...)": "plan B sends every token through two wide matrices, but plan C sends it through only one.",
         "('C', ..., ...)": "for 16 tokens, adding the correction to W costs as much as 16 tokens do in W itself. What "
         "do the thin matrices cost them?",
         "(..., 'A', ...)": "plan A pays for the thin matrices with every token. Plan C pays once, however many come.",
-        "('A', 'C', 4096)": "a token goes through two thin matrices, and you counted one of them.",
-        "('A', 'C', 16)": "16 is the inner size, and it stands in what both plans pay. Set the two extra costs equal.",
+        "('A', 'C', 4096)": "a token goes through two thin matrices, but you counted only one of them.",
+        "('A', 'C', 16)": "16 is the inner size, and it appears in the extra cost of both plans. Set these two costs equal.",
     },
     hints=(
-        "All three plans send each token through one 4,096 × 4,096 matrix. Write down only what each plan does besides.",
+        "All three plans send each token through one 4,096 × 4,096 matrix. Write down only what each plan does on top.",
         "Of these extra costs, one grows with the number of tokens and one does not. Where do they meet?",
     ),
     checked="plan A's extra grows with the tokens, 2 · 4,096 · 16 for each, and plan C's is 4,096² · 16 once, so they meet "
@@ -197,16 +195,16 @@ def _in_place(names, shape, known):
     },
     mistakes={
         "bind(names, shape, known, count=False)": "there are more axes than names, or fewer, so it does not fit.",
-        "bind(names, shape, known, held=False)": "a name that had a size before got another one. That does not fit.",
-        "bind(names, shape, known, twice=False)": "the same name stands there twice with two sizes. That does not fit.",
-        "right and {word: right[word] for word in names.split()}": "what was known before is lost, and the next tensor is to be "
-        "checked against it.",
-        _in_place: "the dictionary `known` was changed. Return a new one.",
+        "bind(names, shape, known, held=False)": "a name already had a size and got a different one. That does not fit.",
+        "bind(names, shape, known, twice=False)": "the same name appears twice with two different sizes. That does not fit.",
+        "right and {word: right[word] for word in names.split()}": "you lost the sizes that were known before, and the next "
+        "tensor is to be checked against them.",
+        _in_place: "you changed the dictionary `known`. Return a new one.",
         "right is not None": "return the sizes of all names, so that they can be handed on, or None.",
     },
     hints=(
-        "Three things can go wrong: the number of axes, a size that was known before, and a name that stands there twice. "
-        "Two of them are the same thing, if you note each size as soon as you see it.",
+        "Three things can go wrong: the number of axes, a size that was known before, and a name that appears twice. Two of them "
+        "are the same thing, if you note each size as soon as you see it.",
         "Begin with a copy of `known`, and go through names and sizes side by side.",
     ),
     checked="new and known names, too many and too few axes, a name that stands there twice, and that `known` is left alone.",

@@ -30,20 +30,18 @@ _WITH_BIAS = {aten.addmm.default: 1}
         "two layers with an activation": (lambda: _SECOND(torch.relu(_BIASED(_X))),),
     },
     mistakes={
-        "count_products(function, place=_MATRICES | _VECTORS)": "the product with a bias is missing. It runs under a name of "
-        "its own.",
+        "count_products(function, place=_MATRICES | _VECTORS)": "you missed the product with a bias: it has another name.",
         "count_products(function, place=_MATRICES | _VECTORS | {aten.addmm.default: 0})": "with a bias, the first argument is "
         "not the left factor.",
-        "count_products(function, place=_MATRICES | _WITH_BIAS)": "a product with a vector is missing. It runs under a name of "
-        "its own.",
-        "count_products(function, total=lambda found: found[-1])": "only the last product is in it. Add them up.",
-        "right // 2": "that counts the multiplications alone. Each of them is followed by an addition.",
-        "right + 6 * 4": "the addition of the bias is in it. It is element-wise, and such counts leave it out.",
+        "count_products(function, place=_MATRICES | _WITH_BIAS)": "you missed a product with a vector: it has another name.",
+        "count_products(function, total=lambda found: found[-1])": "you counted only the last product. Add them up.",
+        "right // 2": "you counted the multiplications alone, but each of them is followed by an addition.",
+        "right + 6 * 4": "you counted the addition of the bias, too. It is element-wise, and counts like this one leave it out.",
     },
     hints=(
         "Print the shapes of `args` for each of the five names. Which two of them are factors?",
-        "The size of the result and the inner axis are enough for all of them. Only where the inner axis stands differs: "
-        "with a bias, the factors move up by one place.",
+        "The size of the result and the inner axis are enough for all of them. Only the place of the inner axis differs: with a "
+        "bias, the factors move up by one place.",
     ),
     checked="layers with and without bias, a batch of heads, products with vectors, and two layers with an activation.",
     avoid=("FlopCounterMode", "measure"),
@@ -73,17 +71,17 @@ def count_products(function, *, place=_MATRICES | _VECTORS | _WITH_BIAS, total=s
         "Mistral's window on 32,768 tokens": (32768, 4096, 4096),
     },
     mistakes={
-        "4 * sequence**2 * width": "these are all pairs. A token looks at nothing behind it, and not beyond its window.",
-        "right_if(window=sequence)": "the window is not in it: these are all pairs of a causal mask.",
+        "4 * sequence**2 * width": "these are all pairs, but a token looks at no later one, and at none before its window.",
+        "right_if(window=sequence)": "you did not use the window: these are all pairs of a causal mask.",
         "4 * sequence * min(window, sequence) * width": "the first tokens have fewer than `window` tokens to look at.",
         "2 * min(window, sequence) * (2 * sequence - min(window, sequence)) * width": "the diagonal counts in full: "
         "each token looks at itself, too.",
-        "right // 2": "half is missing: there are two products, and each pair takes a multiplication and an addition.",
-        "right_if(window=window + 1)": "the window is one too long. The token itself is one of the tokens in it.",
+        "right // 2": "half is missing: there are two products, and in each a pair takes a multiplication and an addition.",
+        "right_if(window=window + 1)": "your window is one token too long. The token itself is one of those in it.",
     },
     hints=(
-        "How many tokens does the first token look at, the second, and the last?",
-        "Count the pairs first: for every token the smaller of two numbers. Then ask what one pair costs in each product.",
+        "How many tokens does the first token look at? And the second, and the last?",
+        "Count the pairs first: each token has the smaller of two numbers. Then ask what one pair costs in each product.",
     ),
     checked="windows shorter than the sequence, as long, longer, of one token, and one of a real model.",
 )
@@ -134,16 +132,16 @@ _SIZES = {"a": 10, "b": 20, "c": 30, "h": 4, "s": 5, "t": 7}
     },
     mistakes={
         "2 * _all_sizes(first, second, output, sizes)": "that is 2 × the product of all sizes; some patterns need fewer.",
-        _only_two: "an axis that only one operand has can be summed before the product.",
+        _only_two: "an axis that only one operand has, and the result lacks, can be summed before the product.",
         _lone_free: "summing an axis alone is not free: it takes one FLOP for each element of its operand.",
-        _outer_twice: "if nothing is summed in the product, nothing is added in it either.",
-        "2 * math.prod(sizes[name] for name in output)": "that is one multiplication and addition for each result. "
-        "Each result takes as many as the axes that are summed are long.",
+        _outer_twice: "if no axis is summed in the product, then it has no additions, either.",
+        "2 * math.prod(sizes[name] for name in output)": "that is one multiplication and one addition for each result. Each "
+        "result takes as many as the summed axes are long.",
     },
     hints=(
-        "Go through the names of one operand. Which of them does somebody else still need?",
-        "Work in three steps: which names are left of each operand once its lone axes are gone, what summing those axes "
-        "took, and then the product of what is left, whose price depends on whether an axis is still to be summed.",
+        "Go through the names of one operand. Which of them does anything else still need?",
+        "Take three steps: find the names that each operand keeps once its lone axes are summed, count what that summing took, "
+        "and then count the product of what is left. Its cost depends on whether an axis is still to be summed.",
     ),
     checked="products of matrices and of heads, an outer and an element-wise product, a dot product, and axes summed alone.",
     avoid=("einsum_flops", "predict", "measure"),
@@ -163,12 +161,12 @@ def pattern_flops(first, second, output, sizes):
         "('B', ...)": "at 1,024 tokens that would be the best one. How do the two kinds of products grow with the sequence?",
         "('C', ...)": "shared keys and values make two projections smaller. Every head of queries still has its own scores.",
         "('A', 100 * what_to_cut()[1])": "A is right, but that is a percentage: give the share as a fraction.",
-        "('A', 0.5)": "half of attention is saved. Which part of all the products is attention at this length?",
+        "('A', 0.5)": "the plan saves half of attention. What share of all products is attention at this length?",
         "('A', 1 / 14)": "that is the share at 1,024 tokens; this sequence is sixteen times as long.",
         "('A', 8 / 11)": "that is attention's whole share. The plan saves a part of it.",
     },
     hints=(
-        "Begin with the two numbers that make up the block: FLOPs of its linear layers and of attention, at this length.",
+        "Begin with the two numbers that make up the block, the FLOPs of its linear layers and of attention at this length.",
         "For each plan, ask which of the products become smaller and by how much; then divide by the sum of all products.",
     ),
     checked="at 16,384 tokens attention is 73 % of the products, and plan A saves half of it; B saves 9 % and C 3 %.",

@@ -54,19 +54,19 @@ def _all_at_once(machine, warmup, repeats):
         "an even number of repeats": (Machine(1.0, 1.0, 2.0, 4.0, 8.0), 1, 4),
     },
     mistakes={
-        "timed(machine, warmup, repeats, after=False)": "you timed how long it takes to order the work. Wait before you stop "
+        "timed(machine, warmup, repeats, after=False)": "you timed how long it takes to launch the work. Wait before you stop "
         "the clock.",
-        "timed(machine, warmup, repeats, before=False)": "somebody else's work, or your warm-up, is in it. Wait before you "
-        "start the clock.",
+        "timed(machine, warmup, repeats, before=False)": "your time includes other work or your warm-up. Wait before you start "
+        "the clock.",
         "timed(machine, 0, warmup + repeats)": "the warm-up calls are among the times. They do not count.",
-        "timed(machine, warmup, repeats, middle=statistics.mean)": "this is the mean, which one interrupted call moves.",
+        "timed(machine, warmup, repeats, middle=statistics.mean)": "this is the mean, which a single interrupted call can move.",
         "timed(machine, warmup, repeats, middle=min)": "this is the fastest call; the task asks for the median.",
-        _all_at_once: "you timed all the calls together and divided. That is a mean; time each call alone.",
+        _all_at_once: "you timed all the calls together and divided. That is a mean. Time each call by itself.",
     },
     hints=(
-        "Three things are asked of the machine for every repeat, and two of them twice. In which order?",
-        "Let the warm-up calls run and forget them. Then, for every repeat, begin with an idle machine, and stop the clock "
-        "only when it is idle again. Keep the times in a list.",
+        "For every repeat you ask three things of the machine, and two of them twice. In which order?",
+        "Make the warm-up calls and forget them. Then begin each repeat with an idle machine, and stop the clock only when it is "
+        "idle again. Keep the times in a list.",
     ),
     checked="slow first calls, an interrupted call, a machine that is still busy, and even and odd numbers of repeats.",
 )
@@ -99,12 +99,12 @@ def timed(machine, warmup, repeats, *, before=True, after=True, middle=statistic
         "a ridge of 0": (0, 64, 2),
     },
     mistakes={
-        "ridge * p // 2": "you counted the weight's bytes alone. Inputs and outputs cross too.",
-        "right and (right - 1 or 1)": "one token short. At that batch the intensity is still below the ridge; round up.",
+        "ridge * p // 2": "you counted the weight's bytes alone. Inputs and outputs are moved, too.",
+        "right and (right - 1 or 1)": "that is one token short: its intensity is still below the ridge. Round up.",
         "right_if(ridge=2 * ridge)": "the factor 2 of the FLOPs (a multiply and an add) is missing.",
-        "right_if(p=2) if p != 2 else right_if(p=1)": "that is for elements of another size; here they have p bytes.",
+        "right_if(p=2) if p != 2 else right_if(p=1)": "that is right for elements of a different size. Here they have p bytes.",
         "right or math.ceil(p * d * d * ridge / (2 * d * (d - p * ridge) or -1))": "no batch reaches a ridge of D/p: None.",
-        "right or 0": "no batch reaches the ridge there. Return None, which is not the number 0.",
+        "right or 0": "no batch reaches the ridge here. Return None, which is not the same as 0.",
     },
     hints=(
         "As tokens grow, where does the intensity of a square layer go? Is the ridge always below that limit?",
@@ -123,13 +123,13 @@ def smallest_batch(ridge, d, p):
     "07.3",
     mistakes={
         "('A', ..., ...)": "with 8 tokens the chip does 8 FLOPs for each byte of weights. What is it waiting for?",
-        "('C', ..., ...)": "the activation's numbers are few beside the 67 million weights, which are read in full.",
-        "('B', 1.0, ...)": "fewer bytes do shorten it: what limits this layer is reading its weights.",
-        "('B', ..., 'B')": "with 4,096 tokens each weight is used so often that its bytes hardly matter. What limits then?",
+        "('C', ..., ...)": "the activation has few numbers beside the 67 million weights, all of which are read.",
+        "('B', 1.0, ...)": "fewer bytes do shorten the time, because this layer is limited by reading its weights.",
+        "('B', ..., 'B')": "with 4,096 tokens each weight is used so often that its bytes hardly matter. What is the limit then?",
         "('B', ..., 'C')": "with 4,096 tokens the product takes most of the time. What limits a product of this size?",
     },
     hints=(
-        "Put the layer under the roof of section 3, with 8 tokens and with 4,096. On which side of the ridge is it?",
+        "Place the layer under the roof of section 3, with 8 tokens and with 4,096. On which side of the ridge is it?",
         "For each plan, ask which of FLOPs, bytes, peak and bandwidth it changes, and whether that one limits the layer.",
     ),
     checked="reading the weights limits the layer at 8 tokens, and B halves their bytes; at 4,096 the peak does, "
@@ -164,17 +164,17 @@ _UNEVEN = [(5e5, 3e6, 9e6), (1e6, 9e6, 5e6), (5e5, 5e6, 8e6)]
     mistakes={
         "sum(f / peak + (r + w) / bandwidth for f, r, w in steps)": "computing and moving overlap: take the longer, not the sum.",
         "right_if(fused=False)": "that is for separate kernels. Fused, what one step writes for the next stays on the chip.",
-        "right_if(fused=True)": "that is the time of a fused kernel. One by one, every step reads and writes memory.",
+        "right_if(fused=True)": "that is the time of a fused kernel. Separate steps each read and write memory.",
         "max(sum(f for f, _, _ in steps) / peak, sum(r + w for _, r, w in steps) / bandwidth)": "separate kernels "
         "have a maximum each, and a fused one moves only the first input and the last output.",
-        "max(max(f / peak, (r + w) / bandwidth) for f, r, w in steps)": "you took the longest step, and all of them run.",
-        "right_if(steps=[*steps[:-1], (*steps[-1][:2], 0)]) if fused else right": "the last write is missing. The result has "
+        "max(max(f / peak, (r + w) / bandwidth) for f, r, w in steps)": "you took the longest step, but all of them run.",
+        "right_if(steps=[*steps[:-1], (*steps[-1][:2], 0)]) if fused else right": "you left out the last write. The result has "
         "to reach memory.",
     },
     hints=(
-        "What crosses to memory between two separate kernels, and what between two steps of one kernel?",
-        "Separate kernels wait for one another, so each has its own longer side. One kernel has a single longer side, and "
-        "only its ends touch memory.",
+        "What goes to memory between two separate kernels, and what between two steps of one kernel?",
+        "Separate kernels wait for one another, so each has its own longer side. One kernel has a single longer side, and only "
+        "its ends touch memory.",
     ),
     checked="element-wise chains, a mixed one and an uneven one, fused and not, with slow and fast memory, and a single step.",
 )

@@ -20,18 +20,18 @@ from cs336kit.teach.exercises.core import exercise
     ],
     mistakes={
         "(right[0], (1.0, 1.0)) if name == 'subtract' else right": "a difference falls when b grows, so its slope by b is not 1.",
-        "(right[0], (1 / b, 1 / b)) if name == 'divide' else right": "b stands in the denominator: its slope is another one.",
-        "(right[0], (1 / b, a / b**2)) if name == 'divide' else right": "a / b falls when a positive b grows. Mind the sign.",
-        "(right[0], (1.0, 1.0)) if name == 'max' else right": "the smaller one of the two may change a little, and the result "
-        "does not notice.",
-        "(right[0], (float(a >= b), float(b >= a))) if name == 'max' else right": "at a tie you passed the gradient on to "
-        "both. The task says: take a.",
+        "(right[0], (1 / b, 1 / b)) if name == 'divide' else right": "b is in the denominator, so its slope is a different one.",
+        "(right[0], (1 / b, a / b**2)) if name == 'divide' else right": "a / b falls when b grows and a is positive. Check the "
+        "sign.",
+        "(right[0], (1.0, 1.0)) if name == 'max' else right": "a small change in the smaller one leaves the result alone.",
+        "(right[0], (float(a >= b), float(b >= a))) if name == 'max' else right": "at a tie you passed the gradient on to both. "
+        "The task says that a gets it.",
         "(right[0], (a, b)) if name == 'max' else right": "a slope says how fast the result grows, not how large it is.",
     },
     hints=(
-        "Let one of the two numbers grow a little and hold the other. How much does the result grow?",
-        "A difference has constant slopes. For the quotient, write it as a times a power of b. For the larger of two, ask "
-        "which of them the result is at the moment.",
+        "Let one of the two numbers grow a little and hold the other fixed. How much does the result grow?",
+        "A difference has constant slopes. Write the quotient as a times a power of b. For the larger of the two, ask which of "
+        "them the result is at the moment.",
     ),
     checked="differences, quotients and maxima, with negative numbers and a tie.",
 )
@@ -62,17 +62,16 @@ def _softmax(seed, *shape, same=False):
         "4 rows of one number": _softmax(6, 4, 1),
     },
     mistakes={
-        "result * (1 - result) * grad": "you used the slope of each number by itself only. A larger x makes all the other "
-        "results of its row smaller, and they have gradients too.",
-        "result * grad": "the part that all numbers of a row share is missing: they always add up to 1.",
+        "result * (1 - result) * grad": "you used only the slope of each number with respect to itself. A larger x makes all the "
+        "other results of its row smaller, and they have gradients, too.",
+        "result * grad": "you left out the part that all numbers of a row share: they always add up to 1.",
         "result * (grad - (result * grad).sum())": "you summed over all rows. Each row is a softmax of its own.",
         "result * (grad - (result * grad).sum(0, keepdim=True))": "you summed over the wrong axis: softmax runs over the last.",
         "result * grad - (result * grad).sum(-1, keepdim=True)": "the shared part has to be weighted by each result as well.",
-        "result * (grad - grad.sum(-1, keepdim=True))": "the gradients of a row are weighted with the results before they "
-        "are summed.",
+        "result * (grad - grad.sum(-1, keepdim=True))": "weight the gradients of a row with the results, then sum.",
     },
     hints=(
-        "The gradient with respect to one x is a sum over all y of its row. Which terms of the slopes do all the x of a row have in common?",
+        "The gradient with respect to one x is a sum over all y of its row. Which terms of the slopes do all x of a row share?",
         "Write the sum over i for one j, and take the factor with j out. What remains inside is one number per row, the same "
         "for every j.",
     ),
@@ -93,10 +92,10 @@ def softmax_backward(result, grad):
     },
     mistakes={
         "right + 4 * batch * sum(sizes[1:-1])": "ReLU's result and the next product's input are one storage: count it once.",
-        "right + batch * sum(sizes[1:-1])": "ReLU keeps no mask of its own: its result, kept already, tells where it was 0.",
+        "right + batch * sum(sizes[1:-1])": "ReLU keeps no mask: its result, which is kept anyway, shows where it was 0.",
         "4 * batch * sum(sizes)": "you counted the last product's output. No product needs its own output for backward.",
-        "4 * batch * sum(sizes[1:-1])": "x is missing. The first weight's gradient is xᵀ times something, so x is kept.",
-        "right // 4": "these are elements. An fp32 element takes 4 bytes.",
+        "4 * batch * sum(sizes[1:-1])": "you left out x. The first weight's gradient is xᵀ times something, so x is kept.",
+        "right // 4": "you counted elements. An fp32 element takes 4 bytes.",
         "4 * batch * sum(sizes[1:])": "these are the outputs of the products. A product keeps its input.",
     },
     hints=(
@@ -113,9 +112,9 @@ def kept_bytes_of(batch, sizes):
     "08.4",
     tolerance=0.02,
     mistakes={
-        "('B', ...)": "B's hidden width is smaller, but more tensors of that width are kept. Count them for A, too.",
-        "('C', ...)": "C keeps everything that B keeps, and what the written-out silu adds.",
-        "('A', 4)": "you counted one of two. GELU needs its input, and the second matrix needs the result of GELU.",
+        "('B', ...)": "B's hidden width is smaller, but B keeps more tensors of that width. Count them for A, too.",
+        "('C', ...)": "C keeps everything that B keeps, and also what the written-out silu adds.",
+        "('A', 4)": "you counted only one of two. GELU needs its input, and the second matrix needs the result of GELU.",
         "('A', 12)": "a matrix needs its own input for its weights' gradient, not its output.",
         "('A', 9)": "x is not to be counted here.",
     },
@@ -163,10 +162,10 @@ def _cubes(x):
     },
     mistakes={
         "numeric_gradient(f, x, h, below=0)": "this is the forward difference, whose error is of order h. Step to both sides.",
-        "2 * right": "twice too large: from x − h to x + h the distance is 2h.",
+        "2 * right": "this is twice too large: the distance from x − h to x + h is 2h.",
         "torch.full(x.shape, (f(x + h) - f(x - h)) / (2 * h), dtype=x.dtype)": "you moved all elements of x together.",
-        _not_put_back: "later elements drift: an element was not put back before the next moved.",
-        "torch.zeros_like(right)": "the gradient is 0: up and down are one tensor under two names. Clone x twice.",
+        _not_put_back: "your later elements drift, because you did not put an element back before moving the next.",
+        "torch.zeros_like(right)": "the gradient is 0 because up and down are one tensor under two names. Clone x twice.",
         _into_a_copy: "reshape or flatten of a transposed tensor is a copy, and writing there changes nothing.",
     },
     hints=(

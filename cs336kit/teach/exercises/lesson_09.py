@@ -66,19 +66,18 @@ def _without_the_way_down(x, weights, multiply):
     },
     observe=_gradients_and_calls,
     mistakes={
-        _data_gradient_too: "the gradients are right, with one product more than needed. Which gradient does nobody use?",
+        _data_gradient_too: "the gradients are right, but you took one product more than needed. Which gradient does nobody use?",
         _forward_for_each: "the gradients are right, but you run the chain again for each weight. Keep every layer's input "
         "from the first run.",
         "right": "the gradients are right, but the products did not go through multiply, so nobody counted them.",
-        "gradients(x, weights, multiply)[::-1]": "the gradients are right and their order is not: the backward pass finds the "
+        "gradients(x, weights, multiply)[::-1]": "the gradients are right, but their order is not: the backward pass finds the "
         "last one first.",
         "[g / (len(x) * weights[-1].shape[1]) for g in gradients(x, weights, multiply)]": "that is the gradient of the mean. "
         "The loss is the sum, whose gradient is 1 everywhere.",
-        _without_the_way_down: "you gave every layer the gradient of the last output. Each layer's g comes down from "
-        "the layer above.",
+        _without_the_way_down: "you gave every layer the last output's gradient, but its g comes down from the layer above.",
     },
     hints=(
-        "What does a layer need for the gradient of its weights, and when did you last have it in your hands?",
+        "What does a layer need for the gradient of its weights, and when did you last have that at hand?",
         "Forward, keep the input of every layer in a list. Then go from the last layer to the first with one g, and change "
         "g on the way down only where another layer waits below.",
     ),
@@ -104,12 +103,12 @@ _STEP = 3 * _LAYERS
     mistakes={
         "('A', ...)": "A's gradient has to come down through all 32 layers, and forward runs through all 32 in any case. "
         "Count the products of both plans.",
-        "('B', _TOP / _LAYERS)": "that is the part of the layers that is trained. Forward runs through the frozen ones too.",
-        "('B', (_LAYERS + _TOP) / _STEP)": "the weights' gradients are there, the way down is missing: most of the top "
-        "layers must hand a gradient to the layer below.",
+        "('B', _TOP / _LAYERS)": "that is the share of the layers that is trained. Forward runs through the frozen ones, too.",
+        "('B', (_LAYERS + _TOP) / _STEP)": "you left out the way down: most of the top layers must hand a gradient to the layer "
+        "below.",
         "('B', (_LAYERS + _TOP + _LAYERS) / _STEP)": "you let the gradient travel down to the data. Nothing below the top "
         "layers is trained, so nobody needs it there.",
-        "('B', 2 / 3)": "that is plan A's part: everything but the weights' gradients of frozen matrices.",
+        "('B', 2 / 3)": "that is plan A's share: everything but the weights' gradients of frozen matrices.",
     },
     hints=(
         "Count in products of one layer. A full step has three for each layer: which of them does each plan leave out?",
@@ -139,10 +138,10 @@ def _total(tokens, sizes, times):
     mistakes={
         "_total(tokens, sizes, lambda i: 2) if trained else 0": "a frozen weight needs no gradient, and below "
         "the lowest trained layer nothing is computed at all.",
-        "_total(tokens, sizes, lambda i: i in trained)": "only the weights' gradients. They need the gradient "
-        "that travels down to them, through frozen layers too.",
-        "_total(tokens, sizes, lambda i: 2 * (i in trained))": "frozen layers above pass the gradient on, the lowest "
-        "trained one does not.",
+        "_total(tokens, sizes, lambda i: i in trained)": "you counted only the weights' gradients. They need the gradient that "
+        "travels down to them, through frozen layers, too.",
+        "_total(tokens, sizes, lambda i: 2 * (i in trained))": "frozen layers above pass the gradient on, but the lowest trained "
+        "one does not.",
         "right + _total(tokens, sizes, lambda i: i == min(trained))": "nothing below the lowest trained layer needs a gradient.",
         "_total(tokens, sizes, lambda i: (i in trained) + any(j > i for j in trained))": "you looked for trained "
         "layers above. What matters is whether anything below still needs the gradient.",
@@ -165,13 +164,13 @@ _MFU_A, _HFU_B = 0.36, 0.54
     "09.4",
     tolerance=0.02,
     mistakes={
-        "('B', _HFU_B / _MFU_A)": "an HFU is set against an MFU. A part of what B executes is done twice.",
+        "('B', _HFU_B / _MFU_A)": "you compared an HFU with an MFU, but B executes some of its work twice.",
         "('A', _MFU_A / (_HFU_B * 3 / 6))": "B repeats one forward pass, two of eight FLOPs, not half of its work.",
         "('B', _HFU_B * 6 / 8)": "that is B's MFU. How many times A's is it?",
-        "('A', ...)": "B is busier than A, even after what it repeats is taken off. Bring both to the same measure first.",
+        "('A', ...)": "B does more useful work than A, even without what it repeats. Bring both to the same measure first.",
     },
     hints=(
-        "Both runs need the same FLOPs of the model. Which of the two numbers speaks of these?",
+        "The model needs the same FLOPs in both runs. Which of the two numbers is about these?",
         "Of the FLOPs that B executes per parameter and token, how many does the model need?",
     ),
     checked="run B, an eighth faster: the fuller batch pays for the repeated forward pass.",
@@ -190,16 +189,15 @@ def first_done():
     },
     mistakes={
         "2 * right": "attention has two products in a layer, queries with keys and weights with values.",
-        "right / 2": "a multiply and an add are two FLOPs for a weight as well: 2 per parameter and token forward.",
-        "right * layers": "that is where a single layer's attention takes over. All layers have attention.",
-        "weights / (2 * layers * heads * head_dim)": "half of the pairs is half of the work, so with causal attention "
-        "it takes longer to take over.",
+        "right / 2": "a multiply and an add are two FLOPs for a weight, too: 2 per parameter and token in the forward pass.",
+        "right * layers": "that is where a single layer's attention would take over, but all layers have attention.",
+        "weights / (2 * layers * heads * head_dim)": "half of the pairs is half of the work: causal attention takes over later.",
         "weights / (4 * layers * heads * head_dim) if causal else right": "with half of the pairs the length must be "
         "greater, not smaller.",
-        "right / 3": "backward belongs to both sides: it doubles attention's products and those with weights alike.",
+        "right / 3": "you counted backward on one side only. It is twice the forward pass, for attention and weights alike.",
     },
     hints=(
-        "Write down both as FLOPs of one token. Which of them contains S?",
+        "Write down the FLOPs of one token for both. Which of them contains S?",
         "Per token, the products with weights are a constant and attention is a constant times S. Set them equal.",
     ),
     checked="two models and a made-up one, over all pairs and half of them.",

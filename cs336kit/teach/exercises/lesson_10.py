@@ -17,16 +17,16 @@ from cs336kit.teach.exercises.core import exercise
     },
     mistakes={
         "right * math.sqrt(shape[1] / shape[0])": "you used fan-out, the first dimension of torch's layout (fan-out, fan-in).",
-        "right**2": "that is the variance; a standard deviation is its root.",
+        "right**2": "that is the variance. The standard deviation is its square root.",
         "right_if(activation='linear')": "ReLU halves the mean square: the variance before it has to make up for that.",
-        "right / 2 if activation == 'relu' else right": "ReLU halves the mean square by itself; do not halve it once more.",
+        "right / 2 if activation == 'relu' else right": "ReLU halves the mean square already. Do not halve it once more.",
         "right * (math.sqrt(2) if activation == 'relu' else 1)": "a gain of 2 belongs to the variance; for a standard "
         "deviation it is √2.",
-        "right_if(shape=shape[:2])": "a convolution's output sums over its kernel too.",
+        "right_if(shape=shape[:2])": "a convolution's output also sums over its kernel.",
     },
     hints=(
-        "How many terms does one output sum, and where does that number stand in the shape?",
-        "Write down by what one layer multiplies the mean square, set it to 1, and solve for the standard deviation.",
+        "How many terms does one output add up, and where is that number in the shape?",
+        "By what factor does one layer multiply the mean square? Set it to 1, and solve for the standard deviation.",
     ),
     checked="wide, tall and square matrices and a convolution, with and without ReLU.",
     tolerance=1e-6,  # of whoever computes it by torch, in fp32
@@ -55,18 +55,18 @@ def _chain(widths, seed):
         "four layers, 4 to 16 to 8 to 3 to 5": _chain((4, 16, 8, 3, 5), 3),
     },
     mistakes={
-        "_without_relu(x, matrices, g, False)": "the gradient does not pass where a ReLU's output is zero.",
-        "_without_relu(x, matrices, g, True)": "you masked each gradient by the layer's input; the ReLU behind the "
-        "product decides, so its output tells where the gradient passes.",
-        "(right[0], right[1][::-1])": "the second list is upside down: the first layer's gradient comes first.",
-        "tuple([math.sqrt(value) for value in values] for values in right)": "those are typical sizes; the mean square "
-        "is asked for, without the root.",
-        "([x.square().mean().item()] + right[0][:-1], right[1])": "the first list begins behind the first layer, not with x.",
-        "(right[0], right[1][1:] + [g.square().mean().item()])": "each gradient in your list is at a layer's output; the "
-        "one at its input is asked for.",
+        "_without_relu(x, matrices, g, False)": "the gradient must not pass where a ReLU's output is zero.",
+        "_without_relu(x, matrices, g, True)": "you masked each gradient by the layer's input, but the ReLU comes after the "
+        "product, so its output shows where the gradient passes.",
+        "(right[0], right[1][::-1])": "your second list is the wrong way round: the first layer's gradient comes first.",
+        "tuple([math.sqrt(value) for value in values] for values in right)": "those are roots. The task asks for the mean "
+        "square.",
+        "([x.square().mean().item()] + right[0][:-1], right[1])": "your first list begins with x, not after the first layer.",
+        "(right[0], right[1][1:] + [g.square().mean().item()])": "your gradients are at the layers' outputs, not at their "
+        "inputs.",
     },
     hints=(
-        "Going down you need what came out of every ReLU on the way up. Keep it.",
+        "On the way down you need what came out of every ReLU on the way up. Keep it.",
         "Lesson 09 says which product brings a gradient from a layer's output to its input. What does the ReLU do to it first?",
     ),
     checked="one, three and four layers, square and not; values up and down.",
@@ -99,12 +99,12 @@ def _without_relu(x, matrices, g, input_masks):
 @exercise(
     "10.3",
     mistakes={
-        "(4**50, ..., ...)": "every second layer narrows instead of widening, and its factor is the other way round.",
+        "(4**50, ..., ...)": "every second layer narrows instead of widening, and its factor is the inverse.",
         "(4**25, ..., ...)": "25 layers multiply by 4. What do the other 25 do?",
-        "(0.25**25, ..., ...)": "the 2 makes up for the ReLU on the way down as well; and if 25 layers make the gradient "
-        "smaller, look at what their neighbors do.",
-        "(1, 1, 'A')": "by your own numbers A keeps the gradient as well as the activations.",
-        "(1, 1, 'B')": "by your own numbers B keeps the activations as well as A keeps the gradient.",
+        "(0.25**25, ..., ...)": "the 2 makes up for the ReLU on the way down, too; and if 25 layers shrink the gradient, what do "
+        "the others do?",
+        "(1, 1, 'A')": "your own numbers say that A keeps the gradient, too, so there is no reason to avoid A.",
+        "(1, 1, 'B')": "your own numbers say that B keeps the activations, too, so there is no reason to avoid B.",
     },
     hints=(
         "Write down the factor of the gradient for one layer 256 → 1,024, and for one 1,024 → 256.",
@@ -137,15 +137,15 @@ def _tensors(d, d_ff, inner, vocab=1000):
     },
     mistakes={
         "decoder_stds(shapes, layers, writers=1)": "each block ends two branches, not one.",
-        "decoder_stds(shapes, layers, writers=4 * layers)": "it is the mean square that adds up, so a root is missing.",
-        "decoder_stds(shapes, layers, writers=0)": "the two matrices that end a branch need GPT-2's factor.",
-        "dict.fromkeys(shapes, 0.02)": "0.02 is the embedding's alone; a matrix has 1/√fan-in.",
-        "right_if(shapes={name: shape[::-1] for name, shape in shapes.items()})": "you used fan-out; an output sums over fan-in.",
+        "decoder_stds(shapes, layers, writers=4 * layers)": "you left out a square root: it is the mean square that adds up.",
+        "decoder_stds(shapes, layers, writers=0)": "you left out GPT-2's factor, which the two matrices that end a branch need.",
+        "dict.fromkeys(shapes, 0.02)": "0.02 is for the embedding only. A matrix has 1/√fan-in.",
+        "right_if(shapes={name: shape[::-1] for name, shape in shapes.items()})": "you used fan-out. An output sums over fan-in.",
         "right | {'embedding': 1 / math.sqrt(shapes['embedding'][1])}": "an embedding is looked up, not multiplied: 0.02.",
     },
     hints=(
         "How many branches does the whole model have?",
-        "Which of the two numbers of a shape says how many terms one output sums?",
+        "Which of the two numbers of a shape is the number of terms in the sum of one output?",
     ),
     checked="2, 3, 12 and 96 layers; all five tensors of each, in two orders.",
 )
@@ -161,10 +161,11 @@ _WRITERS = ("attention out", "mlp down")
 @exercise(
     "10.5",
     mistakes={
-        "(0.004, ..., ...)": "that is the standard way, and each step would be too large for the hidden matrices.",
-        "(0.004 / 4, ..., ...)": "√16 belongs to a spread. The terms of an update do not cancel: they grow with the width.",
+        "(0.004, ..., ...)": "that is the usual way, but its steps would be too large for the hidden matrices.",
+        "(0.004 / 4, ..., ...)": "√16 is for sums of random signs. The terms of an update do not cancel: they grow with the "
+        "width.",
         "(0.004 / 4096, ..., ...)": "what counts is how many times as wide the large model is, not its width.",
-        "(0.004 / 16, 0.004 / 16, ...)": "an embedding is looked up: no sum over the width stands behind it.",
+        "(0.004 / 16, 0.004 / 16, ...)": "an embedding is looked up, so there is no sum over the width.",
         "(0.004 / 16, 0.004, 4)": "the terms of the sum all have the same sign, so they add up without a root.",
     },
     hints=(

@@ -10,15 +10,15 @@ _MIXED = [0.5, -1.0, 3.0, 0.0, -2.5]
 @exercise(
     "11.1",
     mistakes={
-        "(0.1, ...)": "the buffer grows to many times a steady gradient, and the steps with it.",
-        "(2.0, ...)": "the other way round: momentum makes the steps longer, so the rate has to be smaller.",
-        "(0.095, ...)": "you multiplied by mu; ask what the fading sum of equal gradients grows to.",
-        "(0.005, 20)": "1/(1 − mu) steps is a rule of thumb, and by then less than two thirds of the speed are reached.",
-        "(0.005, 58)": "after 58 steps it is just below 95 %.",
+        "(0.1, ...)": "the buffer grows to many times a steady gradient, and your steps grow with it.",
+        "(2.0, ...)": "it is the other way round: momentum makes the steps longer, so the rate has to be smaller.",
+        "(0.095, ...)": "you multiplied by mu. Ask instead what the fading sum of equal gradients grows to.",
+        "(0.005, 20)": "1/(1 − mu) steps is a rule of thumb. After so many, less than two thirds of the speed is reached.",
+        "(0.005, 58)": "after 58 steps the speed is just below 95 %.",
         "(0.005, 1)": "the first step is one gradient long, a twentieth of the final speed.",
     },
     hints=(
-        "Write down v after one, two and three equal gradients. To what does it grow?",
+        "Write down v after one, two and three equal gradients. What does it grow to?",
         "What is still missing from v after t steps fades by mu in every step.",
     ),
     checked="v grows to 20 times a steady gradient, and needs 59 steps for 95 % of that.",
@@ -59,20 +59,20 @@ def _adamw(wrong):
         "tiny gradients and a large eps": (0.0, [1e-6, 1e-6], 0.1, (0.9, 0.999), 1e-4, 0.0),
     },
     mistakes={
-        _adamw("no correction"): "both averages start at 0 and are too small at first: that has to be made up for.",
+        _adamw("no correction"): "both averages start at 0, so at first they are too small. Correct for that.",
         _adamw(
             "sum"
-        ): "your m is a fading sum. In Adam it is an average: a new gradient enters with a part of its weight.",
+        ): "your m is a fading sum. In Adam it is an average, in which a new gradient enters with only a part of its weight.",
         _adamw(
             "overwritten"
         ): "you kept the corrected m and v for the next step. Correct a copy, and carry on with the "
         "averages themselves.",
-        _adamw("eps inside"): "you put eps inside the root, where it weighs like its own root.",
+        _adamw("eps inside"): "you put eps inside the root, where it counts like its own root.",
         _adamw("penalty"): "that is a penalty: what you add to the gradient is divided by √v. AdamW shrinks p itself.",
-        _adamw("decay after"): "you shrink p after the step, so that the step shrinks too.",
+        _adamw("decay after"): "you shrink p after the step, so you shrink the step as well.",
     },
     hints=(
-        "What do m and v hold after the first gradient, if they started at 0? By what do you divide to repair that?",
+        "What do m and v hold after the first gradient, if they started at 0? What do you divide by to repair that?",
         "With a gradient of exactly 0, by what factor should p change in one step?",
     ),
     checked="a first step, steady and mixed gradients, decay with and without a gradient, and an eps that matters.",
@@ -96,15 +96,15 @@ def adamw_ends(p, gradients, lr, betas, eps, weight_decay):
         "a scalar, and a matrix with bias in its name": ({"scale": (), "bias_table": (4, 4)},),
     },
     mistakes={
-        "decay_groups(shapes, lambda name, shape: 'bias' not in name)": "a norm's weight is not a bias, and does not "
-        "decay either: the name does not tell.",
-        "decay_groups(shapes, lambda name, shape: 'weight' in name)": "a norm has a weight too: go by the axes, not by the name.",
+        "decay_groups(shapes, lambda name, shape: 'bias' not in name)": "a norm's weight is not a bias, but it does not decay, "
+        "either.",
+        "decay_groups(shapes, lambda name, shape: 'weight' in name)": "a norm has a weight, too: go by axes, not by names.",
         "decay_groups(shapes, lambda name, shape: True)": "you let everything decay: a norm's scale at 0 silences its layer.",
         "decay_groups(shapes, lambda name, shape: len(shape) < 2)": "the groups are swapped: matrices decay.",
-        "decay_groups(shapes, lambda name, shape: len(shape) >= 1)": "vectors are norms' scales and biases, and do not decay.",
+        "decay_groups(shapes, lambda name, shape: len(shape) >= 1)": "vectors are scales of norms and biases: no decay.",
     },
     hints=(
-        "Which parameters are multiplied with an activation vector, and which only scale or shift one?",
+        "Which parameters are multiplied by an activation vector, and which only scale or shift one?",
         "A shape says how many axes a parameter has. A name says only what somebody called it.",
     ),
     checked="an embedding, a norm, a bias, a scalar, and a misleading name.",
@@ -127,12 +127,12 @@ def decay_groups(shapes, rule=lambda name, shape: len(shape) >= 2):
     },
     mistakes={
         "right - 4 * (len(shapes) - len(frozen))": "each parameter tensor also has a step counter, a 4-byte fp32 scalar.",
-        "right_if(frozen=())": "what never gets a gradient is skipped by the optimizer, and has no state.",
+        "right_if(frozen=())": "the optimizer skips what never gets a gradient, so that has no state.",
         "right - element_bytes * sum(math.prod(s) for n, s in shapes.items() if n not in frozen)": "AdamW keeps two tensors for "
-        "each parameter; you count one.",
+        "each parameter, but you counted one.",
         "right_if(element_bytes=4)": "you assumed fp32 state. torch makes it in the parameter's own dtype.",
         "right - 4 * (len(shapes) - len(frozen)) + 4": "there is one step counter for each tensor, not one for the optimizer.",
-        "right - (4 - element_bytes) * (len(shapes) - len(frozen))": "the step counter is fp32 whatever the parameter is.",
+        "right - (4 - element_bytes) * (len(shapes) - len(frozen))": "the step counter is fp32, whatever the parameter is.",
     },
     hints=(
         "Which tensors does AdamW keep for one parameter tensor, and in which dtype is each of them?",
@@ -148,15 +148,15 @@ def state_bytes(shapes, element_bytes, frozen):
 @exercise(
     "11.5",
     mistakes={
-        "('A', ...)": "as it comes, AdamW runs as foreach on a GPU. What does its step hold on top?",
-        "('C', ...)": "Adafactor fits, but m and v fit in full as well.",
-        "('B', 8.03 * 8)": "that is the step. What is there while the second of the four batches goes backward?",
+        "('A', ...)": "by default, AdamW runs as foreach on a GPU. What does its step hold on top?",
+        "('C', ...)": "Adafactor fits, but so do m and v in full.",
+        "('B', 8.03 * 8)": "that is the step. What is in memory during the backward pass of the second of the four batches?",
         "('B', 8.03 * 12 + 12)": "torch makes the state in the dtype of the parameters: 2 bytes each for m and v.",
         "('B', 8.03 * 16 + 12)": "16 bytes per parameter is fp32; here all four are bf16.",
     },
     hints=(
-        "Two moments can be the worst: the end of the last batch's forward pass, and the step. Write down what lives in each.",
-        "Which of the plans needs more in its step than it needs in the backward pass?",
+        "Two moments can be the peak: the end of the last batch's forward pass, and the step. Write down what lives in each.",
+        "Which of the plans needs more memory in its step than in the backward pass?",
     ),
     checked="A's step needs 80.3 GB and does not fit; B is largest when a backward pass begins, 76.2 GB.",
     tolerance=0.01,

@@ -51,19 +51,18 @@ def _joined(query, blocks):
         "scores of several hundred": _blocks(300, 4, 4, 4),
     },
     mistakes={
-        _mean_of_blocks: "that is the mean of what each block finds by itself. A block with a good key has to count for more "
-        "than one without.",
-        "attend_in_blocks(query * math.sqrt(len(query)), blocks)": "the scores are not divided by √h.",
-        "attend_in_blocks(query, blocks, rescale=False)": "when a later block has a larger maximum, what you have "
-        "added up so far was computed with the old one. It has to be brought to the new one.",
-        "attend_in_blocks(query, blocks, divide=False)": "the weights do not sum to 1: divide, at the end, by all that you have "
+        _mean_of_blocks: "you gave every block the same weight, but one with a good key has to count for more than one without.",
+        "attend_in_blocks(query * math.sqrt(len(query)), blocks)": "you did not divide the scores by √h.",
+        "attend_in_blocks(query, blocks, rescale=False)": "when a later block has a larger maximum, what you have added up so "
+        "far was computed with the old one. Convert it to the new one.",
+        "attend_in_blocks(query, blocks, divide=False)": "your weights do not sum to 1. At the end, divide by all that you have "
         "added.",
         "attend_in_blocks(query, blocks, maximum=False)": "an exponential overflows. Subtract a maximum first, as softmax does.",
-        _joined: "you kept the blocks until the end, and their memory has been used for the next ones in the meantime.",
+        _joined: "you kept the blocks until the end, but by then their memory has been used for the next ones.",
     },
     hints=(
-        "Two sums are enough for a softmax and its mean: of the weights, and of the weights times values. Both can grow block "
-        "by block. What do they have to have in common?",
+        "Two sums are enough for a softmax and its mean: of the weights, and of the weights times values. Both can grow block by "
+        "block. What must all of their terms have in common?",
         "Keep a third thing, the largest score so far. Weights relative to an old maximum become weights relative to a new "
         "one by a factor that is the same for all of them.",
     ),
@@ -96,13 +95,12 @@ def _places(documents):
         "documents 0 1 2, window of 1": (torch.tensor([0, 1, 2]), 1),
     },
     mistakes={
-        "_places(documents) >= 0 if window is None else (_places(documents) >= 0) & (_places(documents) < window)": "a token "
-        "may read tokens of another document here.",
-        "right | right.T": "a token may read later ones here. They are what the model should predict.",
-        "right & (_places(documents) > 0)": "a token does not see itself here, so the first one of each document sees nothing "
-        "at all.",
-        "right.T": "rows and columns are exchanged: a row says what one query sees.",
-        "~right": "True should mean that a token may look. Yours says what is hidden.",
+        "_places(documents) >= 0 if window is None else (_places(documents) >= 0) & (_places(documents) < window)": "in your "
+        "mask a token may read tokens of another document.",
+        "right | right.T": "in your mask a token may read later ones, which are what the model should predict.",
+        "right & (_places(documents) > 0)": "your tokens do not see themselves, so a document's first one sees nothing.",
+        "right.T": "you swapped rows and columns: a row says what one query sees.",
+        "~right": "True should mean that a token may look, but yours means that it may not.",
         "right if window is None else may_look(documents, window + 1)": "the window counts the token itself.",
     },
     hints=(
@@ -134,13 +132,13 @@ def _matrix(rows, columns):
         "two key heads of 8 for D = 32": (_matrix(16, 32), 8),
     },
     mistakes={
-        _interleaved: "this leads the other way, from halves to neighbors. Which row should come second?",
+        _interleaved: "this goes the other way, from halves to neighbors. Which row should come second?",
         "to_halves(weight, len(weight))": "you treated all rows as one head. Pairs never cross from head to head.",
         "to_halves(weight.T, head_dim).T": "you moved columns. The features of a head are rows of this matrix.",
-        "weight": "nothing has moved. Write down which rows form a pair in each of the two kinds of code.",
+        "weight": "you moved nothing. Write down which rows form a pair in each of the two kinds of code.",
         "torch.cat([right.unflatten(0, (-1, head_dim))[:, head_dim // 2 :], "
-        "right.unflatten(0, (-1, head_dim))[:, : head_dim // 2]], dim=1).flatten(0, 1)": "the two halves are exchanged, so "
-        "each pair turns the other way round: the even rows come first.",
+        "right.unflatten(0, (-1, head_dim))[:, : head_dim // 2]], dim=1).flatten(0, 1)": "you swapped the two halves, so each "
+        "pair turns the other way: the even rows come first.",
     },
     hints=(
         "Take one head with six rows. Neighbors are the pairs (0, 1), (2, 3) and (4, 5). Where must these rows stand so that "
@@ -159,18 +157,18 @@ def to_halves(weight, head_dim):
 @exercise(
     "12.4",
     mistakes={
-        "(..., ..., 'C', 'A')": "decoder 3 is right for one token alone. Is one whose norm takes its mean over the positions?",
-        "('D', 'B', ..., ...)": "decoder 2 is wrong for one token alone. What can rotary positions do to a token that only "
-        "has itself to read?",
-        "('A', ..., ..., ...)": "decoder 1 is right at position 0 even in longer texts. Whom would position 0 read with the "
-        "mask inverted?",
+        "(..., ..., 'C', 'A')": "decoder 3 is right for one token alone. Would it be with a norm over the positions?",
+        "('D', 'B', ..., ...)": "decoder 2 is wrong for one token alone. What could rotary positions do to a token that has only "
+        "itself to read?",
+        "('A', ..., ..., ...)": "decoder 1 is right at position 0 even in longer texts. What would it read with the mask "
+        "inverted?",
         "(..., 'C', ..., ...)": "decoder 2 never looks ahead. Does a norm over the positions?",
-        "(..., ..., 'B', ...)": "in decoder 3 something is read that comes later. Angles decide how much is read, not what.",
-        "(..., ..., ..., 'D')": "in decoder 4 something is read that comes later. Gate and up mind their own position.",
+        "(..., ..., 'B', ...)": "decoder 3 reads something that comes later. Angles decide how much is read, not what.",
+        "(..., ..., ..., 'D')": "decoder 4 reads something that comes later. Gate and up use only their own position.",
     },
     hints=(
-        "Two questions split the four: is a token alone already wrong, and does anything feel later tokens?",
-        "A token alone gives its own value the weight 1. Which of the four parts then still does something?",
+        "Two questions tell the four apart: is a token alone already wrong, and does anything depend on later tokens?",
+        "A token alone gives its own value the weight 1. Which of the four parts can still make a difference then?",
     ),
     checked="rotary pairs, gate and up, the mask, the norm: two tests, a token alone and a changed last token, tell all four.",
 )

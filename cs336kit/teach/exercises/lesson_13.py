@@ -9,14 +9,12 @@ from cs336kit.teach.exercises.core import exercise
     "13.1",
     cases=[([6, 2],), ([4, 4, 4, 4],), ([8, 8, 1],), ([5],), ([3, 0, 1],), ([0, 0],)],
     mistakes={
-        "[1 / len(counts) for _ in counts]": "this weighs every batch the same, so a token in a short batch counts for more "
-        "than one in a long one.",
-        "[n / max(sum(counts), 1) / len(counts) for n in counts]": "you have divided by the number of batches as well. The "
-        "factors should sum to 1.",
-        "[1 / n if n else 0.0 for n in counts]": "each loss is a mean already, so it was divided by its tokens before.",
-        "[float(n) for n in counts]": "that gives the sum over all tokens. Their mean is asked for.",
-        "[n * len(counts) / max(sum(counts), 1) for n in counts]": "relative to each other they are right, and all of them "
-        "are too large by the same factor.",
+        "[1 / len(counts) for _ in counts]": "this gives every batch the same weight, so a token in a short batch counts for "
+        "more.",
+        "[n / max(sum(counts), 1) / len(counts) for n in counts]": "you also divided by the number of batches.",
+        "[1 / n if n else 0.0 for n in counts]": "each loss is a mean already: it was divided by its tokens before.",
+        "[float(n) for n in counts]": "that gives the sum over all tokens, but the task asks for their mean.",
+        "[n * len(counts) / max(sum(counts), 1) for n in counts]": "all of these are too large, by the same factor.",
         "[1.0 for _ in counts]": "losses that are means are added up here, so the step is too long.",
     },
     hints=(
@@ -34,13 +32,13 @@ def factors(counts):
     "13.2",
     mistakes={
         "('optimizer', ..., 'step', ...)": "in run 1 the learning rates are wrong, and in run 3 they are right. Which part do "
-        "they follow from?",
-        "(..., 'model', ..., ...)": "run 2 reads the wrong batches. Weights say nothing about which batch comes next.",
-        "(..., 'dropout', ..., 'data')": "run 2 reads the wrong batches, and run 4 the right ones. Which stream decides?",
-        "(..., ..., ..., 'model')": "run 4 is right in evaluation mode, so its weights are.",
+        "they depend on?",
+        "(..., 'model', ..., ...)": "run 2 reads the wrong batches. The weights do not decide which batch comes next.",
+        "(..., 'dropout', ..., 'data')": "run 2 reads the wrong batches, and run 4 the right ones. Which part sets that?",
+        "(..., ..., ..., 'model')": "run 4 is right in evaluation mode, so its weights are right.",
         "('step', 'data', 'dropout', 'optimizer')": "dropout draws in the first step already, so a wrong stream makes the first "
         "loss wrong.",
-        "(..., ..., 'model', ...)": "other weights would have given another first loss.",
+        "(..., ..., 'model', ...)": "different weights would have given a different first loss.",
     },
     hints=(
         "The first loss is computed before anything is updated. Which of the five parts does it depend on?",
@@ -175,17 +173,17 @@ def _in_steps(steps, disk, name, data):
         "another file beside it": (_Disk(best="best", latest="old"), "latest", "new"),
     },
     mistakes={
-        "_in_steps('W F n', disk, name, data)": "a kill in the middle of the write leaves half of a file, and the old one is "
-        "gone. Write beside it first.",
-        "_in_steps('w r n', disk, name, data)": "the data were never flushed, so a power cut leaves a whole name with damaged "
+        "_in_steps('W F n', disk, name, data)": "a kill in the middle of the write leaves half a file, and the old one is gone. "
+        "Write to a new file beside it first.",
+        "_in_steps('w r n', disk, name, data)": "you never flushed the data, so a power cut leaves the right name with damaged "
         "data.",
-        "_in_steps('w r F n', disk, name, data)": "the new name may reach the disk before the data do. Flush them before you "
+        "_in_steps('w r F n', disk, name, data)": "the new name may reach the disk before the data do. Flush the data before you "
         "rename.",
         "_in_steps('w f r', disk, name, data)": "after a power cut the old file may be back, since the rename itself was not "
         "flushed.",
         "_in_steps('w f away r n', disk, name, data)": "between your two renames there is no file of this name at all. A rename "
         "replaces what has the new name.",
-        "_in_steps('w f', disk, name, data)": "the new data lie beside the old ones and never get their name.",
+        "_in_steps('w f', disk, name, data)": "the new data are in a file beside the old one and never get its name.",
     },
     hints=(
         "Go through your operations one by one and stop after each. What is in the file of this name now, and what is really on "
@@ -208,17 +206,16 @@ def save(disk, name, data):
     cases=[(30, 86_400), (60, 6 * 3600), (5, 3600), (120, 30 * 86_400)],
     tolerance=0.05,  # whoever counts the save itself as part of an interval is right, too
     mistakes={
-        "math.sqrt(save_seconds * crash_seconds)": "a crash does not cost the whole interval. At which moment of it does one "
-        "come, on average?",
-        "save_seconds * crash_seconds": "this is not even a time: seconds times seconds.",
+        "math.sqrt(save_seconds * crash_seconds)": "a crash does not cost the whole interval. When does one come, on average?",
+        "save_seconds * crash_seconds": "this is seconds times seconds, which is not a time.",
         "math.sqrt(crash_seconds / (2 * save_seconds))": "a save that takes longer should come less often.",
-        "crash_seconds / 2": "how long a save takes plays no part here.",
-        "math.sqrt(save_seconds * crash_seconds / 2)": "the half is on the wrong side: it belongs to what a crash costs.",
-        "2 * math.sqrt(save_seconds * crash_seconds)": "this is as if a crash cost a quarter of the interval.",
+        "crash_seconds / 2": "your answer does not depend on how long a save takes.",
+        "math.sqrt(save_seconds * crash_seconds / 2)": "the half is on the wrong side: it belongs to the cost of a crash.",
+        "2 * math.sqrt(save_seconds * crash_seconds)": "that is right if a crash costs a quarter of the interval.",
     },
     hints=(
         "Let T be the interval. Write down which part of the time goes into saving, and which part is lost by crashes.",
-        "One part falls with T and the other grows with it. Their sum is least where neither gains by a small change of T.",
+        "One part falls as T grows, and the other one rises. Their sum is smallest where a small change of T gains nothing.",
     ),
     checked="saves of 5 to 120 seconds, and crashes every hour to every month.",
 )

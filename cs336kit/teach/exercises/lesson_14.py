@@ -10,16 +10,16 @@ from cs336kit.teach.exercises.graphs import graph_saved
     "14.1",
     cases=[(2, 4, 2, 2), (8, 64, 4, 1), (1, 5, 1, 0), (100, 32, 7, 2)],
     mistakes={
-        "(*right[:3], 4 * B * D * L)": "one input is missing: the data count, and the head is a product, too.",
-        "(*right[:3], 4 * B * (D * L + 1))": "the head keeps its input, as every layer does, and that is D numbers a row.",
-        "(*right[:3], right[3] + 4 * B)": "the result is no activation: it is the input of a sum, which keeps nothing.",
-        "(4 * L * D * D, 4 * L * D * D, 4 * states * L * D * D, right[3])": "the weights of the head are missing.",
-        "tuple(part // 4 for part in right)": "you counted numbers. A number in fp32 has 4 bytes.",
-        "(*right[:2], 4 * states, right[3])": "`states` is how many numbers the optimizer keeps for each parameter.",
+        "(*right[:3], 4 * B * D * L)": "you left out one input. The data count, and the head is a product, too.",
+        "(*right[:3], 4 * B * (D * L + 1))": "the head keeps its input, as every layer does, and a row of it has D numbers.",
+        "(*right[:3], right[3] + 4 * B)": "do not count the result: it is the input of a sum, which keeps nothing.",
+        "(4 * L * D * D, 4 * L * D * D, 4 * states * L * D * D, right[3])": "you left out the weights of the head.",
+        "tuple(part // 4 for part in right)": "you counted numbers, but a number in fp32 has 4 bytes.",
+        "(*right[:2], 4 * states, right[3])": "the optimizer keeps `states` numbers for each parameter, not in all.",
     },
     hints=(
-        "How many weights has the stack, and how many the head? Three of the four answers follow from their sum.",
-        "Ask of each product which tensor it needs for the gradient of its weights, and of the sum what it needs.",
+        "How many weights does the stack have, and how many the head? Three of the four answers follow from their sum.",
+        "Which tensor does each product need for the gradient of its weights, and what does the sum need?",
     ),
     checked="one layer to seven, few and many rows, with no, one and two numbers of optimizer state.",
 )
@@ -33,16 +33,16 @@ def buckets_of(B, D, L, states):
     cases=[(1, 1, 8, 1, 3), (3, 6, 16, 4, 40), (1, 64, 32, 8, 88), (4, 1024, 768, 12, 2048)],
     mistakes={
         "right - 4 * (A - 1) * B * S**2": "each head has S × S weights of its own.",
-        "right - 8 * B * S * F": "only two tensors of width F? A product of two activations keeps both of its factors.",
-        "right - 4 * B * S * F": "three tensors of width F are not all. Go from n2 to w.down, and ask each operation.",
-        "right + 8 * B * S * D": "two rows of D too many. What goes into q, k and v is one tensor, in memory once.",
-        "right - 16 * B * S": "the norms' two numbers for each token are missing.",
-        "right + 4 * B * S * D": "one row of D too many. n2 goes into two products, and is in memory once.",
+        "right - 8 * B * S * F": "you have only two tensors of width F. A product of two activations keeps both of its factors.",
+        "right - 4 * B * S * F": "three tensors of width F are not enough. Go from n2 to w.down, operation by operation.",
+        "right + 8 * B * S * D": "that is two tensors of width D too many. What goes into q, k and v is one tensor, kept once.",
+        "right - 16 * B * S": "you left out the two numbers that each norm keeps for each token.",
+        "right + 4 * B * S * D": "that is one tensor of width D too many. n2 goes into two products, but is kept once.",
     },
     hints=(
-        "Only the lines between n2 and the last residual sum differ. Write them one operation to a line.",
-        "There are five operations of width F or into it: two products with weights, silu, one product of activations, and "
-        "the product with w.down. Write down what each keeps, then strike out what is there twice.",
+        "Only the lines between n2 and the last residual sum differ. Write them down, one operation to a line.",
+        "Five operations have width F or lead into it: two products with weights, silu, one product of activations, and the "
+        "product with w.down. Write down what each keeps, and then cross out what appears twice.",
     ),
     checked="one token, small sizes, long sequences with narrow heads, and GPT-2's width at batch 4.",
 )
@@ -54,16 +54,16 @@ def block_bytes(B, S, D, A, F):
     "14.3",
     cases=[(2, 8, 6, 2, 8, 2), (1, 3, 2, 2, 4, 4), (1, 128, 8, 1, 16, 2), (2, 5, 6, 3, 10, 4)],
     mistakes={
-        "right_if(K=A)": "key and value are as wide as the query here. There are only K heads of them.",
-        "right - 4 * B * A * S + p * A * B * S**2": "there are still S² weights. The fused kernel computes them again.",
-        "right - 4 * B * A * S": "the logarithms are missing: with them the kernel computes the weights again.",
+        "right_if(K=A)": "your key and value are as wide as the query, but there are only K heads of them.",
+        "right - 4 * B * A * S + p * A * B * S**2": "you still count S² weights, but the fused kernel computes them again.",
+        "right - 4 * B * A * S": "you left out the logarithms, with which the kernel computes the weights again.",
         "right - (4 - p) * B * A * S": "the logarithms are in fp32. They take 4 bytes, whatever p is.",
-        "right - p * B * S * h * A": "the result is missing. The kernel needs it for the gradient of the softmax.",
+        "right - p * B * S * h * A": "you left out the result, which the kernel needs for the gradient of the softmax.",
         "right - 4 * B * S * (A - K)": "the logarithms belong to the queries, so there is one for each of the A heads.",
     },
     hints=(
         "Which tensors does the kernel need to compute the scores again, and which did it return?",
-        "Ask of each tensor how many heads it has: of the queries, the keys, the values, the result, the logarithms.",
+        "How many heads does each tensor have: the queries, the keys, the values, the result, the logarithms?",
     ),
     checked="equal, grouped and single heads for keys and values, with 2 and 4 bytes for a number.",
 )
@@ -106,17 +106,17 @@ def _noisy(seed: int, *shape: int):
     observe=_observed,
     tolerance=1e-6,
     mistakes={
-        "x * (noise > p).float() / (1 - p)": "the result is right, but the graph keeps too much. A product keeps its "
-        "other factor: of which type is your mask when it meets x?",
-        "x * (noise > p)": "what survives has to be divided by 1 − p, so that the mean stays what it was.",
+        "x * (noise > p).float() / (1 - p)": "the result is right, but the graph keeps too much. A product keeps its other "
+        "factor: which type does your mask have when it meets x?",
+        "x * (noise > p)": "divide what survives by 1 − p, so that the mean stays the same.",
         "x * (noise <= p) / (1 - p)": "you kept what should be dropped.",
         "x * (noise > p) / p": "divide by the share that survives, not by the share that is dropped.",
-        "torch.where(noise > p, x.detach() / (1 - p), 0) + 0 * x": "the gradient has to flow through what survives.",
+        "torch.where(noise > p, x.detach() / (1 - p), 0) + 0 * x": "the gradient is 0, but must flow through what survives.",
     },
     hints=(
         "Which type has one byte for each element, and which comparison gives it to you?",
-        "Look for an operation that keeps only its condition, or see to it that the factor which a product keeps is still a "
-        "tensor of booleans. Where can the division by 1 − p stand, so that it keeps nothing?",
+        "Look for an operation that keeps only its condition, or make sure that the factor which a product keeps is still a "
+        "tensor of booleans. Where can you divide by 1 − p so that nothing is kept for it?",
     ),
     checked="three shapes and shares: the result, the gradient of x, and the bytes that the graph keeps.",
     avoid=("backward", "data", "detach", "no_grad"),
@@ -129,14 +129,14 @@ def dropout(x, noise, p):
     "14.5",
     tolerance=0.03,
     mistakes={
-        "('A', ...)": "by the rules of a CPU 81 GiB would be left, since autocast also copies weights and inputs. On CUDA it "
-        "keeps the softmax's weights in 6 bytes each, and that makes 128 GiB.",
+        "('A', ...)": "by the rules of a CPU 81 GiB would be left, because autocast also copies weights and inputs there. On "
+        "CUDA it keeps the softmax's weights in 6 bytes each, and that makes 128 GiB.",
         "('C', ...)": "momentum is one number for each parameter instead of two. That saves 4 bytes for each of 1.56 billion.",
-        "('B', 23)": "the softmax's weights are not all of the activations. Which part are they at 1,024 tokens?",
+        "('B', 23)": "the softmax's weights are not all of the activations. What is their share at 1,024 tokens?",
         "('B', 48)": "these are the activations alone. All four buckets have to fit.",
     },
     hints=(
-        "119 − 96 is what the other three buckets take. Which plan touches those, and which the 96?",
+        "119 − 96 is what the other three buckets take. Which plan changes those, and which changes the 96?",
         "Find the share that the softmax's weights have of a block that keeps sixteen rows, at this sequence length and width "
         "of a head. Then ask in how many bytes autocast keeps these weights on CUDA.",
     ),

@@ -16,17 +16,17 @@ from cs336kit.teach.exercises.core import exercise
         "equal sizes": ([("q", 2), ("k", 2), ("s", 8), ("v", 2), ("s", None), ("o", 2)],),
     },
     mistakes={
-        "at_peak(events, freed=False)": "you never took off what was freed, so that is all that was ever made.",
+        "at_peak(events, freed=False)": "you never subtracted what was freed, so that is the sum of all that was ever made.",
         "at_peak(events, higher=operator.ge)": "the peak is reached more than once. Take the tensors of the first time.",
-        "at_peak(events, largest=False)": "the peak is right. The names belong in the order of their sizes, largest first.",
-        "at_peak(events, over=True)": "these are alive at the end. The names of the moment of the peak are asked for.",
-        "right[0]": "the names are missing: return the peak and the list of names.",
+        "at_peak(events, largest=False)": "the peak is right, but the names should be in order of size, largest first.",
+        "at_peak(events, over=True)": "these names are alive at the end. The task asks for those at the moment of the peak.",
+        "right[0]": "you left out the names. Return the peak and the list of names.",
         "(max((size for _, size in events if size), default=0), right[1])": "that is the largest tensor. Add up all that are "
         "alive together.",
     },
     hints=(
         "Keep a dictionary of what is alive, and after each event ask for the sum of its values.",
-        "When the sum is higher than ever before, note the names at once: a moment later some of them are gone. Python's sort "
+        "When the sum is higher than ever before, note the names at once, because some of them are soon gone. Python's sort "
         "leaves equal ones in their order.",
     ),
     checked="no events, a peak that comes twice, a name that is used again, and equal sizes.",
@@ -50,15 +50,15 @@ def at_peak(events, *, higher=operator.gt, largest=True, freed=True, over=False)
     tolerance=0.01,
     mistakes={
         "('a', ...)": "a loss is one number, and its graph is freed by backward. Look at the largest tensors, not at the oldest.",
-        "('c', ...)": "the old gradients are freed before the backward pass anyway, and the peak comes after that.",
-        "('d', ...)": "that makes the optimizer's own tensors larger, and the peak is not there.",
-        "('b', 18.17)": "that is how much was asked for when it stopped. What is the peak after the change?",
-        "('b', 16.0)": "that is the room. How much of it is used at the peak after the change?",
-        "('b', 12.38)": "the state of AdamW is missing. It exists from the end of the first step on.",
+        "('c', ...)": "the old gradients are freed before the backward pass anyway, and the peak comes later.",
+        "('d', ...)": "that makes the optimizer's own tensors larger, and does nothing about the peak.",
+        "('b', 18.17)": "b is right, but that is how much was asked for when it stopped. What is the peak after the change?",
+        "('b', 16.0)": "b is right, but that is all the room there is. How much of it is used at the peak?",
+        "('b', 12.38)": "b is right, but you left out the state of AdamW, which exists from the end of the first step on.",
     },
     hints=(
         "How many tensors of the size of the logits are alive when it stops, and how many should there be at the loss?",
-        "Find for each of the largest tensors the name, or the node, that still refers to it. Then make the change and run the "
+        "For each of the largest tensors, find the name or the node that still refers to it. Then make the change and run the "
         "loop on the device: its course has the peak.",
     ),
     checked="change (b), and a peak of 15.17 MiB: without a name, the logits are freed before the backward pass.",
@@ -85,18 +85,18 @@ _SIZES = (
     cases=[*_SIZES, (3, 3, 2), (20, 3, 2), (8, 12, 1), (50, 1, 2)],
     mistakes={
         "1": "you keep the input of every block. When inputs are large and blocks small, longer segments are better.",
-        "layers": "one segment holds all blocks at once when it is computed again: k blocks are alive during it.",
+        "layers": "all k blocks of a segment are alive at once while it is computed again, and yours has all blocks.",
         "max(1, round(layers**0.5))": "√L is right only when a block keeps as much as its input. Weigh both.",
         "min(layers, max(1, round((layers * input_bytes / block_bytes) ** 0.5)))": "segments are whole: try every k from 1 to L.",
-        "min(range(1, layers + 1), key=lambda k: layers // k * input_bytes + k * block_bytes)": "a last, shorter "
-        "segment has an input too.",
-        "min(range(layers, 0, -1), key=lambda k: -(-layers // k) * input_bytes + k * block_bytes)": "of several "
-        "that are equal take the smallest.",
+        "min(range(1, layers + 1), key=lambda k: layers // k * input_bytes + k * block_bytes)": "a last, shorter segment has an "
+        "input, too.",
+        "min(range(layers, 0, -1), key=lambda k: -(-layers // k) * input_bytes + k * block_bytes)": "if several are equal, take "
+        "the smallest.",
     },
     hints=(
         "For one k, how many segments are there, and how many blocks are alive while one segment is computed again?",
-        "Write a function for the memory at one k, and let Python try every k. There is a formula with a root for segments "
-        "that need not be whole; it only tells you whether your answer is plausible.",
+        "Write a function for the memory at one k, and let Python try every k. There is a formula with a root for segments that "
+        "need not be whole, but it only tells you whether your answer is plausible.",
     ),
     checked="blocks much larger than their inputs, as large, and smaller; segments that do not divide the layers; one layer.",
 )
@@ -154,15 +154,14 @@ def _halving(fits, low=0, high=2**16):
     cases={f"{most} fit": (Machine(most),) for most in (0, 1, 2, 3, 6, 7, 8, 90, 1000, 4095)},
     observe=_searched,
     mistakes={
-        _one_by_one: "the number is right, but one by one takes as many tries as the batch is large.",
+        _one_by_one: "the number is right, but going up one by one takes as many tries as the batch is large.",
         _powers: "that is the largest power of two that fits. There may be room for more.",
-        _halving: "you began from a bound of your own, which costs many tries for a small batch, and for a large one may be too "
-        "low.",
-        "at_most(fits) + 1": "that is the first one that does not fit.",
+        _halving: "your own first bound costs many tries for a small batch, and may be too low for a large one.",
+        "at_most(fits) + 1": "that is the smallest batch that does not fit.",
     },
     hints=(
         "First find any batch that does not fit, quickly, with steps that grow.",
-        "Then you have one that fits and one that does not. Ask for the one in the middle, and keep the two apart until they "
+        "Now you have one that fits and one that does not. Try the one in the middle, and keep one of each kind until the two "
         "are neighbors.",
     ),
     checked="machines on which 0 to 4,095 sequences fit, and the number of tries.",

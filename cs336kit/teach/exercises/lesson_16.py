@@ -9,16 +9,16 @@ from cs336kit.teach.exercises.core import exercise
 @exercise(
     "16.1",
     mistakes={
-        "('B', 29 - 24)": "with that scale it is the smallest number of fp16, which has a single bit left. Asked is where "
-        "fp16 has all its bits.",
-        "('B', 29)": "that brings it up to 1. It need not be that large: fp16 has its full precision from 2⁻¹⁴ on.",
+        "('B', 29 - 24)": "that makes it the smallest number of fp16, with a single bit. The task asks for a scale that gives it "
+        "all its bits.",
+        "('B', 29)": "that brings it up to 1, but it need not be that large: fp16 has its full precision from 2⁻¹⁴ on.",
         "('B', 21 - 14)": "that is for a gradient of 1 ÷ 2²¹. The byte's probability is a factor of its own.",
-        "('A', ...)": "in A the gradient is 2⁻⁸ ÷ 2¹⁵ = 2⁻²³, and fp16 has numbers down to 2⁻²⁴. It is kept, with one bit.",
+        "('A', ...)": "in A the gradient is 2⁻⁸ ÷ 2¹⁵ = 2⁻²³, and fp16 has numbers down to 2⁻²⁴, so it is not lost.",
         "('C', ...)": "bf16 has the exponents of fp32, so 2⁻²⁹ is far above its smallest number.",
     },
     hints=(
         "The mean over all tokens divides every token's gradient. What is left for the byte in each of the three runs?",
-        "Write each gradient as a power of two and set it beside the smallest number of its format. The scale adds to the "
+        "Write each gradient as a power of two and compare it with the smallest number of its format. The scale adds to the "
         "exponent.",
     ),
     checked="in B the gradient is 2⁻²⁹, and fp16 ends at 2⁻²⁴; a scale of 2¹⁵ brings it to 2⁻¹⁴.",
@@ -43,13 +43,13 @@ _LARGEST = 65504.0
         "no step": ([], 2.0, 3),
     },
     mistakes={
-        "scales(gradients, scale, patience, reset=False)": "a skipped step ends the row of steps that were made: count from 0.",
-        "scales(gradients, scale, patience, again=False)": "after the scale was doubled, a new row of steps begins.",
-        "scales(gradients, scale, patience, halve=False)": "the scale stays as it was after an overflow, so the next step "
+        "scales(gradients, scale, patience, reset=False)": "a skipped step ends the row of good steps. Count again from 0.",
+        "scales(gradients, scale, patience, again=False)": "after the scale was doubled, the count of steps begins again.",
+        "scales(gradients, scale, patience, halve=False)": "you left the scale as it was after an overflow, so the next step "
         "overflows as well.",
-        "scales(gradients, scale, patience + 1)": "the scale is doubled after `patience` steps, not one later.",
+        "scales(gradients, scale, patience + 1)": "you doubled the scale one step too late. `patience` steps are enough.",
         "scales(gradients, scale, 10**9)": "your scale never grows again. When the gradients become smaller, they vanish.",
-        "scales(gradients, scale, patience, seen=lambda gradient, _: gradient)": "you looked at the true gradient. What "
+        "scales(gradients, scale, patience, seen=lambda gradient, _: gradient)": "you looked at the gradient itself, but what "
         "overflows is the gradient times the scale.",
     },
     hints=(
@@ -97,12 +97,12 @@ def _small(weights, updates, fraction_bits, is_small):
         "an update that takes the weight to zero, and none at all": ([0.5, 3.0], [-0.5, 0.0], 7),
     },
     mistakes={
-        "len(weights) - right": "that is how many move. Asked is how many stay.",
-        "sum(abs(u) < 2.0**-fraction_bits / 2 for u in updates)": "you took the gap at 1 for every weight. It doubles and halves "
-        "with the weight.",
+        "len(weights) - right": "that is how many move. The task asks how many stay.",
+        "sum(abs(u) < 2.0**-fraction_bits / 2 for u in updates)": "you took the gap at 1 for every weight, but it grows with the "
+        "weight.",
         "still(weights, updates, fraction_bits, at=lambda w, _: w)": "below a power of two the gap is half as wide as above "
         "it, so an update towards zero may move such a weight.",
-        "_small(weights, updates, fraction_bits, lambda update, gap: update < gap)": "more than half of a gap moves a weight; it "
+        "_small(weights, updates, fraction_bits, lambda update, gap: update < gap)": "more than half a gap moves a weight. It "
         "need not be a whole one.",
         "_small(weights, updates, fraction_bits, lambda update, gap: update <= gap / 2)": "an update of exactly half a gap goes "
         "to the even neighbor, which is not always the weight itself.",
@@ -138,10 +138,10 @@ def still(weights, updates, fraction_bits, *, at=operator.add):
         "a single step": ([3.0], 4, 1.0),
     },
     mistakes={
-        "sum(new > margin * max(maxima[: step + 1][-window:]) for step, new in enumerate(maxima))": "a step's own "
-        "maximum is not known yet when its scale is chosen.",
-        "right_if(window=1)": "the scale remembers the greatest of the last `window` maxima, not only the last one.",
-        "right_if(window=len(maxima))": "the scale forgets what is more than `window` steps ago.",
+        "sum(new > margin * max(maxima[: step + 1][-window:]) for step, new in enumerate(maxima))": "a step's own maximum is not "
+        "known in time.",
+        "right_if(window=1)": "the scale depends on the greatest of the last `window` maxima, not on the last one only.",
+        "right_if(window=len(maxima))": "the scale forgets what was more than `window` steps ago.",
         "right_if(margin=1)": "the margin leaves room above the greatest maximum. Without it, more steps saturate.",
         "right_if(margin=1 / margin)": "the margin makes room: with a larger one, fewer steps lie beyond it.",
         "right + 1": "the first step has nothing before it and does not count.",
@@ -160,14 +160,14 @@ def saturated(maxima, window, margin):
 @exercise(
     "16.5",
     mistakes={
-        "('not shown', 'worse', 'worse')": "C's margin says that the difference of these two runs is real. What does the nudged "
-        "run say about how much any two runs differ?",
-        "('worse', ..., ...)": "in A the losses differ by 0.01, and each of them is known to within 0.03 only.",
-        "(..., 'not shown', ...)": "B's difference is far larger than its margin, and far larger than what a nudge does.",
+        "('not shown', 'worse', 'worse')": "C's two runs really differ, its margin says. By how much does a nudge make any two "
+        "runs differ?",
+        "('worse', ..., ...)": "in A the losses differ by 0.01, but each of them is known only to within 0.03.",
+        "(..., 'not shown', ...)": "B's difference is far larger than its margin, and far larger than that of a nudge.",
     },
     hints=(
         "For each team, ask two things: is the difference larger than its margin, and larger than what chance alone does?",
-        "A has no pairs, so both margins stand against its difference. B and C have a nudged run to be compared with.",
+        "A has no pairs, so weigh its difference against both margins. Compare B and C with their nudged runs.",
     ),
     checked="only B: A sees nothing behind its margins, and C's difference is no larger than that of a nudge.",
 )

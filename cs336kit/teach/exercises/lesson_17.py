@@ -32,17 +32,16 @@ def _fields(*leave_out, **other):
         ),
     },
     mistakes={
-        "count(fields, kv=fields['num_attention_heads'])": "key and value have fewer heads than query: their matrices are "
-        "D × K·h.",
-        "count(fields, wide=fields['hidden_size'] // fields['num_attention_heads'])": "the file says how wide a head is, and "
-        "it need not be D ÷ A.",
+        "count(fields, kv=fields['num_attention_heads'])": "keys and values have fewer heads than queries: K, not A.",
+        "count(fields, wide=fields['hidden_size'] // fields['num_attention_heads'])": "a head need not be D ÷ A wide: the file "
+        "says.",
         "count(fields, matrices=2)": "the feed-forward part has three matrices: gate, up and down.",
         "count(fields, tables=1)": "the head is a second V × D matrix unless tie_word_embeddings is true.",
-        "count(fields, tables=2)": "with tie_word_embeddings the head is the table of tokens: V·D once.",
-        "count(fields, norms=0, final=0)": "the norms are missing: two in each block and one before the head.",
+        "count(fields, tables=2)": "with tie_word_embeddings the head is the table of tokens. Count it once.",
+        "count(fields, norms=0, final=0)": "you left out the norms: two in each block and one before the head.",
     },
     hints=(
-        "Go through one block as in section 2. Which of its sizes does the file give, and which only sometimes?",
+        "Go through one block as in section 2. Which of its sizes does the file always give, and which only sometimes?",
         "`fields.get(name, other)` gives `other` where a field is absent. Add the tables and the last norm once.",
     ),
     checked="Llama 3.1 8B, a file without key and value heads, a tied head, and a head_dim of its own.",
@@ -65,14 +64,14 @@ def count(fields, *, kv=None, wide=None, matrices=3, tables=None, norms=2, final
         "4 experts, three for each of 5 tokens": (64, 96, 4, 3, 5),
     },
     mistakes={
-        "(right[0], 2 * tokens * (experts * 3 * D * F + D * experts))": "you let every expert compute. A token visits "
+        "(right[0], 2 * tokens * (experts * 3 * D * F + D * experts))": "you let every expert compute, but a token visits only "
         "per_token of them.",
-        "(right[0] - D * experts, right[1] - 2 * tokens * D * experts)": "the router is missing: it has weights, and it sees "
+        "(right[0] - D * experts, right[1] - 2 * tokens * D * experts)": "you left out the router. It has weights, and it sees "
         "every token.",
-        "(3 * D * F * per_token + D * experts, right[1])": "all experts are stored: which are visited depends on the token.",
+        "(3 * D * F * per_token + D * experts, right[1])": "all experts are stored: any token may visit any of them.",
         "(right[0] - D * F * experts, right[1] - 2 * tokens * D * F * per_token)": "an expert has three matrices, not two.",
-        "(right[0], right[1] // 2)": "half of the FLOPs: a multiplication and an addition are two.",
-        "(right[0], right[1] - 2 * tokens * D * experts)": "the router's FLOPs are missing: its matrix multiplies every token.",
+        "(right[0], right[1] // 2)": "these are half of the FLOPs: a multiplication and an addition are two.",
+        "(right[0], right[1] - 2 * tokens * D * experts)": "you left out the router's FLOPs: its matrix multiplies every token.",
     },
     hints=(
         "What has to lie in memory, and what does one token multiply?",
@@ -93,13 +92,13 @@ _DEEP, _WIDE = 4 * 32 * _S * 4096, 4 * 8 * _S * 8192
     "17.3",
     tolerance=0.02,
     mistakes={
-        "('B', _WIDE / _DEEP)": "that is attention alone. The products with weights are the same in both, and they count.",
-        "('B', (_WEIGHTS / 2 + _WIDE) / (_WEIGHTS / 2 + _DEEP))": "a weight takes two FLOPs for each token, and you counted one.",
+        "('B', _WIDE / _DEEP)": "that is attention alone. The products with weights are the same in both models, but they count.",
+        "('B', (_WEIGHTS / 2 + _WIDE) / (_WEIGHTS / 2 + _DEEP))": "a weight takes two FLOPs for each token, but you counted one.",
         "('B', (_WEIGHTS + _WIDE / 2) / (_WEIGHTS + _DEEP / 2))": "attention has two products over all pairs: scores and values.",
-        "('A', ...)": "the products with weights are equal. What is left grows with layers times width: compare that.",
+        "('A', ...)": "both have equal products with weights. What is left grows with layers times width, so compare that.",
     },
     hints=(
-        "Both have the same weights. Which part of the list of operations does not follow from the number of weights?",
+        "Both have equally many weights. Which part of the list of operations does not follow from that number?",
         "For one token: 2 FLOPs for each of the 12LD² weights, and two products of S × D in each layer.",
     ),
     checked="B, at 71 %: with the same parameters, fewer and wider layers have half the attention.",
@@ -121,14 +120,14 @@ def _each(name):
     mistakes={
         "('mixtral-8x7b', ...)": "its 12.9 billion active parameters would fit, but all 46.7 billion are stored, with their "
         "gradients and moments.",
-        "('qwen3-8b', ...)": "that fits, and a larger one does, too: 64 of 80 GB on each of 8 GPUs may be used.",
-        "('llama-3.1-8b', ...)": "that fits, but even the other 8B model is larger and fits, too, and it is not the largest.",
-        "('gpt-oss-20b', 8 * _each('gpt-oss'))": "that is the sum over all GPUs. It is divided evenly by 8.",
-        "('gpt-oss-20b', 2 * _SIZES['gpt-oss'] / 8 / 1e9)": "that is the bf16 weights alone. Training takes 18 bytes for each.",
+        "('qwen3-8b', ...)": "that fits, but so does a larger one: you may use 64 of the 80 GB on each of 8 GPUs.",
+        "('llama-3.1-8b', ...)": "that fits, but so does the other 8B model, which is larger, and so do larger ones.",
+        "('gpt-oss-20b', 8 * _each('gpt-oss'))": "that is the sum over all GPUs. Each of the 8 holds an equal share.",
+        "('gpt-oss-20b', 2 * _SIZES['gpt-oss'] / 8 / 1e9)": "those are the bf16 weights alone. Training takes 18 bytes for each.",
     },
     hints=(
         "How many parameters fit into 8 GPUs if a fifth of each has to stay free?",
-        "Which of a mixture's two sizes decides about memory? `predict.parameters(models[name]).total` gives it.",
+        "Which of a mixture's two sizes matters for memory? `predict.parameters(models[name]).total` gives it.",
     ),
     checked="gpt-oss-20b, with 47 of 80 GB on each GPU; Mixtral would take 105.",
 )

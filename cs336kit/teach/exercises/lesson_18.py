@@ -19,15 +19,14 @@ def _by_rank(ranks, size):
         "one rank": _by_rank(1, 4),
     },
     mistakes={
-        "doubling(values, at_once=False)": "within a round, a rank has added what its partner had already changed. All ranks "
-        "exchange at the same time: let a round begin from what everybody held before it.",
-        "doubling(values, rounds=1)": "after one round a rank knows two ranks' numbers. Go on, with partners farther away.",
-        "(right[0], right[1] // values[0].numel())": "that is the number of messages. Each carries all elements of the tensor.",
+        "doubling(values, at_once=False)": "within a round, a rank added what its partner had already changed. All ranks "
+        "exchange at the same time, so let each round start from what everybody held before it.",
+        "doubling(values, rounds=1)": "after one round a rank has the sum of only two ranks. Go on, with partners farther away.",
+        "(right[0], right[1] // values[0].numel())": "that is the number of messages. Each carries the whole tensor.",
         "(right[0], right[1] * len(values))": "that is what all ranks send together. Return what one of them sends.",
         "(right[0], 2 * (len(values) - 1) * values[0].numel() / len(values))": "that is what the ring sends. Here a rank sends "
         "its whole tensor in every round.",
-        "(right[0], (len(values) - 1) * values[0].numel())": "a sum of more ranks has no more elements: every message is as "
-        "large as the tensor.",
+        "(right[0], (len(values) - 1) * values[0].numel())": "a sum over more ranks is no larger: every message is one tensor.",
     },
     hints=(
         "Four ranks need two rounds. In the first, 0 exchanges with 1 and 2 with 3. Who has to meet in the second?",
@@ -52,18 +51,18 @@ _TOKENS, _SPEED, _LINK = 2048 * 2000, 400e12, 100e9
     "18.2",
     tolerance=0.01,
     mistakes={
-        "(_TOKENS / (_SPEED / _LINK) * 6 / 4, ...)": "the forward pass comes before the first gradient is there. Only the four "
+        "(_TOKENS / (_SPEED / _LINK) * 6 / 4, ...)": "the forward pass is over before there is a gradient to send. Only the four "
         "FLOPs of the backward pass can hide anything.",
         "(_TOKENS / (_SPEED / _LINK) * 2, ...)": "an all-reduce sends every gradient twice: once to be summed, once to be "
         "handed out.",
         "(_TOKENS / (_SPEED / _LINK) / 2, ...)": "a gradient has 2 bytes in bf16, and is sent twice: 4 bytes, not 8.",
-        "(_SPEED / _LINK, ...)": "that is how many tokens each GPU needs. How many GPUs can have as many?",
+        "(_SPEED / _LINK, ...)": "that is how many tokens each GPU needs. For how many GPUs does the batch have enough?",
         "(..., 'fewer')": "a larger model has more gradients to send, and by the same factor more FLOPs to hide them.",
         "(..., 'more')": "a larger model has more FLOPs to hide the gradients, and by the same factor more gradients.",
     },
     hints=(
-        "How many tokens does a GPU need, so that its backward pass takes as long as its sending?",
-        "For each parameter: 4 FLOPs for each token on one side, 4 bytes on the other. Divide the batch by what you find.",
+        "How many tokens does a GPU need so that its backward pass takes as long as sending the gradients?",
+        "Each parameter has 4 FLOPs for each token on one side, and 4 bytes on the other. Divide the batch by what you find.",
     ),
     checked="1,024 GPUs with two sequences each, whatever the dense model: its size stands on both sides.",
 )
@@ -92,18 +91,17 @@ def _logits(ranks, tokens, width, *, scale=1.0, seed=0):
         "one rank": _logits(1, 4, 9, seed=3),
     },
     mistakes={
-        "_own_losses(logits, targets)": "each rank has made a loss of its own columns alone. What a softmax divides "
-        "by is a sum over all columns, of all ranks.",
-        "divided_loss(logits, targets, highest=False)": "exp of a large logit is inf. Take off the largest logit of the token "
-        "first, over all ranks.",
+        "_own_losses(logits, targets)": "each rank made a loss of its own columns, but a softmax divides by a sum over the "
+        "columns of all ranks.",
+        "divided_loss(logits, targets, highest=False)": "exp of a large logit is inf. Subtract the token's largest one first.",
         "divided_loss(logits, targets, missing=True)": "a rank that does not have the target's column added something anyway.",
         "divided_loss(logits, targets, total=True)": "that is the sum over tokens. The loss is their mean.",
     },
     hints=(
-        "The loss of a token is the log of a sum over all columns, less one logit. Which of these can a rank say about its own "
+        "The loss of a token is the log of a sum over all columns, minus one logit. What can a rank compute of this from its own "
         "columns?",
-        "Three numbers of each rank and token: its largest logit, the sum of exp(logit − largest of all), and the target's "
-        "logit, or 0 if the column is another rank's. Its columns begin where those of the ranks before it end.",
+        "Use three numbers of each rank and token: its largest logit, the sum of exp(logit − largest of all), and the target's "
+        "logit, or 0 if that column is another rank's. A rank's columns begin where those of the rank before it end.",
     ),
     checked="one to four ranks with uneven columns, one token, and logits so large that exp of them is inf.",
     tolerance=1e-4,
@@ -134,13 +132,13 @@ def divided_loss(logits, targets, *, highest=True, missing=False, total=False):
         "one stage": ([3], 5),
     },
     mistakes={
-        "sum(seconds) * microbatches": "you let a microbatch wait until the one before it has left the last stage.",
-        "(len(seconds) + microbatches - 1) * max(seconds)": "a quick stage is done when it is done. Only the slowest one sets "
-        "the pace, and the others are passed once.",
-        "sum(seconds) + microbatches - 1": "microbatches do not leave one second apart: the slowest stage decides how far.",
-        "sum(seconds) + (microbatches - 1) * seconds[0]": "the first stage sets the pace only if no other one is slower.",
-        "sum(seconds) + (microbatches - 1) * seconds[-1]": "the last stage sets the pace only if no other one is slower.",
-        "sum(seconds) + microbatches * max(seconds)": "the first microbatch is in the sum already.",
+        "sum(seconds) * microbatches": "you let each microbatch wait until the one before it has left the last stage.",
+        "(len(seconds) + microbatches - 1) * max(seconds)": "you gave every stage the time of the slowest one. It sets the pace, "
+        "but the first microbatch passes the others in their own time.",
+        "sum(seconds) + microbatches - 1": "microbatches do not leave one second apart: the slowest stage sets the distance.",
+        "sum(seconds) + (microbatches - 1) * seconds[0]": "the first stage sets the pace only if no other stage is slower.",
+        "sum(seconds) + (microbatches - 1) * seconds[-1]": "the last stage sets the pace only if no other stage is slower.",
+        "sum(seconds) + microbatches * max(seconds)": "you counted the first microbatch twice: it is in the sum already.",
     },
     hints=(
         "Draw the timeline of two stages, one of which takes three times as long. When does the second microbatch begin there?",
@@ -166,15 +164,15 @@ def _seconds(layout):
     "18.5",
     tolerance=0.02,
     mistakes={
-        "('a', ...)": "64 ranks with a sequence of their own each make a step of 64 sequences, and 16 are to be in it.",
-        "('b', ...)": "it would be the quickest, but every rank has a whole quarter of the parameters and of their gradients. "
+        "('a', ...)": "64 ranks with a sequence each make a step of 64 sequences, but the step should have 16.",
+        "('b', ...)": "b would be the fastest, but every rank holds a whole quarter of the parameters and of their gradients. "
         "Look at the peak.",
-        "('c', ...)": "it fits, and nearly a third of its time is the bubble: 8 stages and 16 microbatches.",
-        "('d', _seconds('zero1=8,tp=8,sp'))": "one pass of that layout is 8 sequences. Two microbatches make 16.",
+        "('c', ...)": "c fits, but nearly a third of its time is the bubble of 8 stages and 16 microbatches.",
+        "('d', _seconds('zero1=8,tp=8,sp'))": "d is right, but one pass of it has 8 sequences. Two microbatches make 16.",
     },
     hints=(
-        "Ask of each plan: how many sequences are in a step, does its peak fit, and what does it wait for?",
-        '`predict.Layout.parse("fsdp=64").global_batch(1)` says how many sequences a step has, and `plan`, defined above, the '
+        "For each plan, ask how many sequences are in a step, whether its peak fits, and what it waits for.",
+        '`predict.Layout.parse("fsdp=64").global_batch(1)` gives the sequences in a step, and `plan`, defined above, gives the '
         "GB at the peak and the seconds.",
     ),
     checked="d. (a) makes another batch, (b) does not fit, (c) waits in its bubble.",

@@ -35,16 +35,15 @@ def _unseen(keys, values, position, q, k, v):
     },
     observe=lambda found, args: (found, args[0], args[1]),
     mistakes={
-        "right_if(seen=len(keys))": "the slots that nothing was written to yet took part in the softmax. How many tokens are "
-        "there?",
+        "right_if(seen=len(keys))": "slots that are still empty took part in the softmax. How many tokens are there so far?",
         _unseen: "the new token did not see itself. Write its key and value before you read.",
-        "right_if(q=q * math.sqrt(len(q)))": "the scores are not divided by √h.",
-        "right_if(slot=min(position, len(keys) - 1))": "once the room is full, you overwrite the youngest token. The oldest "
+        "right_if(q=q * math.sqrt(len(q)))": "you did not divide the scores by √h.",
+        "right_if(slot=min(position, len(keys) - 1))": "once the room is full, you overwrite the newest token, but the oldest "
         "has to go.",
-        "right": "keys and values are unchanged: write into the tensors that you were given, or the next token finds nothing.",
+        "right": "write into keys and values, the tensors that you were given, or the next token finds nothing.",
     },
     hints=(
-        "Which slot holds the token that leaves the window when this one enters? Does softmax care in which order keys stand?",
+        "Which slot holds the token that leaves the window when this one enters? Does the order of the keys matter to softmax?",
         "Positions go round and round through the slots. Until the room is full for the first time, read only what is filled.",
     ),
     checked="the first tokens, a full window, one that has gone round twice, a window of 1, and that the room was reused.",
@@ -70,18 +69,18 @@ def attend_next_in_window(keys, values, position, q, k, v, *, slot=None, seen=No
         "a ridge just above that": (10_000_000_000, 32, 64, 1, 64, 64.5),
     },
     mistakes={
-        "P * ridge / (2 * L * K * h * ridge)": "you left out the FLOPs of attention: they grow with the text, too.",
+        "P * ridge / (2 * L * K * h * ridge)": "you left out the FLOPs of attention, which grow with the text, too.",
         "right if right == math.inf else P / (2 * L * A * h * (ridge - 1))": "the cache holds K heads of keys and values, not A.",
         "right if right == math.inf else P / (L * h * (K * ridge - 2 * A))": "keys alone are half of the cache: it holds "
         "values, too.",
-        "right if right == math.inf else right / 2": "a multiplication and an addition are two FLOPs, for weights as for keys.",
+        "right if right == math.inf else right / 2": "a multiplication and an addition are two FLOPs, for weights and for keys.",
         "P / (2 * L * h * (K * ridge - A)) if K * ridge != A else None": "there is no limit where even the cache alone keeps "
         "the chip busy: return math.inf.",
     },
     hints=(
-        "With very many sequences the bytes of the weights do not count any more. Compare, for one sequence, the time to "
-        "compute its token and the time to read its cache.",
-        "Both grow with the length, and one of them has a part that does not. Set them equal. When do they never meet?",
+        "With very many sequences, the bytes of the weights no longer matter. For one sequence, compare the time to compute its "
+        "token and the time to read its cache.",
+        "Both grow with the length, but one of them also has a part that does not. Set them equal. When do they never meet?",
     ),
     checked="Llama-3-8B on two chips, as many key heads as query heads, a single key head, and caches that are no limit.",
     tolerance=1e-6,
@@ -101,15 +100,15 @@ _LONG, _SHORT = 64 * 7000 * _TOKEN, 4 * 1000 * _TOKEN
     tolerance=0.03,
     mistakes={
         "('A', ..., ...)": "with 64 texts of 7,000 tokens, which is larger, the weights or the cache?",
-        "('C', ..., ...)": "at this intensity the chip waits for bytes. A second one's FLOP/s would wait, too.",
-        "('B', 2.0, ...)": "only the cache is halved. The weights are still read, in two bytes each.",
+        "('C', ..., ...)": "at this intensity the chip waits for bytes, so the FLOP/s of a second one would wait, too.",
+        "('B', 2.0, ...)": "the plan halves only the cache. The weights are still read in full, two bytes each.",
         "('B', (_WEIGHTS + _LONG) / (_WEIGHTS / 2 + _LONG), ...)": "that is what halving the weights would give.",
-        "('B', ..., 'B')": "4 texts of 1,000 tokens have a cache of half a gigabyte. What else is read?",
-        "('B', ..., 'C')": "with 4 sequences the chip computes for a hundredth of the time. More FLOP/s change nothing.",
+        "('B', ..., 'B')": "4 texts of 1,000 tokens have a cache of half a gigabyte. What else does a step read?",
+        "('B', ..., 'C')": "with 4 sequences the chip computes for a hundredth of the time, so more FLOP/s change nothing.",
     },
     hints=(
         "Write down the bytes that one step reads, for both servers: weights once, and the cache of all sequences.",
-        "In both the memory sets the time. So the speed-up is a ratio of bytes, before and after.",
+        "In both, reading memory sets the time, so the speed-up is a ratio of bytes, before and after.",
     ),
     checked="the cache of 64 long texts is 59 of 74 GB, so B, at 1.66; of 4 short ones it is half a gigabyte, so A.",
 )
@@ -127,20 +126,20 @@ def what_to_shrink():
         "a prompt of 64, answers of 0 and 5, pages of 32": (64, [0, 5], 32),
     },
     mistakes={
-        "sum(-(-(prompt + answer) // page) for answer in answers)": "every answer has a copy of the whole prompt. Its full "
+        "sum(-(-(prompt + answer) // page) for answer in answers)": "you copied the whole prompt for every answer. Its full "
         "pages can be shared.",
         "-(-prompt // page) + sum(-(-answer // page) for answer in answers)": "the prompt's last page is not full, and each "
-        "answer goes on in it. So each needs its own copy of that page, and no new one for its first tokens.",
-        "prompt // page + sum((prompt % page + answer) // page for answer in answers)": "a page that is begun is taken, too: "
-        "round up.",
-        "right + (prompt % page > 0)": "a page of the prompt that is not full is copied for each answer, and the original is "
-        "not kept.",
+        "answer continues in it. So each needs its own copy of that page, and no new page for its first tokens.",
+        "prompt // page + sum((prompt % page + answer) // page for answer in answers)": "a page that is partly full is taken, "
+        "too: round up.",
+        "right + (prompt % page > 0)": "a page of the prompt that is not full is copied for each answer, and the original is not "
+        "kept.",
         "-(-(prompt + sum(answers)) // page)": "two answers cannot write into one page: each has its own.",
-        "right_if(answers=answers[:1])": "that is for the first answer only.",
+        "right_if(answers=answers[:1])": "you counted the pages of the first answer only.",
     },
     hints=(
-        "Which pages of the prompt does nobody write to any more?",
-        "Take the prompt's full pages once. What is left of the prompt stands at the beginning of every answer's own pages.",
+        "Which pages of the prompt are never written to again?",
+        "Take the prompt's full pages once. What is left of the prompt comes first in every answer's own pages.",
     ),
     checked="prompts that end inside a page and at its end, answers of one token and of none, one answer, pages of 1.",
 )
@@ -165,22 +164,22 @@ def _rest(p, q):
         "a likely token that is turned down": ([0.25, 0.25, 0.25, 0.25], [0.7, 0.1, 0.1, 0.1], 0, 0.5),
     },
     mistakes={
-        "None if draw < min(1, p[token] / q[token]) else p": "a new token from p as a whole favors what the draft proposes "
-        "often: such tokens have had their chance. Only what the draft proposes too seldom may be drawn.",
-        "None if p[token] >= q[token] else _rest(p, q)": "a token that the target likes less than the draft is not always "
-        "wrong: keep it in the right share of the cases.",
-        "None if draw < min(1, q[token] / p[token] if p[token] else 1) else right or p": "the ratio is upside down: what the "
+        "None if draw < min(1, p[token] / q[token]) else p": "drawing from all of p favors what the draft proposes often, and "
+        "such tokens have had their chance. Draw only what the draft proposes too seldom.",
+        "None if p[token] >= q[token] else _rest(p, q)": "a token that the target likes less than the draft is sometimes right: "
+        "keep it in the right share of cases.",
+        "None if draw < min(1, q[token] / p[token] if p[token] else 1) else right or p": "your ratio is upside down: what the "
         "target likes more than the draft is always kept.",
-        "None if draw < p[token] else right or p": "the draft already draws the token with probability q. Keep it so that "
-        "both together give p.",
+        "None if draw < p[token] else right or p": "the draft proposes the token with probability q already. Both together "
+        "should give p.",
         "None if right is None else [max(a - b, 0.0) for a, b in zip(p, q)]": "these numbers do not sum to 1: divide by their "
         "sum.",
     },
     hints=(
-        "The draft proposes the token with probability q. With what probability must it be kept, so that it is written no "
-        "more often than p? It can be at most 1.",
-        "What is still missing for each token, once the kept ones are written? It is p less what the draft has brought, and "
-        "never below zero.",
+        "The draft proposes the token with probability q. With what probability must you keep it, so that it is written no more "
+        "often than p? That is at most 1.",
+        "Once the kept tokens are written, what does each token still lack? It is p minus what the draft has brought, and never "
+        "below zero.",
     ),
     checked="equal chances, tokens that the target likes more, less and never, and what is drawn instead.",
     tolerance=1e-9,

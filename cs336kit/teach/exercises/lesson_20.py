@@ -43,18 +43,18 @@ _PICKS = [
     mistakes={
         "(min(_slopes(C, P, picks)), max(_slopes(C, P, picks)))": "these are the smallest and the largest of all resamples. "
         "A tenth of them lies below the interval, and a tenth above.",
-        "tuple(np.quantile(_slopes(C, P, picks), [0.05, 0.95]).tolist())": "between these lie nine of ten, and eight of ten "
-        "are asked for: a tenth is left out on each side.",
+        "tuple(np.quantile(_slopes(C, P, picks), [0.05, 0.95]).tolist())": "nine of ten resamples lie between these, but the "
+        "task asks for eight of ten: leave out a tenth on each side.",
         "tuple(np.quantile(_slopes(C, P, picks, logs=False), [0.1, 0.9]).tolist())": "this is the slope of a straight line "
         "through P over C. A power law is straight where both axes are logarithmic.",
-        "tuple(np.quantile(_slopes(C, P, picks, turned=True), [0.1, 0.9]).tolist())": "the axes are swapped: asked is how P "
+        "tuple(np.quantile(_slopes(C, P, picks, turned=True), [0.1, 0.9]).tolist())": "you swapped the axes. The task asks how P "
         "grows with C.",
-        "tuple(np.quantile(_slopes(C, P, [list(range(len(C)))]), [0.1, 0.9]).tolist())": "you fitted the data as they are. "
-        "Each pick says which points a resample has, some of them twice.",
+        "tuple(np.quantile(_slopes(C, P, [list(range(len(C)))]), [0.1, 0.9]).tolist())": "you fitted the data as they are. Each "
+        "pick says which points are in a resample, some of them twice.",
         _with_spread: "that is a mean and a standard deviation. Sort the exponents and look where a tenth of them ends.",
     },
     hints=(
-        "What does one pick give you? Write that first, for `picks[0]` alone. And what if a pick holds one budget only?",
+        "What does one pick give you? Write that first, for `picks[0]` alone. And what if a pick has only one budget?",
         "An array takes a list of indices: `np.log(P)[pick]`. For the ends of the interval there is `np.quantile`.",
     ),
     checked="resamples of four and of three budgets, and one that holds a single budget.",
@@ -73,16 +73,16 @@ def interval(C, P, picks):
     },
     mistakes={
         "right_if(C=6 * C)": "you took P · N = C. A parameter costs six FLOPs for every token.",
-        "C / 6 / right": "that is the number of tokens. Asked is the number of parameters.",
-        "(C / 6) ** 0.5": "as many parameters as tokens: the law does not treat both alike.",
+        "C / 6 / right": "that is the number of tokens. The task asks for the number of parameters.",
+        "(C / 6) ** 0.5": "you took as many parameters as tokens, but the law does not treat the two alike.",
         "right_if(alpha=beta, beta=alpha)": "alpha and beta are swapped: alpha belongs to the parameters.",
-        "right_if(a=a * beta, b=b * alpha)": "there both terms are equal. What has to be equal is what a little more "
-        "of each would bring.",
+        "right_if(a=a * beta, b=b * alpha)": "there both terms are equal, but it is the gains from a little more of each that "
+        "must be.",
         "(C / 120) ** 0.5": "that is 20 tokens for each parameter, which is a rule of thumb and not this law.",
     },
     hints=(
         "The budget leaves one free number. Write the loss as a function of P alone.",
-        "On paper: set the derivative to zero. By machine: try many P at equal distances of their logarithm, or "
+        "On paper, set the derivative to zero. With Python, try many P at equal distances of their logarithm, or use "
         "scipy.optimize.minimize_scalar over ln P.",
     ),
     checked="one law at two budgets, and one with other exponents.",
@@ -95,17 +95,16 @@ def best_size(C, floor, a, b, alpha, beta):
 @exercise(
     "20.3",
     mistakes={
-        "('schedule', ..., ..., ...)": "a schedule would harm every size. Here the best size stands at "
-        "the end of those tried, so nobody knows whether a smaller one would have been better.",
-        "('data', ..., ..., ...)": "every token was new there. Look at where the best size lies among those tried.",
-        "('edge', 'data', ..., ...)": "the text is long enough for all of them. What is the learning rate where "
-        "the loss is read?",
-        "('edge', 'schedule', 'schedule', ...)": "each run there has a schedule of its own. How often does it read its text?",
-        "('edge', 'schedule', 'data', 'data')": "every token is new there. What is counted on each axis?",
+        "('schedule', ..., ..., ...)": "a wrong schedule would harm every size. In 1 the best size is at the end of those tried, "
+        "so nobody knows whether a smaller one would have been better.",
+        "('data', ..., ..., ...)": "every token was new in 1. Look at where the best size is among those tried.",
+        "('edge', 'data', ..., ...)": "in 2 every token is new. What is the learning rate where the loss is read?",
+        "('edge', 'schedule', 'schedule', ...)": "in 3 each run has a schedule of its own. How often does it read its text?",
+        "('edge', 'schedule', 'data', 'data')": "in 4 every token is new. What is counted on each axis?",
     },
     hints=(
-        "For each, say what a run there lacks that the other three have.",
-        "One flaw is a range, one a rate, one a number of repetitions, one a definition.",
+        "For each sweep, say what its runs lack that those of the other three have.",
+        "One flaw is in a range, one in a rate, one in a number of repetitions, and one in a definition.",
     ),
     checked="edge, schedule, data, counting.",
 )
@@ -137,14 +136,14 @@ def _bill(part, training=None):
         "('A', ...)": "A is the cheapest to train. Add what using it costs: two FLOPs for each parameter and token.",
         "('C', ...)": "C is the cheapest to use, but how much does its training take? Compute both lines of all three bills.",
         "('B', _training(_BEST / 2) / _FLOPS)": "that is training alone. Its use is part of the bill.",
-        "('B', 0.5)": "that is its use alone. B costs more to train, since it needs far more tokens for the same loss.",
-        "('B', _bill(0.5, _FLOPS) / _bill(1))": "with the same FLOPs the smaller model would have a higher loss. Find the "
-        "tokens that bring it to A's.",
+        "('B', 0.5)": "that is its use alone. B costs more to train, because it needs far more tokens for the same loss.",
+        "('B', _bill(0.5, _FLOPS) / _bill(1))": "with the same FLOPs the smaller model has a higher loss. How many tokens bring "
+        "it to A's?",
     },
     hints=(
-        "Three bills, each with two lines: training, and every token that users will want. Which line shrinks with the model?",
-        "The prediction above has worked out half the size. Do the same for a third, and add two FLOPs for each parameter and "
-        "token served.",
+        "Each of the three bills has two lines, training and all tokens that users will want. Which line shrinks with the model?",
+        "The prediction above worked out half the size. Do the same for a third, and add 2 FLOPs for each parameter and token "
+        "served.",
     ),
     checked="B: a quarter more training than A, and half of its use.",
 )

@@ -24,15 +24,15 @@ def _chain(*widths, needs=False, frozen=0):
         "two layers on data, of which the first is frozen": _chain(48, 48, 48, frozen=1),
     },
     mistakes={
-        "(2.0, right[1] + 1)": "that is the whole step divided by its forward pass. Take the forward pass off first.",
-        "(2.0, 1 / right[1])": "you divided forward by backward.",
-        "(right[1], 2.0)": "what is said comes first, then what is so.",
-        "(2.0, 2.0)": "that is what is said, twice. The second value has to come from a count.",
-        "right[1]": "that is what is so. Return what is said beside it: a pair.",
+        "(2.0, right[1] + 1)": "that is the whole step divided by its forward pass. Subtract the forward pass first.",
+        "(2.0, 1 / right[1])": "you divided the forward pass by the backward pass.",
+        "(right[1], 2.0)": "your two values are swapped: what is said comes first, then what is so.",
+        "(2.0, 2.0)": "that is what is said, twice. The second value has to come from your count.",
+        "right[1]": "that is what is so. Return a pair, with what is said before it.",
     },
     hints=(
         "Which two runs can you count, and which difference is the backward pass?",
-        "`measure.flops(function).total` counts what runs inside a function. A loss need only be a number: a sum will do.",
+        "`measure.flops(function).total` counts what runs inside a function. A loss can be any single number, such as a sum.",
     ),
     checked="three layers with and without a gradient for the input, a single one, unequal widths, and a frozen layer.",
 )
@@ -49,15 +49,15 @@ _PEAK, _RUN = 1513 / 2, 300
     "21.2",
     tolerance=0.01,
     mistakes={
-        "('A', ...)": "that is another card. The one in your machine has fewer cores and a lower clock.",
-        "('B', _RUN / 1513)": "the star means that two of every four factors are zero, and yours are not.",
-        "('C', ...)": "that is what one program reached. A utilization against it can be compared with nobody else's.",
-        "('B', _PEAK / _RUN)": "you divided the peak by what you reach.",
-        "('B', 100 * _RUN / _PEAK)": "give it as a fraction of one, as the 0.46 is.",
+        "('A', ...)": "that is a different card. The one in your machine has fewer cores and a lower clock.",
+        "('B', _RUN / 1513)": "B is right, but the star means that two of every four factors are zero, and yours are not.",
+        "('C', ...)": "that is what one program reached. You could compare a utilization against it with nobody else's.",
+        "('B', _PEAK / _RUN)": "B is right, but you divided the peak by what you reach.",
+        "('B', 100 * _RUN / _PEAK)": "B is right, but give the utilization as a fraction, as the 0.46 is.",
     },
     hints=(
-        "For each number ask: which card, which format, which condition, and is it a promise or a measurement?",
-        "The published 0.46 divides by the dense peak of its chip. Make the same of one of the three.",
+        "For each number, ask which card, format and condition it is for, and whether it is a promise or a measurement.",
+        "The published 0.46 divides by the dense peak of its chip. Turn one of the three numbers into such a peak.",
     ),
     checked="B, at 0.397: the number of your card, and half of it, because of the star.",
 )
@@ -100,10 +100,10 @@ def _shifted(f, S, D):
         "the row before, and for the first row the last": (lambda x: x.roll(1, dims=0), 4, 3),
     },
     mistakes={
-        _shifted: "you added the same number to a whole row, and a norm over the features takes exactly that away. Put random "
+        _shifted: "you added the same number to a whole row, which is just what a norm over the features takes away. Put random "
         "numbers in its place.",
-        "[max((s for s, felt in enumerate(row) if felt), default=0) for row in _changed(f, S, D)]": "that is the last output "
-        "that each input row reaches. Asked is the last input row behind each output.",
+        "[max((s for s, felt in enumerate(row) if felt), default=0) for row in _changed(f, S, D)]": "that is the last output row "
+        "that each input row reaches. The task asks for the last input row that each output row depends on.",
         "[column.index(True) for column in zip(*_changed(f, S, D))]": "that is the first input row that each output depends on.",
         "[sum(column) for column in zip(*_changed(f, S, D))]": "that is how many rows each output depends on.",
         "[s + 1 for s in right]": "rows are counted from zero.",
@@ -133,15 +133,15 @@ def _days(peak=989.4e12, rate=0.4, parameters=13e9):
     "21.4",
     tolerance=0.02,
     mistakes={
-        "(3, 5, _days(1979e12))": "you found both sentences. Now the days: without the zeros an H100 does half.",
+        "(3, 5, _days(1979e12))": "you found both sentences. Now the days: without the zeros, an H100 is half as fast.",
         "(3, 5, 2 * _days())": "you found both sentences. Halve the peak once, not twice.",
-        "(4, 5, ...)": "sentence 4 compares 7.8 ms for the bytes with 26 µs for the FLOPs. Compute both again: it is right.",
-        "(2, 5, ...)": "2 + 2 + 4 + 4 + 4 is 16, and 16 times 13 is 208.",
-        "(2, 3, ...)": "3 is one of them. 2 is right: 2 + 2 + 4 + 4 + 4 is 16, and 16 times 13 is 208.",
-        "(1, 5, ...)": "13 billion times two bytes is 26 GB.",
+        "(4, 5, ...)": "5 is one of them, but 4 is right: the bytes take 7.8 ms and the FLOPs 26 µs. Compute both again.",
+        "(2, 5, ...)": "5 is one of them, but 2 is right: 2 + 2 + 4 + 4 + 4 is 16, and 16 times 13 is 208.",
+        "(2, 3, ...)": "3 is one of them, but 2 is right: 2 + 2 + 4 + 4 + 4 is 16, and 16 times 13 is 208.",
+        "(1, 5, ...)": "5 is one of them, but 1 is right: 13 billion times two bytes is 26 GB.",
     },
     hints=(
-        "Compute every number of the paragraph once more, and divide what is said by what you get. Two ratios are not 1.",
+        "Compute every number of the five sentences again, and divide what is said by what you get. Two ratios are not 1.",
         "Both ratios are 2 or a half. Which factor of two belongs in each formula?",
     ),
     checked="3 leaves out the two bytes of a number, 5 takes the sparse peak; with the dense one it takes 9.3 days.",
@@ -153,15 +153,15 @@ def two_slips():
 @exercise(
     "21.5",
     mistakes={
-        "('wrong', ..., ..., ...)": "it was true when it was written: async became a keyword with Python 3.7.",
-        "(..., 'wrong', ..., ...)": "2.5 is neither, but it points to the right size: nobody would buy another card for it.",
-        "(..., 'holds', ..., ...)": "which of the two units? One of them is meant, and the number fits neither.",
-        "(..., ..., 'holds', ...)": "in fp32 without tensor cores it is 19.5. What has to be said with it?",
-        "(..., ..., ..., 'imprecise')": "the loss is a different one, and training goes on with it. That is more than a lost digit.",
-        "(..., ..., ..., 'typo')": "nothing beside the line says it right, so nobody can tell that a slip of the pen was meant.",
+        "('wrong', ..., ..., ...)": "the first claim was true when it was written: async became a keyword with Python 3.7.",
+        "(..., 'wrong', ..., ...)": "2.5 is neither, but it is close: nobody would buy a different card because of it.",
+        "(..., 'holds', ..., ...)": "it is 2.42 GB or 2.25 GiB, and 2.5 is neither.",
+        "(..., ..., 'holds', ...)": "in fp32 without tensor cores it is 19.5. Which condition is missing from the claim?",
+        "(..., ..., ..., 'imprecise')": "it is a different loss, and training goes on with it: more than a lost digit.",
+        "(..., ..., ..., 'typo')": "nothing near the line has it right, so nobody can tell that a slip of the pen was meant.",
     },
     hints=(
-        "For each ask in turn: is there a case in which it is so? Was there once? What would it cost to believe it?",
+        "For each claim, ask in turn: is there a case in which it is so? Was there once? What would it cost to believe it?",
         "The four verdicts are all different. The text around a claim does not help here: none is a typo.",
     ),
     checked="outdated, imprecise, holds-with-condition, wrong.",

@@ -1,15 +1,15 @@
-"""Run a learner's function where it can do no harm: whatever happens in there becomes a sentence.
+"""Run a learner's function where it can do no harm, and turn whatever happens there into a sentence.
 
-On Linux the check forks the kernel, so that the answer has the reader's cells, imports and tensors, and everything that it
-does ends with its process: it cannot hang (the process is killed after `LIMIT` seconds), exit, print megabytes, change the
-checker or torch for later cells, or delete, write and start anything (see :mod:`~cs336kit.teach.exercises.guarding`). Only
-words come back. Where there is no fork, or CUDA is in use (which a fork would break), the answer runs in this process: then
-an alarm ends a loop, where the system has one, and the rest is not guarded. So does one that asks a forked process for
-gradients after torch has started threads for them: a CUDA build without a GPU does at the first backward pass, if fake
-tensors were made before it.
+On Linux the check forks the kernel, so the answer has the reader's cells, imports and tensors, and everything that it does
+ends with its process: it cannot hang (the process is killed after `LIMIT` seconds), exit, print megabytes, change the
+checker or torch for later cells, or delete, write or start anything (see :mod:`~cs336kit.teach.exercises.guarding`). Only
+words come back. Where there is no fork, or CUDA is in use (which a fork would break), the answer runs in this process: an
+alarm, where the system has one, then stops an endless loop, and nothing else is guarded. An answer that computes gradients
+also runs here once torch has started threads for them, which a forked process lacks: a CUDA build without a GPU starts
+them at the first backward pass, if fake tensors were made before it.
 
-What an answer is compared with is computed before it runs, and what the judge calls is put back after each call. This
-guards against accidents and simple tricks; whoever reads the frames of the checker can cheat.
+What an answer is compared with is computed before it runs, and what the judge uses is restored after each call. This
+protects against accidents and simple tricks; somebody who reads the frames of the checker can cheat.
 """
 
 import ast
@@ -27,23 +27,23 @@ from collections.abc import Callable
 
 from cs336kit.teach.exercises.guarding import guard
 
-#: Seconds after which a check is given up: an endless loop is a usual mistake.
+#: Seconds after which a check gives up: endless loops are a common mistake.
 LIMIT = 10
-#: Characters of what an answer prints that are shown.
+#: How many characters of what an answer prints are shown.
 PRINTED = 2000
 
 Say = Callable[[str, str], None]
 
-#: Whether this is the process of an answer.
+#: Whether this process was forked to run an answer.
 _forked = False
 
 
 class Failed(Exception):
-    """The call gave no value; the text continues a sentence that begins with the call."""
+    """The call returned nothing that can be judged; the text continues a sentence that begins with the call."""
 
 
 class NoAutograd(BaseException):
-    """Torch has threads for its backward passes, which did not come along into the forked process: there it refuses them."""
+    """Torch had started threads for backward passes, which a forked process does not have, so it refuses to run any there."""
 
 
 class TooLong(BaseException):
@@ -51,7 +51,7 @@ class TooLong(BaseException):
 
 
 def attempt(function: Callable, args: tuple, restore: Callable[[], None]):
-    """Call `function`; raise Failed with a sentence when it raises, never ends, or asks for other arguments."""
+    """Call `function`; raise Failed with a sentence when it raises, never ends, or takes different arguments."""
     try:
         return function(*args)
     except TooLong:
@@ -73,7 +73,7 @@ def _has_autograd() -> bool:
         sys.modules["torch"].ones(1, requires_grad=True).sum().backward()
     except RuntimeError:
         return False
-    except KeyError:  # nobody has imported torch
+    except KeyError:  # torch was not imported
         pass
     return True
 
@@ -90,7 +90,7 @@ def _text(error: BaseException) -> str:
 
 
 def _line(error: BaseException, function) -> str:
-    """Where in the answer itself it happened, as the line number that Jupyter can show."""
+    """Where in the answer the error happened, as the line number that Jupyter shows."""
     code = getattr(function, "__code__", None)
     trace, found = error.__traceback__, None
     while trace is not None:
@@ -101,7 +101,7 @@ def _line(error: BaseException, function) -> str:
 
 
 def run(work: Callable[[Say], None], seconds: float | None = None) -> tuple[str, str]:
-    """What ``work(say)`` said last, a state and a message; in a process of its own where that is possible."""
+    """The last state and message that ``work(say)`` said, from a process of its own where that is possible."""
     seconds = LIMIT if seconds is None else seconds
     if not _can_fork():
         return _here(work, seconds)
@@ -126,7 +126,7 @@ def _here(work, seconds: float):
 def alarm(seconds: float, *, processor: bool = False):
     """Raise TooLong in the block after `seconds`, where the system has an alarm and this is the main thread.
 
-    `processor`: seconds of the processor, which are as many on a busy machine.
+    `processor`: count processor time, which does not depend on how busy the machine is.
     """
     main = threading.current_thread() is threading.main_thread()
     if not (main and hasattr(signal, "SIGALRM") and hasattr(signal, "setitimer")):
@@ -138,7 +138,7 @@ def alarm(seconds: float, *, processor: bool = False):
     def stop(signum, frame):
         while frame is not None:
             if frame.f_code.co_filename.startswith("<frozen importlib"):
-                # An import that is interrupted leaves half a module behind: let it end.
+                # An interrupted import leaves half a module behind: let it finish.
                 signal.setitimer(timer, 0.1)
                 return
             frame = frame.f_back
@@ -156,11 +156,11 @@ def alarm(seconds: float, *, processor: bool = False):
 def _apart(work, seconds: float):
     results, say_to = os.pipe()
     prints, print_to = os.pipe()
-    token = secrets.token_hex(8)  # so that nothing else on the pipe is taken for a verdict
+    token = secrets.token_hex(8)  # so that nothing else on the pipe passes for a verdict
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: fork beside threads, which stay behind
         collecting = gc.isenabled()
-        gc.disable()  # what garbage has threads would wait for them in the child, until it has frozen what there is
+        gc.disable()  # garbage that has threads would wait for them in the child, until it is frozen there
         try:
             child = os.fork()
             if child == 0:
@@ -181,7 +181,7 @@ def _apart(work, seconds: float):
         os.close(prints)
     verdicts = [ast.literal_eval(line[len(token) :]) for line in said.decode().splitlines() if line.startswith(token)]
     state, message = verdicts[-1] if verdicts else ("running", "the check")
-    if length and state != "no autograd":  # which is tried again, and prints again
+    if length and state != "no autograd":  # it is tried again, and prints again
         more = f"\n… {length - PRINTED:,} more characters were printed.\n" if length > PRINTED else ""
         print(text.decode(errors="replace")[:PRINTED] + more, end="")
     if state != "running":
@@ -193,13 +193,13 @@ def _apart(work, seconds: float):
 
 
 def _listen(results: int, prints: int, seconds: float) -> tuple[bytes, bytes, int]:
-    """What comes through the pipe of results until it is closed or time is up; the beginning and length of what is printed."""
+    """What comes through the pipe of results until it closes or time is up; and the start and length of what was printed."""
     received, printed, deadline = {results: b"", prints: b""}, 0, time.monotonic() + seconds
     with selectors.DefaultSelector() as pipes:
         pipes.register(results, selectors.EVENT_READ)
         pipes.register(prints, selectors.EVENT_READ)
         over = False
-        # When the results have ended, what is still in the other pipe is read without waiting.
+        # After the results have ended, the rest of the other pipe is read without waiting.
         while ready := pipes.select(0 if over else max(0, deadline - time.monotonic())):
             for key, _ in ready:
                 data = os.read(key.fd, 1 << 16)
@@ -215,12 +215,12 @@ def _listen(results: int, prints: int, seconds: float) -> tuple[bytes, bytes, in
 
 
 def _child(work, say_to: int, print_to: int, token: str, seconds: float):
-    """The forked process: everything that leaves it are lines of a state and a message."""
+    """The forked process, which sends out nothing but lines of a state and a message."""
     global _forked
     _forked, code = True, 1
     try:
         os.setsid()
-        # The kernel ends this process in time, unless somebody has ended the kernel.
+        # The parent kills this process in time, unless it has itself been killed.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, seconds + 1)
         for old, new in ((os.open(os.devnull, os.O_RDONLY), 0), (print_to, 1), (print_to, 2)):
@@ -231,7 +231,7 @@ def _child(work, say_to: int, print_to: int, token: str, seconds: float):
         sys.stdin = os.fdopen(0)
         sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, errors="replace")
         if shell := "IPython" in sys.modules and sys.modules["IPython"].get_ipython():
-            # Only the kernel itself may send what is displayed; here it becomes text.
+            # Only the kernel itself can send displays; here they become text.
             shell.display_pub.publish = lambda data, **_: print(data.get("text/plain", ""))
         gc.freeze()  # sockets and threads of the parent are not ours to finalize
         gc.enable()

@@ -1,4 +1,4 @@
-"""Things to move by hand; each has a still picture, which is what a notebook stores and shows without a kernel."""
+"""Explorers with controls to move by hand; a notebook stores a still picture of each, and shows it without a kernel."""
 
 from cs336kit.teach.explorers.bits import BitExplorer, bits
 from cs336kit.teach.explorers.claims import claim_counts, claims, every_claim

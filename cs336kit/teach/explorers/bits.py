@@ -15,7 +15,7 @@ INK, EDGE = "#111111", "#666666"
 
 
 class BitExplorer(Explorer):
-    """One number in one format, by its code; `wanted` is what the reader asked for, before any rounding."""
+    """One number in one format, given by its code; `wanted` is what the reader asked for, before any rounding."""
 
     def __init__(self, number_format: NumberFormat, code: int, wanted: float | None = None):
         self.number_format = number_format
@@ -72,16 +72,16 @@ class BitExplorer(Explorer):
         return code
 
     def set_code(self, code: int) -> None:
-        """Show this code; its value is then what is wanted."""
+        """Show this code; its value becomes the wanted one."""
         self.code = code
         self.wanted = self.value
 
     def set_value(self, value: float) -> None:
-        """Show what a value becomes in this format; the value itself is kept for other formats."""
+        """Show what a value becomes in this format; the exact value is kept for other formats."""
         self.code, self.wanted = self.number_format.encode(value), value
 
     def set_format(self, name: str) -> None:
-        """Show the wanted value, as it was before any rounding, in another format; a refused one changes nothing."""
+        """Show the wanted value, before any rounding, in a different format; a refused one changes nothing."""
         self.code, self.number_format = FORMATS[name].encode(self.wanted), FORMATS[name]
 
     def flip(self, place: int) -> None:
@@ -125,7 +125,7 @@ class BitExplorer(Explorer):
         names = [name for name, entry in FORMATS.items() if isinstance(entry, NumberFormat)]
         own = self.number_format.name
         return {
-            "format": ("format", names if own in names else [own]),  # a format of one's own is looked at alone
+            "format": ("format", names if own in names else [own]),  # a custom format is the only choice
             "value": ("value", ()),
             "bits": ("bits", ()),
             "flip": ("flip a bit", dict(self._places())),
@@ -133,7 +133,7 @@ class BitExplorer(Explorer):
         }
 
     def _places(self) -> Iterator[tuple[int, tuple[str, str]]]:
-        """(place, (bit, what it is)) from left to right."""
+        """(place, (bit, description)) from left to right."""
         place = self.number_format.bits
         for name, bits in self.fields():
             for bit in bits:
@@ -141,7 +141,7 @@ class BitExplorer(Explorer):
                 yield place, (bit, f"bit {place}, {name}: flip it")
 
     def choose(self, **choices) -> None:
-        """Do one of the things that are offered."""
+        """Do what is chosen from `offers`."""
         ways: dict[str, Callable[[Any], None]] = {
             "format": self.set_format, "value": self.type_value, "bits": self.type_bits, "flip": self.flip,
             "neighbour": lambda way: self.set_code(self.neighbour(way)),
@@ -150,15 +150,15 @@ class BitExplorer(Explorer):
             ways[name](chosen)
 
     def type_value(self, text: str) -> None:
-        """Show the value that a reader has written."""
+        """Show the value that the reader typed."""
         try:
             value = float(text)
         except ValueError:
-            raise ValueError(f"{text!r} is no number; write it as 0.1, 1e-8, inf or nan.") from None
+            raise ValueError(f"{text!r} is not a number: write 0.1, 1e-8, inf or nan.") from None
         self.set_value(value)
 
     def type_bits(self, text: str) -> None:
-        """Show the code that a reader has written bit by bit."""
+        """Show the code that the reader typed, bit by bit."""
         digits = text.replace(".", "").replace(" ", "")
         if len(digits) != self.number_format.bits or set(digits) - {"0", "1"}:
             raise ValueError(f"{self.number_format.name} has {self.number_format.bits} bits, each 0 or 1.")
@@ -209,12 +209,12 @@ class BitExplorer(Explorer):
 
 
 def bits(value: float = 0.1, name: str = "fp16") -> BitExplorer:
-    """The bits of the value that a float rounds to in a format of `predict.FORMATS`, to look at and to change.
+    """Explore the bits of the value that a float rounds to in a format of `predict.FORMATS`.
 
     With a kernel the format, the value and each bit can be changed by hand. Raises ValueError for a block format, whose
     numbers have no bits of their own, and for unknown names.
     """
     number_format = FORMATS[name]
     if not isinstance(number_format, NumberFormat):
-        raise ValueError(f"{name} shares a scale between numbers: look at {number_format.element.name} instead.")
+        raise ValueError(f"{name} shares a scale between numbers: choose {number_format.element.name} instead.")
     return BitExplorer(number_format, number_format.encode(value), value)

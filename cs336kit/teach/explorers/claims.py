@@ -1,4 +1,4 @@
-"""Choose a topic, a verdict or a word, and see what is said, what was computed, and which verdict follows."""
+"""Choose a topic, a verdict or a word, and see what is claimed, what was computed, and which verdict follows."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from cs336kit.predict._common.grid import as_html, as_text
 from cs336kit.teach.claims import VERDICTS, Settled, settled
 from cs336kit.teach.explorers.explorer import Explorer
 
-#: The claims that cost most, in the order in which the lesson tells them.
+#: The costliest claims, in the order in which the lesson tells them.
 STORIES = (
     "act-gpt3-params-162tib",
     "napkin-8h100-two-weeks",
@@ -29,7 +29,7 @@ PARTS = {
     "many machines and users": ("parallelism", "collectives", "inference", "scaling"),
 }
 EIGHT, ALL = "the eight of the lesson", "all"
-#: Rows at most: more are counted and can be had by choosing.
+#: At most this many rows are shown; the others are counted, and a narrower choice shows them.
 ROWS = 40
 _HEADERS = ("it is said", "its value", "computed", "verdict", "what is true")
 
@@ -38,7 +38,7 @@ def claims(*, topic: str = EIGHT, verdict: str = ALL, text: str = "") -> "Claims
     """Explore the ledger: each claim with the value that it names, the value that was computed, and the verdict.
 
     topic: one of the ledger's, "all", or "the eight of the lesson"; verdict: one of six, or "all"; text: what the statement
-    or the truth contains, in any case. With a kernel all three can be chosen by hand. Errors: ValueError for unknown names.
+    or the truth contains, in either case. With a kernel all three can be chosen by hand. Errors: ValueError for unknown names.
     """
     return ClaimsExplorer(topic=topic, verdict=verdict, text=text)
 
@@ -69,7 +69,7 @@ class ClaimsExplorer(Explorer):
 
     @property
     def sentence(self) -> str:
-        """How many claims there are to see, and how many of them hold."""
+        """How many claims are found, and how many of them hold."""
         hold = sum(one.claim.verdict == "holds" for one in self.found)
         more = len(self.found) - ROWS
         unseen = f" {more:,} more are not shown: choose a topic, a verdict or a word." if more > 0 else ""
@@ -90,10 +90,10 @@ class ClaimsExplorer(Explorer):
 
 
 class Ledger:
-    """Every claim by topic, in folded lists: what is said, the verdict, the values, what is true."""
+    """Every claim by topic, in folded lists: the claim, the verdict, the values, and what is true."""
 
     def __repr__(self) -> str:
-        # The names alone: the rows are in the HTML and in the explorer, and as text they would fill pages.
+        # Only the names: the rows are in the HTML and in the explorer, and as text they would fill pages.
         return as_text([("topic", "claims", "hold as said"), *(_counts(topic) for topic in _topics())], "<>>")
 
     def _repr_html_(self) -> str:

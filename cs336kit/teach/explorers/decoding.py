@@ -1,4 +1,4 @@
-"""Choose a model, a chip and how many texts it continues at once, and see how long a token takes and what bounds it."""
+"""Choose a model, a chip and how many texts it continues at once, and see how long a token takes and what limits it."""
 
 import math
 from html import escape
@@ -17,7 +17,7 @@ from cs336kit.teach.numbers import si
 
 _BATCHES = tuple(2**power for power in range(13))
 _TOKENS = tuple(2**power for power in range(4, 18))
-#: What a step needs → (color, dashes), and the two bounds of its time.
+#: What a step needs → (color, dashes), and below it the two bounds of its time.
 NEEDS = {"weights": (COLORS[0], "7 3"), "caches": (COLORS[2], "2 3"), "FLOPs": (COLORS[4], "9 3 2 3")}
 LEAST, MOST, POINT = COLORS[6], FAINT, COLORS[1]
 
@@ -34,8 +34,8 @@ def decoding(
     """Explore how long a token takes when `batch` texts of `cached` tokens are continued at once, on one accelerator.
 
     model: a name of predict.MODELS; `cached` is cut to leave room for one more token in its context. weights and cache:
-    types as `predict.ServingQuestion` has them. The bounds are those of `predict.decode_bounds`. With a kernel everything
-    can be chosen by hand. Errors: ValueError for unknown names and for sizes that cannot be.
+    as in `predict.ServingQuestion`. The bounds are those of `predict.decode_bounds`. With a kernel everything
+    can be chosen by hand. Errors: ValueError for unknown names and impossible sizes.
     """
     return DecodingExplorer(
         model=model, accelerator=accelerator, batch=batch, cached=cached, weights=weights, cache=cache
@@ -59,12 +59,12 @@ class DecodingExplorer(Explorer):
         self.choices = {**choices, "accelerator": self.chip.name}
 
     def read(self, batch: int) -> dict[str, int]:
-        """Bytes that a step of so many texts reads: of weights, and of their caches."""
+        """Bytes that a step of this many texts reads, of weights and of caches."""
         bounds = self.curve[batch]
         return {"weights": bounds.bytes - bounds.cache_bytes, "caches": bounds.cache_bytes}
 
     def needs(self, batch: int) -> dict[str, float]:
-        """Seconds of each by itself, at the datasheet's rates."""
+        """Seconds that each would take alone, at the datasheet's rates."""
         bounds, rates = self.curve[batch], {"bytes": self.chip.bandwidth, "FLOPs": self.chip.peak}
         reading = {name: size / rates["bytes"] for name, size in self.read(batch).items()}
         return {**reading, "FLOPs": bounds.flops / rates["FLOPs"]}
@@ -115,7 +115,7 @@ class DecodingExplorer(Explorer):
         return self.figure().image + "".join(f"<div>{escape(line)}</div>" for line in [self._head(), *self._lines()])
 
     def figure(self) -> Figure:
-        """Seconds of a token over texts at once: both bounds, and what each need would take by itself."""
+        """Seconds for a token against texts at once: both bounds, and what each need would take alone."""
         curves = {name: [(b, self.needs(b)[name]) for b in self.curve] for name in NEEDS}
         least, most = ([(b, getattr(one, name)) for b, one in self.curve.items()] for name in ("least", "most"))
         bottom = 10 ** math.floor(math.log10(least[0][1]) - 0.5)
@@ -167,6 +167,6 @@ def _texts(count: int) -> str:
 
 
 def _can_decode(device: predict.Accelerator) -> bool:
-    """Whether the table has all that a step of decoding takes: the memory's size and rate, and a peak in two bytes."""
+    """Whether the table has all that decoding needs: the memory's size and bandwidth, and a peak in a two-byte type."""
     sized = {"memory_bytes", "memory_label_bytes"} & {*device.facts}
     return bool(sized) and "bandwidth" in device.facts and bool({"bf16", "fp16"} & {*device.precisions})

@@ -1,4 +1,4 @@
-"""SVG in a few words: quick enough to follow a slider, which a figure of matplotlib is not."""
+"""Draw SVG directly: fast enough to follow a slider, which matplotlib is not."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -8,12 +8,12 @@ from cs336kit.teach.figures.style import Figure
 
 _FONT = "DejaVu Sans, Verdana, sans-serif"
 
-#: Where a value stands on an axis, in units of the drawing.
+#: The place of a value on an axis, in units of the drawing.
 Scale = Callable[[float], float]
 
 
 def drawing(width: int, height: int, parts: Iterable[str], alt: str) -> Figure:
-    """The parts on a white ground, so that they read the same in a light and in a dark page."""
+    """The parts on a white background, so that they look the same on a light and on a dark page."""
     box = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" {box} font-family="{_FONT}" font-size="13">'
     body = "\n".join(parts)
@@ -40,7 +40,7 @@ def box(x: float, y: float, width: float, height: float, fill: str) -> str:
 
 
 def dot(x: float, y: float, color: str) -> str:
-    """A point that stands out from the lines that it lies on."""
+    """A point that stands out from the lines that it is on."""
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="7" fill="{color}" stroke="#ffffff" stroke-width="2"/>'
 
 
@@ -54,7 +54,7 @@ def text(
     turn: bool = False,
     over: bool = False,
 ) -> str:
-    """Words at a place; anchor: which end stands there ("start", "middle", "end"); turn: from bottom to top; over: lines."""
+    """Words at a place; anchor: which end is there ("start", "middle", "end"); turn: read upward; over: drawn over lines."""
     halo = ' stroke="#ffffff" stroke-width="3" paint-order="stroke"' if over else ""
     turned = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if turn else ""
     return f'<text x="{x:.1f}" y="{y:.1f}" fill="{color}" text-anchor="{anchor}"{turned}{halo}>{escape(words)}</text>'

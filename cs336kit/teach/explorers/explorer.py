@@ -1,20 +1,20 @@
-"""What all explorers share: a picture that can be stored, and controls where someone is there to move them."""
+"""What all explorers share: a picture that can be stored, and controls when somebody is there to move them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-#: Turns what a control asks for into an observer: it does it, or says why it cannot be, and draws anew.
+#: Turns an action into an observer of a control, which runs it, or shows why that is impossible, and draws again.
 When = Callable[[Callable[..., None]], Callable[[Any], None]]
 
-#: What stands for the controls where no widgets are shown.
+#: The text in place of the controls where no widgets are shown.
 _WAITING = "Run this cell to choose other values."
 #: The class of the picture that is stored.
 STILL = "cs336kit-still"
 _CHILD = ".jp-OutputArea-child"
 # A live explorer is two outputs: controls that need a kernel, and below them the still picture, which is what remains
-# when the notebook is opened again. Without its kernel the first says "model not found", so the style hides it; with it,
-# the second would repeat the picture. The sliders of ipywidgets have no accessible name: they get that of their label.
+# when the notebook is opened again. Without a kernel the first says "model not found", so the style hides it; with one,
+# it hides the second, which would repeat the picture. The sliders of ipywidgets lack an accessible name: their label's.
 _FRAME = f"""<style>
 {_CHILD}:has(> .jupyter-widgets):has(+ {_CHILD} .{STILL}):not(:has(.widget-box)) {{display: none}}
 {_CHILD}:has(.widget-box) + {_CHILD}:has(.{STILL}) {{display: none}}
@@ -33,10 +33,10 @@ if (!window.cs336kitNames) {{
 
 
 class Explorer:
-    """Choices by name, and what follows from them as a picture in HTML and in text.
+    """Choices by name, and what follows from them, as a picture in HTML and in text.
 
-    A subclass takes its choices as arguments by name, keeps them in `choices`, refuses with ValueError or LookupError what
-    cannot be, and says in `offers` what a reader may choose.
+    A subclass takes its choices as arguments by name, keeps them in `choices`, raises ValueError or LookupError for what is
+    impossible, and lists in `offers` what a reader may choose.
     """
 
     choices: dict[str, Any]
@@ -45,11 +45,11 @@ class Explorer:
         raise NotImplementedError
 
     def offers(self) -> Mapping[str, tuple[str, Sequence]]:
-        """Name of the choice → (label of its control, what there is to choose), as `kind` has it."""
+        """Name of the choice → (label of its control, the options, in a form that `kind` knows)."""
         raise NotImplementedError
 
     def choose(self, **choices) -> None:
-        """Change some choices; what cannot be raises and changes nothing."""
+        """Change some choices; an impossible one raises and changes nothing."""
         self.__dict__.update(type(self)(**{**self.choices, **choices}).__dict__)
 
     def live_html(self) -> str:
@@ -57,7 +57,7 @@ class Explorer:
         return self._repr_html_()
 
     def controls(self, when: When) -> tuple[list, Callable[[], None]]:
-        """The controls from top to bottom, and a function that sets them to what is chosen."""
+        """The controls from top to bottom, and a function that sets them to the current choices."""
         made = {name: control(label, options, self.choices[name]) for name, (label, options) in self.offers().items()}
         for name, box in made.items():
             box.observe(when(lambda change, name=name: self.choose(**{name: change["new"]})), "value")
@@ -76,7 +76,7 @@ class Explorer:
         writing = []
 
         def show(sentence: str = "") -> None:
-            writing.append(True)  # setting a control must not be read as the reader's choice
+            writing.append(True)  # setting a control must not count as a choice of the reader
             write()
             writing.pop()
             picture.value = self.live_html()
@@ -121,7 +121,7 @@ class Explorer:
 
 
 def attended() -> bool:
-    """Whether the running cell was sent by someone who can answer: programs that execute notebooks take no input."""
+    """Whether somebody who can answer sent the running cell: programs that execute notebooks allow no input."""
     from IPython import get_ipython
 
     kernel = getattr(get_ipython(), "kernel", None)
@@ -129,9 +129,9 @@ def attended() -> bool:
 
 
 def kind(options: Sequence | Mapping) -> str:
-    """What one chooses with: "check" for (False, True), "slider" for numbers, "menu" for words, "typed" where none are listed.
+    """The kind of control: "check" for (False, True), "slider" for numbers, "menu" for words, "typed" for no options.
 
-    "buttons" for a mapping: what each of them chooses → (what stands on it, its name).
+    "buttons" is for a mapping: what each button chooses → (the text on it, its name).
     """
     if isinstance(options, Mapping):
         return "buttons"
@@ -143,14 +143,14 @@ def kind(options: Sequence | Mapping) -> str:
 
 
 def marks(options: Sequence | Mapping, value) -> list[tuple[str, Any]]:
-    """(text, value) of what a slider or a menu offers, in order; a slider also stands where the value is."""
+    """(text, value) of what a slider or a menu offers, in order; a slider also offers the current value."""
     if kind(options) == "slider":
         return [(f"{option:,}", option) for option in sorted({*options, value})]
     return [(str(option), option) for option in options]
 
 
 def control(label: str, options: Sequence, value):
-    """The widget of a choice, which is called what its label says."""
+    """The widget of a choice, under its label."""
     import ipywidgets
 
     look = {"description": label, "style": {"description_width": "9em"}, "layout": {"width": "30em"}, "value": value}

@@ -32,10 +32,10 @@ def memory(
 ) -> "MemoryExplorer":
     """Explore what a training step keeps, and what is alive at its peak, beside the memory of one accelerator.
 
-    model: a name of predict.MODELS; a sequence longer than its context is cut to it. AdamW, updated for all tensors at
-    once, as torch does on accelerators; what is kept follows CUDA's rules on NVIDIA's accelerators, and a CPU's on others
-    (what CUDA's backward kernels need for a moment is computed, not measured). With a kernel everything can be chosen by
-    hand. Errors: ValueError for unknown names and sizes, LookupError where the accelerator's memory is not known.
+    model: a name of predict.MODELS; a sequence longer than its context is cut to it. The optimizer is AdamW, which updates
+    all tensors at once, as torch does on accelerators. What is kept follows CUDA's rules on NVIDIA's accelerators, and a
+    CPU's on others (what CUDA's backward kernels need temporarily is computed, not measured). With a kernel everything can
+    be chosen by hand. Errors: ValueError for unknown names and sizes, LookupError where the accelerator's memory is not known.
     """
     return MemoryExplorer(
         model=model, accelerator=accelerator, batch=batch, sequence=sequence, precision=precision, attention=attention,
@@ -99,7 +99,7 @@ class MemoryExplorer(Explorer):
         return f"{self.figure().image}{table}<div>{escape(self.verdict)}</div>"
 
     def figure(self) -> Figure:
-        """Two stacked bars, what is kept and what is alive at the peak, beside the accelerator's memory."""
+        """Two stacked bars, of what is kept and of what is alive at the peak, beside the accelerator's memory."""
         most = 1.08 * max(self.kept.total, self.peak.total, self.room)
         left, wide = 80, 620
         parts, words = [], []

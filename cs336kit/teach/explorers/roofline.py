@@ -1,4 +1,4 @@
-"""Choose an accelerator, an operation and its sizes, and see where it stands under the roof and what limits it."""
+"""Choose an accelerator, an operation and its sizes, and see where it is under the roof and what limits it."""
 
 import math
 from html import escape
@@ -42,7 +42,7 @@ OPERATIONS = {
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the unit that reads best, by what will be written: 0.9996 ms is 1 ms."""
+    """Seconds in the unit that reads best after rounding: 0.9996 ms is 1 ms."""
     units = [("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)]
     if float(f"{seconds:.3g}") >= 1000:
         units = [("days", 86400.0), ("h", 3600.0), ("min", 60.0)]
@@ -65,11 +65,11 @@ def roofline(
     n: int = 4096,
     k: int = 4096,
 ) -> "RooflineExplorer":
-    """Explore the time bound of one operation on one accelerator: its point under the roof, and which side limits.
+    """Explore the lower bound on the time of one operation on one accelerator: its point under the roof, and what limits it.
 
     operation: a name of OPERATIONS. A matrix product is (M × K) · (K × N); x + y has M × N elements; decoding attends from
-    M heads, one query each, to N cached positions of K numbers. The flat part of the roof is the peak of matrix products,
-    also for operations that reach less. With a kernel everything can be chosen by hand.
+    M heads, one query each, to N cached positions of K numbers. The flat part of the roof is the peak of matrix
+    products, also for operations that reach less. With a kernel everything can be chosen by hand.
     Errors: ValueError for unknown names and sizes, LookupError where the accelerator has no such peak.
     """
     return RooflineExplorer(operation=operation, accelerator=accelerator, element_type=element_type, m=m, n=n, k=k)
@@ -110,7 +110,7 @@ class RooflineExplorer(Explorer):
         return self.figure().image + "".join(f"<div>{escape(line)}</div>" for line in self._lines())
 
     def figure(self) -> Figure:
-        """The roof in log–log, with the operation's point on it."""
+        """The roof in log–log, with the operation's point."""
         bound, peak = self.bound, self.bound.ridge * self.bound.bandwidth
         low = 10 ** math.floor(math.log10(min(0.1, bound.intensity)))
         high = 10 ** math.ceil(math.log10(max(10_000, bound.intensity)))

@@ -17,8 +17,8 @@ def strides(
 ):
     """Explore how a tensor of one or two axes reads a storage that holds 0, 1, 2, … `elements` − 1.
 
-    strides: of a contiguous tensor unless given. With a kernel the numbers can be moved by hand. Errors: ValueError for
-    nonsense or more than two axes.
+    strides: those of a contiguous tensor unless given. With a kernel the numbers can be moved by hand. Errors: ValueError
+    for impossible numbers or more than two axes.
     """
     return StrideExplorer(shape, strides, offset, elements)
 
@@ -32,7 +32,7 @@ class StrideExplorer(Explorer):
         self.lowest, self.highest = predict.extent(shape, strides=self.strides, offset=offset)
         self.shape, self.offset = tuple(shape), non_negative_int("offset", offset)
         if len(self.shape) not in (1, 2):
-            raise ValueError(f"the explorer draws one or two axes, got shape {self.shape}.")
+            raise ValueError(f"the explorer draws one or two axes, not the shape {self.shape}.")
         numbers = {f"size{axis}": size for axis, size in enumerate(self.shape)}
         numbers |= {f"stride{axis}": step for axis, step in enumerate(self.strides)}
         self.choices = {**numbers, "offset": self.offset}
@@ -51,7 +51,7 @@ class StrideExplorer(Explorer):
 
     @property
     def verdict(self) -> str:
-        """One sentence: how much is read, and what kind of view it is."""
+        """A sentence: how much is read, and what kind of view this is."""
         if not self.fits:
             return f"Position {self.highest} is needed and the storage ends at {self.elements - 1}: torch refuses."
         contiguous = all(
@@ -91,7 +91,7 @@ class StrideExplorer(Explorer):
             for i, row in enumerate(self.positions)
         )
         grid = "".join(f"<tr>{row}</tr>" for row in rows)
-        # The cells keep their own ground, whatever the theme, and a long storage scrolls by itself.
+        # The cells keep their own background in every theme, and a long storage scrolls by itself.
         table = '<table aria-label="{}" style="border-collapse:collapse;margin:0.3em 0;">'
         return (
             f"<div><b>shape</b> {self.shape} · <b>strides</b> {self.strides} · <b>offset</b> {self.offset}<br>"

@@ -1,7 +1,7 @@
-"""Figures in one style: deterministic SVG, readable in grayscale and when projected, never without alt text.
+"""Figures in one style: deterministic SVG, readable in grayscale and when projected, and always with alt text.
 
-One short function per figure, in the file of its lesson, drawn with the primitives: bars, lines, number lines, a grid of
-memory, a graph, a timeline. Each says in its alt text what it drew.
+There is a short function for each figure, in the file of its lesson, drawn with the primitives: bars, lines, number lines,
+cells of memory, a graph, a timeline. The alt text of each says what it drew.
 """
 # ruff: noqa: F401 (a lesson calls every figure as teach.figures.<name>)
 

@@ -1,4 +1,4 @@
-"""Boxes and arrows, laid out by Graphviz (through pygraphviz, whose wheels bring it) and drawn in the style of the house."""
+"""Boxes and arrows, laid out by Graphviz (which comes with pygraphviz's wheels) and drawn in the style of the course."""
 
 from collections.abc import Sequence
 
@@ -14,9 +14,9 @@ _ORIENTATION = {"right": "LR", "down": "TB"}
 def graph(
     boxes: Sequence[tuple[Sequence[str], str]], edges: Sequence[tuple[int, int, str]], *, direction: str = "right"
 ) -> tuple:
-    """A figure of boxes (lines of text, kind) and arrows (from, to, label), and the words that say what it shows.
+    """A figure of boxes (lines of text, kind) and arrows (from, to, label), and what it shows, in words.
 
-    kind: "leaf", "parameter", "constant" (dashed) or "compute" (round). direction: where arrows go, "right" or "down".
+    kind: "leaf", "parameter", "constant" (dashed) or "compute" (round). direction: where arrows point, "right" or "down".
     """
     from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
     from matplotlib.path import Path
@@ -69,9 +69,9 @@ def layout(
     labels: Sequence[tuple[float, float] | None],
     direction: str,
 ) -> tuple:
-    """The size of the whole, the center of each box, and each edge's Bézier points and middle of its label; in inches.
+    """The size of the whole, the center of each box, and each edge's Bézier points and the middle of its label; in inches.
 
-    Graphviz is told every size and sets no text itself, so that no font of a machine moves anything.
+    Graphviz gets every size and sets no text itself, so that the fonts of a machine move nothing.
     """
     import pygraphviz
 

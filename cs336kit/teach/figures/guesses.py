@@ -7,7 +7,7 @@ from cs336kit.teach.figures.style import COLORS, axes, described
 
 @described
 def guesses_against_answers(ratios: Mapping[str, float], middle: float):
-    """A point for each question at guess ÷ answer, on a scale of factors; the band is within a factor of two.
+    """A point for each question at guess ÷ answer, on a logarithmic scale; the band is within a factor of two.
 
     ratios: question → guess ÷ answer, above zero; middle: the factor that half of the guesses stay within.
     """
@@ -21,7 +21,7 @@ def guesses_against_answers(ratios: Mapping[str, float], middle: float):
     ax.set_xlim(1 / (1.3 * widest), 1.3 * widest)
     ax.set_yticks(places, [name if len(name) < 46 else name[:45] + "…" for name in ratios])
     ax.set_ylim(len(ratios) - 0.4, -0.6)
-    # From the right edge on to the left: centered under a narrow plot, it would run off the page.
+    # Aligned to the right edge: centered under a narrow plot, it would run off the page.
     ax.set_xlabel(f"guess ÷ answer (half of them within a factor of {middle:.2g})", loc="right")
     said = ", ".join(f"{name} {ratio:.2g}" for name, ratio in ratios.items())
     number = f"{len(ratios)} prediction{'s' * (len(ratios) > 1)}"

@@ -86,7 +86,7 @@ def replicated_and_sharded(parts: Mapping[str, float], *, parameters: float, acc
     return figure, f"{said}: {', '.join(words)}"
 
 
-#: Behind a number on a hatched bar.
+#: The background of a number on a hatched bar.
 _PLATE = {"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.85}
 
 

@@ -50,13 +50,13 @@ def _strip(ax, left: float, top: float, storage: Sequence, shape, strides, offse
             ax.text(left + position, y - 1.3, row, ha="center", **small)
     moves = [(axis, step) for axis, (size, step) in enumerate(zip(shape, strides, strict=True)) if size > 1 and step]
     for level, (axis, step) in enumerate(sorted(moves, key=lambda move: (move[1], -move[0]))):
-        # Where the arrow of the other axis comes down in the place of the label, that is on the other side.
+        # If the arrow of the other axis comes down where the label would be, the label is on the other side.
         crossed = any(0 < other - step <= 2.5 for _, other in moves)
         _arrow(ax, left + offset, y + 0.5, step, 0.35 + 0.5 * level, f"axis {axis}: +{step}", before=crossed)
 
 
 def _arrow(ax, x: float, y: float, step: int, height: float, label: str, before: bool):
-    """From one cell up, across, and down into the cell that is `step` further."""
+    """An arrow from one cell up, across, and down to the cell that is `step` farther on."""
     ax.plot([x, x, x + step], [y, y + height, y + height], color="#222222", linewidth=1.4, linestyle="-", marker="")
     ax.annotate("", (x + step, y), (x + step, y + height), arrowprops={"arrowstyle": "->", "lw": 1.4, "shrinkA": 0})
     place, side = (x - 0.2, "right") if before else (x + step + 0.2, "left")
@@ -65,7 +65,7 @@ def _arrow(ax, x: float, y: float, step: int, height: float, label: str, before:
 
 @described
 def walks(orders: Series):
-    """The positions in the storage at which tensors find their elements, one after the other: a straight line is one stride."""
+    """The positions in the storage where tensors find their elements, in order: a straight line means a single stride."""
     figure, ax = axes(height=3.9)
     drawn = {name: (range(len(positions)), positions) for name, positions in orders.items()}
     labels: Look = {

@@ -13,7 +13,7 @@ Block = tuple[str | None, float]
 
 @described
 def moving(bandwidths: Mapping[str, float], *, size_bytes: float):
-    """Seconds to move `size_bytes` at each bandwidth, in bytes per second, as lying bars."""
+    """Seconds to move `size_bytes` at each bandwidth, in bytes per second, as horizontal bars."""
     figure, ax = axes(width=8, height=0.9 + 0.5 * len(bandwidths))
     seconds = [size_bytes / rate for rate in bandwidths.values()]
     places = [f"{name}\n{rate / 1e9:,.0f} GB/s" for name, rate in bandwidths.items()]

@@ -47,7 +47,7 @@ def _said(blocks: Blocks) -> str:
 
 @described
 def order_costs(sizes: Sequence[int], costs: Series, *, xlabel: str, ylabel: str):
-    """What several orders of the same product cost against the size of an axis, both axes logarithmic."""
+    """The costs of several orders of the same product against the size of an axis, both axes logarithmic."""
     figure, ax = axes(height=4)
     said = lines(ax, over(sizes, costs), xlabel=xlabel, ylabel=ylabel, legend={"loc": "upper left"})
     ax.set_yscale("log")

@@ -43,7 +43,7 @@ def node_lines(node) -> list[str]:
         return [first, second, "(freed)"]
     once = {saved.storage: saved for saved in reversed(node.saved)}  # what several operands share is kept once
     kept = [saved for saved in node.saved if once[saved.storage] is saved]
-    # A leaf exists anyway; it is only referred to.
+    # A leaf exists anyway; the node only refers to it.
     verbs = ["keeps" if saved.kind == "tensor" else saved.kind for saved in kept]
     return [first, second, *(f"{v} {s.tensor or s.name}: {s.bytes:,} B" for v, s in zip(verbs, kept, strict=True))]
 

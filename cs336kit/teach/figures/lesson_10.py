@@ -1,4 +1,4 @@
-"""How a net begins to learn, how large its numbers are layer by layer, and where the best learning rate lies."""
+"""How a net begins to learn, how large its numbers are layer by layer, and where the best learning rate is."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""How memory moves in the course of a step."""
+"""How memory changes in the course of a step."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Where a Transformer's parameters sit, and its work."""
+"""Where a Transformer's parameters are, and its FLOPs."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What figures are made of: bars, lines, number lines, cells of memory, timelines. Each returns what it drew, in words."""
+"""The parts of figures: bars, lines, number lines, cells of memory, timelines. Each returns what it drew, in words."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -7,23 +7,23 @@ from cs336kit.teach.figures.style import COLORS, HATCHES, MARKERS, readable, tin
 
 #: Name → numbers, such as the heights of a line or of bars.
 Series = Mapping[str, Sequence[float]]
-#: Arguments by name that several calls share.
+#: Keyword arguments that several calls share.
 Look = dict[str, Any]
-#: Text that stands back and can still be read on white and on light gray.
+#: Text in the background that can still be read on white and on light gray.
 QUIET = "#555555"
-#: Lines and edges that stand back and can still be seen on white.
+#: Lines and edges in the background that can still be seen on white.
 FAINT = "#888888"
 
 
 def listed(names: Sequence, values: Sequence, most: int = 8) -> str:
-    """Names with their values: all of them, or the first and how many follow; None is no value."""
+    """Names with their values: all of them, or the first ones and how many follow; None is left out."""
     pairs = [(name, value) for name, value in zip(names, values, strict=True) if value is not None]
     more = f" and {len(pairs) - most} more" if len(pairs) > most else ""
     return ", ".join(f"{name} {value:,.4g}" for name, value in pairs[:most]) + more
 
 
 def course(name: str, xs: Sequence[float], ys: Sequence[float], extremes: bool = True) -> str:
-    """Where a line begins and ends, and its `extremes` where they lie in between; NaN is no value."""
+    """Where a line begins and ends, and its `extremes` if they are in between; NaN is left out."""
     points = [(float(x), float(y)) for x, y in zip(xs, ys, strict=True) if y == y]
     if not points:
         return f"{name}: none"
@@ -37,7 +37,7 @@ def course(name: str, xs: Sequence[float], ys: Sequence[float], extremes: bool =
 
 
 def over(xs: Sequence[float], series: Series) -> dict[str, tuple]:
-    """Series over the same places, as `lines` takes them."""
+    """Several series with the same xs, as `lines` takes them."""
     return {name: (xs, ys) for name, ys in series.items()}
 
 
@@ -48,9 +48,9 @@ def lines(
 ) -> str:  # fmt: skip
     """Lines, and points without a line: name → (xs, ys). `look` and `mark` go to ``ax.plot`` for lines and for points.
 
-    Points under the name of a line belong to it: they take its color, and the line has no marks of its own.
-    pair: how the legend calls a line and its points; legend: where it stands, as ``ax.legend`` takes it. extremes: whether
-    the words say them, too.
+    Points under the name of a line belong to it: they take its color, and the line has no markers of its own.
+    pair: how the legend calls a line and its points; legend: where it is, as ``ax.legend`` takes it. extremes: whether
+    the words mention them, too.
     """
     said = [
         course(name, xs, ys, extremes) for drawings in (series, points or {}) for name, (xs, ys) in drawings.items()
@@ -75,7 +75,7 @@ def _labeled(ax, title: str, said: Sequence[str], legend: Mapping | None, **labe
 
 
 def log_axis(ax, which: str, ticks: Sequence[float], *, base: int = 10, write: Callable | None = "{:,}".format):
-    """Make one axis logarithmic, with ticks at those of the given values that it shows. write: None for powers."""
+    """Make one axis logarithmic, with ticks at those of the given values that it covers. write: None for powers."""
     getattr(ax, f"set_{which}scale")("log", base=base)
     low, high = getattr(ax, f"get_{which}lim")()
     shown = [tick for tick in ticks if low <= tick <= high]
@@ -90,9 +90,9 @@ def bars(
 ) -> str:  # fmt: skip
     """One bar for each name of `series` at each place, side by side or stacked; None leaves a bar out.
 
-    label: of the axis of values. flat: bars lie, the first place on top. size: of all bars of a place together; fill: the
-    part of it that they take. at: where the places are on an axis of numbers. written: what stands on a bar; `text` goes
-    to ``ax.bar_label``, `look` to ``ax.bar``.
+    label: of the axis of values. flat: horizontal bars, the first place on top. size: of all bars of a place together;
+    fill: the share of it that they take. at: where the places are on an axis of numbers. written: the text on a bar; `text`
+    goes to ``ax.bar_label``, `look` to ``ax.bar``.
     """
     thick = size if stacked else size / len(series)
     along, draw = ("left", ax.barh) if flat else ("bottom", ax.bar)
@@ -118,7 +118,7 @@ def bars(
 
 
 def shares(ax, wholes: Mapping[str, Mapping[str, float]], names: Sequence[str] = (), **how) -> str:
-    """A lying bar of 100 % for each whole, under its own name or that of `names`, cut into the parts that all have."""
+    """A horizontal bar of 100 % for each whole, under its own name or that of `names`, cut into parts that all have."""
     parts = {
         part: [100 * of[part] / sum(of.values()) for of in wholes.values()] for part in next(iter(wholes.values()))
     }
@@ -141,7 +141,7 @@ def number_line(ax, values: Series, limit: float) -> str:
 
 
 def cell(ax, x: float, y: float, value: object, row: int | None = 0, **look):
-    """One element of memory around (x, y), in the color of its row; None is an element that nobody reads.
+    """One element of memory around (x, y), in the color of its row; None is for an element that nothing reads.
 
     look: goes to the rectangle instead of the light fill and the colored edge.
     """

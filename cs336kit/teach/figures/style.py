@@ -1,4 +1,4 @@
-"""The house style, and `show`, the only way a figure leaves the kit."""
+"""The style of all figures, and `show`, through which every figure leaves the kit."""
 
 import functools
 import html
@@ -12,10 +12,10 @@ from urllib.parse import quote
 #: Okabe and Ito's hues (2008), dark enough for thin marks on white (3:1), ordered so that neighbors also differ in
 #: lightness when printed in gray.
 COLORS = ("#0072B2", "#BF7F00", "#007F5C", "#3A93CC", "#B84A00", "#CC79A7", "#222222")
-#: A second mark beside color for bars and areas.
+#: What distinguishes bars and areas besides color.
 HATCHES = ("", "//", "||", "xx", "\\\\", "++", "--")
 
-#: What may stand in the address of an image as it is.
+#: Characters that need no escape in the address of an image.
 _PLAIN = " /:;=,()*+-.!?$|@{}[]'"
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -52,7 +52,7 @@ def _rc() -> dict:
 
 
 def axes(rows: int = 1, columns: int = 1, *, width: float = 8, height: float = 3.6, **subplots):
-    """A figure and its axes in the house style, ready to draw on.
+    """A figure and its axes in the style of the course, ready to draw on.
 
     width and height in inches; other arguments go to ``matplotlib.figure.Figure.subplots``. Returns ``(figure, axes)``.
     Unlike pyplot, nothing is kept open and no window or inline backend shows the figure a second time. The style stays
@@ -68,7 +68,7 @@ def axes(rows: int = 1, columns: int = 1, *, width: float = 8, height: float = 3
 
 
 def contrast(one: str, other: str) -> float:
-    """Contrast of two colors, 1 to 21: text needs 4.5 to its ground, marks 3. Source: WCAG 2.2, 1.4.3 and 1.4.11."""
+    """Contrast of two colors, 1 to 21: text needs 4.5, marks need 3. Source: WCAG 2.2, 1.4.3 and 1.4.11."""
     dark, light = sorted(map(_luminance, (one, other)))
     return (light + 0.05) / (dark + 0.05)
 
@@ -80,18 +80,18 @@ def _luminance(color: str) -> float:
 
 
 def readable(ground: str) -> str:
-    """The color of text on that ground: black or white, whichever differs more."""
+    """The color of text on this background: black or white, whichever differs more."""
     return max(("#000000", "#ffffff"), key=lambda ink: contrast(ink, ground))
 
 
 def tint(color: str) -> str:
-    """A light ground of the same hue, for black text."""
+    """A light background of the same hue, for black text."""
     parts = (int(color[place : place + 2], 16) for place in (1, 3, 5))
     return "#" + "".join(f"{255 - (255 - part) // 4:02x}" for part in parts)
 
 
 def quiet():
-    """Keep matplotlib's notes on its font cache and its folders off the page: they depend on the machine."""
+    """Keep matplotlib's messages about its font cache and folders out of the outputs: they depend on the machine."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
 
 
@@ -107,10 +107,10 @@ class Figure:
 
     @property
     def image(self) -> str:
-        """An HTML image with the alt text, as wide as its column at most.
+        """An HTML image with the alt text, at most as wide as its column.
 
         Notebook front ends show a bare SVG as an image without a name. This one keeps its name everywhere, also where
-        HTML is sanitized because a notebook is not trusted, and no id in it meets an id of another figure.
+        HTML is sanitized because a notebook is not trusted, and its ids cannot clash with those of another figure.
         """
         source = f"data:image/svg+xml,{quote(self.svg, safe=_PLAIN)}"
         return f'<img alt="{html.escape(self.alt)}" style="max-width:100%;height:auto" src="{source}">'
@@ -124,18 +124,18 @@ class Figure:
 def show(figure, *, alt: str) -> Figure:
     """Turn a matplotlib figure into deterministic SVG that carries its alt text as title and description.
 
-    alt: what the figure shows, for someone who does not see it; at least 40 characters. Raises ValueError without it.
+    alt: what the figure shows, for readers who cannot see it; at least 40 characters. Raises ValueError if it is shorter.
     """
     if not isinstance(alt, str) or len(alt.strip()) < 40:
         raise ValueError(
-            f"alt={alt!r} is too short: say in a sentence (40 characters or more) what the figure shows, "
-            "so that a reader who does not see it learns the same"
+            f"alt={alt!r} is too short: describe in a sentence (40 characters or more) what the figure shows, "
+            "for readers who cannot see it"
         )
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     buffer, canvas, dpi = io.StringIO(), figure.canvas, figure.dpi
-    # Written by its canvas, which draws it once: savefig draws a figure that has a layout twice.
+    # The canvas writes it and draws it once: savefig draws a figure with a layout twice.
     with rc_context(_rc()):
         FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None})
     figure.set_canvas(canvas)
@@ -150,7 +150,7 @@ def show(figure, *, alt: str) -> Figure:
 
 
 def described(draw: Callable[..., tuple]) -> Callable[..., Figure]:
-    """A figure's function of one that draws: returning (matplotlib figure, what it shows), which becomes the alt text."""
+    """Make a figure of what `draw` returns: a matplotlib figure, and what it shows, which becomes the alt text."""
 
     @functools.wraps(draw)
     def figure(*data, **options) -> Figure:

@@ -23,5 +23,5 @@ def test_a_published_file_has_the_parameters_of_the_real_module(name):
 
 
 def test_an_unknown_file_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match="there is no config.json of 'gpt5' here, only of .*gpt2"):
+    with pytest.raises(ValueError, match="there is no config.json of 'gpt5' here; there are those of .*gpt2"):
         teach.config_file("gpt5")

@@ -106,7 +106,7 @@ def test_a_reference_that_does_not_pass_where_answers_are_tried_is_told_and_not_
     found = exercises.Exercise(
         "99.2", lambda w, h: w * h if os.getpid() == here else 0, {}, ("a", "b"), "some.", [(1, 2)]
     )
-    told = r"^99\.2: the reference does not pass where answers are tried: .*you returned 0, and 2 is right"
+    told = r"^99\.2: the reference does not pass where answers are tried: .*you returned 0, but 2 is right"
     with pytest.raises(RuntimeError, match=told):
         maintain.unnoticed(found, [("none", lambda w, h: 0)])
 
@@ -116,7 +116,7 @@ def test_the_command_says_what_it_has_written_and_what_comes_next(monkeypatch, c
     monkeypatch.setattr(maintain, "new", lambda *asked: given.append(asked) or ["lesson_07.py", "07_a.ipynb"])
     assert maintain.main(["new", "07.3", "area(w, h)", "--title", "Area"]) == 0 and maintain.main(["new", "07.3"]) == 0
     assert given == [("07.3", "area(w, h)", "Area"), ("07.3", "answer(x)", "Title")]
-    said = "lesson_07.py\n07_a.ipynb\nFill both in, then: cs336kit exercise try 07.3; make refresh readme NB=07\n"
+    said = "lesson_07.py\n07_a.ipynb\nFill in both, then run: cs336kit exercise try 07.3; make refresh readme NB=07\n"
     assert capsys.readouterr().out == 2 * said
 
 
@@ -219,7 +219,7 @@ def test_a_new_exercise_is_written_in_both_places(tmp_path, monkeypatch):
     for id, signature in (
         ("9.3", "area(w)"), ("09.1", "area"), ("09.1", "area(f())"), ("09.1", "area(2)"), ("09.1", "class(w)")
     ):  # fmt: skip
-        with pytest.raises(ValueError, match="write a lesson and a number"):
+        with pytest.raises(ValueError, match="give a lesson and a number"):
             maintain.new(id, signature, "Area", tmp_path, tmp_path)
     with pytest.raises(FileNotFoundError):
         maintain.new("09.1", "area(w)", "Area", tmp_path, tmp_path / "absent")

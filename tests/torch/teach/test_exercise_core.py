@@ -100,7 +100,7 @@ def test_a_mistake_that_agrees_by_accident_is_not_named(way):
     # At 2 × 2 this is the perimeter, and nowhere else.
     assert (
         message(lambda width, height: 8 if width == 2 else 100 * width)
-        == "for a square you returned 8, and 4 is right."
+        == "for a square you returned 8, but 4 is right."
     )
 
 
@@ -108,7 +108,7 @@ def test_an_unknown_mistake_shows_the_counterexample_and_the_right_value(way):
     def area(width, height):
         return width * height + (width == 5)
 
-    assert message(area) == "for a large one you returned 31, and 30 is right."
+    assert message(area) == "for a large one you returned 31, but 30 is right."
 
 
 def raises(width, height):
@@ -159,16 +159,16 @@ class YesList(list):
         (raises, "a square raised ZeroDivisionError: division by zero (line 2 of your function)"),
         (raises_without_text, "raised NoText: its message cannot be shown (line 2 of your function)"),
         (lambda width, height: None, "returned nothing (is there a return?)"),
-        (lambda width, height: "four", "you returned 'four', a str; an int is wanted"),
-        (lambda width, height: True, "a bool; an int is wanted"),
-        (lambda width, height: itertools.count(), "you returned count(0), a count; an int is wanted"),
-        (lambda width, height: torch.ones(2), "a Tensor; an int is wanted"),
-        (lambda width, height: NoRepr(), "<NoRepr instance>, a NoRepr; an int is wanted"),
+        (lambda width, height: "four", "you returned 'four', a str; an int is expected"),
+        (lambda width, height: True, "a bool; an int is expected"),
+        (lambda width, height: itertools.count(), "you returned count(0), a count; an int is expected"),
+        (lambda width, height: torch.ones(2), "a Tensor; an int is expected"),
+        (lambda width, height: NoRepr(), "<NoRepr instance>, a NoRepr; an int is expected"),
         (lambda width, height: exit(3), "raised SystemExit: 3"),
-        (lambda width, height: float("nan"), "you returned nan, and 4 is right"),
-        (lambda width, height: Yes(5), "you returned 5, and 4 is right"),
-        (lambda width, height: YesList([5]), "a list; an int is wanted"),
-        (lambda width, height: (yield), "a generator; an int is wanted"),
+        (lambda width, height: float("nan"), "you returned nan, but 4 is right"),
+        (lambda width, height: Yes(5), "you returned 5, but 4 is right"),
+        (lambda width, height: YesList([5]), "a list; an int is expected"),
+        (lambda width, height: (yield), "a generator; an int is expected"),
     ],
 )
 def test_answers_of_every_kind_get_a_sentence(answer, part, way):
@@ -237,7 +237,7 @@ def test_in_this_process_the_checker_is_put_back(monkeypatch):
     monkeypatch.setattr(running, "_can_fork", lambda: False)
     equal, kind = torch.equal, isinstance
     assert (
-        message(patches_the_libraries) == message(patches_the_judge) == "for a square you returned 0, and 4 is right."
+        message(patches_the_libraries) == message(patches_the_judge) == "for a square you returned 0, but 4 is right."
     )
     assert torch.equal is equal and isinstance is kind
 
@@ -556,7 +556,7 @@ print(exercises.check("14.4", refused))
         check=True,
     )
     *printed, right, wrong, guarded = done.stdout.splitlines()
-    assert printed == ["once"] * 3 and right.startswith("14.4 passed: ") and "what survives has to be divided" in wrong
+    assert printed == ["once"] * 3 and right.startswith("14.4 passed: ") and "divide what survives" in wrong
     assert "PermissionError" in guarded and not (tmp_path / "left").exists()
 
 
@@ -636,11 +636,11 @@ def test_arguments_are_copied_for_every_call(known, way):
 @pytest.mark.parametrize(
     ("given", "part"),
     [
-        (torch.ones(3, 2), "a tensor of shape (3, 2), and (2, 3) is right"),
-        (torch.ones(2, 3, dtype=torch.int64), "a tensor of torch.int64, and torch.float32 is right"),
-        (torch.zeros(2, 3), "at [0, 0]: you have 0.0, and 1.0 is right"),
-        ([1], "a Tensor is wanted"),
-        (torch.ones(2, 3).as_subclass(type("Equal", (torch.Tensor,), {"__ne__": None})), "a Tensor is wanted"),
+        (torch.ones(3, 2), "a tensor of shape (3, 2), but (2, 3) is right"),
+        (torch.ones(2, 3, dtype=torch.int64), "a tensor of torch.int64, but torch.float32 is right"),
+        (torch.zeros(2, 3), "at [0, 0]: you have 0.0, but 1.0 is right"),
+        ([1], "a Tensor is expected"),
+        (torch.ones(2, 3).as_subclass(type("Equal", (torch.Tensor,), {"__ne__": None})), "a Tensor is expected"),
     ],
 )
 def test_tensors_differ_by_shape_dtype_or_element(given, part):
@@ -704,7 +704,7 @@ def test_names_that_the_task_rules_out_are_seen_in_what_the_answer_calls(known):
 
 def test_an_argument_may_not_be_named_like_what_mistakes_use(known):
     parts = {"cases": [], "mistakes": {"right + 1": "."}, "hints": (), "checked": ""}
-    with pytest.raises(ValueError, match="98.1: in a mistake, right is not the argument"):
+    with pytest.raises(ValueError, match="98.1: in a mistake, right has another meaning"):
         exercises.exercise("98.1", **parts)(lambda left, right: left)
 
 
@@ -734,20 +734,20 @@ DECISION = exercises.Exercise(
         (("B", 0.42), "passed", "the plan, and its share within a tenth."),
         (["B", 0.4], "passed", "the plan"),
         (("b ", 0.4), "passed", "the plan"),
-        (("a", 0.4), "not yet", "You decided for ('a', 0.4): A's gradient still travels"),
+        (("a", 0.4), "not yet", "You answered ('a', 0.4): A's gradient still travels"),
         ((..., ...), "waiting", "helps, twice."),
         (("B", ...), "waiting", "helps, twice."),
         (..., "waiting", "helps, twice."),
-        (("A", 0.9), "not yet", "You decided for ('A', 0.9): A's gradient still travels"),
+        (("A", 0.9), "not yet", "You answered ('A', 0.9): A's gradient still travels"),
         (("B", 0.6), "not yet", "that is what stays"),
         (("B", 0.2), "not yet", "part 2 of your answer, 0.2, is too low."),
-        (("C", 0.4), "not yet", "part 1 of your answer, 'C', is not the one to choose."),
-        (("C", torch.tensor(0.9)), "not yet", "part 1 of your answer, 'C', is not the one to choose."),
+        (("C", 0.4), "not yet", "part 1 of your answer, 'C', is not the right choice."),
+        (("C", torch.tensor(0.9)), "not yet", "part 1 of your answer, 'C', is not the right choice."),
         (("B", torch.tensor(0.9)), "not yet", "part 2 of your answer, tensor(0.9000), is too high."),
         (("B", np.float32(0.2)), "not yet", "is too low."),
         (("B", "much"), "not yet", "part 2 of your answer, 'much', is not a number."),
-        (("A", 1, 2), "not yet", "2 values are asked for, in one tuple; you gave ('A', 1, 2)."),
-        ("B", "not yet", "2 values are asked for, in one tuple; you gave 'B'."),
+        (("A", 1, 2), "not yet", "the answer is one tuple of 2 values; you gave ('A', 1, 2)."),
+        ("B", "not yet", "the answer is one tuple of 2 values; you gave 'B'."),
         (None, "not yet", "you gave None."),
         (lambda: ("B", 0.4), "passed", "the plan"),
     ],
@@ -799,7 +799,7 @@ def test_the_element_that_is_named_is_one_that_is_not_right(near):
     given = torch.tensor([near, 5.0], dtype=torch.float64)
     assert (
         judging.difference(given, expected, 1e-9)
-        == "the first different element is at [1]: you have 5.0, and 1.0 is right"
+        == "the first different element is at [1]: you have 5.0, but 1.0 is right"
     )
 
 
@@ -807,7 +807,7 @@ def test_an_array_is_compared_like_a_list():
     assert judging.difference(np.array([0.25, 0.5]), (0.25, 0.5), 1e-6) is None
     assert "0.75" in judging.difference(np.array([0.25, 0.75]), (0.25, 0.5), 1e-6)
     assert "2 are right" in judging.difference(np.zeros(3), (0.25, 0.5), 1e-6)
-    assert "is wanted" in judging.difference(np.zeros(1), 0.5, 1e-6)
+    assert "is expected" in judging.difference(np.zeros(1), 0.5, 1e-6)
 
 
 def test_what_passes_is_noted_and_a_file_that_cannot_be_written_is_named(tmp_path, monkeypatch):

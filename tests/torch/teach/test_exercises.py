@@ -74,7 +74,7 @@ def test_the_reference_passes_and_each_mistake_gets_its_own_words(id, here):
             parts = zip(found.reference(), answer(), strict=True) if isinstance(answer(), tuple) else ()
             answer = tuple(right if wrong is ... else wrong for right, wrong in parts) or answer()
         message = exercises.check(id, answer).message
-        assert message.startswith(("For ", "You decided for ")) and message.endswith(f": {sentence}"), (
+        assert message.startswith(("For ", "You answered ")) and message.endswith(f": {sentence}"), (
             sentence,
             message,
         )
@@ -137,9 +137,9 @@ def rounded_root(layers, input_bytes, block_bytes):
         (
             "00.3",
             lambda g, d, peak, mfu, m, r: int(min(g * peak * mfu * d * 86400 / 6 / r, g * m / 16)),
-            "no square root",
+            "you forgot the time, or a square root",
         ),
-        ("02.1", lambda step, bits: 2.0 ** math.ceil(math.log2(step) + bits), "more than half of the gap"),
+        ("02.1", lambda step, bits: 2.0 ** math.ceil(math.log2(step) + bits), "more than half a gap"),
         ("02.2", lambda account, owed, cent: (account + (cent + owed), 0 * owed), "is right"),
         ("02.2", lambda account, owed, cent: (account.float() + cent + owed, owed), "without float"),
         ("03.1", lambda strip, *where: torch.tensor(strip).as_strided(*where).tolist(), "without as_strided and torch"),
@@ -152,14 +152,14 @@ def rounded_root(layers, input_bytes, block_bytes):
         ),
         ("03.5", lambda x, size, step: x.unfold(0, size, step), "without unfold"),
         ("07.4", lambda steps, c, b, fused: max(max(f / c, (r + w) / b) for f, r, w in steps), "the longest step"),
-        ("08.3", lambda batch, sizes: batch * (4 * sum(sizes[:-1]) + sum(sizes[1:-1])), "no mask of its own"),
-        ("10.1", lambda s, a: math.sqrt((0.5 if a == "relu" else 1) / math.prod(s[1:])), "do not halve it"),
+        ("08.3", lambda batch, sizes: batch * (4 * sum(sizes[:-1]) + sum(sizes[1:-1])), "ReLU keeps no mask"),
+        ("10.1", lambda s, a: math.sqrt((0.5 if a == "relu" else 1) / math.prod(s[1:])), "Do not halve it"),
         ("10.1", lambda s, a: (2 if a == "relu" else 1) / math.sqrt(math.prod(s[1:])), "it is √2"),
         ("10.1", lambda s, a: math.sqrt((2 if a == "relu" else 1) / s[0]), "fan-out"),
-        ("10.4", lambda shapes, layers: dict.fromkeys(shapes, 0.02), "0.02 is the embedding's"),
+        ("10.4", lambda shapes, layers: dict.fromkeys(shapes, 0.02), "0.02 is for the embedding"),
         ("11.2", momentum_as_sum, "your m is a fading sum"),
         ("11.2", corrected_in_place, "kept the corrected m and v"),
-        ("11.3", by_weight, "a norm has a weight too"),
+        ("11.3", by_weight, "a norm has a weight, too"),
         (
             "14.2",
             lambda B, S, D, A, F: 4 * (10 * B * S * D + 4 * B * S * F + A * B * S**2) + 16 * B * S,
@@ -188,6 +188,6 @@ def test_who_returns_nothing_is_told_what_was_left_behind(here):
         disk.rename(name + ".new", name)
 
     named = exercises.check("13.3", unflushed).message
-    assert named.startswith("For an old checkpoint: the data were never flushed")
+    assert named.startswith("For an old checkpoint: you never flushed the data")
     unknown = exercises.check("13.3", lambda disk, name, data: disk.rename(name, name + ".old")).message
     assert unknown.startswith("for an old checkpoint you left {'after a kill': 'missing'")

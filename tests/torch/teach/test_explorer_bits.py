@@ -30,7 +30,7 @@ def test_what_is_no_number_says_why():
     assert explorers.bits(-math.inf, "fp16").formula() == "all-ones exponent → -inf"
     assert explorers.bits(math.inf, "fp16").neighbours() == "no neighbors"
     assert "subnormal" in explorers.bits(-1e-6, "fp16").formula()
-    with pytest.raises(ValueError, match="look at fp4_e2m1 instead"):
+    with pytest.raises(ValueError, match="choose fp4_e2m1 instead"):
         explorers.bits(1.0, "mxfp4")
     with pytest.raises(ValueError, match="unknown number format"):
         explorers.bits(1.0, "fp7")
@@ -72,7 +72,7 @@ def test_controls_move_together():
     step.children[1].click()
     assert number.value == "-3.0" and note.value == '<div role="status"></div>'
     step.children[0].click()
-    for box, text, sentence in ((number, "three", "is no number"), (pattern, "0101", "has 8 bits")):
+    for box, text, sentence in ((number, "three", "is not a number"), (pattern, "0101", "has 8 bits")):
         box.value = text
         assert sentence in note.value
         assert explorer.value == -3.25 and (number.value, pattern.value) == ("-3.25", "1.1000.101")

@@ -335,7 +335,7 @@ def test_an_id_that_two_figures_share_means_the_same_in_both():
 
 @pytest.mark.parametrize("alt", ["", "a plot", None, 7])
 def test_a_drawing_of_your_own_needs_alt_text(alt):
-    with pytest.raises(ValueError, match="say in a sentence"):
+    with pytest.raises(ValueError, match="describe in a sentence"):
         figures.show(figures.axes()[0], alt=alt)
 
 

@@ -53,7 +53,7 @@ def test_a_share_is_that_of_the_cases_and_the_mistake_is_named(area, capsys):
     assert area(rounded_to_a_square) == 8 * Fraction(1, 4)
     said = capsys.readouterr().out
     assert "99.1 not yet: For rounded_to_a_square(2, 3) you returned 4: you squared." in said
-    assert said.endswith("Cases met: 1 of 4.\n")
+    assert said.endswith("Cases passed: 1 of 4.\n")
     assert area(lambda width, height: width * height) == 6
     assert area(lambda width, height: width * height if width >= 0 else None) == 8
     assert capsys.readouterr().out.endswith("99.1 passed: four.\n")

@@ -54,12 +54,12 @@ def test_parts_are_guessed_together_and_a_missing_one_is_named(file):
     assert [row[-1] for row in result.rows] == ["1.2 × too high", "nothing"] and result.headers[0] == "products"
     assert set(_journal.read().guesses) == {"products, only the last layer", "products, only the first"}
     assert "One part of the guess is still missing" in repr(teach.reveal((6, ...), of="other", counted=parts))
-    assert "has 1 part, and the answer has 2: " in repr(teach.reveal(6, of="other", counted=parts))
+    assert "has 1 part, but the answer has 2: " in repr(teach.reveal(6, of="other", counted=parts))
 
 
 def test_words_are_compared_as_words_and_scalars_as_numbers():
     assert teach.reveal(" View", of="view or copy", counted="view").rows[0][-1] == "nothing"
-    assert teach.reveal("copy", of="view or copy", counted="view").rows[0][-1] == "it is another"
+    assert teach.reveal("copy", of="view or copy", counted="view").rows[0][-1] == "a different answer"
     assert teach.reveal(torch.tensor(2.0), of="a sum", measured=torch.tensor(4.0)).rows[0][-1] == "2 × too low"
 
 
@@ -122,7 +122,10 @@ def test_a_guess_counts_for_the_question_it_was_made_at(monkeypatch):
     run("guess = 10   # days")
     assert "2 × too low" in answer("days", 20)
     late = answer("products", 4)
-    assert "off by" not in late and "10 was your guess at “days”: run the cell of this one first." in late
+    assert (
+        "off by" not in late
+        and "10 was your guess at “days”: first run the cell with your guess at this question." in late
+    )
     assert "2 × too low" in answer("days", 20)  # as often as one likes
     run("guess = 2   # products")
     assert "2 × too low" in answer("products", 4) and "first guess" not in answer("products", 4)

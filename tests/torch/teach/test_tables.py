@@ -14,7 +14,7 @@ def test_html_escapes_and_aligns():
 
 
 def test_a_row_of_another_length_is_refused():
-    with pytest.raises(ValueError, match="has 1 cells and the table 2 columns"):
+    with pytest.raises(ValueError, match="has 1 cells, but the table 2 columns"):
         table(["a", "b"], [(1,)])
 
 
