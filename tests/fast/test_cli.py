@@ -612,10 +612,10 @@ def test_what_is_asked_for_beside_json_stands_in_it(capsys):
 
 
 def test_the_exit_code_says_whether_it_fits_where_that_is_asked(capsys):
-    for model, fits in (("gpt2", True), ("llama-3-70b", False)):
-        assert main(["plan", model]) == 0
-        assert main(["plan", model, "--check"]) == int(not fits)
-        assert main(["plan", model, "--check", "--json"]) == int(not fits)
+    for name, fits in (("gpt2", True), ("llama-3-70b", False)):
+        assert main(["plan", name]) == 0
+        assert main(["plan", name, "--check"]) == int(not fits)
+        assert main(["plan", name, "--check", "--json"]) == int(not fits)
     capsys.readouterr()
 
 

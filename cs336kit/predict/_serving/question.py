@@ -70,7 +70,7 @@ class ServingQuestion:
     @property
     def stored(self) -> str:
         """The type of the weights: as given, or as published, or else bf16."""
-        return self.weights or self.model.stored or "bf16"
+        return self.model.stored or "bf16" if self.weights is None else self.weights
 
     @property
     def per_node(self) -> int:
