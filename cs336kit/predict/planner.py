@@ -157,6 +157,14 @@ def _notes(q: Question) -> tuple[str, ...]:
             "replicas keep each gradient once, as DistributedDataParallel does with gradient_as_bucket_view=True; without it, "
             "its buckets take as much again"
         )
+    if q.placed.bubble > SEEN:
+        # Source: Narayanan et al. 2021, section 2.2: the bubble takes 1/v of the time.
+        p, m, v = q.placed.pp, q.placed.microbatches, 4
+        notes.append(
+            "the stages of the pipeline are not interleaved: with v groups of layers on each rank (Megatron's interleaved 1F1B) "
+            f"the bubble is (p − 1)/(v·m + p − 1), {100 * (p - 1) / (v * m + p - 1):.1f} % for v = {v}, and stages send v times "
+            "as much to each other"
+        )
     if of.writes_scores(q):
         notes.append(
             "torch's fused attention has no kernel for windows, caps or sinks with these heads, so scores for all pairs are "

@@ -803,3 +803,13 @@ def test_an_optimizer_is_known_by_its_name_in_any_case_and_fused_where_torch_has
 def test_adapters_everywhere_leave_the_router_alone():
     tuned = plan(Question(MODELS["mixtral-8x7b"], batch=1, sequence=64, lora_rank=8, lora_targets=("all",)))
     assert "router" not in tuned.question.lora_targets and len(tuned.question.lora_targets) == 7
+
+
+def test_a_pipeline_says_what_interleaved_stages_would_wait():
+    """By hand, 4 stages and 8 micro-batches: of 4 groups on each rank a stage waits as long as 3/4 of a micro-batch takes."""
+    question = Question(MODELS["llama-3-8b"], layout="pp=4,fsdp=2,microbatches=8", sequence=512)
+    said = " ".join(str(plan(question)).split())
+    assert f"{100 * (3 / 4) / (8 + 3 / 4):.1f} % for v = 4" in said
+    alone = dataclasses.replace(question, layout="fsdp=8")
+    many = dataclasses.replace(question, layout="pp=2,fsdp=4,microbatches=64")
+    assert not [note for each in (alone, many) for note in plan(each).notes if "interleaved" in note]
