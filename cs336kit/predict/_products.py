@@ -21,7 +21,7 @@ def products(op: Op) -> list[ProductCost]:
     """The matrix products of an operation, each with the products that compute its gradients."""
     if not op.flops:
         return []
-    if op.kind == "sdpa":  # the fused kernel computes every gradient, and the scores again, as soon as one gradient is needed
+    if op.kind == "sdpa":  # the fused kernel computes all gradients, and the scores again, once one gradient is needed
         (scores, one), (values, other) = op.flops
         needed = bool(op.gradients)
         return [ProductCost(scores, one, 3 * one * needed), ProductCost(values, other, 2 * other * needed)]

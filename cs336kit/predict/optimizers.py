@@ -93,7 +93,7 @@ def optimizer_state_bytes(
     """Bytes of torch.optim's state by state tensor, once every parameter has had a gradient.
 
     Give `shapes`, one tuple for each parameter tensor, or the counts `parameters` (elements) and `tensors`; Adafactor
-    and Muon need the shapes. `precision` is the dtype of the parameters, which their state follows: pure bf16 training
+    and Muon need the shapes. `precision` is the dtype of the parameters, which is also that of their state: pure bf16 training
     keeps bf16 state. Names are torch's, in upper or lower case ("AdamW"); "momentum" is SGD with momentum.
     Convention: each tensor also costs 4 bytes per fp32 scalar, such as the step (8 under an fp64 default dtype).
     Left out: master weights, LBFGS (its history depends on the run). Errors: ValueError for unknown names, options
@@ -202,8 +202,8 @@ def optimizer_step_bytes(
     - "loop" has them for one tensor at a time; give `sizes`, the elements of each parameter tensor in order, because some
       temporaries of one tensor live until the next tensor's replace them.
 
-    `weight_decay` says whether the decay is on (AdamW's costs nothing, nor does any in the loop). Torch's default is foreach on
-    CUDA, the loop on a CPU. Errors: ValueError for unknown names, and for optimizers whose
+    `weight_decay` says whether the decay is on (AdamW's never costs anything; the loop's numbers are without it). Torch's
+    default is foreach on CUDA, the loop on a CPU. Errors: ValueError for unknown names, and for optimizers whose
     temporaries are not known. Source: torch.optim 2.13, `_multi_tensor_*`, `_single_tensor_*`.
     """
     spec = optimizer_spec(optimizer)

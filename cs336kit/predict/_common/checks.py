@@ -133,7 +133,7 @@ def several(name: str, value: object, kind: str = "names") -> tuple[Any, ...]:
     if isinstance(value, str):
         return (value,)
     try:
-        return tuple(value)  # whether it can be iterated over is the question
+        return tuple(value)  # type: ignore[arg-type] # whether it can be iterated over is the question
     except TypeError:
         raise ValueError(f"{name} must be {kind} in a row, such as a tuple, got {shown(value)}.") from None
 

@@ -45,7 +45,7 @@ _BACKWARD = {
 
 
 class Walk:
-    """One forward and one backward pass. `ledger`: what is alive, and the most at each moment; `marks`: live bytes between stages.
+    """A forward and a backward pass. `ledger`: what is alive, and the most at each moment; `marks`: live bytes between stages.
 
     If the layout shards gradients (ZeRO stages 2 and 3), a block's gradients are reduce-scattered when its backward pass
     ends, and those of the tables and the head at the end; if it shards parameters (stage 3), gathered ones are alive
