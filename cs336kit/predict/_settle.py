@@ -220,7 +220,9 @@ def _settle_norms(c: "TransformerConfig") -> None:
             "give norm_placement='pre'"
         )
     if c.qk_norm in ("none", "plain") and c.qk_norm_bias:
-        raise ValueError(f"qk_norm_bias=True with qk_norm={c.qk_norm!r}: there is no scale beside which a shift stands")
+        raise ValueError(
+            f"qk_norm_bias=True with qk_norm={c.qk_norm!r}: there is no scale, and so no shift; leave it out"
+        )
 
 
 def _settle_layers(c: "TransformerConfig") -> None:

@@ -107,7 +107,7 @@ def _parse(pattern: str, shapes: _Shapes, axes: _Sizes) -> tuple[list[_Names], _
             f"{shown(pattern)}: the output has {', '.join(unknown)}, which no operand has; operands have {there}."
         )
     if len(set(output)) < len(output):
-        raise ValueError(f"{shown(pattern)}: the output names an axis twice; each may stand there once.")
+        raise ValueError(f"{shown(pattern)}: the output names an axis twice; each may appear once.")
     return inputs, output
 
 
@@ -124,12 +124,12 @@ def _names(term: str, letters: bool, pattern: str) -> _Names:
             names.append(word)
         elif not word.isidentifier():
             raise ValueError(
-                f"{shown(pattern)}: {shown(word)} is no name of an axis; use letters, digits and underscores, or '...'."
+                f"{shown(pattern)}: {shown(word)} is not a name of an axis; use letters, digits and underscores, or '...'."
             )
         else:
             names.extend(word if letters else [word])
     if names.count("...") > 1:
-        raise ValueError(f"{shown(pattern)} has '...' twice in {shown(term)}; it may stand once in an operand.")
+        raise ValueError(f"{shown(pattern)} has '...' twice in {shown(term)}; it may appear once in an operand.")
     return names
 
 

@@ -80,7 +80,7 @@ class Layout:
         if len(several) > 1:
             raise ValueError(
                 f"{' and '.join(several)} are given together: fsdp shares what zero2 shares and more, and zero2 what zero1 "
-                "shares, so keep one of them (dp may stand beside it)"
+                "shares, so keep one of them (dp may be given with it)"
             )
         if self.sp and self.tp == 1:
             raise ValueError(
@@ -107,7 +107,7 @@ class Layout:
                 raise ValueError(_NO_AXES[name])
             known("axis of a layout", name, AXES)
             if name in values:
-                raise ValueError(f"{name} stands twice in the layout {shown(text)}: give it once")
+                raise ValueError(f"{name} is given twice in the layout {shown(text)}: give it once")
             if name == "schedule":
                 values[name] = value
             elif name == "sp":

@@ -72,7 +72,7 @@ def bytes_per_parameter(optimizer: str = "adamw", *, precision: str | PrecisionP
     spec = optimizer_spec(optimizer)
     if spec.shaped:
         raise ValueError(
-            f"{optimizer} keeps state by the shapes of the parameters, not so much for each: call "
+            f"{optimizer} keeps state by the shapes of the parameters, not a fixed number of bytes for each: call "
             f"optimizer_state_bytes({optimizer!r}, shapes=…), or training_memory(…, optimizer={optimizer!r})."
         )
     kind = policy(precision)

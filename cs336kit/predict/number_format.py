@@ -229,5 +229,5 @@ class NumberFormat:
 
     def _checked(self, code: object) -> int:
         if isinstance(code, bool) or not isinstance(code, Integral) or not 0 <= int(code) < self.codes:
-            raise ValueError(f"{shown(code)} is no code of {self.name}: give an integer from 0 to {self.codes - 1}.")
+            raise ValueError(f"{shown(code)} is not a code of {self.name}: give an integer from 0 to {self.codes - 1}.")
         return int(code)

@@ -144,7 +144,7 @@ def _sizes(
     other = [shape for shape in shapes if len(shape) != 2]
     if shaped == "matrices" and other:
         raise ValueError(
-            f"{optimizer} takes matrices only, and {len(other)} of {len(shapes)} tensors are none, the first of shape "
+            f"{optimizer} takes matrices only, and {len(other)} of {len(shapes)} tensors are not matrices, the first of shape "
             f"{other[0]}: give those to AdamW."
         )
     if shaped == "factored":

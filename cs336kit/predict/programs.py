@@ -118,11 +118,11 @@ def program(
         check_layout(config, layout, sequence=None if phase == "decode" else sequence)
         _check_use(layout, phase=phase, expert_tokens=expert_tokens)
     if non_negative_int("stage", stage) >= layout.pp:
-        raise ValueError(f"stage={stage}, and the layout has {layout.pp}: count from 0 to {layout.pp - 1}")
+        raise ValueError(f"stage={stage}, and the stages of {layout} are 0 to {layout.pp - 1}: give one of them")
     if base is not None:
         known("packing", base, PACKINGS)
     if positive_int("chunks", chunks) > 1 and phase != "train":
-        raise ValueError(f"chunks={chunks} is about the loss, which phase={phase!r} has not: leave it out")
+        raise ValueError(f"chunks={chunks} divides the loss, and phase={phase!r} has none: leave it out")
     # In a decoding step, each sequence has one new token.
     routing = _routing(config, batch * (1 if phase == "decode" else sequence), expert_tokens)
     return _program(
@@ -145,14 +145,14 @@ def _check_flash(config: TransformerConfig, kind: PrecisionPolicy, on: Device) -
         )
     if FLASH.widest is not None and config.head_dim > FLASH.widest:
         raise ValueError(
-            f"attention='flash_attention' takes heads up to {FLASH.widest}, and these are {config.head_dim} wide"
+            f"attention='flash_attention' takes heads up to {FLASH.widest} wide, and head_dim is {config.head_dim}: give 'sdpa'"
         )
 
 
 def _check_use(layout: Layout, *, phase: str, expert_tokens: Sequence[Any] | None) -> None:
     if phase == "decode" and (layout.cp > 1 or layout.sp):
         raise ValueError(
-            f"{layout}: one new token is no sequence to divide; leave cp and sp out of a layout for decoding"
+            f"{layout}: one new token is not a sequence to divide; leave cp and sp out of a layout for decoding"
         )
     if expert_tokens is not None and (layout.ep > 1 or layout.cp > 1):
         raise ValueError(
@@ -173,8 +173,8 @@ def _as_transformers(config: TransformerConfig, how: Writing, **options: Any) ->
     )
     if theirs != ours:
         raise ValueError(
-            f"the modules of transformers that are described here would have {theirs:,} parameters of this configuration, "
-            f"and it has {ours:,}: ask for flavour='course'"
+            f"the modules of transformers that are described here would have {theirs:,} parameters, but this "
+            f"configuration has {ours:,}: give flavour='course'"
         )
     return walked
 

@@ -160,11 +160,11 @@ def _alive(
             boolean(name, given)
     optimizer_spec(optimizer)
     if foreach and fused:
-        raise ValueError("foreach=True with fused=True: an optimizer is one of both, leave one out")
+        raise ValueError("foreach=True with fused=True: an optimizer is only one of them; leave one out")
     if positive_int("accumulate", accumulate) > 1:
         if layout.microbatches not in (1, accumulate):
             raise ValueError(
-                f"accumulate={accumulate} with {layout}: its microbatches={layout.microbatches} say the same"
+                f"accumulate={accumulate} with {layout}, whose microbatches={layout.microbatches} also set it: leave one out"
             )
         layout = replace(layout, microbatches=accumulate)
     found = []

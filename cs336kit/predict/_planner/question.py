@@ -197,7 +197,7 @@ def _with_layout(q: Question) -> Question:
         )
     if q.accumulate is not None and layout.microbatches not in (1, layout.pp, q.accumulate):
         raise ValueError(
-            f"accumulate={q.accumulate} and microbatches={layout.microbatches} of the layout say the same: leave one out"
+            f"accumulate={q.accumulate} and microbatches={layout.microbatches} of the layout set the same number: leave one out"
         )
     passes = q.accumulate or (None if q.global_batch is not None else layout.microbatches)
     assert isinstance(q.model, TransformerConfig)
@@ -210,7 +210,7 @@ def _targets(q: Question) -> tuple[str, ...]:
     if q.lora_rank is None:
         if q.base is not None:
             raise ValueError(
-                f"base={shown(q.base)} packs frozen weights, and here all are trained: give lora_rank, too"
+                f"base={shown(q.base)} quantizes frozen weights, but here all are trained: give lora_rank, too"
             )
         return q.lora_targets or _USUAL_TARGETS
     if q.base is not None:
