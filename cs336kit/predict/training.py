@@ -77,8 +77,8 @@ def _walked(walked: Program, *, again: bool = False, sums_in_place: bool = False
 def both_passes(walk: Walk, walked: Program) -> Walk:
     """A forward and a backward pass.
 
-    The caller of backward holds the gradient of the output until backward returns, and so does a stage its output; the loss
-    is held longer.
+    The caller of backward holds the gradient of the output until backward returns, and a stage holds its output as long; the
+    loss is held longer.
     """
     ledger = walk.ledger
     before = ledger.live

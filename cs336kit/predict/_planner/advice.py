@@ -31,7 +31,7 @@ class Advice:
     change: str
     #: fields of the question and their new values
     changes: dict[str, Any]
-    #: at most so many seconds more, per second of a step; None if it is not known
+    #: the most additional seconds per second of a step; None if not known
     slower: float | None
     #: what the change costs, in words
     costs: str

@@ -77,7 +77,7 @@ class Question:
     peak_flops_per_second: float | None = None
     #: memory left free: a whole number of bytes, a fraction of the memory below 1, or None for the default
     allowance: int | float | None = None
-    #: sequences of one optimizer step over all accelerators, and the micro-batches that each accelerator makes of its own
+    #: sequences of one optimizer step over all accelerators, and the micro-batches in which each one processes its own
     global_batch: int | None = None
     accumulate: int | None = None
     #: optimizer steps

@@ -87,7 +87,7 @@ def _of_the_past(q: ServingQuestion, whole: Program, further: int) -> _Work:
     chunk, prompt = q.pass_tokens, q.prompt or 1
 
     def seen(positions: int) -> int:
-        """Tokens before each of these chunks, together, of a cache that keeps so many."""
+        """Sum over these chunks of the tokens before each, in a cache that keeps `positions` of them."""
         growing = min(further, positions // chunk)
         return chunk * growing * (growing + 1) // 2 + (further - growing) * positions
 

@@ -136,7 +136,7 @@ def _range(bounds: tuple[float, float]) -> str:
     return f"{bounds[0]:,.3g} to {bounds[1]:,.3g}"
 
 
-#: What the times say and what they leave out; and that they are no forecast, which an efficiency below 1 may be.
+#: What the times mean and leave out, and that they are not a forecast; with an efficiency below 1, they may be one.
 _LEFT_OUT = (
     "if all overlaps, a pass reads weights and cache once while the chip computes; if nothing does, each operation reads, "
     "computes and writes by itself. Launches, the latency of links, sampling and the scheduler are left out"
