@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from cs336kit.predict.transformer import *
     from cs336kit.predict.wires import *
 
-#: Module → the public names that live there. None is called like a module: that would hide it.
+#: Module → the public names that live there. None has the name of a module, because it would hide the module.
 _MODULES = {
     "accounting": (
         "active_parameters forward_flops kv_cache_bytes matmul_parameters parameter_shapes parameters "

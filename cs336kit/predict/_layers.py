@@ -1,4 +1,4 @@
-"""Which layers of a model are alike, so that each kind stands once in its program however often it is repeated."""
+"""Which layers of a model are alike, so that a program has each kind once, however often it is repeated."""
 
 from collections.abc import Hashable, Sequence
 from itertools import groupby
@@ -9,7 +9,7 @@ from cs336kit.predict.transformer import TransformerConfig, check_config
 
 T = TypeVar("T", bound=Hashable)
 
-#: The longest pattern of unlike layers that is looked for; published ones are up to 8 layers long.
+#: The longest pattern of different layers that is searched for; published ones have up to 8 layers.
 LONGEST = 12
 
 
@@ -30,9 +30,9 @@ def layers(config: TransformerConfig) -> list[Layer]:
 
 
 def stage_blocks(layers: int, stages: int, stage: int) -> range:
-    """The blocks of a stage of a pipeline, counted from 0, where no two stages differ by more than one.
+    """The blocks of a pipeline stage, counted from 0, where no two stages differ by more than one block.
 
-    Those in the middle have one more, as in the runs of Llama 3 405B: beside its blocks the first has the table, and the last
+    Those in the middle have one more, as in the runs of Llama 3 405B: besides blocks, the first has the table, and the last
     the head. Source: Llama team 2024, section 3.3.2.
     """
     each, more = divmod(layers, stages)
@@ -42,10 +42,10 @@ def stage_blocks(layers: int, stages: int, stage: int) -> range:
 
 
 def stage_kinds(config: TransformerConfig, layout: Layout, expert_tokens: object = None) -> list[int]:
-    """For each stage of a pipeline the first one that is like it. The ends are like no other: they have a table or the head.
+    """For each pipeline stage, the first one that is like it. The two ends are unlike all others: they have a table or the head.
 
     With `expert_tokens` of each layer, as `predict.program` takes them, no two are alike.
-    Errors: ValueError where there are fewer layers than stages.
+    Errors: ValueError if there are fewer layers than stages.
     """
     if layout.pp == 1:
         return [0]
@@ -65,9 +65,9 @@ def stage_kinds(config: TransformerConfig, layout: Layout, expert_tokens: object
 def stages(
     config: TransformerConfig, layout: Layout, stage: int | None = None, expert_tokens: object = None
 ) -> list[int]:
-    """The stages among which the slowest and the fullest are, or the one that is asked for.
+    """The stages that include the slowest and the fullest, or the one that is asked for.
 
-    Of those that are alike the first holds most, as it has the most microbatches in flight.
+    Of those that are alike, the first holds most, because it has the most micro-batches in flight.
     """
     return sorted(set(stage_kinds(config, layout, expert_tokens))) if stage is None else [stage]
 
@@ -84,7 +84,7 @@ def periods(kinds: Sequence[T], *, longest: int = LONGEST) -> list[tuple[int, li
     while start < len(kinds):
         length, times = max(
             ((length, _repeats(kinds, start, length)) for length in range(1, longest + 1)),
-            # What covers the most, when it repeats at all; the shortest of these.
+            # The pattern that covers the most, if it repeats at all; the shortest of these.
             key=lambda choice: (choice[0] * choice[1] if choice[1] > 1 else 1, -choice[0]),
         )
         if times == 1:

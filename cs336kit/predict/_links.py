@@ -1,4 +1,4 @@
-"""Which ranks of a group stand in one node, over which links it speaks, and how fast."""
+"""Which ranks of a group are in one node, over which links the group communicates, and how fast."""
 
 from bisect import bisect_left
 from functools import lru_cache
@@ -10,7 +10,7 @@ from cs336kit.predict.hardware import accelerator as device_of
 from cs336kit.predict.layouts import Layout
 from cs336kit.predict.operations import Wire
 
-#: What one rank sends to another, over its own link.
+#: What one rank sends to one other, over its own link.
 PAIRWISE = frozenset({"send", "ring", "all-to-all"})
 
 #: Accelerators of one node, unless the caller says otherwise: what an HGX board holds.
@@ -18,13 +18,13 @@ NODE = 8
 
 
 def node_of(name: str | Accelerator | None, count: int) -> int:
-    """Accelerators of a node where nobody says: those that the table's links join, and NODE for all others.
+    """Accelerators of a node if none are given: as many as the table's links join, else NODE.
 
-    Of several nodes each gives as many as layouts of powers of two use: 64 of 72.
+    With several nodes, it is as many as layouts of powers of two use of each: 64 of 72.
     """
     try:
         joined = device_of(name).facts.get("joined") if name else None
-    except (LookupError, ValueError):  # what the name should be is said where its numbers are needed
+    except (LookupError, ValueError):  # the error for a wrong name comes where its numbers are needed
         joined = None
     if joined is None:
         return NODE
@@ -33,19 +33,19 @@ def node_of(name: str | Accelerator | None, count: int) -> int:
 
 
 def crosses(wire: Wire, node: int, layout: Layout) -> bool:
-    """Whether some of the ranks that it joins stand in different nodes of this many accelerators."""
+    """Whether some of the ranks that it joins are in different nodes of `node` accelerators."""
     return layout.count > node and node % wire.span > 0
 
 
 def at_best(wire: Wire, here: int = 1) -> tuple[float, float]:
     """The shares of a ring's time that its ranks need at least to send, and to receive, over the same links.
 
-    In an all-reduce of n ranks each gets every sum once, if a switch adds; a ring brings it 2(n − 1)/n times as much. Measured:
-    NVLink SHARP with 8 ranks passes the rate of H100's links of 450 GB/s (NCCL's bus bandwidth: 480 GB/s).
-    Its halves go on beside each other: in an all-gather a switch takes a share once and copies it, in a reduce-scatter it hands
-    out a sum alone. Of `here` ranks that stand in one node, those in other nodes get each other's shares once for all. The
-    ring of cp brings every rank all keys and values, and each the sum of its gradients: over all links in place of one.
-    In an all-to-all a token goes once to ranks near each other that have several of its experts, and comes back as one sum.
+    In an all-reduce of n ranks, each gets every sum once, if a switch adds; a ring moves 2(n − 1)/n times as much. Measured:
+    NVLink SHARP with 8 ranks exceeds the rate of H100's links of 450 GB/s (NCCL's bus bandwidth: 480 GB/s).
+    Its two halves can overlap: in an all-gather, a switch takes a share once and copies it; in a reduce-scatter, it returns
+    only a sum. The `here` ranks that are in one node get the shares of other nodes once for all of them. The ring of cp
+    brings every rank all keys and values, and the sum of its gradients: here over all links instead of one.
+    In an all-to-all, a token goes once to ranks near each other that have several of its experts, and comes back as one sum.
     Source: NVIDIA/nccl, issue 1455; Khalilov et al. 2024, arXiv 2408.13356; DeepSeek-AI 2024, section 3.2.2, and
     deepseek-ai/DeepEP.
     """
@@ -65,7 +65,7 @@ def at_best(wire: Wire, here: int = 1) -> tuple[float, float]:
 
 
 def together(wire: Wire, node: int, layout: Layout) -> int:
-    """Of the groups that leave their nodes, the fewest ranks that stand in one node."""
+    """The fewest ranks that a group has in one node, over all groups that leave their nodes."""
     return _together(wire.ranks, wire.stride, node, layout.count)
 
 
@@ -74,29 +74,29 @@ def _together(ranks: int, stride: int, node: int, count: int) -> int:
     if stride >= node:
         return 1
     span, fewest = ranks * stride, ranks
-    # Groups begin at the same places of their nodes again after so many blocks.
+    # After this many blocks, groups begin at the same places of their nodes again.
     for block in range(min(count // span, node // gcd(span, node))):
         for first in range(block * span, block * span + stride):
             group = range(first, first + span, stride)
             begin, end = group[0] // node, group[-1] // node
-            # And what stands in a node between both ends is the same after so many nodes.
+            # A node between both ends has as many ranks of the group as the one `stride` nodes before.
             for place in {*range(begin, min(begin + stride + 1, end)), end} if begin < end else ():
                 fewest = min(fewest, bisect_left(group, (place + 1) * node) - bisect_left(group, place * node))
     return fewest
 
 
 def hop_links(wire: Wire, node: int, layout: Layout) -> int:
-    """Links over which a group leaves a node: a ring does so once, and each of its ranks there brings its own link.
+    """Links over which a group leaves a node: a ring does so once, over the links of all its ranks there.
 
-    In the ring of cp a rank sends to its neighbor, as in a pipeline: over one link.
+    In the ring of cp, a rank sends to its neighbor over one link, as in a pipeline.
     """
     return 1 if wire.kind in PAIRWISE else together(wire, node, layout)
 
 
 def leaving(wire: Wire, node: int, layout: Layout, count: int = 1) -> int:
-    """Of what a rank sends `count` times in a group that leaves its node, the bytes that take its own link to other nodes.
+    """The part of what a rank sends `count` times, in a group that leaves its node, that goes over its own link to other nodes.
 
-    In an all-to-all it sends every other rank as much, also those of its node: of the rank with the fewest beside it.
+    In an all-to-all, a rank sends every other rank as much, including those of its node: the rank with the fewest there counts.
     """
     if wire.kind != "all-to-all":
         return wire.bytes * count // hop_links(wire, node, layout)
@@ -110,7 +110,7 @@ def link_speed(device: Accelerator) -> float | None:
 
 
 def bandwidth(wire: Wire, device: Accelerator, node: int, between_nodes: float | None, layout: Layout) -> float:
-    """Bytes per second at which a rank sends this; ValueError where nobody has said."""
+    """Bytes per second at which a rank sends this; ValueError if the speed is not known."""
     link = link_speed(device)
     if not crosses(wire, node, layout):
         if link is None:

@@ -7,9 +7,9 @@ from cs336kit.predict.operations import Item, Op, Repeat, operations
 
 
 class ProductCost(NamedTuple):
-    """FLOPs of one matrix product in a training step, under the component of the model that it counts in.
+    """FLOPs of one matrix product in a training step, under the component of the model that they count for.
 
-    `backward`: those of the products that make its gradients; a gradient that nobody needs costs 0.
+    `backward`: those of the products that compute its gradients; a gradient that is not needed costs 0.
     """
 
     component: str
@@ -18,10 +18,10 @@ class ProductCost(NamedTuple):
 
 
 def products(op: Op) -> list[ProductCost]:
-    """The matrix products of an operation, each with the products that make its gradients."""
+    """The matrix products of an operation, each with the products that compute its gradients."""
     if not op.flops:
         return []
-    if op.kind == "sdpa":  # the fused kernel computes every gradient, and its scores again, once one gradient is needed
+    if op.kind == "sdpa":  # the fused kernel computes all gradients, and the scores again, once one gradient is needed
         (scores, one), (values, other) = op.flops
         needed = bool(op.gradients)
         return [ProductCost(scores, one, 3 * one * needed), ProductCost(values, other, 2 * other * needed)]
@@ -30,9 +30,10 @@ def products(op: Op) -> list[ProductCost]:
 
 
 def _run_again(segment: Sequence[tuple[Op, int]]) -> Sequence[tuple[Op, int]]:
-    """What the backward pass of a checkpointed segment runs once more: everything until the last kept tensor is back.
+    """What the backward pass of a checkpointed segment runs again: everything until the last saved tensor is back.
 
-    An operation that keeps its inputs alone is not among them. Follows torch.utils.checkpoint with use_reentrant=False.
+    The last operation that saves something is not run if it saves only its inputs. Follows torch.utils.checkpoint with
+    use_reentrant=False.
     """
     keeping = [i for i, (op, _) in enumerate(segment) if op.keeps]
     if not keeping:
@@ -42,7 +43,7 @@ def _run_again(segment: Sequence[tuple[Op, int]]) -> Sequence[tuple[Op, int]]:
 
 
 def computed_again(items: Sequence[Item], count: int = 1) -> Iterator[tuple[Op, int]]:
-    """What checkpointed parts run once more in the backward pass, with the number of times."""
+    """What checkpointed parts run again in the backward pass, with the number of times."""
     for item in items:
         if isinstance(item, Repeat) and item.checkpoint is not None:
             for op, times in _run_again(list(operations(item.items))):

@@ -1,4 +1,4 @@
-"""What the fields of a TransformerConfig may say together, and what follows for those that are left out."""
+"""Which fields of a TransformerConfig go together, and the values of those that are left out."""
 
 from collections.abc import Iterable
 from dataclasses import fields
@@ -63,17 +63,17 @@ CHOICES = {
     },
 }
 
-#: MLPs with a gate matrix beside up and down.
+#: MLPs with a gate matrix besides up and down.
 GATED = frozenset({"swiglu", "swiglu_clipped", "geglu", "geglu_tanh", "reglu", "relu2glu"})
 #: The matrices of a block that `bias` may name.
 MATRICES = ("query", "key", "value", "output", "gate", "up", "down")
-#: What the words for biases name.
+#: What the words for biases mean.
 BIASED = {"all": frozenset(MATRICES), "none": frozenset[str](), "qkv": frozenset(MATRICES[:3])}
 
-#: Far beyond any model: sizes that a typing error makes, and that would only exhaust the memory.
+#: Far beyond any model: larger sizes are typing errors, and would only exhaust the memory.
 LARGEST = {"layers": 10**5, "d_model": 10**7, "heads": 10**6, "vocab": 10**9, "context": 10**10, "experts": 10**5}
 
-#: What has no default.
+#: Fields without a default.
 REQUIRED = ("layers", "d_model", "heads", "vocab", "context")
 #: What may differ from layer to layer: whether it has rotary positions, a window, experts.
 PATTERNS = ("rope_layers", "window_layers", "sparse_layers")
@@ -81,7 +81,7 @@ _SCALES = ("embedding_scale", "residual_scale", "logit_scale")
 
 
 def settle(c: "TransformerConfig") -> None:
-    """Set the fields that are left out, and refuse what cannot be with a ValueError."""
+    """Set the fields that are left out, and refuse impossible ones with a ValueError."""
     for f in fields(c):
         if f.type is bool and f.name != "norm_bias":  # which may be left out
             boolean(f.name, getattr(c, f.name))
@@ -104,7 +104,7 @@ def settle(c: "TransformerConfig") -> None:
         if getattr(c, name) is not None or name in _SCALES:
             _set(c, name, positive_number(name, getattr(c, name)))
     _set(c, "extra_positions", non_negative_int("extra_positions", c.extra_positions))
-    # None where it says what is so anyway: equal configurations are equal, and a changed d_model changes its embedding.
+    # None if it is the default anyway: equal configurations stay equal, and a changed d_model changes its embedding.
     for name, usual in (("embedding_dim", c.d_model), ("value_dim", c.head_dim), ("dense_d_ff", c.d_ff)):
         given = getattr(c, name)
         if given is not None:
@@ -194,7 +194,7 @@ def _settle_bias(c: "TransformerConfig") -> None:
     exist = frozenset(MATRICES if c.mlp in GATED else (name for name in MATRICES if name != "gate"))
     if named - exist:
         raise ValueError(f"bias names 'gate', and mlp={c.mlp!r} has no gate: leave it out")
-    # One name for one pattern, so that equal configurations are equal.
+    # One name for each pattern, so that equal configurations are equal.
     for word, pattern in BIASED.items():
         if named == pattern & exist:
             _set(c, "bias", word)
@@ -220,7 +220,9 @@ def _settle_norms(c: "TransformerConfig") -> None:
             "give norm_placement='pre'"
         )
     if c.qk_norm in ("none", "plain") and c.qk_norm_bias:
-        raise ValueError(f"qk_norm_bias=True with qk_norm={c.qk_norm!r}: there is no scale beside which a shift stands")
+        raise ValueError(
+            f"qk_norm_bias=True with qk_norm={c.qk_norm!r}: there is no scale, and so no shift; leave it out"
+        )
 
 
 def _settle_layers(c: "TransformerConfig") -> None:

@@ -1,4 +1,4 @@
-"""What a program adds up to: parameters, FLOPs, kept bytes, cache, traffic.
+"""Sums over a program: parameters, FLOPs, bytes saved for backward, cache, memory traffic.
 
 B batch · S sequence · D d_model · A heads · K kv_heads · h head_dim · F d_ff · V vocab · L layers.
 """
@@ -22,8 +22,8 @@ from cs336kit.predict.transformer import TransformerConfig, check_config
 def parameters(config: TransformerConfig) -> Breakdown:
     """Parameters of the whole model by component; a shared matrix is counted once.
 
-    A linear layer from n to m features has n·m weights, and m biases where `config.bias` says so (the head and a
-    router have none). A tied head costs nothing. Exact: equal to the sum of `numel` over a real model's parameters.
+    A linear layer from n to m features has n·m weights, and m biases where `config.bias` says so (for the head and the router:
+    `head_bias` and `router_bias`). A tied head costs nothing. Exact: equal to the sum of `numel` over a real model's parameters.
     """
     check_config(config)
     parts = Counter[str]()
@@ -33,13 +33,13 @@ def parameters(config: TransformerConfig) -> Breakdown:
 
 
 def without_embeddings(config: TransformerConfig) -> int:
-    """All parameters but those of the tables and the head."""
+    """All parameters except those of the tables and the head."""
     counted = parameters(config)
     return counted.total - sum(counted.get(name, 0) for name in ("token embedding", "position embedding", "head"))
 
 
 def _in_order(parts: dict[str, int]) -> list[str]:
-    """Tables first, then the block's components as they stand in it, the norms, the head (also where it is tied)."""
+    """Tables first, then the block's components in its order, the norms, and the head (even if it is tied)."""
     last = ("norms", "final norm", "head")
     return [*(name for name in parts if name not in last), *last]
 
@@ -47,14 +47,14 @@ def _in_order(parts: dict[str, int]) -> list[str]:
 def parameter_shapes(config: TransformerConfig) -> list[tuple[int, ...]]:
     """The shape of every parameter tensor of `lm.DecoderOnly`, (outputs, inputs) for a matrix; equal ones side by side.
 
-    What an optimizer keeps its state for. A tied head has no tensor of its own.
+    An optimizer keeps its state for these tensors. A tied head has no tensor of its own.
     """
     check_config(config)
     return shapes(model_leaves(config))
 
 
 def active_parameters(config: TransformerConfig) -> Breakdown:
-    """Parameters that take part in the computation for one token: of each layer's experts, only those it visits.
+    """Parameters used in computing one token: of each layer's experts, only those that it visits.
 
     Equal to `parameters` for a dense model. Embedding tables are counted whole, as published counts do.
     """
@@ -66,9 +66,9 @@ def active_parameters(config: TransformerConfig) -> Breakdown:
 
 
 def matmul_parameters(config: TransformerConfig) -> int:
-    """Weights that one token is multiplied by in a forward pass, P in 2·P FLOPs per token.
+    """Weights that one token is multiplied by in a forward pass: P in 2·P FLOPs per token.
 
-    Biases, norms and embedding look-ups multiply nothing; the head counts whether tied or not; of the experts only the
+    Biases, norms and embedding look-ups are not matrix products. The head counts whether tied or not; of the experts, only the
     visited ones count.
     """
     flops = forward_flops(config, batch=1, sequence=1)
@@ -84,7 +84,7 @@ def forward_flops(config: TransformerConfig, *, batch: int, sequence: int, causa
 
     Convention: matrix products only, 2·m·n·k each. Attention is counted over all S×S pairs, as counters and kernels
     without masking do, whatever the window; `causal=True` counts half of them, or the band of a sliding window.
-    Of a mixture of experts, each token pays for the router and the experts it visits. Left out: embedding look-ups,
+    In a mixture of experts, each token counts the router and the experts that it visits. Left out: embedding look-ups,
     norms, softmax, activations. Errors: ValueError for sizes below 1 or beyond the positions.
     """
     parts = Counter[str]()
@@ -107,15 +107,17 @@ def training_flops(
 ) -> Breakdown:
     """FLOPs of one forward and backward pass by component, with the recomputation of checkpointing as one more.
 
-    That stops as soon as every saved tensor is back. A dense block's last linear saves only its input, so it is not run
-    again, unless dropout follows it; in a mixture of experts, the routing weights multiply its output, which must be
-    there. Follows torch.utils.checkpoint with use_reentrant=False.
+    Each matrix product of the forward pass has two in the backward pass, one for each of its inputs that needs a gradient: 3×
+    forward, exactly, when everything is trained. With `attention="sdpa"`, attention has five in its backward pass instead of
+    four, because the fused kernel computes the scores again. It has four where torch does not take the fused kernel: on a CPU
+    with dropout, and on CUDA (`device="cuda"`) in fp32 with grouped heads. `options` are those of `program`: frozen components,
+    LoRA.
 
-    Each product of the forward pass has two in the backward pass, one for each of its inputs that needs a gradient: 3×
-    forward, exactly, when all are trained. `attention="sdpa"` has five instead of four for attention, as the fused
-    kernel computes the scores again; four again where torch leaves the fused kernel: on a CPU with dropout, and on CUDA
-    (`device="cuda"`) in fp32 with grouped heads. `options` are those of `program`: frozen components, LoRA.
-    Convention and what is left out: as in `forward_flops`; the optimizer's element-wise work too.
+    Recomputation follows torch.utils.checkpoint with use_reentrant=False: it stops as soon as every saved tensor is back. A dense
+    block's last linear saves only its input, so it is not run again, unless dropout follows it. In a mixture of experts it is,
+    because the routing weights multiply its output.
+
+    Convention and what is left out: as in `forward_flops`; the optimizer's element-wise work is left out, too.
     """
     size: dict[str, Any] = {"batch": batch, "sequence": sequence, "causal": causal}
     walked = program(config, checkpointing=checkpointing, attention=attention, **size, **options)
@@ -141,18 +143,19 @@ def saved_activation_bytes(
     checkpointing: bool = False,
     **options: Any,
 ) -> Breakdown:
-    """Bytes that a forward pass with its cross-entropy loss keeps for the backward pass, by component.
+    """Bytes that a forward pass with its cross-entropy loss saves for the backward pass, by component.
 
-    `precision`: "fp32", "bf16" (a bf16 model), "autocast" (torch.autocast to bf16 over fp32 weights, whose bf16
-    copies are kept too), or "fp16" and "autocast-fp16", the same with fp16. `attention`: "eager" (softmax written out)
-    or "sdpa" (torch's fused function). `checkpointing`: keep only each block's input (torch.utils.checkpoint,
-    use_reentrant=False).
-    `options`: `device="cuda"` and others of `program`.
-    Convention: every storage once, 0 bytes off `lm.DecoderOnly` and `lm.Llama` on both devices; the loss is torch's
-    F.cross_entropy of fp32 logits (`lm.cross_entropy` keeps 4 bytes less, bf16 logits half of its part).
-    Grouped heads are not expanded; with dropout above 0 each of its three places in a block counts (a mask as wide as
-    its input). A mixture of experts drops no token. On CUDA dropout masks take one byte, norms keep fp32 statistics,
-    autocast runs the softmax in fp32, and fused attention takes dropout. Left out: parameters, buffers, token ids and
+    - `precision`: "fp32", "bf16" (a bf16 model), "autocast" (torch.autocast to bf16 over fp32 weights, whose bf16 copies are
+      saved too), or "fp16" and "autocast-fp16", the same with fp16.
+    - `attention`: "eager" (softmax written out) or "sdpa" (torch's fused function).
+    - `checkpointing`: save only each block's input (torch.utils.checkpoint, use_reentrant=False).
+    - `options`: `device="cuda"` and others of `program`.
+
+    Convention: every storage counts once. Exact to the byte for `lm.DecoderOnly` and `lm.Llama` on both devices. The loss is
+    torch's F.cross_entropy of fp32 logits (`lm.cross_entropy` saves 4 bytes less; with bf16 logits, its part is half).
+    Grouped heads are not expanded. With dropout above 0, each of its three places in a block counts (a mask as wide as
+    its input). A mixture of experts drops no token. On CUDA, dropout masks take one byte, norms save fp32 statistics,
+    autocast runs the softmax in fp32, and fused attention supports dropout. Left out: parameters, buffers, token ids and
     routing indices, the logits, temporary tensors, rounding.
     Source: after Korthikanti et al. 2022, arXiv:2205.05198, section 4.1, term by term against torch.
     """
@@ -166,7 +169,7 @@ def saved_activation_bytes(
 
 
 def saved_block_bytes(config: TransformerConfig, *, batch: int, sequence: int, **options: Any) -> Breakdown:
-    """Bytes that one block (the first) keeps for its backward pass, by component; arguments: `saved_activation_bytes`'s."""
+    """Bytes that one block (the first) saves for its backward pass, by component; arguments as in `saved_activation_bytes`."""
     walked = program(config, batch=batch, sequence=sequence, **options)
     block, _ = next(blocks(walked.items))
     parts = Counter[str]()
@@ -198,10 +201,12 @@ def kv_cache_bytes(
 ) -> int:  # fmt: skip
     """Bytes of the keys and values of `sequence` tokens in every layer: 2·L·B·S·K·h elements.
 
-    A sliding window keeps the last `window` tokens only; latent attention its latent and the turned part of a key.
-    `precision`: a type of CACHE_TYPES, or "int4" (two codes in a byte, each row in whole bytes). `page`: tokens of a page,
-    and the last page counts whole. `scales`: the element type of one scale for each row, that is for each head and token
-    of keys and of values, beside the codes of a quantized cache; None leaves them out.
+    A sliding window keeps only the last `window` tokens; latent attention keeps its latent and the rotary part of a key.
+
+    - `precision`: a type of CACHE_TYPES, or "int4" (two codes in a byte, each row in whole bytes).
+    - `page`: tokens of a page; the last page counts whole.
+    - `scales`: element type of the scales of a quantized cache, one for each row, that is, for each head and token of keys and of
+      values; None leaves them out.
     """
     size = known("precision of a cache", precision, {**CACHE_TYPES, "int4": 0})
     scale = 0 if scales is None else known("type of scales", scales, ELEMENT_BYTES)
@@ -214,7 +219,7 @@ def kv_cache_bytes(
     return total
 
 
-#: Bytes of one element of a cache, by type; both types of fp8 have names of their own.
+#: Bytes of one element of a cache, by type; both fp8 types may also be given by their own names.
 CACHE_TYPES = {name: ELEMENT_BYTES[name] for name in ("fp32", "bf16", "fp16", "fp8", "int8")}
 CACHE_TYPES |= dict.fromkeys(("fp8_e4m3", "fp8_e5m2"), ELEMENT_BYTES["fp8"])
 
@@ -222,8 +227,8 @@ CACHE_TYPES |= dict.fromkeys(("fp8_e4m3", "fp8_e5m2"), ELEMENT_BYTES["fp8"])
 def traffic_bytes(config: TransformerConfig, *, batch: int, sequence: int, **options: Any) -> Breakdown:
     """Bytes that a forward pass must at least read and write, by part of the model: each operation's tensors once.
 
-    Views move nothing. `options` are those of `program`. Left out: what a cache keeps close between two operations (less),
-    and what a kernel reads twice (more). For a roofline: forward FLOPs over these bytes is the intensity.
+    Views move nothing. `options` are those of `program`. Left out: what stays in an on-chip cache between two operations (less),
+    and what a kernel reads twice (more). For a roofline, forward FLOPs over these bytes are the arithmetic intensity.
     """
     parts = Counter[str]()
     for op, count in program(config, batch=batch, sequence=sequence, **options).operations():
@@ -233,6 +238,6 @@ def traffic_bytes(config: TransformerConfig, *, batch: int, sequence: int, **opt
 
 
 def forget() -> None:
-    """Drop the programs that are remembered between questions, as a benchmark of first answers has to."""
+    """Drop the cached programs, as a benchmark of first answers has to."""
     for remembered in (_program, _as_transformers, model_leaves):
         remembered.cache_clear()

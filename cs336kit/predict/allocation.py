@@ -1,4 +1,4 @@
-"""A training step request by request: what CUDA's caching allocator would hand out, and reserve from the driver."""
+"""A training step, request by request: what CUDA's caching allocator would hand out, and reserve from the driver."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,9 +24,9 @@ NOTE = (
 
 @dataclass(frozen=True)
 class StepAllocation:
-    """Bytes at the peak of a training step: of tensors, as the allocator rounds them, and taken from the driver.
+    """Bytes at the peak of a training step: of tensors, of the blocks that they are rounded up to, and reserved from the driver.
 
-    `allocated` is what `torch.cuda.max_memory_allocated` reports, `reserved` `torch.cuda.max_memory_reserved`; `workspaces`
+    `allocated` is what `torch.cuda.max_memory_allocated` reports, `reserved` is `torch.cuda.max_memory_reserved`; `workspaces`
     are part of all three.
     """
 
@@ -38,7 +38,7 @@ class StepAllocation:
 
 
 class Replay(Ledger):
-    """The ledger of an unrolled program that asks an allocator for every storage and gives it back."""
+    """The ledger of an unrolled program that requests every storage from an allocator and returns it."""
 
     def __init__(self, allocator: CachingAllocator):
         super().__init__()
@@ -75,7 +75,7 @@ def step_allocation(
     The optimizer is torch's foreach implementation, or `fused`; old gradients are freed between the steps. `capability`:
     the device's major compute capability, on which the size of cuBLAS's workspaces depends. `options` are those of
     `predict.program`, with flavour "course". All of it is computed and not measured: `note` says what, and what is left out.
-    Errors: ValueError for sizes that cannot be, and for a layout of several ranks or another device, which are not replayed.
+    Errors: ValueError for impossible sizes, and for a layout of several ranks or another device, which are not replayed.
     """
     if as_layout(options.get("layout")).count > 1:
         raise ValueError(

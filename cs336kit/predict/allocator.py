@@ -10,12 +10,12 @@ from cs336kit.predict._common.checks import non_negative_int, positive_int, show
 KIB, MIB = 2**10, 2**20
 #: Every block is a multiple of this.
 BLOCK_BYTES = 512
-#: Requests up to this size live in the small pool, whose segments have SMALL_SEGMENT_BYTES.
+#: Requests up to this size are served by the small pool, whose segments have SMALL_SEGMENT_BYTES.
 SMALL_REQUEST_BYTES, SMALL_SEGMENT_BYTES = 1 * MIB, 2 * MIB
-#: Larger requests below this size get a segment of LARGE_SEGMENT_BYTES; from it on, their own, rounded up to 2 MiB.
+#: Larger requests below this size get a segment of LARGE_SEGMENT_BYTES; from it on, one of their own, rounded up to 2 MiB.
 LARGE_REQUEST_BYTES, LARGE_SEGMENT_BYTES, ROUND_SEGMENT_BYTES = 10 * MIB, 20 * MIB, 2 * MIB
-#: What cuBLAS is given to work in, once for the thread of the forward pass and once for that of the backward pass, by the
-#: major compute capability; None: all others. Source: PyTorch, ATen/cuda/CublasHandlePool.cpp, parseChosenWorkspaceSize.
+#: Workspace of cuBLAS, one for the thread of the forward pass and one for that of the backward pass, by major compute
+#: capability; None: all others. Source: PyTorch, ATen/cuda/CublasHandlePool.cpp, parseChosenWorkspaceSize.
 WORKSPACE_BYTES = {9: 32 * MIB, 10: 32 * MIB, None: 8 * MIB + 128 * KIB}
 
 
@@ -63,7 +63,7 @@ class Block:
 
 
 class CachingAllocator:
-    """What torch's allocator does on one stream: the smallest free block that fits, split, and merged when it comes back.
+    """What torch's allocator does on one stream: it takes the smallest free block that fits, splits it, and merges it when freed.
 
     `requested`, `allocated`, `reserved`: bytes now; `most_requested`, `most_allocated`: their maxima so far.
     Left out: other streams, expandable segments, garbage collection, a device that is full.
@@ -71,13 +71,13 @@ class CachingAllocator:
     """
 
     def __init__(self) -> None:
-        #: small or not → free blocks by (size, order in which they came)
+        #: small or not → free blocks by (size, order in which they were freed)
         self.free: dict[bool, list[tuple[int, int, Block]]] = {True: [], False: []}
         self.requested = self.allocated = self.reserved = self.most_requested = self.most_allocated = 0
         self._order = count()
 
     def allocate(self, request: int) -> Block:
-        """A block for so many bytes, which `release` takes back."""
+        """A block of at least this size; `release` takes it back."""
         size = allocated_bytes(request)
         small = size <= SMALL_REQUEST_BYTES
         free = self.free[small]
@@ -88,7 +88,7 @@ class CachingAllocator:
             block = Block(_segment_bytes(size), small)
             self.reserved += block.size
         rest = block.size - size
-        # The rest stays usable if it is worth it; otherwise the block is handed out whole.
+        # The rest becomes a free block if it is large enough; otherwise the block is handed out whole.
         if rest >= BLOCK_BYTES if small else rest > SMALL_REQUEST_BYTES:
             other = Block(rest, small, block, block.after)
             if block.after is not None:
@@ -103,7 +103,7 @@ class CachingAllocator:
         return block
 
     def release(self, block: Block) -> None:
-        """Take a block back, and put it together with free neighbors."""
+        """Take a block back, and merge it with free neighbors."""
         self.requested -= block.requested
         self.allocated -= block.size
         block.requested = 0
@@ -138,5 +138,5 @@ def _segment_bytes(size: int) -> int:
 
 
 def round_up(value: int, multiple: int) -> int:
-    """The next multiple from this value on."""
+    """The smallest multiple that is not below this value."""
     return -(-value // multiple) * multiple

@@ -12,13 +12,13 @@ from cs336kit.predict.number_format import NumberFormat
 class QuantizedBlock:
     """One block in memory: a scale and the codes of its elements."""
 
-    #: What every element is multiplied by: the decoded scale, times the tensor's own scale where there is one.
+    #: The factor of every element: the decoded scale, times the tensor's own scale if there is one.
     factor: float
     #: The code of the scale.
     scale_code: int
     #: The code of each element.
     codes: tuple[int, ...]
-    #: What the block stands for.
+    #: The numbers that the block represents.
     values: tuple[float, ...]
 
 
@@ -26,10 +26,11 @@ class QuantizedBlock:
 class BlockFormat:
     """Elements in a small format with a scale per block, and for NVFP4 one more per tensor.
 
-    scale_rule "power_of_two" (the MX formats): the scale is 2 to the exponent of the block's largest magnitude, minus
-    the exponent of the element format's largest value; what is still too large saturates.
-    scale_rule "largest" (NVFP4): the scale brings the block's largest magnitude to the element format's largest value,
-    rounded to the scale format, after a tensor scale (fp32, not rounded here) has done the same for the scales.
+    - scale_rule "power_of_two" (the MX formats): the scale is 2 to the exponent of the block's largest magnitude, minus
+      the exponent of the element format's largest value; what is still too large saturates.
+    - scale_rule "largest" (NVFP4): the scale maps the block's largest magnitude to the element format's largest value,
+      rounded to the scale format, after a tensor scale (fp32, not rounded here) has done the same for the scales.
+
     Source: OCP Microscaling Formats 1.0, sections 5 and 6; NVIDIA's NVFP4 as in Transformer Engine.
     """
 
@@ -71,12 +72,12 @@ class BlockFormat:
         return self.element.max * self.scale.max
 
     def storage_bytes(self, elements: int) -> int:
-        """Bytes of a row of elements, packed; the last block is filled up."""
+        """Bytes of a row of elements, packed; the last block is padded."""
         blocks = -(-non_negative_int("elements", elements) // self.block_size)
         return -(-blocks * (self.block_size * self.element.bits + self.scale.bits) // 8)
 
     def quantize(self, values: Sequence[float], *, tensor_scale: float | None = None) -> tuple[QuantizedBlock, ...]:
-        """The blocks that a row of finite floats becomes; `dequantize` gives the floats back.
+        """The blocks that represent a row of finite floats; `dequantize` returns their values.
 
         tensor_scale: the factor in front of all blocks; when not given, 1 for power_of_two, and for "largest" the one
         that uses the whole range of the scales.
@@ -94,7 +95,7 @@ class BlockFormat:
         return [x for block in blocks for x in block.values]
 
     def tensor_scale(self, values: Sequence[float]) -> float:
-        """The factor that brings the largest magnitude of a tensor to the format's largest value (1 for MX)."""
+        """The factor that maps the largest magnitude of a tensor to the format's largest value (1 for MX)."""
         largest = max(map(abs, self._floats(values)), default=0.0)
         if self.scale_rule == "power_of_two" or largest == 0:
             return 1.0

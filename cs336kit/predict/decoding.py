@@ -1,4 +1,4 @@
-"""A token on one accelerator: between which bounds its time lies, and from which batch on it computes."""
+"""One token on one accelerator: a lower and an upper bound on its time, and the batch from which on it is compute-bound."""
 
 from cs336kit.predict._common.checks import finite_results, positive_int
 from cs336kit.predict._planner.chip import Chip
@@ -14,13 +14,16 @@ def decode_bounds(
     config: TransformerConfig, *, accelerator: str | Accelerator, batch: int = 1, cached: int, weights: str | None = None,
     cache: str = "bf16", count: int = 1,
 ) -> Bounds:  # fmt: skip
-    """Seconds of one step of decoding, one new token for each of `batch` sequences beside `cached` tokens of each.
+    """Seconds of one decoding step: one new token for each of `batch` sequences with `cached` tokens in the cache of each.
 
-    `least`: weights and cache read once, or computed, whichever takes longer; `most`: every operation's tensors, and nothing
-    overlaps. Both at the datasheet's rates, with the FLOPs and bytes of `predict.program(phase="decode")`. `weights` and
-    `cache`: types as `ServingQuestion` has them; products run in fp8 for fp8 weights where the chip can. `count`
-    accelerators divide every layer. Tokens choose the experts of a mixture by chance, and as many of them are read as that is
-    on average: where they agree more, fewer are, and a step may be quicker than both.
+    - `least`: weights and cache are read once, while the chip computes; the longer of the two counts.
+    - `most`: every operation reads and writes its tensors, and nothing overlaps.
+    - `weights` and `cache`: types as in `ServingQuestion`; products run in fp8 for fp8 weights if the chip can.
+    - `count`: accelerators that divide every layer.
+
+    Both bounds are at the datasheet's rates, with the FLOPs and bytes of `predict.program(phase="decode")`. Tokens choose the
+    experts of a mixture at random, and as many experts are read as that is on average. Where tokens agree more, fewer are
+    read, and a step may be faster than both bounds.
     """
     q, what = _asked(config, accelerator, cached, weights, cache, count)
     return token_bounds(q, what, positive_int("batch", batch))
@@ -35,10 +38,10 @@ def critical_batch(
     cache: str = "bf16",
     count: int = 1,
 ) -> int | None:
-    """The smallest batch at which a step of decoding computes for as long as it reads weights and cache.
+    """The smallest batch at which a decoding step computes for at least as long as it reads weights and cache.
 
-    With `cached=1` the cache hardly counts: it is where the weights' reading takes as long as the products. Each sequence
-    brings a cache of its own, so that with a long one no batch is large enough: then it is None.
+    With `cached=1` the cache hardly counts: it is where reading the weights takes as long as the matrix products. Each sequence
+    brings a cache of its own, so with a long one there may be no batch that is large enough: then it is None.
     """
     q, what = _asked(config, accelerator, cached, weights, cache, count)
 
@@ -57,7 +60,7 @@ def _reads_longer(bounds: Bounds, what: Chip) -> bool:
 def _asked(
     config: TransformerConfig, accelerator: str | Accelerator, tokens: int, weights: str | None, cache: str, count: int
 ) -> tuple[ServingQuestion, Chip]:  # fmt: skip
-    """The question whose cache holds so many tokens, and a new one."""
+    """The question whose cache holds `tokens` tokens and a new one, and its chip."""
     question = ServingQuestion(
         config, accelerator=accelerator, prompt=positive_int("tokens", tokens), output=1, weights=weights, cache=cache,
         count=count,

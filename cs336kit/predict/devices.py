@@ -1,7 +1,7 @@
-"""What autograd keeps where devices differ: a device is a table, and the builder of a program asks it.
+"""What autograd saves, where devices differ: a device is a table that the builder of a program reads.
 
-Each row is a rule of torch 2.13. What is kept was seen by the hooks of saved tensors, on CUDA under fake tensors (no GPU is
-needed for that). What a backward kernel of CUDA needs for a moment (`backward`, `embedding`) no hook sees: it is computed
+Each row is a rule of torch 2.13. What is saved was observed with saved-tensor hooks, on CUDA with fake tensors (which need
+no GPU). No hook shows the temporary tensors of CUDA's backward kernels (`backward`, `embedding`): they are computed
 from the kernels' sources and not measured; layer norm's partial sums and cuDNN's workspaces are left out.
 """
 
@@ -20,7 +20,7 @@ def _nothing(q: "Tensor", k: "Tensor") -> tuple[int, ...]:
 
 
 def _flash_backward(q: "Tensor", k: "Tensor") -> tuple[int, ...]:
-    """The gradient of the queries in fp32, one number for each row, and keys' and values' gradients of every query head."""
+    """The queries' gradient in fp32, one number for each row, and gradients of keys and values for every query head."""
     B, A, S, h = q.shape
     rows = -(-S // 128) * 128
     wide = 256 if h > 192 else -(-h // 32) * 32
@@ -30,14 +30,14 @@ def _flash_backward(q: "Tensor", k: "Tensor") -> tuple[int, ...]:
 
 
 def _efficient_backward(q: "Tensor", k: "Tensor") -> tuple[int, ...]:
-    """In fp32 gradient times output and its sums over rows; in half precision the sums and the queries' gradient in fp32."""
+    """In fp32, gradient times output and its sums over rows; in half precision, the sums and the queries' gradient in fp32."""
     B, A, S, h = q.shape
     sums = 4 * B * A * S
     return (sums * h, sums, sums) if q.dtype == "fp32" else (sums * h, sums)
 
 
 def _embedding_backward(tokens: int, rows: int, width: int) -> tuple[int, ...]:
-    """Few tokens are added up where they stand; more are sorted, and added up in parts of ten in fp32."""
+    """Few tokens are added in place; more are sorted, and added up in parts of ten in fp32."""
     if tokens <= 3072:
         return ()
     parts = tokens // 10 + min(tokens, rows)
@@ -46,54 +46,54 @@ def _embedding_backward(tokens: int, rows: int, width: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A fused attention kernel: which inputs it takes, and what it keeps beside queries, keys, values and its output."""
+    """A fused attention kernel: which inputs it takes, and what it saves besides queries, keys, values and its output."""
 
     name: str
-    #: element type of its inputs → what the head's width must be a multiple of
+    #: element type of its inputs → the head's width must be a multiple of this
     types: dict[str, int]
     dropout: bool = False
     mask: bool = False
-    #: whether it takes fewer key/value heads than query heads as they are
+    #: whether it takes fewer key/value heads than query heads without repeating them
     grouped: bool = False
-    #: whether it takes one key/value head for all query heads also where nobody says that they are grouped: torch's on a CPU
-    #: does from 2.14 on, and the rows below are those of 2.13
+    #: whether it takes one key/value head for all query heads even without enable_gqa: torch's on a CPU does from 2.14 on, and
+    #: the rows below are those of 2.13
     broadcast: bool = False
     #: whether it takes values of another width than keys
     value_widths: bool = False
     #: the widest head that it takes
     widest: int | None = None
-    #: whether torch pads heads of another width for it, instead of leaving it
+    #: whether torch pads heads of another width for it, instead of taking another kernel
     pads: bool = False
     #: rows of its logsumexp (fp32) are rounded up to a multiple of this
     logsumexp_rows: int = 1
-    #: a mask whose rows are no multiple of this is padded
+    #: a mask is padded until its rows are a multiple of this
     mask_columns: int = 1
-    #: whether its output lies in memory as the queries do, else with the heads behind the sequence
+    #: whether its output has the memory layout of the queries; else the heads come after the sequence
     follows: bool = True
     #: bytes of its random state, and whether they are signed integers, which count as indices
     random_state: tuple[int, bool] = (0, False)
-    #: queries and keys → bytes of each tensor that its backward pass needs for a moment
+    #: queries and keys → bytes of each temporary tensor of its backward pass
     backward: Callable[["Tensor", "Tensor"], tuple[int, ...]] = _nothing
 
 
 @dataclass(frozen=True, eq=False)
 class Device:
-    """What operations keep there."""
+    """What operations save on a device."""
 
     name: str
-    #: element type of a dropout mask; None: as wide as what is dropped
+    #: element type of a dropout mask; None: that of what is dropped
     dropout_mask: str | None
-    #: element type of the input → that of a norm's mean and 1/deviation, where it is another one
+    #: element type of the input → that of a norm's mean and 1/deviation, if it is another one
     statistics: dict[str, str] = field(default_factory=dict)
     #: operations that autocast runs in fp32
     autocast_fp32: frozenset[str] = frozenset()
     #: operations that read fp16 and write fp32, without a copy in fp32
     widening: frozenset[str] = frozenset()
-    #: fused attention in the order in which torch prefers it; where none takes the inputs, it is written out
+    #: fused attention kernels in the order in which torch prefers them; if none takes the inputs, attention is written out
     kernels: tuple[Kernel, ...] = ()
-    #: tokens, rows of the table, width → bytes of each tensor that the backward pass of a look-up needs for a moment
+    #: tokens, rows of the table, width → bytes of each temporary tensor in the backward pass of a look-up
     embedding: Callable[[int, int, int], tuple[int, ...]] | None = None
-    #: whether torch's optimizers work on all tensors at once unless told otherwise
+    #: whether torch's optimizers work on all tensors at once by default
     foreach: bool = False
 
     def __post_init__(self) -> None:
@@ -110,9 +110,9 @@ class Device:
         broadcast: bool = False,
         value_width: int | None = None,
     ) -> Kernel | None:
-        """The kernel that scaled_dot_product_attention takes, or None for the written-out one.
+        """The kernel that scaled_dot_product_attention takes, or None if it writes attention out.
 
-        Fewer key/value heads are `grouped` where the function is told so (enable_gqa), else `broadcast`.
+        Fewer key/value heads are `grouped` if the function is told so (enable_gqa), else `broadcast`.
         """
         other = value_width is not None and value_width != width
         for kernel in self.kernels:
@@ -164,12 +164,12 @@ DEVICES = {
     )
 }  # fmt: skip
 
-#: The kernel of the FlashAttention library and of serving engines, which torch's function does not call: it knows windows,
+#: The kernel of the FlashAttention library and of serving engines, which torch's function does not call: it supports windows,
 #: capped scores, slopes and sinks without a mask in memory. Source: Dao-AILab/flash-attention, flash_attn_interface.py
-#: (window_size, softcap, alibi_slopes); sinks: vLLM. What it keeps is taken from torch's copy of it, and not measured.
+#: (window_size, softcap, alibi_slopes); sinks: vLLM. What it saves is taken from torch's copy of it, and not measured.
 FLASH = replace(DEVICES["cuda"].kernels[0], mask=True, value_widths=True, follows=False)
 
 
 def device(name: "str | Device") -> Device:
-    """The device of a name, or a device of your own as it is; an unknown name raises ValueError."""
+    """The device called `name`; a device of your own is returned as it is, and an unknown name raises ValueError."""
     return name if isinstance(name, Device) else known("device", name, DEVICES)

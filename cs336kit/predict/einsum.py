@@ -18,7 +18,7 @@ _Operands = list[frozenset[str]]
 
 @dataclass(frozen=True)
 class EinsumStep:
-    """One step: the axes of its inputs, of its output, what it is ("matmul", "multiply" or "sum"), and its FLOPs."""
+    """One step: the axes of its inputs and of its output, its kind ("matmul", "multiply" or "sum"), and its FLOPs."""
 
     inputs: tuple[str, ...]
     output: str
@@ -27,7 +27,7 @@ class EinsumStep:
 
 
 class EinsumFlops(int):
-    """The FLOPs of an einsum, an int: `.steps` are the pairwise steps, `.matmul` what a FLOP counter sees of them."""
+    """The FLOPs of an einsum, an int: `.steps` are the pairwise steps, `.matmul` is what a FLOP counter counts of them."""
 
     steps: tuple[EinsumStep, ...]
 
@@ -46,8 +46,8 @@ def einsum_flops(pattern: str, /, *shapes: Sequence[int], order: str = "left", *
 
     Patterns: einops ("batch seq d, d f -> batch seq f") or letters ("bsd,df->bsf"), with `...` if shapes are given.
     A product that sums over an axis costs 2 FLOPs per combination of all axes of its two inputs, one that sums over
-    none costs 1 per output element; an axis that one operand has alone is added up first, 1 per element.
-    More than two operands are multiplied pairwise, `order="left"` from left to right as torch does without opt_einsum,
+    none costs 1 per output element; an axis that only one operand has is summed first, 1 per element.
+    More than two operands are multiplied pairwise: `order="left"` from left to right, as torch does without opt_einsum, or
     `order="best"` in the cheapest of all orders, which numpy searches (at most 7 operands).
     Left out: copies to reorder axes, which cost bytes and no FLOPs.
     Raises ValueError for a pattern or sizes that do not fit. Source: the definition of einsum.
@@ -69,7 +69,7 @@ def einsum_flops(pattern: str, /, *shapes: Sequence[int], order: str = "left", *
     steps, operands = _sum_lone_axes(inputs, output, sizes)
     if order == "best" and len(operands) > 2:
         steps += _products(operands, _best_order(operands, output, sizes), output, sizes)
-    else:  # backwards, so that the product so far always stands last and meets its neighbor
+    else:  # backwards, so that the product so far is always last and meets its neighbor
         steps += _products(operands[::-1], [(k - 1, k) for k in range(len(operands) - 1, 0, -1)], output, sizes)
     result = EinsumFlops(sum(step.flops for step in steps))
     result.steps = tuple(steps)
@@ -107,7 +107,7 @@ def _parse(pattern: str, shapes: _Shapes, axes: _Sizes) -> tuple[list[_Names], _
             f"{shown(pattern)}: the output has {', '.join(unknown)}, which no operand has; operands have {there}."
         )
     if len(set(output)) < len(output):
-        raise ValueError(f"{shown(pattern)}: the output names an axis twice; each may stand there once.")
+        raise ValueError(f"{shown(pattern)}: the output names an axis twice; each may appear once.")
     return inputs, output
 
 
@@ -124,12 +124,12 @@ def _names(term: str, letters: bool, pattern: str) -> _Names:
             names.append(word)
         elif not word.isidentifier():
             raise ValueError(
-                f"{shown(pattern)}: {shown(word)} is no name of an axis; use letters, digits and underscores, or '...'."
+                f"{shown(pattern)}: {shown(word)} is not a name of an axis; use letters, digits and underscores, or '...'."
             )
         else:
             names.extend(word if letters else [word])
     if names.count("...") > 1:
-        raise ValueError(f"{shown(pattern)} has '...' twice in {shown(term)}; it may stand once in an operand.")
+        raise ValueError(f"{shown(pattern)} has '...' twice in {shown(term)}; it may appear once in an operand.")
     return names
 
 
@@ -207,7 +207,7 @@ def _sum_lone_axes(inputs: list[_Names], output: _Names, sizes: _Sizes) -> tuple
 
 
 def _products(operands: _Operands, pairs: Iterable[tuple[int, int]], output: _Names, sizes: _Sizes) -> list[EinsumStep]:
-    """Multiply two of the operands at a time and sum the axes that nothing needs later; a product comes last in line."""
+    """Multiply two operands at a time and sum the axes that nothing needs later; the product goes to the end of the list."""
     steps = []
     for low, high in map(sorted, pairs):
         a, b = operands[high], operands[low]
@@ -228,7 +228,7 @@ def _best_order(operands: _Operands, output: _Names, sizes: _Sizes) -> list[tupl
     except ImportError:
         raise ImportError("numpy searches the best order: pip install numpy, or take order='left'.") from None
     if frozenset().union(*operands) == frozenset(output):
-        # numpy sees nothing to order where nothing is summed: an axis of size 1, summed at the end, costs all the same.
+        # numpy finds nothing to order if nothing is summed; an axis of size 1, summed at the end, costs the same.
         operands, sizes = [axes | {""} for axes in operands], {**sizes, "": 1}
     numbers = {axis: number for number, axis in enumerate(sizes)}
     arguments: list[Any] = []

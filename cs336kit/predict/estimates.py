@@ -75,10 +75,10 @@ def six_nd_estimate(config: TransformerConfig, *, batch: int, sequence: int, emb
 
 
 def paper_block_bytes(config: TransformerConfig, *, batch: int, sequence: int, bytes_per_element: int = 2) -> Breakdown:
-    """Bytes that one GPT block keeps according to the paper of 2022, term by term: 34·BSD + 5·ABS² at 2 bytes, F = 4D.
+    """Bytes that one GPT block saves according to the paper of 2022, term by term: 34·BSD + 5·ABS² at 2 bytes, F = 4D.
 
     With p bytes per element: 2BSD(p(E + 4) + 1) + ABS²(2p + 1), E = F/D, dropout everywhere, one byte per mask element.
-    Left out there: mean and 1/deviation of the norms. The two norms keep their inputs, the linear layers theirs.
+    Left out there: mean and 1/deviation of the norms. The two norms save their inputs, and so do the linear layers.
     Source: Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", equation 2.
     """
     check_config(config)

@@ -9,7 +9,7 @@ from cs336kit.predict.number_format import NumberFormat
 
 
 class _Formats(dict[str, Any]):
-    """A missing key is a sentence that lists the known names."""
+    """A missing key raises an error that lists the known names."""
 
     def __missing__(self, name: object) -> Any:
         return known("number format", name, self)

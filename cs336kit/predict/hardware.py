@@ -1,4 +1,4 @@
-"""What each accelerator promises, cell by cell, with its basis and its source; nothing is guessed."""
+"""The datasheet numbers of each accelerator, cell by cell, each with its basis and its source; nothing is guessed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 #: The engine that a matrix product in this precision runs on, unless the caller names one.
 DEFAULT_ENGINE = {precision: "vector" if precision == "fp32" else "tensor" for precision in PRECISIONS}
-#: Cells of a device that are no peak.
+#: Cells of a device that are not peaks.
 FACTS = ("memory_label_bytes", "memory_bytes", "bandwidth", "link", "joined", "host_link", "power")
 
 
@@ -31,7 +31,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of the table: `value` in `unit`, what it stands for, where and when it was read."""
+    """One number of the table: `value` in `unit`, what it means, where and when it was read."""
 
     value: int | float
     unit: str
@@ -46,7 +46,7 @@ class Accelerator:
 
     Peaks in FLOP/s (int8: OP/s), dense unless `sparse=True`; memory in bytes; bandwidth and links in bytes per second,
     links each way; power in watts. `cell(...)` gives the same number with basis, sources and date. A number that has no
-    source is absent, and asking for it raises LookupError: it is never taken from a neighbor.
+    source is absent, and asking for it raises LookupError: it is never taken from a similar device.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Accelerator:
 
     @property
     def rules(self) -> str:
-        """Whose rules (`predict.DEVICES`) say what an operation keeps there: "cuda" for NVIDIA's, or else "cpu"."""
+        """The device whose rules (`predict.DEVICES`) say what operations save: "cuda" for NVIDIA's accelerators, else "cpu"."""
         return "cuda" if self.title.startswith("NVIDIA") else "cpu"
 
     @property
@@ -110,7 +110,7 @@ class Accelerator:
 
     @property
     def link(self) -> float:
-        """Bytes per second each way to other accelerators (half of the sum of both ways that is often printed)."""
+        """Bytes per second each way to other accelerators (half of the total for both ways that is often printed)."""
         return float(self.cell("link").value)
 
     @property
@@ -174,13 +174,13 @@ def accelerators() -> tuple[Accelerator, ...]:
 
 
 def accelerator(name: str | Accelerator) -> Accelerator:
-    """The accelerator called `name`: a name of the table ("h100-sxm") or what the driver says ("NVIDIA H200").
+    """The accelerator called `name`: a name of the table ("h100-sxm") or what the driver reports ("NVIDIA H200").
 
-    An accelerator is itself, so that every function that takes one takes its name, too.
+    An accelerator is returned as it is, so every function that takes a name takes an accelerator, too.
 
     Case, spaces and underscores do not matter. Left out: any guess. "H100" alone is three products with different
     peaks, so it raises ValueError and lists them, as does any unknown name. "NVIDIA" may be left out of
-    what the driver says, as in "H200".
+    what the driver reports, as in "H200".
     """
     if isinstance(name, Accelerator):
         return name

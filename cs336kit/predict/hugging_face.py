@@ -1,4 +1,4 @@
-"""A TransformerConfig from a config.json of Hugging Face, or a sentence that names what cannot be said."""
+"""A TransformerConfig from a config.json of Hugging Face, or an error that names what it cannot express."""
 
 import json
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ def _read(config: Any) -> tuple[Mapping[str, Any], str]:
             path = path / "config.json" if path.is_dir() else path
             text, source = path.read_text(encoding="utf-8-sig"), str(path)
         except (OSError, UnicodeDecodeError) as error:
-            name = str(path)[:255]  # what is no path may be a whole text
+            name = str(path)[:255]  # a text that is not a path may be long
             else_ = "; predict.model knows it by this name" if config in MODELS else ""
             raise ValueError(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}{else_}") from None
     else:
@@ -44,16 +44,16 @@ def _read(config: Any) -> tuple[Mapping[str, Any], str]:
 def from_hf(config: Mapping[str, Any] | str | Path) -> TransformerConfig:
     """The TransformerConfig of a config.json of Hugging Face: a dictionary, a path (also of its folder), or JSON text.
 
-    Fields that are left out have the defaults of transformers. A field that could change parameters, FLOPs or cache and
-    is not understood is refused by name, and so is a model_type that is not known; what only changes how a model is run
-    or initialized is left out, and what is left out knowingly stands in `notes`. A quantization_config says how
-    weights are `stored`. Of a model for several modalities, the text model is read. Dropout is 0. Raises ValueError.
+    Missing fields have the defaults of transformers. A field that could change parameters, FLOPs or cache and is not
+    understood is refused by name, and so is an unknown model_type. Fields that only change how a model is run or initialized are
+    left out; `notes` lists what was left out knowingly. A quantization_config sets how weights are `stored`. Of a model for
+    several modalities, the text model is read. Dropout is 0. Raises ValueError.
     """
     return read_hf(config)[0]
 
 
 def read_hf(config: Mapping[str, Any] | str | Path) -> tuple[TransformerConfig, set[str]]:
-    """The same, and the names of the fields from which it follows."""
+    """The configuration, and the names of the fields from which it follows."""
     values, source = _read(config)
     notes: list[str] = []
     model_type = values.get("model_type")
@@ -75,7 +75,9 @@ def read_hf(config: Mapping[str, Any] | str | Path) -> tuple[TransformerConfig, 
             values, model_type = inner, inner["model_type"]
     if model_type not in FAMILIES:
         if lacking := LACKING.get(model_type):
-            raise ValueError(f"a {model_type} cannot be counted: it has {lacking}, which no TransformerConfig can say")
+            raise ValueError(
+                f"a {model_type} cannot be counted: it has {lacking}, which no TransformerConfig can express"
+            )
         near = get_close_matches(model_type, FAMILIES, n=3)
         meant = f" Did you mean {' or '.join(near)}?" if near else ""
         raise ValueError(
@@ -97,10 +99,10 @@ def read_hf(config: Mapping[str, Any] | str | Path) -> tuple[TransformerConfig, 
 
 
 def own_name(values: Mapping[str, Any]) -> str:
-    """What a config.json calls its model, "" if nothing."""
+    """The name that a config.json gives its model, "" if it gives none."""
     return _line(values.get("_name_or_path") or values.get("name_or_path"))
 
 
 def _line(text: object) -> str:
-    """A text without what a terminal would obey, and "" for anything else."""
+    """A text without control characters of a terminal, and "" for anything else."""
     return "".join(filter(str.isprintable, text)) if isinstance(text, str) else ""

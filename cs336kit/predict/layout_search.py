@@ -1,4 +1,4 @@
-"""Which layouts of a model fit a cluster, the quickest first."""
+"""Which layouts of a model fit a cluster, the fastest first."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,17 +17,17 @@ from cs336kit.predict.training import step_peak
 from cs336kit.predict.transformer import TransformerConfig
 from cs336kit.predict.wires import StepSeconds, seconds_of, speed_of, stage_programs
 
-#: A rank's part of a sequence is at least so long: below, passing keys and values around is all that cp does.
+#: The shortest part of a sequence for a rank: below it, cp does little but pass keys and values around.
 SHORTEST = 1024
 
 
 @dataclass(frozen=True)
 class FoundLayout:
-    """A layout that fits: what a rank holds at the peak, what is left beside it, and the seconds of a step."""
+    """A layout that fits: what a rank holds at the peak, what is left free, and the seconds of a step."""
 
     layout: Layout
     peak: Breakdown
-    #: bytes of the device that stay free
+    #: bytes of the device's memory that stay free
     margin: int
     seconds: StepSeconds
 
@@ -56,15 +56,17 @@ def find_layouts(
     fused: bool = False,
     **options: Any,
 ) -> list[FoundLayout]:
-    """The `limit` best layouts that use all of `count` accelerators and fit, by the upper bound of a step's seconds, then margin.
+    """The `limit` best layouts that use all `count` accelerators and fit, by the upper bound of a step's seconds, then by margin.
 
-    All work on the same `global_batch` of sequences (None: `batch` for each accelerator), in micro-batches of `batch`: what the
-    data ranks do not take at once is accumulated. Tried are the sizes that divide heads, experts, sequence and the
-    cluster, with tp inside a node, and every way to share state; sp wherever there is tp; GPipe where a pipeline has fewer
-    microbatches than stages, else 1F1B. `memory_bytes`: what has to be enough (None: the accelerator's memory; leave some
-    per cent free for what `step_peak` leaves out). The other arguments are those of `step_seconds` and `step_peak`;
-    `device`, unless given, is the accelerator's. An empty list: nothing fits.
-    Errors: ValueError for a global batch that no layout can make of such micro-batches.
+    - `global_batch`: sequences of a step, the same for all layouts (None: `batch` for each accelerator), in micro-batches of
+      `batch`; what the data ranks do not take at once is accumulated.
+    - `memory_bytes`: the memory that has to be enough (None: the accelerator's; leave some per cent free for what `step_peak`
+      leaves out).
+    - The other arguments are those of `step_seconds` and `step_peak`; `device`, unless given, is the accelerator's.
+
+    It tries the sizes that divide heads, experts, sequence and the cluster, with tp inside a node, and every way to share
+    state; sp wherever there is tp; GPipe where a pipeline has fewer micro-batches than stages, else 1F1B. If nothing fits, the
+    list is empty. Errors: ValueError for a global batch that no layout can make of such micro-batches.
     """
     for name, given in {"foreach": foreach, "fused": fused}.items():
         boolean(name, given)
@@ -109,9 +111,9 @@ def find_layouts(
 def candidates(
     config: TransformerConfig, *, count: int, sequence: int, node: int, batch: int, global_batch: int
 ) -> Iterator[list[Layout]]:
-    """Layouts of `count` ranks whose sizes divide what they divide, with the accumulation that makes the global batch.
+    """Layouts of `count` ranks whose sizes divide the model, the sequence and the cluster, with the accumulation needed.
 
-    Those of a list are alike but for how the data ranks share state.
+    Layouts in the same list differ only in how the data ranks share state.
     """
     for tp in divisors(config.heads, min(node, count)):
         if node % tp:
@@ -124,7 +126,7 @@ def candidates(
                     if left or over or not micro:
                         continue
                     common: dict[str, Any] = {"tp": tp, "pp": pp, "cp": cp, "ep": ep, "microbatches": micro}
-                    if micro < pp:  # fewer than there are stages do not take turns: torch runs them by GPipe alone
+                    if micro < pp:  # 1F1B needs a micro-batch for each stage: with fewer, torch runs GPipe alone
                         common["schedule"] = "gpipe"
                     sp = tp > 1 and sequence % (cp * tp) == 0
                     inside = max(1, node // (tp * cp * ep))
@@ -137,7 +139,7 @@ def candidates(
 
 
 def _shared(ranks: int, in_node: int) -> Iterator[dict[str, int]]:
-    """How state is shared over these data ranks: not at all, by each stage of ZeRO, or by stage 3 in each node and replicated."""
+    """Ways to share state over these data ranks: none, each stage of ZeRO, and stage 3 in each node with replicas of it."""
     yield {"dp": ranks}
     if ranks > 1:
         for name in ("zero1", "zero2", "fsdp"):

@@ -1,4 +1,4 @@
-"""How a model is laid out over the ranks of a cluster: which of them share what, and whether a model divides that way."""
+"""How a model is laid out over the ranks of a cluster: which of them share what, and whether the model can be divided so."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -26,13 +26,13 @@ SCHEDULES = {
     "gpipe": "all microbatches forward, then all backward",
     "1f1b": "one forward, one backward: a stage holds a microbatch for itself and one for each stage behind it, at most",
 }
-#: Axes of which a layout has one at most, with the stage of ZeRO that each is.
+#: Axes of which a layout has at most one → the stage of ZeRO that each of them is.
 STAGES = {"zero1": 1, "zero2": 2, "fsdp": 3}
 _ALIASES = {
     "zero3": "fsdp", "zero-1": "zero1", "zero-2": "zero2", "zero-3": "fsdp", "micro-batches": "microbatches", "ddp": "dp",
     "fsdp2": "fsdp",
 }  # fmt: skip
-#: Words of the field that are no axis here, and what to write.
+#: Terms of the field that are not an axis here → what to write instead.
 _NO_AXES = {
     "hsdp": "hsdp is dp and fsdp together: dp=2,fsdp=8 are 2 replicas, each of which 8 ranks share",
     "zero": "zero has stages: write zero1=8, zero2=8 or fsdp=8 (stage 3), with the ranks that share",
@@ -45,9 +45,9 @@ _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0"
 class Layout:
     """How many ranks share what. `Layout.parse("fsdp=64,tp=8")` reads the text that `str` gives back.
 
-    The ranks are pp · dp · (zero1, zero2 or fsdp) · cp · ep · tp, in this order from the outside: neighbors share tp.
-    Each of the dp · (zero1, zero2 or fsdp) · ep data ranks works on its own sequences; parameters are shared over the ranks
-    of cp and ep, too, where any are (experts over those of cp). Errors: ValueError for sizes that cannot be together.
+    The ranks are pp · dp · (zero1, zero2 or fsdp) · cp · ep · tp, from the outermost axis to the innermost: neighbors share tp.
+    Each of the dp · (zero1, zero2 or fsdp) · ep data ranks works on its own sequences. What zero1, zero2 or fsdp shards, the
+    ranks of cp and ep shard, too (experts: only those of cp). Errors: ValueError for sizes that do not go together.
     """
 
     dp: int = 1
@@ -57,16 +57,16 @@ class Layout:
     tp: int = 1
     sp: bool = False
     pp: int = 1
-    #: None: as many as there are stages
+    #: micro-batches of a step; None: as many as there are stages
     microbatches: int = None  # type: ignore[assignment]
     schedule: str = "1f1b"
     ep: int = 1
     cp: int = 1
-    #: what is shared: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too
+    #: what is sharded: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too
     stage: int = field(init=False, repr=False, compare=False)
-    #: ranks of the axis that shares it: zero1, zero2 or fsdp
+    #: ranks of the axis that shards it: zero1, zero2 or fsdp
     shards: int = field(init=False, repr=False, compare=False)
-    #: ranks in all
+    #: ranks in total
     count: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -80,7 +80,7 @@ class Layout:
         if len(several) > 1:
             raise ValueError(
                 f"{' and '.join(several)} are given together: fsdp shares what zero2 shares and more, and zero2 what zero1 "
-                "shares, so keep one of them (dp may stand beside it)"
+                "shares, so keep one of them (dp may be given with it)"
             )
         if self.sp and self.tp == 1:
             raise ValueError(
@@ -96,7 +96,7 @@ class Layout:
 
     @classmethod
     def parse(cls, text: str) -> "Layout":
-        """The layout of a text such as "fsdp=64,tp=8,sp=true"; what it cannot mean raises ValueError."""
+        """The layout of a text such as "fsdp=64,tp=8,sp=true"; a text without a meaning raises ValueError."""
         if not isinstance(text, str):
             raise ValueError(f'a layout is a text such as "fsdp=64,tp=8", got {shown(text)}')
         values: dict[str, object] = {}
@@ -107,12 +107,12 @@ class Layout:
                 raise ValueError(_NO_AXES[name])
             known("axis of a layout", name, AXES)
             if name in values:
-                raise ValueError(f"{name} stands twice in the layout {shown(text)}: give it once")
+                raise ValueError(f"{name} is given twice in the layout {shown(text)}: give it once")
             if name == "schedule":
                 values[name] = value
             elif name == "sp":
                 values[name] = known("answer for sp", value if equals else "true", _TRUTH)
-            elif value.isdecimal() and len(value) < 100:  # thousands of digits Python does not read
+            elif value.isdecimal() and len(value) < 100:  # Python refuses to read thousands of digits
                 values[name] = int(value)
             else:
                 raise ValueError(
@@ -142,16 +142,16 @@ class Layout:
         return positive_int("batch", batch) * self.data_ranks * self.microbatches
 
     def sharing(self, expert: bool) -> int:
-        """Over how many ranks the state of a parameter is divided."""
+        """The number of ranks over which the state of a parameter is divided."""
         return self.shards * self.cp * (1 if expert else self.ep) if self.stage else 1
 
     def in_flight(self, stage: int) -> int:
-        """How many microbatches a stage holds what it keeps of, at most."""
+        """The most micro-batches at a time whose saved tensors a stage holds."""
         return self.microbatches if self.schedule == "gpipe" else min(self.pp - stage, self.microbatches)
 
     @property
     def bubble(self) -> float:
-        """The share of a step in which a stage of the pipeline waits: (p − 1) / (m + p − 1).
+        """The pipeline bubble, the share of a step in which a stage waits: (p − 1) / (m + p − 1).
 
         Source: Narayanan et al. 2021, section 2.2, for both schedules.
         """
@@ -159,7 +159,7 @@ class Layout:
 
 
 def as_layout(layout: "Layout | str | None", *, shards: int = 1) -> Layout:
-    """The layout meant by a text, by None (one rank), or by the number of `shards` (fsdp alone)."""
+    """The layout that is meant by a text, by None (one rank), or by the number of `shards` (fsdp alone)."""
     shards = positive_int("shards", shards)
     if layout is None:
         return Layout(fsdp=shards) if shards > 1 else ALONE
@@ -184,7 +184,7 @@ def _sizes(choices: Iterable[int]) -> str:
 
 
 def check_layout(config: TransformerConfig, layout: Layout, *, sequence: int | None = None) -> None:
-    """Raise ValueError, in a sentence that says what fits, unless the model divides by the layout."""
+    """Raise a ValueError that says what would fit, unless the layout divides the model."""
     _check_model(config, layout)
     for name, over in (("cp", layout.cp), ("tp", layout.cp * layout.tp if layout.sp else 1)):
         if sequence is not None and sequence % over:
@@ -228,7 +228,7 @@ def _check_model(config: TransformerConfig, layout: Layout) -> None:
 def local_config(config: TransformerConfig, tp: int) -> TransformerConfig:
     """What one of `tp` ranks holds of a layer: its heads, its part of the MLP, its rows of the tables.
 
-    Key/value heads fewer than the ranks stand on several of them; a vocabulary that does not divide is padded.
+    If there are fewer key/value heads than ranks, several ranks hold the same; a vocabulary that does not divide is padded.
     """
     if tp == 1:
         return config
@@ -247,8 +247,8 @@ def local_config(config: TransformerConfig, tp: int) -> TransformerConfig:
 def shard_shape(shape: tuple[int, ...], ranks: int) -> tuple[int, ...]:
     """What one of `ranks` holds of a parameter: rows of its first axis, rounded up.
 
-    Source: torch's fully_shard, which pads the last ranks. A smaller tensor than ranks has a row on every rank. Experts in
-    one tensor are divided along the axis that leaves less, as torchtitan does.
+    Source: torch's fully_shard, which pads the last ranks. A tensor with fewer rows than ranks has one row on every rank. Experts
+    in one tensor are divided along the axis that makes the smaller shard, as torchtitan does.
     """
     if not shape:
         return shape

@@ -1,6 +1,6 @@
-"""Well-known decoder-only models as configurations, each with the paper or published configuration it follows.
+"""Well-known decoder-only models as configurations, each with the paper or published configuration that it follows.
 
-models.toml holds those of the course. models_hf.json holds what else people ask for, as the fields of their config.json.
+models.toml has those of the course. models_hf.json has other popular models, as the fields of their config.json.
 """
 
 import re
@@ -35,7 +35,7 @@ def _table() -> dict[str, TransformerConfig]:
 
 @cache
 def _published() -> dict[str, dict[str, Any]]:
-    """Name → fields of its config.json, of those that are counted."""
+    """Name → fields of its config.json that change a count."""
     import json
     from pathlib import Path
 
@@ -55,7 +55,7 @@ def _built(name: str, **changes: Any) -> TransformerConfig:
 
 
 def _found(name: object) -> tuple[str, dict[str, Any]]:
-    """The name under which a model is known, "" if it is not, and what is different in the one that was asked for."""
+    """The name under which a model is known, "" if it is not, and what differs in the variant that was asked for."""
     if not isinstance(name, str):
         return "", {}
     words = _words(name)
@@ -66,20 +66,20 @@ def _found(name: object) -> tuple[str, dict[str, Any]]:
     return known_as, changes
 
 
-#: What the end of a hub id says about how that checkpoint is stored.
+#: Endings of a hub id → how that checkpoint is stored.
 _STORED = {"fp8": "fp8", "bf16": ""}
 
 
 @cache
 def _folded() -> dict[str, str]:
-    """What a name comes down to → the name. Hub ids count as names; those of the course go first."""
+    """Simplified name → name. Hub ids count as names; those of the course take precedence."""
     from_hub = {_fold(values["_name_or_path"]): name for name, values in _published().items()}
     names = {_fold(name): name for name in (*_published(), *_table())}
     return from_hub | names | {"gpt3": "gpt3-175b", "gpt2small": "gpt2", "bloom": "bloom-176b", "gptj": "gpt-j-6b"}
 
 
-#: Words of a name that say how it was trained further, stored or dated, but not how large it is. Later versions, longer
-#: contexts ("32k") and "2507" are not among them: such models have other vocabularies, windows or contexts.
+#: Parts of a name about further training, storage or date, which do not change a size. Later versions, longer contexts
+#: ("32k") and "2507" are not among them: such models have other vocabularies, windows or contexts.
 _IGNORED = re.compile(
     r"^(hf|base|pt|it|instruct|chat|pretrain|preview|mono|thinking|fp8|bf16|mxfp4|v0\.1|v1\.0|v01|4k|1t|4e1t"
     r"|0924|1025|1124|2024|2407|2409|2410|2501|2503|2506|2509|2512)$"
@@ -98,9 +98,9 @@ def _fold(name: object) -> str:
 
 
 def names(part: str = "") -> tuple[str, ...]:
-    """Every known name in which `part` stands, or in whose hub id: those of the course, then those of models_hf.json.
+    """Every known name that contains `part`, or whose hub id does: those of the course, then those of models_hf.json.
 
-    Case and blanks do not matter.
+    Upper or lower case and blanks do not matter.
     """
 
     def letters(text: str) -> str:
@@ -112,8 +112,8 @@ def names(part: str = "") -> tuple[str, ...]:
 
 
 def unknown(name: object, *, otherwise: str) -> NoReturn:
-    """Raise the ValueError for a name that is not known, with the nearest that are and what there is beside names."""
-    import difflib  # only when something is wrong
+    """Raise the ValueError for an unknown name, with the nearest known ones and what can be given besides names."""
+    import difflib  # only needed for an error
 
     words = {_fold(known): known for known in (*_published(), *_table())}
     near = [words[close] for close in difflib.get_close_matches(_fold(name), words, n=3)]
@@ -127,10 +127,10 @@ def unknown(name: object, *, otherwise: str) -> NoReturn:
 
 
 class _Models(Mapping[str, TransformerConfig]):
-    """Read-only; "Llama-3 8B" finds "llama-3-8b", and an unknown name raises a ValueError with the nearest.
+    """Read-only; "Llama-3 8B" finds "llama-3-8b", and an unknown name raises a ValueError that suggests the nearest.
 
-    Those of the course are listed; by name or hub id ("Qwen/Qwen3-8B"), the others of models_hf.json are found too, and
-    what the end of an id says about its storage ("-FP8", "-BF16") is `stored`. One that no TransformerConfig can say
+    Iteration lists the models of the course; those of models_hf.json are found by name or hub id ("Qwen/Qwen3-8B"), too, and
+    the end of an id ("-FP8", "-BF16") sets how the model is `stored`. A model that no TransformerConfig can express
     raises the ValueError of from_hf.
     """
 
@@ -161,5 +161,5 @@ MODELS = _Models()
 
 
 def model(name: str) -> TransformerConfig:
-    """The configuration of a known model; an unknown name raises a ValueError with the nearest."""
+    """The configuration of a known model; an unknown name raises a ValueError that suggests the nearest."""
     return MODELS[name]

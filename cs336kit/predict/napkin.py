@@ -11,7 +11,7 @@ from cs336kit.predict.precision import PrecisionPolicy, policy
 
 SECONDS_PER_DAY = 24 * 60 * 60
 
-#: Optimizers whose state is as many values for every parameter.
+#: Optimizers whose state is a fixed number of values for every parameter.
 NAPKIN_OPTIMIZERS = tuple(name for name, spec in OPTIMIZERS.items() if not spec.shaped)
 
 
@@ -40,8 +40,8 @@ def six_nd(parameters: float, *, tokens: float) -> int:
 def delivered_flops(accelerators: int, *, peak_flops_per_second: float, days: float, mfu: float = 1.0) -> float:
     """FLOPs that `accelerators` deliver in `days`, each at the fraction `mfu` of its peak FLOP/s.
 
-    Give the dense peak: the sparse one on a datasheet is twice as large and not reached by training.
-    Errors: ValueError for nonsense, such as an MFU of 50 instead of 0.5.
+    Give the dense peak: the sparse one on a datasheet is twice as large, and training does not reach it.
+    Errors: ValueError for impossible values, such as an MFU of 50 instead of 0.5.
     """
     accelerators = count("accelerators", accelerators)
     peak = positive_number("peak_flops_per_second", peak_flops_per_second)
@@ -56,7 +56,7 @@ def training_days(
     """Days to train P parameters on N tokens: 6PN over the FLOPs that the accelerators deliver in a day.
 
     `mfu` is the model FLOPs utilization, the part of the (dense) peak that the run reaches: 0.4 to 0.5 is good.
-    Left out: what 6PN leaves out, restarts, evaluation. Errors: ValueError for nonsense.
+    Left out: what 6PN leaves out, restarts, evaluation. Errors: ValueError for impossible values.
     """
     a_day = delivered_flops(accelerators, peak_flops_per_second=peak_flops_per_second, days=1, mfu=mfu)
     return six_nd(parameters, tokens=tokens) / a_day
@@ -65,14 +65,14 @@ def training_days(
 def bytes_per_parameter(optimizer: str = "adamw", *, precision: str | PrecisionPolicy = "fp32") -> Breakdown:
     """Bytes that training keeps for every parameter, by part: parameters, gradients, master weights, optimizer state.
 
-    Left out: activations, temporary copies, the optimizer's step counters (4 bytes a tensor, not a parameter).
-    Errors: ValueError for an unknown optimizer or precision, and
-    where the state depends on shapes (Adafactor, Muon, 8 bits). Source: Rajbhandari et al. 2020, "ZeRO", section 3.1.
+    Left out: activations, temporary copies, the optimizer's step counters (4 bytes per tensor, not per parameter).
+    Errors: ValueError for an unknown optimizer or precision, and for optimizers whose state depends on shapes (Adafactor,
+    Muon, 8 bits). Source: Rajbhandari et al. 2020, "ZeRO", section 3.1.
     """
     spec = optimizer_spec(optimizer)
     if spec.shaped:
         raise ValueError(
-            f"{optimizer} keeps state by the shapes of the parameters, not so much for each: call "
+            f"{optimizer} keeps state by the shapes of the parameters, not a fixed number of bytes for each: call "
             f"optimizer_state_bytes({optimizer!r}, shapes=…), or training_memory(…, optimizer={optimizer!r})."
         )
     kind = policy(precision)
@@ -87,11 +87,11 @@ def bytes_per_parameter(optimizer: str = "adamw", *, precision: str | PrecisionP
 
 @finite_results()
 def largest_model(accelerators: int, *, memory_bytes: float, bytes_per_parameter: float, sharded: bool = True) -> int:
-    """Parameters that fit in `accelerators` × `memory_bytes`, if nothing but their own bytes needs room.
+    """Parameters that fit in `accelerators` × `memory_bytes`, if only their own bytes need memory.
 
     `sharded`: every part is split over all accelerators (ZeRO stage 3, FSDP). With `sharded=False` each of them holds
-    a full replica (plain data parallelism), so that more accelerators do not fit a larger model.
-    Left out: activations, buffers, fragmentation. Rounded down. Errors: ValueError for nonsense.
+    a full replica (plain data parallelism), so more accelerators do not fit a larger model.
+    Left out: activations, buffers, fragmentation. Rounded down. Errors: ValueError for impossible values.
     """
     accelerators = count("accelerators", accelerators)
     memory = positive_number("memory_bytes", memory_bytes)

@@ -1,4 +1,4 @@
-"""One floating-point format, described by its bit counts and a few flags; every property follows from them.
+"""One floating-point format, described by its bit counts and a few flags, from which every property follows.
 
 A code of the format is `sign . exponent field . fraction field`. Write E for the exponent field, f for the fraction
 field read as an integer, and m for the number of fraction bits. Then
@@ -6,7 +6,7 @@ field read as an integer, and m for the number of fraction bits. Then
     value = ± (1 + f/2^m) · 2^(E - bias)    a normal number
     value = ± (0 + f/2^m) · 2^(1 - bias)    E = 0, a subnormal number (and zero)
 
-and the flags say which codes at the top are taken away from the numbers.
+and the flags say which codes at the top are not numbers.
 """
 
 import math
@@ -17,8 +17,8 @@ from typing import Any
 from cs336kit.predict import rounding
 from cs336kit.predict._common.checks import boolean, non_negative_int, positive_int, shown
 
-#: Where a format keeps its NaN. ieee: the whole top exponent field (with the infinities); all_ones: the code whose
-#: bits are all one, per sign; negative_zero: the code of -0; none: nowhere.
+#: Where a format has its NaN. ieee: the whole top exponent field (with the infinities); all_ones: for each sign, the code
+#: whose bits are all one; negative_zero: the code of -0; none: nowhere.
 NAN_RULES = ("ieee", "all_ones", "negative_zero", "none")
 
 
@@ -44,9 +44,9 @@ class NumberFormat:
     nan: str = "ieee"
     #: False for a format that has no sign bit.
     signed: bool = True
-    #: False when exponent field 0 is an ordinary one: then there is no zero.
+    #: False when exponent field 0 is like any other: then there is no zero.
     subnormals: bool = True
-    #: Bits that one number takes in memory, when that is more than its own bits (tf32 lies in a 32-bit word).
+    #: Bits of one number in memory, if that is more than its own bits (tf32 is stored in a 32-bit word).
     storage_bits: int = None  # type: ignore[assignment] # likewise
 
     def __post_init__(self) -> None:
@@ -158,7 +158,7 @@ class NumberFormat:
 
     @property
     def min_subnormal(self) -> float:
-        """The smallest positive value of all."""
+        """The smallest positive value."""
         return math.ldexp(1.0, self.min_exponent - (self.fraction_bits if self.subnormals else 0))
 
     @property
@@ -214,9 +214,9 @@ class NumberFormat:
         return sorted({x for x in map(self.decode, range(self.codes)) if math.isfinite(x)})
 
     def with_rules(self, **rules: Any) -> "NumberFormat":
-        """The same bits under other rules: infinities, nan, subnormals, signed, bias.
+        """The same bits with other rules: infinities, nan, subnormals, signed, bias.
 
-        infinities=True brings IEEE's NaN with it, infinities=False leaves one NaN per sign, unless nan is given.
+        infinities=True also sets IEEE's NaN, and infinities=False leaves one NaN per sign, unless nan is given.
         """
         allowed = ("infinities", "nan", "subnormals", "signed", "bias")
         if unknown := sorted(set(rules) - set(allowed)):
@@ -229,5 +229,5 @@ class NumberFormat:
 
     def _checked(self, code: object) -> int:
         if isinstance(code, bool) or not isinstance(code, Integral) or not 0 <= int(code) < self.codes:
-            raise ValueError(f"{shown(code)} is no code of {self.name}: give an integer from 0 to {self.codes - 1}.")
+            raise ValueError(f"{shown(code)} is not a code of {self.name}: give an integer from 0 to {self.codes - 1}.")
         return int(code)

@@ -1,7 +1,7 @@
-"""The forward pass of a model as one list of operations, from which every other number of the course is a walk.
+"""The forward pass of a model as one list of operations, from which every other number of the course is computed.
 
-An operation is what torch's autograd sees as one node: its inputs, its output, what it keeps for the backward pass, and
-what its backward pass returns for each input. A block that is repeated stands in the list once.
+An operation is what torch's autograd sees as one node: its inputs, its output, what it saves for the backward pass, and
+what its backward pass returns for each input. A repeated block is in the list once.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,16 +18,16 @@ ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1
 
 
 class Storage:
-    """Bytes that live and die together, however many tensors look at them."""
+    """Memory that is allocated and freed as a whole, however many tensors are views of it."""
 
     __slots__ = ("bytes", "leaf", "name", "shared")
 
     def __init__(self, name: str, bytes: int, leaf: bool = False):
         self.name = name
         self.bytes = bytes
-        #: a parameter, or data that the caller holds: alive before and after
+        #: a parameter, or data that the caller holds: alive before and after the pass
         self.leaf = leaf
-        #: the same one in every run of a repeated block, such as tables that all blocks read
+        #: whether it is the same in every run of a repeated block, such as tables that all blocks read
         self.shared = False
 
     def __repr__(self) -> str:
@@ -35,7 +35,7 @@ class Storage:
 
 
 class Tensor:
-    """A shape and an element type over a storage. Tensors with the same `source` collect one gradient."""
+    """A shape and an element type over a storage. Gradients of tensors with the same `source` are added up."""
 
     __slots__ = ("dtype", "elements", "needs_gradient", "shape", "source", "storage")
 
@@ -57,7 +57,7 @@ class Tensor:
 
     @property
     def bytes(self) -> int:
-        """Bytes of its elements; a view of a part has fewer than its storage."""
+        """Bytes of its elements; a partial view has fewer than its storage."""
         return self.elements * ELEMENT_BYTES[self.dtype]
 
     def __repr__(self) -> str:
@@ -66,57 +66,57 @@ class Tensor:
 
 @dataclass(slots=True, eq=False)
 class Gradient:
-    """What the backward pass of an operation hands to one of its inputs."""
+    """What the backward pass of an operation returns for one of its inputs."""
 
-    #: whose gradient it is
+    #: the input
     of: Tensor
-    #: bytes that the operation allocates for it; None: the incoming gradient itself, or a view of it, is handed on
+    #: bytes that the operation allocates for it; None: it passes on the incoming gradient itself, or a view of it
     bytes: int | None
-    #: sizes through which the engine brings it to the input's shape and then to its type, each a new tensor
+    #: sizes in which the engine brings it to the input's shape and then to its type, each a new tensor
     then: tuple[int, ...] = ()
-    #: FLOPs of the product that makes it
+    #: FLOPs of the matrix product that computes it
     flops: int = 0
 
 
 class Wire(NamedTuple):
-    """What an operation puts on the wire: a collective among `ranks` ranks `stride` apart, inside a block of `span` ranks."""
+    """What an operation sends: a collective among `ranks` ranks `stride` apart, inside a block of `span` ranks."""
 
     #: "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ring" or "send"
     kind: str
-    #: what the layout divides there: "tp", "data", "pp", "ep" or "cp"
+    #: the axis of the layout: "tp", "data", "pp", "ep" or "cp"
     axis: str
     ranks: int
     stride: int
     span: int
-    #: bytes that each rank sends, by a ring algorithm
+    #: bytes that each rank sends with a ring algorithm
     bytes: int
-    #: "forward", "backward", or "step" for what happens once however many microbatches there are
+    #: "forward", "backward", or "step" for what happens once, however many micro-batches there are
     when: str = "forward"
-    #: how many of the rows are of one token, and alike or to be added up where they meet
+    #: how many of the rows belong to one token, and are equal or to be added up where they meet
     alike: int = 1
 
 
 @dataclass(slots=True, eq=False)
 class Op:
-    """One operation: what it reads, writes, keeps and computes, forward and backward."""
+    """One operation: what it reads, writes, saves and computes, forward and backward."""
 
-    #: where it stands, such as "block/attention/query"
+    #: its place in the model, such as "block/attention/query"
     place: str
     #: what it does, such as "linear" or "softmax"
     kind: str
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
-    #: storages that it allocates: its output, and statistics that it keeps
+    #: storages that it allocates: its output, and statistics that it saves
     allocates: tuple[Storage, ...]
     #: storages that its backward pass needs, parameters among them
     keeps: tuple[Storage, ...]
     gradients: tuple[Gradient, ...]
     #: the part of the model: "embedding", "norms", "attention", "mlp", "head" or "loss"
     part: str
-    #: bytes of each tensor that its backward pass needs for a moment, beside the gradients that it returns; a collective's
-    #: forward pass needs them too
+    #: bytes of each temporary tensor of its backward pass, besides the gradients that it returns; for a collective, of its
+    #: forward pass, too
     scratch: tuple[int, ...] = ()
-    #: bytes that it needs beside those while a dispatch mode watches, where torch otherwise works in place
+    #: bytes that it needs besides those under a dispatch mode, where torch otherwise works in place
     watched: int = 0
     #: FLOPs of the forward pass by component; a multiply and an add are two
     flops: tuple[tuple[str, int], ...] = ()
@@ -129,13 +129,13 @@ class Op:
 
     @property
     def keeps_after(self) -> bool:
-        """Whether it keeps something that it has made itself, and so has to run before that can be kept."""
+        """Whether it saves something that it makes itself, and so has to run before that can be saved."""
         return any(storage in self.allocates for storage in self.keeps)
 
     @property
     def forward_bytes(self) -> int:
         """Bytes that it must at least read and write, each tensor once; a view moves nothing."""
-        if self.kind == "write":  # the new positions are read, and written in their places
+        if self.kind == "write":  # the new positions are read, and written in place
             return 2 * self.inputs[1].bytes
         if not self.allocates or self.kind == "empty":
             return 0
@@ -146,40 +146,40 @@ class Op:
 
 @dataclass(slots=True, eq=False)
 class Free:
-    """The caller lets go of these tensors here: a variable goes out of scope or is assigned anew."""
+    """The caller releases these tensors here: a variable goes out of scope or is assigned anew."""
 
     tensors: tuple[Tensor, ...]
 
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """The caller holds a second result of the operation before."""
+    """The caller holds a second result of the operation before this one."""
 
     storage: Storage
 
 
 @dataclass(slots=True, eq=False)
 class Mark:
-    """A place whose live bytes a timeline shows."""
+    """A place at which a timeline shows the live bytes."""
 
     name: str
 
 
 @dataclass(slots=True, eq=False)
 class EndOfCache:
-    """Autocast ends: its cached copies of the parameters go, (copy, how many there are by repetition) each."""
+    """Autocast ends: its cached copies of the parameters are freed, (copy, how often repetition makes it) each."""
 
     copies: tuple[tuple[Storage, int], ...]
 
 
 @dataclass(slots=True, eq=False)
 class Repeat:
-    """`count` times the same items, each run continuing from the one before."""
+    """The same items `count` times, each run continuing from the one before."""
 
     name: str
     count: int
     items: "tuple[Item, ...]"
-    #: a checkpointed block: its input alone is kept, and the backward pass runs the items again
+    #: a checkpointed block: only its input is saved, and the backward pass runs the items again
     checkpoint: Storage | None = None
 
 
@@ -188,7 +188,7 @@ Item = Op | Free | Hold | Mark | EndOfCache | Repeat
 
 @dataclass(slots=True, eq=False)
 class Leaf:
-    """A parameter: the component that it counts in, its shape and type, and how often it exists."""
+    """A parameter: its component, its shape and type, and how often it exists."""
 
     component: str
     tensor: Tensor
@@ -198,14 +198,14 @@ class Leaf:
 
 
 class Group(NamedTuple):
-    """Parameters of which ranks speak together: those of a block, or those outside of the blocks."""
+    """Parameters whose ranks communicate together: those of a block, or those outside the blocks."""
 
     leaves: tuple[Leaf, ...]
-    #: how often the block exists; 0 outside of blocks, where what is gathered for the forward pass stays for the backward pass
+    #: how often the block exists; 0 outside the blocks, where gathered parameters stay from the forward to the backward pass
     repeated: int
-    #: tables that another stage of the pipeline holds a copy of, whose gradients meet
+    #: tables of which another pipeline stage holds a copy, so that their gradients are added up
     also: tuple[Tensor, ...]
-    #: the model of a block
+    #: the model that a block belongs to
     config: TransformerConfig | None = None
 
 
@@ -215,17 +215,17 @@ class Program:
 
     items: tuple[Item, ...]
     leaves: tuple[Leaf, ...]
-    #: keys and values that a cache holds: (shape, how often) each
+    #: keys and values in a cache: (shape, how often) each
     cached: tuple[tuple[tuple[int, ...], int], ...]
     #: element types
     policy: PrecisionPolicy
-    #: the output of the pass: the loss, or the logits
+    #: output of the pass: the loss, or the logits
     output: Tensor
-    #: the layout, of which this is what one rank of the `stage` runs
+    #: the layout; the program is that of one rank of the `stage`
     layout: Layout = ALONE
     stage: int = 0
     groups: tuple[Group, ...] = ()
-    #: whether torch's optimizers work on all tensors at once there, unless told otherwise
+    #: whether torch's optimizers work on all tensors at once by default on the device
     foreach: bool = False
 
     def operations(self) -> Iterator[tuple[Op, int]]:
@@ -247,7 +247,7 @@ def operations(items: Sequence[Item], count: int = 1) -> Iterator[tuple[Op, int]
 
 
 def blocks(items: Sequence[Item], count: int = 1) -> Iterator[tuple[Repeat, int]]:
-    """Every kind of block in order, with the number of times that it runs, also inside a pattern that repeats."""
+    """Every kind of block in order, with the number of times that it runs, even inside a pattern that repeats."""
     for item in items:
         if isinstance(item, Repeat):
             times = count * item.count

@@ -1,4 +1,4 @@
-"""What an optimizer keeps between steps, and what one step needs for a moment."""
+"""What an optimizer keeps between steps, and the temporary tensors of one step."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ class OptimizerSpec:
     scalars: tuple[str, ...] = ("step",)
     #: option → the one more tensor that it costs
     options: dict[str, str] = field(default_factory=dict)
-    #: temporary lists as large as the model in torch's foreach implementation: without weight decay in the gradient, with it
+    #: temporary lists as large as the model in torch's foreach implementation: (without weight decay in the gradient, with it)
     foreach: tuple[int, int] | None = None
     #: the loop over tensors: (temporaries of this parameter's size, those of the one before that are still held)
     loop: tuple[tuple[int, int], ...] | None = None
@@ -75,7 +75,7 @@ BLOCKWISE, SMALLEST_BLOCKWISE = 256, 4096
 
 
 def optimizer_spec(name: str) -> OptimizerSpec:
-    """The optimizer of a name, in any case; an unknown one raises ValueError."""
+    """The optimizer called `name`, in upper or lower case; an unknown name raises ValueError."""
     return known("optimizer", name.lower() if isinstance(name, str) else name, OPTIMIZERS)
 
 
@@ -93,8 +93,8 @@ def optimizer_state_bytes(
     """Bytes of torch.optim's state by state tensor, once every parameter has had a gradient.
 
     Give `shapes`, one tuple for each parameter tensor, or the counts `parameters` (elements) and `tensors`; Adafactor
-    and Muon need the shapes. `precision` is the dtype of the parameters, which their state follows: pure bf16 training
-    keeps bf16 state. Names are torch's, in any case ("AdamW"); "momentum" is SGD with momentum.
+    and Muon need the shapes. `precision` is the dtype of the parameters, which is also that of their state: pure bf16 training
+    keeps bf16 state. Names are torch's, in upper or lower case ("AdamW"); "momentum" is SGD with momentum.
     Convention: each tensor also costs 4 bytes per fp32 scalar, such as the step (8 under an fp64 default dtype).
     Left out: master weights, LBFGS (its history depends on the run). Errors: ValueError for unknown names, options
     that the optimizer does not have, and shapes that it refuses. Source: the state dictionaries of torch.optim 2.13.
@@ -144,7 +144,7 @@ def _sizes(
     other = [shape for shape in shapes if len(shape) != 2]
     if shaped == "matrices" and other:
         raise ValueError(
-            f"{optimizer} takes matrices only, and {len(other)} of {len(shapes)} tensors are none, the first of shape "
+            f"{optimizer} takes matrices only, and {len(other)} of {len(shapes)} tensors are not matrices, the first of shape "
             f"{other[0]}: give those to AdamW."
         )
     if shaped == "factored":
@@ -164,13 +164,13 @@ def _checked_shapes(shapes: object) -> list[tuple[int, ...]]:
 
 
 def _number_or_bool(name: str, value: object) -> None:
-    """torch takes a number, of which only matters here whether it is 0."""
+    """torch takes a number; all that matters here is whether it is 0."""
     if not isinstance(value, bool):
         non_negative_number(name, value)
 
 
 def _blockwise(elements: int) -> int:
-    """Bytes of one 8-bit state of a tensor with the largest magnitude of each block; of a small tensor fp32."""
+    """Bytes of one 8-bit state of a tensor with the largest magnitude of each block; a small tensor's state is in fp32."""
     return elements + 4 * -(-elements // BLOCKWISE) if elements >= SMALLEST_BLOCKWISE else 4 * elements
 
 
@@ -194,13 +194,16 @@ def optimizer_step_bytes(
     implementation: str = "foreach",
     weight_decay: bool | float = False,
 ) -> int:
-    """Peak of the temporaries of one step, from the second step on, for torch's three implementations.
+    """Peak of the temporary tensors of one step, from the second step on, for torch's three implementations.
 
-    "foreach" runs each operation over all tensors at once, so a temporary such as √v̂ exists for all of them together: as
-    large as the model, once to three times. "fused" kernels keep temporaries in registers: 0. "loop" has them for one
-    tensor at a time; give `sizes`, the elements of each parameter tensor in order, since what is left of one is held
-    until the next assigns it anew. `weight_decay` says whether the decay is on (AdamW's never costs; the loop has none).
-    On CUDA, foreach is torch's default, on a CPU the loop. Errors: ValueError for unknown names, and for optimizers whose
+    - "foreach" runs each operation over all tensors at once, so a temporary such as √v̂ exists for all of them together: as
+      large as the model, once to three times.
+    - "fused" kernels keep temporaries in registers: 0.
+    - "loop" has them for one tensor at a time; give `sizes`, the elements of each parameter tensor in order, because some
+      temporaries of one tensor live until the next tensor's replace them.
+
+    `weight_decay` says whether the decay is on (AdamW's never costs anything; the loop's numbers are without it). Torch's
+    default is foreach on CUDA, the loop on a CPU. Errors: ValueError for unknown names, and for optimizers whose
     temporaries are not known. Source: torch.optim 2.13, `_multi_tensor_*`, `_single_tensor_*`.
     """
     spec = optimizer_spec(optimizer)

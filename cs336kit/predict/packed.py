@@ -1,4 +1,4 @@
-"""Weights of few bits: what a packed matrix takes with its scales."""
+"""Quantized weights: the bytes of a matrix with its scales."""
 
 from dataclasses import dataclass
 
@@ -9,8 +9,8 @@ from cs336kit.predict._common.checks import known, positive_int
 class Packing:
     """Codes of `bits`, a scale of `scale_bits` (and a zero point of `zero_bits`) for every `group` of weights.
 
-    `group` 0: one scale for each row of the matrix, too few to count here. With `scales` above 0 the scales are codes
-    themselves, with one fp32 for so many of them.
+    `group` 0: one scale for each row of the matrix, too few to count here. With `scales` above 0, the scales are quantized, too,
+    with one fp32 for this many of them.
     """
 
     bits: int
@@ -22,7 +22,7 @@ class Packing:
 
     @property
     def bits_per_weight(self) -> float:
-        """Bits of a weight with its share of the scales."""
+        """Bits of a weight, including its share of the scales."""
         return self.bits + self._scale_bits / self.group if self.group else float(self.bits)
 
     @property
@@ -30,7 +30,7 @@ class Packing:
         return self.scale_bits + self.zero_bits + (32 / self.scales if self.scales else 0)
 
 
-#: How frozen or served weights are packed, by name.
+#: How frozen or served weights are quantized, by name.
 PACKINGS = {
     "nf4": Packing(
         4, 64, 8, scales=256,
@@ -42,12 +42,12 @@ PACKINGS = {
     "int8": Packing(8, 0, 0, source="Dettmers et al. 2022, arXiv:2208.07339: one scale for each row"),
     "fp8": Packing(8, 0, 0, source="one scale for each matrix or row"),
 }  # fmt: skip
-#: Behind the name of a packing: the matrices of experts are packed, and all others stay as they are.
+#: Suffix of a packing's name: only the matrices of experts are quantized.
 EXPERTS = "-experts"
 
 
 def packed_bytes(elements: int, packing: str) -> int:
-    """Bytes of a matrix of `elements` weights with its scales, each kind of number rounded up by itself.
+    """Bytes of a quantized matrix of `elements` weights with its scales; each kind of number is rounded up separately.
 
     `packing`: a name of PACKINGS, such as "int4". Left out: one scale for each row (int8, fp8), and the library's
     own objects.

@@ -26,15 +26,15 @@ from cs336kit.predict.transformer import TransformerConfig
 def plan(question: Question) -> Plan:
     """Answer a question. Impossible or contradictory ones raise a ValueError that says what to change.
 
-    Time: the FLOPs of a run over count · peak · MFU, with the dense peak of the precision. The FLOPs of a configuration
-    are exact (attention over all pairs, no recomputation, which MFU leaves out); of a number of parameters, 6PN.
-    Seconds of a step lie between two bounds, which follow from `product_rate` and the links, whatever the MFU: matrix products,
-    recomputation, the pipeline's bubble and sending; the lower one leaves out the pairs that the mask hides. Left out there: all
-    that `predict.step_seconds` leaves out. `run_days` is what the tokens take in such steps.
-    Memory per accelerator: what is alive at the peak of a step, by bucket; that and the allowance (context and libraries,
-    fragmentation, communication buffers) have to fit. The optimizer's temporary tensors are those of torch's foreach
-    implementation, its default on CUDA, unless the question says `fused`. Experts are taken to share the tokens equally,
-    and the answer also says what the least equal shares would need, unless ranks of ep divide the experts.
+    - Time: the FLOPs of a run over count · peak · MFU, with the dense peak of the precision. The FLOPs of a configuration are
+      exact (attention over all pairs, no recomputation, which MFU leaves out); those of a number of parameters are 6PN.
+    - Seconds of a step: two bounds, which follow from `product_rate` and the links and do not depend on the MFU. They include
+      matrix products, recomputation, the pipeline bubble and communication, and leave out what `predict.step_seconds` leaves
+      out; the lower one also leaves out the pairs that the mask hides. `run_days` is what the tokens take in such steps.
+    - Memory per accelerator: what is alive at the peak of a step, by bucket. That and the allowance (context and libraries,
+      fragmentation, communication buffers) have to fit. The optimizer's temporary tensors are those of torch's foreach
+      implementation, its default on CUDA, unless the question says `fused`. Experts are taken to share the tokens equally;
+      the answer also says what the most unequal shares would need, unless ranks of ep divide the experts.
     """
     q = settled(question)
     config, P = _size(q)
@@ -67,7 +67,7 @@ def plan(question: Question) -> Plan:
 
 
 def days_and_bytes(question: Question) -> tuple[float | None, int]:
-    """The days of a run, None without tokens, and the bytes of one accelerator at the peak: the two answers alone."""
+    """Two answers alone: the days of a run, None without tokens, and the bytes of one accelerator at the peak."""
     q = settled(question)
     config, P = _size(q)
     return _time(q, config, P, _chip(q).peak)[2], of.memory(q, P).total
@@ -105,12 +105,12 @@ def _time(
 
 
 def _days(q: Question, flops: int, count: int, peak: float) -> float:
-    """Days of so many accelerators at the MFU."""
+    """Days that `count` accelerators take at the MFU."""
     return flops / delivered_flops(count, peak_flops_per_second=peak, days=1, mfu=q.mfu)
 
 
 def _enough(q: Question, flops: int | None, peak: float | None) -> int | None:
-    """The fewest accelerators whose days are no more than `within_days`; None where nobody asks."""
+    """The fewest accelerators that take no more days than `within_days`; None if the question does not ask."""
     if q.within_days is None or flops is None or peak is None:
         return None
     count = ceil(_days(q, flops, 1, peak) / q.within_days)
@@ -118,14 +118,14 @@ def _enough(q: Question, flops: int | None, peak: float | None) -> int | None:
 
 
 def _largest(q: Question, room: int) -> int:
-    """Parameters that fit in the optimizer's step, by what the napkin's optimizers need; AdamW's for those that go by shape."""
+    """Parameters that fit during the optimizer step, from the bytes of each; AdamW's where state depends on the shapes."""
     optimizer = q.optimizer if q.optimizer in NAPKIN_OPTIMIZERS else "adamw"
     each = bytes_per_parameter(optimizer, precision=q.precision).total + of.step_bytes_per_parameter(q, optimizer)
     return largest_model(q.count, memory_bytes=room, bytes_per_parameter=each, sharded=q.sharded)
 
 
 def _of_attention(q: Question, *, seen: bool, bounded: bool) -> Iterator[str]:
-    """What the FLOPs count, where the answer has some (or a step that does not say it) and a causal mask makes a difference."""
+    """What the FLOPs count, if the answer shows any (or a step that does not say so) and a causal mask makes a difference."""
     saving = of.causal_saving(q) if seen else 0.0
     if saving >= SEEN:
         yield (
@@ -135,7 +135,7 @@ def _of_attention(q: Question, *, seen: bool, bounded: bool) -> Iterator[str]:
 
 
 def _of_transformers(q: Question, ours: int) -> Iterator[str]:
-    """Where the modules of transformers need more than the course's, beyond the per cent by which their peak may be off."""
+    """Where transformers' modules need more than the course's, beyond the per cent by which their peak may be off."""
     if q.flavour != "course" or q.count > 1 or not isinstance(q.model, TransformerConfig):
         return
     try:

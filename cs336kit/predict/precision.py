@@ -1,4 +1,4 @@
-"""What is kept in which element type: one policy per usual way to mix precisions."""
+"""Which tensors have which element type: one policy for each usual way to mix precisions."""
 
 from dataclasses import dataclass
 
@@ -7,14 +7,14 @@ from cs336kit.predict._common.checks import known
 
 @dataclass(frozen=True)
 class PrecisionPolicy:
-    """The element types of a training run. Autocast casts for the products alone; the others hold what they compute with.
+    """The element types of a training run. Autocast casts for matrix products only; other policies store what they compute with.
 
-    The scale of the loss that fp16 needs costs nothing here: `lm.LossScaler` holds a Python number (torch.amp.GradScaler
+    The loss scale that fp16 needs costs nothing here: `lm.LossScaler` holds a Python number (torch.amp.GradScaler
     two scalars, 8 bytes).
     """
 
     name: str
-    #: parameters that the products use (or are cast from), and their gradients
+    #: parameters that matrix products use (or are cast from), and their gradients
     weights: str
     gradients: str
     #: a second, finer copy of the parameters that the optimizer updates; None where it updates the weights themselves
@@ -23,16 +23,16 @@ class PrecisionPolicy:
     states: str
     #: the residual stream and the inputs of norms
     activations: str
-    #: what goes into and comes out of matrix products
+    #: inputs and outputs of matrix products
     products: str
 
     @property
     def casts(self) -> bool:
-        """Whether products cast their inputs and weights, and keep the copies for the backward pass."""
+        """Whether matrix products cast their inputs and weights, and save the copies for the backward pass."""
         return self.weights != self.products
 
 
-#: One table for every room: what `lm.precision` trains in has its types here, under the same name where it has one.
+#: One table for the whole kit: `lm.precision` trains in these types, under the same name where it has one.
 #: Source: Micikevicius et al. 2018 (mixed), torch.autocast (autocast); what each means: lesson on mixed precision.
 POLICIES = {
     policy.name: policy
@@ -49,5 +49,5 @@ POLICIES = {
 
 
 def policy(precision: "str | PrecisionPolicy") -> PrecisionPolicy:
-    """The policy of a name, or a policy of your own as it is; an unknown name raises ValueError."""
+    """The policy called `precision`; a policy of your own is returned as it is, and an unknown name raises ValueError."""
     return precision if isinstance(precision, PrecisionPolicy) else known("precision", precision, POLICIES)

@@ -1,4 +1,4 @@
-"""From a configuration to its program: every question of size is checked here, and every other number follows from it."""
+"""From a configuration to its program: sizes and options are checked here, and every other number is computed from it."""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -16,13 +16,13 @@ from cs336kit.predict.packed import PACKINGS
 from cs336kit.predict.precision import PrecisionPolicy, policy
 from cs336kit.predict.transformer import TransformerConfig, check_config
 
-#: How `lm`'s attention is computed: softmax written out, or torch's fused function.
+#: How `lm` computes attention: with the softmax written out, or with torch's fused function.
 ATTENTION = dict.fromkeys(("eager", "sdpa"))
-#: The same, and a kernel that no module of `lm` calls.
+#: These, and a kernel that no module of `lm` calls.
 EVERY_ATTENTION = {**ATTENTION, "flash_attention": None}
-#: A training step, a pass without autograd, one over a whole prompt that fills a cache, and one new token beside a cache.
+#: A training step, a forward pass without autograd, one over a prompt that fills a cache, and one of a new token with a cache.
 PHASES = dict.fromkeys(("train", "forward", "prefill", "decode"))
-#: Caches: new tensors with every call, or tensors that are allocated once, in which a window is a ring.
+#: Caches: new tensors at every call, or tensors that are allocated once, in which a window is a ring buffer.
 CACHES = dict.fromkeys(("growing", "contiguous"))
 
 
@@ -49,30 +49,33 @@ def program(
     cache: str = "growing",
     unrolled: bool = False,
 ) -> Program:
-    """The operations of one forward pass of `lm.DecoderOnly`, in order: what every estimate walks over.
+    """The operations of one forward pass of `lm.DecoderOnly`, in order: the list from which every estimate is computed.
 
-    `precision`: a name of POLICIES, or a policy. `attention`: "eager" or "sdpa", as `lm` has them, or "flash_attention",
-    the kernel of the FlashAttention library and of serving engines, which knows windows, capped scores and sinks (torch's
-    function writes such attention out). `device`: "cpu" or "cuda", whose operations keep other tensors (DEVICES).
-    `checkpointing`: each block keeps only
-    its input. `phase`: "train" ends with the loss, F.cross_entropy of fp32 logits; the others run without autograd:
-    "forward" alone, "prefill" with a cache that takes the keys and values, and "decode" with one new token after
-    `sequence` − 1 that such a cache holds; `cache`: whether it is put together anew, "growing", or written into tensors
-    for `sequence` tokens, "contiguous". `causal`: attention's FLOPs count half
-    of the pairs, or the band of a sliding window. `frozen`: components (names of `parameters`) that are not trained;
-    `lora_rank` freezes everything and trains adapters of this rank beside `lora_targets`. `expert_tokens`: for each layer
-    the tokens of each expert, or one such list for all layers; None for equal shares. `chunks`: parts of the tokens whose
-    logits and loss are computed one after the other, each checkpointed, so that all logits are never there at once. `base`: how
-    frozen matrices of the blocks are packed (a name of PACKINGS, such as "nf4"); each is unpacked where it is used.
-    `layout`: a Layout or its text, and the list is what one rank of the pipeline's `stage` runs for one microbatch of
-    `batch` sequences, collectives among its operations.
-    `unrolled`: every block and expert stands in the list once for each time that it runs, with storages of its own.
-    `flavour`: "course" for `lm`'s own modules, "transformers" for those of
-    Hugging Face's library (the architecture follows from the configuration, and one that is not described is refused;
-    "transformers:opt" names it), in a training step or a pass without autograd, whole or under dp, zero1, zero2 and fsdp;
-    where a module has no fused attention, it is eager. What is kept is exact there; the peak of a step is mostly within 1 %
-    (BLOOM, whose GELU has a backward pass of its own: up to 25 %; checkpointed Falcon: 10 %).
-    Errors: ValueError for sizes and names that cannot be.
+    - `precision`: a name of POLICIES, or a policy.
+    - `attention`: "eager" or "sdpa", as `lm` has them, or "flash_attention", the kernel of the FlashAttention library and of
+      serving engines, which supports windows, capped scores and sinks (torch's function writes such attention out).
+    - `device`: "cpu" or "cuda", whose operations save different tensors (DEVICES).
+    - `checkpointing`: each block saves only its input.
+    - `phase`: "train" ends with the loss, F.cross_entropy of fp32 logits. The others run without autograd: "forward" alone,
+      "prefill" with a cache that takes the keys and values, and "decode" with one new token after the `sequence` − 1 in a cache.
+    - `cache`: "growing" is concatenated anew, "contiguous" is written into tensors for `sequence` tokens.
+    - `causal`: attention's FLOPs count half of the pairs, or the band of a sliding window.
+    - `frozen`: components (names of `parameters`) that are not trained.
+    - `lora_rank`: freezes everything and trains adapters of this rank beside `lora_targets`.
+    - `expert_tokens`: the tokens of each expert, one list for each layer or one for all layers; None for equal shares.
+    - `chunks`: parts of the tokens whose logits and loss are computed one after the other, each checkpointed, so that the logits
+      of all tokens never exist at once.
+    - `base`: how frozen matrices of the blocks are quantized (a name of PACKINGS, such as "nf4"); each is dequantized where used.
+    - `layout`: a Layout or its text. The program is then that of one rank of the pipeline's `stage`, for one micro-batch of
+      `batch` sequences, with collectives among its operations.
+    - `unrolled`: every block and expert is listed once for each time that it runs, with storages of its own.
+    - `flavour`: "course" for `lm`'s own modules, "transformers" for those of Hugging Face's library. The configuration tells the
+      architecture, or "transformers:opt" names it; one that is not described here is refused. Only a training step or a pass
+      without autograd is counted, on one rank or under dp, zero1, zero2 and fsdp, and attention is eager where a module has no
+      fused one. Saved bytes are exact; the peak of a step is mostly within 1 % (BLOOM, whose GELU has a backward pass of its
+      own: up to 25 %; checkpointed Falcon: 10 %).
+
+    Errors: ValueError for impossible sizes and unknown names.
     """
     batch, sequence = check_sizes(config, batch=batch, sequence=sequence)
     known("attention", attention, EVERY_ATTENTION)
@@ -115,12 +118,12 @@ def program(
         check_layout(config, layout, sequence=None if phase == "decode" else sequence)
         _check_use(layout, phase=phase, expert_tokens=expert_tokens)
     if non_negative_int("stage", stage) >= layout.pp:
-        raise ValueError(f"stage={stage}, and the layout has {layout.pp}: count from 0 to {layout.pp - 1}")
+        raise ValueError(f"stage={stage}, and the stages of {layout} are 0 to {layout.pp - 1}: give one of them")
     if base is not None:
         known("packing", base, PACKINGS)
     if positive_int("chunks", chunks) > 1 and phase != "train":
-        raise ValueError(f"chunks={chunks} is about the loss, which phase={phase!r} has not: leave it out")
-    # Each sequence brings one new token to a step of decoding.
+        raise ValueError(f"chunks={chunks} divides the loss, and phase={phase!r} has none: leave it out")
+    # In a decoding step, each sequence has one new token.
     routing = _routing(config, batch * (1 if phase == "decode" else sequence), expert_tokens)
     return _program(
         config, batch=batch, sequence=sequence, policy=policy(precision), attention=attention,
@@ -142,14 +145,14 @@ def _check_flash(config: TransformerConfig, kind: PrecisionPolicy, on: Device) -
         )
     if FLASH.widest is not None and config.head_dim > FLASH.widest:
         raise ValueError(
-            f"attention='flash_attention' takes heads up to {FLASH.widest}, and these are {config.head_dim} wide"
+            f"attention='flash_attention' takes heads up to {FLASH.widest} wide, and head_dim is {config.head_dim}: give 'sdpa'"
         )
 
 
 def _check_use(layout: Layout, *, phase: str, expert_tokens: Sequence[Any] | None) -> None:
     if phase == "decode" and (layout.cp > 1 or layout.sp):
         raise ValueError(
-            f"{layout}: one new token is no sequence to divide; leave cp and sp out of a layout for decoding"
+            f"{layout}: one new token is not a sequence to divide; leave cp and sp out of a layout for decoding"
         )
     if expert_tokens is not None and (layout.ep > 1 or layout.cp > 1):
         raise ValueError(
@@ -163,21 +166,21 @@ _program = lru_cache(maxsize=64)(decoder)
 
 @lru_cache(maxsize=64)
 def _as_transformers(config: TransformerConfig, how: Writing, **options: Any) -> Program:
-    """ValueError where what is described has other parameters than the configuration."""
+    """The program of transformers' modules; ValueError if they would have another number of parameters than the configuration."""
     walked = transformers_decoder(config, how, **options)
     theirs, ours = (
         sum(leaf.count * leaf.tensor.elements for leaf in leaves) for leaves in (walked.leaves, model_leaves(config))
     )
     if theirs != ours:
         raise ValueError(
-            f"the modules of transformers that are described here would have {theirs:,} parameters of this configuration, "
-            f"and it has {ours:,}: ask for flavour='course'"
+            f"the modules of transformers that are described here would have {theirs:,} parameters, but this "
+            f"configuration has {ours:,}: give flavour='course'"
         )
     return walked
 
 
 def whole_blocks(config: TransformerConfig, layout: Layout) -> bool:
-    """Whether each rank runs whole blocks on its own data and gathers no experts: all that is counted of other flavours."""
+    """Whether each rank runs whole blocks on its own data and gathers no experts, as every flavour but "course" requires."""
     return max(layout.tp, layout.pp, layout.ep, layout.cp) == 1 and not (layout.stage == 3 and config.experts)
 
 
@@ -201,13 +204,13 @@ def _only_whole_steps(flavour: str, options: dict[str, object]) -> None:
 
 @lru_cache(maxsize=256)
 def model_leaves(config: TransformerConfig) -> tuple[Leaf, ...]:
-    """The parameters of the model, those of repeated parts once."""
+    """The parameters of the model; those of repeated parts are listed once."""
     return program(config, batch=1, sequence=1, attention="sdpa", phase="forward").leaves
 
 
 @lru_cache(maxsize=256)
 def linear_components(config: TransformerConfig) -> dict[str, bool]:
-    """Component with a linear layer, beside which adapters can stand → whether it is in the blocks."""
+    """Components with a linear layer, which may have adapters → whether they are in the blocks."""
     found: dict[str, bool] = {}
     walked = program(config, batch=1, sequence=1, attention="sdpa", phase="forward")
     for item in walked.items:

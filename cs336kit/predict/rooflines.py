@@ -1,8 +1,8 @@
-"""Time bounds from FLOPs and bytes: arithmetic intensity, the roofline, and what the usual operations cost.
+"""Time bounds from FLOPs and bytes: arithmetic intensity, the roofline, and the costs of common operations.
 
 Conventions: a multiply, an add, a compare, a division, a root and an exponential are one FLOP each; an accumulator
-starts from zero (or −∞), so adding up n numbers is n FLOPs, as in a matrix product. Bytes are those that must cross
-between the chip and its memory when every input is read once and every output written once.
+starts from zero (or −∞), so adding up n numbers is n FLOPs, as in a matrix product. Bytes are those that must move
+between the chip and its memory if every input is read once and every output is written once.
 """
 
 from dataclasses import dataclass
@@ -94,9 +94,9 @@ def softmax_cost(rows: int, columns: int, *, bytes_per_element: int = 2, fused: 
 
 @dataclass(frozen=True)
 class Roofline:
-    """A bound on time: `seconds` = max(compute_seconds, memory_seconds), `bound` names the larger of the two.
+    """A bound on time: `seconds` = max(compute_seconds, memory_seconds); `bound` names the larger of the two.
 
-    `intensity` and `ridge` are in FLOPs per byte; `flops_per_second` is what the roof allows at this intensity.
+    `intensity` and `ridge` are in FLOPs per byte; `flops_per_second` is the most that the roofline allows at this intensity.
     """
 
     compute_seconds: float
@@ -130,8 +130,8 @@ def roofline(
     """The shortest time that an operation can take on a chip that computes and moves bytes at the same time.
 
     Give an accelerator and a precision, or the peak and the bandwidth themselves (each replaces the accelerator's).
-    Left out: launch overhead, caches, tiles that do not fill the chip. Errors: ValueError where a number is missing,
-    LookupError where the accelerator has none. Source: Williams, Waterman and Patterson 2009, "Roofline".
+    Left out: launch overhead, caches, tiles that do not fill the chip. Errors: ValueError if a number is missing,
+    LookupError if the accelerator has no sourced one. Source: Williams, Waterman and Patterson 2009, "Roofline".
     """
     if not isinstance(cost, Cost):
         raise ValueError(f"roofline takes a Cost(flops, bytes), such as matmul_cost(...) returns, got {shown(cost)}.")

@@ -1,4 +1,4 @@
-"""Rounding a real number to a code of a format, with integers only, so that nothing rounds twice."""
+"""Rounding a real number to a code of a format, with integers only, so that nothing is rounded twice."""
 
 import math
 from collections.abc import Callable
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 #: nearest_even: ties go to the even significand; nearest_away: ties go away from zero; toward_zero cuts off;
 #: up and down go towards +∞ and -∞; stochastic goes up with the probability that keeps the mean.
 MODES = ("nearest_even", "nearest_away", "toward_zero", "up", "down", "stochastic")
-#: What a value becomes that is too large after rounding.
+#: What becomes of a value that is too large after rounding.
 OVERFLOWS = ("inf", "nan", "saturate")
 
 
@@ -26,12 +26,13 @@ def encode(
 ) -> int:
     """The code (int) of the value that the float x rounds to in a format.
 
-    mode: one of MODES; stochastic needs random=random.Random(seed).
-    overflow: one of OVERFLOWS; when not given, infinity if the format has one, else NaN if it has one, else saturate.
-    The modes that cut towards zero give the largest finite value instead, as IEEE 754 does. An infinite x overflows.
-    A format without zero (E8M0) takes NaN for 0 and the smallest value for what is below it; a format without a sign
-    takes NaN for negative numbers.
-    Raises ValueError for an unknown mode, and where the answer is a NaN or an infinity that the format lacks.
+    - mode: one of MODES; stochastic needs random=random.Random(seed).
+    - overflow: one of OVERFLOWS; when not given, infinity if the format has one, else NaN if it has one, else saturate.
+      The modes that cut towards zero give the largest finite value instead, as IEEE 754 does. An infinite x overflows.
+
+    A format without zero (E8M0) represents 0 as NaN and anything below its smallest value as that value; a format without a
+    sign represents negative numbers as NaN.
+    Raises ValueError for an unknown mode, and if the answer is a NaN or an infinity that the format lacks.
     Source: IEEE 754-2019, sections 4.3 and 7.4; OCP 8-bit Floating Point Specification 1.0, section 5.2.
     """
     if mode not in MODES:
@@ -62,7 +63,7 @@ def encode(
 
 
 def _towards(mode: str, negative: bool) -> str:
-    """The mode for the magnitude: up and down become away from zero or towards it, by the sign."""
+    """The mode for the magnitude: depending on the sign, up and down mean away from zero or towards it."""
     if mode in ("up", "down"):
         return "away" if (mode == "down") == negative else "toward_zero"
     return mode

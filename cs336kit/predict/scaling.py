@@ -1,4 +1,4 @@
-"""How many parameters and tokens a budget of training FLOPs is best spent on, by published laws, each with its spread."""
+"""How to divide a budget of training FLOPs into parameters and tokens, by published laws, each with its spread."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from cs336kit.predict.accounting import parameters as count_parameters
 from cs336kit.predict.accounting import without_embeddings
 from cs336kit.predict.transformer import TransformerConfig
 
-#: Raised whenever a key of the JSON output changes its meaning or goes.
+#: Raised whenever a key of the JSON output changes its meaning or is removed.
 OPTIMAL_SCHEMA = 1
 #: Every key of `cs336kit optimal --json` in order, with its meaning.
 OPTIMAL_KEYS = {
@@ -26,21 +26,21 @@ OPTIMAL_KEYS = {
 }
 
 
-#: The smallest and the largest number that the laws are asked about: what is beyond is a typing error.
+#: The smallest and the largest number that the laws are asked about: anything beyond is a typing error.
 _RANGE = {"flops": (1, 1e40), "parameters": (1, 1e18), "tokens": (1, 1e18)}
 _WORDS = {"parameters": "parameters", "tokens": "tokens", "flops": "FLOPs"}
 
 
 @dataclass(frozen=True)
 class Law:
-    """A published law: its exponent of N in C with the spread that its authors give, and how N and D follow from C."""
+    """A published law: its exponent of N in C with the spread given by its authors, and how N and D follow from C."""
 
     name: str
     title: str
     source: str
     kind: str
     exponent: float
-    #: None where the authors give none
+    #: None if the authors give none
     low: float | None
     high: float | None
     numbers: dict[str, Any]
@@ -53,27 +53,27 @@ class Law:
 
 @dataclass(frozen=True)
 class Optimum:
-    """What one law says: parameters and tokens for FLOPs."""
+    """The answer of one law: parameters and tokens for FLOPs."""
 
     law: Law
     parameters: float
     tokens: float
     flops: float
-    #: whether that lies beyond the sizes that the law's table lists
+    #: whether the answer is beyond the sizes in the law's table
     extrapolated: bool
 
 
 @dataclass(frozen=True)
 class Optimal:
-    """What every law says about a budget, a number of parameters, or a number of tokens."""
+    """The answers of all laws for a budget, a number of parameters, or a number of tokens."""
 
-    #: "flops", "parameters" or "tokens", and how many
+    #: "flops", "parameters" or "tokens"; `value` says how many
     given: str
     value: float
     laws: tuple[Optimum, ...]
 
     def range(self, what: str) -> tuple[float, float]:
-        """The smallest and the largest over all laws of "parameters", "tokens" or "flops"."""
+        """The smallest and the largest value of "parameters", "tokens" or "flops" over all laws."""
         values = [getattr(law, what) for law in self.laws]
         return min(values), max(values)
 
@@ -129,7 +129,7 @@ def short(value: float) -> str:
 
 @cache
 def scaling_laws() -> tuple[Law, ...]:
-    """Every law of the table, the oldest last."""
+    """Every law of the table, the oldest one last."""
     # Read on first use, so that importing predict stays fast.
     import tomllib
     from pathlib import Path
@@ -151,8 +151,8 @@ def compute_optimal(
 ) -> Optimal:
     """The best parameters and tokens for a budget of FLOPs, for a model, or for a number of tokens; give one of them.
 
-    Each law by itself with its spread, and all of them together: they differ by a factor of two and more at large budgets.
-    Convention: C = 6·N·D. Left out: what serving the model will cost, repeated data, the quality of the data.
+    The answer has each law with its spread, and the range of all of them: at large budgets, they differ by a factor of two and
+    more. Convention: C = 6·N·D. Left out: what serving the model will cost, repeated data, the quality of the data.
     Errors: ValueError for none or several of them, and beyond 1 to 10¹⁸ parameters or tokens and 1 to 10⁴⁰ FLOPs.
     """
     given = {"flops": flops, "parameters": parameters, "tokens": tokens}
@@ -175,7 +175,7 @@ def compute_optimal(
 
 
 def _from_table(law: Law, what: str, value: float) -> Optimum:
-    """On straight lines between the rows of the table, both axes logarithmic."""
+    """Linear interpolation between the rows of the table, on logarithmic axes."""
     columns = {"parameters": 0, "flops": 1, "tokens": 2}
     rows: Sequence[Sequence[float]] = law.numbers["rows"]
     given = [row[columns[what]] for row in rows]
@@ -184,7 +184,7 @@ def _from_table(law: Law, what: str, value: float) -> Optimum:
 
 
 def _line(x: Sequence[float], y: Sequence[float], at: float) -> float:
-    """y at a value of x, by the segment of the table around it, or the nearest one."""
+    """y at a value of x, from the segment of the table around it, or from the nearest one."""
     segments = list(zip(pairwise(x), pairwise(y), strict=True))
     (x0, x1), (y0, y1) = next((s for s in segments if at <= s[0][1]), segments[-1])
     return exp(log(y0) + log(at / x0) * log(y1 / y0) / log(x1 / x0))

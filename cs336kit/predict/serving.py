@@ -1,11 +1,11 @@
-"""Serving a model: what weights and cache take, and between which bounds the time of a token lies.
+"""Serving a model: what weights and cache take, and a lower and an upper bound on the time of a token.
 
-Every number is a walk over `predict.program(phase="prefill")` and `(phase="decode")`. A prompt is taken in passes of a chunk,
-as engines do. At best a chip reads the weights and the cache once a pass, computes meanwhile, and nothing else takes time: the
-larger of both is the lower bound (a roofline). If nothing overlaps, each operation reads and writes its tensors and computes,
-one after the other: the sum is the upper one. Both are at the rates of the datasheet, or at the share of them that the question
-gives as `efficiency`. Left out of both: launches, the latency of links, sampling, the scheduler, kernels that do not reach
-bandwidth or peak. So a real step takes longer than the lower bound, and often longer than the upper one.
+Every number is computed from `predict.program(phase="prefill")` and `(phase="decode")`. A prompt is processed in chunks, as
+engines do. The lower bound is a roofline: each pass reads the weights and the cache once and computes meanwhile, and nothing
+else takes time, so the longer of the two counts. In the upper bound, nothing overlaps: it is the sum over all operations of
+the times to read and write their tensors and to compute. Both use the datasheet's rates, or the share of them that the question
+gives as `efficiency`. Left out of both: kernel launches, the latency of links, sampling, the scheduler, kernels that do not
+reach bandwidth or peak. So a real step takes longer than the lower bound, and often longer than the upper one.
 """
 
 from dataclasses import replace
@@ -27,9 +27,9 @@ from cs336kit.predict.transformer import TransformerConfig
 def serve(question: ServingQuestion) -> Served:
     """Answer a question about serving; impossible ones raise a ValueError that says what to change.
 
-    Weights as the model is published, in bf16, fp16, fp32, or packed (the matrices of blocks, or of experts alone, with their
-    scales). Products run in bf16, of fp8 matrices in fp8 where the chip has a sourced peak for it. The cache is
-    paged. Each token chooses its experts by chance. Left out: see the module.
+    Weights are as the model is published, in bf16, fp16, fp32, or quantized (the matrices of blocks, or of experts alone, with
+    their scales). Matrix products run in bf16, or in fp8 for fp8 matrices where the chip has a sourced peak for it. The cache is
+    paged. Each token chooses its experts at random. Left out: see the module.
     """
     check_question(question)
     q = settled(question)
@@ -51,7 +51,7 @@ def serve(question: ServingQuestion) -> Served:
 
 
 def _routing_notes(c: TransformerConfig) -> tuple[str, ...]:
-    """What the bounds of a mixture take for granted, at the batch from which on every expert could be read."""
+    """What the bounds of a mixture assume, at the smallest batch that could read every expert."""
     E, k = c.experts, c.experts_per_token
     if k >= E:
         return ()
@@ -65,7 +65,7 @@ def _routing_notes(c: TransformerConfig) -> tuple[str, ...]:
 
 
 def _chunk_notes(q: ServingQuestion) -> tuple[str, ...]:
-    """Where a prompt is not taken in chunks, and where what came before a chunk is not only read."""
+    """Notes if a prompt is not processed in chunks, or if a chunk does more with the tokens before it than read their cache."""
     prompt, chunk = q.prompt or 1, q.chunk or CHUNK
     if chunk < q.pass_tokens:
         return (f"heads of {q.model.head_dim} have their scores written out, and a prompt is taken in one pass",)
@@ -77,13 +77,13 @@ def _chunk_notes(q: ServingQuestion) -> tuple[str, ...]:
 
 
 def _batches(most: int, asked: int | None, *others: int) -> tuple[int, ...]:
-    """Powers of two up to what fits or a table holds, what fits itself, the batch that was asked for, and those of a latency."""
+    """Powers of two up to what fits or to a table's end, the largest that fits, the batch asked for, and those of a latency."""
     rows = {2**i for i in range(min(most, LARGEST_BATCH).bit_length())} | {most, asked or 0, *others} - {0}
     return tuple(sorted(rows)) or (1,)
 
 
 def _for_latency(q: ServingQuestion, what: Chip, most: int) -> tuple[int, int] | None:
-    """More sequences take longer, so a search finds the largest; the memory is a limit too."""
+    """More sequences take longer, so a search finds the largest batch; memory is a limit, too."""
     if q.latency is None:
         return None
     target = q.latency

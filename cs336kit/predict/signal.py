@@ -5,7 +5,7 @@ from numbers import Real
 
 from cs336kit.predict._common.checks import finite_results, known, positive_int, positive_number, shown, steps
 
-#: The smallest part of a distribution, and of its variance, that the rounding of floats leaves exact to four digits.
+#: The smallest part of a distribution, and of its variance, that is exact to four digits in spite of rounding.
 _LEAST = 1e-8
 
 
@@ -57,7 +57,7 @@ def residual_second_moments(start: float, *, additions: int, branch: float = 1.0
 
 @finite_results()
 def fraction_cut(*, std: float, a: float, b: float, mean: float = 0.0) -> float:
-    """The part of a normal distribution that lies outside [a, b]: what a truncated normal has to draw again.
+    """The part of a normal distribution that is outside [a, b], which a truncated normal has to draw again.
 
     a and b are values, not multiples of std. Errors: ValueError for std ≤ 0 or a ≥ b.
     """
@@ -68,7 +68,7 @@ def fraction_cut(*, std: float, a: float, b: float, mean: float = 0.0) -> float:
 
 @finite_results()
 def truncated_std(*, std: float, a: float, b: float, mean: float = 0.0) -> float:
-    """The standard deviation that is left of a normal one after it is cut to [a, b]: 0.987·std for ±3·std.
+    """The standard deviation of a normal distribution after it is cut to [a, b]: 0.987·std for ±3·std.
 
     With z = (x − mean)/std, φ the density and Z the part that is kept, the variance is
     std² · (1 + (a φ(a) − b φ(b))/Z − ((φ(a) − φ(b))/Z)²), a and b in units of z. Errors: as `fraction_cut`, and for an interval
@@ -80,7 +80,7 @@ def truncated_std(*, std: float, a: float, b: float, mean: float = 0.0) -> float
     at_low, at_high = (math.exp(-(z**2) / 2) / math.sqrt(2 * math.pi) for z in (low, high))
     variance = 0.0
     if kept > _LEAST:
-        # Where the density is 0, so is the term, also of a bound that is too far to be a number of standard deviations.
+        # Where the density is 0, so is the term, even if the bound is too far away to be expressed in standard deviations.
         below, above = (z * at if at else 0.0 for z, at in ((low, at_low), (high, at_high)))
         variance = 1 + (below - above) / kept - ((at_low - at_high) / kept) ** 2
     if variance < _LEAST:

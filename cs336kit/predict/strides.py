@@ -1,4 +1,4 @@
-"""Where an element lives: shape, strides and offset against a flat storage. Everything counts elements, not bytes."""
+"""Where an element is stored: shape, strides and offset into a flat storage. Everything counts elements, not bytes."""
 
 import math
 from collections.abc import Iterable

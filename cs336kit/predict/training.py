@@ -1,4 +1,4 @@
-"""Memory of a training step: its buckets, the staircase, the peak with what is alive at it, and what follows from them.
+"""Memory of a training step: by bucket, over time, and at its peak, with what is alive then.
 
 P parameters · B batch · S sequence. Everything is per replica: one model on one device, unless a layout says otherwise.
 """
@@ -47,14 +47,16 @@ def training_memory(
     device: str = "cpu",
     layout: Layout | str | None = None,
 ) -> Breakdown:
-    """Bytes of the buckets of training: parameters, gradients, optimizer state, activations kept for backward.
+    """Bytes of training by bucket: parameters, gradients, optimizer state, activations saved for backward.
 
-    `precision`: "fp32"; "autocast" (fp32 everything, bf16 products); "bf16" (bf16 everything); "autocast-fp16" and "fp16",
-    the same with fp16; "mixed" (bf16 model and gradients, fp32 master weights in the optimizer); "mixed-fp32-gradients".
-    In fp32 with AdamW, parameters, gradients and state are 16P bytes, plus 4 for each parameter tensor's step counter.
-    They add up to what exists when the forward pass ends and old gradients are kept; `step_peak` says what is alive at
-    once, which is what has to fit. `layout`: of one rank (of the first stage of a pipeline, and of one microbatch).
-    Left out: temporary tensors, the CUDA context, fragmentation, communication buffers.
+    - `precision`: "fp32"; "autocast" (everything in fp32, matrix products in bf16); "bf16" (everything in bf16);
+      "autocast-fp16" and "fp16", the same with fp16; "mixed" (bf16 model and gradients, fp32 master weights in the optimizer);
+      "mixed-fp32-gradients".
+    - `layout`: the bytes are those of one rank (of the first pipeline stage, and of one micro-batch).
+
+    In fp32 with AdamW, parameters, gradients and state are 16P bytes, plus 4 for each parameter tensor's step counter. The
+    total is what exists when the forward pass ends and old gradients are kept. What has to fit is what is alive at once, see
+    `step_peak`. Left out: temporary tensors, the CUDA context, fragmentation, communication buffers.
     """
     policy: dict[str, Any] = {
         "precision": precision, "attention": attention, "checkpointing": checkpointing, "device": device,
@@ -66,7 +68,7 @@ def training_memory(
 
 
 def _walked(walked: Program, *, again: bool = False, sums_in_place: bool = False, round_to: int = 1) -> Walk:
-    """Both passes of a microbatch, the first of a step or one that comes `again`."""
+    """Both passes of a micro-batch, the first of a step or a later one (`again`)."""
     before = gradient_bytes(walked, round_to) if again else 0
     ledger = Ledger(before=before, round_to=round_to)
     return both_passes(Walk(walked, sums_in_place=sums_in_place, ledger=ledger), walked)
@@ -75,7 +77,8 @@ def _walked(walked: Program, *, again: bool = False, sums_in_place: bool = False
 def both_passes(walk: Walk, walked: Program) -> Walk:
     """A forward and a backward pass.
 
-    Who called backward holds the first gradient until it returns, and so a stage its output; the loss is held longer.
+    The caller of backward holds the gradient of the output until backward returns, and a stage holds its output as long; the
+    loss is held longer.
     """
     ledger = walk.ledger
     before = ledger.live
@@ -86,7 +89,7 @@ def both_passes(walk: Walk, walked: Program) -> Walk:
     ledger.hold(root)
     ledger.hold(root)
     walk.waiting[walked.output.source] = root
-    if walk.gathers is not None:  # the output of a stage comes without a loss
+    if walk.gathers is not None:  # a stage's output has no loss
         ledger.stand(walk.gathers.loss)
     walk.backward(walked.items)
     if walk.gathers is not None:
@@ -102,10 +105,10 @@ def both_passes(walk: Walk, walked: Program) -> Walk:
 def step_timeline(
     config: TransformerConfig, *, batch: int, sequence: int, allocated: bool = False, **options: Any
 ) -> list[Moment]:
-    """Live bytes beyond parameters and optimizer state when each stage of a step ends, from old gradients freed.
+    """Live bytes beyond parameters and optimizer state at the end of each stage of a step that starts without gradients.
 
-    Stages: "embedding", "block 1 forward" … "loss", "block L backward" … "block 1 backward", "backward", "step". At a
-    border only what autograd keeps, the residual stream or its gradient, the gradients so far, and the loss are alive.
+    Stages: "embedding", "block 1 forward" … "loss", "block L backward" … "block 1 backward", "backward", "step". Between two of
+    them, only tensors saved for backward, the residual stream or its gradient, the gradients so far, and the loss are alive.
     `allocated`: every tensor rounded up as CUDA's allocator does. `options` are those of `predict.program`. Left out:
     temporary tensors inside a stage, see `peak_moments`.
     """
@@ -126,11 +129,11 @@ def step_timeline(
 
 @lru_cache(maxsize=64)
 def _moments(walked: Program, optimizer: str, implementation: str, allocated: bool) -> dict[str, Alive]:
-    """What is alive in each moment."""
+    """What is alive at each moment."""
     microbatches, flight = walked.layout.microbatches, walked.layout.in_flight(walked.stage)
     how: dict[str, Any] = {"sums_in_place": allocated, "round_to": BLOCK_BYTES if allocated else 1}
-    # The first microbatch meets no gradients, and those that fill the pipeline before it ends its backward pass; one that
-    # comes later meets the gradients of those before it, and as many others where more come than are in flight.
+    # The first micro-batch finds no gradients, and the others in flight keep their saved tensors meanwhile. A later one finds
+    # gradients beside as many others in flight, or one fewer where no new one takes the place of the first.
     walks = []
     if microbatches <= flight:
         walks.append((_walked(walked, **how), flight - 1))
@@ -142,7 +145,7 @@ def _moments(walked: Program, optimizer: str, implementation: str, allocated: bo
         for name, alive in walk.ledger.peaks.items():
             if name not in passes or alive.bytes + kept > passes[name].bytes:
                 passes[name] = alive._replace(bytes=alive.bytes + kept, kept=alive.kept + kept)
-    # Each of them ends with all gradients.
+    # Each of these walks ends with all gradients.
     more = step_bytes(walked, optimizer, implementation, how["round_to"])
     return passes | {"optimizer step": Alive(walk.ledger.live + more, walk.ledger.gradients, 0, optimizer)}
 
@@ -151,17 +154,17 @@ def _alive(
     config: TransformerConfig, layout: Layout, *, optimizer: str, foreach: bool | None, accumulate: int,
     stage: int | None = None, fused: bool = False, allocated: bool = False, **options: Any,
 ) -> tuple[dict[str, Alive], Breakdown]:  # fmt: skip
-    """What is alive in each moment, and the peak by bucket, of a stage of the pipeline; None: of the one with most."""
+    """What is alive at each moment, and the peak by bucket, of one pipeline stage; None: of the one with the highest peak."""
     for name, given in {"foreach": foreach, "fused": fused, "allocated": allocated}.items():
         if given is not None:
             boolean(name, given)
     optimizer_spec(optimizer)
     if foreach and fused:
-        raise ValueError("foreach=True with fused=True: an optimizer is one of both, leave one out")
+        raise ValueError("foreach=True with fused=True: an optimizer is only one of them; leave one out")
     if positive_int("accumulate", accumulate) > 1:
         if layout.microbatches not in (1, accumulate):
             raise ValueError(
-                f"accumulate={accumulate} with {layout}: its microbatches={layout.microbatches} say the same"
+                f"accumulate={accumulate} with {layout}, whose microbatches={layout.microbatches} also set it: leave one out"
             )
         layout = replace(layout, microbatches=accumulate)
     found = []
@@ -197,17 +200,23 @@ def peak_moments(
     layout: Layout | str | None = None,
     **options: Any,
 ) -> dict[str, int]:
-    """The most bytes alive, beyond parameters and optimizer state, in each moment of a step that can hold its peak.
+    """The most bytes alive, beyond parameters and optimizer state, at each moment of a step that can be its peak.
 
-    "forward"; "loss": two gradients of the logits beside everything kept; "head backward"; "norm backward", "mlp
-    backward", "attention backward", in whichever block they are highest; "recomputation" of a checkpointed block;
-    "embedding backward", where a tied table's two gradients meet; "optimizer step": all gradients and the temporary
-    tensors of the optimizer: of one tensor at a time, of all (`foreach`), or none (`fused=True`). With fsdp also
-    "all-gather" and "reduce-scatter": parameters beside the buffer that they came in, gradients beside the one they leave in.
+    - "forward"
+    - "loss": two gradients of the logits beside everything saved
+    - "head backward"
+    - "norm backward", "mlp backward", "attention backward": in whichever block each is highest
+    - "recomputation" of a checkpointed block
+    - "embedding backward": the two gradients of a tied table are alive together
+    - "optimizer step": all gradients, and the optimizer's temporary tensors: those of one tensor at a time, of all tensors
+      (`foreach`), or none (`fused=True`)
+    - "all-gather" and "reduce-scatter", with fsdp: parameters beside the buffer that they arrived in, and gradients beside the
+      buffer that they leave from
+
     `layout`, `shards`, `accumulate`, `foreach` and `allocated` as for `step_peak`; `options` are those of `predict.program`.
-    Equal to what `measure.step_memory` counts on a
-    CPU, to the byte; a mixture of experts needs `expert_tokens` for that, and is taken to share the tokens equally without them.
-    Left out: the temporaries of optimizers for which they are not known (Muon, Adafactor, Lion and others).
+    Equal to what `measure.step_memory` counts on a CPU, to the byte. A mixture of experts needs `expert_tokens` for that;
+    without them, its experts are taken to share the tokens equally.
+    Left out: the temporary tensors of optimizers for which they are not known (Muon, Adafactor, Lion and others).
     """
     moments, _ = _alive(
         config, as_layout(layout, shards=shards), batch=batch, sequence=sequence, optimizer=optimizer, foreach=foreach,
@@ -228,24 +237,32 @@ def step_peak(
     layout: Layout | str | None = None,
     **options: Any,
 ) -> Breakdown:
-    """What is alive at the peak of a training step whose old gradients are freed, by bucket. This is what has to fit.
+    """Bytes alive at the peak of a training step that starts without gradients, by bucket. This is what has to fit.
 
-    Activations are what autograd keeps at that moment; temporary tensors are the gradients on their way and everything
-    else. Less than the buckets of `training_memory` where gradients and activations take turns, more where temporary
-    tensors are large. `layout`: of the rank with most, or of the `stage` of its pipeline that is given; `shards=n` is
-    short for `layout="fsdp=n"`. A rank that shares parameters holds, while a block runs, the gathered ones of two blocks
-    and of what is outside of them, the block's whole gradients, and those of the block before until they are reduced; a
-    stage of a pipeline, what the microbatches in flight keep. With zero2 a block's gradients are divided together, and with
-    zero1 the whole ones stay until the optimizer has made its step, as in usual implementations. Left out with both: what a
-    reduction makes beside a gradient, its result and, where rows do not divide, a padded copy. `lm.parallelize`, which makes
-    them and lets each gradient go as soon as it can, may be below or above. `accumulate`: passes of which one step
-    adds up the gradients (a layout's microbatches); from the second one on, they are there from the start. `foreach`: None
-    is torch's default on the device, all tensors at once on CUDA. `fused=True`: the optimizer is one kernel. `allocated`:
-    bytes as `torch.cuda.max_memory_allocated` counts them, every tensor rounded up to 512, counters that torch keeps in the
-    host's memory left out; what `step_allocation` adds is not among them.
-    The moment of the peak: `peak_moments`. `options` are those of `predict.program`, which left out mean fp32, eager
-    attention and a CPU; what `plan` counts is `precision="mixed", attention="sdpa", device="cuda"`.
-    On CUDA, rounding and the moments of backward kernels (`predict.devices`) are computed from torch's sources and not measured.
+    Activations are the tensors saved for backward at that moment; temporary tensors are the gradients of activations and
+    everything else. The total is less than the buckets of `training_memory` where gradients replace activations, and more where
+    temporary tensors are large.
+
+    - `layout`: the bytes are those of the rank that holds most, or of the pipeline `stage` that is given; `shards=n` is short for
+      `layout="fsdp=n"`.
+    - `accumulate`: micro-batches whose gradients one step adds up (a layout's microbatches); from the second one on, gradients
+      are alive from the start.
+    - `foreach`: whether the optimizer works on all tensors at once; None: torch's default on the device, which is True on CUDA.
+    - `fused=True`: the optimizer is one kernel.
+    - `allocated`: bytes as `torch.cuda.max_memory_allocated` counts them, with every tensor rounded up to 512, and without the
+      counters that torch keeps in host memory; what `step_allocation` adds is not included.
+    - `options`: those of `predict.program`. Without them: fp32, eager attention and a CPU; `plan` counts
+      `precision="mixed", attention="sdpa", device="cuda"`.
+
+    While a block runs, a rank of fsdp holds the gathered parameters of two blocks and of what is outside the blocks, the block's
+    whole gradients, and those of the block before until they are reduced. A pipeline stage holds what its micro-batches in
+    flight have saved. With zero2, a block's gradients are reduced together; with zero1, whole gradients stay until the
+    optimizer step is done, as in usual implementations. Left out with both: what a reduction allocates beside a gradient, that is
+    its result and, where rows do not divide, a padded copy. `lm.parallelize`, which allocates these and frees each gradient as
+    soon as it can, may need more or less.
+    The moment of the peak: `peak_moments`.
+    On CUDA, rounding and the temporary tensors of backward kernels (`predict.devices`) are computed from torch's sources and not
+    measured.
     """
     _, peak = _alive(
         config, as_layout(layout, shards=shards), batch=batch, sequence=sequence, optimizer=optimizer, foreach=foreach,
@@ -259,7 +276,7 @@ def largest_batch(
 ) -> int:
     """The largest batch whose peak fits into `memory_bytes`; 0 if not even one sequence does.
 
-    `options` are those of `step_peak`, and without them it is fp32 on a CPU. Left out: the context, fragmentation,
+    `options` are those of `step_peak`; without them: fp32 on a CPU. Left out: the CUDA context, fragmentation,
     communication buffers, so leave a few per cent of the device free.
     """
     room = positive_number("memory_bytes", memory_bytes)
@@ -271,7 +288,7 @@ def largest_batch(
 
 
 def largest(fits: Callable[[int], bool], limit: int | None = None) -> int:
-    """The largest whole number (up to `limit`) that fits, 0 if none does; what fits, fits when smaller too."""
+    """The largest whole number (up to `limit`) that fits, 0 if none does. If a number fits, every smaller one has to fit, too."""
     low, high = 0, 1
     while (limit is None or high <= limit) and fits(high):
         low, high = high, 2 * high
@@ -299,8 +316,8 @@ def break_even_batch(
 ) -> int:
     """B_min: the smallest batch at which the buckets of training in `precision` take no more memory than in `than`.
 
-    A mixed policy keeps more for each parameter (a second copy of the weights) and less for each token. Below B_min it
-    costs memory. Options are those of `training_memory`. Errors: ValueError if it never pays.
+    A mixed policy keeps more for each parameter (a second copy of the weights) and less for each token, so below B_min it
+    costs memory. Options are those of `training_memory`. Errors: ValueError if no batch is large enough.
     """
     fixed, each = _affine(config, sequence, {**options, "precision": precision})
     other_fixed, other_each = _affine(config, sequence, {**options, "precision": than})

@@ -1,4 +1,4 @@
-"""How long a copy takes over a link, and what is gained when copies run beside the computation."""
+"""How long a copy takes over a link, and what is gained if copies overlap with computation."""
 
 from cs336kit.predict._common.checks import (
     boolean,
@@ -44,9 +44,9 @@ def transfer_seconds(size_bytes: int, *, bandwidth_bytes_per_second: float, late
 
 @finite_results()
 def pipeline_seconds(batches: int, *, copy_seconds: float, compute_seconds: float, overlap: bool) -> float:
-    """Seconds to copy and compute `batches` batches, one after the other or with the next copy beside the computation.
+    """Seconds to copy and compute `batches` batches, one after the other or with the next copy overlapping the computation.
 
-    Overlapped: the first copy and the last computation stand alone, and between them each step takes the longer of
+    With overlap, nothing overlaps the first copy and the last computation, and between them each step takes the longer of
     the two. Left out: contention for memory bandwidth. Errors: ValueError for times that are not positive.
     """
     batches, copy, compute = _checked(batches, copy_seconds, compute_seconds, overlap)

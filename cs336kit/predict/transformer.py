@@ -15,10 +15,10 @@ class TransformerConfig:
     """A decoder-only Transformer. The defaults are GPT-2's: learned positions, LayerNorm, GELU, biases, tied head.
 
     The block is pre-norm: x + attention(norm(x)), then x + MLP(norm(x)); a final norm and the head follow.
-    A mixture of experts has one router matrix (experts × d_model). What differs has a field of its own below.
-    Fields named `…_layers` say for each layer whether something holds there; a shorter pattern repeats, None means all.
-    Impossible combinations raise a ValueError whose sentence says what to change. A field whose default is None is settled
-    from the others.
+    A mixture of experts has one router matrix (experts × d_model). For everything that differs, there is a field below.
+    Fields named `…_layers` give for each layer whether it has something; a shorter pattern repeats, and None means all layers.
+    Impossible combinations raise a ValueError that says what to change. Most fields whose default is None are derived from the
+    others.
     """
 
     #: number of blocks, L
@@ -55,23 +55,23 @@ class TransformerConfig:
     window: int | None = None
     #: dropout probability of attention weights and of both outputs of a block
     dropout: float = 0.0
-    #: norms in one block: 2, or 1 where attention and MLP run in parallel behind one norm (Falcon 7B)
+    #: norms in one block: 2, or 1 where attention and MLP run in parallel after one norm (Falcon 7B)
     norms_per_block: int = 2
-    #: whether attention and MLP run side by side behind two norms, too (NeoX, Falcon 40B); with one norm they always do
+    #: whether attention and MLP run in parallel after two norms, too (NeoX, Falcon 40B); with one norm they always do
     parallel: bool = False
-    #: where the norms of a block stand: "pre", "post", "sandwich" or "residual"
+    #: where the norms of a block are: "pre", "post", "sandwich" or "residual"
     norm_placement: str = "pre"
     #: whether norms have parameters at all (OLMo 1: no)
     norm_scale: bool = True
     #: whether norms multiply by 1 + weight (Gemma)
     norm_unit_offset: bool = False
-    #: whether a norm stands before the head
+    #: whether there is a norm before the head
     final_norm: bool = True
-    #: whether a norm stands behind the embedding (BLOOM)
+    #: whether there is a norm after the embedding (BLOOM)
     embedding_norm: bool = False
-    #: whether norms stand before the output matrices of attention and MLP too (BitNet)
+    #: whether there are norms before the output matrices of attention and MLP, too (BitNet)
     inner_norms: bool = False
-    #: norms of queries and keys, of the kind of `norm`: "none", "head", "heads", "width" or "plain"
+    #: norms of queries and keys, of the same kind as `norm`: "none", "head", "heads", "width" or "plain"
     qk_norm: str = "none"
     #: whether those norms have a shift (Persimmon)
     qk_norm_bias: bool = False
@@ -79,11 +79,11 @@ class TransformerConfig:
     head_bias: bool = False
     #: rows of the table of learned positions beyond the context (OPT: two)
     extra_positions: int = 0
-    #: width of each head that rotary positions turn: None for the whole head (with latent attention: give it)
+    #: width of the part of each head that is rotated: None for the whole head (with latent attention: give it)
     rotary_dim: int | None = None
     #: layers with rotary positions (SmolLM3, Llama 4)
     rope_layers: tuple[bool, ...] | None = None
-    #: layers where the window holds (Gemma 2, gpt-oss)
+    #: layers with the window (Gemma 2, gpt-oss)
     window_layers: tuple[bool, ...] | None = None
     #: "sliding" or "chunked"
     window_kind: str = "sliding"
@@ -91,7 +91,7 @@ class TransformerConfig:
     sparse_layers: tuple[bool, ...] | None = None
     #: width of the MLP of layers without experts: None for `d_ff`, which is the width of one expert
     dense_d_ff: int | None = None
-    #: width of the MLP that every token visits beside its experts; 0 for none, the sum where there are several
+    #: width of the MLP that every token visits beside its experts (the shared experts'); 0 for none, the sum if there are several
     shared_d_ff: int = 0
     #: whether that MLP's output is weighted by a gate of its own (Qwen1.5-MoE)
     shared_gate: bool = False
@@ -103,38 +103,38 @@ class TransformerConfig:
     kv_latent: int = 0
     #: width of the latent from which queries are made; 0 for none
     query_latent: int = 0
-    #: width of the embedding, with a matrix to d_model and one back (OPT-350m): None for d_model
+    #: width of the embedding, if one matrix leads to d_model and one back (OPT-350m): None for d_model
     embedding_dim: int | None = None
-    #: whether every head has a learned score that takes weight from the others (gpt-oss)
+    #: whether every head has a learned score (a sink) that takes weight from the others (gpt-oss)
     sinks: bool = False
     #: scores and logits x become cap · tanh(x / cap) (Gemma 2); None for no cap
     attention_softcap: float | None = None
     logit_softcap: float | None = None
-    #: scores are multiplied by it: None for 1/√head_dim
+    #: factor of the scores: None for 1/√head_dim
     attention_scale: float | None = None
-    #: embeddings, branches and logits are multiplied by these (Gemma, Granite, Cohere)
+    #: factors of the embeddings, the branches and the logits (Gemma, Granite, Cohere)
     embedding_scale: float = 1.0
     residual_scale: float = 1.0
     logit_scale: float = 1.0
     #: where the numbers come from
     source: str = field(default="", compare=False, repr=False)
-    #: transformers' name of the architecture that this configuration was read for; "" where nobody has said
+    #: transformers' name of the architecture that this configuration was read for; "" if it is not known
     model_type: str = field(default="", compare=False, repr=False)
-    #: how its published checkpoint stores the weights, a name of serving's WEIGHT_TYPES; "" where nobody has said
+    #: how its published checkpoint stores the weights, a name of serving's WEIGHT_TYPES; "" if it is not known
     stored: str = field(default="", compare=False, repr=False)
-    #: what was left out of the configuration that this one follows, one sentence each
+    #: what the original configuration has and this one leaves out, one sentence each
     notes: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         settle(self)
 
     def __repr__(self) -> str:
-        # What differs from the defaults, behind the sizes: there are many fields.
+        # The sizes, then only what differs from the defaults: there are many fields.
         shown = (f for f in fields(self) if f.repr and (f.name in _SHOWN or getattr(self, f.name) != f.default))
         return f"TransformerConfig({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in shown)})"
 
     def __hash__(self) -> int:
-        # Programs are remembered by their configuration: its many fields are hashed once.
+        # Programs are cached by their configuration, so its many fields are hashed only once.
         try:
             remembered: int = self.__dict__["_hash"]
         except KeyError:
@@ -143,7 +143,7 @@ class TransformerConfig:
         return remembered
 
     def __getstate__(self) -> dict[str, Any]:
-        # Texts have other hashes in each process, so that a pickled one would be found in no table there.
+        # Strings have other hashes in each process, so a pickled hash would match nothing there.
         return {name: value for name, value in self.__dict__.items() if name != "_hash"}
 
     @property
@@ -158,12 +158,12 @@ class TransformerConfig:
 
     @property
     def side_by_side(self) -> bool:
-        """Whether attention and MLP of a block read the same input."""
+        """Whether attention and MLP of a block run in parallel, on the same input."""
         return self.parallel or self.norms_per_block == 1
 
     @property
     def rotary_width(self) -> int:
-        """Width of each head that rotary positions turn."""
+        """Width of the part of each head that is rotated."""
         return self.rotary_dim or self.head_dim
 
     @property
@@ -229,7 +229,7 @@ _COMPARED = tuple(f.name for f in fields(TransformerConfig) if f.compare)
 
 
 def check_config(config: TransformerConfig) -> None:
-    """Raise ValueError for anything else than a TransformerConfig, such as the name of a model."""
+    """Raise ValueError for anything other than a TransformerConfig, such as the name of a model."""
     if not isinstance(config, TransformerConfig):
         raise ValueError(
             f"config must be a TransformerConfig, got {shown(config)}; MODELS holds well-known ones by name"

@@ -1,4 +1,4 @@
-"""What the ranks of a layout send in one step, over which links, and between which bounds the step's seconds lie."""
+"""What the ranks of a layout send in one step, over which links, and a lower and an upper bound on the step's seconds."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,19 +23,19 @@ from cs336kit.predict.transformer import TransformerConfig
 
 @dataclass(frozen=True)
 class StepSeconds:
-    """Seconds of one step between two bounds, and what they are made of."""
+    """A lower and an upper bound on the seconds of one step, and what they are made of."""
 
-    #: nothing waits for what is sent: the longer of computing and sending, where a stage waits for those before it to fill, and
-    #: where switches add and copy and tokens go once to several experts (`at_best`)
+    #: communication overlaps with computation: the longer of both, where a stage waits for the pipeline to fill, and where
+    #: switches add and copy and tokens go once to several experts (`at_best`)
     lower: float
     #: nothing overlaps: the sum of both, and every stage is as slow as the slowest
     upper: float
-    #: of the products of one rank, for all microbatches
+    #: of the matrix products of one rank, for all micro-batches
     compute: float
-    #: of what one rank sends over the links inside its node, and between nodes, by rings
+    #: of what one rank sends by ring algorithms over the links inside its node, and between nodes
     inside: float
     between: float
-    #: the share of the step in which the slowest stage of the pipeline waits, where all overlaps
+    #: the pipeline bubble: the share of the step in which the slowest stage waits, if everything overlaps
     bubble: float
     #: sequences of the step: micro-batch × data ranks × accumulation
     global_batch: int
@@ -49,9 +49,9 @@ class StepSeconds:
 
 
 def sent(walked: Program, layout: Layout | None = None) -> Iterator[tuple[Wire, int]]:
-    """Everything that a rank sends in a step, with the number of times, the recomputation of checkpointed blocks included.
+    """Everything that a rank sends in a step, and how often, with the recomputation of checkpointed blocks.
 
-    `layout`: another one that differs from the program's in how its data ranks share state.
+    `layout`: another one than the program's, which differs only in how its data ranks share state.
     """
     layout = walked.layout if layout is None else layout
     for op, count in walked.operations():
@@ -78,18 +78,21 @@ def communication(
 ) -> Breakdown:
     """Bytes that one rank sends in one step, by collective, axis of the layout and link.
 
-    Components read "data all-gather, between nodes": a group counts as between nodes where its ranks do not stand in one
-    node of `node` accelerators; what its ranks there send to each other is in it, too.
-    `stage`: of the pipeline; None for the one that sends most.
-    `options` are those of `predict.program`, and without them it is fp32. Convention: ring algorithms, in which each of n
-    ranks sends (n − 1)/n of what is gathered, reduced or exchanged, and twice that for an all-reduce; shares are padded as
-    parameters are. Under tp each of attention, MLP, experts and the expert that all tokens share has a sum of its own, as
-    `lm.parallelize` has them; where two of them run side by side (a parallel block, shared experts), others add first, and
-    send a sum less. Of parameters that several ranks of tp have whole and see a part of, gradients are summed once in a step:
-    latents, a router, one scale of all heads, adapters, key/value heads fewer than the ranks; with sp norms and late biases.
-    With gradients of 2 bytes and Ψ parameters ZeRO 1 and 2 send 2Ψ elements, ZeRO 3 3Ψ. Left out: the mean of the loss and the
-    norm of the gradients (a few bytes), what a tree algorithm saves, and the means of a norm over what ranks of tp divide (all
-    heads, the inside of an MLP). Source: Rajbhandari et al. 2020, section 7.
+    Components read "data all-gather, between nodes". A group counts as between nodes if its ranks are not all in one node of
+    `node` accelerators; what they send to each other inside a node is then included.
+
+    - `stage`: of the pipeline; None for the one that sends most.
+    - `options`: those of `predict.program`; without them: fp32.
+
+    Convention: ring algorithms, in which each of n ranks sends (n − 1)/n of what is gathered, reduced or exchanged, and twice
+    that for an all-reduce; shards are padded as those of parameters are. Under tp, attention, MLP, experts and the shared expert
+    are each summed over the ranks by themselves, as in `lm.parallelize`; where two of them run side by side (a parallel block,
+    shared experts), other implementations add them first and send one sum less. Parameters that several ranks of tp hold whole
+    but use only in part have their gradients summed once a step: latents, a router, one scale of all heads, adapters, key/value
+    heads where there are fewer than ranks; with sp also norms, and biases added after the sum.
+    With gradients of 2 bytes and Ψ parameters, ZeRO 1 and 2 send 2Ψ elements, ZeRO 3 3Ψ. Left out: the mean of the loss and the
+    norm of the gradients (a few bytes), what a tree algorithm saves, and the means of a norm over features that ranks of tp
+    divide (all heads, the inside of an MLP). Source: Rajbhandari et al. 2020, section 7.
     """
     layout = as_layout(layout)
     node = positive_int("node", node)
@@ -97,14 +100,14 @@ def communication(
 
 
 def leaving_bytes(config: TransformerConfig, *, layout: Layout, node: int, **options: Any) -> int:
-    """Of what `communication` counts, the bytes that leave the node over the link of one accelerator."""
+    """The part of what `communication` counts that leaves the node, in bytes over the link of one accelerator."""
     return _of_fullest(config, layout, None, node, **options)[1]
 
 
 def _of_fullest(
     config: TransformerConfig, layout: Layout, stage: int | None, node: int, **options: Any
 ) -> tuple[Breakdown, int]:
-    """What a rank of the stage that sends most sends by name, and how much of it takes its link between nodes."""
+    """Bytes by name that a rank sends, in the stage that sends most, and how many of them go over its link between nodes."""
     found = []
     for each in stages(config, layout, stage, options.get("expert_tokens")):
         parts: dict[str, int] = {}
@@ -135,15 +138,16 @@ def step_seconds(
 ) -> StepSeconds:
     """Seconds of one training step, bounded from below (everything overlaps) and from above (nothing does).
 
-    `mfu`: the share of the dense peak that matrix products reach while they run (`Question.product_rate`, not the MFU of a whole
-    run, in which recomputation, waiting and sending take time, too). `between_nodes`: bytes per second each way
-    that one accelerator has to other nodes, such as 50e9 for 400 Gb/s; it is needed where a group leaves its node of
-    `node` accelerators, and no table has it. Inside a node the accelerator's `link` counts (its `host_link` where it has none).
-    A ring that leaves a node does so once in each node, and every rank that the group has there brings its own link: those of
-    the node where it has fewest. The ring of cp goes from neighbor to neighbor, over one link. An all-to-all sends over the
-    links inside a node what stays there.
-    `options` are those of `predict.program`; `device`, unless given, is the accelerator's. Left out: latency, contention,
-    the optimizer's step, loading of data.
+    - `mfu`: the share of the dense peak that matrix products reach while they run (`Question.product_rate`). It is not the MFU of
+      a whole run, in which recomputation, the pipeline bubble and communication take time, too.
+    - `between_nodes`: bytes per second each way from one accelerator to other nodes, such as 50e9 for 400 Gb/s. It is needed
+      where a group spans several nodes of `node` accelerators, and no table has it.
+    - `options`: those of `predict.program`; `device`, unless given, is the accelerator's.
+
+    Inside a node, the accelerator's `link` counts (its `host_link` if it has none). A ring that spans several nodes leaves each
+    of them once, over the links of all ranks that the group has there; the node with the fewest of them counts. The ring of cp
+    goes from neighbor to neighbor, over one link. In an all-to-all, what stays in a node goes over the links inside it.
+    Left out: latency, contention, the optimizer's step, loading of data.
     """
     device = device_of(accelerator)
     layout = as_layout(layout)
@@ -159,7 +163,7 @@ def step_seconds(
 
 
 def stage_programs(config: TransformerConfig, layout: Layout, **step: Any) -> list[Program]:
-    """The program of each stage of a pipeline; those that are alike share one."""
+    """The program of each pipeline stage; identical stages share one."""
     alike = stage_kinds(config, layout, step.get("expert_tokens"))
     programs = {stage: program(config, layout=layout, stage=stage, **step) for stage in set(alike)}
     return [programs[stage] for stage in alike]
@@ -168,18 +172,18 @@ def stage_programs(config: TransformerConfig, layout: Layout, **step: Any) -> li
 def seconds_of(
     programs: Sequence[Program], layout: Layout, device: Accelerator, speed: float, *rest: Any
 ) -> StepSeconds:
-    """Of the slowest of all stages; the layout may share state otherwise than that of the programs."""
+    """The seconds of the slowest stage; the layout may share state in another way than that of the programs."""
     fill = _fill(programs, layout.microbatches)
     kinds = dict.fromkeys(programs)
     return max((_seconds(walked, layout, fill, device, speed, *rest) for walked in kinds), key=lambda each: each.upper)
 
 
 def _fill(programs: Sequence[Program], microbatches: int) -> int:
-    """FLOPs that a step has to wait for: some stage's for all microbatches, behind and before one in each stage before it.
+    """FLOPs that a step needs in sequence: those of a stage for all micro-batches, and of each stage before it for one.
 
-    No schedule is quicker in which each rank has one row of blocks: the stages before a stage run their forward pass before
-    it starts, and their backward pass after it ends. Interleaved ones, where a rank has several rows, wait less. With stages
-    alike that is (m + p − 1) times what one of them computes.
+    No schedule in which each rank has one run of blocks is faster: the stages before a stage run their forward pass before
+    it starts, and their backward pass after it ends. Interleaved schedules, where a rank has several runs, wait less. If all
+    stages are alike, this is (m + p − 1) times what one of them computes for a micro-batch.
     """
     before, most = 0, 0
     for walked in programs:
@@ -190,7 +194,7 @@ def _fill(programs: Sequence[Program], microbatches: int) -> int:
 
 
 def speed_of(device: Accelerator, kind: PrecisionPolicy, mfu: float) -> float:
-    """FLOP/s of the products: the dense peak of their type times `mfu`."""
+    """FLOP/s of the matrix products: the dense peak of their type times `mfu`."""
     try:
         return fraction("mfu", mfu) * device.peak(kind.products)
     except LookupError as error:
@@ -199,7 +203,7 @@ def speed_of(device: Accelerator, kind: PrecisionPolicy, mfu: float) -> float:
 
 @lru_cache(maxsize=64)
 def _flops(walked: Program) -> int:
-    """Of one microbatch on one rank, forward and backward, recomputation included."""
+    """FLOPs of one micro-batch on one rank, forward and backward, recomputation included."""
     flops = sum(count * (row.forward + row.backward) for op, count in walked.operations() for row in products(op))
     return flops + sum(count * op.forward_flops for op, count in computed_again(walked.items))
 
@@ -225,7 +229,7 @@ def _seconds(
         once, far = wire.when == "step", crosses(wire, node, layout)
         leaves, stays = count * wire.bytes, 0.0
         if far and wire.kind == "all-to-all" and link is not None:
-            # What stays in the node takes its links.
+            # What stays in the node goes over the links inside it.
             leaves = leaving(wire, node, layout, count)
             stays = (count * wire.bytes - leaves) / link
             spent[False, once] += stays
@@ -235,8 +239,8 @@ def _seconds(
             least[False, way] += share * stays
             least[far, way] += share * taken
     inside, between = (spent[far, False] + spent[far, True] for far in (False, True))
-    # While the pipeline fills and drains, a stage waits for what microbatches cost, not for what a step costs once. Where
-    # nothing overlaps, the stages before and behind it may be as slow as the slowest.
+    # Filling and draining the pipeline takes what a micro-batch costs, not what is sent once per step. Where nothing overlaps,
+    # the stages before and after this one may be as slow as the slowest.
     longer = 1 / (1 - layout.bubble)
     each = spent[False, False] + spent[True, False]
     lower = max(fill / speed, *least.values())

@@ -302,7 +302,7 @@ def test_the_command_line_never_imports_torch():
         ("plan gpt2 --layout dp=8 --count 4", "the layout dp=8 has 8 ranks, and count is 4: leave --count out"),
         (
             "plan gpt2 --layout pp=2,microbatches=4 --accumulate 3",
-            "--accumulate 3 and microbatches=4 of the layout say",
+            "--accumulate 3 and microbatches=4 of the layout set",
         ),
         ("plan gpt2 --memory 1.2.3GB", "argument --memory: '1.2.3GB' is no size: write 80GB (10^9 bytes)"),
         ("plan gpt2 --allowance much", "argument --allowance: 'much' is no allowance: write 2GiB or 8%"),

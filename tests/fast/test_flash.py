@@ -122,7 +122,11 @@ def test_a_cache_of_windows_needs_no_scores_either(phase):
             {"precision": "fp32"},
             "attention='flash_attention' computes in bf16 or fp16, and fp32 in fp32: give 'sdpa'",
         ),
-        (replace(PLAIN, head_dim=264), {}, "attention='flash_attention' takes heads up to 256, and these are 264 wide"),
+        (
+            replace(PLAIN, head_dim=264),
+            {},
+            "attention='flash_attention' takes heads up to 256 wide, and head_dim is 264: give 'sdpa'",
+        ),
         (
             PLAIN,
             {"flavour": "transformers"},

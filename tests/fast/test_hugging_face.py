@@ -743,6 +743,6 @@ def test_a_configuration_that_looks_like_another_than_it_was_read_for_is_not_wri
 def test_modules_with_other_parameters_are_not_the_configurations():
     # Each head of queries and keys has a norm of its own here; the module that is described has one for all of them.
     with pytest.raises(
-        ValueError, match="would have 103,809,839,104 parameters .* it has 103,810,674,688: ask for flavour="
+        ValueError, match="would have 103,809,839,104 parameters, but .* has 103,810,674,688: give flavour="
     ):
         predict.program(predict.model("command-r-plus"), batch=1, sequence=4, flavour="transformers")

@@ -137,7 +137,7 @@ def test_each_width_of_a_mixture_is_divided_by_tp():
         ("", "is empty"),
         ("fsdp", 'such as "fsdp=8"'),
         ("fspd=8", "Did you mean 'fsdp'"),
-        ("tp=2,tp=4", "tp stands twice"),
+        ("tp=2,tp=4", "tp is given twice"),
         ("fsdp=2,zero1=2", "zero1 and fsdp are given together"),
         ("sp=true", "give tp too"),
         ("tp=2,sp=maybe", "unknown answer for sp"),
@@ -162,11 +162,11 @@ def test_what_cannot_be_is_a_sentence(text, says):
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: program(GPT2, **STEP, layout="pp=2", stage=2), "count from 0 to 1"),
+        (lambda: program(GPT2, **STEP, layout="pp=2", stage=2), "stages of pp=2 are 0 to 1"),
         (lambda: step_peak(GPT2, **STEP, layout="fsdp=2", shards=2), "shards=n is short for"),
         (lambda: program(MOE, **STEP, layout="ep=3"), "ep=3 does not divide 8 experts"),
         (lambda: program(LLAMA, **STEP, layout="tp=3"), "tp=3 does not divide 64 heads"),
-        (lambda: program(GPT2, **STEP, phase="decode", layout="cp=2"), "no sequence to divide"),
+        (lambda: program(GPT2, **STEP, phase="decode", layout="cp=2"), "not a sequence to divide"),
         (lambda: program(MOE, **STEP, layout="ep=2", expert_tokens=[256] * 8), "come from other ranks"),
         (lambda: program(GPT2, **STEP, expert_tokens=[1024]), "has 0 layers, and the model 0 with experts"),
         (lambda: program(MOE, **STEP, layout="cp=2", expert_tokens=[256] * 8), "come from other ranks"),

@@ -75,9 +75,9 @@ def test_what_is_left_open_follows(given, followed):
         ({"count": 10**8 + 1, "model": 1e9}, r"count must be at most 10\*\*8, got 100000001"),
         ({"batch": 10**12 + 1}, r"batch must be at most 10\*\*12, got 1000000000001"),
         ({"layout": "dp=3", "count": 2}, "the layout dp=3 has 3 ranks, and count is 2: leave count out"),
-        ({"layout": "dp=3,microbatches=4", "accumulate": 2}, "accumulate=2 and microbatches=4 of the layout say the same"),
-        ({"layout": "dp=3,microbatches=2", "accumulate": 4}, "accumulate=4 and microbatches=2 of the layout say the same"),
-        ({"layout": "pp=2,microbatches=3", "accumulate": 2}, "accumulate=2 and microbatches=3 of the layout say the same"),
+        ({"layout": "dp=3,microbatches=4", "accumulate": 2}, "accumulate=2 and microbatches=4 of the layout set the same number"),
+        ({"layout": "dp=3,microbatches=2", "accumulate": 4}, "accumulate=4 and microbatches=2 of the layout set the same number"),
+        ({"layout": "pp=2,microbatches=3", "accumulate": 2}, "accumulate=2 and microbatches=3 of the layout set the same number"),
         (
             {"layout": "dp=3,microbatches=4", "batch": 2, "global_batch": 12},
             "a global batch of 12 sequences takes 2 micro-batches .* and the layout says microbatches=4: leave one out",

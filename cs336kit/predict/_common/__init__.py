@@ -1,1 +1,1 @@
-"""What all rooms share and no reader needs: argument checks, text and HTML tables, Breakdown."""
+"""What the whole kit shares and no reader needs: argument checks, text and HTML tables, Breakdown."""

@@ -1,4 +1,4 @@
-"""Refuse bad input with one sentence: what was given, what is allowed, what to do."""
+"""Refuse bad input in one sentence: what was given, what is allowed, what to do."""
 
 import math
 import reprlib
@@ -9,16 +9,16 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-#: Characters of a value in a sentence.
+#: The most characters of a value in a sentence.
 _WIDTH = 80
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = _WIDTH
-#: Entries of a list that is made step by step: beyond it lies a typing error.
+#: The most entries of a list that is computed step by step: a longer one is a typing error.
 LONGEST = 10**6
 
 
 def shown(value: object) -> str:
-    """A value as a sentence shows it: on one line, and cut short."""
+    """A value as shown in a sentence: on one line, and truncated."""
     if isinstance(value, int) and value.bit_length() > 3 * _WIDTH:  # Python refuses to write the longest
         return f"a number of about {value.bit_length() * math.log10(2):.0f} digits"
     text = " ".join(_SHORT.repr(value).split())
@@ -27,7 +27,7 @@ def shown(value: object) -> str:
 
 @contextmanager
 def finite_results() -> Iterator[None]:
-    """Numbers whose result no float can hold raise ValueError; as a decorator, those of a whole function."""
+    """Raise ValueError if a result is too large for a float; as a decorator, in a whole function."""
     try:
         yield
     except OverflowError:
@@ -129,17 +129,17 @@ def boolean(name: str, value: object) -> bool:
 
 
 def several(name: str, value: object, kind: str = "names") -> tuple[Any, ...]:
-    """Return an iterable as a tuple, a lone text as one of its own; what holds nothing raises ValueError."""
+    """Return an iterable as a tuple, a single text as a tuple of one; anything else raises ValueError."""
     if isinstance(value, str):
         return (value,)
     try:
-        return tuple(value)  # type: ignore[arg-type] # what cannot be iterated over is the question
+        return tuple(value)  # type: ignore[arg-type] # whether it can be iterated over is the question
     except TypeError:
         raise ValueError(f"{name} must be {kind} in a row, such as a tuple, got {shown(value)}.") from None
 
 
 def given(question: object, check: Callable[[str, object], T], *names: str) -> dict[str, T]:
-    """Those of the fields of a question that are not None, as `check` returns them."""
+    """The fields of a question that are not None, as `check` returns them."""
     values = ((name, getattr(question, name)) for name in names)
     return {name: check(name, value) for name, value in values if value is not None}
 

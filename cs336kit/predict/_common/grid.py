@@ -1,8 +1,8 @@
-"""Rows of text as an aligned table, plain and in HTML: the one look of every table of the kit."""
+"""Rows of text as an aligned table, as text and in HTML: all tables of the kit look like this."""
 
 from collections.abc import Sequence
 
-# The text keeps the color of the page; this gray stands out from white and from black.
+# The text keeps the color of the page; this gray is visible on white and on black.
 _CELL = "padding:0.25em 0.9em;border-bottom:1px solid #888888;"
 _HEAD = "border-bottom:2px solid #888888;"
 
@@ -19,9 +19,9 @@ def as_text(lines: Sequence[Sequence[str]], align: str, *, gap: int = 3) -> str:
 def as_html(
     headers: Sequence[str], rows: Sequence[Sequence[str]], align: str, *, total: bool = False, caption: str = ""
 ) -> str:
-    """The same as an HTML table that names its rows by their first cell, and scrolls by itself where it is too wide.
+    """The same as an HTML table whose first cells are row headers, and which scrolls by itself if it is too wide.
 
-    With `total` the last row stands out. Without headers there is no head.
+    With `total`, the last row is emphasized. Without headers, there is no table head.
     """
     from html import escape  # only where HTML is shown: importing predict stays fast
 

@@ -1,4 +1,4 @@
-"""softmax(q · kᵀ) · v as a program: the three ways in which torch computes it."""
+"""softmax(q · kᵀ) · v as a program: the three ways to compute it."""
 
 from cs336kit.predict._decoder.sdpa import fused_attention, padded_mask
 from cs336kit.predict._layers import Layer
@@ -10,10 +10,10 @@ from cs336kit.predict.transformer import TransformerConfig
 
 
 class Attend:
-    """Heads of `queries` positions that look at `keys`, in one kind of layer.
+    """Heads of `queries` positions that attend to `keys`, in one kind of layer.
 
-    Written out as the course does ("eager"), or by torch's scaled_dot_product_attention ("sdpa"): as a fused kernel where
-    the device has one for these inputs, else as torch writes it out. Or by a kernel that knows every mask ("flash_attention").
+    "eager": written out as in the course. "sdpa": torch's scaled_dot_product_attention, as a fused kernel if the device has one
+    for these inputs, else as torch writes it out. "flash_attention": a kernel that supports every mask.
     """
 
     def __init__(
@@ -25,9 +25,9 @@ class Attend:
         #: FLOPs of the two products
         self._scores_flops = pairs * config.head_dim
         self._values_flops = pairs * config.value_head_dim
-        #: what was put together of two parts: new tensors, which have the heads in front of the sequence
+        #: what was concatenated: new tensors, which have the heads before the sequence
         self.in_front: set[Storage] = set()
-        # Sinks and capped scores are what torch's function has not; and where no kernel takes the inputs, it writes it out.
+        # Torch's function has no sinks or capped scores; and if no kernel takes the inputs, it writes attention out.
         own = config.sinks or config.attention_softcap is not None
         self.method = "eager" if own and method == "sdpa" else method
         self.kernel = self._kernel() if self.method == "sdpa" else FLASH if self.method == "flash_attention" else None
@@ -46,7 +46,7 @@ class Attend:
         return z
 
     def _stand_alike(self, made: tuple[Tensor, ...], given: tuple[Tensor, ...]) -> None:
-        """What an operation on elements makes of a tensor stands in memory as that does."""
+        """The result of an element-wise operation has the memory layout of its input."""
         self.in_front |= {new.storage for new, old in zip(made, given, strict=True) if old.storage in self.in_front}
 
     def _kernel(self) -> Kernel | None:
@@ -59,12 +59,12 @@ class Attend:
 
     @property
     def masks(self) -> bool:
-        """Whether the mask is more than causal, so that it is given to the fused function."""
+        """Whether the mask is more than causal, so that it has to be given to the fused function."""
         masked = self.c.positions == "alibi" or (self.window is not None and self.window < self.T)
         return masked and self.method != "flash_attention"
 
     def mask(self, dtype: str) -> Tensor:
-        """`lm.causal_mask`: 0 and −inf, S × S; with a window, the sum of two triangles; the slopes of ALiBi come to it."""
+        """`lm.causal_mask`: 0 and −inf, S × S; with a window, the sum of two triangles; the slopes of ALiBi are added to it."""
         b, shape = self.b, (self.S, self.T)
         full = b.op("mask/full", "full", [], shape, dtype=dtype)
         mask = b.op("mask/triu", "triu", [full], shape, name="window mask")
@@ -105,7 +105,7 @@ class Attend:
             b.free(mask)
         rows = (self.B, self.S, c.heads * c.value_head_dim)
         if width == c.head_dim:
-            # With its heads in front, as its queries have them, the output is copied.
+            # If its heads are in front, as those of its queries are, the output is copied.
             in_front = kernel.follows and q.storage in self.in_front and c.heads > 1 and self.S > 1
             if not in_front:
                 return b.view(z, *rows)
@@ -147,7 +147,7 @@ class Attend:
         return z
 
     def _with_sinks(self, scores: Tensor) -> Tensor:
-        """The weights beside one more score of each head, whose own weight is cut off: a view of all of them."""
+        """The weights with one more score for each head, whose own weight is cut off: a view of all of them."""
         b, A = self.b, self.c.heads
         sinks = b.parameter("sinks", A)
         column = b.view(sinks, A, 1, 1)
@@ -201,7 +201,7 @@ class Attend:
         return result
 
     def _weighted(self, weights: Tensor, values: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """weights @ values; its gradient, which comes in the order of tokens, is copied to have the heads in front."""
+        """weights @ values; its gradient, which comes in token order, is copied to bring the heads to the front."""
         b = self.b
         z = b.matmul("values", weights, values, shape, self._values_flops, component="attention values")
         if self.c.heads == 1 or self.S == 1:
@@ -209,7 +209,7 @@ class Attend:
         return b.op("values/heads", "heads", [z], shape, alias=True)
 
     def softmax(self, scores: Tensor, *, inside: bool = False) -> Tensor:
-        """The weights, dropped if asked. `inside` of torch's own function the variable of the scores takes the weights."""
+        """The weights, with dropout if any. `inside`: torch's own function assigns them to the variable of the scores."""
         b, p = self.b, self.c.dropout
         weights = b.softmax("softmax", scores, name="softmax output")
         if inside:
@@ -217,9 +217,9 @@ class Attend:
         return b.dropout("weights dropout", weights, p, mask="weights' dropout mask", name="dropped weights")
 
     def _batched(self, x: Tensor, name: str, *, grouped: bool = False) -> Tensor:
-        """A product of heads takes batch and heads as one axis: a copy, unless they are one already.
+        """A batched product over heads needs batch and heads as one axis: a copy, unless they are one already.
 
-        x stands as (batch, sequence, heads, head_dim); what a cache holds, put together with the new position, has the
+        x is (batch, sequence, heads, head_dim); a cache's keys or values, concatenated with the new position, have the
         heads in front. `grouped`: the heads that share a key head are one axis with their positions.
         """
         B, heads, S, _ = x.shape
@@ -228,12 +228,12 @@ class Attend:
 
 
 def _pairs(config: TransformerConfig, layer: Layer, queries: int, keys: int, *, causal: bool) -> int:
-    """Twice the pairs of queries and keys that count."""
+    """Twice the number of pairs of queries and keys that count."""
     if not causal or queries != keys:
         return 2 * queries * keys
     window = min(layer.window or keys, keys)
     if config.window_kind == "chunked":
         chunks, rest = divmod(keys, window)
         return chunks * window**2 + rest**2
-    # The triangle's area, S²/2; a sliding window cuts its far corner off.
+    # The triangle's area is S²/2; a sliding window cuts off its far corner.
     return 2 * keys * window - window**2

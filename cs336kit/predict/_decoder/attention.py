@@ -8,9 +8,9 @@ from cs336kit.predict.transformer import TransformerConfig
 
 
 class Attention:
-    """`lm.MultiHeadAttention` of one kind of layer, on `queries` positions that look at `keys`.
+    """`lm.MultiHeadAttention` in one kind of layer, on `queries` positions that attend to `keys`.
 
-    `tables` where positions are rotary. With a `cache`, "growing" or "contiguous", that takes the keys and values.
+    `tables`: given if positions are rotary. `cache`: "growing" or "contiguous", if one takes the keys and values.
     """
 
     def __init__(
@@ -22,7 +22,7 @@ class Attention:
         self.tables = tables
         self.attend = Attend(b, config, layer, batch, queries, keys, attention, causal=causal)
         self._fuses = self.attend.kernel is not None
-        #: parameters of the norms inside, which the module has behind its matrices
+        #: parameters of the norms inside, which the module has after its matrices
         self._norms: list[Leaf] = []
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ class Attention:
         return dropped
 
     def rotated(self, place: str, x: Tensor, name: str) -> Tensor:
-        """Queries or keys turned by their positions."""
+        """Queries or keys rotated by their positions."""
         assert self.tables is not None
         turned = _rotate(self.b, place, x, self.tables, name)
         if self.tables[0].shape[-1] < x.shape[-1]:
@@ -64,7 +64,7 @@ class Attention:
         return turned
 
     def _projected(self, name: str, x: Tensor, heads: int, width: int) -> Tensor:
-        """Queries, keys or values of every head, those of the first two normed where the configuration says so."""
+        """Queries, keys or values of every head, the first two with a norm if the configuration has one."""
         b, c = self.b, self.c
         y = b.linear(name, x, heads * width, component=name, bias=c.has_bias(name), name=name)
         normed = c.qk_norm if name != "value" else "none"
@@ -100,7 +100,7 @@ class Attention:
         return b.ranks.leave(out)
 
     def _extended(self, k: Tensor, v: Tensor, shortened: bool) -> tuple[Tensor, Tensor]:
-        """What a cache holds, and the new positions behind it, in new tensors; a window's cache keeps a copy of the last."""
+        """A cache concatenated with the new positions, in new tensors; a window's cache keeps a copy of the last ones."""
         b, (B, K, S, h) = self.b, k.shape
         new = every = k, v
         if S * b.layout.cp < self.T:
@@ -115,7 +115,7 @@ class Attention:
         return every
 
     def _in_place(self, name: str, x: Tensor, shortened: bool) -> Tensor:
-        """The positions of a cache that was allocated once, after the new ones were written into it.
+        """The positions of a cache that was allocated once, after the new ones are written into it.
 
         A prompt that is longer than a window is attended to as it is, and its last positions are written.
         """
@@ -133,7 +133,7 @@ class Attention:
         return every
 
     def _heads(self, x: Tensor, heads: int, width: int, name: str) -> Tensor:
-        """The heads as an axis of their own. Products of heads return gradients with the heads in front: put back by a copy."""
+        """The heads as their own axis. Products over heads return gradients with the heads in front: a copy moves them back."""
         shape = (self.B, heads, self.S, width)
         if self._fuses or heads == 1 or self.S == 1 or not x.needs_gradient:
             return self.b.view(x, *shape)
@@ -141,7 +141,7 @@ class Attention:
 
 
 def _rotate(b: Builder, place: str, x: Tensor, tables: tuple[Tensor, Tensor], name: str) -> Tensor:
-    """x · cosine + (−second half, first half) · sine, as `lm.rope` writes it; what lies beyond the tables' width stays."""
+    """x · cosine + (−second half, first half) · sine, as `lm.rope` writes it; what is beyond the tables' width stays as it is."""
     with b.within(place):
         width = tables[0].shape[-1]
         if width < x.shape[-1]:

@@ -19,7 +19,7 @@ def _branch(
     b: Builder, c: TransformerConfig, name: str, run: Callable[[Tensor], Tensor], x: Tensor, onto: Tensor, ends: list[Leaf],
     *, inputs: str, summed: str,
 ) -> Tensor:  # fmt: skip
-    """Attention or MLP of x with its norms in front and behind and its scale, added to `onto`."""
+    """Attention or MLP of x with its norms before and after it and its scale, added to `onto`."""
     start = len(b.leaves)
     norms: list[Leaf] = []
     normed = norm(b, f"{name} norm", x, c, name=inputs) if c.norm_placement in ("pre", "sandwich") else x
@@ -40,7 +40,7 @@ def _branch(
             behind = norm(b, f"{name} norm", y, c, name=summed)
         b.free(y)
         y = behind
-    # Its module has one norm in front, wherever it is used, and a second one at the end of the block.
+    # Its module has one norm in front, wherever that is used, and a second one at the end of the block.
     if c.norm_placement == "sandwich":
         ends += norms
     else:
@@ -49,7 +49,7 @@ def _branch(
 
 
 def _on_ranks(b: Builder, run: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Attention or MLP of x, which every rank of tp needs whole."""
+    """Attention or MLP of x, for which every rank of tp needs x whole."""
     whole = b.ranks.enter(x)
     z = run(whole)
     if whole.storage is not x.storage:
@@ -58,7 +58,7 @@ def _on_ranks(b: Builder, run: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 
 def _block(b: Builder, c: TransformerConfig, attention: Attention, mlp: MLP, x: Tensor) -> Tensor:
-    """Norm, attention, sum, norm, MLP, sum; or attention and MLP side by side behind one norm or two."""
+    """Norm, attention, sum, norm, MLP, sum; or attention and MLP in parallel after one norm or two."""
     if c.norms_per_block == 1:
         normed = norm(b, "attention norm", x, c, name="query, key, value inputs")
         with b.within("attention", part="attention"):
@@ -79,7 +79,7 @@ def _block(b: Builder, c: TransformerConfig, attention: Attention, mlp: MLP, x: 
 
 
 def _embedded(b: Builder, c: TransformerConfig, tokens: Tensor, table: Tensor, rows: int) -> Tensor:
-    """What enters the first block; a rank of sp has `rows` of the positions."""
+    """The input of the first block; a rank of sp has `rows` of the positions."""
     B, S = tokens.shape
     x = b.embedding("embedding", table, tokens, (B, S, c.embedding_width), name="attention norm")
     x = b.ranks.leave(x, "embedding/leave", name="attention norm")
@@ -126,10 +126,10 @@ def decoder(
     cache: str,
     unrolled: bool,
 ) -> Program:
-    """What `predict.program` returns; see there. `routing`: of each layer, the tokens of its experts."""
+    """What `predict.program` returns; see there. `routing`: for each layer, the tokens of its experts."""
     c, B, D, train = local_config(config, layout.tp), batch, config.d_model, phase == "train"
     S = 1 if phase == "decode" else sequence // layout.cp
-    # Between the products, the ranks of tp divide the positions where sp says so.
+    # Outside the tensor-parallel parts, the ranks of tp divide the positions if sp is set.
     rows = S // layout.tp if layout.sp else S
     b = Builder(
         policy, device=device, train=train, frozen=frozen, lora_rank=lora_rank, lora_targets=lora_targets, base=base,
@@ -151,8 +151,8 @@ def decoder(
     caching = phase in ("prefill", "decode")
 
     def write(kind: Layer, sizes: tuple[int, ...] | None, count: int, x: Tensor) -> Tensor:
-        """A block as often as it stands in a row; the next one starts from the output of the last."""
-        # The cache of a window holds as many keys as the window sees, and the new one comes to them, or takes a place in it.
+        """A block as often as it is repeated in a row; the next one starts from the output of the last."""
+        # The cache of a window holds as many keys as the window sees; the new key is added to them, or replaces the oldest.
         beside = kind.window + (cache == "growing") if kind.window is not None else sequence
         keys = min(sequence, beside) if phase == "decode" else sequence
         turned = tables if kind.rope else None
@@ -168,16 +168,16 @@ def decoder(
 
     own = stage_blocks(c.layers, layout.pp, stage)
     kinds = list(zip(layers(c), routing or (None,) * c.layers, strict=True))[own.start : own.stop]
-    # The first block is like no other where what it reads is held by the stage, or nothing before it is trained.
+    # The first block is unlike all others if its input is held by the stage, or if nothing before it is trained.
     apart = len(kinds) if unrolled else int(train and (stage > 0 or not x.needs_gradient))
     for kind in kinds[:apart]:
         x = write(*kind, 1, x)
     kinds = kinds[apart:]
-    # Who calls backward on a stage's output holds the gradient that goes into its last block, and no other.
+    # The caller of backward on a stage's output holds the gradient that goes into its last block, and no other.
     held = [kinds.pop()] if train and stage < layout.pp - 1 and kinds else []
-    # Where parameters are divided, what is gathered beside a block depends on its neighbors: no pattern is one then.
+    # Where parameters are sharded, what is gathered beside a block depends on its neighbors, so no pattern repeats exactly.
     for times, pattern in periods(kinds, longest=1 if layout.stage == 3 else LONGEST):
-        # A pattern of unlike layers stands in the list once, however often it comes.
+        # A pattern of different layers is listed once, however often it repeats.
         with b.repeat("blocks", times) if times > 1 else nullcontext():
             for count, kind in pattern:
                 x = write(*kind, count, x)
@@ -196,7 +196,7 @@ def decoder(
 def _headed(
     b: Builder, c: TransformerConfig, x: Tensor, table: Tensor | None, tokens: int, train: bool, chunks: int
 ) -> Tensor:
-    """Final norm, head and, in training, the loss. A head that shares its table with another stage has a copy."""
+    """Final norm, head and, in training, the loss. A head that shares its table with another stage has its own copy."""
     before, normed = len(b.leaves), x
     if c.final_norm:
         x.storage.name = "final norm"
@@ -230,7 +230,7 @@ def _headed(
 def _logits(
     b: Builder, c: TransformerConfig, x: Tensor, head: Tensor, bias: Tensor | None, adapters: Adapters, *, last: bool = False
 ) -> Tensor:  # fmt: skip
-    """The head, scaled and capped. `last`: nobody else holds x, which goes as soon as the head has read it."""
+    """The head's logits, scaled and capped. `last`: nobody else holds x, which is freed as soon as the head has read it."""
     logits = b.linear(
         "head", x, c.vocab, component="head", weight=head, bias=bias or False, copies="copy of head", adapters=adapters
     )
@@ -244,9 +244,9 @@ def _chunked_loss(
     b: Builder, c: TransformerConfig, x: Tensor, head: Tensor, bias: Tensor | None, adapters: Adapters, tokens: int,
     chunks: int,
 ) -> Tensor:  # fmt: skip
-    """Logits and loss of some tokens at a time, each part checkpointed: its logits are never there with another's.
+    """Logits and loss of one chunk of tokens at a time, each checkpointed, so that the logits of two chunks never coexist.
 
-    What torch.utils.checkpoint does around the head and F.cross_entropy(reduction="sum"), added up and divided.
+    This is torch.utils.checkpoint around the head and F.cross_entropy(reduction="sum"); the sums are added and divided.
     """
     width = head.shape[1]
     rows = -(-tokens // chunks)
@@ -271,7 +271,7 @@ def _chunked_loss(
 
 
 def loss_of(b: Builder, logits: Tensor, tokens: int, vocab: int) -> Tensor:
-    """F.cross_entropy of the logits in fp32: a log softmax, and the mean of what it gives the targets."""
+    """F.cross_entropy of the logits in fp32: a log softmax, and the mean of its values at the targets."""
     b.part = "loss"
     wide = b.converted("logits/fp32", logits, "fp32")
     if b.layout.tp > 1:
@@ -285,9 +285,9 @@ def loss_of(b: Builder, logits: Tensor, tokens: int, vocab: int) -> Tensor:
 
 
 def _divided_log_softmax(b: Builder, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Maximum and sum of each row over all ranks, and each has the logarithms of its columns, as in torch's loss_parallel.
+    """Maximum and sum of each row over all ranks; each rank has the logarithms of its columns, as in torch's loss_parallel.
 
-    What is alive meanwhile is that of `lm.tensor_parallel.VocabularyLoss`.
+    The live tensors meanwhile are those of `lm.tensor_parallel.VocabularyLoss`.
     """
     rows, _ = shape
     b.ranks.summed("log softmax/maximum", rows)

@@ -5,9 +5,9 @@ from cs336kit.predict.operations import Tensor
 
 
 class LatentAttention(Attention):
-    """As DeepSeek-V2's own module writes it; a cache holds the latent and the part of the key that is turned.
+    """As DeepSeek-V2's own module writes it; a cache holds the latent and the rotary part of the key.
 
-    One new token beside a cache works on the latents themselves: the matrices that make keys and values of them are
+    With a cache, one new token works on the latents themselves: the matrices that make keys and values of them are
     applied to its queries and to its result.
     """
 
@@ -58,7 +58,7 @@ class LatentAttention(Attention):
         return turned
 
     def _all(self, latent: Tensor, turned: Tensor) -> tuple[Tensor, Tensor]:
-        """What the cache holds with the new positions behind it."""
+        """The cache with the new positions added."""
         b, B, c, past = self.b, self.B, self.c, self.T - self.S
         if self.once:
             rows = b.view(latent, B, 1, self.S, c.kv_latent)
@@ -116,7 +116,7 @@ class LatentAttention(Attention):
         )  # fmt: skip
         b.free(masked, weights, mixed)
         rows = (B, S, A * w)
-        # The product of each head has the batch behind the heads.
+        # In each head's product, the batch comes after the heads.
         merged = b.view(z, *rows) if B == 1 or A == 1 else b.copy("merge heads", z, rows)
         if merged.storage is not z.storage:
             b.free(z)

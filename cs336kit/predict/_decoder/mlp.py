@@ -11,7 +11,7 @@ from cs336kit.predict.transformer import TransformerConfig
 class MLP:
     """What `lm` builds for `mlp` and `experts` of a configuration, on N tokens; `sparse`: the layer has experts.
 
-    `routing`: tokens of each expert, None for equal shares. `apart`: each one is written down, though others are like it.
+    `routing`: tokens of each expert, None for equal shares. `apart`: each expert is listed by itself, even if others are like it.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class MLP:
         return total
 
     def _shared(self, x: Tensor) -> Tensor:
-        """The expert that every token visits, times a weight of its own where the configuration says so."""
+        """The shared expert, which every token visits, times a weight of its own if the configuration says so."""
         b = self.b
         shared = self._mlp(x, self.c.shared_d_ff, "shared")
         if not self.c.shared_gate:
@@ -47,12 +47,12 @@ class MLP:
         return weighted
 
     def mixture(self, x: Tensor) -> Tensor:
-        """The router, then one expert after the other on the tokens that chose it; their results are added up."""
+        """The router, then one expert after another on the tokens that chose it; their results are added up."""
         b, c = self.b, self.c
         N, k = self.N, c.experts_per_token
         tokens = b.view(x, N, c.d_model)
         if c.shared_d_ff:
-            # Another expert works on x too: the gradients of this view are summed before they meet that one's.
+            # The shared expert works on x, too: the gradients of this view are summed before that one's are added.
             tokens = b.op("tokens", "view", [x], tokens.shape, alias=True, passes=True)
         given = b.linear(
             "router", tokens, c.experts, component="router", bias=c.router_bias, name="router scores", cast="mlp inputs"
@@ -80,7 +80,7 @@ class MLP:
         return b.ranks.leave(b.view(total, *x.shape))
 
     def _dispatched(self, tokens: Tensor, weights: Tensor) -> Tensor:
-        """The rows go to the ranks of their experts, which share them evenly, and come back; a rank's experts are one product."""
+        """Rows go to the ranks of their experts, evenly shared, and come back; the experts of a rank are one matrix product."""
         b, c = self.b, self.c
         N, rows = self.N, self.N * c.experts_per_token
         order = b.op("order", "sort", [], (rows,), dtype="int64", name="indices")
@@ -103,8 +103,8 @@ class MLP:
         return total
 
     def _groups(self, visits: int) -> list[tuple[int, int]]:
-        """(how many experts, tokens of each) in order. The first and the last stand alone, and so does any whose tokens are
-        not as many as those of the one before: what they allocate and let go differs.
+        """(how many experts, tokens of each) in order. The first and the last are listed alone, and so is any whose number of
+        tokens differs from that of the one before: what they allocate and free differs.
         """
         sizes = self.routing
         if sizes is None:
@@ -125,7 +125,7 @@ class MLP:
     def _visit(
         self, tokens: Tensor, weights: Tensor, total: Tensor, n: int, held: tuple[Tensor, ...]
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """One expert on its n tokens. The caller's variables of the expert before live until they are assigned anew."""
+        """One expert on its n tokens. The caller's variables of the expert before live until they are reassigned."""
         b, c = self.b, self.c
         N, k = self.N, c.experts_per_token
         with b.within("expert"):
@@ -143,7 +143,7 @@ class MLP:
         return total, (rows, part)
 
     def expert(self, x: Tensor) -> Tensor:
-        """The MLP that the configuration names, of one expert where there are some."""
+        """The MLP that the configuration names, that of one expert if there are any."""
         return self._mlp(x, self.c.d_ff, "mlp")
 
     def _mlp(self, x: Tensor, width: int, component: str) -> Tensor:
@@ -166,7 +166,7 @@ class MLP:
             up = linear("up", "gelu input" if "gelu" in c.mlp else "up")
             hidden = _activated(b, c.mlp, up, name="mlp down's input")
         inner = hidden
-        norms: list[Leaf] = []  # which the module has behind its matrices
+        norms: list[Leaf] = []  # which the module has after its matrices
         if c.inner_norms:
             with b.aside(norms):
                 inner = norm(b, "inner norm", hidden, c, name="mlp down's input", kept_as="mlp inner norm")
@@ -180,7 +180,7 @@ class MLP:
 
 
 def _activated(b: Builder, mlp: str, x: Tensor, *, name: str = "") -> Tensor:
-    """The activation of this MLP; what it keeps is its input, or of ReLU its output. x is let go."""
+    """The activation of this MLP; it saves its input, or for ReLU its output. x is freed."""
     kind = _ACTIVATIONS[mlp]
     if kind in ("relu", "relu2"):
         y = b.op("relu", "relu", [x], x.shape, keeps_output=True, name=name or "relu")
@@ -208,7 +208,7 @@ def _activated(b: Builder, mlp: str, x: Tensor, *, name: str = "") -> Tensor:
 
 
 def _clipped(b: Builder, up: Tensor) -> Tensor:
-    """gpt-oss's other factor: the clipped value plus one."""
+    """gpt-oss's second factor: the clipped value plus one."""
     low = b.op("up/clamp", "clamp", [up], up.shape, keeps=[up])
     b.free(up)
     more = b.op("up/one more", "add", [low], up.shape, passes=True, name="up")

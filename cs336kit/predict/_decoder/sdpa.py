@@ -12,8 +12,8 @@ from cs336kit.predict.operations import Storage, Tensor
 class Heads(NamedTuple):
     """Queries, keys or values, (batch, heads, sequence, width).
 
-    `front`: they lie in memory like that, not with the heads behind the sequence. `split`: each token's heads are a part
-    of a wider row. `expanded`: one head stands for all, without a copy.
+    `front`: they have this order in memory, not the heads after the sequence. `split`: each token's heads are a part
+    of a wider row. `expanded`: one head represents all, without a copy.
     """
 
     x: Tensor
@@ -22,28 +22,28 @@ class Heads(NamedTuple):
     expanded: bool = False
 
     def one_batch_of(self, wanted: int) -> bool:
-        """Whether batch and so many heads are one axis without a copy; one head serves any number in a batch of one."""
+        """Whether batch and `wanted` heads are one axis without a copy; one head represents any number in a batch of one."""
         B, heads, S, _ = self.x.shape
         if heads != wanted or self.expanded:
             return B == 1 and (heads == 1 or self.expanded)
         return self.front or B == 1 or heads == 1 or (S == 1 and not self.split)
 
     def cast(self, b: Builder, place: str, dtype: str, *, name: str = "") -> "Heads":
-        """In another type: a copy that lies as these do, and has every head of its own."""
+        """In another type: a copy with the same order in memory, in which every head is stored."""
         x = b.cast(place, self.x, dtype, name=name)
         return self if x is self.x else self.computed(x)
 
     def computed(self, x: Tensor) -> "Heads":
-        """What an operation on elements makes of these."""
+        """The result of an element-wise operation on these heads."""
         return Heads(x, front=self.front or self.expanded)
 
 
 def scaled_dot_product_attention(
     b: Builder, q: Heads, k: Heads, v: Heads, *, mask: Tensor | None, dropout: float, grouped: bool, flops: int
 ) -> Tensor:
-    """Causal unless a mask is given. `grouped`: fewer key heads are said to be so; without that the one is broadcast.
+    """Causal unless a mask is given. `grouped`: enable_gqa is set for fewer key heads; without it, a single one is broadcast.
 
-    The result is (batch, sequence, all heads) where it lies like that, else (batch, heads, sequence, width).
+    The result is (batch, sequence, all heads) if it has this order in memory, else (batch, heads, sequence, width).
     """
     fewer, given = k.x.shape[1] < q.x.shape[1], (q.x, k.x, v.x)
     if b.policy.casts:
@@ -72,12 +72,12 @@ def _fused(b: Builder, kernel: Kernel, query: Heads, k: Tensor, v: Tensor, mask:
     z = fused_attention(b, kernel, q, k, v, mask=whole, flops=(flops, flops))
     if whole is not None:
         b.free(whole, unless=mask)
-    # The output lies in memory as the queries do.
+    # The output has the queries' order in memory.
     return z if query.front and kernel.follows else b.view(z, B, S, A * h)
 
 
 def padded_mask(b: Builder, kernel: Kernel, mask: Tensor) -> Tensor:
-    """The mask with as many columns as the kernel needs."""
+    """The mask, padded to as many columns as the kernel needs."""
     *rows, keys = mask.shape
     columns = round_up(keys, kernel.mask_columns)
     return mask if columns == keys else b.op("mask/pad", "pad", [mask], (*rows, columns), name=mask.storage.name)
@@ -87,7 +87,7 @@ def fused_attention(
     b: Builder, kernel: Kernel, q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, flops: tuple[int, int],
     sinks: Sequence[Tensor] = (), scratch: tuple[int, ...] = (),
 ) -> Tensor:  # fmt: skip
-    """A fused kernel on queries, keys and values of (batch, heads, sequence, width); `flops` are of its two products."""
+    """A fused kernel on queries, keys and values of (batch, heads, sequence, width); `flops` are those of its two products."""
     B, A, S, _ = q.shape
     logsumexp = Storage("logsumexp", 4 * B * A * round_up(S, kernel.logsumexp_rows))
     words, indices = kernel.random_state
@@ -103,7 +103,7 @@ def fused_attention(
 def _written_out(
     b: Builder, q: Heads, k: Heads, v: Heads, mask: Tensor | None, dropout: float, grouped: bool, flops: int
 ) -> Tensor:
-    """In fp32, grouped heads repeated; broadcast ones are expanded by the products."""
+    """In fp32, with grouped heads repeated; the products expand broadcast heads."""
     B, A, S, h = q.x.shape
     dtype, made = q.x.dtype, [q.x, k.x, v.x]
 

@@ -1,13 +1,13 @@
-"""What each model_type of Hugging Face's transformers means, in the words of a TransformerConfig.
+"""What each model_type of Hugging Face's transformers means, as fields of a TransformerConfig.
 
-A family is a function that reads the fields of a config.json and returns ours. What it does not read, and no list calls
-irrelevant, is refused by `from_hf`: see there.
+A family is a function that reads the fields of a config.json and returns ours. A field that it does not read, and that no
+list calls irrelevant, is refused by `from_hf`: see there.
 """
 
 from cs336kit.predict._families import before_llama, llama, mixtures
 from cs336kit.predict._families.fields import Family
 
-#: model_type → how it is read
+#: model_type → the function that reads it
 FAMILIES: dict[str, Family] = {
     "apertus": lambda f: llama.llama(f, gated=False, qk_norm="head"),
     "arcee": lambda f: llama.llama(f, gated=False),
@@ -77,10 +77,10 @@ FAMILIES: dict[str, Family] = {
     "youtu": mixtures.youtu,
 }
 
-#: Other names under which an architecture is published, with every field as it has them.
+#: Other names under which an architecture is published, with the same fields.
 OTHER_NAMES = {"kimi_k2": "deepseek_v3"}
 
-#: What well-known others have, and no TransformerConfig can say.
+#: What well-known other models have, and no TransformerConfig can express.
 LACKING = {
     "bamba": "state-space layers",
     "dbrx": "its sizes in nested configurations",

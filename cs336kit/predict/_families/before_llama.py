@@ -1,4 +1,4 @@
-"""Families from before Llama: LayerNorm and biases, most of them with an MLP without a gate."""
+"""Families before Llama: LayerNorm and biases, most of them with an MLP without a gate."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def gpt_bigcode(f: Fields) -> dict[str, Any]:
 
 def openai_gpt(f: Fields) -> dict[str, Any]:
     mlp = activation(f, False, "afn")
-    # The function that it calls gelu is the one that others call gelu_new.
+    # What it calls gelu is what others call gelu_new.
     mlp = "gelu_new" if mlp == "gelu" else mlp
     return _gpt2_sizes(f) | {"mlp": mlp, "norm_placement": "residual", "final_norm": False}
 

@@ -1,4 +1,4 @@
-"""The fields of a config.json, and how they are read: what most families say alike."""
+"""The fields of a config.json, and how to read those that most families share."""
 
 import json
 import re
@@ -12,8 +12,8 @@ from cs336kit.predict._common.checks import at_most, positive_int, shown
 from cs336kit.predict._settle import LARGEST, MATRICES
 from cs336kit.predict.packed import EXPERTS, PACKINGS
 
-#: Fields that change neither parameters, nor FLOPs, nor the cache: names of things, numbers inside elementwise functions,
-#: how a run starts, what is done with results, how experts are chosen.
+#: Fields that change neither parameters, nor FLOPs, nor the cache: names, numbers inside element-wise functions,
+#: how a run starts, how results are used, how experts are chosen.
 IRRELEVANT = re.compile(
     r"_token_ids?$|^_|^(model_type|architectures|auto_map|transformers_version|dtype|torch_dtype|name_or_path|language"
     r"|tokenizer_class|license|use_cache|cache_implementation|gradient_checkpointing|attn_implementation|init_device|verbose"
@@ -28,9 +28,9 @@ IRRELEVANT = re.compile(
     r"|aux_loss_alpha|clip_qkv|attn_temperature_tuning|attn_scale|floor_scale|swiglu_alpha|swiglu_limit|layerdrop"
     r"|moe_group|moe_aux_loss_coef|use_aux_loss|router_topk_policy|experts_implementation|unsloth_\w+|for_llm_compressor)$"
 )
-#: So many fields that are not understood are named.
+#: The most fields that an error names if they are not understood.
 _NAMED = 8
-#: A run's own choice, which registry and estimates leave at 0.
+#: A choice of each run, which registry and estimates leave at 0.
 _DROPOUT = re.compile(r"dropout|_pdrop$")
 
 ALL_ATTENTION = MATRICES[:4]
@@ -50,7 +50,7 @@ _ACTIVATIONS = {
 
 
 class Fields:
-    """The fields of a config.json, those left out with the default of transformers; remembers what was read."""
+    """The fields of a config.json, with the defaults of transformers for missing ones; it records which fields were read."""
 
     def __init__(self, values: Mapping[str, Any], model_type: str):
         table = field_table()[model_type]
@@ -62,7 +62,7 @@ class Fields:
         self.notes: list[str] = []
 
     def __call__(self, name: str) -> Any:
-        """The value of a field, which the family understands; None where this model_type has no such field."""
+        """The value of a field that the family understands; None if this model_type has no such field."""
         name = self.aliases.get(name, name)
         self.read.add(name)
         return self.given.get(name, self.defaults.get(name))
@@ -73,14 +73,14 @@ class Fields:
         return name in self.given or name in self.defaults
 
     def refuse(self, name: str, allowed: str) -> ValueError:
-        """The error for a value that no TransformerConfig can say."""
+        """The error for a value that no TransformerConfig can express."""
         outer, _, inner = name.partition(".")
         value: Any = self.given.get(outer, self.defaults.get(outer))
         value = value[inner] if inner else value
         return ValueError(f"{name}={shown(value)} of this {self.model_type} cannot be counted: give {allowed}")
 
     def check_rest(self) -> None:
-        """Refuse what was given, was not read, and could matter."""
+        """Refuse fields that were given and not read, and that could matter."""
         strange = []
         for name, value in self.given.items():
             if name in self.read or IRRELEVANT.search(name):
@@ -104,14 +104,14 @@ class Fields:
             )
 
 
-#: Modules that no packing here means, whether a file lists them or not.
+#: Modules that are not quantized by any packing here, whether a file lists them or not.
 _NEVER_PACKED = re.compile(r"lm_head|embed|router|gate$|norm|bias$|vision|visual|mm_projector|mtp")
 
 
 def storage(config: Any, *, experts: bool) -> tuple[str, tuple[str, ...]]:
-    """The type of weights that a quantization_config means, "" where none does, and what it does not say.
+    """The type of weights that a quantization_config means, "" if there is none, and notes on what it does not tell.
 
-    `experts`: whether the model has some. A file that leaves the attention of every layer as it is packs experts alone.
+    `experts`: whether the model has some. A file that leaves attention unquantized in every layer quantizes experts alone.
     """
     if not config:
         return "", ()
@@ -130,7 +130,7 @@ def storage(config: Any, *, experts: bool) -> tuple[str, tuple[str, ...]]:
 
 
 def _packing(stored: Mapping[str, Any]) -> str:
-    """The name that a quantization_config would have among the packings."""
+    """The name in PACKINGS for a quantization_config."""
     method, bits, group = str(stored.get("quant_method")), stored.get("bits"), stored.get("group_size")
     if method == "bitsandbytes":
         return "int8" if stored.get("load_in_8bit") else str(stored.get("bnb_4bit_quant_type"))
@@ -149,7 +149,7 @@ def _packing(stored: Mapping[str, Any]) -> str:
 
 @cache
 def field_table() -> dict[str, Any]:
-    """model_type → its fields in transformers with their defaults, and other names of them."""
+    """model_type → its fields in transformers with their defaults, and their other names."""
     text = (Path(__file__).parents[1] / "hf_fields.json").read_text(encoding="utf-8")
     table: dict[str, Any] = json.loads(text)
     return table
@@ -159,7 +159,7 @@ Family = Callable[[Fields], dict[str, Any]]
 
 
 def activation(f: Fields, gated: bool, *names: str) -> str:
-    """The MLP that the activation means; `names` are the fields to look at, else the usual ones."""
+    """The MLP that the activation means; `names` are the fields to look at, by default the usual ones."""
     for name in names or ("hidden_activation", "hidden_act", "activation_function"):
         if (value := f(name)) is not None:
             if mlp := _ACTIVATIONS.get(str(value), ("", ""))[gated]:
@@ -169,7 +169,7 @@ def activation(f: Fields, gated: bool, *names: str) -> str:
 
 
 def sizes(f: Fields, **named: str) -> dict[str, Any]:
-    """The sizes under their usual names; `named` gives the others."""
+    """The sizes from their usual fields; `named` gives other field names."""
     usual = {
         "layers": "num_hidden_layers",
         "d_model": "hidden_size",
@@ -185,7 +185,7 @@ def sizes(f: Fields, **named: str) -> dict[str, Any]:
     if "tied_head" in found:
         found["tied_head"] = bool(found["tied_head"])
     found = {name: value for name, value in found.items() if value is not None}
-    # Here, where the names of the file are known, and before patterns of layers are written out.
+    # Done here, where the names in the file are known, and before patterns of layers are written out.
     for ours, theirs in {**usual, **named}.items():
         if ours in found and ours != "tied_head":
             at_most(theirs, positive_int(theirs, found[ours]), LARGEST.get(ours, sys.maxsize))
@@ -193,14 +193,14 @@ def sizes(f: Fields, **named: str) -> dict[str, Any]:
 
 
 def only(f: Fields, **usual: Any) -> None:
-    """Refuse other values of fields that published files have, and transformers does not read."""
+    """Refuse other values of fields that published files have and transformers does not read."""
     for name, value in usual.items():
         if f(name) not in (None, value):
             raise f.refuse(name, repr(value))
 
 
 def by_layer(f: Fields, name: str, layers: int) -> Any:
-    """A list with one entry for each layer, None where none is given."""
+    """A list with one entry for each layer, or None if it is not given."""
     entries = f(name)
     if entries is not None and len(entries) != layers:
         raise f.refuse(name, f"one entry for each of the {layers} layers")
@@ -208,12 +208,12 @@ def by_layer(f: Fields, name: str, layers: int) -> Any:
 
 
 def biases(f: Fields, *, attention: Sequence[str] = ALL_ATTENTION, mlp: Sequence[str] = ()) -> tuple[str, ...]:
-    """The matrices with a bias, as the usual flags say."""
+    """The matrices with a bias, by the usual flags."""
     return (*(attention if f("attention_bias") else ()), *(mlp if f("mlp_bias") else ()))
 
 
 def with_rotary(f: Fields, config: dict[str, Any], default: float = 1.0) -> dict[str, Any]:
-    """The configuration with the share of each head that is turned: a field of its own, or one of the rotary parameters."""
+    """The configuration with the share of each head that is rotated: from its own field, or from the rotary parameters."""
     share = f("partial_rotary_factor")
     if share is None:
         share = f("rotary_pct")
@@ -228,7 +228,7 @@ def with_rotary(f: Fields, config: dict[str, Any], default: float = 1.0) -> dict
 def with_windows(
     f: Fields, config: dict[str, Any], *, window: str = "sliding_window", pattern: int | None = None
 ) -> dict[str, Any]:
-    """The configuration with the layers' kinds of attention: a list of them, or one that follows from a period."""
+    """The configuration with each layer's kind of attention: from a list, or from a period."""
     layers, chunked = config["layers"], {}
     size, kinds = f(window), by_layer(f, "layer_types", layers)
     if kinds is not None:
@@ -246,7 +246,7 @@ def with_windows(
 
 
 def with_switched_windows(f: Fields, config: dict[str, Any], held: Sequence[bool]) -> dict[str, Any]:
-    """The configuration with a window only where a switch says so: in the layers of a list, or else in those `held`."""
+    """The configuration with a window only if a switch is on: in the layers of a list, or else in those `held`."""
     size, kinds, on = f("sliding_window"), by_layer(f, "layer_types", config["layers"]), f("use_sliding_window")
     if kinds is None:
         return config | {"window": size, "window_layers": tuple(held)} if on else config
@@ -256,7 +256,7 @@ def with_switched_windows(f: Fields, config: dict[str, Any], held: Sequence[bool
 
 
 def rope_layers(f: Fields, layers: int) -> tuple[bool, ...]:
-    """The layers with rotary positions: a list of them, which may go on, or one that follows from a period."""
+    """The layers with rotary positions: from a list, which may be longer, or from a period."""
     period = f("no_rope_layer_interval")
     turned = f("no_rope_layers") or [(layer + 1) % period != 0 for layer in range(layers)]
     if len(turned) < layers:

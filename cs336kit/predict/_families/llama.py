@@ -1,4 +1,4 @@
-"""Llama's kin: RMSNorm, rotary positions, an MLP with a gate, and what each family changes in that."""
+"""Llama's relatives: RMSNorm, rotary positions, an MLP with a gate, and what each family changes in that."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from cs336kit.predict._settle import MATRICES
 
 
 def llama(f: Fields, *, gated: bool = True, **fixed: Any) -> dict[str, Any]:
-    """Llama, and what differs from it by flags alone."""
+    """Llama, and models that differ from it only by flags."""
     return sizes(f) | {
         "norm": "rmsnorm", "positions": "rope", "mlp": activation(f, gated),
         "bias": biases(f, mlp=MATRICES[4:] if gated else MATRICES[5:]),
@@ -29,7 +29,7 @@ def windowed(f: Fields) -> dict[str, Any]:
 
 
 def qwen(f: Fields, **fixed: Any) -> dict[str, Any]:
-    """A window only where a switch says so, from some layer on."""
+    """A window only if a switch is on, from some layer on."""
     config, first = llama(f, **fixed), f("max_window_layers")
     return with_switched_windows(f, config, [layer >= first for layer in range(config["layers"])])
 
@@ -67,7 +67,7 @@ def cohere(f: Fields) -> dict[str, Any]:
 
 
 def cohere2(f: Fields) -> dict[str, Any]:
-    """Layers that see everything go without positions, also where none has a window."""
+    """Layers with full attention have no positions, even if no layer has a window."""
     config = with_windows(f, cohere(f), pattern=f("sliding_window_pattern") or 4)
     return config | {"rope_layers": config.get("window_layers", (False,) * config["layers"])}
 
@@ -119,19 +119,19 @@ def exaone4(f: Fields) -> dict[str, Any]:
         config = with_windows(f, config, pattern=period)
     elif f("layer_types") is not None:
         config = with_windows(f, config)
-    elif size:  # "LLLG": local and global layers; the last one is global whatever they say
+    elif size:  # "LLLG": local and global layers; the last one is global in any case
         held = (*(period[layer % len(period)] == "L" for layer in range(layers - 1)), False)
         config |= {"window": size, "window_layers": held}
-    if size:  # beside a window, layers that see everything go without positions
+    if size:  # beside a window, layers with full attention have no positions
         config["rope_layers"] = config.get("window_layers", (False,) * layers)
     return config
 
 
 def smollm3(f: Fields) -> dict[str, Any]:
-    """A window, where a switch says so, in the layers without positions."""
+    """A window, if a switch is on, in the layers without positions."""
     config = llama(f)
     turned = config["rope_layers"] = rope_layers(f, config["layers"])
-    f("max_window_layers")  # in the published files, and never read
+    f("max_window_layers")  # in the published files, but never read
     return with_switched_windows(f, config, [not turns for turns in turned])
 
 
@@ -140,7 +140,7 @@ def ernie4_5(f: Fields) -> dict[str, Any]:
 
 
 def helium(f: Fields) -> dict[str, Any]:
-    """The flag for attention's biases is not about the output matrix."""
+    """The flag for attention's biases does not apply to the output matrix."""
     return llama(f, bias=biases(f, attention=ALL_ATTENTION[:3], mlp=MATRICES[4:]))
 
 

@@ -1,4 +1,4 @@
-"""Mixtures of experts, and latent attention, which few models have without one."""
+"""Mixtures of experts, and latent attention, which few models have without experts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +29,7 @@ def _with_experts(
     width: str = "",
     sparse: tuple[bool, ...] | None = None,
 ) -> dict[str, Any]:
-    """The configuration with experts of a width of their own (else all MLPs are as wide), in some layers or in all."""
+    """The configuration with experts of their own width (else all MLPs have the same), in some layers or in all."""
     count = f(experts)
     if not count or (sparse is not None and not any(sparse)):
         return config
@@ -48,7 +48,7 @@ def _qwen_moe(f: Fields, **fixed: Any) -> dict[str, Any]:
 def qwen2_moe(f: Fields) -> dict[str, Any]:
     config = _qwen_moe(f)
     config["bias"] = "qkv" if f("qkv_bias") else "none"
-    f("max_window_layers")  # matters only with that switch
+    f("max_window_layers")  # only matters with that switch
     if f("use_sliding_window"):
         raise f.refuse("use_sliding_window", "False")
     config = with_switched_windows(f, config, ())
@@ -77,7 +77,7 @@ def gpt_oss(f: Fields) -> dict[str, Any]:
     config = _with_experts(f, with_windows(f, llama(f), pattern=2), "num_local_experts")
     config |= {"mlp": "swiglu_clipped", "sinks": True, "router_bias": True}
     config["bias"] = (*config["bias"], "gate", "up", "down")
-    # The published files say both of these a second time, under names that transformers does not read.
+    # The published files have both of these twice, the second time under names that transformers does not read.
     if f("experts_per_token") not in (None, f("num_experts_per_tok")):
         raise f.refuse("experts_per_token", f"{f('num_experts_per_tok')}, as num_experts_per_tok says")
     first, stretched = f("initial_context_length"), f("rope_scaling") or f("rope_parameters") or {}
@@ -120,9 +120,9 @@ def llama4(f: Fields) -> dict[str, Any]:
 
 
 def _with_first_dense(f: Fields, config: dict[str, Any], *, dense: int = 0) -> dict[str, Any]:
-    """The configuration with dense layers first, `dense` of them where no field says how many, then those with experts.
+    """The configuration with dense layers first, `dense` of them if no field says how many, and then layers with experts.
 
-    Some experts every token visits.
+    Every token visits some of the experts (shared experts).
     """
     if kinds := by_layer(f, "mlp_layer_types", config["layers"]):
         sparse = tuple(kind == "sparse" for kind in kinds)
@@ -192,14 +192,14 @@ def minimax_m2(f: Fields) -> dict[str, Any]:
     config = llama(f, qk_norm="width")
     head_dim = config["head_dim"]
     config = with_rotary(f, config, default=(f("rotary_dim") or head_dim) / head_dim)
-    # Of MiniMax's models before it, with linear attention and scaled residuals.
+    # From earlier MiniMax models, with linear attention and scaled residuals.
     if any(kind != 1 for kind in by_layer(f, "attn_type_list", config["layers"]) or ()):
         raise f.refuse("attn_type_list", "1, attention to everything, for each layer")
     only(f, use_qk_norm=True, qk_norm_type="per_layer")
     only(f, layernorm_full_attention_beta=1.0, layernorm_linear_attention_beta=1.0, layernorm_mlp_beta=1.0)
     f("use_routing_bias")  # how experts are chosen
     only(f, mtp_transformer_layers=1)
-    f("num_mtp_modules")  # matters only with that switch
+    f("num_mtp_modules")  # only matters with that switch
     if f("use_mtp"):
         note_further_tokens(f, "num_mtp_modules")
     return _with_experts(f, config, "num_local_experts")

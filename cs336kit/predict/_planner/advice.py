@@ -1,4 +1,4 @@
-"""What to change where a run does not fit, the cheapest change first, each with what it costs in time."""
+"""What to change if a run does not fit, the cheapest change first, each with what it costs in time."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -15,23 +15,23 @@ from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.training import largest
 from cs336kit.predict.transformer import TransformerConfig
 
-#: The axes of which each replica has a place.
+#: The axes along which replicas are counted.
 _REPLICAS = ("dp", *STAGES)
-#: Bytes of a step, and the share of it, that round to nothing in words.
+#: Bytes of a step, and the share of it, that are too small to mention.
 _LITTLE, _UNSEEN = 5e7, 5e-4
-#: Numbers of accelerators and of chunks that are tried are powers of two up to these.
+#: The numbers of accelerators and of chunks that are tried are powers of two up to these exponents.
 _DOUBLINGS, _CHUNKS = 20, 6
 
 
 @dataclass(frozen=True)
 class Advice:
-    """One change (or several at once) that makes it fit."""
+    """One change (or several together) that makes it fit."""
 
     #: in words, with the options of the command
     change: str
     #: fields of the question and their new values
     changes: dict[str, Any]
-    #: seconds more per second of a step, at most; None where nothing can be said
+    #: the most additional seconds per second of a step; None if not known
     slower: float | None
     #: what the change costs, in words
     costs: str
@@ -41,7 +41,7 @@ class Advice:
 
 
 def advice(q: Question, P: int, chip: Chip) -> tuple[Advice, ...]:
-    """Each single change that makes it fit, cheapest first; if there is none, as many of them as it takes."""
+    """Each single change that makes it fit, cheapest first; if there is none, as many of them together as it takes."""
 
     @cache  # several changes are tried more than once
     def over(**changes: Any) -> float:
@@ -50,7 +50,7 @@ def advice(q: Question, P: int, chip: Chip) -> tuple[Advice, ...]:
             free, _ = allowance(q.allowance, memory_bytes=chip.memory_bytes, count=changed.count)
             return memory(changed, P).total + free.total - chip.memory_bytes
         except ValueError:
-            return inf  # what cannot be asked is no advice
+            return inf  # an impossible question is no advice
 
     def fits(**changes: Any) -> bool:
         return over(**changes) <= 0
@@ -73,7 +73,7 @@ def advice(q: Question, P: int, chip: Chip) -> tuple[Advice, ...]:
 
 
 def elsewhere(q: Question, found: tuple[Advice, ...]) -> str:
-    """What may help where nothing else does on the same accelerators: other ways to divide the model; or nothing."""
+    """What may help if nothing else does on the same accelerators: other ways to divide the model; or ""."""
     if q.count == 1 or not isinstance(q.model, TransformerConfig) or any("count" not in one.changes for one in found):
         return ""
     if q.flavour != "course":
@@ -90,7 +90,7 @@ def elsewhere(q: Question, found: tuple[Advice, ...]) -> str:
 
 
 def _together(q: Question, chosen: list[Advice], fits: Callable[..., bool]) -> Advice:
-    """Several changes at once, without those of them that it does not take; the dearest are looked at first."""
+    """Several changes together, without those that are not needed; the most expensive ones are dropped first."""
     for one in reversed(chosen[:-1]):
         others = [other for other in chosen if other is not one]
         if fits(**_merged(q, others)):
@@ -103,19 +103,19 @@ def _together(q: Question, chosen: list[Advice], fits: Callable[..., bool]) -> A
 
 
 def _of_all(one: Advice, changes: dict[str, Any]) -> str:
-    """The words of a change beside others: the option says the layout of all of them."""
+    """The words of a change next to others: its option gives the layout of all of them."""
     return one.change.replace(f"--layout {one.changes.get('layout')}", f"--layout {changes.get('layout')}")
 
 
 def _merged(q: Question, chosen: list[Advice]) -> dict[str, Any]:
-    """All changes at once; of layouts, what each changes about that of the question."""
+    """All changes together; for layouts, what each of them changes in that of the question."""
     merged = {name: value for one in chosen for name, value in one.changes.items()}
     if "layout" not in merged:
         return merged
     asked = _asked(q)
     for one in chosen:
         layout = one.changes.get("layout", Layout(fsdp=q.count) if "sharded" in one.changes else asked)
-        # Who shares state is one choice of several axes.
+        # How state is shared is one choice, though it has several axes.
         for axes in (_REPLICAS, *((axis,) for axis in AXES if axis not in _REPLICAS)):
             changed = {axis: getattr(layout, axis) for axis in axes}
             if changed != {axis: getattr(asked, axis) for axis in axes}:
@@ -124,12 +124,12 @@ def _merged(q: Question, chosen: list[Advice]) -> dict[str, Any]:
 
 
 def _asked(q: Question) -> Layout:
-    """The layout as it was given, or that `count` and `sharded` mean."""
+    """The layout as given, or the one that `count` and `sharded` mean."""
     return q.placed if q.layout is None else as_layout(q.layout)
 
 
 def _more_accelerators(q: Question, over: Callable[..., float], chosen: list[Advice]) -> Iterator[Advice]:
-    """As many accelerators as it takes beside the changes whose cost is known, and those of them that this number takes."""
+    """As many accelerators as are needed besides the changes of known cost, and those of these that are then still needed."""
     found = _enough(q, over, _merged(q, chosen))
     if found is None:
         return
@@ -148,14 +148,14 @@ def _more_accelerators(q: Question, over: Callable[..., float], chosen: list[Adv
 
 
 def _enough(q: Question, over: Callable[..., float], beside: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
-    """Everything shared over as few times the accelerators as it takes beside other changes, in words and as changes."""
+    """Everything sharded over the fewest times the accelerators that suffice with other changes, in words and as changes."""
     last = None
     for doublings in range(1, _DOUBLINGS + 1):
         words, changes = _shared(q, 2**doublings, beside)
         lacking = over(**changes)
         if lacking <= 0:
             return words, changes
-        # Each tensor has one row on a rank at least, so that beyond some number of them a rank holds more, not less.
+        # Each tensor has at least one row on a rank, so beyond some number of ranks each of them holds more, not less.
         if last is not None and lacking > last:
             return None
         last = lacking
@@ -163,18 +163,18 @@ def _enough(q: Question, over: Callable[..., float], beside: dict[str, Any]) -> 
 
 
 def _shared(q: Question, times: int, beside: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Parameters, gradients and states shared over so many times the data ranks."""
+    """Parameters, gradients and states sharded over `times` times the data ranks."""
     count = q.count * times
     changes: dict[str, Any] = {**beside, "count": count}
     if q.layout is None:
         changes["sharded"] = True
-        changes.pop("layout", None)  # of fewer ranks
+        changes.pop("layout", None)  # that of fewer ranks
         option = f"--count {count}"
     else:
         placed = as_layout(beside.get("layout", q.layout))
         changes["layout"] = replace(placed, dp=1, zero1=1, zero2=1, fsdp=placed.dp * placed.shards * times)
     words, same = _same_batch(q, changes)
-    words = "" if "accumulate" in beside else words  # which the words of that change say
+    words = "" if "accumulate" in beside else words  # the words of that change give it
     changes |= same
     if q.layout is not None:
         changes["layout"] = _of_passes(changes["layout"], changes.get("accumulate", q.passes))
@@ -185,7 +185,7 @@ def _shared(q: Question, times: int, beside: dict[str, Any]) -> tuple[str, dict[
 
 
 def _same_batch(q: Question, changes: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """In as many passes as the global batch that was given takes after these changes, or without it: options, and changes."""
+    """With as many micro-batches as the given global batch needs after these changes, or without it: options, and changes."""
     if q.global_batch is None:
         return "", {"global_batch": None}
     changed = replace(q, **changes)
@@ -199,23 +199,23 @@ def _same_batch(q: Question, changes: dict[str, Any]) -> tuple[str, dict[str, An
 
 
 def _accumulate(q: Question) -> str:
-    """The option for as many passes, where they are not those of a step that says nothing of them."""
+    """The option for as many micro-batches, unless they are those of a step by default."""
     usual = 1 if q.layout is None else as_layout(q.layout).pp
     return "" if q.passes == usual else f" --accumulate {q.passes}"
 
 
 def _is_other_batch(q: Question, changes: dict[str, Any]) -> bool:
-    """Whether these changes leave a global batch out that was given."""
+    """Whether these changes drop a global batch that was given."""
     return q.global_batch is not None and changes["global_batch"] is None
 
 
 def _of_passes(layout: Layout, passes: int) -> Layout:
-    """The layout, which does not ask for another number of passes than this one."""
+    """The layout, without asking for another number of micro-batches than `passes`."""
     return layout if layout.microbatches in (1, layout.pp) else replace(layout, microbatches=passes)
 
 
 def _other_batch(q: Question, changes: dict[str, Any]) -> str:
-    """What it costs where a global batch that was given is left out."""
+    """The cost if a global batch that was given is dropped."""
     return ", and another global batch" if _is_other_batch(q, changes) else ""
 
 
@@ -243,7 +243,7 @@ def _options(
 
 
 def _of_kernels(q: Question) -> Iterator[Advice]:
-    """What keeps less and takes less time."""
+    """Changes that save less and take less time."""
     if q.attention == "eager":
         costs = "less time: scores never leave the chip, though the backward pass computes them again"
         yield Advice("fused attention (--attention sdpa)", {"attention": "sdpa"}, 0.0, costs)
@@ -254,7 +254,7 @@ def _of_kernels(q: Question) -> Iterator[Advice]:
 
 
 def _of_layout(q: Question, chip: Chip, over: Callable[..., float]) -> Iterator[Advice]:
-    """Ranks may share more: the sequence, states, gradients, and parameters too."""
+    """Ranks may share more: the sequence, states, gradients, and parameters, too."""
     placed = _asked(q)
     if placed.tp > 1 and not placed.sp:
         sequence = replace(placed, sp=True)
@@ -281,7 +281,7 @@ def _sharing(q: Question, chip: Chip, change: str, layout: Layout, how: str = "n
 
 
 def _of_states(q: Question) -> Iterator[Advice]:
-    """What keeps less of the parameters and their states."""
+    """Changes that keep less of the parameters and their states."""
     if q.lora_rank and q.base is None:
         change = f"a frozen base of 4 bits (--qlora {q.lora_rank} in place of --lora {q.lora_rank})"
         yield Advice(change, {"base": "nf4"}, None, "rounded weights, unpacked for every product")
@@ -321,7 +321,7 @@ def _in_passes(size: int, passes: int, layout: str = "") -> str:
 
 
 def _split(q: Question, size: int) -> dict[str, Any]:
-    """The same sequences of a step, `size` at a time."""
+    """The same sequences of a step, in micro-batches of `size`."""
     assert q.batch
     changes: dict[str, Any] = {"batch": size, "accumulate": q.passes * q.batch // size, "global_batch": None}
     if q.layout is None or (layout := _of_passes(as_layout(q.layout), changes["accumulate"])) == as_layout(q.layout):
@@ -330,7 +330,7 @@ def _split(q: Question, size: int) -> dict[str, Any]:
 
 
 def _sharding(q: Question, P: int, chip: Chip) -> Advice:
-    """ZeRO 3 gathers the weights twice and scatters gradients once; replicas reduce gradients: two ways of a ring."""
+    """ZeRO 3 gathers the weights twice and scatters gradients once; replicas all-reduce gradients: twice a ring."""
     slower = None
     if isinstance(q.model, TransformerConfig):
         more, slower = _sent(q, chip, {"sharded": True})
@@ -343,7 +343,7 @@ def _sharding(q: Question, P: int, chip: Chip) -> Advice:
 
 
 def _sent(q: Question, chip: Chip, changes: dict[str, Any]) -> tuple[int, float | None]:
-    """Bytes that a step of these changes sends beyond that of the question, and their seconds per second of a step at the MFU."""
+    """Bytes that a step with these changes sends beyond the question's, and their seconds per second of a step at the MFU."""
     (after, _, _), (before, _, _) = wire(replace(q, **changes), chip), wire(q, chip)
     more = (after.total if after else 0) - (before.total if before else 0)
     step = mfu_seconds(q, chip)
@@ -357,7 +357,7 @@ def _on_the_wire(more: int, chip: Chip, slower: float | None) -> str:
 
 
 def _computing_and_sending(chosen: list[Advice]) -> str:
-    """What is slower about all of these: FLOPs, and what sharding and more passes send."""
+    """What makes all of these slower: FLOPs, and what sharding and more micro-batches send."""
     sends = [one for one in chosen if one.changes.keys() & {"sharded", "accumulate", "layout"}]
     sending = sum(one.slower or 0 for one in sends)
     costs = _percent(sum(one.slower or 0 for one in chosen if one not in sends))

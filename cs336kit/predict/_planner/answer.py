@@ -1,4 +1,4 @@
-"""The answer to a question about a training run, and the names under which it stands in JSON."""
+"""The answer to a question about a training run, and its names in JSON."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from cs336kit.predict.accounting import active_parameters
 from cs336kit.predict.transformer import TransformerConfig
 from cs336kit.predict.wires import StepSeconds
 
-#: Raised whenever a key of the JSON output changes its meaning or goes.
+#: Raised whenever a key of the JSON output changes its meaning or is removed.
 SCHEMA = 3
 #: Every key of `cs336kit plan --json` in order, with its meaning. A key that does not apply is null.
 KEYS = {
@@ -91,40 +91,40 @@ class Plan:
     trainable: int | None
     flops: int | None
     six_nd_flops: int | None
-    #: what is computed again, per FLOP of the run; MFU leaves it out, so that the days do
+    #: FLOPs of recomputation, per FLOP of the run; MFU leaves them out, and so do the days
     recomputed: float
     days: float | None
     memory: Breakdown
-    #: the moment of a step in which that is alive; None for a number of parameters
+    #: the moment of a step at which `memory` is alive; None for a number of parameters
     moment: str | None
-    #: the same in total if every token chose the same experts; None without experts
+    #: total bytes if every token chose the same experts; None without experts
     uneven: int | None
     allowance: Breakdown
-    #: where the allowance comes from
+    #: what the allowance is based on
     allowance_reason: str
     fits: bool
     advice: tuple[Advice, ...]
     largest_model: int
     flavour: str
     notes: tuple[str, ...]
-    #: bytes that one accelerator sends in a step; None on one, and for a number of parameters
+    #: bytes that one accelerator sends in a step; None with one accelerator, and for a number of parameters
     wire: Breakdown | None = None
-    #: of one optimizer step, attention over all pairs; None where a number is missing
+    #: seconds of one optimizer step, with attention over all pairs; None if a number for it is missing
     seconds: StepSeconds | None = None
-    #: the same if attention leaves out what a causal mask hides; None where it does not
+    #: the same if attention leaves out what a causal mask hides; None if it does not
     causal: StepSeconds | None = None
     #: bytes that one accelerator sends over its link between nodes in a step
     link_bytes: int | None = None
-    #: the fewest accelerators that take no more than the question's `within_days`, at the MFU
+    #: the fewest accelerators that take no more than the question's `within_days` at the MFU
     accelerators_within_days: int | None = None
     #: seconds of an optimizer step at the MFU; None for a number of parameters, and without a peak
     mfu_seconds: float | None = None
-    #: what the MFU asks of matrix products; None where a step has no bounds
+    #: the rate that the MFU asks of matrix products; None if a step has no bounds
     asked: Asked | None = None
 
     @property
     def active_parameters(self) -> int:
-        """Those that take part in the computation for one token."""
+        """Parameters used in computing one token."""
         model = self.question.model
         return active_parameters(model).total if isinstance(model, TransformerConfig) else self.parameters
 
@@ -145,7 +145,7 @@ class Plan:
 
     @property
     def steps(self) -> int | None:
-        """Optimizer steps that the tokens take, the last one perhaps not full."""
+        """Optimizer steps that the tokens take; the last one may not be full."""
         q = self.question
         if q.steps is not None or q.tokens is None or q.step_sequences is None or q.sequence is None:
             return q.steps
@@ -153,7 +153,7 @@ class Plan:
 
     @property
     def step_bounds(self) -> tuple[float, float] | None:
-        """Seconds of a step: the least has causal attention, where it can be had."""
+        """Seconds of a step; the lower bound has causal attention, where that is possible."""
         return None if self.seconds is None else ((self.causal or self.seconds).lower, self.seconds.upper)
 
     @property
@@ -167,7 +167,7 @@ class Plan:
 
     @property
     def tokens_per_second(self) -> tuple[float, float] | None:
-        """Of all accelerators, in the longest and in the shortest step of `step_bounds`."""
+        """Tokens per second of all accelerators, in the longest and in the shortest step of `step_bounds`."""
         if self.seconds is None or self.step_bounds is None:
             return None
         least, most = self.step_bounds
@@ -193,7 +193,7 @@ class Plan:
         return self._over_the_run(None if watts is None else watts / 1000)
 
     def _over_the_run(self, each: float | None) -> tuple[float, float] | None:
-        """So much for each accelerator and hour of `run_days`."""
+        """`each` for every accelerator and every hour of `run_days`."""
         if each is None or self.run_days is None:
             return None
         least, most = (24 * days * self.question.count * each for days in self.run_days)
@@ -260,7 +260,7 @@ class Plan:
             **dict.fromkeys(("largest_batch", "explain", "sensitivity")),
             "notes": list(self.notes),
         }
-        # What is left is the question's own.
+        # The other keys are fields of the question.
         return {key: values[key] if key in values else getattr(q, key) for key in KEYS}
 
 

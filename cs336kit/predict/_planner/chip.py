@@ -1,4 +1,4 @@
-"""What one accelerator has, from the table or from the one who asks, and what is left free of its memory."""
+"""The numbers of one accelerator, from the table or as given, and how much of its memory is left free."""
 
 from dataclasses import dataclass
 from datetime import date
@@ -8,7 +8,7 @@ from cs336kit.predict._common.checks import fraction, non_negative_number
 from cs336kit.predict._links import link_speed
 from cs336kit.predict.hardware import Accelerator, Cell, accelerator, accelerators
 
-#: The default allowance, in bytes and in a fraction of the memory. A rule of thumb for PyTorch on CUDA, not measured here:
+#: The default allowance: bytes, and a fraction of the memory. A rule of thumb for PyTorch on CUDA, not measured here:
 #: the context with the libraries' kernels and workspaces, blocks that the allocator cannot use, and NCCL's channels.
 CONTEXT_BYTES = 2**30
 FRAGMENTATION = 0.05
@@ -17,12 +17,12 @@ COMMUNICATION_BYTES = 2**30
 
 @dataclass(frozen=True)
 class Chip:
-    """The numbers that an answer rests on, and sentences about those that are not exact."""
+    """The numbers that an answer is based on, and sentences about those that are not exact."""
 
     name: str
     title: str
     memory_bytes: int
-    #: FLOP/s of the products, or None where the question does not need them
+    #: FLOP/s of matrix products, or None if the question does not need them
     peak: float | None
     bandwidth: float | None
     #: bytes per second each way to other accelerators
@@ -31,17 +31,17 @@ class Chip:
 
     @property
     def context(self) -> str:
-        """What its libraries keep for themselves, in words."""
+        """The memory that its libraries take for themselves, in words."""
         return "the CUDA context and libraries" if self.title.startswith("NVIDIA") else "the context and libraries"
 
     def as_accelerator(self) -> Accelerator:
-        """These numbers in the form of the table, for functions that take an accelerator of it."""
+        """These numbers in the form of the table, for functions that take an accelerator from it."""
         today = date.today()
 
         def cell(value: float, unit: str) -> Cell:
             return Cell(value, unit, "of this question", (), today)
 
-        # The peak is that of the question's products, whatever their type.
+        # The peak is that of the question's matrix products, whatever their type.
         kinds = {("fp32", "vector", "dense"), *((precision, "tensor", "dense") for precision in ("bf16", "fp16"))}
         peaks = {} if self.peak is None else {kind: cell(self.peak, "FLOP/s") for kind in kinds}
         facts = {} if self.link is None else {"link": cell(self.link, "byte/s")}
@@ -57,7 +57,7 @@ def chip(
     precision: str = "bf16",
     needs_peak: bool = True,
 ) -> Chip:
-    """The chip of a question: a name of the table, whose numbers those given replace; or those given alone."""
+    """The chip of a question: a name of the table, with the given numbers in place of its own; or the given numbers alone."""
     if name is None:
         if memory_bytes is None or (needs_peak and peak_flops_per_second is None):
             raise ValueError("without an accelerator of the table, give its memory_bytes and peak_flops_per_second")
@@ -83,7 +83,7 @@ def _and(words: list[str]) -> str:
 
 
 def _memory(device: Accelerator, notes: list[str]) -> int:
-    """The driver's bytes, or the label's where nobody has read the driver's."""
+    """The bytes that the driver reports, or those of the label if no source has them."""
     if "memory_bytes" in device.facts:
         return device.memory_bytes
     known = [d for d in accelerators() if {"memory_bytes", "memory_label_bytes"} <= set(d.facts)]
@@ -97,7 +97,7 @@ def _memory(device: Accelerator, notes: list[str]) -> int:
 
 
 def _peak(device: Accelerator, precision: str, needed: bool, notes: list[str]) -> float | None:
-    """The dense peak of the products; fp16 in place of bf16 where a chip has no other type of two bytes."""
+    """The dense peak of the matrix products; fp16 in place of bf16 if a chip has no other type of two bytes."""
     try:
         return device.peak(precision)
     except LookupError as error:
@@ -112,7 +112,7 @@ def _peak(device: Accelerator, precision: str, needed: bool, notes: list[str]) -
 def allowance(
     given: int | float | None, *, memory_bytes: int, count: int, context: str = "the context and libraries"
 ) -> tuple[Breakdown, str]:
-    """Bytes that are left free, by reason, and a sentence about where they come from; `context`: of the chip, in words."""
+    """Bytes that are left free, by reason, and a sentence about their source; `context`: that of the chip, in words."""
     if given is None:
         parts = {"context and libraries": CONTEXT_BYTES, "fragmentation": int(FRAGMENTATION * memory_bytes)}
         if count > 1:
@@ -133,7 +133,7 @@ def allowance(
 
 
 def check_room(free: Breakdown, memory_bytes: int) -> None:
-    """Refuse an allowance that leaves nothing."""
+    """Refuse an allowance that leaves no memory."""
     if free.total >= memory_bytes:
         gigabytes = "; memory_bytes counts bytes, such as 80e9" if memory_bytes < 2**20 else ""
         raise ValueError(

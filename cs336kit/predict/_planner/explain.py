@@ -13,12 +13,12 @@ from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.training import peak_moments, step_peak
 from cs336kit.predict.transformer import TransformerConfig
 
-#: Components of the kept bytes that are named one by one.
+#: How many components of the saved bytes are named individually.
 _LARGEST = 5
 
 
 def explained(plan: Plan) -> str:
-    """Where each number of the answer comes from: the quantity, its formula, and what it is made of."""
+    """How each number of the answer is computed: the quantity, its formula, and the numbers in it."""
     lines = ["where the numbers come from"]
     for name, formula in _rows(plan):
         lines += folded(f"{name} = {formula}", indent="    ", first="  ")
@@ -26,7 +26,7 @@ def explained(plan: Plan) -> str:
 
 
 def formulas(plan: Plan) -> dict[str, str]:
-    """Quantity → its formula with numbers; those of one quantity one after the other."""
+    """Quantity → its formula with numbers; several formulas of one quantity follow each other."""
     rows: dict[str, str] = {}
     for name, formula in _rows(plan):
         rows[name] = f"{rows[name]}; {formula}" if name in rows else formula
@@ -62,7 +62,7 @@ def _parameters(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _times(terms: list[str]) -> list[str]:
-    """Equal terms once, with how many there are."""
+    """Equal terms only once, each with its number."""
     return [f"{terms.count(term)} × ({term})" if terms.count(term) > 1 else term for term in terms]
 
 
@@ -94,7 +94,7 @@ def _time(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _digits(value: float) -> str:
-    """Two digits behind the point, or three at all of what is less than 1."""
+    """Two digits after the point, or three significant ones for numbers below 1."""
     return f"{value:,.2f}" if value >= 1 else f"{value:.3g}"
 
 
@@ -102,7 +102,7 @@ def _step(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.seconds is None or plan.step_bounds is None:
         return
     s, (lower, upper) = plan.seconds, plan.step_bounds
-    # Where nothing overlaps, each stage may be as slow as the slowest; where all does, the others fill the pipeline sooner.
+    # If nothing overlaps, each stage may be as slow as the slowest; if everything does, the others fill the pipeline sooner.
     turns = plan.question.placed.bubble
     waits = f", what each microbatch has of both / (1 − {turns:.4g})" if turns else ""
     causal = f"{plan.causal.compute:,.4g} s (causal attention)" if plan.causal else f"{s.compute:,.4g} s"
@@ -150,7 +150,7 @@ def _buckets(plan: Plan) -> Iterator[tuple[str, str]]:
             "runs, and no block in the loss; none in the optimizer's step"
         )
         yield "gathered parameters", gathered
-    # Of a pipeline the stage that the peak is of.
+    # Of a pipeline, the stage that has the peak.
     options = of.step_options(q)
     among = stages(q.model, q.placed)
     stage = max(among, key=lambda each: step_peak(**options, stage=each).total)

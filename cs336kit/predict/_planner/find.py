@@ -1,4 +1,4 @@
-"""What fits: the layouts of a cluster, as a table and as plain values, and the largest batch."""
+"""What fits: the layouts for a cluster, as a table and as plain values, and the largest batch."""
 
 from dataclasses import replace
 
@@ -12,12 +12,12 @@ from cs336kit.predict.training import largest
 from cs336kit.predict.transformer import TransformerConfig
 from cs336kit.predict.wires import StepSeconds
 
-#: As many times the rows are looked for, of which some are not worth one.
+#: How many times the rows to search for: some found layouts are not worth a row.
 _SPARE = 4
 
 
 def before_layouts(q: Question) -> Question:
-    """The question that is answered above layouts: without a global batch that only some of them divide into passes."""
+    """The question answered above the layouts: without a global batch that only some of them can split into micro-batches."""
     if not isinstance(q.model, TransformerConfig) or q.layout is not None or q.accumulate is not None:
         return q
     if q.global_batch is None or not q.global_batch % max(1, (q.batch or 1) * q.count):
@@ -25,13 +25,13 @@ def before_layouts(q: Question) -> Question:
     alone = replace(q, global_batch=None)
     if q.steps is None or q.tokens is not None:
         return alone
-    # The steps that were asked for are steps of the global batch.
+    # The steps in the question are steps of the global batch.
     sequence = settled(alone).sequence
     return replace(alone, tokens=q.steps * q.global_batch * (sequence or 1))
 
 
 def batch_note(q: Question, global_batch: int | None) -> tuple[str, ...]:
-    """Says so where the layouts have another global batch than the rest of the answer."""
+    """A note if the layouts have another global batch than the rest of the answer."""
     if global_batch in (None, q.step_sequences):
         return ()
     return (
@@ -41,9 +41,9 @@ def batch_note(q: Question, global_batch: int | None) -> tuple[str, ...]:
 
 
 def found(plan: Plan, *, global_batch: int | None = None, limit: int = 10) -> list[FoundLayout]:
-    """The quickest layouts of as many accelerators whose peak and allowance fit, without those that another outdoes in all.
+    """The fastest layouts of as many accelerators whose peak and allowance fit, without those that another beats in all.
 
-    `global_batch` is of the layouts; None: that of the plan. Errors: ValueError for what is missing.
+    `global_batch` is that of the layouts; None: that of the plan. Errors: ValueError for what is missing.
     """
     q = plan.question
     if not isinstance(q.model, TransformerConfig) or not q.batch or not q.sequence:
@@ -62,7 +62,7 @@ def found(plan: Plan, *, global_batch: int | None = None, limit: int = 10) -> li
 
 
 def _worth_a_row(layouts: list[FoundLayout]) -> list[FoundLayout]:
-    """Without those that a quicker one outdoes, which holds no more; they come the quickest first, and of equals the smallest."""
+    """Without layouts beaten by a faster one that holds no more; the fastest come first, and of equal ones the smallest."""
     kept: list[FoundLayout] = []
     for one in layouts:
         if not any(
@@ -73,14 +73,14 @@ def _worth_a_row(layouts: list[FoundLayout]) -> list[FoundLayout]:
 
 
 def _at_least(plan: Plan, one: FoundLayout) -> StepSeconds:
-    """The lower bound is with causal attention, as in the answer for one layout."""
+    """The lower bound with causal attention, as in the answer for one layout."""
     placed = replace(plan.question, layout=one.layout, accumulate=one.layout.microbatches)
     causal = of.causal_seconds(placed, plan.chip)
     return replace(one.seconds, lower=(causal or one.seconds).lower)
 
 
 def largest_batch(plan: Plan) -> int:
-    """The most sequences of one pass whose peak and allowance fit, 0 if not even one. Errors: ValueError without a shape."""
+    """The largest micro-batch whose peak and allowance fit, 0 if not one sequence does. Errors: ValueError without a shape."""
     if not isinstance(plan.question.model, TransformerConfig):
         raise ValueError("a batch has activations, which a number of parameters does not tell: name a model")
     room = plan.chip.memory_bytes - plan.allowance.total

@@ -25,12 +25,12 @@ class Asked:
     #: if everything overlaps, and if nothing does
     lower: float | None
     upper: float | None
-    #: the MFU of a run whose products run at the peak while everything overlaps
+    #: the MFU of a run whose matrix products run at the peak while everything overlaps
     highest_mfu: float
 
 
 def flavour(q: Question, chip: Chip) -> str:
-    """What the bytes are for: whose modules, and which device's rules for what an operation keeps."""
+    """What the bytes are computed for: whose modules, and which device's rules for what an operation saves."""
     whose = "this kit's PyTorch modules" if q.flavour == "course" else f"the modules of {q.flavour}"
     rules = "a CPU's rules"
     if q.device == "cuda":
@@ -64,7 +64,7 @@ def memory(q: Question, P: int) -> Breakdown:
 
 
 def step_bytes_per_parameter(q: Question, optimizer: str) -> int:
-    """Of the temporary tensors in an optimizer's step; 0 where they are of one tensor at a time, none, or not known."""
+    """Temporary bytes of an optimizer step; 0 if they are those of one tensor at a time, none, or not known."""
     if q.fused or not DEVICES[q.device].foreach or optimizer_spec(optimizer).foreach is None:
         return 0
     return optimizer_step_bytes(optimizer, parameters=1, precision=POLICIES[q.precision].states)
@@ -81,9 +81,9 @@ def moment(q: Question) -> str | None:
 def uneven(q: Question) -> int | None:
     """Bytes if all tokens chose the same experts, the first or the last of each layer; None without experts.
 
-    Also None where it is not counted: on ranks that share experts or a sequence, and of other modules than the course's.
+    Also None if it is not counted: on ranks that share experts or a sequence, and with other modules than the course's.
 
-    What is alive at any moment is linear in the experts' shares, so its maximum lies where the shares are extreme.
+    What is alive at any moment is linear in the experts' shares, so its maximum is where the shares are extreme.
     """
     if not isinstance(q.model, TransformerConfig) or not q.model.experts:
         return None
@@ -97,13 +97,13 @@ def uneven(q: Question) -> int | None:
 
 
 def pass_flops(q: Question, **changes: Any) -> Breakdown:
-    """FLOPs of a forward and backward pass of one sequence by component, without what is computed again."""
+    """FLOPs of a forward and backward pass of one sequence by component, without recomputation."""
     assert isinstance(q.model, TransformerConfig) and q.sequence
     return training_flops(q.model, batch=1, sequence=q.sequence, **{**trained(q), **changes})
 
 
 def extra_flops(q: Question, **changes: Any) -> float:
-    """What checkpointing and chunks compute again, as a fraction of the pass without them."""
+    """Recomputation by checkpointing and chunks, as a fraction of the pass without it."""
     again = pass_flops(q, **{"checkpointing": q.checkpointing, "chunks": q.chunks, **changes})
     return again.get("recomputed forward", 0) / pass_flops(q).total
 
@@ -120,7 +120,7 @@ def trainable(q: Question) -> int:
 
 
 def step_program(q: Question) -> dict[str, Any]:
-    """The options of `predict.program` for a pass of a settled question, beside model, batch, sequence and layout."""
+    """The options of `predict.program` for a pass of a settled question, besides model, batch, sequence and layout."""
     return {
         "precision": q.precision, "attention": q.attention, "checkpointing": q.checkpointing, "chunks": q.chunks,
         "device": q.device, "flavour": q.flavour, **trained(q),
@@ -128,20 +128,20 @@ def step_program(q: Question) -> dict[str, Any]:
 
 
 def writes_scores(q: Question) -> bool:
-    """Whether torch's fused function has no kernel for these heads, so that scores are written out, and others have one."""
+    """Whether torch's fused function has no kernel for these heads and writes out scores, while another kernel would not."""
     if not isinstance(q.model, TransformerConfig) or q.attention != "sdpa" or q.flavour != "course":
         return False
     size: dict[str, Any] = {"batch": q.batch, "sequence": q.sequence, "layout": q.placed}
     try:
         program(q.model, **size, **step_program(q) | {"attention": "flash_attention"})
-    except ValueError:  # a precision, a device or heads that no such kernel takes
+    except ValueError:  # a precision, a device or heads that no such kernel supports
         return False
     walked = program(q.model, **size, **step_program(q))
     return any(op.kind == "softmax" and op.part == "attention" for op, _ in walked.operations())
 
 
 def wire(q: Question, chip: Chip) -> tuple[Breakdown | None, StepSeconds | None, str]:
-    """Bytes that one accelerator sends in a step, the seconds of the step between two bounds, and why there are none."""
+    """Bytes that one accelerator sends in a step, the bounds of the step's seconds, and the reason if there are none."""
     if not isinstance(q.model, TransformerConfig) or not q.batch or not q.sequence:
         return None, None, ""
     sent = communication(q.model, **_step_size(q)) if q.count > 1 else None
@@ -172,13 +172,13 @@ def mfu_seconds(q: Question, chip: Chip) -> float | None:
 
 
 def asked_of_products(q: Question, chip: Chip) -> Asked | None:
-    """What the MFU asks of matrix products under this layout, for a step that `wire` has seconds of."""
+    """What the MFU asks of matrix products under this layout, for a step whose seconds `wire` has."""
     step = mfu_seconds(q, chip)
     assert step is not None
     at_peak = replace(q, product_rate=1.0)
     slow = _seconds(at_peak, chip)
     quick = causal_seconds(at_peak, chip) or slow
-    # At the peak a stage computes so long where nothing overlaps, the others as slow as it; the rest of the step is sending.
+    # If nothing overlaps, a stage at the peak computes for this long, the others as slow as it; the rest of the step is sending.
     computing = slow.compute / (1 - q.placed.bubble)
     left = step - (slow.upper - computing)
     return Asked(
@@ -189,31 +189,31 @@ def asked_of_products(q: Question, chip: Chip) -> Asked | None:
 
 
 def _can_be_causal(q: Question) -> bool:
-    """Whether attention can leave pairs out: written out it does not, and transformers' modules are counted over all pairs."""
+    """Whether attention can leave pairs out: not if it is written out, and transformers' modules are counted over all pairs."""
     return q.attention != "eager" and q.flavour == "course"
 
 
 def causal_seconds(q: Question, chip: Chip) -> StepSeconds | None:
-    """A step that `wire` has seconds of, if attention leaves out what a causal mask hides; None where it computes all."""
+    """The seconds of a step if attention leaves out what a causal mask hides; None if it computes all pairs."""
     return _seconds(q, chip, causal=True) if _can_be_causal(q) else None
 
 
 def causal_saving(q: Question) -> float:
-    """The share of a pass's FLOPs that causal attention leaves out, where it can."""
+    """The share of a pass's FLOPs that causal attention leaves out, if it can."""
     if not isinstance(q.model, TransformerConfig) or not _can_be_causal(q):
         return 0.0
     return 1 - pass_flops(q, causal=True).total / pass_flops(q).total
 
 
 def link_bytes(q: Question) -> int | None:
-    """Bytes that one accelerator sends over its own link to other nodes in a step; None where nothing travels."""
+    """Bytes that one accelerator sends over its own link to other nodes in a step; None if nothing is sent."""
     if not isinstance(q.model, TransformerConfig) or q.count == 1:
         return None
     return leaving_bytes(q.model, **_step_size(q))
 
 
 def _step_size(q: Question) -> dict[str, Any]:
-    """The arguments that `communication` and `step_seconds` share, beside the model."""
+    """The arguments that `communication` and `step_seconds` share, besides the model."""
     return {"layout": q.placed, "batch": q.batch, "sequence": q.sequence, "node": q.per_node, **step_program(q)}
 
 

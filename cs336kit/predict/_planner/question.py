@@ -1,4 +1,4 @@
-"""A question about a training run, and the checks that settle what it left open."""
+"""A question about a training run, and the checks that fill in what it leaves open."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,38 +27,39 @@ from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.programs import EVERY_ATTENTION, check_sizes, linear_components, model_leaves
 from cs336kit.predict.transformer import TransformerConfig
 
-#: Optimizers that need the shapes of a model, beside NAPKIN_OPTIMIZERS.
+#: Optimizers that need the shapes of a model, besides NAPKIN_OPTIMIZERS.
 SHAPED_OPTIMIZERS = tuple(name for name in OPTIMIZERS if name not in NAPKIN_OPTIMIZERS)
-#: Optimizers that torch has as one kernel, too.
+#: Optimizers that torch also has as one fused kernel.
 FUSED = ("sgd", "momentum", "adagrad", "adam", "adamw")
-#: What a training run keeps the sequence at where neither the question nor the model asks for less.
+#: Length of a sequence where neither the question nor the model asks for less.
 _USUAL_SEQUENCE = 4096
 
-#: Where adapters stand if nobody says; of latent attention, one matrix makes keys and values.
+#: Where adapters are unless the question says so; in latent attention, one matrix makes keys and values.
 _USUAL_TARGETS = ("query", "value")
 
-#: The share of the dense peak at which matrix products run, unless the question says otherwise: the quickest in bf16 on H100
+#: The share of the dense peak that matrix products reach, unless the question says otherwise: the fastest in bf16 on H100
 #: SXM, 794.5 of 989 TFLOP/s (A100 SXM: 0.87, B200 SXM: 0.78, MI300X: 0.51). Source: Bekman, "Machine Learning Engineering",
 #: stas00/ml-engineering@744d01e, compute/accelerator, "Maximum Achievable Matmul FLOPS comparison table".
 PRODUCT_RATE = 0.8
 
-#: More accelerators than anybody has; beyond it a typing error is likelier.
+#: More accelerators than anybody has: a larger number is more likely a typing error.
 LARGEST_COUNT = 10**8
-#: More sequences than anybody has at a time; what divides it is still found at once.
+#: More sequences than anybody has at a time; its divisors are still found at once.
 LARGEST_BATCH = 10**12
 
 
 @dataclass(frozen=True)
 class Question:
-    """A training run: what, on what, how. `model` is a name of MODELS, a configuration, or a number of parameters.
+    """A training run: the model, the hardware, and how it is trained.
 
-    `batch` and `sequence` are what one accelerator works on at a time; a number of parameters has no activations, so
-    it takes neither. `sharded` splits parameters, gradients and optimizer state over all accelerators.
+    `model` is a name of MODELS, a configuration, or a number of parameters. `batch` sequences of `sequence` tokens are what one
+    accelerator works on at a time; a number of parameters has no activations, so it takes neither. `sharded` splits parameters,
+    gradients and optimizer state over all accelerators.
     """
 
     model: TransformerConfig | str | int | float
     name: str = "model"
-    #: of the table, or its name; None where `memory_bytes` and `peak_flops_per_second` say what the chip is
+    #: an accelerator of the table, or its name; None if `memory_bytes` and `peak_flops_per_second` describe the chip
     accelerator: str | Accelerator | None = "h100-sxm"
     count: int = 1
     tokens: int | float | None = None
@@ -68,47 +69,47 @@ class Question:
     optimizer: str = "adamw"
     attention: str | None = None
     checkpointing: bool = False
-    #: FLOPs of the model over the peak × the time of the whole run, whatever that time goes into
+    #: model FLOPs utilization: FLOPs of the model over peak × time of the whole run, whatever that time is spent on
     mfu: float = 0.4
     sharded: bool = True
-    #: in place of the accelerator's own numbers
+    #: replace the accelerator's own numbers
     memory_bytes: int | float | None = None
     peak_flops_per_second: float | None = None
-    #: left free: a whole number of bytes, a fraction of the memory below 1, or None for the default
+    #: memory left free: a whole number of bytes, a fraction of the memory below 1, or None for the default
     allowance: int | float | None = None
-    #: sequences of one optimizer step over all accelerators, and the passes in which each of them works them off
+    #: sequences of one optimizer step over all accelerators, and the micro-batches in which each one processes its own
     global_batch: int | None = None
     accumulate: int | None = None
     #: optimizer steps
     steps: int | None = None
     #: parts of the tokens whose logits and loss are computed one after the other
     chunks: int = 1
-    #: adapters of this rank beside the targets; everything else is frozen
+    #: rank of the adapters beside `lora_targets`; everything else is frozen
     lora_rank: int | None = None
-    #: if empty, those of queries and values
+    #: components with adapters; if empty, queries and values
     lora_targets: tuple[str, ...] = ()
-    #: how frozen matrices are packed, such as "nf4"
+    #: how frozen matrices are quantized, such as "nf4"
     base: str | None = None
     #: components that are not trained
     frozen: tuple[str, ...] = ()
-    #: whose rules for what an operation keeps: "cuda" or "cpu"
+    #: the device by whose rules operations save tensors: "cuda" or "cpu"
     device: str = "cuda"
-    #: whose modules: "course" or "transformers"
+    #: whose modules are counted: "course" or "transformers"
     flavour: str = "course"
-    #: such as "fsdp=64,tp=8"; None: all accelerators share (`sharded`), or each has a replica
+    #: such as "fsdp=64,tp=8"; None: all accelerators shard the state (`sharded`), or each holds a replica
     layout: Layout | str | None = None
-    #: bytes per second each way that one accelerator has to other nodes, and accelerators of a node (None: see `node_of`)
+    #: bytes per second each way from one accelerator to other nodes, and accelerators of a node (None: see `node_of`)
     between_nodes: float | None = None
     node: int | None = None
     #: of one accelerator, in any currency
     price_per_hour: float | None = None
-    #: of one accelerator with its share of the machine
+    #: power of one accelerator with its share of the machine
     watts: float | None = None
-    #: whether the optimizer is one kernel, which has no temporary tensors (torch's fused=True)
+    #: whether the optimizer is one kernel without temporary tensors (torch's fused=True)
     fused: bool = False
-    #: days that the run may take; the answer says how many accelerators that asks for, and `count` stays
+    #: days that the run may take; the answer says how many accelerators that needs, and `count` stays as it is
     within_days: float | None = None
-    #: the share of the peak at which matrix products run, from which bounds of a step follow
+    #: the share of the peak that matrix products reach, from which the bounds of a step follow
     product_rate: float = PRODUCT_RATE
 
     @property
@@ -118,7 +119,7 @@ class Question:
 
     @property
     def step_sequences(self) -> int | None:
-        """Sequences of one optimizer step over all accelerators, each of which works on its own."""
+        """Sequences of one optimizer step over all accelerators, each of which works on its own sequences."""
         return self.batch and self.batch * self.passes * self.placed.data_ranks
 
     @property
@@ -128,20 +129,20 @@ class Question:
 
     @property
     def placed(self) -> Layout:
-        """The layout that was given, or that `count` and `sharded` mean, with the passes of a step."""
+        """The layout that was given, or that `count` and `sharded` mean, with the micro-batches of a step."""
         meant = Layout(fsdp=self.count) if self.sharded else Layout(dp=self.count)
         return replace(meant if self.layout is None else as_layout(self.layout), microbatches=self.passes)
 
 
 def settled(q: Question) -> Question:
-    """The question with every default filled in; a ValueError says what is impossible or contradicts itself."""
+    """The question with every default filled in; a ValueError says what is impossible or contradictory."""
     if not isinstance(q, Question):
         raise ValueError(f"question must be a Question, got {shown(q)}: give one, such as Question('llama-3-8b')")
     if isinstance(q.model, str):
         if q.model not in MODELS:
             unknown(q.model, otherwise="predict.from_hf reads a config.json, and a number such as 70e9 is parameters")
         q = replace(q, model=MODELS[q.model], name=q.model if q.name == Question.name else q.name)
-    # What is checked is kept: an integer of numpy overflows, and JSON cannot write it.
+    # The checked values are used: an integer of numpy overflows, and JSON cannot write it.
     checked: dict[str, Any] = {"count": at_most("count", positive_int("count", q.count), LARGEST_COUNT)}
     for name in ("checkpointing", "fused", "sharded"):
         boolean(name, getattr(q, name))
@@ -186,7 +187,7 @@ def _with_shape(q: Question) -> Question:
 
 
 def _with_layout(q: Question) -> Question:
-    """The layout says how many accelerators there are, and how many passes a step has."""
+    """The layout says how many accelerators there are, and how many micro-batches a step has."""
     if q.layout is None:
         return q
     layout = as_layout(q.layout)
@@ -196,7 +197,7 @@ def _with_layout(q: Question) -> Question:
         )
     if q.accumulate is not None and layout.microbatches not in (1, layout.pp, q.accumulate):
         raise ValueError(
-            f"accumulate={q.accumulate} and microbatches={layout.microbatches} of the layout say the same: leave one out"
+            f"accumulate={q.accumulate} and microbatches={layout.microbatches} of the layout set the same number: leave one out"
         )
     passes = q.accumulate or (None if q.global_batch is not None else layout.microbatches)
     assert isinstance(q.model, TransformerConfig)
@@ -209,7 +210,7 @@ def _targets(q: Question) -> tuple[str, ...]:
     if q.lora_rank is None:
         if q.base is not None:
             raise ValueError(
-                f"base={shown(q.base)} packs frozen weights, and here all are trained: give lora_rank, too"
+                f"base={shown(q.base)} quantizes frozen weights, but here all are trained: give lora_rank, too"
             )
         return q.lora_targets or _USUAL_TARGETS
     if q.base is not None:
@@ -238,7 +239,7 @@ def _frozen(q: Question) -> tuple[str, ...]:
 
 
 def _with_passes(q: Question) -> Question:
-    """Global batch, batch of one pass and number of passes agree, or the missing one of them is found."""
+    """Global batch, micro-batch and number of micro-batches agree, or the one that is missing is found."""
     if q.global_batch is None:
         return replace(q, accumulate=q.passes)
     assert q.batch is not None
@@ -266,14 +267,14 @@ def _with_passes(q: Question) -> Question:
 
 
 def _with_tokens(q: Question) -> Question:
-    """Tokens, if steps and the batch say how many; both at once are left as they are, for the answer to compare."""
+    """Tokens, if steps and the batch say how many; if both are given, they are left as they are, and the answer compares them."""
     if q.tokens is None and q.steps is not None:
         assert q.step_sequences is not None and q.sequence is not None
         return replace(q, tokens=q.steps * q.step_sequences * q.sequence)
     return q
 
 
-#: What a number of parameters has no answer for; the default of each asks nothing.
+#: What a number of parameters cannot answer; the default of each asks for nothing.
 _NEEDS_SHAPE = (
     "batch", "sequence", "attention", "checkpointing", "global_batch", "accumulate", "chunks", "lora_rank", "base",
     "frozen", "layout",

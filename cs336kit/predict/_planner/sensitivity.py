@@ -1,4 +1,4 @@
-"""What moves an answer most: every input changed by itself, and days and bytes beside what they were."""
+"""What changes an answer most: every input changed by itself, with days and bytes relative to what they were."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -10,13 +10,13 @@ from cs336kit.predict._planner.question import Question
 from cs336kit.predict._settle import PATTERNS
 from cs336kit.predict.transformer import TransformerConfig
 
-#: A number that can be anything is changed by this fraction; counts and sizes are doubled.
+#: Continuous inputs are changed by this fraction; counts and sizes are doubled.
 _STEP = 0.1
 
 
 @dataclass(frozen=True)
 class Change:
-    """One input changed: days and bytes of one accelerator as factors of what they were; days None without tokens."""
+    """One input changed: days and bytes of one accelerator as factors of their old values; days None without tokens."""
 
     what: str
     days: float | None
@@ -24,12 +24,12 @@ class Change:
 
     @property
     def largest(self) -> float:
-        """How far the further of the two factors is from 1."""
+        """How far the larger of the two changes is from a factor of 1."""
         return max(abs(factor - 1) for factor in (self.days, self.bytes) if factor is not None)
 
 
 def sensitivity(plan: Plan) -> list[Change]:
-    """Every single change of an input, the one that moves most first."""
+    """Every single change of an input, the one with the largest effect first."""
     from cs336kit.predict.planner import days_and_bytes
 
     changes = []
@@ -50,7 +50,7 @@ def _changes(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"tokens {sign * _STEP:+.0%}", {"tokens": int(q.tokens * (1 + sign * _STEP))}
     if q.tokens is not None:
         for mfu in (min(q.mfu * (1 + _STEP), 1.0), q.mfu * (1 - _STEP)):
-            more = mfu / q.mfu - 1  # less than a tenth where all is nearer
+            more = mfu / q.mfu - 1  # less than a tenth if the limit is closer
             if round(more, 2):
                 yield f"MFU {more:+.0%}", {"mfu": mfu}
     same = {"global_batch": None, "steps": None, "tokens": q.tokens}
@@ -68,7 +68,7 @@ def _changes(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _twice(q: Question, same: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Twice the accelerators: of a layout, twice the ranks that share state, or the replicas where none do."""
+    """Twice the accelerators: in a layout, twice the ranks that share state, or the replicas if none do."""
     count = q.count * 2
     if q.layout is None:
         return f"accelerators × 2 ({count:,})", {"count": count, **same}
@@ -103,7 +103,7 @@ def _of_the_model(q: Question, config: TransformerConfig) -> Iterator[tuple[str,
 
 
 def _with(config: TransformerConfig, name: str, value: int) -> TransformerConfig:
-    """Another size. More layers are like the last ones: a pattern may begin with what stands in front once, as dense layers."""
+    """Another size. Added layers are like the last ones: a pattern may begin with unique layers, such as dense ones."""
     changes: dict[str, Any] = {name: value}
     if name == "layers" and value > config.layers:
         patterns = {each: getattr(config, each) for each in PATTERNS}

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from cs336kit.predict.wires import StepSeconds
 
 _GIB = 2**30
-#: The share by which a number has to change before an answer speaks of it.
+#: The share by which a number has to change before an answer mentions it.
 SEEN = 0.05
-#: Columns of a terminal.
+#: Width of a terminal, in columns.
 WIDTH = 80
 
 
 def text(plan: "Plan") -> str:
-    """The answer, one idea a line."""
+    """The answer, one idea per line."""
     return "\n".join(
         line
         for part in (_model(plan), _time(plan), _batch(plan), _step(plan), _memory(plan), _verdict(plan))
@@ -28,7 +28,7 @@ def text(plan: "Plan") -> str:
 
 
 def folded(sentence: str, *, indent: str = "", first: str | None = None) -> list[str]:
-    """A sentence in lines of a terminal, those after the first one indented."""
+    """A sentence in lines of a terminal, with those after the first one indented."""
     first = indent if first is None else first
     return wrap(sentence, WIDTH, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
 
@@ -78,7 +78,7 @@ def _time(plan: "Plan") -> Iterator[str]:
 
 
 def duration(days: float) -> str:
-    """Days, or hours, minutes and seconds where there are few."""
+    """Days, or hours, minutes and seconds if they are few."""
     if days >= 2:
         return f"{days:,.1f} days"
     for unit, size in (("hours", 24), ("minutes", 24 * 60)):
@@ -93,7 +93,7 @@ def amount(value: float) -> str:
 
 
 def billions(value: int) -> str:
-    """A number of parameters as it is usually said: 39.5B."""
+    """A number of parameters as it is usually written: 39.5B."""
     for size, letter in ((10**12, "T"), (10**9, "B"), (10**6, "M")):
         if value >= size:
             scaled = value / size
@@ -102,7 +102,7 @@ def billions(value: int) -> str:
 
 
 def _between(least: str, most: str) -> str:
-    """A range of two values as they are shown, with the unit once where it is one."""
+    """A range of two values as they are shown, with the unit only once if both have the same."""
     return most if least == most else f"{least.removesuffix(most.lstrip('0123456789.,e+-'))} to {most}"
 
 
@@ -129,7 +129,7 @@ def _batch(plan: "Plan") -> Iterator[str]:
 
 
 def _nearest(tokens: int, q: "Question") -> str:
-    """The option for a global batch of about so many tokens, which the ranks make in whole micro-batches."""
+    """The option for a global batch of about `tokens` tokens, which the ranks can split into whole micro-batches."""
     if not q.batch or not q.sequence:
         return ""
     together = q.batch * q.placed.data_ranks
@@ -137,7 +137,7 @@ def _nearest(tokens: int, q: "Question") -> str:
 
 
 def _step(plan: "Plan") -> Iterator[str]:
-    """What travels, and between which bounds a step lies; on one accelerator nothing travels."""
+    """What is sent, and the bounds of a step; on one accelerator, nothing is sent."""
     yield from _seconds(plan)
     if plan.wire is None:
         return
@@ -149,7 +149,7 @@ def _step(plan: "Plan") -> Iterator[str]:
 
 
 def _seconds(plan: "Plan") -> Iterator[str]:
-    """A step at the MFU, and its bounds; on one accelerator those are attention without and with the pairs that a mask hides."""
+    """A step at the MFU, and its bounds; on one accelerator, attention without and with the pairs that a mask hides."""
     q = plan.question
     if plan.mfu_seconds is not None and q.step_sequences and q.sequence:
         rate = q.step_sequences * q.sequence / plan.mfu_seconds
@@ -188,7 +188,7 @@ def _seconds(plan: "Plan") -> Iterator[str]:
 
 
 def why_less(lower: float, s: "StepSeconds") -> str:
-    """What makes a lower bound less than the time of the rings."""
+    """Why a lower bound is less than the time of the rings."""
     return (
         " (less at best: switches add and copy, a token goes once to several experts)"
         if lower < max(s.inside, s.between)
@@ -197,7 +197,7 @@ def why_less(lower: float, s: "StepSeconds") -> str:
 
 
 def _run(plan: "Plan") -> Iterator[str]:
-    """What the tokens take in steps of these bounds."""
+    """How long the tokens take in steps of these bounds."""
     if plan.run_days is None:
         return
     does = [f"takes {_between(*map(duration, plan.run_days))}"]
@@ -209,7 +209,7 @@ def _run(plan: "Plan") -> Iterator[str]:
 
 
 def _asked(plan: "Plan") -> Iterator[str]:
-    """The rate of matrix products that the MFU asks for; out of reach is what the peak is not enough for."""
+    """The rate of matrix products that the MFU requires; it is out of reach if the peak is not enough."""
     asked, mfu = plan.asked, plan.question.mfu
     if asked is None:
         return
@@ -235,7 +235,7 @@ def _listed(words: list[str]) -> str:
 
 
 def _ring(name: str) -> str:
-    """A collective in words; what a ring sends is mostly to ranks of the same node, also where the ring leaves it."""
+    """A collective in words; a ring sends mostly to ranks of the same node, even if it leaves the node."""
     kind = name.partition(",")[0].split()[-1]
     return name if kind in PAIRWISE else name.replace(", between nodes", " in rings that leave the node")
 

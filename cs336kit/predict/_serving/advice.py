@@ -1,4 +1,4 @@
-"""What to change where not one sequence fits: every change here was tried."""
+"""What to change if not even one sequence fits: every change here was tried."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -13,14 +13,14 @@ from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.hardware import accelerator
 from cs336kit.predict.layouts import divisors
 
-#: Types that are tried, beside the published one; others have as many bits as one of these, or nearly.
+#: Types that are tried, besides the published one; all others have about as many bits as one of these.
 _WEIGHTS, _CACHES = ("bf16", "fp8", "int4"), ("bf16", "fp8")
-#: Tokens of the shortest pass that is advised: shorter ones read all weights for ever fewer tokens.
+#: Tokens of the shortest pass that is suggested: shorter ones read all weights for ever fewer tokens.
 _LEAST_CHUNK = 512
 
 
 def serving_advice(answer: Served) -> tuple[ServingAdvice, ...]:
-    """The least of each single change that makes a sequence fit; if there is none, the least of as few as it takes."""
+    """The smallest of each single change that makes a sequence fit; if there is none, of as few together as it takes."""
     options = {name: values for name, values in _options(answer).items() if values}
     for number, _ in enumerate(options, 1):
         tried = (_least(answer, options, names) for names in combinations(options, number))
@@ -46,7 +46,7 @@ def _options(answer: Served) -> dict[str, list[Any]]:
 
 
 def _fewer_bytes(answer: Served) -> list[str]:
-    """Types of weights that take less than those asked for, the largest first: usual ones, the published one, and mxfp4 where
+    """Types of weights that take less than the one asked for, the largest first: common ones, the published one, and mxfp4 if
     the chip has products in fp4.
     """
     q = answer.question
@@ -61,7 +61,7 @@ def _halves(length: int) -> list[int]:
 
 
 def _node(q: ServingQuestion, count: int) -> int | None:
-    """The size of a node if the model divides so: as asked, or 1 where no source knows the links inside one; 0 if it does not.
+    """The size of a node if the model can be divided: as given, or 1 if no source has the links inside one; 0 if it cannot.
 
     The rate between nodes may still be missing.
     """
@@ -76,7 +76,7 @@ def _node(q: ServingQuestion, count: int) -> int | None:
 
 
 def _least(answer: Served, options: dict[str, list[Any]], names: Iterable[str]) -> dict[str, Any] | None:
-    """Of these fields the smallest changes that suffice together, or None where the largest do not."""
+    """The smallest changes of these fields that suffice together, or None if even the largest do not."""
     changes = {name: options[name][-1] for name in names}
     if not _holds(answer, changes):
         return None

@@ -12,7 +12,7 @@ from cs336kit.predict._serving.question import ServingQuestion, length_of, packi
 from cs336kit.predict.accounting import active_parameters
 from cs336kit.predict.packed import PACKINGS
 
-#: Raised whenever a key of the JSON output changes its meaning or goes.
+#: Raised whenever a key of the JSON output changes its meaning or is removed.
 SCHEMA = 3
 #: Every key of `cs336kit serve --json` in order, with its meaning. A key that does not apply is null.
 KEYS = {
@@ -63,7 +63,7 @@ KEYS = {
 
 @dataclass(frozen=True)
 class ServingAdvice:
-    """One change, or several at once, that makes at least one sequence fit."""
+    """One change, or several together, that makes at least one sequence fit."""
 
     #: in words, with the options of the command
     change: str
@@ -78,9 +78,9 @@ class ServingAdvice:
 
 
 class PerToken(NamedTuple):
-    """Of output tokens, (at best, if nothing overlaps): steps of a batch, averaged over the answer, and their prompts.
+    """Of an output token, (at best, if nothing overlaps): steps of a batch, averaged over the answer, and prompts.
 
-    In seconds of one token, or in what a million cost.
+    In seconds of one token, or in what a million of them cost.
     """
 
     batch: int
@@ -101,13 +101,13 @@ class Served:
     chip: Chip
     parameters: int
     weights: Breakdown
-    #: of one sequence with its prompt and its answer
+    #: cache of one sequence with its prompt and its answer
     cache_bytes: int
-    #: of one more token of a sequence
+    #: cache of one more token of a sequence
     cache_bytes_per_token: int
-    #: of one pass of a prompt, beside what its blocks leave in the cache
+    #: temporary bytes of one pass of a prompt, besides what its blocks leave in the cache
     working_bytes: int
-    #: of one sequence's logits in bf16 and in fp32, which sampling takes
+    #: logits of one sequence in bf16 and in fp32, which sampling needs
     logits_bytes: int
     allowance: Breakdown
     allowance_reason: str
@@ -116,17 +116,17 @@ class Served:
     prefill: Bounds
     #: (batch, bounds of one token of each of its sequences)
     tokens: tuple[tuple[int, Bounds], ...]
-    #: (at best, if nothing overlaps): the largest batch of which a token takes no more than the latency asked for
+    #: (at best, if nothing overlaps): the largest batch whose token takes no more than the latency asked for
     batch_for_latency: tuple[int, int] | None
     notes: tuple[str, ...]
-    #: seconds of a token of `sustained_batch`, averaged over the answer: at best, and if nothing overlaps
+    #: seconds of a token at `sustained_batch`, averaged over the answer: at best, and if nothing overlaps
     average: tuple[float, float] | None = None
-    #: where not one sequence fits: changes that were tried, and that make it fit
+    #: if not one sequence fits: changes that were tried and make it fit
     advice: tuple[ServingAdvice, ...] = ()
 
     @property
     def page_waste(self) -> tuple[float, int]:
-        """Bytes of a sequence's last page that stay empty: on average over all lengths, and at worst."""
+        """Bytes of a sequence's last page that stay unused: on average over all lengths, and at worst."""
         worst = (self.question.page - 1) * self.cache_bytes_per_token
         return worst / 2, worst
 
@@ -138,15 +138,15 @@ class Served:
 
     @property
     def active_parameters(self) -> int:
-        """Parameters that take part in one token: of a mixture's experts, those it visits."""
+        """Parameters used in computing one token: of a mixture's experts, those that it visits."""
         return active_parameters(self.question.model).total
 
     @property
     def sustained(self) -> PerToken | None:
-        """Seconds of an output token where prompts arrive as answers end; None where no batch can be.
+        """Seconds of an output token if a prompt arrives whenever an answer ends; None if no batch fits.
 
-        Each token takes a step of its batch divided by the batch, of a cache that grows from the prompt to the end of the
-        answer, and the pass of a prompt divided by the answer's tokens. At best so many prompts are computed together that
+        Each token takes a step of its batch divided by the batch, with a cache that grows from the prompt to the end of the
+        answer, and the pass of a prompt divided by the answer's tokens. At best, so many prompts are processed together that
         reading the weights does not count; else one after another. No token is decoded meanwhile.
         """
         q, batch = self.question, self.sustained_batch
@@ -159,7 +159,7 @@ class Served:
 
     @property
     def cost(self) -> PerToken | None:
-        """What a million output tokens cost, from the price that was given; None without one, and where no batch can be."""
+        """What a million output tokens cost at the price that was given; None without a price, and if no batch fits."""
         q, seconds = self.question, self.sustained
         if seconds is None or q.price_per_hour is None:
             return None
@@ -234,7 +234,7 @@ class Served:
 
 
 def memory_fields(q: ServingQuestion, what: Chip) -> dict[str, Any]:
-    """The fields of an answer that are bytes of one accelerator."""
+    """The fields of an answer that are bytes on one accelerator."""
     free, reason = allowance(q.allowance, memory_bytes=what.memory_bytes, count=q.count, context=what.context)
     length = length_of(q)
     each, before = (cache_bytes(q, prompt_program(q, tokens)) for tokens in (length, length - 1))
@@ -246,7 +246,7 @@ def memory_fields(q: ServingQuestion, what: Chip) -> dict[str, Any]:
 
 
 def sequences_that_fit(answer: Served) -> int:
-    """The most sequences whose bytes the memory holds beside what does not depend on them; 0 if not even one."""
+    """The most sequences that fit in memory, besides what does not depend on their number; 0 if not even one does."""
     fixed = answer.total(0)
     return max(0, (answer.chip.memory_bytes - fixed) // (answer.total(1) - fixed))
 

@@ -1,4 +1,4 @@
-"""Between which bounds the time of a prompt's pass and of a token lies."""
+"""A lower and an upper bound on the time of a prompt's pass and of a token."""
 
 from dataclasses import dataclass
 from math import ceil, floor
@@ -14,27 +14,27 @@ from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.operations import Op, Program, Storage, Tensor
 from cs336kit.predict.programs import program
 
-#: Lengths of the cache, equally far apart, over which a token of an answer is averaged.
+#: Evenly spaced lengths of the cache, over which a token of an answer is averaged.
 _LENGTHS = 8
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Seconds of one pass at the rates of a datasheet: `least` if all overlaps, and `most` if nothing does."""
+    """Seconds of one pass at a datasheet's rates: `least` if everything overlaps, and `most` if nothing does."""
 
     least: float
     most: float
     flops: int
-    #: weights and cache once; of a mixture, those of as many experts as tokens visit on average that choose by chance
+    #: weights and cache, read once; in a mixture, of as many experts as tokens visit on average if they choose at random
     bytes: int
-    #: "memory", "compute" or "links": what the lower bound is
+    #: what limits the lower bound: "memory", "compute" or "links"
     bound: str
-    #: bytes that one accelerator sends to the others; a parallel block and shared experts have a sum for each branch here,
-    #: where an engine may add the branches first
+    #: bytes that one accelerator sends to the others; in a parallel block and with shared experts, each branch has a sum of its
+    #: own here, while an engine may add the branches first
     sent: int = 0
-    #: those of `bytes` that are the cache's
+    #: the part of `bytes` that is the cache's
     cache_bytes: int = 0
-    #: seconds of the products alone, each at the peak of its type, and of what is sent alone, where switches add
+    #: seconds of matrix products alone, each at the peak of its type, and of communication alone, where switches add
     compute: float = 0.0
     links: float = 0.0
 
@@ -43,28 +43,28 @@ class _Work(NamedTuple):
     """What passes compute, read, write and send together."""
 
     flops: int = 0
-    #: those of `flops` that have a packed matrix
+    #: the part of `flops` that has a quantized matrix
     packed: int = 0
-    #: bytes: weights and cache once a pass, and of every operation
+    #: bytes: of weights and cache once a pass, and of every operation
     least: int = 0
     moved: int = 0
-    #: those of `least` that are the cache's
+    #: the part of `least` that is the cache's
     cache: int = 0
     sent: int = 0
-    #: seconds of what is sent by rings, and where switches add
+    #: seconds of communication by rings, and where switches add
     rings: float = 0.0
     links: float = 0.0
 
     def plus(self, other: "_Work", times: int = 1) -> "_Work":
-        """This, and the other so many times."""
+        """This work, and `times` the other."""
         return _Work(*(mine + times * more for mine, more in zip(self, other, strict=True)))  # type: ignore[arg-type]
 
 
 def prompt_bounds(q: ServingQuestion, what: Chip) -> Bounds:
-    """The passes of one prompt; of all its positions the last one alone has logits.
+    """The passes of one prompt; only the last of all its positions has logits.
 
-    The FLOPs of causal attention are those of one pass. Each pass reads the weights, and each but the first the cache of what
-    came before it, of a window what the window has; from latents it makes keys and values of that again.
+    The FLOPs of causal attention are those of one pass. Each pass reads the weights, and each but the first reads the cache of
+    the tokens before it (of a window, what the window holds); latent attention makes their keys and values again.
     """
     prompt, chunk = q.prompt or 1, q.pass_tokens
     further = (prompt - 1) // chunk
@@ -83,11 +83,11 @@ def prompt_bounds(q: ServingQuestion, what: Chip) -> Bounds:
 
 
 def _of_the_past(q: ServingQuestion, whole: Program, further: int) -> _Work:
-    """What each of so many chunks behind the first one does with the tokens before it."""
+    """What `further` chunks after the first one do with the tokens before them."""
     chunk, prompt = q.pass_tokens, q.prompt or 1
 
     def seen(positions: int) -> int:
-        """Tokens before each of these chunks, together, of a cache that keeps so many."""
+        """Sum over these chunks of the tokens before each, in a cache that keeps `positions` of them."""
         growing = min(further, positions // chunk)
         return chunk * growing * (growing + 1) // 2 + (further - growing) * positions
 
@@ -102,9 +102,9 @@ def _of_the_past(q: ServingQuestion, whole: Program, further: int) -> _Work:
 
 
 def token_bounds(q: ServingQuestion, what: Chip, batch: int, length: int | None = None) -> Bounds:
-    """One token of each of `batch` sequences, whose cache holds `length` tokens, or the prompt and the answer."""
+    """One token of each of `batch` sequences with `length` tokens in the cache, or with the prompt and the answer."""
     length = length_of(q) if length is None else length
-    # A page is written where it lies, and a window's pages hold what the window sees: as in tensors allocated once.
+    # A page is written in place, and a window's pages hold what the window sees: like tensors that are allocated once.
     walked = program(q.model, batch=batch, sequence=length, phase="decode", cache="contiguous", **options_of(q))
     return _bounds(q, what, _work(q, what, walked, tokens=batch, rows=1))
 
@@ -121,19 +121,19 @@ def answer_seconds(q: ServingQuestion, what: Chip, batch: int) -> tuple[float, f
 
 
 def visited_experts(experts: int, per_token: int, tokens: int) -> float:
-    """How many of a layer's experts some tokens visit on average, each of which chooses `per_token` different ones by chance.
+    """How many experts of a layer `tokens` tokens visit on average, each of which chooses `per_token` different ones at random.
 
-    One token leaves a given expert out with probability 1 − k/E, and N that choose independently all do with its N-th power; so
-    of E experts E · (1 − (1 − k/E)^N) are visited: an average of a sum is the sum of the averages, whatever depends on what.
+    One token leaves a given expert out with probability 1 − k/E, and N independent tokens all do with its N-th power. So of E
+    experts, E · (1 − (1 − k/E)^N) are visited: the mean of a sum is the sum of the means, even where terms depend on each other.
     """
     return experts * (1 - (1 - per_token / experts) ** tokens)
 
 
 def _work(q: ServingQuestion, what: Chip, walked: Program, *, tokens: int, rows: int) -> _Work:
-    """One pass of so many tokens, where one of `rows` positions has logits; 0: none has.
+    """One pass of `tokens` tokens, in which one of `rows` positions has logits; 0: none has.
 
-    The program shares them among experts as equally as can be, min(E, N · k) of which are visited then. What these read of
-    weights is made that of tokens that choose by chance.
+    The program shares tokens among experts as equally as possible, so that min(E, N · k) experts are visited. The weights that
+    these read are scaled to what tokens that choose at random read.
     """
     flops, packed, least, moved, sent, cache, of_experts = 0, 0, 0, 0, 0, 0, 0
     rings, links = 0.0, 0.0
@@ -151,7 +151,7 @@ def _work(q: ServingQuestion, what: Chip, walked: Program, *, tokens: int, rows:
         weights, cached, other = _op_bytes(op, sizes, caches, CACHE_TYPES[q.cache], rows)
         of_experts += count * sum(size for storage, size in weights.items() if storage in experts)
         moved += count * (sum(weights.values()) + sum(cached.values()) + other)
-        # Latents are keys and values, and the matrix behind them stands in two products: at best, each is read once.
+        # Latents are keys and values, and the matrix after them is in two products: at best, each is read once.
         first = {storage: size for storage, size in cached.items() if storage not in seen}
         least += count * (sum(size for storage, size in weights.items() if storage not in seen) + sum(first.values()))
         cache += count * sum(first.values())
@@ -185,7 +185,7 @@ def _bounds(q: ServingQuestion, what: Chip, work: _Work) -> Bounds:
 
 
 def _other_peak(q: ServingQuestion, what: Chip) -> float:
-    """FLOP/s of products without a packed matrix: attention, the head and a router compute in bf16 beside fp8 weights."""
+    """FLOP/s of products without a quantized matrix: attention, head and router compute in bf16 beside fp8 weights."""
     assert what.peak
     if packing_of(q.stored) != "fp8" or q.peak_flops_per_second is not None or q.accelerator is None:
         return what.peak
@@ -199,14 +199,14 @@ _ROWS = ("embedding", "index")
 def _op_bytes(
     op: Op, sizes: dict[Storage, int], caches: set[Storage], element: int, rows: int
 ) -> tuple[dict[Storage, int], dict[Storage, int], int]:
-    """Bytes of each weight and of each cache that an operation reads, and all others that it moves.
+    """Bytes of each weight and of each cache that an operation reads, and all other bytes that it moves.
 
     A paged cache is not copied to grow: new keys and values are written where they stay.
     """
     if op.kind == "write":
         caches.update(t.storage for t in op.outputs)
         return {}, {t.storage: element * t.elements for t in op.inputs if not t.storage.leaf}, 0
-    # A serving kernel knows which keys a token sees, and what a prompt leaves in a window's pages is counted by itself.
+    # A serving kernel knows which keys a token sees, and what a prompt leaves in a window's pages is counted separately.
     if "/mask/" in op.place or op.place.endswith(("/key/last", "/value/last")):
         return {}, {}, 0
     nobody = op.kind == "linear" and not op.flops[0][1]  # an expert that no token visits

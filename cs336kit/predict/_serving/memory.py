@@ -14,7 +14,7 @@ from cs336kit.predict.programs import program
 
 
 def is_packed(leaf: Leaf, weights: str) -> bool:
-    """Whether this type of weights means the parameter: a matrix of a block, or only one of an expert."""
+    """Whether this type of weights quantizes the parameter: a matrix of a block, or only one of an expert."""
     if leaf.place != "block" or len(leaf.tensor.shape) != 2 or leaf.component == "router":
         return False
     return leaf.component in OF_EXPERTS or not weights.endswith(EXPERTS)
@@ -42,7 +42,7 @@ def weights(q: ServingQuestion) -> Breakdown:
 
 
 def prompt_program(q: ServingQuestion, length: int | None = None) -> Program:
-    """One pass of a sequence of so many tokens, or of the question's whole prompt."""
+    """One pass of a sequence of `length` tokens, or of the question's whole prompt."""
     return program(q.model, batch=1, sequence=length or q.prompt or 1, phase="prefill", **options_of(q))
 
 
@@ -56,9 +56,9 @@ def cached_elements(walked: Program) -> int:
 
 
 def working_bytes(q: ServingQuestion) -> int:
-    """The most that a pass of a prompt has alive, beside the cache.
+    """The most bytes alive in a pass of a prompt, besides the cache.
 
-    What came before a chunk lies in the cache, where the kernel reads it; from latents its keys and values are made again,
+    The tokens before a chunk are in the cache, where the kernel reads them; latent attention makes their keys and values again,
     in pieces as long as a chunk.
     """
     walked = prompt_program(q, q.pass_tokens)
@@ -68,13 +68,13 @@ def working_bytes(q: ServingQuestion) -> int:
 
 
 def made_again(walked: Program) -> list[tuple[Op, int]]:
-    """The operations that make keys and values from latents, block by block, which later chunks repeat; else none."""
+    """The operations that make keys and values from latents, block by block, which later chunks repeat; empty without latents."""
     return [each for each in walked.operations() if each[0].place.endswith(("/key and value", "/key/together"))]
 
 
 @lru_cache(maxsize=64)
 def blocks_peak(walked: Program) -> int:
-    """The most bytes alive until the head, beside the cache that the pass fills."""
+    """The most bytes alive before the head, besides the cache that the pass fills."""
     walk = Walk(walked)
     blocks = []
     for item in walked.items:

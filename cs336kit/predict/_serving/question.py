@@ -1,4 +1,4 @@
-"""What is asked about a served model, and the programs and the chip that answer it."""
+"""A question about serving a model, and the programs and the chip that answer it."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,21 +15,21 @@ from cs336kit.predict.packed import EXPERTS, PACKINGS
 from cs336kit.predict.programs import check_sizes
 from cs336kit.predict.transformer import TransformerConfig, check_config
 
-#: Types of served weights: element types, and packings of the matrices in blocks, or of those of experts alone (all else stays
-#: in bf16, as do tables, head, norms and routers with either).
+#: Types of served weights: element types, and quantized matrices in blocks, or in experts alone (with either, everything else
+#: stays in bf16, such as tables, head, norms and routers).
 WEIGHT_TYPES = dict.fromkeys(("bf16", "fp16", "fp32", *PACKINGS, *(name + EXPERTS for name in PACKINGS)))
-#: Largest power of two in a table, and largest batch of a search that no memory ends.
+#: Largest power of two in a table, and largest batch of a search that memory does not limit.
 LARGEST_BATCH = 2**16
 
 
-#: Tokens of a prompt that one pass takes unless the question says otherwise: what engines take by default on an H100 (the
+#: Tokens of a prompt in one pass unless the question says otherwise: the default of engines on an H100 (the
 #: max_num_batched_tokens of vLLM's server, the chunked_prefill_size of SGLang).
 CHUNK = 8192
 
 
 @dataclass(frozen=True)
 class ServingQuestion:
-    """Which model, on what, for prompts and answers of how many tokens."""
+    """Which model to serve, on what, for prompts and answers of how many tokens."""
 
     model: TransformerConfig
     name: str = "model"
@@ -41,10 +41,10 @@ class ServingQuestion:
     output: int | None = None
     #: sequences that are decoded together; None: as many as the memory holds
     batch: int | None = None
-    #: a name of WEIGHT_TYPES; None: as the model is published where that is known, else bf16
+    #: a name of WEIGHT_TYPES; None: as the model is published if that is known, else bf16
     weights: str | None = None
     cache: str = "bf16"
-    #: seconds that a token may take
+    #: the most seconds that a token may take
     latency: float | None = None
     #: tokens of one page of the cache
     page: int = 16
@@ -52,18 +52,18 @@ class ServingQuestion:
     peak_flops_per_second: float | None = None
     bandwidth: float | None = None
     allowance: int | float | None = None
-    #: bytes per second each way that one accelerator has to other nodes, and accelerators of a node (None: see `node_of`)
+    #: bytes per second each way from one accelerator to other nodes, and accelerators of a node (None: see `node_of`)
     between_nodes: float | None = None
     node: int | None = None
     price_per_hour: float | None = None
     #: tokens of a prompt that one pass takes; None: CHUNK
     chunk: int | None = None
-    #: share of the memory's bandwidth and of the peak that is reached; links keep their rates
+    #: share of the memory's bandwidth and of the peak that is reached; links keep their full rates
     efficiency: float = 1.0
 
     @property
     def pass_tokens(self) -> int:
-        """Tokens of a prompt's longest pass: a chunk, or all of it where attention writes scores of all pairs of a pass."""
+        """Tokens of a prompt's longest pass: a chunk, or the whole prompt if attention writes out the scores of all pairs."""
         prompt = self.prompt or 1
         return min(self.chunk or CHUNK, prompt) if _attention(self.model) == "flash_attention" else prompt
 
@@ -79,7 +79,7 @@ class ServingQuestion:
 
 
 def check_question(question: object) -> None:
-    """Raise ValueError where the name of a model stands for a question, or for a configuration."""
+    """Raise ValueError if the name of a model is given in place of a question or of a configuration."""
     if not isinstance(question, ServingQuestion):
         raise ValueError(
             f"serve takes a ServingQuestion, got {shown(question)}: give ServingQuestion(predict.model(name))"
@@ -91,13 +91,13 @@ def check_question(question: object) -> None:
 
 
 def settled(q: ServingQuestion) -> ServingQuestion:
-    """The question with every default filled in; ValueError for what cannot be."""
+    """The question with every default filled in; ValueError for what is impossible."""
     check_config(q.model)
     known("type of weights", q.stored, WEIGHT_TYPES)
     if q.stored.endswith(EXPERTS) and not q.model.experts:
         raise ValueError(f"weights in {q.stored}, but this model has no experts: give {packing_of(q.stored)}")
     known("precision of a cache", q.cache, CACHE_TYPES)
-    # What is checked is kept: an integer of numpy overflows, and JSON cannot write it.
+    # The checked values are used: an integer of numpy overflows, and JSON cannot write it.
     checked: dict[str, Any] = {
         "weights": q.stored,
         "page": at_most("page", positive_int("page", q.page), LARGEST["context"]),
@@ -128,7 +128,7 @@ def settled(q: ServingQuestion) -> ServingQuestion:
 
 
 def chip_of(q: ServingQuestion) -> Chip:
-    """The chip with the peak of the products; fp8 weights use fp8 products where that peak is known."""
+    """The chip with the peak of the matrix products; fp8 weights use fp8 products if that peak is known."""
     numbers = {
         "memory_bytes": q.memory_bytes, "peak_flops_per_second": q.peak_flops_per_second, "bandwidth": q.bandwidth,
     }  # fmt: skip
@@ -145,7 +145,7 @@ def chip_of(q: ServingQuestion) -> Chip:
 
 
 def packing_of(weights: str) -> str:
-    """The packing of a type of weights, whichever matrices have it; an element type is itself."""
+    """The packing of a type of weights, whichever matrices are quantized; an element type is returned as it is."""
     return weights.removesuffix(EXPERTS)
 
 
@@ -159,10 +159,10 @@ def _attention(config: TransformerConfig) -> str:
 
 
 def options_of(q: ServingQuestion) -> dict[str, Any]:
-    """Of every program here. Attention is that of serving engines, but for heads that are too wide for it.
+    """Options of every program here. Attention is that of serving engines, except for heads that are too wide for it.
 
-    Activations and attention are in bf16, also beside weights in fp32, whose bytes and peak count: such an engine's own
-    activations take more.
+    Activations and attention are in bf16, even with fp32 weights, whose bytes and peak count. An engine that serves such
+    weights has activations that take more.
     """
     layout = Layout(tp=q.count)
     return {"precision": "bf16", "attention": _attention(q.model), "causal": True, "device": "cuda", "layout": layout}

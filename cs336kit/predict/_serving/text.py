@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def text(answer: "Served") -> str:
-    """The answer, one idea a line, in 80 columns."""
+    """The answer, one idea per line, in 80 columns."""
     return "\n".join([*_head(answer), *_memory(answer), *_latency(answer), *_end(answer)])
 
 
 def digits(value: float) -> str:
-    """A number with three digits, or all of those before the point."""
+    """A number with three digits, or with all digits before the point."""
     return f"{value:,.3g}" if value < 100 else f"{value:,.0f}"
 
 
@@ -27,7 +27,7 @@ def milliseconds(seconds: float) -> str:
 
 
 def _span(least: float, most: float) -> str:
-    """Two times in the unit of the longer one."""
+    """Two times, both in the unit of the longer one."""
     return f"{digits(least)} to {digits(most)} s" if most >= 1 else f"{milliseconds(least)} to {milliseconds(most)} ms"
 
 
@@ -79,7 +79,7 @@ def _memory(answer: "Served") -> Iterator[str]:
 
 
 def _too_much(answer: "Served") -> Iterator[str]:
-    """By how much one sequence does not fit, and what makes it fit."""
+    """By how much one sequence does not fit, and what would make it fit."""
     over = f"it does not fit: {size(answer.total(1) - answer.chip.memory_bytes)} GiB too much for one sequence"
     if not answer.advice:
         sentence = (
@@ -136,7 +136,7 @@ def _range(bounds: tuple[float, float]) -> str:
     return f"{bounds[0]:,.3g} to {bounds[1]:,.3g}"
 
 
-#: What the times say and what they leave out; and that they are no forecast, which an efficiency below 1 may be.
+#: What the times mean and leave out, and that they are not a forecast; with an efficiency below 1, they may be one.
 _LEFT_OUT = (
     "if all overlaps, a pass reads weights and cache once while the chip computes; if nothing does, each operation reads, "
     "computes and writes by itself. Launches, the latency of links, sampling and the scheduler are left out"

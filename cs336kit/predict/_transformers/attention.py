@@ -6,14 +6,14 @@ from cs336kit.predict.operations import Tensor
 
 
 class Attention:
-    """Attention of an architecture on whole sequences; `tables` are set where positions are rotary, `mask` where it is eager."""
+    """Attention of an architecture on whole sequences; `tables` are given if positions are rotary, `mask` if it is eager."""
 
     def __init__(self, modules: Modules, batch: int, sequence: int, method: str):
         self.modules, self.b, self.c, self.how = modules, modules.b, modules.c, modules.how
         self.B, self.S, self.method = batch, sequence, method if self.how.sdpa else "eager"
         self.tables: tuple[Tensor, Tensor] | None = None
         self.mask: Tensor | None = None
-        #: of each of the two products
+        #: FLOPs of each of the two products
         self._flops = 2 * batch * self.c.query_width * sequence**2
 
     def __call__(self, x: Tensor, window: int | None) -> Tensor:
@@ -87,7 +87,7 @@ class Attention:
                 whole = b.cat("put together", rotated, rest, (B, n, S, h))
                 whole.storage.name = name
                 b.free(rotated)
-                # In GPT-J the heads still stand behind the sequence here.
+                # In GPT-J, the heads are still after the sequence here.
                 return Heads(whole, front=self.how.rope != "own tables")
             if self.how.rope in ("returned", "wide"):
                 rotated = b.converted("back", rotated, dtype, name=name)
@@ -95,7 +95,7 @@ class Attention:
         return Heads(rotated)
 
     def _repeated(self, name: str, given: Heads) -> Heads:
-        """repeat_kv: a copy with as many heads as the queries have; a single head is expanded without one."""
+        """repeat_kv: a copy with as many heads as the queries have; a single head is expanded without a copy."""
         B, n, S, h = given.x.shape
         if n == self.c.heads:
             return given
@@ -106,7 +106,7 @@ class Attention:
     def _fused(self, q: Heads, k: Heads, v: Heads, window: int | None) -> Tensor:
         b, c = self.b, self.c
         mask, kv = None, (k, v)
-        # A window as long as the sequence cuts nothing off, and gets a mask all the same.
+        # A window as long as the sequence cuts nothing off, but there is a mask anyway.
         if self.how.masked or (window is not None and window <= self.S):
             mask = b.op(
                 "mask/fp", "where", [], (self.B, 1, self.S, self.S), dtype=b.policy.products, name="window mask"
@@ -146,7 +146,7 @@ class Attention:
         return z
 
     def _weighted(self, masked: Tensor, v: Heads, result: str, dtype: str, flops: int) -> Tensor:
-        """The softmax, dropout and the sum of values."""
+        """The softmax, dropout and the weighted sum of values."""
         b, how = self.b, self.how
         if how.softmax in ("as it is", "fp32 scores"):
             soft = b.softmax("softmax", masked, name="softmax output")
@@ -168,7 +168,7 @@ class Attention:
         return z
 
     def _factor(self, given: Heads, name: str) -> Tensor:
-        """What a batched product keeps: the factor in the products' type, with batch and heads as one axis."""
+        """What a batched product saves: the factor in the products' type, with batch and heads as one axis."""
         b, heads = self.b, self.c.heads
         lowered = given.cast(b, f"{name}/cast", b.policy.products, name=name) if b.policy.casts else given
         x = lowered.x

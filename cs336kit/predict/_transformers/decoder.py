@@ -32,7 +32,7 @@ def _branch(modules: Modules, name: str, x: Tensor, inputs: str, run: Callable[[
 
 
 def _block(modules: Modules, attention: Attention, mlp: MLP, x: Tensor, window: int | None) -> Tensor:
-    """Norms, attention and MLP, one behind the other or side by side."""
+    """Norms, attention and MLP, one after another or in parallel."""
     b, c = modules.b, modules.c
     if c.norms_per_block == 1:
         normed = modules.norm("attention norm", x, name="query, key, value inputs")
@@ -98,7 +98,7 @@ def decoder(
     b.mark("embedding")
     b.section = "block"
     if checkpointing and how.keeps_mask and mask is not None and train:
-        # An operation of no work stands for what checkpointing keeps beside a block's input.
+        # An empty operation represents what checkpointing saves besides a block's input.
         b.items.append(Op("checkpointed mask", "checkpoint", (), (), (), (mask.storage,), (), "attention"))
     for window, alike in groupby(c.window_of(layer) for layer in range(c.layers)):
         count, before = len(list(alike)), len(b.leaves)
@@ -112,7 +112,7 @@ def decoder(
     x.storage.name = "final norm"
     normed = modules.norm("final norm", x, name="head's input", component="final norm")
     b.free(x)
-    if mask is not None and not checkpointing:  # a checkpointed block holds on to it
+    if mask is not None and not checkpointing:  # a checkpointed block holds it
         b.free(mask)
     b.part = "head"
     head = table if c.tied_head else b.parameter("head", c.vocab, c.d_model)

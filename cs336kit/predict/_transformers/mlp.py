@@ -28,7 +28,7 @@ class MLP:
         return self.modules.dropped("mlp", "dropout", out, "mlp dropout mask")
 
     def _activation(self, place: str, x: Tensor, name: str) -> Tensor:
-        """The function between the matrices; x is let go."""
+        """The function between the matrices; x is freed."""
         b, kind = self.b, self.c.mlp
         if kind in ("relu", "reglu"):
             y = b.op(place, "relu", [x], x.shape, keeps_output=True, name=name)
@@ -63,7 +63,7 @@ class MLP:
         return y
 
     def _mixture(self, x: Tensor) -> Tensor:
-        """Tokens sorted by expert, and one grouped product for all; it is no part of autocast, and runs in the weights' type."""
+        """Tokens sorted by expert, and one grouped product for all, which autocast leaves in the weights' type."""
         b, c, (B, S, D) = self.b, self.c, x.shape
         N, k, F = B * S, c.experts_per_token, c.d_ff
         rows = N * k
@@ -74,7 +74,7 @@ class MLP:
         chosen = Storage("indices", 8 * rows)
         top = b.op("topk", "topk", [soft], (N, k), statistics=(chosen,), watched=soft.bytes)
         total = b.op("sum", "sum", [top], (N, 1), name="routing weights")
-        # The division is in place, so that it keeps a copy of what it divides.
+        # The division is in place, so it saves a copy of what it divides.
         before = Storage("routing weights", 4 * rows)
         shares = b.op("normalize", "div", [top, total], (N, k), keeps=[total], statistics=(before,))
         b.free(wide, unless=given)
@@ -111,6 +111,6 @@ class MLP:
         product = b.items[-1]
         assert isinstance(product, Op)
         for gradient in product.gradients:
-            if gradient.of in weights[1:]:  # made by the product that makes the first one's
+            if gradient.of in weights[1:]:  # the product for the first gradient computes these, too
                 gradient.flops = 0
         return y

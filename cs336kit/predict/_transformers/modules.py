@@ -1,4 +1,4 @@
-"""What attention, MLP and block are made of: linear layers, dropout, norms, capped scores."""
+"""The parts of attention, MLP and block: linear layers, dropout, norms, capped scores."""
 
 from cs336kit.predict._transformers.writings import Writing
 from cs336kit.predict._writing.builder import Builder
@@ -13,16 +13,16 @@ class Modules:
         self.b, self.c, self.how = b, config, how
 
     def dropped(self, at: str, place: str, x: Tensor, mask: str) -> Tensor:
-        """Dropout, where this architecture has it."""
+        """Dropout, if this architecture has it."""
         return self.b.dropout(place, x, self.c.dropout if at in self.how.dropouts else 0.0, mask=mask)
 
     def linear(self, place: str, x: Tensor, outputs: int, component: str, *, name: str = "", cast: str = "") -> Tensor:
-        """A linear layer of a block; the last word of its component is its matrix."""
+        """A linear layer of a block; the last word of `component` names its matrix."""
         bias = self.c.has_bias(component.split()[-1])
         return self.b.linear(place, x, outputs, component=component, bias=bias, name=name, cast=cast)
 
     def norm(self, place: str, x: Tensor, *, name: str, component: str = "norms") -> Tensor:
-        """A norm over the last axis, as the module writes it; x is let go by the caller."""
+        """A norm over the last axis, as the module writes it; the caller frees x."""
         b, c, kind = self.b, self.c, self.how.norm
         with b.within("", part="norms"):
             if kind == "torch":
@@ -73,7 +73,7 @@ class Modules:
         return b.converted(f"{place}/back", scaled, x.dtype, name=name)
 
     def softcapped(self, place: str, x: Tensor, name: str) -> Tensor:
-        """cap · tanh(x / cap), one line each, so that none of the three keeps what the one before has read."""
+        """cap · tanh(x / cap), one line each, so that none of the three saves the input of the one before."""
         b = self.b
         divided = b.op(f"{place}/div", "div", [x], x.shape)
         b.free(x)

@@ -1,4 +1,4 @@
-"""How each architecture's module of transformers is written: a row for each, and which row a configuration means."""
+"""How each architecture's module in transformers is written: a row for each, and which row fits a configuration."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,35 +9,35 @@ from cs336kit.predict.transformer import TransformerConfig
 
 @dataclass(frozen=True)
 class Writing:
-    """How a module of transformers writes what other modules write otherwise."""
+    """How a module of transformers writes what other modules write differently."""
 
-    #: "separate" matrices; one matrix whose output is seen in three parts ("split") or head by head ("interleaved");
-    #: "indexed": the same, with keys and values picked out by an index, which copies (Falcon's multi-query)
+    #: "separate" matrices; one matrix whose output is split in three ("split") or head by head ("interleaved");
+    #: "indexed": the same, with keys and values selected by an index, which copies (Falcon's multi-query)
     qkv: str = "separate"
     #: a norm in fp32: scaled in the type of the activations ("narrow"), scaled in fp32 ("wide"), by 1 + weight ("offset"),
     #: with a mean ("centered"); "torch" for torch's layer norm
     norm: str = "torch"
     #: rotary positions in the type of the activations ("plain"), in fp32 and cast back ("returned"), in fp32 and in neighboring
-    #: pairs ("wide"), with tables that each layer makes for queries and keys anew ("own tables")
+    #: pairs ("wide"), with tables that each layer makes anew for queries and keys ("own tables")
     rope: str = "plain"
     #: the softmax "in fp32", in the type of the scores ("as it is") or in that of the block's input ("as the input");
     #: "fp32 scores": queries and keys are cast to fp32 before
     softmax: str = "in fp32"
     #: scores by one batched product that adds the position bias (BLOOM)
     baddbmm: bool = False
-    #: whether GELU is a function of its own that keeps its input, even where it is written out (BLOOM)
+    #: whether GELU is a function of its own that saves its input, even if it is written out (BLOOM)
     own_gelu: bool = False
     #: whether the module can call torch's scaled_dot_product_attention; else transformers takes eager attention
     sdpa: bool = True
-    #: whether the fused function is called with fewer key heads and no word about it
+    #: whether the fused function is called with fewer key heads, but without enable_gqa
     broadcast: bool = False
-    #: whether it always gets a mask
+    #: whether there is always a mask
     masked: bool = False
-    #: where dropout falls: "embedding", "weights", "attention", "mlp"
+    #: where dropout is applied: "embedding", "weights", "attention", "mlp"
     dropouts: frozenset[str] = frozenset({"weights"})
-    #: whether a checkpointed block keeps the mask beside its input
+    #: whether a checkpointed block saves the mask besides its input
     keeps_mask: bool = False
-    #: fields of a configuration that tell the architecture where it is not named
+    #: fields of a configuration that identify the architecture if it is not named
     tells: Mapping[str, object] = field(default_factory=dict, hash=False)
 
 
@@ -79,7 +79,7 @@ WRITINGS: dict[str, Writing] = {
     "llama": _LLAMA, "mistral": _LLAMA, "mixtral": _LLAMA, "qwen2": _LLAMA, "qwen3": _LLAMA, "granite": _LLAMA,
 }  # fmt: skip
 
-#: What a configuration can say and these writings do not describe.
+#: What a configuration can have and these writings do not describe.
 _OTHER = (
     "inner_norms", "qk_norm_bias", "sparse_layers", "shared_d_ff", "router_bias", "value_dim", "kv_latent", "embedding_dim",
     "sinks", "rope_layers", "norm_scale",
@@ -91,7 +91,7 @@ _MLPS = frozenset({"gelu", "gelu_tanh", "gelu_new", "relu", "swiglu", "geglu", "
 def writing(config: TransformerConfig, family: str = "") -> Writing:
     """The writing of a model_type; without one, that of the first whose configuration looks like this one.
 
-    A configuration that was read for an architecture has to look like that one. Errors: ValueError where none is described.
+    A configuration that was read for an architecture has to fit that one. Errors: ValueError if none is described.
     """
     if family:
         known("architecture of transformers", family, WRITINGS)

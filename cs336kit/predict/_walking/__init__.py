@@ -1,1 +1,1 @@
-"""A walk through a program: what is alive behind every operation, on one rank of a layout."""
+"""A walk through a program: what is alive after every operation, on one rank of a layout."""

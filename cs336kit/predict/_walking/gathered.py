@@ -1,10 +1,10 @@
-"""What a rank holds for a moment where parameters are divided (ZeRO 3): the rules of torch's fully_shard.
+"""What a rank holds temporarily where parameters are sharded (ZeRO 3): the rules of torch's fully_shard.
 
-A group of parameters is a block, or all that stands outside of the blocks. Before its forward pass it is gathered into a
+A group of parameters is a block, or everything outside the blocks. Before its forward pass it is gathered into a
 buffer and copied to tensors of its own. The buffer stays until the next group has been gathered and copied, the tensors until
-the group's forward pass ends; those outside of the blocks stay to the end of the backward pass. There, while a block runs, the
+the group's forward pass ends; those outside the blocks stay to the end of the backward pass. There, while a block runs, the
 next one is gathered into its buffer. A block's whole gradients are copied to the input of a reduce-scatter, which stays
-until the next block's gradients are there. Source: torch 2.13, torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py.
+until the next block's gradients exist. Source: torch 2.13, torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,12 +13,12 @@ from typing import NamedTuple
 from cs336kit.predict._walking.states import whole_bytes, whole_elements
 from cs336kit.predict.operations import ELEMENT_BYTES, Leaf, Program, Repeat, blocks
 
-#: The moments in which parameters are copied from the buffer that they came in, and whole gradients to the one they leave in.
+#: The moments when parameters are copied from the buffer that they arrived in, and whole gradients to the one they leave from.
 GATHERING, REDUCING = "all-gather", "reduce-scatter"
 
 
 class Beside(NamedTuple):
-    """Bytes beside all that a rank holds anyway: gathered parameters with their buffers, and the input of a reduce-scatter."""
+    """Bytes besides what a rank always holds: gathered parameters with their buffers, and the input of a reduce-scatter."""
 
     gathered: int = 0
     reduced: int = 0
@@ -36,7 +36,7 @@ _NOTHING = _Group(0, 0, 0)
 
 
 class Gathered:
-    """What is alive beside the rest in each part of both passes. `rounded`: what an allocator makes of a number of bytes."""
+    """Additional bytes alive in each part of both passes. `rounded`: the size that an allocator makes of a number of bytes."""
 
     def __init__(self, program: Program, rounded: Callable[[int], int]):
         self.program, self.rounded = program, rounded
@@ -65,7 +65,7 @@ class Gathered:
         return Beside(self.outside.tensors + self.outside.buffer)
 
     def entering(self, block: Repeat, run: int) -> Beside:
-        """A block is copied from its buffer before that of the group before it goes."""
+        """A block is copied from its buffer before the buffer of the group before it is freed."""
         place = self.place[block]
         before = self.order[place] if run else self.order[place - 1] if place else self.outside
         own = self.order[place]
@@ -87,7 +87,7 @@ class Gathered:
 
     @property
     def head(self) -> Beside:
-        """Backward: the last block is on its way."""
+        """Backward: the last block is being gathered."""
         return Beside(self.outside.tensors + self.order[-1].buffer)
 
     def backward(self, block: Repeat, run: int) -> Beside:
@@ -101,18 +101,18 @@ class Gathered:
         return Beside(self.outside.tensors + own.tensors + own.buffer, before.reduced)
 
     def reducing(self, block: Repeat, run: int) -> Beside:
-        """Where a block's backward pass ends and its whole gradients are still there."""
+        """At the end of a block's backward pass, when its whole gradients still exist."""
         own, next_one, _ = self._around(block, run)
         return Beside(self.outside.tensors + next_one.buffer, own.reduced)
 
     def at(self, moment: str, block: Repeat, run: int) -> Beside:
-        """In one of the moments of a block's backward pass."""
+        """At one of the moments of a block's backward pass."""
         if moment == GATHERING:
             return self.entering_backward(block, run)
         return self.reducing(block, run) if moment == REDUCING else self.backward(block, run)
 
     def _around(self, block: Repeat, run: int) -> tuple[_Group, _Group, _Group]:
-        """A block, the one whose backward pass comes next, and the one whose was before."""
+        """A block, the one whose backward pass comes next, and the one whose backward pass came before."""
         place = self.place[block]
         own = self.order[place]
         next_one = own if run < block.count - 1 else self.order[place - 1] if place else _NOTHING
@@ -121,10 +121,10 @@ class Gathered:
 
     @property
     def embedding(self) -> Beside:
-        """Behind the blocks."""
+        """After the blocks."""
         return Beside(self.outside.tensors, self.order[0].reduced)
 
     @property
     def end(self) -> Beside:
-        """What stands outside of the blocks is let go, and has its whole gradients still."""
+        """The parameters outside the blocks are freed, but their whole gradients still exist."""
         return Beside(0, self.outside.reduced)

@@ -1,4 +1,4 @@
-"""Who holds which storage during a walk, what is alive, and the most that was in each moment."""
+"""Who holds which storage during a walk, what is alive, and the maximum at each moment."""
 
 from typing import NamedTuple
 
@@ -7,8 +7,9 @@ from cs336kit.predict.operations import Repeat, Storage
 
 
 class Alive(NamedTuple):
-    """Bytes alive at a moment, beyond parameters and optimizer state: gradients of parameters, kept tensors, and gathered
-    parameters among them."""
+    """Bytes alive at a moment, beyond parameters and optimizer state; among them gradients of parameters, saved tensors, and
+    gathered parameters.
+    """
 
     bytes: int
     gradients: int
@@ -18,7 +19,7 @@ class Alive(NamedTuple):
 
 
 class Start(NamedTuple):
-    """What was alive before the first run of something that is repeated, and the peaks until then."""
+    """What was alive before the first run of something that is repeated, and the peaks so far."""
 
     live: int
     gradients: int
@@ -28,22 +29,22 @@ class Start(NamedTuple):
 
 
 class Ledger:
-    """Bytes alive, gradients of parameters and what operations keep among them; `peaks`: the most in each moment.
+    """Bytes alive, and among them gradients of parameters and tensors saved for backward; `peaks`: the most at each moment.
 
-    `before`: bytes of gradients that are there already. `round_to`: every storage takes a multiple of so many bytes, as an
-    allocator gives them out.
+    `before`: bytes of gradients that exist from the start. `round_to`: every storage takes a multiple of this many bytes, as
+    an allocator rounds them.
     """
 
     def __init__(self, *, before: int = 0, round_to: int = 1):
         self.live = self.gradients = before
         self.round_to, self.kept = round_to, 0
         self.peaks: dict[str, Alive] = {}
-        #: who holds a storage: variables, gradients on their way, operations that keep it
+        #: holders of a storage: variables, gradients in flight, operations that save it
         self.holds: dict[Storage, int] = {}
         self.keeping: dict[Storage, int] = {}
-        #: bytes kept of what all runs share, and the storages of these that no operation needs any longer
+        #: saved bytes that all runs share, and the storages among them that no operation needs any longer
         self.once, self.finished = 0, list[Storage]()
-        #: what is alive beside these by the rules of gathered parameters
+        #: what is alive in addition by the rules of gathered parameters
         self.beside = Beside()
         self._together = 0
 
@@ -55,14 +56,14 @@ class Ledger:
         return size + -size % self.round_to
 
     def hold(self, storage: Storage) -> None:
-        """One more holds it."""
+        """Add a holder."""
         held = self.holds.get(storage, 0)
         if not held:
             self.live += self.size(storage)
         self.holds[storage] = held + 1
 
     def drop(self, storage: Storage) -> None:
-        """One less holds it; the last one frees it."""
+        """Remove a holder; the last one frees the storage."""
         held = self.holds[storage] - 1
         if held:
             self.holds[storage] = held
@@ -71,13 +72,13 @@ class Ledger:
             self.live -= self.size(storage)
 
     def drop_runs(self, storage: Storage, count: int) -> None:
-        """Drop a storage with those of the other runs, of which there are `count` in all."""
+        """Drop a storage together with those of the other runs, `count` in all."""
         if self.holds[storage] == 1:
             self.live -= (count - 1) * self.size(storage)
         self.drop(storage)
 
     def keep(self, storage: Storage) -> None:
-        """An operation holds it for its backward pass."""
+        """An operation saves it for its backward pass."""
         self.hold(storage)
         kept = self.keeping.get(storage, 0)
         if not kept:
@@ -86,9 +87,9 @@ class Ledger:
         self.keeping[storage] = kept + 1
 
     def release(self, storage: Storage) -> None:
-        """One operation less keeps it."""
+        """One of the operations that saved it no longer needs it."""
         kept = self.keeping[storage] = self.keeping[storage] - 1
-        if not kept and storage.shared:  # the other runs keep it still
+        if not kept and storage.shared:  # the other runs still need it
             self.finished.append(storage)
             return
         if not kept:
@@ -96,7 +97,7 @@ class Ledger:
         self.drop(storage)
 
     def release_shared(self) -> None:
-        """All runs have ended: what they share goes where nothing else keeps it."""
+        """All runs have ended: what they share is freed, unless something else holds it."""
         for storage in self.finished:
             self.kept -= self.size(storage)
             self.once -= self.size(storage)
@@ -104,7 +105,7 @@ class Ledger:
         self.finished.clear()
 
     def see(self, moment: str, place: str, extra: tuple[int, ...] = ()) -> None:
-        """Compare with the highest so far in this moment; `extra`: tensors that are alive for this moment alone."""
+        """Update the maximum of this moment; `extra`: tensors that are alive only now."""
         live = self.live + self._together
         if extra:
             live += sum(map(self.rounded, extra))
@@ -113,22 +114,22 @@ class Ledger:
             self.peaks[moment] = Alive(live, self.gradients, self.kept, place, self.beside.gathered)
 
     def stand(self, beside: Beside, moment: str | None = None) -> None:
-        """From here on these bytes are alive beside the rest; with a moment, compare at once."""
+        """From here on, these additional bytes are alive; with a moment, its maximum is updated at once."""
         self.beside, self._together = beside, sum(beside)
         if moment is not None:
             self.see(moment, moment)
 
     def first_run(self) -> Start:
-        """From here on the first run of something that is repeated is looked at by itself."""
+        """From here on, the first run of something that is repeated is observed by itself."""
         start = Start(self.live, self.gradients, self.kept, self.once, self.peaks)
         self.peaks = {}
         return start
 
     def other_runs(self, start: Start, block: Repeat, gathers: Gathered | None) -> int:
-        """Add the runs behind the first, each alike from where the one before ended. Returns the difference that each makes.
+        """Add the runs after the first, each starting where the one before ended. Returns the difference that each run makes.
 
-        Between the first run and the last the live bytes change evenly, so one of these two holds the peak. What is alive
-        beside them in a backward pass (`gathers`) differs in these two, so that their neighbors may hold it.
+        Between the first run and the last, the live bytes change evenly, so one of these two holds the peak. What is alive
+        in addition in a backward pass (`gathers`) differs in these two, so their neighbors may hold it.
         """
         rest, outside = block.count - 1, start.peaks
         kept_by_each = self.kept - start.kept - (self.once - start.once)

@@ -1,4 +1,4 @@
-"""What one rank of a layout holds of parameters, gradients and optimizer state, and gathers for a moment."""
+"""What one rank of a layout holds of parameters, gradients and optimizer state, and gathers temporarily."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -16,12 +16,12 @@ def _trained(walked: Program) -> list[Leaf]:
 
 
 def _sharing(walked: Program, leaf: Leaf) -> int:
-    """How many ranks hold a part each of what belongs to a parameter; `OF_EXPERTS` differ where ep divides them."""
+    """How many ranks hold a part of what belongs to a parameter; for `OF_EXPERTS` the number differs if ep divides them."""
     return walked.layout.sharing(leaf.component in OF_EXPERTS)
 
 
 def held_elements(layout: Layout, parameter: Tensor, stage: int) -> int:
-    """Elements of a parameter that a rank holds of what ZeRO divides from this stage on."""
+    """Elements of a parameter that a rank holds of a state that ZeRO shards from this stage on."""
     if layout.stage < stage:
         return parameter.elements
     return shard_elements(parameter.shape, layout.sharing(parameter.storage.name in OF_EXPERTS))
@@ -32,7 +32,7 @@ def _held(walked: Program, leaf: Leaf, stage: int) -> int:
 
 
 def whole_elements(walked: Program, leaf: Leaf) -> int:
-    """Elements of a gathered parameter: as many of each rank as of the one with most."""
+    """Elements of a gathered parameter, counting for each rank as many as the one with most has."""
     ranks = _sharing(walked, leaf)
     return ranks * shard_elements(leaf.tensor.shape, ranks)
 
@@ -44,26 +44,26 @@ def whole_bytes(walked: Program, leaf: Leaf) -> int:
 
 
 def state_requests(walked: Program, optimizer: str, implementation: str) -> Iterator[int]:
-    """Bytes of each tensor of optimizer state that lies on a CUDA device, those of one parameter after the other."""
+    """Bytes of each tensor of optimizer state on a CUDA device, those of one parameter after another."""
     for parts, count in _state_parts(walked, optimizer, allocated=True):
         yield from _on_device(parts, optimizer, implementation) * count
 
 
 def _on_device(parts: Breakdown, optimizer: str, implementation: str) -> list[int]:
-    """Bytes of those tensors of a parameter's state that do not lie in the host's memory."""
+    """Bytes of the tensors of a parameter's state that are not in host memory."""
     every = implementation == "fused" or optimizer == "asgd"
     return [size for part, size in parts.items() if size and (every or part not in ON_HOST)]
 
 
 def _state_parts(walked: Program, optimizer: str, *, allocated: bool) -> Iterator[tuple[Breakdown, int]]:
-    """The state that one parameter has, and how many such parameters there are.
+    """The state of one parameter, and how many such parameters there are.
 
-    Muon takes the matrices of the blocks, of experts each one, and AdamW all the others.
+    Muon takes the matrices of the blocks, those of experts one by one, and AdamW all the others.
     """
     shaped = optimizer_spec(optimizer).shaped
     for leaf in _trained(walked):
         shape, count = leaf.tensor.shape, leaf.count
-        # Experts in one tensor have a matrix each, where shapes matter and where ranks share what is requested.
+        # Experts in one tensor count as a matrix each where shapes matter, and where ranks shard what is requested.
         apart = shaped == "matrices" or (walked.layout.stage > 0 and (shaped or allocated))
         if len(shape) > 2 and apart:
             shape, count = shape[1:], count * shape[0]
@@ -74,7 +74,7 @@ def _state_parts(walked: Program, optimizer: str, *, allocated: bool) -> Iterato
 
 @lru_cache(maxsize=4096)
 def _state_of(optimizer: str, shape: tuple[int, ...], precision: str) -> Breakdown:
-    """The state of one parameter; few are of a shape of their own."""
+    """The state of one parameter; cached, because few parameters have a unique shape."""
     return optimizer_state_bytes(optimizer, shapes=[shape], precision=precision)
 
 
@@ -90,12 +90,12 @@ def temporary_requests(walked: Program, optimizer: str, implementation: str) -> 
 def states(walked: Program, optimizer: str, *, allocated: str = "") -> Breakdown:
     """Bytes of parameters, gradients, optimizer state and master weights of a rank; frozen parameters have only themselves.
 
-    `allocated`: as CUDA's allocator counts them for this implementation of the optimizer, each tensor rounded up. Scalars
-    that torch keeps in the host's memory are none of them; a fused optimizer has them on the device.
+    `allocated`: as CUDA's allocator counts them for this implementation of the optimizer, with each tensor rounded up. Scalars
+    that torch keeps in host memory are not included; a fused optimizer has them on the device.
     """
     kind, trained = walked.policy, _trained(walked)
     multiple = BLOCK_BYTES if allocated else 1
-    # What is packed has fewer bytes than its elements' type.
+    # A quantized parameter has fewer bytes than its elements' type.
     parameters = (
         (leaf.count, -(-leaf.tensor.storage.bytes * _held(walked, leaf, 3) // leaf.tensor.elements))
         for leaf in walked.leaves
@@ -117,7 +117,7 @@ def states(walked: Program, optimizer: str, *, allocated: str = "") -> Breakdown
 
 
 def gradient_bytes(walked: Program, round_to: int = 1) -> int:
-    """Bytes of the gradients that a rank holds between two microbatches, each rounded up to a multiple of `round_to`."""
+    """Bytes of the gradients that a rank holds between two micro-batches, each rounded up to a multiple of `round_to`."""
     size = ELEMENT_BYTES[walked.policy.gradients]
     return sum(leaf.count * round_up(size * _held(walked, leaf, 2), round_to) for leaf in _trained(walked))
 
@@ -127,7 +127,7 @@ def block_count(walked: Program) -> int:
 
 
 def step_bytes(walked: Program, optimizer: str, implementation: str, round_to: int = 1) -> int:
-    """Temporary tensors of the optimizer, each rounded up to a multiple of `round_to`, where they are known; else 0."""
+    """Temporary tensors of the optimizer, each rounded up to a multiple of `round_to`, if they are known; else 0."""
     if implementation == "fused":
         return 0
     spec = optimizer_spec(optimizer)
@@ -135,7 +135,7 @@ def step_bytes(walked: Program, optimizer: str, implementation: str, round_to: i
     size = ELEMENT_BYTES[states]
 
     def elements(leaf: Leaf) -> int:
-        """Of one tensor, with those that rounding adds."""
+        """Elements of one tensor, including those that rounding adds."""
         return round_up(_held(walked, leaf, 1), max(1, round_to // size))
 
     if implementation == "foreach":
@@ -145,7 +145,7 @@ def step_bytes(walked: Program, optimizer: str, implementation: str, round_to: i
         return optimizer_step_bytes(optimizer, parameters=count, precision=states)
     if spec.loop is None:
         return 0
-    # What the last parameter of a block leaves behind meets the first of the next.
+    # What the last parameter of a block leaves behind is alive together with the first of the next block.
     layers = block_count(walked)
     sizes: dict[str, list[int]] = {"start": [], "block": [], "end": []}
     for leaf in trained:

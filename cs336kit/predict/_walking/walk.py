@@ -1,10 +1,10 @@
-"""Run a program in the mind: which storages are alive after every operation, forward and backward.
+"""Simulate a program: which storages are alive after every operation, forward and backward.
 
 The rules are those of torch's autograd engine. A node of the backward pass runs when its output's gradient is complete;
-while it runs, the incoming gradient, what it kept, and what it returns are alive. Then each returned gradient is summed
-to its input's shape and cast to its type, the incoming gradient goes, and what was kept goes. A second gradient of the same
-tensor is added to the first: in place with `sums_in_place` (unless somebody else still holds it, or it belongs to a
-parameter), else in a third tensor. Torch does the first; while a dispatch mode watches, as `measure` does, the second.
+while it runs, the incoming gradient, what it saved, and what it returns are alive. Then each returned gradient is summed
+to its input's shape and cast to its type, and the incoming gradient and what was saved are freed. A second gradient of the
+same tensor is added to the first: in place with `sums_in_place` (unless somebody else still holds it, or it belongs to a
+parameter), else in a third tensor. Torch does the first; under a dispatch mode, such as `measure` uses, it does the second.
 """
 
 from collections import Counter
@@ -33,7 +33,7 @@ class _EverythingIsBack(Exception):
     """Early stop of a checkpointed block."""
 
 
-#: Part of the model → the moment of its backward pass.
+#: Part of the model → the name of its backward moment.
 _BACKWARD = {
     "embedding": "embedding backward",
     "norms": "norm backward",
@@ -45,18 +45,18 @@ _BACKWARD = {
 
 
 class Walk:
-    """One forward and one backward pass. `ledger`: what is alive, and the most in each moment; `marks`: what is at each border.
+    """A forward and a backward pass. `ledger`: what is alive, and the most at each moment; `marks`: live bytes between stages.
 
-    Where the layout divides gradients (ZeRO stages 2 and 3), a block's are reduced and scattered when its backward pass
-    ends, and those of the tables and the head at the end; where it divides parameters (stage 3), gathered ones are alive for
-    a moment. A `ledger` that begins with gradients has those that earlier passes of the same step have left (gradient
-    accumulation): a parameter's new gradient is added to the old one and goes.
+    If the layout shards gradients (ZeRO stages 2 and 3), a block's gradients are reduce-scattered when its backward pass
+    ends, and those of the tables and the head at the end; if it shards parameters (stage 3), gathered ones are alive
+    temporarily. A `ledger` that starts with gradients has those of earlier passes of the same step (gradient
+    accumulation): a parameter's new gradient is added to the old one and freed.
     """
 
     def __init__(self, program: Program, *, sums_in_place: bool = False, ledger: Ledger | None = None):
         self.sums_in_place, self.layout = sums_in_place, program.layout
         self.ledger = Ledger() if ledger is None else ledger
-        #: whether a rank keeps a part of each gradient only
+        #: whether a rank keeps only a shard of each gradient
         self.divided = self.layout.stage >= 2
         self.gradient_size = ELEMENT_BYTES[program.policy.gradients]
         self.weight_size = ELEMENT_BYTES[program.policy.weights]
@@ -64,29 +64,29 @@ class Walk:
         self.gathers = Gathered(program, self.ledger.rounded) if program.layout.stage == 3 else None
         if self.gathers is not None:
             self.ledger.stand(self.gathers.start)
-        #: whether the backward pass has not reached the head yet, which is where the last block is gathered
+        #: whether the backward pass has not reached the head yet, at which the last block is gathered
         self.in_loss = self.gathers is not None
-        #: with accumulation: how many gradients are still to come for a parameter, before their sum is added to the old one
+        #: with accumulation: gradients still to come for a parameter, before their sum is added to the old one
         self.to_come = _uses(program) if self.ledger.gradients else None
         self.marks: list[tuple[str, int]] = []
         #: source of a tensor → the storage of its gradient so far
         self.waiting: dict[object, Storage] = {}
         #: gradients of the tables, the final norm and the head, which are reduced when the backward pass ends
         self.outside_blocks = self.outside_shares = 0
-        #: what this rank keeps of the gradients that have come so far
+        #: what this rank keeps of the gradients so far
         self.shares = 0
-        #: what one microbatch leaves alive when its forward pass ends
+        #: what one micro-batch leaves alive when its forward pass ends
         self.microbatch = 0
         self.in_block = False
         self.saving = True
         self.moment = "forward"
         self.repeated = 1
-        #: the checkpointed block whose backward pass runs, until it has been computed again
+        #: the checkpointed block whose backward pass runs, until it has been recomputed
         self.to_recompute: Repeat | None = None
         self.checkpointed = False
         #: the operation whose backward pass is the last to hold on to a checkpointed block, and the block's input
         self.held_by: tuple[Op | None, Storage] | None = None
-        #: while a block is computed again: the operation that brings back the last kept tensor, and what variables hold
+        #: while a block is recomputed: the operation that brings back the last saved tensor, and what variables hold
         self.last: Op | None = None
         self.variables: dict[Storage, int] | None = None
 
@@ -96,13 +96,13 @@ class Walk:
                 self.ledger.release(storage)
 
     def _release_block(self, op: Op) -> None:
-        """The last node that holds on to a checkpointed block lets it go together with its own variables."""
+        """The last node that holds a checkpointed block releases it together with its own variables."""
         if self.held_by is not None and op is self.held_by[0]:
             self.ledger.release(self.held_by[1])
             self.held_by = None
 
     def _repeat(self, block: Repeat, run: Callable[[], None], gathers: Gathered | None = None) -> tuple[int, int]:
-        """Run once for all: the other runs are alike. Returns (what is alive before, the difference that each makes)."""
+        """Simulate one run for all: the others are alike. Returns (what is alive before, the difference that each run makes)."""
         shares, marks = self.shares, len(self.marks)
         self.repeated *= block.count
         start = self.ledger.first_run()
@@ -172,7 +172,7 @@ class Walk:
 
         def run() -> None:
             if gathers is not None:
-                if block.count > 1:  # as every run but the first finds it
+                if block.count > 1:  # the state that every run but the first starts from
                     self.ledger.stand(gathers.entering(block, 1), GATHERING)
                 self.ledger.stand(gathers.forward(block))
             if block.checkpoint is not None and saving:
@@ -235,14 +235,14 @@ class Walk:
             self.marks += [("block backward", start + (run_number + 1) * each) for run_number in range(block.count)]
 
     def scatter(self, gradients: int, share: int) -> None:
-        """Of these bytes of gradients, each rank keeps its share, or adds it to what it has."""
+        """Of these bytes of gradients, each rank keeps its shard, or adds it to the shard that it has."""
         if self.divided:
             gone = gradients - (0 if self.to_come is not None else share)
             self.ledger.live -= gone
             self.ledger.gradients -= gone
 
     def _recompute(self, block: Repeat) -> None:
-        """Run the block again until everything that it keeps is back; a node that keeps its inputs need not run for that."""
+        """Run the block again until all that it saves is back; the last node need not run if it saves only its inputs."""
         self.to_recompute = None
         self.last = [op for op, _ in operations(block.items) if op.keeps][-1]
         variables: dict[Storage, int] = {}
@@ -261,12 +261,12 @@ class Walk:
         if op.keeps and self.to_recompute is not None:
             self._recompute(self.to_recompute)
         incoming = [waiting.pop(t.source) for t in op.outputs if t.source in waiting]
-        if not op.gradients or not incoming:  # nothing asks for a gradient here, or nobody used the result
+        if not op.gradients or not incoming:  # no input needs a gradient here, or nobody used the result
             for storage in incoming:
                 self.ledger.drop(storage)
             self._release(op)
             self._release_block(op)
-            if op.kind == "receive":  # what a stage was given was held until here
+            if op.kind == "receive":  # the input of a stage is held until here
                 self.ledger.drop(op.allocates[0])
             return
         moment = _BACKWARD[op.part]
@@ -276,7 +276,7 @@ class Walk:
             self.ledger.hold(storage)
             returned.append((gradient, storage))
         self.ledger.see(moment, op.place, op.scratch if self.sums_in_place else (*op.scratch, op.watched))
-        if checkpointed:  # what was recomputed lived in the node's own hands
+        if checkpointed:  # what was recomputed belongs to the node
             self._release(op)
         for i, (gradient, storage) in enumerate(returned):
             for size in gradient.then:
@@ -293,12 +293,12 @@ class Walk:
     def _collect(self, op: Op, moment: str, gradient: Gradient, storage: Storage) -> None:
         tensor = gradient.of
         source = tensor.source
-        parameter = tensor.storage.leaf and source is tensor.storage  # and no view of one
+        parameter = tensor.storage.leaf and source is tensor.storage  # and not a view of one
         first = self.waiting.get(source)
         if first is None:
             self.waiting[source] = storage
             if parameter:
-                if self.gradient_size != self.weight_size:  # the type in which gradients are accumulated
+                if self.gradient_size != self.weight_size:  # gradients are accumulated in this type
                     size = storage.bytes // self.weight_size * self.gradient_size
                     storage = self.waiting[source] = self._replaced(storage, size, moment, op.place)
                 share = self.ledger.rounded(held_elements(self.layout, tensor, 2) * self.gradient_size)
@@ -316,7 +316,7 @@ class Walk:
             self._accumulate(source, self.waiting[source])
 
     def _accumulate(self, source: object, storage: Storage) -> None:
-        """The last gradient of a parameter in this pass has come: their sum is added to the old one in place and goes."""
+        """After a parameter's last gradient in this pass, their sum is added to the old one in place and freed."""
         if self.to_come is not None:
             self.to_come[source] -= 1
             if not self.to_come[source] and not self.divided:
@@ -324,7 +324,7 @@ class Walk:
                 self.ledger.drop(storage)
 
     def _replaced(self, old: Storage, size: int, moment: str, place: str) -> Storage:
-        """A gradient of so many bytes, beside which the one that it is made of is still there for a moment."""
+        """A gradient of `size` bytes, which is alive together with the one that it is made from, until that is dropped."""
         new = Storage("gradient", size)
         self.ledger.hold(new)
         self.ledger.see(moment, place)
@@ -333,5 +333,5 @@ class Walk:
 
 
 def _uses(program: Program) -> dict[object, int]:
-    """Source of each tensor → how many operations hand it a gradient, those of a repeated part once."""
+    """Source of each tensor → how many operations give it a gradient, those of a repeated part once."""
     return Counter(gradient.of.source for op, _ in program.operations() for gradient in op.gradients)

@@ -1,1 +1,1 @@
-"""How a program is written down: the functions of torch as operations, and what ranks say to each other."""
+"""How a program is written down: the functions of torch as operations, and communication between ranks."""

@@ -1,4 +1,4 @@
-"""The functions of torch that a decoder calls, each as operations: what it keeps and what its gradients need."""
+"""The functions of torch that a decoder calls, each as operations: what it saves for backward and what its gradients need."""
 
 from math import prod
 
@@ -7,7 +7,7 @@ from cs336kit.predict._writing.writer import Writer
 from cs336kit.predict.operations import ELEMENT_BYTES, Gradient, Op, Storage, Tensor
 from cs336kit.predict.transformer import TransformerConfig
 
-#: Both matrices of a low-rank change (rank × inputs, outputs × rank), or none.
+#: Both matrices of an adapter (rank × inputs, outputs × rank), or None.
 Adapters = tuple[Tensor, Tensor] | None
 
 
@@ -16,27 +16,27 @@ class Builder(Writer):
 
     @property
     def ranks(self) -> Ranks:
-        """Writes what ranks say to each other."""
-        # Made at every use: kept here it would be a cycle, and every program would wait for the garbage collector.
+        """Writes the communication between ranks."""
+        # Made at every use: stored here, it would be a reference cycle, and every program would wait for the garbage collector.
         return Ranks(self)
 
     def cast(self, place: str, x: Tensor, dtype: str, *, name: str = "") -> Tensor:
-        """x.to(dtype): a copy, or x itself where nothing changes."""
+        """x.to(dtype): a copy, or x itself if it has this type."""
         return x if x.dtype == dtype else self.op(place, "cast", [x], x.shape, dtype=dtype, name=name)
 
     def converted(self, place: str, x: Tensor, dtype: str, *, name: str = "") -> Tensor:
-        """The same, and x is let go where there is a copy."""
+        """The same, and x is freed if there is a copy."""
         y = self.cast(place, x, dtype, name=name)
         self.free(x, unless=y)
         return y
 
     def in_fp32(self, operation: str, place: str, x: Tensor, *, name: str = "") -> Tensor:
-        """What this operation reads: x, or a copy in fp32 where the device's autocast runs it in fp32."""
+        """The input of this operation: x, or a copy in fp32 if the device's autocast runs the operation in fp32."""
         wide = self.policy.casts and operation in self.device.autocast_fp32
         return self.cast(f"{place}/fp32", x, "fp32", name=name) if wide else x
 
     def _cast_parameter(self, parameter: Tensor, name: str) -> Tensor:
-        """Autocast's copy of a parameter, made once; a frozen one is copied at every use."""
+        """Autocast's copy of a parameter, cached; a frozen parameter is copied at every use."""
         cached = self.cache.get(id(parameter))
         if cached is not None:
             return cached[0]
@@ -60,7 +60,7 @@ class Builder(Writer):
         cast: str = "",
         adapters: Adapters = None,
     ) -> Tensor:
-        """x Wᵀ + b; keeps x and W. Under autocast all three are cast first, the parameters once. `adapters`: given ones."""
+        """x Wᵀ + b; saves x and W. Under autocast, all three are cast first, parameters once. `adapters`: existing ones."""
         *rows, inputs = x.shape
         W = self.parameter(component, outputs, inputs) if weight is None else weight
         b = bias if isinstance(bias, Tensor) else self.parameter(component, outputs) if bias else None
@@ -91,13 +91,13 @@ class Builder(Writer):
         return y if adapters is None else self._adapted(place, given, y, adapters, name)
 
     def adapters(self, component: str, inputs: int, outputs: int) -> Adapters:
-        """New ones beside a matrix of this component, if it is a target."""
+        """New adapters beside a matrix of this component, if it is a target."""
         if not self.lora_rank or component not in self.lora_targets:
             return None
         return self.parameter("adapters", self.lora_rank, inputs), self.parameter("adapters", outputs, self.lora_rank)
 
     def _unpacks_again(self, copy: Tensor) -> None:
-        """The product before keeps no copy of a packed matrix: its backward pass unpacks it once more."""
+        """The last product saves no copy of a quantized matrix: its backward pass dequantizes it again."""
         product = self.items[-1]
         assert isinstance(product, Op)
         if copy.storage in product.keeps:
@@ -151,9 +151,9 @@ class Builder(Writer):
         return result
 
     def layer_norm(self, place: str, x: Tensor, *, component: str, shift: bool, name: str, kept_as: str) -> Tensor:
-        """Torch's fused layer norm; keeps its input, and mean and 1/deviation of each row. Without a component: no scale.
+        """Torch's fused layer norm; saves its input, and mean and 1/deviation of each row. Without a component, it has no scale.
 
-        Where the device's autocast runs it in fp32, it keeps a copy of x. Beside a wider scale the statistics are as wide.
+        If the device's autocast runs it in fp32, it saves a copy of x. With a wider scale, the statistics are as wide.
         """
         D, given = x.shape[-1], x
         scale = [self.parameter(component, D) for _ in range(1 + shift if component else 0)]
@@ -168,11 +168,11 @@ class Builder(Writer):
     def rms_norm(
         self, place: str, x: Tensor, *, component: str, name: str, kept_as: str, scale: tuple[int, ...]
     ) -> Tensor:
-        """RMSNorm written out in fp32, as in `lm.RMSNorm`: its seven operations, six where `scale` is empty."""
+        """RMSNorm written out in fp32, as in `lm.RMSNorm`: its seven operations, six if `scale` is empty."""
         rows = x.shape[:-1]
         wide = self.cast(f"{place}/fp32", x, "fp32", name=kept_as)
         row, few = wide.elements * 4, 4 * prod(rows)
-        # Backward of a power: grad · (exponent · self.pow(exponent − 1)) has two more tensors for a moment.
+        # Backward of a power: grad · (exponent · self.pow(exponent − 1)) has two more temporary tensors.
         square = self.op(f"{place}/square", "square", [wide], wide.shape, keeps=[wide], scratch=(row, row))
         mean = self.op(f"{place}/mean", "mean", [square], (*rows, 1))
         self.free(square)
@@ -195,16 +195,16 @@ class Builder(Writer):
     def norm(
         self, place: str, x: Tensor, *, kind: str, component: str, scale: tuple[int, ...], shift: bool, name: str, kept_as: str
     ) -> Tensor:  # fmt: skip
-        """A norm over the last axis, "layernorm" or "rmsnorm", with parameters of the shape `scale` (none: without).
+        """A norm over the last axis, "layernorm" or "rmsnorm", with parameters of shape `scale` (empty: none).
 
-        Wherever it stands, its operations belong to the norms.
+        Wherever it is, its operations count as part of the norms.
         """
         with self.within("", part="norms"):
             if kind == "rmsnorm":
                 return self.rms_norm(place, x, component=component, scale=scale, name=name, kept_as=kept_as)
             if len(scale) == 1:
                 return self.layer_norm(place, x, component=component, shift=shift, name=name, kept_as=kept_as)
-            # Torch's layer norm has one scale for all rows; another one is a product of its own.
+            # Torch's layer norm has one scale for all rows; a different scale is a product of its own.
             normed = self.layer_norm(place, x, component="", shift=False, name=name, kept_as=kept_as)
             for parameter in [self.parameter(component, *scale) for _ in range((1 + shift) if scale else 0)]:
                 scaled = self.mul(f"{place}/scale", normed, parameter, name=name)
@@ -213,7 +213,7 @@ class Builder(Writer):
             return normed
 
     def softcap(self, place: str, x: Tensor, *, name: str) -> Tensor:
-        """cap · tanh(x / cap), which keeps the tanh; x is let go at its end."""
+        """cap · tanh(x / cap), which saves the tanh; x is freed at its end."""
         divided = self.op(f"{place}/div", "div", [x], x.shape)
         tanh = self.op(f"{place}/tanh", "tanh", [divided], x.shape, keeps_output=True, name=name)
         self.free(divided)
@@ -222,7 +222,7 @@ class Builder(Writer):
         return capped
 
     def scaled(self, place: str, x: Tensor, factor: float) -> Tensor:
-        """x times a number, which keeps nothing; x itself where the number is 1."""
+        """x times a number, which saves nothing; x itself if the number is 1."""
         if factor == 1:
             return x
         y = self.op(place, "mul", [x], x.shape, name=x.storage.name)
@@ -230,29 +230,29 @@ class Builder(Writer):
         return y
 
     def part_of(self, place: str, x: Tensor, width: int) -> Tensor:
-        """Some of the last axis as a view, whose gradient is put into zeros of x's size."""
+        """A part of the last axis as a view; its gradient is written into zeros of x's size."""
         return self.views(place, "slice", x, (*x.shape[:-1], width))[0]
 
     def add(self, place: str, x: Tensor, y: Tensor, *, name: str = "") -> Tensor:
-        """x + y, in the wider of both types; the gradient is handed on to both."""
+        """x + y, in the wider of both types; both get the same gradient."""
         dtype = x.dtype if ELEMENT_BYTES[x.dtype] >= ELEMENT_BYTES[y.dtype] else y.dtype
         shape = x.shape if x.elements >= y.elements else y.shape
         return self.op(place, "add", [x, y], shape, dtype=dtype, passes=True, name=name)
 
     def chunk(self, place: str, x: Tensor) -> tuple[Tensor, ...]:
-        """Both halves of the last axis."""
+        """The two halves of the last axis."""
         half = (*x.shape[:-1], x.shape[-1] // 2)
         return self.views(place, "chunk", x, half, half)
 
     def views(self, place: str, kind: str, x: Tensor, *shapes: tuple[int, ...]) -> tuple[Tensor, ...]:
-        """Parts of x as views; their gradients are put together in one new tensor."""
+        """Parts of x as views; their gradients are joined in one new tensor."""
         parts = tuple([Tensor(shape, x.dtype, x.storage, x.needs_gradient, object()) for shape in shapes])
         gradients = (Gradient(x, x.bytes),) if x.needs_gradient else ()
         self.items.append(Op(self.prefix + place, kind, (x,), parts, (), (), gradients, self.part))
         return parts
 
     def cat(self, place: str, x: Tensor, y: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """Two tensors one behind the other; each gets its part of the gradient as a view."""
+        """Two tensors concatenated; each gets its part of the gradient as a view."""
         elements = prod(shape)
         output = Storage(place, elements * ELEMENT_BYTES[x.dtype])
         gradients = tuple([Gradient(t, None) for t in (x, y) if t.needs_gradient])
@@ -261,12 +261,12 @@ class Builder(Writer):
         return result
 
     def mul(self, place: str, x: Tensor, y: Tensor, *, name: str = "") -> Tensor:
-        """x · y; keeps each factor that the other's gradient needs."""
+        """x · y; saves each factor that the other's gradient needs."""
         dtype = x.dtype if ELEMENT_BYTES[x.dtype] >= ELEMENT_BYTES[y.dtype] else y.dtype
         return self.op(place, "mul", [x, y], x.shape, dtype=dtype, keeps=_factors(x, y), name=name)
 
     def dropout(self, place: str, x: Tensor, probability: float, *, mask: str, name: str = "") -> Tensor:
-        """F.dropout: a mask as wide as x and then a product, or one kernel that makes both, with the device's mask."""
+        """F.dropout: a mask as wide as x and then a product, or one kernel that computes both, with the device's mask."""
         if not probability or not self.train:
             return x
         if self.device.dropout_mask:
@@ -280,7 +280,7 @@ class Builder(Writer):
         return y
 
     def softmax(self, place: str, x: Tensor, *, name: str) -> Tensor:
-        """torch.softmax, which keeps its output. Where a device's autocast runs it in fp32, a copy of x is made."""
+        """torch.softmax, which saves its output. If a device's autocast runs it in fp32, a copy of x is made."""
         dtype, given = x.dtype, x
         if self.policy.casts and "softmax" in self.device.autocast_fp32:
             dtype = "fp32"
@@ -291,7 +291,7 @@ class Builder(Writer):
         return y
 
     def merge_heads(self, z: Tensor) -> Tensor:
-        """(B, A, S, h) to (B, S, A·h), which the output matrix reads: a copy and z is let go, but of one head or position."""
+        """(B, A, S, h) to (B, S, A·h) for the output matrix: z is copied and freed, unless it has one head or position."""
         (B, A, S, h), name = z.shape, "attention output's input"
         if A == 1 or S == 1:
             z.storage.name = name
@@ -301,11 +301,11 @@ class Builder(Writer):
         return merged
 
     def copy(self, place: str, x: Tensor, shape: tuple[int, ...], *, name: str = "") -> Tensor:
-        """A reshape that cannot be a view: a copy, whose gradient is handed on as it is."""
+        """A reshape that cannot be a view: a copy, whose gradient is passed on as it is."""
         return self.op(place, "copy", [x], shape, name=name, passes=True)
 
     def matmul(self, place: str, x: Tensor, y: Tensor, shape: tuple[int, ...], flops: int, *, component: str) -> Tensor:
-        """A batched product x @ y; keeps each factor that the other's gradient needs."""
+        """A batched product x @ y; saves each factor that the other's gradient needs."""
         counted = ((component, flops),)
         return self.op(place, "matmul", [x, y], shape, keeps=_factors(x, y), flops=counted, gradient_flops=flops)
 
@@ -319,11 +319,11 @@ class Builder(Writer):
         return self.op(place, "embedding", [table, tokens], shape, name=name, scratch=scratch)
 
     def index(self, place: str, x: Tensor, rows: Tensor, shape: tuple[int, ...], *, name: str) -> Tensor:
-        """Chosen rows of x; keeps the indices. Its gradient is put into zeros of x's size."""
+        """Chosen rows of x; saves the indices. Its gradient is written into zeros of x's size."""
         return self.op(place, "index", [x, rows], shape, keeps=[rows], watched=x.bytes, name=name)
 
     def index_add(self, place: str, x: Tensor, rows: Tensor, source: Tensor) -> Tensor:
-        """x[rows] += source in place; keeps the indices and the source. x's gradient is handed on, source's is chosen from it."""
+        """x[rows] += source in place; saves indices and source. x's gradient is passed on, source's is taken from its rows."""
         gradients = [Gradient(x, None)] if x.needs_gradient else []
         if source.needs_gradient:
             gradients.append(Gradient(source, source.bytes))
@@ -336,7 +336,7 @@ class Builder(Writer):
 
 
 def _factors(x: Tensor, y: Tensor) -> list[Tensor]:
-    """Those factors of a product that the other's gradient needs."""
+    """The factors of a product that the other's gradient needs."""
     kept = [x] if y.needs_gradient else []
     if x.needs_gradient:
         kept.append(y)

@@ -1,4 +1,4 @@
-"""What the ranks of a layout say to each other, as operations of one rank's program."""
+"""Communication between the ranks of a layout, as operations of one rank's program."""
 
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
@@ -10,24 +10,24 @@ from cs336kit.predict.operations import ELEMENT_BYTES, Group, Leaf, Op, Storage,
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.transformer import TransformerConfig
 
-#: Components of the experts of a mixture, which ep divides.
+#: Components of a mixture's experts, which ep divides.
 OF_EXPERTS = frozenset({"mlp gate", "mlp up", "mlp down"})
-#: Components that every rank of tp has whole, and that sp shows a part of the positions to each.
+#: Components that every rank of tp holds whole, and of which sp gives each rank a part of the positions.
 ALIKE = frozenset(
     {"norms", "final norm", "position embedding", "embedding norm", "embedding projections", "shared weight"}
 )
-#: Components that every rank of tp has whole, and of which it sees its own heads or its part of the MLP only: latent attention,
-#: the router, whose weights meet results that are not summed yet, and what an activation learns.
+#: Components that every rank of tp holds whole, but uses only for its own heads or its part of the MLP: latent attention, the
+#: router, whose weights multiply results that are not summed yet, and the parameters of an activation.
 PARTLY_SEEN = frozenset({"latent", "latent norms", "query latent", "router", "activations"})
-#: Components whose matrices the ranks of tp divide by rows: their biases come behind the ranks' sum.
+#: Components whose matrices the ranks of tp divide by rows: their biases are added after the ranks' sum.
 BEHIND_ROWS = frozenset({"attention output", "mlp down", "dense down", "shared down"})
 
 
-#: The kind of an operation that stands for what ranks say of a group of parameters.
+#: The kind of an operation that stands for the communication about a group of parameters.
 GROUP = "collectives"
 
 
-#: Collective → what of the whole the busiest of n ranks sends in a ring, in shares of 1/n.
+#: Collective → what the busiest of n ranks sends in a ring, in shares of 1/n of the whole.
 RINGS: dict[str, Callable[[int], int]] = {
     "all-reduce": lambda n: 2 * (n - 1), "all-gather": lambda n: n - 1, "reduce-scatter": lambda n: n - 1,
     "all-to-all": lambda n: n - 1, "scatter": lambda n: n - 1, "gather": lambda n: 1, "broadcast": lambda n: n,
@@ -36,11 +36,11 @@ RINGS: dict[str, Callable[[int], int]] = {
 
 
 def ring_bytes(kind: str, size: int, ranks: int) -> int:
-    """Bytes that each rank sends so that `size` bytes are gathered, reduced, exchanged or handed on by a ring.
+    """Bytes that each rank sends so that `size` bytes are gathered, reduced, exchanged or passed on by a ring.
 
     `size` is the whole, not the share: what every rank holds after an all-gather, before a reduce-scatter or an
     all-to-all. A ring sends a share in each of its ranks − 1 steps; an all-reduce is a reduce-scatter and an all-gather.
-    Where ranks send different amounts (broadcast, reduce, gather, scatter) it is that of the busiest.
+    If ranks send different amounts (broadcast, reduce, gather, scatter), it is that of the busiest.
     """
     shares = known("collective", kind, RINGS)
     size, ranks = non_negative_int("size", size), positive_int("ranks", ranks)
@@ -50,7 +50,7 @@ def ring_bytes(kind: str, size: int, ranks: int) -> int:
 
 
 def strides(layout: Layout) -> dict[str, int]:
-    """How far neighbors of each axis stand apart: tp next to each other, the stages of a pipeline farthest."""
+    """How far apart neighbors of each axis are: adjacent in tp, farthest apart between the stages of a pipeline."""
     experts, sequence = layout.tp, layout.tp * layout.ep
     shards = sequence * layout.cp
     replicas = shards * layout.shards
@@ -73,7 +73,7 @@ class Ranks:
         return _group(kind, axis, ranks, strides(self.layout)[axis], sent, when, alike)
 
     def _both(self, x: Tensor, there: str, back: str, axis: str, size: int, alike: int = 1) -> tuple[Wire, ...]:
-        """What brings x to other ranks, and its gradient back if it has one."""
+        """The collective for x, and the one for its gradient if it has one."""
         wires = self._wire(there, axis, size, "forward", alike), self._wire(back, axis, size, "backward", alike)
         return wires[: 1 + x.needs_gradient]
 
@@ -89,13 +89,13 @@ class Ranks:
         B, S, D = x.shape
         size = x.bytes * self.layout.tp
         wires = self._both(x, "all-gather", "reduce-scatter", "tp", size)
-        # In both passes it lies there once more, each rank's positions side by side, as it is sent.
+        # In both passes, there is another copy of it to send, in which each rank's positions are contiguous.
         return self.b.op(
             place, "all-gather", [x], (B, S * self.layout.tp, D), name=x.storage.name, scratch=(size,), wires=wires
         )
 
     def leave(self, x: Tensor, place: str = "leave", *, name: str = "") -> Tensor:
-        """Behind matrices that are divided by rows: the ranks' results are summed, and with sp each keeps its positions."""
+        """After matrices that are divided by rows: the ranks' results are summed, and with sp each rank keeps its positions."""
         if self.layout.tp == 1:
             return x
         B, S, D = x.shape
@@ -117,9 +117,9 @@ class Ranks:
     # -- context and expert parallel -----------------------------------------------------------------------------------
 
     def positions(self, k: Tensor, v: Tensor, *, ring: bool) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """Keys and values for the queries of this rank's positions, and what is to be let go behind attention.
+        """Keys and values for the queries of this rank's positions, and the tensors to free after attention.
 
-        In a ring a fused kernel meets one rank's keys and values after the other's, the next arriving meanwhile; other
+        In a ring, a fused kernel processes one rank's keys and values after another's, while the next arrive; other
         ways to compute attention gather them all.
         """
         cp = self.layout.cp
@@ -127,7 +127,7 @@ class Ranks:
             return k, v, []
         if ring:
             size = k.bytes + v.bytes
-            # In the backward pass their gradients travel with them, and go one step more, home.
+            # In the backward pass, their gradients travel with them, and one step further, to their own rank.
             both = self._wire("ring", "cp", (cp - 1) * size), self._wire("ring", "cp", (2 * cp - 1) * size, "backward")
             arriving = self.b.op(
                 "exchange", "ring", [], (2 * (k.elements + v.elements),), dtype=k.dtype,
@@ -142,7 +142,7 @@ class Ranks:
         return every[0], every[1], every
 
     def ring_bytes(self, k: Tensor, v: Tensor) -> tuple[int, ...]:
-        """What the backward pass of attention in a ring needs for a moment: keys and values of two ranks, and gradients."""
+        """Temporary tensors of attention's backward pass in a ring: keys and values of two ranks, and gradients."""
         return () if self.layout.cp == 1 else (k.bytes, v.bytes) * 3
 
     def exchange(self, place: str, x: Tensor, *, experts: int, name: str = "") -> Tensor:
@@ -155,7 +155,7 @@ class Ranks:
     def parameters(
         self, leaves: Sequence[Leaf], repeated: int = 0, *, also: Sequence[Tensor] = (), of: TransformerConfig | None = None
     ) -> None:  # fmt: skip
-        """What ranks say of these parameters, at the place of the program where their backward pass ends: see `Group`."""
+        """Communication about these parameters, at the place in the program where their backward pass ends: see `Group`."""
         b = self.b
         if self.layout.count > 1:
             group = Group(tuple(leaves), repeated, tuple(also) if b.train else (), of)
@@ -167,7 +167,7 @@ class Ranks:
     # -- pipeline ------------------------------------------------------------------------------------------------------
 
     def receive(self, shape: tuple[int, ...], dtype: str) -> Tensor:
-        """The output of the stage before, held until its gradient goes back there."""
+        """The output of the stage before, held until its gradient is sent back."""
         b = self.b
         storage = Storage("attention norm", prod(shape) * ELEMENT_BYTES[dtype])
         x = Tensor(shape, dtype, storage, b.train)
@@ -184,15 +184,16 @@ class Ranks:
 
 
 def _summed(group: Group, layout: Layout) -> Iterator[tuple[int, Leaf]]:
-    """Parameters that several ranks of tp have, and how many ranks: each has the gradients of what it sees, a part of all."""
+    """Parameters that several ranks of tp hold but use only in part, and how many ranks: their gradients have to be summed."""
     c, sharing, normed = group.config, 1, "none"
     if c is not None:
-        # Key/value heads fewer than the ranks stand on several of them, each beside other heads of queries.
+        # Key/value heads fewer than the ranks are on several of them, each with other query heads.
         sharing, normed = max(1, layout.tp // c.kv_heads), c.qk_norm
     norms = [leaf for leaf in group.leaves if leaf.component == "query and key norms"]
     of, factor = "", 0
     for leaf in group.leaves:
-        # Adapters stand behind their matrix: what reads its input is whole beside columns, what writes its output beside rows.
+        # Adapters are listed after their matrix. Beside columns, the one that reads its input is whole; beside rows, the one that
+        # writes its output.
         of, factor = (of, factor + 1) if leaf.component == "adapters" else (leaf.component, 0)
         behind = of in BEHIND_ROWS
         # The biases of experts are added before the sum; each rank has their whole gradients.
@@ -208,14 +209,14 @@ def _summed(group: Group, layout: Layout) -> Iterator[tuple[int, Leaf]]:
 
 
 def parameter_wires(group: Group, layout: Layout, policy: PrecisionPolicy) -> tuple[Wire, ...]:
-    """What is sent of the gradients of these parameters, of the parameters themselves where they are shared, and of copies."""
+    """What is sent of these parameters: gradients, the parameters themselves if they are sharded, and gradients of copies."""
     apart, size = strides(layout), ELEMENT_BYTES[policy.gradients]
     experts = [leaf for leaf in group.leaves if leaf.component in OF_EXPERTS] if layout.ep > 1 else []
     dense = [leaf for leaf in group.leaves if leaf.component not in OF_EXPERTS] if experts else group.leaves
     wires = _data_wires(dense, group.repeated, layout, policy, apart, expert=False)
     if experts:
         wires += _data_wires(experts, group.repeated, layout, policy, apart, expert=True)
-    # Where ranks share gradients, what is said further is said of a rank's share.
+    # Where ranks shard gradients, further communication is about a rank's shard.
     shares = layout.shards * layout.cp * layout.ep if layout.stage >= 2 else 1
     summed: dict[int, int] = {}
     for ranks, leaf in _summed(group, layout) if layout.tp > 1 else ():
@@ -231,7 +232,7 @@ def parameter_wires(group: Group, layout: Layout, policy: PrecisionPolicy) -> tu
 
 
 def gathered_share(leaf: Leaf, ranks: int, policy: PrecisionPolicy) -> int:
-    """Bytes of what one of `ranks` adds to a gathered parameter: what is packed as it lies, all else in the products' type."""
+    """Bytes that one of `ranks` adds to a gathered parameter: as it is stored if quantized, else in the products' type."""
     held, size, elements = shard_elements(leaf.tensor.shape, ranks), leaf.tensor.storage.bytes, leaf.tensor.elements
     if size < elements * ELEMENT_BYTES[policy.weights]:
         return -(-size * held // elements)

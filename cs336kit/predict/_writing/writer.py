@@ -1,4 +1,4 @@
-"""Write a program down: items in order, repetition, parameters, and operations whose gradients follow from shapes."""
+"""Writes a program: items in order, repetition, parameters, and operations whose gradients follow from shapes."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,9 +31,8 @@ from cs336kit.predict.precision import PrecisionPolicy
 class Writer:
     """Collects the items of a program. Tensors that it returns are held, as a variable holds them, until `free`.
 
-    `device` says what its operations keep. `train=False` writes the pass without autograd: nothing is kept. Parameters
-    of the `frozen` components are not trained; with `lora_rank`, none is but the adapters of this rank beside the
-    `lora_targets`.
+    `device` says what its operations save. `train=False` writes a pass without autograd: nothing is saved. Parameters
+    of the `frozen` components are not trained; with `lora_rank`, only adapters of this rank beside the `lora_targets` are.
     """
 
     def __init__(
@@ -51,10 +50,10 @@ class Writer:
     ):
         self.policy, self.device, self.train = policy, device, train
         self.layout, self.stage = layout, stage
-        #: the type in which frozen matrices of the blocks are packed; None for the policy's
+        #: how frozen matrices of the blocks are quantized; None: stored in the policy's type
         self.base = base
         self.frozen, self.lora_rank, self.lora_targets = frozenset(frozen), lora_rank, frozenset(lora_targets)
-        #: "start", "block" or "end", for the parameters
+        #: "start", "block" or "end", the place of the parameters
         self.section = "start"
         self.cached: list[tuple[tuple[int, ...], int]] = []
         self.items: list[Item] = []
@@ -62,7 +61,7 @@ class Writer:
         self.groups: list[Group] = []
         self.count = 1
         self.prefix = ""
-        #: experts whose matrices stand in one tensor; 0 outside of such experts
+        #: experts whose matrices are in one tensor; 0 outside of such experts
         self.stacked = 0
         #: the part of the model that the operations belong to
         self.part = "embedding"
@@ -72,32 +71,32 @@ class Writer:
     # -- structure ---------------------------------------------------------------------------------------------------
 
     def within(self, name: str, *, part: str = "") -> "_Within":
-        """Places of the operations inside begin with `name/` if given, and belong to `part` if given."""
+        """Names of the operations inside begin with `name/` if given, and they belong to `part` if given."""
         return _Within(self, name, part)
 
     @contextmanager
     def repeat(self, name: str, count: int, *, checkpoint: Tensor | None = None) -> Iterator[None]:
-        """What is written inside happens `count` times."""
+        """The items written inside are repeated `count` times."""
         outside, self.items = self.items, []
         self.count *= count
         with self.within(name):
             yield
         self.count //= count
         body, self.items = self.items, outside
-        # Torch keeps the input of a checkpointed block where something inside needs what the block would keep.
+        # Torch keeps the input of a checkpointed block if something inside needs what the block would save.
         needed = self.train and any(op.keeps for op, _ in operations(body))
         kept = checkpoint.storage if checkpoint is not None and needed else None
         self.items.append(Repeat(name, count, tuple(body), kept))
 
     @contextmanager
     def aside(self, leaves: list[Leaf]) -> Iterator[None]:
-        """Parameters that are written inside go into this list: their module has them elsewhere than it uses them."""
+        """Parameters that are written inside go into this list: their module has them in another place than it uses them."""
         outside, self.leaves = self.leaves, leaves
         yield
         self.leaves = outside
 
     def free(self, *tensors: Tensor, unless: Tensor | None = None) -> None:
-        """The caller no longer holds these tensors; `unless`: one that is held still, if it is among them."""
+        """The caller no longer holds these tensors; `unless`: one that is still held, if it is among them."""
         if unless is not None:
             tensors = tuple([tensor for tensor in tensors if tensor is not unless])
         if tensors:
@@ -108,7 +107,7 @@ class Writer:
         self.items.append(Hold(tensor.storage))
 
     def mark(self, name: str) -> None:
-        """A timeline shows what is alive here."""
+        """A timeline shows the bytes that are alive here."""
         self.items.append(Mark(name))
 
     def end_of_cache(self) -> None:
@@ -118,7 +117,7 @@ class Writer:
             self.cache.clear()
 
     def cache_of(self, *tensors: Tensor, window: int | None) -> None:
-        """A cache for generation holds these keys and values, of a sliding window the last positions."""
+        """A cache for generation holds these keys and values, with a sliding window only the last positions."""
         for tensor in tensors:
             B, K, T, h = tensor.shape
             self.cached.append(((B, K, min(T, window or T), h), self.count))
@@ -148,15 +147,15 @@ class Writer:
         return component == "adapters" if self.lora_rank else component not in self.frozen
 
     def packs(self, component: str, shape: tuple[int, ...]) -> bool:
-        """Whether this parameter is packed: the frozen matrices of linear layers in blocks."""
+        """Whether this parameter is quantized: the frozen matrices of linear layers in blocks."""
         return self.base is not None and self.section == "block" and len(shape) > 1 and not self.trained(component)
 
     def data(self, name: str, shape: tuple[int, ...], dtype: str = "int64") -> Tensor:
-        """What the caller holds all the time: token ids, tables of angles."""
+        """Data that the caller holds all the time: token ids, tables of angles."""
         return Tensor(shape, dtype, Storage(name, prod(shape) * ELEMENT_BYTES[dtype], leaf=True), False)
 
     def view(self, tensor: Tensor, *shape: int) -> Tensor:
-        """The same elements under another shape, without a copy in either direction."""
+        """The same elements with another shape, without a copy in either direction."""
         return Tensor(shape, tensor.dtype, tensor.storage, tensor.needs_gradient, tensor.source)
 
     # -- one operation -----------------------------------------------------------------------------------------------
@@ -183,10 +182,10 @@ class Writer:
     ) -> Tensor:
         """Append an operation whose gradients follow from the shapes, and return its output.
 
-        A gradient has the output's type and, in an operation on elements, the broadcast shape first; the engine then
-        sums it to the input's shape and casts it to the input's type. `passes`: the incoming gradient is handed on as it
-        is (sums). `alias`: the output is a view of the first input, but its gradient is not. `statistics`: what it makes
-        beside its output and keeps.
+        A gradient has the output's type and, in an element-wise operation, the broadcast shape first; the engine then
+        sums it to the input's shape and casts it to the input's type. `passes`: the incoming gradient is passed on as it
+        is (sums). `alias`: the output is a view of the first input, but its gradient is not. `statistics`: what it allocates
+        besides its output and saves.
         """
         dtype = dtype or inputs[0].dtype
         elements, size = prod(shape), ELEMENT_BYTES[dtype]
@@ -226,7 +225,7 @@ class Writer:
 
 
 class _Within:
-    """What `Writer.within` returns: it sets the prefix and the part, and puts both back."""
+    """The result of `Writer.within`: it sets the prefix and the part, and restores both."""
 
     __slots__ = ("before", "builder", "name", "part")
 
@@ -245,5 +244,5 @@ class _Within:
         self.builder.prefix, self.builder.part = self.before
 
 
-#: Operations on elements, whose gradients have the output's shape before the engine sums them to the input's.
+#: Element-wise operations, whose gradients have the output's shape before the engine sums them to the input's.
 _ELEMENTWISE = frozenset({"add", "mul", "div", "copy", "neg", "gelu", "silu", "view", "all-reduce"})

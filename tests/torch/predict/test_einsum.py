@@ -176,7 +176,7 @@ def test_order_of_a_chain():
         ("b d, d f -> b f", ((2, 3), 3), {}, "the shape of an operand is a tuple.*got 3"),
         ("b d, d f -> b f", ((2, 3), torch.ones(3, 4)), {}, "a tuple such as \\(2, 3\\) or x.shape, got a Tensor"),
         ("... d, d f -> ... f", (), {"d": 2, "f": 3}, "give the shapes"),
-        ("b d, d% -> b", (), {"b": 1, "d": 2}, "no name of an axis"),
+        ("b d, d% -> b", (), {"b": 1, "d": 2}, "not a name of an axis"),
         ("... b ..., b -> b", ((2, 3), (3,)), {}, "has '...' twice in '... b ...'"),
     ],
 )

@@ -199,7 +199,7 @@ def test_codes_values_and_rules_that_do_not_exist_are_refused():
         with pytest.raises(ValueError, match="from 0 to 255"):
             e4m3.decode(code)
     for digits in ("", ".", "2", "0.1111.11x"):
-        with pytest.raises(ValueError, match=r"is no code of fp8_e4m3: give an integer"):
+        with pytest.raises(ValueError, match=r"is not a code of fp8_e4m3: give an integer"):
             e4m3.decode(digits)
     for x in (449.0, math.inf, math.nan):
         with pytest.raises(ValueError, match="no values around"):

@@ -433,13 +433,17 @@ def test_what_another_flavour_counts():
 @pytest.mark.parametrize(
     ("config", "options", "sentence"),
     [
-        (LLAMA, {"stage": 1}, "stage=1, and the layout has 1: count from 0 to 0"),
-        (LLAMA, {"stage": 2, "layout": "pp=2"}, "stage=2, and the layout has 2: count from 0 to 1"),
-        (LLAMA, {"phase": "decode", "layout": "cp=2"}, "one new token is no sequence to divide; leave cp and sp out"),
+        (LLAMA, {"stage": 1}, "stage=1, and the stages of dp=1 are 0 to 0"),
+        (LLAMA, {"stage": 2, "layout": "pp=2"}, "stage=2, and the stages of pp=2 are 0 to 1"),
+        (
+            LLAMA,
+            {"phase": "decode", "layout": "cp=2"},
+            "one new token is not a sequence to divide; leave cp and sp out",
+        ),
         (
             LLAMA,
             {"phase": "decode", "layout": "tp=2,sp"},
-            "one new token is no sequence to divide; leave cp and sp out",
+            "one new token is not a sequence to divide; leave cp and sp out",
         ),
         (
             MOE,
@@ -504,7 +508,7 @@ def test_passes_of_a_step_are_a_layouts_microbatches():
     plain, both = (peak_moments(LLAMA, **SIZE, **how) for how in ({"accumulate": 2}, {"layout": "dp=1,microbatches=2"}))
     assert plain == both == peak_moments(LLAMA, **SIZE, accumulate=2, layout="dp=1,microbatches=2")
     assert plain != peak_moments(LLAMA, **SIZE, accumulate=1) == peak_moments(LLAMA, **SIZE)
-    with pytest.raises(ValueError, match="accumulate=3 with .*: its microbatches=2 say the same"):
+    with pytest.raises(ValueError, match="accumulate=3 with .*, whose microbatches=2 also set it: leave one out"):
         step_peak(LLAMA, **SIZE, accumulate=3, layout="dp=1,microbatches=2")
 
 
