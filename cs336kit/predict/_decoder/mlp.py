@@ -50,10 +50,8 @@ class MLP:
         """The router, then one expert after another on the tokens that chose it; their results are added up."""
         b, c = self.b, self.c
         N, k = self.N, c.experts_per_token
-        tokens = b.view(x, N, c.d_model)
-        if c.shared_d_ff:
-            # The shared expert works on x, too: the gradients of this view are summed before that one's are added.
-            tokens = b.op("tokens", "view", [x], tokens.shape, alias=True, passes=True)
+        # Where others read x, too (the residual sum behind a norm, a shared expert), this view's gradients are summed before.
+        tokens = b.op("tokens", "view", [x], (N, c.d_model), alias=True, passes=True)
         given = b.linear(
             "router", tokens, c.experts, component="router", bias=c.router_bias, name="router scores", cast="mlp inputs"
         )

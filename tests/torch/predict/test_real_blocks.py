@@ -34,6 +34,15 @@ def test_an_rmsnorm_without_a_scale_keeps_no_copy_of_its_result(precision):
 
 
 @pytest.mark.parametrize(
+    "change", [{}, {"norm_placement": "post"}, {"norm_placement": "sandwich"}, {"parallel": True}], ids=str
+)
+@pytest.mark.parametrize(("precision", "checkpointing"), [("fp32", False), ("bf16", True), ("autocast", False)])
+def test_experts_beside_whatever_else_reads_their_input(change, precision, checkpointing):
+    config = dataclasses.replace(BASE, experts=2, experts_per_token=2, **change)
+    check(config, 1, 4, precision=precision, attention="eager", checkpointing=checkpointing)
+
+
+@pytest.mark.parametrize(
     "change",
     [
         {"kv_latent": 8, "rotary_dim": 4, "kv_heads": None, "window": 4}, {"value_dim": 6}, {"embedding_dim": 12},
