@@ -159,17 +159,22 @@ def test_a_run_of_long_steps_takes_longer_than_its_time():
         "step, if nothing does": "computing 0.25 s (attention over all pairs) + sending 0.1875 s: 9 s",
         "days at these steps": "81,381 steps × 0.5 to 9 s / 86,400 s = 0.471 to 8.477",
     }
-    # Less than the rings take: then switches add and copy.
+    # Less than the rings take: then switches add and copy, on the links that take longer.
     adding = dataclasses.replace(answer, causal=dataclasses.replace(seconds, lower=0.1))
-    assert (
-        "between nodes 0.0625 s (less at best: switches add and copy, a token goes once to several experts) in such steps"
-        in said(str(adding))
-    )
+    less = "less at best: switches add and copy"
+    assert f"links inside a node 0.125 s ({less}), between nodes 0.0625 s in such steps" in said(str(adding))
+    experts = ", a token goes once to several experts of a node"
+    far = dataclasses.replace(adding, seconds=dataclasses.replace(seconds, inside=0.0625, between=0.125))
+    for layout, added in (("ep=4", experts), ("fsdp=4", "")):
+        placed = dataclasses.replace(far, question=dataclasses.replace(far.question, layout=layout))
+        assert f"links inside a node 0.0625 s, between nodes 0.125 s ({less}{added}) in such" in said(str(placed))
+        assert f"between nodes 0.125 s ({less}{added}): 0.1 s" in dict(_steps(placed))["step, if all overlaps"]
+    # Rings that leave the node may be slower inside it.
+    hops = dataclasses.replace(answer, seconds=dataclasses.replace(seconds, through=0.1))
+    slower = "0.1 s of them rings that leave the node, whose hops inside it are the slower ones"
+    assert f"links inside a node 0.125 s ({slower}), between nodes 0.0625 s" in said(str(hops))
     (first, *_) = _steps(adding)
-    assert (
-        "between nodes 0.0625 s (less at best: switches add and copy, a token goes once to several experts): 0.1 s"
-        in " ".join(first[1].split())
-    )
+    assert f"links inside a node 0.125 s ({less}), between nodes 0.0625 s: 0.1 s" in " ".join(first[1].split())
     # Where all overlaps, the slowest stage waits for what the others take; where nothing does, for 3 of 12 turns like its own.
     stages = dataclasses.replace(RUN, layout="pp=4", accumulate=9)
     piped = dict(_steps(made(stages, seconds=SECONDS)))

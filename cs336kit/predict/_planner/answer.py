@@ -53,7 +53,8 @@ KEYS = {
     "days": "of the whole run at the MFU, or null",
     "within_days": "days that the run may take, as given, or null",
     "accelerators_within_days": "the fewest accelerators whose `days` are no more than those, or null",
-    "step_seconds": "{lower, upper, compute, inside, between, bubble} of one optimizer step at product_rate, or null",
+    "step_seconds": "{lower, upper, compute, inside, between, bubble} of one optimizer step at product_rate, or null; inside "
+    "has rings that leave the node, too, where their hops inside it are the slower ones",
     "step_mfu": "{lower, upper}: MFU of a run in steps of step_seconds, or null",
     "tokens_per_second": "{lower, upper} of all accelerators: tokens of a step / step_seconds, or null",
     "run_days": "{lower, upper}: steps of the tokens × step_seconds, or null",

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from cs336kit.predict._layers import stages
 from cs336kit.predict._planner import memory as of
 from cs336kit.predict._planner.answer import Plan
-from cs336kit.predict._planner.text import duration, folded, size, why_less
+from cs336kit.predict._planner.text import duration, folded, links, size
 from cs336kit.predict.accounting import active_parameters, forward_flops, saved_activation_bytes
 from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.optimizers import optimizer_spec
@@ -108,8 +108,8 @@ def _step(plan: Plan) -> Iterator[tuple[str, str]]:
     causal = f"{plan.causal.compute:,.4g} s (causal attention)" if plan.causal else f"{s.compute:,.4g} s"
     bubble = (plan.causal or s).bubble
     filled = f" / (1 − {bubble:.4g} pipeline bubble)" if bubble else ""
-    links = f"links inside a node {s.inside:,.4g} s, between nodes {s.between:,.4g} s{why_less(lower, s)}"
-    yield "step, if all overlaps", f"the longest of computing {causal}{filled}, {links}: {lower:,.4g} s"
+    sending = ", ".join(links(lower, s, plan.question.placed, ",.4g"))
+    yield "step, if all overlaps", f"the longest of computing {causal}{filled}, {sending}: {lower:,.4g} s"
     both = f"computing {s.compute:,.4g} s (attention over all pairs) + sending {s.inside + s.between:,.4g} s"
     yield "step, if nothing does", f"{both}{waits}: {upper:,.4g} s"
     if plan.run_days is not None and plan.question.tokens is not None:

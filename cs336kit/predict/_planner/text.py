@@ -9,6 +9,7 @@ from cs336kit.predict._links import PAIRWISE
 if TYPE_CHECKING:
     from cs336kit.predict._planner.answer import Plan
     from cs336kit.predict._planner.question import Question
+    from cs336kit.predict.layouts import Layout
     from cs336kit.predict.wires import StepSeconds
 
 _GIB = 2**30
@@ -177,8 +178,7 @@ def _seconds(plan: "Plan") -> Iterator[str]:
             computes = f"compute {least.compute:,.3g} s (causal attention) to {s.compute:,.3g} s"
         parts = [
             computes,
-            f"links inside a node {s.inside:,.3g} s",
-            f"between nodes {s.between:,.3g} s{why_less(least.lower, s)}",
+            *links(least.lower, s, q.placed),
         ]
         if least.bubble:
             parts.append(f"{100 * least.bubble:.1f} % pipeline bubble")
@@ -187,13 +187,16 @@ def _seconds(plan: "Plan") -> Iterator[str]:
     yield from _asked(plan)
 
 
-def why_less(lower: float, s: "StepSeconds") -> str:
-    """What makes a lower bound less than the time of the rings."""
-    return (
-        " (less at best: switches add and copy, a token goes once to several experts)"
-        if lower < max(s.inside, s.between)
-        else ""
-    )
+def links(lower: float, s: "StepSeconds", layout: "Layout", digits: str = ",.3g") -> tuple[str, str]:
+    """The seconds of rings inside a node and between nodes, and behind the longer one what makes the lower bound less."""
+    less = "less at best: switches add and copy"
+    less += ", a token goes once to several experts of a node" if layout.ep > 1 else ""
+    longer = max(s.inside, s.between)
+    through = f"{s.through:{digits}} s of them rings that leave the node, whose hops inside it are the slower ones"
+    inside = [through] * bool(s.through) + [less] * (lower < longer == s.inside)
+    between = [less] * (lower < longer > s.inside)
+    behind = [f" ({'; '.join(words)})" if words else "" for words in (inside, between)]
+    return f"links inside a node {s.inside:{digits}} s{behind[0]}", f"between nodes {s.between:{digits}} s{behind[1]}"
 
 
 def _run(plan: "Plan") -> Iterator[str]:
