@@ -98,7 +98,7 @@ def parser() -> argparse.ArgumentParser:
     )
     on = command.add_argument_group("the machine").add_argument
     on("--accelerator", metavar="NAME", help="such as h100-sxm (the default) or a100-sxm-80gb")
-    on("--count", type=count, default=1, metavar="N", help="number of accelerators (1)")
+    on("--count", type=count, metavar="N", help="number of accelerators (1, or as many as --days asks for)")
     on("--memory", type=size, metavar="SIZE", help="of one accelerator, such as 80GB or nvidia-smi's 81559MiB")
     on("--peak", type=rate, metavar="RATE", help="dense peak of one accelerator, such as 989TFLOPs")
     free = "memory that is left free, 2GiB or 8%%; the default is printed"
@@ -226,6 +226,8 @@ def _question(arguments: list[str]) -> tuple[Question, dict[str, bool]]:
     values["sharded"] = not values.pop("replicated")
     values["memory_bytes"], values["peak_flops_per_second"] = values.pop("memory"), values.pop("peak")
     values["within_days"] = values.pop("days")
+    several = values["within_days"] is not None and values["count"] is None and values["layout"] is None
+    values["count"] = 1 if values["count"] is None else values["count"]
     values["global_batch"] = in_sequences(values["global_batch"], values["sequence"])
     check_listed(values["accelerator"], "--memory 128GB --peak 28TFLOPs")
     if values["accelerator"] is None:
@@ -246,4 +248,15 @@ def _question(arguments: list[str]) -> tuple[Question, dict[str, bool]]:
     values["frozen"] = values.pop("freeze") or ()
     name, model = model_of(values.pop("model"))
     values["lora_targets"] = components(values.get("lora_targets", ()), model)
-    return Question(model=model, name=name, **values), asked
+    question = Question(model=model, name=name, **values)
+    return _of_as_many(question) if several else question, asked
+
+
+def _of_as_many(question: Question) -> Question:
+    """The question for as many accelerators as its days ask for; as it is where they cannot make its global batch."""
+    many = dataclasses.replace(question, count=plan(question).accelerators_within_days or 1)
+    try:
+        plan(many)
+    except ValueError:
+        return question
+    return many

@@ -5,6 +5,7 @@ from dataclasses import replace
 from math import ceil
 
 from cs336kit.predict._common.checks import finite_results
+from cs336kit.predict._links import node_of
 from cs336kit.predict._planner import memory as of
 from cs336kit.predict._planner.advice import Advice as Advice
 from cs336kit.predict._planner.advice import advice, elsewhere
@@ -110,11 +111,13 @@ def _days(q: Question, flops: int, count: int, peak: float) -> float:
 
 
 def _enough(q: Question, flops: int | None, peak: float | None) -> int | None:
-    """The fewest accelerators whose days are no more than `within_days`; None where nobody asks."""
+    """The fewest accelerators, in whole nodes where one is not enough, that take no more than `within_days`; None: not asked."""
     if q.within_days is None or flops is None or peak is None:
         return None
     count = ceil(_days(q, flops, 1, peak) / q.within_days)
-    return count - (count > 1 and _days(q, flops, count - 1, peak) <= q.within_days)  # the quotient is rounded
+    count -= count > 1 and _days(q, flops, count - 1, peak) <= q.within_days  # the quotient is rounded
+    node = q.node or node_of(q.accelerator, count)
+    return count if count <= node else -(-count // node) * node
 
 
 def _largest(q: Question, room: int) -> int:

@@ -872,3 +872,17 @@ def test_targets_have_pefts_names_too(capsys):
     )
     assert words.components(["v_proj"], model("deepseek-v3")) == ("v_proj",)  # its key and value is no v_proj
     assert words.components(["q_proj"], 7e9) == ("q_proj",)
+
+
+def test_days_without_a_count_are_planned_on_as_many_as_they_ask_for(capsys):
+    """6 · 70e9 · 15e12 FLOPs at 0.4 of 989.4 TFLOP/s take 6,142 accelerators 30 days, which stand in 768 nodes of 8."""
+    assert -(-6300 * 10**21 // int(989.4e12 * 0.4 * 86400 * 30)) == 6142 <= 8 * 768
+    days = ["plan", "70B", "--tokens", "15T", "--days", "30"]
+    assert main(days) == 0
+    text = capsys.readouterr().out
+    assert "on 6,144 × h100-sxm" in text and "all else here is for" not in text
+    assert main([*days, "--count", "8"]) == 0
+    assert "all else here is for 8, and --count 6144 plans those" in " ".join(capsys.readouterr().out.split())
+    # That many make no global batch of 1,024 sequences, which is no reason to say nothing.
+    assert main(["plan", "llama-3-70b", *days[2:], "--global-batch", "1024"]) == 0
+    assert "(822 nodes of 8) at this MFU; all else here is for 1 micro-batch" in " ".join(capsys.readouterr().out.split())

@@ -529,16 +529,22 @@ def test_how_many_accelerators_a_number_of_days_asks_for():
     question = Question(70e9, tokens=15e12, mfu=0.5, within_days=30)
     answer = plan(question)
     # 6 · 70e9 · 15e12 FLOPs in 30 days at half of 989.4 TFLOP/s.
-    assert answer.as_dict()["accelerators_within_days"] == 4914 == -(-6300 * 10**21 // int(989.4e12 * 0.5 * 86400 * 30))
+    assert -(-6300 * 10**21 // int(989.4e12 * 0.5 * 86400 * 30)) == 4914
+    # In whole nodes.
+    assert answer.as_dict()["accelerators_within_days"] == 4920 == 8 * -(-4914 // 8)
     assert answer.question.count == 1 and answer.as_dict()["within_days"] == 30
     assert (
-        "within 30 days it takes 4,914 of them at this MFU; all else here is for 1, and --count 4914 plans those"
+        "within 30 days it takes 4,920 of them (615 nodes of 8) at this MFU; all else here is for 1, and --count 4920 plans those"
         in " ".join(str(answer).split())
     )
-    assert "at this MFU\n" in str(plan(dataclasses.replace(question, count=4914)))
-    assert "× 86,400 s × 30), rounded up: 4,914" in " ".join(explained(answer).split())
+    # Nobody is sent back from as many or from more.
+    for enough in (4920, 5000):
+        assert "at this MFU\n" in str(plan(dataclasses.replace(question, count=enough)))
+    assert "× 86,400 s × 30), rounded up to whole nodes of 8: 4,920" in " ".join(explained(answer).split())
+    assert plan(dataclasses.replace(question, node=3)).accelerators_within_days == 4914
+    assert plan(dataclasses.replace(question, node=10**4)).accelerators_within_days == 4914
     # They are as many as the time says, also where it is met exactly.
-    for count in (1, 2, 7, 4913):
+    for count in (1, 2, 7, 4912):
         exactly = plan(dataclasses.replace(question, count=count)).days
         assert plan(dataclasses.replace(question, within_days=exactly)).accelerators_within_days == count
     assert plan(dataclasses.replace(question, within_days=None)).as_dict()["accelerators_within_days"] is None

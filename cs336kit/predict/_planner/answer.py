@@ -52,7 +52,8 @@ KEYS = {
     "recomputed_fraction": "what checkpointing and chunks compute again, per FLOP of the run",
     "days": "of the whole run at the MFU, or null",
     "within_days": "days that the run may take, as given, or null",
-    "accelerators_within_days": "the fewest accelerators whose `days` are no more than those, or null",
+    "accelerators_within_days": "the fewest accelerators, in whole nodes above one node, whose `days` are no more than "
+    "those, or null",
     "step_seconds": "{lower, upper, compute, inside, between, bubble} of one optimizer step at product_rate, or null; inside "
     "has rings that leave the node, too, where their hops inside it are the slower ones",
     "step_mfu": "{lower, upper}: MFU of a run in steps of step_seconds, or null",
@@ -116,7 +117,7 @@ class Plan:
     causal: StepSeconds | None = None
     #: bytes that one accelerator sends over its link between nodes in a step
     link_bytes: int | None = None
-    #: the fewest accelerators that take no more than the question's `within_days`, at the MFU
+    #: the fewest accelerators, in whole nodes above one, that take no more than the question's `within_days`, at the MFU
     accelerators_within_days: int | None = None
     #: seconds of an optimizer step at the MFU; None for a number of parameters, and without a peak
     mfu_seconds: float | None = None

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from cs336kit.predict._layers import stages
+from cs336kit.predict._links import node_of
 from cs336kit.predict._planner import memory as of
 from cs336kit.predict._planner.answer import Plan
 from cs336kit.predict._planner.text import duration, folded, links, size
@@ -84,7 +85,10 @@ def _time(plan: Plan) -> Iterator[tuple[str, str]]:
     a_day = f"{plan.chip.peak:.4g} FLOP/s × {q.mfu:g} × 86,400 s"
     yield "days", f"{plan.flops:.6g} / ({q.count:,} × {a_day}) = {plan.days:,.4g}, {duration(plan.days)}"
     if plan.accelerators_within_days is not None:
-        enough = f"{plan.flops:.6g} / ({a_day} × {q.within_days:g}), rounded up: {plan.accelerators_within_days:,}"
+        many = plan.accelerators_within_days
+        node = q.node or node_of(q.accelerator, many)
+        up = "rounded up" + f" to whole nodes of {node}" * (many > node)
+        enough = f"{plan.flops:.6g} / ({a_day} × {q.within_days:g}), {up}: {many:,}"
         yield "accelerators within these days", enough
     hours = f"{_digits(plan.accelerator_hours or 0)} hours"
     if plan.cost is not None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from cs336kit.predict._links import PAIRWISE
+from cs336kit.predict._links import PAIRWISE, node_of
 
 if TYPE_CHECKING:
     from cs336kit.predict._planner.answer import Plan
@@ -65,9 +65,12 @@ def _time(plan: "Plan") -> Iterator[str]:
     )
     if plan.accelerators_within_days is not None:
         many = plan.accelerators_within_days
-        sentence = f"within {q.within_days:g} days it takes {many:,} of them at this MFU"
-        if many != q.count:
-            sentence += f"; all else here is for {q.count:,}" + f", and --count {many} plans those" * (q.layout is None)
+        node = q.node or node_of(q.accelerator, many)
+        nodes = f" ({many // node:,} nodes of {node})" * (many > node)
+        sentence = f"within {q.within_days:g} days it takes {many:,} of them{nodes} at this MFU"
+        able = q.layout is None and (q.global_batch is None or q.global_batch % ((q.batch or 1) * many) == 0)
+        if many > q.count:
+            sentence += f"; all else here is for {q.count:,}" + f", and --count {many} plans those" * able
         yield from folded(sentence, indent="    ", first="  ")
     if plan.recomputed:
         yield f"  and {100 * plan.recomputed:.1f} % more FLOPs that are computed again, which MFU leaves out"
