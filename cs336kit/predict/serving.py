@@ -59,8 +59,8 @@ def _routing_notes(c: TransformerConfig) -> tuple[str, ...]:
     read = visited_experts(E, k, every)
     return (
         f"each token chooses {k} of a layer's {E} experts by chance: a step of {every:,} reads {read:,.0f} of them on average. "
-        f"Tokens that shared them equally would read all {E}, and those that agree {k}: with a router that has favorites a "
-        "step takes less time than both bounds say",
+        f"Tokens that shared them equally would read all {E}; if all chose the same, {k}: a skewed router reads fewer, so that a "
+        "step can be faster than both bounds",
     )
 
 

@@ -148,7 +148,7 @@ def test_a_bad_file_gets_a_sentence(tmp_path, capsys, content, sentence):
         (["70"], "'70' without a unit is parameters, too few: did you mean 70B or 70M?"),
         (["gpt2", "--tokens", "1e300"], "give fewer"),
         (["gpt2", "--mfu", "0"], "mfu must be"),
-        (["gpt2", "--accelerator", "H100"], "is sold as h100-pcie and h100-sxm and h100-nvl"),
+        (["gpt2", "--accelerator", "H100"], "is sold as h100-pcie, h100-sxm and h100-nvl"),
         (["gpt2", "--mfu", "40"], "divide it by 100"),
         (["lama-3-8b"], "Did you mean 'llama-3-8b'"),
         (["gpt2", "--accelerator", "tpu-v5e", "--precision", "fp32", "--tokens", "1B"], "give the peak yourself"),
@@ -885,4 +885,6 @@ def test_days_without_a_count_are_planned_on_as_many_as_they_ask_for(capsys):
     assert "all else here is for 8, and --count 6144 plans those" in " ".join(capsys.readouterr().out.split())
     # That many make no global batch of 1,024 sequences, which is no reason to say nothing.
     assert main(["plan", "llama-3-70b", *days[2:], "--global-batch", "1024"]) == 0
-    assert "(822 nodes of 8) at this MFU; all else here is for 1 micro-batch" in " ".join(capsys.readouterr().out.split())
+    assert "(822 nodes of 8) at this MFU; all else here is for 1 micro-batch" in " ".join(
+        capsys.readouterr().out.split()
+    )

@@ -33,7 +33,7 @@ def test_seventy_billion_on_fifteen_trillion_tokens_takes_144_days():
     answer = plan(Question(70e9, tokens=15e12, count=1024, mfu=0.5))
     assert answer.flops == answer.six_nd_flops == 6300 * 10**21
     assert answer.days == pytest.approx(143.9, abs=0.1)
-    assert "1,024 × h100-sxm (9.894e+14 FLOP/s each) at an MFU of 0.5" in str(answer)
+    assert "1,024 × h100-sxm (989.4 TFLOP/s each) at an MFU of 0.5" in str(answer)
     assert plan(Question(70e9, tokens=15e12, count=512, mfu=0.5)).days == 2 * answer.days
 
 

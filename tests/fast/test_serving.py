@@ -263,8 +263,8 @@ def test_a_million_output_tokens_are_priced_with_their_prompts():
     cost = answer.as_dict()["cost_per_million_tokens"]
     assert cost["batch"] == 14 and cost["least"] == pytest.approx(by_hand, rel=2e-3)
     assert (
-        "cost 3.6 to 4.52 at batch 14\n    decoding 1.09 to 1.12, averaged over the answer; prompts 2.51 to 3.39, at\n"
-        "      best together\n"
+        "cost 3.6 to 4.52 at batch 14\n    decoding 1.09 to 1.12, averaged over the answer; prompts 2.51 to 3.39 (at\n"
+        "      best several in one pass)\n"
     ) in str(answer)
 
 
@@ -316,7 +316,7 @@ def test_a_latency_that_is_met_exactly_is_met():
 def test_packed_weights_are_matrices_of_blocks_with_their_scales(weights, bits):
     answer = serve(ServingQuestion(LLAMA, weights=weights))
     assert answer.weights[f"matrices in {weights}"] == MATRICES * bits / 8
-    assert answer.weights["tables, head, norms"] == 2 * (2 * 128256 * 4096 + 65 * 4096)
+    assert answer.weights["embeddings, head, norms"] == 2 * (2 * 128256 * 4096 + 65 * 4096)
     assert serve(ServingQuestion(LLAMA, weights="fp32")).weights.total == 4 * 8_030_261_248
 
 

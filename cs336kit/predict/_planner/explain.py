@@ -94,7 +94,7 @@ def _time(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.cost is not None:
         yield "cost", f"{hours} × {q.price_per_hour:g} = {_digits(plan.cost)}"
     if plan.energy_kwh is not None:
-        yield "energy", f"{hours} × {q.watts:g} W / 1000 = {_digits(plan.energy_kwh)} kWh"
+        yield "energy", f"{hours} × {q.watts:,g} W / 1000 = {_digits(plan.energy_kwh)} kWh"
 
 
 def _digits(value: float) -> str:
@@ -108,7 +108,7 @@ def _step(plan: Plan) -> Iterator[tuple[str, str]]:
     s, (lower, upper) = plan.seconds, plan.step_bounds
     # Where nothing overlaps, each stage may be as slow as the slowest; where all does, the others fill the pipeline sooner.
     turns = plan.question.placed.bubble
-    waits = f", what each microbatch has of both / (1 − {turns:.4g})" if turns else ""
+    waits = f", what each micro-batch has of both / (1 − {turns:.4g})" if turns else ""
     causal = f"{plan.causal.compute:,.4g} s (causal attention)" if plan.causal else f"{s.compute:,.4g} s"
     bubble = (plan.causal or s).bubble
     filled = f" / (1 − {bubble:.4g} pipeline bubble)" if bubble else ""
@@ -163,7 +163,7 @@ def _buckets(plan: Plan) -> Iterator[tuple[str, str]]:
     )  # fmt: skip
     at_the_end = f"{size(kept.total)} GiB when the forward pass ends"
     if q.placed.pp > 1:
-        flight = f"{q.placed.in_flight(stage)} microbatches in flight on stage {stage + 1} of {q.placed.pp}"
+        flight = f"{(many := q.placed.in_flight(stage))} micro-batch{'es' * (many > 1)} in flight on stage {stage + 1} of {q.placed.pp}"
         at_the_end = f"{flight}, with {size(kept.total)} GiB each when their forward pass ends"
     largest = sorted(kept.items(), key=lambda item: -item[1])
     terms = [f"{name} {size(part)}" for name, part in largest[:_LARGEST]]

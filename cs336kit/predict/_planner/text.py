@@ -41,7 +41,7 @@ def size(value: int) -> str:
 
 
 def row(name: str, value: int, remark: str = "") -> str:
-    return f"  {name:<22}{size(value):>12} GiB" + (f"  {remark}" if remark else "")
+    return f"  {name:<23}{size(value):>11} GiB" + (f"  {remark}" if remark else "")
 
 
 def _model(plan: "Plan") -> Iterator[str]:
@@ -61,7 +61,7 @@ def _time(plan: "Plan") -> Iterator[str]:
         return
     yield (
         f"time: {duration(plan.days)} for {plan.flops:.4g} FLOPs (6ND: {plan.six_nd_flops:.4g})\n"
-        f"  on {q.count:,} × {plan.chip.name} ({plan.chip.peak:.4g} FLOP/s each) at an MFU of {q.mfu:g}"
+        f"  on {accelerators(q.count, plan.chip.name)} ({(plan.chip.peak or 0) / 1e12:,.4g} TFLOP/s each) at an MFU of {q.mfu:g}"
     )
     if plan.accelerators_within_days is not None:
         many = plan.accelerators_within_days
@@ -78,7 +78,7 @@ def _time(plan: "Plan") -> Iterator[str]:
         hours = amount(plan.accelerator_hours or 0)
         yield f"cost: {amount(plan.cost)} for {hours} accelerator hours at {q.price_per_hour:g} each"
     if plan.energy_kwh is not None:
-        yield f"energy: {amount(plan.energy_kwh)} kWh at {q.watts:g} W for each accelerator"
+        yield f"energy: {amount(plan.energy_kwh)} kWh at {q.watts:,g} W for each accelerator"
 
 
 def duration(days: float) -> str:
@@ -94,6 +94,16 @@ def duration(days: float) -> str:
 def amount(value: float) -> str:
     """A whole number, a small one with three digits."""
     return f"{value:,.0f}" if value >= 10 else f"{value:,.3g}"
+
+
+def digits(value: float) -> str:
+    """A number with three digits, or all of those before the point."""
+    return f"{value:,.3g}" if value < 100 else f"{value:,.0f}"
+
+
+def accelerators(count: int, name: str) -> str:
+    """So many of the table, or as they were given."""
+    return f"{count:,} accelerator{'s' * (count > 1)} as given" if name == "given" else f"{count:,} × {name}"
 
 
 def billions(value: int) -> str:
@@ -145,11 +155,16 @@ def _step(plan: "Plan") -> Iterator[str]:
     yield from _seconds(plan)
     if plan.wire is None:
         return
-    sent = ", ".join(f"{_ring(name)} {part / 1e9:,.3g} GB" for name, part in plan.wire.items() if part)
+    sent = ", ".join(f"{_ring(name)} {_sent(part)}" for name, part in plan.wire.items() if part)
     yield from folded(f"each accelerator sends in a step: {sent or 'nothing'}", indent="    ", first="  ")
     if plan.link_bytes and plan.link_bytes < sum(part for name, part in plan.wire.items() if "between nodes" in name):
-        share = f"of that, {plan.link_bytes / 1e9:,.3g} GB crosses each accelerator's own link between nodes"
+        share = f"of what leaves the node, {_sent(plan.link_bytes)} crosses each accelerator's own link"
         yield from folded(share, indent="    ", first="  ")
+
+
+def _sent(value: int) -> str:
+    """Bytes on the wire, few of them in MB."""
+    return f"{digits(value / 1e9)} GB" if value >= 1e7 or not value else f"{digits(value / 1e6)} MB"
 
 
 def _seconds(plan: "Plan") -> Iterator[str]:

@@ -34,7 +34,7 @@ def weights(q: ServingQuestion) -> Breakdown:
     parts: dict[str, int] = {}
     of_experts = q.stored.endswith(EXPERTS)
     packed = f"{'experts' if of_experts else 'matrices'} in {packing_of(q.stored)}"
-    rest = "all else, in bf16" if of_experts else "tables, head, norms"
+    rest = "all else, in bf16" if of_experts else "embeddings, head, norms"
     for leaf in program(q.model, batch=1, sequence=1, phase="forward", **options_of(q)).leaves:
         name = packed if is_packed(leaf, q.stored) else rest
         parts[name] = parts.get(name, 0) + leaf.count * leaf_bytes(leaf, q.stored)

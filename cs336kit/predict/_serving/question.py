@@ -16,7 +16,7 @@ from cs336kit.predict.programs import check_sizes
 from cs336kit.predict.transformer import TransformerConfig, check_config
 
 #: Types of served weights: element types, and packings of the matrices in blocks, or of those of experts alone (all else stays
-#: in bf16, as do tables, head, norms and routers with either).
+#: in bf16, as do embeddings, head, norms and routers with either).
 WEIGHT_TYPES = dict.fromkeys(("bf16", "fp16", "fp32", *PACKINGS, *(name + EXPERTS for name in PACKINGS)))
 #: Largest power of two in a table, and largest batch of a search that no memory ends.
 LARGEST_BATCH = 2**16
