@@ -16,7 +16,7 @@ from cs336kit.predict._planner.question import Question as Question
 from cs336kit.predict._planner.question import settled
 from cs336kit.predict._planner.text import SEEN
 from cs336kit.predict.accounting import active_parameters, parameters
-from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS, bytes_per_parameter, delivered_flops, largest_model, six_nd
+from cs336kit.predict.napkin import delivered_flops, largest_model, six_nd
 from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.optimizers import optimizer_spec
 from cs336kit.predict.precision import POLICIES
@@ -121,10 +121,10 @@ def _enough(q: Question, flops: int | None, peak: float | None) -> int | None:
 
 
 def _largest(q: Question, room: int) -> int:
-    """Parameters that fit in the optimizer's step, by what the napkin's optimizers need; AdamW's for those that go by shape."""
-    optimizer = q.optimizer if q.optimizer in NAPKIN_OPTIMIZERS else "adamw"
-    each = bytes_per_parameter(optimizer, precision=q.precision).total + of.step_bytes_per_parameter(q, optimizer)
-    return largest_model(q.count, memory_bytes=room, bytes_per_parameter=each, sharded=q.sharded)
+    """Parameters that fit in the optimizer's step."""
+    return largest_model(
+        q.count, memory_bytes=room, bytes_per_parameter=of.largest_bytes_per_parameter(q), sharded=q.sharded
+    )
 
 
 def _of_attention(q: Question, *, seen: bool, bounded: bool) -> Iterator[str]:

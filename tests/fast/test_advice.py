@@ -102,15 +102,17 @@ def test_what_costs_less_comes_first(monkeypatch, done, room, slower):
 
 def test_what_is_done_already_is_no_advice(monkeypatch):
     done = dataclasses.replace(RUN, attention="sdpa", chunks=2, checkpointing=True, batch=1)
-    assert helped(monkeypatch, done, 113) == [("sharding over 2 accelerators (--count 2): 2 times the accelerators",
+    assert helped(monkeypatch, done, 113) == [("sharding over 2 accelerators (--count 2): 2 times the accelerators, and another global batch",
         {"sharded": True, "count": 2, "global_batch": None}, None)]  # fmt: skip
     # 100 of states on 3 accelerators, and on 12 of them; not on 6.
     three = helped(monkeypatch, dataclasses.replace(done, count=3), 22)
-    assert three[0][0] == "sharding over 12 accelerators (--count 12): 4 times the accelerators"
+    assert (
+        three[0][0] == "sharding over 12 accelerators (--count 12): 4 times the accelerators, and another global batch"
+    )
     # A layout gets more ranks that share state, and its other axes stay.
     placed = dataclasses.replace(done, layout="dp=1,tp=2", count=2)
     assert helped(monkeypatch, placed, 39) == [
-        ("sharding over 4 accelerators (--layout fsdp=2,tp=2): 2 times the accelerators",
+        ("sharding over 4 accelerators (--layout fsdp=2,tp=2): 2 times the accelerators, and another global batch",
             {"layout": Layout(fsdp=2, tp=2), "count": 4, "global_batch": None}, None)]  # fmt: skip
 
 
@@ -338,12 +340,12 @@ def test_together_where_nothing_helps_by_itself(monkeypatch):
     everything = {**both, "checkpointing": True, "sharded": True, "count": 8, "global_batch": None}
     assert changes == everything and slower == 0.375
     words, eight = words.replace(" and ", ", "), "8 accelerators (--count 8)"
-    more = "37.5 % more FLOPs, and more accelerators"
+    more = "37.5 % more FLOPs, and more accelerators, and another global batch"
     assert said == f"{words}, activation checkpointing (--checkpointing), {eight}: {more}"
     # 12 without checkpointing, on as many; what is not needed there is not asked for.
     ((said, changes, slower),) = helped(monkeypatch, alone, 30)
     assert changes == {name: value for name, value in everything.items() if name != "checkpointing"}
-    assert said == f"{words}, {eight}: 12.5 % more FLOPs, and more accelerators" and slower == 0.125
+    assert said == f"{words}, {eight}: {more.replace('37.5', '12.5')}" and slower == 0.125
     # Two sequences are taken one at a time, which is said once; and one that has none to share leaves sharding out.
     ((said, changes, _),) = helped(monkeypatch, dataclasses.replace(alone, batch=2, count=1, sharded=False), 18)
     passes = "fused attention (--attention sdpa), the same batch in more micro-batches (--batch 1 --accumulate 2)"
@@ -363,7 +365,9 @@ def test_a_million_times_the_accelerators_is_all_that_is_tried(monkeypatch, doub
         monkeypatch.setattr(planner, "extra_flops", lambda q, **_: 0.0)
         helps = advised(question, 1000, CHIP, 1)
         assert [one.changes["count"] for one in helps] == [enough] * found
-        assert [one.costs for one in helps] == ["1048576 times the accelerators"] * found
+        assert [one.costs for one in helps] == [
+            "1048576 times the accelerators" + ", and another global batch" * bool(shaped)
+        ] * found
         # Where sharding alone is not enough, it is tried with everything else.
         monkeypatch.setattr(
             planner, "memory", lambda q, _, enough=enough: Held(0 if q.count >= enough and q.chunks > 1 else 9)

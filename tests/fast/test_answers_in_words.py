@@ -97,7 +97,7 @@ it fits, and 60.75 GiB are left
 note: a note
 note: activation bytes: a decoder; --flavour names others
 largest model over all accelerators, without activations and gathered
-  parameters: 5B parameters"""
+  parameters: 5B parameters at 20 bytes each"""
     )
 
 
@@ -121,7 +121,8 @@ memory per accelerator, without activations
 it does not fit: 7.00 GiB too much; what helps, cheapest first:
   - less: nothing
   - half: half of it
-largest model on each accelerator, without activations: 5B parameters"""
+largest model on each accelerator, without activations: 5B parameters at 20
+  bytes each"""
     )
     steps = dataclasses.replace(answer, question=dataclasses.replace(question, steps=5))
     assert str(steps) == str(answer), "steps of how many tokens nobody said"
@@ -570,8 +571,8 @@ def test_layouts_that_were_found_as_a_table():
 layouts that fit, quickest first   GiB          s a step  bubble
 fsdp=4,tp=2                       1.00       0.5 to 0.75    20 %
 dp=8                              1.00  1.23e+03 to 0.75    60 %
-seconds if all overlaps, and if nothing does, with matrix products at 0.8 of the
-peak (--product-rate), however small tp and cp make them"""
+seconds if all overlaps, and if nothing does (in this order), with matrix
+products at 0.8 of the peak (--product-rate), however small tp and cp make them"""
     )
     assert found_text(made(), []).startswith("no layout of 4 accelerators fits: --checkpointing and --chunks 8 need")
     assert str(one) == (

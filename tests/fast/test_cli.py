@@ -29,7 +29,7 @@ def test_a_plan_as_text(capsys):
     out = capsys.readouterr().out
     assert out.startswith("llama-3-8b: 8,030,261,248 parameters\ntime: ")
     assert all(len(line) <= 80 for line in out.splitlines()), "as wide as a terminal"
-    assert "optimizer state" in out and "largest model" in out and out.endswith("parameters\n")
+    assert "optimizer state" in out and "largest model" in out and out.endswith("parameters at 20 bytes each\n")
 
 
 def test_a_plan_as_json(capsys):

@@ -495,12 +495,13 @@ def test_a_step_of_one_accelerator_has_seconds_and_tokens_and_sends_nothing():
     assert (
         "with matrix products at 0.8 of the peak (--product-rate) and nothing else: "
         f"{lower:.3g} s with causal attention (an MFU of {answer.step_mfu[1]:.3g}), {upper:.3g} s over all pairs "
-        f"({answer.step_mfu[0]:.3g}) in such steps the run takes 56.83 minutes to 1.05 hours an MFU of 0.4 asks for"
+        f"({answer.step_mfu[0]:.3g}, which leaves out what the backward pass computes again) in such steps the run takes 56.83 minutes to 1.05 hours an MFU of 0.4 asks for"
     ) in said
     assert "links" not in said and "sends" not in said and "overlaps" not in said
     eager = " ".join(str(plan(dataclasses.replace(question, attention="eager"))).split())
     assert re.search(
-        r"and nothing else: [\d.]+ s \(an MFU of [\d.]+\) in such steps the run takes [\d.]+ hours an", eager
+        r"and nothing else: [\d.]+ s \(an MFU of [\d.]+, which leaves out [a-z ]+\) in such steps the run takes [\d.]+ hours an",
+        eager,
     )
     many = plan(Question(MODELS["llama-3-8b"], count=8))
     least, most = many.tokens_per_second
@@ -785,6 +786,33 @@ def test_a_layout_that_another_outdoes_is_not_shown():
     assert len(front) < len(every) / 2 and [one.layout for one in rows] == [one.layout for one in front[:6]]
     text = [str(one.layout) for one in rows]
     assert "zero2=64" in text and "zero1=64" not in text and "dp=64" not in text
+
+
+def test_a_layout_waits_as_long_in_the_table_as_in_its_own_answer():
+    question = Question("llama-3-8b", count=16, checkpointing=True, between_nodes=50e9, global_batch=16, sequence=8192)
+    rows = [one for one in found(plan(question), limit=99) if one.layout.pp > 1]
+    for one in rows:
+        alone = plan(dataclasses.replace(question, layout=one.layout, count=one.layout.count)).as_dict()["step_seconds"]
+        assert (one.seconds.bubble, one.seconds.lower) == pytest.approx((alone["bubble"], alone["lower"]))
+    assert rows
+
+
+def test_a_step_at_the_mfu_in_json():
+    """gpt2: 3 · 2 FLOPs a parameter of the products, and of pairs 6 · 2 · 12 · 1024 · 768, on a tenth of 989.4 TFLOP/s."""
+    answer = plan(Question("gpt2", mfu=0.1, batch=4, sequence=1024)).as_dict()
+    products = 12 * 12 * 768**2 + 50257 * 768
+    step = 4096 * (6 * products + 6 * 2 * 12 * 1024 * 768) / (0.1 * 989.4e12)
+    assert answer["mfu_step_seconds"] == pytest.approx(step)
+    assert answer["mfu_tokens_per_second"] == pytest.approx(4096 / step)
+    assert plan(Question(1e9)).as_dict()["mfu_tokens_per_second"] is None
+
+
+def test_where_no_change_helps_the_verdict_says_what_may():
+    answer = plan(Question("deepseek-v3", count=64))
+    text = " ".join(str(answer).split())
+    pointer = "layouts that divide a sequence or a layer may fit on these 64 accelerators: --checkpointing --find"
+    assert answer.advice == () and f"GiB too much, and no change that was tried is enough; {pointer}" in text
+    assert text.count("may fit on these") == 1
 
 
 def test_the_peak_is_that_of_the_products_and_the_mfu_is_the_one_given():

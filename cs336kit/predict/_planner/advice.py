@@ -217,8 +217,8 @@ def _of_passes(layout: Layout, passes: int) -> Layout:
 
 
 def _other_batch(q: Question, changes: dict[str, Any]) -> str:
-    """What it costs where a global batch that was given is left out."""
-    return ", and another global batch" if _is_other_batch(q, changes) else ""
+    """What it costs where the sequences of a step change."""
+    return ", and another global batch" if replace(q, **changes).step_sequences != q.step_sequences else ""
 
 
 def _options(

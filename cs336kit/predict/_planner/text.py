@@ -5,6 +5,8 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from cs336kit.predict._links import PAIRWISE, node_of
+from cs336kit.predict._planner.advice import elsewhere
+from cs336kit.predict._planner.memory import largest_bytes_per_parameter
 
 if TYPE_CHECKING:
     from cs336kit.predict._planner.answer import Plan
@@ -170,8 +172,7 @@ def _sent(value: int) -> str:
 def _seconds(plan: "Plan") -> Iterator[str]:
     """A step at the MFU, and its bounds; on one accelerator those are attention without and with the pairs that a mask hides."""
     q = plan.question
-    if plan.mfu_seconds is not None and q.step_sequences and q.sequence:
-        rate = q.step_sequences * q.sequence / plan.mfu_seconds
+    if (rate := plan.mfu_tokens_per_second) is not None:
         each = f", {amount(rate / q.count)} on each accelerator" * (q.count > 1)
         step = f"a step takes {plan.mfu_seconds:,.3g} s at an MFU of {q.mfu:g}"
         yield from folded(f"{step}: {amount(rate)} tokens per second{each}", indent="  ", first="")
@@ -179,16 +180,19 @@ def _seconds(plan: "Plan") -> Iterator[str]:
         return
     s, least = plan.seconds, plan.causal or plan.seconds
     worst, best = (f"{mfu:.3g}" for mfu in plan.step_mfu)
+    # What is computed again takes time, and is no part of an MFU.
+    again = ", which leaves out what the backward pass computes again" * (plan.step_mfu[0] < 0.995 * q.product_rate)
     counted = "and nothing else" + " but sending" * (plan.wire is not None)
     how = f"with matrix products at {q.product_rate:g} of the peak (--product-rate) {counted}"
     if plan.wire is not None:
         bounds = f"{least.lower:,.3g} s if all overlaps (an MFU of {best}), {s.upper:,.3g} s if nothing does ({worst})"
     elif least.lower < s.upper:
         bounds = (
-            f"{least.lower:,.3g} s with causal attention (an MFU of {best}), {s.upper:,.3g} s over all pairs ({worst})"
+            f"{least.lower:,.3g} s with causal attention (an MFU of {best}), {s.upper:,.3g} s over all pairs "
+            f"({worst}{again})"
         )
     else:
-        bounds = f"{s.upper:,.3g} s (an MFU of {worst})"
+        bounds = f"{s.upper:,.3g} s (an MFU of {worst}{again})"
     yield from folded(f"{how}: {bounds}", indent="    ", first="  ")
     if plan.wire is not None:
         computes = f"compute {s.compute:,.3g} s"
@@ -310,6 +314,8 @@ def _memory(plan: "Plan") -> Iterator[str]:
 def _verdict(plan: "Plan") -> Iterator[str]:
     q = plan.question
     left = plan.chip.memory_bytes - plan.allowance.total - plan.memory.total
+    pointer = "" if plan.fits or plan.advice else elsewhere(q, ())
+    pointer *= pointer in plan.notes
     if plan.fits and plan.moment is None:
         freed = plan.memory.get("temporary tensors", 0)
         sentence = f"it fits without activations: {size(left + freed)} GiB are left for them"
@@ -318,6 +324,9 @@ def _verdict(plan: "Plan") -> Iterator[str]:
         yield from folded(sentence, indent="  ", first="")
     elif plan.fits:
         yield f"it fits, and {size(left)} GiB are left"
+    elif pointer:
+        sentence = f"it does not fit: {size(-left)} GiB too much, and no change that was tried is enough; {pointer}"
+        yield from folded(sentence, indent="  ", first="")
     else:
         yield f"it does not fit: {size(-left)} GiB too much" + ("; what helps, cheapest first:" if plan.advice else "")
         if not plan.advice and (plan.moment is None or q.count == 1):
@@ -332,12 +341,11 @@ def _verdict(plan: "Plan") -> Iterator[str]:
         yield from folded(str(one), indent="    ", first="  - ")
     whose = f"activation bytes: {plan.flavour}; --flavour names others" if plan.moment else ""
     for note in (*plan.notes, whose):
-        yield from folded(note, indent="  ", first="note: ") if note else ()
+        yield from folded(note, indent="  ", first="note: ") if note and note != pointer else ()
     if q.lora_rank or q.frozen or q.layout is not None:
         return
     shared = q.sharded and q.count > 1
     kind = "over all accelerators" if shared else "on each accelerator"
     without = f"without activations{' and gathered parameters' * shared}"
-    yield from folded(
-        f"largest model {kind}, {without}: {billions(plan.largest_model)} parameters", indent="  ", first=""
-    )
+    each = f"{billions(plan.largest_model)} parameters at {largest_bytes_per_parameter(q)} bytes each"
+    yield from folded(f"largest model {kind}, {without}: {each}", indent="  ", first="")
