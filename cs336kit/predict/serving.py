@@ -35,9 +35,9 @@ def serve(question: ServingQuestion) -> Served:
     q = settled(question)
     what = chip_of(q)
     answer = Served(
-        question=q, chip=what, parameters=parameters(q.model).total, largest_batch=0,
+        question=q, chip=what, parameters=parameters(q.config).total, largest_batch=0,
         prefill=prompt_bounds(q, what), tokens=(), batch_for_latency=None,
-        notes=(*what.notes, *_routing_notes(q.model), *_chunk_notes(q)), **memory_fields(q, what),
+        notes=(*what.notes, *_routing_notes(q.config), *_chunk_notes(q)), **memory_fields(q, what),
     )  # fmt: skip
     most = sequences_that_fit(answer)
     answer = replace(answer, largest_batch=most)
@@ -68,8 +68,8 @@ def _chunk_notes(q: ServingQuestion) -> tuple[str, ...]:
     """Where a prompt is not taken in chunks, and where what came before a chunk is not only read."""
     prompt, chunk = q.prompt or 1, q.chunk or CHUNK
     if chunk < q.pass_tokens:
-        return (f"heads of {q.model.head_dim} have their scores written out, and a prompt is taken in one pass",)
-    if q.model.kv_latent and q.pass_tokens < prompt:
+        return (f"heads of {q.config.head_dim} have their scores written out, and a prompt is taken in one pass",)
+    if q.config.kv_latent and q.pass_tokens < prompt:
         return (
             "each pass makes keys and values of what came before it from the latents again, in pieces of as many tokens",
         )

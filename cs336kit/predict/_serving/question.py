@@ -11,6 +11,7 @@ from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.devices import FLASH
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import Layout, check_layout
+from cs336kit.predict.models import MODELS, unknown
 from cs336kit.predict.packed import EXPERTS, PACKINGS
 from cs336kit.predict.programs import check_sizes
 from cs336kit.predict.transformer import TransformerConfig, check_config
@@ -29,9 +30,9 @@ CHUNK = 8192
 
 @dataclass(frozen=True)
 class ServingQuestion:
-    """Which model, on what, for prompts and answers of how many tokens."""
+    """Which model (a name of MODELS, or a configuration), on what, for prompts and answers of how many tokens."""
 
-    model: TransformerConfig
+    model: TransformerConfig | str
     name: str = "model"
     accelerator: str | Accelerator | None = "h100-sxm"
     #: accelerators that divide heads, MLP and vocabulary of every layer among them (tensor parallel)
@@ -62,15 +63,20 @@ class ServingQuestion:
     efficiency: float = 1.0
 
     @property
+    def config(self) -> TransformerConfig:
+        """The configuration that is meant."""
+        return MODELS[self.model] if isinstance(self.model, str) else self.model
+
+    @property
     def pass_tokens(self) -> int:
         """Tokens of a prompt's longest pass: a chunk, or all of it where attention writes scores of all pairs of a pass."""
         prompt = self.prompt or 1
-        return min(self.chunk or CHUNK, prompt) if _attention(self.model) == "flash_attention" else prompt
+        return min(self.chunk or CHUNK, prompt) if _attention(self.config) == "flash_attention" else prompt
 
     @property
     def stored(self) -> str:
         """The type of the weights: as given, or as published, or else bf16."""
-        return self.model.stored or "bf16" if self.weights is None else self.weights
+        return self.config.stored or "bf16" if self.weights is None else self.weights
 
     @property
     def per_node(self) -> int:
@@ -79,22 +85,27 @@ class ServingQuestion:
 
 
 def check_question(question: object) -> None:
-    """Raise ValueError where the name of a model stands for a question, or for a configuration."""
+    """Raise ValueError for what is no question, or is about no model."""
     if not isinstance(question, ServingQuestion):
         raise ValueError(
-            f"serve takes a ServingQuestion, got {shown(question)}: give ServingQuestion(predict.model(name))"
+            f"serve takes a ServingQuestion, got {shown(question)}: give one, such as ServingQuestion('llama-3-8b')"
         )
-    if not isinstance(question.model, TransformerConfig):
+    if isinstance(question.model, str) and question.model not in MODELS:
+        unknown(question.model, otherwise="predict.from_hf reads a config.json")
+    if not isinstance(question.config, TransformerConfig):
         raise ValueError(
-            f"model must be a TransformerConfig, got {shown(question.model)}; predict.model('llama-3-8b') gives a known one"
+            f"model must be a TransformerConfig or the name of a known model, got {shown(question.model)}: give one, such as "
+            "'llama-3-8b'"
         )
 
 
 def settled(q: ServingQuestion) -> ServingQuestion:
     """The question with every default filled in; ValueError for what cannot be."""
-    check_config(q.model)
+    if isinstance(q.model, str):
+        q = replace(q, model=q.config, name=q.model if q.name == ServingQuestion.name else q.name)
+    check_config(q.config)
     known("type of weights", q.stored, WEIGHT_TYPES)
-    if q.stored.endswith(EXPERTS) and not q.model.experts:
+    if q.stored.endswith(EXPERTS) and not q.config.experts:
         raise ValueError(f"weights in {q.stored}, but this model has no experts: give {packing_of(q.stored)}")
     known("precision of a cache", q.cache, CACHE_TYPES)
     # What is checked is kept: an integer of numpy overflows, and JSON cannot write it.
@@ -107,21 +118,21 @@ def settled(q: ServingQuestion) -> ServingQuestion:
     )  # fmt: skip
     checked |= given(q, positive_int, "batch", "node", "chunk") | {"count": positive_int("count", q.count)}
     checked["efficiency"] = fraction("efficiency", q.efficiency)
-    check_layout(q.model, Layout(tp=checked["count"]))
-    half = max(q.model.context // 2, 1)
+    check_layout(q.config, Layout(tp=checked["count"]))
+    half = max(q.config.context // 2, 1)
     prompt = min(half, 2048) if q.prompt is None else positive_int("prompt", q.prompt)
     output = min(half, 512) if q.output is None else positive_int("output", q.output)
     try:
-        check_sizes(q.model, batch=1, sequence=prompt + output)
+        check_sizes(q.config, batch=1, sequence=prompt + output)
     except ValueError:
         otherwise = (
             ""
-            if q.model.positions == "learned"
+            if q.config.positions == "learned"
             else ", or give a configuration with a longer one; to `cs336kit serve`, a "
             "config.json with more max_position_embeddings in place of the name"
         )
         raise ValueError(
-            f"a prompt of {prompt:,} and an answer of {output:,} tokens are longer than the context of {q.model.context:,}: "
+            f"a prompt of {prompt:,} and an answer of {output:,} tokens are longer than the context of {q.config.context:,}: "
             f"shorten one{otherwise}"
         ) from None
     return replace(q, prompt=prompt, output=output, **checked)
@@ -165,4 +176,4 @@ def options_of(q: ServingQuestion) -> dict[str, Any]:
     activations take more.
     """
     layout = Layout(tp=q.count)
-    return {"precision": "bf16", "attention": _attention(q.model), "causal": True, "device": "cuda", "layout": layout}
+    return {"precision": "bf16", "attention": _attention(q.config), "causal": True, "device": "cuda", "layout": layout}

@@ -46,7 +46,7 @@ def _head(answer: "Served") -> Iterator[str]:
         if answer.active_parameters < answer.parameters
         else ""
     )
-    published = " as published" if q.stored == q.model.stored else ""
+    published = " as published" if q.stored == q.config.stored else ""
     what = f"{answer.parameters:,} parameters{active}, weights in {q.stored}{published}, cache in {q.cache}"
     yield from folded(f"{q.name}: {what}", indent="  ", first="")
     many = f"{accelerators(q.count, chip.name)} (tensor parallel), each" if q.count > 1 else f"{chip.name},"
@@ -72,7 +72,7 @@ def _memory(answer: "Served") -> Iterator[str]:
     yield row("allowance", answer.allowance.total)
     yield from folded(answer.allowance_reason, indent="    ")
     yield row("logits of a sequence", answer.logits_bytes)
-    full = (q.model.window or inf) < length_of(q)
+    full = (q.config.window or inf) < length_of(q)
     each = f"{answer.cache_bytes_per_token:,} bytes a {'further ' * full}token"
     yield row("cache of a sequence", answer.cache_bytes, each)
     wasted = f"pages of {q.page} tokens leave {average / 2**20:,.2f} MiB of it empty on average, {worst / 2**20:,.2f} at worst"
