@@ -26,7 +26,7 @@ from cs336kit._cli.words import components
 from cs336kit.predict._planner.advice import elsewhere
 from cs336kit.predict._planner.answer import KEYS, SCHEMA
 from cs336kit.predict._planner.find import as_rows, batch_note, before_layouts, found, found_text, largest_batch
-from cs336kit.predict._planner.question import SHAPED_OPTIMIZERS
+from cs336kit.predict._planner.question import SHAPED_OPTIMIZERS, usual_sequence
 from cs336kit.predict.devices import DEVICES
 from cs336kit.predict.layout_search import FoundLayout
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS, bytes_per_parameter
@@ -228,7 +228,6 @@ def _question(arguments: list[str]) -> tuple[Question, dict[str, bool]]:
     values["within_days"] = values.pop("days")
     several = values["within_days"] is not None and values["count"] is None and values["layout"] is None
     values["count"] = 1 if values["count"] is None else values["count"]
-    values["global_batch"] = in_sequences(values["global_batch"], values["sequence"])
     check_listed(values["accelerator"], "--memory 128GB --peak 28TFLOPs")
     if values["accelerator"] is None:
         given = values["memory_bytes"] is not None and (
@@ -247,6 +246,8 @@ def _question(arguments: list[str]) -> tuple[Question, dict[str, bool]]:
     values["lora_rank"], values["base"] = (lora, None) if qlora is None else (qlora, "nf4")
     values["frozen"] = values.pop("freeze") or ()
     name, model = model_of(values.pop("model"))
+    usual = usual_sequence(model) if isinstance(model, TransformerConfig) else None
+    values["global_batch"] = in_sequences(values["global_batch"], values["sequence"] or usual)
     values["lora_targets"] = components(values.get("lora_targets", ()), model)
     question = Question(model=model, name=name, **values)
     return _of_as_many(question) if several else question, asked

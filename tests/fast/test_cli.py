@@ -796,7 +796,11 @@ def test_a_batch_of_a_step_may_be_given_in_tokens(capsys):
     assert arguments.step_batch("100k") == 100_000
     said = refused("plan gpt2 --global-batch 1M", capsys)
     assert "'1M' is a number of sequences, and no step has more than 100,000: for tokens write 1Mtokens" in said
-    assert "give --sequence, too" in refused("plan gpt2 --global-batch 1Mtokens", capsys)
+    assert "give --sequence, too" in refused("plan 7B --global-batch 1Mtokens", capsys)
+    # Without --sequence they are those that the answer takes: of gpt2 1,024 tokens.
+    assert "no whole number of sequences of 1,024" in refused("plan gpt2 --global-batch 1Mtokens", capsys)
+    assert main(["plan", "gpt2", "--global-batch", "1Mitokens", "--count", "8"]) == 0
+    assert "1,024 sequences, 1,048,576 tokens (global batch)" in capsys.readouterr().out
     # 4e6 / 1024 = 3906.25.
     said = refused("plan gpt2 --global-batch 4Mtokens --sequence 1024", capsys)
     assert "4,000,000 tokens are no whole number of sequences of 1,024" in said and "3,906 or 3,907 sequences" in said
@@ -888,3 +892,23 @@ def test_days_without_a_count_are_planned_on_as_many_as_they_ask_for(capsys):
     assert "(822 nodes of 8) at this MFU; all else here is for 1 micro-batch" in " ".join(
         capsys.readouterr().out.split()
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "context", "sentence"),
+    [
+        ("moonshotai/Kimi-K2-Thinking", "262,144", "counted as kimi-k2, published in int4-g32-experts"),
+        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "10,485,760", "counted as llama-4-scout"),
+        ("mistralai/Mistral-7B-v0.1", "32,768", "counted as mistral-7b"),
+    ],
+)
+def test_models_finds_whatever_plan_takes(name, context, sentence, capsys):
+    assert main(["models", name]) == 0
+    *_, row, last = capsys.readouterr().out.splitlines()
+    assert row.startswith(name) and row.endswith(f" {context}") and last == sentence
+
+
+def test_a_file_of_other_bits_is_noted(capsys):
+    """The published file of BitNet has four weights in a byte, which no type of weights here is."""
+    assert main(["serve", "microsoft/bitnet-b1.58-2B-4T"]) == 0
+    assert "note: quantization_config is left out" in capsys.readouterr().out

@@ -46,7 +46,7 @@ def test_what_is_left_out_of_a_file_has_transformers_defaults():
     ("change", "sentence"),
     [
         ({"model_type": "lama"}, "model_type 'lama' is not known. Did you mean llama"),
-        ({"model_type": "mamba"}, "a mamba cannot be counted: it has state-space layers"),
+        ({"model_type": "mamba"}, "a mamba cannot be counted: no support for state-space layers"),
         ({"hyper_connections": 4}, "hyper_connections=4 of this llama is not understood and could change the answer"),
         ({"hidden_act": "mish"}, "hidden_act='mish' of this llama cannot be counted"),
         ({"hidden_size": "wide"}, r"hidden_size must be a positive whole number \(int\), got 'wide' of type str"),
@@ -720,7 +720,7 @@ def test_a_configuration_tells_how_its_architecture_is_written(family):
         ("nemotron", "mlp='relu2': how transformers writes this down"),
         # These look like others, and are written otherwise: one matrix for queries, keys and values, other norms or masks.
         *(
-            (name, f"how transformers writes this {name} down is not described here; ask for flavour='course'")
+            (name, f"the modules of transformers are not described for {name}: ask for flavour='course'")
             for name in (
                 "phi3",
                 "gemma3_text",
@@ -744,7 +744,7 @@ def test_a_configuration_that_looks_like_another_than_it_was_read_for_is_not_wri
     llama = predict.from_hf({"model_type": "llama"})
     changed = dataclasses.replace(llama, norm="layernorm", norm_bias=True, norms_per_block=1)
     for config in (large, changed):
-        with pytest.raises(ValueError, match=f"how transformers writes this {config.model_type} down is not described"):
+        with pytest.raises(ValueError, match=f"modules of transformers are not described for {config.model_type}: ask"):
             writing(config)
     assert writing(dataclasses.replace(llama, layers=3)) is WRITINGS["llama"]
     # An architecture that is named counts as named, and the name is no part of what a configuration is.

@@ -226,7 +226,15 @@ def test_text_and_dictionary_of_every_kind_of_question():
         ({"model": MODELS["gpt2"], "global_batch": 12, "batch": 5}, "multiple of 5, such as 10"),
         (
             {"model": MODELS["mixtral-8x7b"], "count": 8, "flavour": "transformers"},
-            "^layout=fsdp=8 with flavour='transformers' is not counted: give dp, zero1, zero2 or, for a model without experts",
+            "^experts shared over 8 accelerators are not counted with flavour='transformers': give layout=zero2=8, or",
+        ),
+        (
+            {"model": "qwen3-30b-a3b", "count": 8, "flavour": "transformers"},
+            "^the modules of transformers are not described for qwen3_moe: ask for flavour='course'$",
+        ),
+        (
+            {"model": MODELS["llama-3-8b"], "layout": "pp=2,fsdp=4", "flavour": "transformers"},
+            "^pp=2 of the layout with flavour='transformers' is not counted, only dp, zero1, zero2 and fsdp: leave it out",
         ),
         ({"model": MODELS["gpt2"], "global_batch": 12, "batch": 5, "accumulate": 2}, "are 10 sequences a step"),
         ({"model": MODELS["gpt2"], "chunks": 0}, "chunks must be"),
@@ -688,7 +696,8 @@ def test_other_modules_are_sharded_where_each_rank_runs_whole_blocks():
     for layout in found(four):
         assert {layout.layout.tp, layout.layout.pp, layout.layout.cp} == {1}
     with pytest.raises(
-        ValueError, match="^layout=tp=8 with flavour='transformers' is not counted: give dp, zero1, zero2 or"
+        ValueError,
+        match="^tp=8 of the layout with flavour='transformers' is not counted, only dp, zero1, zero2 and fsdp",
     ):
         plan(dataclasses.replace(question, layout="tp=8"))
 

@@ -171,10 +171,15 @@ def settled(q: Question) -> Question:
     return q
 
 
+def usual_sequence(config: TransformerConfig) -> int:
+    """Tokens of a sequence where nobody says how many."""
+    return min(config.context, _USUAL_SEQUENCE)
+
+
 def _with_shape(q: Question) -> Question:
     assert isinstance(q.model, TransformerConfig)
     known("optimizer", q.optimizer, OPTIMIZERS)
-    sequence = min(q.model.context, _USUAL_SEQUENCE) if q.sequence is None else q.sequence
+    sequence = usual_sequence(q.model) if q.sequence is None else q.sequence
     batch, sequence = check_sizes(q.model, batch=1 if q.batch is None else q.batch, sequence=sequence)
     at_most("batch", batch, LARGEST_BATCH)
     attention = q.attention or "sdpa"
