@@ -102,7 +102,8 @@ def test_what_costs_less_comes_first(monkeypatch, done, room, slower):
 
 def test_what_is_done_already_is_no_advice(monkeypatch):
     done = dataclasses.replace(RUN, attention="sdpa", chunks=2, checkpointing=True, batch=1)
-    assert helped(monkeypatch, done, 113) == [("sharding over 2 accelerators (--count 2): 2 times the accelerators, and another global batch",
+    assert helped(monkeypatch, done, 113) == [(
+        "sharding over 2 accelerators (--count 2): 2 times the accelerators, and another global batch",
         {"sharded": True, "count": 2, "global_batch": None}, None)]  # fmt: skip
     # 100 of states on 3 accelerators, and on 12 of them; not on 6.
     three = helped(monkeypatch, dataclasses.replace(done, count=3), 22)

@@ -503,7 +503,8 @@ def test_a_step_of_one_accelerator_has_seconds_and_tokens_and_sends_nothing():
     assert (
         "with matrix products at 0.8 of the peak (--product-rate) and nothing else: "
         f"{lower:.3g} s with causal attention (an MFU of {answer.step_mfu[1]:.3g}), {upper:.3g} s over all pairs "
-        f"({answer.step_mfu[0]:.3g}, which leaves out what the backward pass computes again) in such steps the run takes 56.83 minutes to 1.05 hours an MFU of 0.4 asks for"
+        f"({answer.step_mfu[0]:.3g}, which leaves out what the backward pass computes again) "
+        "in such steps the run takes 56.83 minutes to 1.05 hours an MFU of 0.4 asks for"
     ) in said
     assert "links" not in said and "sends" not in said and "overlaps" not in said
     eager = " ".join(str(plan(dataclasses.replace(question, attention="eager"))).split())

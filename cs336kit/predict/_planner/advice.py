@@ -346,8 +346,8 @@ def _sharding(q: Question, P: int, chip: Chip) -> Advice:
     kind = POLICIES[q.precision]
     share = P * (q.count - 1) / q.count
     more = int((2 * ELEMENT_BYTES[kind.products] - ELEMENT_BYTES[kind.gradients]) * share)
-    inside = chip.link and q.count <= q.per_node
-    return Advice(change, {"sharded": True}, None, _on_the_wire(more, more / chip.link if inside else None, None))
+    seconds = more / chip.link if chip.link and q.count <= q.per_node else None
+    return Advice(change, {"sharded": True}, None, _on_the_wire(more, seconds, None))
 
 
 def _sent(q: Question, chip: Chip, changes: dict[str, Any]) -> tuple[int, float | None, float | None]:

@@ -163,7 +163,8 @@ def _buckets(plan: Plan) -> Iterator[tuple[str, str]]:
     )  # fmt: skip
     at_the_end = f"{size(kept.total)} GiB when the forward pass ends"
     if q.placed.pp > 1:
-        flight = f"{(many := q.placed.in_flight(stage))} micro-batch{'es' * (many > 1)} in flight on stage {stage + 1} of {q.placed.pp}"
+        many = q.placed.in_flight(stage)
+        flight = f"{many} micro-batch{'es' * (many > 1)} in flight on stage {stage + 1} of {q.placed.pp}"
         at_the_end = f"{flight}, with {size(kept.total)} GiB each when their forward pass ends"
     largest = sorted(kept.items(), key=lambda item: -item[1])
     terms = [f"{name} {size(part)}" for name, part in largest[:_LARGEST]]

@@ -130,7 +130,8 @@ def _end(answer: "Served") -> Iterator[str]:
     if cost is not None:
         together = f"a million output tokens, prompts included, cost {_range(cost.total)} at batch {cost.batch:,}"
         yield from folded(together, indent="    ", first="  ")
-        parts = f"decoding {_range(cost.decoding)}, averaged over the answer; prompts {_range(cost.prompts)} (at best several in one pass)"
+        prompts = f"prompts {_range(cost.prompts)} (at best several in one pass)"
+        parts = f"decoding {_range(cost.decoding)}, averaged over the answer; {prompts}"
         yield from folded(parts, indent="      ", first="    ")
     elif answer.question.price_per_hour is not None:
         why = "no batch meets the latency" if answer.largest_batch else "not one sequence fits"
@@ -149,6 +150,6 @@ _LEFT_OUT = (
     "computes and writes by itself. Launches, the latency of links, sampling and the scheduler are left out"
 )
 _NO_FORECAST = (
-    ", and no kernel reaches these rates: engines are slower than the first bound, and many also than the second (--efficiency 70% takes "
-    "70 % of both rates)"
+    ", and no kernel reaches these rates: engines are slower than the first bound, and many also than the second (--efficiency 70% "
+    "takes 70 % of both rates)"
 )
