@@ -36,6 +36,7 @@ from cs336kit.predict.programs import EVERY_ATTENTION
 from cs336kit.predict.transformer import TransformerConfig
 
 PURPOSE = "time, memory and cost of a training or fine-tuning run"
+_FP8 = "for matrix products in fp8 give their peak, such as --peak 1979TFLOPs"
 _EXAMPLES = """
     examples:
       how long do 15T tokens take, and does it fit?
@@ -79,8 +80,15 @@ def parser() -> argparse.ArgumentParser:
     policies = (
         f"{each}; behind each, bytes a parameter with adamw. Default: mixed, which is bf16 beside fp32 master weights"
     )
-    policies += "; for matrix products in fp8 give their peak, such as --peak 1979TFLOPs"
-    run("--precision", default=default["precision"], choices=list(POLICIES), metavar="NAME", help=policies)
+    policies += f"; {_FP8}"
+    run(
+        "--precision",
+        type=_precision,
+        default=default["precision"],
+        choices=list(POLICIES),
+        metavar="NAME",
+        help=policies,
+    )
     optimizers = [*NAPKIN_OPTIMIZERS, *SHAPED_OPTIMIZERS]
     usual, listed = default["optimizer"], f"{', '.join(optimizers)}; {default['optimizer']} by default"
     run("--optimizer", type=str.lower, default=usual, choices=optimizers, metavar="NAME", help=listed)
@@ -114,6 +122,7 @@ def parser() -> argparse.ArgumentParser:
     on("--find", action="store_true", help="list the layouts of --count accelerators that fit, quickest first")
     on("--largest-batch", action="store_true", help="find the largest --batch that fits")
     on("--between-nodes", type=bandwidth, metavar="RATE", help="of one accelerator each way, such as 50GB/s or 400Gb/s")
+    on("--link", type=bandwidth, metavar="RATE", help="the same to its neighbors in the node, in place of the table's")
     on("--node", type=count, metavar="N", help="accelerators of a node: 8, and 72 of gb200 and gb300")
     on(
         "--flavour",
@@ -153,6 +162,12 @@ class Keys(argparse.Action):
         print(f"schema {self.schema}: every key is always there, null where it does not apply")
         print("\n".join(f"{name:<{width}}  {meaning}" for name, meaning in self.keys.items()))
         parser.exit()
+
+
+def _precision(text: str) -> str:
+    if text.startswith("fp8"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no policy: {_FP8}")
+    return text
 
 
 def run(arguments: list[str]) -> int:

@@ -83,7 +83,7 @@ def _size(q: Question) -> tuple[TransformerConfig | None, int]:
 
 def _chip(q: Question) -> Chip:
     return chip(
-        q.accelerator, memory_bytes=q.memory_bytes, peak_flops_per_second=q.peak_flops_per_second,
+        q.accelerator, memory_bytes=q.memory_bytes, peak_flops_per_second=q.peak_flops_per_second, link=q.link,
         precision=POLICIES[q.precision].products, needs_peak=q.tokens is not None,
     )  # fmt: skip
 

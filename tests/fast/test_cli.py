@@ -175,7 +175,7 @@ def test_impossible_input_gets_a_sentence_and_exit_code_2(capsys, arguments, sen
         (["plan", "gpt2", "--tokens", "many"], "'many' is not a number"),
         (["plan", "gpt2", "--mfu", "half"], "'half' is not a number: write 0.4 or 40%"),
         (["plan", "gpt2", "--mfu", "half%"], "'half%' is not a number: write 0.4 or 40%"),
-        (["train", "--steps", "1.5"], "argument --steps: '1.5' is not a whole number"),
+        (["train", "--steps", "1.5"], "--steps: '1.5' is not a whole number"),
         (["plan", "gpt2", "--precision", "fp9"], "invalid choice: 'fp9'"),
         (["plan", "gpt2", "--memory", "80 apples"], "write 80GB"),
         (["plan", "gpt2", "--memory", "GB"], "is no size"),
@@ -304,10 +304,10 @@ def test_the_command_line_never_imports_torch():
             "plan gpt2 --layout pp=2,microbatches=4 --accumulate 3",
             "--accumulate 3 and microbatches=4 of the layout say",
         ),
-        ("plan gpt2 --memory 1.2.3GB", "argument --memory: '1.2.3GB' is no size: write 80GB (10^9 bytes)"),
-        ("plan gpt2 --allowance much", "argument --allowance: 'much' is no allowance: write 2GiB or 8%"),
-        ("plan gpt2 --allowance 100%", "argument --allowance: '100%' is no allowance: write 2GiB or 8%"),
-        ("serve gpt2 --latency 50m", "argument --latency: '50m' is no time: write 50ms or 0.05s"),
+        ("plan gpt2 --memory 1.2.3GB", "--memory: '1.2.3GB' is no size: write 80GB (10^9 bytes)"),
+        ("plan gpt2 --allowance much", "--allowance: 'much' is no allowance: write 2GiB or 8%"),
+        ("plan gpt2 --allowance 100%", "--allowance: '100%' is no allowance: write 2GiB or 8%"),
+        ("serve gpt2 --latency 50m", "--latency: '50m' is no time: write 50ms or 0.05s"),
     ],
 )
 def test_what_contradicts_itself_or_has_no_unit_is_a_sentence(capsys, arguments, sentence):
@@ -542,7 +542,7 @@ def test_a_number_that_lacks_its_unit_is_refused(read, text, sentence):
 def test_fifteen_tokens_are_not_meant(command, capsys):
     with pytest.raises(SystemExit):
         main([*command, "--tokens", "15"])
-    assert capsys.readouterr().err.startswith("argument --tokens: '15' without a unit is tokens, too few")
+    assert capsys.readouterr().err.startswith("--tokens: '15' without a unit is tokens, too few")
 
 
 def test_numbers_that_are_large_enough_need_no_unit():
@@ -812,14 +812,15 @@ def test_a_batch_of_a_step_may_be_given_in_tokens(capsys):
     [
         ("plan gpt2 --tokens -5T", "--tokens must be a positive whole number, such as 7 or 70e9, got -5000000000000."),
         ("plan -7B", "parameters must be a positive whole number, such as 7 or 70e9, got -7000000000."),
-        ("plan gpt2 --memory -80GB", "argument --memory: '-80GB' is no size: write 80GB (10^9 bytes), "),
-        ("plan gpt2 --watts 700W --tokens 1B", "argument --watts: '700W' is not a number: write 700"),
+        ("plan gpt2 --precision fp8", "--precision: 'fp8' is no policy: for matrix products in fp8 give their peak"),
+        ("plan gpt2 --memory -80GB", "--memory: '-80GB' is no size: write 80GB (10^9 bytes), "),
+        ("plan gpt2 --watts 700W --tokens 1B", "--watts: '700W' is not a number: write 700"),
         (
             "plan gpt2 --price-per-hour $2.50 --tokens 1B",
-            "argument --price-per-hour: '$2.50' is not a number: write 2.50",
+            "--price-per-hour: '$2.50' is not a number: write 2.50",
         ),
-        ("plan gpt2 --days '30 days'", "argument --days: '30 days' is not a number: write 30"),
-        ("plan gpt2 --tokens '15T tokens'", "argument --tokens: '15T tokens' is not a number: write 15T"),
+        ("plan gpt2 --days '30 days'", "--days: '30 days' is not a number: write 30"),
+        ("plan gpt2 --tokens '15T tokens'", "--tokens: '15T tokens' is not a number: write 15T"),
         ("plan gpt2 --lora 0", "--lora or --qlora must be a positive whole number, got 0."),
         ("plan gpt2 --tokens 1B --price-per-hour -2", "--price-per-hour must be a finite number above 0, got -2.0."),
         (

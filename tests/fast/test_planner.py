@@ -11,6 +11,7 @@ from cs336kit.predict import (
     MODELS,
     Plan,
     Question,
+    ServingQuestion,
     TransformerConfig,
     accelerator,
     accelerators,
@@ -18,6 +19,7 @@ from cs336kit.predict import (
     parameter_shapes,
     parameters,
     plan,
+    serve,
     step_peak,
     step_seconds,
     training_flops,
@@ -303,12 +305,31 @@ def test_layouts_that_are_found_have_the_bounds_of_their_own_answers():
         assert (one.seconds.lower, one.seconds.upper) == (values["lower"], values["upper"])
 
 
+def test_a_link_may_be_given():
+    """Of a card without a sourced link, and in place of the table's."""
+    for name in ("rtx-4090", "h100-sxm"):
+        answer = plan(Question("gpt2", accelerator=name, count=2, link=32e9))
+        assert answer.seconds.inside == pytest.approx(answer.wire.total / 32e9) and answer.seconds.between == 0
+    own = Question("gpt2", accelerator=None, memory_bytes=80e9, peak_flops_per_second=1e15, count=2, link=32e9)
+    assert plan(own).seconds.inside == pytest.approx(plan(own).wire.total / 32e9)
+    assert "links as given; memory, peak and bandwidth are those of h100-sxm" in answer.notes
+    with pytest.raises(ValueError, match="link must be"):
+        plan(Question("gpt2", link=0))
+    with pytest.raises(
+        ValueError, match="no sourced link to its neighbors: give link, that of one accelerator each way"
+    ):
+        serve(ServingQuestion("gpt2", accelerator="rtx-4090", count=2))
+    (_, bounds), *_ = serve(ServingQuestion("gpt2", accelerator="rtx-4090", count=2, link=1e6)).tokens
+    # An all-reduce of two: at best each sends its half, and gets one sum.
+    assert bounds.bound == "links" and bounds.links == pytest.approx(bounds.sent / 1e6)
+
+
 def test_links_that_nobody_has_measured_have_a_way_out():
     question = Question(
         MODELS["llama-3-8b"], count=2, accelerator="rtx-4090", lora_rank=16, base="nf4", between_nodes=25e9
     )
     (note,) = [note for note in plan(question).notes if note.startswith("seconds")]
-    assert "inside a node, which is not known of NVIDIA GeForce RTX 4090: --node 1 --between-nodes 25GB/s" in note
+    assert "inside a node, which is not known of NVIDIA GeForce RTX 4090: give --link 32GB/s" in note
     assert plan(dataclasses.replace(question, node=1)).seconds is not None
     (note,) = [note for note in plan(Question(MODELS["llama-3-8b"], count=16)).notes if note.startswith("seconds")]
     assert (

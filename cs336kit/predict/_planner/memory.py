@@ -159,7 +159,7 @@ def wire(q: Question, chip: Chip) -> tuple[Breakdown | None, StepSeconds | None,
         if chip.link is None and sent and any(name.endswith("inside a node") for name in sent):
             unknown = (
                 f"seconds of a step need the speed of the links inside a node, which is not known of {chip.title}: "
-                "--node 1 --between-nodes 25GB/s counts every link as one between nodes, or take another accelerator"
+                "give --link 32GB/s or what yours is, or take another accelerator"
             )
             return sent, None, unknown
         return (

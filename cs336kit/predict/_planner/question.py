@@ -110,6 +110,8 @@ class Question:
     within_days: float | None = None
     #: the share of the peak at which matrix products run, from which bounds of a step follow
     product_rate: float = PRODUCT_RATE
+    #: bytes per second each way that one accelerator has to its neighbors in the node, in place of the table's
+    link: float | None = None
 
     @property
     def passes(self) -> int:
@@ -158,7 +160,8 @@ def settled(q: Question) -> Question:
     checked |= given(q, positive_int, "accumulate", "steps", "global_batch", "node")
     known("device", q.device, DEVICES)
     checked |= given(
-        q, positive_number, "price_per_hour", "watts", "memory_bytes", "peak_flops_per_second", "between_nodes", "within_days"
+        q, positive_number, "price_per_hour", "watts", "memory_bytes", "peak_flops_per_second", "between_nodes", "within_days",
+        "link",
     )  # fmt: skip
     q = replace(q, **checked | given(q, whole, "tokens"))
     q = _with_shape(q) if isinstance(q.model, TransformerConfig) else _without_shape(q)

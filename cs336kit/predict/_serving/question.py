@@ -61,6 +61,8 @@ class ServingQuestion:
     chunk: int | None = None
     #: share of the memory's bandwidth and of the peak that is reached; links keep their rates
     efficiency: float = 1.0
+    #: bytes per second each way that one accelerator has to its neighbors in the node, in place of the table's
+    link: float | None = None
 
     @property
     def config(self) -> TransformerConfig:
@@ -114,7 +116,8 @@ def settled(q: ServingQuestion) -> ServingQuestion:
         "page": at_most("page", positive_int("page", q.page), LARGEST["context"]),
     }
     checked |= given(
-        q, positive_number, "latency", "memory_bytes", "peak_flops_per_second", "bandwidth", "price_per_hour", "between_nodes"
+        q, positive_number, "latency", "memory_bytes", "peak_flops_per_second", "bandwidth", "price_per_hour", "between_nodes",
+        "link",
     )  # fmt: skip
     checked |= given(q, positive_int, "batch", "node", "chunk") | {"count": positive_int("count", q.count)}
     checked["efficiency"] = fraction("efficiency", q.efficiency)
@@ -142,16 +145,25 @@ def chip_of(q: ServingQuestion) -> Chip:
     """The chip with the peak of the products; fp8 weights use fp8 products where that peak is known."""
     numbers = {
         "memory_bytes": q.memory_bytes, "peak_flops_per_second": q.peak_flops_per_second, "bandwidth": q.bandwidth,
+        "link": q.link,
     }  # fmt: skip
     products = "fp32" if q.stored == "fp32" else "bf16"
     what = chip(q.accelerator, precision=products, **numbers)  # type: ignore[arg-type]
+    if what.link is None and q.count > 1 and q.per_node > 1:
+        raise ValueError(
+            f"{what.title} has no sourced link to its neighbors: give link, that of one accelerator each way, such as 32e9 bytes "
+            "per second (32GB/s), or take another accelerator"
+        )
     if what.bandwidth is None:
         raise ValueError("a latency needs the bandwidth of the memory: give bandwidth, such as 3.35e12")
     if packing_of(q.stored) == "fp8" and q.peak_flops_per_second is None and q.accelerator is not None:
         try:
             return chip(q.accelerator, precision="fp8", **numbers)  # type: ignore[arg-type]
         except ValueError:
-            return replace(what, notes=(*what.notes, f"{what.name} has no sourced fp8 peak: products in bf16"))
+            return replace(
+                what,
+                notes=(*what.notes, f"{what.name} has no sourced fp8 peak: products in bf16; --peak counts others"),
+            )
     return what
 
 

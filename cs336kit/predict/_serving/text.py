@@ -150,6 +150,6 @@ _LEFT_OUT = (
     "computes and writes by itself. Launches, the latency of links, sampling and the scheduler are left out"
 )
 _NO_FORECAST = (
-    ", and no kernel reaches these rates: engines are slower than the first bound, and many also than the second (--efficiency 70% "
-    "takes 70 % of both rates)"
+    ", and no kernel reaches these rates: engines are slower than the first bound, and many also than the second (--efficiency "
+    "70% takes 70 % of both rates)"
 )
