@@ -232,7 +232,9 @@ def test_other_passes_than_whole_ones_are_refused_by_name(usual, other):
 def test_gathered_experts_of_another_flavour_are_refused():
     size = {"batch": 1, "sequence": 4, "flavour": "transformers"}
     assert program(MODELS["mixtral-8x7b"], **size, layout="zero2=2").leaves
-    with pytest.raises(ValueError, match="^experts shared over 2 accelerators are not counted with .* give layout=zero2=2"):
+    with pytest.raises(
+        ValueError, match="^experts shared over 2 accelerators are not counted with .* give layout=zero2=2"
+    ):
         program(MODELS["mixtral-8x7b"], **size, layout="fsdp=2")
 
 
