@@ -57,7 +57,7 @@ class Parser(argparse.ArgumentParser):
         return asked
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{message}\n")
+        self.exit(2, f"{message.removeprefix('argument ')}\n")
 
 
 def number(text: str) -> float:

@@ -3,7 +3,7 @@
 from cs336kit._cli.arguments import Parser
 from cs336kit.predict._common.grid import as_text
 from cs336kit.predict.accounting import active_parameters, parameters
-from cs336kit.predict.models import MODELS, names
+from cs336kit.predict.models import MODELS, known_as, names
 
 PURPOSE = "the models that are known by name, with their parameters and contexts"
 _EXAMPLES = """
@@ -22,6 +22,11 @@ def run(arguments: list[str]) -> int:
     command.add_argument("part", nargs="?", default="", metavar="PART", help="of a name or a hub id; none means all")
     part = command.parse_args(arguments).part
     rows = [("name", "parameters", "active", "context"), *map(_row, names(part))]
+    if len(rows) == 1 and part in MODELS:
+        stored = MODELS[part].stored
+        print(as_text([*rows, _row(part)], "<>>>", gap=3))
+        print(f"counted as {known_as(part)}" + f", published in {stored}" * bool(stored))
+        return 0
     if len(rows) == 1:
         raise ValueError(f"no known model has {part!r} in its name or hub id: leave it out to see all")
     print(as_text(rows, "<>>>", gap=3))

@@ -26,7 +26,7 @@ from cs336kit._cli.words import components
 from cs336kit.predict._planner.advice import elsewhere
 from cs336kit.predict._planner.answer import KEYS, SCHEMA
 from cs336kit.predict._planner.find import as_rows, batch_note, before_layouts, found, found_text, largest_batch
-from cs336kit.predict._planner.question import SHAPED_OPTIMIZERS
+from cs336kit.predict._planner.question import SHAPED_OPTIMIZERS, usual_sequence
 from cs336kit.predict.devices import DEVICES
 from cs336kit.predict.layout_search import FoundLayout
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS, bytes_per_parameter
@@ -36,6 +36,7 @@ from cs336kit.predict.programs import EVERY_ATTENTION
 from cs336kit.predict.transformer import TransformerConfig
 
 PURPOSE = "time, memory and cost of a training or fine-tuning run"
+_FP8 = "for matrix products in fp8 give their peak, such as --peak 1979TFLOPs"
 _EXAMPLES = """
     examples:
       how long do 15T tokens take, and does it fit?
@@ -79,8 +80,15 @@ def parser() -> argparse.ArgumentParser:
     policies = (
         f"{each}; behind each, bytes a parameter with adamw. Default: mixed, which is bf16 beside fp32 master weights"
     )
-    policies += "; for matrix products in fp8 give their peak, such as --peak 1979TFLOPs"
-    run("--precision", default=default["precision"], choices=list(POLICIES), metavar="NAME", help=policies)
+    policies += f"; {_FP8}"
+    run(
+        "--precision",
+        type=_precision,
+        default=default["precision"],
+        choices=list(POLICIES),
+        metavar="NAME",
+        help=policies,
+    )
     optimizers = [*NAPKIN_OPTIMIZERS, *SHAPED_OPTIMIZERS]
     usual, listed = default["optimizer"], f"{', '.join(optimizers)}; {default['optimizer']} by default"
     run("--optimizer", type=str.lower, default=usual, choices=optimizers, metavar="NAME", help=listed)
@@ -98,7 +106,7 @@ def parser() -> argparse.ArgumentParser:
     )
     on = command.add_argument_group("the machine").add_argument
     on("--accelerator", metavar="NAME", help="such as h100-sxm (the default) or a100-sxm-80gb")
-    on("--count", type=count, default=1, metavar="N", help="number of accelerators (1)")
+    on("--count", type=count, metavar="N", help="number of accelerators (1, or as many as --days asks for)")
     on("--memory", type=size, metavar="SIZE", help="of one accelerator, such as 80GB or nvidia-smi's 81559MiB")
     on("--peak", type=rate, metavar="RATE", help="dense peak of one accelerator, such as 989TFLOPs")
     free = "memory that is left free, 2GiB or 8%%; the default is printed"
@@ -114,6 +122,7 @@ def parser() -> argparse.ArgumentParser:
     on("--find", action="store_true", help="list the layouts of --count accelerators that fit, quickest first")
     on("--largest-batch", action="store_true", help="find the largest --batch that fits")
     on("--between-nodes", type=bandwidth, metavar="RATE", help="of one accelerator each way, such as 50GB/s or 400Gb/s")
+    on("--link", type=bandwidth, metavar="RATE", help="the same to its neighbors in the node, in place of the table's")
     on("--node", type=count, metavar="N", help="accelerators of a node: 8, and 72 of gb200 and gb300")
     on(
         "--flavour",
@@ -153,6 +162,12 @@ class Keys(argparse.Action):
         print(f"schema {self.schema}: every key is always there, null where it does not apply")
         print("\n".join(f"{name:<{width}}  {meaning}" for name, meaning in self.keys.items()))
         parser.exit()
+
+
+def _precision(text: str) -> str:
+    if text.startswith("fp8"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no policy: {_FP8}")
+    return text
 
 
 def run(arguments: list[str]) -> int:
@@ -226,7 +241,8 @@ def _question(arguments: list[str]) -> tuple[Question, dict[str, bool]]:
     values["sharded"] = not values.pop("replicated")
     values["memory_bytes"], values["peak_flops_per_second"] = values.pop("memory"), values.pop("peak")
     values["within_days"] = values.pop("days")
-    values["global_batch"] = in_sequences(values["global_batch"], values["sequence"])
+    several = values["within_days"] is not None and values["count"] is None and values["layout"] is None
+    values["count"] = 1 if values["count"] is None else values["count"]
     check_listed(values["accelerator"], "--memory 128GB --peak 28TFLOPs")
     if values["accelerator"] is None:
         given = values["memory_bytes"] is not None and (
@@ -245,5 +261,18 @@ def _question(arguments: list[str]) -> tuple[Question, dict[str, bool]]:
     values["lora_rank"], values["base"] = (lora, None) if qlora is None else (qlora, "nf4")
     values["frozen"] = values.pop("freeze") or ()
     name, model = model_of(values.pop("model"))
+    usual = usual_sequence(model) if isinstance(model, TransformerConfig) else None
+    values["global_batch"] = in_sequences(values["global_batch"], values["sequence"] or usual)
     values["lora_targets"] = components(values.get("lora_targets", ()), model)
-    return Question(model=model, name=name, **values), asked
+    question = Question(model=model, name=name, **values)
+    return _of_as_many(question) if several else question, asked
+
+
+def _of_as_many(question: Question) -> Question:
+    """The question for as many accelerators as its days ask for; as it is where they cannot make its global batch."""
+    many = dataclasses.replace(question, count=plan(question).accelerators_within_days or 1)
+    try:
+        plan(many)
+    except ValueError:
+        return question
+    return many

@@ -71,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     reached = "share of bandwidth and peak that is reached, 0.7 or 70%% (1: the datasheet's rates)"
     on("--efficiency", type=share, default=1.0, metavar="X", help=reached)
     on("--between-nodes", type=bandwidth, metavar="RATE", help="of one accelerator each way, such as 400Gb/s")
+    on("--link", type=bandwidth, metavar="RATE", help="the same to its neighbors in the node, in place of the table's")
     on("--node", type=count, metavar="N", help="accelerators of a node: 8, and 72 of gb200 and gb300")
     free = "memory that is left free, 2GiB or 8%%; the default is printed"
     on("--allowance", type=allowance, metavar="SIZE", help=free)

@@ -35,6 +35,7 @@ _ELSEWHERE = {
     "--price-per-hour": "price cost cost-per-hour",
     "--watts": "power tdp",
     "--between-nodes": "network internode-bandwidth inter-node-bandwidth network-bandwidth",
+    "--link": "nvlink nvlink-bandwidth intranode-bandwidth intra-node-bandwidth",
     "--memory": "vram gpu-memory memory-bytes hbm",
     "--peak": "flops peak-flops tflops",
     "--allowance": "gpu-memory-utilization reserve overhead",

@@ -6,7 +6,7 @@ from cs336kit.predict._serving.bounds import Bounds, token_bounds
 from cs336kit.predict._serving.question import LARGEST_BATCH, ServingQuestion, chip_of, settled
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.training import largest
-from cs336kit.predict.transformer import TransformerConfig
+from cs336kit.predict.transformer import TransformerConfig, check_config
 
 
 @finite_results()
@@ -60,7 +60,8 @@ def _reads_longer(bounds: Bounds, what: Chip) -> bool:
 def _asked(
     config: TransformerConfig, accelerator: str | Accelerator, tokens: int, weights: str | None, cache: str, count: int
 ) -> tuple[ServingQuestion, Chip]:  # fmt: skip
-    """The question whose cache holds `tokens` tokens and a new one, and its chip."""
+    """The question whose cache holds so many tokens, and a new one."""
+    check_config(config)
     question = ServingQuestion(
         config, accelerator=accelerator, prompt=positive_int("tokens", tokens), output=1, weights=weights, cache=cache,
         count=count,

@@ -195,7 +195,9 @@ def accelerator(name: str | Accelerator) -> Accelerator:
             f"{name!r} is sold in more forms than {family[0]}, the one known here: name that if it is meant."
         )
     if family:
-        raise ValueError(f"{name!r} is sold as {' and '.join(family)}, with different numbers: name one of them.")
+        raise ValueError(
+            f"{name!r} is sold as {', '.join(family[:-1])} and {family[-1]}, with different numbers: name one of them."
+        )
     return known("accelerator", name, table)
 
 

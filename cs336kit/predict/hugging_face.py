@@ -75,9 +75,7 @@ def read_hf(config: Mapping[str, Any] | str | Path) -> tuple[TransformerConfig, 
             values, model_type = inner, inner["model_type"]
     if model_type not in FAMILIES:
         if lacking := LACKING.get(model_type):
-            raise ValueError(
-                f"a {model_type} cannot be counted: it has {lacking}, which no TransformerConfig can express"
-            )
+            raise ValueError(f"a {model_type} cannot be counted: no support for {lacking}")
         near = get_close_matches(model_type, FAMILIES, n=3)
         meant = f" Did you mean {' or '.join(near)}?" if near else ""
         raise ValueError(

@@ -66,7 +66,12 @@ def _found(name: object) -> tuple[str, dict[str, Any]]:
     return known_as, changes
 
 
-#: Endings of a hub id → how that checkpoint is stored.
+def known_as(name: object) -> str:
+    """The name under which a model is listed, "" where it is not known."""
+    return _found(name)[0]
+
+
+#: What the end of a hub id says about how that checkpoint is stored.
 _STORED = {"fp8": "fp8", "bf16": ""}
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from math import ceil
 
 from cs336kit.predict._common.checks import finite_results
+from cs336kit.predict._links import node_of
 from cs336kit.predict._planner import memory as of
 from cs336kit.predict._planner.advice import Advice as Advice
 from cs336kit.predict._planner.advice import advice, elsewhere
@@ -15,7 +16,7 @@ from cs336kit.predict._planner.question import Question as Question
 from cs336kit.predict._planner.question import settled
 from cs336kit.predict._planner.text import SEEN
 from cs336kit.predict.accounting import active_parameters, parameters
-from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS, bytes_per_parameter, delivered_flops, largest_model, six_nd
+from cs336kit.predict.napkin import delivered_flops, largest_model, six_nd
 from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.optimizers import optimizer_spec
 from cs336kit.predict.precision import POLICIES
@@ -82,7 +83,7 @@ def _size(q: Question) -> tuple[TransformerConfig | None, int]:
 
 def _chip(q: Question) -> Chip:
     return chip(
-        q.accelerator, memory_bytes=q.memory_bytes, peak_flops_per_second=q.peak_flops_per_second,
+        q.accelerator, memory_bytes=q.memory_bytes, peak_flops_per_second=q.peak_flops_per_second, link=q.link,
         precision=POLICIES[q.precision].products, needs_peak=q.tokens is not None,
     )  # fmt: skip
 
@@ -110,18 +111,20 @@ def _days(q: Question, flops: int, count: int, peak: float) -> float:
 
 
 def _enough(q: Question, flops: int | None, peak: float | None) -> int | None:
-    """The fewest accelerators that take no more days than `within_days`; None if the question does not ask."""
+    """The fewest accelerators, in whole nodes where one is not enough, that take no more than `within_days`; None: not asked."""
     if q.within_days is None or flops is None or peak is None:
         return None
     count = ceil(_days(q, flops, 1, peak) / q.within_days)
-    return count - (count > 1 and _days(q, flops, count - 1, peak) <= q.within_days)  # the quotient is rounded
+    count -= count > 1 and _days(q, flops, count - 1, peak) <= q.within_days  # the quotient is rounded
+    node = q.node or node_of(q.accelerator, count)
+    return count if count <= node else -(-count // node) * node
 
 
 def _largest(q: Question, room: int) -> int:
-    """Parameters that fit during the optimizer step, from the bytes of each; AdamW's where state depends on the shapes."""
-    optimizer = q.optimizer if q.optimizer in NAPKIN_OPTIMIZERS else "adamw"
-    each = bytes_per_parameter(optimizer, precision=q.precision).total + of.step_bytes_per_parameter(q, optimizer)
-    return largest_model(q.count, memory_bytes=room, bytes_per_parameter=each, sharded=q.sharded)
+    """Parameters that fit in the optimizer's step."""
+    return largest_model(
+        q.count, memory_bytes=room, bytes_per_parameter=of.largest_bytes_per_parameter(q), sharded=q.sharded
+    )
 
 
 def _of_attention(q: Question, *, seen: bool, bounded: bool) -> Iterator[str]:

@@ -94,13 +94,10 @@ def program(
         }  # fmt: skip
         layout = as_layout(layout)
         _only_whole_steps(flavour, others)
-        if not whole_blocks(config, layout):
-            raise ValueError(
-                f"layout={layout} with flavour={shown(flavour)} is not counted: give dp, zero1, zero2 or, for a model without "
-                "experts, fsdp; or flavour='course'"
-            )
+        how = writing(config, _architecture(flavour))
+        _check_whole(config, layout, flavour)
         return _as_transformers(
-            config, writing(config, _architecture(flavour)), batch=batch, sequence=sequence, policy=policy(precision),
+            config, how, batch=batch, sequence=sequence, policy=policy(precision),
             attention=attention, device=device_of(device), checkpointing=checkpointing, train=phase == "train", layout=layout,
         )  # fmt: skip
     frozen, targets = several("frozen", frozen), several("lora_targets", lora_targets)
@@ -182,6 +179,22 @@ def _as_transformers(config: TransformerConfig, how: Writing, **options: Any) ->
 def whole_blocks(config: TransformerConfig, layout: Layout) -> bool:
     """Whether each rank runs whole blocks on its own data and gathers no experts, as every flavour but "course" requires."""
     return max(layout.tp, layout.pp, layout.ep, layout.cp) == 1 and not (layout.stage == 3 and config.experts)
+
+
+def _check_whole(config: TransformerConfig, layout: Layout, flavour: str) -> None:
+    if whole_blocks(config, layout):
+        return
+    cut = [f"{axis}={getattr(layout, axis)}" for axis in ("tp", "pp", "ep", "cp") if getattr(layout, axis) > 1]
+    if cut:
+        shared = "dp, zero1 and zero2" if config.experts else "dp, zero1, zero2 and fsdp"
+        raise ValueError(
+            f"{' and '.join(cut)} of the layout with flavour={shown(flavour)} is not counted, only {shared}: leave it out, or "
+            "give flavour='course'"
+        )
+    raise ValueError(
+        f"experts shared over {layout.fsdp} accelerators are not counted with flavour={shown(flavour)}: give "
+        f"layout=zero2={layout.fsdp * layout.dp}, or flavour='course'"
+    )
 
 
 def _architecture(flavour: str) -> str:

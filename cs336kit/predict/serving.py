@@ -35,9 +35,9 @@ def serve(question: ServingQuestion) -> Served:
     q = settled(question)
     what = chip_of(q)
     answer = Served(
-        question=q, chip=what, parameters=parameters(q.model).total, largest_batch=0,
+        question=q, chip=what, parameters=parameters(q.config).total, largest_batch=0,
         prefill=prompt_bounds(q, what), tokens=(), batch_for_latency=None,
-        notes=(*what.notes, *_routing_notes(q.model), *_chunk_notes(q)), **memory_fields(q, what),
+        notes=(*what.notes, *_routing_notes(q.config), *_chunk_notes(q)), **memory_fields(q, what),
     )  # fmt: skip
     most = sequences_that_fit(answer)
     answer = replace(answer, largest_batch=most)
@@ -59,8 +59,8 @@ def _routing_notes(c: TransformerConfig) -> tuple[str, ...]:
     read = visited_experts(E, k, every)
     return (
         f"each token chooses {k} of a layer's {E} experts by chance: a step of {every:,} reads {read:,.0f} of them on average. "
-        f"Tokens that shared them equally would read all {E}, and those that agree {k}: with a router that has favorites a "
-        "step takes less time than both bounds say",
+        f"Tokens that shared them equally would read all {E}; if all chose the same, {k}: a skewed router reads fewer, so that a "
+        "step can be faster than both bounds",
     )
 
 
@@ -68,8 +68,8 @@ def _chunk_notes(q: ServingQuestion) -> tuple[str, ...]:
     """Notes if a prompt is not processed in chunks, or if a chunk does more with the tokens before it than read their cache."""
     prompt, chunk = q.prompt or 1, q.chunk or CHUNK
     if chunk < q.pass_tokens:
-        return (f"heads of {q.model.head_dim} have their scores written out, and a prompt is taken in one pass",)
-    if q.model.kv_latent and q.pass_tokens < prompt:
+        return (f"heads of {q.config.head_dim} have their scores written out, and a prompt is taken in one pass",)
+    if q.config.kv_latent and q.pass_tokens < prompt:
         return (
             "each pass makes keys and values of what came before it from the latents again, in pieces of as many tokens",
         )

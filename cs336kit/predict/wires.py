@@ -8,7 +8,7 @@ from typing import Any
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import finite_results, fraction, positive_int, positive_number
 from cs336kit.predict._layers import stage_kinds, stages
-from cs336kit.predict._links import NODE, at_best, bandwidth, crosses, leaving, link_speed, together
+from cs336kit.predict._links import NODE, PAIRWISE, at_best, bandwidth, crosses, leaving, link_speed, together
 from cs336kit.predict._products import computed_again, products
 from cs336kit.predict._writing.collectives import GROUP, parameter_wires
 from cs336kit.predict._writing.collectives import ring_bytes as ring_bytes
@@ -32,7 +32,8 @@ class StepSeconds:
     upper: float
     #: of the matrix products of one rank, for all micro-batches
     compute: float
-    #: of what one rank sends by ring algorithms over the links inside its node, and between nodes
+    #: of what one rank sends over the links inside its node, and between nodes, by rings; a ring that leaves the node counts
+    #: where its slower hops are
     inside: float
     between: float
     #: the pipeline bubble: the share of the step in which the slowest stage waits, if everything overlaps
@@ -40,6 +41,8 @@ class StepSeconds:
     #: sequences of the step: micro-batch × data ranks × accumulation
     global_batch: int
     tokens: int
+    #: of `inside`, rings that leave the node, whose hops inside it are the slower ones
+    through: float = 0.0
 
     def __str__(self) -> str:
         return (
@@ -225,6 +228,7 @@ def _seconds(
     # Seconds by (whether between nodes, whether once per step), and the least by (whether between nodes, sending or receiving).
     spent = {(far, once): 0.0 for far in (False, True) for once in (False, True)}
     least = {(far, way): 0.0 for far in (False, True) for way in (0, 1)}
+    through = 0.0
     for wire, count in sent(walked, layout):
         once, far = wire.when == "step", crosses(wire, node, layout)
         leaves, stays = count * wire.bytes, 0.0
@@ -233,8 +237,11 @@ def _seconds(
             leaves = leaving(wire, node, layout, count)
             stays = (count * wire.bytes - leaves) / link
             spent[False, once] += stays
-        taken = leaves / bandwidth(wire, device, node, between_nodes, layout)
-        spent[far, once] += taken
+        rate = bandwidth(wire, device, node, between_nodes, layout)
+        taken = leaves / rate
+        hops_inside = far and wire.kind not in PAIRWISE and rate == link
+        through += taken * hops_inside
+        spent[far and not hops_inside, once] += taken
         for way, share in enumerate(at_best(wire, together(wire, node, layout) if far else 1)):
             least[False, way] += share * stays
             least[far, way] += share * taken
@@ -245,4 +252,4 @@ def _seconds(
     each = spent[False, False] + spent[True, False]
     lower = max(fill / speed, *least.values())
     upper = (compute + each) * longer + spent[False, True] + spent[True, True]
-    return StepSeconds(lower, upper, compute, inside, between, (fill - flops) / fill, batch, batch * sequence)
+    return StepSeconds(lower, upper, compute, inside, between, (fill - flops) / fill, batch, batch * sequence, through)

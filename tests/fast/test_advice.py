@@ -102,15 +102,18 @@ def test_what_costs_less_comes_first(monkeypatch, done, room, slower):
 
 def test_what_is_done_already_is_no_advice(monkeypatch):
     done = dataclasses.replace(RUN, attention="sdpa", chunks=2, checkpointing=True, batch=1)
-    assert helped(monkeypatch, done, 113) == [("sharding over 2 accelerators (--count 2): 2 times the accelerators",
+    assert helped(monkeypatch, done, 113) == [(
+        "sharding over 2 accelerators (--count 2): 2 times the accelerators, and another global batch",
         {"sharded": True, "count": 2, "global_batch": None}, None)]  # fmt: skip
     # 100 of states on 3 accelerators, and on 12 of them; not on 6.
     three = helped(monkeypatch, dataclasses.replace(done, count=3), 22)
-    assert three[0][0] == "sharding over 12 accelerators (--count 12): 4 times the accelerators"
+    assert (
+        three[0][0] == "sharding over 12 accelerators (--count 12): 4 times the accelerators, and another global batch"
+    )
     # A layout gets more ranks that share state, and its other axes stay.
     placed = dataclasses.replace(done, layout="dp=1,tp=2", count=2)
     assert helped(monkeypatch, placed, 39) == [
-        ("sharding over 4 accelerators (--layout fsdp=2,tp=2): 2 times the accelerators",
+        ("sharding over 4 accelerators (--layout fsdp=2,tp=2): 2 times the accelerators, and another global batch",
             {"layout": Layout(fsdp=2, tp=2), "count": 4, "global_batch": None}, None)]  # fmt: skip
 
 
@@ -162,10 +165,13 @@ def test_what_costs_nothing_is_advised_first():
         MODELS["llama-3.1-405b"], layout="tp=8,pp=16,dp=128,microbatches=16", sequence=8192, between_nodes=50e9,
         checkpointing=True,
     )  # fmt: skip
-    shared, divided, *_ = plan(large).advice
-    assert (
-        shared.changes["layout"].zero1 == 128 and shared.slower == 0 < divided.slower and divided.changes["layout"].sp
-    )
+    # With sp more travels inside the node, and an eighth as much between stages, which stand in other nodes.
+    divided, shared, *_ = plan(large).advice
+    assert shared.changes["layout"].zero1 == 128 and shared.slower == 0 == divided.slower
+    assert divided.changes["layout"].sp and "22.5 GB more on the wire" in divided.costs
+    assert divided.costs.endswith("in no more time")
+    before, after = plan(large), plan(dataclasses.replace(large, **divided.changes))
+    assert after.wire.total > before.wire.total and after.seconds.upper < before.seconds.upper
 
 
 def test_gradients_are_shared_too_where_states_are_not_enough(monkeypatch):
@@ -335,12 +341,12 @@ def test_together_where_nothing_helps_by_itself(monkeypatch):
     everything = {**both, "checkpointing": True, "sharded": True, "count": 8, "global_batch": None}
     assert changes == everything and slower == 0.375
     words, eight = words.replace(" and ", ", "), "8 accelerators (--count 8)"
-    more = "37.5 % more FLOPs, and more accelerators"
+    more = "37.5 % more FLOPs, and more accelerators, and another global batch"
     assert said == f"{words}, activation checkpointing (--checkpointing), {eight}: {more}"
     # 12 without checkpointing, on as many; what is not needed there is not asked for.
     ((said, changes, slower),) = helped(monkeypatch, alone, 30)
     assert changes == {name: value for name, value in everything.items() if name != "checkpointing"}
-    assert said == f"{words}, {eight}: 12.5 % more FLOPs, and more accelerators" and slower == 0.125
+    assert said == f"{words}, {eight}: {more.replace('37.5', '12.5')}" and slower == 0.125
     # Two sequences are taken one at a time, which is said once; and one that has none to share leaves sharding out.
     ((said, changes, _),) = helped(monkeypatch, dataclasses.replace(alone, batch=2, count=1, sharded=False), 18)
     passes = "fused attention (--attention sdpa), the same batch in more micro-batches (--batch 1 --accumulate 2)"
@@ -360,7 +366,9 @@ def test_a_million_times_the_accelerators_is_all_that_is_tried(monkeypatch, doub
         monkeypatch.setattr(planner, "extra_flops", lambda q, **_: 0.0)
         helps = advised(question, 1000, CHIP, 1)
         assert [one.changes["count"] for one in helps] == [enough] * found
-        assert [one.costs for one in helps] == ["1048576 times the accelerators"] * found
+        assert [one.costs for one in helps] == [
+            "1048576 times the accelerators" + ", and another global batch" * bool(shaped)
+        ] * found
         # Where sharding alone is not enough, it is tried with everything else.
         monkeypatch.setattr(
             planner, "memory", lambda q, _, enough=enough: Held(0 if q.count >= enough and q.chunks > 1 else 9)
@@ -381,15 +389,16 @@ def test_sharding_says_what_it_sends_more_and_how_long_that_takes(monkeypatch):
     assert more > 0 and one.slower == pytest.approx(more / linked.link / computing)
     assert one.change == "sharding over the 4 accelerators (leave --replicated out)"
     assert one.costs == (
-        f"{more / 1e9:,.1f} GB more on the wire for each step and accelerator, {more / linked.link:,.2f} s at the link's rate "
+        f"{more / 1e9:,.1f} GB more on the wire for each step and accelerator, {more / linked.link:,.2f} s "
         f"if nothing overlaps: up to {100 * one.slower:,.1f} % of a step"
     )
     pair = advised(Question(1e9, count=2, sharded=False), 10**9, CHIP, 5)[0]
-    assert pair.costs == "1.0 GB more on the wire for each step and accelerator"
+    unknown = "how long depends on links of which no speed is known"
+    assert pair.costs == f"1.0 GB more on the wire for each step and accelerator; {unknown}"
     number = Question(1e9, count=4, sharded=False)
     (one, *_) = advised(number, 10**9, CHIP, 5)
     # Mixed precision gathers 2 bytes twice, and saves one of two ways of gradients of 2 bytes: of three quarters.
-    assert one.costs == "1.5 GB more on the wire for each step and accelerator" and one.slower is None
+    assert one.costs == f"1.5 GB more on the wire for each step and accelerator; {unknown}" and one.slower is None
     # Products in bf16 gather 2 · 2 bytes, and gradients in fp32 save 4.
     (one, *_) = advised(dataclasses.replace(number, precision="mixed-fp32-gradients"), 10**9, CHIP, 5)
     assert one.costs == "0.0 GB more on the wire for each step and accelerator"
@@ -496,3 +505,36 @@ def test_a_table_of_changes():
     question = Question(LITTLE, tokens=10**9, batch=2, sequence=32)
     assert sensitivity_text(plan(question)).splitlines()[-1] == kept
     assert kept not in text and kept not in sensitivity_text(plan(dataclasses.replace(question, tokens=None)))
+
+
+def test_what_leaves_the_node_takes_the_time_of_the_network():
+    """A step of 1,024 sequences of Llama-3 8B on 64: 8 micro-batches send as much as 4, twice; by hand at two speeds."""
+    run = Question(MODELS["llama-3-8b"], count=64, batch=4, global_batch=1024, sequence=4096)
+    step = 256 * training_flops(MODELS["llama-3-8b"], batch=4, sequence=4096).total / (64 * 989.4e12 * 0.4)
+    size = {"batch": 4, "sequence": 4096, "precision": "mixed", "attention": "sdpa", "device": "cuda"}
+    four, eight = (
+        communication(MODELS["llama-3-8b"], layout=f"fsdp=64,microbatches={n}", **size).total for n in (4, 8)
+    )
+    for gigabits, order in ((50, ["checkpointing", "accumulate"]), (100, ["accumulate", "checkpointing"])):
+        # A ring leaves a node once, over the links of its eight ranks.
+        seconds = (eight - four) / (8 * gigabits / 8 * 1e9)
+        first, second, *_ = plan(dataclasses.replace(run, between_nodes=gigabits / 8 * 1e9)).advice
+        assert [next(name for name in order if name in one.changes) for one in (first, second)] == order
+        split = first if order[0] == "accumulate" else second
+        assert split.slower == pytest.approx(seconds / step, rel=1e-3) and f"{seconds:,.2f} s" in split.costs
+        assert first.slower < second.slower
+    assert 0.21 < seconds / step < 0.22
+    # Where nobody has said how fast the network is, it stands behind what is known, and says so.
+    known, unknown, *_ = plan(run).advice
+    assert "checkpointing" in known.changes and unknown.slower is None and "accumulate" in unknown.changes
+    assert unknown.costs.endswith("how long depends on links of which no speed is known")
+    # And what each rank cannot do by itself still helps beside more accelerators.
+    (together,) = plan(Question(MODELS["llama-3.1-405b"], count=64, batch=16, sequence=4096)).advice
+    assert {"accumulate", "checkpointing", "count"} <= set(together.changes) and "no speed is known" in together.costs
+
+
+@pytest.mark.parametrize("run", [{"layout": "zero2=8"}, {"count": 8, "sharded": False}])
+def test_an_answer_has_no_advice_that_cannot_be_counted(run):
+    """The experts of transformers' modules are not counted where parameters are gathered, and zero 2 gathers none."""
+    answer = plan(Question(MODELS["mixtral-8x7b"], flavour="transformers", **run))
+    assert not answer.fits and not any("fsdp" in one.change for one in answer.advice)

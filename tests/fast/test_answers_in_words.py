@@ -65,7 +65,7 @@ def test_the_whole_answer_to_a_run():
         """\
 ours: 1,234,567 parameters
 time: 3.0 days for 1.5e+15 FLOPs (6ND: 1.25e+15)
-  on 4 × one-chip (1e+15 FLOP/s each) at an MFU of 0.5
+  on 4 × one-chip (1,000 TFLOP/s each) at an MFU of 0.5
   and 25.0 % more FLOPs that are computed again, which MFU leaves out
 cost: 720 for 288 accelerator hours at 2.5 each
 energy: 144 kWh at 500 W for each accelerator
@@ -97,7 +97,7 @@ it fits, and 60.75 GiB are left
 note: a note
 note: activation bytes: a decoder; --flavour names others
 largest model over all accelerators, without activations and gathered
-  parameters: 5B parameters"""
+  parameters: 5B parameters at 20 bytes each"""
     )
 
 
@@ -121,7 +121,8 @@ memory per accelerator, without activations
 it does not fit: 7.00 GiB too much; what helps, cheapest first:
   - less: nothing
   - half: half of it
-largest model on each accelerator, without activations: 5B parameters"""
+largest model on each accelerator, without activations: 5B parameters at 20
+  bytes each"""
     )
     steps = dataclasses.replace(answer, question=dataclasses.replace(question, steps=5))
     assert str(steps) == str(answer), "steps of how many tokens nobody said"
@@ -159,22 +160,27 @@ def test_a_run_of_long_steps_takes_longer_than_its_time():
         "step, if nothing does": "computing 0.25 s (attention over all pairs) + sending 0.1875 s: 9 s",
         "days at these steps": "81,381 steps × 0.5 to 9 s / 86,400 s = 0.471 to 8.477",
     }
-    # Less than the rings take: then switches add and copy.
+    # Less than the rings take: then switches add and copy, on the links that take longer.
     adding = dataclasses.replace(answer, causal=dataclasses.replace(seconds, lower=0.1))
-    assert (
-        "between nodes 0.0625 s (less at best: switches add and copy, a token goes once to several experts) in such steps"
-        in said(str(adding))
-    )
+    less = "less at best: switches add and copy"
+    assert f"links inside a node 0.125 s ({less}), between nodes 0.0625 s in such steps" in said(str(adding))
+    experts = ", a token goes once to several experts of a node"
+    far = dataclasses.replace(adding, seconds=dataclasses.replace(seconds, inside=0.0625, between=0.125))
+    for layout, added in (("ep=4", experts), ("fsdp=4", "")):
+        placed = dataclasses.replace(far, question=dataclasses.replace(far.question, layout=layout))
+        assert f"links inside a node 0.0625 s, between nodes 0.125 s ({less}{added}) in such" in said(str(placed))
+        assert f"between nodes 0.125 s ({less}{added}): 0.1 s" in dict(_steps(placed))["step, if all overlaps"]
+    # Rings that leave the node may be slower inside it.
+    hops = dataclasses.replace(answer, seconds=dataclasses.replace(seconds, through=0.1))
+    slower = "0.1 s of them rings that leave the node, whose hops inside it are the slower ones"
+    assert f"links inside a node 0.125 s ({slower}), between nodes 0.0625 s" in said(str(hops))
     (first, *_) = _steps(adding)
-    assert (
-        "between nodes 0.0625 s (less at best: switches add and copy, a token goes once to several experts): 0.1 s"
-        in " ".join(first[1].split())
-    )
+    assert f"links inside a node 0.125 s ({less}), between nodes 0.0625 s: 0.1 s" in " ".join(first[1].split())
     # Where all overlaps, the slowest stage waits for what the others take; where nothing does, for 3 of 12 turns like its own.
     stages = dataclasses.replace(RUN, layout="pp=4", accumulate=9)
     piped = dict(_steps(made(stages, seconds=SECONDS)))
     assert "computing 0.25 s / (1 − 0.2 pipeline bubble)" in piped["step, if all overlaps"]
-    assert "what each microbatch has of both / (1 − 0.25)" in piped["step, if nothing does"]
+    assert "what each micro-batch has of both / (1 − 0.25)" in piped["step, if nothing does"]
     assert not list(_steps(made())) and made().as_dict()["run_days"] is None
     far = dataclasses.replace(answer, asked=Asked(None, None, 0.265))
     words = (
@@ -207,7 +213,7 @@ def test_rings_that_leave_a_node_do_so_over_the_links_of_all_their_ranks():
         "tp all-reduce, inside a node 1 GB"
     )
     assert each in text.replace("all- ", "all-")
-    own = "of that, 2 GB crosses each accelerator's own link between nodes"
+    own = "of what leaves the node, 2 GB crosses each accelerator's own link"
     assert own in text
     assert made(wire=sent, link_bytes=2 * 10**9).as_dict()["link_bytes"] == 2 * 10**9
     for whole in (10 * 10**9, 0, None):
@@ -354,7 +360,7 @@ prompts of 1,000 tokens, answers of 500
 memory of one accelerator
   matrices in int4              1.00 GiB  4.156 bits a weight
   tables                        0.50 GiB
-  one prompt's pass             0.25 GiB
+  prefill activations           0.25 GiB
   allowance                     1.00 GiB
     as given
   logits of a sequence        0.0010 GiB
@@ -364,7 +370,7 @@ memory of one accelerator
 the memory holds 3 sequences at once
 at the datasheet's rates, if all overlaps and if nothing does:
   time to first token (TTFT): 50 to 250 ms (memory bound)
-  time per output token (TPOT) with 1,500 tokens in the cache:
+  time per output token (TPOT) with a context of 1,500 tokens:
   batch   ms a token   tokens per second    GiB   bound by
       1       2 to 4          250 to 500   2.88   memory
       2     2.5 to 5          400 to 800   3.00   links
@@ -373,14 +379,15 @@ at the datasheet's rates, if all overlaps and if nothing does:
   sustained, prompts included, at batch 2: 400 to 962 tokens per second, 0.8 to
     1.92 requests per second
   a million output tokens, prompts included, cost 1.04 to 2.5 at batch 2
-    decoding 1 to 2, averaged over the answer; prompts 0.04 to 0.5, at best
-      together
+    decoding 1 to 2, averaged over the answer; prompts 0.04 to 0.5 (at best
+      several in one pass)
 note: a note
 note: if all overlaps, a pass reads weights and cache once while the chip
   computes; if nothing does, each operation reads, computes and writes by
   itself. Launches, the latency of links, sampling and the scheduler are left
-  out, and no kernel reaches these rates: engines are slower than the first, and
-  many than the second (--efficiency 70% takes 70 % of both rates)"""
+  out, and no kernel reaches these rates: engines are slower than the first
+  bound, and many also than the second (--efficiency 70% takes 70 % of both
+  rates)"""
     )
     values = answer.as_dict()
     assert (
@@ -420,8 +427,8 @@ def test_passes_of_a_prompt_are_said_where_there_are_several():
     question = ServingQuestion(MODELS["gpt2"], prompt=900, output=100, chunk=899)
     several, one = (str(served(dataclasses.replace(question, prompt=prompt))) for prompt in (900, 899))
     assert "prompts of 900 tokens in passes of 899 tokens, answers of 100\n" in several
-    assert "  one pass of a prompt          0.25 GiB\n" in several and "one prompt's" not in several
-    assert "prompts of 899 tokens, answers" in one and "one prompt's pass" in one
+    assert "  prefill activations           0.25 GiB  of one pass\n" in several
+    assert "prompts of 899 tokens, answers" in one and "  prefill activations           0.25 GiB\n" in one
 
 
 def test_one_sequence_is_one():
@@ -454,9 +461,30 @@ def test_seconds_are_said_in_seconds_and_rates_as_what_they_are():
     assert "TTFT): 750 to 999 ms" in str(served(question, prefill=dataclasses.replace(slow, most=0.999)))
     assert "at 70 % of the datasheet's rates, if all" in str(served(question))
     assert str(served(question)).endswith("the scheduler are left\n  out")
-    for changes in ({"bandwidth": 1e12}, {"peak_flops_per_second": 1e15}, {"accelerator": None}):
+    bandwidth, peak = {"bandwidth": 1e12}, {"peak_flops_per_second": 1e15}
+    for changes, rates in (
+        (bandwidth, "the bandwidth given and the datasheet's peak"), (peak, "the peak given and the datasheet's bandwidth"),
+        (bandwidth | peak, "the rates given"), ({"accelerator": None}, "the rates given"),
+    ):  # fmt: skip
         given = dataclasses.replace(question, efficiency=1.0, **changes)
-        assert "\nat the rates given, if all overlaps" in str(served(given))
+        assert f" at {rates}, if all overlaps" in said(str(served(given)))
+    # Few bytes are said in MB, few tokens with three digits, and equal rates once.
+    sent = bytes_of(tensors=122_000, experts=10**7, data=1_406_000_000_000)
+    assert "sends in a step: tensors 0.122 MB, experts 0.01 GB, data 1,406 GB" in said(str(made(wire=sent)))
+    for bounds, rate in (((0.0418, 0.0417), "23.9 to 24 "), ((0.25, 0.25), " 4 ")):
+        rows = str(served(question, tokens=((1, Bounds(*reversed(bounds), 7, 8, "memory")),)))
+        assert rate in rows.partition("bound by")[2].splitlines()[1]
+
+
+def test_a_chip_without_a_name_is_as_given():
+    """No accelerator is called "given"."""
+    chip = dataclasses.replace(CHIP, name="given")
+    assert "on 4 accelerators as given (1,000 TFLOP/s each) at" in str(made(chip=chip))
+    assert "on 1 accelerator as given (1" in str(made(dataclasses.replace(RUN, count=1), chip=chip))
+    question = ServingQuestion(MODELS["gpt2"], prompt=900, output=100, accelerator=None)
+    assert "\non an accelerator as given, 2 TB/s" in str(served(question, chip=chip))
+    two = served(dataclasses.replace(question, count=2), chip=chip)
+    assert "\non 2 accelerators as given (tensor parallel), each 2 TB/s" in str(two)
 
 
 def test_what_helps_where_nothing_fits():
@@ -543,8 +571,8 @@ def test_layouts_that_were_found_as_a_table():
 layouts that fit, quickest first   GiB          s a step  bubble
 fsdp=4,tp=2                       1.00       0.5 to 0.75    20 %
 dp=8                              1.00  1.23e+03 to 0.75    60 %
-seconds if all overlaps, and if nothing does, with matrix products at 0.8 of the
-peak (--product-rate), however small tp and cp make them"""
+seconds if all overlaps, and if nothing does (in this order), with matrix
+products at 0.8 of the peak (--product-rate), however small tp and cp make them"""
     )
     assert found_text(made(), []).startswith("no layout of 4 accelerators fits: --checkpointing and --chunks 8 need")
     assert str(one) == (

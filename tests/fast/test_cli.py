@@ -29,7 +29,7 @@ def test_a_plan_as_text(capsys):
     out = capsys.readouterr().out
     assert out.startswith("llama-3-8b: 8,030,261,248 parameters\ntime: ")
     assert all(len(line) <= 80 for line in out.splitlines()), "as wide as a terminal"
-    assert "optimizer state" in out and "largest model" in out and out.endswith("parameters\n")
+    assert "optimizer state" in out and "largest model" in out and out.endswith("parameters at 20 bytes each\n")
 
 
 def test_a_plan_as_json(capsys):
@@ -148,7 +148,7 @@ def test_a_bad_file_gets_a_sentence(tmp_path, capsys, content, sentence):
         (["70"], "'70' without a unit is parameters, too few: did you mean 70B or 70M?"),
         (["gpt2", "--tokens", "1e300"], "give fewer"),
         (["gpt2", "--mfu", "0"], "mfu must be"),
-        (["gpt2", "--accelerator", "H100"], "is sold as h100-pcie and h100-sxm and h100-nvl"),
+        (["gpt2", "--accelerator", "H100"], "is sold as h100-pcie, h100-sxm and h100-nvl"),
         (["gpt2", "--mfu", "40"], "divide it by 100"),
         (["lama-3-8b"], "Did you mean 'llama-3-8b'"),
         (["gpt2", "--accelerator", "tpu-v5e", "--precision", "fp32", "--tokens", "1B"], "give the peak yourself"),
@@ -175,7 +175,7 @@ def test_impossible_input_gets_a_sentence_and_exit_code_2(capsys, arguments, sen
         (["plan", "gpt2", "--tokens", "many"], "'many' is not a number"),
         (["plan", "gpt2", "--mfu", "half"], "'half' is not a number: write 0.4 or 40%"),
         (["plan", "gpt2", "--mfu", "half%"], "'half%' is not a number: write 0.4 or 40%"),
-        (["train", "--steps", "1.5"], "argument --steps: '1.5' is not a whole number"),
+        (["train", "--steps", "1.5"], "--steps: '1.5' is not a whole number"),
         (["plan", "gpt2", "--precision", "fp9"], "invalid choice: 'fp9'"),
         (["plan", "gpt2", "--memory", "80 apples"], "write 80GB"),
         (["plan", "gpt2", "--memory", "GB"], "is no size"),
@@ -304,10 +304,10 @@ def test_the_command_line_never_imports_torch():
             "plan gpt2 --layout pp=2,microbatches=4 --accumulate 3",
             "--accumulate 3 and microbatches=4 of the layout set",
         ),
-        ("plan gpt2 --memory 1.2.3GB", "argument --memory: '1.2.3GB' is no size: write 80GB (10^9 bytes)"),
-        ("plan gpt2 --allowance much", "argument --allowance: 'much' is no allowance: write 2GiB or 8%"),
-        ("plan gpt2 --allowance 100%", "argument --allowance: '100%' is no allowance: write 2GiB or 8%"),
-        ("serve gpt2 --latency 50m", "argument --latency: '50m' is no time: write 50ms or 0.05s"),
+        ("plan gpt2 --memory 1.2.3GB", "--memory: '1.2.3GB' is no size: write 80GB (10^9 bytes)"),
+        ("plan gpt2 --allowance much", "--allowance: 'much' is no allowance: write 2GiB or 8%"),
+        ("plan gpt2 --allowance 100%", "--allowance: '100%' is no allowance: write 2GiB or 8%"),
+        ("serve gpt2 --latency 50m", "--latency: '50m' is no time: write 50ms or 0.05s"),
     ],
 )
 def test_what_contradicts_itself_or_has_no_unit_is_a_sentence(capsys, arguments, sentence):
@@ -542,7 +542,7 @@ def test_a_number_that_lacks_its_unit_is_refused(read, text, sentence):
 def test_fifteen_tokens_are_not_meant(command, capsys):
     with pytest.raises(SystemExit):
         main([*command, "--tokens", "15"])
-    assert capsys.readouterr().err.startswith("argument --tokens: '15' without a unit is tokens, too few")
+    assert capsys.readouterr().err.startswith("--tokens: '15' without a unit is tokens, too few")
 
 
 def test_numbers_that_are_large_enough_need_no_unit():
@@ -796,7 +796,11 @@ def test_a_batch_of_a_step_may_be_given_in_tokens(capsys):
     assert arguments.step_batch("100k") == 100_000
     said = refused("plan gpt2 --global-batch 1M", capsys)
     assert "'1M' is a number of sequences, and no step has more than 100,000: for tokens write 1Mtokens" in said
-    assert "give --sequence, too" in refused("plan gpt2 --global-batch 1Mtokens", capsys)
+    assert "give --sequence, too" in refused("plan 7B --global-batch 1Mtokens", capsys)
+    # Without --sequence they are those that the answer takes: of gpt2 1,024 tokens.
+    assert "no whole number of sequences of 1,024" in refused("plan gpt2 --global-batch 1Mtokens", capsys)
+    assert main(["plan", "gpt2", "--global-batch", "1Mitokens", "--count", "8"]) == 0
+    assert "1,024 sequences, 1,048,576 tokens (global batch)" in capsys.readouterr().out
     # 4e6 / 1024 = 3906.25.
     said = refused("plan gpt2 --global-batch 4Mtokens --sequence 1024", capsys)
     assert "4,000,000 tokens are no whole number of sequences of 1,024" in said and "3,906 or 3,907 sequences" in said
@@ -808,14 +812,15 @@ def test_a_batch_of_a_step_may_be_given_in_tokens(capsys):
     [
         ("plan gpt2 --tokens -5T", "--tokens must be a positive whole number, such as 7 or 70e9, got -5000000000000."),
         ("plan -7B", "parameters must be a positive whole number, such as 7 or 70e9, got -7000000000."),
-        ("plan gpt2 --memory -80GB", "argument --memory: '-80GB' is no size: write 80GB (10^9 bytes), "),
-        ("plan gpt2 --watts 700W --tokens 1B", "argument --watts: '700W' is not a number: write 700"),
+        ("plan gpt2 --precision fp8", "--precision: 'fp8' is no policy: for matrix products in fp8 give their peak"),
+        ("plan gpt2 --memory -80GB", "--memory: '-80GB' is no size: write 80GB (10^9 bytes), "),
+        ("plan gpt2 --watts 700W --tokens 1B", "--watts: '700W' is not a number: write 700"),
         (
             "plan gpt2 --price-per-hour $2.50 --tokens 1B",
-            "argument --price-per-hour: '$2.50' is not a number: write 2.50",
+            "--price-per-hour: '$2.50' is not a number: write 2.50",
         ),
-        ("plan gpt2 --days '30 days'", "argument --days: '30 days' is not a number: write 30"),
-        ("plan gpt2 --tokens '15T tokens'", "argument --tokens: '15T tokens' is not a number: write 15T"),
+        ("plan gpt2 --days '30 days'", "--days: '30 days' is not a number: write 30"),
+        ("plan gpt2 --tokens '15T tokens'", "--tokens: '15T tokens' is not a number: write 15T"),
         ("plan gpt2 --lora 0", "--lora or --qlora must be a positive whole number, got 0."),
         ("plan gpt2 --tokens 1B --price-per-hour -2", "--price-per-hour must be a finite number above 0, got -2.0."),
         (
@@ -872,3 +877,39 @@ def test_targets_have_pefts_names_too(capsys):
     )
     assert words.components(["v_proj"], model("deepseek-v3")) == ("v_proj",)  # its key and value is no v_proj
     assert words.components(["q_proj"], 7e9) == ("q_proj",)
+
+
+def test_days_without_a_count_are_planned_on_as_many_as_they_ask_for(capsys):
+    """6 · 70e9 · 15e12 FLOPs at 0.4 of 989.4 TFLOP/s take 6,142 accelerators 30 days, which stand in 768 nodes of 8."""
+    assert -(-6300 * 10**21 // int(989.4e12 * 0.4 * 86400 * 30)) == 6142 <= 8 * 768
+    days = ["plan", "70B", "--tokens", "15T", "--days", "30"]
+    assert main(days) == 0
+    text = capsys.readouterr().out
+    assert "on 6,144 × h100-sxm" in text and "all else here is for" not in text
+    assert main([*days, "--count", "8"]) == 0
+    assert "all else here is for 8, and --count 6144 plans those" in " ".join(capsys.readouterr().out.split())
+    # That many make no global batch of 1,024 sequences, which is no reason to say nothing.
+    assert main(["plan", "llama-3-70b", *days[2:], "--global-batch", "1024"]) == 0
+    assert "(822 nodes of 8) at this MFU; all else here is for 1 micro-batch" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "context", "sentence"),
+    [
+        ("moonshotai/Kimi-K2-Thinking", "262,144", "counted as kimi-k2, published in int4-g32-experts"),
+        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "10,485,760", "counted as llama-4-scout"),
+        ("mistralai/Mistral-7B-v0.1", "32,768", "counted as mistral-7b"),
+    ],
+)
+def test_models_finds_whatever_plan_takes(name, context, sentence, capsys):
+    assert main(["models", name]) == 0
+    *_, row, last = capsys.readouterr().out.splitlines()
+    assert row.startswith(name) and row.endswith(f" {context}") and last == sentence
+
+
+def test_a_file_of_other_bits_is_noted(capsys):
+    """The published file of BitNet has four weights in a byte, which no type of weights here is."""
+    assert main(["serve", "microsoft/bitnet-b1.58-2B-4T"]) == 0
+    assert "note: quantization_config is left out" in capsys.readouterr().out

@@ -170,7 +170,7 @@ def test_peaks_in_bf16_are_tensor_cores_times_clock(name, tensor_cores, per_cloc
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("H100", "is sold as h100-pcie and h100-sxm and h100-nvl, with different numbers: name one of them"),
+        ("H100", "is sold as h100-pcie, h100-sxm and h100-nvl, with different numbers: name one of them"),
         ("a100", "name one of them"),
         ("tpu", "name one of them"),
         ("V100", "'V100' is sold in more forms than v100-sxm2-32gb, the one known here: name that if it is meant"),

@@ -46,7 +46,7 @@ def test_what_is_left_out_of_a_file_has_transformers_defaults():
     ("change", "sentence"),
     [
         ({"model_type": "lama"}, "model_type 'lama' is not known. Did you mean llama"),
-        ({"model_type": "mamba"}, "a mamba cannot be counted: it has state-space layers"),
+        ({"model_type": "mamba"}, "a mamba cannot be counted: no support for state-space layers"),
         ({"hyper_connections": 4}, "hyper_connections=4 of this llama is not understood and could change the answer"),
         ({"hidden_act": "mish"}, "hidden_act='mish' of this llama cannot be counted"),
         ({"hidden_size": "wide"}, r"hidden_size must be a positive whole number \(int\), got 'wide' of type str"),
@@ -215,7 +215,7 @@ PUBLISHED = {
 def test_what_published_files_have_and_transformers_does_not_read_may_say_what_is_so(model_type):
     given = {"model_type": model_type, **PUBLISHED[model_type]}
     assert predict.from_hf(given) == predict.from_hf({"model_type": model_type})
-    notes = ("3 layer(s) that predict further tokens (num_mtp_modules) are left out",) if "use_mtp" in given else ()
+    notes = ("the 3 multi-token prediction (MTP) layers are left out",) if "use_mtp" in given else ()
     assert predict.from_hf(given).notes == notes
     assert predict.from_hf({**given, "use_mtp": False}).notes == ()
 
@@ -609,10 +609,22 @@ def test_more_layers_than_any_model_has_are_refused_before_their_pattern_is_writ
         predict.from_hf({"model_type": "gemma2", "num_hidden_layers": 10**5 + 1})
 
 
+def test_kimi_k2_has_no_layer_for_further_tokens():
+    """By hand 1,026 billion parameters, as its published files have; a 62nd layer would bring 17 billion more."""
+    d, heads, experts = 7168, 64, 384
+    attention = d * 1536 + 1536 + 1536 * heads * 192 + d * 576 + 512 + 512 * heads * 256 + heads * 128 * d
+    mixture = (experts + 1) * 3 * d * 2048 + d * experts
+    by_hand = 2 * 163840 * d + d + 61 * (attention + 2 * d) + 3 * d * 18432 + 60 * mixture
+    for name in ("kimi-k2", "moonshotai/Kimi-K2-Thinking"):
+        assert predict.parameters(predict.model(name)).total == by_hand
+        assert not any("MTP" in note for note in predict.model(name).notes)
+    assert round(by_hand / 1e9) == 1026 and any("MTP" in note for note in predict.model("deepseek-v3").notes)
+
+
 def test_further_tokens_are_left_out_and_noted():
     for model_type in ("deepseek_v3", "glm4_moe"):
         config = predict.from_hf({"model_type": model_type, "num_nextn_predict_layers": 1, "num_attention_heads": 32})
-        assert "1 layer(s) that predict further tokens (num_nextn_predict_layers) are left out" in config.notes
+        assert "the multi-token prediction (MTP) layer is left out" in config.notes
 
 
 @pytest.mark.parametrize(
@@ -708,7 +720,7 @@ def test_a_configuration_tells_how_its_architecture_is_written(family):
         ("nemotron", "mlp='relu2': how transformers writes this down"),
         # These look like others, and are written otherwise: one matrix for queries, keys and values, other norms or masks.
         *(
-            (name, f"how transformers writes this {name} down is not described here; ask for flavour='course'")
+            (name, f"the modules of transformers are not described for {name}: ask for flavour='course'")
             for name in (
                 "phi3",
                 "gemma3_text",
@@ -732,7 +744,7 @@ def test_a_configuration_that_looks_like_another_than_it_was_read_for_is_not_wri
     llama = predict.from_hf({"model_type": "llama"})
     changed = dataclasses.replace(llama, norm="layernorm", norm_bias=True, norms_per_block=1)
     for config in (large, changed):
-        with pytest.raises(ValueError, match=f"how transformers writes this {config.model_type} down is not described"):
+        with pytest.raises(ValueError, match=f"modules of transformers are not described for {config.model_type}: ask"):
             writing(config)
     assert writing(dataclasses.replace(llama, layers=3)) is WRITINGS["llama"]
     # An architecture that is named counts as named, and the name is no part of what a configuration is.

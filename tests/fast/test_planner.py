@@ -11,6 +11,7 @@ from cs336kit.predict import (
     MODELS,
     Plan,
     Question,
+    ServingQuestion,
     TransformerConfig,
     accelerator,
     accelerators,
@@ -18,6 +19,7 @@ from cs336kit.predict import (
     parameter_shapes,
     parameters,
     plan,
+    serve,
     step_peak,
     step_seconds,
     training_flops,
@@ -33,7 +35,7 @@ def test_seventy_billion_on_fifteen_trillion_tokens_takes_144_days():
     answer = plan(Question(70e9, tokens=15e12, count=1024, mfu=0.5))
     assert answer.flops == answer.six_nd_flops == 6300 * 10**21
     assert answer.days == pytest.approx(143.9, abs=0.1)
-    assert "1,024 × h100-sxm (9.894e+14 FLOP/s each) at an MFU of 0.5" in str(answer)
+    assert "1,024 × h100-sxm (989.4 TFLOP/s each) at an MFU of 0.5" in str(answer)
     assert plan(Question(70e9, tokens=15e12, count=512, mfu=0.5)).days == 2 * answer.days
 
 
@@ -226,7 +228,15 @@ def test_text_and_dictionary_of_every_kind_of_question():
         ({"model": MODELS["gpt2"], "global_batch": 12, "batch": 5}, "multiple of 5, such as 10"),
         (
             {"model": MODELS["mixtral-8x7b"], "count": 8, "flavour": "transformers"},
-            "^layout=fsdp=8 with flavour='transformers' is not counted: give dp, zero1, zero2 or, for a model without experts",
+            "^experts shared over 8 accelerators are not counted with flavour='transformers': give layout=zero2=8, or",
+        ),
+        (
+            {"model": "qwen3-30b-a3b", "count": 8, "flavour": "transformers"},
+            "^the modules of transformers are not described for qwen3_moe: ask for flavour='course'$",
+        ),
+        (
+            {"model": MODELS["llama-3-8b"], "layout": "pp=2,fsdp=4", "flavour": "transformers"},
+            "^pp=2 of the layout with flavour='transformers' is not counted, only dp, zero1, zero2 and fsdp: leave it out",
         ),
         ({"model": MODELS["gpt2"], "global_batch": 12, "batch": 5, "accumulate": 2}, "are 10 sequences a step"),
         ({"model": MODELS["gpt2"], "chunks": 0}, "chunks must be"),
@@ -295,12 +305,31 @@ def test_layouts_that_are_found_have_the_bounds_of_their_own_answers():
         assert (one.seconds.lower, one.seconds.upper) == (values["lower"], values["upper"])
 
 
+def test_a_link_may_be_given():
+    """Of a card without a sourced link, and in place of the table's."""
+    for name in ("rtx-4090", "h100-sxm"):
+        answer = plan(Question("gpt2", accelerator=name, count=2, link=32e9))
+        assert answer.seconds.inside == pytest.approx(answer.wire.total / 32e9) and answer.seconds.between == 0
+    own = Question("gpt2", accelerator=None, memory_bytes=80e9, peak_flops_per_second=1e15, count=2, link=32e9)
+    assert plan(own).seconds.inside == pytest.approx(plan(own).wire.total / 32e9)
+    assert "links as given; memory, peak and bandwidth are those of h100-sxm" in answer.notes
+    with pytest.raises(ValueError, match="link must be"):
+        plan(Question("gpt2", link=0))
+    with pytest.raises(
+        ValueError, match="no sourced link to its neighbors: give link, that of one accelerator each way"
+    ):
+        serve(ServingQuestion("gpt2", accelerator="rtx-4090", count=2))
+    (_, bounds), *_ = serve(ServingQuestion("gpt2", accelerator="rtx-4090", count=2, link=1e6)).tokens
+    # An all-reduce of two: at best each sends its half, and gets one sum.
+    assert bounds.bound == "links" and bounds.links == pytest.approx(bounds.sent / 1e6)
+
+
 def test_links_that_nobody_has_measured_have_a_way_out():
     question = Question(
         MODELS["llama-3-8b"], count=2, accelerator="rtx-4090", lora_rank=16, base="nf4", between_nodes=25e9
     )
     (note,) = [note for note in plan(question).notes if note.startswith("seconds")]
-    assert "inside a node, which is not known of NVIDIA GeForce RTX 4090: --node 1 --between-nodes 25GB/s" in note
+    assert "inside a node, which is not known of NVIDIA GeForce RTX 4090: give --link 32GB/s" in note
     assert plan(dataclasses.replace(question, node=1)).seconds is not None
     (note,) = [note for note in plan(Question(MODELS["llama-3-8b"], count=16)).notes if note.startswith("seconds")]
     assert (
@@ -495,12 +524,14 @@ def test_a_step_of_one_accelerator_has_seconds_and_tokens_and_sends_nothing():
     assert (
         "with matrix products at 0.8 of the peak (--product-rate) and nothing else: "
         f"{lower:.3g} s with causal attention (an MFU of {answer.step_mfu[1]:.3g}), {upper:.3g} s over all pairs "
-        f"({answer.step_mfu[0]:.3g}) in such steps the run takes 56.83 minutes to 1.05 hours an MFU of 0.4 asks for"
+        f"({answer.step_mfu[0]:.3g}, which leaves out what the backward pass computes again) "
+        "in such steps the run takes 56.83 minutes to 1.05 hours an MFU of 0.4 asks for"
     ) in said
     assert "links" not in said and "sends" not in said and "overlaps" not in said
     eager = " ".join(str(plan(dataclasses.replace(question, attention="eager"))).split())
     assert re.search(
-        r"and nothing else: [\d.]+ s \(an MFU of [\d.]+\) in such steps the run takes [\d.]+ hours an", eager
+        r"and nothing else: [\d.]+ s \(an MFU of [\d.]+, which leaves out [a-z ]+\) in such steps the run takes [\d.]+ hours an",
+        eager,
     )
     many = plan(Question(MODELS["llama-3-8b"], count=8))
     least, most = many.tokens_per_second
@@ -529,16 +560,22 @@ def test_how_many_accelerators_a_number_of_days_asks_for():
     question = Question(70e9, tokens=15e12, mfu=0.5, within_days=30)
     answer = plan(question)
     # 6 · 70e9 · 15e12 FLOPs in 30 days at half of 989.4 TFLOP/s.
-    assert answer.as_dict()["accelerators_within_days"] == 4914 == -(-6300 * 10**21 // int(989.4e12 * 0.5 * 86400 * 30))
+    assert -(-6300 * 10**21 // int(989.4e12 * 0.5 * 86400 * 30)) == 4914
+    # In whole nodes.
+    assert answer.as_dict()["accelerators_within_days"] == 4920 == 8 * -(-4914 // 8)
     assert answer.question.count == 1 and answer.as_dict()["within_days"] == 30
     assert (
-        "within 30 days it takes 4,914 of them at this MFU; all else here is for 1, and --count 4914 plans those"
+        "within 30 days it takes 4,920 of them (615 nodes of 8) at this MFU; all else here is for 1, and --count 4920 plans those"
         in " ".join(str(answer).split())
     )
-    assert "at this MFU\n" in str(plan(dataclasses.replace(question, count=4914)))
-    assert "× 86,400 s × 30), rounded up: 4,914" in " ".join(explained(answer).split())
+    # Nobody is sent back from as many or from more.
+    for enough in (4920, 5000):
+        assert "at this MFU\n" in str(plan(dataclasses.replace(question, count=enough)))
+    assert "× 86,400 s × 30), rounded up to whole nodes of 8: 4,920" in " ".join(explained(answer).split())
+    assert plan(dataclasses.replace(question, node=3)).accelerators_within_days == 4914
+    assert plan(dataclasses.replace(question, node=10**4)).accelerators_within_days == 4914
     # They are as many as the time says, also where it is met exactly.
-    for count in (1, 2, 7, 4913):
+    for count in (1, 2, 7, 4912):
         exactly = plan(dataclasses.replace(question, count=count)).days
         assert plan(dataclasses.replace(question, within_days=exactly)).accelerators_within_days == count
     assert plan(dataclasses.replace(question, within_days=None)).as_dict()["accelerators_within_days"] is None
@@ -681,7 +718,8 @@ def test_other_modules_are_sharded_where_each_rank_runs_whole_blocks():
     for layout in found(four):
         assert {layout.layout.tp, layout.layout.pp, layout.layout.cp} == {1}
     with pytest.raises(
-        ValueError, match="^layout=tp=8 with flavour='transformers' is not counted: give dp, zero1, zero2 or"
+        ValueError,
+        match="^tp=8 of the layout with flavour='transformers' is not counted, only dp, zero1, zero2 and fsdp",
     ):
         plan(dataclasses.replace(question, layout="tp=8"))
 
@@ -779,6 +817,34 @@ def test_a_layout_that_another_outdoes_is_not_shown():
     assert len(front) < len(every) / 2 and [one.layout for one in rows] == [one.layout for one in front[:6]]
     text = [str(one.layout) for one in rows]
     assert "zero2=64" in text and "zero1=64" not in text and "dp=64" not in text
+
+
+def test_a_layout_waits_as_long_in_the_table_as_in_its_own_answer():
+    question = Question("llama-3-8b", count=16, checkpointing=True, between_nodes=50e9, global_batch=16, sequence=8192)
+    rows = [one for one in found(plan(question), limit=99) if one.layout.pp > 1]
+    for one in rows:
+        alone = plan(dataclasses.replace(question, layout=one.layout, count=one.layout.count))
+        assert (one.seconds.bubble, one.seconds.lower) == pytest.approx((alone.causal.bubble, alone.causal.lower))
+        assert alone.as_dict()["step_seconds"]["bubble"] == alone.causal.bubble != alone.seconds.bubble
+    assert rows
+
+
+def test_a_step_at_the_mfu_in_json():
+    """gpt2: 3 · 2 FLOPs a parameter of the products, and of pairs 6 · 2 · 12 · 1024 · 768, on a tenth of 989.4 TFLOP/s."""
+    answer = plan(Question("gpt2", mfu=0.1, batch=4, sequence=1024)).as_dict()
+    products = 12 * 12 * 768**2 + 50257 * 768
+    step = 4096 * (6 * products + 6 * 2 * 12 * 1024 * 768) / (0.1 * 989.4e12)
+    assert answer["mfu_step_seconds"] == pytest.approx(step)
+    assert answer["mfu_tokens_per_second"] == pytest.approx(4096 / step)
+    assert plan(Question(1e9)).as_dict()["mfu_tokens_per_second"] is None
+
+
+def test_where_no_change_helps_the_verdict_says_what_may():
+    answer = plan(Question("deepseek-v3", count=64))
+    text = " ".join(str(answer).split())
+    pointer = "layouts that divide a sequence or a layer may fit on these 64 accelerators: --checkpointing --find"
+    assert answer.advice == () and f"GiB too much, and no change that was tried is enough; {pointer}" in text
+    assert text.count("may fit on these") == 1
 
 
 def test_the_peak_is_that_of_the_products_and_the_mfu_is_the_one_given():

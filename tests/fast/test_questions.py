@@ -361,7 +361,7 @@ def test_activations_of_a_pipeline_are_those_of_its_fullest_stage():
     kept = saved_activation_bytes(config, batch=8, sequence=64, stage=1, **rule)
     row = formulas(answer)["activations"]
     each = f"{size(kept.total)} GiB each when their forward pass ends: "
-    assert f"of 2 microbatches in flight on stage 2 of 3, with {each}" in row
+    assert f"of 2 micro-batches in flight on stage 2 of 3, with {each}" in row
     assert kept.total < answer.memory["activations"] <= 2 * kept.total
 
 

@@ -263,8 +263,8 @@ def test_a_million_output_tokens_are_priced_with_their_prompts():
     cost = answer.as_dict()["cost_per_million_tokens"]
     assert cost["batch"] == 14 and cost["least"] == pytest.approx(by_hand, rel=2e-3)
     assert (
-        "cost 3.6 to 4.52 at batch 14\n    decoding 1.09 to 1.12, averaged over the answer; prompts 2.51 to 3.39, at\n"
-        "      best together\n"
+        "cost 3.6 to 4.52 at batch 14\n    decoding 1.09 to 1.12, averaged over the answer; prompts 2.51 to 3.39 (at\n"
+        "      best several in one pass)\n"
     ) in str(answer)
 
 
@@ -316,7 +316,7 @@ def test_a_latency_that_is_met_exactly_is_met():
 def test_packed_weights_are_matrices_of_blocks_with_their_scales(weights, bits):
     answer = serve(ServingQuestion(LLAMA, weights=weights))
     assert answer.weights[f"matrices in {weights}"] == MATRICES * bits / 8
-    assert answer.weights["tables, head, norms"] == 2 * (2 * 128256 * 4096 + 65 * 4096)
+    assert answer.weights["embeddings, head, norms"] == 2 * (2 * 128256 * 4096 + 65 * 4096)
     assert serve(ServingQuestion(LLAMA, weights="fp32")).weights.total == 4 * 8_030_261_248
 
 
@@ -577,8 +577,8 @@ def test_every_listed_chip_answers(device):
         ({"batch": 0}, "batch must be"),
         ({"accelerator": "H100"}, "name one of them"),
         ({"accelerator": None, "memory_bytes": 80e9, "peak_flops_per_second": 1e15}, "give bandwidth"),
-        ({"model": "llama-3-8b"}, r"got 'llama-3-8b'; predict.model\('llama-3-8b'\) gives"),
-        ({"model": 8e9}, "model must be a TransformerConfig, got 8000000000.0"),
+        ({"model": "llama-3-9b"}, "no model is called 'llama-3-9b'. Did you mean 'llama-3-8b'"),
+        ({"model": 8e9}, "model must be a TransformerConfig or the name of a known model, got 8000000000.0: give one"),
         ({"count": 3}, "tp=3 does not divide 32 heads"),
         ({"count": 16}, "give between_nodes, that of one accelerator each way, such as 50e9"),
         ({"allowance": 2**40}, "leaves nothing"),
@@ -592,9 +592,37 @@ def test_what_cannot_be_served_gets_a_sentence(changes, sentence):
 @pytest.mark.parametrize("question", ["llama-3-8b", LLAMA, None])
 def test_what_is_no_question_gets_a_sentence(question):
     with pytest.raises(
-        ValueError, match=r"serve takes a ServingQuestion, got .*: give ServingQuestion\(predict.model\(name"
+        ValueError, match=r"serve takes a ServingQuestion, got .*: give one, such as ServingQuestion\('llama-3-8b'\)"
     ):
         serve(question)
+
+
+def test_a_known_model_is_served_by_its_name():
+    named, given = serve(ServingQuestion("llama-3-8b")), serve(ServingQuestion(LLAMA, name="llama-3-8b"))
+    assert named == given and str(named).startswith("llama-3-8b: 8,030,261,248 parameters")
+    assert serve(ServingQuestion("llama-3-8b", name="mine")).question.name == "mine"
+
+
+def test_a_model_that_one_node_holds_in_fewer_bits_is_not_sent_to_two():
+    """405.85e9 parameters take 812 GB in bf16, of 8 · 80 GiB, and 406 GB in fp8."""
+    pair, alone = serve(ServingQuestion("llama-3.1-405b")).advice
+    assert pair.changes == {"weights": "fp8", "count": 8} and alone.changes == {"count": 16}
+    assert serve(ServingQuestion("llama-3.1-405b", **pair.changes)).largest_batch == pair.largest_batch > 0
+    # Where one node holds it, no pair is asked for.
+    assert [one.changes for one in serve(ServingQuestion("llama-3-70b")).advice][-1] == {"count": 2}
+
+
+def test_a_window_that_is_full_keeps_no_further_token():
+    """Every layer of Mistral 7B v0.1 keeps 4,096 tokens of 2 · 8 · 128 numbers in bf16."""
+    full = str(serve(ServingQuestion("mistral-7b", prompt=4096, output=512)))
+    assert 32 * 4096 * 2 * 8 * 128 * 2 == 2**29
+    assert "cache of a sequence           0.50 GiB  0 bytes a further token\n    windows are full\n" in full
+    assert "with a context of 4,608 tokens:" in full and "pages of" not in full
+    seen = str(serve(ServingQuestion("mistral-7b", prompt=2048, output=2048)))
+    assert "131,072 bytes a token\n    pages of 16 tokens leave" in seen
+    # Five of six layers of Gemma 3 have windows, and the sixth keeps growing: 10 · 2 · 16 · 128 numbers.
+    gemma = str(serve(ServingQuestion("gemma-3-27b", prompt=8192, output=512)))
+    assert "  81,920 bytes a further token\n    windows are full; pages of 16 tokens leave" in gemma
 
 
 def test_the_command_serves(capsys):

@@ -127,9 +127,9 @@ def test_15_what_does_each_of_eight_ranks_hold(ask):
 
 def test_16_how_long_does_a_pipeline_wait(ask):
     got = ask("plan llama-3-8b --layout pp=4,microbatches=12 --sequence 1024")
-    # A quarter of the layers, with two products of all pairs forward and five backward; the last stage has the head, too,
+    # A quarter of the layers, with two products of half of the pairs forward and five backward; the last stage has the head, too,
     # and waits while the first microbatch is with the other three.
-    stage = L8 // 4 * (6 * 1024 * BLOCK8 + 7 * 2 * 1024**2 * D8)
+    stage = L8 // 4 * (6 * 1024 * BLOCK8 + 7 * 1024**2 * D8)
     last = stage + 6 * 1024 * V * D8
     assert (
         got["step_seconds"]["bubble"] == pytest.approx(3 * stage / (3 * stage + 12 * last))

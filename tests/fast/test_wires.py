@@ -284,6 +284,31 @@ def test_a_ring_divides_what_leaves_its_node_over_the_links_of_its_ranks():
     assert sends and leaving_bytes(LITTLE, layout=piped, node=2, **STEP) >= sends
 
 
+def test_a_ring_takes_the_time_of_its_slower_hops():
+    """8 links of 50 GB/s leave a node of H800s, whose NVLink brings 200 GB/s: another network changes nothing."""
+    sent = communication(LITTLE, layout="fsdp=16", **STEP, precision="mixed").total
+    for speed in (25.1e9, 50e9, 400e9):
+        s = step_seconds(
+            LITTLE, layout="fsdp=16", accelerator="h800-sxm", between_nodes=speed, **STEP, precision="mixed"
+        )
+        assert s.inside == s.through == pytest.approx(sent / 200e9) and s.between == 0
+    s = step_seconds(LITTLE, layout="fsdp=16", accelerator="h800-sxm", between_nodes=20e9, **STEP, precision="mixed")
+    assert s.between == pytest.approx(sent / 160e9) and s.inside == s.through == 0
+    # Of 2 · 8 ranks, what those of tp send stays in the node, and is no ring that leaves it.
+    s = step_seconds(
+        LITTLE, layout="fsdp=8,tp=2", accelerator="h800-sxm", between_nodes=400e9, **STEP, precision="mixed"
+    )
+    parts = communication(LITTLE, layout="fsdp=8,tp=2", **STEP, precision="mixed")
+    stays = sum(size for name, size in parts.items() if name.endswith("inside a node"))
+    assert s.inside - s.through == pytest.approx(stays / 200e9) and stays
+
+
+def test_a_bridge_of_two_cards_is_no_link_of_eight():
+    """Cards of PCIe 5.0 x16 have 64 GB/s each way to each other."""
+    s = step_seconds(LITTLE, layout="fsdp=8", accelerator="h100-pcie", **STEP, precision="mixed")
+    assert s.inside == pytest.approx(communication(LITTLE, layout="fsdp=8", **STEP, precision="mixed").total / 64e9)
+
+
 def test_a_chip_without_a_sourced_link_has_a_way_out():
     alone = dataclasses.replace(H100, facts={})
     options = {"layout": "dp=2", "accelerator": alone, **STEP}

@@ -268,5 +268,6 @@ def note_further_tokens(f: Fields, *names: str) -> None:
     """Note the layers that predict more than the next token, which are left out; `names` are the fields to look at."""
     for name in names or ("num_nextn_predict_layers", "num_mtp_layers"):
         if count := f(name):
-            f.notes.append(f"{shown(count)} layer(s) that predict further tokens ({name}) are left out")
+            many, layers = ("", "layer is") if count == 1 else (f"{shown(count)} ", "layers are")
+            f.notes.append(f"the {many}multi-token prediction (MTP) {layers} left out")
             break

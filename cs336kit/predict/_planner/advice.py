@@ -14,6 +14,7 @@ from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.training import largest
 from cs336kit.predict.transformer import TransformerConfig
+from cs336kit.predict.wires import StepSeconds
 
 #: The axes along which replicas are counted.
 _REPLICAS = ("dp", *STAGES)
@@ -69,7 +70,9 @@ def advice(q: Question, P: int, chip: Chip) -> tuple[Advice, ...]:
         together = _merged(q, chosen)
         if fits(**together):
             return (_together(q, chosen, fits), *helps)
-    return tuple(helps) or tuple(_more_accelerators(q, over, [one for one in chosen if one.slower is not None]))
+    # Of changes without a known cost, more passes: what they send is not known where the speed between nodes is not.
+    beside = [one for one in chosen if one.slower is not None or "accumulate" in one.changes]
+    return tuple(helps) or tuple(_more_accelerators(q, over, beside))
 
 
 def elsewhere(q: Question, found: tuple[Advice, ...]) -> str:
@@ -97,7 +100,6 @@ def _together(q: Question, chosen: list[Advice], fits: Callable[..., bool]) -> A
             chosen = others
     slower = sum(one.slower or 0 for one in chosen)
     costs = "together " * (len(chosen) > 1) + _computing_and_sending(chosen)
-    costs += "".join(f"; {one.costs}" for one in chosen if one.slower is None)
     changes = _merged(q, chosen)
     return Advice(" and ".join(_of_all(one, changes) for one in chosen), changes, slower, costs)
 
@@ -215,8 +217,8 @@ def _of_passes(layout: Layout, passes: int) -> Layout:
 
 
 def _other_batch(q: Question, changes: dict[str, Any]) -> str:
-    """The cost if a global batch that was given is dropped."""
-    return ", and another global batch" if _is_other_batch(q, changes) else ""
+    """What it costs where the sequences of a step change."""
+    return ", and another global batch" if replace(q, **changes).step_sequences != q.step_sequences else ""
 
 
 def _options(
@@ -230,9 +232,9 @@ def _options(
         costs = "no more FLOPs, and one kernel for the whole step"
         yield Advice("a fused optimizer (--fused)", {"fused": True}, 0.0, costs)
     if isinstance(q.model, TransformerConfig):
-        yield from _of_activations(q, chip, fits)
+        yield from _of_activations(q, chip, fits, over)
     yield from _of_states(q)
-    if q.layout is None and not q.sharded and q.count > 1:
+    if q.layout is None and not q.sharded and q.count > 1 and over(sharded=True) < inf:
         yield _sharding(q, P, chip)
     found = _enough(q, over, {})
     if found:
@@ -258,7 +260,7 @@ def _of_layout(q: Question, chip: Chip, over: Callable[..., float]) -> Iterator[
     placed = _asked(q)
     if placed.tp > 1 and not placed.sp:
         sequence = replace(placed, sp=True)
-        yield _sharing(q, chip, f"sequence parallelism (--layout {sequence})", sequence)
+        yield from _sharing(q, chip, over, f"sequence parallelism (--layout {sequence})", sequence)
     ranks = placed.dp * placed.shards
     alone: dict[str, Any] = dict.fromkeys(_REPLICAS, 1)
     by = {name: replace(placed, **alone | {name: ranks}) for name in STAGES}
@@ -266,18 +268,23 @@ def _of_layout(q: Question, chip: Chip, over: Callable[..., float]) -> Iterator[
     if by[name] != placed and placed.stage <= STAGES[name]:
         shared = "optimizer state" + " and gradients" * (name == "zero2")
         out = ", without --replicated" * (q.layout is None)
-        yield _sharing(q, chip, f"sharing {shared} over the replicas (--layout {by[name]}{out})", by[name])
+        yield from _sharing(q, chip, over, f"sharing {shared} over the replicas (--layout {by[name]}{out})", by[name])
     if q.layout is not None and by["fsdp"] != placed:
         words = f"sharding over {q.count:,} accelerators (--layout {by['fsdp']})"
-        yield _sharing(q, chip, words, by["fsdp"], "parameters are gathered for each micro-batch, ")
+        yield from _sharing(q, chip, over, words, by["fsdp"], "parameters are gathered for each micro-batch, ")
 
 
-def _sharing(q: Question, chip: Chip, change: str, layout: Layout, how: str = "no more FLOPs, ") -> Advice:
+def _sharing(
+    q: Question, chip: Chip, over: Callable[..., float], change: str, layout: Layout, how: str = "no more FLOPs, "
+) -> Iterator[Advice]:
     changes = {"layout": layout}
-    more, slower = _sent(q, chip, changes)
+    if over(**changes) == inf:
+        return
+    more, seconds, slower = _sent(q, chip, changes)
     if (slower or 0) < _UNSEEN and more < _LITTLE:
-        return Advice(change, changes, 0.0, f"{how}and as many bytes on the wire")
-    return Advice(change, changes, slower, how + _on_the_wire(more, chip, slower))
+        yield Advice(change, changes, 0.0, f"{how}and as many bytes on the wire")
+    else:
+        yield Advice(change, changes, slower, how + _on_the_wire(more, seconds, slower))
 
 
 def _of_states(q: Question) -> Iterator[Advice]:
@@ -290,17 +297,18 @@ def _of_states(q: Question) -> Iterator[Advice]:
         yield Advice(change, {"optimizer": "adamw8bit", "fused": False}, None, "rounded states")
 
 
-def _of_activations(q: Question, chip: Chip, fits: Callable[..., bool]) -> Iterator[Advice]:
+def _of_activations(q: Question, chip: Chip, fits: Callable[..., bool], over: Callable[..., float]) -> Iterator[Advice]:
     assert q.batch
     if q.batch > 1:
         whole = divisors(q.batch, q.batch // 2)
         size = whole[max(0, largest(lambda n: fits(**_split(q, whole[n - 1])), len(whole)) - 1)]
         split = _split(q, size)
         change = _in_passes(size, split["accumulate"], f" --layout {split['layout']}" if "layout" in split else "")
-        more, slower = _sent(q, chip, split)
-        costs = "no more FLOPs; smaller matrix products may run less well"
-        costs += f"; {_on_the_wire(more, chip, slower)}" if more else ""
-        yield Advice(change, split, slower or 0.0, costs)
+        if over(**split) < inf:
+            more, seconds, slower = _sent(q, chip, split)
+            costs = "no more FLOPs; smaller matrix products may run less well"
+            costs += f"; {_on_the_wire(more, seconds, slower)}" if more else ""
+            yield Advice(change, split, slower if more else 0.0, costs)
     if q.chunks == 1:
         chunks = next((2**i for i in range(1, _CHUNKS) if fits(chunks=2**i)), 2**3)
         extra = extra_flops(q, chunks=chunks) - extra_flops(q)
@@ -330,38 +338,56 @@ def _split(q: Question, size: int) -> dict[str, Any]:
 
 
 def _sharding(q: Question, P: int, chip: Chip) -> Advice:
-    """ZeRO 3 gathers the weights twice and scatters gradients once; replicas all-reduce gradients: twice a ring."""
-    slower = None
-    if isinstance(q.model, TransformerConfig):
-        more, slower = _sent(q, chip, {"sharded": True})
-    else:
-        kind = POLICIES[q.precision]
-        share = P * (q.count - 1) / q.count
-        more = int((2 * ELEMENT_BYTES[kind.products] - ELEMENT_BYTES[kind.gradients]) * share)
+    """ZeRO 3 gathers the weights twice and scatters gradients once; replicas reduce gradients: two ways of a ring."""
     change = f"sharding over the {q.count} accelerators (leave --replicated out)"
-    return Advice(change, {"sharded": True}, slower, _on_the_wire(more, chip, slower))
+    if isinstance(q.model, TransformerConfig):
+        more, seconds, slower = _sent(q, chip, {"sharded": True})
+        return Advice(change, {"sharded": True}, slower, _on_the_wire(more, seconds, slower))
+    kind = POLICIES[q.precision]
+    share = P * (q.count - 1) / q.count
+    more = int((2 * ELEMENT_BYTES[kind.products] - ELEMENT_BYTES[kind.gradients]) * share)
+    seconds = more / chip.link if chip.link and q.count <= q.per_node else None
+    return Advice(change, {"sharded": True}, None, _on_the_wire(more, seconds, None))
 
 
-def _sent(q: Question, chip: Chip, changes: dict[str, Any]) -> tuple[int, float | None]:
-    """Bytes that a step with these changes sends beyond the question's, and their seconds per second of a step at the MFU."""
-    (after, _, _), (before, _, _) = wire(replace(q, **changes), chip), wire(q, chip)
+def _sent(q: Question, chip: Chip, changes: dict[str, Any]) -> tuple[int, float | None, float | None]:
+    """What a step of these changes sends beyond that of the question: bytes, seconds, and seconds per second of a step.
+
+    Seconds of rings over their own links, with nothing overlapping; per second of a step at the MFU. None where the speed of
+    a link is not known.
+    """
+    changed = replace(q, **changes)
+    (after, then, _), (before, now, _) = wire(changed, chip), wire(q, chip)
     more = (after.total if after else 0) - (before.total if before else 0)
     step = mfu_seconds(q, chip)
-    return more, more / chip.link / step if chip.link and step else None
+    if then is None or now is None or not step:
+        return more, None, None
+    seconds = max(0.0, _sending(then, changed) - _sending(now, q))
+    return more, seconds, seconds / step
 
 
-def _on_the_wire(more: int, chip: Chip, slower: float | None) -> str:
+def _sending(s: StepSeconds, q: Question) -> float:
+    """Seconds of a step that are not computing, where nothing overlaps."""
+    return s.upper - s.compute / (1 - q.placed.bubble)
+
+
+def _on_the_wire(more: int, seconds: float | None, slower: float | None) -> str:
     costs = f"{more / 1e9:,.1f} GB more on the wire for each step and accelerator"
-    costs += f", {more / chip.link:,.2f} s at the link's rate if nothing overlaps" if chip.link else ""
+    if seconds is None:
+        return costs + "; how long depends on links of which no speed is known" * (more >= _LITTLE)
+    if not seconds:
+        return f"{costs}, in no more time"
+    costs += f", {seconds:,.2f} s if nothing overlaps"
     return costs + ("" if slower is None else f": up to {100 * slower:,.1f} % of a step")
 
 
 def _computing_and_sending(chosen: list[Advice]) -> str:
-    """What makes all of these slower: FLOPs, and what sharding and more micro-batches send."""
+    """What is slower about all of these: FLOPs, what sharding and more passes send, and what has no known cost."""
     sends = [one for one in chosen if one.changes.keys() & {"sharded", "accumulate", "layout"}]
     sending = sum(one.slower or 0 for one in sends)
     costs = _percent(sum(one.slower or 0 for one in chosen if one not in sends))
-    return costs + (f", and sending for up to {100 * sending:,.1f} % of a step" if sending else "")
+    costs += f", and sending for up to {100 * sending:,.1f} % of a step" if sending else ""
+    return costs + "".join(f"; {one.costs.removeprefix('no more FLOPs; ')}" for one in chosen if one.slower is None)
 
 
 def _percent(extra: float) -> str:

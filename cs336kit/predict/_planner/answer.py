@@ -51,11 +51,16 @@ KEYS = {
     "six_nd_flops": "6ND of the whole run: 6 × active parameters × tokens, or null",
     "recomputed_fraction": "what checkpointing and chunks compute again, per FLOP of the run",
     "days": "of the whole run at the MFU, or null",
+    "mfu_step_seconds": "of one optimizer step at the MFU, or null",
+    "mfu_tokens_per_second": "of all accelerators at the MFU, or null",
     "within_days": "days that the run may take, as given, or null",
-    "accelerators_within_days": "the fewest accelerators whose `days` are no more than those, or null",
-    "step_seconds": "{lower, upper, compute, inside, between, bubble} of one optimizer step at product_rate, or null",
+    "accelerators_within_days": "the fewest accelerators, in whole nodes above one node, whose `days` are no more than "
+    "those, or null",
+    "step_seconds": "{lower, upper, compute, inside, between, bubble} of one optimizer step at product_rate, or null; compute "
+    "has attention over all pairs, lower and bubble causal attention where it can be had; inside has rings that leave the node, "
+    "too, where their hops inside it are the slower ones",
     "step_mfu": "{lower, upper}: MFU of a run in steps of step_seconds, or null",
-    "tokens_per_second": "{lower, upper} of all accelerators: tokens of a step / step_seconds, or null",
+    "tokens_per_second": "{lower, upper} of all accelerators: tokens of a step / step_seconds, not at mfu, or null",
     "run_days": "{lower, upper}: steps of the tokens × step_seconds, or null",
     "wire_bytes": "bytes that one accelerator sends in a step, by collective and whether its ranks share a node, or null",
     "link_bytes": "those of them that leave the node over the link of one accelerator, or null",
@@ -115,7 +120,7 @@ class Plan:
     causal: StepSeconds | None = None
     #: bytes that one accelerator sends over its link between nodes in a step
     link_bytes: int | None = None
-    #: the fewest accelerators that take no more than the question's `within_days` at the MFU
+    #: the fewest accelerators, in whole nodes above one, that take no more than the question's `within_days`, at the MFU
     accelerators_within_days: int | None = None
     #: seconds of an optimizer step at the MFU; None for a number of parameters, and without a peak
     mfu_seconds: float | None = None
@@ -180,6 +185,14 @@ class Plan:
             return None
         least, most = self.step_bounds
         return self.question.mfu * self.mfu_seconds / most, self.question.mfu * self.mfu_seconds / least
+
+    @property
+    def mfu_tokens_per_second(self) -> float | None:
+        """Of all accelerators, at the MFU."""
+        q = self.question
+        if not self.mfu_seconds or not q.step_sequences or not q.sequence:
+            return None
+        return q.step_sequences * q.sequence / self.mfu_seconds
 
     @property
     def run_cost(self) -> tuple[float, float] | None:
@@ -250,6 +263,8 @@ class Plan:
             "step_seconds": seconds_as_dict(self.seconds, self.causal),
             "tokens_per_second": _bounds(self.tokens_per_second),
             "step_mfu": _bounds(self.step_mfu),
+            "mfu_step_seconds": self.mfu_seconds,
+            "mfu_tokens_per_second": self.mfu_tokens_per_second,
             "asked_product_rate": self.asked and _bounds((self.asked.lower, self.asked.upper)),
             "run_days": _bounds(self.run_days),
             "run_cost": _bounds(self.run_cost),
@@ -273,4 +288,4 @@ def seconds_as_dict(seconds: StepSeconds | None, causal: StepSeconds | None = No
     if seconds is None:
         return None
     values = {name: getattr(seconds, name) for name in ("lower", "upper", "compute", "inside", "between", "bubble")}
-    return values | {"lower": (causal or seconds).lower}
+    return values | {name: getattr(causal or seconds, name) for name in ("lower", "bubble")}

@@ -54,6 +54,7 @@ def chip(
     memory_bytes: int | float | None = None,
     peak_flops_per_second: float | None = None,
     bandwidth: float | None = None,
+    link: float | None = None,
     precision: str = "bf16",
     needs_peak: bool = True,
 ) -> Chip:
@@ -61,20 +62,20 @@ def chip(
     if name is None:
         if memory_bytes is None or (needs_peak and peak_flops_per_second is None):
             raise ValueError("without an accelerator of the table, give its memory_bytes and peak_flops_per_second")
-        return Chip("given", "the given chip", int(memory_bytes), peak_flops_per_second, bandwidth, None)
+        return Chip("given", "the given chip", int(memory_bytes), peak_flops_per_second, bandwidth, link)
     device = accelerator(name)
-    named = {"memory": memory_bytes, "peak": peak_flops_per_second, "bandwidth": bandwidth}
+    named = {"memory": memory_bytes, "peak": peak_flops_per_second, "bandwidth": bandwidth, "links": link}
     notes: list[str] = []
     if given := [number for number, value in named.items() if value is not None]:
-        rest = [*(number for number in named if number not in given), "links"]
-        notes.append(f"{_and(given)} as given; {_and(rest)} are those of {device.name}")
+        rest = [number for number in named if number not in given]
+        notes.append(f"{_and(given)} as given" + (f"; {_and(rest)} are those of {device.name}" if rest else ""))
     if memory_bytes is None:
         memory_bytes = _memory(device, notes)
     if peak_flops_per_second is None:
         peak_flops_per_second = _peak(device, precision, needs_peak, notes)
     if bandwidth is None and "bandwidth" in device.facts:
         bandwidth = device.bandwidth
-    link = link_speed(device)
+    link = link_speed(device) if link is None else link
     return Chip(device.name, device.title, int(memory_bytes), peak_flops_per_second, bandwidth, link, tuple(notes))
 
 

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 from cs336kit.predict._layers import stages
+from cs336kit.predict._links import node_of
 from cs336kit.predict._planner import memory as of
 from cs336kit.predict._planner.answer import Plan
-from cs336kit.predict._planner.text import duration, folded, size, why_less
+from cs336kit.predict._planner.text import duration, folded, links, size
 from cs336kit.predict.accounting import active_parameters, forward_flops, saved_activation_bytes
 from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.optimizers import optimizer_spec
@@ -84,13 +85,16 @@ def _time(plan: Plan) -> Iterator[tuple[str, str]]:
     a_day = f"{plan.chip.peak:.4g} FLOP/s × {q.mfu:g} × 86,400 s"
     yield "days", f"{plan.flops:.6g} / ({q.count:,} × {a_day}) = {plan.days:,.4g}, {duration(plan.days)}"
     if plan.accelerators_within_days is not None:
-        enough = f"{plan.flops:.6g} / ({a_day} × {q.within_days:g}), rounded up: {plan.accelerators_within_days:,}"
+        many = plan.accelerators_within_days
+        node = q.node or node_of(q.accelerator, many)
+        up = "rounded up" + f" to whole nodes of {node}" * (many > node)
+        enough = f"{plan.flops:.6g} / ({a_day} × {q.within_days:g}), {up}: {many:,}"
         yield "accelerators within these days", enough
     hours = f"{_digits(plan.accelerator_hours or 0)} hours"
     if plan.cost is not None:
         yield "cost", f"{hours} × {q.price_per_hour:g} = {_digits(plan.cost)}"
     if plan.energy_kwh is not None:
-        yield "energy", f"{hours} × {q.watts:g} W / 1000 = {_digits(plan.energy_kwh)} kWh"
+        yield "energy", f"{hours} × {q.watts:,g} W / 1000 = {_digits(plan.energy_kwh)} kWh"
 
 
 def _digits(value: float) -> str:
@@ -104,12 +108,12 @@ def _step(plan: Plan) -> Iterator[tuple[str, str]]:
     s, (lower, upper) = plan.seconds, plan.step_bounds
     # If nothing overlaps, each stage may be as slow as the slowest; if everything does, the others fill the pipeline sooner.
     turns = plan.question.placed.bubble
-    waits = f", what each microbatch has of both / (1 − {turns:.4g})" if turns else ""
+    waits = f", what each micro-batch has of both / (1 − {turns:.4g})" if turns else ""
     causal = f"{plan.causal.compute:,.4g} s (causal attention)" if plan.causal else f"{s.compute:,.4g} s"
     bubble = (plan.causal or s).bubble
     filled = f" / (1 − {bubble:.4g} pipeline bubble)" if bubble else ""
-    links = f"links inside a node {s.inside:,.4g} s, between nodes {s.between:,.4g} s{why_less(lower, s)}"
-    yield "step, if all overlaps", f"the longest of computing {causal}{filled}, {links}: {lower:,.4g} s"
+    sending = ", ".join(links(lower, s, plan.question.placed, ",.4g"))
+    yield "step, if all overlaps", f"the longest of computing {causal}{filled}, {sending}: {lower:,.4g} s"
     both = f"computing {s.compute:,.4g} s (attention over all pairs) + sending {s.inside + s.between:,.4g} s"
     yield "step, if nothing does", f"{both}{waits}: {upper:,.4g} s"
     if plan.run_days is not None and plan.question.tokens is not None:
@@ -159,7 +163,8 @@ def _buckets(plan: Plan) -> Iterator[tuple[str, str]]:
     )  # fmt: skip
     at_the_end = f"{size(kept.total)} GiB when the forward pass ends"
     if q.placed.pp > 1:
-        flight = f"{q.placed.in_flight(stage)} microbatches in flight on stage {stage + 1} of {q.placed.pp}"
+        many = q.placed.in_flight(stage)
+        flight = f"{many} micro-batch{'es' * (many > 1)} in flight on stage {stage + 1} of {q.placed.pp}"
         at_the_end = f"{flight}, with {size(kept.total)} GiB each when their forward pass ends"
     largest = sorted(kept.items(), key=lambda item: -item[1])
     terms = [f"{name} {size(part)}" for name, part in largest[:_LARGEST]]

@@ -73,10 +73,10 @@ def _worth_a_row(layouts: list[FoundLayout]) -> list[FoundLayout]:
 
 
 def _at_least(plan: Plan, one: FoundLayout) -> StepSeconds:
-    """The lower bound with causal attention, as in the answer for one layout."""
+    """The lower bound and its bubble are with causal attention, as in the answer for one layout."""
     placed = replace(plan.question, layout=one.layout, accumulate=one.layout.microbatches)
-    causal = of.causal_seconds(placed, plan.chip)
-    return replace(one.seconds, lower=(causal or one.seconds).lower)
+    causal = of.causal_seconds(placed, plan.chip) or one.seconds
+    return replace(one.seconds, lower=causal.lower, bubble=causal.bubble)
 
 
 def largest_batch(plan: Plan) -> int:
@@ -112,7 +112,7 @@ def found_text(plan: Plan, layouts: list[FoundLayout]) -> str:
         seconds = f"{one.seconds.lower:,.3g} to {one.seconds.upper:,.3g}"
         rows.append((str(one.layout), size(one.peak.total), seconds, f"{100 * one.seconds.bubble:.0f} %"))
     how = (
-        f"seconds if all overlaps, and if nothing does, with matrix products at {q.product_rate:g} of the peak "
+        f"seconds if all overlaps, and if nothing does (in this order), with matrix products at {q.product_rate:g} of the peak "
         "(--product-rate), however small tp and cp make them"
     )
     return "\n".join([as_text(rows, "<>>>", gap=2), *folded(how)])

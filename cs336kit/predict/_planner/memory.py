@@ -8,7 +8,7 @@ from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict._planner.question import Question
 from cs336kit.predict.accounting import training_flops
 from cs336kit.predict.devices import DEVICES
-from cs336kit.predict.napkin import bytes_per_parameter
+from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS, bytes_per_parameter
 from cs336kit.predict.operations import Leaf
 from cs336kit.predict.optimizers import optimizer_spec, optimizer_step_bytes
 from cs336kit.predict.precision import POLICIES
@@ -68,6 +68,12 @@ def step_bytes_per_parameter(q: Question, optimizer: str) -> int:
     if q.fused or not DEVICES[q.device].foreach or optimizer_spec(optimizer).foreach is None:
         return 0
     return optimizer_step_bytes(optimizer, parameters=1, precision=POLICIES[q.precision].states)
+
+
+def largest_bytes_per_parameter(q: Question) -> int:
+    """In the optimizer's step, by what the napkin's optimizers need; AdamW's for those that go by shape."""
+    optimizer = q.optimizer if q.optimizer in NAPKIN_OPTIMIZERS else "adamw"
+    return bytes_per_parameter(optimizer, precision=q.precision).total + step_bytes_per_parameter(q, optimizer)
 
 
 def moment(q: Question) -> str | None:
@@ -153,7 +159,7 @@ def wire(q: Question, chip: Chip) -> tuple[Breakdown | None, StepSeconds | None,
         if chip.link is None and sent and any(name.endswith("inside a node") for name in sent):
             unknown = (
                 f"seconds of a step need the speed of the links inside a node, which is not known of {chip.title}: "
-                "--node 1 --between-nodes 25GB/s counts every link as one between nodes, or take another accelerator"
+                "give --link 32GB/s or what yours is, or take another accelerator"
             )
             return sent, None, unknown
         return (

@@ -111,6 +111,8 @@ class Question:
     within_days: float | None = None
     #: the share of the peak that matrix products reach, from which the bounds of a step follow
     product_rate: float = PRODUCT_RATE
+    #: bytes per second each way that one accelerator has to its neighbors in the node, in place of the table's
+    link: float | None = None
 
     @property
     def passes(self) -> int:
@@ -159,7 +161,8 @@ def settled(q: Question) -> Question:
     checked |= given(q, positive_int, "accumulate", "steps", "global_batch", "node")
     known("device", q.device, DEVICES)
     checked |= given(
-        q, positive_number, "price_per_hour", "watts", "memory_bytes", "peak_flops_per_second", "between_nodes", "within_days"
+        q, positive_number, "price_per_hour", "watts", "memory_bytes", "peak_flops_per_second", "between_nodes", "within_days",
+        "link",
     )  # fmt: skip
     q = replace(q, **checked | given(q, whole, "tokens"))
     q = _with_shape(q) if isinstance(q.model, TransformerConfig) else _without_shape(q)
@@ -172,10 +175,15 @@ def settled(q: Question) -> Question:
     return q
 
 
+def usual_sequence(config: TransformerConfig) -> int:
+    """Tokens of a sequence where nobody says how many."""
+    return min(config.context, _USUAL_SEQUENCE)
+
+
 def _with_shape(q: Question) -> Question:
     assert isinstance(q.model, TransformerConfig)
     known("optimizer", q.optimizer, OPTIMIZERS)
-    sequence = min(q.model.context, _USUAL_SEQUENCE) if q.sequence is None else q.sequence
+    sequence = usual_sequence(q.model) if q.sequence is None else q.sequence
     batch, sequence = check_sizes(q.model, batch=1 if q.batch is None else q.batch, sequence=sequence)
     at_most("batch", batch, LARGEST_BATCH)
     attention = q.attention or "sdpa"

@@ -4,11 +4,14 @@ from collections.abc import Iterator
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from cs336kit.predict._links import PAIRWISE
+from cs336kit.predict._links import PAIRWISE, node_of
+from cs336kit.predict._planner.advice import elsewhere
+from cs336kit.predict._planner.memory import largest_bytes_per_parameter
 
 if TYPE_CHECKING:
     from cs336kit.predict._planner.answer import Plan
     from cs336kit.predict._planner.question import Question
+    from cs336kit.predict.layouts import Layout
     from cs336kit.predict.wires import StepSeconds
 
 _GIB = 2**30
@@ -40,7 +43,7 @@ def size(value: int) -> str:
 
 
 def row(name: str, value: int, remark: str = "") -> str:
-    return f"  {name:<22}{size(value):>12} GiB" + (f"  {remark}" if remark else "")
+    return f"  {name:<23}{size(value):>11} GiB" + (f"  {remark}" if remark else "")
 
 
 def _model(plan: "Plan") -> Iterator[str]:
@@ -60,13 +63,16 @@ def _time(plan: "Plan") -> Iterator[str]:
         return
     yield (
         f"time: {duration(plan.days)} for {plan.flops:.4g} FLOPs (6ND: {plan.six_nd_flops:.4g})\n"
-        f"  on {q.count:,} × {plan.chip.name} ({plan.chip.peak:.4g} FLOP/s each) at an MFU of {q.mfu:g}"
+        f"  on {accelerators(q.count, plan.chip.name)} ({(plan.chip.peak or 0) / 1e12:,.4g} TFLOP/s each) at an MFU of {q.mfu:g}"
     )
     if plan.accelerators_within_days is not None:
         many = plan.accelerators_within_days
-        sentence = f"within {q.within_days:g} days it takes {many:,} of them at this MFU"
-        if many != q.count:
-            sentence += f"; all else here is for {q.count:,}" + f", and --count {many} plans those" * (q.layout is None)
+        node = q.node or node_of(q.accelerator, many)
+        nodes = f" ({many // node:,} nodes of {node})" * (many > node)
+        sentence = f"within {q.within_days:g} days it takes {many:,} of them{nodes} at this MFU"
+        able = q.layout is None and (q.global_batch is None or q.global_batch % ((q.batch or 1) * many) == 0)
+        if many > q.count:
+            sentence += f"; all else here is for {q.count:,}" + f", and --count {many} plans those" * able
         yield from folded(sentence, indent="    ", first="  ")
     if plan.recomputed:
         yield f"  and {100 * plan.recomputed:.1f} % more FLOPs that are computed again, which MFU leaves out"
@@ -74,7 +80,7 @@ def _time(plan: "Plan") -> Iterator[str]:
         hours = amount(plan.accelerator_hours or 0)
         yield f"cost: {amount(plan.cost)} for {hours} accelerator hours at {q.price_per_hour:g} each"
     if plan.energy_kwh is not None:
-        yield f"energy: {amount(plan.energy_kwh)} kWh at {q.watts:g} W for each accelerator"
+        yield f"energy: {amount(plan.energy_kwh)} kWh at {q.watts:,g} W for each accelerator"
 
 
 def duration(days: float) -> str:
@@ -90,6 +96,16 @@ def duration(days: float) -> str:
 def amount(value: float) -> str:
     """A whole number, a small one with three digits."""
     return f"{value:,.0f}" if value >= 10 else f"{value:,.3g}"
+
+
+def digits(value: float) -> str:
+    """A number with three digits, or all of those before the point."""
+    return f"{value:,.3g}" if value < 100 else f"{value:,.0f}"
+
+
+def accelerators(count: int, name: str) -> str:
+    """So many of the table, or as they were given."""
+    return f"{count:,} accelerator{'s' * (count > 1)} as given" if name == "given" else f"{count:,} × {name}"
 
 
 def billions(value: int) -> str:
@@ -141,18 +157,22 @@ def _step(plan: "Plan") -> Iterator[str]:
     yield from _seconds(plan)
     if plan.wire is None:
         return
-    sent = ", ".join(f"{_ring(name)} {part / 1e9:,.3g} GB" for name, part in plan.wire.items() if part)
+    sent = ", ".join(f"{_ring(name)} {_sent(part)}" for name, part in plan.wire.items() if part)
     yield from folded(f"each accelerator sends in a step: {sent or 'nothing'}", indent="    ", first="  ")
     if plan.link_bytes and plan.link_bytes < sum(part for name, part in plan.wire.items() if "between nodes" in name):
-        share = f"of that, {plan.link_bytes / 1e9:,.3g} GB crosses each accelerator's own link between nodes"
+        share = f"of what leaves the node, {_sent(plan.link_bytes)} crosses each accelerator's own link"
         yield from folded(share, indent="    ", first="  ")
+
+
+def _sent(value: int) -> str:
+    """Bytes on the wire, few of them in MB."""
+    return f"{digits(value / 1e9)} GB" if value >= 1e7 or not value else f"{digits(value / 1e6)} MB"
 
 
 def _seconds(plan: "Plan") -> Iterator[str]:
     """A step at the MFU, and its bounds; on one accelerator, attention without and with the pairs that a mask hides."""
     q = plan.question
-    if plan.mfu_seconds is not None and q.step_sequences and q.sequence:
-        rate = q.step_sequences * q.sequence / plan.mfu_seconds
+    if (rate := plan.mfu_tokens_per_second) is not None:
         each = f", {amount(rate / q.count)} on each accelerator" * (q.count > 1)
         step = f"a step takes {plan.mfu_seconds:,.3g} s at an MFU of {q.mfu:g}"
         yield from folded(f"{step}: {amount(rate)} tokens per second{each}", indent="  ", first="")
@@ -160,16 +180,19 @@ def _seconds(plan: "Plan") -> Iterator[str]:
         return
     s, least = plan.seconds, plan.causal or plan.seconds
     worst, best = (f"{mfu:.3g}" for mfu in plan.step_mfu)
+    # What is computed again takes time, and is no part of an MFU.
+    again = ", which leaves out what the backward pass computes again" * (plan.step_mfu[0] < 0.995 * q.product_rate)
     counted = "and nothing else" + " but sending" * (plan.wire is not None)
     how = f"with matrix products at {q.product_rate:g} of the peak (--product-rate) {counted}"
     if plan.wire is not None:
         bounds = f"{least.lower:,.3g} s if all overlaps (an MFU of {best}), {s.upper:,.3g} s if nothing does ({worst})"
     elif least.lower < s.upper:
         bounds = (
-            f"{least.lower:,.3g} s with causal attention (an MFU of {best}), {s.upper:,.3g} s over all pairs ({worst})"
+            f"{least.lower:,.3g} s with causal attention (an MFU of {best}), {s.upper:,.3g} s over all pairs "
+            f"({worst}{again})"
         )
     else:
-        bounds = f"{s.upper:,.3g} s (an MFU of {worst})"
+        bounds = f"{s.upper:,.3g} s (an MFU of {worst}{again})"
     yield from folded(f"{how}: {bounds}", indent="    ", first="  ")
     if plan.wire is not None:
         computes = f"compute {s.compute:,.3g} s"
@@ -177,8 +200,7 @@ def _seconds(plan: "Plan") -> Iterator[str]:
             computes = f"compute {least.compute:,.3g} s (causal attention) to {s.compute:,.3g} s"
         parts = [
             computes,
-            f"links inside a node {s.inside:,.3g} s",
-            f"between nodes {s.between:,.3g} s{why_less(least.lower, s)}",
+            *links(least.lower, s, q.placed),
         ]
         if least.bubble:
             parts.append(f"{100 * least.bubble:.1f} % pipeline bubble")
@@ -187,13 +209,16 @@ def _seconds(plan: "Plan") -> Iterator[str]:
     yield from _asked(plan)
 
 
-def why_less(lower: float, s: "StepSeconds") -> str:
-    """Why a lower bound is less than the time of the rings."""
-    return (
-        " (less at best: switches add and copy, a token goes once to several experts)"
-        if lower < max(s.inside, s.between)
-        else ""
-    )
+def links(lower: float, s: "StepSeconds", layout: "Layout", digits: str = ",.3g") -> tuple[str, str]:
+    """The seconds of rings inside a node and between nodes, and behind the longer one what makes the lower bound less."""
+    less = "less at best: switches add and copy"
+    less += ", a token goes once to several experts of a node" if layout.ep > 1 else ""
+    longer = max(s.inside, s.between)
+    through = f"{s.through:{digits}} s of them rings that leave the node, whose hops inside it are the slower ones"
+    inside = [through] * bool(s.through) + [less] * (lower < longer == s.inside)
+    between = [less] * (lower < longer > s.inside)
+    behind = [f" ({'; '.join(words)})" if words else "" for words in (inside, between)]
+    return f"links inside a node {s.inside:{digits}} s{behind[0]}", f"between nodes {s.between:{digits}} s{behind[1]}"
 
 
 def _run(plan: "Plan") -> Iterator[str]:
@@ -289,6 +314,8 @@ def _memory(plan: "Plan") -> Iterator[str]:
 def _verdict(plan: "Plan") -> Iterator[str]:
     q = plan.question
     left = plan.chip.memory_bytes - plan.allowance.total - plan.memory.total
+    pointer = "" if plan.fits or plan.advice else elsewhere(q, ())
+    pointer *= pointer in plan.notes
     if plan.fits and plan.moment is None:
         freed = plan.memory.get("temporary tensors", 0)
         sentence = f"it fits without activations: {size(left + freed)} GiB are left for them"
@@ -297,6 +324,9 @@ def _verdict(plan: "Plan") -> Iterator[str]:
         yield from folded(sentence, indent="  ", first="")
     elif plan.fits:
         yield f"it fits, and {size(left)} GiB are left"
+    elif pointer:
+        sentence = f"it does not fit: {size(-left)} GiB too much, and no change that was tried is enough; {pointer}"
+        yield from folded(sentence, indent="  ", first="")
     else:
         yield f"it does not fit: {size(-left)} GiB too much" + ("; what helps, cheapest first:" if plan.advice else "")
         if not plan.advice and (plan.moment is None or q.count == 1):
@@ -311,12 +341,11 @@ def _verdict(plan: "Plan") -> Iterator[str]:
         yield from folded(str(one), indent="    ", first="  - ")
     whose = f"activation bytes: {plan.flavour}; --flavour names others" if plan.moment else ""
     for note in (*plan.notes, whose):
-        yield from folded(note, indent="  ", first="note: ") if note else ()
+        yield from folded(note, indent="  ", first="note: ") if note and note != pointer else ()
     if q.lora_rank or q.frozen or q.layout is not None:
         return
     shared = q.sharded and q.count > 1
     kind = "over all accelerators" if shared else "on each accelerator"
     without = f"without activations{' and gathered parameters' * shared}"
-    yield from folded(
-        f"largest model {kind}, {without}: {billions(plan.largest_model)} parameters", indent="  ", first=""
-    )
+    each = f"{billions(plan.largest_model)} parameters at {largest_bytes_per_parameter(q)} bytes each"
+    yield from folded(f"largest model {kind}, {without}: {each}", indent="  ", first="")

@@ -25,9 +25,23 @@ def serving_advice(answer: Served) -> tuple[ServingAdvice, ...]:
     for number, _ in enumerate(options, 1):
         tried = (_least(answer, options, names) for names in combinations(options, number))
         helps = [_advice(answer, changes) for changes in tried if changes]
+        if helps and number == 1:
+            return (*_in_a_node(answer, options, helps), *helps)
         if helps:
-            return tuple(helps) if number == 1 else (helps[0],)
+            return (helps[0],)
     return ()
+
+
+def _in_a_node(answer: Served, options: dict[str, list[Any]], helps: list[ServingAdvice]) -> Iterable[ServingAdvice]:
+    """The least pair of changes with accelerators of one node, where no single change stays in one."""
+    node = answer.question.per_node
+    if any(one.changes.get("count", 0) <= node for one in helps):
+        return
+    near = options | {"count": [count for count in options["count"] if count <= node]}
+    for other in (name for name in options if name != "count" and near["count"]):
+        if changes := _least(answer, near, (other, "count")):
+            yield _advice(answer, changes)
+            return
 
 
 def _options(answer: Served) -> dict[str, list[Any]]:
@@ -37,7 +51,7 @@ def _options(answer: Served) -> dict[str, list[Any]]:
         "weights": _fewer_bytes(answer),
         "cache": [name for name in _CACHES if CACHE_TYPES[name] < CACHE_TYPES[q.cache]],
         "count": [
-            count for count in divisors(q.model.heads, q.model.heads) if count > q.count and _node(q, count) != 0
+            count for count in divisors(q.config.heads, q.config.heads) if count > q.count and _node(q, count) != 0
         ],
         "chunk": [tokens for tokens in _halves(q.pass_tokens) if tokens >= _LEAST_CHUNK],
         "prompt": _halves(q.prompt or 1),
@@ -51,7 +65,7 @@ def _fewer_bytes(answer: Served) -> list[str]:
     """
     q = answer.question
     fp4 = q.accelerator is not None and "fp4" in accelerator(q.accelerator).precisions
-    names = dict.fromkeys((*_WEIGHTS, *(["mxfp4"] if fp4 else []), *([q.model.stored] if q.model.stored else [])))
+    names = dict.fromkeys((*_WEIGHTS, *(["mxfp4"] if fp4 else []), *([q.config.stored] if q.config.stored else [])))
     sizes = {name: weights(replace(q, weights=name)).total for name in names}
     return sorted((name for name in names if sizes[name] < answer.weights.total), key=lambda name: -sizes[name])
 

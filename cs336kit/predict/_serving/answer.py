@@ -138,8 +138,8 @@ class Served:
 
     @property
     def active_parameters(self) -> int:
-        """Parameters used in computing one token: of a mixture's experts, those that it visits."""
-        return active_parameters(self.question.model).total
+        """Parameters that take part in one token: of a mixture's experts, those it visits."""
+        return active_parameters(self.question.config).total
 
     @property
     def sustained(self) -> PerToken | None:
@@ -198,7 +198,7 @@ class Served:
             "parameters": self.parameters,
             "active_parameters": self.active_parameters,
             "accelerator": self.chip.name,
-            "published_weights": q.model.stored or None,
+            "published_weights": q.config.stored or None,
             "peak_flops_per_second": self.chip.peak,
             "bandwidth_bytes_per_second": self.chip.bandwidth,
             "bits_per_weight": PACKINGS[packing].bits_per_weight if packing in PACKINGS else None,
@@ -240,7 +240,7 @@ def memory_fields(q: ServingQuestion, what: Chip) -> dict[str, Any]:
     each, before = (cache_bytes(q, prompt_program(q, tokens)) for tokens in (length, length - 1))
     return {
         "weights": weights(q), "cache_bytes": each, "cache_bytes_per_token": each - before,
-        "working_bytes": working_bytes(q), "logits_bytes": q.model.vocab * (2 + 4),
+        "working_bytes": working_bytes(q), "logits_bytes": q.config.vocab * (2 + 4),
         "allowance": free, "allowance_reason": reason,
     }  # fmt: skip
 

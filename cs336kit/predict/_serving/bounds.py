@@ -93,7 +93,7 @@ def _of_the_past(q: ServingQuestion, whole: Program, further: int) -> _Work:
 
     read = CACHE_TYPES[q.cache] * sum(count * B * K * h * seen(T) for (B, K, T, h), count in whole.cached)
     flops = moved = 0
-    if q.model.kv_latent:
+    if q.config.kv_latent:
         for (op, count), ((_, _, T, _), _) in zip(made_again(whole), whole.cached, strict=True):
             flops += count * sum(n for _, n in op.flops) * seen(T) // prompt
             # Written once, and read: the product's results are parts of the keys, and values; attention reads both.
@@ -104,8 +104,8 @@ def _of_the_past(q: ServingQuestion, whole: Program, further: int) -> _Work:
 def token_bounds(q: ServingQuestion, what: Chip, batch: int, length: int | None = None) -> Bounds:
     """One token of each of `batch` sequences with `length` tokens in the cache, or with the prompt and the answer."""
     length = length_of(q) if length is None else length
-    # A page is written in place, and a window's pages hold what the window sees: like tensors that are allocated once.
-    walked = program(q.model, batch=batch, sequence=length, phase="decode", cache="contiguous", **options_of(q))
+    # A page is written where it lies, and a window's pages hold what the window sees: as in tensors allocated once.
+    walked = program(q.config, batch=batch, sequence=length, phase="decode", cache="contiguous", **options_of(q))
     return _bounds(q, what, _work(q, what, walked, tokens=batch, rows=1))
 
 
@@ -139,7 +139,7 @@ def _work(q: ServingQuestion, what: Chip, walked: Program, *, tokens: int, rows:
     rings, links = 0.0, 0.0
     sizes = {leaf.tensor.storage: leaf_bytes(leaf, q.stored) for leaf in walked.leaves}
     matrices = {leaf.tensor.storage for leaf in walked.leaves if is_packed(leaf, q.stored)}
-    experts = {leaf.tensor.storage for leaf in walked.leaves if q.model.experts and leaf.component in OF_EXPERTS}
+    experts = {leaf.tensor.storage for leaf in walked.leaves if q.config.experts and leaf.component in OF_EXPERTS}
     caches: set[Storage] = set()
     seen: set[Storage] = set()
     for op, count in walked.operations():
@@ -166,7 +166,7 @@ def _work(q: ServingQuestion, what: Chip, walked: Program, *, tokens: int, rows:
             )
             rings, links = rings + taken, links + max(at_best(wire)) * taken
     if of_experts:
-        c = q.model
+        c = q.config
         visited = visited_experts(c.experts, c.experts_per_token, tokens) / min(c.experts, tokens * c.experts_per_token)
         unread = round((1 - visited) * of_experts)
         least, moved = least - unread, moved - unread

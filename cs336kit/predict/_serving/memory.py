@@ -34,16 +34,16 @@ def weights(q: ServingQuestion) -> Breakdown:
     parts: dict[str, int] = {}
     of_experts = q.stored.endswith(EXPERTS)
     packed = f"{'experts' if of_experts else 'matrices'} in {packing_of(q.stored)}"
-    rest = "all else, in bf16" if of_experts else "tables, head, norms"
-    for leaf in program(q.model, batch=1, sequence=1, phase="forward", **options_of(q)).leaves:
+    rest = "all else, in bf16" if of_experts else "embeddings, head, norms"
+    for leaf in program(q.config, batch=1, sequence=1, phase="forward", **options_of(q)).leaves:
         name = packed if is_packed(leaf, q.stored) else rest
         parts[name] = parts.get(name, 0) + leaf.count * leaf_bytes(leaf, q.stored)
     return Breakdown(parts, unit="bytes")
 
 
 def prompt_program(q: ServingQuestion, length: int | None = None) -> Program:
-    """One pass of a sequence of `length` tokens, or of the question's whole prompt."""
-    return program(q.model, batch=1, sequence=length or q.prompt or 1, phase="prefill", **options_of(q))
+    """One pass of a sequence of so many tokens, or of the question's whole prompt."""
+    return program(q.config, batch=1, sequence=length or q.prompt or 1, phase="prefill", **options_of(q))
 
 
 def cache_bytes(q: ServingQuestion, walked: Program) -> int:

@@ -11,12 +11,13 @@ from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.devices import FLASH
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import Layout, check_layout
+from cs336kit.predict.models import MODELS, unknown
 from cs336kit.predict.packed import EXPERTS, PACKINGS
 from cs336kit.predict.programs import check_sizes
 from cs336kit.predict.transformer import TransformerConfig, check_config
 
-#: Types of served weights: element types, and quantized matrices in blocks, or in experts alone (with either, everything else
-#: stays in bf16, such as tables, head, norms and routers).
+#: Types of served weights: element types, and packings of the matrices in blocks, or of those of experts alone (all else stays
+#: in bf16, as do embeddings, head, norms and routers with either).
 WEIGHT_TYPES = dict.fromkeys(("bf16", "fp16", "fp32", *PACKINGS, *(name + EXPERTS for name in PACKINGS)))
 #: Largest power of two in a table, and largest batch of a search that memory does not limit.
 LARGEST_BATCH = 2**16
@@ -29,9 +30,9 @@ CHUNK = 8192
 
 @dataclass(frozen=True)
 class ServingQuestion:
-    """Which model to serve, on what, for prompts and answers of how many tokens."""
+    """Which model (a name of MODELS, or a configuration), on what, for prompts and answers of how many tokens."""
 
-    model: TransformerConfig
+    model: TransformerConfig | str
     name: str = "model"
     accelerator: str | Accelerator | None = "h100-sxm"
     #: accelerators that divide heads, MLP and vocabulary of every layer among them (tensor parallel)
@@ -60,17 +61,24 @@ class ServingQuestion:
     chunk: int | None = None
     #: share of the memory's bandwidth and of the peak that is reached; links keep their full rates
     efficiency: float = 1.0
+    #: bytes per second each way that one accelerator has to its neighbors in the node, in place of the table's
+    link: float | None = None
+
+    @property
+    def config(self) -> TransformerConfig:
+        """The configuration that is meant."""
+        return MODELS[self.model] if isinstance(self.model, str) else self.model
 
     @property
     def pass_tokens(self) -> int:
         """Tokens of a prompt's longest pass: a chunk, or the whole prompt if attention writes out the scores of all pairs."""
         prompt = self.prompt or 1
-        return min(self.chunk or CHUNK, prompt) if _attention(self.model) == "flash_attention" else prompt
+        return min(self.chunk or CHUNK, prompt) if _attention(self.config) == "flash_attention" else prompt
 
     @property
     def stored(self) -> str:
         """The type of the weights: as given, or as published, or else bf16."""
-        return self.model.stored or "bf16" if self.weights is None else self.weights
+        return self.config.stored or "bf16" if self.weights is None else self.weights
 
     @property
     def per_node(self) -> int:
@@ -79,22 +87,27 @@ class ServingQuestion:
 
 
 def check_question(question: object) -> None:
-    """Raise ValueError if the name of a model is given in place of a question or of a configuration."""
+    """Raise ValueError for what is no question, or is about no model."""
     if not isinstance(question, ServingQuestion):
         raise ValueError(
-            f"serve takes a ServingQuestion, got {shown(question)}: give ServingQuestion(predict.model(name))"
+            f"serve takes a ServingQuestion, got {shown(question)}: give one, such as ServingQuestion('llama-3-8b')"
         )
-    if not isinstance(question.model, TransformerConfig):
+    if isinstance(question.model, str) and question.model not in MODELS:
+        unknown(question.model, otherwise="predict.from_hf reads a config.json")
+    if not isinstance(question.config, TransformerConfig):
         raise ValueError(
-            f"model must be a TransformerConfig, got {shown(question.model)}; predict.model('llama-3-8b') gives a known one"
+            f"model must be a TransformerConfig or the name of a known model, got {shown(question.model)}: give one, such as "
+            "'llama-3-8b'"
         )
 
 
 def settled(q: ServingQuestion) -> ServingQuestion:
-    """The question with every default filled in; ValueError for what is impossible."""
-    check_config(q.model)
+    """The question with every default filled in; ValueError for what cannot be."""
+    if isinstance(q.model, str):
+        q = replace(q, model=q.config, name=q.model if q.name == ServingQuestion.name else q.name)
+    check_config(q.config)
     known("type of weights", q.stored, WEIGHT_TYPES)
-    if q.stored.endswith(EXPERTS) and not q.model.experts:
+    if q.stored.endswith(EXPERTS) and not q.config.experts:
         raise ValueError(f"weights in {q.stored}, but this model has no experts: give {packing_of(q.stored)}")
     known("precision of a cache", q.cache, CACHE_TYPES)
     # The checked values are used: an integer of numpy overflows, and JSON cannot write it.
@@ -103,25 +116,26 @@ def settled(q: ServingQuestion) -> ServingQuestion:
         "page": at_most("page", positive_int("page", q.page), LARGEST["context"]),
     }
     checked |= given(
-        q, positive_number, "latency", "memory_bytes", "peak_flops_per_second", "bandwidth", "price_per_hour", "between_nodes"
+        q, positive_number, "latency", "memory_bytes", "peak_flops_per_second", "bandwidth", "price_per_hour", "between_nodes",
+        "link",
     )  # fmt: skip
     checked |= given(q, positive_int, "batch", "node", "chunk") | {"count": positive_int("count", q.count)}
     checked["efficiency"] = fraction("efficiency", q.efficiency)
-    check_layout(q.model, Layout(tp=checked["count"]))
-    half = max(q.model.context // 2, 1)
+    check_layout(q.config, Layout(tp=checked["count"]))
+    half = max(q.config.context // 2, 1)
     prompt = min(half, 2048) if q.prompt is None else positive_int("prompt", q.prompt)
     output = min(half, 512) if q.output is None else positive_int("output", q.output)
     try:
-        check_sizes(q.model, batch=1, sequence=prompt + output)
+        check_sizes(q.config, batch=1, sequence=prompt + output)
     except ValueError:
         otherwise = (
             ""
-            if q.model.positions == "learned"
+            if q.config.positions == "learned"
             else ", or give a configuration with a longer one; to `cs336kit serve`, a "
             "config.json with more max_position_embeddings in place of the name"
         )
         raise ValueError(
-            f"a prompt of {prompt:,} and an answer of {output:,} tokens are longer than the context of {q.model.context:,}: "
+            f"a prompt of {prompt:,} and an answer of {output:,} tokens are longer than the context of {q.config.context:,}: "
             f"shorten one{otherwise}"
         ) from None
     return replace(q, prompt=prompt, output=output, **checked)
@@ -131,16 +145,25 @@ def chip_of(q: ServingQuestion) -> Chip:
     """The chip with the peak of the matrix products; fp8 weights use fp8 products if that peak is known."""
     numbers = {
         "memory_bytes": q.memory_bytes, "peak_flops_per_second": q.peak_flops_per_second, "bandwidth": q.bandwidth,
+        "link": q.link,
     }  # fmt: skip
     products = "fp32" if q.stored == "fp32" else "bf16"
     what = chip(q.accelerator, precision=products, **numbers)  # type: ignore[arg-type]
+    if what.link is None and q.count > 1 and q.per_node > 1:
+        raise ValueError(
+            f"{what.title} has no sourced link to its neighbors: give link, that of one accelerator each way, such as 32e9 bytes "
+            "per second (32GB/s), or take another accelerator"
+        )
     if what.bandwidth is None:
         raise ValueError("a latency needs the bandwidth of the memory: give bandwidth, such as 3.35e12")
     if packing_of(q.stored) == "fp8" and q.peak_flops_per_second is None and q.accelerator is not None:
         try:
             return chip(q.accelerator, precision="fp8", **numbers)  # type: ignore[arg-type]
         except ValueError:
-            return replace(what, notes=(*what.notes, f"{what.name} has no sourced fp8 peak: products in bf16"))
+            return replace(
+                what,
+                notes=(*what.notes, f"{what.name} has no sourced fp8 peak: products in bf16; --peak counts others"),
+            )
     return what
 
 
@@ -165,4 +188,4 @@ def options_of(q: ServingQuestion) -> dict[str, Any]:
     weights has activations that take more.
     """
     layout = Layout(tp=q.count)
-    return {"precision": "bf16", "attention": _attention(q.model), "causal": True, "device": "cuda", "layout": layout}
+    return {"precision": "bf16", "attention": _attention(q.config), "causal": True, "device": "cuda", "layout": layout}

@@ -1,11 +1,12 @@
 """The answer to a question about serving as text."""
 
 from collections.abc import Iterator
+from math import inf
 from typing import TYPE_CHECKING
 
 from cs336kit.predict._common.grid import as_text
-from cs336kit.predict._planner.text import WIDTH, folded, row, size
-from cs336kit.predict._serving.question import packing_of
+from cs336kit.predict._planner.text import WIDTH, accelerators, digits, folded, row, size
+from cs336kit.predict._serving.question import length_of, packing_of
 from cs336kit.predict.packed import PACKINGS
 
 if TYPE_CHECKING:
@@ -15,11 +16,6 @@ if TYPE_CHECKING:
 def text(answer: "Served") -> str:
     """The answer, one idea per line, in 80 columns."""
     return "\n".join([*_head(answer), *_memory(answer), *_latency(answer), *_end(answer)])
-
-
-def digits(value: float) -> str:
-    """A number with three digits, or with all digits before the point."""
-    return f"{value:,.3g}" if value < 100 else f"{value:,.0f}"
 
 
 def milliseconds(seconds: float) -> str:
@@ -33,20 +29,28 @@ def _span(least: float, most: float) -> str:
 
 def _rates(answer: "Served") -> str:
     q = answer.question
-    given = q.accelerator is None or q.peak_flops_per_second is not None or q.bandwidth is not None
+    given = {"peak": q.peak_flops_per_second is not None, "bandwidth": q.bandwidth is not None}
     share = f"{100 * q.efficiency:g} % of " if q.efficiency != 1 else ""
-    return f"{share}the rates given" if given else f"{share}the datasheet's rates"
+    if q.accelerator is None or all(given.values()):
+        return f"{share}the rates given"
+    if not any(given.values()):
+        return f"{share}the datasheet's rates"
+    one, other = sorted(given, key=lambda rate: not given[rate])
+    return f"{share}the {one} given and the datasheet's {other}"
 
 
 def _head(answer: "Served") -> Iterator[str]:
     q, chip = answer.question, answer.chip
     active = (
-        f", {answer.active_parameters:,} of them for a token" if answer.active_parameters < answer.parameters else ""
+        f", {answer.active_parameters:,} of them active for a token"
+        if answer.active_parameters < answer.parameters
+        else ""
     )
-    published = " as published" if q.stored == q.model.stored else ""
+    published = " as published" if q.stored == q.config.stored else ""
     what = f"{answer.parameters:,} parameters{active}, weights in {q.stored}{published}, cache in {q.cache}"
     yield from folded(f"{q.name}: {what}", indent="  ", first="")
-    many = f"{q.count} × {chip.name} (tensor parallel), each" if q.count > 1 else f"{chip.name},"
+    many = f"{accelerators(q.count, chip.name)} (tensor parallel), each" if q.count > 1 else f"{chip.name},"
+    many = "an accelerator as given," if many == "given," else many
     yield f"on {many} {(chip.bandwidth or 0) / 1e12:.3g} TB/s and {(chip.peak or 0) / 1e12:,.4g} TFLOP/s"
     passes = f" in passes of {q.pass_tokens:,} tokens" * _has_chunks(answer)
     yield f"prompts of {q.prompt:,} tokens{passes}, answers of {q.output:,}"
@@ -64,13 +68,15 @@ def _memory(answer: "Served") -> Iterator[str]:
     for name, part in answer.weights.items():
         packed = packing in PACKINGS and name.endswith(f" in {packing}")
         yield row(name, part, f"{PACKINGS[packing].bits_per_weight:.4g} bits a weight" if packed else "")
-    yield row("one pass of a prompt" if _has_chunks(answer) else "one prompt's pass", answer.working_bytes)
+    yield row("prefill activations", answer.working_bytes, "of one pass" * _has_chunks(answer))
     yield row("allowance", answer.allowance.total)
     yield from folded(answer.allowance_reason, indent="    ")
     yield row("logits of a sequence", answer.logits_bytes)
-    yield row("cache of a sequence", answer.cache_bytes, f"{answer.cache_bytes_per_token:,} bytes a token")
+    full = (q.config.window or inf) < length_of(q)
+    each = f"{answer.cache_bytes_per_token:,} bytes a {'further ' * full}token"
+    yield row("cache of a sequence", answer.cache_bytes, each)
     wasted = f"pages of {q.page} tokens leave {average / 2**20:,.2f} MiB of it empty on average, {worst / 2**20:,.2f} at worst"
-    yield from folded(wasted, indent="    ")
+    yield from folded("; ".join(["windows are full"] * full + [wasted] * bool(worst)), indent="    ")
     yield row("available", answer.chip.memory_bytes)
     if answer.largest_batch:
         yield f"the memory holds {answer.largest_batch:,} sequence{'s' * (answer.largest_batch > 1)} at once"
@@ -95,13 +101,14 @@ def _too_much(answer: "Served") -> Iterator[str]:
 def _latency(answer: "Served") -> Iterator[str]:
     q, prefill = answer.question, answer.prefill
     if_it_did = "" if answer.largest_batch else ", if it did fit"
-    yield f"at {_rates(answer)}, if all overlaps and if nothing does{if_it_did}:"
+    yield from folded(f"at {_rates(answer)}, if all overlaps and if nothing does{if_it_did}:", indent="  ", first="")
     yield f"  time to first token (TTFT): {_span(prefill.least, prefill.most)} ({prefill.bound} bound)"
-    yield f"  time per output token (TPOT) with {(q.prompt or 0) + (q.output or 0):,} tokens in the cache:"
+    yield f"  time per output token (TPOT) with a context of {length_of(q):,} tokens:"
     rows = [("batch", "ms a token", "tokens per second", "GiB", "bound by", "")]
     for batch, bounds in answer.tokens:
         time = f"{milliseconds(bounds.least)} to {milliseconds(bounds.most)}"
-        rate = f"{batch / bounds.most:,.0f} to {batch / bounds.least:,.0f}"
+        rates = [digits(batch / seconds) for seconds in (bounds.most, bounds.least)]
+        rate = " to ".join(dict.fromkeys(rates))
         mark = "does not fit" if batch > answer.largest_batch else ""
         rows.append((f"{batch:,}", time, rate, size(answer.total(batch)), bounds.bound, mark))
     wide, narrow = (["  " + line for line in as_text(rows, ">>>><<", gap=gap).splitlines()] for gap in (3, 2))
@@ -123,7 +130,8 @@ def _end(answer: "Served") -> Iterator[str]:
     if cost is not None:
         together = f"a million output tokens, prompts included, cost {_range(cost.total)} at batch {cost.batch:,}"
         yield from folded(together, indent="    ", first="  ")
-        parts = f"decoding {_range(cost.decoding)}, averaged over the answer; prompts {_range(cost.prompts)}, at best together"
+        prompts = f"prompts {_range(cost.prompts)} (at best several in one pass)"
+        parts = f"decoding {_range(cost.decoding)}, averaged over the answer; {prompts}"
         yield from folded(parts, indent="      ", first="    ")
     elif answer.question.price_per_hour is not None:
         why = "no batch meets the latency" if answer.largest_batch else "not one sequence fits"
@@ -142,6 +150,6 @@ _LEFT_OUT = (
     "computes and writes by itself. Launches, the latency of links, sampling and the scheduler are left out"
 )
 _NO_FORECAST = (
-    ", and no kernel reaches these rates: engines are slower than the first, and many than the second (--efficiency 70% takes "
-    "70 % of both rates)"
+    ", and no kernel reaches these rates: engines are slower than the first bound, and many also than the second (--efficiency "
+    "70% takes 70 % of both rates)"
 )

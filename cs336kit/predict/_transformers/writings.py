@@ -110,7 +110,7 @@ def writing(config: TransformerConfig, family: str = "") -> Writing:
     found = _like(config)
     if config.model_type and found is not WRITINGS.get(config.model_type):
         raise ValueError(
-            f"how transformers writes this {config.model_type} down is not described here; ask for flavour='course'"
+            f"the modules of transformers are not described for {config.model_type}: ask for flavour='course'"
         )
     return found
 
