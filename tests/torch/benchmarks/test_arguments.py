@@ -11,8 +11,8 @@ from benchmarks import hf_fields, published
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("layouts ten", "argument COUNT: 'ten' is not a number: write 70e9, 70B or 15T"),
-        ("layouts 1.5", "argument COUNT: '1.5' is not a whole number"),
+        ("layouts ten", "COUNT: 'ten' is not a number: write 70e9, 70B or 15T"),
+        ("layouts 1.5", "COUNT: '1.5' is not a whole number"),
         ("layouts -5", "COUNT is -5: at least 0 configurations can be drawn"),
         ("layouts 1 2", "'2' belongs to no option: --help lists them"),
         *(
