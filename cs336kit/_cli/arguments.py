@@ -82,7 +82,10 @@ def lacks_unit(text: str, what: str, meant: str) -> str | None:
 
 def tokens(text: str) -> float:
     """15T or 1e12 as a number of tokens."""
-    value = number(text)
+    try:
+        value = number(text)
+    except argparse.ArgumentTypeError:  # a bare number would be too few
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number: write 70e9, 70B or 15T") from None
     if sentence := lacks_unit(text, "tokens", "TB"):
         raise argparse.ArgumentTypeError(sentence)
     return value

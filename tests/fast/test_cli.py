@@ -820,6 +820,7 @@ def test_a_batch_of_a_step_may_be_given_in_tokens(capsys):
             "--price-per-hour: '$2.50' is not a number: write 2.50",
         ),
         ("plan gpt2 --days '30 days'", "--days: '30 days' is not a number: write 30"),
+        ("plan gpt2 --tokens 15X", "--tokens: '15X' is not a number: write 70e9, 70B or 15T"),
         ("plan gpt2 --tokens '15T tokens'", "--tokens: '15T tokens' is not a number: write 15T"),
         ("plan gpt2 --lora 0", "--lora or --qlora must be a positive whole number, got 0."),
         ("plan gpt2 --tokens 1B --price-per-hour -2", "--price-per-hour must be a finite number above 0, got -2.0."),
