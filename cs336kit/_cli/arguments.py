@@ -60,14 +60,14 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{message.removeprefix('argument ')}\n")
 
 
-def number(text: str) -> float:
-    """70e9, 70B or 15T as a number: 8.03B is 8030000000, to the last digit."""
+def number(text: str, *, bare: bool = True) -> float:
+    """70e9, 70B or 15T as a number: 8.03B is 8030000000, to the last digit. `bare`: one without a unit is no mistake."""
     power = _POWERS.get(text[-1:].upper(), 0)
     try:
         return float(Decimal(text[:-1]).scaleb(power) if power else text)
     except (ValueError, ArithmeticError):
         found = re.search(r"\d+(\.\d+)?(e[+-]?\d+)?[KMBT]?(?![A-Za-z.\d])|\d+(\.\d+)?", text, re.IGNORECASE)
-        meant = found[0] if found else "70e9, 70B or 15T"
+        meant = found[0] if found and (bare or found[0][-1].isalpha()) else "70e9, 70B or 15T"
         raise argparse.ArgumentTypeError(f"{text!r} is not a number: write {meant}") from None
 
 
@@ -82,10 +82,7 @@ def lacks_unit(text: str, what: str, meant: str) -> str | None:
 
 def tokens(text: str) -> float:
     """15T or 1e12 as a number of tokens."""
-    try:
-        value = number(text)
-    except argparse.ArgumentTypeError:  # a bare number would be too few
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number: write 70e9, 70B or 15T") from None
+    value = number(text, bare=False)
     if sentence := lacks_unit(text, "tokens", "TB"):
         raise argparse.ArgumentTypeError(sentence)
     return value
