@@ -111,10 +111,14 @@ def parser() -> argparse.ArgumentParser:
     on("--peak", type=rate, metavar="RATE", help="dense peak of one accelerator, such as 989TFLOPs")
     free = "memory that is left free, 2GiB or 8%%; the default is printed"
     on("--allowance", type=allowance, metavar="SIZE", help=free)
-    mfu = "model FLOPs utilization of the whole run, as it is usually reported (0.4 or 40%%; default 0.4): gives time and cost"
+    mfu = (
+        "model FLOPs utilization of the whole run, as it is usually reported"
+        f" (0.4 or 40%%; default {default['mfu']}): gives time and cost"
+    )
     on("--mfu", type=share, default=default["mfu"], metavar="X", help=mfu)
     products = (
-        "share of the peak at which matrix products run (default 0.8, the best of bf16 on H100): gives bounds of a step"
+        "share of the peak at which matrix products run"
+        f" (default {default['product_rate']}, the best of bf16 on H100): gives bounds of a step"
     )
     on("--product-rate", type=share, default=default["product_rate"], metavar="X", help=products)
     shared = "who shares what, such as fsdp=64,tp=8 or pp=4,dp=2,microbatches=16 (--layout help explains each word)"
