@@ -117,7 +117,13 @@ def write_stage(
 def _driver() -> str:
     version = Path("/proc/driver/nvidia/version")
     match = re.search(r"(\d+\.\d+(\.\d+)?)\s", version.read_text()) if version.exists() else None
-    return match.group(1) if match else "unknown"
+    if match:
+        return match.group(1)
+    ask = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        return subprocess.run(ask, capture_output=True, text=True, check=True, timeout=20).stdout.split()[0]
+    except (OSError, subprocess.SubprocessError, IndexError):
+        return "unknown"
 
 
 def main(arguments: list[str] | None = None) -> int:
