@@ -13,7 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from benchmarks.gpu_decoding import decoding
 from benchmarks.gpu_peer import nanogpt
+from benchmarks.gpu_power import power
 from benchmarks.gpu_ranks import ranks
 from benchmarks.gpu_rows import Run, row
 from cs336kit import lm, measure, predict
@@ -155,20 +157,24 @@ def memory(run: Run) -> Iterator[dict]:
                 model = make(config, attention="sdpa", checkpointing=checkpointing, device=run.device, dtype=weights)
                 run.free()
                 step, loss, lasting = _step(model, config, batch, sequence, precision, run.device)
+                stats = None
+                if run.device.type == "cuda":
+                    torch.cuda.reset_peak_memory_stats()
+                    step()
                 step()  # the second step has its optimizer state
+                if run.device.type == "cuda":
+                    torch.cuda.synchronize()
+                    # Before anything else is done: pieces of memory that another pass left would be taken by none of these.
+                    stats = torch.cuda.memory_stats()
                 saved = measure.saved_activation_bytes(loss).total
                 expected = predict.saved_activation_bytes(config, **how).total
                 yield row("saved activations", saved, "bytes", predicted=expected, **setting)
-                if run.device.type != "cuda":
+                if stats is None:
                     peak = lasting() + measure.peak_bytes(step, device=run.device)
                     expected = predict.step_peak(config, foreach=True, **how).total
                     yield row("peak of a step", peak, "bytes", predicted=expected, **setting)
                     continue
-                torch.cuda.reset_peak_memory_stats()
-                step()
-                torch.cuda.synchronize()
             found = predict.step_allocation(config, capability=torch.cuda.get_device_capability()[0], **how)
-            stats = torch.cuda.memory_stats()
             measured = {
                 "peak of a step": (stats["allocated_bytes.all.peak"] - start, found.allocated),
                 "requested at the peak": (stats["requested_bytes.all.peak"] - start, found.requested),
@@ -184,32 +190,34 @@ def memory(run: Run) -> Iterator[dict]:
 
 
 def training_step(run: Run) -> Iterator[dict]:
-    """Seconds, tokens per second, MFU and idle share of a GPT-2 training step in bf16 autocast, as it is and compiled.
+    """Seconds, tokens per second, MFU and idle share of a GPT-2 training step in bf16 and in autocast, as it is and compiled.
 
     Attention and AdamW are fused. What matters most comes first: a stage that is stopped keeps the rows before.
     """
     # Rows of 50,257 logits do not begin at multiples of 16 bytes, for which tensor cores have no fast kernel. As nanoGPT.
     config = TINY if run.tiny else replace(_gpt2(), vocab=50304)
     sequence = 32 if run.tiny else 1024
-    cases = [(64, True, "cudnn"), (64, True, "flash"), (32, False, "flash"), (16, False, "flash"), (32, True, "cudnn")]
+    cases = [(64, True, "cudnn", "bf16"), (64, True, "cudnn", "autocast"), (64, True, "flash", "autocast"), None,
+             (32, False, "flash", "autocast"), (16, False, "flash", "autocast"), (128, True, "cudnn", "bf16")]  # fmt: skip
     if run.tiny:
-        cases = [(4, True, "flash"), (2, True, "flash"), (2, False, "flash")]
-    # Their step, in the place of its rank: after the two that it is compared with.
-    largest = cases[0][0]
-    work = predict.training_flops(config, batch=largest, sequence=sequence).total
-    peer = nanogpt(run, config, batch=largest, sequence=sequence, flops=work)
-    for place, (batch, compiled, attention) in enumerate(cases):
-        if place == 2:
-            yield from peer
-        setting = {"batch": batch, "sequence": sequence, "vocab": config.vocab, "compiled": compiled,
-                   "attention": attention, "optimizer": "fused"}  # fmt: skip
+        cases = [(4, True, "flash", "autocast"), None, (2, True, "flash", "bf16"), (2, False, "flash", "autocast")]
+    for case in cases:
+        if case is None:  # nanoGPT's, of the size of the first
+            batch = cases[0][0]
+            work = predict.training_flops(config, batch=batch, sequence=sequence).total
+            yield from nanogpt(run, config, batch=batch, sequence=sequence, flops=work)
+            continue
+        batch, compiled, attention, precision = case
+        setting = {"batch": batch, "sequence": sequence, "vocab": config.vocab, "precision": precision,
+                   "compiled": compiled, "attention": attention, "optimizer": "fused"}  # fmt: skip
         model = step = idle = None
         try:
             # What was compiled is found again by what was written, whatever the kernel of attention that it took then.
             fresh = torch.compiler.config.patch(force_disable_caches=True)
             with fresh, sdpa_kernel(KERNELS[attention], set_priority=True):
-                model = lm.DecoderOnly(config, attention="sdpa", device=run.device)
-                step = _step(model, config, batch, sequence, "autocast", run.device, fused=True, compiled=compiled)[0]
+                weights = torch.bfloat16 if precision == "bf16" else torch.float32
+                model = lm.DecoderOnly(config, attention="sdpa", device=run.device, dtype=weights)
+                step = _step(model, config, batch, sequence, precision, run.device, fused=True, compiled=compiled)[0]
                 timing = measure.seconds(step, device=run.device, **run.timing)
                 if run.device.type == "cuda":
                     idle = _idle(run, step, setting)
@@ -329,15 +337,17 @@ class Stage(NamedTuple):
 
 
 STAGES = {
-    "products": Stage(products, 130, 1),
+    "products": Stage(products, 110, 1),
+    "power": Stage(power, 40, 1),
     "bandwidths": Stage(bandwidths, 70, 1),
     "overlap": Stage(overlap, 40, 1),
     "roofline": Stage(roofline, 50, 1),
     "optimizers": Stage(optimizers, 50, 1),
-    "memory": Stage(memory, 200, 1),
-    "training step": Stage(training_step, 310, 2),
-    "fp8 training": Stage(fp8_training, 170, 2),
-    "ranks": Stage(ranks, 60, 2),
+    "memory": Stage(memory, 180, 1),
+    "training step": Stage(training_step, 280, 2),
+    "fp8 training": Stage(fp8_training, 150, 2),
+    "decoding": Stage(decoding, 60, 2),
+    "ranks": Stage(ranks, 40, 2),
 }
 TINY = predict.TransformerConfig(layers=2, d_model=64, heads=4, vocab=256, context=32)
 _FLASH = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
