@@ -33,12 +33,17 @@ class Stage:
     skipped: tuple[str, ...]
     rows: tuple[Row, ...]
 
+    @property
+    def where(self) -> str:
+        """On which device, with which torch, and when."""
+        return f"recorded on {self.gpu} with torch {self.torch} on {self.date}"
+
     def named(self, label: str, **setting) -> tuple[Row, ...]:
         """The rows with this label whose setting has these values."""
         return tuple(r for r in self.rows if r.label == label and setting.items() <= r.setting.items())
 
     def __repr__(self) -> str:
-        lines = [f"{self.name}, recorded on {self.gpu} with torch {self.torch} on {self.date}"]
+        lines = [f"{self.name}, {self.where}"]
         for row in self.rows:
             setting = " ".join(f"{key}={value}" for key, value in row.setting.items())
             beside = f", predicted {row.predicted:.6g}" if row.predicted is not None else ""
@@ -52,6 +57,11 @@ class NoRecord:
 
     name: str
     rows: tuple[Row, ...] = ()
+
+    @property
+    def where(self) -> str:
+        """That it was recorded nowhere."""
+        return "not recorded"
 
     def named(self, label: str, **setting) -> tuple[Row, ...]:
         return ()

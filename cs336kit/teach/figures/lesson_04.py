@@ -33,10 +33,12 @@ def overlap(runs: Mapping[str, Sequence[Span]], *, to_ms: float = 1):
     """
     figure, panels = axes(len(runs), width=8, height=0.5 + 1.45 * len(runs), sharex=True, squeeze=False)
     said = []
+    # All panels have one axis, on which a number takes about this much room.
+    least = 0.015 * to_ms * max(end for spans in runs.values() for *_, end in spans)
     for ax, (name, spans) in zip(panels[:, 0], runs.items(), strict=True):
         in_ms = [(lane, batch, start * to_ms, end * to_ms) for lane, batch, start, end in spans]
-        lanes = timeline(ax, in_ms, {"copy": (2, 1), "compute": (1, 0)})
-        most = _occupied(ax, in_ms)
+        lanes = timeline(ax, in_ms, {"copy": (2, 1), "compute": (1, 0)}, least=least)
+        most = _occupied(ax, in_ms, least)
         ax.set_yticks([2, 1, 0], ["copy", "compute", "on the device"])
         ax.set_title(name, loc="left", fontsize=12)
         ax.set_ylim(-0.45, 2.45)
@@ -45,8 +47,8 @@ def overlap(runs: Mapping[str, Sequence[Span]], *, to_ms: float = 1):
     return figure, f"copies, computations and batches on the device over time in ms. {'. '.join(said)}"
 
 
-def _occupied(ax, spans: Sequence[Span]) -> int:
-    """Draw how many batches are on the device, as boxes with that number; returns the largest."""
+def _occupied(ax, spans: Sequence[Span], least: float) -> int:
+    """Draw how many batches are on the device, as boxes with that number (none shorter than `least`); returns the largest."""
     arrivals = [start for lane, _, start, _ in spans if lane == "copy"]
     leavings = [end for lane, *_, end in spans if lane == "compute"]
     times = sorted({*arrivals, *leavings})
@@ -58,7 +60,8 @@ def _occupied(ax, spans: Sequence[Span]) -> int:
             continue
         start, width = times[begun], times[place] - times[begun]
         ax.barh(0, width, left=start, height=0.82, facecolor=tint(COLORS[2]), edgecolor="white")
-        ax.text(start + width / 2, 0, str(counts[begun]), ha="center", va="center", fontsize=11)
+        if width >= least:
+            ax.text(start + width / 2, 0, str(counts[begun]), ha="center", va="center", fontsize=11)
         begun = place
     return max(counts)
 

@@ -156,13 +156,16 @@ def cell(ax, x: float, y: float, value: object, row: int | None = 0, **look):
     ax.text(x, y, str(value), ha="center", va="center", fontsize=12, color=ink)
 
 
-def timeline(ax, spans: Sequence[tuple[str, object, float, float]], lanes: Mapping[str, tuple[float, int]]) -> str:
-    """Spans (lane, text, start, end) on lanes: lane → (height, number of its color)."""
+def timeline(
+    ax, spans: Sequence[tuple[str, object, float, float]], lanes: Mapping[str, tuple[float, int]], *, least: float = 0
+) -> str:
+    """Spans (lane, text, start, end) on lanes: lane → (height, number of its color); shorter ones than `least` have no text."""
     for lane, text, start, end in spans:
         y, number = lanes[lane]
         ax.barh(y, end - start, left=start, height=0.82, edgecolor="white", color=COLORS[number], hatch=HATCHES[number])
         ink = readable(COLORS[number])
-        ax.text((start + end) / 2, y, str(text), ha="center", va="center", fontsize=10, color=ink)
+        if end - start >= least:
+            ax.text((start + end) / 2, y, str(text), ha="center", va="center", fontsize=10, color=ink)
     ax.grid(axis="y", visible=False)
     busy = [sum(end - start for name, _, start, end in spans if name == lane) for lane in lanes]
     last = max(end for *_, end in spans)
