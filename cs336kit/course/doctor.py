@@ -14,6 +14,7 @@ from pathlib import Path
 PINS = Path("constraints.txt")
 _REMEDY = 'To repair it: make clean, then make again (without make: pip install -c constraints.txt -e ".[lab]").'
 #: Run in a process of its own, because a torch that does not fit the machine may crash.
+_GRAPHVIZ = "from cs336kit.teach.figures.graph import graphviz; graphviz()"
 _TORCH = "import torch; torch.ones(2, 2) @ torch.ones(2, 2); print(torch.version.cuda or '')"
 
 
@@ -46,7 +47,8 @@ def problems(pinned: dict[str, str]) -> list[str]:
             found.append(f"{name} {here.version} is installed, but {PINS} says {pinned[name]}: outputs may differ.")
         if lost := _lost(here):
             found.append(f"{name} {here.version} is not installed completely: {lost} is missing.")
-    return found + ([] if "torch" in missing else list(_torch()))
+    found += [] if "torch" in missing else _torch()
+    return found + ([*_graphviz()] if "pygraphviz" in installed and not missing else [])
 
 
 def _walk() -> tuple[dict[str, str], dict[str, metadata.Distribution], list[str]]:
@@ -90,6 +92,13 @@ def _lost(here: metadata.Distribution) -> str | None:
         return "the list of its files"
     # Compiled files are made and deleted at any time.
     return next((str(f) for f in here.files if f.suffix != ".pyc" and not os.path.exists(str(f.locate()))), None)
+
+
+def _graphviz() -> Iterator[str]:
+    done = subprocess.run([sys.executable, "-c", _GRAPHVIZ], capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"pygraphviz ended with code {done.returncode}"])[-1]
+        yield last.removeprefix("ImportError: ")
 
 
 def _torch() -> Iterator[str]:

@@ -110,6 +110,23 @@ def test_a_torch_that_does_not_run_is_named_with_its_own_words(environment, monk
     assert problems() == [f"torch is installed but does not run: {end}"]
 
 
+def test_a_graphviz_without_the_system_s_libraries_is_named_with_the_remedy(environment, monkeypatch):
+    environment["cs336kit"].requires.append('pygraphviz; extra == "lab"')
+    assert [sentence for sentence in problems() if "Graphviz" in sentence] == [], "it is not installed at all"
+    environment["pygraphviz"] = package("2.0.4", files=[__file__])
+    assert problems() == []
+    broken = (
+        "from cs336kit.teach.figures import graph; import importlib\n"
+        "def fails(name): raise ImportError('libX.so: cannot open')\n"
+        "importlib.import_module = fails\n"
+    )
+    monkeypatch.setattr(doctor, "_GRAPHVIZ", broken + doctor._GRAPHVIZ)
+    (said,) = problems()
+    assert said.startswith("Graphviz, which lays out the graphs, cannot be loaded: libX.so: cannot open. On Debian")
+    monkeypatch.setattr(doctor, "_GRAPHVIZ", "import os; os._exit(132)")
+    assert problems() == ["pygraphviz ended with code 132"]
+
+
 def test_what_is_needed_twice_is_looked_at_once(environment):
     environment["numpy"] = package("2.4.6", "torch", files=["numpy/gone.py"])
     assert problems() == ["numpy 2.4.6 is not installed completely: numpy/gone.py is missing."]

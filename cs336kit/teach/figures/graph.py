@@ -1,6 +1,8 @@
 """Boxes and arrows, laid out by Graphviz (which comes with pygraphviz's wheels) and drawn in the style of the course."""
 
+import importlib
 from collections.abc import Sequence
+from typing import Any
 
 from cs336kit.teach.figures.style import COLORS, axes
 
@@ -73,8 +75,7 @@ def layout(
 
     Graphviz gets every size and sets no text itself, so that the fonts of a machine move nothing.
     """
-    import pygraphviz
-
+    pygraphviz = graphviz()
     dot = pygraphviz.AGraph(strict=False, directed=True)
     dot.graph_attr.update(rankdir=_ORIENTATION[direction], nodesep=0.25, ranksep=0.4, pad=0)
     dot.node_attr.update(shape="box", fixedsize=True, label="")
@@ -97,6 +98,22 @@ def layout(
         [[inches(point) for point in way["pos"].split()] for way in ways],
         [inches(way["lp"]) if way["lp"] else None for way in ways],
     )
+
+
+def graphviz() -> Any:
+    """The module pygraphviz; if its libraries cannot be loaded, ImportError says what to install.
+
+    Its wheels bring Graphviz along, but not glib and X11, which lie on every desktop and are missing on bare servers.
+    """
+    try:
+        return importlib.import_module("pygraphviz")
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError):
+            raise
+        raise ImportError(
+            f"Graphviz, which lays out the graphs, cannot be loaded: {error}. On Debian and Ubuntu: "
+            "apt install libglib2.0-0 libxrender1 libxext6"
+        ) from error
 
 
 def _blank(width: float, height: float) -> str:
