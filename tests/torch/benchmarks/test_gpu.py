@@ -370,3 +370,26 @@ def test_a_clone_of_nanogpt_is_timed_beside_the_course(monkeypatch, tmp_path):
         monkeypatch.setenv("NANOGPT", folder)
         assert list(gpu_peer.nanogpt(run, gpu_stages.TINY, **how)) == []
     assert [reason.partition(":")[0] for reason in run.skipped] == ["nanoGPT's step"] * 2
+
+
+def test_the_table_of_the_readme_is_the_record_s():
+    said = (Path(gpu.__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    stage = {name: measure.recorded(name, gpu="NVIDIA H200") for name in STAGES}
+    (whole,) = stage["overlap"].named("whole", pinned=True)
+    fp8, bf16 = (stage["products"].named("product", precision=p, inner=32768)[0] for p in ("fp8", "bf16"))
+    (step,) = stage["training step"].named("step", batch=64, precision="bf16")
+    (token,) = stage["decoding"].named("decoding step", batch=1, how="graph")
+    ms = [(1e3 * row.predicted, 1e3 * row.measured) for row in (whole, fp8, bf16, step, token)]
+    kept = stage["memory"].named("saved activations")
+    assert len(kept) == 36 and all(row.measured == row.predicted for row in kept)
+    off = [row.measured / row.predicted - 1 for row in stage["memory"].named("peak of a step")]
+    for end in (
+        "| 36 numbers | the same, to the byte |",
+        f"| | {max(off):.2%} more at most, {-min(off):.2%} less at most |".replace("%", " %"),
+        f"| {ms[0][0]:.2f} ms | {ms[0][1]:.2f} ms |",
+        f"| {ms[1][0]:.1f} ms | {ms[1][1]:.1f} ms |",
+        f"| {ms[2][0]:.1f} ms | {ms[2][1]:.1f} ms, at the limit of its power |",
+        f"| {ms[3][0]:.1f} ms | {ms[3][1]:.1f} ms: MFU {step.predicted / step.measured:.2f} |",
+        f"| {ms[4][0]:.1f} ms | {ms[4][1]:.1f} ms |",
+    ):
+        assert end in said, end
