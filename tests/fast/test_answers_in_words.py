@@ -6,14 +6,14 @@ import pytest
 
 from cs336kit.predict import MODELS, Layout, Plan, Question, ServingQuestion
 from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._planner.advice import Advice
+from cs336kit.predict._common.words import amount, billions, duration, folded, row, size
+from cs336kit.predict._planner.changes import Advice
 from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict._planner.explain import _step as _steps
 from cs336kit.predict._planner.explain import formulas
 from cs336kit.predict._planner.find import found_text
 from cs336kit.predict._planner.memory import Asked
 from cs336kit.predict._planner.sensitivity import Change
-from cs336kit.predict._planner.text import amount, billions, duration, folded, row, size
 from cs336kit.predict._serving.answer import Served, ServingAdvice
 from cs336kit.predict._serving.bounds import Bounds
 from cs336kit.predict._serving.text import milliseconds
