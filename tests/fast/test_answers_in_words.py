@@ -174,6 +174,8 @@ def test_a_run_of_long_steps_takes_longer_than_its_time():
     hops = dataclasses.replace(answer, seconds=dataclasses.replace(seconds, through=0.1))
     slower = "0.1 s of them rings that leave the node, whose hops inside it are the slower ones"
     assert f"links inside a node 0.125 s ({slower}), between nodes 0.0625 s" in said(str(hops))
+    fewer = dataclasses.replace(hops, causal=dataclasses.replace(seconds, lower=0.1))
+    assert f"({slower}; {less}, rings can use all links of a rank), between nodes 0.0625 s" in said(str(fewer))
     (first, *_) = _steps(adding)
     assert f"links inside a node 0.125 s ({less}), between nodes 0.0625 s: 0.1 s" in " ".join(first[1].split())
     # Where all overlaps, the slowest stage waits for what the others take; where nothing does, for 3 of 12 turns like its own.

@@ -75,7 +75,8 @@ def links(lower: float, s: "StepSeconds", layout: "Layout", digits: str = ",.3g"
     less += ", a token goes once to several experts of a node" if layout.ep > 1 else ""
     longer = max(s.inside, s.between)
     through = f"{s.through:{digits}} s of them rings that leave the node, whose hops inside it are the slower ones"
-    inside = [through] * bool(s.through) + [less] * (lower < longer == s.inside)
+    all_links = ", rings can use all links of a rank" if s.through else ""
+    inside = [through] * bool(s.through) + [less + all_links] * (lower < longer == s.inside)
     between = [less] * (lower < longer > s.inside)
     behind = [f" ({'; '.join(words)})" if words else "" for words in (inside, between)]
     return f"links inside a node {s.inside:{digits}} s{behind[0]}", f"between nodes {s.between:{digits}} s{behind[1]}"
