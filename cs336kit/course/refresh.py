@@ -121,13 +121,16 @@ def _execute(notebook: Any, folder: Path) -> None:
 
 
 def store(names: list[str], fresh: bool = False) -> int:
-    """Refresh the lessons with these numbers (all for none) and print what happened; returns 1 if one is not stored, else 0."""
+    """Refresh the lessons with these numbers (all for none) and print what happened.
+
+    Returns 1 if one is not stored, or is stored and breaks rules of the course, else 0.
+    """
     import nbformat
     from nbclient.exceptions import CellExecutionError
 
     from cs336kit.course.structure import problems
 
-    failed = set()
+    failed, breaking = set(), []
     for path in find(names):
         start = time.perf_counter()
         try:
@@ -138,12 +141,16 @@ def store(names: list[str], fresh: bool = False) -> int:
             print(f"{path.name}: not stored{why}{error}")
             continue
         print(f"{path.name}: {'stored' if changed else 'unchanged'} ({time.perf_counter() - start:.0f} s)")
-        for problem in problems(nbformat.read(path, as_version=4), path):
+        broken = problems(nbformat.read(path, as_version=4), path)
+        breaking += [path.name] * bool(broken)
+        for problem in broken:
             print(f"  {problem}")
     for path, _ in every():
         if path not in failed and rewrite(path):
             print(f"{path.name}: times and links were updated")
-    return int(bool(failed))
+    if breaking:
+        print(f"rules that are listed above are broken in {', '.join(breaking)}: mend the lesson, and refresh it again")
+    return int(bool(failed or breaking))
 
 
 def rewrite(path: Path) -> bool:

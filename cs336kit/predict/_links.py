@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from functools import lru_cache
 from math import gcd
+from typing import NamedTuple
 
 from cs336kit.predict._common.checks import positive_number
 from cs336kit.predict.hardware import Accelerator
@@ -128,3 +129,58 @@ def bandwidth(wire: Wire, device: Accelerator, node: int, between_nodes: float |
     if link is None or wire.kind in PAIRWISE:
         return own * hop_links(wire, node, layout)
     return min(own * hop_links(wire, node, layout), link)
+
+
+#: Seconds to send, and to receive.
+Ways = tuple[float, float]
+
+
+class Taken(NamedTuple):
+    """Seconds that a ring takes over each kind of links, and those that no algorithm undercuts."""
+
+    #: over the links inside its node
+    inside: float
+    #: where a ring leaves its node, and its hops inside it are no faster
+    through: float
+    #: over the links between nodes
+    between: float
+    #: at least: over a rank's links inside its node, over those of its node to others, and, where rings leave the node, over
+    #: all that a rank has
+    least: tuple[Ways, Ways, Ways]
+
+
+def taken(
+    wire: Wire, device: Accelerator, node: int, between_nodes: float | None, layout: Layout, count: int = 1
+) -> Taken:
+    """How long it takes to send this `count` times.
+
+    The least, for n ranks, k of them in a node, each with a link of L bytes per second to those, and one of b to other nodes:
+    what a node lacks comes over k · b, and what a rank lacks over L + b. Both are shares of the W bytes that a rank sends in a
+    ring: those of `at_best` for k ranks, and for one. A ring takes W/(k · b), or W/L if that is longer, and then others take
+    less. k rings, each of which leaves a node from another rank, have (k − 1)/k of their hops inside nodes: W/L · (k − 1)/k.
+    Rings with all hops between nodes take a part of that off L, until L and b are both full: W/(L + b). So L alone bounds only
+    what stays in the node. For 2,048 H800 (k = 8, L = 200 GB/s, b = 50 GB/s) and W = 2,815 GB, the three take 14.1, 12.3 and
+    11.3 s. A card that has only PCIe sends to other nodes over it, too: L in place of L + b.
+    """
+    rate, link = bandwidth(wire, device, node, between_nodes, layout), link_speed(device)
+    leaves, stays = count * wire.bytes, 0
+    if not crosses(wire, node, layout):
+        leaves, stays = 0, leaves
+    elif wire.kind == "all-to-all" and link is not None:
+        # What stays in the node goes over the links inside it.
+        leaves = leaving(wire, node, layout, count)
+        stays = count * wire.bytes - leaves
+    here = together(wire, node, layout) if leaves else 1
+    own = between_nodes or 0.0
+    # What goes to one other has no hops inside a node.
+    ring = leaves if wire.kind not in PAIRWISE else 0
+    through = ring if rate == link else 0
+    inside, between = (stays / link if link else 0.0), leaves / (own * here if through else rate)
+    every = ring / (link + own * ("link" in device.facts)) if link else 0.0
+    alone = at_best(wire)
+    least = _least(alone, inside), _least(at_best(wire, here), between), _least(alone, every)
+    return Taken(inside, through / rate, 0.0 if through else between, least)
+
+
+def _least(shares: Ways, ring: float) -> Ways:
+    return shares[0] * ring, shares[1] * ring

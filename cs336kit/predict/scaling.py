@@ -9,7 +9,7 @@ from typing import Any
 
 from cs336kit.predict._common.checks import positive_number
 from cs336kit.predict._common.grid import as_text
-from cs336kit.predict._planner.text import folded
+from cs336kit.predict._common.words import folded
 from cs336kit.predict.accounting import parameters as count_parameters
 from cs336kit.predict.accounting import without_embeddings
 from cs336kit.predict.transformer import TransformerConfig

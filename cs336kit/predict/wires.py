@@ -8,7 +8,7 @@ from typing import Any
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import finite_results, fraction, positive_int, positive_number
 from cs336kit.predict._layers import stage_kinds, stages
-from cs336kit.predict._links import NODE, PAIRWISE, at_best, bandwidth, crosses, leaving, link_speed, together
+from cs336kit.predict._links import NODE, crosses, leaving, taken
 from cs336kit.predict._products import computed_again, products
 from cs336kit.predict._writing.collectives import GROUP, parameter_wires
 from cs336kit.predict._writing.collectives import ring_bytes as ring_bytes
@@ -26,7 +26,7 @@ class StepSeconds:
     """A lower and an upper bound on the seconds of one step, and what they are made of."""
 
     #: communication overlaps with computation: the longer of both, where a stage waits for the pipeline to fill, and where
-    #: switches add and copy and tokens go once to several experts (`at_best`)
+    #: switches add and copy, tokens go once to several experts, and rings share all links of a rank (`_links.taken`)
     lower: float
     #: nothing overlaps: the sum of both, and every stage is as slow as the slowest
     upper: float
@@ -224,27 +224,18 @@ def _seconds(
 ) -> StepSeconds:
     flops = layout.microbatches * _flops(walked)
     compute = flops / speed
-    link = link_speed(device)
-    # Seconds by (whether between nodes, whether once per step), and the least by (whether between nodes, sending or receiving).
+    # Seconds by (whether between nodes, whether once per step), and the least by (kind of links, sending or receiving).
     spent = {(far, once): 0.0 for far in (False, True) for once in (False, True)}
-    least = {(far, way): 0.0 for far in (False, True) for way in (0, 1)}
+    least = {(links, way): 0.0 for links in range(3) for way in (0, 1)}
     through = 0.0
     for wire, count in sent(walked, layout):
-        once, far = wire.when == "step", crosses(wire, node, layout)
-        leaves, stays = count * wire.bytes, 0.0
-        if far and wire.kind == "all-to-all" and link is not None:
-            # What stays in the node goes over the links inside it.
-            leaves = leaving(wire, node, layout, count)
-            stays = (count * wire.bytes - leaves) / link
-            spent[False, once] += stays
-        rate = bandwidth(wire, device, node, between_nodes, layout)
-        taken = leaves / rate
-        hops_inside = far and wire.kind not in PAIRWISE and rate == link
-        through += taken * hops_inside
-        spent[far and not hops_inside, once] += taken
-        for way, share in enumerate(at_best(wire, together(wire, node, layout) if far else 1)):
-            least[False, way] += share * stays
-            least[far, way] += share * taken
+        once, took = wire.when == "step", taken(wire, device, node, between_nodes, layout, count)
+        spent[False, once] += took.inside + took.through
+        spent[True, once] += took.between
+        through += took.through
+        for links, ways in enumerate(took.least):
+            for way, seconds in enumerate(ways):
+                least[links, way] += seconds
     inside, between = (spent[far, False] + spent[far, True] for far in (False, True))
     # Filling and draining the pipeline takes what a micro-batch costs, not what is sent once per step. Where nothing overlaps,
     # the stages before and after this one may be as slow as the slowest.

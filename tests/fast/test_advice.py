@@ -6,6 +6,7 @@ import pytest
 
 from cs336kit.predict import MODELS, Layout, Question, TransformerConfig, communication, plan, training_flops
 from cs336kit.predict._planner import advice as planner
+from cs336kit.predict._planner import changes as single
 from cs336kit.predict._planner.chip import Chip, chip
 from cs336kit.predict._planner.sensitivity import sensitivity, sensitivity_text
 from cs336kit.predict.planner import days_and_bytes
@@ -38,7 +39,7 @@ def helped(monkeypatch, question, room, *, chunks=4, chunked=0.125):
         return 0.25 * (checkpointing or q.checkpointing) + chunked * (max(chunks, q.chunks) > 1)
 
     monkeypatch.setattr(planner, "memory", memory)
-    monkeypatch.setattr(planner, "extra_flops", extra)
+    monkeypatch.setattr(single, "extra_flops", extra)
     return [(str(one), one.changes, one.slower) for one in advised(question, 1000, CHIP, room)]
 
 
@@ -119,7 +120,7 @@ def test_what_is_done_already_is_no_advice(monkeypatch):
 
 def test_ranks_of_a_layout_share_what_they_do_not_share_yet(monkeypatch):
     monkeypatch.setattr(planner, "memory", lambda q, _: Held(90 // q.placed.fsdp))
-    monkeypatch.setattr(planner, "extra_flops", lambda q, **_: 0.0)
+    monkeypatch.setattr(single, "extra_flops", lambda q, **_: 0.0)
     question = Question(LITTLE, batch=1, sequence=16, attention="sdpa", chunks=2, checkpointing=True, count=4)
     for layout in ("dp=4", "zero1=4", "dp=2,zero2=2", "fsdp=2,dp=2"):
         one, twice = advised(dataclasses.replace(question, layout=layout), 1000, CHIP, 23)
@@ -176,7 +177,7 @@ def test_what_costs_nothing_is_advised_first():
 
 def test_gradients_are_shared_too_where_states_are_not_enough(monkeypatch):
     monkeypatch.setattr(planner, "memory", lambda q, _: Held(90 - 20 * q.placed.stage))
-    monkeypatch.setattr(planner, "extra_flops", lambda q, **_: 0.0)
+    monkeypatch.setattr(single, "extra_flops", lambda q, **_: 0.0)
     question = Question(LITTLE, batch=1, sequence=16, chunks=2, checkpointing=True, layout="dp=4", optimizer="sgd")
     for room, first in ((70, Layout(zero1=4)), (69, Layout(zero2=4)), (50, Layout(zero2=4)), (49, Layout(fsdp=4))):
         assert advised(question, 1000, CHIP, room)[0].changes == {"layout": first}
@@ -209,7 +210,7 @@ def test_more_ranks_than_a_tensor_has_rows_are_not_tried(monkeypatch):
         return Held(90 // q.count + q.count)
 
     monkeypatch.setattr(planner, "memory", memory)
-    monkeypatch.setattr(planner, "extra_flops", lambda q, **_: 0.0)
+    monkeypatch.setattr(single, "extra_flops", lambda q, **_: 0.0)
     question = Question(LITTLE, batch=1, sequence=16, attention="sdpa", chunks=2, checkpointing=True, optimizer="sgd")
     # 2, 4, 8 and 16 hold 47, 26, 19 and 21.
     assert advised(question, 1000, CHIP, 18) == () and max(tried) == 16
@@ -220,7 +221,7 @@ def test_states_of_fewer_bits_are_an_option_and_so_is_a_packed_base(monkeypatch)
     monkeypatch.setattr(
         planner, "memory", lambda q, _: Held(100 - 30 * (q.optimizer != "adamw") - 40 * (q.base is not None))
     )
-    monkeypatch.setattr(planner, "extra_flops", lambda q, **_: 0.0)
+    monkeypatch.setattr(single, "extra_flops", lambda q, **_: 0.0)
     question = Question(LITTLE, batch=1, sequence=16, attention="sdpa", chunks=2, checkpointing=True)
     assert [str(one) for one in advised(question, 1000, CHIP, 70)] == [
         "an optimizer with states of 8 bits (--optimizer adamw8bit): rounded states"
@@ -243,7 +244,7 @@ def test_together_only_what_it_takes(monkeypatch):
 
     monkeypatch.setattr(planner, "memory", memory)
     monkeypatch.setattr(
-        planner, "extra_flops", lambda q, checkpointing=False, chunks=1: 0.25 * checkpointing + 0.125 * (chunks > 1)
+        single, "extra_flops", lambda q, checkpointing=False, chunks=1: 0.25 * checkpointing + 0.125 * (chunks > 1)
     )
     question = Question(LITTLE, batch=1, sequence=16, attention="sdpa")
     both, more = advised(question, 1000, CHIP, 30)
@@ -281,9 +282,9 @@ def test_together_only_what_it_takes(monkeypatch):
 )
 def test_where_more_accelerators_are_all_that_helps_a_layout_may(changes, sentence):
     question = dataclasses.replace(RUN, **changes)
-    more = planner.Advice("more", {"count": 16}, None, "twice")
+    more = single.Advice("more", {"count": 16}, None, "twice")
     assert planner.elsewhere(question, ()) == planner.elsewhere(question, (more,)) == sentence
-    assert planner.elsewhere(question, (more, planner.Advice("less", {"chunks": 8}, 0.5, "half"))) == ""
+    assert planner.elsewhere(question, (more, single.Advice("less", {"chunks": 8}, 0.5, "half"))) == ""
 
 
 def test_the_answers_name_what_helps_on_the_same_accelerators():
@@ -363,7 +364,7 @@ def test_a_million_times_the_accelerators_is_all_that_is_tried(monkeypatch, doub
         monkeypatch.setattr(
             planner, "memory", lambda q, _, enough=enough: Held(0 if q.count >= enough and q.sharded else 9)
         )
-        monkeypatch.setattr(planner, "extra_flops", lambda q, **_: 0.0)
+        monkeypatch.setattr(single, "extra_flops", lambda q, **_: 0.0)
         helps = advised(question, 1000, CHIP, 1)
         assert [one.changes["count"] for one in helps] == [enough] * found
         assert [one.costs for one in helps] == [

@@ -6,14 +6,14 @@ import pytest
 
 from cs336kit.predict import MODELS, Layout, Plan, Question, ServingQuestion
 from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._planner.advice import Advice
+from cs336kit.predict._common.words import amount, billions, duration, folded, row, size
+from cs336kit.predict._planner.changes import Advice
 from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict._planner.explain import _step as _steps
 from cs336kit.predict._planner.explain import formulas
 from cs336kit.predict._planner.find import found_text
 from cs336kit.predict._planner.memory import Asked
 from cs336kit.predict._planner.sensitivity import Change
-from cs336kit.predict._planner.text import amount, billions, duration, folded, row, size
 from cs336kit.predict._serving.answer import Served, ServingAdvice
 from cs336kit.predict._serving.bounds import Bounds
 from cs336kit.predict._serving.text import milliseconds
@@ -174,6 +174,8 @@ def test_a_run_of_long_steps_takes_longer_than_its_time():
     hops = dataclasses.replace(answer, seconds=dataclasses.replace(seconds, through=0.1))
     slower = "0.1 s of them rings that leave the node, whose hops inside it are the slower ones"
     assert f"links inside a node 0.125 s ({slower}), between nodes 0.0625 s" in said(str(hops))
+    fewer = dataclasses.replace(hops, causal=dataclasses.replace(seconds, lower=0.1))
+    assert f"({slower}; {less}, rings can use all links of a rank), between nodes 0.0625 s" in said(str(fewer))
     (first, *_) = _steps(adding)
     assert f"links inside a node 0.125 s ({less}), between nodes 0.0625 s: 0.1 s" in " ".join(first[1].split())
     # Where all overlaps, the slowest stage waits for what the others take; where nothing does, for 3 of 12 turns like its own.

@@ -19,13 +19,13 @@ from cs336kit.predict import (
     serve,
     training_flops,
 )
+from cs336kit.predict._common.words import size
 from cs336kit.predict._planner import chip as chips
 from cs336kit.predict._planner import memory as of
 from cs336kit.predict._planner.chip import Chip, allowance, chip
 from cs336kit.predict._planner.explain import formulas
 from cs336kit.predict._planner.find import as_rows, found, largest_batch
 from cs336kit.predict._planner.question import settled
-from cs336kit.predict._planner.text import size
 from cs336kit.predict.planner import days_and_bytes
 
 GIB = 2**30

@@ -282,6 +282,14 @@ def test_sustained_are_output_tokens_with_their_prompts():
     assert serve(ServingQuestion(LLAMA, memory_bytes=2 * 10**9)).as_dict()["sustained"] is None
 
 
+@pytest.mark.parametrize(("own", "rate"), [(50e9, 250e9), (400e9, 600e9), (20e9, 160e9)])
+def test_at_best_ranks_of_two_nodes_use_all_of_their_links(own, rate):
+    """A switch adds what a ring of 16 H800 sends 30/16 times: 200 GB/s inside a node and `own` to another, or 8 times `own`."""
+    answer = serve(ServingQuestion(MODELS["llama-3-70b"], accelerator="h800-sxm", count=16, between_nodes=own))
+    for bounds in (answer.prefill, *dict(answer.tokens).values()):
+        assert bounds.links == pytest.approx(bounds.sent * 16 / 30 / rate, rel=1e-6)
+
+
 @pytest.mark.parametrize("name", ["llama-3-8b", "mixtral-8x7b"])
 @pytest.mark.parametrize("count", [1, 4])
 def test_efficiency_takes_a_share_of_bandwidth_and_peak_and_nothing_else(name, count):

@@ -7,7 +7,8 @@ import pytest
 
 from cs336kit.predict import MODELS, Layout, TransformerConfig, communication, program, step_seconds, training_flops
 from cs336kit.predict._layers import stages
-from cs336kit.predict._links import bandwidth, crosses, leaving, node_of, together
+from cs336kit.predict._links import bandwidth, crosses, leaving, node_of, taken, together
+from cs336kit.predict._planner.chip import chip
 from cs336kit.predict._writing.collectives import strides
 from cs336kit.predict.hardware import accelerator
 from cs336kit.predict.operations import Wire
@@ -301,6 +302,109 @@ def test_a_ring_takes_the_time_of_its_slower_hops():
     parts = communication(LITTLE, layout="fsdp=8,tp=2", **STEP, precision="mixed")
     stays = sum(size for name, size in parts.items() if name.endswith("inside a node"))
     assert s.inside - s.through == pytest.approx(stays / 200e9) and stays
+
+
+H800 = accelerator("h800-sxm")
+#: Bytes that each of 2,048 H800 sends to gather the parameters of DeepSeek-V3 for two passes.
+GATHERED = 2815e9
+
+
+def gather(ranks, size, kind="all-gather", stride=1):
+    return Wire(kind, "data", ranks, stride, ranks * stride, size)
+
+
+def test_at_best_rings_use_all_links_of_a_rank():
+    """By hand: a node lacks 2,040 of 2,048 shares and has 8 · 50 GB/s; a rank lacks all but its own and has 200 + 50."""
+    of = {"device": H800, "node": 8, "between_nodes": 50e9, "layout": Layout(fsdp=2048)}
+    found = taken(gather(2048, GATHERED), **of)
+    assert found.through == pytest.approx(14.075) and found.inside == found.between == 0
+    inside, between, every = found.least
+    assert inside == (0, 0) and every == pytest.approx((11.26 / 2047, 11.26))
+    assert between == pytest.approx((8 / 2047 * 7.0375, 2040 / 2047 * 7.0375))
+    # What is scattered goes the other way, and what is summed and gathered goes both, once.
+    assert taken(gather(2048, GATHERED, "reduce-scatter"), **of).least[2] == pytest.approx((11.26, 11.26 / 2047))
+    both = taken(gather(2048, GATHERED, "all-reduce"), **of).least
+    assert both[2] == pytest.approx((5.63, 5.63), rel=1e-3) and both[1] == pytest.approx((3.519, 3.519), rel=1e-3)
+    # So many links that the node is what counts: 8 · 26 GB/s are more than 200, and 7 · 26 less.
+    border = taken(gather(2048, GATHERED), **of | {"between_nodes": 26e9})
+    assert border.through == pytest.approx(14.075) and border.least[1][1] == pytest.approx(
+        13.534 * 2040 / 2047, rel=1e-4
+    )
+    assert border.least[1][1] > border.least[2][1] == pytest.approx(GATHERED / 226e9)
+    # Where the links between nodes are the slower ones, a node lacks more than a rank, and of two nodes less.
+    slower = taken(gather(2048, GATHERED), **of | {"between_nodes": 20e9})
+    assert slower.between == pytest.approx(GATHERED / 160e9) and slower.through == 0
+    assert slower.least[1][1] == pytest.approx(slower.between * 2040 / 2047) and slower.least[2][1] < slower.between
+    few = taken(gather(16, GATHERED), **of | {"between_nodes": 20e9, "layout": Layout(fsdp=16)})
+    assert few.least[1][1] == pytest.approx(GATHERED * 8 / 15 / 160e9)
+    assert few.least[2][1] == pytest.approx(GATHERED / 220e9) and few.least[2][1] > few.least[1][1]
+
+
+@pytest.mark.parametrize("own", [26e9, 30e9, 50e9, 100e9, 400e9])
+def test_rings_that_share_all_links_reach_the_bound_and_none_is_quicker(own):
+    """Of the bytes, `apart` in rings with all hops between nodes, the rest in 8 rings that leave a node once each."""
+    found = taken(gather(2048, GATHERED), H800, 8, own, Layout(fsdp=2048))
+    least = max(max(ways) for ways in found.least)
+    best = float("inf")
+    for apart in [i / 10_000 for i in range(10_001)]:
+        inside, between = (1 - apart) * 7 / 8, (1 - apart) / 8 + apart
+        best = min(best, max(inside / 200e9, between / own) * GATHERED)
+    assert least <= best == pytest.approx(least, rel=4e-3)
+
+
+def test_a_card_that_has_only_pcie_sends_all_over_it():
+    """64 GB/s to others of its node and to other nodes, together; so it is in a plan, which knows the numbers alone."""
+    pcie = accelerator("h100-pcie")
+    found = taken(gather(16, 64e9), pcie, 8, 50e9, Layout(fsdp=16))
+    assert found.through == pytest.approx(1) and found.least[2] == pytest.approx((1 / 15, 1))
+    for device, every in (
+        (chip("h100-pcie"), 1),
+        (chip("h100-pcie", link=64e9), 64 / 114),
+        (chip("h100-sxm"), 64 / 500),
+    ):
+        found = taken(gather(16, 64e9), device.as_accelerator(), 8, 50e9, Layout(fsdp=16))
+        assert max(found.least[2]) == pytest.approx(every)
+
+
+@pytest.mark.parametrize("kind", ["all-gather", "reduce-scatter", "all-reduce", "all-to-all", "ring", "send"])
+@pytest.mark.parametrize("device", ["h800-sxm", "h100-sxm", "h100-pcie"])
+def test_nothing_takes_longer_at_best_than_in_a_ring_or_less_for_more_bytes(kind, device):
+    device = accelerator(device)
+    for ranks in (2, 3, 8, 12, 16, 40, 2048):
+        for stride, node in ((1, 8), (2, 8), (8, 8), (1, 1), (3, 4), (1, 6)):
+            for own in (1e9, 25e9, 50e9, 400e9):
+                of = {"device": device, "node": node, "between_nodes": own, "layout": Layout(dp=ranks * stride)}
+                before = 0.0
+                for size in (1, 2, 1000, 1001, 10**9, 2 * 10**9):
+                    found = taken(gather(ranks, size, kind, stride), **of)
+                    least = max(max(ways) for ways in found.least)
+                    assert before <= least <= (found.inside + found.through + found.between) * (1 + 1e-12)
+                    before = least
+            # Nor does a faster network.
+            each = [
+                taken(gather(ranks, 10**9, kind, stride), **of | {"between_nodes": 1.1**i * 1e9}) for i in range(60)
+            ]
+            least = [max(max(ways) for ways in found.least) for found in each]
+            assert least == sorted(least, reverse=True)
+
+
+def test_a_step_at_best_takes_all_links_of_a_rank():
+    """16 H800 in two nodes, by hand; what tp sends stays in its node."""
+
+    def found(layout, **links):
+        how = {"layout": layout, "accelerator": H800, "mfu": 1, "precision": "mixed", "between_nodes": 50e9} | links
+        sizes = Counter()
+        for wire, count in sent(program(LITTLE, layout=layout, precision="mixed", **STEP)):
+            sizes[wire.axis, wire.kind] += wire.bytes * count
+        return step_seconds(LITTLE, **how, **STEP), sizes
+
+    s, sizes = found("fsdp=16")
+    gathered, scattered = sizes["data", "all-gather"], sizes["data", "reduce-scatter"]
+    assert s.compute < s.lower == pytest.approx((gathered + scattered / 15) / 250e9)
+    s, sizes = found("fsdp=8,tp=2", between_nodes=400e9)
+    gathered, scattered = sizes["data", "all-gather"], sizes["data", "reduce-scatter"]
+    # An all-reduce of two ranks takes a ring's time at best.
+    assert s.lower == pytest.approx(max(sizes["tp", "all-reduce"] / 200e9, (gathered + scattered / 7) / 600e9))
 
 
 def test_a_bridge_of_two_cards_is_no_link_of_eight():

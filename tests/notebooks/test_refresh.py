@@ -13,7 +13,7 @@ import pytest
 import toy_lesson as toy
 
 from cs336kit.cli import main
-from cs336kit.course import pages
+from cs336kit.course import pages, structure
 from cs336kit.course.lessons import METADATA, find
 from cs336kit.course.refresh import refresh
 from cs336kit.course.verify import LessonCell
@@ -53,7 +53,8 @@ def test_a_changed_measured_cell_is_measured_again(stored, tmp_path):
 
 @pytest.fixture
 def clone(tmp_path, monkeypatch):
-    """A folder with lessons 02, which fails, and 03, which does not."""
+    """A folder with lessons 02, which fails, and 03, which does not, and no rules: a toy breaks many."""
+    monkeypatch.setattr(structure, "problems", lambda notebook, path: [])
     (tmp_path / "notebooks").mkdir()
     for name, source in (("02_broken", "1 / 0"), ("03_sound", "1 + 1")):
         cells = [
@@ -76,6 +77,23 @@ def test_a_lesson_is_refreshed_by_the_command_and_then_unchanged(clone, capsys):
     for word in ("stored", "unchanged"):
         assert main(["lessons", "refresh", "03"]) == 0
         assert f"03_sound.ipynb: {word}" in capsys.readouterr().out
+
+
+def test_a_lesson_that_breaks_rules_is_stored_and_the_command_fails(clone, capsys, monkeypatch):
+    """`make refresh readme` went on, and a list of broken rules was easily overlooked."""
+    (clone / "02_broken.ipynb").write_bytes((clone / "03_sound.ipynb").read_bytes())
+    monkeypatch.setattr(structure, "problems", lambda notebook, path: ["cell [1] is wide"] * path.name.startswith("03"))
+    for word in ("stored", "unchanged"):
+        assert main(["lessons", "refresh"]) == 1
+        said = capsys.readouterr().out.splitlines()
+        assert said[0].startswith(f"02_broken.ipynb: {word}") and said[1].startswith(f"03_sound.ipynb: {word}")
+        assert said[2] == "  cell [1] is wide"
+        sentence = "rules that are listed above are broken in 03_sound.ipynb: mend the lesson, and refresh it again"
+        assert said[-1] == sentence
+    monkeypatch.undo()
+    monkeypatch.chdir(clone.parent)
+    assert main(["lessons", "refresh", "3"]) == 1, "so it does by the rules of the course"
+    assert "  the first cell begins with '# NN · Title'" in capsys.readouterr().out
 
 
 def test_a_lesson_has_a_number_a_name_and_a_path(clone):

@@ -100,14 +100,15 @@ def test_a_store_says_what_became_of_each_lesson(monkeypatch, tmp_path, capsys):
         return path.name.startswith("01") or fresh
 
     monkeypatch.setattr(refresh, "refresh", played)
-    assert refresh.store(["1", "3"]) == 0
+    assert refresh.store(["1", "3"]) == 1, "both break rules"
     first, *told = capsys.readouterr().out.splitlines()
     assert first.startswith("01_toy.ipynb: stored (0 s)") and any(
         "  the execution counts are not" in line for line in told
     )
     assert any(line.startswith("03_toy.ipynb: unchanged (") for line in told)
     # Every lesson's links are written anew, also of those that were not asked for.
-    assert told[-3:] == [f"0{number}_toy.ipynb: times and links were updated" for number in (1, 2, 3)]
+    assert told[-4:-1] == [f"0{number}_toy.ipynb: times and links were updated" for number in (1, 2, 3)]
+    assert told[-1].startswith("rules that are listed above are broken in 01_toy.ipynb, 03_toy.ipynb: mend the lesson")
     assert refresh.store(["2"], fresh=True) == 1
     assert capsys.readouterr().out == "02_toy.ipynb: not stored, because a cell failed\nwhat it said\n"
 

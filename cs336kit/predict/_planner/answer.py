@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import finite_results
-from cs336kit.predict._planner.advice import Advice
+from cs336kit.predict._planner.changes import Advice
 from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict._planner.memory import Asked
 from cs336kit.predict._planner.question import Question

@@ -28,6 +28,8 @@ class Chip:
     #: bytes per second each way to other accelerators
     link: float | None
     notes: tuple[str, ...] = ()
+    #: whether that link is PCIe, which what it sends to other nodes crosses, too
+    pcie: bool = False
 
     @property
     def context(self) -> str:
@@ -44,7 +46,7 @@ class Chip:
         # The peak is that of the question's matrix products, whatever their type.
         kinds = {("fp32", "vector", "dense"), *((precision, "tensor", "dense") for precision in ("bf16", "fp16"))}
         peaks = {} if self.peak is None else {kind: cell(self.peak, "FLOP/s") for kind in kinds}
-        facts = {} if self.link is None else {"link": cell(self.link, "byte/s")}
+        facts = {} if self.link is None else {"host_link" if self.pcie else "link": cell(self.link, "byte/s")}
         return Accelerator(self.name, self.title, (), facts, peaks)
 
 
@@ -75,8 +77,11 @@ def chip(
         peak_flops_per_second = _peak(device, precision, needs_peak, notes)
     if bandwidth is None and "bandwidth" in device.facts:
         bandwidth = device.bandwidth
+    pcie = link is None and "link" not in device.facts and "host_link" in device.facts
     link = link_speed(device) if link is None else link
-    return Chip(device.name, device.title, int(memory_bytes), peak_flops_per_second, bandwidth, link, tuple(notes))
+    return Chip(
+        device.name, device.title, int(memory_bytes), peak_flops_per_second, bandwidth, link, tuple(notes), pcie
+    )
 
 
 def _and(words: list[str]) -> str:

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 
+from cs336kit.predict._common.words import duration, folded, size
 from cs336kit.predict._layers import stages
 from cs336kit.predict._links import node_of
 from cs336kit.predict._planner import memory as of
 from cs336kit.predict._planner.answer import Plan
-from cs336kit.predict._planner.text import duration, folded, links, size
+from cs336kit.predict._planner.step import links
 from cs336kit.predict.accounting import active_parameters, forward_flops, saved_activation_bytes
 from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.optimizers import optimizer_spec

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from cs336kit.predict._common.grid import as_text
+from cs336kit.predict._common.words import folded, size
 from cs336kit.predict._planner import memory as of
 from cs336kit.predict._planner.answer import Plan, seconds_as_dict
 from cs336kit.predict._planner.question import Question, settled
-from cs336kit.predict._planner.text import folded, size
 from cs336kit.predict.layout_search import FoundLayout, find_layouts
 from cs336kit.predict.training import largest
 from cs336kit.predict.transformer import TransformerConfig

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from math import ceil, floor
 from typing import NamedTuple
 
-from cs336kit.predict._links import at_best
-from cs336kit.predict._links import bandwidth as link_bandwidth
+from cs336kit.predict._links import taken
 from cs336kit.predict._planner.chip import Chip, chip
 from cs336kit.predict._serving.memory import cache_bytes, is_packed, leaf_bytes, made_again, prompt_program
 from cs336kit.predict._serving.question import ServingQuestion, length_of, options_of, packing_of
@@ -159,12 +158,9 @@ def _work(q: ServingQuestion, what: Chip, walked: Program, *, tokens: int, rows:
             seen.update(weights, first)
         for wire in op.wires:
             sent += count * wire.bytes
-            taken = (
-                count
-                * wire.bytes
-                / link_bandwidth(wire, what.as_accelerator(), q.per_node, q.between_nodes, walked.layout)
-            )
-            rings, links = rings + taken, links + max(at_best(wire)) * taken
+            took = taken(wire, what.as_accelerator(), q.per_node, q.between_nodes, walked.layout, count)
+            rings += took.inside + took.through + took.between
+            links += max(seconds for ways in took.least for seconds in ways)
     if of_experts:
         c = q.config
         visited = visited_experts(c.experts, c.experts_per_token, tokens) / min(c.experts, tokens * c.experts_per_token)

@@ -5,7 +5,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from cs336kit.predict._common.grid import as_text
-from cs336kit.predict._planner.text import WIDTH, accelerators, digits, folded, row, size
+from cs336kit.predict._common.words import WIDTH, accelerators, digits, folded, row, size
 from cs336kit.predict._serving.question import length_of, packing_of
 from cs336kit.predict.packed import PACKINGS
 
