@@ -20,7 +20,11 @@ def decoding(run: Run) -> Iterator[dict]:
     if run.tiny:
         config = replace(config, layers=2, d_model=64, heads=4, kv_heads=2, d_ff=128, vocab=256, context=64)
         cached, batches = 16, (2,)
-    model = lm.Llama(config, attention="sdpa", device=run.device, dtype=torch.bfloat16).eval()
+    try:
+        model = lm.Llama(config, attention="sdpa", device=run.device, dtype=torch.bfloat16).eval()
+    except torch.OutOfMemoryError as error:
+        run.skip("decoding: the model takes 16 GB", error)
+        return
     run.free()
     for batch in batches:
         bounds = None

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from benchmarks import gpu, gpu_peer, gpu_stages
+from benchmarks import gpu, gpu_peer, gpu_power, gpu_stages
 from benchmarks.gpu_rows import Run, row
 from benchmarks.gpu_stages import STAGES
 from cs336kit import lm, measure, predict
@@ -393,3 +393,34 @@ def test_the_table_of_the_readme_is_the_record_s():
         f"| {ms[4][0]:.1f} ms | {ms[4][1]:.1f} ms |",
     ):
         assert end in said, end
+
+
+def test_a_gpu_without_room_for_the_large_model_skips_it(monkeypatch, tmp_path):
+    def full(*sizes, **options):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.96 GiB.")
+
+    monkeypatch.setattr(lm, "Llama", full)
+    assert gpu.main(["decoding", "--here", "--device", "cpu", "--tiny", "--out", str(tmp_path)]) == 0
+    stage = json.loads((tmp_path / "cpu.json").read_text())["stages"]["decoding"]
+    assert not stage["rows"] and "Tried to allocate" in stage["skipped"][0]
+
+
+def test_a_rest_and_two_seconds_of_work_are_timed_one_by_one(monkeypatch):
+    """On a GPU whose events are a clock: each product takes as long as the clock says, and the first two do not count."""
+    now = iter(range(1000))
+
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            self.at = next(now) ** 2
+
+        def elapsed_time(self, other):
+            return other.at - self.at
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    calls = []
+    seconds = gpu_power._each(lambda: calls.append(1), 3)
+    assert seconds == [(3**2 - 2**2) / 1e3, (4**2 - 3**2) / 1e3, (5**2 - 4**2) / 1e3] and len(calls) == 6
