@@ -7,19 +7,23 @@ from cs336kit.predict._common.checks import boolean, positive_int, shown
 from cs336kit.predict._walking.ledger import Ledger
 from cs336kit.predict._walking.states import state_requests, temporary_requests
 from cs336kit.predict._walking.walk import Walk
-from cs336kit.predict.allocator import WORKSPACE_BYTES, Block, CachingAllocator
+from cs336kit.predict.allocator import LT_WORKSPACE_BYTES, WORKSPACE_BYTES, Block, CachingAllocator
 from cs336kit.predict.devices import device as device_of
 from cs336kit.predict.layouts import as_layout
-from cs336kit.predict.operations import ELEMENT_BYTES, Storage
+from cs336kit.predict.operations import ELEMENT_BYTES, Op, Program, Storage
 from cs336kit.predict.optimizers import optimizer_spec
 from cs336kit.predict.programs import program
 from cs336kit.predict.training import both_passes
 from cs336kit.predict.transformer import TransformerConfig
 
 NOTE = (
-    "computed from torch's sources, not measured on a GPU: rounding, segments, cuBLAS workspaces and what backward kernels "
-    "need for a moment; left out: the CUDA context, cuDNN, NCCL, layer norm's partial sums, token ids"
+    "computed from torch's sources: rounding, segments, cuBLAS workspaces and what backward kernels need for a moment; measured "
+    "on an H200 with torch 2.11 in 36 steps of two models: allocated within 0.6 %, reserved within 1.1 % in 34 and 11 % in two; "
+    "left out: the CUDA context, cuDNN, NCCL, layer norm's partial sums, token ids, tables of rotary positions"
 )
+
+#: Operations that cuBLAS computes.
+PRODUCTS = frozenset({"linear", "matmul"})
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,46 @@ class Replay(Ledger):
             self.allocator.release(block)
 
 
+class Workspaces:
+    """What cuBLAS (`size` bytes) and cuBLASLt (`lt_size`) keep for each thread, from its first product on; `total`: so far."""
+
+    def __init__(self, allocator: CachingAllocator, size: int, lt_size: int):
+        self.allocator, self.size, self.lt_size = allocator, size, lt_size
+        self.total, self._kept = 0, set[tuple[str, int]]()
+
+    def need(self, thread: str, *, biased: bool = False) -> None:
+        """A thread multiplies matrices. cuBLASLt is called only for a product to which a bias is added (`biased`)."""
+        for size in (self.size, self.lt_size) if biased else (self.size,):
+            if (thread, size) not in self._kept:
+                self._kept.add((thread, size))
+                self.allocator.allocate(size)
+                self.total += size
+
+
+class Replayed(Walk):
+    """A walk that requests workspaces where torch does.
+
+    That of the backward pass is first requested at the head, and takes a piece of a large free block, such as one of the
+    logits: those of the next step no longer fit there. Requested before the pass, it would have a segment of its own.
+    """
+
+    def __init__(self, program: Program, replay: Replay, workspaces: Workspaces):
+        super().__init__(program, sums_in_place=True, ledger=replay)
+        self.workspaces = workspaces
+
+    def _run(self, op: Op) -> None:
+        super()._run(op)
+        if op.kind in PRODUCTS:
+            # What is checkpointed is recomputed by the thread of the backward pass.
+            thread = "backward" if self.moment == "recomputation" else "forward"
+            self.workspaces.need(thread, biased=op.kind == "linear" and len(op.inputs) > 2)
+
+    def _node(self, op: Op) -> None:
+        if op.kind in PRODUCTS and op.gradients:
+            self.workspaces.need("backward")
+        super()._node(op)
+
+
 def step_allocation(
     config: TransformerConfig,
     *,
@@ -74,7 +118,8 @@ def step_allocation(
 
     The optimizer is torch's foreach implementation, or `fused`; old gradients are freed between the steps. `capability`:
     the device's major compute capability, on which the size of cuBLAS's workspaces depends. `options` are those of
-    `predict.program`, with flavour "course". All of it is computed and not measured: `note` says what, and what is left out.
+    `predict.program`, with flavour "course". `note` says how near it came to what was measured, and what is left out. Of the
+    three, `reserved` is the least certain: whether a large tensor finds a free block can depend on where a small one lies.
     Errors: ValueError for impossible sizes, and for a layout of several ranks or another device, which are not replayed.
     """
     if as_layout(options.get("layout")).count > 1:
@@ -91,9 +136,7 @@ def step_allocation(
     for leaf in written.leaves:
         for _ in range(leaf.count):
             allocator.allocate(leaf.tensor.storage.bytes)
-    workspace = WORKSPACE_BYTES.get(capability, WORKSPACE_BYTES[None])
-    for _ in range(2):
-        allocator.allocate(workspace)
+    workspaces = Workspaces(allocator, WORKSPACE_BYTES.get(capability, WORKSPACE_BYTES[None]), LT_WORKSPACE_BYTES)
     kind, implementation = written.policy, "fused" if fused else "foreach"
     if kind.master_weights:
         for leaf in written.leaves:
@@ -101,7 +144,7 @@ def step_allocation(
                 allocator.allocate(leaf.tensor.elements * ELEMENT_BYTES[kind.master_weights])
     for step in range(2):
         replay = Replay(allocator)
-        both_passes(Walk(written, sums_in_place=True, ledger=replay), written)
+        both_passes(Replayed(written, replay, workspaces), written)
         if step == 0:
             for size in state_requests(written, optimizer.lower(), implementation):
                 allocator.allocate(size)
@@ -110,4 +153,4 @@ def step_allocation(
             allocator.release(block)
         for block in replay.blocks.values():
             allocator.release(block)
-    return StepAllocation(allocator.most_requested, allocator.most_allocated, allocator.reserved, 2 * workspace)
+    return StepAllocation(allocator.most_requested, allocator.most_allocated, allocator.reserved, workspaces.total)

@@ -3,7 +3,6 @@
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import count
 
 from cs336kit.predict._common.checks import non_negative_int, positive_int, shown
 
@@ -15,8 +14,11 @@ SMALL_REQUEST_BYTES, SMALL_SEGMENT_BYTES = 1 * MIB, 2 * MIB
 #: Larger requests below this size get a segment of LARGE_SEGMENT_BYTES; from it on, one of their own, rounded up to 2 MiB.
 LARGE_REQUEST_BYTES, LARGE_SEGMENT_BYTES, ROUND_SEGMENT_BYTES = 10 * MIB, 20 * MIB, 2 * MIB
 #: Workspace of cuBLAS, one for the thread of the forward pass and one for that of the backward pass, by major compute
-#: capability; None: all others. Source: PyTorch, ATen/cuda/CublasHandlePool.cpp, parseChosenWorkspaceSize.
+#: capability; None: all others. Source: PyTorch 2.11, ATen/cuda/CublasHandlePool.cpp, parseChosenWorkspaceSize.
 WORKSPACE_BYTES = {9: 32 * MIB, 10: 32 * MIB, None: 8 * MIB + 128 * KIB}
+#: That of cuBLASLt, which a thread has beside it once it has added a bias to a product. Source: as above,
+#: parseCUDABlasLtWorkspaceSize.
+LT_WORKSPACE_BYTES = 1 * MIB
 
 
 def allocated_bytes(requested_bytes: int) -> int:
@@ -53,12 +55,14 @@ def reserved_bytes(requests: Iterable[int]) -> AllocatorState:
 
 
 class Block:
-    """A piece of a segment, with its neighbors there."""
+    """A piece of a segment, with its neighbors there. Of blocks of one size, the one with the lowest address is taken."""
 
-    __slots__ = ("after", "before", "requested", "size", "small")
+    __slots__ = ("address", "after", "before", "requested", "size", "small")
 
-    def __init__(self, size: int, small: bool, before: "Block | None" = None, after: "Block | None" = None):
-        self.size, self.small, self.before, self.after = size, small, before, after
+    def __init__(
+        self, address: int, size: int, small: bool, before: "Block | None" = None, after: "Block | None" = None
+    ):
+        self.address, self.size, self.small, self.before, self.after = address, size, small, before, after
         self.requested = 0
 
 
@@ -66,15 +70,15 @@ class CachingAllocator:
     """What torch's allocator does on one stream: it takes the smallest free block that fits, splits it, and merges it when freed.
 
     `requested`, `allocated`, `reserved`: bytes now; `most_requested`, `most_allocated`: their maxima so far.
+    The addresses are those of a driver that puts every segment behind the one before; a real one need not.
     Left out: other streams, expandable segments, garbage collection, a device that is full.
     Source: PyTorch, c10/cuda/CUDACachingAllocator.cpp.
     """
 
     def __init__(self) -> None:
-        #: small or not → free blocks by (size, order in which they were freed)
+        #: small or not → free blocks by (size, address)
         self.free: dict[bool, list[tuple[int, int, Block]]] = {True: [], False: []}
         self.requested = self.allocated = self.reserved = self.most_requested = self.most_allocated = 0
-        self._order = count()
 
     def allocate(self, request: int) -> Block:
         """A block of at least this size; `release` takes it back."""
@@ -85,12 +89,12 @@ class CachingAllocator:
         if place < len(free):
             _, _, block = free.pop(place)
         else:
-            block = Block(_segment_bytes(size), small)
+            block = Block(self.reserved, _segment_bytes(size), small)
             self.reserved += block.size
         rest = block.size - size
         # The rest becomes a free block if it is large enough; otherwise the block is handed out whole.
         if rest >= BLOCK_BYTES if small else rest > SMALL_REQUEST_BYTES:
-            other = Block(rest, small, block, block.after)
+            other = Block(block.address + size, rest, small, block, block.after)
             if block.after is not None:
                 block.after.before = other
             block.after, block.size = other, size
@@ -119,14 +123,11 @@ class CachingAllocator:
         self._offer(block)
 
     def _offer(self, block: Block) -> None:
-        insort(self.free[block.small], (block.size, next(self._order), block))
+        insort(self.free[block.small], (block.size, block.address, block))
 
     def _withdraw(self, block: Block) -> None:
         free = self.free[block.small]
-        place = bisect_left(free, (block.size, -1))
-        while free[place][2] is not block:
-            place += 1
-        del free[place]
+        del free[bisect_left(free, (block.size, block.address))]
 
 
 def _segment_bytes(size: int) -> int:

@@ -3,8 +3,8 @@
 The rules are those of torch's autograd engine. A node of the backward pass runs when its output's gradient is complete;
 while it runs, the incoming gradient, what it saved, and what it returns are alive. Then each returned gradient is summed
 to its input's shape and cast to its type, and the incoming gradient and what was saved are freed. A second gradient of the
-same tensor is added to the first: in place with `sums_in_place` (unless somebody else still holds it, or it belongs to a
-parameter), else in a third tensor. Torch does the first; under a dispatch mode, such as `measure` uses, it does the second.
+same tensor is added to the first: in place with `sums_in_place` (unless somebody else still holds it, be it only as the base
+of a view), else in a third tensor. Torch does the first; under a dispatch mode, such as `measure` uses, it does the second.
 """
 
 from collections import Counter
@@ -71,6 +71,8 @@ class Walk:
         self.marks: list[tuple[str, int]] = []
         #: source of a tensor → the storage of its gradient so far
         self.waiting: dict[object, Storage] = {}
+        #: gradients that are views, whose bases still exist: nothing is added to them in place
+        self.views = set[Storage]()
         #: gradients of the tables, the final norm and the head, which are reduced when the backward pass ends
         self.outside_blocks = self.outside_shares = 0
         #: what this rank keeps of the gradients so far
@@ -273,6 +275,8 @@ class Walk:
         returned: list[tuple[Gradient, Storage]] = []
         for gradient in op.gradients:
             storage = incoming[0] if gradient.bytes is None else Storage("gradient", gradient.bytes)
+            if self.sums_in_place and _is_view(op, gradient):
+                self.views.add(storage)
             self.ledger.hold(storage)
             returned.append((gradient, storage))
         self.ledger.see(moment, op.place, op.scratch if self.sums_in_place else (*op.scratch, op.watched))
@@ -307,7 +311,7 @@ class Walk:
                 if not self.in_block:
                     self.outside_blocks += self.ledger.size(storage)
                     self.outside_shares += share
-        elif not self.sums_in_place or parameter or self.ledger.holds[first] > 1:
+        elif not self.sums_in_place or first in self.views or self.ledger.holds[first] > 1:
             self.waiting[source] = self._replaced(first, first.bytes, moment, f"{op.place}, sum")
             self.ledger.drop(storage)
         else:
@@ -330,6 +334,15 @@ class Walk:
         self.ledger.see(moment, place)
         self.ledger.drop(old)
         return new
+
+
+def _is_view(op: Op, gradient: Gradient) -> bool:
+    """Whether a gradient is a view of what a product returned.
+
+    The product of a linear layer has two axes: an input with more of them was flattened, and the matrix was transposed.
+    """
+    product = op.kind == "linear" and gradient.bytes is not None
+    return product and (gradient.of.source is op.inputs[1].source or len(gradient.of.shape) > 2)
 
 
 def _uses(program: Program) -> dict[object, int]:

@@ -1,20 +1,25 @@
 """A step as CUDA's allocator counts it: the rounding against real steps on a CPU, the replay against the walk."""
 
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cs336kit import measure, predict
 from cs336kit.predict import step_allocation, step_peak, step_timeline
+from cs336kit.predict._walking.walk import Walk
 from cs336kit.predict.allocator import MIB, CachingAllocator, allocated_bytes
-from cs336kit.predict.training import _walked
+from cs336kit.predict.training import _walked, both_passes
 from tests.torch.predict.test_walk import Real, any_config
 
 SIZE = {"batch": 2, "sequence": 16}
 GPT2 = predict.TransformerConfig(layers=3, d_model=32, heads=4, vocab=300, context=16)
+LLAMA = predict.TransformerConfig(layers=2, d_model=32, heads=4, kv_heads=2, vocab=50, context=16, d_ff=40, bias="none",
+                                  mlp="swiglu", norm="rmsnorm", positions="rope", tied_head=True)  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -53,6 +58,44 @@ def test_requested_bytes_are_the_peak_without_counters_in_the_hosts_memory():
         peak = step_peak(GPT2, **SIZE, **options, device="cuda").total
         counters = 4 * len(predict.parameter_shapes(GPT2))
         assert found.requested - found.workspaces == peak - counters
+
+
+class Sums(Walk):
+    """A walk that writes down where each sum of two gradients goes."""
+
+    def __init__(self, program):
+        super().__init__(program, sums_in_place=True)
+        self.found = Counter()
+
+    def _collect(self, op, moment, gradient, storage):
+        first = self.waiting.get(gradient.of.source)
+        super()._collect(op, moment, gradient, storage)
+        if first is not None:
+            way = "aten::add_" if self.waiting[gradient.of.source] is first else "aten::add"
+            self.found[way, gradient.of.shape] += 1
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "autocast"])
+@pytest.mark.parametrize("name", ["gpt2", "untied", "llama"])
+def test_torchs_engine_adds_up_gradients_where_the_walk_does(name, precision, attention):
+    # No dispatch mode sees it: under one, torch adds up nothing in place.
+    config = {"gpt2": GPT2, "untied": replace(GPT2, tied_head=False), "llama": LLAMA}[name]
+    for checkpointing in (False, True):
+        options = {"precision": precision, "attention": attention, "checkpointing": checkpointing}
+        loss = Real(config, 3, 7, stepped=False, **options).loss()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
+            loss.backward()
+        counted = Counter(
+            (event.name, tuple(event.input_shapes[0]))
+            for event in profile.events()
+            # A node's own operations are inside of the node, a sum is not.
+            if event.name in ("aten::add", "aten::add_")
+            and "evaluate_function" in getattr(event.cpu_parent, "name", "")
+        )
+        program = predict.program(config, batch=3, sequence=7, unrolled=True, **options)
+        walk = both_passes(Sums(program), program)
+        assert walk.found == counted
 
 
 def held_beside_a_pass(config, **options):
@@ -107,9 +150,38 @@ def test_a_fused_optimizer_has_no_temporaries_and_counters_on_the_device():
 
 
 def test_workspaces_follow_the_capability():
-    old, *new = (step_allocation(GPT2, **SIZE, capability=major) for major in (8, 9, 10))
+    config = replace(GPT2, bias="none")
+    old, *new = (step_allocation(config, **SIZE, capability=major) for major in (8, 9, 10))
     assert old.workspaces == 2 * 8_519_680 and [each.workspaces for each in new] == [2 * 32 * MIB] * 2
-    assert "not measured" in old.note and "not measured" not in repr(old)
+    assert "measured on an H200" in old.note and "measured" not in repr(old)
+
+
+def test_a_thread_that_adds_biases_has_a_workspace_of_cublaslt_too():
+    # The backward pass adds none, unless it recomputes a forward pass.
+    for bias, checkpointing, more in (("none", True, 0), ("all", False, 1), ("all", True, 2)):
+        found = step_allocation(replace(GPT2, bias=bias), **SIZE, checkpointing=checkpointing)
+        assert found.workspaces == (2 * 32 + more) * MIB
+
+
+def test_a_workspace_is_requested_at_the_first_product_of_its_thread(monkeypatch):
+    requests, reserved, allocate = [], [], CachingAllocator.allocate
+
+    def seen(self, size):
+        requests.append(size)
+        block = allocate(self, size)
+        reserved.append(self.reserved)
+        return block
+
+    monkeypatch.setattr(CachingAllocator, "allocate", seen)
+    config = predict.TransformerConfig(layers=1, d_model=64, heads=2, vocab=50_000, context=256, bias="none")
+    step_allocation(config, batch=4, sequence=256)
+    tokens = 4 * 256
+    embedded, logits = (4 * tokens * width for width in (config.d_model, config.vocab))
+    forward, backward = (place for place, size in enumerate(requests) if size == 32 * MIB)
+    # The first is behind the parameters and the embedding, and before the logits.
+    assert len(predict.parameter_shapes(config)) <= requests.index(embedded) < forward < requests.index(logits)
+    # The second comes when logits, their log softmax and the gradients of both have been requested, and takes a free block.
+    assert requests[:backward].count(logits) == 4 and reserved[backward] == reserved[backward - 1]
 
 
 @settings(max_examples=50)

@@ -51,6 +51,20 @@ def test_what_comes_back_is_put_together_with_its_neighbors():
     assert again.allocate(7 * MIB // 2) is pieces[2] and again.reserved == 20 * MIB
 
 
+def test_of_blocks_of_one_size_the_lowest_address():
+    allocator = CachingAllocator()
+    # Two segments, and a segment in pieces: whichever is freed first, the one in front is handed out first.
+    whole = [allocator.allocate(24 * MIB) for _ in range(2)]
+    pieces = [allocator.allocate(size * MIB) for size in (4, 2, 4, 2)]
+    for first, second in (whole, pieces[::2]):
+        for freed in ((first, second), (second, first)):
+            for block in freed:
+                allocator.release(block)
+            size = first.size
+            assert allocator.allocate(size) is first and allocator.allocate(size) is second
+    assert allocator.reserved == (24 + 24 + 20) * MIB
+
+
 @given(st.lists(st.integers(1, 40 * MIB), max_size=30))
 def test_each_sum_is_at_least_the_last(requests):
     state = reserved_bytes(requests)
