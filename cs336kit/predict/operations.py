@@ -17,6 +17,10 @@ from cs336kit.predict.transformer import TransformerConfig
 ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int64": 8, "int8": 1, "bool": 1}
 
 
+#: Storages with these names hold integers that no gradient flows through; the second lie in the host's memory.
+INDICES, ON_HOST = "indices", "indices on the host"
+
+
 class Storage:
     """Memory that is allocated and freed as a whole, however many tensors are views of it."""
 

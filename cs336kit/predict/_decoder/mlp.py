@@ -4,7 +4,7 @@ from contextlib import nullcontext
 from itertools import pairwise
 
 from cs336kit.predict._writing.builder import Builder, norm
-from cs336kit.predict.operations import Leaf, Storage, Tensor
+from cs336kit.predict.operations import INDICES, Leaf, Storage, Tensor
 from cs336kit.predict.transformer import TransformerConfig
 
 
@@ -55,7 +55,7 @@ class MLP:
         given = b.linear(
             "router", tokens, c.experts, component="router", bias=c.router_bias, name="router scores", cast="mlp inputs"
         )
-        chosen = Storage("indices", 8 * N * k)
+        chosen = Storage(INDICES, 8 * N * k)
         scores = b.op(
             "topk", "topk", [given], (N, k), statistics=(chosen,), watched=given.bytes, name="routing scores"
         )  # fmt: skip
@@ -81,7 +81,7 @@ class MLP:
         """Rows go to the ranks of their experts, evenly shared, and come back; the experts of a rank are one matrix product."""
         b, c = self.b, self.c
         N, rows = self.N, self.N * c.experts_per_token
-        order = b.op("order", "sort", [], (rows,), dtype="int64", name="indices")
+        order = b.op("order", "sort", [], (rows,), dtype="int64", name=INDICES)
         mine = b.index("dispatch/rows", tokens, order, (rows, c.d_model), name="dispatched tokens")
         given = b.ranks.exchange("dispatch", mine, experts=c.experts_per_token, name="mlp inputs")
         b.free(mine)
@@ -128,7 +128,7 @@ class MLP:
         N, k = self.N, c.experts_per_token
         with b.within("expert"):
             equal = b.op("equal", "compare", [], (N, k), dtype="int8")
-            rows = b.op("nonzero", "nonzero", [], (2, n), dtype="int64", name="indices")
+            rows = b.op("nonzero", "nonzero", [], (2, n), dtype="int64", name=INDICES)
             b.free(equal, *held[:1])
             mine = b.index("tokens", tokens, rows, (n, c.d_model), name="mlp inputs")
             out = self.expert(mine)

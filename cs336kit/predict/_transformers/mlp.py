@@ -1,7 +1,7 @@
 """The MLP as transformers writes it, and a mixture of such experts."""
 
 from cs336kit.predict._transformers.modules import Modules
-from cs336kit.predict.operations import Op, Storage, Tensor
+from cs336kit.predict.operations import INDICES, Op, Storage, Tensor
 
 
 class MLP:
@@ -71,7 +71,7 @@ class MLP:
         given = b.linear("router", tokens, c.experts, component="router", name="router scores", cast="mlp inputs")
         wide = b.cast("scores/fp32", given, "fp32")
         soft = b.op("softmax", "softmax", [wide], (N, c.experts), keeps_output=True, name="routing weights")
-        chosen = Storage("indices", 8 * rows)
+        chosen = Storage(INDICES, 8 * rows)
         top = b.op("topk", "topk", [soft], (N, k), statistics=(chosen,), watched=soft.bytes)
         total = b.op("sum", "sum", [top], (N, 1), name="routing weights")
         # The division is in place, so it saves a copy of what it divides.

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cs336kit import measure, predict
+from cs336kit import lm, measure, predict
 from cs336kit.predict import step_allocation, step_peak, step_timeline
 from cs336kit.predict._walking.walk import Walk
 from cs336kit.predict.allocator import MIB, CachingAllocator, allocated_bytes
@@ -47,9 +47,10 @@ def test_the_replay_of_every_request_has_the_peak_of_the_walk(seed):
     assert one.ledger.live == other.ledger.live
     found = step_allocation(config, **size, **options)
     peak = step_peak(config, **size, **options, device="cuda", allocated=True).total
-    held = found.allocated - found.workspaces
+    held = found.allocated - found.workspaces - found.data
     # What the allocator hands out whole, where the rest is not worth splitting off, is the difference.
-    assert peak <= held <= peak + 64 * MIB and found.requested <= found.allocated <= found.reserved
+    # Some kernels keep 16 bytes in the host's memory, a block of 512 bytes less here.
+    assert peak - 512 * config.layers <= held <= peak + 64 * MIB and found.requested <= found.allocated <= found.reserved
 
 
 def test_requested_bytes_are_the_peak_without_counters_in_the_hosts_memory():
@@ -57,7 +58,24 @@ def test_requested_bytes_are_the_peak_without_counters_in_the_hosts_memory():
         found = step_allocation(GPT2, **SIZE, **options)
         peak = step_peak(GPT2, **SIZE, **options, device="cuda").total
         counters = 4 * len(predict.parameter_shapes(GPT2))
-        assert found.requested - found.workspaces == peak - counters
+        assert found.requested - found.workspaces - found.data == peak - counters
+
+
+def test_the_random_state_of_the_kernel_for_fp32_lies_in_the_hosts_memory():
+    size = {"batch": 128, "sequence": 7}  # at the loss, every block's is there
+    found = step_allocation(GPT2, **size, attention="sdpa")
+    peak = step_peak(GPT2, **size, attention="sdpa", device="cuda").total
+    counters = 4 * len(predict.parameter_shapes(GPT2))
+    assert found.requested - found.workspaces - found.data == peak - counters - 16 * GPT2.layers
+
+
+def test_what_a_model_has_besides_parameters_is_counted_as_it_is():
+    for config, weights in ((LLAMA, torch.float32), (LLAMA, torch.bfloat16), (GPT2, torch.float32)):
+        model = lm.DecoderOnly(config, dtype=weights)
+        ids = torch.zeros(SIZE["batch"], SIZE["sequence"], dtype=torch.int64)
+        precision = "bf16" if weights == torch.bfloat16 else "fp32"
+        found = step_allocation(config, **SIZE, precision=precision).data
+        assert found == ids.nbytes + sum(buffer.nbytes for buffer in model.buffers())
 
 
 class Sums(Walk):
@@ -103,7 +121,7 @@ def held_beside_a_pass(config, **options):
     options |= {"batch": 32, "sequence": 7, "attention": "sdpa"}
     walk = _walked(predict.program(config, **options, device="cuda"), sums_in_place=True)
     found = step_allocation(config, **options, optimizer="sgd")
-    return found.requested - found.workspaces - max(peak.bytes for peak in walk.ledger.peaks.values())
+    return found.requested - found.workspaces - found.data - max(peak.bytes for peak in walk.ledger.peaks.values())
 
 
 def test_the_replay_adds_up_gradients_in_place_as_torch_does():
