@@ -311,7 +311,11 @@ def fp8_training(run: Run) -> Iterator[dict]:
         yield row("step", timing, "s", precision=name, batch=batch, sequence=sequence, d_model=width, compiled=False)
         model = optimizer = None
         run.free()
-    batch, wide = (2, TINY) if run.tiny else (8, replace(config, layers=4, d_model=4096, heads=32, context=1024))
+    batch, wide = (
+        (2, TINY)
+        if run.tiny
+        else (8, predict.TransformerConfig(layers=4, d_model=4096, heads=32, vocab=256, context=1024))
+    )
     for name in names:
         try:
             model = lm.DecoderOnly(wide, attention="sdpa", device=run.device)

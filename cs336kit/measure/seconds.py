@@ -1,5 +1,6 @@
 """Time a function: warm up, synchronize, repeat until the spread is small, report median and quartiles."""
 
+import gc
 import inspect
 import statistics
 import time
@@ -15,6 +16,8 @@ from cs336kit.predict._common.checks import positive_int, positive_number
 
 #: A clock cannot resolve shorter batches of calls; calls are grouped until a batch takes this long.
 SHORTEST_BATCH_SECONDS = 1e-4
+#: The same on a GPU, where the host may need some of a batch's time to start its first kernels.
+SHORTEST_GPU_BATCH_SECONDS = 1e-3
 #: Repeats continue until their quartiles are this close together, as a fraction of the median.
 DEFAULT_SPREAD = 0.05
 #: How long a GPU is kept busy before it is timed: an idle one raises its clocks only after a while.
@@ -97,7 +100,9 @@ def seconds(
         raise ValueError(f"at_least must be 2 or more and no larger than at_most, got {at_least} and {at_most}.")
     spread = positive_number("spread", spread)
     where = _device(device)
-    once = _cuda_repeat if where.type == "cuda" else _cpu_repeat
+    on_gpu = where.type == "cuda"
+    once = _cuda_repeat if on_gpu else _cpu_repeat
+    shortest = SHORTEST_GPU_BATCH_SECONDS if on_gpu else SHORTEST_BATCH_SECONDS
     for _ in range(warmup):
         result = function()
     if inspect.isgenerator(result) or inspect.iscoroutine(result):
@@ -106,10 +111,10 @@ def seconds(
             f"the function returned a {kind}, so its body has not run and there is nothing to time: run it."
         )
     start = time.perf_counter()
-    while where.type == "cuda" and time.perf_counter() - start < GPU_WARMUP_SECONDS:
+    while on_gpu and time.perf_counter() - start < GPU_WARMUP_SECONDS:
         once(function, 1, where)
     calls = 1
-    while once(function, calls, where) < SHORTEST_BATCH_SECONDS:
+    while once(function, calls, where) < shortest:
         calls *= 4
     repeats: list[float] = []
     start, steady = time.perf_counter(), 0
@@ -136,11 +141,19 @@ def _cuda_repeat(function, calls: int, where: torch.device) -> float:
     first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     stream = torch.cuda.current_stream(where)
     torch.cuda.synchronize(where)
-    # On an idle GPU the first event would pass before the first kernel is launched, and the launch would be timed, too.
-    function()
-    first.record(stream)
-    timeit.timeit(function, number=calls)
-    last.record(stream)
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        # On an idle GPU the first event would pass before the first kernel is launched, and the launch would be timed, too.
+        function()
+        first.record(stream)
+        # Not timeit: it compiles its loop at every call, which takes longer than the call before, and the GPU would wait for it.
+        for _ in range(calls):
+            function()
+        last.record(stream)
+    finally:
+        if collects:
+            gc.enable()
     last.synchronize()
     return first.elapsed_time(last) / 1e3
 

@@ -164,6 +164,14 @@ def test_a_gpu_is_kept_busy_for_a_while_before_it_is_timed(monkeypatch):
     assert measure.seconds(slow, device="cuda").median == pytest.approx(1e-3)
 
 
+def test_a_batch_on_a_gpu_takes_a_millisecond(monkeypatch):
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr(seconds_module, "_cuda_repeat", seconds_module._cpu_repeat)
+    monkeypatch.setattr(seconds_module, "_device", torch.device)
+    # 16 calls of 50 µs are 0.8 ms, and the host may need 0.1 ms of that to start the first.
+    assert measure.seconds(clock.function(itertools.repeat(5e-5)), device="cuda").calls == 64
+
+
 def test_repr_chooses_the_unit():
     assert repr(Timing((0.002, 0.002), 1, "cpu", True)) == "2 ms (quartiles 2 to 2, 2 repeats on cpu)"
     assert repr(Timing((3e-7, 3e-7), 1, "cpu", True)).startswith("300 ns")

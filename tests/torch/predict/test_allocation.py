@@ -50,7 +50,9 @@ def test_the_replay_of_every_request_has_the_peak_of_the_walk(seed):
     held = found.allocated - found.workspaces - found.data
     # What the allocator hands out whole, where the rest is not worth splitting off, is the difference.
     # Some kernels keep 16 bytes in the host's memory, a block of 512 bytes less here.
-    assert peak - 512 * config.layers <= held <= peak + 64 * MIB and found.requested <= found.allocated <= found.reserved
+    assert (
+        peak - 512 * config.layers <= held <= peak + 64 * MIB and found.requested <= found.allocated <= found.reserved
+    )
 
 
 def test_requested_bytes_are_the_peak_without_counters_in_the_hosts_memory():
