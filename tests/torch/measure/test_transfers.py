@@ -1,6 +1,6 @@
 import contextlib
-import timeit
 import sys
+import timeit
 
 import pytest
 import torch
