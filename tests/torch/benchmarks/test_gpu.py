@@ -375,9 +375,9 @@ def test_a_clone_of_nanogpt_is_timed_beside_the_course(monkeypatch, tmp_path):
 def allocations(label):
     """What is predicted now for each row of the stage "memory" with this label, and the row."""
     models = {"gpt2": predict.MODELS["gpt2"], "llama": predict.MODELS["smollm2-135m"]}
-    for row in measure.recorded("memory", gpu="NVIDIA H200").named(label):
-        how = dict(row.setting)
-        yield predict.step_allocation(models[how.pop("model")], attention="sdpa", **how), row
+    for found in measure.recorded("memory", gpu="NVIDIA H200").named(label):
+        how = dict(found.setting)
+        yield predict.step_allocation(models[how.pop("model")], attention="sdpa", **how), found
 
 
 def test_the_table_of_the_readme_is_the_record_s():
@@ -390,8 +390,8 @@ def test_the_table_of_the_readme_is_the_record_s():
     ms = [(1e3 * row.predicted, 1e3 * row.measured) for row in (whole, fp8, bf16, step, token)]
     kept = stage["memory"].named("saved activations")
     assert len(kept) == 36 and all(row.measured == row.predicted for row in kept)
-    asked = [step.requested - row.measured for step, row in allocations("requested at the peak")]
-    off = [step.allocated / row.measured - 1 for step, row in allocations("peak of a step")]
+    asked = [step.requested - found.measured for step, found in allocations("requested at the peak")]
+    off = [step.allocated / found.measured - 1 for step, found in allocations("peak of a step")]
     for end in (
         "| 36 numbers | the same, to the byte |",
         f"| 36 numbers | {asked.count(0)} the same, {asked.count(4)} smaller by four bytes: a loss",
