@@ -11,7 +11,7 @@ from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import known, positive_int
 from cs336kit.predict._products import computed_again, products
 from cs336kit.predict._writing.collectives import OF_EXPERTS
-from cs336kit.predict.operations import ELEMENT_BYTES, INDICES, ON_HOST, Item, Op, Repeat, Storage, blocks, shapes
+from cs336kit.predict.operations import ELEMENT_BYTES, HOST_INDICES, INDICES, Item, Op, Repeat, Storage, blocks, shapes
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.programs import _as_transformers, _program, model_leaves, program
 from cs336kit.predict.transformer import TransformerConfig, check_config
@@ -190,7 +190,7 @@ def _kept(items: Sequence[Item], count: int, parts: Counter[str], seen: set[Stor
             else:
                 storages = (item.checkpoint,)
         for storage in storages:
-            if not storage.leaf and storage.name not in (INDICES, ON_HOST) and storage not in seen:
+            if not storage.leaf and storage.name not in (INDICES, HOST_INDICES) and storage not in seen:
                 seen.add(storage)
                 parts[storage.name] += storage.bytes * (1 if storage.shared else count)
 

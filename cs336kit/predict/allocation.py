@@ -10,7 +10,7 @@ from cs336kit.predict._walking.walk import Walk
 from cs336kit.predict.allocator import LT_WORKSPACE_BYTES, WORKSPACE_BYTES, Block, CachingAllocator
 from cs336kit.predict.devices import device as device_of
 from cs336kit.predict.layouts import as_layout
-from cs336kit.predict.operations import ELEMENT_BYTES, ON_HOST, Op, Program, Storage
+from cs336kit.predict.operations import ELEMENT_BYTES, HOST_INDICES, Op, Program, Storage
 from cs336kit.predict.optimizers import optimizer_spec
 from cs336kit.predict.programs import program
 from cs336kit.predict.training import both_passes
@@ -50,7 +50,7 @@ class Replay(Ledger):
         self.allocator, self.blocks = allocator, dict[Storage, Block]()
 
     def hold(self, storage: Storage) -> None:
-        if storage not in self.holds and storage.bytes and storage.name != ON_HOST:
+        if storage not in self.holds and storage.bytes and storage.name != HOST_INDICES:
             self.blocks[storage] = self.allocator.allocate(storage.bytes)
         super().hold(storage)
 

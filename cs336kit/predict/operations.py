@@ -18,7 +18,7 @@ ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1
 
 
 #: Storages with these names hold integers that no gradient flows through; the second lie in the host's memory.
-INDICES, ON_HOST = "indices", "indices on the host"
+INDICES, HOST_INDICES = "indices", "indices on the host"
 
 
 class Storage:

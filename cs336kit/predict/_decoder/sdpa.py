@@ -6,7 +6,7 @@ from typing import NamedTuple
 from cs336kit.predict._writing.builder import Builder
 from cs336kit.predict.allocator import round_up
 from cs336kit.predict.devices import Kernel
-from cs336kit.predict.operations import ON_HOST, Storage, Tensor
+from cs336kit.predict.operations import HOST_INDICES, Storage, Tensor
 
 
 class Heads(NamedTuple):
@@ -91,7 +91,7 @@ def fused_attention(
     B, A, S, _ = q.shape
     logsumexp = Storage("logsumexp", 4 * B * A * round_up(S, kernel.logsumexp_rows))
     words, indices = kernel.random_state
-    state = [Storage(ON_HOST if indices else "random state", words)] if words else []
+    state = [Storage(HOST_INDICES if indices else "random state", words)] if words else []
     masks = [] if mask is None else [mask]
     return b.op(
         "fused", "sdpa", [q, k, v, *sinks], (*q.shape[:3], v.shape[-1]), keeps=[q, k, v, *masks, *sinks],
